@@ -1,0 +1,59 @@
+//! Where a record's bytes lie: (file, offset, length). The length is that of the whole record, so one read fetches it.
+
+use super::varint;
+
+/// The number of a file; never reused within a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId(pub u64);
+
+/// The place of one record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address {
+    /// The log or segment.
+    pub file: FileId,
+    /// Where the record starts, in bytes.
+    pub offset: u64,
+    /// How long the whole record is, in bytes.
+    pub len: u32,
+    /// How many of its last bytes are the value, in bytes.
+    pub value_len: u32,
+}
+
+impl Address {
+    /// Longest encoding, in bytes.
+    pub const ENCODED_BYTES_MAX: usize = 30;
+
+    /// Appends the encoding: four varints.
+    pub fn encode(self, out: &mut Vec<u8>) {
+        varint::put(out, self.file.0);
+        varint::put(out, self.offset);
+        varint::put(out, self.len as u64);
+        varint::put(out, self.value_len as u64);
+    }
+
+    /// Decodes an address that fills `bytes` exactly.
+    pub fn decode(mut bytes: &[u8]) -> Option<Address> {
+        let file = FileId(varint::take(&mut bytes)?);
+        let offset = varint::take(&mut bytes)?;
+        let len = u32::try_from(varint::take(&mut bytes)?).ok()?;
+        let value_len = u32::try_from(varint::take(&mut bytes)?).ok()?;
+        (bytes.is_empty() && value_len <= len).then_some(Address { file, offset, len, value_len })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_round_trip_and_reject_trailing_bytes() {
+        let address = Address { file: FileId(u64::MAX), offset: 1 << 40, len: 1019, value_len: 1000 };
+        let mut bytes = Vec::new();
+        address.encode(&mut bytes);
+        assert!(bytes.len() <= Address::ENCODED_BYTES_MAX);
+        assert_eq!(Address::decode(&bytes), Some(address));
+        bytes.push(0);
+        assert_eq!(Address::decode(&bytes), None);
+        assert_eq!(Address::decode(&[]), None);
+    }
+}

@@ -1,0 +1,151 @@
+//! One error type, grouped by what the caller should do about it ([`Action`]). Every message names the file, offset,
+//! key or option it is about.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The result of every fallible call in the crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong. [`Error::action`] says what to do about it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// A key, value, batch, name or option is outside the limits; nothing was written.
+    InvalidInput {
+        /// What is wrong, and the limit it breaks.
+        message: String,
+    },
+    /// A keyspace, database or merge operator that was asked for does not exist.
+    NotFound {
+        /// What was looked for.
+        what: String,
+    },
+    /// Another handle or process has the database open.
+    Locked {
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// Storage is full. Reads go on; writes work again when space is back.
+    NoSpace {
+        /// The file that could not grow.
+        path: PathBuf,
+    },
+    /// An earlier append or sync failed, so no later write can be promised. Reads go on; reopen to write.
+    Poisoned {
+        /// The first failure.
+        cause: String,
+    },
+    /// The database was closed through another handle.
+    Closed,
+    /// The merge operator failed, panicked or is not registered; only this key is affected.
+    MergeFailed {
+        /// The keyspace, key and reason.
+        message: String,
+    },
+    /// Bytes on storage are not what was written. Restore the file from a copy.
+    Corruption {
+        /// The damaged file.
+        path: PathBuf,
+        /// Where in the file, in bytes.
+        offset: u64,
+        /// What was expected.
+        message: String,
+    },
+    /// The file was written by a newer version, or by another program.
+    Unsupported {
+        /// The file.
+        path: PathBuf,
+        /// What was found and what is understood.
+        message: String,
+    },
+    /// The operating system refused an operation.
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// What was tried, as a verb ("read", "create").
+        operation: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+/// What the caller should do about an [`Error`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Action {
+    /// Change what was passed in.
+    FixInput,
+    /// Try again later; nothing is wrong with the database.
+    Retry,
+    /// Make room on storage, then go on.
+    FreeSpace,
+    /// Open the database again.
+    Reopen,
+    /// Restore damaged files from a copy.
+    Restore,
+}
+
+impl Error {
+    /// What the caller should do.
+    pub fn action(&self) -> Action {
+        match self {
+            Error::InvalidInput { .. } | Error::NotFound { .. } | Error::MergeFailed { .. } => Action::FixInput,
+            Error::Locked { .. } => Action::Retry,
+            Error::NoSpace { .. } => Action::FreeSpace,
+            Error::Poisoned { .. } | Error::Closed | Error::Io { .. } => Action::Reopen,
+            Error::Corruption { .. } | Error::Unsupported { .. } => Action::Restore,
+        }
+    }
+
+    /// An input error with this message.
+    pub(crate) fn input(message: impl Into<String>) -> Error {
+        Error::InvalidInput { message: message.into() }
+    }
+
+    /// Damage in `path` at `offset`.
+    pub(crate) fn corruption(path: &Path, offset: u64, message: impl Into<String>) -> Error {
+        Error::Corruption { path: path.to_owned(), offset, message: message.into() }
+    }
+
+    /// A failed system call; a full device becomes [`Error::NoSpace`].
+    pub(crate) fn io(path: &Path, operation: &'static str, source: io::Error) -> Error {
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::NoSpace { path: path.to_owned() },
+            _ => Error::Io { path: path.to_owned(), operation, source },
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::InvalidInput { message } => write!(f, "{message}"),
+            Error::NotFound { what } => write!(f, "not found: {what}"),
+            Error::Locked { path } => {
+                write!(f, "the database is open elsewhere (lock held on {})", path.display())
+            }
+            Error::NoSpace { path } => write!(f, "no space left for {}", path.display()),
+            Error::Poisoned { cause } => {
+                write!(f, "writes are refused until the database is reopened, after: {cause}")
+            }
+            Error::Closed => write!(f, "the database is closed"),
+            Error::MergeFailed { message } => write!(f, "merge failed: {message}"),
+            Error::Corruption { path, offset, message } => {
+                write!(f, "corruption in {} at offset {offset}: {message}", path.display())
+            }
+            Error::Unsupported { path, message } => write!(f, "cannot use {}: {message}", path.display()),
+            Error::Io { path, operation, source } => write!(f, "cannot {operation} {}: {source}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Keyspaces and full keys. A full key is the keyspace id (four bytes, big-endian) and the user's key, so that byte
+//! order sorts by keyspace first and one tree serves them all.
+
+use super::limits::KEYSPACE_PREFIX_BYTES;
+
+/// The number of a keyspace; never reused within a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyspaceId(pub u32);
+
+impl KeyspaceId {
+    /// The first four bytes of every full key in this keyspace.
+    pub fn prefix(self) -> [u8; KEYSPACE_PREFIX_BYTES] {
+        self.0.to_be_bytes()
+    }
+}
+
+/// Joins a keyspace and a user key.
+pub fn full_key(keyspace: KeyspaceId, key: &[u8]) -> Vec<u8> {
+    let mut full = Vec::with_capacity(KEYSPACE_PREFIX_BYTES + key.len());
+    full.extend_from_slice(&keyspace.prefix());
+    full.extend_from_slice(key);
+    full
+}
+
+/// Splits a full key; `None` if it is shorter than a prefix.
+pub fn split_key(full: &[u8]) -> Option<(KeyspaceId, &[u8])> {
+    let (prefix, key) = full.split_first_chunk::<KEYSPACE_PREFIX_BYTES>()?;
+    Some((KeyspaceId(u32::from_be_bytes(*prefix)), key))
+}
+
+/// The smallest byte string above every string that starts with `prefix`; `None` if there is none (all bytes 0xff).
+pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let keep = prefix.iter().rposition(|&byte| byte != 0xff)?;
+    let mut end = prefix[..=keep].to_vec();
+    end[keep] += 1;
+    Some(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_keys_sort_by_keyspace_then_key() {
+        let low = full_key(KeyspaceId(1), b"zzz");
+        let high = full_key(KeyspaceId(256), b"a");
+        assert!(low < high);
+        assert_eq!(split_key(&high), Some((KeyspaceId(256), &b"a"[..])));
+        assert_eq!(split_key(b"abc"), None);
+    }
+
+    #[test]
+    fn prefix_end_carries_over_ff() {
+        assert_eq!(prefix_end(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(prefix_end(b"a\xff\xff"), Some(b"b".to_vec()));
+        assert_eq!(prefix_end(b"\xff"), None);
+        assert_eq!(prefix_end(b""), None);
+    }
+}

@@ -1,0 +1,30 @@
+//! Every limit of the store, checked before anything durable happens, with the relations between them asserted at
+//! compile time. Sizes are in bytes.
+
+/// Shortest user key.
+pub const KEY_BYTES_MIN: usize = 1;
+/// Longest user key.
+pub const KEY_BYTES_MAX: usize = 65_535;
+/// Values are shorter than this.
+pub const VALUE_BYTES_LIMIT: usize = 1 << 30;
+/// The encoded records of one batch are shorter than this.
+pub const BATCH_BYTES_LIMIT: usize = 1 << 30;
+/// Longest name of a keyspace.
+pub const KEYSPACE_NAME_BYTES_MAX: usize = 255;
+/// Values from this size on stay in the log while they are in the front; smaller ones live in the index table.
+/// DESIGN section 2 (HashKV, section 3.5: the best threshold lies between 128 and 256 B).
+pub const SEPARATION_BYTES_DEFAULT: usize = 192;
+/// The keyspace prefix of a full key.
+pub const KEYSPACE_PREFIX_BYTES: usize = 4;
+/// Unit of direct I/O and of torn writes that the formats align to.
+pub const BLOCK_IO_BYTES: usize = 4096;
+/// Sequence numbers use 56 bits, so that a stamp (sequence number and kind) fits one word.
+pub const SEQNO_MAX: u64 = (1 << 56) - 1;
+/// Smallest `memory_budget` with which the store can work.
+pub const MEMORY_BUDGET_MIN: usize = 16 << 20;
+
+const _: () = assert!(KEY_BYTES_MAX <= u16::MAX as usize);
+const _: () = assert!(VALUE_BYTES_LIMIT <= u32::MAX as usize / 2);
+const _: () = assert!(BATCH_BYTES_LIMIT >= VALUE_BYTES_LIMIT);
+const _: () = assert!(BATCH_BYTES_LIMIT <= u32::MAX as usize / 2);
+const _: () = assert!(SEPARATION_BYTES_DEFAULT < VALUE_BYTES_LIMIT);

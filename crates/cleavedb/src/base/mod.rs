@@ -1,0 +1,40 @@
+//! Floor 0: the words of the engine. Keys, sequence numbers, kinds, addresses, errors, limits, merge operators, and the
+//! two pieces of pure logic every store shares: cursors over sorted versions and the rules by which versions die.
+//!
+//! Nothing here touches a file, a clock or a thread.
+
+pub mod limits;
+pub mod error;
+pub mod key;
+pub mod kind;
+pub mod address;
+pub mod slice;
+pub mod varint;
+pub mod cursor;
+pub mod merging;
+pub mod operator;
+pub mod operators;
+pub mod versions;
+pub mod memory;
+
+pub use address::{Address, FileId};
+pub use cursor::Cursor;
+pub use error::{Action, Error, Result};
+pub use key::{KeyspaceId, full_key, split_key};
+pub use kind::{Kind, Seqno, Stamp};
+pub use memory::Gauge;
+pub use merging::Merging;
+pub use operator::{MergeOperator, OperatorSource};
+pub use slice::{Buffer, Slice};
+
+/// Checks an invariant that is too costly for production: on in tests, in debug builds and under simulation.
+///
+/// A failed check is a broken promise of ours, so it panics; it never changes the path taken.
+macro_rules! verify {
+    ($condition:expr, $($message:tt)+) => {
+        if cfg!(debug_assertions) {
+            assert!($condition, $($message)+);
+        }
+    };
+}
+pub(crate) use verify;

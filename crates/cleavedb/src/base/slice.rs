@@ -1,0 +1,169 @@
+//! Ref-counted bytes. A [`Slice`] is what a read returns: it points into the block, run or buffer it was found in and
+//! keeps that alive, so a value is not copied on its way to the caller.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::memory::Gauge;
+
+/// Bytes whose size is counted in a [`Gauge`] for as long as anything holds them.
+#[derive(Debug)]
+pub struct Buffer {
+    bytes: Vec<u8>,
+    gauge: Option<Arc<Gauge>>,
+}
+
+impl Buffer {
+    /// Bytes that nothing counts.
+    pub fn new(bytes: Vec<u8>) -> Buffer {
+        Buffer { bytes, gauge: None }
+    }
+
+    /// Bytes counted in `gauge` until they are dropped.
+    pub fn counted(bytes: Vec<u8>, gauge: Arc<Gauge>) -> Buffer {
+        gauge.add(bytes.capacity());
+        Buffer { bytes, gauge: Some(gauge) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let Some(gauge) = &self.gauge {
+            gauge.subtract(self.bytes.capacity());
+        }
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// A cheap-to-clone view of immutable bytes: dereferences to `[u8]`.
+#[derive(Clone)]
+pub struct Slice(Repr);
+
+#[derive(Clone)]
+enum Repr {
+    Copied(Arc<[u8]>),
+    Shared { owner: Arc<Buffer>, start: u32, len: u32 },
+}
+
+impl Slice {
+    /// Copies `bytes` into a slice of its own.
+    pub fn copy_from(bytes: &[u8]) -> Slice {
+        Slice(Repr::Copied(bytes.into()))
+    }
+
+    /// The bytes `start..start + len` of `owner`, which stays alive as long as the slice. No copy is made.
+    pub fn shared(owner: Arc<Buffer>, start: usize, len: usize) -> Slice {
+        assert!(start + len <= owner.len(), "a slice lies within its owner");
+        match (u32::try_from(start), u32::try_from(len)) {
+            (Ok(start), Ok(len)) => Slice(Repr::Shared { owner, start, len }),
+            _ => Slice::copy_from(&owner[start..start + len]),
+        }
+    }
+
+    /// Bytes that nothing else holds.
+    pub fn owned(bytes: Vec<u8>) -> Slice {
+        let len = bytes.len();
+        Slice::shared(Arc::new(Buffer::new(bytes)), 0, len)
+    }
+
+    /// A part of this slice, without a copy.
+    ///
+    /// # Panics
+    /// If the range does not lie within the slice.
+    pub fn subslice(&self, range: std::ops::Range<usize>) -> Slice {
+        match &self.0 {
+            Repr::Copied(bytes) => Slice::copy_from(&bytes[range]),
+            Repr::Shared { owner, start, len } => {
+                assert!(range.start <= range.end && range.end <= *len as usize, "a subslice lies within its slice");
+                Slice::shared(owner.clone(), *start as usize + range.start, range.len())
+            }
+        }
+    }
+}
+
+impl Deref for Slice {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Repr::Copied(bytes) => bytes,
+            Repr::Shared { owner, start, len } => &owner[*start as usize..(*start + *len) as usize],
+        }
+    }
+}
+
+impl AsRef<[u8]> for Slice {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for Slice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "b\"{}\"", self.escape_ascii())
+    }
+}
+
+impl PartialEq for Slice {
+    fn eq(&self, other: &Slice) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Slice {}
+
+impl PartialOrd for Slice {
+    fn partial_cmp(&self, other: &Slice) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Slice {
+    fn cmp(&self, other: &Slice) -> std::cmp::Ordering {
+        (**self).cmp(&**other)
+    }
+}
+
+impl std::hash::Hash for Slice {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        (**self).hash(state);
+    }
+}
+
+impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for Slice {
+    fn eq(&self, other: &T) -> bool {
+        **self == *other.as_ref()
+    }
+}
+
+impl From<Slice> for Vec<u8> {
+    fn from(slice: Slice) -> Vec<u8> {
+        slice.to_vec()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shared_slice_keeps_its_owner_counted() {
+        let gauge = Arc::new(Gauge::default());
+        let buffer = Arc::new(Buffer::counted(b"hello world".to_vec(), gauge.clone()));
+        let word = Slice::shared(buffer, 6, 5);
+        assert_eq!(word, b"world");
+        assert_eq!(word.subslice(1..3), b"or");
+        assert!(gauge.get() >= 11);
+        drop(word);
+        assert_eq!(gauge.get(), 0);
+    }
+}

@@ -1,0 +1,89 @@
+//! Floor 1: storage. Everything the engine knows of files goes through [`Storage`], so that the same straight-line code
+//! runs on the operating system ([`os`]) and on a simulated disk that loses power, tears writes and fails on demand
+//! ([`sim`]).
+//!
+//! Paths are relative to nothing: the engine passes whole paths. All calls may block; none of them retries.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::base::Result;
+
+/// What kind of bytes a new file will hold; decides how it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Ordinary reads and writes through the page cache.
+    Buffered,
+    /// Writes bypass the page cache where the file system allows it. Offsets, lengths and memory of writes must be
+    /// multiples of [`BLOCK_IO_BYTES`](crate::base::limits::BLOCK_IO_BYTES) (use [`AlignedBuffer`]); reads are free.
+    Direct,
+}
+
+/// What a directory holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirEntry {
+    /// The name within the directory.
+    pub name: String,
+    /// It is a regular file (not a directory, link or device).
+    pub is_file: bool,
+}
+
+/// Files and directories.
+pub trait Storage: Send + Sync {
+    /// Creates an empty file for reading and writing; fails with `AlreadyExists` if the name is taken.
+    fn create(&self, path: &Path, access: Access) -> Result<Arc<dyn File>>;
+    /// Opens an existing file for reading and writing (recovery repairs logs, so not read-only).
+    fn open(&self, path: &Path) -> Result<Arc<dyn File>>;
+    /// Opens an existing file for reading only.
+    fn open_read(&self, path: &Path) -> Result<Arc<dyn File>>;
+    /// True if the path names a file or directory.
+    fn exists(&self, path: &Path) -> Result<bool>;
+    /// Creates a directory and its parents; no error if it exists.
+    fn create_dir_all(&self, path: &Path) -> Result<()>;
+    /// Lists a directory, sorted by name.
+    fn list(&self, path: &Path) -> Result<Vec<DirEntry>>;
+    /// Renames a file over whatever has the new name, atomically.
+    fn rename(&self, from: &Path, to: &Path) -> Result<()>;
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> Result<()>;
+    /// Makes creations, renames and removals in a directory durable.
+    fn sync_dir(&self, path: &Path) -> Result<()>;
+    /// Takes the exclusive lock on a file (created if missing), held until the guard is dropped or the process ends.
+    /// Fails with [`Error::Locked`](crate::Error::Locked) at once if someone else holds it.
+    fn lock(&self, path: &Path) -> Result<Box<dyn Lock>>;
+    /// Maps a file of exactly `len` bytes, made and preallocated if it is missing or of another size, and keeps its
+    /// pages in memory so that no later access can fault. `Ok(None)` if mapping or locking is not to be had here.
+    fn map(&self, path: &Path, len: usize) -> Result<Option<Arc<dyn Mapping>>>;
+}
+
+/// An open file. Positional, so it can be shared; several writes may be in flight at once.
+pub trait File: Send + Sync {
+    /// The path it was opened by, for messages.
+    fn path(&self) -> &Path;
+    /// Fills `buffer` from `offset`; returns how many bytes there were before the end of the file.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
+    /// Writes all of `bytes` at `offset`, growing the file if needed.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()>;
+    /// Makes all that was written (and the length) durable.
+    fn sync(&self) -> Result<()>;
+    /// The length in bytes.
+    fn len(&self) -> Result<u64>;
+    /// Reserves space and sets the length to `len`; what was not written reads as zeros. Growing a file this way makes
+    /// later writes below `len` unable to fail for lack of space, where the file system can promise that.
+    fn allocate(&self, len: u64) -> Result<()>;
+    /// Cuts the file to `len` bytes.
+    fn truncate(&self, len: u64) -> Result<()>;
+}
+
+/// A mapped file: plain memory that survives the process. Durable only when the system happens to write it back.
+pub trait Mapping: Send + Sync {
+    /// Its size in bytes.
+    fn len(&self) -> usize;
+    /// Copies `bytes` in at `offset`.
+    fn write(&self, offset: usize, bytes: &[u8]);
+    /// Copies out from `offset`.
+    fn read(&self, offset: usize, buffer: &mut [u8]);
+}
+
+/// Holds an exclusive lock until dropped.
+pub trait Lock: Send + Sync {}
