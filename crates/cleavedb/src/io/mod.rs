@@ -4,6 +4,8 @@
 //!
 //! Paths are relative to nothing: the engine passes whole paths. All calls may block; none of them retries.
 
+pub mod cache;
+
 use std::path::Path;
 use std::sync::Arc;
 
