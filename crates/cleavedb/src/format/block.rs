@@ -147,6 +147,13 @@ pub struct BlockOrigin {
     pub offset: u64,
 }
 
+impl BlockOrigin {
+    /// A block of `path` that starts at `offset`.
+    pub fn new(path: Arc<Path>, offset: u64) -> BlockOrigin {
+        BlockOrigin { path, offset }
+    }
+}
+
 /// A cursor over one block.
 pub struct BlockCursor {
     block: Arc<Buffer>,

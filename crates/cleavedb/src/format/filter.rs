@@ -21,36 +21,97 @@ const PROBES_MAX: u32 = 2 * FIELDS_PER_WORD;
 
 const _: () = assert!(1 << FIELD_BITS == LINE_BITS);
 
-/// The hash of a key that the filter works with.
-#[inline]
-pub fn key_hash(full_key: &[u8]) -> u64 {
-    xxh3_64(full_key)
+/// Collects keys for a filter: eight bytes of memory for each.
+pub struct FilterBuilder {
+    bits_per_key: u32,
+    hashes: Vec<u64>,
 }
 
-/// A filter over keys with these hashes, `bits_per_key` bits for each (at least 1).
-pub fn build(hashes: &[u64], bits_per_key: u32) -> Vec<u8> {
-    let lines = (hashes.len() * bits_per_key as usize).div_ceil(LINE_BITS).max(1);
-    // Bits per key times ln 2 is best for plain Bloom filters; crowding into lines makes slightly fewer better.
-    let probes = (bits_per_key * 2 / 3).clamp(1, PROBES_MAX);
-    let mut filter = vec![0u8; lines * LINE_BYTES + 1];
-    for &hash in hashes {
-        let line = line_of(hash, lines) * LINE_BYTES;
-        for bit in bits(hash, probes) {
-            filter[line + bit / 8] |= 1 << (bit % 8);
+impl FilterBuilder {
+    /// An empty filter of `bits_per_key` bits for each key (at least 1).
+    pub fn new(bits_per_key: u32) -> FilterBuilder {
+        FilterBuilder {
+            bits_per_key: bits_per_key.max(1),
+            hashes: Vec::new(),
         }
     }
-    filter[lines * LINE_BYTES] = probes as u8;
-    filter
+
+    /// Adds a full key; the same key twice in a row counts once.
+    #[inline]
+    pub fn add(&mut self, full_key: &[u8]) {
+        let hash = xxh3_64(full_key);
+        if self.hashes.last() != Some(&hash) {
+            self.hashes.push(hash);
+        }
+    }
+
+    /// Keys added since the last [`finish`](FilterBuilder::finish).
+    pub fn keys(&self) -> usize {
+        self.hashes.len()
+    }
+
+    /// The size in bytes that [`finish`](FilterBuilder::finish) would give now.
+    pub fn size_estimate(&self) -> usize {
+        self.lines() * LINE_BYTES + 1
+    }
+
+    fn lines(&self) -> usize {
+        (self.hashes.len() * self.bits_per_key as usize)
+            .div_ceil(LINE_BITS)
+            .max(1)
+    }
+
+    /// The filter's bytes; the builder is empty again.
+    pub fn finish(&mut self) -> Vec<u8> {
+        let lines = self.lines();
+        // Bits per key times ln 2 is best for plain Bloom filters; crowding into lines makes slightly fewer better.
+        let probes = (self.bits_per_key.saturating_mul(2) / 3).clamp(1, PROBES_MAX);
+        let mut filter = vec![0u8; lines * LINE_BYTES + 1];
+        for hash in self.hashes.drain(..) {
+            let line = line_of(hash, lines) * LINE_BYTES;
+            for bit in bits(hash, probes) {
+                filter[line + bit / 8] |= 1 << (bit % 8);
+            }
+        }
+        filter[lines * LINE_BYTES] = probes as u8;
+        filter
+    }
+
+    /// The filter, for use in memory.
+    pub fn finish_filter(mut self) -> Filter {
+        Filter { bytes: self.finish() }
+    }
 }
 
-/// The key may be among those the filter was built from; `None` if these bytes are no filter.
+/// A filter in memory.
+#[derive(Debug)]
+pub struct Filter {
+    bytes: Vec<u8>,
+}
+
+impl Filter {
+    /// The key may be among those the filter was built from.
+    #[inline]
+    pub fn may_contain(&self, full_key: &[u8]) -> bool {
+        may_contain(&self.bytes, full_key).expect("a builder makes well-formed filters")
+    }
+
+    /// Its size in bytes.
+    #[expect(clippy::len_without_is_empty, reason = "a filter is never empty")]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+/// The key may be among those that `filter` was built from; `None` if these bytes are no filter.
 #[inline]
-pub fn may_contain(filter: &[u8], hash: u64) -> Option<bool> {
+pub fn may_contain(filter: &[u8], full_key: &[u8]) -> Option<bool> {
     let (&probes, lines) = filter.split_last()?;
     let well_formed = !lines.is_empty() && lines.len().is_multiple_of(LINE_BYTES);
     if !well_formed || !(1..=PROBES_MAX).contains(&(probes as u32)) {
         return None;
     }
+    let hash = xxh3_64(full_key);
     let start = line_of(hash, lines.len() / LINE_BYTES) * LINE_BYTES;
     let line = &lines[start..start + LINE_BYTES];
     Some(bits(hash, probes as u32).all(|bit| line[bit / 8] & 1 << (bit % 8) != 0))
@@ -77,20 +138,24 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn hash(number: u64) -> u64 {
-        key_hash(&number.to_be_bytes())
+    fn filter_over(numbers: impl Iterator<Item = u64>, bits_per_key: u32) -> Vec<u8> {
+        let mut builder = FilterBuilder::new(bits_per_key);
+        numbers.for_each(|number| builder.add(&number.to_be_bytes()));
+        let estimate = builder.size_estimate();
+        let filter = builder.finish();
+        assert_eq!((filter.len(), builder.keys()), (estimate, 0));
+        filter
+    }
+
+    fn has(filter: &[u8], number: u64) -> bool {
+        may_contain(filter, &number.to_be_bytes()).unwrap()
     }
 
     fn false_positive_rate(bits_per_key: u32) -> f64 {
-        let present: Vec<u64> = (0..50_000).map(hash).collect();
-        let filter = build(&present, bits_per_key);
-        assert!(present.iter().all(|&hash| may_contain(&filter, hash) == Some(true)));
+        let filter = filter_over(0..50_000, bits_per_key);
+        assert!((0..50_000).all(|number| has(&filter, number)));
         let absent = 100_000..300_000u64;
-        let wrong = absent
-            .clone()
-            .filter(|&number| may_contain(&filter, hash(number)) == Some(true))
-            .count();
-        wrong as f64 / absent.count() as f64
+        absent.clone().filter(|&number| has(&filter, number)).count() as f64 / absent.count() as f64
     }
 
     #[test]
@@ -103,8 +168,7 @@ mod tests {
 
     #[test]
     fn the_bytes_of_a_filter_do_not_change() {
-        let hashes: Vec<u64> = (0..100).map(hash).collect();
-        let filter = build(&hashes, 10);
+        let filter = filter_over(0..100, 10);
         assert_eq!(filter.len(), 2 * LINE_BYTES + 1);
         assert_eq!(filter[2 * LINE_BYTES], 6);
         assert_eq!(xxh3_64(&filter), STABLE_FILTER_XXH3);
@@ -116,17 +180,18 @@ mod tests {
     proptest! {
         #[test]
         fn a_present_key_is_never_denied(
-            keys in proptest::collection::vec(any::<u64>(), 0..300),
-            bits_per_key in 1u32..40,
+            keys in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..9), 0..300),
+            bits_per_key in 0u32..40,
         ) {
-            let hashes: Vec<u64> = keys.into_iter().map(hash).collect();
-            let filter = build(&hashes, bits_per_key);
-            prop_assert!(hashes.iter().all(|&hash| may_contain(&filter, hash) == Some(true)));
+            let mut builder = FilterBuilder::new(bits_per_key);
+            keys.iter().for_each(|key| builder.add(key));
+            let filter = builder.finish_filter();
+            prop_assert!(keys.iter().all(|key| filter.may_contain(key)));
         }
 
         #[test]
-        fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), hash in any::<u64>()) {
-            let _ = may_contain(&bytes, hash);
+        fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = may_contain(&bytes, b"key");
         }
     }
 }

@@ -6,3 +6,4 @@ pub mod compression;
 pub mod block;
 pub mod filter;
 pub mod table;
+pub mod meta;

@@ -8,13 +8,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::meta::TableMeta;
 use crate::base::cursor::compare;
 use crate::base::limits::KEYSPACE_PREFIX_BYTES;
 use crate::base::{FileId, Result, Stamp, verify};
 use crate::format::block::BlockBuilder;
 use crate::format::compression::{Compression, Compressor};
-use crate::format::filter;
+use crate::format::filter::FilterBuilder;
+use crate::format::meta::TableMeta;
 use crate::format::table::{BLOCK_BYTES_MAX, BlockHandle, Footer, PartitionHandles, Properties, seal_block, separator};
 use crate::io::{Access, File, Storage};
 
@@ -64,7 +64,7 @@ pub struct TableBuilder {
     /// The data block finished last, until the key after it is known.
     finished_block: Option<BlockHandle>,
     index: BlockBuilder,
-    partition_hashes: Vec<u64>,
+    filter: FilterBuilder,
     top_index: BlockBuilder,
     last_key: Vec<u8>,
     last_stamp: Stamp,
@@ -89,7 +89,7 @@ impl TableBuilder {
             data: BlockBuilder::new(),
             finished_block: None,
             index: BlockBuilder::with_restart_every(INDEX_RESTART_ENTRIES),
-            partition_hashes: Vec::new(),
+            filter: FilterBuilder::new(options.filter_bits),
             top_index: BlockBuilder::with_restart_every(INDEX_RESTART_ENTRIES),
             last_key: Vec::new(),
             last_stamp: Stamp::NEWEST,
@@ -125,8 +125,8 @@ impl TableBuilder {
             self.properties.smallest = key.to_vec();
         }
         let new_key = first || self.last_key != key;
-        if self.options.filter_bits > 0 && (new_key || self.partition_hashes.is_empty()) {
-            self.partition_hashes.push(filter::key_hash(key));
+        if self.options.filter_bits > 0 && (new_key || self.filter.keys() == 0) {
+            self.filter.add(key);
         }
         if new_key {
             self.last_key.clear();
@@ -143,7 +143,7 @@ impl TableBuilder {
 
     /// About how long the file would be if it were finished now, in bytes (data not yet compressed counts in full).
     pub fn estimated_size(&self) -> u64 {
-        let filter_bytes = self.partition_hashes.len() * self.options.filter_bits as usize / 8;
+        let filter_bytes = self.filter.size_estimate();
         let in_memory =
             self.data.size_estimate() + self.index.size_estimate() + self.top_index.size_estimate() + filter_bytes;
         self.offset() + in_memory as u64
@@ -207,7 +207,7 @@ impl TableBuilder {
         let mut value = Vec::new();
         handle.encode(&mut value);
         self.index.add(&key, stamp, &value);
-        if self.index.size_estimate() >= INDEX_PARTITION_BYTES || self.partition_hashes.len() >= PARTITION_KEYS_MAX {
+        if self.index.size_estimate() >= INDEX_PARTITION_BYTES || self.filter.keys() >= PARTITION_KEYS_MAX {
             self.finish_partition()?;
         }
         Ok(())
@@ -218,11 +218,10 @@ impl TableBuilder {
             return Ok(());
         }
         let (last_key, last_stamp) = (self.index.last_key().to_vec(), self.index.last_stamp());
-        let filter = match self.partition_hashes.is_empty() {
-            true => None,
-            false => {
-                let filter = filter::build(&self.partition_hashes, self.options.filter_bits);
-                self.partition_hashes.clear();
+        let filter = match self.filter.keys() {
+            0 => None,
+            _ => {
+                let filter = self.filter.finish();
                 Some(self.write_block(&filter, Compression::None)?)
             }
         };

@@ -5,11 +5,9 @@
 pub mod table;
 pub mod table_cursor;
 pub mod builder;
-pub mod meta;
 #[cfg(test)]
 mod memory_storage;
 
 pub use builder::{TableBuilder, TableOptions};
-pub use meta::TableMeta;
 pub use table::Table;
 pub use table_cursor::TableCursor;

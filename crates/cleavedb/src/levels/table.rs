@@ -6,15 +6,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::meta::TableMeta;
 use super::table_cursor::TableCursor;
 use crate::base::{Buffer, Cursor, Error, Result, Seqno, Slice, Stamp};
 use crate::format::block::{BlockCursor, BlockOrigin};
 use crate::format::compression::{Compression, decompress};
+use crate::format::meta::TableMeta;
 use crate::format::table::{
     BLOCK_BYTES_MAX, BlockHandle, FOOTER_BYTES, Footer, Properties, TRAILER_BYTES, check_block,
 };
 use crate::io::cache::BlockCache;
+use crate::io::trash::FileGuard;
 use crate::io::{File, Storage};
 
 /// Read from the end of a table when it is opened: the footer, and the properties unless their keys are long.
@@ -23,6 +24,8 @@ const TAIL_BYTES: u64 = 4096;
 /// An open table.
 pub struct Table {
     meta: TableMeta,
+    guard: FileGuard,
+    /// The guard's path, as blocks name it in errors.
     path: Arc<Path>,
     file: Arc<dyn File>,
     footer: Footer,
@@ -32,22 +35,29 @@ pub struct Table {
 impl Table {
     /// Opens the file that `meta` describes and checks that it is that file: its length, its number, its keys and its
     /// counts. One small read.
-    pub fn open(storage: &dyn Storage, path: &Path, meta: TableMeta, cache: Arc<BlockCache>) -> Result<Arc<Table>> {
-        let file = storage.open_read(path)?;
+    pub fn open(
+        storage: &dyn Storage,
+        guard: FileGuard,
+        meta: TableMeta,
+        cache: Arc<BlockCache>,
+    ) -> Result<Arc<Table>> {
+        let path: Arc<Path> = guard.path().into();
+        let file = storage.open_read(&path)?;
         let len = file.len()?;
         if len != meta.size || len < FOOTER_BYTES as u64 {
             let message = format!("the table is {len} B long, not {} B", meta.size);
-            return Err(Error::corruption(path, len.min(meta.size), message));
+            return Err(Error::corruption(&path, len.min(meta.size), message));
         }
         let tail_offset = len.saturating_sub(TAIL_BYTES);
         let tail = read_exactly(&*file, tail_offset, (len - tail_offset) as usize)?;
         let footer_bytes = tail
             .last_chunk()
             .expect("the tail was read from at least a footer's length");
-        let footer = Footer::decode(footer_bytes, meta.id, path, len - FOOTER_BYTES as u64)?;
+        let footer = Footer::decode(footer_bytes, meta.id, &path, len - FOOTER_BYTES as u64)?;
         let table = Table {
             meta,
-            path: path.into(),
+            guard,
+            path,
             file,
             footer,
             cache,
@@ -73,6 +83,11 @@ impl Table {
     /// Where it lies.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The manifest no longer names the table: its file goes when the last holder lets go.
+    pub fn doom(&self) {
+        self.guard.doom();
     }
 
     /// What it holds, read from the file.

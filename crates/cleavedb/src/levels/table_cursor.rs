@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::table::Table;
 use crate::base::{Buffer, Cursor, Result, Slice, Stamp};
 use crate::format::block::BlockCursor;
-use crate::format::filter;
+use crate::format::filter::may_contain;
 use crate::format::table::{BlockHandle, PartitionHandles};
 
 /// Read at once when moving forward without filling the cache.
@@ -69,7 +69,7 @@ impl TableCursor {
         };
         if let Some(handle) = handles.filter {
             let block = self.table.block(handle, self.fill_cache)?;
-            match filter::may_contain(&block, filter::key_hash(key)) {
+            match may_contain(&block, key) {
                 Some(true) => {}
                 Some(false) => return Ok(()),
                 None => return Err(self.table.damaged(handle.offset, "a filter is malformed")),

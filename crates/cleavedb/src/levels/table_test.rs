@@ -33,6 +33,10 @@ fn write(storage: &MemoryStorage, versions: &[Version], options: TableOptions) -
     builder.finish().unwrap()
 }
 
+fn guard() -> FileGuard {
+    FileGuard::new(path(), Arc::default())
+}
+
 fn cache() -> Arc<BlockCache> {
     Arc::new(BlockCache::new(1 << 20))
 }
@@ -40,7 +44,7 @@ fn cache() -> Arc<BlockCache> {
 fn table_of(versions: &[Version], options: TableOptions) -> (Arc<Table>, Arc<MemoryStorage>) {
     let storage = Arc::new(MemoryStorage::new());
     let meta = write(&storage, versions, options);
-    (Table::open(&*storage, &path(), meta, cache()).unwrap(), storage)
+    (Table::open(&*storage, guard(), meta, cache()).unwrap(), storage)
 }
 
 /// What a reader must see: the newest version at or below the snapshot.
@@ -161,7 +165,7 @@ fn a_scan_that_does_not_fill_the_cache_reads_ahead_and_leaves_it_alone() {
     let storage = MemoryStorage::new();
     let meta = write(&storage, &versions, small_blocks(4096, Compression::None));
     let cache = cache();
-    let table = Table::open(&storage, &path(), meta.clone(), cache.clone()).unwrap();
+    let table = Table::open(&storage, guard(), meta.clone(), cache.clone()).unwrap();
     let before = storage.reads();
     let mut cursor = table.cursor(false);
     assert!(scan(&mut cursor) == versions);
@@ -216,7 +220,7 @@ fn blocks_are_cut_at_keyspaces_and_where_compression_changes() {
         }
     }
     let meta = builder.finish().unwrap();
-    let table = Table::open(&storage, &path(), meta, cache()).unwrap();
+    let table = Table::open(&storage, guard(), meta, cache()).unwrap();
     let bytes = storage.bytes(&path());
     let text = vec![b'v'; 100];
     let in_clear = bytes.windows(100).filter(|window| *window == text).count();
@@ -249,7 +253,7 @@ fn tables_without_filters_answer_the_same() {
 
 /// Reads everything there is to read; `Ok` only if all of it is right.
 fn check_all(storage: &MemoryStorage, meta: &TableMeta, versions: &[Version]) -> Result<()> {
-    let table = Table::open(storage, &path(), meta.clone(), cache())?;
+    let table = Table::open(storage, guard(), meta.clone(), cache())?;
     for (key, stamp, value) in versions {
         let found = table
             .get(key, stamp.seqno())?

@@ -1,7 +1,7 @@
 //! What the manifest says of a table: enough to place it in a version and to notice when the file is another one.
 
+use super::table::Properties;
 use crate::base::{FileId, Seqno, varint};
-use crate::format::table::Properties;
 
 /// The description of one table, kept in memory and in the manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl TableMeta {
     }
 
     /// Takes a description off the front of `bytes`; `None` if it is malformed or contradicts itself.
-    pub fn take(bytes: &mut &[u8]) -> Option<TableMeta> {
+    pub fn decode(bytes: &mut &[u8]) -> Option<TableMeta> {
         let meta = TableMeta {
             id: FileId(varint::take(bytes)?),
             size: varint::take(bytes)?,
@@ -116,11 +116,11 @@ mod tests {
         let mut bytes = Vec::new();
         meta().encode(&mut bytes);
         for cut in 0..bytes.len() {
-            assert_eq!(TableMeta::take(&mut &bytes[..cut]), None);
+            assert_eq!(TableMeta::decode(&mut &bytes[..cut]), None);
         }
         bytes.push(42);
         let mut rest = &bytes[..];
-        assert_eq!(TableMeta::take(&mut rest), Some(meta()));
+        assert_eq!(TableMeta::decode(&mut rest), Some(meta()));
         assert_eq!(rest, [42]);
     }
 
@@ -131,7 +131,7 @@ mod tests {
             change(&mut meta);
             let mut bytes = Vec::new();
             meta.encode(&mut bytes);
-            TableMeta::take(&mut &bytes[..]).is_none()
+            TableMeta::decode(&mut &bytes[..]).is_none()
         };
         assert!(refused(|meta| meta.entries = 0));
         assert!(refused(|meta| meta.deletes = 501));
