@@ -120,6 +120,18 @@ fn the_kernels_lock_alone_refuses_a_second_open_file() {
 }
 
 #[test]
+fn the_table_of_this_process_alone_refuses_a_second_lock() {
+    let dir = directory();
+    let path = dir.path().join("LOCK");
+    let metadata = fs::File::create(&path).unwrap().metadata().unwrap();
+    let identity = (metadata.dev(), metadata.ino());
+    LOCKED_HERE.lock().insert(identity);
+    assert!(matches!(OsStorage.lock(&path), Err(Error::Locked { .. })));
+    LOCKED_HERE.lock().remove(&identity);
+    OsStorage.lock(&path).unwrap();
+}
+
+#[test]
 fn list_is_sorted_and_tells_files_from_the_rest() {
     let dir = directory();
     OsStorage.create(&dir.path().join("b"), Access::Buffered).unwrap();

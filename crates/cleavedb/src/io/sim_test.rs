@@ -396,8 +396,12 @@ fn beyond_the_capacity_there_is_no_space_and_what_is_allocated_stays_writable() 
     file.write_at(&[1; 32_768], 0).unwrap();
     assert_eq!(disk.used(), 40_960);
     assert!(matches!(disk.map(&path("ring"), 4096), Err(Error::NoSpace { .. })));
-    drop(other);
     disk.remove(&path("other")).unwrap();
+    assert!(
+        matches!(file.allocate(40_960), Err(Error::NoSpace { .. })),
+        "an open file keeps its space"
+    );
+    drop(other);
     file.allocate(40_960).unwrap();
 }
 

@@ -223,7 +223,8 @@ fn a_notified_wait_did_not_time_out() {
             other.1.notify_one();
         });
         let mut ready = pair.0.lock();
-        let mut timed_out = false;
+        let mut timed_out = pair.1.wait_for(&mut ready, Duration::from_millis(1));
+        assert!(timed_out && !*ready);
         while !*ready {
             timed_out = pair.1.wait_for(&mut ready, Duration::from_secs(100));
         }

@@ -96,8 +96,6 @@ impl Inode {
     pub(super) fn set_len(&mut self, len: u64, order: u64) {
         self.current.set_len(len);
         self.len_min = self.len_min.min(len);
-        // The page that was cut in two, if one was.
-        self.dirty.extend(pages_of(len, 0));
         self.unsynced.push(Change::SetLen { order, len });
     }
 
