@@ -7,6 +7,8 @@
 pub mod os;
 mod mapped;
 pub mod aligned;
+pub mod cache;
+pub mod trash;
 pub mod sim;
 pub mod fault;
 
