@@ -87,6 +87,16 @@ fn a_file_opened_for_reading_refuses_writes() {
 }
 
 #[test]
+fn a_full_device_is_no_space() {
+    let error = OsStorage
+        .open(Path::new("/dev/full"))
+        .unwrap()
+        .write_at(b"x", 0)
+        .unwrap_err();
+    assert!(matches!(error, Error::NoSpace { path } if path == Path::new("/dev/full")));
+}
+
+#[test]
 fn a_missing_file_is_an_error_that_names_it() {
     let dir = directory();
     let error = OsStorage.open(&dir.path().join("nothing")).err().unwrap();

@@ -300,6 +300,19 @@ fn a_panic_is_reported_with_thread_and_message() {
 }
 
 #[test]
+fn a_panic_is_reported_although_others_wait_for_the_dead_thread() {
+    let failure = simulate(1, || -> u32 {
+        let pair = Arc::new((SimMutex::new(()), Condvar::new()));
+        let other = Arc::clone(&pair);
+        thread::spawn("worker", move || other.1.wait(&mut other.0.lock()));
+        panic!("before notifying");
+    })
+    .unwrap_err();
+    assert_eq!(failure.panics[0].message, "before notifying");
+    assert!(matches!(failure.stop, Some(Stop::Deadlock { .. })));
+}
+
+#[test]
 fn a_panic_that_was_joined_is_no_failure() {
     let message = simulate(1, || {
         let thread = thread::spawn("worker", || panic!("seen"));

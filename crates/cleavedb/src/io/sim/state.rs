@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::content::{Content, PAGE};
-use super::directory::{Directory, InodeNumber, Names};
+use super::directory::{Directory, InodeNumber};
 use super::inode::{Inode, SECTOR, Survival};
 use crate::base::{Error, Result};
 use crate::io::DirEntry;
@@ -442,16 +442,13 @@ impl State {
         for ancestor in path.ancestors().skip(1) {
             self.directories.entry(ancestor.to_owned()).or_default();
         }
-        if let Some(number) = self.find(path) {
-            self.inode_mut(number).replace(content);
-            return;
-        }
-        let (parent, name) = Self::split(path).expect("a file that a test writes has a name");
-        let mut names: Names = self.directories[parent].names().clone();
-        names.insert(name.to_owned(), self.next_inode);
-        self.directories.insert(parent.to_owned(), Directory::settled(names));
-        self.inodes.insert(self.next_inode, Inode::settled(content));
-        self.next_inode += 1;
+        let number = self.find(path).unwrap_or(self.next_inode);
+        self.next_inode = self.next_inode.max(number + 1);
+        self.inodes.entry(number).or_default().replace(content);
+        let (directory, name) = self
+            .directory_mut(path, "write")
+            .expect("its directories were made just now");
+        directory.put(&name, number);
     }
 
     pub(super) fn flip_bit(&mut self, number: InodeNumber, offset: u64, bit: u8) {
