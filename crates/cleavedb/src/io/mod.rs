@@ -55,7 +55,7 @@ pub trait Storage: Send + Sync {
     fn create_dir_all(&self, path: &Path) -> Result<()>;
     /// Lists a directory, sorted by name.
     fn list(&self, path: &Path) -> Result<Vec<DirEntry>>;
-    /// Renames a file over whatever has the new name, atomically.
+    /// Renames a file within its directory, over whatever has the new name, atomically.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> Result<()>;

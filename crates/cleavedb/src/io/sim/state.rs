@@ -244,24 +244,19 @@ impl State {
 
     /// A write that fails, or runs out of space, may leave a part of it behind, as in life.
     pub(super) fn write(&mut self, number: InodeNumber, path: &Path, bytes: &[u8], offset: u64) -> Result<()> {
-        let (done, result) = if self.faults.write_fails() {
-            let sectors = self.faults.random().below((bytes.len() / SECTOR) as u64 + 1) as usize;
-            (sectors * SECTOR, Err(broken(path, "write")))
+        let space = self.room_for(number).saturating_sub(offset).min(bytes.len() as u64) as usize;
+        let (reached, result) = if self.faults.write_fails() {
+            let reached = self.faults.random().below(space as u64 + 1) as usize;
+            (reached, Err(broken(path, "write")))
+        } else if space < bytes.len() {
+            (space, Err(Error::NoSpace { path: path.to_owned() }))
         } else {
-            let room = self.room_for(number).saturating_sub(offset).min(bytes.len() as u64) as usize;
-            let result = if room < bytes.len() {
-                Err(Error::NoSpace { path: path.to_owned() })
-            } else {
-                Ok(())
-            };
-            (
-                if room < bytes.len() {
-                    room / SECTOR * SECTOR
-                } else {
-                    room
-                },
-                result,
-            )
+            (space, Ok(()))
+        };
+        let done = if result.is_ok() {
+            reached
+        } else {
+            reached / SECTOR * SECTOR
         };
         let grows = (offset + done as u64).saturating_sub(self.inode(number).len());
         self.faults.use_space(if done > 0 { grows } else { 0 });
