@@ -8,6 +8,9 @@ pub mod os;
 mod mapped;
 pub mod aligned;
 pub mod cache;
+pub mod trash;
+pub mod sim;
+pub mod fault;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +18,9 @@ use std::sync::Arc;
 use crate::base::{Error, Result};
 
 pub use aligned::AlignedBuffer;
+pub use fault::Faults;
 pub use os::OsStorage;
+pub use sim::SimDisk;
 
 /// What kind of bytes a new file will hold; decides how it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
