@@ -119,7 +119,7 @@ pub fn may_contain(filter: &[u8], full_key: &[u8]) -> Option<bool> {
 
 #[inline]
 fn line_of(hash: u64, lines: usize) -> usize {
-    ((hash >> 32) as u128 * lines as u128 >> 32) as usize
+    (((hash >> 32) as u128 * lines as u128) >> 32) as usize
 }
 
 #[inline]

@@ -2,12 +2,18 @@
 //! This store knows versions of keys and where tables lie; which versions may die is decided in `base/versions.rs`, and
 //! what becomes durable when, in `db/`.
 
+pub mod version;
 pub mod table;
 pub mod table_cursor;
+pub mod level_cursor;
 pub mod builder;
+pub mod compaction;
+pub mod picker;
 #[cfg(test)]
 mod memory_storage;
 
 pub use builder::{TableBuilder, TableOptions};
+pub use level_cursor::LevelCursor;
 pub use table::Table;
 pub use table_cursor::TableCursor;
+pub use version::{LEVELS_MAX, Level, Version};
