@@ -55,7 +55,7 @@ pub struct Tour {
     /// Keep the database of a tour in a temporary directory
     #[arg(long)]
     pub keep: bool,
-    /// How many synthetic records the last step writes
+    /// Size of the larger steps: the load writes N records, the process that is killed writes about N
     #[arg(long, value_name = "N", default_value_t = 500_000)]
     pub records: u64,
 }

@@ -244,3 +244,38 @@ fn snapshot(db: &Db, cities: &Keyspace, model: &Model, guide: &mut Guide<'_>) ->
     compare(cities.iter()?, model.iter(), "forward")?;
     guide.say("the snapshot still shows every city as it was; then the batch was undone by another one")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scan_with_a_record_too_many_too_few_or_changed_is_found() {
+        let model = Model::from([(b"a".to_vec(), b"1".to_vec()), (b"b".to_vec(), b"2".to_vec())]);
+        let verdict = |records: &[(&str, &str)]| {
+            let records = records
+                .iter()
+                .map(|(key, value)| (Slice::copy_from(key.as_bytes()), Slice::copy_from(value.as_bytes())));
+            compare(records.map(Ok), model.iter(), "test").map_err(|failure| failure.to_string())
+        };
+        assert_eq!(verdict(&[("a", "1"), ("b", "2")]), Ok(()));
+        assert!(verdict(&[("a", "1")]).unwrap_err().contains("ends before b"));
+        assert!(verdict(&[("a", "1"), ("b", "3")]).unwrap_err().contains("shows b"));
+        assert!(
+            verdict(&[("a", "1"), ("b", "2"), ("c", "3")])
+                .unwrap_err()
+                .contains("shows c")
+        );
+    }
+
+    #[test]
+    fn the_data_set_is_large_and_every_record_of_it_has_its_fields() {
+        let mut keys = std::collections::BTreeSet::new();
+        for line in CITIES.lines() {
+            let (key, value) = jsonl::parse(line.as_bytes()).unwrap();
+            fields(&key, &value).unwrap();
+            keys.insert(key);
+        }
+        assert_eq!(keys.len(), 34_006);
+    }
+}

@@ -19,16 +19,14 @@ use crate::{open, progress};
 
 const KEYSPACE: &str = "crash";
 const BATCH_RECORDS: u64 = 100;
-/// The loader is killed as soon as it has reported this many batches.
-const BATCHES_UNTIL_KILLED: u64 = 2_000;
 /// A loader that says nothing for so long hangs.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 const SIGKILL: i32 = 9;
 
-/// Runs the loader, kills it, recovers and verifies. Gives back the recovered database.
-pub fn show(path: &Path, guide: &mut Guide<'_>) -> Result<Db> {
+/// Runs the loader, kills it after about `records` records, recovers and verifies. Gives back the recovered database.
+pub fn show(path: &Path, records: u64, guide: &mut Guide<'_>) -> Result<Db> {
     guide.step("Crash: kill -9 a process in the middle of its writes, and recover")?;
-    let (acknowledged, pid) = load_and_kill(path)?;
+    let (acknowledged, pid) = load_and_kill(path, (records / BATCH_RECORDS).max(1))?;
     let records = HumanCount(acknowledged * BATCH_RECORDS);
     guide.say(&format!(
         "process {pid} was killed after {records} acknowledged records, in batches of {BATCH_RECORDS}"
@@ -50,8 +48,8 @@ pub fn show(path: &Path, guide: &mut Guide<'_>) -> Result<Db> {
     Ok(db)
 }
 
-/// Starts the loader and kills it in the middle. How many batches it reported, and its process id.
-fn load_and_kill(path: &Path) -> Result<(u64, u32)> {
+/// Starts the loader and kills it once it has reported `batches`. How many it did report, and its process id.
+fn load_and_kill(path: &Path, batches: u64) -> Result<(u64, u32)> {
     let program =
         std::env::current_exe().map_err(|error| Failure::new(format!("cannot find this program: {error}")))?;
     let mut command = Command::new(&program);
@@ -71,9 +69,9 @@ fn load_and_kill(path: &Path) -> Result<(u64, u32)> {
         .expect("the child's stdout was asked for as a pipe");
     let reports = receive(reports);
 
-    let bar = progress::records("loading", BATCHES_UNTIL_KILLED * BATCH_RECORDS);
+    let bar = progress::records("loading", batches * BATCH_RECORDS);
     let mut acknowledged = 0;
-    while acknowledged < BATCHES_UNTIL_KILLED {
+    while acknowledged < batches {
         match reports.recv_timeout(SILENCE_MAX) {
             Ok(count) => acknowledged = count,
             Err(RecvTimeoutError::Disconnected) => {
@@ -180,4 +178,42 @@ pub fn load_until_killed(path: &Path, out: &mut dyn Write) -> Result<()> {
         out.flush()?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `verify` says of a database with these batches, after `change`.
+    fn verdict(batches: u64, acknowledged: u64, change: impl FnOnce(&Keyspace)) -> Result<u64, String> {
+        let db = Db::in_memory().unwrap();
+        let keyspace = db.keyspace(KEYSPACE).unwrap();
+        for (key, value) in (0..batches).flat_map(|batch| (0..BATCH_RECORDS).map(move |number| record(batch, number))) {
+            keyspace.put(key, value).unwrap();
+        }
+        change(&keyspace);
+        verify(&keyspace, acknowledged).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn whole_batches_pass_also_those_not_reported() {
+        assert_eq!(verdict(3, 3, |_| ()), Ok(3));
+        assert_eq!(verdict(3, 2, |_| ()), Ok(3));
+    }
+
+    #[test]
+    fn lost_torn_and_changed_records_are_found() {
+        assert!(verdict(3, 4, |_| ()).unwrap_err().contains("only 3 are there"));
+        let torn = verdict(3, 2, |keyspace| {
+            keyspace.delete(record(2, BATCH_RECORDS - 1).0).unwrap()
+        });
+        assert!(torn.unwrap_err().contains("only 99 of 100"));
+        let gap = verdict(3, 3, |keyspace| keyspace.delete(record(1, 5).0).unwrap());
+        assert!(
+            gap.unwrap_err()
+                .contains("00000001/006 stands where 00000001/005 should be")
+        );
+        let changed = verdict(3, 3, |keyspace| keyspace.put(record(1, 5).0, "other").unwrap());
+        assert!(changed.unwrap_err().contains("wrong value"));
+    }
 }

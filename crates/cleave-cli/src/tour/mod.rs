@@ -30,7 +30,7 @@ pub fn run(args: &Tour, out: &mut dyn Write) -> Result<()> {
 
     cities::show(&db, &mut guide)?;
     db.close()?;
-    let db = crash::show(place.path(), &mut guide)?;
+    let db = crash::show(place.path(), args.records, &mut guide)?;
     load::show(&db, args.records, &mut guide)?;
 
     guide.step("What is where")?;
