@@ -12,8 +12,3 @@ pub mod picker;
 #[cfg(test)]
 mod memory_storage;
 
-pub use builder::{TableBuilder, TableOptions};
-pub use level_cursor::LevelCursor;
-pub use table::Table;
-pub use table_cursor::TableCursor;
-pub use version::{LEVELS_MAX, Level, Version};
