@@ -187,6 +187,24 @@ fn the_bytes_of_a_block_do_not_change() {
 }
 
 #[test]
+fn a_key_that_shares_more_than_there_is_before_it_is_corrupt() {
+    let versions: Vec<Version> = vec![
+        (b"abc".to_vec(), Stamp(0x0102), b"V".to_vec()),
+        (b"abd".to_vec(), Stamp(0x0305), Vec::new()),
+    ];
+    let mut block = build(&versions, 16);
+    block[15] = 4;
+    let mut cursor = open(block).unwrap();
+    cursor.seek_first().unwrap();
+    let error = cursor.next().unwrap_err();
+    assert!(
+        matches!(error, Error::Corruption { offset, .. } if offset == 4096 + 15),
+        "{error}"
+    );
+    assert!(!cursor.valid());
+}
+
+#[test]
 fn values_are_shared_with_the_block() {
     let versions: Vec<Version> = vec![(b"k".to_vec(), Stamp::new(Seqno(1), Kind::Put), b"value".to_vec())];
     let mut cursor = open(build(&versions, 16)).unwrap();

@@ -9,8 +9,6 @@ pub mod level_cursor;
 pub mod builder;
 pub mod compaction;
 pub mod picker;
-#[cfg(test)]
-mod memory_storage;
 
 pub use builder::{TableBuilder, TableOptions};
 pub use level_cursor::LevelCursor;
