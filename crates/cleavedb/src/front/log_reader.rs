@@ -6,9 +6,7 @@ use crate::format::frame::{
     BodyChecksum, FrameHeader, FrameKind, HEADER_BYTES, LOG_HEADER_BYTES, LOG_VERSION, LogHeader, decode_log_header,
 };
 use crate::format::record::Record;
-use crate::io::{File, Mapping};
-
-use super::log::read_ring;
+use crate::io::File;
 
 const WINDOW_BYTES: usize = 1 << 20;
 const BLOCK: u64 = crate::base::limits::BLOCK_IO_BYTES as u64;
@@ -29,7 +27,7 @@ pub struct Frame<'a> {
 pub struct LogReader<'a> {
     file: &'a dyn File,
     id: FileId,
-    ring: Option<&'a dyn Mapping>,
+    ring: Option<&'a [u8]>,
     len: u64,
     offset: u64,
     window: Vec<u8>,
@@ -47,7 +45,7 @@ pub enum Opened<'a> {
 
 impl<'a> LogReader<'a> {
     /// Checks the log's own header and stands before the first frame.
-    pub fn open(file: &'a dyn File, id: FileId, ring: Option<&'a dyn Mapping>) -> Result<Opened<'a>> {
+    pub fn open(file: &'a dyn File, id: FileId, ring: Option<&'a [u8]>) -> Result<Opened<'a>> {
         let mut block = vec![0; LOG_HEADER_BYTES];
         let read = file.read_at(&mut block, 0)?;
         match decode_log_header(&block[..read]) {
@@ -143,13 +141,13 @@ impl<'a> LogReader<'a> {
     fn read_from_ring(&mut self, offset: u64) -> Option<FrameHeader> {
         let ring = self.ring?;
         let mut bytes = [0; HEADER_BYTES];
-        read_ring(ring, offset, &mut bytes);
+        copy_from_ring(ring, offset, &mut bytes)?;
         let header = FrameHeader::decode(&bytes, self.id, offset)?;
         if header.frame_bytes() > ring.len() as u64 || offset + header.frame_bytes() > self.len {
             return None;
         }
         self.frame.resize(header.body_len as usize, 0);
-        read_ring(ring, offset + HEADER_BYTES as u64, &mut self.frame);
+        copy_from_ring(ring, offset + HEADER_BYTES as u64, &mut self.frame)?;
         body_is_whole(&header, &self.frame).then_some(header)
     }
 
@@ -165,6 +163,16 @@ impl<'a> LogReader<'a> {
         let start = (offset - self.window_offset) as usize;
         Ok(self.window.get(start..start + len))
     }
+}
+
+/// Copies from what was the ring, where the byte at log offset `o` lies at `o` modulo the ring's size.
+fn copy_from_ring(ring: &[u8], offset: u64, buffer: &mut [u8]) -> Option<()> {
+    let start = (offset % (ring.len() as u64).max(1)) as usize;
+    let first = buffer.len().min(ring.len() - start);
+    let (head, tail) = buffer.split_at_mut(first);
+    head.copy_from_slice(&ring[start..start + first]);
+    tail.copy_from_slice(ring.get(..tail.len())?);
+    Some(())
 }
 
 /// All records of a body are whole, follow each other without a gap, and are the ones the header was made for.

@@ -209,7 +209,13 @@ impl File for OsFile {
     }
 
     fn allocate(&self, len: u64) -> Result<()> {
-        self.wrap("allocate", reserve(&self.file, len))
+        let before = self.len()?;
+        let result = reserve(&self.file, len);
+        if result.is_err() && before < len {
+            // A file system that ran out of space half-way keeps what it got. The first error is the one to report.
+            let _ = self.file.set_len(before);
+        }
+        self.wrap("allocate", result)
     }
 
     fn truncate(&self, len: u64) -> Result<()> {

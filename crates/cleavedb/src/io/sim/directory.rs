@@ -59,6 +59,12 @@ impl Directory {
         );
     }
 
+    /// A name that is durable at once.
+    pub(super) fn put(&mut self, name: &str, inode: InodeNumber) {
+        self.current.insert(name.to_owned(), inode);
+        self.durable.insert(name.to_owned(), inode);
+    }
+
     fn change(&mut self, order: u64, operation: Operation) {
         apply(&mut self.current, &operation);
         self.pending.push((order, operation));
