@@ -279,6 +279,8 @@ fn a_range_is_compacted_on_request_or_asks_to_wait() {
         "compact 1,2 of 1 with 4 of 2"
     );
     assert_eq!(ask(case(levels), 2, 2, "a", "z").unwrap(), "compact 4 of 2 with  of 2");
+    let moving: &[&[&str]] = &[&[], &["1 c-d 10 busy"], &["2 a-b 10", "3 e-f 10"]];
+    assert_eq!(ask(case(moving), 2, 2, "a", "z"), None);
     assert_eq!(ask(case(levels).running(2, "h", "i"), 1, 2, "c", "d"), None);
     assert_eq!(ask(case(&[&["9 a-b 10 busy"]]), 0, 1, "a", "b"), None);
 }

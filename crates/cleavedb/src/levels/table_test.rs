@@ -358,6 +358,43 @@ fn truncated_and_swapped_files_are_corrupt() {
 }
 
 #[test]
+fn failing_reads_give_errors_and_never_a_wrong_answer() {
+    let versions = numbered(900, 2, 30);
+    let disk = SimDisk::new();
+    let meta = write(&disk, &versions, small_blocks(256, Compression::Lz4));
+    // A cache of nothing: every block is read again.
+    let table = Table::open(&disk, guard(), meta, Arc::new(BlockCache::new(0))).unwrap();
+    disk.set_faults(Faults {
+        fail_read_one_in: Some(6),
+        seed: 3,
+        ..Faults::default()
+    });
+    let (mut failed, mut found) = (0, 0);
+    let mut cursor = table.cursor(true);
+    for (index, version) in versions.iter().enumerate() {
+        match table.get(&version.0, version.1.seqno()) {
+            Ok(answer) => assert!(answer.is_some_and(|(stamp, value)| stamp == version.1 && value == version.2[..])),
+            Err(_) => failed += 1,
+        }
+        let moved = match cursor.valid() {
+            true => cursor.prev(),
+            false => cursor.seek_before(&version.0, version.1),
+        };
+        match (moved, index) {
+            (Err(_), _) => assert!(!cursor.valid()),
+            (Ok(()), 0) => assert!(!cursor.valid()),
+            (Ok(()), _) if !cursor.valid() => {}
+            (Ok(()), _) => {
+                found += 1;
+                let here = (cursor.key().to_vec(), cursor.stamp(), cursor.value().to_vec());
+                assert!(versions.contains(&here));
+            }
+        }
+    }
+    assert!(failed > 300 && found > 300, "{failed} failed, {found} found");
+}
+
+#[test]
 fn a_failed_write_is_reported() {
     let disk = SimDisk::new();
     disk.set_faults(Faults {

@@ -68,6 +68,10 @@ impl Version {
     /// The version after this one: with tables added to levels (below [`LEVELS_MAX`]) and others removed. A table that is
     /// in both moves.
     pub fn apply(&self, added: &[(usize, Arc<Table>)], removed: &[FileId]) -> Version {
+        assert!(
+            added.iter().all(|(level, _)| *level < LEVELS_MAX),
+            "tables are added to levels that exist"
+        );
         let touched = |index: usize, level: &Level| {
             added.iter().any(|(to, _)| *to == index)
                 || level.tables.iter().any(|table| removed.contains(&table.meta().id))
@@ -88,10 +92,6 @@ impl Version {
         let version = Version {
             levels: levels.collect(),
         };
-        verify!(
-            added.iter().all(|(level, _)| *level < LEVELS_MAX),
-            "tables are added to levels that exist"
-        );
         verify!(
             version.keeps_one_order(),
             "tables that overlap in keys cover intervals of their own, ordered by age"
