@@ -12,9 +12,9 @@ use super::batch::WriteBatch;
 use super::core::Core;
 use super::options::{Durability, check_interval};
 use super::view::View;
-use crate::base::{Address, Error, Result, Seqno, Stamp};
+use crate::base::{Error, Result, Seqno};
 use crate::format::frame::{BodyChecksum, FrameHeader, FrameKind, HEADER_BYTES};
-use crate::front::index_table::IndexTable;
+use crate::front::index_table::{IndexTable, RecordPlace};
 use crate::front::log::LogFile;
 use crate::front::log_writer::LogWriter;
 use crate::sched::sync::{Condvar, Mutex, MutexGuard};
@@ -218,23 +218,11 @@ impl Core {
         let log = writer.active().expect("a frame was appended to it").id();
         let view = self.published.view();
         let mut inserter = view.active.insert();
-        let mut offset = frame_offset + HEADER_BYTES as u64;
-        let mut payload = Vec::with_capacity(Address::ENCODED_BYTES_MAX);
+        let mut place = RecordPlace { log, offset: frame_offset + HEADER_BYTES as u64 };
         for operation in group.iter().flat_map(|batch| batch.operations()) {
             commit.last_seqno = commit.last_seqno.next();
-            let len = operation.record_bytes();
-            let prefix = operation.keyspace.prefix();
-            if operation.value.len() < self.settings.tuning.separation_bytes {
-                let stamp = Stamp::new(commit.last_seqno, operation.kind);
-                inserter.add(&prefix, operation.key, stamp, operation.value, 0);
-            } else {
-                let (len, value_len) = (len as u32, operation.value.len() as u32);
-                payload.clear();
-                Address { file: log, offset, len, value_len }.encode(&mut payload);
-                let stamp = Stamp::new(commit.last_seqno, operation.kind.addressed());
-                inserter.add(&prefix, operation.key, stamp, &payload, operation.value.len());
-            }
-            offset += len as u64;
+            let separation_bytes = self.settings.tuning.separation_bytes;
+            inserter.add_record(&operation, commit.last_seqno, &mut place, separation_bytes);
         }
     }
 
@@ -257,11 +245,7 @@ impl Core {
 
     fn seal_if_full(&self) {
         let view = self.published.view();
-        let tuning = &self.settings.tuning;
-        let active = &view.active;
-        let full = active.bytes() >= tuning.index_table_bytes
-            || active.bytes() as u64 + active.value_bytes() >= tuning.flush_bytes;
-        if full {
+        if self.settings.tuning.is_full(&view.active) {
             self.seal();
         }
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::core::Core;
 use super::files::{RING, log_name};
 use super::options::LogBackend;
+use super::tuning::Tuning;
 use crate::base::limits::BLOCK_IO_BYTES;
 use crate::base::{Error, FileId, Result, Seqno};
 use crate::format::edit::Edit;
@@ -41,7 +42,13 @@ impl LogSupply {
         inner.started && inner.spare.is_none()
     }
 
-    /// Gives up the spare, at close.
+    /// Memory of the ring and the chunk buffers.
+    pub fn buffer_bytes(&self, tuning: &Tuning) -> usize {
+        let inner = self.inner.lock();
+        inner.ring.as_ref().map_or(0, |ring| ring.len() + tuning.chunk_buffers * tuning.chunk_bytes)
+    }
+
+    /// Gives up the spare.
     pub fn take_spare(&self) -> Option<Arc<LogFile>> {
         self.inner.lock().spare.take()
     }

@@ -2,6 +2,7 @@
 //! path is walked within a few hundred operations; users have no reason to.
 
 use crate::base::limits::SEPARATION_BYTES_DEFAULT;
+use crate::front::index_table::IndexTable;
 
 /// A planted bug that the simulation must find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +81,12 @@ impl Tuning {
             manifest_bytes: 4 * mib as u64,
             canary: None,
         }
+    }
+
+    /// An index table is full when it, or what it leads to in the log, is large enough for its next station.
+    pub(crate) fn is_full(&self, table: &IndexTable) -> bool {
+        let bytes = table.bytes();
+        bytes >= self.index_table_bytes || bytes as u64 + table.value_bytes() >= self.flush_bytes
     }
 
     /// Everything small enough that a few hundred operations seal, merge, flush, compact and rotate.

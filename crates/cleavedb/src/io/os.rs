@@ -272,3 +272,9 @@ impl Drop for OsLock {
 #[cfg(all(test, not(miri)))]
 #[path = "os_test.rs"]
 mod tests;
+
+/// Bytes of memory that the machine has.
+pub fn memory_bytes() -> usize {
+    let info = rustix::system::sysinfo();
+    usize::try_from(info.totalram as u64 * info.mem_unit as u64).unwrap_or(usize::MAX)
+}

@@ -93,7 +93,7 @@ fn what_was_synced_survives_every_power_loss() {
 fn a_sync_after_cutting_and_growing_makes_exactly_the_content_durable() {
     let disk = disk();
     let file = durable_file(&disk, "a");
-    let mut random = crate::sched::Random::new(5);
+    let mut random = crate::sched::random::Random::new(5);
     for _ in 0..200 {
         for _ in 0..random.below(6) {
             let offset = random.below(20_000);

@@ -10,8 +10,3 @@ pub mod builder;
 pub mod compaction;
 pub mod picker;
 
-pub use builder::{TableBuilder, TableOptions};
-pub use level_cursor::LevelCursor;
-pub use table::Table;
-pub use table_cursor::TableCursor;
-pub use version::{LEVELS_MAX, Level, Version};

@@ -80,6 +80,11 @@ impl Table {
         &self.meta
     }
 
+    /// Memory it keeps outside the cache, in bytes.
+    pub fn resident_bytes(&self) -> usize {
+        std::mem::size_of::<Table>() + self.meta.smallest.len() + self.meta.largest.len() + self.path.as_os_str().len()
+    }
+
     /// Where it lies.
     pub fn path(&self) -> &Path {
         &self.path

@@ -164,11 +164,16 @@ impl Version {
         levels.find_map(|(index, level)| Some((index, level.tables.iter().find(|table| table.meta().id == id)?)))
     }
 
-    /// Cursors that together show every version: one for each table of HL0, newest first, and one for each level below
-    /// that is not empty.
-    pub fn cursors(&self, fill_cache: bool) -> Vec<Box<dyn Cursor + Send>> {
+    /// Cursors that together show every version of the keys from `lower` up to (not including) `upper`, and may show
+    /// more: one for each table of HL0 that reaches into the range, newest first, and one for each level below that is
+    /// not empty.
+    pub fn cursors(&self, lower: &[u8], upper: Option<&[u8]>, fill_cache: bool) -> Vec<Box<dyn Cursor + Send>> {
         let mut cursors: Vec<Box<dyn Cursor + Send>> = Vec::new();
-        for table in self.levels[0].tables.iter() {
+        let within = |table: &&Arc<Table>| {
+            let meta = table.meta();
+            &meta.largest[..] >= lower && upper.is_none_or(|upper| &meta.smallest[..] < upper)
+        };
+        for table in self.levels[0].tables.iter().filter(within) {
             cursors.push(Box::new(table.cursor(fill_cache)));
         }
         for level in self.levels[1..].iter().filter(|level| !level.tables.is_empty()) {

@@ -172,7 +172,7 @@ proptest! {
 
 #[test]
 fn the_cursors_of_a_version_together_show_everything_in_order() {
-    let mut merging = Merging::new(sample().cursors(true));
+    let mut merging = Merging::new(sample().cursors(b"", None, true));
     merging.seek(&key(20), Stamp::NEWEST).unwrap();
     let mut newest_first = Vec::new();
     while merging.valid() && merging.key() == key(20) {

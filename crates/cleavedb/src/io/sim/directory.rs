@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::inode::Survival;
-use crate::sched::Random;
+use crate::sched::random::Random;
 
 /// A file, whatever its name.
 pub(super) type InodeNumber = u64;

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::content::{Content, pages_of};
-use crate::sched::Random;
+use crate::sched::random::Random;
 
 /// Bytes that a disk writes wholly or not at all.
 pub(super) const SECTOR: usize = 512;

@@ -14,7 +14,7 @@ use super::inode::{Inode, SECTOR, Survival};
 use crate::base::{Error, Result};
 use crate::io::DirEntry;
 use crate::io::fault::{FaultState, Faults};
-use crate::sched::Random;
+use crate::sched::random::Random;
 
 /// The disk.
 #[derive(Clone)]
