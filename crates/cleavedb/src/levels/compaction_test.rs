@@ -10,7 +10,8 @@ use crate::base::{Cursor, Error, Kind, Seqno, Stamp, full_key};
 use crate::io::cache::BlockCache;
 use crate::io::trash::FileGuard;
 use crate::io::{Faults, SimDisk};
-use crate::levels::{LevelCursor, Table};
+use crate::levels::level_cursor::LevelCursor;
+use crate::levels::table::Table;
 
 /// Hands out versions, and then an error if there is one.
 struct Source {

@@ -90,13 +90,6 @@ impl Table {
         &self.path
     }
 
-    /// Memory that the open table itself takes, in bytes; its blocks are the cache's.
-    pub fn resident_bytes(&self) -> usize {
-        let keys = self.meta.smallest.capacity() + self.meta.largest.capacity();
-        // The path is held twice, by the guard and for messages.
-        size_of::<Table>() + keys + 2 * self.path.as_os_str().len()
-    }
-
     /// The manifest no longer names the table: its file goes when the last holder lets go.
     pub fn doom(&self) {
         self.guard.doom();

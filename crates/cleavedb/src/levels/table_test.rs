@@ -9,7 +9,7 @@ use crate::base::cursor::compare;
 use crate::base::cursor::model::{Step, VecCursor, Version, assert_same_walk, sort};
 use crate::base::{FileId, KeyspaceId, Kind, full_key};
 use crate::io::{Faults, SimDisk};
-use crate::levels::{TableBuilder, TableOptions};
+use crate::levels::builder::{TableBuilder, TableOptions};
 
 const ID: FileId = FileId(12);
 

@@ -8,7 +8,7 @@ use crate::base::{KeyspaceId, Kind, Merging, Seqno, Stamp, full_key};
 use crate::io::SimDisk;
 use crate::io::cache::BlockCache;
 use crate::io::trash::FileGuard;
-use crate::levels::{TableBuilder, TableOptions};
+use crate::levels::builder::{TableBuilder, TableOptions};
 use proptest::prelude::*;
 
 fn key(number: u64) -> Vec<u8> {
