@@ -97,7 +97,6 @@ impl Filter {
     }
 
     /// Its size in bytes.
-    #[expect(clippy::len_without_is_empty, reason = "a filter is never empty")]
     pub fn len(&self) -> usize {
         self.bytes.len()
     }

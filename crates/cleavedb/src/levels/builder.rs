@@ -147,11 +147,6 @@ impl TableBuilder {
         self.offset() + in_memory as u64
     }
 
-    /// Versions added so far.
-    pub fn entries(&self) -> u64 {
-        self.properties.entries
-    }
-
     /// Writes what is left, syncs the file and describes it.
     ///
     /// # Panics

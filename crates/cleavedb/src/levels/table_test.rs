@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::base::cursor::compare;
 use crate::base::cursor::model::{Step, VecCursor, Version, assert_same_walk, sort};
-use crate::base::{FileId, KeyspaceId, Kind, full_key};
+use crate::base::{FileId, KeyspaceId, Kind, Slice, full_key};
 use crate::io::{Faults, SimDisk};
 use crate::levels::builder::{TableBuilder, TableOptions};
 
@@ -45,6 +45,13 @@ fn table_of(versions: &[Version], options: TableOptions) -> (Arc<Table>, Arc<Blo
     let (disk, cache) = (SimDisk::new(), cache());
     let meta = write(&disk, versions, options);
     (Table::open(&disk, guard(), meta, cache.clone()).unwrap(), cache)
+}
+
+/// The newest version at or below a snapshot, as the table finds it.
+fn get(table: &Arc<Table>, key: &[u8], snapshot: Seqno) -> Result<Option<(Stamp, Slice)>> {
+    Ok(table
+        .find(key, snapshot)?
+        .map(|cursor| (cursor.stamp(), cursor.value_slice())))
 }
 
 /// What a reader must see: the newest version at or below the snapshot.
@@ -126,7 +133,7 @@ fn a_snapshot_sees_the_newest_version_at_or_below_it() {
             5_000,
             20_000,
         ] {
-            let found = table.get(&versions[number].0, Seqno(snapshot)).unwrap();
+            let found = get(&table, &versions[number].0, Seqno(snapshot)).unwrap();
             let expected = model_get(&versions, &versions[number].0, Seqno(snapshot));
             assert_eq!(found.map(|(stamp, value)| (stamp, value.to_vec())), expected);
         }
@@ -147,12 +154,16 @@ fn a_snapshot_sees_the_newest_version_at_or_below_it() {
 fn filters_spare_reads_of_data_for_absent_keys() {
     let versions = numbered(3_000, 1, 100);
     let (table, cache) = table_of(&versions, small_blocks(4096, Compression::None));
-    assert!(table.get(&full_key(KeyspaceId(9), b"k"), Seqno::MAX).unwrap().is_none());
-    assert!(table.get(&versions[0].0, Seqno::ZERO).unwrap().is_none());
+    assert!(
+        get(&table, &full_key(KeyspaceId(9), b"k"), Seqno::MAX)
+            .unwrap()
+            .is_none()
+    );
+    assert!(get(&table, &versions[0].0, Seqno::ZERO).unwrap().is_none());
     assert_eq!(cache.weight(), 0, "what the description rules out needs no read");
     for number in 0..1_000u64 {
         let absent = full_key(KeyspaceId(2), format!("key{number:06}x").as_bytes());
-        assert!(table.get(&absent, Seqno::MAX).unwrap().is_none());
+        assert!(get(&table, &absent, Seqno::MAX).unwrap().is_none());
     }
     // Indices and filters take about 10 KiB, and one key in a hundred is let through to its data block.
     assert!(cache.weight() < 80 << 10, "{} B were read", cache.weight());
@@ -191,7 +202,7 @@ fn entries_larger_than_blocks_and_the_longest_keys_are_kept() {
         let (table, _) = table_of(&versions, small_blocks(4096, compression));
         assert!(scan(&mut table.cursor(false)) == versions);
         for version in &versions {
-            let (stamp, value) = table.get(&version.0, version.1.seqno()).unwrap().unwrap();
+            let (stamp, value) = get(&table, &version.0, version.1.seqno()).unwrap().unwrap();
             assert!(stamp == version.1 && value == version.2);
         }
     }
@@ -207,7 +218,7 @@ fn a_block_holds_keys_of_one_keyspace_only() {
     let (table, cache) = table_of(&versions, small_blocks(64 << 10, Compression::None));
     for key in &keys {
         let before = cache.weight();
-        table.get(key, Seqno::MAX).unwrap().unwrap();
+        get(&table, key, Seqno::MAX).unwrap().unwrap();
         assert!(cache.weight() - before > 1000, "each key lies in a block of its own");
     }
 }
@@ -253,11 +264,10 @@ fn tables_without_filters_answer_the_same() {
     assert!(
         versions
             .iter()
-            .all(|version| table.get(&version.0, version.1.seqno()).unwrap().unwrap().0 == version.1)
+            .all(|version| get(&table, &version.0, version.1.seqno()).unwrap().unwrap().0 == version.1)
     );
     assert!(
-        table
-            .get(&full_key(KeyspaceId(2), b"absent"), Seqno::MAX)
+        get(&table, &full_key(KeyspaceId(2), b"absent"), Seqno::MAX)
             .unwrap()
             .is_none()
     );
@@ -267,9 +277,7 @@ fn tables_without_filters_answer_the_same() {
 fn check_all(disk: &SimDisk, meta: &TableMeta, versions: &[Version]) -> Result<()> {
     let table = Table::open(disk, guard(), meta.clone(), cache())?;
     for (key, stamp, value) in versions {
-        let found = table
-            .get(key, stamp.seqno())?
-            .expect("a present version is found or damage reported");
+        let found = get(&table, key, stamp.seqno())?.expect("a present version is found or damage reported");
         assert!(found.0 == *stamp && found.1 == value[..], "a wrong answer");
     }
     let mut cursor = table.cursor(false);
@@ -372,7 +380,7 @@ fn failing_reads_give_errors_and_never_a_wrong_answer() {
     let (mut failed, mut found) = (0, 0);
     let mut cursor = table.cursor(true);
     for (index, version) in versions.iter().enumerate() {
-        match table.get(&version.0, version.1.seqno()) {
+        match get(&table, &version.0, version.1.seqno()) {
             Ok(answer) => assert!(answer.is_some_and(|(stamp, value)| stamp == version.1 && value == version.2[..])),
             Err(_) => failed += 1,
         }
@@ -444,7 +452,7 @@ proptest! {
         assert_same_walk(&mut cursor, &mut VecCursor::new(versions.clone()), &steps);
         for step in &steps {
             if let Step::Seek(key, stamp) = step {
-                let found = table.get(key, stamp.seqno()).unwrap().map(|(stamp, value)| (stamp, value.to_vec()));
+                let found = get(&table, key, stamp.seqno()).unwrap().map(|(stamp, value)| (stamp, value.to_vec()));
                 prop_assert_eq!(found, model_get(&versions, key, stamp.seqno()));
             }
         }

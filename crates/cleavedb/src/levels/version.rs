@@ -123,11 +123,6 @@ impl Version {
         &self.levels
     }
 
-    /// Bytes of all tables.
-    pub fn bytes(&self) -> u64 {
-        self.levels.iter().map(Level::bytes).sum()
-    }
-
     /// The tables whose key range covers `key`, those with newer versions first. O(HL0 + levels * log tables).
     pub fn tables_for_key<'a>(&'a self, key: &'a [u8]) -> impl Iterator<Item = &'a Arc<Table>> {
         let hl0 = self.levels[0]
