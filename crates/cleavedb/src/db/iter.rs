@@ -65,7 +65,10 @@ impl Bounds {
 
     fn of_prefix(keyspace: KeyspaceId, prefix: &[u8]) -> Bounds {
         let lower = full_key(keyspace, prefix);
-        Bounds { upper: prefix_end(&lower), lower }
+        Bounds {
+            upper: prefix_end(&lower),
+            lower,
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -133,7 +136,11 @@ impl Iter {
             sources.extend(table.cursors().into_iter().map(|cursor| Box::new(cursor) as _));
         }
         sources.extend(self.view.runs.iter().map(|run| Box::new(run.cursor()) as _));
-        sources.extend(self.view.version.cursors(&self.bounds.lower, self.bounds.upper.as_deref(), true));
+        sources.extend(
+            self.view
+                .version
+                .cursors(&self.bounds.lower, self.bounds.upper.as_deref(), true),
+        );
         Merging::new(sources)
     }
 
@@ -156,7 +163,9 @@ impl Iter {
                 break;
             }
             self.collect_forward(&mut sources, &key)?;
-            found = self.versions.resolve(&self.held.db.core, &self.view, &self.keyspace, &key)?;
+            found = self
+                .versions
+                .resolve(&self.held.db.core, &self.view, &self.keyspace, &key)?;
         }
         let item = found.map(|value| (user_key(&key), value));
         self.front = Some(sources);
@@ -212,7 +221,9 @@ impl Iter {
                 sources.prev()?;
             }
             self.versions.newest_first();
-            found = self.versions.resolve(&self.held.db.core, &self.view, &self.keyspace, &key)?;
+            found = self
+                .versions
+                .resolve(&self.held.db.core, &self.view, &self.keyspace, &key)?;
         }
         let item = found.map(|value| (user_key(&key), value));
         self.back = Some(sources);
