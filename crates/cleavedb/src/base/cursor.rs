@@ -41,6 +41,16 @@ pub fn compare(left_key: &[u8], left_stamp: Stamp, right_key: &[u8], right_stamp
     left_key.cmp(right_key).then_with(|| right_stamp.cmp(&left_stamp))
 }
 
+/// Key, stamp and payload of one version, borrowed from its source.
+pub type VersionRef<'a> = (&'a [u8], Stamp, &'a [u8]);
+
+/// A finished stream of versions in cursor order, from which tables are written: what is left after old versions have
+/// died. `next` hands out borrowed bytes, valid until the next call.
+pub trait VersionSource {
+    /// The next version, or `None` at the end.
+    fn next(&mut self) -> Result<Option<VersionRef<'_>>>;
+}
+
 impl<C: Cursor + ?Sized> Cursor for Box<C> {
     fn valid(&self) -> bool {
         (**self).valid()
@@ -74,5 +84,122 @@ impl<C: Cursor + ?Sized> Cursor for Box<C> {
     }
     fn prev(&mut self) -> Result<()> {
         (**self).prev()
+    }
+}
+
+/// A cursor over a sorted vector: the model that tests of other cursors compare with.
+#[cfg(test)]
+pub(crate) mod model {
+    use super::*;
+
+    /// One version.
+    pub(crate) type Version = (Vec<u8>, Stamp, Vec<u8>);
+
+    /// Sorts versions into cursor order.
+    pub(crate) fn sort(versions: &mut [Version]) {
+        versions.sort_by(|left, right| compare(&left.0, left.1, &right.0, right.1));
+    }
+
+    /// Stands on one version of the vector, or on none.
+    pub(crate) struct VecCursor {
+        versions: Vec<Version>,
+        position: Option<usize>,
+    }
+
+    impl VecCursor {
+        /// A cursor over versions that are sorted already.
+        pub(crate) fn new(versions: Vec<Version>) -> VecCursor {
+            VecCursor {
+                versions,
+                position: None,
+            }
+        }
+
+        fn first_at_or_after(&self, key: &[u8], stamp: Stamp) -> usize {
+            self.versions
+                .partition_point(|version| compare(&version.0, version.1, key, stamp).is_lt())
+        }
+
+        fn current(&self) -> &Version {
+            &self.versions[self.position.expect("only a valid cursor is read")]
+        }
+    }
+
+    impl Cursor for VecCursor {
+        fn valid(&self) -> bool {
+            self.position.is_some()
+        }
+        fn key(&self) -> &[u8] {
+            &self.current().0
+        }
+        fn stamp(&self) -> Stamp {
+            self.current().1
+        }
+        fn value(&self) -> &[u8] {
+            &self.current().2
+        }
+        fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
+            let index = self.first_at_or_after(key, stamp);
+            self.position = (index < self.versions.len()).then_some(index);
+            Ok(())
+        }
+        fn seek_before(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
+            self.position = self.first_at_or_after(key, stamp).checked_sub(1);
+            Ok(())
+        }
+        fn seek_first(&mut self) -> Result<()> {
+            self.position = (!self.versions.is_empty()).then_some(0);
+            Ok(())
+        }
+        fn seek_last(&mut self) -> Result<()> {
+            self.position = self.versions.len().checked_sub(1);
+            Ok(())
+        }
+        fn next(&mut self) -> Result<()> {
+            let next = self.position.expect("only a valid cursor moves") + 1;
+            self.position = (next < self.versions.len()).then_some(next);
+            Ok(())
+        }
+        fn prev(&mut self) -> Result<()> {
+            self.position = self.position.expect("only a valid cursor moves").checked_sub(1);
+            Ok(())
+        }
+    }
+
+    /// One move of a cursor.
+    #[derive(Debug, Clone)]
+    pub(crate) enum Step {
+        Seek(Vec<u8>, Stamp),
+        SeekBefore(Vec<u8>, Stamp),
+        SeekFirst,
+        SeekLast,
+        Next,
+        Prev,
+    }
+
+    /// Makes the same moves with a cursor and with the model; they must agree after each.
+    pub(crate) fn assert_same_walk(cursor: &mut dyn Cursor, model: &mut VecCursor, steps: &[Step]) {
+        for step in steps {
+            for cursor in [&mut *cursor, &mut *model as &mut dyn Cursor] {
+                match step {
+                    Step::Seek(key, stamp) => cursor.seek(key, *stamp).unwrap(),
+                    Step::SeekBefore(key, stamp) => cursor.seek_before(key, *stamp).unwrap(),
+                    Step::SeekFirst => cursor.seek_first().unwrap(),
+                    Step::SeekLast => cursor.seek_last().unwrap(),
+                    Step::Next if cursor.valid() => cursor.next().unwrap(),
+                    Step::Prev if cursor.valid() => cursor.prev().unwrap(),
+                    Step::Next | Step::Prev => {}
+                }
+            }
+            assert_eq!(cursor.valid(), model.valid(), "{step:?}");
+            if model.valid() {
+                assert_eq!(
+                    (cursor.key(), cursor.stamp(), cursor.value()),
+                    (model.key(), model.stamp(), model.value()),
+                    "{step:?}"
+                );
+                assert_eq!(cursor.value_slice(), model.value());
+            }
+        }
     }
 }

@@ -4,10 +4,17 @@
 //!
 //! Paths are relative to nothing: the engine passes whole paths. All calls may block; none of them retries.
 
+pub mod os;
+mod mapped;
+pub mod aligned;
+
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::base::Result;
+use crate::base::{Error, Result};
+
+pub use aligned::AlignedBuffer;
+pub use os::OsStorage;
 
 /// What kind of bytes a new file will hold; decides how it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +45,7 @@ pub trait Storage: Send + Sync {
     fn open_read(&self, path: &Path) -> Result<Arc<dyn File>>;
     /// True if the path names a file or directory.
     fn exists(&self, path: &Path) -> Result<bool>;
-    /// Creates a directory and its parents; no error if it exists.
+    /// Creates a directory and its parents, durably; no error if it exists.
     fn create_dir_all(&self, path: &Path) -> Result<()>;
     /// Lists a directory, sorted by name.
     fn list(&self, path: &Path) -> Result<Vec<DirEntry>>;
@@ -56,7 +63,27 @@ pub trait Storage: Send + Sync {
     fn map(&self, path: &Path, len: usize) -> Result<Option<Arc<dyn Mapping>>>;
 }
 
+/// Fills `buffer` from `offset`; the end of the file before that is corruption, because the caller knows from durable
+/// bytes that the file is longer.
+pub fn read_exact_at(file: &dyn File, buffer: &mut [u8], offset: u64) -> Result<()> {
+    let count = file.read_at(buffer, offset)?;
+    if count == buffer.len() {
+        return Ok(());
+    }
+    let message = format!("the file ends after {count} of {} bytes", buffer.len());
+    Err(Error::corruption(file.path(), offset, message))
+}
+
+/// The whole content of a file: for the small ones.
+pub fn read_whole(storage: &dyn Storage, path: &Path) -> Result<Vec<u8>> {
+    let file = storage.open_read(path)?;
+    let mut content = vec![0; file.len()? as usize];
+    read_exact_at(&*file, &mut content, 0)?;
+    Ok(content)
+}
+
 /// An open file. Positional, so it can be shared; several writes may be in flight at once.
+#[expect(clippy::len_without_is_empty, reason = "nobody asks whether a file is empty")]
 pub trait File: Send + Sync {
     /// The path it was opened by, for messages.
     fn path(&self) -> &Path;
@@ -76,6 +103,7 @@ pub trait File: Send + Sync {
 }
 
 /// A mapped file: plain memory that survives the process. Durable only when the system happens to write it back.
+#[expect(clippy::len_without_is_empty, reason = "a mapping is never empty")]
 pub trait Mapping: Send + Sync {
     /// Its size in bytes.
     fn len(&self) -> usize;

@@ -1,0 +1,312 @@
+//! One sorted cursor out of many: a k-way merge, forward and backward.
+//!
+//! The sources that stand on a version form a binary heap whose top is the current version. Going forward every other
+//! source stands on its first version after the current one; going backward, on its last before it; turning round
+//! seeks them all again. Equal versions cannot occur (each has its own sequence number); if they do, the
+//! lower-numbered source comes first.
+//!
+//! Called by reads, scans, index merges and compactions.
+
+use std::cmp::Ordering;
+
+use super::cursor::{Cursor, compare};
+use super::error::Result;
+use super::kind::Stamp;
+use super::slice::Slice;
+
+/// A merge of cursors, itself a [`Cursor`]. Sources are numbered by their place in the vector, newest first.
+pub struct Merging<C> {
+    sources: Vec<C>,
+    /// Indices of the valid sources, as a heap by [`comes_first`](Merging::comes_first).
+    heap: Vec<usize>,
+    backward: bool,
+    /// The current key, while the other sources are moved round it.
+    pivot: Vec<u8>,
+}
+
+impl<C: Cursor> Merging<C> {
+    /// A merge of `sources`; not positioned.
+    pub fn new(sources: Vec<C>) -> Merging<C> {
+        let heap = Vec::with_capacity(sources.len());
+        Merging {
+            sources,
+            heap,
+            backward: false,
+            pivot: Vec::new(),
+        }
+    }
+
+    /// Source `left` is to be handed out before `right` in the present direction.
+    fn comes_first(&self, left: usize, right: usize) -> bool {
+        let (a, b) = (&self.sources[left], &self.sources[right]);
+        let order = compare(a.key(), a.stamp(), b.key(), b.stamp()).then(left.cmp(&right));
+        order
+            == if self.backward {
+                Ordering::Greater
+            } else {
+                Ordering::Less
+            }
+    }
+
+    fn sift_down(&mut self, mut parent: usize) {
+        loop {
+            let mut child = 2 * parent + 1;
+            if child >= self.heap.len() {
+                return;
+            }
+            if child + 1 < self.heap.len() && self.comes_first(self.heap[child + 1], self.heap[child]) {
+                child += 1;
+            }
+            if !self.comes_first(self.heap[child], self.heap[parent]) {
+                return;
+            }
+            self.heap.swap(parent, child);
+            parent = child;
+        }
+    }
+
+    /// Moves every source with `position` and builds the heap anew. A failure leaves the merge not positioned.
+    fn reposition(&mut self, backward: bool, mut position: impl FnMut(usize, &mut C) -> Result<()>) -> Result<()> {
+        self.heap.clear();
+        self.backward = backward;
+        for (index, source) in self.sources.iter_mut().enumerate() {
+            position(index, source)?;
+        }
+        self.heap
+            .extend((0..self.sources.len()).filter(|&index| self.sources[index].valid()));
+        for parent in (0..self.heap.len() / 2).rev() {
+            self.sift_down(parent);
+        }
+        Ok(())
+    }
+
+    /// Turns round: every source but the current one goes to its neighbour of the current version on the other side.
+    fn turn(&mut self, backward: bool) -> Result<()> {
+        let current = self.heap[0];
+        let stamp = self.sources[current].stamp();
+        // Everything up to the current version lies strictly before this, and everything at or after this lies after it.
+        let just_after = Stamp(stamp.0.saturating_sub(1));
+        let mut pivot = std::mem::take(&mut self.pivot);
+        pivot.clear();
+        pivot.extend_from_slice(self.sources[current].key());
+        let turned = self.reposition(backward, |index, source| match index.cmp(&current) {
+            Ordering::Equal => Ok(()),
+            Ordering::Less if backward => source.seek_before(&pivot, just_after),
+            Ordering::Greater if backward => source.seek_before(&pivot, stamp),
+            Ordering::Less => source.seek(&pivot, just_after),
+            Ordering::Greater => source.seek(&pivot, stamp),
+        });
+        self.pivot = pivot;
+        turned
+    }
+
+    /// Moves the current source one version in the present direction.
+    fn advance(&mut self) -> Result<()> {
+        let source = &mut self.sources[self.heap[0]];
+        let moved = if self.backward { source.prev() } else { source.next() };
+        if moved.is_err() {
+            self.heap.clear();
+            return moved;
+        }
+        if !source.valid() {
+            self.heap.swap_remove(0);
+        }
+        self.sift_down(0);
+        Ok(())
+    }
+
+    fn current(&self) -> &C {
+        &self.sources[self.heap[0]]
+    }
+}
+
+impl<C: Cursor> Cursor for Merging<C> {
+    fn valid(&self) -> bool {
+        !self.heap.is_empty()
+    }
+
+    fn key(&self) -> &[u8] {
+        self.current().key()
+    }
+
+    fn stamp(&self) -> Stamp {
+        self.current().stamp()
+    }
+
+    fn value(&self) -> &[u8] {
+        self.current().value()
+    }
+
+    fn value_slice(&self) -> Slice {
+        self.current().value_slice()
+    }
+
+    fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
+        self.reposition(false, |_, source| source.seek(key, stamp))
+    }
+
+    fn seek_before(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
+        self.reposition(true, |_, source| source.seek_before(key, stamp))
+    }
+
+    fn seek_first(&mut self) -> Result<()> {
+        self.reposition(false, |_, source| source.seek_first())
+    }
+
+    fn seek_last(&mut self) -> Result<()> {
+        self.reposition(true, |_, source| source.seek_last())
+    }
+
+    fn next(&mut self) -> Result<()> {
+        if self.backward {
+            self.turn(false)?;
+        }
+        self.advance()
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        if !self.backward {
+            self.turn(true)?;
+        }
+        self.advance()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cursor::model::{Step, VecCursor, Version, assert_same_walk, sort};
+    use super::super::error::Error;
+    use super::super::kind::{Kind, Seqno};
+    use super::*;
+    use proptest::prelude::*;
+
+    fn version(key: &[u8], seqno: u64, value: &str) -> Version {
+        (
+            key.to_vec(),
+            Stamp::new(Seqno(seqno), Kind::Put),
+            value.as_bytes().to_vec(),
+        )
+    }
+
+    fn values(cursor: &mut impl Cursor) -> Vec<String> {
+        let mut values = Vec::new();
+        while cursor.valid() {
+            values.push(String::from_utf8(cursor.value().to_vec()).unwrap());
+            cursor.next().unwrap();
+        }
+        values
+    }
+
+    #[test]
+    fn a_merge_of_nothing_is_never_valid() {
+        let mut merging = Merging::<VecCursor>::new(Vec::new());
+        merging.seek_first().unwrap();
+        assert!(!merging.valid());
+        let mut merging = Merging::new(vec![VecCursor::new(Vec::new()), VecCursor::new(Vec::new())]);
+        merging.seek_last().unwrap();
+        assert!(!merging.valid());
+    }
+
+    #[test]
+    fn of_equal_versions_the_lower_source_comes_first_in_both_directions() {
+        let source = |name: &str| VecCursor::new(vec![version(b"a", 1, "low"), version(b"k", 5, name)]);
+        let mut merging = Merging::new(vec![source("newer"), source("older")]);
+        merging.seek(b"k", Stamp::NEWEST).unwrap();
+        assert_eq!(values(&mut merging), ["newer", "older"]);
+        merging.seek_last().unwrap();
+        assert_eq!(merging.value(), b"older");
+        merging.prev().unwrap();
+        assert_eq!(merging.value(), b"newer");
+        merging.next().unwrap();
+        assert_eq!(merging.value(), b"older");
+        merging.prev().unwrap();
+        assert_eq!(merging.value(), b"newer");
+        merging.prev().unwrap();
+        assert_eq!(merging.value(), b"low");
+    }
+
+    /// Fails when it is moved to its second version.
+    struct Failing(VecCursor);
+
+    impl Cursor for Failing {
+        fn valid(&self) -> bool {
+            self.0.valid()
+        }
+        fn key(&self) -> &[u8] {
+            self.0.key()
+        }
+        fn stamp(&self) -> Stamp {
+            self.0.stamp()
+        }
+        fn value(&self) -> &[u8] {
+            self.0.value()
+        }
+        fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
+            self.0.seek(key, stamp)
+        }
+        fn seek_before(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
+            self.0.seek_before(key, stamp)
+        }
+        fn seek_first(&mut self) -> Result<()> {
+            self.0.seek_first()
+        }
+        fn seek_last(&mut self) -> Result<()> {
+            Err(Error::Closed)
+        }
+        fn next(&mut self) -> Result<()> {
+            Err(Error::Closed)
+        }
+        fn prev(&mut self) -> Result<()> {
+            Err(Error::Closed)
+        }
+    }
+
+    #[test]
+    fn a_failing_source_leaves_the_merge_not_positioned() {
+        let failing = Failing(VecCursor::new(vec![version(b"a", 1, "x"), version(b"b", 2, "y")]));
+        let mut merging = Merging::new(vec![failing]);
+        merging.seek_first().unwrap();
+        assert!(merging.valid());
+        assert!(merging.next().is_err() && !merging.valid());
+        merging.seek_first().unwrap();
+        assert!(merging.seek_last().is_err() && !merging.valid());
+    }
+
+    fn keys() -> impl Strategy<Value = Vec<u8>> {
+        proptest::collection::vec(0u8..3, 0..4)
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let stamp = (0u64..70).prop_map(|seqno| Stamp::at(Seqno(seqno)));
+        let step = prop_oneof![
+            1 => (keys(), stamp.clone()).prop_map(|(key, stamp)| Step::Seek(key, stamp)),
+            1 => (keys(), stamp).prop_map(|(key, stamp)| Step::SeekBefore(key, stamp)),
+            1 => Just(Step::SeekFirst),
+            1 => Just(Step::SeekLast),
+            6 => Just(Step::Next),
+            6 => Just(Step::Prev),
+        ];
+        proptest::collection::vec(step, 1..60)
+    }
+
+    proptest! {
+        #[test]
+        fn any_walk_over_a_merge_equals_the_walk_over_one_sorted_vector(
+            keys in proptest::collection::vec((keys(), 0usize..5), 0..60),
+            source_count in 1usize..6,
+            steps in steps(),
+        ) {
+            let mut all = Vec::new();
+            let mut parts = vec![Vec::new(); source_count];
+            for (index, (key, part)) in keys.iter().enumerate() {
+                let version = version(key, index as u64 + 1, &format!("value {index}"));
+                all.push(version.clone());
+                parts[part % source_count].push(version);
+            }
+            sort(&mut all);
+            parts.iter_mut().for_each(|part| sort(part));
+            let mut merging = Merging::new(parts.into_iter().map(VecCursor::new).collect());
+            assert_same_walk(&mut merging, &mut VecCursor::new(all), &steps);
+        }
+    }
+}

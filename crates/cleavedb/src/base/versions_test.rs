@@ -1,0 +1,165 @@
+//! The rules of retention, case by case.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::base::key::full_key;
+
+/// Adds operands as decimal numbers; operand "x" makes it fail.
+struct Add;
+
+impl MergeOperator for Add {
+    fn name(&self) -> &str {
+        "add"
+    }
+    fn full_merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> std::result::Result<Vec<u8>, String> {
+        let parse = |bytes: &[u8]| String::from_utf8_lossy(bytes).parse::<u64>().map_err(|e| e.to_string());
+        let mut sum = base.map_or(Ok(0), parse)?;
+        for operand in operands {
+            sum += parse(operand)?;
+        }
+        Ok(sum.to_string().into_bytes())
+    }
+    fn partial_merge(&self, key: &[u8], older: &[u8], newer: &[u8]) -> Option<Vec<u8>> {
+        self.full_merge(key, Some(older), &[newer]).ok()
+    }
+}
+
+struct Operators(Option<Arc<dyn MergeOperator>>);
+
+impl OperatorSource for Operators {
+    fn operator(&self, _: KeyspaceId) -> Option<Arc<dyn MergeOperator>> {
+        self.0.clone()
+    }
+}
+
+/// A sorted vector as a cursor.
+struct Versions {
+    entries: Vec<(Vec<u8>, Stamp, Vec<u8>)>,
+    at: usize,
+}
+
+impl Cursor for Versions {
+    fn valid(&self) -> bool {
+        self.at < self.entries.len()
+    }
+    fn key(&self) -> &[u8] {
+        &self.entries[self.at].0
+    }
+    fn stamp(&self) -> Stamp {
+        self.entries[self.at].1
+    }
+    fn value(&self) -> &[u8] {
+        &self.entries[self.at].2
+    }
+    fn seek(&mut self, _: &[u8], _: Stamp) -> Result<()> {
+        unreachable!("retention only moves forward")
+    }
+    fn seek_before(&mut self, _: &[u8], _: Stamp) -> Result<()> {
+        unreachable!("retention only moves forward")
+    }
+    fn seek_first(&mut self) -> Result<()> {
+        self.at = 0;
+        Ok(())
+    }
+    fn seek_last(&mut self) -> Result<()> {
+        unreachable!("retention only moves forward")
+    }
+    fn next(&mut self) -> Result<()> {
+        self.at += 1;
+        Ok(())
+    }
+    fn prev(&mut self) -> Result<()> {
+        unreachable!("retention only moves forward")
+    }
+}
+
+use Kind::{Delete, Delta, DeltaAt, Put, PutAt};
+
+struct Case {
+    bottom: bool,
+    operator: bool,
+    dropped: bool,
+}
+
+const PLAIN: Case = Case { bottom: false, operator: true, dropped: false };
+const BOTTOM: Case = Case { bottom: true, ..PLAIN };
+
+/// Runs one key's versions (newest first) through retention under these snapshots.
+fn retain(case: Case, snapshots: &[u64], versions: &[(u64, Kind, &str)]) -> Vec<(u64, Kind, String)> {
+    let key = full_key(KeyspaceId(1), b"k");
+    let entries = versions
+        .iter()
+        .map(|(seqno, kind, value)| (key.clone(), Stamp::new(Seqno(*seqno), *kind), value.as_bytes().to_vec()))
+        .collect();
+    let operators = Operators(case.operator.then(|| Arc::new(Add) as _));
+    let horizon = Horizon {
+        snapshots: snapshots.iter().map(|&seqno| Seqno(seqno)).collect(),
+        bottom: &|_| case.bottom,
+        dropped: &|_| case.dropped,
+        operators: &operators,
+    };
+    let mut retention = Retention::new(Versions { entries, at: 0 }, horizon);
+    let mut kept = Vec::new();
+    while let Some((_, stamp, value)) = retention.next().unwrap() {
+        kept.push((stamp.seqno().0, stamp.kind().unwrap(), String::from_utf8(value.to_vec()).unwrap()));
+    }
+    kept
+}
+
+fn expect(kept: Vec<(u64, Kind, String)>, expected: &[(u64, Kind, &str)]) {
+    let expected: Vec<_> = expected.iter().map(|(s, k, v)| (*s, *k, v.to_string())).collect();
+    assert_eq!(kept, expected);
+}
+
+#[test]
+fn only_the_newest_base_of_a_stripe_lives() {
+    let versions = [(9, Put, "c"), (7, Put, "b"), (5, Put, "a")];
+    expect(retain(PLAIN, &[20], &versions), &[(9, Put, "c")]);
+    expect(retain(PLAIN, &[7, 20], &versions), &[(9, Put, "c"), (7, Put, "b")]);
+    expect(retain(PLAIN, &[6, 8, 20], &versions), &[(9, Put, "c"), (7, Put, "b"), (5, Put, "a")]);
+}
+
+#[test]
+fn deletes_stay_until_the_bottom() {
+    let versions = [(9, Delete, ""), (5, Put, "a")];
+    expect(retain(PLAIN, &[20], &versions), &[(9, Delete, "")]);
+    expect(retain(BOTTOM, &[20], &versions), &[]);
+    expect(retain(BOTTOM, &[5, 20], &versions), &[(9, Delete, ""), (5, Put, "a")]);
+    expect(retain(BOTTOM, &[5, 20], &[(9, Put, "b"), (5, Delete, "")]), &[(9, Put, "b")]);
+    expect(retain(BOTTOM, &[5, 20], &[(9, Delete, ""), (5, Delete, "")]), &[]);
+}
+
+#[test]
+fn a_delta_never_kills_and_folds_onto_a_base_at_hand() {
+    let versions = [(9, Delta, "2"), (7, Delta, "3"), (5, Put, "10"), (3, Put, "1")];
+    expect(retain(PLAIN, &[20], &versions), &[(9, Put, "15")]);
+    expect(retain(PLAIN, &[20], &[(9, Delta, "2"), (7, Delete, ""), (5, Put, "10")]), &[(9, Put, "2")]);
+    expect(retain(PLAIN, &[8, 20], &versions), &[(9, Delta, "2"), (7, Put, "13")]);
+    expect(retain(PLAIN, &[5, 20], &versions), &[(9, Delta, "5"), (5, Put, "10")]);
+}
+
+#[test]
+fn deltas_without_a_base_combine_and_settle_only_at_the_bottom() {
+    let versions = [(9, Delta, "2"), (7, Delta, "3"), (5, Delta, "4")];
+    expect(retain(PLAIN, &[20], &versions), &[(9, Delta, "9")]);
+    expect(retain(PLAIN, &[7, 20], &versions), &[(9, Delta, "2"), (7, Delta, "7")]);
+    expect(retain(BOTTOM, &[20], &versions), &[(9, Put, "9")]);
+    expect(retain(BOTTOM, &[7, 20], &versions), &[(9, Delta, "2"), (7, Put, "7")]);
+}
+
+#[test]
+fn what_cannot_be_folded_stays_as_it_is() {
+    let bad = [(9, Delta, "x"), (7, Delta, "3"), (5, Put, "1"), (4, Put, "0")];
+    expect(retain(BOTTOM, &[20], &bad), &[(9, Delta, "x"), (7, Delta, "3"), (5, Put, "1")]);
+    let missing = Case { operator: false, ..BOTTOM };
+    expect(retain(missing, &[20], &[(9, Delta, "1"), (7, Delta, "3")]), &[(9, Delta, "1"), (7, Delta, "3")]);
+    let far = [(9, DeltaAt, "addr"), (7, Delta, "3"), (5, PutAt, "addr"), (3, Put, "1")];
+    expect(retain(PLAIN, &[20], &far), &far[..3]);
+}
+
+#[test]
+fn a_dropped_keyspace_leaves_nothing() {
+    let dropped = Case { dropped: true, ..PLAIN };
+    expect(retain(dropped, &[5, 20], &[(9, Put, "a"), (5, Delta, "1")]), &[]);
+}

@@ -1,0 +1,448 @@
+//! The sorted block: the one layout of sorted versions, in table files (data and index blocks) and in memory (runs).
+//!
+//! ```text
+//! entry*    shared: varint | unshared: varint | value_len: varint | key suffix | stamp: u64 LE | value
+//! restarts  u32 LE each: offsets of the entries with shared = 0 at which a search may start, ascending
+//! count     u32 LE: how many restarts
+//! ```
+//!
+//! Entries are ordered by [`compare`](crate::base::cursor::compare); `shared` counts the leading bytes taken from the
+//! key before. The reader checks every field, so hostile bytes give [`Error::Corruption`], never a panic or a hang.
+
+use std::cmp::Ordering;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::base::cursor::compare;
+use crate::base::limits::{KEY_BYTES_MAX, KEYSPACE_PREFIX_BYTES};
+use crate::base::{Buffer, Cursor, Error, Result, Slice, Stamp, varint, verify};
+
+/// Entries between two restart points, unless the builder is told otherwise.
+pub const RESTART_ENTRIES_DEFAULT: usize = 16;
+
+const FULL_KEY_BYTES_MAX: usize = KEYSPACE_PREFIX_BYTES + KEY_BYTES_MAX;
+const STAMP_BYTES: usize = 8;
+const OFFSET_BYTES: usize = 4;
+
+/// Collects versions, in order, into a block.
+pub struct BlockBuilder {
+    bytes: Vec<u8>,
+    restarts: Vec<u32>,
+    restart_entries: usize,
+    entries_since_restart: usize,
+    entries: usize,
+    last_key: Vec<u8>,
+    last_stamp: Stamp,
+}
+
+impl Default for BlockBuilder {
+    fn default() -> BlockBuilder {
+        BlockBuilder::new()
+    }
+}
+
+impl BlockBuilder {
+    /// An empty block with a restart point every [`RESTART_ENTRIES_DEFAULT`] entries.
+    pub fn new() -> BlockBuilder {
+        BlockBuilder::with_restart_every(RESTART_ENTRIES_DEFAULT)
+    }
+
+    /// An empty block with a restart point every `entries` entries: fewer make searches faster and blocks larger.
+    pub fn with_restart_every(entries: usize) -> BlockBuilder {
+        assert!(entries > 0, "a restart interval has at least one entry");
+        BlockBuilder {
+            bytes: Vec::new(),
+            restarts: Vec::new(),
+            restart_entries: entries,
+            entries_since_restart: 0,
+            entries: 0,
+            last_key: Vec::new(),
+            last_stamp: Stamp::NEWEST,
+        }
+    }
+
+    /// Appends a version; it must sort after the one before.
+    ///
+    /// # Panics
+    /// If the entries so far reach 4 GiB, which no caller may let happen.
+    pub fn add(&mut self, key: &[u8], stamp: Stamp, value: &[u8]) {
+        verify!(key.len() <= FULL_KEY_BYTES_MAX, "a key in a block is within the limits");
+        verify!(
+            self.entries == 0 || compare(&self.last_key, self.last_stamp, key, stamp) == Ordering::Less,
+            "versions are added to a block in order"
+        );
+        let shared = if self.entries == 0 || self.entries_since_restart == self.restart_entries {
+            let offset = u32::try_from(self.bytes.len()).expect("a block stays below 4 GiB");
+            self.restarts.push(offset);
+            self.entries_since_restart = 0;
+            0
+        } else {
+            self.last_key
+                .iter()
+                .zip(key)
+                .take_while(|(left, right)| left == right)
+                .count()
+        };
+        varint::put(&mut self.bytes, shared as u64);
+        varint::put(&mut self.bytes, (key.len() - shared) as u64);
+        varint::put(&mut self.bytes, value.len() as u64);
+        self.bytes.extend_from_slice(&key[shared..]);
+        self.bytes.extend_from_slice(&stamp.0.to_le_bytes());
+        self.bytes.extend_from_slice(value);
+        self.last_key.truncate(shared);
+        self.last_key.extend_from_slice(&key[shared..]);
+        self.last_stamp = stamp;
+        self.entries_since_restart += 1;
+        self.entries += 1;
+    }
+
+    /// The size in bytes that [`finish`](BlockBuilder::finish) would give now.
+    pub fn size_estimate(&self) -> usize {
+        self.bytes.len() + (self.restarts.len() + 1) * OFFSET_BYTES
+    }
+
+    /// Nothing was added since the last [`finish`](BlockBuilder::finish).
+    pub fn is_empty(&self) -> bool {
+        self.entries == 0
+    }
+
+    /// Versions added since the last [`finish`](BlockBuilder::finish).
+    pub fn entries(&self) -> usize {
+        self.entries
+    }
+
+    /// The key added last (empty if none was).
+    pub fn last_key(&self) -> &[u8] {
+        &self.last_key
+    }
+
+    /// The stamp added last.
+    pub fn last_stamp(&self) -> Stamp {
+        self.last_stamp
+    }
+
+    /// The block; the builder is empty again.
+    pub fn finish(&mut self) -> Vec<u8> {
+        let mut block = std::mem::take(&mut self.bytes);
+        block.reserve_exact((self.restarts.len() + 1) * OFFSET_BYTES);
+        for restart in &self.restarts {
+            block.extend_from_slice(&restart.to_le_bytes());
+        }
+        block.extend_from_slice(&(self.restarts.len() as u32).to_le_bytes());
+        self.restarts.clear();
+        self.entries_since_restart = 0;
+        self.entries = 0;
+        self.last_key.clear();
+        self.last_stamp = Stamp::NEWEST;
+        block
+    }
+}
+
+/// Where a block came from, for messages.
+#[derive(Debug, Clone)]
+pub struct BlockOrigin {
+    /// The file, or a name in parentheses for a block that lives in memory.
+    pub path: Arc<Path>,
+    /// Where in the file the block starts, in bytes.
+    pub offset: u64,
+}
+
+/// A cursor over one block.
+pub struct BlockCursor {
+    block: Arc<Buffer>,
+    origin: BlockOrigin,
+    /// Where the entries end and the restart points begin.
+    entries_end: usize,
+    restart_count: usize,
+    /// Where the current entry starts; `entries_end` when not valid.
+    offset: usize,
+    /// Where the entry after the current one starts.
+    next_offset: usize,
+    key: Vec<u8>,
+    stamp: Stamp,
+    value_start: usize,
+}
+
+/// One entry as it lies in the block.
+struct RawEntry {
+    shared: usize,
+    suffix_start: usize,
+    suffix_len: usize,
+    value_len: usize,
+}
+
+impl RawEntry {
+    fn stamp_start(&self) -> usize {
+        self.suffix_start + self.suffix_len
+    }
+    fn value_start(&self) -> usize {
+        self.stamp_start() + STAMP_BYTES
+    }
+    fn end(&self) -> usize {
+        self.value_start() + self.value_len
+    }
+}
+
+impl BlockCursor {
+    /// A cursor over `block`; not positioned.
+    pub fn new(block: Arc<Buffer>, origin: BlockOrigin) -> Result<BlockCursor> {
+        let (entries_end, restart_count) = Self::parse_tail(&block, &origin)?;
+        Ok(BlockCursor {
+            block,
+            origin,
+            entries_end,
+            restart_count,
+            offset: entries_end,
+            next_offset: entries_end,
+            key: Vec::new(),
+            stamp: Stamp::OLDEST,
+            value_start: 0,
+        })
+    }
+
+    /// The block under the cursor.
+    pub fn block(&self) -> &Arc<Buffer> {
+        &self.block
+    }
+
+    fn parse_tail(block: &[u8], origin: &BlockOrigin) -> Result<(usize, usize)> {
+        let parsed = block.split_last_chunk::<OFFSET_BYTES>().and_then(|(rest, count)| {
+            let count = u32::from_le_bytes(*count) as usize;
+            let entries_end = rest.len().checked_sub(count.checked_mul(OFFSET_BYTES)?)?;
+            // Entries exist exactly if a restart point does.
+            ((entries_end == 0) == (count == 0)).then_some((entries_end, count))
+        });
+        parsed.ok_or_else(|| {
+            let message = format!(
+                "a block of {} B does not hold the restart points it claims",
+                block.len()
+            );
+            Error::corruption(&origin.path, origin.offset, message)
+        })
+    }
+
+    #[cold]
+    fn damaged(&self, at: usize) -> Error {
+        let message = format!("a sorted block (starting at {}) holds a bad entry", self.origin.offset);
+        Error::corruption(&self.origin.path, self.origin.offset.saturating_add(at as u64), message)
+    }
+
+    /// Checks and returns the layout of the entry at `offset`, all but `shared` against the key before.
+    #[inline]
+    fn entry_at(&self, offset: usize) -> Result<RawEntry> {
+        self.parse_entry(offset).ok_or_else(|| self.damaged(offset))
+    }
+
+    #[inline]
+    fn parse_entry(&self, offset: usize) -> Option<RawEntry> {
+        let entries = &self.block[..self.entries_end];
+        let mut rest = entries.get(offset..)?;
+        let shared = usize::try_from(varint::take(&mut rest)?).ok()?;
+        let suffix_len = usize::try_from(varint::take(&mut rest)?).ok()?;
+        let value_len = usize::try_from(varint::take(&mut rest)?).ok()?;
+        let wanted = suffix_len.checked_add(STAMP_BYTES)?.checked_add(value_len)?;
+        let key_fits = shared <= FULL_KEY_BYTES_MAX && suffix_len <= FULL_KEY_BYTES_MAX - shared;
+        let suffix_start = entries.len() - rest.len();
+        (key_fits && wanted <= rest.len()).then_some(RawEntry {
+            shared,
+            suffix_start,
+            suffix_len,
+            value_len,
+        })
+    }
+
+    #[inline]
+    fn stamp_of(&self, entry: &RawEntry) -> Stamp {
+        let bytes = self.block[entry.stamp_start()..]
+            .first_chunk()
+            .expect("a parsed entry lies within the block");
+        Stamp(u64::from_le_bytes(*bytes))
+    }
+
+    fn invalidate(&mut self) {
+        self.offset = self.entries_end;
+        self.next_offset = self.entries_end;
+    }
+
+    /// Reads the entry at `next_offset` on top of the key before; past the last one the cursor becomes invalid.
+    #[inline]
+    fn step(&mut self) -> Result<()> {
+        let offset = self.next_offset;
+        if offset == self.entries_end {
+            self.invalidate();
+            return Ok(());
+        }
+        let entry = match self.parse_entry(offset) {
+            Some(entry) if entry.shared <= self.key.len() => entry,
+            _ => {
+                self.invalidate();
+                return Err(self.damaged(offset));
+            }
+        };
+        self.key.truncate(entry.shared);
+        self.key
+            .extend_from_slice(&self.block[entry.suffix_start..entry.stamp_start()]);
+        self.stamp = self.stamp_of(&entry);
+        self.value_start = entry.value_start();
+        self.offset = offset;
+        self.next_offset = entry.end();
+        Ok(())
+    }
+
+    fn restart_offset(&self, index: usize) -> Result<usize> {
+        let start = self.entries_end + index * OFFSET_BYTES;
+        let bytes = self.block[start..]
+            .first_chunk()
+            .expect("the restart points were counted when the block was opened");
+        let offset = u32::from_le_bytes(*bytes) as usize;
+        if offset < self.entries_end {
+            Ok(offset)
+        } else {
+            Err(self.damaged(start))
+        }
+    }
+
+    /// Stands before the first entry of a restart interval, so that `step` reads it.
+    fn go_to_restart(&mut self, index: usize) -> Result<()> {
+        let offset = self.restart_offset(index)?;
+        self.key.clear();
+        self.next_offset = offset;
+        Ok(())
+    }
+
+    /// The entry at restart point `index` sorts before (`key`, `stamp`).
+    fn restart_is_before(&self, index: usize, key: &[u8], stamp: Stamp) -> Result<bool> {
+        let offset = self.restart_offset(index)?;
+        let entry = self.entry_at(offset)?;
+        if entry.shared != 0 {
+            return Err(self.damaged(offset));
+        }
+        let restart_key = &self.block[entry.suffix_start..entry.stamp_start()];
+        Ok(compare(restart_key, self.stamp_of(&entry), key, stamp).is_lt())
+    }
+
+    fn find(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
+        if self.restart_count == 0 {
+            return Ok(());
+        }
+        let (mut low, mut high) = (0, self.restart_count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.restart_is_before(middle, key, stamp)? {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        self.go_to_restart(low.saturating_sub(1))?;
+        self.step()?;
+        while self.valid() && compare(&self.key, self.stamp, key, stamp).is_lt() {
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    /// Moves to the entry that ends where `end` starts.
+    fn find_ending_at(&mut self, end: usize) -> Result<()> {
+        let (mut low, mut high) = (0, self.restart_count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.restart_offset(middle)? < end {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        if low == 0 {
+            self.invalidate();
+            return Ok(());
+        }
+        self.go_to_restart(low - 1)?;
+        while self.next_offset < end {
+            self.step()?;
+        }
+        if self.next_offset == end {
+            Ok(())
+        } else {
+            Err(self.damaged(end))
+        }
+    }
+
+    /// Makes the cursor invalid if a move failed, so that no half-read entry can be looked at.
+    fn settle(&mut self, moved: Result<()>) -> Result<()> {
+        if moved.is_err() {
+            self.invalidate();
+        }
+        moved
+    }
+}
+
+impl Cursor for BlockCursor {
+    #[inline]
+    fn valid(&self) -> bool {
+        self.offset < self.entries_end
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    #[inline]
+    fn stamp(&self) -> Stamp {
+        self.stamp
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        &self.block[self.value_start..self.next_offset]
+    }
+
+    fn value_slice(&self) -> Slice {
+        Slice::shared(
+            self.block.clone(),
+            self.value_start,
+            self.next_offset - self.value_start,
+        )
+    }
+
+    fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
+        self.invalidate();
+        let moved = self.find(key, stamp);
+        self.settle(moved)
+    }
+
+    fn seek_before(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
+        self.seek(key, stamp)?;
+        if self.valid() { self.prev() } else { self.seek_last() }
+    }
+
+    fn seek_first(&mut self) -> Result<()> {
+        self.invalidate();
+        if self.restart_count == 0 {
+            return Ok(());
+        }
+        let moved = self.go_to_restart(0).and_then(|()| self.step());
+        self.settle(moved)
+    }
+
+    fn seek_last(&mut self) -> Result<()> {
+        self.invalidate();
+        let moved = self.find_ending_at(self.entries_end);
+        self.settle(moved)
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        self.step()
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        let moved = self.find_ending_at(self.offset);
+        self.settle(moved)
+    }
+}
+
+#[cfg(test)]
+#[path = "block_test.rs"]
+mod tests;

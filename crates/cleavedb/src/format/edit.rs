@@ -1,0 +1,225 @@
+//! One edit of the manifest: what a finished job changed, in one self-contained record (DESIGN rule 5). Fields are
+//! tagged, so a later version can add some; an unknown tag is refused, because ignoring it could lose data.
+//! Diagram: `docs/formats/manifest.md`.
+
+use super::meta::TableMeta;
+use crate::base::varint::{put, put_bytes, take, take_bytes};
+use crate::base::{FileId, KeyspaceId, Seqno};
+
+/// A keyspace as the manifest keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyspaceRecord {
+    /// Its number, never reused.
+    pub id: KeyspaceId,
+    /// Its name.
+    pub name: String,
+    /// The name of its merge operator.
+    pub operator: Option<String>,
+    /// The stored form of its compression; `None` follows the database.
+    pub compression: Option<u8>,
+}
+
+/// A set of changes that become true together.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Edit {
+    /// Keyspaces that now exist.
+    pub keyspaces_added: Vec<KeyspaceRecord>,
+    /// Keyspaces that are gone, and the last sequence number that may be theirs.
+    pub keyspaces_dropped: Vec<(KeyspaceId, Seqno)>,
+    /// Dropped keyspaces of which no file holds a version any more.
+    pub keyspaces_forgotten: Vec<KeyspaceId>,
+    /// Logs that may now be written.
+    pub logs_added: Vec<FileId>,
+    /// Logs that nothing names any more.
+    pub logs_removed: Vec<FileId>,
+    /// Logs that end at this offset: all before is durable and must be whole, all behind means nothing.
+    pub logs_ended: Vec<(FileId, u64)>,
+    /// Tables and their levels.
+    pub tables_added: Vec<(u8, TableMeta)>,
+    /// Tables that nothing names any more.
+    pub tables_removed: Vec<FileId>,
+    /// Everything up to here is in tables.
+    pub flushed: Option<Seqno>,
+    /// Sequence numbers up to here were given out.
+    pub last_seqno: Option<Seqno>,
+    /// Files made from now on have at least this number.
+    pub next_file: Option<FileId>,
+    /// Keyspaces made from now on have at least this number.
+    pub next_keyspace: Option<KeyspaceId>,
+}
+
+/// Stored tags: do not renumber.
+mod tag {
+    pub const KEYSPACE_ADDED: u64 = 1;
+    pub const KEYSPACE_DROPPED: u64 = 2;
+    pub const KEYSPACE_FORGOTTEN: u64 = 3;
+    pub const LOG_ADDED: u64 = 4;
+    pub const LOG_REMOVED: u64 = 5;
+    pub const LOG_ENDED: u64 = 6;
+    pub const TABLE_ADDED: u64 = 7;
+    pub const TABLE_REMOVED: u64 = 8;
+    pub const FLUSHED: u64 = 9;
+    pub const LAST_SEQNO: u64 = 10;
+    pub const NEXT_FILE: u64 = 11;
+    pub const NEXT_KEYSPACE: u64 = 12;
+}
+
+impl Edit {
+    /// The stored form: tag varint, then the field.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for keyspace in &self.keyspaces_added {
+            put(&mut out, tag::KEYSPACE_ADDED);
+            encode_keyspace(&mut out, keyspace);
+        }
+        for (keyspace, seqno) in &self.keyspaces_dropped {
+            put_all(&mut out, [tag::KEYSPACE_DROPPED, keyspace.0 as u64, seqno.0]);
+        }
+        for keyspace in &self.keyspaces_forgotten {
+            put_all(&mut out, [tag::KEYSPACE_FORGOTTEN, keyspace.0 as u64]);
+        }
+        for log in &self.logs_added {
+            put_all(&mut out, [tag::LOG_ADDED, log.0]);
+        }
+        for log in &self.logs_removed {
+            put_all(&mut out, [tag::LOG_REMOVED, log.0]);
+        }
+        for (log, end) in &self.logs_ended {
+            put_all(&mut out, [tag::LOG_ENDED, log.0, *end]);
+        }
+        for (level, meta) in &self.tables_added {
+            put_all(&mut out, [tag::TABLE_ADDED, *level as u64]);
+            meta.encode(&mut out);
+        }
+        for table in &self.tables_removed {
+            put_all(&mut out, [tag::TABLE_REMOVED, table.0]);
+        }
+        let singles = [
+            (tag::FLUSHED, self.flushed.map(|seqno| seqno.0)),
+            (tag::LAST_SEQNO, self.last_seqno.map(|seqno| seqno.0)),
+            (tag::NEXT_FILE, self.next_file.map(|file| file.0)),
+            (tag::NEXT_KEYSPACE, self.next_keyspace.map(|keyspace| keyspace.0 as u64)),
+        ];
+        for (tag, value) in singles {
+            if let Some(value) = value {
+                put_all(&mut out, [tag, value]);
+            }
+        }
+        out
+    }
+
+    /// Decodes an edit; says what is wrong if it is none.
+    pub fn decode(mut bytes: &[u8]) -> Result<Edit, String> {
+        let mut edit = Edit::default();
+        let bytes = &mut bytes;
+        while !bytes.is_empty() {
+            let tag = take(bytes).ok_or("edit tag is cut short")?;
+            edit.decode_field(tag, bytes).ok_or_else(|| format!("edit field {tag} is unknown or damaged"))?;
+        }
+        Ok(edit)
+    }
+
+    fn decode_field(&mut self, tag: u64, bytes: &mut &[u8]) -> Option<()> {
+        match tag {
+            tag::KEYSPACE_ADDED => self.keyspaces_added.push(decode_keyspace(bytes)?),
+            tag::KEYSPACE_DROPPED => self.keyspaces_dropped.push((take_keyspace(bytes)?, Seqno(take(bytes)?))),
+            tag::KEYSPACE_FORGOTTEN => self.keyspaces_forgotten.push(take_keyspace(bytes)?),
+            tag::LOG_ADDED => self.logs_added.push(FileId(take(bytes)?)),
+            tag::LOG_REMOVED => self.logs_removed.push(FileId(take(bytes)?)),
+            tag::LOG_ENDED => self.logs_ended.push((FileId(take(bytes)?), take(bytes)?)),
+            tag::TABLE_ADDED => {
+                let level = u8::try_from(take(bytes)?).ok()?;
+                self.tables_added.push((level, TableMeta::decode(bytes)?));
+            }
+            tag::TABLE_REMOVED => self.tables_removed.push(FileId(take(bytes)?)),
+            tag::FLUSHED => self.flushed = Some(Seqno(take(bytes)?)),
+            tag::LAST_SEQNO => self.last_seqno = Some(Seqno(take(bytes)?)),
+            tag::NEXT_FILE => self.next_file = Some(FileId(take(bytes)?)),
+            tag::NEXT_KEYSPACE => self.next_keyspace = Some(take_keyspace(bytes)?),
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+fn put_all<const N: usize>(out: &mut Vec<u8>, values: [u64; N]) {
+    for value in values {
+        put(out, value);
+    }
+}
+
+fn take_keyspace(bytes: &mut &[u8]) -> Option<KeyspaceId> {
+    u32::try_from(take(bytes)?).ok().map(KeyspaceId)
+}
+
+fn encode_keyspace(out: &mut Vec<u8>, keyspace: &KeyspaceRecord) {
+    put(out, keyspace.id.0 as u64);
+    put_bytes(out, keyspace.name.as_bytes());
+    put(out, keyspace.operator.is_some() as u64);
+    if let Some(operator) = &keyspace.operator {
+        put_bytes(out, operator.as_bytes());
+    }
+    // Stored one higher, so that 0 can mean "as the database".
+    put(out, keyspace.compression.map_or(0, |compression| compression as u64 + 1));
+}
+
+fn decode_keyspace(bytes: &mut &[u8]) -> Option<KeyspaceRecord> {
+    let id = take_keyspace(bytes)?;
+    let name = take_text(bytes)?;
+    let operator = match take(bytes)? {
+        0 => None,
+        1 => Some(take_text(bytes)?),
+        _ => return None,
+    };
+    let compression = match take(bytes)? {
+        0 => None,
+        stored => Some(u8::try_from(stored - 1).ok()?),
+    };
+    Some(KeyspaceRecord { id, name, operator, compression })
+}
+
+fn take_text(bytes: &mut &[u8]) -> Option<String> {
+    String::from_utf8(take_bytes(bytes)?.to_vec()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edit() -> Edit {
+        let keyspace = KeyspaceRecord {
+            id: KeyspaceId(7),
+            name: "users".into(),
+            operator: Some("u64-add".into()),
+            compression: Some(0),
+        };
+        Edit {
+            keyspaces_added: vec![keyspace],
+            keyspaces_dropped: vec![(KeyspaceId(3), Seqno(900))],
+            keyspaces_forgotten: vec![KeyspaceId(2)],
+            logs_added: vec![FileId(12)],
+            logs_removed: vec![FileId(4), FileId(5)],
+            logs_ended: vec![(FileId(6), 123_456)],
+            tables_added: Vec::new(),
+            tables_removed: vec![FileId(8)],
+            flushed: Some(Seqno(1000)),
+            last_seqno: Some(Seqno(1001)),
+            next_file: Some(FileId(13)),
+            next_keyspace: Some(KeyspaceId(8)),
+        }
+    }
+
+    #[test]
+    fn edits_round_trip() {
+        assert_eq!(Edit::decode(&edit().encode()), Ok(edit()));
+        assert_eq!(Edit::decode(&[]), Ok(Edit::default()));
+    }
+
+    #[test]
+    fn unknown_tags_and_cut_edits_are_refused() {
+        assert!(Edit::decode(&[99, 1]).is_err());
+        let bytes = edit().encode();
+        let whole_prefixes = (0..bytes.len()).filter(|&cut| Edit::decode(&bytes[..cut]).is_ok()).count();
+        assert!(whole_prefixes < bytes.len() / 2, "only cuts between fields may decode");
+    }
+}

@@ -1,0 +1,208 @@
+//! Frames: what one commit group appends to the log. A frame's header is checked before its length is believed, and is
+//! salted with the log's id and the frame's offset, so that bytes left over from another log, another place or another
+//! life of the ring never pass for a frame. Diagram: `docs/formats/log.md`.
+
+use crate::base::{FileId, Seqno, limits};
+
+/// Bytes of a frame header.
+pub const HEADER_BYTES: usize = 36;
+/// The first frame of a log starts here; the log's own header fills the block before it.
+pub const LOG_HEADER_BYTES: usize = limits::BLOCK_IO_BYTES;
+/// Version of the log format.
+pub const LOG_VERSION: u32 = 1;
+
+const LOG_MAGIC: [u8; 8] = *b"CleaveLg";
+
+/// What a frame holds. Do not renumber.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum FrameKind {
+    /// Records, back to back.
+    Records = 1,
+    /// Nothing: fills the rest of a block that was synced, so that the block is never written again.
+    Padding = 2,
+}
+
+/// The header of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrameHeader {
+    /// What follows.
+    pub kind: FrameKind,
+    /// Bytes behind the header.
+    pub body_len: u32,
+    /// Records in the body.
+    pub count: u32,
+    /// Sequence number of the first record; the others follow without a gap.
+    pub first_seqno: Seqno,
+    /// Everything up to here was durable when the frame was made.
+    pub sync_point: Seqno,
+    /// CRC32C over the checksums of the records, in order ([`BodyChecksum`]).
+    pub body_crc: u32,
+}
+
+impl FrameHeader {
+    /// The header's bytes for a frame at `offset` of log `file`.
+    pub fn encode(&self, file: FileId, offset: u64) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[4..8].copy_from_slice(&self.body_len.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.first_seqno.0.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.sync_point.0.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.count.to_le_bytes());
+        bytes[28..32].copy_from_slice(&self.body_crc.to_le_bytes());
+        bytes[32] = self.kind as u8;
+        let crc = salted_crc(&bytes, file, offset);
+        bytes[..4].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// Decodes a header; `None` if these bytes are no frame header for this place.
+    pub fn decode(bytes: &[u8], file: FileId, offset: u64) -> Option<FrameHeader> {
+        let bytes = bytes.first_chunk::<HEADER_BYTES>()?;
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let long = |at: usize| word(at) as u64 | (word(at + 4) as u64) << 32;
+        if word(0) != salted_crc(bytes, file, offset) {
+            return None;
+        }
+        let kind = match bytes[32] {
+            1 => FrameKind::Records,
+            2 => FrameKind::Padding,
+            _ => return None,
+        };
+        let (first, sync) = (long(8), long(16));
+        let in_range = first <= limits::SEQNO_MAX && sync <= limits::SEQNO_MAX && bytes[33..] == [0; 3];
+        in_range.then_some(FrameHeader {
+            kind,
+            body_len: word(4),
+            count: word(24),
+            first_seqno: Seqno(first),
+            sync_point: Seqno(sync),
+            body_crc: word(28),
+        })
+    }
+
+    /// Bytes of the frame with its header.
+    pub fn frame_bytes(&self) -> u64 {
+        HEADER_BYTES as u64 + self.body_len as u64
+    }
+}
+
+fn salted_crc(header: &[u8; HEADER_BYTES], file: FileId, offset: u64) -> u32 {
+    let crc = crc32c::crc32c(&header[4..]);
+    let crc = crc32c::crc32c_append(crc, &file.0.to_le_bytes());
+    crc32c::crc32c_append(crc, &offset.to_le_bytes())
+}
+
+/// Adds up the checksums of a frame's records: ties exactly these records to this header, at four bytes a record
+/// instead of a second pass over the values.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct BodyChecksum(u32);
+
+impl BodyChecksum {
+    /// Adds the checksum of the next record.
+    pub fn add(&mut self, record_crc: u32) {
+        self.0 = crc32c::crc32c_append(self.0, &record_crc.to_le_bytes());
+    }
+
+    /// The sum.
+    pub fn get(self) -> u32 {
+        self.0
+    }
+}
+
+/// The first block of a log: magic, version, id, checksum.
+pub fn encode_log_header(file: FileId) -> [u8; LOG_HEADER_BYTES] {
+    let mut block = [0; LOG_HEADER_BYTES];
+    block[..8].copy_from_slice(&LOG_MAGIC);
+    block[8..12].copy_from_slice(&LOG_VERSION.to_le_bytes());
+    block[12..20].copy_from_slice(&file.0.to_le_bytes());
+    let crc = crc32c::crc32c(&block[..20]);
+    block[20..24].copy_from_slice(&crc.to_le_bytes());
+    block
+}
+
+/// What the first block of a file says.
+#[derive(Debug, PartialEq, Eq)]
+pub enum LogHeader {
+    /// A log of this version with this id.
+    Log(FileId),
+    /// A log of another version.
+    OtherVersion(u32),
+    /// Not a log, or a damaged one.
+    Invalid,
+}
+
+/// Reads the first block of a log.
+pub fn decode_log_header(block: &[u8]) -> LogHeader {
+    let Some(block) = block.first_chunk::<LOG_HEADER_BYTES>() else { return LogHeader::Invalid };
+    let crc = crc32c::crc32c(&block[..20]);
+    let rest_is_zero = block[24..].iter().all(|&byte| byte == 0);
+    if block[..8] != LOG_MAGIC || block[20..24] != crc.to_le_bytes() || !rest_is_zero {
+        return LogHeader::Invalid;
+    }
+    let version = u32::from_le_bytes([block[8], block[9], block[10], block[11]]);
+    if version != LOG_VERSION {
+        return LogHeader::OtherVersion(version);
+    }
+    let mut id = [0; 8];
+    id.copy_from_slice(&block[12..20]);
+    LogHeader::Log(FileId(u64::from_le_bytes(id)))
+}
+
+/// Bytes of padding frame (header included) that bring `offset` to a block border; 0 if it stands on one.
+pub fn padding_bytes(offset: u64) -> u64 {
+    let block = limits::BLOCK_IO_BYTES as u64;
+    match offset % block {
+        0 => 0,
+        used if block - used >= HEADER_BYTES as u64 => block - used,
+        used => 2 * block - used,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> FrameHeader {
+        FrameHeader {
+            kind: FrameKind::Records,
+            body_len: 1000,
+            count: 3,
+            first_seqno: Seqno(77),
+            sync_point: Seqno(70),
+            body_crc: 0xdead_beef,
+        }
+    }
+
+    #[test]
+    fn headers_round_trip_only_at_their_place() {
+        let bytes = header().encode(FileId(9), 4096);
+        assert_eq!(FrameHeader::decode(&bytes, FileId(9), 4096), Some(header()));
+        assert_eq!(FrameHeader::decode(&bytes, FileId(10), 4096), None);
+        assert_eq!(FrameHeader::decode(&bytes, FileId(9), 8192), None);
+        assert_eq!(FrameHeader::decode(&[0; HEADER_BYTES], FileId(0), 0), None);
+        for bit in 0..HEADER_BYTES * 8 {
+            let mut bad = bytes;
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(FrameHeader::decode(&bad, FileId(9), 4096), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn padding_always_reaches_a_border_and_holds_a_header() {
+        for offset in 1..3 * 4096u64 {
+            let padding = padding_bytes(offset);
+            assert_eq!((offset + padding) % 4096, 0);
+            assert!(padding == 0 || padding >= HEADER_BYTES as u64);
+        }
+    }
+
+    #[test]
+    fn log_headers_name_their_file_and_version() {
+        let block = encode_log_header(FileId(5));
+        assert_eq!(decode_log_header(&block), LogHeader::Log(FileId(5)));
+        assert_eq!(decode_log_header(&block[..100]), LogHeader::Invalid);
+        let mut damaged = block;
+        damaged[4000] = 1;
+        assert_eq!(decode_log_header(&damaged), LogHeader::Invalid);
+    }
+}

@@ -1,0 +1,123 @@
+//! One record as it lies in a log (and later in a segment): checked by its own CRC, so that it can be read by address
+//! without the frame around it. Diagram: `docs/formats/log.md`.
+//!
+//! Written by the commit path, read by recovery, by flush and by `get`.
+
+use crate::base::{Kind, KeyspaceId, Seqno, limits};
+
+/// Bytes before the key.
+pub const HEADER_BYTES: usize = 23;
+
+/// One operation on its way into the log: what the user gave, without a sequence number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Operation<'a> {
+    /// Delete, Put or Delta: a record always carries its bytes.
+    pub kind: Kind,
+    /// The keyspace.
+    pub keyspace: KeyspaceId,
+    /// The user's key.
+    pub key: &'a [u8],
+    /// The value or operand; empty for a delete.
+    pub value: &'a [u8],
+}
+
+impl Operation<'_> {
+    /// Bytes of the record.
+    pub fn record_bytes(&self) -> usize {
+        HEADER_BYTES + self.key.len() + self.value.len()
+    }
+
+    /// The header with its checksum over everything behind the checksum.
+    pub fn header(&self, seqno: Seqno) -> [u8; HEADER_BYTES] {
+        debug_assert!(!self.kind.is_address());
+        let mut header = [0; HEADER_BYTES];
+        header[4] = self.kind as u8;
+        header[5..13].copy_from_slice(&seqno.0.to_le_bytes());
+        header[13..17].copy_from_slice(&self.keyspace.0.to_le_bytes());
+        header[17..19].copy_from_slice(&(self.key.len() as u16).to_le_bytes());
+        header[19..23].copy_from_slice(&(self.value.len() as u32).to_le_bytes());
+        let crc = crc32c::crc32c(&header[4..]);
+        let crc = crc32c::crc32c_append(crc, self.key);
+        let crc = crc32c::crc32c_append(crc, self.value);
+        header[..4].copy_from_slice(&crc.to_le_bytes());
+        header
+    }
+}
+
+/// A record read back and checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// Its place in history.
+    pub seqno: Seqno,
+    /// What it does.
+    pub operation: Operation<'a>,
+    /// Its checksum, which the frame's body checksum covers.
+    pub crc: u32,
+}
+
+impl<'a> Record<'a> {
+    /// Takes one record off the front of `bytes`; says what is wrong if it is none.
+    pub fn take(bytes: &mut &'a [u8]) -> Result<Record<'a>, &'static str> {
+        let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or("record header is cut short")?;
+        let key_len = u16::from_le_bytes([header[17], header[18]]) as usize;
+        let value_len = u32::from_le_bytes([header[19], header[20], header[21], header[22]]) as usize;
+        if rest.len() < key_len + value_len {
+            return Err("record body is cut short");
+        }
+        let crc = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
+        let body = &bytes[4..HEADER_BYTES + key_len + value_len];
+        if crc32c::crc32c(body) != crc {
+            return Err("record checksum does not match");
+        }
+        let kind = Kind::from_u8(header[4]).filter(|kind| !kind.is_address()).ok_or("record kind is unknown")?;
+        if key_len < limits::KEY_BYTES_MIN || value_len >= limits::VALUE_BYTES_LIMIT {
+            return Err("record breaks the size limits");
+        }
+        let seqno = u64::from_le_bytes([
+            header[5], header[6], header[7], header[8], header[9], header[10], header[11], header[12],
+        ]);
+        if seqno > limits::SEQNO_MAX {
+            return Err("record sequence number is out of range");
+        }
+        let keyspace = KeyspaceId(u32::from_le_bytes([header[13], header[14], header[15], header[16]]));
+        let (key, value) = rest[..key_len + value_len].split_at(key_len);
+        *bytes = &rest[key_len + value_len..];
+        Ok(Record { seqno: Seqno(seqno), operation: Operation { kind, keyspace, key, value }, crc })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded() -> Vec<u8> {
+        let operation = Operation { kind: Kind::Put, keyspace: KeyspaceId(3), key: b"key", value: b"value" };
+        let mut bytes = operation.header(Seqno(42)).to_vec();
+        bytes.extend_from_slice(b"keyvalue");
+        assert_eq!(bytes.len(), operation.record_bytes());
+        bytes
+    }
+
+    #[test]
+    fn a_record_reads_back_as_written() {
+        let bytes = encoded();
+        let mut rest = &bytes[..];
+        let record = Record::take(&mut rest).unwrap();
+        assert!(rest.is_empty());
+        assert_eq!(record.seqno, Seqno(42));
+        assert_eq!((record.operation.key, record.operation.value), (&b"key"[..], &b"value"[..]));
+    }
+
+    #[test]
+    fn any_flipped_bit_or_cut_is_noticed() {
+        let bytes = encoded();
+        for index in 0..bytes.len() * 8 {
+            let mut bad = bytes.clone();
+            bad[index / 8] ^= 1 << (index % 8);
+            assert!(Record::take(&mut &bad[..]).is_err(), "bit {index}");
+        }
+        for cut in 0..bytes.len() {
+            assert!(Record::take(&mut &bytes[..cut]).is_err());
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Large direct writes of log chunks, several in flight, by a few threads of their own. Chunks complete in any order;
+//! what counts as written grows in order.
+//!
+//! Called by the log writer (submit), by `sync` (wait), and by writers that outrun the disk (buffers, ring space).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use super::log::LogFile;
+use crate::base::{Error, Result};
+use crate::io::aligned::AlignedBuffer;
+use crate::sched::sync::{Condvar, Mutex, MutexGuard};
+use crate::sched::thread::{JoinHandle, spawn};
+
+/// Part of a log on its way to the file.
+pub struct Chunk {
+    /// The log.
+    pub log: Arc<LogFile>,
+    /// Where it goes: a multiple of the block size.
+    pub offset: u64,
+    /// The bytes.
+    pub buffer: AlignedBuffer,
+    /// How many of them: a multiple of the block size.
+    pub len: usize,
+    /// Once the chunk is written, the ring may be overwritten below this stream position.
+    pub ring_tail: u64,
+}
+
+/// Identifies a submitted chunk; larger is later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Ticket(u64);
+
+/// The threads and the queue between them and the log writer.
+pub struct ChunkWriter {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle>>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    work: Condvar,
+    done: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<(Ticket, Chunk)>,
+    buffers: Vec<AlignedBuffer>,
+    last_ticket: Ticket,
+    /// All chunks up to here are written.
+    written: Ticket,
+    /// Written out of order: what to announce when the ones before are done.
+    ahead: BTreeMap<Ticket, Announcement>,
+    ring_tail: u64,
+    failed: Option<String>,
+    stop: bool,
+}
+
+struct Announcement {
+    log: Arc<LogFile>,
+    end: u64,
+    ring_tail: u64,
+}
+
+impl ChunkWriter {
+    /// Starts `threads` writers that share `buffers` buffers of `chunk_bytes`.
+    pub fn start(threads: usize, buffers: usize, chunk_bytes: usize) -> ChunkWriter {
+        let state = State { buffers: (0..buffers).map(|_| AlignedBuffer::new(chunk_bytes)).collect(), ..State::default() };
+        let shared = Arc::new(Shared { state: Mutex::new(state), work: Condvar::new(), done: Condvar::new() });
+        let threads = (0..threads)
+            .map(|index| {
+                let shared = shared.clone();
+                spawn(&format!("cleave-log-{index}"), move || shared.run())
+            })
+            .collect();
+        ChunkWriter { shared, threads: Mutex::new(threads) }
+    }
+
+    /// A buffer to fill; waits while all are in flight.
+    pub fn buffer(&self) -> Result<AlignedBuffer> {
+        let mut state = self.wait_until(|state| !state.buffers.is_empty())?;
+        Ok(state.buffers.pop().expect("a buffer is there, that was waited for"))
+    }
+
+    /// Gives back a buffer that was not used.
+    pub fn give_back(&self, buffer: AlignedBuffer) {
+        self.shared.state.lock().buffers.push(buffer);
+        self.shared.done.notify_all();
+    }
+
+    /// Queues a chunk.
+    pub fn submit(&self, chunk: Chunk) -> Ticket {
+        let mut state = self.shared.state.lock();
+        state.last_ticket.0 += 1;
+        let ticket = state.last_ticket;
+        state.queue.push_back((ticket, chunk));
+        drop(state);
+        self.shared.work.notify_one();
+        ticket
+    }
+
+    /// Waits until the chunk and all before it are written (not synced).
+    pub fn wait(&self, ticket: Ticket) -> Result<()> {
+        self.wait_until(|state| state.written >= ticket).map(drop)
+    }
+
+    /// Waits until the ring may be overwritten below stream position `tail`.
+    pub fn wait_ring_tail(&self, tail: u64) -> Result<()> {
+        self.wait_until(|state| state.ring_tail >= tail).map(drop)
+    }
+
+    fn wait_until(&self, ready: impl Fn(&State) -> bool) -> Result<MutexGuard<'_, State>> {
+        let mut state = self.shared.state.lock();
+        loop {
+            if let Some(cause) = &state.failed {
+                return Err(Error::Poisoned { cause: cause.clone() });
+            }
+            if ready(&state) {
+                return Ok(state);
+            }
+            self.shared.done.wait(&mut state);
+        }
+    }
+
+    /// Writes what is queued and ends the threads.
+    pub fn stop(&self) {
+        self.shared.state.lock().stop = true;
+        self.shared.work.notify_all();
+        for thread in std::mem::take(&mut *self.threads.lock()) {
+            // A panicking writer has already failed the queue; there is nobody left to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for ChunkWriter {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        let mut state = self.state.lock();
+        loop {
+            match state.queue.pop_front() {
+                Some((ticket, chunk)) => {
+                    drop(state);
+                    let result = chunk.log.file().write_at(&chunk.buffer[..chunk.len], chunk.offset);
+                    state = self.state.lock();
+                    state.finish(ticket, chunk, result);
+                    self.done.notify_all();
+                }
+                None if state.stop => return,
+                None => self.work.wait(&mut state),
+            }
+        }
+    }
+}
+
+impl State {
+    fn finish(&mut self, ticket: Ticket, chunk: Chunk, result: Result<()>) {
+        self.buffers.push(chunk.buffer);
+        if let Err(error) = result {
+            // Space was reserved when the log was made, so any failure here means the storage cannot be trusted.
+            self.failed.get_or_insert_with(|| error.to_string());
+            return;
+        }
+        let end = chunk.offset + chunk.len as u64;
+        self.ahead.insert(ticket, Announcement { log: chunk.log, end, ring_tail: chunk.ring_tail });
+        while let Some(next) = self.ahead.remove(&Ticket(self.written.0 + 1)) {
+            self.written.0 += 1;
+            self.ring_tail = self.ring_tail.max(next.ring_tail);
+            next.log.set_written(next.end);
+        }
+    }
+}

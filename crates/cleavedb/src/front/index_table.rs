@@ -1,0 +1,403 @@
+//! The index table: recent versions in memory, hashed for point reads and sorted late (DESIGN section 2).
+//!
+//! Versions are appended to pieces of [`PIECE_ENTRIES`] in arrival order; a hash table finds the newest version of a
+//! key, and each version names the next older one. A full piece never changes again, so a scan shares it and sorts only
+//! what no scan has sorted before; it copies the short piece that is still being filled. One writer at a time (the
+//! commit path); any number of readers. Small values lie inside, large ones are addresses into the log.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use hashbrown::HashTable;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::base::cursor::compare;
+use crate::base::kind::{Seqno, Stamp};
+use crate::base::{Cursor, Result, Slice};
+use crate::sched::sync::{Mutex, RwLock};
+
+/// Versions in one piece; the most that a scan has to copy.
+pub const PIECE_ENTRIES: usize = 512;
+/// A scan merges at most this many pieces by itself; beyond, they join the table's sorted order.
+const LOOSE_PIECES_MAX: usize = 8;
+const ENTRY_HEADER_BYTES: usize = 16;
+/// What a version costs beside its bytes: its entry and its share of the hash table.
+const ENTRY_OVERHEAD_BYTES: usize = std::mem::size_of::<Entry>() + 10;
+
+/// Recent versions, newest per key at hand.
+pub struct IndexTable {
+    inner: RwLock<Inner>,
+    sorted: Mutex<Sorted>,
+    bytes: AtomicUsize,
+    value_bytes: AtomicU64,
+    entries: AtomicUsize,
+    seqno_min: AtomicU64,
+    seqno_max: AtomicU64,
+}
+
+struct Inner {
+    frozen: Arc<Vec<Arc<Piece>>>,
+    tail: Piece,
+    heads: HashTable<u32>,
+}
+
+/// The merged order of the first `pieces` frozen pieces, made by scans and kept for the next.
+#[derive(Clone, Default)]
+struct Sorted {
+    pieces: usize,
+    order: Arc<Vec<u32>>,
+}
+
+#[derive(Default, Clone)]
+struct Piece {
+    bytes: Vec<u8>,
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    start: u32,
+    hash: u32,
+    /// The number of the next older version of the key, plus one; 0 if there is none here.
+    older: u32,
+}
+
+/// One version as a piece holds it: `payload_len u32 | key_len u32 | stamp u64 | key | payload`.
+struct Version<'a> {
+    key: &'a [u8],
+    stamp: Stamp,
+    payload: &'a [u8],
+}
+
+impl Piece {
+    fn version(&self, slot: usize) -> Version<'_> {
+        let bytes = &self.bytes[self.entries[slot].start as usize..];
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let (payload_len, key_len) = (word(0) as usize, word(4) as usize);
+        let stamp = Stamp(word(8) as u64 | (word(12) as u64) << 32);
+        let (key, rest) = bytes[ENTRY_HEADER_BYTES..].split_at(key_len);
+        Version { key, stamp, payload: &rest[..payload_len] }
+    }
+
+    fn push(&mut self, hash: u32, older: u32, prefix: &[u8], key: &[u8], stamp: Stamp, payload: &[u8]) {
+        let start = u32::try_from(self.bytes.len()).expect("a piece of small payloads stays below 4 GiB");
+        self.entries.push(Entry { start, hash, older });
+        self.bytes.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+        self.bytes.extend_from_slice(&((prefix.len() + key.len()) as u32).to_le_bytes());
+        self.bytes.extend_from_slice(&stamp.0.to_le_bytes());
+        self.bytes.extend_from_slice(prefix);
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(payload);
+    }
+}
+
+impl Inner {
+    fn version(&self, number: u32) -> (Version<'_>, Entry) {
+        let (piece, slot) = (number as usize / PIECE_ENTRIES, number as usize % PIECE_ENTRIES);
+        let piece = self.frozen.get(piece).map_or(&self.tail, |piece| &**piece);
+        (piece.version(slot), piece.entries[slot])
+    }
+}
+
+/// Spreads the 32 bits kept per entry over the 64 that the hash table looks at.
+fn spread(hash: u32) -> u64 {
+    (hash as u64) << 32 | hash as u64
+}
+
+/// The part of a key's hash that the table keeps.
+fn hash_key(full: &[u8]) -> u32 {
+    xxh3_64(full) as u32
+}
+
+impl Default for IndexTable {
+    fn default() -> IndexTable {
+        IndexTable::new()
+    }
+}
+
+impl IndexTable {
+    /// An empty table.
+    pub fn new() -> IndexTable {
+        IndexTable {
+            inner: RwLock::new(Inner { frozen: Arc::default(), tail: Piece::default(), heads: HashTable::new() }),
+            sorted: Mutex::new(Sorted::default()),
+            bytes: AtomicUsize::new(0),
+            value_bytes: AtomicU64::new(0),
+            entries: AtomicUsize::new(0),
+            seqno_min: AtomicU64::new(u64::MAX),
+            seqno_max: AtomicU64::new(0),
+        }
+    }
+
+    /// Starts an insertion of one or more versions; readers wait until it ends.
+    pub fn insert(&self) -> Inserter<'_> {
+        Inserter { table: self, inner: self.inner.write(), scratch: Vec::new() }
+    }
+
+    /// Memory used, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of values that lie in the log behind addresses.
+    pub fn value_bytes(&self) -> u64 {
+        self.value_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Versions held.
+    pub fn len(&self) -> usize {
+        self.entries.load(Ordering::Relaxed)
+    }
+
+    /// True if nothing was inserted yet.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The sequence numbers held, first and last; `None` while empty.
+    pub fn seqnos(&self) -> Option<(Seqno, Seqno)> {
+        (!self.is_empty())
+            .then(|| (Seqno(self.seqno_min.load(Ordering::Relaxed)), Seqno(self.seqno_max.load(Ordering::Relaxed))))
+    }
+
+    /// Shows the versions of a key at or below `snapshot`, newest first, until `visit` returns false.
+    /// O(1) to find the key, then O(1) a version.
+    pub fn visit(&self, full_key: &[u8], snapshot: Seqno, visit: &mut dyn FnMut(Stamp, Slice) -> bool) {
+        let hash = hash_key(full_key);
+        let inner = self.inner.read();
+        let head = inner.heads.find(spread(hash), |&number| {
+            let (version, entry) = inner.version(number);
+            entry.hash == hash && version.key == full_key
+        });
+        let mut next = head.map(|&number| number + 1);
+        while let Some(number) = next.filter(|&number| number > 0) {
+            let (version, entry) = inner.version(number - 1);
+            if version.stamp.seqno() <= snapshot && !visit(version.stamp, Slice::copy_from(version.payload)) {
+                return;
+            }
+            next = Some(entry.older);
+        }
+    }
+
+    /// A cursor over what is in the table now; later insertions do not show.
+    /// O(new versions x log) to sort what no cursor has sorted before.
+    pub fn cursors(&self) -> Vec<IndexCursor> {
+        let (frozen, tail) = {
+            let inner = self.inner.read();
+            (inner.frozen.clone(), inner.tail.clone())
+        };
+        let sorted = self.sorted_order(&frozen);
+        let mut cursors = Vec::new();
+        let mut push = |pieces: Arc<Vec<Arc<Piece>>>, order: Arc<Vec<u32>>| {
+            if !order.is_empty() {
+                cursors.push(IndexCursor { at: order.len(), pieces, order });
+            }
+        };
+        let loose = Arc::new(sort_pieces(&frozen, sorted.pieces..frozen.len()));
+        push(frozen.clone(), sorted.order);
+        push(frozen, loose);
+        let tail = Arc::new(vec![Arc::new(tail)]);
+        let order = Arc::new(sort_pieces(&tail, 0..1));
+        push(tail, order);
+        cursors
+    }
+
+    /// One cursor over everything; the table must be sealed (no insertion may follow).
+    pub fn sealed_cursor(&self) -> IndexCursor {
+        let (frozen, tail) = {
+            let inner = self.inner.read();
+            (inner.frozen.clone(), inner.tail.clone())
+        };
+        let mut pieces = (*frozen).clone();
+        pieces.push(Arc::new(tail));
+        let order = sort_pieces(&pieces, 0..pieces.len());
+        IndexCursor { at: order.len(), pieces: Arc::new(pieces), order: Arc::new(order) }
+    }
+
+    /// The kept order, extended first if too many pieces lie outside it.
+    fn sorted_order(&self, frozen: &[Arc<Piece>]) -> Sorted {
+        let mut sorted = self.sorted.lock();
+        if sorted.pieces + LOOSE_PIECES_MAX < frozen.len() {
+            let new = sort_pieces(frozen, sorted.pieces..frozen.len());
+            *sorted = Sorted { pieces: frozen.len(), order: Arc::new(merge_orders(frozen, &sorted.order, &new)) };
+        }
+        if sorted.pieces > frozen.len() {
+            // Another scan has sorted pieces that were frozen after we looked.
+            let limit = (frozen.len() * PIECE_ENTRIES) as u32;
+            let order = sorted.order.iter().copied().filter(|&number| number < limit).collect();
+            return Sorted { pieces: frozen.len(), order: Arc::new(order) };
+        }
+        sorted.clone()
+    }
+}
+
+/// Exclusive right to insert.
+pub struct Inserter<'a> {
+    table: &'a IndexTable,
+    inner: crate::sched::sync::RwLockWriteGuard<'a, Inner>,
+    scratch: Vec<u8>,
+}
+
+impl Inserter<'_> {
+    /// Inserts one version; sequence numbers only grow. `value_bytes` is what lies in the log behind an address.
+    pub fn add(&mut self, prefix: &[u8], key: &[u8], stamp: Stamp, payload: &[u8], value_bytes: usize) {
+        self.scratch.clear();
+        self.scratch.extend_from_slice(prefix);
+        self.scratch.extend_from_slice(key);
+        let hash = hash_key(&self.scratch);
+        let inner = &mut *self.inner;
+        let number = (inner.frozen.len() * PIECE_ENTRIES + inner.tail.entries.len()) as u32;
+        let Inner { frozen, tail, heads } = inner;
+        let lookup = |number: u32| {
+            let (piece, slot) = (number as usize / PIECE_ENTRIES, number as usize % PIECE_ENTRIES);
+            (frozen.get(piece).map_or(&*tail, |piece| &**piece), slot)
+        };
+        let same = |&other: &u32| {
+            let (piece, slot) = lookup(other);
+            piece.entries[slot].hash == hash && piece.version(slot).key == self.scratch
+        };
+        let rehash = |&other: &u32| {
+            let (piece, slot) = lookup(other);
+            spread(piece.entries[slot].hash)
+        };
+        let older = match heads.entry(spread(hash), same, rehash) {
+            hashbrown::hash_table::Entry::Occupied(mut entry) => std::mem::replace(entry.get_mut(), number) + 1,
+            hashbrown::hash_table::Entry::Vacant(entry) => {
+                entry.insert(number);
+                0
+            }
+        };
+        tail.push(hash, older, prefix, key, stamp, payload);
+        if tail.entries.len() == PIECE_ENTRIES {
+            let full = std::mem::take(tail);
+            tail.bytes.reserve(full.bytes.len());
+            tail.entries.reserve(PIECE_ENTRIES);
+            Arc::make_mut(frozen).push(Arc::new(full));
+        }
+        let bytes = ENTRY_HEADER_BYTES + ENTRY_OVERHEAD_BYTES + prefix.len() + key.len() + payload.len();
+        self.table.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.table.value_bytes.fetch_add(value_bytes as u64, Ordering::Relaxed);
+        self.table.entries.fetch_add(1, Ordering::Relaxed);
+        self.table.seqno_min.fetch_min(stamp.seqno().0, Ordering::Relaxed);
+        self.table.seqno_max.fetch_max(stamp.seqno().0, Ordering::Relaxed);
+    }
+}
+
+/// Sorts the versions of some pieces: their numbers in cursor order.
+fn sort_pieces(pieces: &[Arc<Piece>], range: std::ops::Range<usize>) -> Vec<u32> {
+    let mut keyed: Vec<(u128, u32)> = Vec::new();
+    for index in range {
+        for slot in 0..pieces[index].entries.len() {
+            let key = pieces[index].version(slot).key;
+            keyed.push((leading_bytes(key), (index * PIECE_ENTRIES + slot) as u32));
+        }
+    }
+    // The first sixteen bytes of the key settle most comparisons without touching the piece.
+    keyed.sort_unstable_by(|left, right| left.0.cmp(&right.0).then_with(|| compare_at(pieces, left.1, right.1)));
+    keyed.into_iter().map(|(_, number)| number).collect()
+}
+
+fn leading_bytes(key: &[u8]) -> u128 {
+    let mut bytes = [0; 16];
+    let len = key.len().min(16);
+    bytes[..len].copy_from_slice(&key[..len]);
+    u128::from_be_bytes(bytes)
+}
+
+fn version_at(pieces: &[Arc<Piece>], number: u32) -> Version<'_> {
+    pieces[number as usize / PIECE_ENTRIES].version(number as usize % PIECE_ENTRIES)
+}
+
+fn compare_at(pieces: &[Arc<Piece>], left: u32, right: u32) -> std::cmp::Ordering {
+    let (left, right) = (version_at(pieces, left), version_at(pieces, right));
+    compare(left.key, left.stamp, right.key, right.stamp)
+}
+
+fn merge_orders(pieces: &[Arc<Piece>], left: &[u32], right: &[u32]) -> Vec<u32> {
+    let mut merged = Vec::with_capacity(left.len() + right.len());
+    let (mut l, mut r) = (0, 0);
+    while l < left.len() && r < right.len() {
+        if compare_at(pieces, left[l], right[r]).is_lt() {
+            merged.push(left[l]);
+            l += 1;
+        } else {
+            merged.push(right[r]);
+            r += 1;
+        }
+    }
+    merged.extend_from_slice(&left[l..]);
+    merged.extend_from_slice(&right[r..]);
+    merged
+}
+
+/// A cursor over sorted versions of an index table, unchanged by later insertions.
+pub struct IndexCursor {
+    pieces: Arc<Vec<Arc<Piece>>>,
+    order: Arc<Vec<u32>>,
+    at: usize,
+}
+
+impl IndexCursor {
+    fn version(&self) -> Version<'_> {
+        version_at(&self.pieces, self.order[self.at])
+    }
+
+    fn lower_bound(&self, key: &[u8], stamp: Stamp) -> usize {
+        self.order.partition_point(|&number| {
+            let version = version_at(&self.pieces, number);
+            compare(version.key, version.stamp, key, stamp).is_lt()
+        })
+    }
+}
+
+impl Cursor for IndexCursor {
+    fn valid(&self) -> bool {
+        self.at < self.order.len()
+    }
+
+    fn key(&self) -> &[u8] {
+        self.version().key
+    }
+
+    fn stamp(&self) -> Stamp {
+        self.version().stamp
+    }
+
+    fn value(&self) -> &[u8] {
+        self.version().payload
+    }
+
+    fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
+        self.at = self.lower_bound(key, stamp);
+        Ok(())
+    }
+
+    fn seek_before(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
+        self.at = self.lower_bound(key, stamp).checked_sub(1).unwrap_or(self.order.len());
+        Ok(())
+    }
+
+    fn seek_first(&mut self) -> Result<()> {
+        self.at = 0;
+        Ok(())
+    }
+
+    fn seek_last(&mut self) -> Result<()> {
+        self.at = self.order.len().checked_sub(1).unwrap_or(self.order.len());
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<()> {
+        self.at += 1;
+        Ok(())
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        self.at = self.at.checked_sub(1).unwrap_or(self.order.len());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "index_table_test.rs"]
+mod tests;

@@ -1,0 +1,175 @@
+//! One log file and how a record is read back from it: from the file once its bytes are there, from the ring before
+//! (DESIGN section 2). Every read is checked against the key and sequence number that were asked for.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::base::{Address, Buffer, Error, FileId, Gauge, Result, Seqno, Slice, split_key};
+use crate::format::record::Record;
+use crate::io::trash::FileGuard;
+use crate::io::{File, Mapping};
+
+/// A log: written by the commit path, read by anything that holds an address into it.
+pub struct LogFile {
+    id: FileId,
+    guard: FileGuard,
+    file: Arc<dyn File>,
+    ring: Option<Arc<dyn Mapping>>,
+    capacity: u64,
+    /// Everything below is in the file.
+    written: AtomicU64,
+    /// Where the next frame would start.
+    end: AtomicU64,
+    /// The newest record, once there is one.
+    last_seqno: AtomicU64,
+}
+
+impl LogFile {
+    /// A log of which the first `end` bytes are in the file. `ring` holds what the file does not have yet.
+    pub fn new(
+        id: FileId,
+        guard: FileGuard,
+        file: Arc<dyn File>,
+        ring: Option<Arc<dyn Mapping>>,
+        capacity: u64,
+        end: u64,
+        last_seqno: Seqno,
+    ) -> LogFile {
+        LogFile {
+            id,
+            guard,
+            file,
+            ring,
+            capacity,
+            written: AtomicU64::new(end),
+            end: AtomicU64::new(end),
+            last_seqno: AtomicU64::new(last_seqno.0),
+        }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> FileId {
+        self.id
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        self.guard.path()
+    }
+
+    /// The open file.
+    pub fn file(&self) -> &Arc<dyn File> {
+        &self.file
+    }
+
+    /// How far it may grow, in bytes.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Where the next frame would start, in bytes.
+    pub fn end(&self) -> u64 {
+        self.end.load(Ordering::Acquire)
+    }
+
+    /// The newest record in it, or [`Seqno::ZERO`].
+    pub fn last_seqno(&self) -> Seqno {
+        Seqno(self.last_seqno.load(Ordering::Acquire))
+    }
+
+    /// The manifest no longer names the log: the file goes with its last holder.
+    pub fn doom(&self) {
+        self.guard.doom();
+    }
+
+    pub(super) fn set_end(&self, end: u64) {
+        self.end.store(end, Ordering::Release);
+    }
+
+    pub(super) fn set_last_seqno(&self, seqno: Seqno) {
+        self.last_seqno.store(seqno.0, Ordering::Release);
+    }
+
+    pub(super) fn set_written(&self, written: u64) {
+        self.written.store(written, Ordering::Release);
+    }
+
+    /// True if these bytes can be read from the file itself.
+    pub fn is_written(&self, end: u64) -> bool {
+        end <= self.written.load(Ordering::Acquire)
+    }
+
+    /// The value of the record at `address`, which must be version `seqno` of `full_key`. One read.
+    ///
+    /// # Errors
+    /// [`Error::Corruption`] if another record, or none, lies there.
+    pub fn read_value(&self, address: Address, full_key: &[u8], seqno: Seqno, gauge: &Arc<Gauge>) -> Result<Slice> {
+        let bytes = self.read_record(address, full_key, seqno)?;
+        let (start, len) = (bytes.len() - address.value_len as usize, address.value_len as usize);
+        Ok(Slice::shared(Arc::new(Buffer::counted(bytes, gauge.clone())), start, len))
+    }
+
+    fn read_record(&self, address: Address, full_key: &[u8], seqno: Seqno) -> Result<Vec<u8>> {
+        let end = address.offset + address.len as u64;
+        if end > self.capacity {
+            return Err(Error::corruption(self.path(), address.offset, "address lies outside the log"));
+        }
+        let mut bytes = vec![0; address.len as usize];
+        if !self.is_written(end)
+            && let Some(ring) = &self.ring
+        {
+            read_ring(&**ring, address.offset, &mut bytes);
+            if check_record(&bytes, address, full_key, seqno).is_ok() {
+                return Ok(bytes);
+            }
+            // The ring went round meanwhile, which it only does once the bytes are in the file.
+        }
+        let read = self.file.read_at(&mut bytes, address.offset)?;
+        if read < bytes.len() {
+            return Err(Error::corruption(self.path(), address.offset, "record lies beyond the end of the file"));
+        }
+        match check_record(&bytes, address, full_key, seqno) {
+            Ok(()) => Ok(bytes),
+            Err(reason) => Err(Error::corruption(self.path(), address.offset, reason)),
+        }
+    }
+}
+
+/// Checks that `bytes` are the record that was asked for.
+pub fn check_record(bytes: &[u8], address: Address, full_key: &[u8], seqno: Seqno) -> Result<(), &'static str> {
+    let mut rest = bytes;
+    let record = Record::take(&mut rest)?;
+    let same_key = split_key(full_key) == Some((record.operation.keyspace, record.operation.key));
+    if !rest.is_empty() || !same_key || record.operation.value.len() != address.value_len as usize {
+        return Err("another record lies at the address");
+    }
+    if record.seqno != seqno {
+        return Err("another version lies at the address");
+    }
+    Ok(())
+}
+
+/// Copies from the ring, where the byte at log offset `o` lies at `o` modulo the ring's size.
+pub fn read_ring(ring: &dyn Mapping, offset: u64, buffer: &mut [u8]) {
+    let len = ring.len();
+    let mut done = 0;
+    while done < buffer.len().min(len) {
+        let at = ((offset + done as u64) % len as u64) as usize;
+        let part = (len - at).min(buffer.len() - done);
+        ring.read(at, &mut buffer[done..done + part]);
+        done += part;
+    }
+}
+
+/// Copies into the ring.
+pub fn write_ring(ring: &dyn Mapping, offset: u64, bytes: &[u8]) {
+    let len = ring.len();
+    let mut done = 0;
+    while done < bytes.len() {
+        let at = ((offset + done as u64) % len as u64) as usize;
+        let part = (len - at).min(bytes.len() - done);
+        ring.write(at, &bytes[done..done + part]);
+        done += part;
+    }
+}

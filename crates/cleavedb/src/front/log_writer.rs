@@ -1,0 +1,301 @@
+//! The append side of the log, with its two back ends (DESIGN section 2).
+//!
+//! *Ring*: a frame is copied into the mapped ring, where it survives the process, and into an aligned chunk that goes
+//! to the preallocated log in large direct writes. The ring is not overwritten before its bytes are in the log.
+//! *Plain*: a frame is written to the log through the page cache.
+//!
+//! Owned by the commit path, which holds its lock during every call. A synced block is never written again: before a
+//! sync the rest of the block becomes a padding frame.
+
+use std::sync::Arc;
+
+use super::chunk_writer::{Chunk, ChunkWriter, Ticket};
+use super::log::{LogFile, write_ring};
+use crate::base::limits::BLOCK_IO_BYTES;
+use crate::base::{Error, Result, Seqno, verify};
+use crate::format::frame::{FrameHeader, FrameKind, HEADER_BYTES, padding_bytes};
+use crate::io::Mapping;
+use crate::io::aligned::AlignedBuffer;
+
+/// The plain back end writes at most this much at once.
+const PLAIN_WRITE_BYTES: usize = 1 << 20;
+
+/// How bytes get into logs.
+pub enum BackEnd {
+    /// Mapped ring and direct writes.
+    Ring {
+        /// The ring.
+        ring: Arc<dyn Mapping>,
+        /// The threads that write chunks.
+        chunks: Arc<ChunkWriter>,
+        /// Size of a chunk in bytes; at most a quarter of the ring.
+        chunk_bytes: usize,
+    },
+    /// The page cache.
+    Plain,
+}
+
+/// Appends frames to the active log.
+pub struct LogWriter {
+    back_end: BackEnd,
+    active: Option<Active>,
+    last_ticket: Ticket,
+}
+
+struct Active {
+    log: Arc<LogFile>,
+    /// Where the next byte goes.
+    end: u64,
+    /// Where the frame that is being appended starts.
+    frame_start: u64,
+    /// Added to an offset, gives its stream position: the ring is used in the order of these, across logs.
+    stream_base: u64,
+    /// The frame is too large for the ring; it is in the file before it is acknowledged.
+    past_ring: bool,
+    /// Ring: bytes from `pending_offset` that are not submitted yet. Plain: the frame so far.
+    pending: Pending,
+    pending_offset: u64,
+}
+
+enum Pending {
+    Chunk { buffer: AlignedBuffer, len: usize },
+    Plain(Vec<u8>),
+}
+
+/// What a sync has to wait for and to sync, taken under the commit lock.
+pub struct SyncPoint {
+    /// The last chunk to wait for.
+    pub ticket: Ticket,
+    /// The log that is being written.
+    pub log: Option<Arc<LogFile>>,
+}
+
+impl LogWriter {
+    /// A writer with no log yet.
+    pub fn new(back_end: BackEnd) -> LogWriter {
+        if let BackEnd::Ring { ring, chunk_bytes, .. } = &back_end {
+            assert!(chunk_bytes * 4 <= ring.len(), "a chunk is at most a quarter of the ring");
+        }
+        LogWriter { back_end, active: None, last_ticket: Ticket::default() }
+    }
+
+    /// The back end.
+    pub fn back_end(&self) -> &BackEnd {
+        &self.back_end
+    }
+
+    /// The log that is being written.
+    pub fn active(&self) -> Option<&Arc<LogFile>> {
+        self.active.as_ref().map(|active| &active.log)
+    }
+
+    /// True if a frame of `bytes` fits the active log.
+    pub fn has_room(&self, bytes: u64) -> bool {
+        self.active.as_ref().is_some_and(|active| active.end + bytes <= active.log.capacity())
+    }
+
+    /// Goes on with an empty log. What the log before still has in memory is submitted; returns that log.
+    pub fn rotate(&mut self, log: Arc<LogFile>) -> Result<Option<Arc<LogFile>>> {
+        self.submit_pending()?;
+        let pending = match &self.back_end {
+            BackEnd::Ring { chunks, .. } => Pending::Chunk { buffer: chunks.buffer()?, len: 0 },
+            BackEnd::Plain => Pending::Plain(Vec::new()),
+        };
+        let end = log.end();
+        let before = self.active.take();
+        let stream_base = match (&self.back_end, &before) {
+            (BackEnd::Ring { ring, .. }, Some(before)) => {
+                (before.stream_base + before.end).next_multiple_of(ring.len() as u64)
+            }
+            _ => 0,
+        };
+        self.active =
+            Some(Active { log, end, frame_start: end, stream_base, past_ring: false, pending, pending_offset: end });
+        Ok(before.map(|before| before.log))
+    }
+
+    /// Starts a frame of `bytes` (header included), for which there must be room; returns its offset. Waits for space
+    /// in the ring.
+    pub fn begin(&mut self, bytes: u64) -> Result<u64> {
+        let active = self.active.as_mut().expect("a frame is begun in an active log");
+        assert!(active.end + bytes <= active.log.capacity(), "a frame is begun only where it fits");
+        active.frame_start = active.end;
+        active.past_ring = false;
+        if let BackEnd::Ring { ring, chunks, .. } = &self.back_end {
+            let ring_bytes = ring.len() as u64;
+            if bytes > ring_bytes / 4 {
+                active.past_ring = true;
+            } else {
+                let tail = (active.stream_base + active.end + bytes).saturating_sub(ring_bytes);
+                chunks.wait_ring_tail(tail)?;
+            }
+        }
+        Ok(active.frame_start)
+    }
+
+    /// Appends a part of the frame.
+    pub fn push(&mut self, mut bytes: &[u8]) -> Result<()> {
+        let active = self.active.as_mut().expect("a frame is pushed into an active log");
+        match &self.back_end {
+            BackEnd::Ring { ring, chunks, chunk_bytes } => {
+                if !active.past_ring {
+                    write_ring(&**ring, active.end, bytes);
+                }
+                while !bytes.is_empty() {
+                    let Pending::Chunk { buffer, len } = &mut active.pending else {
+                        unreachable!("the ring back end fills chunks")
+                    };
+                    // Chunks end at multiples of their size, so that direct writes stay aligned after a sync.
+                    let room = chunk_bytes - (active.pending_offset % *chunk_bytes as u64) as usize - *len;
+                    let part = room.min(bytes.len());
+                    buffer[*len..*len + part].copy_from_slice(&bytes[..part]);
+                    *len += part;
+                    active.end += part as u64;
+                    bytes = &bytes[part..];
+                    if part == room {
+                        self.last_ticket = active.submit(chunks)?;
+                    }
+                }
+            }
+            BackEnd::Plain => {
+                let Pending::Plain(pending) = &mut active.pending else {
+                    unreachable!("the plain back end keeps bytes")
+                };
+                pending.extend_from_slice(bytes);
+                active.end += bytes.len() as u64;
+                if pending.len() >= PLAIN_WRITE_BYTES {
+                    active.write_plain()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the frame: it now survives the process.
+    pub fn finish(&mut self, last_seqno: Seqno) -> Result<()> {
+        let active = self.active.as_mut().expect("a frame is finished in an active log");
+        if matches!(self.back_end, BackEnd::Plain) {
+            active.write_plain()?;
+        }
+        active.log.set_last_seqno(last_seqno);
+        active.log.set_end(active.end);
+        if active.past_ring {
+            self.pad(last_seqno, Seqno::ZERO)?;
+            self.submit_pending()?;
+            self.wait(self.last_ticket)?;
+        }
+        Ok(())
+    }
+
+    /// Gives up the frame after [`Error::NoSpace`]: the log is cut back to its last whole frame.
+    pub fn abandon(&mut self) -> Result<()> {
+        let Some(active) = &mut self.active else { return Ok(()) };
+        if let Pending::Plain(pending) = &mut active.pending {
+            pending.clear();
+            active.end = active.frame_start;
+            active.pending_offset = active.frame_start;
+            return active.log.file().truncate(active.frame_start);
+        }
+        Err(Error::Poisoned { cause: format!("a frame in {} was left unfinished", active.log.path().display()) })
+    }
+
+    /// Pads to a block border and hands everything to the threads, so that a sync can follow.
+    /// `last_seqno` is the newest record, `sync_point` what is durable now.
+    pub fn prepare_sync(&mut self, last_seqno: Seqno, sync_point: Seqno) -> Result<SyncPoint> {
+        self.pad(last_seqno, sync_point)?;
+        self.submit_pending()?;
+        Ok(SyncPoint { ticket: self.last_ticket, log: self.active().cloned() })
+    }
+
+    /// Waits until a chunk is in its file.
+    pub fn wait(&self, ticket: Ticket) -> Result<()> {
+        match &self.back_end {
+            BackEnd::Ring { chunks, .. } => chunks.wait(ticket),
+            BackEnd::Plain => Ok(()),
+        }
+    }
+
+    fn pad(&mut self, last_seqno: Seqno, sync_point: Seqno) -> Result<()> {
+        let Some(active) = &mut self.active else { return Ok(()) };
+        let padding = padding_bytes(active.end);
+        if padding == 0 || active.end + padding > active.log.capacity() {
+            // At the very end of a log there may be no room for a padding frame; nothing follows there anyway.
+            return Ok(());
+        }
+        let header = FrameHeader {
+            kind: FrameKind::Padding,
+            body_len: (padding - HEADER_BYTES as u64) as u32,
+            count: 0,
+            first_seqno: last_seqno.next(),
+            sync_point,
+            body_crc: 0,
+        };
+        let offset = self.begin(padding)?;
+        let active = self.active.as_mut().expect("the log was active a line ago");
+        let mut frame = header.encode(active.log.id(), offset).to_vec();
+        frame.resize(padding as usize, 0);
+        self.push(&frame)?;
+        let active = self.active.as_mut().expect("the log was active a line ago");
+        if matches!(self.back_end, BackEnd::Plain) {
+            active.write_plain()?;
+        }
+        active.frame_start = active.end;
+        active.log.set_end(active.end);
+        Ok(())
+    }
+
+    fn submit_pending(&mut self) -> Result<()> {
+        let (Some(active), BackEnd::Ring { chunks, .. }) = (&mut self.active, &self.back_end) else { return Ok(()) };
+        active.frame_start = active.end;
+        if matches!(active.pending, Pending::Chunk { len, .. } if len > 0) {
+            self.last_ticket = active.submit(chunks)?;
+        }
+        Ok(())
+    }
+}
+
+impl Active {
+    /// Queues the pending chunk, zero-filled to a block border, and starts the next one.
+    fn submit(&mut self, chunks: &ChunkWriter) -> Result<Ticket> {
+        let Pending::Chunk { buffer, len } = &mut self.pending else {
+            unreachable!("only the ring back end submits chunks")
+        };
+        let used = std::mem::replace(len, 0);
+        let whole = used.next_multiple_of(BLOCK_IO_BYTES);
+        buffer[used..whole].fill(0);
+        // The next buffer may have to wait for this very chunk, so the chunk goes first.
+        let full = std::mem::replace(buffer, AlignedBuffer::empty());
+        let ticket = chunks.submit(Chunk {
+            log: self.log.clone(),
+            offset: self.pending_offset,
+            buffer: full,
+            len: whole,
+            ring_tail: self.stream_base + self.frame_start,
+        });
+        verify!(self.pending_offset + used as u64 == self.end, "a chunk ends where the log ends");
+        self.pending_offset += whole as u64;
+        *buffer = chunks.buffer()?;
+        Ok(ticket)
+    }
+
+    fn write_plain(&mut self) -> Result<()> {
+        let Pending::Plain(pending) = &mut self.pending else { unreachable!("only the plain back end writes so") };
+        if !pending.is_empty() {
+            self.log.file().write_at(pending, self.pending_offset)?;
+            self.pending_offset += pending.len() as u64;
+            pending.clear();
+            self.log.set_written(self.pending_offset);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for LogWriter {
+    fn drop(&mut self) {
+        if let (BackEnd::Ring { chunks, .. }, Some(Active { pending: Pending::Chunk { buffer, .. }, .. })) =
+            (&self.back_end, self.active.take())
+        {
+            chunks.give_back(buffer);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Which runs to merge next: size-tiered over neighbours in age (DESIGN section 2). A pure function.
+
+/// Runs whose sizes differ by less than this factor are of one tier.
+const TIER_FACTOR: usize = 4;
+
+/// Picks neighbours to merge: the oldest stretch of at least `trigger` (IMTN) runs of similar size.
+///
+/// `sizes` are the bytes of the runs, oldest first, without those that are being flushed. Returns a range of indices.
+pub fn pick(sizes: &[usize], trigger: usize) -> Option<std::ops::Range<usize>> {
+    assert!(trigger >= 2, "merging takes two runs");
+    let mut start = 0;
+    while start < sizes.len() {
+        let (mut low, mut high) = (sizes[start].max(1), sizes[start].max(1));
+        let mut end = start + 1;
+        while end < sizes.len() {
+            let size = sizes[end].max(1);
+            if size.max(high) >= size.min(low).saturating_mul(TIER_FACTOR) {
+                break;
+            }
+            (low, high) = (low.min(size), high.max(size));
+            end += 1;
+        }
+        if end - start >= trigger {
+            return Some(start..end);
+        }
+        start += 1;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases() {
+        let cases: &[(&[usize], usize, Option<std::ops::Range<usize>>)] = &[
+            (&[], 2, None),
+            (&[8], 2, None),
+            (&[8, 8], 2, Some(0..2)),
+            (&[16, 8], 2, Some(0..2)),
+            (&[32, 8], 2, None),
+            (&[32, 8, 8], 2, Some(1..3)),
+            (&[8, 8, 8], 4, None),
+            (&[8, 8, 8, 7], 4, Some(0..4)),
+            (&[0, 0], 2, Some(0..2)),
+            (&[100, 1, 100], 2, None),
+        ];
+        for (sizes, trigger, expected) in cases {
+            assert_eq!(pick(sizes, *trigger), *expected, "{sizes:?} at {trigger}");
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! A run: the versions of a sealed index table, or of several runs merged, as one immutable sorted array in memory:
+//! prefix-compressed blocks, the first key of each, and a filter (DESIGN section 2, "Seal and merge").
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::base::cursor::compare;
+use crate::base::versions::VersionSource;
+use crate::base::{Address, Buffer, Cursor, Gauge, Result, Seqno, Slice, Stamp};
+use crate::format::block::{BlockBuilder, BlockCursor, BlockOrigin};
+use crate::format::filter::{Filter, FilterBuilder};
+
+const BLOCK_BYTES: usize = 8 << 10;
+const FILTER_BITS: u32 = 10;
+
+/// An immutable sorted array of versions.
+pub struct Run {
+    blocks: Vec<RunBlock>,
+    filter: Filter,
+    entries: u64,
+    bytes: usize,
+    value_bytes: u64,
+    seqno_min: Seqno,
+    seqno_max: Seqno,
+}
+
+struct RunBlock {
+    first_key: Box<[u8]>,
+    first_stamp: Stamp,
+    block: Arc<Buffer>,
+}
+
+impl Run {
+    /// Builds a run from a sorted stream. `seqnos` is the interval that its sources cover, which is wider than what
+    /// survives. The blocks are counted in `gauge`.
+    pub fn build(source: &mut dyn VersionSource, seqnos: (Seqno, Seqno), gauge: &Arc<Gauge>) -> Result<Run> {
+        let mut builder = RunBuilder { block: BlockBuilder::new(), first: None, blocks: Vec::new(), gauge };
+        let mut filter = FilterBuilder::new(FILTER_BITS);
+        let (mut entries, mut value_bytes) = (0, 0);
+        while let Some((key, stamp, payload)) = source.next()? {
+            filter.add(key);
+            entries += 1;
+            if stamp.kind().is_some_and(|kind| kind.is_address()) {
+                value_bytes += Address::decode(payload).map_or(0, |address| address.value_len as u64);
+            }
+            builder.add(key, stamp, payload);
+        }
+        builder.cut();
+        let blocks = builder.blocks;
+        let filter = filter.finish_filter();
+        let block_bytes: usize = blocks.iter().map(|block| block.block.len() + block.first_key.len() + 64).sum();
+        let bytes = block_bytes + filter.len();
+        Ok(Run { blocks, filter, entries, bytes, value_bytes, seqno_min: seqnos.0, seqno_max: seqnos.1 })
+    }
+
+    /// Versions held.
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// Memory used, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Bytes of values that lie in logs behind addresses.
+    pub fn value_bytes(&self) -> u64 {
+        self.value_bytes
+    }
+
+    /// The interval of sequence numbers that the run covers.
+    pub fn seqnos(&self) -> (Seqno, Seqno) {
+        (self.seqno_min, self.seqno_max)
+    }
+
+    /// Shows the versions of a key at or below `snapshot`, newest first, until `visit` returns false.
+    /// O(log blocks + log block).
+    pub fn visit(&self, key: &[u8], snapshot: Seqno, visit: &mut dyn FnMut(Stamp, Slice) -> bool) -> Result<()> {
+        if !self.filter.may_contain(key) {
+            return Ok(());
+        }
+        let mut cursor = RunCursor::over(self);
+        cursor.seek(key, Stamp::at(snapshot))?;
+        while cursor.valid() && cursor.key() == key && visit(cursor.stamp(), cursor.value_slice()) {
+            cursor.next()?;
+        }
+        Ok(())
+    }
+
+    /// A cursor that keeps the run alive.
+    pub fn cursor(self: &Arc<Run>) -> RunCursor<Arc<Run>> {
+        RunCursor::over(self.clone())
+    }
+
+    /// The last block whose first version is not after (`key`, `stamp`); 0 if all are.
+    fn block_for(&self, key: &[u8], stamp: Stamp) -> usize {
+        let after = |block: &RunBlock| compare(&block.first_key, block.first_stamp, key, stamp).is_le();
+        self.blocks.partition_point(after).saturating_sub(1)
+    }
+}
+
+struct RunBuilder<'a> {
+    block: BlockBuilder,
+    first: Option<(Box<[u8]>, Stamp)>,
+    blocks: Vec<RunBlock>,
+    gauge: &'a Arc<Gauge>,
+}
+
+impl RunBuilder<'_> {
+    fn add(&mut self, key: &[u8], stamp: Stamp, payload: &[u8]) {
+        if self.block.size_estimate() >= BLOCK_BYTES {
+            self.cut();
+        }
+        if self.first.is_none() {
+            self.first = Some((key.into(), stamp));
+        }
+        self.block.add(key, stamp, payload);
+    }
+
+    fn cut(&mut self) {
+        if let Some((first_key, first_stamp)) = self.first.take() {
+            let mut bytes = self.block.finish();
+            bytes.shrink_to_fit();
+            let block = Arc::new(Buffer::counted(bytes, self.gauge.clone()));
+            self.blocks.push(RunBlock { first_key, first_stamp, block });
+        }
+    }
+}
+
+/// A cursor over a run, borrowed or shared.
+pub struct RunCursor<R> {
+    run: R,
+    index: usize,
+    block: Option<BlockCursor>,
+}
+
+impl<R: std::ops::Deref<Target = Run>> RunCursor<R> {
+    fn over(run: R) -> RunCursor<R> {
+        RunCursor { run, index: 0, block: None }
+    }
+
+    fn enter(&mut self, index: usize) -> Result<&mut BlockCursor> {
+        let origin = BlockOrigin::new(memory_path(), index as u64);
+        let cursor = BlockCursor::new(self.run.blocks[index].block.clone(), origin)?;
+        self.index = index;
+        Ok(self.block.insert(cursor))
+    }
+
+    fn current(&self) -> &BlockCursor {
+        self.block.as_ref().expect("a cursor is only read while it is valid")
+    }
+
+    /// The block is exhausted: stands on the first version of the next, if there is one.
+    fn forward(&mut self) -> Result<()> {
+        while self.block.as_ref().is_some_and(|block| !block.valid()) {
+            if self.index + 1 == self.run.blocks.len() {
+                self.block = None;
+                return Ok(());
+            }
+            self.enter(self.index + 1)?.seek_first()?;
+        }
+        Ok(())
+    }
+
+    fn backward(&mut self) -> Result<()> {
+        while self.block.as_ref().is_some_and(|block| !block.valid()) {
+            if self.index == 0 {
+                self.block = None;
+                return Ok(());
+            }
+            self.enter(self.index - 1)?.seek_last()?;
+        }
+        Ok(())
+    }
+}
+
+/// What errors name for a block that lies in memory.
+fn memory_path() -> Arc<Path> {
+    static PATH: std::sync::OnceLock<Arc<Path>> = std::sync::OnceLock::new();
+    PATH.get_or_init(|| Arc::from(Path::new("run in memory"))).clone()
+}
+
+impl<R: std::ops::Deref<Target = Run>> Cursor for RunCursor<R> {
+    fn valid(&self) -> bool {
+        self.block.as_ref().is_some_and(|block| block.valid())
+    }
+
+    fn key(&self) -> &[u8] {
+        self.current().key()
+    }
+
+    fn stamp(&self) -> Stamp {
+        self.current().stamp()
+    }
+
+    fn value(&self) -> &[u8] {
+        self.current().value()
+    }
+
+    fn value_slice(&self) -> Slice {
+        self.current().value_slice()
+    }
+
+    fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
+        if self.run.blocks.is_empty() {
+            return Ok(());
+        }
+        let index = self.run.block_for(key, stamp);
+        self.enter(index)?.seek(key, stamp)?;
+        self.forward()
+    }
+
+    fn seek_before(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
+        if self.run.blocks.is_empty() {
+            return Ok(());
+        }
+        let index = self.run.block_for(key, stamp);
+        self.enter(index)?.seek_before(key, stamp)?;
+        self.backward()
+    }
+
+    fn seek_first(&mut self) -> Result<()> {
+        if self.run.blocks.is_empty() {
+            return Ok(());
+        }
+        self.enter(0)?.seek_first()?;
+        self.forward()
+    }
+
+    fn seek_last(&mut self) -> Result<()> {
+        if self.run.blocks.is_empty() {
+            return Ok(());
+        }
+        self.enter(self.run.blocks.len() - 1)?.seek_last()?;
+        self.backward()
+    }
+
+    fn next(&mut self) -> Result<()> {
+        self.block.as_mut().expect("next is only called while valid").next()?;
+        self.forward()
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        self.block.as_mut().expect("prev is only called while valid").prev()?;
+        self.backward()
+    }
+}

@@ -1,0 +1,187 @@
+//! Files mapped into memory: plain memory in the kernel's hands, so what was written there survives the process.
+//!
+//! Unsafe, because mapping is: the compiler cannot know how long the pages stay or who else changes them. The rules
+//! that make it sound: the pages are reached only through [`OsMapping`], by copying; a lock keeps writers and readers
+//! apart; and they are unmapped only when the last handle goes. Other processes are kept out by the database's lock
+//! file. An access must never fault, because that ends in a signal and not in an error: so every block of the
+//! file is allocated and written before it is mapped, and all pages are locked in memory, or there is no mapping.
+//! Whoever cuts the file while it is mapped breaks this; the database's directory is its own.
+//!
+//! Under Miri, which knows no mapping of files, a vector takes the place of the pages; it is not written back.
+//! Called by [`OsStorage`](super::os::OsStorage) only.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::Mapping;
+use super::os::reserve;
+use crate::base::{Error, Result};
+use crate::sched::sync::RwLock;
+
+/// How many zeros are written at a time.
+const ZEROS: usize = 64 << 10;
+
+/// Maps a file of exactly `len` bytes; see [`Storage::map`](super::Storage::map).
+pub(super) fn map_file(path: &Path, len: usize) -> Result<Option<OsMapping>> {
+    let file = prepare(path, len as u64).map_err(|error| Error::io(path, "prepare for mapping", error))?;
+    Ok(Pages::map(&file, len).map(|pages| OsMapping {
+        len,
+        pages: RwLock::new(pages),
+    }))
+}
+
+/// Opens the file and makes sure that it has `len` bytes and a block of storage under each of them.
+fn prepare(path: &Path, len: u64) -> io::Result<fs::File> {
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)?;
+    let fits = file.metadata()?.len() == len;
+    if !fits {
+        file.set_len(0)?;
+    }
+    // Also in a file of the right size, which may have holes: a copy may have made them.
+    reserve(&file, len)?;
+    if !fits {
+        let zeros = vec![0; ZEROS];
+        let mut offset = 0;
+        while offset < len {
+            let count = (len - offset).min(ZEROS as u64);
+            file.write_all_at(&zeros[..count as usize], offset)?;
+            offset += count;
+        }
+    }
+    Ok(file)
+}
+
+/// A mapped file.
+pub(super) struct OsMapping {
+    len: usize,
+    pages: RwLock<Pages>,
+}
+
+impl OsMapping {
+    fn check(&self, offset: usize, count: usize) {
+        let end = offset.checked_add(count);
+        assert!(
+            end.is_some_and(|end| end <= self.len),
+            "{count} bytes at {offset} do not fit a mapping of {}",
+            self.len
+        );
+    }
+}
+
+impl Mapping for OsMapping {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn write(&self, offset: usize, bytes: &[u8]) {
+        self.check(offset, bytes.len());
+        self.pages.write().copy_in(offset, bytes);
+    }
+
+    fn read(&self, offset: usize, buffer: &mut [u8]) {
+        self.check(offset, buffer.len());
+        self.pages.read().copy_out(offset, buffer);
+    }
+}
+
+#[cfg(not(miri))]
+use kernel::Pages;
+#[cfg(miri)]
+use vector::Pages;
+
+#[cfg(not(miri))]
+mod kernel {
+    use std::ffi::c_void;
+    use std::fs;
+    use std::ptr::{self, NonNull};
+
+    use rustix::io::Errno;
+    use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+    /// Pages of a file, resident and locked. Callers check bounds.
+    pub(super) struct Pages {
+        start: NonNull<u8>,
+        len: usize,
+    }
+
+    // SAFETY: the pages belong to the process and not to a thread, and `Pages` owns them alone.
+    unsafe impl Send for Pages {}
+    // SAFETY: through a shared reference the pages are only read.
+    unsafe impl Sync for Pages {}
+
+    impl Pages {
+        /// None if this system will not map the file or will not keep its pages in memory.
+        pub(super) fn map(file: &fs::File, len: usize) -> Option<Pages> {
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            // SAFETY: a new mapping at an address of the kernel's choice disturbs no other memory.
+            let start =
+                unsafe { rustix::mm::mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, file, 0) }.ok()?;
+            let pages = Pages {
+                start: NonNull::new(start.cast())?,
+                len,
+            };
+            // SAFETY: the range is the mapping that was just made; filling its page tables changes no content.
+            let populated = unsafe { rustix::mm::madvise(start, len, Advice::LinuxPopulateWrite) };
+            match populated {
+                // Kernels before 5.14 do not know the advice; locking reads the pages in as well.
+                Ok(()) | Err(Errno::NOSYS | Errno::INVAL) => {}
+                Err(_) => return None,
+            }
+            // SAFETY: the range is the mapping that was just made; locking changes no content.
+            unsafe { rustix::mm::mlock(start, len) }.ok()?;
+            Some(pages)
+        }
+
+        pub(super) fn copy_in(&mut self, offset: usize, bytes: &[u8]) {
+            assert!(offset <= self.len && bytes.len() <= self.len - offset);
+            // SAFETY: the target lies inside the mapping (asserted), which lives as long as `self`; `bytes` cannot
+            // overlap it, because no reference to the mapping is ever given out; `&mut self` excludes other accesses.
+            unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr().add(offset), bytes.len()) }
+        }
+
+        pub(super) fn copy_out(&self, offset: usize, buffer: &mut [u8]) {
+            assert!(offset <= self.len && buffer.len() <= self.len - offset);
+            // SAFETY: the source lies inside the mapping (asserted), which lives as long as `self`; `buffer` cannot
+            // overlap it, because no reference to the mapping is ever given out; `&self` excludes `copy_in`.
+            unsafe { ptr::copy_nonoverlapping(self.start.as_ptr().add(offset), buffer.as_mut_ptr(), buffer.len()) }
+        }
+    }
+
+    impl Drop for Pages {
+        fn drop(&mut self) {
+            // SAFETY: this is the mapping that `map` made, and nothing refers to it any more.
+            let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast::<c_void>(), self.len) };
+            debug_assert!(unmapped.is_ok(), "a whole mapping of ours can be unmapped");
+        }
+    }
+}
+
+#[cfg(miri)]
+mod vector {
+    use std::fs;
+
+    /// Stands for the pages of a file.
+    pub(super) struct Pages(Vec<u8>);
+
+    impl Pages {
+        #[expect(clippy::unnecessary_wraps, reason = "the real one can fail")]
+        pub(super) fn map(_file: &fs::File, len: usize) -> Option<Pages> {
+            Some(Pages(vec![0; len]))
+        }
+
+        pub(super) fn copy_in(&mut self, offset: usize, bytes: &[u8]) {
+            self.0[offset..offset + bytes.len()].copy_from_slice(bytes);
+        }
+
+        pub(super) fn copy_out(&self, offset: usize, buffer: &mut [u8]) {
+            buffer.copy_from_slice(&self.0[offset..offset + buffer.len()]);
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Storage on the operating system (Linux).
+//!
+//! A file opened for direct writes has two descriptors: a direct one for writes, and an ordinary one for reads, so that
+//! reads may have any shape and can be cached. The kernel drops cached pages under a direct write, so the two agree.
+//! Where the file system knows no direct I/O, such a file is written through the page cache instead.
+//!
+//! Called by `db/` when it opens a database; everything else sees [`Storage`].
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
+use rustix::io::{Errno, retry_on_intr};
+
+use super::aligned::assert_aligned;
+use super::{Access, DirEntry, File, Lock, Mapping, Storage, mapped};
+use crate::base::{Error, Result};
+
+/// The files of this machine.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct OsStorage;
+
+impl OsStorage {
+    /// All paths that the process can reach.
+    pub const fn new() -> OsStorage {
+        OsStorage
+    }
+}
+
+impl Storage for OsStorage {
+    fn create(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(path)
+            .map_err(|error| Error::io(path, "create", error))?;
+        let direct = match access {
+            Access::Buffered => None,
+            Access::Direct => open_direct(path)?,
+        };
+        Ok(Arc::new(OsFile {
+            path: path.to_owned(),
+            file,
+            access,
+            direct,
+        }))
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
+        open_buffered(path, fs::OpenOptions::new().read(true).write(true))
+    }
+
+    fn open_read(&self, path: &Path) -> Result<Arc<dyn File>> {
+        open_buffered(path, fs::OpenOptions::new().read(true))
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        path.try_exists().map_err(|error| Error::io(path, "look for", error))
+    }
+
+    fn create_dir_all(&self, path: &Path) -> Result<()> {
+        let mut missing = Vec::new();
+        for ancestor in path.ancestors().filter(|ancestor| !ancestor.as_os_str().is_empty()) {
+            if self.exists(ancestor)? {
+                break;
+            }
+            missing.push(ancestor);
+        }
+        fs::create_dir_all(path).map_err(|error| Error::io(path, "create directory", error))?;
+        for made in missing.iter().rev() {
+            self.sync_dir(parent_of(made))?;
+        }
+        Ok(())
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<DirEntry>> {
+        let failed = |error| Error::io(path, "list", error);
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(path).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            // Describes a link itself and not what it points to.
+            let is_file = entry.file_type().map_err(failed)?.is_file();
+            entries.push(DirEntry {
+                name: entry.file_name().to_string_lossy().into_owned(),
+                is_file,
+            });
+        }
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        fs::rename(from, to).map_err(|error| Error::io(from, "rename", error))
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        fs::remove_file(path).map_err(|error| Error::io(path, "remove", error))
+    }
+
+    fn sync_dir(&self, path: &Path) -> Result<()> {
+        let path = if path.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            path
+        };
+        let sync = || fs::File::open(path)?.sync_all();
+        sync().map_err(|error| Error::io(path, "sync directory", error))
+    }
+
+    fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        Ok(Box::new(OsLock::take(path)?))
+    }
+
+    fn map(&self, path: &Path, len: usize) -> Result<Option<Arc<dyn Mapping>>> {
+        let mapping = mapped::map_file(path, len)?;
+        Ok(mapping.map(|mapping| Arc::new(mapping) as Arc<dyn Mapping>))
+    }
+}
+
+/// The directory that holds a name.
+fn parent_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(path)
+}
+
+fn open_buffered(path: &Path, options: &fs::OpenOptions) -> Result<Arc<dyn File>> {
+    let file = options.open(path).map_err(|error| Error::io(path, "open", error))?;
+    Ok(Arc::new(OsFile {
+        path: path.to_owned(),
+        file,
+        access: Access::Buffered,
+        direct: None,
+    }))
+}
+
+/// The descriptor for direct writes; None where the file system has no direct I/O.
+fn open_direct(path: &Path) -> Result<Option<fs::File>> {
+    let flags = OFlags::DIRECT.bits().cast_signed();
+    match fs::OpenOptions::new().write(true).custom_flags(flags).open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => Ok(None),
+        Err(error) => Err(Error::io(path, "open for direct writes", error)),
+    }
+}
+
+/// Reserves space for `len` bytes and makes the file at least that long. Without the call in the file system only the
+/// length is set.
+pub(super) fn reserve(file: &fs::File, len: u64) -> io::Result<()> {
+    if len == 0 {
+        return Ok(());
+    }
+    match retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len)) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) if file.metadata()?.len() < len => file.set_len(len),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        other => other.map_err(io::Error::from),
+    }
+}
+
+struct OsFile {
+    path: PathBuf,
+    /// Reads, and writes unless there is a direct descriptor.
+    file: fs::File,
+    access: Access,
+    direct: Option<fs::File>,
+}
+
+impl OsFile {
+    fn wrap<T>(&self, operation: &'static str, result: io::Result<T>) -> Result<T> {
+        result.map_err(|error| Error::io(&self.path, operation, error))
+    }
+}
+
+impl File for OsFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.file.read_at(&mut buffer[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::io(&self.path, "read", error)),
+            }
+        }
+        Ok(filled)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        if self.access == Access::Direct {
+            assert_aligned(bytes, offset);
+        }
+        let file = self.direct.as_ref().unwrap_or(&self.file);
+        self.wrap("write", file.write_all_at(bytes, offset))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.wrap("sync", self.file.sync_data())
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.wrap("measure", self.file.metadata().map(|metadata| metadata.len()))
+    }
+
+    fn allocate(&self, len: u64) -> Result<()> {
+        self.wrap("allocate", reserve(&self.file, len))
+    }
+
+    fn truncate(&self, len: u64) -> Result<()> {
+        self.wrap("truncate", self.file.set_len(len))
+    }
+}
+
+/// Files that this process has locked, by device and inode. The kernel's lock belongs to an open file, so it refuses a
+/// second opener in this process too; but network file systems may turn it into one that belongs to the process.
+static LOCKED_HERE: parking_lot::Mutex<BTreeSet<(u64, u64)>> = parking_lot::Mutex::new(BTreeSet::new());
+
+struct OsLock {
+    file: fs::File,
+    identity: (u64, u64),
+}
+
+impl OsLock {
+    fn take(path: &Path) -> Result<OsLock> {
+        let failed = |error| Error::io(path, "lock", error);
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        let identity = (metadata.dev(), metadata.ino());
+        let mut locked_here = LOCKED_HERE.lock();
+        if locked_here.contains(&identity) {
+            return Err(Error::Locked { path: path.to_owned() });
+        }
+        match retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(Error::Locked { path: path.to_owned() }),
+            Err(error) => return Err(failed(error.into())),
+        }
+        locked_here.insert(identity);
+        Ok(OsLock { file, identity })
+    }
+}
+
+impl Lock for OsLock {}
+
+impl Drop for OsLock {
+    fn drop(&mut self) {
+        let mut locked_here = LOCKED_HERE.lock();
+        // If this fails, closing the file releases the lock.
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        locked_here.remove(&self.identity);
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+#[path = "os_test.rs"]
+mod tests;

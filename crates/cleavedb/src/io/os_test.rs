@@ -1,0 +1,157 @@
+//! The promises of `Storage`, on a real file system.
+
+use super::*;
+use crate::io::AlignedBuffer;
+
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir().expect("the machine has a directory for temporary files")
+}
+
+#[test]
+fn create_refuses_a_name_that_is_taken() {
+    let dir = directory();
+    let path = dir.path().join("a");
+    OsStorage.create(&path, Access::Buffered).unwrap();
+    let error = OsStorage.create(&path, Access::Buffered).err().unwrap();
+    assert!(matches!(error, Error::Io { source, .. } if source.kind() == io::ErrorKind::AlreadyExists));
+}
+
+#[test]
+fn reads_stop_at_the_end_of_the_file() {
+    let dir = directory();
+    let file = OsStorage.create(&dir.path().join("a"), Access::Buffered).unwrap();
+    file.write_at(b"hello", 3).unwrap();
+    let mut buffer = [9; 10];
+    assert_eq!(file.read_at(&mut buffer, 0).unwrap(), 8);
+    assert_eq!(&buffer, b"\0\0\0hello\x09\x09");
+    assert_eq!(file.read_at(&mut buffer, 8).unwrap(), 0);
+    assert_eq!(file.len().unwrap(), 8);
+    file.truncate(4).unwrap();
+    assert_eq!(file.read_at(&mut buffer, 0).unwrap(), 4);
+    file.sync().unwrap();
+}
+
+#[test]
+fn buffered_reads_see_direct_writes() {
+    let dir = directory();
+    let path = dir.path().join("log");
+    let file = OsStorage.create(&path, Access::Direct).unwrap();
+    file.allocate(1 << 20).unwrap();
+    let mut buffer = AlignedBuffer::new(8192);
+    for round in 1..20_u8 {
+        buffer.fill(round);
+        let offset = u64::from(round) * 4096;
+        file.write_at(&buffer, offset).unwrap();
+        // This read caches the page that the next round overwrites directly.
+        let mut seen = [0; 100];
+        assert_eq!(file.read_at(&mut seen, offset + 8000).unwrap(), 100);
+        assert_eq!(seen, [round; 100]);
+    }
+    file.sync().unwrap();
+    let again = OsStorage.open_read(&path).unwrap();
+    let mut seen = [0; 3];
+    assert_eq!(again.read_at(&mut seen, 3 * 4096).unwrap(), 3);
+    assert_eq!(seen, [3; 3]);
+}
+
+#[test]
+#[should_panic(expected = "unaligned length")]
+fn an_unaligned_direct_write_panics() {
+    let dir = directory();
+    let file = OsStorage.create(&dir.path().join("log"), Access::Direct).unwrap();
+    let _ = file.write_at(b"short", 0);
+}
+
+#[test]
+fn allocate_sets_the_length_keeps_the_content_and_never_shrinks() {
+    let dir = directory();
+    let file = OsStorage.create(&dir.path().join("a"), Access::Buffered).unwrap();
+    file.write_at(b"content", 0).unwrap();
+    file.allocate(10_000).unwrap();
+    assert_eq!(file.len().unwrap(), 10_000);
+    file.allocate(5_000).unwrap();
+    file.allocate(0).unwrap();
+    assert_eq!(file.len().unwrap(), 10_000);
+    let mut buffer = [1; 9];
+    file.read_at(&mut buffer, 0).unwrap();
+    assert_eq!(&buffer, b"content\0\0");
+}
+
+#[test]
+fn a_file_opened_for_reading_refuses_writes() {
+    let dir = directory();
+    let path = dir.path().join("a");
+    OsStorage.create(&path, Access::Buffered).unwrap();
+    let error = OsStorage.open_read(&path).unwrap().write_at(b"x", 0).unwrap_err();
+    assert!(matches!(error, Error::Io { operation: "write", .. }));
+}
+
+#[test]
+fn a_missing_file_is_an_error_that_names_it() {
+    let dir = directory();
+    let error = OsStorage.open(&dir.path().join("nothing")).err().unwrap();
+    assert!(error.to_string().contains("nothing"), "{error}");
+    assert!(!OsStorage.exists(&dir.path().join("nothing")).unwrap());
+    assert!(OsStorage.exists(dir.path()).unwrap());
+}
+
+#[test]
+fn a_second_lock_is_refused_until_the_first_is_dropped() {
+    let dir = directory();
+    let path = dir.path().join("LOCK");
+    let first = OsStorage.lock(&path).unwrap();
+    assert!(matches!(OsStorage.lock(&path), Err(Error::Locked { .. })));
+    drop(first);
+    drop(OsStorage.lock(&path).unwrap());
+    assert!(OsStorage.exists(&path).unwrap());
+}
+
+#[test]
+fn the_kernels_lock_alone_refuses_a_second_open_file() {
+    let dir = directory();
+    let path = dir.path().join("LOCK");
+    let first = OsStorage.lock(&path).unwrap();
+    let stranger = fs::File::open(&path).unwrap();
+    let answer = rustix::fs::flock(&stranger, FlockOperation::NonBlockingLockExclusive);
+    assert_eq!(answer, Err(Errno::WOULDBLOCK));
+    drop(first);
+    rustix::fs::flock(&stranger, FlockOperation::NonBlockingLockExclusive).unwrap();
+    assert!(matches!(OsStorage.lock(&path), Err(Error::Locked { .. })));
+}
+
+#[test]
+fn list_is_sorted_and_tells_files_from_the_rest() {
+    let dir = directory();
+    OsStorage.create(&dir.path().join("b"), Access::Buffered).unwrap();
+    OsStorage.create(&dir.path().join("a"), Access::Buffered).unwrap();
+    OsStorage.create_dir_all(&dir.path().join("c/d")).unwrap();
+    std::os::unix::fs::symlink(dir.path().join("a"), dir.path().join("e")).unwrap();
+    let entries = OsStorage.list(dir.path()).unwrap();
+    let entries: Vec<(&str, bool)> = entries
+        .iter()
+        .map(|entry| (entry.name.as_str(), entry.is_file))
+        .collect();
+    assert_eq!(entries, [("a", true), ("b", true), ("c", false), ("e", false)]);
+}
+
+#[test]
+fn rename_replaces_and_remove_removes() {
+    let dir = directory();
+    let (a, b) = (dir.path().join("a"), dir.path().join("b"));
+    OsStorage
+        .create(&a, Access::Buffered)
+        .unwrap()
+        .write_at(b"new", 0)
+        .unwrap();
+    OsStorage
+        .create(&b, Access::Buffered)
+        .unwrap()
+        .write_at(b"older", 0)
+        .unwrap();
+    OsStorage.rename(&a, &b).unwrap();
+    OsStorage.sync_dir(dir.path()).unwrap();
+    assert!(!OsStorage.exists(&a).unwrap());
+    assert_eq!(OsStorage.open(&b).unwrap().len().unwrap(), 3);
+    OsStorage.remove(&b).unwrap();
+    assert!(OsStorage.list(dir.path()).unwrap().is_empty());
+}

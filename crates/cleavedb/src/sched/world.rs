@@ -1,0 +1,436 @@
+//! A simulated world: its threads, its virtual clock, its randomness, and the baton that lets one thread run at a time.
+//!
+//! Every simulated thread is a real OS thread that sleeps unless it holds the baton. Invariants: at most one thread is
+//! `running`; only the running thread changes the state; a thread that is not running is inside [`Member::await_turn`].
+//! When a world stops early (deadlock, step limit) its threads sleep for ever: unwinding them would run destructors
+//! that wait for one another, which no longer works. They cost address space until the process ends.
+//!
+//! Called by the rest of `sched/` only.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use super::random::{Random, mix};
+use super::sim::{Stop, ThreadPanic};
+
+/// Virtual time that passes at each yield point, so that a loop that watches the clock makes progress.
+const TICK: Duration = Duration::from_micros(1);
+/// A lock is a yield point once in so many times: often enough to explore, rare enough to get somewhere.
+const LOCK_YIELDS_ONE_IN: u32 = 4;
+
+/// Worlds that run in this process. Zero in production, which makes every test below one relaxed load.
+static WORLDS: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static CURRENT: RefCell<Option<Member>> = const { RefCell::new(None) };
+}
+
+/// True if some simulation runs in this process, so that it is worth asking whether this thread is part of it.
+#[inline]
+pub(super) fn any() -> bool {
+    WORLDS.load(Ordering::Relaxed) != 0
+}
+
+/// The calling thread as a member of its world; None for a plain thread.
+pub(super) fn current() -> Option<Member> {
+    if !any() {
+        return None;
+    }
+    CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
+}
+
+/// Lets every thread of this world that waits for `wait` go on.
+#[cold]
+pub(super) fn wake_all(wait: Wait) {
+    if let Some(here) = current() {
+        here.world.state.lock().wake_all(wait);
+    }
+}
+
+/// Lets one thread of this world that waits for `wait` go on.
+#[cold]
+pub(super) fn wake_one(wait: Wait) {
+    if let Some(here) = current() {
+        here.world.state.lock().wake_one(wait);
+    }
+}
+
+/// What a thread waits for. Locks are known by address: it cannot change while someone waits there. Addresses are only
+/// compared for equality, so they do not disturb the order of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    Mutex(usize),
+    RwLock(usize),
+    Condvar(usize),
+    End(usize),
+    Sleep,
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Wait::Mutex(_) => "a mutex",
+            Wait::RwLock(_) => "a read-write lock",
+            Wait::Condvar(_) => "a condition variable",
+            Wait::End(_) => "the end of a thread",
+            Wait::Sleep => "time to pass",
+        })
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Status {
+    Runnable,
+    Waiting { wait: Wait, deadline: Option<Duration> },
+    Ended,
+}
+
+#[derive(Debug)]
+struct Thread {
+    name: String,
+    status: Status,
+    timed_out: bool,
+    panic: Option<String>,
+    turn: Arc<Condvar>,
+}
+
+#[derive(Debug)]
+struct State {
+    random: Random,
+    now: Duration,
+    steps: u64,
+    steps_max: u64,
+    digest: u64,
+    /// Of four choices, how many keep the running thread: some worlds switch always, some seldom.
+    stays_in_four: u64,
+    threads: Vec<Thread>,
+    running: Option<usize>,
+    stop: Option<Stop>,
+    over: bool,
+}
+
+/// How a world ended.
+pub(super) struct Ending {
+    pub(super) stop: Option<Stop>,
+    pub(super) panics: Vec<ThreadPanic>,
+    pub(super) digest: u64,
+    pub(super) steps: u64,
+    pub(super) elapsed: Duration,
+}
+
+/// One simulated world.
+#[derive(Debug)]
+pub(super) struct World {
+    state: Mutex<State>,
+    ended: Condvar,
+}
+
+/// A thread of a world.
+#[derive(Debug, Clone)]
+pub(super) struct Member {
+    world: Arc<World>,
+    id: usize,
+}
+
+impl World {
+    /// A world without threads.
+    pub(super) fn new(seed: u64, steps_max: u64) -> Arc<World> {
+        let mut random = Random::new(mix(seed));
+        let stays_in_four = [0, 2, 3][random.below(3) as usize];
+        let state = State {
+            random,
+            now: Duration::ZERO,
+            steps: 0,
+            steps_max,
+            digest: 0,
+            stays_in_four,
+            threads: Vec::new(),
+            running: None,
+            stop: None,
+            over: false,
+        };
+        Arc::new(World {
+            state: Mutex::new(state),
+            ended: Condvar::new(),
+        })
+    }
+
+    /// Adds a runnable thread; the caller starts the OS thread that becomes it with [`Member::run`].
+    pub(super) fn add_thread(self: &Arc<World>, name: &str) -> Member {
+        let mut state = self.state.lock();
+        let id = state.threads.len();
+        state.threads.push(Thread {
+            name: name.to_owned(),
+            status: Status::Runnable,
+            timed_out: false,
+            panic: None,
+            turn: Arc::new(Condvar::new()),
+        });
+        Member {
+            world: Arc::clone(self),
+            id,
+        }
+    }
+
+    /// Gives the baton to the first thread and waits until all have ended, or the world stopped.
+    pub(super) fn run_to_end(&self) -> Ending {
+        let mut state = self.state.lock();
+        state.choose();
+        state.hand_over(&self.ended);
+        while !state.over {
+            self.ended.wait(&mut state);
+        }
+        let panics = state
+            .threads
+            .iter_mut()
+            .filter_map(|thread| {
+                let message = thread.panic.take()?;
+                Some(ThreadPanic {
+                    thread: thread.name.clone(),
+                    message,
+                })
+            })
+            .collect();
+        Ending {
+            stop: state.stop.take(),
+            panics,
+            digest: state.digest,
+            steps: state.steps,
+            elapsed: state.now,
+        }
+    }
+}
+
+impl State {
+    /// Draws who runs next. Nobody can: time moves to the next deadline. There is none: the world is over.
+    fn choose(&mut self) {
+        self.steps += 1;
+        if self.steps > self.steps_max {
+            return self.end(Some(Stop::StepLimit { steps: self.steps_max }));
+        }
+        let mut runnable = self.wake_expired();
+        if runnable == 0 {
+            let Some(next) = self.threads.iter().filter_map(Thread::deadline).min() else {
+                let waiting: Vec<String> = self.threads.iter().filter_map(Thread::describe_wait).collect();
+                let stop = if waiting.is_empty() {
+                    None
+                } else {
+                    Some(Stop::Deadlock { waiting })
+                };
+                return self.end(stop);
+            };
+            self.now = next;
+            runnable = self.wake_expired();
+        }
+        let stays = self.random.below(4) < self.stays_in_four;
+        let next = match self.running {
+            Some(id) if stays && self.threads[id].status == Status::Runnable => id,
+            _ => {
+                let nth = self.random.below(runnable as u64) as usize;
+                let mut candidates = (0..self.threads.len()).filter(|&id| self.threads[id].status == Status::Runnable);
+                candidates
+                    .nth(nth)
+                    .expect("the draw is below the number of runnable threads")
+            }
+        };
+        self.running = Some(next);
+        self.digest = mix(self.digest ^ ((runnable as u64) << 32 | (next as u64 + 1)));
+    }
+
+    /// Wakes whose time has come; returns how many threads can run.
+    fn wake_expired(&mut self) -> usize {
+        let now = self.now;
+        let mut runnable = 0;
+        for thread in &mut self.threads {
+            if thread.deadline().is_some_and(|deadline| deadline <= now) {
+                thread.status = Status::Runnable;
+                thread.timed_out = true;
+            }
+            runnable += usize::from(thread.status == Status::Runnable);
+        }
+        runnable
+    }
+
+    fn end(&mut self, stop: Option<Stop>) {
+        self.stop = stop;
+        self.over = true;
+        self.running = None;
+    }
+
+    /// Tells the chosen thread, or, if the world is over, whoever waits for that.
+    fn hand_over(&self, ended: &Condvar) {
+        match self.running {
+            Some(id) => {
+                self.threads[id].turn.notify_one();
+            }
+            None => {
+                ended.notify_all();
+            }
+        }
+    }
+
+    fn wake_all(&mut self, wait: Wait) {
+        for thread in self.threads.iter_mut().filter(|thread| thread.waits_for(wait)) {
+            thread.status = Status::Runnable;
+        }
+    }
+
+    fn wake_one(&mut self, wait: Wait) {
+        let waiting = self.threads.iter().filter(|thread| thread.waits_for(wait)).count();
+        let nth = self.random.below(waiting as u64) as usize;
+        if let Some(thread) = self.threads.iter_mut().filter(|thread| thread.waits_for(wait)).nth(nth) {
+            thread.status = Status::Runnable;
+        }
+    }
+}
+
+impl Thread {
+    fn deadline(&self) -> Option<Duration> {
+        match self.status {
+            Status::Waiting { deadline, .. } => deadline,
+            _ => None,
+        }
+    }
+
+    fn waits_for(&self, what: Wait) -> bool {
+        matches!(self.status, Status::Waiting { wait, .. } if wait == what)
+    }
+
+    fn describe_wait(&self) -> Option<String> {
+        match self.status {
+            Status::Waiting { wait, .. } => Some(format!("{} (waits for {wait})", self.name)),
+            _ => None,
+        }
+    }
+}
+
+impl Member {
+    /// Virtual time.
+    pub(super) fn now(&self) -> Duration {
+        self.world.state.lock().now
+    }
+
+    /// The world's next random number below `bound`.
+    pub(super) fn random(&self, bound: u64) -> u64 {
+        self.world.state.lock().random.below(bound)
+    }
+
+    /// Adds a thread to the same world.
+    pub(super) fn add_thread(&self, name: &str) -> Member {
+        self.world.add_thread(name)
+    }
+
+    /// Takes back [`Member::add_thread`], when the OS thread could not be started.
+    pub(super) fn cancel(&self) {
+        self.world.state.lock().threads[self.id].status = Status::Ended;
+    }
+
+    /// Lets the scheduler choose who runs next.
+    pub(super) fn yield_now(&self) {
+        let mut state = self.world.state.lock();
+        state.now += TICK;
+        self.pass_on(state);
+    }
+
+    /// Yields now and then: for places that are passed too often to yield every time.
+    pub(super) fn maybe_yield(&self) {
+        let mut state = self.world.state.lock();
+        if state.random.one_in(LOCK_YIELDS_ONE_IN) {
+            state.now += TICK;
+            self.pass_on(state);
+        }
+    }
+
+    /// Waits to be woken for `wait`, at most for `limit`; true if the time ran out.
+    pub(super) fn wait(&self, wait: Wait, limit: Option<Duration>) -> bool {
+        let mut state = self.world.state.lock();
+        let deadline = limit.map(|limit| state.now.saturating_add(limit));
+        let me = &mut state.threads[self.id];
+        me.status = Status::Waiting { wait, deadline };
+        me.timed_out = false;
+        self.pass_on(state);
+        self.world.state.lock().threads[self.id].timed_out
+    }
+
+    /// Waits until this thread has ended, and marks its panic, if any, as seen.
+    pub(super) fn wait_for_end(&self) {
+        let Some(here) = current() else { return };
+        while self.world.state.lock().threads[self.id].status != Status::Ended {
+            here.wait(Wait::End(self.id), None);
+        }
+        self.world.state.lock().threads[self.id].panic = None;
+    }
+
+    /// Is the thread: waits for its first turn, runs `f`, and passes the baton on for good. A panic goes on to the OS
+    /// thread's own handle after it was recorded.
+    pub(super) fn run(self, f: impl FnOnce()) {
+        CURRENT.set(Some(self.clone()));
+        self.await_turn(self.world.state.lock());
+        let result = catch_unwind(AssertUnwindSafe(f));
+        CURRENT.set(None);
+        let mut state = self.world.state.lock();
+        let me = &mut state.threads[self.id];
+        me.status = Status::Ended;
+        me.panic = result.as_ref().err().map(|payload| message_of(payload.as_ref()));
+        state.wake_all(Wait::End(self.id));
+        state.choose();
+        state.hand_over(&self.world.ended);
+        drop(state);
+        if let Err(payload) = result {
+            resume_unwind(payload);
+        }
+    }
+
+    fn pass_on(&self, mut state: MutexGuard<'_, State>) {
+        state.choose();
+        if state.running != Some(self.id) {
+            state.hand_over(&self.world.ended);
+            self.await_turn(state);
+        }
+    }
+
+    fn await_turn(&self, mut state: MutexGuard<'_, State>) {
+        let turn = Arc::clone(&state.threads[self.id].turn);
+        while state.running != Some(self.id) {
+            if state.over {
+                drop(state);
+                loop {
+                    std::thread::park();
+                }
+            }
+            turn.wait(&mut state);
+        }
+    }
+}
+
+/// Counts a world as running while it lives.
+pub(super) struct Running;
+
+impl Running {
+    pub(super) fn start() -> Running {
+        WORLDS.fetch_add(1, Ordering::SeqCst);
+        Running
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        WORLDS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn message_of(payload: &(dyn std::any::Any + Send)) -> String {
+    if let Some(message) = payload.downcast_ref::<&str>() {
+        (*message).to_owned()
+    } else if let Some(message) = payload.downcast_ref::<String>() {
+        message.clone()
+    } else {
+        "a panic without a message".to_owned()
+    }
+}
