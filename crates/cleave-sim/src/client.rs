@@ -9,17 +9,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cleavedb::{Db, Durability, Error, Keyspace, KeyspaceOptions, Snapshot, WriteBatch};
+use cleavedb::{Db, Error, Keyspace, KeyspaceOptions, Snapshot, WriteBatch};
 
 use crate::ledger::{Answer, BatchId, Ledger};
 use crate::material::{self, brief};
 use crate::model::{Entry, Model, SpaceId, Stored};
-use crate::operation::{Ack, Change, Crash, Effect, FIRST_CHANGING_SLOT, Operation, SLOTS, name_of_slot, operator_of_slot};
+use crate::operation::{
+    Ack, Change, Crash, Effect, FIRST_CHANGING_SLOT, Operation, SLOTS, name_of_slot, operator_of_slot,
+};
+use crate::order::{self, ORDER};
 use crate::pulls;
 use crate::state;
-
-/// The keyspace and the key of the list that several clients write their order into.
-const ORDER: &str = "order";
 
 /// The engine did what it must not do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,6 +79,9 @@ impl World {
     }
 }
 
+/// The first and the last point of history that something may show.
+type Span = (u64, u64);
+
 struct Space {
     id: SpaceId,
     handle: Keyspace,
@@ -86,8 +89,7 @@ struct Space {
 
 struct Held {
     snapshot: Snapshot,
-    /// The first and last point of history that it may show.
-    at: (u64, u64),
+    at: Span,
 }
 
 /// A client of an open database.
@@ -121,18 +123,27 @@ impl Client {
         };
         for slot in 0..SLOTS {
             let name = name_of_slot(slot);
-            if let Some(id) = client.model.spaces().find(|(_, there)| *there == name).map(|(id, _)| id) {
-                let handle = db.open_keyspace(&name).map_err(|error| client.unexpected("open keyspace", &error))?;
+            if let Some(id) = client
+                .model
+                .spaces()
+                .find(|(_, there)| *there == name)
+                .map(|(id, _)| id)
+            {
+                let handle = db
+                    .open_keyspace(&name)
+                    .map_err(|error| client.unexpected("open keyspace", &error))?;
                 client.spaces.insert(slot, Space { id, handle });
             }
         }
         Ok(client)
     }
 
-    /// A client that writes beside others. The list of the order must have been [reset](reset_order).
+    /// A client that writes beside others. The list of the order must have been [reset](order::reset).
     pub fn among_others(db: &Db, model: &Model, world: &World) -> Result<Client, Failure> {
         let mut client = Client::alone(db, model, world)?;
-        let order = db.open_keyspace(ORDER).map_err(|error| client.unexpected("open keyspace", &error))?;
+        let order = db
+            .open_keyspace(ORDER)
+            .map_err(|error| client.unexpected("open keyspace", &error))?;
         client.order = Some(order);
         Ok(client)
     }
@@ -171,7 +182,9 @@ impl Client {
             Operation::Sync => self.covered("sync", |db| db.sync()),
             Operation::Flush => self.covered("flush", |db| db.flush()),
             Operation::Compact(slot, span) => {
-                let Some(space) = self.spaces.get(slot) else { return Ok(()) };
+                let Some(space) = self.spaces.get(slot) else {
+                    return Ok(());
+                };
                 match self.db.compact_range(&space.handle, span.bounds()) {
                     Ok(()) => Ok(()),
                     Err(error) => self.forgive("compact_range", &error, false),
@@ -190,7 +203,11 @@ impl Client {
         if entries.is_empty() {
             return Ok(());
         }
-        let slots: Vec<u8> = changes.iter().map(|change| change.slot).filter(|slot| self.spaces.contains_key(slot)).collect();
+        let slots: Vec<u8> = changes
+            .iter()
+            .map(|change| change.slot)
+            .filter(|slot| self.spaces.contains_key(slot))
+            .collect();
         let id = self.world.ledger.begin(entries.clone());
         let result = match (&entries[..], &self.order) {
             ([entry], None) => self.write_one(slots[0], entry, ack),
@@ -198,9 +215,9 @@ impl Client {
         };
         let synced = ack == Ack::Sync || ack == Ack::Default && self.world.sync_by_default;
         match result {
-            Ok(()) if self.world.ledger.has_failed() && self.order.is_none() && !self.world.has_crashed() => {
-                Err(Failure("a write was taken after an earlier one had failed and poisoned writes".into()))
-            }
+            Ok(()) if self.world.ledger.has_failed() && self.order.is_none() && !self.world.has_crashed() => Err(
+                Failure("a write was taken after an earlier one had failed and poisoned writes".into()),
+            ),
             Ok(()) => {
                 self.world.ledger.acknowledge(id, synced);
                 if self.order.is_none() {
@@ -209,7 +226,10 @@ impl Client {
                 Ok(())
             }
             Err(error) => {
-                let refused = matches!(error, Error::NoSpace { .. } | Error::InvalidInput { .. } | Error::Closed);
+                let refused = matches!(
+                    error,
+                    Error::NoSpace { .. } | Error::InvalidInput { .. } | Error::Closed
+                );
                 let answer = self.world.ledger.fail(id, refused);
                 if answer == Answer::InDoubt && self.order.is_none() {
                     self.model.commit(&entries);
@@ -263,7 +283,11 @@ impl Client {
             (Effect::Put(value), Some(operator)) => Stored::Put(operator.value(value).into()),
             (Effect::Merge(value), Some(operator)) => Stored::Merge(operator.operand(value).into()),
         };
-        Some(Entry { space: space.id, key: material::key(change.key).into(), stored })
+        Some(Entry {
+            space: space.id,
+            key: material::key(change.key).into(),
+            stored,
+        })
     }
 
     fn get(&mut self, slot: u8, key: u16, snapshot: Option<u8>) -> Result<(), Failure> {
@@ -289,11 +313,19 @@ impl Client {
         }
         let show = |value: Option<Vec<u8>>| value.map_or("nothing".to_owned(), |value| brief(&value));
         let (name, expected) = (name_of_slot(slot), show(self.model.get(at.1, id, &key)));
-        Err(Failure(format!("get {} of {name}: expected {expected}, found {}", brief(&key), show(found))))
+        Err(Failure(format!(
+            "get {} of {name}: expected {expected}, found {}",
+            brief(&key),
+            show(found)
+        )))
     }
 
     fn scan(&mut self, scan: &crate::operation::Scan) -> Result<(), Failure> {
-        let Some((id, handle)) = self.spaces.get(&scan.slot).map(|space| (space.id, space.handle.clone())) else {
+        let Some((id, handle)) = self
+            .spaces
+            .get(&scan.slot)
+            .map(|space| (space.id, space.handle.clone()))
+        else {
             return Ok(());
         };
         let (iter, at) = match scan.snapshot.and_then(|which| self.held(which)) {
@@ -321,7 +353,9 @@ impl Client {
     }
 
     fn take_snapshot(&mut self) -> Result<(), Failure> {
-        let Some((snapshot, at)) = self.learn_with_snapshot()? else { return Ok(()) };
+        let Some((snapshot, at)) = self.learn_with_snapshot()? else {
+            return Ok(());
+        };
         self.snapshots.push(Held { snapshot, at });
         if self.snapshots.len() > 6 {
             self.snapshots.remove(0);
@@ -334,30 +368,36 @@ impl Client {
     }
 
     /// The first and last point of history that the present may be at; `None` if the disk let us not find out.
-    fn learn(&mut self) -> Result<Option<(u64, u64)>, Failure> {
+    fn learn(&mut self) -> Result<Option<Span>, Failure> {
         Ok(self.learn_with_snapshot()?.map(|(_, at)| at))
     }
 
     /// A snapshot, and what it may show.
-    fn learn_with_snapshot(&mut self) -> Result<Option<(Snapshot, (u64, u64))>, Failure> {
+    fn learn_with_snapshot(&mut self) -> Result<Option<(Snapshot, Span)>, Failure> {
         if self.order.is_none() {
             let now = self.model.batches();
             return Ok(Some((self.db.snapshot(), (now - u64::from(self.in_doubt), now))));
         }
         let promised = self.world.ledger.page().required(Crash::Process);
         let snapshot = self.db.snapshot();
-        let Some(at) = self.learn_at(&snapshot)? else { return Ok(None) };
+        let Some(at) = self.learn_at(&snapshot)? else {
+            return Ok(None);
+        };
         if let Some(missing) = promised.iter().find(|id| !self.learned.contains(id)) {
-            return Err(Failure(format!("batch {missing} was acknowledged, and a later snapshot does not have it")));
+            return Err(Failure(format!(
+                "batch {missing} was acknowledged, and a later snapshot does not have it"
+            )));
         }
         Ok(Some((snapshot, (at, at))))
     }
 
     /// Reads the order of batches at the newest snapshot taken, and brings the model up to it.
     fn learn_at(&mut self, snapshot: &Snapshot) -> Result<Option<u64>, Failure> {
-        let Some(handle) = &self.order else { return Ok(Some(self.model.batches())) };
+        let Some(handle) = &self.order else {
+            return Ok(Some(self.model.batches()));
+        };
         let order = match snapshot.get(handle, ORDER) {
-            Ok(list) => parse_order(list.as_deref().unwrap_or_default(), self.world.epoch)?,
+            Ok(list) => order::parse(list.as_deref().unwrap_or_default(), self.world.epoch)?,
             Err(error) => return self.forgive("get", &error, true).map(|()| None),
         };
         let page = self.world.ledger.page();
@@ -406,7 +446,10 @@ impl Client {
             Ok(handle) => {
                 self.world.ledger.answer_change(Answer::Acknowledged);
                 if let Some((other, _)) = self.spaces.iter().find(|(_, space)| space.handle.id() == handle.id()) {
-                    return Err(Failure(format!("keyspace {name} was given the id of {}", name_of_slot(*other))));
+                    return Err(Failure(format!(
+                        "keyspace {name} was given the id of {}",
+                        name_of_slot(*other)
+                    )));
                 }
                 self.spaces.insert(slot, Space { id, handle });
                 Ok(())
@@ -423,7 +466,9 @@ impl Client {
         if slot < FIRST_CHANGING_SLOT {
             return Ok(());
         }
-        let Some(space) = self.spaces.remove(&slot) else { return Ok(()) };
+        let Some(space) = self.spaces.remove(&slot) else {
+            return Ok(());
+        };
         self.world.ledger.begin_change(slot, space.id, false);
         match self.db.drop_keyspace(&name_of_slot(slot)) {
             Ok(()) => self.world.ledger.answer_change(Answer::Acknowledged),
@@ -435,17 +480,19 @@ impl Client {
         }
         self.model.drop_space(space.id);
         match space.handle.put("k", "v") {
-            Ok(()) if !self.world.has_crashed() => {
-                Err(Failure("a write was taken through the handle of a dropped keyspace".into()))
-            }
+            Ok(()) if !self.world.has_crashed() => Err(Failure(
+                "a write was taken through the handle of a dropped keyspace".into(),
+            )),
             _ => Ok(()),
         }
     }
 
     /// Compares everything, by scans both ways and by point reads.
     pub fn check_all(&mut self) -> Result<(), Failure> {
-        let Some((snapshot, at)) = self.learn_with_snapshot()? else { return Ok(()) };
-        let spaces = self.spaces.iter().map(|(_, space)| (space.id, &space.handle));
+        let Some((snapshot, at)) = self.learn_with_snapshot()? else {
+            return Ok(());
+        };
+        let spaces = self.spaces.values().map(|space| (space.id, &space.handle));
         let found = match state::read(&snapshot, spaces) {
             Ok(found) => found?,
             Err(error) => return self.forgive("read everything", &error, true),
@@ -457,7 +504,9 @@ impl Client {
                 difference => wrong = wrong.or(difference),
             }
         }
-        Err(Failure(wrong.map_or_else(String::new, |difference| difference.to_string())))
+        Err(Failure(
+            wrong.map_or_else(String::new, |difference| difference.to_string()),
+        ))
     }
 
     /// Passes an error on unless the disk is to blame for it.
@@ -471,52 +520,14 @@ impl Client {
             Tolerance::NoSpace if what == "write" => matches!(error, Error::NoSpace { .. }),
             Tolerance::NoSpace => !reading,
         };
-        if forgiven { Ok(()) } else { Err(self.unexpected(what, error)) }
+        if forgiven {
+            Ok(())
+        } else {
+            Err(self.unexpected(what, error))
+        }
     }
 
     fn unexpected(&self, what: &str, error: &Error) -> Failure {
         Failure(format!("{what}: unexpected error: {error}"))
     }
-}
-
-/// Makes the list of the order empty, before several clients start.
-pub fn reset_order(db: &Db) -> Result<(), Error> {
-    let exists = db.keyspaces().iter().any(|name| name == ORDER);
-    let order = match exists {
-        true => db.open_keyspace(ORDER)?,
-        false => db.create_keyspace(ORDER, KeyspaceOptions::new().merge_operator("append"))?,
-    };
-    order.delete_with(ORDER, Durability::Sync)
-}
-
-/// True for the keyspace that holds the list of the order and is no part of the model.
-pub fn is_order(name: &str) -> bool {
-    name == ORDER
-}
-
-/// The batches of `epoch` that the list holds now, in order.
-pub fn read_order(db: &Db, epoch: u64) -> Result<Vec<BatchId>, Failure> {
-    match db.open_keyspace(ORDER).and_then(|order| order.get(ORDER)) {
-        Ok(list) => parse_order(list.as_deref().unwrap_or_default(), epoch),
-        Err(Error::NotFound { .. }) => Ok(Vec::new()),
-        Err(error) => Err(Failure(format!("read the order of batches: {error}"))),
-    }
-}
-
-/// The list holds numbers like `3.17`: epoch 3, batch 17. It is emptied when an epoch begins; where that did not come to
-/// pass it holds an older epoch only.
-fn parse_order(list: &[u8], epoch: u64) -> Result<Vec<BatchId>, Failure> {
-    let wrong = || Failure(format!("the order of batches in epoch {epoch} reads {}", brief(list)));
-    let text = str::from_utf8(list).map_err(|_| wrong())?;
-    let mut order = Vec::new();
-    let mut older = 0;
-    for number in text.split(',').filter(|number| !number.is_empty()) {
-        let (of, id) = number.split_once('.').ok_or_else(wrong)?;
-        match of.parse::<u64>() {
-            Ok(of) if of == epoch => order.push(id.parse().map_err(|_| wrong())?),
-            Ok(_) => older += 1,
-            Err(_) => return Err(wrong()),
-        }
-    }
-    if older > 0 && !order.is_empty() { Err(wrong()) } else { Ok(order) }
 }

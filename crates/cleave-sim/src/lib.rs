@@ -12,10 +12,12 @@ pub mod model;
 pub mod ledger;
 pub mod pulls;
 pub mod state;
+pub mod order;
 pub mod client;
 pub mod recovery;
 pub mod plan;
 pub mod simulation;
+pub mod session;
 
 pub use client::Failure;
 pub use plan::{Backend, Plan};

@@ -94,6 +94,9 @@ impl Plan {
     pub fn describe(&self) -> String {
         let many = if self.clients == 1 { "one client" } else { "two clients" };
         let faults = if self.faults { ", faults" } else { "" };
-        format!("{many}, {:?} log, {:?} by default{faults}", self.backend, self.durability)
+        format!(
+            "{many}, {:?} log, {:?} by default{faults}",
+            self.backend, self.durability
+        )
     }
 }

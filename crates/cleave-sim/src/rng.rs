@@ -29,7 +29,7 @@ impl Rng {
 
     /// A number in `0..limit`; 0 if `limit` is 0.
     pub fn below(&mut self, limit: u64) -> u64 {
-        (u128::from(self.next()) * u128::from(limit) >> 64) as u64
+        ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
     }
 
     /// A number in `low..high`.

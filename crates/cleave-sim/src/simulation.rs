@@ -14,9 +14,11 @@ use std::time::Duration;
 use cleavedb::testing::{self, Faults, SimConfig, SimDisk};
 use cleavedb::{Db, Error, KeyspaceOptions};
 
-use crate::client::{self, Client, Failure, Tolerance, World};
+use crate::client::{Client, Failure, Tolerance, World};
 use crate::ledger::Page;
+use crate::model::Model;
 use crate::operation::{Crash, FIRST_CHANGING_SLOT, Operation, name_of_slot, operator_of_slot};
+use crate::order;
 use crate::plan::Plan;
 use crate::recovery::{Expected, Order};
 use crate::rng::Rng;
@@ -59,7 +61,11 @@ pub struct SeedFailure {
 
 impl fmt::Display for SeedFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "seed {} failed at operation {} ({})", self.seed, self.operation, self.last)?;
+        writeln!(
+            f,
+            "seed {} failed at operation {} ({})",
+            self.seed, self.operation, self.last
+        )?;
         write!(f, "  {}", self.what)
     }
 }
@@ -84,7 +90,12 @@ pub fn run(plan: &Plan) -> Result<Report, SeedFailure> {
         Err(failure) => failure.to_string(),
     };
     let progress = lock(&progress);
-    Err(SeedFailure { seed: plan.seed, operation: progress.report.operations, last: progress.last.clone(), what })
+    Err(SeedFailure {
+        seed: plan.seed,
+        operation: progress.report.operations,
+        last: progress.last.clone(),
+        what,
+    })
 }
 
 /// What is known of a run even if it panics or hangs.
@@ -119,7 +130,9 @@ impl Simulation {
     fn new(plan: Plan, progress: Arc<Mutex<Progress>>) -> Simulation {
         let workloads = match plan.clients {
             1 => vec![Workload::new(plan.seed)],
-            clients => (0..clients).map(|client| Workload::new(plan.seed ^ client << 60).for_one_of_many()).collect(),
+            clients => (0..clients)
+                .map(|client| Workload::new(plan.seed ^ client << 60).for_one_of_many())
+                .collect(),
         };
         Simulation {
             rng: Rng::of(plan.seed, 0x7369_6d75),
@@ -140,7 +153,9 @@ impl Simulation {
         self.note("final check".into());
         self.disk.set_faults(Faults::default());
         let db = self.open().map_err(|error| Failure(format!("open: {error}")))?;
-        self.expected.check(&db).map_err(|error| Failure(format!("read everything: {error}")))??;
+        self.expected
+            .check(&db)
+            .map_err(|error| Failure(format!("read everything: {error}")))??;
         db.close().map_err(|error| Failure(format!("close: {error}")))
     }
 
@@ -149,7 +164,9 @@ impl Simulation {
         let made = self.open().and_then(|db| {
             for slot in 1..FIRST_CHANGING_SLOT {
                 let operator = operator_of_slot(slot);
-                let options = operator.map_or(KeyspaceOptions::new(), |it| KeyspaceOptions::new().merge_operator(it.name()));
+                let options = operator.map_or(KeyspaceOptions::new(), |it| {
+                    KeyspaceOptions::new().merge_operator(it.name())
+                });
                 db.create_keyspace(&name_of_slot(slot), options)?;
                 self.expected.base.create(&name_of_slot(slot), operator);
             }
@@ -159,7 +176,12 @@ impl Simulation {
     }
 
     fn open(&self) -> Result<Db, Error> {
-        testing::open(Arc::new(self.disk.clone()), Path::new(HOME), self.plan.options(), self.plan.tuning())
+        testing::open(
+            Arc::new(self.disk.clone()),
+            Path::new(HOME),
+            self.plan.options(),
+            self.plan.tuning(),
+        )
     }
 
     fn epoch(&mut self) -> Result<(), Failure> {
@@ -167,12 +189,23 @@ impl Simulation {
         lock(&self.progress).report.epochs += 1;
         let mut world = World::new(self.epoch, self.plan.syncs_by_default());
         if self.plan.faults && self.plan.clients == 1 && self.rng.one_in(2) {
-            world.tolerance =
-                *self.rng.pick(&[Tolerance::FailingReads, Tolerance::FailingWrites, Tolerance::NoSpace]);
+            world.tolerance = *self
+                .rng
+                .pick(&[Tolerance::FailingReads, Tolerance::FailingWrites, Tolerance::NoSpace]);
             lock(&self.progress).report.faulty_epochs += 1;
         }
-        let crasher = (!self.rng.one_in(5)).then(|| self.start_crasher(&world));
-        let ended = self.work(&world);
+        let crash = !self.rng.one_in(5);
+        let crash_early = crash && self.rng.one_in(4);
+        let mut crasher = crash_early.then(|| self.start_crasher(&world));
+        let ended = self.open_and_check(&world).and_then(|opened| match opened {
+            None => Ok(Ended::Opening),
+            Some((db, model)) => {
+                if crash && !crash_early {
+                    crasher = Some(self.start_crasher(&world));
+                }
+                self.work(db, model, &world)
+            }
+        });
         self.disk.set_faults(Faults::default());
         let image = crasher.and_then(|(thread, image)| {
             // A panic of the crasher is reported with the run.
@@ -187,21 +220,28 @@ impl Simulation {
             }
             (Ended::Working(expected), Some(image)) => self.take_over(&image, Some(*expected)),
             (Ended::Working(expected), None) => self.close_cleanly(*expected),
-            (Ended::Opening, None) => return Err(Failure("the opening of the database stopped without a crash".into())),
+            (Ended::Opening, None) => {
+                return Err(Failure("the opening of the database stopped without a crash".into()));
+            }
         }
         Ok(())
     }
 
-    /// Opens, checks, and lets the clients work until they have had enough or the machine crashes.
-    fn work(&mut self, world: &World) -> Result<Ended, Failure> {
+    /// Opens the database and compares it with what is expected; `None` if the machine crashed before that was done.
+    fn open_and_check(&mut self, world: &World) -> Result<Option<(Db, Model)>, Failure> {
         self.note(format!("open, epoch {}", self.epoch));
-        let checked = self.open_through_faults(world).and_then(|db| Ok((self.expected.check(&db)?, db)));
-        let (model, db) = match checked {
-            Err(_) if world.has_crashed() => return Ok(Ended::Opening),
-            Err(error) => return Err(Failure(format!("open after {:?}: {error}", self.expected.crash))),
-            Ok((Err(_), _)) if world.has_crashed() => return Ok(Ended::Opening),
-            Ok((checked, db)) => (checked?, db),
-        };
+        let checked = self
+            .open_through_faults(world)
+            .and_then(|db| Ok((self.expected.check(&db)?, db)));
+        match checked {
+            Err(_) | Ok((Err(_), _)) if world.has_crashed() => Ok(None),
+            Err(error) => Err(Failure(format!("open after {:?}: {error}", self.expected.crash))),
+            Ok((checked, db)) => Ok(Some((db, checked?))),
+        }
+    }
+
+    /// Lets the clients work until they have had enough or the machine crashes.
+    fn work(&mut self, db: Db, model: Model, world: &World) -> Result<Ended, Failure> {
         let mut expected = Expected {
             base: model,
             page: Page::default(),
@@ -228,7 +268,10 @@ impl Simulation {
     /// Opens; where reads fail it may take several attempts, the last of them on a disk that works.
     fn open_through_faults(&self, world: &World) -> Result<Db, Error> {
         if world.tolerance == Tolerance::FailingReads {
-            self.disk.set_faults(Faults { fail_read_one_in: Some(30), ..Faults::default() });
+            self.disk.set_faults(Faults {
+                fail_read_one_in: Some(30),
+                ..Faults::default()
+            });
             let opened = self.open();
             self.disk.set_faults(Faults::default());
             if let Ok(db) = opened {
@@ -270,13 +313,8 @@ impl Simulation {
     }
 
     /// Two clients at once. Returns what each saw of the order of batches.
-    fn work_together(
-        &mut self,
-        db: &Db,
-        world: &World,
-        expected: &Expected,
-    ) -> Result<Vec<Vec<usize>>, Failure> {
-        match client::reset_order(db) {
+    fn work_together(&mut self, db: &Db, world: &World, expected: &Expected) -> Result<Vec<Vec<usize>>, Failure> {
+        match order::reset(db) {
             Err(_) if world.has_crashed() => return Ok(Vec::new()),
             reset => reset.map_err(|error| Failure(format!("reset the order: {error}")))?,
         }
@@ -309,7 +347,9 @@ impl Simulation {
         }
         let mut seen = Vec::new();
         for (number, (thread, answer)) in threads.into_iter().enumerate() {
-            thread.join().map_err(|_| Failure(format!("client {number} panicked")))?;
+            thread
+                .join()
+                .map_err(|_| Failure(format!("client {number} panicked")))?;
             if let Some((result, workload)) = lock(&answer).take() {
                 self.workloads[number] = workload;
                 seen.push(result?);
@@ -323,14 +363,22 @@ impl Simulation {
         let soon = self.rng.below(60);
         let faults = match how {
             Tolerance::Nothing => Faults::default(),
-            Tolerance::FailingReads => {
-                Faults { fail_read_one_in: Some(*self.rng.pick(&[2, 10, 100])), ..Faults::default() }
-            }
-            Tolerance::FailingWrites if self.rng.one_in(2) => {
-                Faults { fail_sync_after: Some(soon / 4), ..Faults::default() }
-            }
-            Tolerance::FailingWrites => Faults { fail_write_after: Some(soon), ..Faults::default() },
-            Tolerance::NoSpace => Faults { no_space_after_bytes: Some(soon * 1000), ..Faults::default() },
+            Tolerance::FailingReads => Faults {
+                fail_read_one_in: Some(*self.rng.pick(&[2, 10, 100])),
+                ..Faults::default()
+            },
+            Tolerance::FailingWrites if self.rng.one_in(2) => Faults {
+                fail_sync_after: Some(soon / 4),
+                ..Faults::default()
+            },
+            Tolerance::FailingWrites => Faults {
+                fail_write_after: Some(soon),
+                ..Faults::default()
+            },
+            Tolerance::NoSpace => Faults {
+                no_space_after_bytes: Some(soon * 1000),
+                ..Faults::default()
+            },
         };
         self.note(format!("the disk breaks: {how:?}"));
         self.disk.set_faults(faults);
@@ -341,7 +389,11 @@ impl Simulation {
         // Times of every order of magnitude: within the opening, within the first batch, after much work.
         let magnitude = self.rng.between(3, 15);
         let after = Duration::from_micros(self.rng.below(1 << magnitude));
-        let crash = if self.rng.one_in(3) { Crash::Process } else { Crash::Power(self.rng.next()) };
+        let crash = if self.rng.one_in(3) {
+            Crash::Process
+        } else {
+            Crash::Power(self.rng.next())
+        };
         let image = Arc::new(Mutex::new(None));
         let (into, world, disk) = (image.clone(), world.clone(), self.disk.clone());
         let thread = testing::spawn("crasher", move || {
@@ -350,7 +402,11 @@ impl Simulation {
             let page = world.ledger.page();
             let image = image_of(&disk, crash);
             disk.halt();
-            *lock(&into) = Some(Image { disk: image, page, crash });
+            *lock(&into) = Some(Image {
+                disk: image,
+                page,
+                crash,
+            });
         });
         (thread, image)
     }
@@ -368,7 +424,11 @@ impl Simulation {
         match expected {
             Some(expected) => {
                 // What was acknowledged after the image was taken is not on it.
-                self.expected = Expected { page: image.page.clone(), crash: Some(image.crash), ..expected };
+                self.expected = Expected {
+                    page: image.page.clone(),
+                    crash: Some(image.crash),
+                    ..expected
+                };
             }
             None => self.expected.crashed_again(image.crash),
         }
