@@ -1,0 +1,13 @@
+//! The engine through its public API, on the simulated disk and in simulated threads, so that every run is the same:
+//! its promises about crashes, its limits, its handles, and random operations compared with a model.
+mod promises;
+mod images;
+mod damage;
+mod keyspaces;
+mod operators;
+mod limits;
+mod handles;
+mod snapshots;
+mod model;
+mod simulation;
+mod support;
