@@ -173,7 +173,11 @@ mod vector {
     impl Pages {
         #[expect(clippy::unnecessary_wraps, reason = "the real one can fail")]
         pub(super) fn map(_file: &fs::File, len: usize) -> Option<Pages> {
-            Some(Pages(vec![0; len]))
+            Some(Pages::zeroed(len))
+        }
+
+        pub(super) fn zeroed(len: usize) -> Pages {
+            Pages(vec![0; len])
         }
 
         pub(super) fn copy_in(&mut self, offset: usize, bytes: &[u8]) {
@@ -183,5 +187,103 @@ mod vector {
         pub(super) fn copy_out(&self, offset: usize, buffer: &mut [u8]) {
             buffer.copy_from_slice(&self.0[offset..offset + buffer.len()]);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    #[cfg(not(miri))]
+    fn content_survives_the_mapping_and_another_size_starts_from_zeros() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ring");
+        let mapping = map_file(&path, 65_536)
+            .unwrap()
+            .expect("this machine maps and locks small files");
+        mapping.write(60_000, b"kept");
+        let mut buffer = [1; 6];
+        mapping.read(59_999, &mut buffer);
+        assert_eq!(&buffer, b"\0kept\0");
+        drop(mapping);
+        assert_eq!(&fs::read(&path).unwrap()[60_000..60_004], b"kept");
+        let again = map_file(&path, 65_536).unwrap().unwrap();
+        again.read(60_000, &mut buffer);
+        assert_eq!(&buffer, b"kept\0\0");
+        drop(again);
+        let larger = map_file(&path, 131_072).unwrap().unwrap();
+        assert_eq!(larger.len(), 131_072);
+        larger.read(60_000, &mut buffer);
+        assert_eq!(buffer, [0; 6]);
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn every_byte_has_storage_under_it() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ring");
+        // A file of the right size that is one hole.
+        fs::File::create(&path).unwrap().set_len(65_536).unwrap();
+        let _mapping = map_file(&path, 65_536).unwrap();
+        assert!(fs::metadata(&path).unwrap().blocks() * 512 >= 65_536);
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn a_path_that_cannot_be_opened_is_an_error_that_names_it() {
+        let error = map_file(Path::new("/nowhere/ring"), 4096).err().unwrap();
+        assert!(error.to_string().contains("/nowhere/ring"), "{error}");
+    }
+
+    #[cfg(not(miri))]
+    fn small() -> OsMapping {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(8192).unwrap();
+        OsMapping {
+            len: 8192,
+            pages: RwLock::new(Pages::map(&file, 8192).unwrap()),
+        }
+    }
+
+    #[cfg(miri)]
+    fn small() -> OsMapping {
+        OsMapping {
+            len: 8192,
+            pages: RwLock::new(Pages::zeroed(8192)),
+        }
+    }
+
+    #[test]
+    fn threads_never_see_half_a_write() {
+        let mapping = Arc::new(small());
+        let writer = {
+            let mapping = Arc::clone(&mapping);
+            std::thread::spawn(move || {
+                for round in 0..50 {
+                    mapping.write(1000, &[round; 200]);
+                }
+            })
+        };
+        for _ in 0..50 {
+            let mut buffer = [0; 200];
+            mapping.read(1000, &mut buffer);
+            assert!(buffer.iter().all(|&byte| byte == buffer[0]));
+        }
+        writer.join().unwrap();
+    }
+
+    #[test]
+    #[should_panic(expected = "do not fit a mapping")]
+    fn a_write_past_the_end_is_refused() {
+        small().write(8190, &[0; 3]);
+    }
+
+    #[test]
+    #[should_panic(expected = "do not fit a mapping")]
+    fn a_read_at_an_absurd_offset_is_refused() {
+        small().read(usize::MAX, &mut [0; 2]);
     }
 }

@@ -7,6 +7,8 @@
 pub mod os;
 mod mapped;
 pub mod aligned;
+pub mod sim;
+pub mod fault;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +16,9 @@ use std::sync::Arc;
 use crate::base::{Error, Result};
 
 pub use aligned::AlignedBuffer;
+pub use fault::Faults;
 pub use os::OsStorage;
+pub use sim::SimDisk;
 
 /// What kind of bytes a new file will hold; decides how it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -175,3 +175,7 @@ impl fmt::Display for SimFailure {
 }
 
 impl std::error::Error for SimFailure {}
+
+#[cfg(test)]
+#[path = "sim_test.rs"]
+mod tests;

@@ -1,0 +1,181 @@
+//! A disk in memory with an honest model of power loss: what was not synced may be there, missing, torn or reordered;
+//! names become durable only when their directory is synced; a failed sync loses what it should have written.
+//!
+//! [`SimDisk::process_crash`] and [`SimDisk::power_loss`] make images, disks of their own that a test opens the engine
+//! on, at any moment, also from a hook at each sync. Everything is deterministic: a disk used from one thread at a
+//! time (a simulation sees to that) behaves the same in every run.
+
+mod content;
+mod inode;
+mod directory;
+mod state;
+mod storage;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use self::state::State;
+use super::fault::{FaultState, Faults};
+
+/// A simulated disk. Clones are handles to the same disk.
+#[derive(Clone)]
+pub struct SimDisk {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    /// Never held across a yield point, so it needs no part in the simulation.
+    state: Mutex<State>,
+    hook: Mutex<Option<Hook>>,
+}
+
+type Hook = Arc<dyn Fn(&SimDisk, &SyncPoint<'_>) + Send + Sync>;
+
+/// A moment at which something becomes durable.
+#[derive(Debug, Clone, Copy)]
+pub struct SyncPoint<'a> {
+    /// The file or directory.
+    pub path: &'a Path,
+    /// It is a directory.
+    pub is_dir: bool,
+    /// Before or after the sync.
+    pub phase: Phase,
+}
+
+/// The two sides of a sync.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Nothing of it has happened.
+    Before,
+    /// It has worked, but its caller does not know yet.
+    After,
+}
+
+impl SimDisk {
+    /// An empty disk without limits or faults.
+    pub fn new() -> SimDisk {
+        SimDisk::with_state(State::new())
+    }
+
+    fn with_state(state: State) -> SimDisk {
+        SimDisk {
+            inner: Arc::new(Inner {
+                state: Mutex::new(state),
+                hook: Mutex::new(None),
+            }),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.inner.state.lock()
+    }
+
+    /// The disk as the next process finds it if this one dies now: everything that was written, synced or not, and
+    /// still as unsynced as it was. Without the locks, faults and hook of this one.
+    pub fn process_crash(&self) -> SimDisk {
+        SimDisk::with_state(self.state().after_process_crash())
+    }
+
+    /// The disk as it may be after a power loss now. A third of the seeds lose everything that was not synced, a third
+    /// keep all but the newest changes (the first lost one may be torn), a third keep some changes and not others. Of
+    /// the unsynced operations on the names in a directory, a prefix remains.
+    pub fn power_loss(&self, seed: u64) -> SimDisk {
+        SimDisk::with_state(self.state().after_power_loss(seed))
+    }
+
+    /// Turns the machine off: every later call on this disk fails, writes to mappings go nowhere, locks are free. For
+    /// what is left of a crashed engine, so that it cannot do anything any more.
+    pub fn halt(&self) {
+        self.state().halt();
+    }
+
+    /// Has `hook` called before and after each sync of a file or directory. It may make images of the disk.
+    pub fn on_sync(&self, hook: impl Fn(&SimDisk, &SyncPoint<'_>) + Send + Sync + 'static) {
+        *self.inner.hook.lock() = Some(Arc::new(hook));
+    }
+
+    /// Takes the hook back.
+    pub fn clear_on_sync(&self) {
+        *self.inner.hook.lock() = None;
+    }
+
+    fn call_hook(&self, point: &SyncPoint<'_>) {
+        let hook = self.inner.hook.lock().clone();
+        if let Some(hook) = hook {
+            hook(self, point);
+        }
+    }
+
+    /// Limits how many bytes all files together can take, in whole pages; what goes beyond fails with `NoSpace`.
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.state().capacity = bytes;
+    }
+
+    /// Bytes that all files take, in whole pages.
+    pub fn used(&self) -> u64 {
+        self.state().used()
+    }
+
+    /// Decides whether files can be mapped here (at first they can).
+    pub fn set_mapping(&self, can_map: bool) {
+        self.state().can_map = can_map;
+    }
+
+    /// Starts a plan of faults; it replaces the one before.
+    pub fn set_faults(&self, faults: Faults) {
+        self.state().faults = FaultState::new(faults);
+    }
+
+    /// From now on everything works.
+    pub fn clear_faults(&self) {
+        self.set_faults(Faults::default());
+    }
+
+    /// All files with their lengths, sorted by path.
+    pub fn files(&self) -> Vec<(PathBuf, u64)> {
+        self.state().files()
+    }
+
+    /// The content of a file, without faults; None if it does not exist.
+    pub fn read_file(&self, path: &Path) -> Option<Vec<u8>> {
+        let state = self.state();
+        let inode = state.find(path)?;
+        Some(state.inode(inode).content().to_vec())
+    }
+
+    /// Puts a file on the disk, durably with its name and directories, in place of one that is there.
+    pub fn write_file(&self, path: &Path, bytes: &[u8]) {
+        self.state().put_file(path, bytes);
+    }
+
+    /// Turns over one bit of a file (`bit` counts from the lowest), as decay does: on the disk and in the cache.
+    ///
+    /// # Panics
+    /// If there is no such file or byte.
+    pub fn flip_bit(&self, path: &Path, offset: u64, bit: u8) {
+        let mut state = self.state();
+        let Some(inode) = state.find(path) else {
+            panic!("no file {} to damage", path.display())
+        };
+        state.flip_bit(inode, offset, bit);
+    }
+}
+
+impl Default for SimDisk {
+    fn default() -> SimDisk {
+        SimDisk::new()
+    }
+}
+
+impl fmt::Debug for SimDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimDisk").field("files", &self.files()).finish()
+    }
+}
+
+#[cfg(test)]
+#[path = "sim_test.rs"]
+mod tests;

@@ -1,0 +1,120 @@
+//! One simulated directory: the names that the process sees, the durable ones, and the operations in between. They
+//! become durable in order, as in a journaling file system: a power loss leaves a prefix of them.
+
+use std::collections::BTreeMap;
+
+use super::inode::Survival;
+use crate::sched::Random;
+
+/// A file, whatever its name.
+pub(super) type InodeNumber = u64;
+
+/// Names and what they mean.
+pub(super) type Names = BTreeMap<String, InodeNumber>;
+
+#[derive(Debug, Clone)]
+enum Operation {
+    Link(String, InodeNumber),
+    Unlink(String),
+    Rename { from: String, to: String },
+}
+
+/// A simulated directory.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Directory {
+    current: Names,
+    durable: Names,
+    pending: Vec<(u64, Operation)>,
+}
+
+impl Directory {
+    /// A directory whose names are durable.
+    pub(super) fn settled(names: Names) -> Directory {
+        Directory {
+            current: names.clone(),
+            durable: names,
+            pending: Vec::new(),
+        }
+    }
+
+    pub(super) fn names(&self) -> &Names {
+        &self.current
+    }
+
+    pub(super) fn link(&mut self, name: &str, inode: InodeNumber, order: u64) {
+        self.change(order, Operation::Link(name.to_owned(), inode));
+    }
+
+    pub(super) fn unlink(&mut self, name: &str, order: u64) {
+        self.change(order, Operation::Unlink(name.to_owned()));
+    }
+
+    pub(super) fn rename(&mut self, from: &str, to: &str, order: u64) {
+        self.change(
+            order,
+            Operation::Rename {
+                from: from.to_owned(),
+                to: to.to_owned(),
+            },
+        );
+    }
+
+    fn change(&mut self, order: u64, operation: Operation) {
+        apply(&mut self.current, &operation);
+        self.pending.push((order, operation));
+    }
+
+    /// Makes all names durable.
+    pub(super) fn sync(&mut self) {
+        self.durable = self.current.clone();
+        self.pending.clear();
+    }
+
+    /// The places of its pending operations in the order of all changes of the disk.
+    pub(super) fn pending_orders(&self) -> impl Iterator<Item = u64> {
+        self.pending.iter().map(|(order, _)| *order)
+    }
+
+    /// The files that it names, or would name after a power loss.
+    pub(super) fn reachable(&self) -> impl Iterator<Item = InodeNumber> {
+        let pending = self.pending.iter().filter_map(|(_, operation)| match operation {
+            Operation::Link(_, inode) => Some(*inode),
+            _ => None,
+        });
+        self.current
+            .values()
+            .chain(self.durable.values())
+            .copied()
+            .chain(pending)
+    }
+
+    /// The names after a power loss now.
+    pub(super) fn after_power_loss(&self, survival: Survival, random: &mut Random) -> Names {
+        let kept = match survival {
+            Survival::Nothing => 0,
+            Survival::Until(last) => self.pending.iter().take_while(|(order, _)| *order <= last).count(),
+            Survival::Some => random.below(self.pending.len() as u64 + 1) as usize,
+        };
+        let mut names = self.durable.clone();
+        for (_, operation) in &self.pending[..kept] {
+            apply(&mut names, operation);
+        }
+        names
+    }
+}
+
+fn apply(names: &mut Names, operation: &Operation) {
+    match operation {
+        Operation::Link(name, inode) => {
+            names.insert(name.clone(), *inode);
+        }
+        Operation::Unlink(name) => {
+            names.remove(name);
+        }
+        Operation::Rename { from, to } => {
+            if let Some(inode) = names.remove(from) {
+                names.insert(to.clone(), inode);
+            }
+        }
+    }
+}

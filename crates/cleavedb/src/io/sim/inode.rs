@@ -1,0 +1,225 @@
+//! One simulated file, whatever its name: what the process sees, what is durable, and the changes in between.
+//!
+//! The model of power loss: a sector holds what the kernel had there at some moment since the last sync, each sector
+//! for itself; so any subset of the changes may have reached the disk, torn at sectors, in any order between sectors,
+//! but never a later change of a sector without the earlier ones of the same sector.
+
+use std::collections::BTreeSet;
+
+use super::content::{Content, pages_of};
+use crate::sched::Random;
+
+/// Bytes that a disk writes wholly or not at all.
+pub(super) const SECTOR: usize = 512;
+
+/// What of the changes that were not synced a power loss leaves.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Survival {
+    /// Nothing.
+    Nothing,
+    /// Everything up to this place in the order of all changes of the disk; the next one may be torn.
+    Until(u64),
+    /// Each change by the throw of a coin.
+    Some,
+}
+
+/// A change that is not durable yet, with its place in the order of all changes of the disk.
+#[derive(Debug, Clone)]
+enum Change {
+    Write { order: u64, offset: u64, bytes: Box<[u8]> },
+    SetLen { order: u64, len: u64 },
+}
+
+/// What became of one change.
+enum Fate {
+    Kept,
+    Torn,
+    Lost,
+}
+
+/// A simulated file.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Inode {
+    current: Content,
+    durable: Content,
+    unsynced: Vec<Change>,
+    /// Pages of `current` that the next sync writes, and among them those that were changed through a mapping.
+    dirty: BTreeSet<u64>,
+    dirty_mapped: BTreeSet<u64>,
+    /// The shortest that the file has been since the last sync.
+    len_min: u64,
+    /// Open files and mappings of it.
+    pub(super) handles: usize,
+}
+
+impl Inode {
+    /// A file whose content is durable.
+    pub(super) fn settled(content: Content) -> Inode {
+        Inode {
+            len_min: content.len(),
+            current: content.clone(),
+            durable: content,
+            ..Inode::default()
+        }
+    }
+
+    /// Puts other durable content in place; who has the file open keeps it.
+    pub(super) fn replace(&mut self, content: Content) {
+        *self = Inode {
+            handles: self.handles,
+            ..Inode::settled(content)
+        };
+    }
+
+    /// What the process sees.
+    pub(super) fn content(&self) -> &Content {
+        &self.current
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.current.len()
+    }
+
+    pub(super) fn write(&mut self, bytes: &[u8], offset: u64, order: u64) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.current.write(bytes, offset);
+        self.dirty.extend(pages_of(offset, bytes.len() as u64));
+        self.unsynced.push(Change::Write {
+            order,
+            offset,
+            bytes: bytes.into(),
+        });
+    }
+
+    pub(super) fn set_len(&mut self, len: u64, order: u64) {
+        self.current.set_len(len);
+        self.len_min = self.len_min.min(len);
+        // The page that was cut in two, if one was.
+        self.dirty.extend(pages_of(len, 0));
+        self.unsynced.push(Change::SetLen { order, len });
+    }
+
+    /// A write through a mapping, which the kernel may write back whenever it likes: now and then, before a page is
+    /// changed again, the old state of it is taken to be on the disk.
+    pub(super) fn write_mapped(&mut self, bytes: &[u8], offset: u64, random: &mut Random) {
+        for page in pages_of(offset, bytes.len() as u64) {
+            if self.dirty_mapped.contains(&page) && random.one_in(8) {
+                self.durable.put_page(page, self.current.page(page));
+            }
+            self.dirty_mapped.insert(page);
+            self.dirty.insert(page);
+        }
+        self.current.write(bytes, offset);
+    }
+
+    /// Makes everything durable.
+    pub(super) fn sync(&mut self) {
+        self.durable.set_len(self.durable.len().min(self.len_min));
+        self.durable.set_len(self.current.len());
+        for &page in &self.dirty {
+            self.durable.put_page(page, self.current.page(page));
+        }
+        self.all_clean();
+    }
+
+    /// A sync that failed: some of it is on the disk, the rest counts as clean and no later sync will write it.
+    pub(super) fn sync_failed(&mut self, random: &mut Random) {
+        self.durable = self.after_power_loss(Survival::Some, random);
+        self.all_clean();
+    }
+
+    /// Decay: one bit turns over wherever the byte is.
+    pub(super) fn flip_bit(&mut self, offset: u64, bit: u8) {
+        for content in [&mut self.current, &mut self.durable] {
+            let mut byte = [0];
+            let found = content.read(&mut byte, offset) == 1;
+            if found {
+                content.write(&[byte[0] ^ (1 << bit)], offset);
+            }
+        }
+    }
+
+    fn all_clean(&mut self) {
+        self.unsynced.clear();
+        self.dirty.clear();
+        self.dirty_mapped.clear();
+        self.len_min = self.current.len();
+    }
+
+    /// The places of its unsynced changes in the order of all changes.
+    pub(super) fn unsynced_orders(&self) -> impl Iterator<Item = u64> {
+        self.unsynced.iter().map(|change| match change {
+            Change::Write { order, .. } | Change::SetLen { order, .. } => *order,
+        })
+    }
+
+    /// What is on the disk after a power loss now.
+    pub(super) fn after_power_loss(&self, survival: Survival, random: &mut Random) -> Content {
+        let mut left = self.durable.clone();
+        // What the kernel had at the moment of each change: kept sectors are taken from here.
+        let mut kernel = self.durable.clone();
+        for change in &self.unsynced {
+            match change {
+                Change::SetLen { order, len } => {
+                    kernel.set_len(*len);
+                    if matches!(fate(survival, *order, random), Fate::Kept) {
+                        left.set_len(*len);
+                    }
+                }
+                Change::Write { order, offset, bytes } => {
+                    kernel.write(bytes, *offset);
+                    let fate = fate(survival, *order, random);
+                    if !matches!(fate, Fate::Lost) {
+                        let torn = matches!(fate, Fate::Torn);
+                        keep_sectors(&mut left, &kernel, *offset, bytes.len(), torn, random);
+                    }
+                }
+            }
+        }
+        for &page in &self.dirty_mapped {
+            let kept = match survival {
+                Survival::Nothing => false,
+                Survival::Until(_) => !random.one_in(8),
+                Survival::Some => random.one_in(2),
+            };
+            if kept {
+                left.put_page(page, self.current.page(page));
+            }
+        }
+        left
+    }
+}
+
+fn fate(survival: Survival, order: u64, random: &mut Random) -> Fate {
+    match survival {
+        Survival::Nothing => Fate::Lost,
+        Survival::Until(last) if order <= last => Fate::Kept,
+        Survival::Until(last) if order == last + 1 && random.one_in(2) => Fate::Torn,
+        Survival::Until(_) => Fate::Lost,
+        Survival::Some => match random.below(8) {
+            0..3 => Fate::Kept,
+            3 => Fate::Torn,
+            _ => Fate::Lost,
+        },
+    }
+}
+
+/// Copies the sectors of one write, all or some of them, from what the kernel had.
+fn keep_sectors(left: &mut Content, kernel: &Content, offset: u64, len: usize, torn: bool, random: &mut Random) {
+    let sector = SECTOR as u64;
+    let end = offset + len as u64;
+    for number in offset / sector..end.div_ceil(sector) {
+        if torn && random.one_in(2) {
+            continue;
+        }
+        let mut bytes = [0; SECTOR];
+        let count = kernel.read(&mut bytes, number * sector);
+        left.write(&bytes[..count], number * sector);
+    }
+    // The length may be on the disk without the data that it was raised for.
+    if torn && random.one_in(2) {
+        left.set_len(left.len().max(end));
+    }
+}

@@ -1,0 +1,273 @@
+//! The simulated disk as [`Storage`]: each call is a yield point of the simulation, checks that the machine is on, and
+//! then acts on the state under its lock.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::directory::InodeNumber;
+use super::state::State;
+use super::{Phase, SimDisk, SyncPoint};
+use crate::base::{Error, Result};
+use crate::io::aligned::assert_aligned;
+use crate::io::{Access, DirEntry, File, Lock, Mapping, Storage};
+use crate::sched::sim::yield_point;
+
+/// How a file was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    ReadOnly,
+    Buffered,
+    Direct,
+}
+
+impl SimDisk {
+    /// Runs one operation on the state.
+    fn act<T>(&self, path: &Path, operation: &'static str, f: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
+        yield_point();
+        let mut state = self.state();
+        state.alive(path, operation)?;
+        f(&mut state)
+    }
+
+    /// Runs a sync between two calls of the hook. The second yield lets others run before the caller knows of it.
+    fn act_sync(&self, path: &Path, is_dir: bool, sync: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
+        yield_point();
+        self.state().alive(path, "sync")?;
+        self.call_hook(&SyncPoint {
+            path,
+            is_dir,
+            phase: Phase::Before,
+        });
+        {
+            let mut state = self.state();
+            state.alive(path, "sync")?;
+            sync(&mut state)?;
+        }
+        self.call_hook(&SyncPoint {
+            path,
+            is_dir,
+            phase: Phase::After,
+        });
+        yield_point();
+        Ok(())
+    }
+
+    fn handle(&self, state: &mut State, path: &Path, inode: InodeNumber, mode: Mode) -> Arc<dyn File> {
+        state.add_handle(inode);
+        Arc::new(SimFile {
+            disk: self.clone(),
+            path: path.to_owned(),
+            inode,
+            mode,
+        })
+    }
+}
+
+impl Storage for SimDisk {
+    fn create(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
+        let mode = match access {
+            Access::Buffered => Mode::Buffered,
+            Access::Direct => Mode::Direct,
+        };
+        self.act(path, "create", |state| {
+            let inode = state.create(path)?;
+            Ok(self.handle(state, path, inode, mode))
+        })
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
+        self.act(path, "open", |state| {
+            let inode = state.find_or_fail(path, "open")?;
+            Ok(self.handle(state, path, inode, Mode::Buffered))
+        })
+    }
+
+    fn open_read(&self, path: &Path) -> Result<Arc<dyn File>> {
+        self.act(path, "open", |state| {
+            let inode = state.find_or_fail(path, "open")?;
+            Ok(self.handle(state, path, inode, Mode::ReadOnly))
+        })
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        self.act(path, "look for", |state| Ok(state.exists(path)))
+    }
+
+    fn create_dir_all(&self, path: &Path) -> Result<()> {
+        self.act(path, "create directory", |state| state.create_dir_all(path))
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<DirEntry>> {
+        self.act(path, "list", |state| state.list(path))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.act(from, "rename", |state| state.rename(from, to))
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        self.act(path, "remove", |state| state.remove(path))
+    }
+
+    fn sync_dir(&self, path: &Path) -> Result<()> {
+        self.act_sync(path, true, |state| state.sync_dir(path))
+    }
+
+    fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        self.act(path, "lock", |state| state.lock(path))?;
+        Ok(Box::new(SimLock {
+            disk: self.clone(),
+            path: path.to_owned(),
+        }))
+    }
+
+    fn map(&self, path: &Path, len: usize) -> Result<Option<Arc<dyn Mapping>>> {
+        self.act(path, "map", |state| {
+            let Some(inode) = state.map(path, len)? else {
+                return Ok(None);
+            };
+            state.add_handle(inode);
+            let mapping: Arc<dyn Mapping> = Arc::new(SimMapping {
+                disk: self.clone(),
+                inode,
+                len,
+            });
+            Ok(Some(mapping))
+        })
+    }
+}
+
+struct SimFile {
+    disk: SimDisk,
+    path: PathBuf,
+    inode: InodeNumber,
+    mode: Mode,
+}
+
+impl SimFile {
+    fn writable(&self, operation: &'static str) -> Result<()> {
+        match self.mode {
+            Mode::ReadOnly => Err(Error::io(
+                &self.path,
+                operation,
+                io::Error::from(rustix::io::Errno::BADF),
+            )),
+            Mode::Buffered | Mode::Direct => Ok(()),
+        }
+    }
+}
+
+impl File for SimFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.disk.act(&self.path, "read", |state| {
+            state.read(self.inode, &self.path, buffer, offset)
+        })
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        if self.mode == Mode::Direct {
+            assert_aligned(bytes, offset);
+        }
+        self.writable("write")?;
+        self.disk.act(&self.path, "write", |state| {
+            state.write(self.inode, &self.path, bytes, offset)
+        })
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.disk
+            .act_sync(&self.path, false, |state| state.sync(self.inode, &self.path))
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.disk
+            .act(&self.path, "measure", |state| Ok(state.inode(self.inode).len()))
+    }
+
+    fn allocate(&self, len: u64) -> Result<()> {
+        self.writable("allocate")?;
+        self.disk.act(&self.path, "allocate", |state| {
+            state.allocate(self.inode, &self.path, len)
+        })
+    }
+
+    fn truncate(&self, len: u64) -> Result<()> {
+        self.writable("truncate")?;
+        self.disk.act(&self.path, "truncate", |state| {
+            state.truncate(self.inode, &self.path, len)
+        })
+    }
+}
+
+impl Drop for SimFile {
+    fn drop(&mut self) {
+        self.disk.state().drop_handle(self.inode);
+    }
+}
+
+struct SimMapping {
+    disk: SimDisk,
+    inode: InodeNumber,
+    len: usize,
+}
+
+impl SimMapping {
+    fn check(&self, offset: usize, count: usize) {
+        let end = offset.checked_add(count);
+        let len = self.len;
+        assert!(
+            end.is_some_and(|end| end <= len),
+            "{count} bytes at {offset} do not fit a mapping of {len}"
+        );
+    }
+}
+
+impl Mapping for SimMapping {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn write(&self, offset: usize, bytes: &[u8]) {
+        self.check(offset, bytes.len());
+        yield_point();
+        let mut state = self.disk.state();
+        // A machine that is off has no memory either.
+        if !state.halted {
+            state.write_mapped(self.inode, bytes, offset as u64);
+        }
+    }
+
+    fn read(&self, offset: usize, buffer: &mut [u8]) {
+        self.check(offset, buffer.len());
+        yield_point();
+        self.disk
+            .state()
+            .inode(self.inode)
+            .content()
+            .read(buffer, offset as u64);
+    }
+}
+
+impl Drop for SimMapping {
+    fn drop(&mut self) {
+        self.disk.state().drop_handle(self.inode);
+    }
+}
+
+struct SimLock {
+    disk: SimDisk,
+    path: PathBuf,
+}
+
+impl Lock for SimLock {}
+
+impl Drop for SimLock {
+    fn drop(&mut self) {
+        self.disk.state().unlock(&self.path);
+    }
+}
