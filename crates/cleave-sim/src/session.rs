@@ -27,11 +27,13 @@ pub struct Session {
     options: Options,
     tuning: Tuning,
     epoch: u64,
-    db: Db,
     world: World,
-    client: Client,
+    /// `None` only while the database is being opened again, and after that failed.
+    open: Option<(Db, Client)>,
     expected: Expected,
 }
+
+const OPEN: &str = "a session that failed is not used any more";
 
 impl Session {
     /// Makes a database and the keyspaces that stay.
@@ -54,16 +56,10 @@ impl Session {
             options,
             tuning,
             epoch: 0,
-            db,
             world,
-            client,
+            open: Some((db, client)),
             expected,
         })
-    }
-
-    /// The database.
-    pub fn db(&self) -> &Db {
-        &self.db
     }
 
     /// What the database would have to hold if it crashed now.
@@ -85,15 +81,19 @@ impl Session {
         match operation {
             Operation::Reopen => self.reopen(None),
             Operation::Crash(crash) => self.reopen(Some(*crash)),
-            operation => self.client.apply(operation),
+            operation => self.client().apply(operation),
         }
     }
 
     /// Compares everything, closes, opens once more and compares again.
     pub fn finish(mut self) -> Result<(), Failure> {
-        self.client.check_all()?;
+        self.client().check_all()?;
         self.reopen(None)?;
-        self.client.check_all()
+        self.client().check_all()
+    }
+
+    fn client(&mut self) -> &mut Client {
+        &mut self.open.as_mut().expect(OPEN).1
     }
 
     fn reopen(&mut self, crash: Option<Crash>) -> Result<(), Failure> {
@@ -106,16 +106,18 @@ impl Session {
             disk.halt();
             self.ground = Ground::Simulated(image);
         }
-        let closed = self.db.clone().close();
-        if let (Err(error), None) = (closed, crash) {
+        let (db, client) = self.open.take().expect(OPEN);
+        drop(client);
+        if let (Err(error), None) = (db.close(), crash) {
             return Err(Failure(format!("close: {error}")));
         }
-        self.db = open(&self.ground, &self.options, &self.tuning)?;
-        let checked = self.expected.check(&self.db);
+        let db = open(&self.ground, &self.options, &self.tuning)?;
+        let checked = self.expected.check(&db);
         let model = checked.map_err(|error| Failure(format!("read everything: {error}")))??;
         self.epoch += 1;
         self.world = World::new(self.epoch, false);
-        self.client = Client::alone(&self.db, &model, &self.world)?;
+        let client = Client::alone(&db, &model, &self.world)?;
+        self.open = Some((db, client));
         self.expected = Expected {
             base: model,
             page: Page::default(),

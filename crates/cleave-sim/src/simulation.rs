@@ -151,7 +151,7 @@ impl Simulation {
             self.epoch()?;
         }
         self.note("final check".into());
-        self.disk.set_faults(Faults::default());
+        self.mend_disk();
         let db = self.open().map_err(|error| Failure(format!("open: {error}")))?;
         self.expected
             .check(&db)
@@ -206,7 +206,7 @@ impl Simulation {
                 self.work(db, model, &world)
             }
         });
-        self.disk.set_faults(Faults::default());
+        self.mend_disk();
         let image = crasher.and_then(|(thread, image)| {
             // A panic of the crasher is reported with the run.
             let _ = thread.join();
@@ -273,7 +273,7 @@ impl Simulation {
                 ..Faults::default()
             });
             let opened = self.open();
-            self.disk.set_faults(Faults::default());
+            self.mend_disk();
             if let Ok(db) = opened {
                 return Ok(db);
             }
@@ -293,7 +293,7 @@ impl Simulation {
                 client.tolerate(world.tolerance);
             }
             if turn == faults_until && world.tolerance != Tolerance::Nothing {
-                self.disk.set_faults(Faults::default());
+                self.mend_disk();
                 if world.tolerance == Tolerance::NoSpace {
                     client.tolerate(Tolerance::Nothing);
                 }
@@ -361,27 +361,31 @@ impl Simulation {
     /// Makes the disk fail from about now on.
     fn break_disk(&mut self, how: Tolerance) {
         let soon = self.rng.below(60);
-        let faults = match how {
-            Tolerance::Nothing => Faults::default(),
-            Tolerance::FailingReads => Faults {
-                fail_read_one_in: Some(*self.rng.pick(&[2, 10, 100])),
-                ..Faults::default()
-            },
-            Tolerance::FailingWrites if self.rng.one_in(2) => Faults {
-                fail_sync_after: Some(soon / 4),
-                ..Faults::default()
-            },
-            Tolerance::FailingWrites => Faults {
-                fail_write_after: Some(soon),
-                ..Faults::default()
-            },
-            Tolerance::NoSpace => Faults {
-                no_space_after_bytes: Some(soon * 1000),
-                ..Faults::default()
-            },
+        let lasting = self.rng.one_in(2);
+        let mut faults = Faults {
+            lasting,
+            seed: self.rng.next(),
+            ..Faults::default()
         };
+        match how {
+            Tolerance::Nothing => {}
+            Tolerance::FailingReads => faults.fail_read_one_in = Some(*self.rng.pick(&[2, 10, 100])),
+            Tolerance::FailingWrites => match self.rng.below(3) {
+                0 => faults.fail_sync_after = Some(soon / 4),
+                1 => faults.fail_directory_after = Some(soon / 8),
+                _ => faults.fail_write_after = Some(soon),
+            },
+            Tolerance::NoSpace if lasting => faults.no_space_after_bytes = Some(soon * 1000),
+            Tolerance::NoSpace => self.disk.set_capacity(Some(self.disk.used() + soon * 1000)),
+        }
         self.note(format!("the disk breaks: {how:?}"));
         self.disk.set_faults(faults);
+    }
+
+    /// Makes the disk work again.
+    fn mend_disk(&self) {
+        self.disk.clear_faults();
+        self.disk.set_capacity(None);
     }
 
     /// Starts the thread that crashes the machine after a random time.

@@ -9,5 +9,4 @@ mod limits;
 mod handles;
 mod snapshots;
 mod model;
-mod simulation;
 mod support;
