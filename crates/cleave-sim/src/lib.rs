@@ -12,13 +12,15 @@ pub mod model;
 pub mod ledger;
 pub mod pulls;
 pub mod state;
+pub mod world;
 pub mod order;
 pub mod client;
 pub mod recovery;
+pub mod crasher;
 pub mod plan;
 pub mod simulation;
 pub mod session;
 
-pub use client::Failure;
 pub use plan::{Backend, Plan};
 pub use simulation::{Report, SeedFailure, run};
+pub use world::Failure;

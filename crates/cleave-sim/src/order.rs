@@ -3,9 +3,9 @@
 
 use cleavedb::{Db, Durability, Error, KeyspaceOptions};
 
-use crate::client::Failure;
 use crate::ledger::BatchId;
 use crate::material::brief;
+use crate::world::Failure;
 
 /// The keyspace and the key of the list that several clients write their order into.
 pub const ORDER: &str = "order";

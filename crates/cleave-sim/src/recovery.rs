@@ -3,12 +3,12 @@
 
 use cleavedb::{Db, Error};
 
-use crate::client::Failure;
 use crate::ledger::{Answer, BatchId, Page};
 use crate::model::{Model, State};
 use crate::operation::{Crash, name_of_slot};
 use crate::order;
 use crate::state;
+use crate::world::Failure;
 
 /// How several clients' batches are known to follow one another.
 #[derive(Debug, Clone)]

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use cleavedb::testing::{self, SimDisk, Tuning};
 use cleavedb::{Db, Error, KeyspaceOptions, Options};
 
-use crate::client::{Client, Failure, World};
+use crate::client::Client;
+use crate::crasher::image_of;
 use crate::ledger::Page;
 use crate::operation::{Crash, FIRST_CHANGING_SLOT, Operation, name_of_slot, operator_of_slot};
 use crate::recovery::{Expected, Order};
-use crate::simulation::{HOME, image_of};
+use crate::simulation::HOME;
+use crate::world::{Failure, World};
 
 /// Where a session's database lies.
 pub enum Ground {

@@ -7,14 +7,14 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use cleavedb::testing::{self, Faults, SimConfig, SimDisk};
 use cleavedb::{Db, Error, KeyspaceOptions};
 
-use crate::client::{Client, Failure, Tolerance, World};
+use crate::client::Client;
+use crate::crasher::{Crasher, Image};
 use crate::ledger::Page;
 use crate::model::Model;
 use crate::operation::{Crash, FIRST_CHANGING_SLOT, Operation, name_of_slot, operator_of_slot};
@@ -23,6 +23,7 @@ use crate::plan::Plan;
 use crate::recovery::{Expected, Order};
 use crate::rng::Rng;
 use crate::workload::Workload;
+use crate::world::{Failure, Tolerance, World};
 
 /// Where the database lives on the simulated disk.
 pub const HOME: &str = "/db";
@@ -109,13 +110,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// The image of the disk at the moment of a crash, and what was promised by then.
-struct Image {
-    disk: SimDisk,
-    page: Page,
-    crash: Crash,
-}
-
 struct Simulation {
     plan: Plan,
     rng: Rng,
@@ -194,7 +188,10 @@ impl Simulation {
                 .pick(&[Tolerance::FailingReads, Tolerance::FailingWrites, Tolerance::NoSpace]);
             lock(&self.progress).report.faulty_epochs += 1;
         }
-        let crash = !self.rng.one_in(5);
+        // A broken disk is left time to show what it does.
+        let crash = !self
+            .rng
+            .one_in(if world.tolerance == Tolerance::Nothing { 5 } else { 2 });
         let crash_early = crash && self.rng.one_in(4);
         let mut crasher = crash_early.then(|| self.start_crasher(&world));
         let ended = self.open_and_check(&world).and_then(|opened| match opened {
@@ -207,11 +204,7 @@ impl Simulation {
             }
         });
         self.mend_disk();
-        let image = crasher.and_then(|(thread, image)| {
-            // A panic of the crasher is reported with the run.
-            let _ = thread.join();
-            lock(&image).take()
-        });
+        let image = crasher.and_then(Crasher::wait);
         let ended = ended?;
         match (ended, image) {
             (Ended::Opening, Some(image)) => {
@@ -389,7 +382,7 @@ impl Simulation {
     }
 
     /// Starts the thread that crashes the machine after a random time.
-    fn start_crasher(&mut self, world: &World) -> (testing::JoinHandle, Arc<Mutex<Option<Image>>>) {
+    fn start_crasher(&mut self, world: &World) -> Crasher {
         // Times of every order of magnitude: within the opening, within the first batch, after much work.
         let magnitude = self.rng.between(3, 15);
         let after = Duration::from_micros(self.rng.below(1 << magnitude));
@@ -398,21 +391,7 @@ impl Simulation {
         } else {
             Crash::Power(self.rng.next())
         };
-        let image = Arc::new(Mutex::new(None));
-        let (into, world, disk) = (image.clone(), world.clone(), self.disk.clone());
-        let thread = testing::spawn("crasher", move || {
-            testing::sleep(after);
-            world.crashed.store(true, Ordering::SeqCst);
-            let page = world.ledger.page();
-            let image = image_of(&disk, crash);
-            disk.halt();
-            *lock(&into) = Some(Image {
-                disk: image,
-                page,
-                crash,
-            });
-        });
-        (thread, image)
+        Crasher::start(&self.disk, world, after, crash)
     }
 
     /// Goes on from the image of a crash. Without `expected` the database had not been opened yet.
@@ -461,14 +440,6 @@ enum Ended {
     Opening,
     /// Clients have worked; this is what they may expect.
     Working(Box<Expected>),
-}
-
-/// The disk after a crash.
-pub fn image_of(disk: &SimDisk, crash: Crash) -> SimDisk {
-    match crash {
-        Crash::Process => disk.process_crash(),
-        Crash::Power(seed) => disk.power_loss(seed),
-    }
 }
 
 fn count(progress: &Mutex<Progress>, verbose: bool, who: &str, operation: &Operation) {

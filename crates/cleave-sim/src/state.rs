@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use cleavedb::{Db, Error, Keyspace, Snapshot};
 
-use crate::client::Failure;
 use crate::material::{KEYS, brief, key};
 use crate::model::{Model, SpaceId, State};
+use crate::world::Failure;
 
 /// Everything at a snapshot, read forward; backward scans and point reads must agree with it.
 pub fn read<'a>(

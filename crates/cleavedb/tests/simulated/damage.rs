@@ -91,8 +91,10 @@ fn a_bad_tail_is_cut_and_writing_goes_on() {
     });
 }
 
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// A database with tables, runs' worth of log and a manifest of some length, closed.
-fn closed(backend: LogBackend) -> (SimDisk, Vec<(Vec<u8>, Vec<u8>)>) {
+fn closed(backend: LogBackend) -> (SimDisk, Pairs) {
     let disk = SimDisk::new();
     let db = open(&disk, backend).unwrap();
     for number in 0..150_u32 {

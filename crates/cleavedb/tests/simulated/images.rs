@@ -4,12 +4,12 @@
 
 use std::sync::{Arc, Mutex};
 
+use cleave_sim::crasher::image_of;
 use cleave_sim::ledger::Ledger;
 use cleave_sim::operation::{Crash, Operation};
 use cleave_sim::recovery::Expected;
 use cleave_sim::rng::Rng;
 use cleave_sim::session::{Ground, Session};
-use cleave_sim::simulation::image_of;
 use cleave_sim::workload::Workload;
 use cleavedb::testing::{SimDisk, Tuning};
 use cleavedb::{LogBackend, Options};

@@ -6,6 +6,7 @@
 mod promises;
 mod images;
 mod damage;
+mod faults;
 mod keyspaces;
 mod operators;
 mod limits;
