@@ -41,16 +41,6 @@ pub fn compare(left_key: &[u8], left_stamp: Stamp, right_key: &[u8], right_stamp
     left_key.cmp(right_key).then_with(|| right_stamp.cmp(&left_stamp))
 }
 
-/// Key, stamp and payload of one version, borrowed from its source.
-pub type VersionRef<'a> = (&'a [u8], Stamp, &'a [u8]);
-
-/// A finished stream of versions in cursor order, from which tables are written: what is left after old versions have
-/// died. `next` hands out borrowed bytes, valid until the next call.
-pub trait VersionSource {
-    /// The next version, or `None` at the end.
-    fn next(&mut self) -> Result<Option<VersionRef<'_>>>;
-}
-
 impl<C: Cursor + ?Sized> Cursor for Box<C> {
     fn valid(&self) -> bool {
         (**self).valid()

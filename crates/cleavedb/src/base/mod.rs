@@ -19,7 +19,7 @@ pub mod memory;
 
 pub use address::{Address, FileId};
 pub use cursor::Cursor;
-pub use error::{Action, Error, Result};
+pub use error::{Error, Result};
 pub use key::{KeyspaceId, full_key, split_key};
 pub use kind::{Kind, Seqno, Stamp};
 pub use memory::Gauge;

@@ -139,9 +139,27 @@ impl std::hash::Hash for Slice {
     }
 }
 
-impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for Slice {
-    fn eq(&self, other: &T) -> bool {
-        **self == *other.as_ref()
+macro_rules! equals_bytes {
+    ($($other:ty),+) => {$(
+        impl PartialEq<$other> for Slice {
+            fn eq(&self, other: &$other) -> bool {
+                **self == *AsRef::<[u8]>::as_ref(other)
+            }
+        }
+    )+};
+}
+
+equals_bytes!([u8], &[u8], Vec<u8>, str, &str, String);
+
+impl<const N: usize> PartialEq<[u8; N]> for Slice {
+    fn eq(&self, other: &[u8; N]) -> bool {
+        **self == other[..]
+    }
+}
+
+impl<const N: usize> PartialEq<&[u8; N]> for Slice {
+    fn eq(&self, other: &&[u8; N]) -> bool {
+        **self == other[..]
     }
 }
 

@@ -6,6 +6,7 @@
 //! newest sequence number. Only a base kills. A delete leaves when nothing older can exist below.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::cursor::Cursor;
 use super::error::Result;
@@ -63,32 +64,34 @@ impl<'a, C: Cursor> Retention<'a, C> {
         self.key.clear();
         self.key.extend_from_slice(self.cursor.key());
         let keyspace = split_key(&self.key).map(|(keyspace, _)| keyspace);
-        let operator = keyspace.and_then(|keyspace| self.horizon.operators.operator(keyspace));
+        let operators = self.horizon.operators;
+        // Looked up only when a delta asks for it: most keys have none.
+        let operator = &move || keyspace.and_then(|keyspace| operators.operator(keyspace));
         let all_dead = keyspace.is_some_and(|keyspace| (self.horizon.dropped)(keyspace));
         let mut stripe = KeyStripe::default();
         while self.cursor.valid() && self.cursor.key() == self.key {
             let stamp = self.cursor.stamp();
             let index = self.horizon.stripe(stamp.seqno());
             if stripe.index != Some(index) {
-                stripe.close(&mut self.kept, &self.key, operator.as_deref());
+                stripe.close(&mut self.kept, &self.key, operator);
                 stripe = KeyStripe { index: Some(index), ..KeyStripe::default() };
             }
             if all_dead || stripe.has_base {
                 self.dropped_entries += 1;
             } else {
                 let value = self.cursor.value_slice();
-                stripe.push(stamp, value, &mut self.kept, &self.key, operator.as_deref());
+                stripe.push(stamp, value, &mut self.kept, &self.key, operator);
             }
             self.cursor.next()?;
         }
         if !all_dead && (self.horizon.bottom)(&self.key) {
-            stripe.fold_onto_nothing(&mut self.kept, &self.key, operator.as_deref());
+            stripe.fold_onto_nothing(&mut self.kept, &self.key, operator);
             while self.kept.back().is_some_and(|(stamp, _)| stamp.kind() == Some(Kind::Delete)) {
                 self.kept.pop_back();
                 self.dropped_entries += 1;
             }
         } else {
-            stripe.close(&mut self.kept, &self.key, operator.as_deref());
+            stripe.close(&mut self.kept, &self.key, operator);
         }
         Ok(())
     }
@@ -107,6 +110,8 @@ impl<C: Cursor> VersionSource for Retention<'_, C> {
     }
 }
 
+type FindOperator<'a> = dyn Fn() -> Option<Arc<dyn MergeOperator>> + 'a;
+
 /// One stripe of one key while its versions come by, newest first.
 #[derive(Default)]
 struct KeyStripe {
@@ -123,7 +128,7 @@ impl KeyStripe {
         value: Slice,
         kept: &mut VecDeque<(Stamp, Slice)>,
         key: &[u8],
-        operator: Option<&dyn MergeOperator>,
+        operator: &FindOperator<'_>,
     ) {
         // A kind this version does not know is kept as it is and kills nothing.
         if !stamp.kind().is_some_and(Kind::is_base) {
@@ -153,10 +158,15 @@ impl KeyStripe {
     }
 
     /// The stripe ends without a base: what deltas there are go on, combined where the operator can.
-    fn close(&mut self, kept: &mut VecDeque<(Stamp, Slice)>, key: &[u8], operator: Option<&dyn MergeOperator>) {
+    fn close(&mut self, kept: &mut VecDeque<(Stamp, Slice)>, key: &[u8], operator: &FindOperator<'_>) {
+        if self.deltas.len() < 2 {
+            kept.extend(self.deltas.drain(..));
+            return;
+        }
+        let operator = operator();
         let mut combined: Vec<(Stamp, Slice)> = Vec::with_capacity(self.deltas.len().min(16));
         for (stamp, value) in self.deltas.drain(..).rev() {
-            let joined = operator.and_then(|operator| {
+            let joined = operator.as_deref().and_then(|operator| {
                 let (older_stamp, older) = combined.last()?;
                 let inline = older_stamp.kind() == Some(Kind::Delta) && stamp.kind() == Some(Kind::Delta);
                 inline.then(|| partial_merge(operator, user_key(key), older, &value)).flatten()
@@ -177,7 +187,7 @@ impl KeyStripe {
         &mut self,
         kept: &mut VecDeque<(Stamp, Slice)>,
         key: &[u8],
-        operator: Option<&dyn MergeOperator>,
+        operator: &FindOperator<'_>,
     ) {
         if !self.has_base && !self.deltas.is_empty() {
             if let Some(folded) = fold(&self.deltas, None, key, operator) {
@@ -195,13 +205,13 @@ fn fold(
     deltas: &[(Stamp, Slice)],
     base: Option<&[u8]>,
     key: &[u8],
-    operator: Option<&dyn MergeOperator>,
+    operator: &FindOperator<'_>,
 ) -> Option<(Stamp, Slice)> {
     if deltas.iter().any(|(stamp, _)| stamp.kind() != Some(Kind::Delta)) {
         return None;
     }
     let operands: Vec<&[u8]> = deltas.iter().rev().map(|(_, value)| &value[..]).collect();
-    let value = full_merge(operator?, user_key(key), base, &operands).ok()?;
+    let value = full_merge(&*operator()?, user_key(key), base, &operands).ok()?;
     let newest = deltas.first()?.0.seqno();
     (value.len() < limits::VALUE_BYTES_LIMIT).then(|| (Stamp::new(newest, Kind::Put), Slice::owned(value)))
 }

@@ -1,1 +1,272 @@
-//! (being written)
+//! Floor 3: the database. Opens and closes it, takes writes, answers reads, runs the jobs, and alone commits.
+
+mod options;
+mod tuning;
+mod open;
+mod keyspace;
+mod batch;
+mod commit;
+mod durability;
+mod logs;
+mod read;
+mod iter;
+mod snapshot;
+mod view;
+mod background;
+mod flush;
+mod compact;
+mod recovery;
+mod manifest;
+mod files;
+mod stats;
+mod core;
+
+use std::ops::RangeBounds;
+use std::path::Path;
+use std::sync::Arc;
+
+use self::core::Core;
+use self::keyspace::{DEFAULT_ID, DEFAULT_NAME};
+use crate::base::{Error, KeyspaceId, Result, Slice, limits};
+use crate::format::edit::{Edit, KeyspaceRecord};
+use crate::io::SimDisk;
+
+pub use batch::WriteBatch;
+pub use iter::Iter;
+pub use keyspace::Keyspace;
+pub use options::{Durability, KeyspaceOptions, LogBackend, Options};
+pub use snapshot::Snapshot;
+pub use stats::{FileStats, LevelStats, MemoryStats, RunStats, Stats};
+pub use tuning::{Canary, Tuning};
+
+pub(crate) use open::open;
+
+/// An open database. Cheap to clone, shared freely between threads; the last handle to go (this, a [`Keyspace`], a
+/// [`Snapshot`] or an [`Iter`]) closes it cleanly.
+#[derive(Clone)]
+pub struct Db {
+    inner: Arc<DbInner>,
+}
+
+/// What handles share; dropped with the last of them.
+pub(crate) struct DbInner {
+    core: Arc<Core>,
+}
+
+impl Drop for DbInner {
+    fn drop(&mut self) {
+        // Nobody is left to tell; call `close` to hear of it. Nothing acknowledged depends on this.
+        let _ = self.core.close();
+    }
+}
+
+impl Db {
+    /// Opens the database in the directory `path`, or makes one there, with the defaults of [`Options`].
+    ///
+    /// # Errors
+    /// As [`Options::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Db> {
+        Options::new().open(path)
+    }
+
+    /// A database in memory, on the simulated disk without faults: for users' own tests.
+    pub fn in_memory() -> Result<Db> {
+        let options = Options::new().memory_budget(64 << 20);
+        open(Arc::new(SimDisk::new()), Path::new("/memory"), options, None)
+    }
+
+    /// The keyspace `name`, made with default options if it does not exist.
+    pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
+        match self.open_keyspace(name) {
+            Err(Error::NotFound { .. }) => match self.create_keyspace(name, KeyspaceOptions::new()) {
+                // Another thread was faster.
+                Err(Error::InvalidInput { message }) => {
+                    self.open_keyspace(name).map_err(|_| Error::InvalidInput { message })
+                }
+                made => made,
+            },
+            found => found,
+        }
+    }
+
+    /// Makes the keyspace `name`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidInput`] if it exists, its name is empty or longer than 255 bytes, or its merge operator is not
+    /// registered.
+    pub fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
+        let core = &self.inner.core;
+        core.check_open()?;
+        if name.is_empty() || name.len() > limits::KEYSPACE_NAME_BYTES_MAX {
+            let max = limits::KEYSPACE_NAME_BYTES_MAX;
+            return Err(Error::input(format!("a keyspace name has from 1 to {max} bytes, this one has {}", name.len())));
+        }
+        if let Some(operator) = options.operator.as_deref().filter(|name| core.keyspaces.find_operator(name).is_none()) {
+            return Err(Error::input(format!("merge operator {operator:?} is not registered")));
+        }
+        core.check_poison()?;
+        let mut manifest = core.manifest.lock();
+        if core.keyspaces.find(name).is_some() {
+            return Err(Error::input(format!("keyspace {name:?} exists already")));
+        }
+        let id = manifest.state().next_keyspace;
+        let next = id.0.checked_add(1).ok_or_else(|| Error::input("this database has no keyspace numbers left"))?;
+        let record = KeyspaceRecord {
+            id,
+            name: name.to_owned(),
+            operator: options.operator,
+            compression: options.compression.map(|compression| compression as u8),
+        };
+        let mut edit = Edit {
+            keyspaces_added: vec![record.clone()],
+            next_keyspace: Some(KeyspaceId(next)),
+            ..Edit::default()
+        };
+        core.add_counters(&mut edit);
+        core.commit_edit(&mut manifest, &edit)?;
+        Ok(Keyspace::new(self.inner.clone(), core.keyspaces.add(record)))
+    }
+
+    /// The keyspace `name`.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if there is none.
+    pub fn open_keyspace(&self, name: &str) -> Result<Keyspace> {
+        self.inner.core.check_open()?;
+        let state = self.inner.core.keyspaces.find(name);
+        let state = state.ok_or_else(|| Error::NotFound { what: format!("keyspace {name:?}") })?;
+        Ok(Keyspace::new(self.inner.clone(), state))
+    }
+
+    /// The names of all keyspaces, sorted. The one called "default" always exists.
+    pub fn keyspaces(&self) -> Vec<String> {
+        self.inner.core.keyspaces.names()
+    }
+
+    /// Removes a keyspace with everything in it, durably. Its space comes back as background work comes by; its number
+    /// is never used again.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if there is none; [`Error::InvalidInput`] for "default".
+    pub fn drop_keyspace(&self, name: &str) -> Result<()> {
+        let core = &self.inner.core;
+        let keyspace = self.open_keyspace(name)?;
+        if keyspace.state().record.id == DEFAULT_ID {
+            return Err(Error::input("the default keyspace cannot be dropped"));
+        }
+        // With the commit lock, no write to the keyspace can come after its last sequence number.
+        let commit = core.commit.lock();
+        core.check_poison()?;
+        let mut manifest = core.manifest.lock();
+        keyspace.state().check(core.database)?;
+        let id = keyspace.state().record.id;
+        let mut edit = Edit { keyspaces_dropped: vec![(id, commit.last_seqno)], ..Edit::default() };
+        core.add_counters(&mut edit);
+        core.commit_edit(&mut manifest, &edit)?;
+        core.keyspaces.remove(keyspace.state(), commit.last_seqno);
+        drop(manifest);
+        drop(commit);
+        core.forget_dropped_keyspaces()?;
+        core.work.wake_all();
+        Ok(())
+    }
+
+    /// The keyspace that every database has.
+    pub fn default_keyspace(&self) -> Keyspace {
+        let state = self.inner.core.keyspaces.find(DEFAULT_NAME).expect("the default keyspace is never dropped");
+        Keyspace::new(self.inner.clone(), state)
+    }
+
+    /// [`Keyspace::put`] in the default keyspace.
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.default_keyspace().put(key, value)
+    }
+
+    /// [`Keyspace::get`] in the default keyspace.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
+        self.default_keyspace().get(key)
+    }
+
+    /// [`Keyspace::delete`] in the default keyspace.
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.default_keyspace().delete(key)
+    }
+
+    /// [`Keyspace::merge`] in the default keyspace, which has no merge operator unless it was given one.
+    pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
+        self.default_keyspace().merge(key, operand)
+    }
+
+    /// [`Keyspace::contains`] in the default keyspace.
+    pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.default_keyspace().contains(key)
+    }
+
+    /// [`Keyspace::iter`] in the default keyspace.
+    pub fn iter(&self) -> Result<Iter> {
+        self.default_keyspace().iter()
+    }
+
+    /// [`Keyspace::range`] in the default keyspace.
+    pub fn range<R: RangeBounds<Vec<u8>>>(&self, range: R) -> Result<Iter> {
+        self.default_keyspace().range(range)
+    }
+
+    /// [`Keyspace::prefix`] in the default keyspace.
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Iter> {
+        self.default_keyspace().prefix(prefix)
+    }
+
+    /// Writes a batch, all at once, with the database's durability.
+    ///
+    /// # Errors
+    /// As [`Keyspace::put`]; on an error nothing of the batch was written, except that after [`Error::Poisoned`] it may
+    /// or may not be there when the database is opened again.
+    pub fn write(&self, batch: WriteBatch) -> Result<()> {
+        self.inner.core.write(batch, None)
+    }
+
+    /// Writes a batch, all at once, with a durability of its own.
+    pub fn write_with(&self, batch: WriteBatch, durability: Durability) -> Result<()> {
+        self.inner.core.write(batch, Some(durability))
+    }
+
+    /// A consistent picture of everything as it is now. O(1).
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::take(&self.inner)
+    }
+
+    /// Returns once everything that was written so far survives loss of power.
+    pub fn sync(&self) -> Result<()> {
+        self.inner.core.check_open()?;
+        self.inner.core.sync()
+    }
+
+    /// Moves everything in the front to tables and waits for it.
+    pub fn flush(&self) -> Result<()> {
+        self.inner.core.flush()
+    }
+
+    /// Merges everything in a range of keys down the levels and waits for it.
+    pub fn compact_range<R: RangeBounds<Vec<u8>>>(&self, keyspace: &Keyspace, range: R) -> Result<()> {
+        keyspace.check_database(&self.inner)?;
+        self.inner.core.compact_range(keyspace.state(), &range)
+    }
+
+    /// What is where, and what was done since the database was opened.
+    pub fn stats(&self) -> Stats {
+        self.inner.core.stats()
+    }
+
+    /// Closes the database and says whether that went well. Other handles get [`Error::Closed`] from here on; iterators
+    /// that exist go on.
+    pub fn close(self) -> Result<()> {
+        self.inner.core.close()
+    }
+}
+
+impl std::fmt::Debug for Db {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Db").field("fast", &self.inner.core.fast).field("slow", &self.inner.core.slow).finish()
+    }
+}

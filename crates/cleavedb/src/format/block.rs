@@ -147,6 +147,13 @@ pub struct BlockOrigin {
     pub offset: u64,
 }
 
+impl BlockOrigin {
+    /// A block of `path` that starts at `offset`.
+    pub fn new(path: Arc<Path>, offset: u64) -> BlockOrigin {
+        BlockOrigin { path, offset }
+    }
+}
+
 /// A cursor over one block.
 pub struct BlockCursor {
     block: Arc<Buffer>,
@@ -200,9 +207,13 @@ impl BlockCursor {
         })
     }
 
-    /// The block under the cursor.
-    pub fn block(&self) -> &Arc<Buffer> {
-        &self.block
+    /// Goes over to another block of the same file, which lies at `offset`; not positioned.
+    pub fn open(&mut self, block: Arc<Buffer>, offset: u64) -> Result<()> {
+        self.origin.offset = offset;
+        (self.entries_end, self.restart_count) = Self::parse_tail(&block, &self.origin)?;
+        self.block = block;
+        self.invalidate();
+        Ok(())
     }
 
     fn parse_tail(block: &[u8], origin: &BlockOrigin) -> Result<(usize, usize)> {

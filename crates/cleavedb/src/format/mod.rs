@@ -1,4 +1,12 @@
 //! Floor 1: bytes. How records, blocks, tables and edits look on storage, and nothing about where they are kept. Every
 //! decoder treats its input as hostile: bad bytes are an error that names file and offset.
 
+pub mod record;
+pub mod frame;
+pub mod edit;
+pub mod checksum;
+pub mod compression;
 pub mod block;
+pub mod filter;
+pub mod table;
+pub mod meta;

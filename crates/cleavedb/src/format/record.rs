@@ -27,19 +27,23 @@ impl Operation<'_> {
         HEADER_BYTES + self.key.len() + self.value.len()
     }
 
-    /// The header with its checksum over everything behind the checksum.
-    pub fn header(&self, seqno: Seqno) -> [u8; HEADER_BYTES] {
+    /// The record's checksum: over everything behind the checksum.
+    pub fn crc(&self, seqno: Seqno) -> u32 {
+        let crc = crc32c::crc32c(&self.header(seqno, 0)[4..]);
+        let crc = crc32c::crc32c_append(crc, self.key);
+        crc32c::crc32c_append(crc, self.value)
+    }
+
+    /// The header, with the checksum that [`crc`](Operation::crc) gave.
+    pub fn header(&self, seqno: Seqno, crc: u32) -> [u8; HEADER_BYTES] {
         debug_assert!(!self.kind.is_address());
         let mut header = [0; HEADER_BYTES];
+        header[..4].copy_from_slice(&crc.to_le_bytes());
         header[4] = self.kind as u8;
         header[5..13].copy_from_slice(&seqno.0.to_le_bytes());
         header[13..17].copy_from_slice(&self.keyspace.0.to_le_bytes());
         header[17..19].copy_from_slice(&(self.key.len() as u16).to_le_bytes());
         header[19..23].copy_from_slice(&(self.value.len() as u32).to_le_bytes());
-        let crc = crc32c::crc32c(&header[4..]);
-        let crc = crc32c::crc32c_append(crc, self.key);
-        let crc = crc32c::crc32c_append(crc, self.value);
-        header[..4].copy_from_slice(&crc.to_le_bytes());
         header
     }
 }
@@ -92,7 +96,7 @@ mod tests {
 
     fn encoded() -> Vec<u8> {
         let operation = Operation { kind: Kind::Put, keyspace: KeyspaceId(3), key: b"key", value: b"value" };
-        let mut bytes = operation.header(Seqno(42)).to_vec();
+        let mut bytes = operation.header(Seqno(42), operation.crc(Seqno(42))).to_vec();
         bytes.extend_from_slice(b"keyvalue");
         assert_eq!(bytes.len(), operation.record_bytes());
         bytes

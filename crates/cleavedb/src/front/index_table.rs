@@ -13,7 +13,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::base::cursor::compare;
 use crate::base::kind::{Seqno, Stamp};
-use crate::base::{Cursor, Result, Slice};
+use crate::base::{Address, Cursor, FileId, Result, Slice};
+use crate::format::record::Operation;
 use crate::sched::sync::{Mutex, RwLock};
 
 /// Versions in one piece; the most that a scan has to copy.
@@ -131,7 +132,7 @@ impl IndexTable {
 
     /// Starts an insertion of one or more versions; readers wait until it ends.
     pub fn insert(&self) -> Inserter<'_> {
-        Inserter { table: self, inner: self.inner.write(), scratch: Vec::new() }
+        Inserter { table: self, inner: self.inner.write(), scratch: Vec::new(), payload: Vec::new() }
     }
 
     /// Memory used, in bytes.
@@ -231,14 +232,49 @@ impl IndexTable {
     }
 }
 
+/// Where the next record of a frame lies.
+pub struct RecordPlace {
+    /// The log.
+    pub log: FileId,
+    /// Where in it, in bytes.
+    pub offset: u64,
+}
+
 /// Exclusive right to insert.
 pub struct Inserter<'a> {
     table: &'a IndexTable,
     inner: crate::sched::sync::RwLockWriteGuard<'a, Inner>,
     scratch: Vec<u8>,
+    payload: Vec<u8>,
 }
 
 impl Inserter<'_> {
+    /// Inserts a record that lies at `place`, and moves the place behind it: a value shorter than `separation_bytes`
+    /// goes inside, for a longer one its address.
+    pub fn add_record(
+        &mut self,
+        operation: &Operation<'_>,
+        seqno: Seqno,
+        place: &mut RecordPlace,
+        separation_bytes: usize,
+    ) {
+        let prefix = operation.keyspace.prefix();
+        let len = operation.record_bytes();
+        let value_len = operation.value.len();
+        if value_len < separation_bytes {
+            self.add(&prefix, operation.key, Stamp::new(seqno, operation.kind), operation.value, 0);
+        } else {
+            let (len, value_bytes) = (len as u32, value_len as u32);
+            let address = Address { file: place.log, offset: place.offset, len, value_len: value_bytes };
+            let mut payload = std::mem::take(&mut self.payload);
+            payload.clear();
+            address.encode(&mut payload);
+            self.add(&prefix, operation.key, Stamp::new(seqno, operation.kind.addressed()), &payload, value_len);
+            self.payload = payload;
+        }
+        place.offset += len as u64;
+    }
+
     /// Inserts one version; sequence numbers only grow. `value_bytes` is what lies in the log behind an address.
     pub fn add(&mut self, prefix: &[u8], key: &[u8], stamp: Stamp, payload: &[u8], value_bytes: usize) {
         self.scratch.clear();

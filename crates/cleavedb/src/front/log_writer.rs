@@ -40,6 +40,8 @@ pub struct LogWriter {
     back_end: BackEnd,
     active: Option<Active>,
     last_ticket: Ticket,
+    /// The ring tail that comes with the last submitted chunk.
+    submitted_tail: u64,
 }
 
 struct Active {
@@ -58,16 +60,24 @@ struct Active {
 }
 
 enum Pending {
-    Chunk { buffer: AlignedBuffer, len: usize },
+    /// The buffer is taken when the first byte comes.
+    Chunk { buffer: Option<AlignedBuffer>, len: usize },
     Plain(Vec<u8>),
 }
 
 /// What a sync has to wait for and to sync, taken under the commit lock.
 pub struct SyncPoint {
-    /// The last chunk to wait for.
-    pub ticket: Ticket,
+    ticket: Ticket,
+    chunks: Option<Arc<ChunkWriter>>,
     /// The log that is being written.
     pub log: Option<Arc<LogFile>>,
+}
+
+impl SyncPoint {
+    /// Waits, without the commit lock, until everything is in its file.
+    pub fn wait(&self) -> Result<()> {
+        self.chunks.as_ref().map_or(Ok(()), |chunks| chunks.wait(self.ticket))
+    }
 }
 
 impl LogWriter {
@@ -76,7 +86,7 @@ impl LogWriter {
         if let BackEnd::Ring { ring, chunk_bytes, .. } = &back_end {
             assert!(chunk_bytes * 4 <= ring.len(), "a chunk is at most a quarter of the ring");
         }
-        LogWriter { back_end, active: None, last_ticket: Ticket::default() }
+        LogWriter { back_end, active: None, last_ticket: Ticket::default(), submitted_tail: 0 }
     }
 
     /// The back end.
@@ -95,10 +105,10 @@ impl LogWriter {
     }
 
     /// Goes on with an empty log. What the log before still has in memory is submitted; returns that log.
-    pub fn rotate(&mut self, log: Arc<LogFile>) -> Result<Option<Arc<LogFile>>> {
-        self.submit_pending()?;
+    pub fn rotate(&mut self, log: Arc<LogFile>) -> Option<Arc<LogFile>> {
+        self.submit_pending();
         let pending = match &self.back_end {
-            BackEnd::Ring { chunks, .. } => Pending::Chunk { buffer: chunks.buffer()?, len: 0 },
+            BackEnd::Ring { .. } => Pending::Chunk { buffer: None, len: 0 },
             BackEnd::Plain => Pending::Plain(Vec::new()),
         };
         let end = log.end();
@@ -111,7 +121,7 @@ impl LogWriter {
         };
         self.active =
             Some(Active { log, end, frame_start: end, stream_base, past_ring: false, pending, pending_offset: end });
-        Ok(before.map(|before| before.log))
+        before.map(|before| before.log)
     }
 
     /// Starts a frame of `bytes` (header included), for which there must be room; returns its offset. Waits for space
@@ -126,8 +136,9 @@ impl LogWriter {
             if bytes > ring_bytes / 4 {
                 active.past_ring = true;
             } else {
+                // What is not submitted yet spans less than half the ring, so it is never in the way.
                 let tail = (active.stream_base + active.end + bytes).saturating_sub(ring_bytes);
-                chunks.wait_ring_tail(tail)?;
+                chunks.wait_ring_tail(tail.min(self.submitted_tail))?;
             }
         }
         Ok(active.frame_start)
@@ -148,12 +159,16 @@ impl LogWriter {
                     // Chunks end at multiples of their size, so that direct writes stay aligned after a sync.
                     let room = chunk_bytes - (active.pending_offset % *chunk_bytes as u64) as usize - *len;
                     let part = room.min(bytes.len());
+                    let buffer = match buffer {
+                        Some(buffer) => buffer,
+                        none => none.insert(chunks.buffer()?),
+                    };
                     buffer[*len..*len + part].copy_from_slice(&bytes[..part]);
                     *len += part;
                     active.end += part as u64;
                     bytes = &bytes[part..];
                     if part == room {
-                        self.last_ticket = active.submit(chunks)?;
+                        (self.last_ticket, self.submitted_tail) = active.submit(chunks);
                     }
                 }
             }
@@ -181,8 +196,8 @@ impl LogWriter {
         active.log.set_end(active.end);
         if active.past_ring {
             self.pad(last_seqno, Seqno::ZERO)?;
-            self.submit_pending()?;
-            self.wait(self.last_ticket)?;
+            self.submit_pending();
+            self.sync_point().wait()?;
         }
         Ok(())
     }
@@ -203,16 +218,16 @@ impl LogWriter {
     /// `last_seqno` is the newest record, `sync_point` what is durable now.
     pub fn prepare_sync(&mut self, last_seqno: Seqno, sync_point: Seqno) -> Result<SyncPoint> {
         self.pad(last_seqno, sync_point)?;
-        self.submit_pending()?;
-        Ok(SyncPoint { ticket: self.last_ticket, log: self.active().cloned() })
+        self.submit_pending();
+        Ok(self.sync_point())
     }
 
-    /// Waits until a chunk is in its file.
-    pub fn wait(&self, ticket: Ticket) -> Result<()> {
-        match &self.back_end {
-            BackEnd::Ring { chunks, .. } => chunks.wait(ticket),
-            BackEnd::Plain => Ok(()),
-        }
+    fn sync_point(&self) -> SyncPoint {
+        let chunks = match &self.back_end {
+            BackEnd::Ring { chunks, .. } => Some(chunks.clone()),
+            BackEnd::Plain => None,
+        };
+        SyncPoint { ticket: self.last_ticket, chunks, log: self.active().cloned() }
     }
 
     fn pad(&mut self, last_seqno: Seqno, sync_point: Seqno) -> Result<()> {
@@ -244,38 +259,30 @@ impl LogWriter {
         Ok(())
     }
 
-    fn submit_pending(&mut self) -> Result<()> {
-        let (Some(active), BackEnd::Ring { chunks, .. }) = (&mut self.active, &self.back_end) else { return Ok(()) };
+    fn submit_pending(&mut self) {
+        let (Some(active), BackEnd::Ring { chunks, .. }) = (&mut self.active, &self.back_end) else { return };
         active.frame_start = active.end;
         if matches!(active.pending, Pending::Chunk { len, .. } if len > 0) {
-            self.last_ticket = active.submit(chunks)?;
+            (self.last_ticket, self.submitted_tail) = active.submit(chunks);
         }
-        Ok(())
     }
 }
 
 impl Active {
-    /// Queues the pending chunk, zero-filled to a block border, and starts the next one.
-    fn submit(&mut self, chunks: &ChunkWriter) -> Result<Ticket> {
+    /// Queues the pending chunk, zero-filled to a block border.
+    fn submit(&mut self, chunks: &ChunkWriter) -> (Ticket, u64) {
         let Pending::Chunk { buffer, len } = &mut self.pending else {
             unreachable!("only the ring back end submits chunks")
         };
+        let mut buffer = buffer.take().expect("a chunk that is submitted has bytes");
         let used = std::mem::replace(len, 0);
         let whole = used.next_multiple_of(BLOCK_IO_BYTES);
         buffer[used..whole].fill(0);
-        // The next buffer may have to wait for this very chunk, so the chunk goes first.
-        let full = std::mem::replace(buffer, AlignedBuffer::empty());
-        let ticket = chunks.submit(Chunk {
-            log: self.log.clone(),
-            offset: self.pending_offset,
-            buffer: full,
-            len: whole,
-            ring_tail: self.stream_base + self.frame_start,
-        });
-        verify!(self.pending_offset + used as u64 == self.end, "a chunk ends where the log ends");
+        verify!(self.pending_offset + used as u64 <= self.end, "a chunk ends within the log");
+        let ring_tail = self.stream_base + self.frame_start;
+        let (log, offset) = (self.log.clone(), self.pending_offset);
         self.pending_offset += whole as u64;
-        *buffer = chunks.buffer()?;
-        Ok(ticket)
+        (chunks.submit(Chunk { log, offset, buffer, len: whole, ring_tail }), ring_tail)
     }
 
     fn write_plain(&mut self) -> Result<()> {
@@ -292,7 +299,7 @@ impl Active {
 
 impl Drop for LogWriter {
     fn drop(&mut self) {
-        if let (BackEnd::Ring { chunks, .. }, Some(Active { pending: Pending::Chunk { buffer, .. }, .. })) =
+        if let (BackEnd::Ring { chunks, .. }, Some(Active { pending: Pending::Chunk { buffer: Some(buffer), .. }, .. })) =
             (&self.back_end, self.active.take())
         {
             chunks.give_back(buffer);

@@ -1,7 +1,7 @@
 //! Faults of the simulated disk: which of the coming operations fail, and how. Set with
 //! [`SimDisk::set_faults`](super::sim::SimDisk::set_faults); the disk asks before each operation.
 
-use crate::sched::Random;
+use crate::sched::random::Random;
 
 /// What goes wrong from now on. The default is nothing. Failures are input/output errors, except for missing space.
 #[derive(Debug, Clone, Default)]

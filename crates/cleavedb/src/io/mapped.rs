@@ -217,6 +217,12 @@ mod tests {
         assert_eq!(larger.len(), 131_072);
         larger.read(60_000, &mut buffer);
         assert_eq!(buffer, [0; 6]);
+        larger.write(0, b"old");
+        drop(larger);
+        let smaller = map_file(&path, 4096).unwrap().unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().len(), 4096);
+        smaller.read(0, &mut buffer);
+        assert_eq!(buffer, [0; 6]);
     }
 
     #[test]
@@ -227,7 +233,7 @@ mod tests {
         let path = dir.path().join("ring");
         // A file of the right size that is one hole.
         fs::File::create(&path).unwrap().set_len(65_536).unwrap();
-        let _mapping = map_file(&path, 65_536).unwrap();
+        prepare(&path, 65_536).unwrap();
         assert!(fs::metadata(&path).unwrap().blocks() * 512 >= 65_536);
     }
 

@@ -7,6 +7,8 @@
 pub mod os;
 mod mapped;
 pub mod aligned;
+pub mod cache;
+pub mod trash;
 pub mod sim;
 pub mod fault;
 
@@ -53,7 +55,7 @@ pub trait Storage: Send + Sync {
     fn create_dir_all(&self, path: &Path) -> Result<()>;
     /// Lists a directory, sorted by name.
     fn list(&self, path: &Path) -> Result<Vec<DirEntry>>;
-    /// Renames a file over whatever has the new name, atomically.
+    /// Renames a file within its directory, over whatever has the new name, atomically.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> Result<()>;
@@ -100,7 +102,8 @@ pub trait File: Send + Sync {
     /// The length in bytes.
     fn len(&self) -> Result<u64>;
     /// Reserves space and sets the length to `len`; what was not written reads as zeros. Growing a file this way makes
-    /// later writes below `len` unable to fail for lack of space, where the file system can promise that.
+    /// later writes below `len` unable to fail for lack of space, where the file system can promise that. Never shortens
+    /// the file; if it fails the length is as before. Not to be called while writes past the end are in flight.
     fn allocate(&self, len: u64) -> Result<()>;
     /// Cuts the file to `len` bytes.
     fn truncate(&self, len: u64) -> Result<()>;

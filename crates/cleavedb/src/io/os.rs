@@ -209,7 +209,13 @@ impl File for OsFile {
     }
 
     fn allocate(&self, len: u64) -> Result<()> {
-        self.wrap("allocate", reserve(&self.file, len))
+        let before = self.len()?;
+        let result = reserve(&self.file, len);
+        if result.is_err() && before < len {
+            // A file system that ran out of space half-way keeps what it got. The first error is the one to report.
+            let _ = self.file.set_len(before);
+        }
+        self.wrap("allocate", result)
     }
 
     fn truncate(&self, len: u64) -> Result<()> {
@@ -266,3 +272,9 @@ impl Drop for OsLock {
 #[cfg(all(test, not(miri)))]
 #[path = "os_test.rs"]
 mod tests;
+
+/// Bytes of memory that the machine has.
+pub fn memory_bytes() -> usize {
+    let info = rustix::system::sysinfo();
+    usize::try_from(info.totalram as u64 * info.mem_unit as u64).unwrap_or(usize::MAX)
+}

@@ -87,6 +87,16 @@ fn a_file_opened_for_reading_refuses_writes() {
 }
 
 #[test]
+fn a_full_device_is_no_space() {
+    let error = OsStorage
+        .open(Path::new("/dev/full"))
+        .unwrap()
+        .write_at(b"x", 0)
+        .unwrap_err();
+    assert!(matches!(error, Error::NoSpace { path } if path == Path::new("/dev/full")));
+}
+
+#[test]
 fn a_missing_file_is_an_error_that_names_it() {
     let dir = directory();
     let error = OsStorage.open(&dir.path().join("nothing")).err().unwrap();
@@ -117,6 +127,18 @@ fn the_kernels_lock_alone_refuses_a_second_open_file() {
     drop(first);
     rustix::fs::flock(&stranger, FlockOperation::NonBlockingLockExclusive).unwrap();
     assert!(matches!(OsStorage.lock(&path), Err(Error::Locked { .. })));
+}
+
+#[test]
+fn the_table_of_this_process_alone_refuses_a_second_lock() {
+    let dir = directory();
+    let path = dir.path().join("LOCK");
+    let metadata = fs::File::create(&path).unwrap().metadata().unwrap();
+    let identity = (metadata.dev(), metadata.ino());
+    LOCKED_HERE.lock().insert(identity);
+    assert!(matches!(OsStorage.lock(&path), Err(Error::Locked { .. })));
+    LOCKED_HERE.lock().remove(&identity);
+    OsStorage.lock(&path).unwrap();
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use crate::Error;
+use crate::base::Error;
 use crate::io::{Access, AlignedBuffer, File, Storage, read_exact_at, read_whole};
 
 const DIR: &str = "/db";
@@ -93,7 +93,7 @@ fn what_was_synced_survives_every_power_loss() {
 fn a_sync_after_cutting_and_growing_makes_exactly_the_content_durable() {
     let disk = disk();
     let file = durable_file(&disk, "a");
-    let mut random = crate::sched::Random::new(5);
+    let mut random = crate::sched::random::Random::new(5);
     for _ in 0..200 {
         for _ in 0..random.below(6) {
             let offset = random.below(20_000);
@@ -396,8 +396,12 @@ fn beyond_the_capacity_there_is_no_space_and_what_is_allocated_stays_writable() 
     file.write_at(&[1; 32_768], 0).unwrap();
     assert_eq!(disk.used(), 40_960);
     assert!(matches!(disk.map(&path("ring"), 4096), Err(Error::NoSpace { .. })));
-    drop(other);
     disk.remove(&path("other")).unwrap();
+    assert!(
+        matches!(file.allocate(40_960), Err(Error::NoSpace { .. })),
+        "an open file keeps its space"
+    );
+    drop(other);
     file.allocate(40_960).unwrap();
 }
 
@@ -516,6 +520,28 @@ fn space_runs_out_as_planned_until_the_faults_are_cleared() {
     assert!(matches!(file.allocate(5000), Err(Error::NoSpace { .. })));
     disk.clear_faults();
     file.allocate(5000).unwrap();
+}
+
+#[test]
+fn a_file_put_by_a_test_is_durable_and_makes_no_other_name_durable() {
+    let disk = disk();
+    disk.create(&path("other"), Access::Buffered).unwrap();
+    disk.write_file(&path("a"), b"one");
+    disk.write_file(&path("a"), b"two");
+    assert_eq!(outcomes(&disk, "a"), BTreeSet::from([Some(b"two".to_vec())]));
+    assert_eq!(outcomes(&disk, "other").len(), 2);
+}
+
+#[test]
+fn relative_paths_work_like_absolute_ones() {
+    let disk = SimDisk::new();
+    disk.create_dir_all(Path::new("db/logs")).unwrap();
+    disk.create(Path::new("db/a"), Access::Buffered).unwrap();
+    disk.sync_dir(Path::new("db")).unwrap();
+    disk.sync_dir(Path::new("")).unwrap();
+    let image = disk.power_loss(0);
+    assert_eq!(image.files(), [("db/a".into(), 0)]);
+    assert_eq!(image.list(Path::new("")).unwrap().len(), 1);
 }
 
 #[test]

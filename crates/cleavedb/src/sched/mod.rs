@@ -11,5 +11,5 @@ pub mod sim;
 mod world;
 pub mod random;
 
-pub use random::Random;
-pub use sim::{SimConfig, SimFailure, SimReport, simulate, simulate_with};
+
+

@@ -223,7 +223,8 @@ fn a_notified_wait_did_not_time_out() {
             other.1.notify_one();
         });
         let mut ready = pair.0.lock();
-        let mut timed_out = false;
+        let mut timed_out = pair.1.wait_for(&mut ready, Duration::from_millis(1));
+        assert!(timed_out && !*ready);
         while !*ready {
             timed_out = pair.1.wait_for(&mut ready, Duration::from_secs(100));
         }
@@ -296,6 +297,19 @@ fn a_panic_is_reported_with_thread_and_message() {
         failure.to_string().contains("thread 'main' panicked: main gives up"),
         "{failure}"
     );
+}
+
+#[test]
+fn a_panic_is_reported_although_others_wait_for_the_dead_thread() {
+    let failure = simulate(1, || -> u32 {
+        let pair = Arc::new((SimMutex::new(()), Condvar::new()));
+        let other = Arc::clone(&pair);
+        thread::spawn("worker", move || other.1.wait(&mut other.0.lock()));
+        panic!("before notifying");
+    })
+    .unwrap_err();
+    assert_eq!(failure.panics[0].message, "before notifying");
+    assert!(matches!(failure.stop, Some(Stop::Deadlock { .. })));
 }
 
 #[test]

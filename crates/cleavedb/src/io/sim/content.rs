@@ -113,7 +113,7 @@ fn piece(offset: u64, left: usize) -> (u64, usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sched::Random;
+    use crate::sched::random::Random;
 
     #[test]
     fn behaves_like_a_vector_under_random_operations() {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::inode::Survival;
-use crate::sched::Random;
+use crate::sched::random::Random;
 
 /// A file, whatever its name.
 pub(super) type InodeNumber = u64;
@@ -57,6 +57,12 @@ impl Directory {
                 to: to.to_owned(),
             },
         );
+    }
+
+    /// A name that is durable at once.
+    pub(super) fn put(&mut self, name: &str, inode: InodeNumber) {
+        self.current.insert(name.to_owned(), inode);
+        self.durable.insert(name.to_owned(), inode);
     }
 
     fn change(&mut self, order: u64, operation: Operation) {

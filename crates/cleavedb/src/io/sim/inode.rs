@@ -5,9 +5,10 @@
 //! but never a later change of a sector without the earlier ones of the same sector.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::content::{Content, pages_of};
-use crate::sched::Random;
+use crate::sched::random::Random;
 
 /// Bytes that a disk writes wholly or not at all.
 pub(super) const SECTOR: usize = 512;
@@ -26,7 +27,7 @@ pub(super) enum Survival {
 /// A change that is not durable yet, with its place in the order of all changes of the disk.
 #[derive(Debug, Clone)]
 enum Change {
-    Write { order: u64, offset: u64, bytes: Box<[u8]> },
+    Write { order: u64, offset: u64, bytes: Arc<[u8]> },
     SetLen { order: u64, len: u64 },
 }
 
@@ -96,8 +97,6 @@ impl Inode {
     pub(super) fn set_len(&mut self, len: u64, order: u64) {
         self.current.set_len(len);
         self.len_min = self.len_min.min(len);
-        // The page that was cut in two, if one was.
-        self.dirty.extend(pages_of(len, 0));
         self.unsynced.push(Change::SetLen { order, len });
     }
 

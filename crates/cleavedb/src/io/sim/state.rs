@@ -9,12 +9,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::content::{Content, PAGE};
-use super::directory::{Directory, InodeNumber, Names};
+use super::directory::{Directory, InodeNumber};
 use super::inode::{Inode, SECTOR, Survival};
 use crate::base::{Error, Result};
 use crate::io::DirEntry;
 use crate::io::fault::{FaultState, Faults};
-use crate::sched::Random;
+use crate::sched::random::Random;
 
 /// The disk.
 #[derive(Clone)]
@@ -244,24 +244,19 @@ impl State {
 
     /// A write that fails, or runs out of space, may leave a part of it behind, as in life.
     pub(super) fn write(&mut self, number: InodeNumber, path: &Path, bytes: &[u8], offset: u64) -> Result<()> {
-        let (done, result) = if self.faults.write_fails() {
-            let sectors = self.faults.random().below((bytes.len() / SECTOR) as u64 + 1) as usize;
-            (sectors * SECTOR, Err(broken(path, "write")))
+        let space = self.room_for(number).saturating_sub(offset).min(bytes.len() as u64) as usize;
+        let (reached, result) = if self.faults.write_fails() {
+            let reached = self.faults.random().below(space as u64 + 1) as usize;
+            (reached, Err(broken(path, "write")))
+        } else if space < bytes.len() {
+            (space, Err(Error::NoSpace { path: path.to_owned() }))
         } else {
-            let room = self.room_for(number).saturating_sub(offset).min(bytes.len() as u64) as usize;
-            let result = if room < bytes.len() {
-                Err(Error::NoSpace { path: path.to_owned() })
-            } else {
-                Ok(())
-            };
-            (
-                if room < bytes.len() {
-                    room / SECTOR * SECTOR
-                } else {
-                    room
-                },
-                result,
-            )
+            (space, Ok(()))
+        };
+        let done = if result.is_ok() {
+            reached
+        } else {
+            reached / SECTOR * SECTOR
         };
         let grows = (offset + done as u64).saturating_sub(self.inode(number).len());
         self.faults.use_space(if done > 0 { grows } else { 0 });
@@ -442,16 +437,13 @@ impl State {
         for ancestor in path.ancestors().skip(1) {
             self.directories.entry(ancestor.to_owned()).or_default();
         }
-        if let Some(number) = self.find(path) {
-            self.inode_mut(number).replace(content);
-            return;
-        }
-        let (parent, name) = Self::split(path).expect("a file that a test writes has a name");
-        let mut names: Names = self.directories[parent].names().clone();
-        names.insert(name.to_owned(), self.next_inode);
-        self.directories.insert(parent.to_owned(), Directory::settled(names));
-        self.inodes.insert(self.next_inode, Inode::settled(content));
-        self.next_inode += 1;
+        let number = self.find(path).unwrap_or(self.next_inode);
+        self.next_inode = self.next_inode.max(number + 1);
+        self.inodes.entry(number).or_default().replace(content);
+        let (directory, name) = self
+            .directory_mut(path, "write")
+            .expect("its directories were made just now");
+        directory.put(&name, number);
     }
 
     pub(super) fn flip_bit(&mut self, number: InodeNumber, offset: u64, bit: u8) {

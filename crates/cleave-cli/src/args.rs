@@ -1,0 +1,273 @@
+//! The commands and flags of `cleave`: the one definition behind parser and help.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Parser, Subcommand};
+
+use crate::form::Form;
+use crate::transfer::FileForm;
+
+/// Looks into and works on CleaveDB databases.
+#[derive(Debug, Parser)]
+#[command(name = "cleave", version, arg_required_else_help = true)]
+pub struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show what the store does, on real data: import, read, scan, merge, snapshot, kill -9 and recovery, a larger load
+    Tour(Tour),
+    /// Read records from a file into a database, which is created if missing
+    Import(Import),
+    /// Write all records of one keyspace, as they are at one moment, into a file
+    Export(Export),
+    /// Write one record; the database and the keyspace are created if missing
+    Put(Put),
+    /// Print the value of a key as it is; exit code 1 if the key has none
+    Get(Get),
+    /// Delete a key
+    Delete(Delete),
+    /// Merge an operand into the value of a key; the keyspace must have a merge operator (see `keyspaces`)
+    Merge(Merge),
+    /// Print records in key order, one a line: key, tab, value
+    Scan(Scan),
+    /// List, create or drop keyspaces
+    Keyspaces(Keyspaces),
+    /// Show what is where: logs, index table, runs, levels, memory, write amplification
+    Stats(Stats),
+    /// The process that the tour kills
+    #[command(hide = true)]
+    TourLoader {
+        /// Directory of the database
+        db: PathBuf,
+    },
+}
+
+/// `cleave tour`.
+#[derive(Debug, ClapArgs)]
+pub struct Tour {
+    /// Where to make the database (an empty or missing directory; it is kept). Default: a temporary directory
+    pub dir: Option<PathBuf>,
+    /// Keep the database of a tour in a temporary directory
+    #[arg(long)]
+    pub keep: bool,
+    /// Size of the larger steps: the load writes N records, the process that is killed writes about N
+    #[arg(long, value_name = "N", default_value_t = 500_000)]
+    pub records: u64,
+}
+
+/// A database and one of its keyspaces.
+#[derive(Debug, ClapArgs)]
+pub struct Place {
+    /// Directory of the database
+    pub db: PathBuf,
+    /// Keyspace to work on
+    #[arg(long, short, value_name = "NAME", default_value = "default")]
+    pub keyspace: String,
+}
+
+/// How keys and values are written on the command line and in the output.
+#[derive(Debug, ClapArgs)]
+pub struct Forms {
+    /// How keys are written
+    #[arg(long, value_name = "FORM", default_value = "text")]
+    key_format: Form,
+    /// How values are written
+    #[arg(long, value_name = "FORM", default_value = "text")]
+    value_format: Form,
+    /// Keys and values are hexadecimal
+    #[arg(long, conflicts_with_all = ["key_format", "value_format", "base64"])]
+    hex: bool,
+    /// Keys and values are base64
+    #[arg(long, conflicts_with_all = ["key_format", "value_format"])]
+    base64: bool,
+    /// Values are decimal numbers, stored in 8 bytes, little-endian (as the operator u64-add needs them)
+    #[arg(long, conflicts_with = "value_format")]
+    u64: bool,
+}
+
+impl Forms {
+    /// How keys are written.
+    pub fn key(&self) -> Form {
+        self.both().unwrap_or(self.key_format)
+    }
+
+    /// How values are written.
+    pub fn value(&self) -> Form {
+        if self.u64 {
+            Form::U64
+        } else {
+            self.both().unwrap_or(self.value_format)
+        }
+    }
+
+    fn both(&self) -> Option<Form> {
+        match (self.hex, self.base64) {
+            (true, _) => Some(Form::Hex),
+            (_, true) => Some(Form::Base64),
+            _ => None,
+        }
+    }
+}
+
+/// `cleave import`.
+#[derive(Debug, ClapArgs)]
+pub struct Import {
+    /// Database and keyspace.
+    #[command(flatten)]
+    pub place: Place,
+    /// File to read (`-`: standard input)
+    pub file: PathBuf,
+    /// Form of the file. Default: whichever it is
+    #[arg(long)]
+    pub format: Option<FileForm>,
+}
+
+/// `cleave export`.
+#[derive(Debug, ClapArgs)]
+pub struct Export {
+    /// Database and keyspace.
+    #[command(flatten)]
+    pub place: Place,
+    /// File to write (`-`: standard output); what is there is overwritten
+    pub file: PathBuf,
+    /// Form of the file
+    #[arg(long, default_value = "jsonl")]
+    pub format: FileForm,
+}
+
+/// `cleave put`.
+#[derive(Debug, ClapArgs)]
+pub struct Put {
+    /// Database and keyspace.
+    #[command(flatten)]
+    pub place: Place,
+    /// Key to write
+    pub key: String,
+    /// Value to write
+    pub value: String,
+    /// Text forms.
+    #[command(flatten)]
+    pub forms: Forms,
+    /// Wait until the record survives power loss
+    #[arg(long)]
+    pub sync: bool,
+}
+
+/// `cleave get`.
+#[derive(Debug, ClapArgs)]
+pub struct Get {
+    /// Database and keyspace.
+    #[command(flatten)]
+    pub place: Place,
+    /// Key to read
+    pub key: String,
+    /// Text forms.
+    #[command(flatten)]
+    pub forms: Forms,
+}
+
+/// `cleave delete`.
+#[derive(Debug, ClapArgs)]
+pub struct Delete {
+    /// Database and keyspace.
+    #[command(flatten)]
+    pub place: Place,
+    /// Key to delete
+    pub key: String,
+    /// Text forms.
+    #[command(flatten)]
+    pub forms: Forms,
+    /// Wait until the delete survives power loss
+    #[arg(long)]
+    pub sync: bool,
+}
+
+/// `cleave merge`.
+#[derive(Debug, ClapArgs)]
+pub struct Merge {
+    /// Database and keyspace.
+    #[command(flatten)]
+    pub place: Place,
+    /// Key to merge into
+    pub key: String,
+    /// What the keyspace's merge operator takes
+    pub operand: String,
+    /// Text forms.
+    #[command(flatten)]
+    pub forms: Forms,
+    /// Wait until the operand survives power loss
+    #[arg(long)]
+    pub sync: bool,
+}
+
+/// `cleave scan`.
+#[derive(Debug, ClapArgs)]
+pub struct Scan {
+    /// Database and keyspace.
+    #[command(flatten)]
+    pub place: Place,
+    /// First key
+    #[arg(long, value_name = "KEY")]
+    pub from: Option<String>,
+    /// Key to stop before
+    #[arg(long, value_name = "KEY")]
+    pub to: Option<String>,
+    /// Only keys that start with this
+    #[arg(long, value_name = "PREFIX", conflicts_with_all = ["from", "to"])]
+    pub prefix: Option<String>,
+    /// From the last key to the first
+    #[arg(long)]
+    pub reverse: bool,
+    /// At most this many records
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// No values
+    #[arg(long)]
+    pub keys_only: bool,
+    /// Text forms.
+    #[command(flatten)]
+    pub forms: Forms,
+}
+
+/// `cleave keyspaces`.
+#[derive(Debug, ClapArgs)]
+pub struct Keyspaces {
+    /// Directory of the database
+    pub db: PathBuf,
+    /// What to do; without it, the keyspaces are listed.
+    #[command(subcommand)]
+    pub change: Option<KeyspaceChange>,
+}
+
+/// What to do with a keyspace.
+#[derive(Debug, Subcommand)]
+pub enum KeyspaceChange {
+    /// Make a keyspace; the database is created if missing
+    Create {
+        /// Its name
+        name: String,
+        /// Its merge operator: u64-add, append, max, min or field-patch
+        #[arg(long)]
+        operator: Option<String>,
+    },
+    /// Drop a keyspace and everything in it
+    Drop {
+        /// Its name
+        name: String,
+    },
+}
+
+/// `cleave stats`.
+#[derive(Debug, ClapArgs)]
+pub struct Stats {
+    /// Directory of the database
+    pub db: PathBuf,
+    /// As one JSON object
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,36 @@
+//! `cleave keyspaces`: list, create and drop.
+
+use std::io::Write;
+
+use cleavedb::KeyspaceOptions;
+
+use crate::args::{KeyspaceChange, Keyspaces};
+use crate::failure::Result;
+use crate::open;
+
+/// `cleave keyspaces`.
+pub fn run(args: &Keyspaces, out: &mut dyn Write) -> Result<()> {
+    match &args.change {
+        None => {
+            for name in open::existing(&args.db)?.keyspaces() {
+                writeln!(out, "{name}")?;
+            }
+            Ok(())
+        }
+        Some(KeyspaceChange::Create { name, operator }) => {
+            let db = open::existing_or_new(&args.db)?;
+            let options = KeyspaceOptions::new();
+            let options = match operator {
+                Some(operator) => options.merge_operator(operator),
+                None => options,
+            };
+            db.create_keyspace(name, options)?;
+            Ok(db.close()?)
+        }
+        Some(KeyspaceChange::Drop { name }) => {
+            let db = open::existing(&args.db)?;
+            db.drop_keyspace(name)?;
+            Ok(db.close()?)
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What is where, drawn in text: every part of the store with its size and a bar in proportion to it.
+
+use std::io::{self, Write};
+
+use cleavedb::Stats;
+use indicatif::{BinaryBytes, HumanCount};
+
+const BAR_CELLS: usize = 32;
+
+/// One part of the store.
+struct Row {
+    name: String,
+    what: String,
+    bytes: u64,
+    note: String,
+}
+
+impl Row {
+    fn new(name: &str, what: String, bytes: u64) -> Row {
+        Row {
+            name: name.to_owned(),
+            what,
+            bytes,
+            note: String::new(),
+        }
+    }
+}
+
+/// Draws the store from top (the newest records) to bottom (the oldest), then what it cost.
+pub fn draw(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
+    let rows = rows(stats);
+    let largest = rows.iter().map(|row| row.bytes).max().unwrap_or(0);
+    for Row {
+        name,
+        what,
+        bytes,
+        note,
+    } in &rows
+    {
+        let (size, bar) = (BinaryBytes(*bytes).to_string(), bar(*bytes, largest));
+        writeln!(
+            out,
+            "   {}",
+            format!("{name:<12} {what:<34} {size:>11}  {bar}{note}").trim_end()
+        )?;
+    }
+    writeln!(out)?;
+    costs(stats, out)
+}
+
+fn rows(stats: &Stats) -> Vec<Row> {
+    let entries = |count: u64| format!("{} entries", HumanCount(count));
+    let log_bytes = stats.logs.iter().map(|log| log.bytes).sum();
+    let mut rows = vec![
+        Row::new("logs", counted(stats.logs.len(), "file"), log_bytes),
+        Row::new(
+            "index table",
+            entries(stats.index_table_entries),
+            stats.index_table_bytes,
+        ),
+    ];
+    for run in &stats.runs {
+        let mut row = Row::new("run", entries(run.entries), run.bytes);
+        row.note = format!(
+            "  seqnos {} to {}",
+            HumanCount(run.seqno_min),
+            HumanCount(run.seqno_max)
+        );
+        rows.push(row);
+    }
+    for (number, level) in stats.levels.iter().enumerate().filter(|(_, level)| level.tables > 0) {
+        let what = format!("{}, {}", counted(level.tables, "table"), entries(level.entries));
+        rows.push(Row::new(&format!("HL{number}"), what, level.bytes));
+    }
+    if stats.sealed > 0 {
+        let what = format!("{} waiting to become runs", counted(stats.sealed, "index table"));
+        rows.insert(2, Row::new("sealed", what, 0));
+    }
+    rows
+}
+
+fn costs(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
+    let memory = &stats.memory;
+    let written = [
+        (stats.log_bytes_written, "log"),
+        (stats.table_bytes_written, "tables"),
+        (stats.manifest_bytes_written, "manifest"),
+    ];
+    let held = [
+        (memory.front_bytes as u64, "front"),
+        (memory.log_buffer_bytes as u64, "log buffers"),
+        (memory.cache_bytes as u64, "cache"),
+        (memory.table_reader_bytes as u64, "table readers"),
+    ];
+    let user = BinaryBytes(stats.user_bytes_written);
+    let amplification = stats.write_amplification();
+    writeln!(
+        out,
+        "   write amplification {amplification:.2}: {user} of keys and values cost {}",
+        listed(&written)
+    )?;
+    let total = BinaryBytes(held.iter().map(|(bytes, _)| bytes).sum());
+    let budget = BinaryBytes(stats.memory_budget as u64);
+    writeln!(out, "   memory {total} of {budget}: {}", listed(&held))?;
+    if memory.pinned_bytes > 0 {
+        writeln!(
+            out,
+            "   beside it {} that readers hold",
+            BinaryBytes(memory.pinned_bytes as u64)
+        )?;
+    }
+    writeln!(
+        out,
+        "   background work: {}, {}, {}, {}",
+        counted(stats.seals, "seal"),
+        counted(stats.index_merges, "index merge"),
+        counted(stats.flushes, "flush"),
+        counted(stats.compactions, "compaction"),
+    )?;
+    let waited = stats.stall_time.as_secs_f64() * 1e3;
+    writeln!(
+        out,
+        "   writers stalled {}, {waited:.1} ms in all",
+        counted(stats.stalls, "time")
+    )
+}
+
+/// "1 file", "2 files", "3 flushes".
+fn counted(count: impl TryInto<u64>, noun: &str) -> String {
+    let count = count.try_into().unwrap_or(u64::MAX);
+    let plural = match (count, noun.ends_with("sh")) {
+        (1, _) => "",
+        (_, true) => "es",
+        (_, false) => "s",
+    };
+    format!("{} {noun}{plural}", HumanCount(count))
+}
+
+fn listed(parts: &[(u64, &str)]) -> String {
+    let parts: Vec<String> = parts
+        .iter()
+        .map(|&(bytes, name)| format!("{name} {}", BinaryBytes(bytes)))
+        .collect();
+    parts.join(", ")
+}
+
+/// A bar in proportion to `part` of `whole`, in eighths of a character. Whatever is not nothing shows.
+pub fn bar(part: u64, whole: u64) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    if part == 0 || whole == 0 {
+        return String::new();
+    }
+    let cells = (BAR_CELLS as f64 * 8.0 * (part as f64 / whole as f64)).round() as usize;
+    let cells = cells.clamp(1, BAR_CELLS * 8);
+    "█".repeat(cells / 8) + EIGHTHS[cells % 8]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_in_proportion_and_show_whatever_is_there() {
+        assert_eq!(bar(10, 10).chars().count(), BAR_CELLS);
+        assert_eq!(bar(5, 10), "█".repeat(BAR_CELLS / 2));
+        assert_eq!(bar(1, 1 << 40), "▏");
+        assert_eq!(bar(0, 10), "");
+        assert_eq!(bar(0, 0), "");
+    }
+
+    #[test]
+    fn counts_have_their_plurals() {
+        assert_eq!(counted(1u64, "flush"), "1 flush");
+        assert_eq!(counted(2u64, "flush"), "2 flushes");
+        assert_eq!(counted(1200usize, "file"), "1,200 files");
+    }
+}

@@ -1,0 +1,71 @@
+//! `cleave stats`: the figures of a database, as a picture or as JSON.
+
+use std::io::Write;
+
+use cleavedb::Stats;
+use indicatif::HumanCount;
+use serde_json::{Value, json};
+
+use crate::failure::Result;
+use crate::{args, open, picture};
+
+/// `cleave stats`.
+pub fn run(args: &args::Stats, out: &mut dyn Write) -> Result<()> {
+    let db = open::existing(&args.db)?;
+    let stats = db.stats();
+    if args.json {
+        writeln!(out, "{:#}", as_json(&stats))?;
+    } else {
+        let (seqno, durable) = (HumanCount(stats.seqno), HumanCount(stats.durable_seqno));
+        let (keyspaces, snapshots) = (stats.keyspaces, stats.snapshots);
+        writeln!(
+            out,
+            "   seqno {seqno} (durable up to {durable}), keyspaces {keyspaces}, snapshots {snapshots}\n"
+        )?;
+        picture::draw(&stats, out)?;
+    }
+    Ok(())
+}
+
+fn as_json(stats: &Stats) -> Value {
+    let memory = &stats.memory;
+    let logs: Vec<Value> = stats
+        .logs
+        .iter()
+        .map(|log| json!({"id": log.id, "bytes": log.bytes}))
+        .collect();
+    let run = |run: &cleavedb::RunStats| json!({"entries": run.entries, "bytes": run.bytes, "seqno_min": run.seqno_min, "seqno_max": run.seqno_max});
+    let level =
+        |level: &cleavedb::LevelStats| json!({"tables": level.tables, "bytes": level.bytes, "entries": level.entries});
+    json!({
+        "seqno": stats.seqno,
+        "durable_seqno": stats.durable_seqno,
+        "keyspaces": stats.keyspaces,
+        "snapshots": stats.snapshots,
+        "logs": logs,
+        "index_table": {"entries": stats.index_table_entries, "bytes": stats.index_table_bytes},
+        "sealed": stats.sealed,
+        "runs": stats.runs.iter().map(run).collect::<Vec<Value>>(),
+        "levels": stats.levels.iter().map(level).collect::<Vec<Value>>(),
+        "memory_budget": stats.memory_budget,
+        "memory": {
+            "front_bytes": memory.front_bytes,
+            "cache_bytes": memory.cache_bytes,
+            "log_buffer_bytes": memory.log_buffer_bytes,
+            "table_reader_bytes": memory.table_reader_bytes,
+            "pinned_bytes": memory.pinned_bytes,
+        },
+        "user_bytes_written": stats.user_bytes_written,
+        "log_bytes_written": stats.log_bytes_written,
+        "table_bytes_written": stats.table_bytes_written,
+        "manifest_bytes_written": stats.manifest_bytes_written,
+        "write_amplification": stats.write_amplification(),
+        "bytes_read": stats.bytes_read,
+        "seals": stats.seals,
+        "index_merges": stats.index_merges,
+        "flushes": stats.flushes,
+        "compactions": stats.compactions,
+        "stalls": stats.stalls,
+        "stall_seconds": stats.stall_time.as_secs_f64(),
+    })
+}

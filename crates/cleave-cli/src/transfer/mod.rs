@@ -1,0 +1,218 @@
+//! `import` and `export`: whole keyspaces from and to files, in the forms of docs/formats/export.md.
+
+pub mod jsonl;
+pub mod binary;
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::path::Path;
+use std::time::Instant;
+
+use clap::ValueEnum;
+use cleavedb::limits::{KEY_BYTES_MAX, KEY_BYTES_MIN, VALUE_BYTES_LIMIT};
+use cleavedb::{Db, Iter, Keyspace, WriteBatch};
+use indicatif::HumanCount;
+
+use crate::args::{Export, Import};
+use crate::failure::{Failure, Result};
+use crate::{open, progress};
+
+/// A key and its value.
+pub type Record = (Vec<u8>, Vec<u8>);
+
+/// The form of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FileForm {
+    /// One JSON object a line, base64 where bytes are not UTF-8
+    Jsonl,
+    /// Lengths and bytes
+    Binary,
+}
+
+/// Collects records and writes them in batches: one log append for many records, but no batch of unbounded size.
+pub struct Batches<'a> {
+    db: &'a Db,
+    keyspace: &'a Keyspace,
+    batch: WriteBatch,
+    bytes: usize,
+}
+
+impl<'a> Batches<'a> {
+    const RECORDS_MAX: usize = 1000;
+    const BYTES_MAX: usize = 1 << 20;
+
+    /// Writes to `keyspace` of `db`.
+    pub fn new(db: &'a Db, keyspace: &'a Keyspace) -> Batches<'a> {
+        Batches {
+            db,
+            keyspace,
+            batch: WriteBatch::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Adds a put, and writes the batch if it is large enough.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.batch.put(self.keyspace, key, value);
+        self.bytes += key.len() + value.len();
+        if self.batch.len() >= Self::RECORDS_MAX || self.bytes >= Self::BYTES_MAX {
+            self.write()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Writes what is left.
+    pub fn write(&mut self) -> Result<()> {
+        self.bytes = 0;
+        Ok(self.db.write(std::mem::replace(&mut self.batch, WriteBatch::new()))?)
+    }
+}
+
+/// The records of a file in either form.
+enum Records<R> {
+    Jsonl(jsonl::Reader<R>),
+    Binary(binary::Reader<R>),
+}
+
+impl<R: BufRead> Records<R> {
+    /// Reads `source`, looking at its first byte if the form is not given.
+    fn new(mut source: R, form: Option<FileForm>) -> Result<Records<R>, String> {
+        let form = match form {
+            Some(form) => form,
+            None => match source
+                .fill_buf()
+                .map_err(|error| format!("cannot read: {error}"))?
+                .first()
+            {
+                Some(&first) if first == binary::MAGIC[0] => FileForm::Binary,
+                _ => FileForm::Jsonl,
+            },
+        };
+        match form {
+            FileForm::Jsonl => Ok(Records::Jsonl(jsonl::Reader::new(source))),
+            FileForm::Binary => Ok(Records::Binary(binary::Reader::new(source)?)),
+        }
+    }
+
+    fn next(&mut self) -> Result<Option<Record>, String> {
+        match self {
+            Records::Jsonl(reader) => reader.next(),
+            Records::Binary(reader) => reader.next(),
+        }
+    }
+}
+
+/// `cleave import`. Records before a bad one are kept, and the error says how many they are.
+pub fn import(args: &Import) -> Result<()> {
+    let start = Instant::now();
+    let from_stdin = args.file == Path::new("-");
+    let (source, len): (Box<dyn Read>, Option<u64>) = if from_stdin {
+        (Box::new(io::stdin().lock()), None)
+    } else {
+        let file = File::open(&args.file).map_err(|error| Failure::file(&args.file, "open", &error))?;
+        let len = file
+            .metadata()
+            .ok()
+            .filter(|metadata| metadata.is_file())
+            .map(|metadata| metadata.len());
+        (Box::new(file), len)
+    };
+    let name = if from_stdin {
+        "standard input".into()
+    } else {
+        args.file.display().to_string()
+    };
+    let bar = progress::bytes("importing", len);
+    let source = BufReader::with_capacity(1 << 20, bar.wrap_read(source));
+    let mut records = Records::new(source, args.format).map_err(|error| Failure::new(format!("{name}: {error}")))?;
+
+    let db = open::existing_or_new(&args.place.db)?;
+    let keyspace = db.keyspace(&args.place.keyspace)?;
+    let mut batches = Batches::new(&db, &keyspace);
+    let mut count = 0u64;
+    let outcome = loop {
+        match records.next() {
+            Ok(Some((key, value))) => batches.put(&key, &value)?,
+            Ok(None) => break Ok(()),
+            Err(error) => break Err(error),
+        }
+        count += 1;
+    };
+    batches.write()?;
+    db.close()?;
+    bar.finish_and_clear();
+    outcome.map_err(|error| {
+        Failure::new(format!(
+            "{name}: {error} (records before it, imported: {})",
+            HumanCount(count)
+        ))
+    })?;
+    let seconds = start.elapsed().as_secs_f64();
+    let (count, name) = (HumanCount(count), keyspace.name());
+    progress::note(&format!(
+        "imported {count} records into keyspace {name:?} in {seconds:.2} s"
+    ));
+    Ok(())
+}
+
+/// Refuses here what the engine would refuse, while it is still known where in the file the record stands.
+fn check_limits(key_len: usize, value_len: usize) -> Result<(), String> {
+    if !(KEY_BYTES_MIN..=KEY_BYTES_MAX).contains(&key_len) {
+        return Err(format!(
+            "a key of {key_len} bytes, and {KEY_BYTES_MIN} to {KEY_BYTES_MAX} are allowed"
+        ));
+    }
+    if value_len >= VALUE_BYTES_LIMIT {
+        return Err(format!(
+            "a value of {value_len} bytes, and it must be shorter than {VALUE_BYTES_LIMIT}"
+        ));
+    }
+    Ok(())
+}
+
+/// `cleave export`: what a snapshot taken now sees.
+pub fn export(args: &Export, stdout: &mut dyn Write) -> Result<()> {
+    let start = Instant::now();
+    let db = open::existing(&args.place.db)?;
+    let keyspace = db.open_keyspace(&args.place.keyspace)?;
+    let records = db.snapshot().iter(&keyspace)?;
+    let count = if args.file == Path::new("-") {
+        write_records(records, args.format, stdout)?
+    } else {
+        let incomplete = |failure| match failure {
+            Failure::Output(error) => Failure::file(&args.file, "write", &error),
+            other => Failure::new(format!("{other} ({} is incomplete)", args.file.display())),
+        };
+        let file = File::create(&args.file).map_err(|error| Failure::file(&args.file, "create", &error))?;
+        let mut out = BufWriter::with_capacity(1 << 20, file);
+        let count = write_records(records, args.format, &mut out).map_err(incomplete)?;
+        out.flush().map_err(Failure::Output).map_err(incomplete)?;
+        count
+    };
+    let seconds = start.elapsed().as_secs_f64();
+    let (count, name) = (HumanCount(count), keyspace.name());
+    progress::note(&format!(
+        "exported {count} records of keyspace {name:?} in {seconds:.2} s"
+    ));
+    Ok(())
+}
+
+fn write_records(records: Iter, form: FileForm, out: &mut dyn Write) -> Result<u64> {
+    let bar = progress::records_unbounded("exporting");
+    if form == FileForm::Binary {
+        out.write_all(&binary::MAGIC)?;
+    }
+    let mut count = 0;
+    for record in records {
+        let (key, value) = record?;
+        match form {
+            FileForm::Jsonl => jsonl::write(out, &key, &value)?,
+            FileForm::Binary => binary::write(out, &key, &value)?,
+        }
+        count += 1;
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(count)
+}

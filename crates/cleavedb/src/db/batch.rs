@@ -1,0 +1,151 @@
+//! A batch of operations that become visible, and durable, all at once, across keyspaces.
+
+use std::sync::Arc;
+
+use super::keyspace::{Keyspace, KeyspaceState};
+use crate::base::{Error, Kind, KeyspaceId, Result, limits};
+use crate::format::record::{self, Operation};
+
+/// Operations to be written together. Later ones win over earlier ones on the same key.
+///
+/// Setters never fail: what breaks a limit is remembered, and the write is refused as a whole.
+#[derive(Clone, Default)]
+pub struct WriteBatch {
+    /// `kind u8 | keyspace u32 | key_len u16 | value_len u32 | key | value`, one after the other.
+    bytes: Vec<u8>,
+    len: usize,
+    keyspaces: Vec<Arc<KeyspaceState>>,
+    invalid: Option<String>,
+}
+
+const ENTRY_HEADER_BYTES: usize = 11;
+
+impl WriteBatch {
+    /// An empty batch.
+    pub fn new() -> WriteBatch {
+        WriteBatch::default()
+    }
+
+    /// Sets `key` to `value`.
+    pub fn put(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
+        self.push(keyspace.state(), Kind::Put, key.as_ref(), value.as_ref());
+    }
+
+    /// Removes `key`; no error if it does not exist.
+    pub fn delete(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) {
+        self.push(keyspace.state(), Kind::Delete, key.as_ref(), &[]);
+    }
+
+    /// Hands `operand` to the keyspace's merge operator.
+    pub fn merge(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) {
+        self.push(keyspace.state(), Kind::Delta, key.as_ref(), operand.as_ref());
+    }
+
+    /// Operations in the batch.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0 && self.invalid.is_none()
+    }
+
+    /// Removes all operations and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.keyspaces.clear();
+        self.len = 0;
+        self.invalid = None;
+    }
+
+    pub(super) fn push(&mut self, keyspace: &Arc<KeyspaceState>, kind: Kind, key: &[u8], value: &[u8]) {
+        if let Err(error) = check_sizes(key, value) {
+            self.refuse(error);
+            return;
+        }
+        let record_bytes = record::HEADER_BYTES + key.len() + value.len();
+        if self.bytes.len() + record_bytes >= limits::BATCH_BYTES_LIMIT {
+            self.refuse(format!("a batch is smaller than {} bytes", limits::BATCH_BYTES_LIMIT));
+            return;
+        }
+        if kind == Kind::Delta && keyspace.operator.is_none() {
+            self.refuse(match &keyspace.record.operator {
+                Some(name) => format!("merge operator {name:?} of keyspace {:?} is not registered", keyspace.record.name),
+                None => format!("keyspace {:?} has no merge operator", keyspace.record.name),
+            });
+            return;
+        }
+        self.bytes.reserve(ENTRY_HEADER_BYTES + key.len() + value.len());
+        self.bytes.push(kind as u8);
+        self.bytes.extend_from_slice(&keyspace.record.id.0.to_le_bytes());
+        self.bytes.extend_from_slice(&(key.len() as u16).to_le_bytes());
+        self.bytes.extend_from_slice(&(value.len() as u32).to_le_bytes());
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+        self.len += 1;
+        if !self.keyspaces.iter().any(|other| Arc::ptr_eq(other, keyspace)) {
+            self.keyspaces.push(keyspace.clone());
+        }
+    }
+
+    fn refuse(&mut self, message: String) {
+        self.invalid.get_or_insert(message);
+    }
+
+    /// The first limit that was broken, and keyspaces that are gone or another database's.
+    pub(super) fn check(&self, database: u64) -> Result<()> {
+        if let Some(message) = &self.invalid {
+            return Err(Error::input(message.clone()));
+        }
+        self.keyspaces.iter().try_for_each(|keyspace| keyspace.check(database))
+    }
+
+    pub(super) fn keyspaces(&self) -> &[Arc<KeyspaceState>] {
+        &self.keyspaces
+    }
+
+    /// Bytes of the records.
+    pub(super) fn record_bytes(&self) -> u64 {
+        self.bytes.len() as u64 + (self.len * (record::HEADER_BYTES - ENTRY_HEADER_BYTES)) as u64
+    }
+
+    /// The operations in order.
+    pub(super) fn operations(&self) -> Operations<'_> {
+        Operations { rest: &self.bytes }
+    }
+}
+
+fn check_sizes(key: &[u8], value: &[u8]) -> Result<(), String> {
+    if key.len() < limits::KEY_BYTES_MIN {
+        return Err("a key has at least one byte".to_owned());
+    }
+    if key.len() > limits::KEY_BYTES_MAX {
+        return Err(format!("a key has at most {} bytes, this one has {}", limits::KEY_BYTES_MAX, key.len()));
+    }
+    if value.len() >= limits::VALUE_BYTES_LIMIT {
+        return Err(format!("a value has less than {} bytes, this one has {}", limits::VALUE_BYTES_LIMIT, value.len()));
+    }
+    Ok(())
+}
+
+/// Iterates over a batch.
+pub(super) struct Operations<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Operations<'a> {
+    type Item = Operation<'a>;
+
+    fn next(&mut self) -> Option<Operation<'a>> {
+        let (header, rest) = self.rest.split_first_chunk::<ENTRY_HEADER_BYTES>()?;
+        let kind = Kind::from_u8(header[0]).expect("a batch holds known kinds");
+        let keyspace = KeyspaceId(u32::from_le_bytes([header[1], header[2], header[3], header[4]]));
+        let key_len = u16::from_le_bytes([header[5], header[6]]) as usize;
+        let value_len = u32::from_le_bytes([header[7], header[8], header[9], header[10]]) as usize;
+        let (key, rest) = rest.split_at(key_len);
+        let (value, rest) = rest.split_at(value_len);
+        self.rest = rest;
+        Some(Operation { kind, keyspace, key, value })
+    }
+}

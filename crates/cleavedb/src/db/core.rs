@@ -1,0 +1,191 @@
+//! The engine behind the handles: what all paths share. The paths themselves are in the files named after them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::background::Work;
+use super::commit::CommitQueue;
+use super::durability::Horizon;
+use super::keyspace::Keyspaces;
+use super::logs::LogSupply;
+use super::manifest::Manifest;
+use super::options::{LogBackend, Settings};
+use super::snapshot::Snapshots;
+use super::stats::Counters;
+use super::view::{Published, View};
+use crate::base::{Error, FileId, Gauge, Result, Seqno};
+use crate::format::edit::Edit;
+use crate::io::cache::BlockCache;
+use crate::io::trash::{FileGuard, Trash};
+use crate::io::{Lock, Storage};
+use crate::sched::sync::Mutex;
+
+/// An open database.
+pub(crate) struct Core {
+    pub storage: Arc<dyn Storage>,
+    pub fast: PathBuf,
+    pub slow: PathBuf,
+    pub settings: Settings,
+    /// Tells keyspaces of different open databases apart.
+    pub database: u64,
+    pub published: Published,
+    pub snapshots: Snapshots,
+    pub keyspaces: Keyspaces,
+    pub commit: CommitQueue,
+    pub horizon: Horizon,
+    pub logs: LogSupply,
+    pub manifest: Mutex<Manifest>,
+    pub work: Work,
+    pub cache: Arc<BlockCache>,
+    pub trash: Arc<Trash>,
+    pub run_bytes: Arc<Gauge>,
+    pub value_bytes: Arc<Gauge>,
+    pub counters: Counters,
+    pub next_file: AtomicU64,
+    pub closed: AtomicBool,
+    poison: Poison,
+    /// Held as long as the database is open.
+    pub lock: Mutex<Option<Box<dyn Lock>>>,
+}
+
+/// The first failure after which no write can be promised (DESIGN rule 9).
+#[derive(Default)]
+pub(crate) struct Poison {
+    set: AtomicBool,
+    cause: Mutex<Option<String>>,
+}
+
+impl Poison {
+    pub fn check(&self) -> Result<()> {
+        if !self.set.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let cause = self.cause.lock().clone().unwrap_or_default();
+        Err(Error::Poisoned { cause })
+    }
+
+    fn set(&self, error: &Error) {
+        let cause = match error {
+            Error::Poisoned { cause } => cause.clone(),
+            other => other.to_string(),
+        };
+        self.cause.lock().get_or_insert(cause);
+        self.set.store(true, Ordering::Release);
+    }
+}
+
+/// Everything a core is made of that is not empty at the start.
+pub(crate) struct Parts {
+    pub storage: Arc<dyn Storage>,
+    pub fast: PathBuf,
+    pub slow: PathBuf,
+    pub settings: Settings,
+    pub database: u64,
+    pub view: View,
+    pub seqno: Seqno,
+    pub keyspaces: Keyspaces,
+    pub log_backend: LogBackend,
+    pub manifest: Manifest,
+    pub cache: Arc<BlockCache>,
+    pub trash: Arc<Trash>,
+    pub value_bytes: Arc<Gauge>,
+    pub lock: Box<dyn Lock>,
+}
+
+impl Core {
+    pub fn new(parts: Parts) -> Core {
+        let next_file = parts.manifest.state().next_file;
+        Core {
+            storage: parts.storage,
+            fast: parts.fast,
+            slow: parts.slow,
+            settings: parts.settings,
+            database: parts.database,
+            published: Published::new(parts.view, parts.seqno),
+            snapshots: Snapshots::default(),
+            keyspaces: parts.keyspaces,
+            commit: CommitQueue::new(parts.seqno),
+            horizon: Horizon::new(parts.seqno),
+            logs: LogSupply::new(parts.log_backend),
+            manifest: Mutex::new(parts.manifest),
+            work: Work::default(),
+            cache: parts.cache,
+            trash: parts.trash,
+            run_bytes: Arc::new(Gauge::default()),
+            value_bytes: parts.value_bytes,
+            counters: Counters::default(),
+            next_file: AtomicU64::new(next_file.0),
+            closed: AtomicBool::new(false),
+            poison: Poison::default(),
+            lock: Mutex::new(Some(parts.lock)),
+        }
+    }
+
+    /// A number for a new file.
+    pub fn new_file_id(&self) -> FileId {
+        FileId(self.next_file.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub fn table_path(&self, id: FileId) -> PathBuf {
+        self.slow.join(super::files::table_name(id))
+    }
+
+    pub fn guard(&self, path: PathBuf) -> FileGuard {
+        FileGuard::new(path, self.trash.clone())
+    }
+
+    /// Refuses work on a closed database.
+    pub fn check_open(&self) -> Result<()> {
+        match self.closed.load(Ordering::Acquire) {
+            true => Err(Error::Closed),
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses writes after a failure of storage.
+    pub fn check_poison(&self) -> Result<()> {
+        self.poison.check()
+    }
+
+    /// No write can be promised from here on. Wakes everyone who waits for progress.
+    pub fn poison(&self, error: &Error) {
+        self.poison.set(error);
+        self.work.wake_all();
+    }
+
+    /// Passes a result through; a failure that must stop writes poisons them.
+    pub fn guarded<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result
+            && !matches!(error, Error::NoSpace { .. } | Error::Closed | Error::InvalidInput { .. })
+        {
+            self.poison(error);
+        }
+        result
+    }
+
+    /// Makes a finished job true: syncs the logs up to `seqno`, commits the edit, and swaps the view (DESIGN rules 2, 4,
+    /// 5). Files that the edit removes go when the last view that holds them goes.
+    pub fn install(&self, seqno: Seqno, mut edit: Edit, change: impl FnOnce(&View) -> View) -> Result<()> {
+        self.sync_to(seqno)?;
+        let mut manifest = self.manifest.lock();
+        self.add_counters(&mut edit);
+        self.commit_edit(&mut manifest, &edit)?;
+        self.published.update(change);
+        Ok(())
+    }
+
+    /// Commits an edit that changes no view; its caller holds the manifest.
+    pub fn commit_edit(&self, manifest: &mut Manifest, edit: &Edit) -> Result<()> {
+        let bytes = self.guarded(manifest.commit(edit, &|| self.new_file_id()))?;
+        self.counters.manifest_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Every edit carries the numbers that must never be given out twice.
+    pub fn add_counters(&self, edit: &mut Edit) {
+        edit.next_file = Some(FileId(self.next_file.load(Ordering::Relaxed)));
+        let durable = self.horizon.durable();
+        edit.last_seqno = Some(edit.flushed.map_or(durable, |flushed| flushed.max(durable)));
+    }
+}

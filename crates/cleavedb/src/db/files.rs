@@ -1,0 +1,65 @@
+//! The names of our files. Everything else in the directories belongs to someone else and is never touched.
+
+use crate::base::FileId;
+
+/// Names the manifest in force.
+pub(crate) const CURRENT: &str = "CURRENT";
+/// Becomes [`CURRENT`] by renaming.
+pub(crate) const CURRENT_NEW: &str = "CURRENT.new";
+/// Locked while the database is open.
+pub(crate) const LOCK: &str = "LOCK";
+/// The mapped ring.
+pub(crate) const RING: &str = "ring";
+
+/// A kind of numbered file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    Log,
+    Table,
+    Manifest,
+}
+
+pub(crate) fn log_name(id: FileId) -> String {
+    format!("{:08}.log", id.0)
+}
+
+pub(crate) fn table_name(id: FileId) -> String {
+    format!("{:08}.table", id.0)
+}
+
+pub(crate) fn manifest_name(id: FileId) -> String {
+    format!("{:08}.manifest", id.0)
+}
+
+/// What a name means; `None` if it is not one of ours.
+pub(crate) fn parse(name: &str) -> Option<(FileKind, FileId)> {
+    let (number, extension) = name.split_once('.')?;
+    let kind = match extension {
+        "log" => FileKind::Log,
+        "table" => FileKind::Table,
+        "manifest" => FileKind::Manifest,
+        _ => return None,
+    };
+    let plain = number.len() >= 8 && number.bytes().all(|byte| byte.is_ascii_digit());
+    let id = FileId(number.parse().ok()?);
+    let name_again = match kind {
+        FileKind::Log => log_name(id),
+        FileKind::Table => table_name(id),
+        FileKind::Manifest => manifest_name(id),
+    };
+    (plain && name_again == name).then_some((kind, id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_own_names_parse() {
+        assert_eq!(parse(&log_name(FileId(7))), Some((FileKind::Log, FileId(7))));
+        assert_eq!(parse(&table_name(FileId(123_456_789))), Some((FileKind::Table, FileId(123_456_789))));
+        for foreign in ["lost+found", "7.log", "00000007.log.bak", "0000000007.log", "+0000007.log", "CURRENT", "x.table"] {
+            assert_eq!(parse(foreign), None, "{foreign}");
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Flush: the oldest runs leave the front. Each version is routed by its shape; while values are not kept apart, every
+//! route ends inline in a table of HL0, and values that lie in logs are read back in log order (DESIGN section 2).
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::core::Core;
+use super::view::View;
+use crate::base::versions::{Horizon, Retention, VersionSource};
+use crate::base::{Address, Buffer, Cursor, Error, FileId, Kind, Merging, Result, Seqno, Slice, Stamp};
+use crate::format::edit::Edit;
+use crate::format::meta::TableMeta;
+use crate::front::log::{LogFile, check_record};
+use crate::front::run::Run;
+use crate::levels::builder::TableOptions;
+use crate::levels::compaction::{TableSink, write_tables};
+use crate::levels::table::Table;
+
+/// Addresses whose records lie closer than this are read together.
+const GAP_BYTES: u64 = 4 << 10;
+/// One read of a log covers at most this much.
+const READ_BYTES: u64 = 1 << 20;
+/// Versions whose payload is at hand are passed on in windows of about this size.
+const INLINE_WINDOW_BYTES: usize = 1 << 20;
+
+impl Core {
+    /// Writes the oldest runs (given oldest first, all neighbours in age) to HL0.
+    pub fn flush_runs(&self, runs: &[Arc<Run>]) -> Result<()> {
+        let (view, snapshots) = self.snapshots.capture(&self.published);
+        let flushed = runs.iter().map(|run| run.seqnos().1).max().expect("a flush has at least one run");
+        let tables = self.write_runs(&view, runs, snapshots)?;
+        let edit = self.flush_edit(&view, flushed, &tables);
+        let ids: BTreeSet<FileId> = edit.logs_removed.iter().copied().collect();
+        let added: Vec<(usize, Arc<Table>)> = tables.into_iter().map(|table| (0, table)).collect();
+        let count = runs.len();
+        self.install(flushed, edit, |now| {
+            let mut next = now.clone();
+            let kept = now.runs.len() - count;
+            assert!(Arc::ptr_eq(&now.runs[kept], &runs[count - 1]), "the oldest runs stay the oldest while they flush");
+            next.runs.truncate(kept);
+            next.version = Arc::new(now.version.apply(&added, &[]));
+            let (gone, logs) = (*now.logs).clone().into_iter().partition(|(id, _)| ids.contains(id));
+            doom(gone);
+            next.logs = Arc::new(logs);
+            next
+        })?;
+        self.work.note_flushed(flushed);
+        self.counters.flushes.fetch_add(1, Ordering::Relaxed);
+        self.forget_dropped_keyspaces()
+    }
+
+    fn write_runs(&self, view: &View, runs: &[Arc<Run>], snapshots: Vec<Seqno>) -> Result<Vec<Arc<Table>>> {
+        let dropped = self.keyspaces.dropped();
+        let horizon = Horizon {
+            snapshots,
+            bottom: &|key| view.version.tables_for_key(key).next().is_none(),
+            dropped: &|keyspace| dropped.contains_key(&keyspace),
+            operators: &self.keyspaces,
+        };
+        let mut cursor = Merging::new(runs.iter().rev().map(|run| run.cursor()).collect());
+        cursor.seek_first()?;
+        let source = Retention::new(cursor, horizon);
+        let mut routed = Routed { core: self, view, source, window: VecDeque::new(), current: None };
+        self.write_tables(&mut routed, u64::MAX)
+    }
+
+    /// Writes a stream of versions to tables, opened and with their names durable.
+    pub fn write_tables(&self, source: &mut dyn VersionSource, target_bytes: u64) -> Result<Vec<Arc<Table>>> {
+        let settings = &self.settings;
+        let dropped: Vec<_> = self.keyspaces.dropped().into_keys().collect();
+        let sink = TableSink {
+            storage: &*self.storage,
+            path_of: &|id| self.table_path(id),
+            next_file: &|| self.new_file_id(),
+            options: TableOptions {
+                block_size: settings.block_size,
+                filter_bits: settings.filter_bits,
+                compression: settings.compression,
+            },
+            compression: &|keyspace| Some(self.keyspaces.compression(keyspace)),
+            target_bytes,
+            never_across: &dropped,
+        };
+        let metas = write_tables(source, &sink)?;
+        if metas.is_empty() {
+            return Ok(Vec::new());
+        }
+        let bytes = metas.iter().map(|meta| meta.size).sum();
+        self.counters.table_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.guarded(self.storage.sync_dir(&self.slow))?;
+        metas.into_iter().map(|meta| self.open_table(meta)).collect()
+    }
+
+    /// Opens a table that the manifest names or is about to.
+    pub fn open_table(&self, meta: TableMeta) -> Result<Arc<Table>> {
+        let guard = self.guard(self.table_path(meta.id));
+        Table::open(&*self.storage, guard, meta, self.cache.clone())
+    }
+
+    /// The new tables, and the logs that nothing needs once everything up to `flushed` is in tables.
+    fn flush_edit(&self, view: &View, flushed: Seqno, tables: &[Arc<Table>]) -> Edit {
+        let needless = |log: &&Arc<LogFile>| log.last_seqno() != Seqno::ZERO && log.last_seqno() <= flushed;
+        let newest = view.logs.keys().next_back().copied();
+        let removed = view.logs.values().filter(needless).map(|log| log.id());
+        Edit {
+            tables_added: tables.iter().map(|table| (0, table.meta().clone())).collect(),
+            // The newest log may be the active one.
+            logs_removed: removed.filter(|id| Some(*id) != newest).collect(),
+            flushed: Some(flushed),
+            ..Edit::default()
+        }
+    }
+
+    /// Dropped keyspaces leave the manifest once no run, log or table can hold their versions.
+    pub fn forget_dropped_keyspaces(&self) -> Result<()> {
+        let dropped = self.keyspaces.dropped();
+        if dropped.is_empty() {
+            return Ok(());
+        }
+        let mut manifest = self.manifest.lock();
+        let version = self.published.view().version.clone();
+        let flushed = manifest.state().flushed;
+        let gone: Vec<_> = dropped
+            .into_iter()
+            .filter(|(keyspace, seqno)| {
+                let overlaps = |table: &Arc<Table>| {
+                    let meta = table.meta();
+                    meta.smallest.as_slice() < &keyspace.0.saturating_add(1).to_be_bytes()[..]
+                        && &keyspace.prefix()[..] <= meta.largest.as_slice()
+                };
+                *seqno <= flushed && !version.levels().iter().any(|level| level.tables().iter().any(overlaps))
+            })
+            .map(|(keyspace, _)| keyspace)
+            .collect();
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let mut edit = Edit { keyspaces_forgotten: gone.clone(), ..Edit::default() };
+        self.add_counters(&mut edit);
+        self.commit_edit(&mut manifest, &edit)?;
+        self.keyspaces.forget(&gone);
+        Ok(())
+    }
+}
+
+fn doom(logs: std::collections::BTreeMap<FileId, Arc<LogFile>>) {
+    logs.values().for_each(|log| log.doom());
+}
+
+/// Where a version goes when it leaves the front.
+enum Route {
+    /// Into the table, with the bytes it has.
+    Inline(Slice),
+    /// Into the table, once its bytes are fetched from the log.
+    Fetch(Address),
+}
+
+/// The routing point: the one place that decides by shape.
+fn route(core: &Core, key: &[u8], stamp: Stamp, payload: &[u8]) -> Result<Route> {
+    match stamp.kind() {
+        Some(kind) if kind.is_address() => Address::decode(payload).map(Route::Fetch).ok_or_else(|| {
+            let message = format!("key {:?} has a damaged address", key.escape_ascii().to_string());
+            Error::corruption(&core.fast, 0, message)
+        }),
+        _ => Ok(Route::Inline(Slice::copy_from(payload))),
+    }
+}
+
+struct Entry {
+    key: Vec<u8>,
+    stamp: Stamp,
+    route: Route,
+}
+
+/// Passes versions on with their bytes, fetched a window at a time.
+struct Routed<'a, S> {
+    core: &'a Core,
+    view: &'a View,
+    source: S,
+    window: VecDeque<Entry>,
+    current: Option<(Vec<u8>, Stamp, Slice)>,
+}
+
+impl<S: VersionSource> VersionSource for Routed<'_, S> {
+    fn next(&mut self) -> Result<Option<(&[u8], Stamp, &[u8])>> {
+        if self.window.is_empty() {
+            self.fill()?;
+        }
+        self.current = self.window.pop_front().map(|entry| match entry.route {
+            Route::Inline(value) => (entry.key, entry.stamp, value),
+            Route::Fetch(_) => unreachable!("a window is passed on once everything in it is fetched"),
+        });
+        Ok(self.current.as_ref().map(|(key, stamp, value)| (&key[..], *stamp, &value[..])))
+    }
+}
+
+impl<S: VersionSource> Routed<'_, S> {
+    fn fill(&mut self) -> Result<()> {
+        let (mut inline_bytes, mut fetch_bytes) = (0, 0);
+        let fetch_bytes_max = 2 * self.core.settings.tuning.flush_bytes;
+        while fetch_bytes < fetch_bytes_max && (fetch_bytes > 0 || inline_bytes < INLINE_WINDOW_BYTES) {
+            let Some((key, stamp, payload)) = self.source.next()? else { break };
+            let route = route(self.core, key, stamp, payload)?;
+            match &route {
+                Route::Inline(value) => inline_bytes += key.len() + value.len(),
+                Route::Fetch(address) => fetch_bytes += address.len as u64,
+            }
+            self.window.push_back(Entry { key: key.to_vec(), stamp, route });
+        }
+        self.fetch()
+    }
+
+    /// Fetches what the window's addresses name, in log order, neighbours in one read.
+    fn fetch(&mut self) -> Result<()> {
+        let mut wanted: Vec<(Address, usize)> = Vec::new();
+        for (index, entry) in self.window.iter().enumerate() {
+            if let Route::Fetch(address) = entry.route {
+                wanted.push((address, index));
+            }
+        }
+        wanted.sort_unstable_by_key(|(address, _)| (address.file, address.offset));
+        let mut rest = &wanted[..];
+        while let Some(&(first, _)) = rest.first() {
+            let log = self.view.logs.get(&first.file).ok_or_else(|| {
+                let message = format!("an address names log {}, which does not exist", first.file.0);
+                Error::corruption(&self.core.fast, first.offset, message)
+            })?;
+            let (count, end) = stretch(rest, log);
+            let (together, later) = rest.split_at(count);
+            self.fetch_together(log, first.offset, end, together)?;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    fn fetch_together(&mut self, log: &Arc<LogFile>, start: u64, end: u64, wanted: &[(Address, usize)]) -> Result<()> {
+        let gauge = &self.core.value_bytes;
+        let buffer = match log.is_written(end) {
+            true => {
+                let mut bytes = vec![0; (end - start) as usize];
+                let read = log.file().read_at(&mut bytes, start)?;
+                bytes.truncate(read);
+                self.core.counters.bytes_read.fetch_add(read as u64, Ordering::Relaxed);
+                Some(Arc::new(Buffer::counted(bytes, gauge.clone())))
+            }
+            false => None,
+        };
+        for &(address, index) in wanted {
+            let entry = &mut self.window[index];
+            let seqno = entry.stamp.seqno();
+            let value = match &buffer {
+                Some(buffer) => {
+                    let from = (address.offset - start) as usize;
+                    let record = buffer.get(from..from + address.len as usize).unwrap_or_default();
+                    check_record(record, address, &entry.key, seqno)
+                        .map_err(|reason| Error::corruption(log.path(), address.offset, reason))?;
+                    let value_start = from + (address.len - address.value_len) as usize;
+                    Slice::shared(buffer.clone(), value_start, address.value_len as usize)
+                }
+                None => log.read_value(address, &entry.key, seqno, gauge)?,
+            };
+            let kind = entry.stamp.kind().map_or(Kind::Put, Kind::inline);
+            entry.stamp = Stamp::new(seqno, kind);
+            entry.route = Route::Inline(value);
+        }
+        Ok(())
+    }
+}
+
+/// How many of the sorted addresses one read should fetch, and where it ends.
+fn stretch(wanted: &[(Address, usize)], log: &LogFile) -> (usize, u64) {
+    let end_of = |address: &Address| address.offset + address.len as u64;
+    let first = &wanted[0].0;
+    let mut end = end_of(first);
+    let mut count = 1;
+    for (address, _) in &wanted[1..] {
+        let apart = address.file != first.file || address.offset > end + GAP_BYTES;
+        let too_much = end_of(address) - first.offset > READ_BYTES;
+        if apart || too_much || !log.is_written(end_of(address)) {
+            break;
+        }
+        end = end.max(end_of(address));
+        count += 1;
+    }
+    (count, end)
+}

@@ -1,0 +1,254 @@
+//! Iteration: a merge of all sources of one view, forward and reverse. The two ends have a merge each, made when first
+//! needed, and stop where they meet.
+
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+use super::DbInner;
+use super::keyspace::KeyspaceState;
+use super::read::Versions;
+use super::snapshot::Held;
+use super::view::View;
+use crate::base::key::prefix_end;
+use crate::base::{Cursor, KeyspaceId, Merging, Result, Slice, Stamp, full_key, split_key};
+
+/// Versions of one key that are stepped over one by one before the cursor seeks past the rest.
+const STEPS_BEFORE_SEEK: usize = 8;
+
+type Sources = Merging<Box<dyn Cursor + Send>>;
+
+/// The keys and values of a range, from both ends, as they were when the iterator was made. Holds a snapshot and the
+/// files it reads until dropped.
+///
+/// After an error it yields nothing more.
+pub struct Iter {
+    held: Held,
+    keyspace: Arc<KeyspaceState>,
+    view: Arc<View>,
+    bounds: Bounds,
+    front: Option<Sources>,
+    back: Option<Sources>,
+    /// The last full key from the front, and from the back.
+    front_key: Option<Vec<u8>>,
+    back_key: Option<Vec<u8>>,
+    versions: Versions,
+    done: bool,
+}
+
+/// Full keys: from `lower`, up to but not including `upper`.
+pub(super) struct Bounds {
+    pub lower: Vec<u8>,
+    /// `None`: to the end of everything.
+    pub upper: Option<Vec<u8>>,
+}
+
+impl Bounds {
+    /// The part of `keyspace` within `range`.
+    pub fn of_range<R: RangeBounds<Vec<u8>>>(keyspace: KeyspaceId, range: &R) -> Bounds {
+        let after = |key: &Vec<u8>| {
+            let mut full = full_key(keyspace, key);
+            full.push(0);
+            full
+        };
+        let lower = match range.start_bound() {
+            Bound::Included(key) => full_key(keyspace, key),
+            Bound::Excluded(key) => after(key),
+            Bound::Unbounded => keyspace.prefix().to_vec(),
+        };
+        let upper = match range.end_bound() {
+            Bound::Included(key) => Some(after(key)),
+            Bound::Excluded(key) => Some(full_key(keyspace, key)),
+            Bound::Unbounded => prefix_end(&keyspace.prefix()),
+        };
+        Bounds { lower, upper }
+    }
+
+    fn of_prefix(keyspace: KeyspaceId, prefix: &[u8]) -> Bounds {
+        let lower = full_key(keyspace, prefix);
+        Bounds { upper: prefix_end(&lower), lower }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.upper.as_ref().is_some_and(|upper| *upper <= self.lower)
+    }
+
+    fn above(&self, key: &[u8]) -> bool {
+        self.upper.as_ref().is_some_and(|upper| key >= &upper[..])
+    }
+}
+
+impl Iter {
+    pub(super) fn over_range<R: RangeBounds<Vec<u8>>>(
+        db: &Arc<DbInner>,
+        keyspace: &Arc<KeyspaceState>,
+        range: R,
+        snapshot: Option<crate::base::Seqno>,
+    ) -> Result<Iter> {
+        Iter::new(db, keyspace, Bounds::of_range(keyspace.record.id, &range), snapshot)
+    }
+
+    pub(super) fn over_prefix(
+        db: &Arc<DbInner>,
+        keyspace: &Arc<KeyspaceState>,
+        prefix: &[u8],
+        snapshot: Option<crate::base::Seqno>,
+    ) -> Result<Iter> {
+        Iter::new(db, keyspace, Bounds::of_prefix(keyspace.record.id, prefix), snapshot)
+    }
+
+    fn new(
+        db: &Arc<DbInner>,
+        keyspace: &Arc<KeyspaceState>,
+        bounds: Bounds,
+        snapshot: Option<crate::base::Seqno>,
+    ) -> Result<Iter> {
+        let core = &db.core;
+        core.check_open()?;
+        keyspace.check(core.database)?;
+        let (view, seqno) = match snapshot {
+            Some(seqno) => {
+                core.snapshots.hold_again(seqno);
+                (core.published.view(), seqno)
+            }
+            None => core.snapshots.hold(&core.published),
+        };
+        let done = bounds.is_empty();
+        Ok(Iter {
+            held: Held { db: db.clone(), seqno },
+            keyspace: keyspace.clone(),
+            view,
+            bounds,
+            front: None,
+            back: None,
+            front_key: None,
+            back_key: None,
+            versions: Versions::default(),
+            done,
+        })
+    }
+
+    fn sources(&self) -> Sources {
+        let mut sources: Vec<Box<dyn Cursor + Send>> = Vec::new();
+        for table in std::iter::once(&self.view.active).chain(&self.view.sealed) {
+            sources.extend(table.cursors().into_iter().map(|cursor| Box::new(cursor) as _));
+        }
+        sources.extend(self.view.runs.iter().map(|run| Box::new(run.cursor()) as _));
+        sources.extend(self.view.version.cursors(&self.bounds.lower, self.bounds.upper.as_deref(), true));
+        Merging::new(sources)
+    }
+
+    /// The next key with a value, from the front.
+    fn step_front(&mut self) -> Result<Option<(Slice, Slice)>> {
+        let mut sources = match self.front.take() {
+            Some(sources) => sources,
+            None => {
+                let mut sources = self.sources();
+                sources.seek(&self.bounds.lower, Stamp::NEWEST)?;
+                sources
+            }
+        };
+        let mut key = self.front_key.take().unwrap_or_default();
+        let mut found = None;
+        while found.is_none() && sources.valid() {
+            key.clear();
+            key.extend_from_slice(sources.key());
+            if self.bounds.above(&key) || self.back_key.as_ref().is_some_and(|back| key >= *back) {
+                break;
+            }
+            self.collect_forward(&mut sources, &key)?;
+            found = self.versions.resolve(&self.held.db.core, &self.view, &self.keyspace, &key)?;
+        }
+        let item = found.map(|value| (user_key(&key), value));
+        self.front = Some(sources);
+        self.front_key = Some(key);
+        Ok(item)
+    }
+
+    /// Takes the versions of `key` that the snapshot sees, and leaves the cursor on the next key.
+    fn collect_forward(&mut self, sources: &mut Sources, key: &[u8]) -> Result<()> {
+        self.versions.clear();
+        let mut steps = 0;
+        let mut wanted = true;
+        while sources.valid() && sources.key() == key {
+            if wanted && sources.stamp() <= Stamp::at(self.held.seqno) {
+                wanted = self.versions.push_older(sources.stamp(), sources.value_slice());
+            }
+            steps += 1;
+            if !wanted && steps > STEPS_BEFORE_SEEK {
+                sources.seek(key, Stamp::OLDEST)?;
+                break;
+            }
+            sources.next()?;
+        }
+        Ok(())
+    }
+
+    /// The next key with a value, from the back.
+    fn step_back(&mut self) -> Result<Option<(Slice, Slice)>> {
+        let mut sources = match self.back.take() {
+            Some(sources) => sources,
+            None => {
+                let mut sources = self.sources();
+                match &self.bounds.upper {
+                    Some(upper) => sources.seek_before(upper, Stamp::NEWEST)?,
+                    None => sources.seek_last()?,
+                }
+                sources
+            }
+        };
+        let mut key = self.back_key.take().unwrap_or_default();
+        let mut found = None;
+        while found.is_none() && sources.valid() {
+            key.clear();
+            key.extend_from_slice(sources.key());
+            if key < self.bounds.lower || self.front_key.as_ref().is_some_and(|front| key <= *front) {
+                break;
+            }
+            self.versions.clear();
+            while sources.valid() && sources.key() == key {
+                if sources.stamp() <= Stamp::at(self.held.seqno) {
+                    self.versions.push_newer(sources.stamp(), sources.value_slice());
+                }
+                sources.prev()?;
+            }
+            self.versions.newest_first();
+            found = self.versions.resolve(&self.held.db.core, &self.view, &self.keyspace, &key)?;
+        }
+        let item = found.map(|value| (user_key(&key), value));
+        self.back = Some(sources);
+        self.back_key = Some(key);
+        Ok(item)
+    }
+
+    fn step(&mut self, step: fn(&mut Iter) -> Result<Option<(Slice, Slice)>>) -> Option<Result<(Slice, Slice)>> {
+        if self.done {
+            return None;
+        }
+        let item = step(self).transpose();
+        self.done = !matches!(item, Some(Ok(_)));
+        if self.done {
+            (self.front, self.back) = (None, None);
+        }
+        item
+    }
+}
+
+fn user_key(full: &[u8]) -> Slice {
+    Slice::copy_from(split_key(full).map_or(full, |(_, key)| key))
+}
+
+impl Iterator for Iter {
+    type Item = Result<(Slice, Slice)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.step(Iter::step_front)
+    }
+}
+
+impl DoubleEndedIterator for Iter {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.step(Iter::step_back)
+    }
+}
+
+impl std::iter::FusedIterator for Iter {}

@@ -1,0 +1,250 @@
+//! Keyspaces: named maps that share one front and one tree. A keyspace is an id in front of its keys, so thousands of
+//! them cost nothing but their names.
+
+use std::collections::BTreeMap;
+use std::ops::RangeBounds;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::batch::WriteBatch;
+use super::iter::Iter;
+use super::options::Durability;
+use super::DbInner;
+use crate::base::{Error, Kind, KeyspaceId, MergeOperator, OperatorSource, Result, Seqno, Slice};
+use crate::format::compression::Compression;
+use crate::format::edit::KeyspaceRecord;
+use crate::sched::sync::RwLock;
+
+/// The name of the keyspace that every database has.
+pub(crate) const DEFAULT_NAME: &str = "default";
+/// Its id.
+pub(crate) const DEFAULT_ID: KeyspaceId = KeyspaceId(1);
+
+/// What the engine knows of an open keyspace.
+pub(crate) struct KeyspaceState {
+    pub record: KeyspaceRecord,
+    pub operator: Option<Arc<dyn MergeOperator>>,
+    pub compression: Compression,
+    /// Which open database it belongs to.
+    pub database: u64,
+    dropped: AtomicBool,
+}
+
+impl KeyspaceState {
+    /// Refuses keyspaces that are gone or belong to another database.
+    pub fn check(&self, database: u64) -> Result<()> {
+        if self.database != database {
+            return Err(Error::input(format!("keyspace {:?} belongs to another database", self.record.name)));
+        }
+        if self.dropped.load(Ordering::Acquire) {
+            return Err(Error::NotFound { what: format!("keyspace {:?} (it was dropped)", self.record.name) });
+        }
+        Ok(())
+    }
+}
+
+/// All keyspaces of an open database.
+pub(crate) struct Keyspaces {
+    inner: RwLock<Inner>,
+    operators: Vec<Arc<dyn MergeOperator>>,
+    compression: Compression,
+    database: u64,
+}
+
+#[derive(Default)]
+struct Inner {
+    by_name: BTreeMap<String, Arc<KeyspaceState>>,
+    by_id: BTreeMap<KeyspaceId, Arc<KeyspaceState>>,
+    /// Dropped, with versions that files may still hold.
+    dropped: BTreeMap<KeyspaceId, Seqno>,
+}
+
+impl Keyspaces {
+    /// The keyspaces that the manifest names.
+    pub fn new(
+        records: impl Iterator<Item = KeyspaceRecord>,
+        dropped: BTreeMap<KeyspaceId, Seqno>,
+        operators: Vec<Arc<dyn MergeOperator>>,
+        compression: Compression,
+        database: u64,
+    ) -> Keyspaces {
+        let keyspaces =
+            Keyspaces { inner: RwLock::new(Inner { dropped, ..Inner::default() }), operators, compression, database };
+        for record in records {
+            keyspaces.add(record);
+        }
+        keyspaces
+    }
+
+    /// A keyspace that now exists.
+    pub fn add(&self, record: KeyspaceRecord) -> Arc<KeyspaceState> {
+        let operator = record.operator.as_deref().and_then(|name| self.find_operator(name));
+        let compression = record.compression.and_then(Compression::from_u8).unwrap_or(self.compression);
+        let dropped = AtomicBool::new(false);
+        let state = Arc::new(KeyspaceState { record, operator, compression, database: self.database, dropped });
+        let mut inner = self.inner.write();
+        inner.by_name.insert(state.record.name.clone(), state.clone());
+        inner.by_id.insert(state.record.id, state.clone());
+        state
+    }
+
+    /// The registered operator of this name.
+    pub fn find_operator(&self, name: &str) -> Option<Arc<dyn MergeOperator>> {
+        self.operators.iter().find(|operator| operator.name() == name).cloned()
+    }
+
+    pub fn find(&self, name: &str) -> Option<Arc<KeyspaceState>> {
+        self.inner.read().by_name.get(name).cloned()
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        self.inner.read().by_name.keys().cloned().collect()
+    }
+
+    pub fn len(&self) -> usize {
+        self.inner.read().by_name.len()
+    }
+
+    /// The keyspace is gone as of `seqno`; its versions die as jobs come by.
+    pub fn remove(&self, keyspace: &KeyspaceState, seqno: Seqno) {
+        let mut inner = self.inner.write();
+        keyspace.dropped.store(true, Ordering::Release);
+        inner.by_name.remove(&keyspace.record.name);
+        inner.by_id.remove(&keyspace.record.id);
+        inner.dropped.insert(keyspace.record.id, seqno);
+    }
+
+    /// No file holds versions of these any more.
+    pub fn forget(&self, keyspaces: &[KeyspaceId]) {
+        let mut inner = self.inner.write();
+        for keyspace in keyspaces {
+            inner.dropped.remove(keyspace);
+        }
+    }
+
+    /// Dropped keyspaces of which files may still hold versions.
+    pub fn dropped(&self) -> BTreeMap<KeyspaceId, Seqno> {
+        self.inner.read().dropped.clone()
+    }
+
+    /// How the blocks of a keyspace are compressed.
+    pub fn compression(&self, keyspace: KeyspaceId) -> Compression {
+        self.inner.read().by_id.get(&keyspace).map_or(self.compression, |state| state.compression)
+    }
+}
+
+impl OperatorSource for Keyspaces {
+    fn operator(&self, keyspace: KeyspaceId) -> Option<Arc<dyn MergeOperator>> {
+        self.inner.read().by_id.get(&keyspace)?.operator.clone()
+    }
+}
+
+/// A handle on one keyspace. Cheap to clone, shared freely between threads; keeps the database open.
+#[derive(Clone)]
+pub struct Keyspace {
+    db: Arc<DbInner>,
+    state: Arc<KeyspaceState>,
+}
+
+impl Keyspace {
+    pub(super) fn new(db: Arc<DbInner>, state: Arc<KeyspaceState>) -> Keyspace {
+        Keyspace { db, state }
+    }
+
+    pub(super) fn state(&self) -> &Arc<KeyspaceState> {
+        &self.state
+    }
+
+    pub(super) fn check_database(&self, db: &Arc<DbInner>) -> Result<()> {
+        match Arc::ptr_eq(&self.db, db) {
+            true => Ok(()),
+            false => Err(Error::input(format!("keyspace {:?} belongs to another database", self.name()))),
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.state.record.name
+    }
+
+    /// Its number, never reused in this database.
+    pub fn id(&self) -> u32 {
+        self.state.record.id.0
+    }
+
+    /// The name of its merge operator.
+    pub fn merge_operator(&self) -> Option<&str> {
+        self.state.record.operator.as_deref()
+    }
+
+    /// Sets `key` to `value` with the database's durability.
+    ///
+    /// # Errors
+    /// [`Error::InvalidInput`] if a limit is broken, [`Error::NoSpace`] if storage is full, [`Error::Poisoned`] after an
+    /// earlier failure of storage, [`Error::Closed`].
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.write(Kind::Put, key.as_ref(), value.as_ref(), None)
+    }
+
+    /// Like [`put`](Keyspace::put) with a durability of its own.
+    pub fn put_with(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
+        self.write(Kind::Put, key.as_ref(), value.as_ref(), Some(durability))
+    }
+
+    /// Removes `key`; no error if it does not exist.
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.write(Kind::Delete, key.as_ref(), &[], None)
+    }
+
+    /// Like [`delete`](Keyspace::delete) with a durability of its own.
+    pub fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
+        self.write(Kind::Delete, key.as_ref(), &[], Some(durability))
+    }
+
+    /// Hands `operand` to the merge operator: a blind read-modify-write.
+    pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
+        self.write(Kind::Delta, key.as_ref(), operand.as_ref(), None)
+    }
+
+    /// Like [`merge`](Keyspace::merge) with a durability of its own.
+    pub fn merge_with(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
+        self.write(Kind::Delta, key.as_ref(), operand.as_ref(), Some(durability))
+    }
+
+    fn write(&self, kind: Kind, key: &[u8], value: &[u8], durability: Option<Durability>) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        batch.push(&self.state, kind, key, value);
+        self.db.core.write(batch, durability)
+    }
+
+    /// The value of `key`. Not copied where it lies in a block.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
+        self.db.core.get(&self.state, key.as_ref())
+    }
+
+    /// True if `key` has a value.
+    pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// All keys, in byte order.
+    pub fn iter(&self) -> Result<Iter> {
+        self.range::<std::ops::RangeFull>(..)
+    }
+
+    /// The keys within `range`, in byte order.
+    pub fn range<R: RangeBounds<Vec<u8>>>(&self, range: R) -> Result<Iter> {
+        Iter::over_range(&self.db, &self.state, range, None)
+    }
+
+    /// The keys that start with `prefix`, in byte order.
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Iter> {
+        Iter::over_prefix(&self.db, &self.state, prefix.as_ref(), None)
+    }
+}
+
+impl std::fmt::Debug for Keyspace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keyspace").field("name", &self.name()).field("id", &self.id()).finish()
+    }
+}

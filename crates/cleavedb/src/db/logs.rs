@@ -1,0 +1,160 @@
+//! Where new logs come from: made and named in the manifest before they are needed, so that the commit path only
+//! switches. Also where the back end is chosen, by the first write.
+
+use std::sync::Arc;
+
+use super::core::Core;
+use super::files::{RING, log_name};
+use super::options::LogBackend;
+use super::tuning::Tuning;
+use crate::base::limits::BLOCK_IO_BYTES;
+use crate::base::{Error, FileId, Result, Seqno};
+use crate::format::edit::Edit;
+use crate::format::frame::{LOG_HEADER_BYTES, encode_log_header};
+use crate::front::chunk_writer::ChunkWriter;
+use crate::front::log::LogFile;
+use crate::front::log_writer::BackEnd;
+use crate::io::{Access, AlignedBuffer, File, Mapping};
+use crate::sched::sync::Mutex;
+
+/// The next log, if it is ready, and how logs are written.
+pub(crate) struct LogSupply {
+    wanted: LogBackend,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Logs have been written since the database was opened.
+    started: bool,
+    ring: Option<Arc<dyn Mapping>>,
+    spare: Option<Arc<LogFile>>,
+}
+
+impl LogSupply {
+    pub fn new(wanted: LogBackend) -> LogSupply {
+        LogSupply { wanted, inner: Mutex::default() }
+    }
+
+    /// True if logs are being written and the next one is not ready.
+    pub fn wants_spare(&self) -> bool {
+        let inner = self.inner.lock();
+        inner.started && inner.spare.is_none()
+    }
+
+    /// Memory of the ring and the chunk buffers.
+    pub fn buffer_bytes(&self, tuning: &Tuning) -> usize {
+        let inner = self.inner.lock();
+        inner.ring.as_ref().map_or(0, |ring| ring.len() + tuning.chunk_buffers * tuning.chunk_bytes)
+    }
+
+    /// Gives up the spare.
+    pub fn take_spare(&self) -> Option<Arc<LogFile>> {
+        self.inner.lock().spare.take()
+    }
+
+    /// The back end for the log writer; maps the ring.
+    pub fn back_end(&self, core: &Core) -> Result<BackEnd> {
+        let tuning = &core.settings.tuning;
+        let Some(ring) = self.ring(core)? else { return Ok(BackEnd::Plain) };
+        let chunks = ChunkWriter::start(tuning.chunk_threads, tuning.chunk_buffers, tuning.chunk_bytes);
+        Ok(BackEnd::Ring { ring, chunks: Arc::new(chunks), chunk_bytes: tuning.chunk_bytes })
+    }
+
+    /// The mapped ring; `None` for the plain back end.
+    fn ring(&self, core: &Core) -> Result<Option<Arc<dyn Mapping>>> {
+        let mut inner = self.inner.lock();
+        if !inner.started {
+            let path = core.fast.join(RING);
+            inner.ring = match self.wanted {
+                LogBackend::Plain => None,
+                LogBackend::Auto => map_ring(core)?,
+                LogBackend::Ring => Some(map_ring(core)?.ok_or_else(|| {
+                    let message = format!("log back end Ring: {} cannot be mapped and locked here", path.display());
+                    Error::input(message)
+                })?),
+            };
+            inner.started = true;
+        }
+        Ok(inner.ring.clone())
+    }
+}
+
+/// Maps the ring, a smaller one where the system allows little locked memory.
+fn map_ring(core: &Core) -> Result<Option<Arc<dyn Mapping>>> {
+    let tuning = &core.settings.tuning;
+    let mut bytes = tuning.ring_bytes;
+    while bytes >= 4 * tuning.chunk_bytes {
+        if let Some(ring) = core.storage.map(&core.fast.join(RING), bytes)? {
+            return Ok(Some(ring));
+        }
+        bytes /= 4;
+    }
+    Ok(None)
+}
+
+impl Core {
+    /// A log with room for a frame of `bytes`: the spare, or a new one made while the writer waits. Its caller holds the
+    /// commit lock.
+    pub fn take_log(&self, bytes: u64) -> Result<Arc<LogFile>> {
+        let needed = LOG_HEADER_BYTES as u64 + bytes;
+        if needed <= self.settings.tuning.log_bytes
+            && let Some(spare) = self.logs.take_spare()
+        {
+            return Ok(spare);
+        }
+        let capacity = needed.next_multiple_of(BLOCK_IO_BYTES as u64).max(self.settings.tuning.log_bytes);
+        self.make_log(capacity)
+    }
+
+    /// Makes the next log ahead of time (a background job).
+    pub fn prepare_spare_log(&self) -> Result<()> {
+        let log = self.make_log(self.settings.tuning.log_bytes)?;
+        let mut inner = self.logs.inner.lock();
+        if inner.spare.is_none() {
+            inner.spare = Some(log);
+            return Ok(());
+        }
+        drop(inner);
+        self.retire_logs(vec![log])
+    }
+
+    /// Makes an empty log: space reserved, header durable, named in the manifest.
+    fn make_log(&self, capacity: u64) -> Result<Arc<LogFile>> {
+        let ring = self.logs.ring(self)?;
+        let id = self.new_file_id();
+        let path = self.fast.join(log_name(id));
+        let file = self.make_log_file(id, capacity, ring.is_some()).inspect_err(|_| {
+            // The manifest does not name it; if this fails too, the next open removes it.
+            let _ = self.storage.remove(&path);
+        })?;
+        let mut edit = Edit { logs_added: vec![id], ..Edit::default() };
+        let mut manifest = self.manifest.lock();
+        self.add_counters(&mut edit);
+        self.commit_edit(&mut manifest, &edit)?;
+        let header_end = LOG_HEADER_BYTES as u64;
+        Ok(Arc::new(LogFile::new(id, self.guard(path), file, ring, capacity, header_end, Seqno::ZERO)))
+    }
+
+    fn make_log_file(&self, id: FileId, capacity: u64, direct: bool) -> Result<Arc<dyn File>> {
+        let access = if direct { Access::Direct } else { Access::Buffered };
+        let file = self.storage.create(&self.fast.join(log_name(id)), access)?;
+        file.allocate(capacity)?;
+        let mut block = AlignedBuffer::new(LOG_HEADER_BYTES);
+        block.copy_from_slice(&encode_log_header(id));
+        file.write_at(&block, 0)?;
+        self.guarded(file.sync())?;
+        self.guarded(self.storage.sync_dir(&self.fast))?;
+        Ok(file)
+    }
+
+    /// Forgets logs that nothing names; their files go with their last holders.
+    pub fn retire_logs(&self, logs: Vec<Arc<LogFile>>) -> Result<()> {
+        let mut edit = Edit { logs_removed: logs.iter().map(|log| log.id()).collect(), ..Edit::default() };
+        let mut manifest = self.manifest.lock();
+        self.add_counters(&mut edit);
+        self.commit_edit(&mut manifest, &edit)?;
+        logs.iter().for_each(|log| log.doom());
+        Ok(())
+    }
+}

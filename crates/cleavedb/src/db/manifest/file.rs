@@ -1,0 +1,251 @@
+//! The manifest's files. Edits are appended to one file and synced; [`CURRENT`] names it and how much of it must be
+//! whole. A session that commits nothing writes nothing; one that does starts a new file with the whole state, so a torn
+//! tail is never appended to. Diagram: `docs/formats/manifest.md`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::state::ManifestState;
+use crate::base::{Error, FileId, Result};
+use crate::db::files::{CURRENT, CURRENT_NEW, manifest_name};
+use crate::format::edit::Edit;
+use crate::io::{Access, File, Storage, read_whole};
+
+const MAGIC: [u8; 8] = *b"CleaveMf";
+const VERSION: u32 = 1;
+const FILE_HEADER_BYTES: usize = 24;
+const RECORD_HEADER_BYTES: usize = 12;
+
+/// The state and the file it is written to.
+pub(crate) struct Manifest {
+    storage: Arc<dyn Storage>,
+    dir: PathBuf,
+    state: ManifestState,
+    open: Option<OpenFile>,
+    /// The file that [`CURRENT`] names.
+    named: Option<FileId>,
+    /// A new file is started beyond this size, or four times the state's.
+    bytes_max: u64,
+}
+
+struct OpenFile {
+    id: FileId,
+    file: Arc<dyn File>,
+    len: u64,
+    state_len: u64,
+}
+
+impl Manifest {
+    /// A manifest of nothing, not on storage yet.
+    pub fn new(storage: Arc<dyn Storage>, dir: &Path, bytes_max: u64) -> Manifest {
+        let state = ManifestState::default();
+        Manifest { storage, dir: dir.to_owned(), state, open: None, named: None, bytes_max }
+    }
+
+    /// Reads the manifest that [`CURRENT`] names; `None` if there is no database in `dir`.
+    pub fn read(storage: Arc<dyn Storage>, dir: &Path, bytes_max: u64) -> Result<Option<Manifest>> {
+        let current = dir.join(CURRENT);
+        if !storage.exists(&current)? {
+            return Ok(None);
+        }
+        let text = read_whole(&*storage, &current)?;
+        let (id, whole_len) = parse_current(&text).map_err(|message| Error::corruption(&current, 0, message))?;
+        let path = dir.join(manifest_name(id));
+        if !storage.exists(&path)? {
+            return Err(Error::corruption(&current, 0, format!("{} is missing", path.display())));
+        }
+        let bytes = read_whole(&*storage, &path)?;
+        let mut state = replay(&path, id, &bytes, whole_len)?;
+        state.next_file = state.next_file.max(FileId(id.0 + 1));
+        Ok(Some(Manifest { storage, dir: dir.to_owned(), state, open: None, named: Some(id), bytes_max }))
+    }
+
+    /// What all edits so far add up to.
+    pub fn state(&self) -> &ManifestState {
+        &self.state
+    }
+
+    /// The file that must be kept.
+    pub fn named(&self) -> Option<FileId> {
+        self.named
+    }
+
+    /// Makes an edit durable, then true. Returns the bytes written. On an error nothing has changed here, but what a
+    /// later open finds may be either.
+    pub fn commit(&mut self, edit: &Edit, new_file_id: &dyn Fn() -> FileId) -> Result<u64> {
+        let roll = self.open.as_ref().is_none_or(|open| open.len > self.bytes_max.max(4 * open.state_len));
+        let written = if roll { self.start_file(new_file_id(), edit)? } else { self.append(edit)? };
+        self.state.apply(edit).expect("the engine's own edits fit its state");
+        Ok(written)
+    }
+
+    /// The database is closed: from now on every byte of the manifest must be whole.
+    pub fn seal(&mut self) -> Result<()> {
+        match &self.open {
+            Some(open) => self.write_current(open.id, open.len),
+            None => Ok(()),
+        }
+    }
+
+    fn append(&mut self, edit: &Edit) -> Result<u64> {
+        let open = self.open.as_mut().expect("appending needs an open file");
+        let record = encode_record(open.id, open.len, &edit.encode());
+        if let Err(error) = open.file.write_at(&record, open.len) {
+            return Err(match open.file.truncate(open.len) {
+                Ok(()) => error,
+                Err(second) => Error::Poisoned { cause: format!("{error}; then {second}") },
+            });
+        }
+        open.file.sync()?;
+        open.len += record.len() as u64;
+        Ok(record.len() as u64)
+    }
+
+    /// Starts a file with the whole state and the edit.
+    fn start_file(&mut self, id: FileId, edit: &Edit) -> Result<u64> {
+        let path = self.dir.join(manifest_name(id));
+        let mut bytes = encode_file_header(id).to_vec();
+        bytes.extend_from_slice(&encode_record(id, bytes.len() as u64, &self.state.to_edit().encode()));
+        bytes.extend_from_slice(&encode_record(id, bytes.len() as u64, &edit.encode()));
+        let file = self.write_file(&path, &bytes).inspect_err(|_| {
+            // Nothing names it yet; if this fails too, the next open removes it.
+            let _ = self.storage.remove(&path);
+        })?;
+        let len = bytes.len() as u64;
+        self.write_current(id, len)?;
+        let previous = self.named.replace(id);
+        self.open = Some(OpenFile { id, file, len, state_len: len });
+        if let Some(previous) = previous {
+            // If this fails the next open tries again.
+            let _ = self.storage.remove(&self.dir.join(manifest_name(previous)));
+        }
+        Ok(len)
+    }
+
+    fn write_file(&self, path: &Path, bytes: &[u8]) -> Result<Arc<dyn File>> {
+        let file = self.storage.create(path, Access::Buffered)?;
+        file.write_at(bytes, 0)?;
+        file.sync()?;
+        self.storage.sync_dir(&self.dir)?;
+        Ok(file)
+    }
+
+    /// Replaces [`CURRENT`] in one step.
+    fn write_current(&self, id: FileId, whole_len: u64) -> Result<()> {
+        let temporary = self.dir.join(CURRENT_NEW);
+        if self.storage.exists(&temporary)? {
+            self.storage.remove(&temporary)?;
+        }
+        let file = self.storage.create(&temporary, Access::Buffered)?;
+        file.write_at(encode_current(id, whole_len).as_bytes(), 0)?;
+        file.sync()?;
+        self.storage.rename(&temporary, &self.dir.join(CURRENT))?;
+        self.storage.sync_dir(&self.dir)
+    }
+}
+
+fn encode_current(id: FileId, whole_len: u64) -> String {
+    let text = format!("cleavedb 1\nmanifest {}\nlength {whole_len}\n", id.0);
+    let crc = crc32c::crc32c(text.as_bytes());
+    format!("{text}crc {crc:08x}\n")
+}
+
+fn parse_current(bytes: &[u8]) -> Result<(FileId, u64), String> {
+    let text = std::str::from_utf8(bytes).map_err(|_| "not text")?;
+    let mut words = text.split_ascii_whitespace();
+    if words.next() != Some("cleavedb") {
+        return Err("not written by this program".into());
+    }
+    if words.next() != Some("1") {
+        return Err("written by a newer version".into());
+    }
+    let mut number = |name| {
+        let found = words.next() == Some(name);
+        words.next().filter(|_| found).and_then(|word| word.parse().ok()).ok_or(format!("{name} is missing"))
+    };
+    let (id, len) = (FileId(number("manifest")?), number("length")?);
+    if encode_current(id, len) != text {
+        return Err("checksum does not match".into());
+    }
+    Ok((id, len))
+}
+
+fn encode_file_header(id: FileId) -> [u8; FILE_HEADER_BYTES] {
+    let mut header = [0; FILE_HEADER_BYTES];
+    header[..8].copy_from_slice(&MAGIC);
+    header[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    header[12..20].copy_from_slice(&id.0.to_le_bytes());
+    let crc = crc32c::crc32c(&header[..20]);
+    header[20..].copy_from_slice(&crc.to_le_bytes());
+    header
+}
+
+/// `header crc u32 | len u32 | payload crc u32 | payload`; the header's checksum is salted with file and offset.
+fn encode_record(id: FileId, offset: u64, payload: &[u8]) -> Vec<u8> {
+    let mut record = vec![0; RECORD_HEADER_BYTES];
+    record[4..8].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+    record[8..12].copy_from_slice(&crc32c::crc32c(payload).to_le_bytes());
+    let crc = record_crc(&record, id, offset);
+    record[..4].copy_from_slice(&crc.to_le_bytes());
+    record.extend_from_slice(payload);
+    record
+}
+
+fn record_crc(header: &[u8], id: FileId, offset: u64) -> u32 {
+    let crc = crc32c::crc32c(&header[4..RECORD_HEADER_BYTES]);
+    let crc = crc32c::crc32c_append(crc, &id.0.to_le_bytes());
+    crc32c::crc32c_append(crc, &offset.to_le_bytes())
+}
+
+/// The payload of the record at `offset`, if there is a whole one.
+fn record_at(bytes: &[u8], id: FileId, offset: usize) -> Option<&[u8]> {
+    let header = bytes.get(offset..offset + RECORD_HEADER_BYTES)?;
+    let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    if word(0) != record_crc(header, id, offset as u64) {
+        return None;
+    }
+    let start = offset + RECORD_HEADER_BYTES;
+    let payload = bytes.get(start..start + word(4) as usize)?;
+    (crc32c::crc32c(payload) == word(8)).then_some(payload)
+}
+
+/// Adds up all edits. A torn last edit is left out, unless it lies in the part that must be whole or another follows.
+fn replay(path: &Path, id: FileId, bytes: &[u8], whole_len: u64) -> Result<ManifestState> {
+    check_file_header(path, id, bytes)?;
+    let mut state = ManifestState::default();
+    let mut offset = FILE_HEADER_BYTES;
+    while offset < bytes.len() {
+        let Some(payload) = record_at(bytes, id, offset) else { break };
+        Edit::decode(payload)
+            .and_then(|edit| state.apply(&edit))
+            .map_err(|message| Error::corruption(path, offset as u64, message))?;
+        offset += RECORD_HEADER_BYTES + payload.len();
+    }
+    let follows = || (offset + 1..bytes.len()).any(|later| record_at(bytes, id, later).is_some());
+    if (offset as u64) < whole_len || (offset < bytes.len() && follows()) {
+        return Err(Error::corruption(path, offset as u64, "an edit is damaged"));
+    }
+    Ok(state)
+}
+
+fn check_file_header(path: &Path, id: FileId, bytes: &[u8]) -> Result<()> {
+    let Some(header) = bytes.first_chunk::<FILE_HEADER_BYTES>() else {
+        return Err(Error::corruption(path, 0, "the file is cut short"));
+    };
+    if header[..8] != MAGIC || header[20..] != crc32c::crc32c(&header[..20]).to_le_bytes() {
+        return Err(Error::corruption(path, 0, "manifest header is damaged"));
+    }
+    let version = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
+    if version != VERSION {
+        let message = format!("manifest format {version} is not the known {VERSION}");
+        return Err(Error::Unsupported { path: path.to_owned(), message });
+    }
+    match *header == encode_file_header(id) {
+        true => Ok(()),
+        false => Err(Error::corruption(path, 12, "this is another manifest")),
+    }
+}
+
+#[cfg(test)]
+#[path = "file_test.rs"]
+mod tests;

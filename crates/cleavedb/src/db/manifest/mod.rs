@@ -1,0 +1,8 @@
+//! The manifest: the only truth about files (DESIGN rule 5). One writer; one edit per finished job, synced before
+//! anything relies on it.
+
+mod state;
+mod file;
+
+pub(crate) use file::Manifest;
+pub(crate) use state::ManifestState;

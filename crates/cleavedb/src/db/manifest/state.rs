@@ -1,0 +1,137 @@
+//! What all edits so far add up to.
+
+use std::collections::BTreeMap;
+
+use crate::base::{FileId, KeyspaceId, Seqno};
+use crate::format::edit::{Edit, KeyspaceRecord};
+use crate::format::meta::TableMeta;
+
+/// The files and numbers of a database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ManifestState {
+    pub keyspaces: BTreeMap<KeyspaceId, KeyspaceRecord>,
+    /// Dropped keyspaces of which files may still hold versions, and the last sequence number that may be theirs.
+    pub dropped: BTreeMap<KeyspaceId, Seqno>,
+    /// Logs, and where they end if that is settled.
+    pub logs: BTreeMap<FileId, Option<u64>>,
+    /// Tables by level.
+    pub tables: BTreeMap<FileId, (u8, TableMeta)>,
+    /// Everything up to here is in tables.
+    pub flushed: Seqno,
+    /// Numbers up to here were given out and are durable.
+    pub last_seqno: Seqno,
+    pub next_file: FileId,
+    pub next_keyspace: KeyspaceId,
+}
+
+impl Default for ManifestState {
+    fn default() -> ManifestState {
+        ManifestState {
+            keyspaces: BTreeMap::new(),
+            dropped: BTreeMap::new(),
+            logs: BTreeMap::new(),
+            tables: BTreeMap::new(),
+            flushed: Seqno::ZERO,
+            last_seqno: Seqno::ZERO,
+            next_file: FileId(1),
+            next_keyspace: KeyspaceId(1),
+        }
+    }
+}
+
+impl ManifestState {
+    /// Applies an edit; says what is wrong if it contradicts what came before. On an error the state is of no use.
+    pub fn apply(&mut self, edit: &Edit) -> Result<(), String> {
+        for keyspace in &edit.keyspaces_added {
+            let id = keyspace.id;
+            let before = self.keyspaces.insert(id, keyspace.clone());
+            claim(before.is_none(), || format!("keyspace {} was added twice", id.0))?;
+        }
+        for (keyspace, seqno) in &edit.keyspaces_dropped {
+            // A full state names keyspaces that were dropped before it was written.
+            self.keyspaces.remove(keyspace);
+            self.dropped.insert(*keyspace, *seqno);
+        }
+        for keyspace in &edit.keyspaces_forgotten {
+            let before = self.dropped.remove(keyspace);
+            claim(before.is_some(), || format!("keyspace {} was forgotten before it was dropped", keyspace.0))?;
+        }
+        for log in &edit.logs_added {
+            let before = self.logs.insert(*log, None);
+            claim(before.is_none(), || format!("log {} was added twice", log.0))?;
+        }
+        for (log, end) in &edit.logs_ended {
+            let known = self.logs.get_mut(log).map(|settled| *settled = Some(*end));
+            claim(known.is_some(), || format!("log {} ended before it was added", log.0))?;
+        }
+        for log in &edit.logs_removed {
+            let before = self.logs.remove(log);
+            claim(before.is_some(), || format!("log {} was removed before it was added", log.0))?;
+        }
+        for table in &edit.tables_removed {
+            let before = self.tables.remove(table);
+            claim(before.is_some(), || format!("table {} was removed before it was added", table.0))?;
+        }
+        for (level, meta) in &edit.tables_added {
+            let before = self.tables.insert(meta.id, (*level, meta.clone()));
+            claim(before.is_none(), || format!("table {} was added twice", meta.id.0))?;
+        }
+        self.flushed = edit.flushed.map_or(self.flushed, |flushed| flushed.max(self.flushed));
+        self.last_seqno = edit.last_seqno.map_or(self.last_seqno, |last| last.max(self.last_seqno));
+        self.next_file = edit.next_file.map_or(self.next_file, |next| next.max(self.next_file));
+        self.next_keyspace = edit.next_keyspace.map_or(self.next_keyspace, |next| next.max(self.next_keyspace));
+        Ok(())
+    }
+
+    /// One edit that leads from nothing to this state.
+    pub fn to_edit(&self) -> Edit {
+        Edit {
+            keyspaces_added: self.keyspaces.values().cloned().collect(),
+            keyspaces_dropped: self.dropped.iter().map(|(id, seqno)| (*id, *seqno)).collect(),
+            logs_added: self.logs.keys().copied().collect(),
+            logs_ended: self.logs.iter().filter_map(|(id, end)| Some((*id, (*end)?))).collect(),
+            tables_added: self.tables.values().cloned().collect(),
+            flushed: Some(self.flushed),
+            last_seqno: Some(self.last_seqno),
+            next_file: Some(self.next_file),
+            next_keyspace: Some(self.next_keyspace),
+            ..Edit::default()
+        }
+    }
+}
+
+fn claim(holds: bool, message: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(message()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_survives_being_written_as_one_edit() {
+        let mut state = ManifestState::default();
+        let keyspace = KeyspaceRecord { id: KeyspaceId(1), name: "a".into(), operator: None, compression: None };
+        let edit = Edit {
+            keyspaces_added: vec![keyspace],
+            keyspaces_dropped: vec![(KeyspaceId(9), Seqno(5))],
+            logs_added: vec![FileId(3), FileId(4)],
+            logs_ended: vec![(FileId(3), 8192)],
+            last_seqno: Some(Seqno(10)),
+            next_file: Some(FileId(5)),
+            ..Edit::default()
+        };
+        state.apply(&edit).unwrap();
+        let mut again = ManifestState::default();
+        again.apply(&state.to_edit()).unwrap();
+        assert_eq!(again, state);
+    }
+
+    #[test]
+    fn edits_that_contradict_history_are_refused() {
+        let removed = Edit { tables_removed: vec![FileId(1)], ..Edit::default() };
+        assert!(ManifestState::default().apply(&removed).is_err());
+        let ended = Edit { logs_ended: vec![(FileId(1), 1)], ..Edit::default() };
+        assert!(ManifestState::default().apply(&ended).is_err());
+    }
+}

@@ -1,0 +1,266 @@
+//! Opening and closing a database.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::core::{Core, Parts};
+use super::files::{CURRENT, CURRENT_NEW, FileKind, LOCK, parse};
+use super::keyspace::{DEFAULT_ID, DEFAULT_NAME, Keyspaces};
+use super::manifest::Manifest;
+use super::options::{Options, Settings};
+use super::recovery::recover;
+use super::tuning::Tuning;
+use super::view::View;
+use super::{Db, DbInner};
+use crate::base::{Error, FileId, Gauge, KeyspaceId, Result};
+use crate::format::edit::{Edit, KeyspaceRecord};
+use crate::format::frame::LOG_HEADER_BYTES;
+use crate::front::index_table::IndexTable;
+use crate::front::log::LogFile;
+use crate::io::Storage;
+use crate::io::cache::BlockCache;
+use crate::io::trash::{FileGuard, Trash};
+use crate::levels::table::Table;
+use crate::levels::version::Version;
+
+/// Closing flushes if there are more logs than this, so that they do not pile up over short sessions.
+const LOGS_LEFT_MAX: usize = 4;
+
+/// Opens or makes a database.
+pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tuning: Option<Tuning>) -> Result<Db> {
+    options.check()?;
+    let fast = options.fast_dir.clone().unwrap_or_else(|| path.to_owned());
+    let slow = options.slow_dir.clone().unwrap_or_else(|| path.to_owned());
+    if !options.create_if_missing && !storage.exists(&fast.join(CURRENT))? {
+        return Err(Error::NotFound { what: format!("database {}", path.display()) });
+    }
+    storage.create_dir_all(&fast)?;
+    storage.create_dir_all(&slow)?;
+    let lock = storage.lock(&fast.join(LOCK))?;
+    let memory_budget = options.resolve_budget();
+    let tuning = tuning.unwrap_or_else(|| Tuning::for_budget(memory_budget));
+    let mut manifest = match Manifest::read(storage.clone(), &fast, tuning.manifest_bytes)? {
+        Some(manifest) => manifest,
+        None => make(&storage, &fast, &slow, tuning.manifest_bytes)?,
+    };
+    remove_unknown(&*storage, &fast, &slow, &manifest)?;
+
+    let trash = Arc::new(Trash::default());
+    let cache = Arc::new(BlockCache::new(tuning.cache_bytes));
+    let version = open_tables(&*storage, &slow, &manifest, &trash, &cache)?;
+    let recovered = recover(&*storage, &fast, manifest.state(), &tuning, &trash)?;
+    if let Some(edit) = &recovered.edit {
+        commit_before_start(&mut manifest, edit)?;
+        recovered.discarded.iter().for_each(FileGuard::doom);
+    }
+
+    static DATABASES: AtomicU64 = AtomicU64::new(0);
+    let database = DATABASES.fetch_add(1, Ordering::Relaxed);
+    let state = manifest.state();
+    let keyspaces = Keyspaces::new(
+        state.keyspaces.values().cloned(),
+        state.dropped.clone(),
+        options.operators.clone(),
+        options.compression,
+        database,
+    );
+    let mut tables = recovered.tables.into_iter();
+    let view = View {
+        active: tables.next().unwrap_or_else(|| Arc::new(IndexTable::new())),
+        sealed: tables.collect(),
+        runs: Vec::new(),
+        version: Arc::new(version),
+        logs: Arc::new(recovered.logs),
+    };
+    let flushed = state.flushed;
+    let settings = Settings {
+        memory_budget,
+        durability: options.durability,
+        compression: options.compression,
+        block_size: options.block_size,
+        filter_bits: options.filter_bits,
+        background_threads: options.background_threads,
+        tuning,
+    };
+    let core = Arc::new(Core::new(Parts {
+        storage,
+        fast,
+        slow,
+        settings,
+        database,
+        view,
+        seqno: recovered.last_seqno,
+        keyspaces,
+        log_backend: options.log_backend,
+        manifest,
+        cache,
+        trash,
+        value_bytes: Arc::new(Gauge::default()),
+        lock,
+    }));
+    core.work.note_flushed(flushed);
+    core.update_stall();
+    core.start_background();
+    Ok(Db { inner: Arc::new(DbInner { core }) })
+}
+
+/// A new database: one keyspace, no files.
+fn make(storage: &Arc<dyn Storage>, fast: &Path, slow: &Path, bytes_max: u64) -> Result<Manifest> {
+    for dir in [fast, slow] {
+        for entry in storage.list(dir)? {
+            if let Some((FileKind::Log | FileKind::Table, _)) = parse(&entry.name) {
+                let message = format!("{CURRENT} is missing, but there is a database file {}", entry.name);
+                return Err(Error::corruption(&dir.join(CURRENT), 0, message));
+            }
+        }
+    }
+    let mut manifest = Manifest::new(storage.clone(), fast, bytes_max);
+    let keyspace =
+        KeyspaceRecord { id: DEFAULT_ID, name: DEFAULT_NAME.to_owned(), operator: None, compression: None };
+    let edit = Edit {
+        keyspaces_added: vec![keyspace],
+        next_keyspace: Some(KeyspaceId(DEFAULT_ID.0 + 1)),
+        ..Edit::default()
+    };
+    remove_unknown(&**storage, fast, slow, &manifest)?;
+    commit_before_start(&mut manifest, &edit)?;
+    Ok(manifest)
+}
+
+/// Commits an edit while nothing else can give out file numbers.
+fn commit_before_start(manifest: &mut Manifest, edit: &Edit) -> Result<()> {
+    let next = manifest.state().next_file;
+    manifest.commit(edit, &|| next).map(drop)
+}
+
+/// Removes files of ours that the manifest does not name: what a crash left of unfinished jobs.
+fn remove_unknown(storage: &dyn Storage, fast: &Path, slow: &Path, manifest: &Manifest) -> Result<()> {
+    let state = manifest.state();
+    let known = |kind: FileKind, id: FileId| match kind {
+        FileKind::Log => state.logs.contains_key(&id),
+        FileKind::Table => state.tables.contains_key(&id),
+        FileKind::Manifest => manifest.named() == Some(id),
+    };
+    let dirs: BTreeSet<&Path> = [fast, slow].into();
+    for dir in dirs {
+        for entry in storage.list(dir)?.into_iter().filter(|entry| entry.is_file) {
+            let unknown = match parse(&entry.name) {
+                Some((kind, id)) => !known(kind, id),
+                None => entry.name == CURRENT_NEW,
+            };
+            if unknown {
+                storage.remove(&dir.join(&entry.name))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn open_tables(
+    storage: &dyn Storage,
+    slow: &Path,
+    manifest: &Manifest,
+    trash: &Arc<Trash>,
+    cache: &Arc<BlockCache>,
+) -> Result<Version> {
+    let mut tables = Vec::new();
+    for (level, meta) in manifest.state().tables.values() {
+        let path = slow.join(super::files::table_name(meta.id));
+        if !storage.exists(&path)? {
+            return Err(Error::corruption(&path, 0, "the manifest names this table, but it is missing"));
+        }
+        let guard = FileGuard::new(path, trash.clone());
+        tables.push((*level as usize, Table::open(storage, guard, meta.clone(), cache.clone())?));
+    }
+    Ok(Version::default().apply(&tables, &[]))
+}
+
+impl Core {
+    /// Ends all work and leaves the database so that the next open has nothing to repair. Only the first call does
+    /// anything.
+    pub fn close(&self) -> Result<()> {
+        {
+            let _commit = self.commit.lock();
+            if self.closed.swap(true, Ordering::AcqRel) {
+                return Ok(());
+            }
+        }
+        self.work.wake_all();
+        let flushed = self.flush_at_close();
+        self.horizon.stop();
+        self.stop_background();
+        let settled = flushed.and_then(|()| self.settle());
+        // Ends the threads that write chunks.
+        self.commit.lock().writer = None;
+        *self.lock.lock() = None;
+        settled
+    }
+
+    /// A large front goes to tables; a small one is replayed faster than it is flushed.
+    fn flush_at_close(&self) -> Result<()> {
+        let flushed = self.work.flushed();
+        let view = self.published.view();
+        let left: Vec<_> = view.logs.values().filter(|log| log.last_seqno() > flushed).collect();
+        let bytes: u64 = left.iter().map(|log| log.end()).sum();
+        if bytes > self.settings.tuning.close_flush_bytes || left.len() > LOGS_LEFT_MAX {
+            self.flush_front()?;
+        }
+        Ok(())
+    }
+
+    /// Makes everything durable and writes into the manifest where each log ends.
+    fn settle(&self) -> Result<()> {
+        self.check_poison()?;
+        self.sync()?;
+        let flushed = self.work.flushed();
+        let mut manifest = self.manifest.lock();
+        let mut edit = Edit { last_seqno: Some(self.horizon.durable()), ..Edit::default() };
+        let view = self.published.view();
+        let spare = self.logs.take_spare();
+        let logs: Vec<Arc<LogFile>> = view.logs.values().cloned().chain(spare).collect();
+        let mut settled = Vec::new();
+        for log in &logs {
+            let named = manifest.state().logs.get(&log.id()).copied();
+            let needed = log.last_seqno() > flushed;
+            match named {
+                Some(None) if needed => settled.push(log.clone()),
+                Some(_) if !needed => edit.logs_removed.push(log.id()),
+                _ => {}
+            }
+        }
+        edit.logs_ended = settled.iter().map(|log| (log.id(), log.end().max(LOG_HEADER_BYTES as u64))).collect();
+        if edit.logs_ended.len() + edit.logs_removed.len() > 0 {
+            self.add_counters(&mut edit);
+            self.commit_edit(&mut manifest, &edit)?;
+        }
+        self.guarded(manifest.seal())?;
+        for log in &logs {
+            if edit.logs_removed.contains(&log.id()) {
+                log.doom();
+            }
+        }
+        // The space reserved behind the end goes back; if that fails it stays reserved.
+        for log in &settled {
+            let _ = log.file().truncate(log.end());
+        }
+        drop(manifest);
+        self.release_files();
+        self.empty_trash()
+    }
+
+    /// Lets go of the view, so that doomed files that no reader holds can be removed.
+    fn release_files(&self) {
+        self.commit.lock().writer = None;
+        self.published.update(|view| View {
+            active: Arc::new(IndexTable::new()),
+            sealed: Vec::new(),
+            runs: Vec::new(),
+            version: Arc::new(Version::default()),
+            logs: Arc::default(),
+            ..view.clone()
+        });
+        self.commit.lock().unsynced.clear();
+    }
+}

@@ -1,0 +1,236 @@
+//! What a user may choose when opening a database or creating a keyspace. Each option says when it takes effect.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Db, Tuning};
+use crate::base::limits::MEMORY_BUDGET_MIN;
+use crate::base::{Error, MergeOperator, Result};
+use crate::format::compression::Compression;
+use crate::io::OsStorage;
+
+/// What an acknowledged write survives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// A crash of the process. The fastest, and the default.
+    #[default]
+    Buffered,
+    /// Loss of power: the write returns after it, and everything written before it, is on stable storage.
+    Sync,
+    /// Loss of power, from at most this long after the write returned.
+    Interval(Duration),
+}
+
+/// How the log is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogBackend {
+    /// The ring where the system allows it, else plain.
+    #[default]
+    Auto,
+    /// A mapped ring and large direct writes; an error at open if the system does not allow it.
+    Ring,
+    /// Writes through the page cache.
+    Plain,
+}
+
+/// How to open a database. The defaults need no thought.
+///
+/// ```
+/// # fn main() -> cleavedb::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = cleavedb::Options::new().memory_budget(64 << 20).open(dir.path().join("db"))?;
+/// db.put("key", "value")?;
+/// # db.close()
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Options {
+    pub(super) memory_budget: Option<usize>,
+    pub(super) durability: Durability,
+    pub(super) compression: Compression,
+    pub(super) block_size: usize,
+    pub(super) filter_bits: u32,
+    pub(super) background_threads: usize,
+    pub(super) fast_dir: Option<PathBuf>,
+    pub(super) slow_dir: Option<PathBuf>,
+    pub(super) create_if_missing: bool,
+    pub(super) operators: Vec<Arc<dyn MergeOperator>>,
+    pub(super) log_backend: LogBackend,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options::new()
+    }
+}
+
+impl Options {
+    /// The defaults.
+    pub fn new() -> Options {
+        Options {
+            memory_budget: None,
+            durability: Durability::Buffered,
+            compression: Compression::Lz4,
+            block_size: 4096,
+            filter_bits: 10,
+            background_threads: 2,
+            fast_dir: None,
+            slow_dir: None,
+            create_if_missing: true,
+            operators: crate::base::operators::builtin(),
+            log_backend: LogBackend::Auto,
+        }
+    }
+
+    /// Bytes of memory for everything together: index tables, runs, caches, buffers, mapped windows. At least 16 MiB;
+    /// default a quarter of RAM, at most 1 GiB. Takes effect at each open.
+    pub fn memory_budget(mut self, bytes: usize) -> Options {
+        self.memory_budget = Some(bytes);
+        self
+    }
+
+    /// What writes survive unless they say otherwise. Takes effect at each open.
+    pub fn durability(mut self, durability: Durability) -> Options {
+        self.durability = durability;
+        self
+    }
+
+    /// Compression of table blocks, unless a keyspace chose its own. Applies to new tables.
+    pub fn compression(mut self, compression: Compression) -> Options {
+        self.compression = compression;
+        self
+    }
+
+    /// Bytes of a table block before compression: 512 B to 1 MiB, default 4 KiB. Applies to new tables.
+    pub fn block_size(mut self, bytes: usize) -> Options {
+        self.block_size = bytes;
+        self
+    }
+
+    /// Filter bits per key: 0 (none) to 64, default 10 (about one false positive in a hundred). Applies to new tables.
+    pub fn filter_bits(mut self, bits: u32) -> Options {
+        self.filter_bits = bits;
+        self
+    }
+
+    /// Threads for background work: 1 to 64, default 2. Takes effect at each open.
+    pub fn background_threads(mut self, threads: usize) -> Options {
+        self.background_threads = threads;
+        self
+    }
+
+    /// Where logs and the manifest lie, instead of the database's own directory. Must be the same at each open.
+    pub fn fast_dir(mut self, path: impl Into<PathBuf>) -> Options {
+        self.fast_dir = Some(path.into());
+        self
+    }
+
+    /// Where tables lie, instead of the database's own directory. Must be the same at each open.
+    pub fn slow_dir(mut self, path: impl Into<PathBuf>) -> Options {
+        self.slow_dir = Some(path.into());
+        self
+    }
+
+    /// Makes a new database where there is none (default). If false, opening a missing one is [`Error::NotFound`].
+    pub fn create_if_missing(mut self, create: bool) -> Options {
+        self.create_if_missing = create;
+        self
+    }
+
+    /// Registers a merge operator by its name. The ones in [`operators`](crate::operators) are registered already; a
+    /// later one replaces an earlier one of the same name. Needed at each open by keyspaces that chose it.
+    pub fn merge_operator(mut self, operator: Arc<dyn MergeOperator>) -> Options {
+        self.operators.retain(|other| other.name() != operator.name());
+        self.operators.push(operator);
+        self
+    }
+
+    /// How the log is written. Takes effect at each open.
+    pub fn log_backend(mut self, backend: LogBackend) -> Options {
+        self.log_backend = backend;
+        self
+    }
+
+    /// Opens (or makes) the database in the directory `path`.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] if it is open elsewhere, [`Error::InvalidInput`] for an option outside its range,
+    /// [`Error::Corruption`] or [`Error::Unsupported`] if the files cannot be trusted.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Db> {
+        super::open::open(Arc::new(OsStorage::new()), path.as_ref(), self, None)
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        let budget = self.memory_budget.unwrap_or(MEMORY_BUDGET_MIN);
+        let ranges = [
+            ("memory_budget", budget as u64, MEMORY_BUDGET_MIN as u64, u64::MAX),
+            ("block_size", self.block_size as u64, 512, 1 << 20),
+            ("filter_bits", self.filter_bits as u64, 0, 64),
+            ("background_threads", self.background_threads as u64, 1, 64),
+        ];
+        for (name, value, low, high) in ranges {
+            if !(low..=high).contains(&value) {
+                return Err(Error::input(format!("option {name} is {value}, but must be from {low} to {high}")));
+            }
+        }
+        if let Durability::Interval(interval) = self.durability {
+            check_interval(interval)?;
+        }
+        Ok(())
+    }
+
+    /// The budget in force, and the sizes that follow from it.
+    pub(super) fn resolve_budget(&self) -> usize {
+        self.memory_budget.unwrap_or_else(|| {
+            let quarter = crate::io::os::memory_bytes() / 4;
+            quarter.clamp(MEMORY_BUDGET_MIN, 1 << 30)
+        })
+    }
+}
+
+/// An interval must leave time to sync.
+pub(super) fn check_interval(interval: Duration) -> Result<()> {
+    match interval >= Duration::from_millis(1) {
+        true => Ok(()),
+        false => Err(Error::input("a sync interval is at least one millisecond; use Sync for less")),
+    }
+}
+
+/// What a keyspace keeps for itself in the manifest. Fixed when it is created.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KeyspaceOptions {
+    pub(super) operator: Option<String>,
+    pub(super) compression: Option<Compression>,
+}
+
+impl KeyspaceOptions {
+    /// No merge operator, compression as the database.
+    pub fn new() -> KeyspaceOptions {
+        KeyspaceOptions::default()
+    }
+
+    /// The operator that combines deltas, by its registered name.
+    pub fn merge_operator(mut self, name: impl Into<String>) -> KeyspaceOptions {
+        self.operator = Some(name.into());
+        self
+    }
+
+    /// Compression of this keyspace's blocks.
+    pub fn compression(mut self, compression: Compression) -> KeyspaceOptions {
+        self.compression = Some(compression);
+        self
+    }
+}
+
+/// Sizes that follow from the options: what the engine works with.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub memory_budget: usize,
+    pub durability: Durability,
+    pub compression: Compression,
+    pub block_size: usize,
+    pub filter_bits: u32,
+    pub background_threads: usize,
+    pub tuning: Tuning,
+}

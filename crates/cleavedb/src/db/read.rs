@@ -1,0 +1,161 @@
+//! The read path, top to bottom: one view, then its sources from the newest to the oldest, collecting deltas until a
+//! base is met (DESIGN section 2, "Read").
+
+use super::core::Core;
+use super::keyspace::KeyspaceState;
+use super::view::View;
+use crate::base::operator::full_merge;
+use crate::base::{Address, Cursor, Error, Kind, Result, Seqno, Slice, Stamp, full_key, limits, split_key};
+
+impl Core {
+    /// The newest value of `key`.
+    pub fn get(&self, keyspace: &KeyspaceState, key: &[u8]) -> Result<Option<Slice>> {
+        let (view, seqno) = self.published.read();
+        self.get_in(&view, keyspace, key, seqno)
+    }
+
+    /// The value of `key` at a sequence number that a snapshot holds.
+    pub fn get_at(&self, keyspace: &KeyspaceState, key: &[u8], seqno: Seqno) -> Result<Option<Slice>> {
+        self.get_in(&self.published.view(), keyspace, key, seqno)
+    }
+
+    fn get_in(&self, view: &View, keyspace: &KeyspaceState, key: &[u8], seqno: Seqno) -> Result<Option<Slice>> {
+        self.check_open()?;
+        keyspace.check(self.database)?;
+        if !(limits::KEY_BYTES_MIN..=limits::KEY_BYTES_MAX).contains(&key.len()) {
+            let (low, high) = (limits::KEY_BYTES_MIN, limits::KEY_BYTES_MAX);
+            return Err(Error::input(format!("a key has from {low} to {high} bytes, this one has {}", key.len())));
+        }
+        let full = full_key(keyspace.record.id, key);
+        let mut versions = Versions::default();
+        find_versions(view, &full, seqno, &mut versions)?;
+        versions.resolve(self, view, keyspace, &full)
+    }
+
+    /// The bytes of a version's payload, fetched if it is an address.
+    pub fn payload(&self, view: &View, full: &[u8], stamp: Stamp, payload: Slice) -> Result<Slice> {
+        if !stamp.kind().is_some_and(Kind::is_address) {
+            return Ok(payload);
+        }
+        let damaged = |message| Error::corruption(&self.fast, 0, message);
+        let address = Address::decode(&payload)
+            .ok_or_else(|| damaged(format!("key {:?} has a damaged address", full.escape_ascii().to_string())))?;
+        let log = view
+            .logs
+            .get(&address.file)
+            .ok_or_else(|| damaged(format!("an address names log {}, which does not exist", address.file.0)))?;
+        log.read_value(address, full, stamp.seqno(), &self.value_bytes)
+    }
+}
+
+/// Visits the sources in order of age until a base is found.
+fn find_versions(view: &View, full: &[u8], seqno: Seqno, versions: &mut Versions) -> Result<()> {
+    for table in std::iter::once(&view.active).chain(&view.sealed) {
+        if versions.settled() {
+            return Ok(());
+        }
+        table.visit(full, seqno, &mut |stamp, payload| versions.push_older(stamp, payload));
+    }
+    for run in &view.runs {
+        if versions.settled() {
+            return Ok(());
+        }
+        run.visit(full, seqno, &mut |stamp, payload| versions.push_older(stamp, payload))?;
+    }
+    for table in view.version.tables_for_key(full) {
+        if versions.settled() {
+            return Ok(());
+        }
+        let Some(mut cursor) = table.find(full, seqno)? else { continue };
+        while cursor.valid() && cursor.key() == full && versions.push_older(cursor.stamp(), cursor.value_slice()) {
+            cursor.next()?;
+        }
+    }
+    Ok(())
+}
+
+/// The versions of one key that a reader needs: deltas, and the base below them.
+#[derive(Default)]
+pub(super) struct Versions {
+    /// Newest first.
+    deltas: Vec<(Stamp, Slice)>,
+    base: Option<(Stamp, Slice)>,
+}
+
+impl Versions {
+    /// Takes the next older version; false once a base was taken, which settles the value.
+    pub fn push_older(&mut self, stamp: Stamp, payload: Slice) -> bool {
+        if stamp.kind().is_some_and(Kind::is_base) {
+            self.base = Some((stamp, payload));
+            return false;
+        }
+        self.deltas.push((stamp, payload));
+        true
+    }
+
+    /// Takes the next newer version: a base makes all older ones void. The deltas must be
+    /// [turned round](Versions::newest_first) before resolving.
+    pub fn push_newer(&mut self, stamp: Stamp, payload: Slice) {
+        if stamp.kind().is_some_and(Kind::is_base) {
+            self.deltas.clear();
+            self.base = Some((stamp, payload));
+        } else {
+            self.deltas.push((stamp, payload));
+        }
+    }
+
+    /// Puts deltas that came oldest first into the order that resolving expects.
+    pub fn newest_first(&mut self) {
+        self.deltas.reverse();
+    }
+
+    pub fn clear(&mut self) {
+        self.deltas.clear();
+        self.base = None;
+    }
+
+    fn settled(&self) -> bool {
+        self.base.is_some()
+    }
+
+    /// The value: the base with the deltas applied. `None` if there is none.
+    pub fn resolve(
+        &self,
+        core: &Core,
+        view: &View,
+        keyspace: &KeyspaceState,
+        full: &[u8],
+    ) -> Result<Option<Slice>> {
+        let base = match &self.base {
+            Some((stamp, _)) if stamp.kind() == Some(Kind::Delete) => None,
+            Some((stamp, payload)) => Some(core.payload(view, full, *stamp, payload.clone())?),
+            None => None,
+        };
+        if self.deltas.is_empty() {
+            return Ok(base);
+        }
+        let mut operands = Vec::with_capacity(self.deltas.len());
+        for (stamp, payload) in self.deltas.iter().rev() {
+            if stamp.kind().is_none() {
+                let message = format!("key {:?} has a version of an unknown kind", full.escape_ascii().to_string());
+                return Err(Error::Unsupported { path: core.fast.clone(), message });
+            }
+            operands.push(core.payload(view, full, *stamp, payload.clone())?);
+        }
+        let operands: Vec<&[u8]> = operands.iter().map(|operand| &operand[..]).collect();
+        merge(keyspace, full, base.as_deref(), &operands).map(Some)
+    }
+}
+
+fn merge(keyspace: &KeyspaceState, full: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Slice> {
+    let key = split_key(full).map_or(full, |(_, key)| key);
+    let failed = |reason: String| {
+        let (name, key) = (&keyspace.record.name, key.escape_ascii().to_string());
+        Error::MergeFailed { message: format!("keyspace {name:?}, key {key:?}: {reason}") }
+    };
+    let Some(operator) = &keyspace.operator else {
+        let name = keyspace.record.operator.as_deref().unwrap_or("(none)");
+        return Err(failed(format!("merge operator {name:?} is not registered")));
+    };
+    full_merge(&**operator, key, base, operands).map(Slice::owned).map_err(failed)
+}

@@ -1,0 +1,221 @@
+//! Recovery of the front: the logs from the watermark on, replayed into index tables (DESIGN rule 3).
+//!
+//! Reading stops at the first gap in history; all that came later is dropped, so what is left is a prefix that holds
+//! every `Sync`. A gap in front of something that says it was synced is damage, and is reported instead of cut. What
+//! only the ring had is written to its log, the logs are synced, and the cut is committed, before anything new is
+//! written; a crash in between leads here again.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::files::{RING, log_name};
+use super::manifest::ManifestState;
+use super::tuning::Tuning;
+use crate::base::{Error, FileId, Result, Seqno};
+use crate::format::edit::Edit;
+use crate::format::frame::{FrameHeader, FrameKind, HEADER_BYTES, LOG_HEADER_BYTES};
+use crate::format::record::Record;
+use crate::front::index_table::{IndexTable, RecordPlace};
+use crate::front::log::LogFile;
+use crate::front::log_reader::{LogReader, Opened};
+use crate::io::trash::{FileGuard, Trash};
+use crate::io::{File, Storage, read_whole};
+
+/// What the logs gave.
+pub(crate) struct Recovered {
+    /// The newest table takes new writes; the others are full. Newest first.
+    pub tables: Vec<Arc<IndexTable>>,
+    /// Logs that tables name.
+    pub logs: BTreeMap<FileId, Arc<LogFile>>,
+    /// The end of history.
+    pub last_seqno: Seqno,
+    /// What must be committed before the first write; `None` after a clean close.
+    pub edit: Option<Edit>,
+    /// Logs that go once the edit is committed.
+    pub discarded: Vec<FileGuard>,
+}
+
+/// Replays the logs that the manifest names.
+pub(crate) fn recover(
+    storage: &dyn Storage,
+    fast: &Path,
+    state: &ManifestState,
+    tuning: &Tuning,
+    trash: &Arc<Trash>,
+) -> Result<Recovered> {
+    let unsettled = state.logs.values().any(|end| end.is_none());
+    let ring_path = fast.join(RING);
+    let ring = match unsettled && storage.exists(&ring_path)? {
+        true => Some(read_whole(storage, &ring_path)?),
+        false => None,
+    };
+    let mut replay = Replay {
+        tuning,
+        flushed: state.flushed,
+        expected: state.flushed.next(),
+        cut: false,
+        tables: vec![Arc::new(IndexTable::new())],
+        logs: BTreeMap::new(),
+        edit: Edit::default(),
+        discarded: Vec::new(),
+    };
+    for (&id, &end) in &state.logs {
+        let path = fast.join(log_name(id));
+        if !storage.exists(&path)? {
+            return Err(Error::corruption(&path, 0, "the manifest names this log, but it is missing"));
+        }
+        let file = if end.is_some() { storage.open_read(&path)? } else { storage.open(&path)? };
+        let guard = FileGuard::new(path, trash.clone());
+        replay.log(id, end, file, guard, ring.as_deref().filter(|ring| !ring.is_empty()))?;
+    }
+    let last_seqno = Seqno(replay.expected.0 - 1).max(state.flushed);
+    if last_seqno < state.last_seqno {
+        let message =
+            format!("history ends at {}, but {} was durable: a log is damaged or cut", last_seqno.0, state.last_seqno.0);
+        return Err(Error::corruption(fast, 0, message));
+    }
+    replay.edit.last_seqno = Some(last_seqno);
+    replay.tables.reverse();
+    Ok(Recovered {
+        tables: replay.tables,
+        logs: replay.logs,
+        last_seqno,
+        edit: unsettled.then_some(replay.edit),
+        discarded: replay.discarded,
+    })
+}
+
+struct Replay<'a> {
+    tuning: &'a Tuning,
+    flushed: Seqno,
+    /// The next sequence number of history.
+    expected: Seqno,
+    /// History has ended; what follows is only looked at for sync marks.
+    cut: bool,
+    tables: Vec<Arc<IndexTable>>,
+    logs: BTreeMap<FileId, Arc<LogFile>>,
+    edit: Edit,
+    discarded: Vec<FileGuard>,
+}
+
+/// How far one log was read.
+struct LogEnd {
+    /// Behind the last frame that belongs to history.
+    offset: u64,
+    last_seqno: Seqno,
+    /// Some of it has not been flushed.
+    is_needed: bool,
+}
+
+impl Replay<'_> {
+    fn log(
+        &mut self,
+        id: FileId,
+        settled_end: Option<u64>,
+        file: Arc<dyn File>,
+        guard: FileGuard,
+        ring: Option<&[u8]>,
+    ) -> Result<()> {
+        let mut repairs = Vec::new();
+        let end = self.frames(id, settled_end, &*file, ring, &mut repairs)?;
+        if settled_end.is_none() {
+            for (offset, bytes) in &repairs {
+                file.write_at(bytes, *offset)?;
+            }
+            if end.is_needed {
+                file.sync()?;
+                self.edit.logs_ended.push((id, end.offset));
+            } else {
+                self.edit.logs_removed.push(id);
+                self.discarded.push(guard);
+                return Ok(());
+            }
+        }
+        let log = LogFile::new(id, guard, file, None, end.offset, end.offset, end.last_seqno);
+        self.logs.insert(id, Arc::new(log));
+        Ok(())
+    }
+
+    /// Reads the frames of one log. `repairs` gets what the file lacks and the ring has.
+    fn frames(
+        &mut self,
+        id: FileId,
+        settled_end: Option<u64>,
+        file: &dyn File,
+        ring: Option<&[u8]>,
+        repairs: &mut Vec<(u64, Vec<u8>)>,
+    ) -> Result<LogEnd> {
+        let mut end = LogEnd { offset: LOG_HEADER_BYTES as u64, last_seqno: Seqno::ZERO, is_needed: false };
+        let ring = if settled_end.is_some() { None } else { ring };
+        let Opened::Log(mut reader) = LogReader::open(file, id, ring)? else {
+            return Err(Error::corruption(file.path(), 0, "the log has no header"));
+        };
+        while settled_end.is_none_or(|end| reader.offset() < end) {
+            let Some(frame) = reader.next_frame()? else { break };
+            let (header, offset, from_ring) = (frame.header, frame.offset, frame.from_ring);
+            if self.belongs(file.path(), &header, offset)? {
+                if header.kind == FrameKind::Records {
+                    end.last_seqno = Seqno(header.first_seqno.0 + header.count as u64 - 1);
+                    if end.last_seqno > self.flushed {
+                        self.insert(id, offset, frame.body);
+                        self.expected = end.last_seqno.next();
+                        end.is_needed = true;
+                    }
+                }
+                end.offset = offset + header.frame_bytes();
+                if from_ring {
+                    repairs.push((offset, reader.frame_bytes(offset, &header)));
+                }
+            }
+        }
+        self.check_end(&mut reader, settled_end, file.path())?;
+        Ok(end)
+    }
+
+    /// True if the frame continues history. A frame behind a gap must not say that what the gap lost was durable.
+    fn belongs(&mut self, path: &Path, header: &FrameHeader, offset: u64) -> Result<bool> {
+        let follows = header.first_seqno == self.expected || header.first_seqno <= self.flushed;
+        if header.kind == FrameKind::Records && !follows {
+            self.cut = true;
+        }
+        if self.cut && header.sync_point >= self.expected {
+            return Err(self.lost(path, offset));
+        }
+        Ok(!self.cut)
+    }
+
+    fn lost(&self, path: &Path, offset: u64) -> Error {
+        let message = format!("a frame here says that write {} was durable, but it is damaged or gone", self.expected.0);
+        Error::corruption(path, offset, message)
+    }
+
+    fn check_end(&self, reader: &mut LogReader<'_>, settled_end: Option<u64>, path: &Path) -> Result<()> {
+        let offset = reader.offset();
+        match settled_end {
+            Some(end) if offset != end => {
+                let message = format!("a frame is damaged; the log is whole up to {end}");
+                Err(Error::corruption(path, offset, message))
+            }
+            Some(_) if self.cut => Err(Error::corruption(path, 0, "a log before this one has lost its end")),
+            Some(_) => Ok(()),
+            None => match reader.find_sync_mark(self.expected)? {
+                Some(mark) => Err(self.lost(path, mark)),
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn insert(&mut self, log: FileId, frame_offset: u64, mut body: &[u8]) {
+        let mut place = RecordPlace { log, offset: frame_offset + HEADER_BYTES as u64 };
+        let table = self.tables.last().expect("there is always a table to fill").clone();
+        let mut inserter = table.insert();
+        while let Ok(record) = Record::take(&mut body) {
+            inserter.add_record(&record.operation, record.seqno, &mut place, self.tuning.separation_bytes);
+        }
+        drop(inserter);
+        if self.tuning.is_full(&table) {
+            self.tables.push(Arc::new(IndexTable::new()));
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Snapshots: sequence numbers that readers hold, so that jobs keep what they can still see (DESIGN rule 6).
+
+use std::collections::BTreeMap;
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use super::iter::Iter;
+use super::keyspace::Keyspace;
+use super::view::{Published, View};
+use super::DbInner;
+use crate::base::{Result, Seqno, Slice};
+use crate::sched::sync::Mutex;
+
+/// The sequence numbers that are held, with how many hold each.
+#[derive(Default)]
+pub(crate) struct Snapshots {
+    held: Mutex<BTreeMap<Seqno, usize>>,
+}
+
+impl Snapshots {
+    /// Takes view and sequence number together and holds the number.
+    pub fn hold(&self, published: &Published) -> (Arc<View>, Seqno) {
+        let mut held = self.held.lock();
+        let (view, seqno) = published.read();
+        *held.entry(seqno).or_default() += 1;
+        (view, seqno)
+    }
+
+    /// Holds a number that someone else holds already.
+    pub fn hold_again(&self, seqno: Seqno) {
+        *self.held.lock().entry(seqno).or_default() += 1;
+    }
+
+    pub fn release(&self, seqno: Seqno) {
+        let mut held = self.held.lock();
+        if let Some(count) = held.get_mut(&seqno) {
+            *count -= 1;
+            if *count == 0 {
+                held.remove(&seqno);
+            }
+        }
+    }
+
+    /// What a job must respect: the view it works on, and all held numbers ascending with the published one last,
+    /// captured in one critical section.
+    pub fn capture(&self, published: &Published) -> (Arc<View>, Vec<Seqno>) {
+        let held = self.held.lock();
+        let (view, seqno) = published.read();
+        let mut snapshots: Vec<Seqno> = held.keys().copied().filter(|&held| held < seqno).collect();
+        snapshots.push(seqno);
+        (view, snapshots)
+    }
+
+    /// How many are held.
+    pub fn len(&self) -> usize {
+        self.held.lock().values().sum()
+    }
+}
+
+/// A consistent picture of the whole database at one moment, for as long as it is held. Cheap to take and to clone.
+#[derive(Clone)]
+pub struct Snapshot {
+    held: Arc<Held>,
+}
+
+/// Holds a sequence number until dropped.
+pub(super) struct Held {
+    pub db: Arc<DbInner>,
+    pub seqno: Seqno,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.db.core.snapshots.release(self.seqno);
+    }
+}
+
+impl Snapshot {
+    pub(super) fn take(db: &Arc<DbInner>) -> Snapshot {
+        let (_, seqno) = db.core.snapshots.hold(&db.core.published);
+        Snapshot { held: Arc::new(Held { db: db.clone(), seqno }) }
+    }
+
+    /// The newest write that the snapshot sees.
+    pub fn seqno(&self) -> Seqno {
+        self.held.seqno
+    }
+
+    /// The value of `key` at the snapshot.
+    pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
+        keyspace.check_database(&self.held.db)?;
+        self.held.db.core.get_at(keyspace.state(), key.as_ref(), self.held.seqno)
+    }
+
+    /// True if `key` has a value at the snapshot.
+    pub fn contains(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.get(keyspace, key)?.is_some())
+    }
+
+    /// All keys of a keyspace at the snapshot.
+    pub fn iter(&self, keyspace: &Keyspace) -> Result<Iter> {
+        self.range::<std::ops::RangeFull>(keyspace, ..)
+    }
+
+    /// The keys of a keyspace within `range` at the snapshot.
+    pub fn range<R: RangeBounds<Vec<u8>>>(&self, keyspace: &Keyspace, range: R) -> Result<Iter> {
+        keyspace.check_database(&self.held.db)?;
+        Iter::over_range(&self.held.db, keyspace.state(), range, Some(self.held.seqno))
+    }
+
+    /// The keys of a keyspace that start with `prefix` at the snapshot.
+    pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Result<Iter> {
+        keyspace.check_database(&self.held.db)?;
+        Iter::over_prefix(&self.held.db, keyspace.state(), prefix.as_ref(), Some(self.held.seqno))
+    }
+}

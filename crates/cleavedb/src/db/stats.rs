@@ -1,0 +1,195 @@
+//! What the store tells of itself: plain numbers, taken at one moment.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::core::Core;
+
+/// Totals since the database was opened.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub user_bytes: AtomicU64,
+    pub log_bytes: AtomicU64,
+    pub table_bytes: AtomicU64,
+    pub manifest_bytes: AtomicU64,
+    pub bytes_read: AtomicU64,
+    pub flushes: AtomicU64,
+    pub compactions: AtomicU64,
+    pub index_merges: AtomicU64,
+    pub seals: AtomicU64,
+    pub stalls: AtomicU64,
+    pub stall_us: AtomicU64,
+}
+
+/// The state of a database at one moment. Sizes are in bytes; totals count from the last open.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Stats {
+    /// The budget for everything in memory.
+    pub memory_budget: usize,
+    /// What is in memory.
+    pub memory: MemoryStats,
+    /// The newest write.
+    pub seqno: u64,
+    /// Everything up to here survives loss of power.
+    pub durable_seqno: u64,
+    /// Keyspaces that exist.
+    pub keyspaces: usize,
+    /// Snapshots and iterators that are held.
+    pub snapshots: usize,
+    /// Logs, oldest first.
+    pub logs: Vec<FileStats>,
+    /// Versions in the index table that takes writes.
+    pub index_table_entries: usize,
+    /// Its memory.
+    pub index_table_bytes: usize,
+    /// Full index tables that wait to become runs.
+    pub sealed: usize,
+    /// Runs, newest first.
+    pub runs: Vec<RunStats>,
+    /// Levels of tables, HL0 first.
+    pub levels: Vec<LevelStats>,
+    /// Bytes of records that users wrote (keys, values and record headers).
+    pub user_bytes_written: u64,
+    /// Bytes of frames appended to logs.
+    pub log_bytes_written: u64,
+    /// Bytes of tables written by flush and compaction.
+    pub table_bytes_written: u64,
+    /// Bytes of edits.
+    pub manifest_bytes_written: u64,
+    /// Bytes that flush and compaction read.
+    pub bytes_read: u64,
+    /// Flushes done.
+    pub flushes: u64,
+    /// Compactions done.
+    pub compactions: u64,
+    /// Merges of runs done.
+    pub index_merges: u64,
+    /// Index tables sorted into runs.
+    pub seals: u64,
+    /// Writes that had to wait for background work.
+    pub stalls: u64,
+    /// How long they waited together.
+    pub stall_time: Duration,
+}
+
+/// Memory by use, in bytes.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct MemoryStats {
+    /// Index tables and runs.
+    pub front_bytes: usize,
+    /// The block cache: data, index and filter blocks of tables.
+    pub cache_bytes: usize,
+    /// The ring and the buffers of direct writes.
+    pub log_buffer_bytes: usize,
+    /// What open tables keep outside the cache.
+    pub table_reader_bytes: usize,
+    /// Blocks and values that callers or running scans hold beyond the cache; not part of the budget.
+    pub pinned_bytes: usize,
+}
+
+/// One file.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct FileStats {
+    /// Its number.
+    pub id: u64,
+    /// Bytes in use.
+    pub bytes: u64,
+}
+
+/// One run.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct RunStats {
+    /// Versions.
+    pub entries: u64,
+    /// Memory.
+    pub bytes: usize,
+    /// The oldest sequence number it covers.
+    pub seqno_min: u64,
+    /// The newest sequence number it covers.
+    pub seqno_max: u64,
+}
+
+/// One level.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct LevelStats {
+    /// Tables.
+    pub tables: usize,
+    /// Their files.
+    pub bytes: u64,
+    /// Versions.
+    pub entries: u64,
+}
+
+impl Stats {
+    /// Bytes written to storage per byte that users wrote; 0 before the first write.
+    pub fn write_amplification(&self) -> f64 {
+        let written = self.log_bytes_written + self.table_bytes_written + self.manifest_bytes_written;
+        if self.user_bytes_written == 0 { 0.0 } else { written as f64 / self.user_bytes_written as f64 }
+    }
+}
+
+impl Core {
+    pub fn stats(&self) -> Stats {
+        let (view, seqno) = self.published.read();
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.counters;
+        let tables = view.version.levels().iter().flat_map(|level| level.tables().iter());
+        let table_reader_bytes = tables.map(|table| table.resident_bytes()).sum();
+        let cache_bytes = self.cache.weight() as usize;
+        let held_bytes = self.cache.gauge().get() + self.value_bytes.get();
+        Stats {
+            memory_budget: self.settings.memory_budget,
+            memory: MemoryStats {
+                front_bytes: view.front_bytes(),
+                cache_bytes,
+                log_buffer_bytes: self.logs.buffer_bytes(&self.settings.tuning),
+                table_reader_bytes,
+                pinned_bytes: held_bytes.saturating_sub(cache_bytes),
+            },
+            seqno: seqno.0,
+            durable_seqno: self.horizon.durable().0,
+            keyspaces: self.keyspaces.len(),
+            snapshots: self.snapshots.len(),
+            logs: view.logs.values().map(|log| FileStats { id: log.id().0, bytes: log.end() }).collect(),
+            index_table_entries: view.active.len(),
+            index_table_bytes: view.active.bytes(),
+            sealed: view.sealed.len(),
+            runs: view
+                .runs
+                .iter()
+                .map(|run| RunStats {
+                    entries: run.entries(),
+                    bytes: run.bytes(),
+                    seqno_min: run.seqnos().0.0,
+                    seqno_max: run.seqnos().1.0,
+                })
+                .collect(),
+            levels: view
+                .version
+                .levels()
+                .iter()
+                .map(|level| LevelStats {
+                    tables: level.tables().len(),
+                    bytes: level.bytes(),
+                    entries: level.entries(),
+                })
+                .collect(),
+            user_bytes_written: count(&counters.user_bytes),
+            log_bytes_written: count(&counters.log_bytes),
+            table_bytes_written: count(&counters.table_bytes),
+            manifest_bytes_written: count(&counters.manifest_bytes),
+            bytes_read: count(&counters.bytes_read),
+            flushes: count(&counters.flushes),
+            compactions: count(&counters.compactions),
+            index_merges: count(&counters.index_merges),
+            seals: count(&counters.seals),
+            stalls: count(&counters.stalls),
+            stall_time: Duration::from_micros(count(&counters.stall_us)),
+        }
+    }
+}

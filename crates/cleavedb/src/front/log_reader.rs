@@ -1,0 +1,191 @@
+//! Reading a log from its start, at recovery: from the file, then what only the ring still has. Stops at the first
+//! place that is no frame, and then looks further for proof that something was synced behind it (DESIGN rule 3).
+
+use crate::base::{Error, FileId, Result, Seqno};
+use crate::format::frame::{
+    BodyChecksum, FrameHeader, FrameKind, HEADER_BYTES, LOG_HEADER_BYTES, LOG_VERSION, LogHeader, decode_log_header,
+};
+use crate::format::record::Record;
+use crate::io::File;
+
+const WINDOW_BYTES: usize = 1 << 20;
+const BLOCK: u64 = crate::base::limits::BLOCK_IO_BYTES as u64;
+
+/// A frame that was read and checked.
+pub struct Frame<'a> {
+    /// Its header.
+    pub header: FrameHeader,
+    /// Where it starts.
+    pub offset: u64,
+    /// Its records, back to back; all of them are whole.
+    pub body: &'a [u8],
+    /// It, or a part of it, is not in the file yet.
+    pub from_ring: bool,
+}
+
+/// Reads frames in order.
+pub struct LogReader<'a> {
+    file: &'a dyn File,
+    id: FileId,
+    ring: Option<&'a [u8]>,
+    len: u64,
+    offset: u64,
+    window: Vec<u8>,
+    window_offset: u64,
+    frame: Vec<u8>,
+}
+
+/// What a file that should be a log turns out to be.
+pub enum Opened<'a> {
+    /// A log.
+    Log(LogReader<'a>),
+    /// Its header never became durable: it holds nothing.
+    Blank,
+}
+
+impl<'a> LogReader<'a> {
+    /// Checks the log's own header and stands before the first frame.
+    pub fn open(file: &'a dyn File, id: FileId, ring: Option<&'a [u8]>) -> Result<Opened<'a>> {
+        let mut block = vec![0; LOG_HEADER_BYTES];
+        let read = file.read_at(&mut block, 0)?;
+        match decode_log_header(&block[..read]) {
+            LogHeader::Log(found) if found == id => {}
+            LogHeader::Log(found) => {
+                let message = format!("this is log {}, not log {}", found.0, id.0);
+                return Err(Error::corruption(file.path(), 0, message));
+            }
+            LogHeader::OtherVersion(version) => {
+                let message = format!("log format {version} is not the known {LOG_VERSION}");
+                return Err(Error::Unsupported { path: file.path().to_owned(), message });
+            }
+            LogHeader::Invalid if block.iter().all(|&byte| byte == 0) => return Ok(Opened::Blank),
+            LogHeader::Invalid => return Err(Error::corruption(file.path(), 0, "log header is damaged")),
+        }
+        Ok(Opened::Log(LogReader {
+            len: file.len()?,
+            file,
+            id,
+            ring,
+            offset: LOG_HEADER_BYTES as u64,
+            window: Vec::new(),
+            window_offset: 0,
+            frame: Vec::new(),
+        }))
+    }
+
+    /// Where the next frame should start.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The next frame, or `None` where there is none.
+    pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>> {
+        let offset = self.offset;
+        let found = match self.read_from_file(offset)? {
+            Some(header) => Some((header, false)),
+            None => self.read_from_ring(offset).map(|header| (header, true)),
+        };
+        let Some((header, from_ring)) = found else { return Ok(None) };
+        self.offset += header.frame_bytes();
+        Ok(Some(Frame { header, offset, body: &self.frame, from_ring }))
+    }
+
+    /// The frame's header and body as they should lie in the file.
+    pub fn frame_bytes(&self, frame_offset: u64, header: &FrameHeader) -> Vec<u8> {
+        let mut bytes = header.encode(self.id, frame_offset).to_vec();
+        bytes.extend_from_slice(&self.frame);
+        bytes
+    }
+
+    /// Looks behind the place where reading stopped for a frame that says that `seqno` had been synced.
+    /// Frames after a sync start at a block border, so only borders are looked at. O(file).
+    pub fn find_sync_mark(&mut self, seqno: Seqno) -> Result<Option<u64>> {
+        let mut offset = self.offset.next_multiple_of(BLOCK);
+        while offset + HEADER_BYTES as u64 <= self.len {
+            let header = self.header_at(offset)?;
+            if header.is_some_and(|header| header.sync_point >= seqno) {
+                return Ok(Some(offset));
+            }
+            offset += BLOCK;
+        }
+        Ok(None)
+    }
+
+    fn header_at(&mut self, offset: u64) -> Result<Option<FrameHeader>> {
+        let id = self.id;
+        Ok(self.read(offset, HEADER_BYTES)?.and_then(|bytes| FrameHeader::decode(bytes, id, offset)))
+    }
+
+    fn read_from_file(&mut self, offset: u64) -> Result<Option<FrameHeader>> {
+        let Some(header) = self.header_at(offset)? else { return Ok(None) };
+        if offset + header.frame_bytes() > self.len {
+            return Ok(None);
+        }
+        let mut body = std::mem::take(&mut self.frame);
+        body.resize(header.body_len as usize, 0);
+        let whole = if body.len() <= WINDOW_BYTES {
+            match self.read(offset + HEADER_BYTES as u64, body.len())? {
+                Some(bytes) => {
+                    body.copy_from_slice(bytes);
+                    true
+                }
+                None => false,
+            }
+        } else {
+            self.file.read_at(&mut body, offset + HEADER_BYTES as u64)? == body.len()
+        };
+        self.frame = body;
+        Ok((whole && body_is_whole(&header, &self.frame)).then_some(header))
+    }
+
+    fn read_from_ring(&mut self, offset: u64) -> Option<FrameHeader> {
+        let ring = self.ring?;
+        let mut bytes = [0; HEADER_BYTES];
+        copy_from_ring(ring, offset, &mut bytes)?;
+        let header = FrameHeader::decode(&bytes, self.id, offset)?;
+        if header.frame_bytes() > ring.len() as u64 || offset + header.frame_bytes() > self.len {
+            return None;
+        }
+        self.frame.resize(header.body_len as usize, 0);
+        copy_from_ring(ring, offset + HEADER_BYTES as u64, &mut self.frame)?;
+        body_is_whole(&header, &self.frame).then_some(header)
+    }
+
+    /// `len` bytes at `offset` through the window; `None` beyond the end of the file.
+    fn read(&mut self, offset: u64, len: usize) -> Result<Option<&[u8]>> {
+        let window_end = self.window_offset + self.window.len() as u64;
+        if offset < self.window_offset || offset + len as u64 > window_end {
+            self.window.resize(WINDOW_BYTES + HEADER_BYTES, 0);
+            let read = self.file.read_at(&mut self.window, offset)?;
+            self.window.truncate(read);
+            self.window_offset = offset;
+        }
+        let start = (offset - self.window_offset) as usize;
+        Ok(self.window.get(start..start + len))
+    }
+}
+
+/// Copies from what was the ring, where the byte at log offset `o` lies at `o` modulo the ring's size.
+fn copy_from_ring(ring: &[u8], offset: u64, buffer: &mut [u8]) -> Option<()> {
+    let start = (offset % (ring.len() as u64).max(1)) as usize;
+    let first = buffer.len().min(ring.len() - start);
+    let (head, tail) = buffer.split_at_mut(first);
+    head.copy_from_slice(&ring[start..start + first]);
+    tail.copy_from_slice(ring.get(..tail.len())?);
+    Some(())
+}
+
+/// All records of a body are whole, follow each other without a gap, and are the ones the header was made for.
+fn body_is_whole(header: &FrameHeader, mut body: &[u8]) -> bool {
+    if header.kind == FrameKind::Padding {
+        return header.count == 0;
+    }
+    let mut sum = BodyChecksum::default();
+    for index in 0..header.count as u64 {
+        match Record::take(&mut body) {
+            Ok(record) if record.seqno.0 == header.first_seqno.0 + index => sum.add(record.crc),
+            _ => return false,
+        }
+    }
+    body.is_empty() && header.count > 0 && sum.get() == header.body_crc
+}

@@ -1,0 +1,260 @@
+//! Writes a table: versions in, in order, a file out. The layout is in `docs/formats/table.md`.
+//!
+//! Memory is bounded by the write buffer, one data block, one index partition and the key hashes of that partition; only
+//! the top index grows with the table (about one key per 8 KiB of index). Nothing counts as written before
+//! [`finish`](TableBuilder::finish) has synced the file; the caller syncs the directory, and removes the file of a
+//! builder that it drops unfinished. Called by flush and compaction.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::base::cursor::compare;
+use crate::base::limits::KEYSPACE_PREFIX_BYTES;
+use crate::base::{FileId, Result, Stamp, verify};
+use crate::format::block::BlockBuilder;
+use crate::format::compression::{Compression, Compressor};
+use crate::format::filter::FilterBuilder;
+use crate::format::meta::TableMeta;
+use crate::format::table::{BLOCK_BYTES_MAX, BlockHandle, Footer, PartitionHandles, Properties, seal_block, separator};
+use crate::io::{Access, File, Storage};
+
+/// Written to the file at once.
+const WRITE_BYTES: usize = 1 << 20;
+/// An index partition is written once it is this large.
+const INDEX_PARTITION_BYTES: usize = 8 << 10;
+/// An index partition is written once its filter covers this many keys, so that the hashes kept are bounded.
+const PARTITION_KEYS_MAX: usize = 1 << 16;
+/// Index blocks have more restart points than data blocks: each look-up searches two of them.
+const INDEX_RESTART_ENTRIES: usize = 4;
+/// A bound on what the header and stamp of an entry take.
+const ENTRY_OVERHEAD_BYTES: usize = 16;
+
+/// How a table is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TableOptions {
+    /// Data blocks are cut at about this size before compression, in bytes.
+    pub block_size: usize,
+    /// Bits per key of the filters; 0 writes none.
+    pub filter_bits: u32,
+    /// How data blocks are compressed, until [`TableBuilder::set_compression`] says otherwise.
+    pub compression: Compression,
+}
+
+impl Default for TableOptions {
+    fn default() -> TableOptions {
+        TableOptions {
+            block_size: 4096,
+            filter_bits: 10,
+            compression: Compression::Lz4,
+        }
+    }
+}
+
+/// A table being written.
+pub struct TableBuilder {
+    file: Arc<dyn File>,
+    id: FileId,
+    options: TableOptions,
+    compression: Compression,
+    compressor: Compressor,
+    /// Bytes of the file not written yet, and where they go.
+    pending: Vec<u8>,
+    pending_offset: u64,
+    data: BlockBuilder,
+    /// The data block finished last, until the key after it is known.
+    finished_block: Option<BlockHandle>,
+    index: BlockBuilder,
+    filter: FilterBuilder,
+    top_index: BlockBuilder,
+    last_key: Vec<u8>,
+    last_stamp: Stamp,
+    properties: Properties,
+}
+
+impl TableBuilder {
+    /// Creates the file of table `id` at `path`, which must not exist.
+    pub fn create(storage: &dyn Storage, path: &Path, id: FileId, options: TableOptions) -> Result<TableBuilder> {
+        assert!(
+            (1..=BLOCK_BYTES_MAX).contains(&options.block_size),
+            "the block size was checked with the options"
+        );
+        Ok(TableBuilder {
+            file: storage.create(path, Access::Buffered)?,
+            id,
+            options,
+            compression: options.compression,
+            compressor: Compressor::default(),
+            pending: Vec::new(),
+            pending_offset: 0,
+            data: BlockBuilder::new(),
+            finished_block: None,
+            index: BlockBuilder::with_restart_every(INDEX_RESTART_ENTRIES),
+            filter: FilterBuilder::new(options.filter_bits),
+            top_index: BlockBuilder::with_restart_every(INDEX_RESTART_ENTRIES),
+            last_key: Vec::new(),
+            last_stamp: Stamp::NEWEST,
+            properties: Properties::new(options.compression, options.block_size),
+        })
+    }
+
+    /// Compresses blocks from the next version on this way; a block is never of two kinds.
+    pub fn set_compression(&mut self, compression: Compression) -> Result<()> {
+        if compression != self.compression {
+            self.finish_data_block()?;
+            self.compression = compression;
+            self.properties.compression = compression;
+        }
+        Ok(())
+    }
+
+    /// Adds a version; it must sort after the one before.
+    pub fn add(&mut self, key: &[u8], stamp: Stamp, value: &[u8]) -> Result<()> {
+        let first = self.properties.entries == 0;
+        verify!(stamp.kind().is_some(), "a table holds known kinds of versions only");
+        verify!(
+            first || compare(&self.last_key, self.last_stamp, key, stamp).is_lt(),
+            "versions are added to a table in order"
+        );
+        let size_after = self.data.size_estimate() + key.len() + value.len() + ENTRY_OVERHEAD_BYTES;
+        if size_after > self.options.block_size || keyspace_of(key) != keyspace_of(&self.last_key) {
+            self.finish_data_block()?;
+        }
+        self.index_finished_block(Some(key))?;
+
+        if first {
+            self.properties.smallest = key.to_vec();
+        }
+        let new_key = first || self.last_key != key;
+        if self.options.filter_bits > 0 && (new_key || self.filter.keys() == 0) {
+            self.filter.add(key);
+        }
+        if new_key {
+            self.last_key.clear();
+            self.last_key.extend_from_slice(key);
+        }
+        self.last_stamp = stamp;
+        self.properties.count(key, stamp, value);
+        self.data.add(key, stamp, value);
+        if self.data.size_estimate() >= self.options.block_size {
+            self.finish_data_block()?;
+        }
+        Ok(())
+    }
+
+    /// About how long the file would be if it were finished now, in bytes (data not yet compressed counts in full).
+    pub fn estimated_size(&self) -> u64 {
+        let filter_bytes = self.filter.size_estimate();
+        let in_memory =
+            self.data.size_estimate() + self.index.size_estimate() + self.top_index.size_estimate() + filter_bytes;
+        self.offset() + in_memory as u64
+    }
+
+    /// Versions added so far.
+    pub fn entries(&self) -> u64 {
+        self.properties.entries
+    }
+
+    /// Writes what is left, syncs the file and describes it.
+    ///
+    /// # Panics
+    /// If nothing was added: a table holds at least one version.
+    pub fn finish(mut self) -> Result<TableMeta> {
+        assert!(self.properties.entries > 0, "a table holds at least one version");
+        self.finish_data_block()?;
+        self.index_finished_block(None)?;
+        self.finish_partition()?;
+        let top_index = self.top_index.finish();
+        let top_index = self.write_block(&top_index, Compression::None)?;
+        self.properties.largest = std::mem::take(&mut self.last_key);
+        let properties = self.properties.encode();
+        let properties = self.write_block(&properties, Compression::None)?;
+        self.pending.extend_from_slice(
+            &Footer {
+                file: self.id,
+                top_index,
+                properties,
+            }
+            .encode(),
+        );
+        let size = self.offset();
+        self.write_pending()?;
+        self.file.sync()?;
+        Ok(TableMeta::new(self.id, size, &self.properties))
+    }
+
+    /// Where the next block goes.
+    fn offset(&self) -> u64 {
+        self.pending_offset + self.pending.len() as u64
+    }
+
+    fn finish_data_block(&mut self) -> Result<()> {
+        if !self.data.is_empty() {
+            let block = self.data.finish();
+            self.finished_block = Some(self.write_block(&block, self.compression)?);
+        }
+        Ok(())
+    }
+
+    /// Gives the block finished last its place in the index, now that the key after it (`None`: the end) is known.
+    fn index_finished_block(&mut self, next_key: Option<&[u8]>) -> Result<()> {
+        let Some(handle) = self.finished_block.take() else {
+            return Ok(());
+        };
+        let (key, stamp) = match next_key {
+            Some(next_key) => separator(&self.last_key, self.last_stamp, next_key),
+            None => (self.last_key.clone(), Stamp::OLDEST),
+        };
+        let mut value = Vec::new();
+        handle.encode(&mut value);
+        self.index.add(&key, stamp, &value);
+        if self.index.size_estimate() >= INDEX_PARTITION_BYTES || self.filter.keys() >= PARTITION_KEYS_MAX {
+            self.finish_partition()?;
+        }
+        Ok(())
+    }
+
+    fn finish_partition(&mut self) -> Result<()> {
+        if self.index.is_empty() {
+            return Ok(());
+        }
+        let (last_key, last_stamp) = (self.index.last_key().to_vec(), self.index.last_stamp());
+        let filter = match self.filter.keys() {
+            0 => None,
+            _ => {
+                let filter = self.filter.finish();
+                Some(self.write_block(&filter, Compression::None)?)
+            }
+        };
+        let index = self.index.finish();
+        let index = self.write_block(&index, Compression::None)?;
+        let mut value = Vec::new();
+        PartitionHandles { index, filter }.encode(&mut value);
+        self.top_index.add(&last_key, last_stamp, &value);
+        Ok(())
+    }
+
+    fn write_block(&mut self, block: &[u8], compression: Compression) -> Result<BlockHandle> {
+        let offset = self.offset();
+        let start = self.pending.len();
+        let compression = self.compressor.append(compression, block, &mut self.pending);
+        let len = (self.pending.len() - start) as u64;
+        seal_block(&mut self.pending, start, compression, self.id, offset);
+        if self.pending.len() >= WRITE_BYTES {
+            self.write_pending()?;
+        }
+        Ok(BlockHandle { offset, len })
+    }
+
+    fn write_pending(&mut self) -> Result<()> {
+        self.file.write_at(&self.pending, self.pending_offset)?;
+        self.pending_offset += self.pending.len() as u64;
+        self.pending.clear();
+        self.pending.shrink_to(2 * WRITE_BYTES);
+        Ok(())
+    }
+}
+
+/// The keyspace prefix of a full key; blocks are cut where it changes.
+fn keyspace_of(full_key: &[u8]) -> &[u8] {
+    &full_key[..full_key.len().min(KEYSPACE_PREFIX_BYTES)]
+}

@@ -1,0 +1,152 @@
+//! Tests of writing tables from a stream.
+
+use std::cell::Cell;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::*;
+use crate::base::cursor::model::{Version, sort};
+use crate::base::{Cursor, Error, Kind, Seqno, Stamp, full_key};
+use crate::io::cache::BlockCache;
+use crate::io::trash::FileGuard;
+use crate::levels::memory_storage::MemoryStorage;
+use crate::levels::{LevelCursor, Table};
+
+/// Hands out versions, and then an error if there is one.
+struct Source {
+    versions: Vec<Version>,
+    position: usize,
+    failure: Option<Error>,
+}
+
+impl VersionSource for Source {
+    fn next(&mut self) -> Result<Option<(&[u8], Stamp, &[u8])>> {
+        self.position += 1;
+        match (self.versions.get(self.position - 1), self.failure.take()) {
+            (Some((key, stamp, value)), failure) => {
+                self.failure = failure;
+                Ok(Some((key, *stamp, value)))
+            }
+            (None, Some(failure)) => Err(failure),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+fn path_of(id: FileId) -> PathBuf {
+    PathBuf::from(format!("{:06}.table", id.0))
+}
+
+fn write(
+    storage: &MemoryStorage,
+    versions: &[Version],
+    failure: Option<Error>,
+    never_across: &[KeyspaceId],
+) -> Result<Vec<TableMeta>> {
+    let next = Cell::new(100);
+    let sink = TableSink {
+        storage,
+        path_of: &path_of,
+        next_file: &|| FileId(next.replace(next.get() + 1)),
+        options: TableOptions { block_size: 512, ..TableOptions::default() },
+        compression: &|keyspace| (keyspace == KeyspaceId(2)).then_some(Compression::None),
+        target_bytes: 8 << 10,
+        never_across,
+    };
+    write_tables(&mut Source { versions: versions.to_vec(), position: 0, failure }, &sink)
+}
+
+fn versions(keyspaces: &[u32], keys: u64, copies: u64) -> Vec<Version> {
+    let mut versions = Vec::new();
+    for &keyspace in keyspaces {
+        for number in 0..keys {
+            let key = full_key(KeyspaceId(keyspace), format!("{number:05}").as_bytes());
+            for copy in 0..copies {
+                let stamp = Stamp::new(Seqno(1 + number * copies + copy), Kind::Put);
+                versions.push((key.clone(), stamp, vec![b'v'; 40]));
+            }
+        }
+    }
+    sort(&mut versions);
+    versions
+}
+
+fn read_back(storage: &MemoryStorage, metas: &[TableMeta]) -> Vec<Version> {
+    let cache = Arc::new(BlockCache::new(1 << 20));
+    let open = |meta: &TableMeta| {
+        let guard = FileGuard::new(path_of(meta.id), Arc::default());
+        Table::open(storage, guard, meta.clone(), cache.clone()).unwrap()
+    };
+    let mut cursor = LevelCursor::new(metas.iter().map(open).collect(), false);
+    let mut read = Vec::new();
+    cursor.seek_first().unwrap();
+    while cursor.valid() {
+        read.push((cursor.key().to_vec(), cursor.stamp(), cursor.value().to_vec()));
+        cursor.next().unwrap();
+    }
+    read
+}
+
+#[test]
+fn tables_are_cut_near_the_target_but_never_within_a_key() {
+    let storage = MemoryStorage::new();
+    let mut all = versions(&[1], 1000, 2);
+    // One key with versions for several tables.
+    let key = full_key(KeyspaceId(1), b"00500x");
+    all.extend((1..1000).map(|seqno| (key.clone(), Stamp::new(Seqno(seqno), Kind::Delta), vec![seqno as u8; 40])));
+    sort(&mut all);
+    let metas = write(&storage, &all, None, &[]).unwrap();
+    assert!(metas.len() > 3, "{} tables", metas.len());
+    assert!(metas.windows(2).all(|pair| pair[0].largest < pair[1].smallest));
+    assert!(metas.iter().filter(|meta| meta.size > 12 << 10).all(|meta| meta.deltas == 999));
+    assert!(read_back(&storage, &metas) == all);
+    assert_eq!(metas.iter().map(|meta| meta.size).max().unwrap() as usize, {
+        let largest = metas.iter().max_by_key(|meta| meta.size).unwrap();
+        storage.bytes(&path_of(largest.id)).len()
+    });
+}
+
+#[test]
+fn no_table_reaches_across_a_keyspace_that_is_being_dropped() {
+    let storage = MemoryStorage::new();
+    let all = versions(&[1, 2, 4, 6], 3, 1);
+    let metas = write(&storage, &all, None, &[KeyspaceId(3), KeyspaceId(7)]).unwrap();
+    let ends: Vec<_> = metas.iter().map(|meta| (meta.smallest[3], meta.largest[3])).collect();
+    assert_eq!(ends, [(1, 2), (4, 6)]);
+    assert!(read_back(&storage, &metas) == all);
+}
+
+#[test]
+fn each_keyspace_is_compressed_as_it_asks() {
+    let storage = MemoryStorage::new();
+    let metas = write(&storage, &versions(&[1, 2, 3], 20, 1), None, &[]).unwrap();
+    let bytes = storage.bytes(&path_of(metas[0].id));
+    let in_clear = bytes.windows(40).filter(|window| *window == [b'v'; 40]).count();
+    assert_eq!((metas.len(), in_clear), (1, 20));
+}
+
+#[test]
+fn an_empty_stream_writes_nothing() {
+    let storage = MemoryStorage::new();
+    assert!(write(&storage, &[], None, &[]).unwrap().is_empty());
+    assert!(storage.names().is_empty());
+}
+
+#[test]
+fn after_any_error_nothing_is_left_behind() {
+    let storage = MemoryStorage::new();
+    storage.put(Path::new("000001.table"), vec![1]);
+    let all = versions(&[1], 2000, 1);
+    assert!(matches!(write(&storage, &all, Some(Error::Closed), &[]), Err(Error::Closed)));
+    assert_eq!(storage.names(), [Path::new("000001.table")]);
+    for writes in 0..3 {
+        storage.fail_after_writes(writes);
+        assert!(matches!(write(&storage, &all, None, &[]), Err(Error::Io { .. })));
+        assert_eq!(storage.names(), [Path::new("000001.table")]);
+    }
+    storage.fail_after_writes(usize::MAX);
+    // A file that is already there is not ours to remove.
+    storage.put(&path_of(FileId(101)), vec![1]);
+    assert!(write(&storage, &all, None, &[]).is_err());
+    assert_eq!(storage.names(), [Path::new("000001.table"), &path_of(FileId(101))]);
+}

@@ -1,0 +1,315 @@
+//! A cursor over one table: three nested block cursors, over the top index, an index partition and a data block.
+//!
+//! While the cursor is valid, each of the upper two stands on the entry that the one below was opened from. Index
+//! entries carry separators: a key at or after the last of their block and before the first of the next.
+
+use std::sync::Arc;
+
+use super::table::Table;
+use crate::base::{Buffer, Cursor, Result, Slice, Stamp};
+use crate::format::block::BlockCursor;
+use crate::format::filter::may_contain;
+use crate::format::table::{BlockHandle, PartitionHandles};
+
+/// Read at once when moving forward without filling the cache.
+const READ_AHEAD_BYTES: u64 = 256 << 10;
+
+/// A cursor over all versions of a table.
+pub struct TableCursor {
+    table: Arc<Table>,
+    fill_cache: bool,
+    top: Option<BlockCursor>,
+    /// The partition opened last, kept over seeks.
+    partition: Option<(BlockHandle, BlockCursor)>,
+    data: Option<BlockCursor>,
+    /// Bytes of the file read ahead, and where they start.
+    ahead: Option<(u64, Buffer)>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Direction {
+    Forward,
+    Backward,
+}
+
+impl Direction {
+    /// Moves to the end of the block that lies first in this direction.
+    fn enter(self, cursor: &mut BlockCursor) -> Result<()> {
+        match self {
+            Direction::Forward => cursor.seek_first(),
+            Direction::Backward => cursor.seek_last(),
+        }
+    }
+
+    fn step(self, cursor: &mut BlockCursor) -> Result<()> {
+        match self {
+            Direction::Forward => cursor.next(),
+            Direction::Backward => cursor.prev(),
+        }
+    }
+}
+
+impl TableCursor {
+    pub(super) fn new(table: Arc<Table>, fill_cache: bool) -> TableCursor {
+        TableCursor {
+            table,
+            fill_cache,
+            top: None,
+            partition: None,
+            data: None,
+            ahead: None,
+        }
+    }
+
+    /// As [`seek`](Cursor::seek), for callers who want versions of this very key only: if a filter denies the key, the
+    /// cursor is not valid afterwards.
+    pub(super) fn seek_filtered(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
+        let Some(handles) = self.seek_top(key, stamp)? else {
+            return Ok(());
+        };
+        if let Some(handle) = handles.filter {
+            let block = self.table.block(handle, self.fill_cache)?;
+            match may_contain(&block, key) {
+                Some(true) => {}
+                Some(false) => return Ok(()),
+                None => return Err(self.table.damaged(handle.offset, "a filter is malformed")),
+            }
+        }
+        self.seek_within(handles, key, stamp)
+    }
+
+    /// Finds the partition for (`key`, `stamp`); the cursor is not valid until one of its blocks is opened.
+    fn seek_top(&mut self, key: &[u8], stamp: Stamp) -> Result<Option<PartitionHandles>> {
+        self.data = None;
+        self.open_top()?.seek(key, stamp)?;
+        self.partition_handles()
+    }
+
+    fn seek_within(&mut self, handles: PartitionHandles, key: &[u8], stamp: Stamp) -> Result<()> {
+        self.open_partition(handles.index)?.seek(key, stamp)?;
+        if let Some(data) = self.open_data(Direction::Forward, false)? {
+            data.seek(key, stamp)?;
+            self.skip_exhausted(Direction::Forward)?;
+        }
+        Ok(())
+    }
+
+    fn seek_end(&mut self, direction: Direction) -> Result<()> {
+        self.data = None;
+        direction.enter(self.open_top()?)?;
+        let Some(handles) = self.partition_handles()? else {
+            return Ok(());
+        };
+        direction.enter(self.open_partition(handles.index)?)?;
+        if let Some(data) = self.open_data(direction, true)? {
+            direction.enter(data)?;
+        }
+        self.skip_exhausted(direction)
+    }
+
+    /// While the data block has nothing more in `direction`, goes on to the next block there.
+    fn skip_exhausted(&mut self, direction: Direction) -> Result<()> {
+        while self.data.as_ref().is_some_and(|data| !data.valid()) {
+            let (_, partition) = self
+                .partition
+                .as_mut()
+                .expect("an open data block was found in a partition");
+            direction.step(partition)?;
+            if let Some(data) = self.open_data(direction, true)? {
+                direction.enter(data)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The handles that the top index stands on; `None` past its ends.
+    fn partition_handles(&self) -> Result<Option<PartitionHandles>> {
+        let Some(top) = self.top.as_ref().filter(|top| top.valid()) else {
+            return Ok(None);
+        };
+        let handles = PartitionHandles::decode(top.value());
+        let offset = self.table.top_index().offset;
+        handles
+            .map(Some)
+            .ok_or_else(|| self.table.damaged(offset, "the top index holds a bad handle"))
+    }
+
+    fn open_top(&mut self) -> Result<&mut BlockCursor> {
+        let top = match self.top.take() {
+            Some(top) => top,
+            None => {
+                let handle = self.table.top_index();
+                self.table
+                    .block_cursor(handle, self.table.block(handle, self.fill_cache)?)?
+            }
+        };
+        Ok(self.top.insert(top))
+    }
+
+    fn open_partition(&mut self, handle: BlockHandle) -> Result<&mut BlockCursor> {
+        let open = match self.partition.take() {
+            Some(open) if open.0 == handle => open,
+            _ => (
+                handle,
+                self.table
+                    .block_cursor(handle, self.table.block(handle, self.fill_cache)?)?,
+            ),
+        };
+        Ok(&mut self.partition.insert(open).1)
+    }
+
+    /// Opens the data block that the indices stand on, going on to the next partition in `direction` if the present one
+    /// is exhausted; `None` at the end of the table. `sequential` says that the blocks after it will be wanted, too.
+    fn open_data(&mut self, direction: Direction, sequential: bool) -> Result<Option<&mut BlockCursor>> {
+        loop {
+            if let Some((index, partition)) = self.partition.as_ref().filter(|(_, partition)| partition.valid()) {
+                let handle = BlockHandle::decode(partition.value());
+                let bad = || self.table.damaged(index.offset, "an index block holds a bad handle");
+                return Ok(Some(self.open_data_block(
+                    handle.ok_or_else(bad)?,
+                    direction,
+                    sequential,
+                )?));
+            }
+            if let Some(top) = self.top.as_mut().filter(|top| top.valid()) {
+                direction.step(top)?;
+            }
+            let Some(handles) = self.partition_handles()? else {
+                self.data = None;
+                return Ok(None);
+            };
+            direction.enter(self.open_partition(handles.index)?)?;
+        }
+    }
+
+    fn open_data_block(
+        &mut self,
+        handle: BlockHandle,
+        direction: Direction,
+        sequential: bool,
+    ) -> Result<&mut BlockCursor> {
+        let block = match sequential && direction == Direction::Forward && !self.fill_cache {
+            true => self.block_ahead(handle)?,
+            false => self.table.block(handle, self.fill_cache)?,
+        };
+        let data = match self.data.take() {
+            Some(mut data) => {
+                data.open(block, handle.offset)?;
+                data
+            }
+            None => self.table.block_cursor(handle, block)?,
+        };
+        Ok(self.data.insert(data))
+    }
+
+    /// A block out of the bytes read ahead, which are read anew from here if it is not among them.
+    fn block_ahead(&mut self, handle: BlockHandle) -> Result<Arc<Buffer>> {
+        let table = &self.table;
+        if let Some((start, bytes)) = &self.ahead
+            && let Some(sealed) = table.within(bytes, *start, handle)
+        {
+            return table.unseal(handle, sealed.to_vec());
+        }
+        let fits = handle
+            .end()
+            .is_some_and(|end| end <= table.blocks_end() && end - handle.offset <= READ_AHEAD_BYTES);
+        if !fits {
+            return table.block(handle, false);
+        }
+        if let Some(block) = table.cached_block(handle) {
+            return Ok(block);
+        }
+        let len = READ_AHEAD_BYTES.min(table.blocks_end() - handle.offset) as usize;
+        self.ahead = None;
+        let (start, bytes) = self
+            .ahead
+            .insert((handle.offset, table.read_ahead(handle.offset, len)?));
+        let sealed = table
+            .within(bytes, *start, handle)
+            .expect("a block that fits lies within what was read for it");
+        table.unseal(handle, sealed.to_vec())
+    }
+
+    /// Leaves the cursor not valid if a move failed.
+    fn settle(&mut self, moved: Result<()>) -> Result<()> {
+        if moved.is_err() {
+            self.data = None;
+        }
+        moved
+    }
+
+    fn current(&self) -> &BlockCursor {
+        self.data.as_ref().expect("only a valid cursor is read")
+    }
+}
+
+impl Cursor for TableCursor {
+    #[inline]
+    fn valid(&self) -> bool {
+        self.data.as_ref().is_some_and(BlockCursor::valid)
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.current().key()
+    }
+
+    #[inline]
+    fn stamp(&self) -> Stamp {
+        self.current().stamp()
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        self.current().value()
+    }
+
+    fn value_slice(&self) -> Slice {
+        self.current().value_slice()
+    }
+
+    fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
+        let moved = match self.seek_top(key, stamp) {
+            Ok(Some(handles)) => self.seek_within(handles, key, stamp),
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        self.settle(moved)
+    }
+
+    fn seek_before(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
+        self.seek(key, stamp)?;
+        if self.valid() { self.prev() } else { self.seek_last() }
+    }
+
+    fn seek_first(&mut self) -> Result<()> {
+        let moved = self.seek_end(Direction::Forward);
+        self.settle(moved)
+    }
+
+    fn seek_last(&mut self) -> Result<()> {
+        let moved = self.seek_end(Direction::Backward);
+        self.settle(moved)
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        let data = self.data.as_mut().expect("only a valid cursor moves");
+        data.next()?;
+        if data.valid() {
+            return Ok(());
+        }
+        let moved = self.skip_exhausted(Direction::Forward);
+        self.settle(moved)
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        let data = self.data.as_mut().expect("only a valid cursor moves");
+        data.prev()?;
+        if data.valid() {
+            return Ok(());
+        }
+        let moved = self.skip_exhausted(Direction::Backward);
+        self.settle(moved)
+    }
+}

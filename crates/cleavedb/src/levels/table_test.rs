@@ -1,0 +1,400 @@
+//! Tests of tables: what was added is what is read, in every walk; damage of any byte is noticed.
+
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::base::cursor::compare;
+use crate::base::cursor::model::{Step, VecCursor, Version, assert_same_walk, sort};
+use crate::base::{FileId, KeyspaceId, Kind, full_key};
+use crate::levels::memory_storage::MemoryStorage;
+use crate::levels::{TableBuilder, TableOptions};
+
+const ID: FileId = FileId(12);
+
+fn path() -> PathBuf {
+    PathBuf::from("slow/000012.table")
+}
+
+fn small_blocks(block_size: usize, compression: Compression) -> TableOptions {
+    TableOptions {
+        block_size,
+        filter_bits: 10,
+        compression,
+    }
+}
+
+fn write(storage: &MemoryStorage, versions: &[Version], options: TableOptions) -> TableMeta {
+    let mut builder = TableBuilder::create(storage, &path(), ID, options).unwrap();
+    for (key, stamp, value) in versions {
+        builder.add(key, *stamp, value).unwrap();
+    }
+    builder.finish().unwrap()
+}
+
+fn guard() -> FileGuard {
+    FileGuard::new(path(), Arc::default())
+}
+
+fn cache() -> Arc<BlockCache> {
+    Arc::new(BlockCache::new(1 << 20))
+}
+
+fn table_of(versions: &[Version], options: TableOptions) -> (Arc<Table>, Arc<MemoryStorage>) {
+    let storage = Arc::new(MemoryStorage::new());
+    let meta = write(&storage, versions, options);
+    (Table::open(&*storage, guard(), meta, cache()).unwrap(), storage)
+}
+
+/// What a reader must see: the newest version at or below the snapshot.
+fn model_get(versions: &[Version], key: &[u8], snapshot: Seqno) -> Option<(Stamp, Vec<u8>)> {
+    let at = versions.partition_point(|version| compare(&version.0, version.1, key, Stamp::at(snapshot)).is_lt());
+    versions
+        .get(at)
+        .filter(|version| version.0 == key)
+        .map(|version| (version.1, version.2.clone()))
+}
+
+fn numbered(count: u64, versions_per_key: u64, value_bytes: usize) -> Vec<Version> {
+    let mut versions = Vec::new();
+    for number in 0..count {
+        let key = full_key(
+            KeyspaceId((number % 3) as u32 + 1),
+            format!("key{:06}", number / 3).as_bytes(),
+        );
+        for age in 0..versions_per_key {
+            let seqno = Seqno(1 + number + age * count);
+            let kind = [Kind::Put, Kind::Delta, Kind::Delete, Kind::PutAt][(seqno.0 % 4) as usize];
+            versions.push((key.clone(), Stamp::new(seqno, kind), vec![number as u8; value_bytes]));
+        }
+    }
+    sort(&mut versions);
+    versions
+}
+
+fn scan(cursor: &mut TableCursor) -> Vec<Version> {
+    let mut versions = Vec::new();
+    cursor.seek_first().unwrap();
+    while cursor.valid() {
+        versions.push((cursor.key().to_vec(), cursor.stamp(), cursor.value().to_vec()));
+        cursor.next().unwrap();
+    }
+    versions
+}
+
+#[test]
+fn a_table_of_many_partitions_reads_back_in_both_directions() {
+    let versions = numbered(20_000, 2, 20);
+    for compression in [Compression::None, Compression::Lz4] {
+        let (table, _) = table_of(&versions, small_blocks(512, compression));
+        for fill_cache in [false, true] {
+            let mut cursor = table.cursor(fill_cache);
+            assert!(scan(&mut cursor) == versions);
+            cursor.seek_last().unwrap();
+            for version in versions.iter().rev() {
+                assert_eq!(
+                    (cursor.key(), cursor.stamp(), cursor.value()),
+                    (&version.0[..], version.1, &version.2[..])
+                );
+                cursor.prev().unwrap();
+            }
+            assert!(!cursor.valid());
+        }
+        let meta = table.meta();
+        assert_eq!(
+            (meta.entries, meta.seqno_min, meta.seqno_max),
+            (40_000, Seqno(1), Seqno(40_000))
+        );
+        assert_eq!((meta.deletes, meta.deltas, meta.addresses), (10_000, 10_000, 10_000));
+        let properties = table.properties().unwrap();
+        assert_eq!((properties.value_bytes, properties.block_size), (800_000, 512));
+        assert_eq!((&meta.smallest, &meta.largest), (&versions[0].0, &versions[39_999].0));
+    }
+}
+
+#[test]
+fn a_snapshot_sees_the_newest_version_at_or_below_it() {
+    let versions = numbered(2_000, 5, 30);
+    let (table, _) = table_of(&versions, small_blocks(256, Compression::Lz4));
+    for number in (0..versions.len()).step_by(7) {
+        for snapshot in [
+            0,
+            1,
+            versions[number].1.seqno().0 - 1,
+            versions[number].1.seqno().0,
+            5_000,
+            20_000,
+        ] {
+            let found = table.get(&versions[number].0, Seqno(snapshot)).unwrap();
+            let expected = model_get(&versions, &versions[number].0, Seqno(snapshot));
+            assert_eq!(found.map(|(stamp, value)| (stamp, value.to_vec())), expected);
+        }
+    }
+    let mut cursor = table.find(&versions[0].0, Seqno::MAX).unwrap().unwrap();
+    let mut collected = Vec::new();
+    while cursor.valid() && cursor.key() == versions[0].0 {
+        collected.push(cursor.stamp());
+        cursor.next().unwrap();
+    }
+    assert_eq!(
+        collected,
+        versions[..5].iter().map(|version| version.1).collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn filters_spare_reads_of_data_for_absent_keys() {
+    let versions = numbered(3_000, 1, 100);
+    let (table, storage) = table_of(&versions, small_blocks(4096, Compression::None));
+    let absent = |number: u64| full_key(KeyspaceId(2), format!("key{number:06}x").as_bytes());
+    for number in 0..1_000 {
+        assert!(table.get(&absent(number), Seqno::MAX).unwrap().is_none());
+    }
+    // The top index, its partitions and their filters, and a data block for about one key in a hundred.
+    assert!(storage.reads() < 60, "{} reads", storage.reads());
+    let reads = storage.reads();
+    assert!(table.get(&full_key(KeyspaceId(9), b"k"), Seqno::MAX).unwrap().is_none());
+    assert!(table.get(&versions[0].0, Seqno::ZERO).unwrap().is_none());
+    assert_eq!(storage.reads(), reads);
+}
+
+#[test]
+fn a_scan_that_does_not_fill_the_cache_reads_ahead_and_leaves_it_alone() {
+    let versions = numbered(20_000, 1, 100);
+    let storage = MemoryStorage::new();
+    let meta = write(&storage, &versions, small_blocks(4096, Compression::None));
+    let cache = cache();
+    let table = Table::open(&storage, guard(), meta.clone(), cache.clone()).unwrap();
+    let before = storage.reads();
+    let mut cursor = table.cursor(false);
+    assert!(scan(&mut cursor) == versions);
+    assert_eq!(cache.weight(), 0);
+    assert!(storage.reads() - before < 2 * (meta.size as usize / (256 << 10)) + 10);
+    drop(cursor);
+    assert_eq!(cache.gauge().get(), 0);
+    assert!(scan(&mut table.cursor(true)) == versions);
+    assert!(cache.weight() > 900 << 10);
+    assert_eq!(cache.gauge().get() as u64, cache.weight());
+}
+
+#[test]
+fn entries_larger_than_blocks_and_the_longest_keys_are_kept() {
+    let key = |byte: u8, len| full_key(KeyspaceId(1), &vec![byte; len]);
+    let put = |seqno| Stamp::new(Seqno(seqno), Kind::Put);
+    let versions: Vec<Version> = vec![
+        (key(b'a', 1), put(1), b"small".to_vec()),
+        (key(b'b', 65_535), put(2), vec![1; 3 << 20]),
+        (key(b'b', 65_535), put(1), vec![2; 10]),
+        (key(b'c', 2), put(9), Vec::new()),
+        (key(b'd', 2), put(3), vec![3; 5000]),
+        (key(b'e', 65_535), put(4), b"end".to_vec()),
+    ];
+    for compression in [Compression::None, Compression::Lz4] {
+        let (table, _) = table_of(&versions, small_blocks(4096, compression));
+        assert!(scan(&mut table.cursor(false)) == versions);
+        for version in &versions {
+            let (stamp, value) = table.get(&version.0, version.1.seqno()).unwrap().unwrap();
+            assert!(stamp == version.1 && value == version.2);
+        }
+    }
+}
+
+#[test]
+fn blocks_are_cut_at_keyspaces_and_where_compression_changes() {
+    let storage = MemoryStorage::new();
+    let mut builder = TableBuilder::create(&storage, &path(), ID, small_blocks(4096, Compression::None)).unwrap();
+    for keyspace in 1..=4u32 {
+        builder
+            .set_compression(if keyspace % 2 == 0 {
+                Compression::Lz4
+            } else {
+                Compression::None
+            })
+            .unwrap();
+        for number in 0..10u64 {
+            let key = full_key(KeyspaceId(keyspace), &number.to_be_bytes());
+            builder
+                .add(&key, Stamp::new(Seqno(number + 1), Kind::Put), &[b'v'; 100])
+                .unwrap();
+        }
+    }
+    let meta = builder.finish().unwrap();
+    let table = Table::open(&storage, guard(), meta, cache()).unwrap();
+    let bytes = storage.bytes(&path());
+    let text = vec![b'v'; 100];
+    let in_clear = bytes.windows(100).filter(|window| *window == text).count();
+    // Two of four keyspaces lie open, ten values each; the others are compressed.
+    assert_eq!(in_clear, 20);
+    assert_eq!(scan(&mut table.cursor(true)).len(), 40);
+}
+
+#[test]
+fn tables_without_filters_answer_the_same() {
+    let versions = numbered(500, 2, 10);
+    let options = TableOptions {
+        block_size: 300,
+        filter_bits: 0,
+        compression: Compression::None,
+    };
+    let (table, _) = table_of(&versions, options);
+    assert!(
+        versions
+            .iter()
+            .all(|version| table.get(&version.0, version.1.seqno()).unwrap().unwrap().0 == version.1)
+    );
+    assert!(
+        table
+            .get(&full_key(KeyspaceId(2), b"absent"), Seqno::MAX)
+            .unwrap()
+            .is_none()
+    );
+}
+
+/// Reads everything there is to read; `Ok` only if all of it is right.
+fn check_all(storage: &MemoryStorage, meta: &TableMeta, versions: &[Version]) -> Result<()> {
+    let table = Table::open(storage, guard(), meta.clone(), cache())?;
+    for (key, stamp, value) in versions {
+        let found = table
+            .get(key, stamp.seqno())?
+            .expect("a present version is found or damage reported");
+        assert!(found.0 == *stamp && found.1 == value[..], "a wrong answer");
+    }
+    let mut cursor = table.cursor(false);
+    cursor.seek_first()?;
+    for (key, stamp, value) in versions {
+        assert!(cursor.valid(), "a scan ended early without an error");
+        assert_eq!(
+            (cursor.key(), cursor.stamp(), cursor.value()),
+            (&key[..], *stamp, &value[..])
+        );
+        cursor.next()?;
+    }
+    assert!(!cursor.valid());
+    cursor.seek_last()?;
+    while cursor.valid() {
+        cursor.prev()?;
+    }
+    table.properties().map(drop)
+}
+
+#[test]
+fn any_flipped_byte_is_an_error_and_never_a_wrong_answer() {
+    let versions = numbered(60, 2, 15);
+    for compression in [Compression::None, Compression::Lz4] {
+        let storage = MemoryStorage::new();
+        let meta = write(&storage, &versions, small_blocks(256, compression));
+        check_all(&storage, &meta, &versions).unwrap();
+        let bytes = storage.bytes(&path());
+        for at in 0..bytes.len() {
+            for flip in [0x01, 0x80] {
+                let mut flipped = bytes.clone();
+                flipped[at] ^= flip;
+                storage.put(&path(), flipped);
+                match check_all(&storage, &meta, &versions) {
+                    Err(Error::Corruption {
+                        path: named, offset, ..
+                    }) => {
+                        assert!(named == path() && offset <= meta.size);
+                    }
+                    Err(Error::Unsupported { .. }) => assert!(at >= bytes.len() - FOOTER_BYTES),
+                    other => panic!("byte {at} of {} went unnoticed: {other:?}", bytes.len()),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn truncated_and_swapped_files_are_corrupt() {
+    let versions = numbered(60, 1, 15);
+    let storage = MemoryStorage::new();
+    let meta = write(&storage, &versions, TableOptions::default());
+    let bytes = storage.bytes(&path());
+    for len in [0, 1, FOOTER_BYTES - 1, FOOTER_BYTES, bytes.len() / 2, bytes.len() - 1] {
+        storage.put(&path(), bytes[..len].to_vec());
+        assert!(matches!(
+            check_all(&storage, &meta, &versions),
+            Err(Error::Corruption { .. })
+        ));
+        let shorter = TableMeta {
+            size: len as u64,
+            ..meta.clone()
+        };
+        assert!(matches!(
+            check_all(&storage, &shorter, &versions),
+            Err(Error::Corruption { .. })
+        ));
+    }
+    storage.put(&path(), bytes);
+    let other = TableMeta {
+        id: FileId(13),
+        ..meta.clone()
+    };
+    assert!(matches!(
+        check_all(&storage, &other, &versions),
+        Err(Error::Corruption { .. })
+    ));
+    let other = TableMeta {
+        largest: b"zz".to_vec(),
+        ..meta
+    };
+    assert!(matches!(
+        check_all(&storage, &other, &versions),
+        Err(Error::Corruption { .. })
+    ));
+}
+
+#[test]
+fn a_failed_write_is_reported() {
+    let storage = MemoryStorage::new();
+    storage.fail_after_writes(0);
+    let mut builder = TableBuilder::create(&storage, &path(), ID, TableOptions::default()).unwrap();
+    builder.add(b"0001k", Stamp::new(Seqno(1), Kind::Put), b"v").unwrap();
+    assert!(matches!(builder.finish(), Err(Error::Io { .. })));
+}
+
+fn keys() -> impl Strategy<Value = Vec<u8>> {
+    let key = proptest::collection::vec(prop_oneof![Just(b'a'), Just(b'b'), Just(0xff)], 1..5);
+    (1u32..4, key).prop_map(|(keyspace, key)| full_key(KeyspaceId(keyspace), &key))
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let stamp = (0u64..350).prop_map(|seqno| Stamp::at(Seqno(seqno)));
+    let step = prop_oneof![
+        2 => (keys(), stamp.clone()).prop_map(|(key, stamp)| Step::Seek(key, stamp)),
+        2 => (keys(), stamp).prop_map(|(key, stamp)| Step::SeekBefore(key, stamp)),
+        1 => Just(Step::SeekFirst),
+        1 => Just(Step::SeekLast),
+        6 => Just(Step::Next),
+        6 => Just(Step::Prev),
+    ];
+    proptest::collection::vec(step, 1..80)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+    #[test]
+    fn any_walk_and_any_get_over_a_table_equal_those_over_the_vector(
+        keys in proptest::collection::vec((keys(), 0usize..40), 1..300),
+        block_size in prop_oneof![Just(32usize), Just(128), Just(4096)],
+        compression in prop_oneof![Just(Compression::None), Just(Compression::Lz4)],
+        fill_cache in any::<bool>(),
+        steps in steps(),
+    ) {
+        let mut versions: Vec<Version> = Vec::new();
+        for (index, (key, len)) in keys.into_iter().enumerate() {
+            versions.push((key, Stamp::new(Seqno(index as u64 + 1), Kind::Put), vec![index as u8; len]));
+        }
+        sort(&mut versions);
+        let (table, _) = table_of(&versions, small_blocks(block_size, compression));
+        let mut cursor = table.cursor(fill_cache);
+        assert_same_walk(&mut cursor, &mut VecCursor::new(versions.clone()), &steps);
+        for step in &steps {
+            if let Step::Seek(key, stamp) = step {
+                let found = table.get(key, stamp.seqno()).unwrap().map(|(stamp, value)| (stamp, value.to_vec()));
+                prop_assert_eq!(found, model_get(&versions, key, stamp.seqno()));
+            }
+        }
+    }
+}
