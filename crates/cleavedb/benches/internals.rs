@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use cleave_sim::rng::Rng;
 use cleavedb::testing::parts::{
-    BlockBuilder, BlockCursor, BlockOrigin, Buffer, Cursor, FileId, Gauge, Horizon, IndexTable, KeyspaceId, Kind, Merging,
-    OperatorSource, Retention, Run, Stamp, TableBuilder, TableOptions, VersionSource, full_key,
+    BlockBuilder, BlockCursor, BlockOrigin, Buffer, Cursor, FileId, Gauge, Horizon, IndexTable, KeyspaceId, Kind,
+    Merging, OperatorSource, Retention, Run, Stamp, TableBuilder, TableOptions, full_key,
 };
 use cleavedb::testing::{SimDisk, Storage};
 use cleavedb::{Compression, MergeOperator, Seqno};
@@ -86,10 +86,14 @@ fn index_get(criterion: &mut Criterion) {
     criterion.bench_function("index_get", |bencher| {
         bencher.iter(|| {
             let mut found = None;
-            table.visit(&full_key(KEYSPACE, &key(rng.below(ENTRIES))), Seqno::MAX, &mut |_, value| {
-                found = Some(value);
-                false
-            });
+            table.visit(
+                &full_key(KEYSPACE, &key(rng.below(ENTRIES))),
+                Seqno::MAX,
+                &mut |_, value| {
+                    found = Some(value);
+                    false
+                },
+            );
             black_box(found).expect("the key is there")
         });
     });
@@ -106,8 +110,9 @@ fn seal(criterion: &mut Criterion) {
 fn merge_runs(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("merge_runs");
     for count in [2, 4] {
-        let runs: Vec<Arc<Run>> =
-            (0..count).map(|place| Arc::new(seal_table(&index_table(place * ENTRIES, &[7; 30])))).collect();
+        let runs: Vec<Arc<Run>> = (0..count)
+            .map(|place| Arc::new(seal_table(&index_table(place * ENTRIES, &[7; 30]))))
+            .collect();
         group.throughput(Throughput::Elements(count * ENTRIES));
         group.bench_function(BenchmarkId::from_parameter(count), |bencher| {
             bencher.iter(|| {
@@ -123,9 +128,15 @@ fn merge_runs(criterion: &mut Criterion) {
 fn table_build(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("table_build");
     group.throughput(Throughput::Elements(ENTRIES));
-    let run = Arc::new(seal_table(&index_table(0, b"a value of about a hundred bytes, as text is, that can be made smaller: text")));
+    let run = Arc::new(seal_table(&index_table(
+        0,
+        b"a value of about a hundred bytes, as text is, that can be made smaller: text",
+    )));
     for (name, compression) in [("none", Compression::None), ("lz4", Compression::Lz4)] {
-        let options = TableOptions { compression, ..TableOptions::default() };
+        let options = TableOptions {
+            compression,
+            ..TableOptions::default()
+        };
         group.bench_function(BenchmarkId::from_parameter(name), |bencher| {
             let build = |disk: SimDisk| {
                 let storage: &dyn Storage = &disk;
@@ -134,7 +145,9 @@ fn table_build(criterion: &mut Criterion) {
                 let mut cursor = run.cursor();
                 cursor.seek_first().expect("memory can be read");
                 while cursor.valid() {
-                    builder.add(cursor.key(), cursor.stamp(), cursor.value()).expect("the disk works");
+                    builder
+                        .add(cursor.key(), cursor.stamp(), cursor.value())
+                        .expect("the disk works");
                     cursor.next().expect("memory can be read");
                 }
                 builder.finish().expect("the disk works")
