@@ -10,10 +10,23 @@ pub use crate::io::sim::{Phase, SyncPoint};
 pub use crate::io::{Faults, OsStorage, SimDisk, Storage};
 pub use crate::sched::clock::now;
 pub use crate::sched::random::Random;
-pub use crate::sched::sim::{SimConfig, SimFailure, SimReport, simulate, simulate_with, yield_point};
-pub use crate::sched::thread::{JoinHandle, spawn};
+pub use crate::sched::sim::{SimConfig, SimFailure, SimReport, random, simulate, simulate_with, yield_point};
+pub use crate::sched::thread::{JoinHandle, sleep, spawn};
 
 /// Opens a database on any storage with sizes of the caller's choice.
 pub fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tuning: Tuning) -> Result<Db> {
     crate::db::open(storage, path, options, Some(tuning))
+}
+
+/// The pieces by themselves, for micro-benchmarks.
+pub mod parts {
+    pub use crate::base::cursor::Cursor;
+    pub use crate::base::key::{KeyspaceId, full_key};
+    pub use crate::base::kind::{Kind, Stamp};
+    pub use crate::base::versions::{Horizon, Retention, VersionSource};
+    pub use crate::base::{Buffer, FileId, Gauge, Merging, OperatorSource};
+    pub use crate::format::block::{BlockBuilder, BlockCursor, BlockOrigin};
+    pub use crate::front::index_table::IndexTable;
+    pub use crate::front::run::Run;
+    pub use crate::levels::builder::{TableBuilder, TableOptions};
 }

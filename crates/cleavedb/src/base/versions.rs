@@ -16,10 +16,13 @@ use super::operator::{MergeOperator, OperatorSource, full_merge, partial_merge};
 use super::slice::Slice;
 use super::{limits, verify};
 
+/// A version: full key, stamp, payload.
+pub type VersionRef<'a> = (&'a [u8], Stamp, &'a [u8]);
+
 /// A stream of versions in key order, newest first within a key.
 pub trait VersionSource {
-    /// The next version (full key, stamp, payload), or `None` at the end.
-    fn next(&mut self) -> Result<Option<(&[u8], Stamp, &[u8])>>;
+    /// The next version, or `None` at the end.
+    fn next(&mut self) -> Result<Option<VersionRef<'_>>>;
 }
 
 /// What a job knows when it starts, captured together with its input view (rule 6).
@@ -112,7 +115,7 @@ impl<'a, C: Cursor> Retention<'a, C> {
 }
 
 impl<C: Cursor> VersionSource for Retention<'_, C> {
-    fn next(&mut self) -> Result<Option<(&[u8], Stamp, &[u8])>> {
+    fn next(&mut self) -> Result<Option<VersionRef<'_>>> {
         while self.kept.is_empty() {
             if !self.cursor.valid() {
                 return Ok(None);
@@ -203,12 +206,13 @@ impl KeyStripe {
 
     /// The stripe ends and nothing older exists: its deltas apply to no value at all.
     fn fold_onto_nothing(&mut self, kept: &mut VecDeque<(Stamp, Slice)>, key: &[u8], operator: &FindOperator<'_>) {
-        if !self.has_base && !self.deltas.is_empty() {
-            if let Some(folded) = fold(&self.deltas, None, key, operator) {
-                self.deltas.clear();
-                kept.push_back(folded);
-                return;
-            }
+        if !self.has_base
+            && !self.deltas.is_empty()
+            && let Some(folded) = fold(&self.deltas, None, key, operator)
+        {
+            self.deltas.clear();
+            kept.push_back(folded);
+            return;
         }
         self.close(kept, key, operator);
     }

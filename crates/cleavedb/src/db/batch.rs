@@ -104,10 +104,6 @@ impl WriteBatch {
         self.keyspaces.iter().try_for_each(|keyspace| keyspace.check(database))
     }
 
-    pub(super) fn keyspaces(&self) -> &[Arc<KeyspaceState>] {
-        &self.keyspaces
-    }
-
     /// Bytes of the records.
     pub(super) fn record_bytes(&self) -> u64 {
         self.bytes.len() as u64 + (self.len * (record::HEADER_BYTES - ENTRY_HEADER_BYTES)) as u64

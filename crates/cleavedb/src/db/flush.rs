@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::core::Core;
 use super::view::View;
-use crate::base::versions::{Horizon, Retention, VersionSource};
+use crate::base::versions::{Horizon, Retention, VersionRef, VersionSource};
 use crate::base::{Address, Buffer, Cursor, Error, FileId, Kind, Merging, Result, Seqno, Slice, Stamp};
 use crate::format::edit::Edit;
 use crate::format::meta::TableMeta;
@@ -199,7 +199,7 @@ struct Routed<'a, S> {
 }
 
 impl<S: VersionSource> VersionSource for Routed<'_, S> {
-    fn next(&mut self) -> Result<Option<(&[u8], Stamp, &[u8])>> {
+    fn next(&mut self) -> Result<Option<VersionRef<'_>>> {
         if self.window.is_empty() {
             self.fill()?;
         }

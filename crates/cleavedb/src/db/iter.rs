@@ -15,6 +15,8 @@ use crate::base::{Cursor, KeyspaceId, Merging, Result, Slice, Stamp, full_key, s
 /// Versions of one key that are stepped over one by one before the cursor seeks past the rest.
 const STEPS_BEFORE_SEEK: usize = 8;
 
+/// A key and its value.
+type Item = (Slice, Slice);
 type Sources = Merging<Box<dyn Cursor + Send>>;
 
 /// The keys and values of a range, from both ends, as they were when the iterator was made. Holds a snapshot and the
@@ -145,7 +147,7 @@ impl Iter {
     }
 
     /// The next key with a value, from the front.
-    fn step_front(&mut self) -> Result<Option<(Slice, Slice)>> {
+    fn step_front(&mut self) -> Result<Option<Item>> {
         let mut sources = match self.front.take() {
             Some(sources) => sources,
             None => {
@@ -193,7 +195,7 @@ impl Iter {
     }
 
     /// The next key with a value, from the back.
-    fn step_back(&mut self) -> Result<Option<(Slice, Slice)>> {
+    fn step_back(&mut self) -> Result<Option<Item>> {
         let mut sources = match self.back.take() {
             Some(sources) => sources,
             None => {
@@ -231,7 +233,7 @@ impl Iter {
         Ok(item)
     }
 
-    fn step(&mut self, step: fn(&mut Iter) -> Result<Option<(Slice, Slice)>>) -> Option<Result<(Slice, Slice)>> {
+    fn step(&mut self, step: fn(&mut Iter) -> Result<Option<Item>>) -> Option<Result<Item>> {
         if self.done {
             return None;
         }

@@ -274,13 +274,12 @@ impl Core {
     /// Lets go of the view, so that doomed files that no reader holds can be removed.
     fn release_files(&self) {
         self.commit.lock().writer = None;
-        self.published.update(|view| View {
+        self.published.update(|_| View {
             active: Arc::new(IndexTable::new()),
             sealed: Vec::new(),
             runs: Vec::new(),
             version: Arc::new(Version::default()),
             logs: Arc::default(),
-            ..view.clone()
         });
         self.commit.lock().unsynced.clear();
     }

@@ -145,7 +145,7 @@ impl IndexTable {
             table: self,
             inner: self.inner.write(),
             scratch: Vec::new(),
-            payload: Vec::new(),
+            payload: Vec::with_capacity(Address::ENCODED_BYTES_MAX),
         }
     }
 

@@ -100,11 +100,6 @@ impl LogWriter {
         }
     }
 
-    /// The back end.
-    pub fn back_end(&self) -> &BackEnd {
-        &self.back_end
-    }
-
     /// The log that is being written.
     pub fn active(&self) -> Option<&Arc<LogFile>> {
         self.active.as_ref().map(|active| &active.log)

@@ -21,7 +21,7 @@ struct Source {
 }
 
 impl VersionSource for Source {
-    fn next(&mut self) -> Result<Option<(&[u8], Stamp, &[u8])>> {
+    fn next(&mut self) -> Result<Option<crate::base::versions::VersionRef<'_>>> {
         self.position += 1;
         match (self.versions.get(self.position - 1), self.failure.take()) {
             (Some((key, stamp, value)), failure) => {

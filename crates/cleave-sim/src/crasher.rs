@@ -1,0 +1,65 @@
+//! The thread that ends a machine's life in the middle of whatever it is doing: it sleeps, takes the image of the disk
+//! and stops the old one.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use cleavedb::testing::{self, SimDisk};
+
+use crate::ledger::Page;
+use crate::operation::Crash;
+use crate::world::World;
+
+/// The image of the disk at the moment of a crash, and what was promised by then.
+pub struct Image {
+    /// What is left.
+    pub disk: SimDisk,
+    /// What was promised.
+    pub page: Page,
+    /// What happened.
+    pub crash: Crash,
+}
+
+/// The disk after a crash.
+pub fn image_of(disk: &SimDisk, crash: Crash) -> SimDisk {
+    match crash {
+        Crash::Process => disk.process_crash(),
+        Crash::Power(seed) => disk.power_loss(seed),
+    }
+}
+
+/// A crash to come.
+pub struct Crasher {
+    thread: testing::JoinHandle,
+    image: Arc<Mutex<Option<Image>>>,
+}
+
+impl Crasher {
+    /// Starts the thread.
+    pub fn start(disk: &SimDisk, world: &World, after: Duration, crash: Crash) -> Crasher {
+        let image = Arc::new(Mutex::new(None));
+        let (into, world, disk) = (image.clone(), world.clone(), disk.clone());
+        let thread = testing::spawn("crasher", move || {
+            testing::sleep(after);
+            // No other thread runs between here and the end, so the page and the image are of one moment.
+            world.crashed.store(true, Ordering::SeqCst);
+            let page = world.ledger.page();
+            let image = image_of(&disk, crash);
+            disk.halt();
+            *into.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(Image {
+                disk: image,
+                page,
+                crash,
+            });
+        });
+        Crasher { thread, image }
+    }
+
+    /// Waits for the crash; `None` if the thread panicked, which is reported with the run.
+    pub fn wait(self) -> Option<Image> {
+        let Crasher { thread, image } = self;
+        thread.join().ok()?;
+        image.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take()
+    }
+}

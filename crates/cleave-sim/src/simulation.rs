@@ -1,0 +1,452 @@
+//! One seed, one run: the real engine over the simulated disk, in a simulated world of threads, compared with the model.
+//!
+//! A run is a chain of epochs. Each opens the database on what the one before left, checks it against what was promised,
+//! lets clients work, and ends with a close, a crash of the process or a loss of power, at any moment: a thread of its own
+//! sleeps for a random time, takes the image of the disk and stops the old one. It may do so while the database is
+//! still being opened; then the next epoch recovers from a recovery that was cut short.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use cleavedb::testing::{self, Faults, SimConfig, SimDisk};
+use cleavedb::{Db, Error, KeyspaceOptions};
+
+use crate::client::Client;
+use crate::crasher::{Crasher, Image};
+use crate::ledger::Page;
+use crate::model::Model;
+use crate::operation::{Crash, FIRST_CHANGING_SLOT, Operation, name_of_slot, operator_of_slot};
+use crate::order;
+use crate::plan::Plan;
+use crate::recovery::{Expected, Order};
+use crate::rng::Rng;
+use crate::workload::Workload;
+use crate::world::{Failure, Tolerance, World};
+
+/// Where the database lives on the simulated disk.
+pub const HOME: &str = "/db";
+
+/// What a run did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Operations applied.
+    pub operations: u64,
+    /// Openings of the database.
+    pub epochs: u64,
+    /// Crashes of the process.
+    pub crashes: u64,
+    /// Losses of power.
+    pub power_losses: u64,
+    /// Crashes while the database was being opened.
+    pub crashes_in_recovery: u64,
+    /// Epochs with a failing disk.
+    pub faulty_epochs: u64,
+    /// A hash over every choice of a thread; equal runs have equal digests.
+    pub digest: u64,
+}
+
+/// A run that showed a bug.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeedFailure {
+    /// The seed.
+    pub seed: u64,
+    /// How many operations had been begun.
+    pub operation: u64,
+    /// The last of them.
+    pub last: String,
+    /// What was expected and what was found.
+    pub what: String,
+}
+
+impl fmt::Display for SeedFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "seed {} failed at operation {} ({})",
+            self.seed, self.operation, self.last
+        )?;
+        write!(f, "  {}", self.what)
+    }
+}
+
+impl std::error::Error for SeedFailure {}
+
+/// Runs a plan.
+///
+/// # Errors
+/// What the engine did wrong: an answer that the model does not give, a promise broken, a panic, a deadlock.
+pub fn run(plan: &Plan) -> Result<Report, SeedFailure> {
+    let progress = Arc::new(Mutex::new(Progress::default()));
+    let (inside, shared) = (plan.clone(), progress.clone());
+    let outcome = testing::simulate_with(SimConfig::new(plan.seed), move || Simulation::new(inside, shared).run());
+    let what = match outcome.result {
+        Ok(Ok(())) => {
+            let mut report = lock(&progress).report;
+            report.digest = outcome.digest;
+            return Ok(report);
+        }
+        Ok(Err(failure)) => failure.to_string(),
+        Err(failure) => failure.to_string(),
+    };
+    let progress = lock(&progress);
+    Err(SeedFailure {
+        seed: plan.seed,
+        operation: progress.report.operations,
+        last: progress.last.clone(),
+        what,
+    })
+}
+
+/// What is known of a run even if it panics or hangs.
+#[derive(Default)]
+struct Progress {
+    report: Report,
+    last: String,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+struct Simulation {
+    plan: Plan,
+    rng: Rng,
+    workloads: Vec<Workload>,
+    disk: SimDisk,
+    expected: Expected,
+    epoch: u64,
+    progress: Arc<Mutex<Progress>>,
+}
+
+impl Simulation {
+    fn new(plan: Plan, progress: Arc<Mutex<Progress>>) -> Simulation {
+        let workloads = match plan.clients {
+            1 => vec![Workload::new(plan.seed)],
+            clients => (0..clients)
+                .map(|client| Workload::new(plan.seed ^ client << 60).for_one_of_many())
+                .collect(),
+        };
+        Simulation {
+            rng: Rng::of(plan.seed, 0x7369_6d75),
+            plan,
+            workloads,
+            disk: SimDisk::new(),
+            expected: Expected::nothing(),
+            epoch: 0,
+            progress,
+        }
+    }
+
+    fn run(mut self) -> Result<(), Failure> {
+        self.set_up()?;
+        while lock(&self.progress).report.operations < self.plan.operations {
+            self.epoch()?;
+        }
+        self.note("final check".into());
+        self.mend_disk();
+        let db = self.open().map_err(|error| Failure(format!("open: {error}")))?;
+        self.expected
+            .check(&db)
+            .map_err(|error| Failure(format!("read everything: {error}")))??;
+        db.close().map_err(|error| Failure(format!("close: {error}")))
+    }
+
+    /// Creates the keyspaces that stay.
+    fn set_up(&mut self) -> Result<(), Failure> {
+        let made = self.open().and_then(|db| {
+            for slot in 1..FIRST_CHANGING_SLOT {
+                let operator = operator_of_slot(slot);
+                let options = operator.map_or(KeyspaceOptions::new(), |it| {
+                    KeyspaceOptions::new().merge_operator(it.name())
+                });
+                db.create_keyspace(&name_of_slot(slot), options)?;
+                self.expected.base.create(&name_of_slot(slot), operator);
+            }
+            db.close()
+        });
+        made.map_err(|error| Failure(format!("set up: {error}")))
+    }
+
+    fn open(&self) -> Result<Db, Error> {
+        testing::open(
+            Arc::new(self.disk.clone()),
+            Path::new(HOME),
+            self.plan.options(),
+            self.plan.tuning(),
+        )
+    }
+
+    fn epoch(&mut self) -> Result<(), Failure> {
+        self.epoch += 1;
+        lock(&self.progress).report.epochs += 1;
+        let mut world = World::new(self.epoch, self.plan.syncs_by_default());
+        if self.plan.faults && self.plan.clients == 1 && self.rng.one_in(2) {
+            world.tolerance = *self
+                .rng
+                .pick(&[Tolerance::FailingReads, Tolerance::FailingWrites, Tolerance::NoSpace]);
+            lock(&self.progress).report.faulty_epochs += 1;
+        }
+        // A broken disk is left time to show what it does.
+        let crash = !self
+            .rng
+            .one_in(if world.tolerance == Tolerance::Nothing { 5 } else { 2 });
+        let crash_early = crash && self.rng.one_in(4);
+        let mut crasher = crash_early.then(|| self.start_crasher(&world));
+        let ended = self.open_and_check(&world).and_then(|opened| match opened {
+            None => Ok(Ended::Opening),
+            Some((db, model)) => {
+                if crash && !crash_early {
+                    crasher = Some(self.start_crasher(&world));
+                }
+                self.work(db, model, &world)
+            }
+        });
+        self.mend_disk();
+        let image = crasher.and_then(Crasher::wait);
+        let ended = ended?;
+        match (ended, image) {
+            (Ended::Opening, Some(image)) => {
+                lock(&self.progress).report.crashes_in_recovery += 1;
+                self.take_over(&image, None);
+            }
+            (Ended::Working(expected), Some(image)) => self.take_over(&image, Some(*expected)),
+            (Ended::Working(expected), None) => self.close_cleanly(*expected),
+            (Ended::Opening, None) => {
+                return Err(Failure("the opening of the database stopped without a crash".into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens the database and compares it with what is expected; `None` if the machine crashed before that was done.
+    fn open_and_check(&mut self, world: &World) -> Result<Option<(Db, Model)>, Failure> {
+        self.note(format!("open, epoch {}", self.epoch));
+        let checked = self
+            .open_through_faults(world)
+            .and_then(|db| Ok((self.expected.check(&db)?, db)));
+        match checked {
+            Err(_) | Ok((Err(_), _)) if world.has_crashed() => Ok(None),
+            Err(error) => Err(Failure(format!("open after {:?}: {error}", self.expected.crash))),
+            Ok((checked, db)) => Ok(Some((db, checked?))),
+        }
+    }
+
+    /// Lets the clients work until they have had enough or the machine crashes.
+    fn work(&mut self, db: Db, model: Model, world: &World) -> Result<Ended, Failure> {
+        let mut expected = Expected {
+            base: model,
+            page: Page::default(),
+            epoch: self.epoch,
+            order: Order::AsBegun,
+            crash: None,
+        };
+        if self.plan.clients == 1 {
+            self.work_alone(&db, world, &expected)?;
+        } else {
+            expected.order = Order::Listed(self.work_together(&db, world, &expected)?);
+        }
+        let crashed = world.has_crashed();
+        expected.page = world.ledger.page();
+        let closed = if self.rng.one_in(2) { db.close() } else { Ok(()) };
+        match closed {
+            Err(error) if !crashed && !world.has_crashed() && world.tolerance == Tolerance::Nothing => {
+                Err(Failure(format!("close: {error}")))
+            }
+            _ => Ok(Ended::Working(Box::new(expected))),
+        }
+    }
+
+    /// Opens; where reads fail it may take several attempts, the last of them on a disk that works.
+    fn open_through_faults(&self, world: &World) -> Result<Db, Error> {
+        if world.tolerance == Tolerance::FailingReads {
+            self.disk.set_faults(Faults {
+                fail_read_one_in: Some(30),
+                ..Faults::default()
+            });
+            let opened = self.open();
+            self.mend_disk();
+            if let Ok(db) = opened {
+                return Ok(db);
+            }
+        }
+        self.open()
+    }
+
+    fn work_alone(&mut self, db: &Db, world: &World, expected: &Expected) -> Result<(), Failure> {
+        let mut client = Client::alone(db, &expected.base, world)?;
+        client.tolerate(Tolerance::Nothing);
+        let operations = self.rng.between(10, 250);
+        let faults_from = self.rng.below(operations);
+        let faults_until = self.rng.between(faults_from, operations);
+        for turn in 0..operations {
+            if turn == faults_from && world.tolerance != Tolerance::Nothing {
+                self.break_disk(world.tolerance);
+                client.tolerate(world.tolerance);
+            }
+            if turn == faults_until && world.tolerance != Tolerance::Nothing {
+                self.mend_disk();
+                if world.tolerance == Tolerance::NoSpace {
+                    client.tolerate(Tolerance::Nothing);
+                }
+            }
+            let operation = self.workloads[0].next_operation();
+            if world.has_crashed() || operation == Operation::Reopen {
+                break;
+            }
+            count(&self.progress, self.plan.verbose, "", &operation);
+            client.apply(&operation)?;
+        }
+        if world.tolerance == Tolerance::FailingWrites {
+            // Poisoned or not: whoever reads must be served.
+            return client.apply(&Operation::CheckAll);
+        }
+        Ok(())
+    }
+
+    /// Two clients at once. Returns what each saw of the order of batches.
+    fn work_together(&mut self, db: &Db, world: &World, expected: &Expected) -> Result<Vec<Vec<usize>>, Failure> {
+        match order::reset(db) {
+            Err(_) if world.has_crashed() => return Ok(Vec::new()),
+            reset => reset.map_err(|error| Failure(format!("reset the order: {error}")))?,
+        }
+        let operations = self.rng.between(10, 120);
+        let mut threads = Vec::new();
+        for (number, workload) in self.workloads.iter_mut().enumerate() {
+            let mut client = match Client::among_others(db, &expected.base, world) {
+                Err(_) if world.has_crashed() => break,
+                client => client?,
+            };
+            let (mut own, world) = (workload.clone(), world.clone());
+            let (progress, verbose) = (self.progress.clone(), self.plan.verbose);
+            let answer = Arc::new(Mutex::new(None));
+            let into = answer.clone();
+            let name = format!("client {number}");
+            let body = move || {
+                let mut result = Ok(());
+                for _ in 0..operations {
+                    let operation = own.next_operation();
+                    if world.has_crashed() || result.is_err() {
+                        break;
+                    }
+                    count(&progress, verbose, &format!("client {number}: "), &operation);
+                    result = client.apply(&operation);
+                }
+                let result = result.and_then(|()| client.apply(&Operation::CheckAll));
+                *lock(&into) = Some((result.map(|()| client.into_learned()), own));
+            };
+            threads.push((testing::spawn(&name, body), answer));
+        }
+        let mut seen = Vec::new();
+        for (number, (thread, answer)) in threads.into_iter().enumerate() {
+            thread
+                .join()
+                .map_err(|_| Failure(format!("client {number} panicked")))?;
+            if let Some((result, workload)) = lock(&answer).take() {
+                self.workloads[number] = workload;
+                seen.push(result?);
+            }
+        }
+        Ok(seen)
+    }
+
+    /// Makes the disk fail from about now on.
+    fn break_disk(&mut self, how: Tolerance) {
+        let soon = self.rng.below(60);
+        let lasting = self.rng.one_in(2);
+        let mut faults = Faults {
+            lasting,
+            seed: self.rng.next(),
+            ..Faults::default()
+        };
+        match how {
+            Tolerance::Nothing => {}
+            Tolerance::FailingReads => faults.fail_read_one_in = Some(*self.rng.pick(&[2, 10, 100])),
+            Tolerance::FailingWrites => match self.rng.below(3) {
+                0 => faults.fail_sync_after = Some(soon / 4),
+                1 => faults.fail_directory_after = Some(soon / 8),
+                _ => faults.fail_write_after = Some(soon),
+            },
+            Tolerance::NoSpace if lasting => faults.no_space_after_bytes = Some(soon * 1000),
+            Tolerance::NoSpace => self.disk.set_capacity(Some(self.disk.used() + soon * 1000)),
+        }
+        self.note(format!("the disk breaks: {how:?}"));
+        self.disk.set_faults(faults);
+    }
+
+    /// Makes the disk work again.
+    fn mend_disk(&self) {
+        self.disk.clear_faults();
+        self.disk.set_capacity(None);
+    }
+
+    /// Starts the thread that crashes the machine after a random time.
+    fn start_crasher(&mut self, world: &World) -> Crasher {
+        // Times of every order of magnitude: within the opening, within the first batch, after much work.
+        let magnitude = self.rng.between(3, 15);
+        let after = Duration::from_micros(self.rng.below(1 << magnitude));
+        let crash = if self.rng.one_in(3) {
+            Crash::Process
+        } else {
+            Crash::Power(self.rng.next())
+        };
+        Crasher::start(&self.disk, world, after, crash)
+    }
+
+    /// Goes on from the image of a crash. Without `expected` the database had not been opened yet.
+    fn take_over(&mut self, image: &Image, expected: Option<Expected>) {
+        let mut report = lock(&self.progress);
+        match image.crash {
+            Crash::Process => report.report.crashes += 1,
+            Crash::Power(_) => report.report.power_losses += 1,
+        }
+        drop(report);
+        self.note(format!("crash: {:?}", image.crash));
+        self.disk = image.disk.clone();
+        match expected {
+            Some(expected) => {
+                // What was acknowledged after the image was taken is not on it.
+                self.expected = Expected {
+                    page: image.page.clone(),
+                    crash: Some(image.crash),
+                    ..expected
+                };
+            }
+            None => self.expected.crashed_again(image.crash),
+        }
+    }
+
+    /// Goes on from a close; now and then the power goes right after it.
+    fn close_cleanly(&mut self, expected: Expected) {
+        self.expected = expected;
+        if self.rng.one_in(3) {
+            self.note("process crash after the close".into());
+            self.disk = self.disk.process_crash();
+        }
+    }
+
+    fn note(&self, what: String) {
+        if self.plan.verbose {
+            eprintln!("{what}");
+        }
+        lock(&self.progress).last = what;
+    }
+}
+
+/// How far an epoch came.
+enum Ended {
+    /// The machine crashed before the database was open and checked.
+    Opening,
+    /// Clients have worked; this is what they may expect.
+    Working(Box<Expected>),
+}
+
+fn count(progress: &Mutex<Progress>, verbose: bool, who: &str, operation: &Operation) {
+    let mut progress = lock(progress);
+    progress.report.operations += 1;
+    progress.last = format!("{who}{operation:?}");
+    if verbose {
+        eprintln!("{:6} {}", progress.report.operations, progress.last);
+    }
+}

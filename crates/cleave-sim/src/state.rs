@@ -1,0 +1,65 @@
+//! Reads everything a database holds, so that it can be compared with the model.
+
+use std::sync::Arc;
+
+use cleavedb::{Db, Error, Keyspace, Snapshot};
+
+use crate::material::{KEYS, brief, key};
+use crate::model::{Model, SpaceId, State};
+use crate::world::Failure;
+
+/// Everything at a snapshot, read forward; backward scans and point reads must agree with it.
+pub fn read<'a>(
+    snapshot: &Snapshot,
+    spaces: impl Iterator<Item = (SpaceId, &'a Keyspace)>,
+) -> Result<Result<State, Failure>, Error> {
+    let mut state = State::new();
+    for (id, keyspace) in spaces {
+        let mut forward = Vec::new();
+        for item in snapshot.iter(keyspace)? {
+            forward.push(item?);
+        }
+        let mut backward = Vec::new();
+        for item in snapshot.iter(keyspace)?.rev() {
+            backward.push(item?);
+        }
+        backward.reverse();
+        if forward != backward {
+            let first = forward.iter().zip(&backward).find(|(one, other)| one != other);
+            let place = first.map_or_else(|| "at one end".into(), |((key, _), _)| format!("at {}", brief(key)));
+            let sizes = (forward.len(), backward.len());
+            return Ok(Err(Failure(format!(
+                "a scan and its reverse differ {place} (lengths {sizes:?})"
+            ))));
+        }
+        state.extend(
+            forward
+                .into_iter()
+                .map(|(key, value)| ((id, Arc::from(&*key)), value.into())),
+        );
+        for number in 0..KEYS {
+            let key = key(number);
+            let found = snapshot.get(keyspace, &key)?.map(Vec::from);
+            let scanned = state.get(&(id, Arc::from(&key[..])));
+            if found.as_ref() != scanned {
+                let show = |value: Option<&Vec<u8>>| value.map_or("nothing".to_owned(), |value| brief(value));
+                let (found, scanned) = (show(found.as_ref()), show(scanned));
+                return Ok(Err(Failure(format!(
+                    "get {} gives {found}, a scan {scanned}",
+                    brief(&key)
+                ))));
+            }
+        }
+    }
+    Ok(Ok(state))
+}
+
+/// Everything the database holds in the model's keyspaces.
+pub fn read_all(db: &Db, model: &Model) -> Result<Result<State, Failure>, Error> {
+    let spaces: Result<Vec<_>, Error> = model
+        .spaces()
+        .map(|(id, name)| Ok((id, db.open_keyspace(name)?)))
+        .collect();
+    let spaces = spaces?;
+    read(&db.snapshot(), spaces.iter().map(|(id, keyspace)| (*id, keyspace)))
+}

@@ -1,0 +1,57 @@
+//! A few seeds of the simulation in every test run (`CLEAVE_SEEDS` for more), proof that a seed says it all, and the
+//! planted bug that must be caught.
+
+use cleave_sim::{Backend, Plan, run};
+use cleavedb::testing::Canary;
+
+fn seeds(default: u64) -> u64 {
+    std::env::var("CLEAVE_SEEDS")
+        .ok()
+        .and_then(|seeds| seeds.parse().ok())
+        .unwrap_or(default)
+}
+
+fn run_seeds(backend: Backend, seeds: std::ops::Range<u64>) {
+    for seed in seeds {
+        if let Err(failure) = run(&Plan::new(seed, 300, backend)) {
+            panic!("{failure}");
+        }
+    }
+}
+
+#[test]
+fn seeds_hold_with_the_ring() {
+    run_seeds(Backend::Ring, 0..seeds(25));
+}
+
+#[test]
+fn seeds_hold_with_the_plain_log() {
+    run_seeds(Backend::Plain, 1000..1000 + seeds(25));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_down_to_the_last_switch() {
+    for seed in 0..6 {
+        let plan = Plan::new(seed, 150, Backend::Both);
+        let (first, second) = (run(&plan), run(&plan));
+        assert_eq!(first, second, "seed {seed}");
+        assert!(first.is_ok_and(|report| report.digest != 0));
+    }
+}
+
+/// Stated: within 40 seeds.
+#[test]
+fn the_planted_bug_is_caught_within_forty_seeds() {
+    for backend in [Backend::Ring, Backend::Plain] {
+        let caught = (0..40).find_map(|seed| {
+            let mut plan = Plan::new(seed, 300, backend);
+            plan.canary = Some(Canary::SyncSkipsEarlierLogs);
+            run(&plan).err()
+        });
+        let failure = caught.expect("a sync that skips earlier logs loses what was promised");
+        assert!(
+            failure.what.contains("promised") || failure.what.contains("open"),
+            "{failure}"
+        );
+    }
+}

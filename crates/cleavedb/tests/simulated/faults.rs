@@ -1,0 +1,159 @@
+//! A disk that fails and says so (DESIGN rule 9).
+
+use cleavedb::testing::{Faults, SimDisk};
+use cleavedb::{Db, Durability, Error, LogBackend, Result};
+
+use crate::support::{open, text, value, with_each_log};
+
+/// Writes until that fails; returns how many puts were taken, and the error.
+fn put_until_it_fails(db: &Db, len: usize) -> (usize, Error) {
+    for number in 0..100_000 {
+        if let Err(error) = db.put(format!("{number:06}"), value("v", len)) {
+            return (number, error);
+        }
+    }
+    panic!("the disk was to fail");
+}
+
+fn assert_reads_work(db: &Db, count: usize) {
+    for number in [0, count / 2, count - 1] {
+        assert!(db.get(format!("{number:06}")).unwrap().is_some(), "{number} of {count}");
+    }
+    // The put that failed may be seen or not.
+    let scanned = db.iter().unwrap().collect::<Result<Vec<_>>>().unwrap().len();
+    assert!((count..=count + 1).contains(&scanned), "{scanned} keys, {count} puts");
+}
+
+#[test]
+fn a_failed_write_poisons_writes_and_reads_go_on() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let db = open(&disk, backend).unwrap();
+        disk.set_faults(Faults {
+            fail_write_after: Some(20),
+            lasting: true,
+            ..Faults::default()
+        });
+        let (count, _) = put_until_it_fails(&db, 700);
+        disk.clear_faults();
+        // The disk works again, and still nothing can be promised.
+        assert!(matches!(db.put("later", "1"), Err(Error::Poisoned { .. })));
+        assert!(matches!(db.sync(), Err(Error::Poisoned { .. })));
+        assert_reads_work(&db, count);
+        drop(db);
+        let db = open(&disk, backend).unwrap();
+        assert_reads_work(&db, count);
+        db.put("later", "1").unwrap();
+        assert_eq!(text(&db, "later"), Some("1".into()));
+    });
+}
+
+#[test]
+fn a_failed_sync_poisons_writes_and_reads_go_on() {
+    with_each_log(|backend| {
+        for after in 0..4 {
+            let disk = SimDisk::new();
+            let db = open(&disk, backend).unwrap();
+            for number in 0..10 {
+                db.put(format!("{number:06}"), value("v", 700)).unwrap();
+            }
+            db.sync().unwrap();
+            disk.set_faults(Faults {
+                fail_sync_after: Some(after),
+                ..Faults::default()
+            });
+            let synced = |number| {
+                db.default_keyspace()
+                    .put_with(format!("{number:06}"), "v", Durability::Sync)
+            };
+            let failed_at = (10..20)
+                .find(|&number| synced(number).is_err())
+                .expect("a sync was to fail");
+            // One failed, the next ones would work: they must not be asked.
+            assert!(matches!(db.put("later", "1"), Err(Error::Poisoned { .. })));
+            assert!(matches!(synced(50), Err(Error::Poisoned { .. })));
+            assert_reads_work(&db, failed_at);
+            for seed in 0..6 {
+                let db = open(&disk.power_loss(seed), backend).unwrap();
+                assert_reads_work(&db, failed_at);
+                assert_eq!(text(&db, "later"), None);
+            }
+        }
+    });
+}
+
+fn fill_and_make_room(backend: LogBackend, fill: fn(&SimDisk), make_room: fn(&SimDisk)) {
+    let disk = SimDisk::new();
+    let db = open(&disk, backend).unwrap();
+    for number in 0..20 {
+        db.put(format!("{number:06}"), value("v", 300)).unwrap();
+    }
+    fill(&disk);
+    let (count, error) = put_until_it_fails(&db, 3000);
+    assert!(matches!(error, Error::NoSpace { .. }), "{error}");
+    for _ in 0..3 {
+        assert!(matches!(db.put("x", value("v", 200_000)), Err(Error::NoSpace { .. })));
+        assert_reads_work(&db, count.max(20));
+    }
+    // What was acknowledged is safe, and what was refused is not there.
+    let image = open(&disk.process_crash(), backend);
+    if let Ok(db) = image {
+        assert_reads_work(&db, count.max(20));
+    }
+    make_room(&disk);
+    db.put("later", value("v", 3000)).unwrap();
+    db.flush().unwrap();
+    db.close().unwrap();
+    let db = open(&disk, backend).unwrap();
+    assert_eq!(db.iter().unwrap().count(), count.max(20) + 1);
+    assert_eq!(db.get("later").unwrap().unwrap().len(), 3000);
+}
+
+#[test]
+fn no_space_is_said_and_poisons_nothing() {
+    with_each_log(|backend| {
+        let fill = |disk: &SimDisk| disk.set_capacity(Some(disk.used() + 200_000));
+        fill_and_make_room(backend, fill, |disk| disk.set_capacity(None));
+        let fill = |disk: &SimDisk| {
+            disk.set_faults(Faults {
+                no_space_after_bytes: Some(200_000),
+                ..Faults::default()
+            });
+        };
+        fill_and_make_room(backend, fill, SimDisk::clear_faults);
+    });
+}
+
+#[test]
+fn a_failed_read_is_an_error_and_no_answer() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let db = open(&disk, backend).unwrap();
+        for number in 0..300 {
+            db.put(format!("{number:06}"), value(&format!("{number} "), 900))
+                .unwrap();
+        }
+        db.flush().unwrap();
+        db.close().unwrap();
+        let db = open(&disk, backend).unwrap();
+        disk.set_faults(Faults {
+            fail_read_one_in: Some(3),
+            ..Faults::default()
+        });
+        let (mut failed, mut answered) = (0, 0);
+        for number in 0..300 {
+            match db.get(format!("{number:06}")) {
+                Ok(found) => {
+                    assert_eq!(found.expect("the key is there"), value(&format!("{number} "), 900));
+                    answered += 1;
+                }
+                Err(Error::Io { .. }) => failed += 1,
+                Err(error) => panic!("another error: {error}"),
+            }
+        }
+        assert!(failed > 0 && answered > 0, "{failed} failed, {answered} answered");
+        disk.clear_faults();
+        assert_eq!(db.iter().unwrap().collect::<Result<Vec<_>>>().unwrap().len(), 300);
+        db.put("later", "1").unwrap();
+    });
+}

@@ -1,0 +1,16 @@
+//! The engine through its public API, on the simulated disk and in simulated threads, so that every run is the same:
+//! its promises about crashes, its limits, its handles, and random operations compared with a model.
+// A failed step is a failed test, in helpers as well.
+#![allow(clippy::unwrap_used)]
+
+mod promises;
+mod images;
+mod damage;
+mod faults;
+mod keyspaces;
+mod operators;
+mod limits;
+mod handles;
+mod snapshots;
+mod model;
+mod support;
