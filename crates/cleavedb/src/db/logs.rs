@@ -116,7 +116,9 @@ impl Core {
         let log = match too_early.pop_if(|spare| needed <= spare.capacity()) {
             Some(spare) => spare,
             None => {
-                let capacity = needed.next_multiple_of(BLOCK_IO_BYTES as u64).max(self.settings.tuning.log_bytes);
+                let capacity = needed
+                    .next_multiple_of(BLOCK_IO_BYTES as u64)
+                    .max(self.settings.tuning.log_bytes);
                 self.make_log(capacity)?
             }
         };
