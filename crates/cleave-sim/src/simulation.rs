@@ -288,7 +288,7 @@ impl Simulation {
             if turn == faults_until && world.tolerance != Tolerance::Nothing {
                 self.mend_disk();
                 if world.tolerance == Tolerance::NoSpace {
-                    client.tolerate(Tolerance::Nothing);
+                    client.tolerate(Tolerance::SpaceAgain);
                 }
             }
             let operation = self.workloads[0].next_operation();
@@ -361,7 +361,7 @@ impl Simulation {
             ..Faults::default()
         };
         match how {
-            Tolerance::Nothing => {}
+            Tolerance::Nothing | Tolerance::SpaceAgain => {}
             Tolerance::FailingReads => faults.fail_read_one_in = Some(*self.rng.pick(&[2, 10, 100])),
             Tolerance::FailingWrites => match self.rng.below(3) {
                 0 => faults.fail_sync_after = Some(soon / 4),
