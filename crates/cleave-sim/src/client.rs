@@ -438,16 +438,11 @@ impl Client {
             Ok(found) => found?,
             Err(error) => return self.forgive("read everything", &error, true),
         };
-        let mut wrong = None;
-        for at in (at.0..=at.1).rev() {
-            match self.model.compare(at, &found) {
-                None => return Ok(()),
-                difference => wrong = wrong.or(difference),
-            }
+        let differences: Option<Vec<_>> = (at.0..=at.1).map(|at| self.model.compare(at, &found)).collect();
+        match differences.and_then(|all| all.into_iter().min_by_key(|difference| difference.keys)) {
+            None => Ok(()),
+            Some(nearest) => Err(Failure(nearest.to_string())),
         }
-        Err(Failure(
-            wrong.map_or_else(String::new, |difference| difference.to_string()),
-        ))
     }
 
     /// Passes an error on unless the disk is to blame for it.
