@@ -411,6 +411,8 @@ impl Client {
             return Ok(());
         };
         self.world.ledger.begin_change(slot, space.id, false);
+        // Gone or not: this client does not look at it again.
+        self.model.drop_space(space.id);
         match self.db.drop_keyspace(&name_of_slot(slot)) {
             Ok(()) => self.world.ledger.answer_change(Answer::Acknowledged),
             Err(error) => {
@@ -419,7 +421,6 @@ impl Client {
                 return self.forgive("drop_keyspace", &error, false);
             }
         }
-        self.model.drop_space(space.id);
         match space.handle.put("k", "v") {
             Ok(()) if !self.world.has_crashed() => Err(Failure(
                 "a write was taken through the handle of a dropped keyspace".into(),
