@@ -16,10 +16,13 @@ use super::operator::{MergeOperator, OperatorSource, full_merge, partial_merge};
 use super::slice::Slice;
 use super::{limits, verify};
 
+/// A version: full key, stamp, payload.
+pub type VersionRef<'a> = (&'a [u8], Stamp, &'a [u8]);
+
 /// A stream of versions in key order, newest first within a key.
 pub trait VersionSource {
-    /// The next version (full key, stamp, payload), or `None` at the end.
-    fn next(&mut self) -> Result<Option<(&[u8], Stamp, &[u8])>>;
+    /// The next version, or `None` at the end.
+    fn next(&mut self) -> Result<Option<VersionRef<'_>>>;
 }
 
 /// What a job knows when it starts, captured together with its input view (rule 6).
@@ -56,7 +59,14 @@ impl<'a, C: Cursor> Retention<'a, C> {
     /// Filters `cursor`, which must stand on its first version (or be exhausted).
     pub fn new(cursor: C, horizon: Horizon<'a>) -> Self {
         verify!(horizon.snapshots.is_sorted(), "snapshots are ascending");
-        Retention { cursor, horizon, key: Vec::new(), kept: VecDeque::new(), current: None, dropped_entries: 0 }
+        Retention {
+            cursor,
+            horizon,
+            key: Vec::new(),
+            kept: VecDeque::new(),
+            current: None,
+            dropped_entries: 0,
+        }
     }
 
     /// Reads all versions of the next key and keeps what must live on in `self.kept`.
@@ -74,7 +84,10 @@ impl<'a, C: Cursor> Retention<'a, C> {
             let index = self.horizon.stripe(stamp.seqno());
             if stripe.index != Some(index) {
                 stripe.close(&mut self.kept, &self.key, operator);
-                stripe = KeyStripe { index: Some(index), ..KeyStripe::default() };
+                stripe = KeyStripe {
+                    index: Some(index),
+                    ..KeyStripe::default()
+                };
             }
             if all_dead || stripe.has_base {
                 self.dropped_entries += 1;
@@ -86,7 +99,11 @@ impl<'a, C: Cursor> Retention<'a, C> {
         }
         if !all_dead && (self.horizon.bottom)(&self.key) {
             stripe.fold_onto_nothing(&mut self.kept, &self.key, operator);
-            while self.kept.back().is_some_and(|(stamp, _)| stamp.kind() == Some(Kind::Delete)) {
+            while self
+                .kept
+                .back()
+                .is_some_and(|(stamp, _)| stamp.kind() == Some(Kind::Delete))
+            {
                 self.kept.pop_back();
                 self.dropped_entries += 1;
             }
@@ -98,7 +115,7 @@ impl<'a, C: Cursor> Retention<'a, C> {
 }
 
 impl<C: Cursor> VersionSource for Retention<'_, C> {
-    fn next(&mut self) -> Result<Option<(&[u8], Stamp, &[u8])>> {
+    fn next(&mut self) -> Result<Option<VersionRef<'_>>> {
         while self.kept.is_empty() {
             if !self.cursor.valid() {
                 return Ok(None);
@@ -106,7 +123,10 @@ impl<C: Cursor> VersionSource for Retention<'_, C> {
             self.fill()?;
         }
         self.current = self.kept.pop_front();
-        Ok(self.current.as_ref().map(|(stamp, value)| (&self.key[..], *stamp, &value[..])))
+        Ok(self
+            .current
+            .as_ref()
+            .map(|(stamp, value)| (&self.key[..], *stamp, &value[..])))
     }
 }
 
@@ -169,7 +189,9 @@ impl KeyStripe {
             let joined = operator.as_deref().and_then(|operator| {
                 let (older_stamp, older) = combined.last()?;
                 let inline = older_stamp.kind() == Some(Kind::Delta) && stamp.kind() == Some(Kind::Delta);
-                inline.then(|| partial_merge(operator, user_key(key), older, &value)).flatten()
+                inline
+                    .then(|| partial_merge(operator, user_key(key), older, &value))
+                    .flatten()
             });
             match joined.filter(|joined| joined.len() < limits::VALUE_BYTES_LIMIT) {
                 Some(joined) => {
@@ -183,18 +205,14 @@ impl KeyStripe {
     }
 
     /// The stripe ends and nothing older exists: its deltas apply to no value at all.
-    fn fold_onto_nothing(
-        &mut self,
-        kept: &mut VecDeque<(Stamp, Slice)>,
-        key: &[u8],
-        operator: &FindOperator<'_>,
-    ) {
-        if !self.has_base && !self.deltas.is_empty() {
-            if let Some(folded) = fold(&self.deltas, None, key, operator) {
-                self.deltas.clear();
-                kept.push_back(folded);
-                return;
-            }
+    fn fold_onto_nothing(&mut self, kept: &mut VecDeque<(Stamp, Slice)>, key: &[u8], operator: &FindOperator<'_>) {
+        if !self.has_base
+            && !self.deltas.is_empty()
+            && let Some(folded) = fold(&self.deltas, None, key, operator)
+        {
+            self.deltas.clear();
+            kept.push_back(folded);
+            return;
         }
         self.close(kept, key, operator);
     }

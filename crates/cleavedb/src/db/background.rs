@@ -114,7 +114,9 @@ impl Core {
         for index in 0..count {
             let core = self.clone();
             let front_only = index == 0 && count > 1;
-            threads.push(spawn(&format!("cleave-work-{index}"), move || core.run_background(front_only)));
+            threads.push(spawn(&format!("cleave-work-{index}"), move || {
+                core.run_background(front_only)
+            }));
         }
     }
 
@@ -131,7 +133,11 @@ impl Core {
     fn run_background(&self, front_only: bool) {
         let mut state = self.work.lock();
         while !state.stop {
-            let job = if self.check_poison().is_ok() { self.next_job(&mut state, front_only) } else { None };
+            let job = if self.check_poison().is_ok() {
+                self.next_job(&mut state, front_only)
+            } else {
+                None
+            };
             let Some(job) = job else {
                 if state.no_space.is_some() {
                     self.work.changed.wait_for(&mut state, NO_SPACE_RETRY);
@@ -141,7 +147,7 @@ impl Core {
                 continue;
             };
             drop(state);
-            let result = self.run_job(&job);
+            let result = self.run_job_safely(&job);
             // What went wrong is known before anyone can see that the job is over.
             if let Err(error) = &result
                 && !matches!(error, Error::NoSpace { .. })
@@ -203,7 +209,9 @@ impl Core {
         if front_only {
             return None;
         }
-        self.choose_compaction(state).filter(|choice| *choice != Choice::Nothing).map(Job::Compact)
+        self.choose_compaction(state)
+            .filter(|choice| *choice != Choice::Nothing)
+            .map(Job::Compact)
     }
 
     /// The oldest runs, oldest first, if it is time to flush them.
@@ -242,6 +250,18 @@ impl Core {
         Some(idle[range].iter().map(|run| Arc::clone(run)).collect())
     }
 
+    /// Runs a job; a panic is a broken invariant of ours, after which no write can be promised.
+    fn run_job_safely(&self, job: &Job) -> Result<()> {
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.run_job(job))).unwrap_or_else(|panic| {
+            let text = panic
+                .downcast_ref::<String>()
+                .map(String::as_str)
+                .or(panic.downcast_ref::<&str>().copied());
+            let cause = format!("a background job panicked: {}", text.unwrap_or("no message"));
+            Err(Error::Poisoned { cause })
+        })
+    }
+
     fn run_job(&self, job: &Job) -> Result<()> {
         match job {
             Job::Seal(table) => self.seal_to_run(table),
@@ -260,7 +280,10 @@ impl Core {
         self.published.update(|now| {
             let mut next = now.clone();
             let oldest = next.sealed.pop();
-            assert!(oldest.is_some_and(|oldest| Arc::ptr_eq(&oldest, table)), "index tables become runs in order of age");
+            assert!(
+                oldest.is_some_and(|oldest| Arc::ptr_eq(&oldest, table)),
+                "index tables become runs in order of age"
+            );
             next.runs.insert(0, run.clone());
             next
         });
@@ -356,7 +379,9 @@ impl Core {
         }
         if waited {
             self.counters.stalls.fetch_add(1, Ordering::Relaxed);
-            self.counters.stall_us.fetch_add((now() - started).as_micros() as u64, Ordering::Relaxed);
+            self.counters
+                .stall_us
+                .fetch_add((now() - started).as_micros() as u64, Ordering::Relaxed);
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::keyspace::{Keyspace, KeyspaceState};
-use crate::base::{Error, Kind, KeyspaceId, Result, limits};
+use crate::base::{Error, KeyspaceId, Kind, Result, limits};
 use crate::format::record::{self, Operation};
 
 /// Operations to be written together. Later ones win over earlier ones on the same key.
@@ -71,7 +71,10 @@ impl WriteBatch {
         }
         if kind == Kind::Delta && keyspace.operator.is_none() {
             self.refuse(match &keyspace.record.operator {
-                Some(name) => format!("merge operator {name:?} of keyspace {:?} is not registered", keyspace.record.name),
+                Some(name) => format!(
+                    "merge operator {name:?} of keyspace {:?} is not registered",
+                    keyspace.record.name
+                ),
                 None => format!("keyspace {:?} has no merge operator", keyspace.record.name),
             });
             return;
@@ -101,10 +104,6 @@ impl WriteBatch {
         self.keyspaces.iter().try_for_each(|keyspace| keyspace.check(database))
     }
 
-    pub(super) fn keyspaces(&self) -> &[Arc<KeyspaceState>] {
-        &self.keyspaces
-    }
-
     /// Bytes of the records.
     pub(super) fn record_bytes(&self) -> u64 {
         self.bytes.len() as u64 + (self.len * (record::HEADER_BYTES - ENTRY_HEADER_BYTES)) as u64
@@ -121,10 +120,18 @@ fn check_sizes(key: &[u8], value: &[u8]) -> Result<(), String> {
         return Err("a key has at least one byte".to_owned());
     }
     if key.len() > limits::KEY_BYTES_MAX {
-        return Err(format!("a key has at most {} bytes, this one has {}", limits::KEY_BYTES_MAX, key.len()));
+        return Err(format!(
+            "a key has at most {} bytes, this one has {}",
+            limits::KEY_BYTES_MAX,
+            key.len()
+        ));
     }
     if value.len() >= limits::VALUE_BYTES_LIMIT {
-        return Err(format!("a value has less than {} bytes, this one has {}", limits::VALUE_BYTES_LIMIT, value.len()));
+        return Err(format!(
+            "a value has less than {} bytes, this one has {}",
+            limits::VALUE_BYTES_LIMIT,
+            value.len()
+        ));
     }
     Ok(())
 }
@@ -146,6 +153,11 @@ impl<'a> Iterator for Operations<'a> {
         let (key, rest) = rest.split_at(key_len);
         let (value, rest) = rest.split_at(value_len);
         self.rest = rest;
-        Some(Operation { kind, keyspace, key, value })
+        Some(Operation {
+            kind,
+            keyspace,
+            key,
+            value,
+        })
     }
 }

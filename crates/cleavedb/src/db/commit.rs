@@ -53,8 +53,17 @@ pub(crate) struct CommitState {
 
 impl CommitQueue {
     pub fn new(seqno: Seqno) -> CommitQueue {
-        let state = CommitState { writer: None, last_seqno: seqno, unsynced: Vec::new(), crcs: Vec::new() };
-        CommitQueue { queue: Mutex::default(), done: Condvar::new(), state: Mutex::new(state) }
+        let state = CommitState {
+            writer: None,
+            last_seqno: seqno,
+            unsynced: Vec::new(),
+            crcs: Vec::new(),
+        };
+        CommitQueue {
+            queue: Mutex::default(),
+            done: Condvar::new(),
+            state: Mutex::new(state),
+        }
     }
 
     /// The commit lock: nothing is appended while it is held.
@@ -73,7 +82,11 @@ impl Core {
         self.check_open()?;
         batch.check(self.database)?;
         if batch.is_empty() {
-            return if durability == Durability::Sync { self.sync() } else { Ok(()) };
+            return if durability == Durability::Sync {
+                self.sync()
+            } else {
+                Ok(())
+            };
         }
         self.wait_for_room()?;
         let seqno = self.commit(batch)?;
@@ -131,15 +144,23 @@ impl Core {
     fn commit_group(&self, group: &[(u64, WriteBatch)]) -> Vec<Result<Seqno>> {
         let mut commit = self.commit.lock();
         // A keyspace may have been dropped, or the database closed, while the batch waited.
-        let mut results: Vec<Result<Seqno>> =
-            group.iter().map(|(_, batch)| self.check_open().and(batch.check(self.database)).map(|_| Seqno::ZERO)).collect();
-        let accepted: Vec<&WriteBatch> =
-            group.iter().zip(&results).filter(|(_, result)| result.is_ok()).map(|((_, batch), _)| batch).collect();
+        let mut results: Vec<Result<Seqno>> = group
+            .iter()
+            .map(|(_, batch)| self.check_open().and(batch.check(self.database)).map(|_| Seqno::ZERO))
+            .collect();
+        let accepted: Vec<&WriteBatch> = group
+            .iter()
+            .zip(&results)
+            .filter(|(_, result)| result.is_ok())
+            .map(|((_, batch), _)| batch)
+            .collect();
         if accepted.is_empty() {
             return results;
         }
         let mut last = commit.last_seqno;
-        let outcome = self.check_poison().and_then(|()| self.append_group(&mut commit, &accepted));
+        let outcome = self
+            .check_poison()
+            .and_then(|()| self.append_group(&mut commit, &accepted));
         drop(accepted);
         for ((_, batch), result) in group.iter().zip(&mut results).filter(|(_, result)| result.is_ok()) {
             last.0 += batch.len() as u64;
@@ -155,7 +176,11 @@ impl Core {
     fn append_group(&self, commit: &mut CommitState, group: &[&WriteBatch]) -> Result<()> {
         let body_bytes: u64 = group.iter().map(|batch| batch.record_bytes()).sum();
         let frame_bytes = HEADER_BYTES as u64 + body_bytes;
-        if !commit.writer.as_ref().is_some_and(|writer| writer.has_room(frame_bytes + PADDING_ROOM)) {
+        if !commit
+            .writer
+            .as_ref()
+            .is_some_and(|writer| writer.has_room(frame_bytes + PADDING_ROOM))
+        {
             self.rotate_log(commit, frame_bytes + PADDING_ROOM)?;
         }
         let frame_offset = match self.append_frame(commit, group, body_bytes) {
@@ -218,7 +243,10 @@ impl Core {
         let log = writer.active().expect("a frame was appended to it").id();
         let view = self.published.view();
         let mut inserter = view.active.insert();
-        let mut place = RecordPlace { log, offset: frame_offset + HEADER_BYTES as u64 };
+        let mut place = RecordPlace {
+            log,
+            offset: frame_offset + HEADER_BYTES as u64,
+        };
         for operation in group.iter().flat_map(|batch| batch.operations()) {
             commit.last_seqno = commit.last_seqno.next();
             let separation_bytes = self.settings.tuning.separation_bytes;
@@ -232,7 +260,10 @@ impl Core {
         self.published.update(|view| {
             let mut logs = (*view.logs).clone();
             logs.insert(log.id(), log.clone());
-            View { logs: Arc::new(logs), ..view.clone() }
+            View {
+                logs: Arc::new(logs),
+                ..view.clone()
+            }
         });
         let writer = match &mut commit.writer {
             Some(writer) => writer,
@@ -259,7 +290,11 @@ impl Core {
             }
             let mut sealed = view.sealed.clone();
             sealed.insert(0, view.active.clone());
-            View { active: Arc::new(IndexTable::new()), sealed, ..view.clone() }
+            View {
+                active: Arc::new(IndexTable::new()),
+                sealed,
+                ..view.clone()
+            }
         });
         self.update_stall();
         self.work.wake();
@@ -272,6 +307,8 @@ fn same_error(error: &Error) -> Error {
         Error::NoSpace { path } => Error::NoSpace { path: path.clone() },
         Error::Closed => Error::Closed,
         Error::Poisoned { cause } => Error::Poisoned { cause: cause.clone() },
-        other => Error::Poisoned { cause: other.to_string() },
+        other => Error::Poisoned {
+            cause: other.to_string(),
+        },
     }
 }

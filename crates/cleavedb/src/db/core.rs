@@ -157,7 +157,10 @@ impl Core {
     /// Passes a result through; a failure that must stop writes poisons them.
     pub fn guarded<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result
-            && !matches!(error, Error::NoSpace { .. } | Error::Closed | Error::InvalidInput { .. })
+            && !matches!(
+                error,
+                Error::NoSpace { .. } | Error::Closed | Error::InvalidInput { .. }
+            )
         {
             self.poison(error);
         }

@@ -96,7 +96,11 @@ impl Core {
             let mut commit = self.commit.lock();
             let last = commit.last_seqno;
             let durable = self.horizon.durable();
-            let point = commit.writer.as_mut().map(|writer| writer.prepare_sync(last, durable)).transpose()?;
+            let point = commit
+                .writer
+                .as_mut()
+                .map(|writer| writer.prepare_sync(last, durable))
+                .transpose()?;
             (last, point, commit.unsynced.clone())
         };
         if let Some(point) = &point {
@@ -110,7 +114,10 @@ impl Core {
         if let Some(log) = point.as_ref().and_then(|point| point.log.as_ref()) {
             log.file().sync()?;
         }
-        self.commit.lock().unsynced.retain(|log| !earlier.iter().any(|synced| Arc::ptr_eq(synced, log)));
+        self.commit
+            .lock()
+            .unsynced
+            .retain(|log| !earlier.iter().any(|synced| Arc::ptr_eq(synced, log)));
         self.horizon.durable.fetch_max(target.0, Ordering::AcqRel);
         Ok(())
     }
@@ -136,7 +143,9 @@ impl Core {
             match state.deadline {
                 None => self.horizon.interval_changed.wait(&mut state),
                 Some(deadline) if deadline > now() => {
-                    self.horizon.interval_changed.wait_for(&mut state, deadline.saturating_sub(now()));
+                    self.horizon
+                        .interval_changed
+                        .wait_for(&mut state, deadline.saturating_sub(now()));
                 }
                 Some(_) => {
                     state.deadline = None;

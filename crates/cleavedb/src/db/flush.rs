@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::core::Core;
 use super::view::View;
-use crate::base::versions::{Horizon, Retention, VersionSource};
+use crate::base::versions::{Horizon, Retention, VersionRef, VersionSource};
 use crate::base::{Address, Buffer, Cursor, Error, FileId, Kind, Merging, Result, Seqno, Slice, Stamp};
 use crate::format::edit::Edit;
 use crate::format::meta::TableMeta;
@@ -28,7 +28,11 @@ impl Core {
     /// Writes the oldest runs (given oldest first, all neighbours in age) to HL0.
     pub fn flush_runs(&self, runs: &[Arc<Run>]) -> Result<()> {
         let (view, snapshots) = self.snapshots.capture(&self.published);
-        let flushed = runs.iter().map(|run| run.seqnos().1).max().expect("a flush has at least one run");
+        let flushed = runs
+            .iter()
+            .map(|run| run.seqnos().1)
+            .max()
+            .expect("a flush has at least one run");
         let tables = self.write_runs(&view, runs, snapshots)?;
         let edit = self.flush_edit(&view, flushed, &tables);
         let ids: BTreeSet<FileId> = edit.logs_removed.iter().copied().collect();
@@ -37,7 +41,10 @@ impl Core {
         self.install(flushed, edit, |now| {
             let mut next = now.clone();
             let kept = now.runs.len() - count;
-            assert!(Arc::ptr_eq(&now.runs[kept], &runs[count - 1]), "the oldest runs stay the oldest while they flush");
+            assert!(
+                Arc::ptr_eq(&now.runs[kept], &runs[count - 1]),
+                "the oldest runs stay the oldest while they flush"
+            );
             next.runs.truncate(kept);
             next.version = Arc::new(now.version.apply(&added, &[]));
             let (gone, logs) = (*now.logs).clone().into_iter().partition(|(id, _)| ids.contains(id));
@@ -61,7 +68,13 @@ impl Core {
         let mut cursor = Merging::new(runs.iter().rev().map(|run| run.cursor()).collect());
         cursor.seek_first()?;
         let source = Retention::new(cursor, horizon);
-        let mut routed = Routed { core: self, view, source, window: VecDeque::new(), current: None };
+        let mut routed = Routed {
+            core: self,
+            view,
+            source,
+            window: VecDeque::new(),
+            current: None,
+        };
         self.write_tables(&mut routed, u64::MAX)
     }
 
@@ -136,7 +149,10 @@ impl Core {
         if gone.is_empty() {
             return Ok(());
         }
-        let mut edit = Edit { keyspaces_forgotten: gone.clone(), ..Edit::default() };
+        let mut edit = Edit {
+            keyspaces_forgotten: gone.clone(),
+            ..Edit::default()
+        };
         self.add_counters(&mut edit);
         self.commit_edit(&mut manifest, &edit)?;
         self.keyspaces.forget(&gone);
@@ -183,7 +199,7 @@ struct Routed<'a, S> {
 }
 
 impl<S: VersionSource> VersionSource for Routed<'_, S> {
-    fn next(&mut self) -> Result<Option<(&[u8], Stamp, &[u8])>> {
+    fn next(&mut self) -> Result<Option<VersionRef<'_>>> {
         if self.window.is_empty() {
             self.fill()?;
         }
@@ -191,7 +207,10 @@ impl<S: VersionSource> VersionSource for Routed<'_, S> {
             Route::Inline(value) => (entry.key, entry.stamp, value),
             Route::Fetch(_) => unreachable!("a window is passed on once everything in it is fetched"),
         });
-        Ok(self.current.as_ref().map(|(key, stamp, value)| (&key[..], *stamp, &value[..])))
+        Ok(self
+            .current
+            .as_ref()
+            .map(|(key, stamp, value)| (&key[..], *stamp, &value[..])))
     }
 }
 
@@ -200,13 +219,19 @@ impl<S: VersionSource> Routed<'_, S> {
         let (mut inline_bytes, mut fetch_bytes) = (0, 0);
         let fetch_bytes_max = 2 * self.core.settings.tuning.flush_bytes;
         while fetch_bytes < fetch_bytes_max && (fetch_bytes > 0 || inline_bytes < INLINE_WINDOW_BYTES) {
-            let Some((key, stamp, payload)) = self.source.next()? else { break };
+            let Some((key, stamp, payload)) = self.source.next()? else {
+                break;
+            };
             let route = route(self.core, key, stamp, payload)?;
             match &route {
                 Route::Inline(value) => inline_bytes += key.len() + value.len(),
                 Route::Fetch(address) => fetch_bytes += address.len as u64,
             }
-            self.window.push_back(Entry { key: key.to_vec(), stamp, route });
+            self.window.push_back(Entry {
+                key: key.to_vec(),
+                stamp,
+                route,
+            });
         }
         self.fetch()
     }
@@ -276,8 +301,7 @@ fn stretch(wanted: &[(Address, usize)], log: &LogFile) -> (usize, u64) {
     let mut count = 1;
     for (address, _) in &wanted[1..] {
         let apart = address.file != first.file || address.offset > end + GAP_BYTES;
-        let too_much = end_of(address) - first.offset > READ_BYTES;
-        if apart || too_much || !log.is_written(end_of(address)) {
+        if apart || end_of(address) > first.offset + READ_BYTES || !log.is_written(end_of(address)) {
             break;
         }
         end = end.max(end_of(address));

@@ -15,6 +15,8 @@ use crate::base::{Cursor, KeyspaceId, Merging, Result, Slice, Stamp, full_key, s
 /// Versions of one key that are stepped over one by one before the cursor seeks past the rest.
 const STEPS_BEFORE_SEEK: usize = 8;
 
+/// A key and its value.
+type Item = (Slice, Slice);
 type Sources = Merging<Box<dyn Cursor + Send>>;
 
 /// The keys and values of a range, from both ends, as they were when the iterator was made. Holds a snapshot and the
@@ -65,7 +67,10 @@ impl Bounds {
 
     fn of_prefix(keyspace: KeyspaceId, prefix: &[u8]) -> Bounds {
         let lower = full_key(keyspace, prefix);
-        Bounds { upper: prefix_end(&lower), lower }
+        Bounds {
+            upper: prefix_end(&lower),
+            lower,
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -133,12 +138,16 @@ impl Iter {
             sources.extend(table.cursors().into_iter().map(|cursor| Box::new(cursor) as _));
         }
         sources.extend(self.view.runs.iter().map(|run| Box::new(run.cursor()) as _));
-        sources.extend(self.view.version.cursors(&self.bounds.lower, self.bounds.upper.as_deref(), true));
+        sources.extend(
+            self.view
+                .version
+                .cursors(&self.bounds.lower, self.bounds.upper.as_deref(), true),
+        );
         Merging::new(sources)
     }
 
     /// The next key with a value, from the front.
-    fn step_front(&mut self) -> Result<Option<(Slice, Slice)>> {
+    fn step_front(&mut self) -> Result<Option<Item>> {
         let mut sources = match self.front.take() {
             Some(sources) => sources,
             None => {
@@ -156,7 +165,9 @@ impl Iter {
                 break;
             }
             self.collect_forward(&mut sources, &key)?;
-            found = self.versions.resolve(&self.held.db.core, &self.view, &self.keyspace, &key)?;
+            found = self
+                .versions
+                .resolve(&self.held.db.core, &self.view, &self.keyspace, &key)?;
         }
         let item = found.map(|value| (user_key(&key), value));
         self.front = Some(sources);
@@ -184,7 +195,7 @@ impl Iter {
     }
 
     /// The next key with a value, from the back.
-    fn step_back(&mut self) -> Result<Option<(Slice, Slice)>> {
+    fn step_back(&mut self) -> Result<Option<Item>> {
         let mut sources = match self.back.take() {
             Some(sources) => sources,
             None => {
@@ -212,7 +223,9 @@ impl Iter {
                 sources.prev()?;
             }
             self.versions.newest_first();
-            found = self.versions.resolve(&self.held.db.core, &self.view, &self.keyspace, &key)?;
+            found = self
+                .versions
+                .resolve(&self.held.db.core, &self.view, &self.keyspace, &key)?;
         }
         let item = found.map(|value| (user_key(&key), value));
         self.back = Some(sources);
@@ -220,7 +233,7 @@ impl Iter {
         Ok(item)
     }
 
-    fn step(&mut self, step: fn(&mut Iter) -> Result<Option<(Slice, Slice)>>) -> Option<Result<(Slice, Slice)>> {
+    fn step(&mut self, step: fn(&mut Iter) -> Result<Option<Item>>) -> Option<Result<Item>> {
         if self.done {
             return None;
         }

@@ -33,7 +33,10 @@ struct Inner {
 
 impl LogSupply {
     pub fn new(wanted: LogBackend) -> LogSupply {
-        LogSupply { wanted, inner: Mutex::default() }
+        LogSupply {
+            wanted,
+            inner: Mutex::default(),
+        }
     }
 
     /// True if logs are being written and the next one is not ready.
@@ -45,7 +48,10 @@ impl LogSupply {
     /// Memory of the ring and the chunk buffers.
     pub fn buffer_bytes(&self, tuning: &Tuning) -> usize {
         let inner = self.inner.lock();
-        inner.ring.as_ref().map_or(0, |ring| ring.len() + tuning.chunk_buffers * tuning.chunk_bytes)
+        inner
+            .ring
+            .as_ref()
+            .map_or(0, |ring| ring.len() + tuning.chunk_buffers * tuning.chunk_bytes)
     }
 
     /// Gives up the spare.
@@ -56,9 +62,15 @@ impl LogSupply {
     /// The back end for the log writer; maps the ring.
     pub fn back_end(&self, core: &Core) -> Result<BackEnd> {
         let tuning = &core.settings.tuning;
-        let Some(ring) = self.ring(core)? else { return Ok(BackEnd::Plain) };
+        let Some(ring) = self.ring(core)? else {
+            return Ok(BackEnd::Plain);
+        };
         let chunks = ChunkWriter::start(tuning.chunk_threads, tuning.chunk_buffers, tuning.chunk_bytes);
-        Ok(BackEnd::Ring { ring, chunks: Arc::new(chunks), chunk_bytes: tuning.chunk_bytes })
+        Ok(BackEnd::Ring {
+            ring,
+            chunks: Arc::new(chunks),
+            chunk_bytes: tuning.chunk_bytes,
+        })
     }
 
     /// The mapped ring; `None` for the plain back end.
@@ -103,7 +115,9 @@ impl Core {
         {
             return Ok(spare);
         }
-        let capacity = needed.next_multiple_of(BLOCK_IO_BYTES as u64).max(self.settings.tuning.log_bytes);
+        let capacity = needed
+            .next_multiple_of(BLOCK_IO_BYTES as u64)
+            .max(self.settings.tuning.log_bytes);
         self.make_log(capacity)
     }
 
@@ -128,12 +142,23 @@ impl Core {
             // The manifest does not name it; if this fails too, the next open removes it.
             let _ = self.storage.remove(&path);
         })?;
-        let mut edit = Edit { logs_added: vec![id], ..Edit::default() };
+        let mut edit = Edit {
+            logs_added: vec![id],
+            ..Edit::default()
+        };
         let mut manifest = self.manifest.lock();
         self.add_counters(&mut edit);
         self.commit_edit(&mut manifest, &edit)?;
         let header_end = LOG_HEADER_BYTES as u64;
-        Ok(Arc::new(LogFile::new(id, self.guard(path), file, ring, capacity, header_end, Seqno::ZERO)))
+        Ok(Arc::new(LogFile::new(
+            id,
+            self.guard(path),
+            file,
+            ring,
+            capacity,
+            header_end,
+            Seqno::ZERO,
+        )))
     }
 
     fn make_log_file(&self, id: FileId, capacity: u64, direct: bool) -> Result<Arc<dyn File>> {
@@ -150,7 +175,10 @@ impl Core {
 
     /// Forgets logs that nothing names; their files go with their last holders.
     pub fn retire_logs(&self, logs: Vec<Arc<LogFile>>) -> Result<()> {
-        let mut edit = Edit { logs_removed: logs.iter().map(|log| log.id()).collect(), ..Edit::default() };
+        let mut edit = Edit {
+            logs_removed: logs.iter().map(|log| log.id()).collect(),
+            ..Edit::default()
+        };
         let mut manifest = self.manifest.lock();
         self.add_counters(&mut edit);
         self.commit_edit(&mut manifest, &edit)?;

@@ -34,7 +34,9 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
     let fast = options.fast_dir.clone().unwrap_or_else(|| path.to_owned());
     let slow = options.slow_dir.clone().unwrap_or_else(|| path.to_owned());
     if !options.create_if_missing && !storage.exists(&fast.join(CURRENT))? {
-        return Err(Error::NotFound { what: format!("database {}", path.display()) });
+        return Err(Error::NotFound {
+            what: format!("database {}", path.display()),
+        });
     }
     storage.create_dir_all(&fast)?;
     storage.create_dir_all(&slow)?;
@@ -103,7 +105,9 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
     core.work.note_flushed(flushed);
     core.update_stall();
     core.start_background();
-    Ok(Db { inner: Arc::new(DbInner { core }) })
+    Ok(Db {
+        inner: Arc::new(DbInner { core }),
+    })
 }
 
 /// A new database: one keyspace, no files.
@@ -117,8 +121,12 @@ fn make(storage: &Arc<dyn Storage>, fast: &Path, slow: &Path, bytes_max: u64) ->
         }
     }
     let mut manifest = Manifest::new(storage.clone(), fast, bytes_max);
-    let keyspace =
-        KeyspaceRecord { id: DEFAULT_ID, name: DEFAULT_NAME.to_owned(), operator: None, compression: None };
+    let keyspace = KeyspaceRecord {
+        id: DEFAULT_ID,
+        name: DEFAULT_NAME.to_owned(),
+        operator: None,
+        compression: None,
+    };
     let edit = Edit {
         keyspaces_added: vec![keyspace],
         next_keyspace: Some(KeyspaceId(DEFAULT_ID.0 + 1)),
@@ -169,10 +177,17 @@ fn open_tables(
     for (level, meta) in manifest.state().tables.values() {
         let path = slow.join(super::files::table_name(meta.id));
         if !storage.exists(&path)? {
-            return Err(Error::corruption(&path, 0, "the manifest names this table, but it is missing"));
+            return Err(Error::corruption(
+                &path,
+                0,
+                "the manifest names this table, but it is missing",
+            ));
         }
         let guard = FileGuard::new(path, trash.clone());
-        tables.push((*level as usize, Table::open(storage, guard, meta.clone(), cache.clone())?));
+        tables.push((
+            *level as usize,
+            Table::open(storage, guard, meta.clone(), cache.clone())?,
+        ));
     }
     Ok(Version::default().apply(&tables, &[]))
 }
@@ -216,7 +231,10 @@ impl Core {
         self.sync()?;
         let flushed = self.work.flushed();
         let mut manifest = self.manifest.lock();
-        let mut edit = Edit { last_seqno: Some(self.horizon.durable()), ..Edit::default() };
+        let mut edit = Edit {
+            last_seqno: Some(self.horizon.durable()),
+            ..Edit::default()
+        };
         let view = self.published.view();
         let spare = self.logs.take_spare();
         let logs: Vec<Arc<LogFile>> = view.logs.values().cloned().chain(spare).collect();
@@ -230,7 +248,10 @@ impl Core {
                 _ => {}
             }
         }
-        edit.logs_ended = settled.iter().map(|log| (log.id(), log.end().max(LOG_HEADER_BYTES as u64))).collect();
+        edit.logs_ended = settled
+            .iter()
+            .map(|log| (log.id(), log.end().max(LOG_HEADER_BYTES as u64)))
+            .collect();
         if edit.logs_ended.len() + edit.logs_removed.len() > 0 {
             self.add_counters(&mut edit);
             self.commit_edit(&mut manifest, &edit)?;
@@ -253,13 +274,12 @@ impl Core {
     /// Lets go of the view, so that doomed files that no reader holds can be removed.
     fn release_files(&self) {
         self.commit.lock().writer = None;
-        self.published.update(|view| View {
+        self.published.update(|_| View {
             active: Arc::new(IndexTable::new()),
             sealed: Vec::new(),
             runs: Vec::new(),
             version: Arc::new(Version::default()),
             logs: Arc::default(),
-            ..view.clone()
         });
         self.commit.lock().unsynced.clear();
     }

@@ -63,16 +63,26 @@ pub(crate) fn recover(
     for (&id, &end) in &state.logs {
         let path = fast.join(log_name(id));
         if !storage.exists(&path)? {
-            return Err(Error::corruption(&path, 0, "the manifest names this log, but it is missing"));
+            return Err(Error::corruption(
+                &path,
+                0,
+                "the manifest names this log, but it is missing",
+            ));
         }
-        let file = if end.is_some() { storage.open_read(&path)? } else { storage.open(&path)? };
+        let file = if end.is_some() {
+            storage.open_read(&path)?
+        } else {
+            storage.open(&path)?
+        };
         let guard = FileGuard::new(path, trash.clone());
         replay.log(id, end, file, guard, ring.as_deref().filter(|ring| !ring.is_empty()))?;
     }
     let last_seqno = Seqno(replay.expected.0 - 1).max(state.flushed);
     if last_seqno < state.last_seqno {
-        let message =
-            format!("history ends at {}, but {} was durable: a log is damaged or cut", last_seqno.0, state.last_seqno.0);
+        let message = format!(
+            "history ends at {}, but {} was durable: a log is damaged or cut",
+            last_seqno.0, state.last_seqno.0
+        );
         return Err(Error::corruption(fast, 0, message));
     }
     replay.edit.last_seqno = Some(last_seqno);
@@ -146,7 +156,11 @@ impl Replay<'_> {
         ring: Option<&[u8]>,
         repairs: &mut Vec<(u64, Vec<u8>)>,
     ) -> Result<LogEnd> {
-        let mut end = LogEnd { offset: LOG_HEADER_BYTES as u64, last_seqno: Seqno::ZERO, is_needed: false };
+        let mut end = LogEnd {
+            offset: LOG_HEADER_BYTES as u64,
+            last_seqno: Seqno::ZERO,
+            is_needed: false,
+        };
         let ring = if settled_end.is_some() { None } else { ring };
         let Opened::Log(mut reader) = LogReader::open(file, id, ring)? else {
             return Err(Error::corruption(file.path(), 0, "the log has no header"));
@@ -186,7 +200,10 @@ impl Replay<'_> {
     }
 
     fn lost(&self, path: &Path, offset: u64) -> Error {
-        let message = format!("a frame here says that write {} was durable, but it is damaged or gone", self.expected.0);
+        let message = format!(
+            "a frame here says that write {} was durable, but it is damaged or gone",
+            self.expected.0
+        );
         Error::corruption(path, offset, message)
     }
 
@@ -207,11 +224,19 @@ impl Replay<'_> {
     }
 
     fn insert(&mut self, log: FileId, frame_offset: u64, mut body: &[u8]) {
-        let mut place = RecordPlace { log, offset: frame_offset + HEADER_BYTES as u64 };
+        let mut place = RecordPlace {
+            log,
+            offset: frame_offset + HEADER_BYTES as u64,
+        };
         let table = self.tables.last().expect("there is always a table to fill").clone();
         let mut inserter = table.insert();
         while let Ok(record) = Record::take(&mut body) {
-            inserter.add_record(&record.operation, record.seqno, &mut place, self.tuning.separation_bytes);
+            inserter.add_record(
+                &record.operation,
+                record.seqno,
+                &mut place,
+                self.tuning.separation_bytes,
+            );
         }
         drop(inserter);
         if self.tuning.is_full(&table) {

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
+use super::DbInner;
 use super::iter::Iter;
 use super::keyspace::Keyspace;
 use super::view::{Published, View};
-use super::DbInner;
 use crate::base::{Result, Seqno, Slice};
 use crate::sched::sync::Mutex;
 
@@ -78,7 +78,9 @@ impl Drop for Held {
 impl Snapshot {
     pub(super) fn take(db: &Arc<DbInner>) -> Snapshot {
         let (_, seqno) = db.core.snapshots.hold(&db.core.published);
-        Snapshot { held: Arc::new(Held { db: db.clone(), seqno }) }
+        Snapshot {
+            held: Arc::new(Held { db: db.clone(), seqno }),
+        }
     }
 
     /// The newest write that the snapshot sees.
@@ -89,7 +91,10 @@ impl Snapshot {
     /// The value of `key` at the snapshot.
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
         keyspace.check_database(&self.held.db)?;
-        self.held.db.core.get_at(keyspace.state(), key.as_ref(), self.held.seqno)
+        self.held
+            .db
+            .core
+            .get_at(keyspace.state(), key.as_ref(), self.held.seqno)
     }
 
     /// True if `key` has a value at the snapshot.

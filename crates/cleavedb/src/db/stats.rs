@@ -40,9 +40,9 @@ pub struct Stats {
     /// Logs, oldest first.
     pub logs: Vec<FileStats>,
     /// Versions in the index table that takes writes.
-    pub index_table_entries: usize,
+    pub index_table_entries: u64,
     /// Its memory.
-    pub index_table_bytes: usize,
+    pub index_table_bytes: u64,
     /// Full index tables that wait to become runs.
     pub sealed: usize,
     /// Runs, newest first.
@@ -106,7 +106,7 @@ pub struct RunStats {
     /// Versions.
     pub entries: u64,
     /// Memory.
-    pub bytes: usize,
+    pub bytes: u64,
     /// The oldest sequence number it covers.
     pub seqno_min: u64,
     /// The newest sequence number it covers.
@@ -129,7 +129,11 @@ impl Stats {
     /// Bytes written to storage per byte that users wrote; 0 before the first write.
     pub fn write_amplification(&self) -> f64 {
         let written = self.log_bytes_written + self.table_bytes_written + self.manifest_bytes_written;
-        if self.user_bytes_written == 0 { 0.0 } else { written as f64 / self.user_bytes_written as f64 }
+        if self.user_bytes_written == 0 {
+            0.0
+        } else {
+            written as f64 / self.user_bytes_written as f64
+        }
     }
 }
 
@@ -155,16 +159,23 @@ impl Core {
             durable_seqno: self.horizon.durable().0,
             keyspaces: self.keyspaces.len(),
             snapshots: self.snapshots.len(),
-            logs: view.logs.values().map(|log| FileStats { id: log.id().0, bytes: log.end() }).collect(),
-            index_table_entries: view.active.len(),
-            index_table_bytes: view.active.bytes(),
+            logs: view
+                .logs
+                .values()
+                .map(|log| FileStats {
+                    id: log.id().0,
+                    bytes: log.end(),
+                })
+                .collect(),
+            index_table_entries: view.active.len() as u64,
+            index_table_bytes: view.active.bytes() as u64,
             sealed: view.sealed.len(),
             runs: view
                 .runs
                 .iter()
                 .map(|run| RunStats {
                     entries: run.entries(),
-                    bytes: run.bytes(),
+                    bytes: run.bytes() as u64,
                     seqno_min: run.seqnos().0.0,
                     seqno_max: run.seqnos().1.0,
                 })

@@ -44,7 +44,10 @@ pub(crate) struct Published {
 
 impl Published {
     pub fn new(view: View, seqno: Seqno) -> Published {
-        Published { view: RwLock::new(Arc::new(view)), seqno: AtomicU64::new(seqno.0) }
+        Published {
+            view: RwLock::new(Arc::new(view)),
+            seqno: AtomicU64::new(seqno.0),
+        }
     }
 
     /// The view and the newest visible sequence number.

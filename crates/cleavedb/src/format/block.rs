@@ -106,11 +106,6 @@ impl BlockBuilder {
         self.entries == 0
     }
 
-    /// Versions added since the last [`finish`](BlockBuilder::finish).
-    pub fn entries(&self) -> usize {
-        self.entries
-    }
-
     /// The key added last (empty if none was).
     pub fn last_key(&self) -> &[u8] {
         &self.last_key

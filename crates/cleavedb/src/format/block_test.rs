@@ -18,7 +18,6 @@ fn build(versions: &[Version], restart_entries: usize) -> Vec<u8> {
     for (key, stamp, value) in versions {
         builder.add(key, *stamp, value);
     }
-    assert_eq!(builder.entries(), versions.len());
     let estimate = builder.size_estimate();
     let block = builder.finish();
     assert_eq!(block.len(), estimate);
@@ -184,6 +183,24 @@ fn the_bytes_of_a_block_do_not_change() {
         &[0, 0, 0, 0, 1, 0, 0, 0],
     ];
     assert_eq!(build(&versions, 16), expected.concat());
+}
+
+#[test]
+fn a_key_that_shares_more_than_there_is_before_it_is_corrupt() {
+    let versions: Vec<Version> = vec![
+        (b"abc".to_vec(), Stamp(0x0102), b"V".to_vec()),
+        (b"abd".to_vec(), Stamp(0x0305), Vec::new()),
+    ];
+    let mut block = build(&versions, 16);
+    block[15] = 4;
+    let mut cursor = open(block).unwrap();
+    cursor.seek_first().unwrap();
+    let error = cursor.next().unwrap_err();
+    assert!(
+        matches!(error, Error::Corruption { offset, .. } if offset == 4096 + 15),
+        "{error}"
+    );
+    assert!(!cursor.valid());
 }
 
 #[test]

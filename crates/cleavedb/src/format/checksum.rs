@@ -1,22 +1,7 @@
-//! The two checksums: CRC32C for frames of logs (cheap to extend and to combine as bytes arrive), XXH3 for blocks of
-//! tables and for filters. Both are part of the formats on disk.
+//! The checksum of tables: XXH3, for blocks, footers and filters. It is part of the formats on disk. (Frames of logs have
+//! CRC32C, see `format/frame.rs`.)
 
 use crate::base::FileId;
-
-/// CRC32C of `bytes`.
-pub fn crc32c(bytes: &[u8]) -> u32 {
-    ::crc32c::crc32c(bytes)
-}
-
-/// CRC32C of the bytes that gave `crc`, followed by `bytes`.
-pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
-    ::crc32c::crc32c_append(crc, bytes)
-}
-
-/// CRC32C of two byte strings joined, from the CRC32C of each and the length of the second.
-pub fn crc32c_combine(first: u32, second: u32, second_len: usize) -> u32 {
-    ::crc32c::crc32c_combine(first, second, second_len)
-}
 
 /// XXH3 of `bytes`, 64 bits, seed 0.
 pub fn xxh3_64(bytes: &[u8]) -> u64 {
@@ -36,16 +21,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checksums_have_their_published_values() {
-        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+    fn xxh3_has_its_published_value() {
         assert_eq!(xxh3_64(b""), 0x2d06_8005_38d3_94c2);
-    }
-
-    #[test]
-    fn crc32c_can_be_extended_and_combined() {
-        let whole = crc32c(b"hello world");
-        assert_eq!(crc32c_append(crc32c(b"hello "), b"world"), whole);
-        assert_eq!(crc32c_combine(crc32c(b"hello "), crc32c(b"world"), 5), whole);
     }
 
     #[test]

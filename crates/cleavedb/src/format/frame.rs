@@ -133,7 +133,9 @@ pub enum LogHeader {
 
 /// Reads the first block of a log.
 pub fn decode_log_header(block: &[u8]) -> LogHeader {
-    let Some(block) = block.first_chunk::<LOG_HEADER_BYTES>() else { return LogHeader::Invalid };
+    let Some(block) = block.first_chunk::<LOG_HEADER_BYTES>() else {
+        return LogHeader::Invalid;
+    };
     let crc = crc32c::crc32c(&block[..20]);
     let rest_is_zero = block[24..].iter().all(|&byte| byte == 0);
     if block[..8] != LOG_MAGIC || block[20..24] != crc.to_le_bytes() || !rest_is_zero {

@@ -133,7 +133,12 @@ mod tests {
             meta.encode(&mut bytes);
             TableMeta::decode(&mut &bytes[..]).is_none()
         };
-        assert!(refused(|meta| meta.entries = 0));
+        assert!(refused(|meta| (
+            meta.entries,
+            meta.deletes,
+            meta.deltas,
+            meta.addresses
+        ) = (0, 0, 0, 0)));
         assert!(refused(|meta| meta.deletes = 501));
         assert!(refused(|meta| meta.smallest = b"0002".to_vec()));
         assert!(refused(|meta| meta.seqno_min = Seqno::MAX));

@@ -34,7 +34,8 @@ mod tests {
 
     #[test]
     fn cases() {
-        let cases: &[(&[usize], usize, Option<std::ops::Range<usize>>)] = &[
+        type Case<'a> = (&'a [usize], usize, Option<std::ops::Range<usize>>);
+        let cases: &[Case<'_>] = &[
             (&[], 2, None),
             (&[8], 2, None),
             (&[8, 8], 2, Some(0..2)),

@@ -25,20 +25,6 @@ impl AlignedBuffer {
         let start = address.next_multiple_of(BLOCK_IO_BYTES) - address;
         AlignedBuffer { memory, start, len }
     }
-
-    /// A buffer of no bytes, which costs nothing: what is left in the place of one that was taken away.
-    pub const fn empty() -> AlignedBuffer {
-        AlignedBuffer {
-            memory: Vec::new(),
-            start: 0,
-            len: 0,
-        }
-    }
-
-    /// Its length, a multiple of the block size.
-    pub fn capacity(&self) -> usize {
-        self.len
-    }
 }
 
 impl Deref for AlignedBuffer {
@@ -86,17 +72,11 @@ mod tests {
         for bytes in [0, 1, 4095, 4096, 4097, 100_000] {
             let mut buffer = AlignedBuffer::new(bytes);
             assert!(buffer.len() >= bytes && buffer.len() < bytes.max(1) + BLOCK_IO_BYTES);
-            assert_eq!(buffer.capacity(), buffer.len());
             assert!(buffer.iter().all(|&byte| byte == 0));
             assert_aligned(&buffer, 0);
             buffer.fill(7);
             assert!(buffer.iter().all(|&byte| byte == 7));
         }
-    }
-
-    #[test]
-    fn an_empty_buffer_has_no_bytes() {
-        assert!(AlignedBuffer::empty().is_empty());
     }
 
     #[test]

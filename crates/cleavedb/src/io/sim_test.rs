@@ -557,7 +557,7 @@ fn a_flipped_bit_is_on_the_disk_too() {
 fn disk_calls_are_switching_points_of_a_simulation() {
     let mut orders = BTreeSet::new();
     for seed in 0..20 {
-        let order = crate::sched::simulate(seed, || {
+        let order = crate::sched::sim::simulate(seed, || {
             let disk = disk();
             let turn = Arc::new(AtomicUsize::new(0));
             let threads: Vec<_> = (0..2)

@@ -8,7 +8,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::base::cursor::compare;
 use crate::base::limits::KEYSPACE_PREFIX_BYTES;
 use crate::base::{FileId, Result, Stamp, verify};
 use crate::format::block::BlockBuilder;
@@ -111,10 +110,9 @@ impl TableBuilder {
     pub fn add(&mut self, key: &[u8], stamp: Stamp, value: &[u8]) -> Result<()> {
         let first = self.properties.entries == 0;
         verify!(stamp.kind().is_some(), "a table holds known kinds of versions only");
-        verify!(
-            first || compare(&self.last_key, self.last_stamp, key, stamp).is_lt(),
-            "versions are added to a table in order"
-        );
+        let order = self.last_key[..].cmp(key);
+        let in_order = first || order.is_lt() || order.is_eq() && stamp < self.last_stamp;
+        assert!(in_order, "versions are added to a table in order");
         let size_after = self.data.size_estimate() + key.len() + value.len() + ENTRY_OVERHEAD_BYTES;
         if size_after > self.options.block_size || keyspace_of(key) != keyspace_of(&self.last_key) {
             self.finish_data_block()?;
@@ -124,7 +122,7 @@ impl TableBuilder {
         if first {
             self.properties.smallest = key.to_vec();
         }
-        let new_key = first || self.last_key != key;
+        let new_key = first || order.is_lt();
         if self.options.filter_bits > 0 && (new_key || self.filter.keys() == 0) {
             self.filter.add(key);
         }
@@ -147,11 +145,6 @@ impl TableBuilder {
         let in_memory =
             self.data.size_estimate() + self.index.size_estimate() + self.top_index.size_estimate() + filter_bytes;
         self.offset() + in_memory as u64
-    }
-
-    /// Versions added so far.
-    pub fn entries(&self) -> u64 {
-        self.properties.entries
     }
 
     /// Writes what is left, syncs the file and describes it.

@@ -9,8 +9,9 @@ use crate::base::cursor::model::{Version, sort};
 use crate::base::{Cursor, Error, Kind, Seqno, Stamp, full_key};
 use crate::io::cache::BlockCache;
 use crate::io::trash::FileGuard;
-use crate::levels::memory_storage::MemoryStorage;
-use crate::levels::{LevelCursor, Table};
+use crate::io::{Faults, SimDisk};
+use crate::levels::level_cursor::LevelCursor;
+use crate::levels::table::Table;
 
 /// Hands out versions, and then an error if there is one.
 struct Source {
@@ -20,7 +21,7 @@ struct Source {
 }
 
 impl VersionSource for Source {
-    fn next(&mut self) -> Result<Option<(&[u8], Stamp, &[u8])>> {
+    fn next(&mut self) -> Result<Option<crate::base::versions::VersionRef<'_>>> {
         self.position += 1;
         match (self.versions.get(self.position - 1), self.failure.take()) {
             (Some((key, stamp, value)), failure) => {
@@ -34,26 +35,36 @@ impl VersionSource for Source {
 }
 
 fn path_of(id: FileId) -> PathBuf {
-    PathBuf::from(format!("{:06}.table", id.0))
+    PathBuf::from(format!("/{:06}.table", id.0))
 }
 
 fn write(
-    storage: &MemoryStorage,
+    disk: &SimDisk,
     versions: &[Version],
     failure: Option<Error>,
     never_across: &[KeyspaceId],
 ) -> Result<Vec<TableMeta>> {
     let next = Cell::new(100);
     let sink = TableSink {
-        storage,
+        storage: disk,
         path_of: &path_of,
         next_file: &|| FileId(next.replace(next.get() + 1)),
-        options: TableOptions { block_size: 512, ..TableOptions::default() },
+        options: TableOptions {
+            block_size: 512,
+            ..TableOptions::default()
+        },
         compression: &|keyspace| (keyspace == KeyspaceId(2)).then_some(Compression::None),
         target_bytes: 8 << 10,
         never_across,
     };
-    write_tables(&mut Source { versions: versions.to_vec(), position: 0, failure }, &sink)
+    write_tables(
+        &mut Source {
+            versions: versions.to_vec(),
+            position: 0,
+            failure,
+        },
+        &sink,
+    )
 }
 
 fn versions(keyspaces: &[u32], keys: u64, copies: u64) -> Vec<Version> {
@@ -71,11 +82,11 @@ fn versions(keyspaces: &[u32], keys: u64, copies: u64) -> Vec<Version> {
     versions
 }
 
-fn read_back(storage: &MemoryStorage, metas: &[TableMeta]) -> Vec<Version> {
+fn read_back(disk: &SimDisk, metas: &[TableMeta]) -> Vec<Version> {
     let cache = Arc::new(BlockCache::new(1 << 20));
     let open = |meta: &TableMeta| {
         let guard = FileGuard::new(path_of(meta.id), Arc::default());
-        Table::open(storage, guard, meta.clone(), cache.clone()).unwrap()
+        Table::open(disk, guard, meta.clone(), cache.clone()).unwrap()
     };
     let mut cursor = LevelCursor::new(metas.iter().map(open).collect(), false);
     let mut read = Vec::new();
@@ -89,64 +100,103 @@ fn read_back(storage: &MemoryStorage, metas: &[TableMeta]) -> Vec<Version> {
 
 #[test]
 fn tables_are_cut_near_the_target_but_never_within_a_key() {
-    let storage = MemoryStorage::new();
+    let disk = SimDisk::new();
     let mut all = versions(&[1], 1000, 2);
     // One key with versions for several tables.
     let key = full_key(KeyspaceId(1), b"00500x");
-    all.extend((1..1000).map(|seqno| (key.clone(), Stamp::new(Seqno(seqno), Kind::Delta), vec![seqno as u8; 40])));
+    all.extend((1..1000).map(|seqno| {
+        (
+            key.clone(),
+            Stamp::new(Seqno(seqno), Kind::Delta),
+            vec![seqno as u8; 40],
+        )
+    }));
     sort(&mut all);
-    let metas = write(&storage, &all, None, &[]).unwrap();
+    let metas = write(&disk, &all, None, &[]).unwrap();
     assert!(metas.len() > 3, "{} tables", metas.len());
     assert!(metas.windows(2).all(|pair| pair[0].largest < pair[1].smallest));
-    assert!(metas.iter().filter(|meta| meta.size > 12 << 10).all(|meta| meta.deltas == 999));
-    assert!(read_back(&storage, &metas) == all);
+    assert!(
+        metas
+            .iter()
+            .filter(|meta| meta.size > 12 << 10)
+            .all(|meta| meta.deltas == 999)
+    );
+    assert!(read_back(&disk, &metas) == all);
     assert_eq!(metas.iter().map(|meta| meta.size).max().unwrap() as usize, {
         let largest = metas.iter().max_by_key(|meta| meta.size).unwrap();
-        storage.bytes(&path_of(largest.id)).len()
+        disk.read_file(&path_of(largest.id)).unwrap().len()
     });
 }
 
 #[test]
 fn no_table_reaches_across_a_keyspace_that_is_being_dropped() {
-    let storage = MemoryStorage::new();
+    let disk = SimDisk::new();
     let all = versions(&[1, 2, 4, 6], 3, 1);
-    let metas = write(&storage, &all, None, &[KeyspaceId(3), KeyspaceId(7)]).unwrap();
+    let metas = write(&disk, &all, None, &[KeyspaceId(3), KeyspaceId(7)]).unwrap();
     let ends: Vec<_> = metas.iter().map(|meta| (meta.smallest[3], meta.largest[3])).collect();
     assert_eq!(ends, [(1, 2), (4, 6)]);
-    assert!(read_back(&storage, &metas) == all);
+    assert!(read_back(&disk, &metas) == all);
 }
 
 #[test]
 fn each_keyspace_is_compressed_as_it_asks() {
-    let storage = MemoryStorage::new();
-    let metas = write(&storage, &versions(&[1, 2, 3], 20, 1), None, &[]).unwrap();
-    let bytes = storage.bytes(&path_of(metas[0].id));
+    let disk = SimDisk::new();
+    let metas = write(&disk, &versions(&[1, 2, 3], 20, 1), None, &[]).unwrap();
+    let bytes = disk.read_file(&path_of(metas[0].id)).unwrap();
     let in_clear = bytes.windows(40).filter(|window| *window == [b'v'; 40]).count();
     assert_eq!((metas.len(), in_clear), (1, 20));
 }
 
 #[test]
 fn an_empty_stream_writes_nothing() {
-    let storage = MemoryStorage::new();
-    assert!(write(&storage, &[], None, &[]).unwrap().is_empty());
-    assert!(storage.names().is_empty());
+    let disk = SimDisk::new();
+    assert!(write(&disk, &[], None, &[]).unwrap().is_empty());
+    assert!(disk.files().is_empty());
 }
 
 #[test]
 fn after_any_error_nothing_is_left_behind() {
-    let storage = MemoryStorage::new();
-    storage.put(Path::new("000001.table"), vec![1]);
+    let disk = SimDisk::new();
+    let names = |disk: &SimDisk| disk.files().into_iter().map(|(path, _)| path).collect::<Vec<_>>();
+    disk.write_file(Path::new("/000001.table"), b"not ours");
     let all = versions(&[1], 2000, 1);
-    assert!(matches!(write(&storage, &all, Some(Error::Closed), &[]), Err(Error::Closed)));
-    assert_eq!(storage.names(), [Path::new("000001.table")]);
-    for writes in 0..3 {
-        storage.fail_after_writes(writes);
-        assert!(matches!(write(&storage, &all, None, &[]), Err(Error::Io { .. })));
-        assert_eq!(storage.names(), [Path::new("000001.table")]);
+    assert!(matches!(
+        write(&disk, &all, Some(Error::Closed), &[]),
+        Err(Error::Closed)
+    ));
+    assert_eq!(names(&disk), [Path::new("/000001.table")]);
+    for count in 0..3 {
+        disk.set_faults(Faults {
+            fail_write_after: Some(count),
+            ..Faults::default()
+        });
+        assert!(matches!(write(&disk, &all, None, &[]), Err(Error::Io { .. })));
+        disk.set_faults(Faults {
+            fail_sync_after: Some(count),
+            ..Faults::default()
+        });
+        assert!(matches!(write(&disk, &all, None, &[]), Err(Error::Io { .. })));
+        disk.set_faults(Faults {
+            no_space_after_bytes: Some(5_000 * count),
+            ..Faults::default()
+        });
+        assert!(matches!(write(&disk, &all, None, &[]), Err(Error::NoSpace { .. })));
+        assert_eq!(names(&disk), [Path::new("/000001.table")]);
     }
-    storage.fail_after_writes(usize::MAX);
+    disk.clear_faults();
     // A file that is already there is not ours to remove.
-    storage.put(&path_of(FileId(101)), vec![1]);
-    assert!(write(&storage, &all, None, &[]).is_err());
-    assert_eq!(storage.names(), [Path::new("000001.table"), &path_of(FileId(101))]);
+    disk.write_file(&path_of(FileId(101)), b"not ours");
+    assert!(write(&disk, &all, None, &[]).is_err());
+    assert_eq!(names(&disk), [Path::new("/000001.table"), &path_of(FileId(101))]);
+}
+
+#[test]
+fn what_was_written_survives_power_loss_once_the_directory_is_synced() {
+    let disk = SimDisk::new();
+    let all = versions(&[1], 2000, 1);
+    let metas = write(&disk, &all, None, &[]).unwrap();
+    disk.sync_dir(Path::new("/")).unwrap();
+    for seed in 0..20 {
+        assert!(read_back(&disk.power_loss(seed), &metas) == all);
+    }
 }

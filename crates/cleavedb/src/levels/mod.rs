@@ -9,6 +9,3 @@ pub mod level_cursor;
 pub mod builder;
 pub mod compaction;
 pub mod picker;
-#[cfg(test)]
-mod memory_storage;
-

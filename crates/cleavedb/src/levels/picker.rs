@@ -321,7 +321,9 @@ impl<'a> Figures<'a> {
         let all = || inputs.iter().chain(&below);
         let smallest = all().map(|table| table.smallest).min()?;
         let largest = all().map(|table| table.largest).max()?;
-        if all().any(|table| table.busy) || self.written_by_another(to, smallest, largest) {
+        // Rewriting in place must also mind a table that another job is moving in from above: it is busy up there.
+        let arriving = from == to && self.overlapping(to - 1, smallest, largest).any(|table| table.busy);
+        if arriving || all().any(|table| table.busy) || self.written_by_another(to, smallest, largest) {
             return None;
         }
         let ids = |tables: &[&TableFigures<'_>]| tables.iter().map(|table| table.id).collect();

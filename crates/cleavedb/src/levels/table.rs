@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::table_cursor::TableCursor;
-use crate::base::{Buffer, Cursor, Error, Result, Seqno, Slice, Stamp};
+use crate::base::{Buffer, Cursor, Error, Result, Seqno, Stamp};
 use crate::format::block::{BlockCursor, BlockOrigin};
 use crate::format::compression::{Compression, decompress};
 use crate::format::meta::TableMeta;
@@ -85,11 +85,6 @@ impl Table {
         std::mem::size_of::<Table>() + self.meta.smallest.len() + self.meta.largest.len() + self.path.as_os_str().len()
     }
 
-    /// Where it lies.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// The manifest no longer names the table: its file goes when the last holder lets go.
     pub fn doom(&self) {
         self.guard.doom();
@@ -99,13 +94,6 @@ impl Table {
     pub fn properties(&self) -> Result<Properties> {
         let sealed = self.read_sealed(self.footer.properties)?;
         self.properties_from(&sealed)
-    }
-
-    /// The newest version of `key` at or below `snapshot`, and its payload without a copy.
-    pub fn get(self: &Arc<Self>, key: &[u8], snapshot: Seqno) -> Result<Option<(Stamp, Slice)>> {
-        Ok(self
-            .find(key, snapshot)?
-            .map(|cursor| (cursor.stamp(), cursor.value_slice())))
     }
 
     /// A cursor on the newest version of `key` at or below `snapshot`; moving on gives the older ones. The filter is

@@ -68,6 +68,10 @@ impl Version {
     /// The version after this one: with tables added to levels (below [`LEVELS_MAX`]) and others removed. A table that is
     /// in both moves.
     pub fn apply(&self, added: &[(usize, Arc<Table>)], removed: &[FileId]) -> Version {
+        assert!(
+            added.iter().all(|(level, _)| *level < LEVELS_MAX),
+            "tables are added to levels that exist"
+        );
         let touched = |index: usize, level: &Level| {
             added.iter().any(|(to, _)| *to == index)
                 || level.tables.iter().any(|table| removed.contains(&table.meta().id))
@@ -88,10 +92,6 @@ impl Version {
         let version = Version {
             levels: levels.collect(),
         };
-        verify!(
-            added.iter().all(|(level, _)| *level < LEVELS_MAX),
-            "tables are added to levels that exist"
-        );
         verify!(
             version.keeps_one_order(),
             "tables that overlap in keys cover intervals of their own, ordered by age"
@@ -121,11 +121,6 @@ impl Version {
     /// All levels, HL0 first; always [`LEVELS_MAX`] of them.
     pub fn levels(&self) -> &[Level] {
         &self.levels
-    }
-
-    /// Bytes of all tables.
-    pub fn bytes(&self) -> u64 {
-        self.levels.iter().map(Level::bytes).sum()
     }
 
     /// The tables whose key range covers `key`, those with newer versions first. O(HL0 + levels * log tables).

@@ -10,6 +10,3 @@ pub mod clock;
 pub mod sim;
 mod world;
 pub mod random;
-
-
-

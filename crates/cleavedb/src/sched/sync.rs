@@ -41,22 +41,12 @@ impl<T> Mutex<T> {
     }
 
     /// Takes the lock if it is free.
-    #[inline]
+    #[cfg(test)]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.inner.try_lock().map(|inner| MutexGuard {
             mutex: self,
             inner: Some(inner),
         })
-    }
-
-    /// The value, without locking: the borrow proves that nobody else has it.
-    pub fn get_mut(&mut self) -> &mut T {
-        self.inner.get_mut()
-    }
-
-    /// Takes the value out.
-    pub fn into_inner(self) -> T {
-        self.inner.into_inner()
     }
 
     #[cold]
@@ -223,11 +213,6 @@ impl<T> RwLock<T> {
             lock: self,
             inner: Some(inner),
         }
-    }
-
-    /// The value, without locking: the borrow proves that nobody else has it.
-    pub fn get_mut(&mut self) -> &mut T {
-        self.inner.get_mut()
     }
 
     #[cold]

@@ -39,7 +39,14 @@ impl Manifest {
     /// A manifest of nothing, not on storage yet.
     pub fn new(storage: Arc<dyn Storage>, dir: &Path, bytes_max: u64) -> Manifest {
         let state = ManifestState::default();
-        Manifest { storage, dir: dir.to_owned(), state, open: None, named: None, bytes_max }
+        Manifest {
+            storage,
+            dir: dir.to_owned(),
+            state,
+            open: None,
+            named: None,
+            bytes_max,
+        }
     }
 
     /// Reads the manifest that [`CURRENT`] names; `None` if there is no database in `dir`.
@@ -57,7 +64,14 @@ impl Manifest {
         let bytes = read_whole(&*storage, &path)?;
         let mut state = replay(&path, id, &bytes, whole_len)?;
         state.next_file = state.next_file.max(FileId(id.0 + 1));
-        Ok(Some(Manifest { storage, dir: dir.to_owned(), state, open: None, named: Some(id), bytes_max }))
+        Ok(Some(Manifest {
+            storage,
+            dir: dir.to_owned(),
+            state,
+            open: None,
+            named: Some(id),
+            bytes_max,
+        }))
     }
 
     /// What all edits so far add up to.
@@ -73,8 +87,15 @@ impl Manifest {
     /// Makes an edit durable, then true. Returns the bytes written. On an error nothing has changed here, but what a
     /// later open finds may be either.
     pub fn commit(&mut self, edit: &Edit, new_file_id: &dyn Fn() -> FileId) -> Result<u64> {
-        let roll = self.open.as_ref().is_none_or(|open| open.len > self.bytes_max.max(4 * open.state_len));
-        let written = if roll { self.start_file(new_file_id(), edit)? } else { self.append(edit)? };
+        let roll = self
+            .open
+            .as_ref()
+            .is_none_or(|open| open.len > self.bytes_max.max(4 * open.state_len));
+        let written = if roll {
+            self.start_file(new_file_id(), edit)?
+        } else {
+            self.append(edit)?
+        };
         self.state.apply(edit).expect("the engine's own edits fit its state");
         Ok(written)
     }
@@ -93,7 +114,9 @@ impl Manifest {
         if let Err(error) = open.file.write_at(&record, open.len) {
             return Err(match open.file.truncate(open.len) {
                 Ok(()) => error,
-                Err(second) => Error::Poisoned { cause: format!("{error}; then {second}") },
+                Err(second) => Error::Poisoned {
+                    cause: format!("{error}; then {second}"),
+                },
             });
         }
         open.file.sync()?;
@@ -114,7 +137,12 @@ impl Manifest {
         let len = bytes.len() as u64;
         self.write_current(id, len)?;
         let previous = self.named.replace(id);
-        self.open = Some(OpenFile { id, file, len, state_len: len });
+        self.open = Some(OpenFile {
+            id,
+            file,
+            len,
+            state_len: len,
+        });
         if let Some(previous) = previous {
             // If this fails the next open tries again.
             let _ = self.storage.remove(&self.dir.join(manifest_name(previous)));
@@ -161,7 +189,11 @@ fn parse_current(bytes: &[u8]) -> Result<(FileId, u64), String> {
     }
     let mut number = |name| {
         let found = words.next() == Some(name);
-        words.next().filter(|_| found).and_then(|word| word.parse().ok()).ok_or(format!("{name} is missing"))
+        words
+            .next()
+            .filter(|_| found)
+            .and_then(|word| word.parse().ok())
+            .ok_or(format!("{name} is missing"))
     };
     let (id, len) = (FileId(number("manifest")?), number("length")?);
     if encode_current(id, len) != text {
@@ -215,7 +247,9 @@ fn replay(path: &Path, id: FileId, bytes: &[u8], whole_len: u64) -> Result<Manif
     let mut state = ManifestState::default();
     let mut offset = FILE_HEADER_BYTES;
     while offset < bytes.len() {
-        let Some(payload) = record_at(bytes, id, offset) else { break };
+        let Some(payload) = record_at(bytes, id, offset) else {
+            break;
+        };
         Edit::decode(payload)
             .and_then(|edit| state.apply(&edit))
             .map_err(|message| Error::corruption(path, offset as u64, message))?;
@@ -238,7 +272,10 @@ fn check_file_header(path: &Path, id: FileId, bytes: &[u8]) -> Result<()> {
     let version = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
     if version != VERSION {
         let message = format!("manifest format {version} is not the known {VERSION}");
-        return Err(Error::Unsupported { path: path.to_owned(), message });
+        return Err(Error::Unsupported {
+            path: path.to_owned(),
+            message,
+        });
     }
     match *header == encode_file_header(id) {
         true => Ok(()),
