@@ -288,6 +288,8 @@ impl Simulation {
             if turn == faults_until && world.tolerance != Tolerance::Nothing {
                 self.mend_disk();
                 if world.tolerance == Tolerance::NoSpace {
+                    // Background work that waits for space looks again now and then.
+                    testing::sleep(Duration::from_millis(300));
                     client.tolerate(Tolerance::SpaceAgain);
                 }
             }
