@@ -51,13 +51,17 @@ pub fn draw(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
 fn rows(stats: &Stats) -> Vec<Row> {
     let entries = |count: u64| counted(count, "entry");
     let log_bytes = stats.logs.iter().map(|log| log.bytes).sum();
+    let mut index_table = Row::new(
+        "index table",
+        entries(stats.index_table_entries),
+        stats.index_table_bytes,
+    );
+    if stats.sealed > 0 {
+        index_table.note = format!("  and {} to become runs", counted(stats.sealed, "sealed one"));
+    }
     let mut rows = vec![
         Row::new("logs", counted(stats.logs.len(), "file"), log_bytes),
-        Row::new(
-            "index table",
-            entries(stats.index_table_entries),
-            stats.index_table_bytes,
-        ),
+        index_table,
     ];
     for run in &stats.runs {
         let mut row = Row::new("run", entries(run.entries), run.bytes);
@@ -71,10 +75,6 @@ fn rows(stats: &Stats) -> Vec<Row> {
     for (number, level) in stats.levels.iter().enumerate().filter(|(_, level)| level.tables > 0) {
         let what = format!("{}, {}", counted(level.tables, "table"), entries(level.entries));
         rows.push(Row::new(&format!("HL{number}"), what, level.bytes));
-    }
-    if stats.sealed > 0 {
-        let what = format!("{} waiting to become runs", counted(stats.sealed, "index table"));
-        rows.insert(2, Row::new("sealed", what, 0));
     }
     rows
 }
