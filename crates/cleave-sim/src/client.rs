@@ -411,6 +411,8 @@ impl Client {
             return Ok(());
         };
         self.world.ledger.begin_change(slot, space.id, false);
+        // Gone or not: this client does not look at it again.
+        self.model.drop_space(space.id);
         match self.db.drop_keyspace(&name_of_slot(slot)) {
             Ok(()) => self.world.ledger.answer_change(Answer::Acknowledged),
             Err(error) => {
@@ -419,7 +421,6 @@ impl Client {
                 return self.forgive("drop_keyspace", &error, false);
             }
         }
-        self.model.drop_space(space.id);
         match space.handle.put("k", "v") {
             Ok(()) if !self.world.has_crashed() => Err(Failure(
                 "a write was taken through the handle of a dropped keyspace".into(),
@@ -438,16 +439,11 @@ impl Client {
             Ok(found) => found?,
             Err(error) => return self.forgive("read everything", &error, true),
         };
-        let mut wrong = None;
-        for at in (at.0..=at.1).rev() {
-            match self.model.compare(at, &found) {
-                None => return Ok(()),
-                difference => wrong = wrong.or(difference),
-            }
+        let differences: Option<Vec<_>> = (at.0..=at.1).map(|at| self.model.compare(at, &found)).collect();
+        match differences.and_then(|all| all.into_iter().min_by_key(|difference| difference.keys)) {
+            None => Ok(()),
+            Some(nearest) => Err(Failure(nearest.to_string())),
         }
-        Err(Failure(
-            wrong.map_or_else(String::new, |difference| difference.to_string()),
-        ))
     }
 
     /// Passes an error on unless the disk is to blame for it.

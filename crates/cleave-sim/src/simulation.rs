@@ -288,7 +288,9 @@ impl Simulation {
             if turn == faults_until && world.tolerance != Tolerance::Nothing {
                 self.mend_disk();
                 if world.tolerance == Tolerance::NoSpace {
-                    client.tolerate(Tolerance::Nothing);
+                    // Background work that waits for space looks again now and then.
+                    testing::sleep(Duration::from_millis(300));
+                    client.tolerate(Tolerance::SpaceAgain);
                 }
             }
             let operation = self.workloads[0].next_operation();
@@ -361,7 +363,7 @@ impl Simulation {
             ..Faults::default()
         };
         match how {
-            Tolerance::Nothing => {}
+            Tolerance::Nothing | Tolerance::SpaceAgain => {}
             Tolerance::FailingReads => faults.fail_read_one_in = Some(*self.rng.pick(&[2, 10, 100])),
             Tolerance::FailingWrites => match self.rng.below(3) {
                 0 => faults.fail_sync_after = Some(soon / 4),

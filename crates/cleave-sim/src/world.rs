@@ -32,6 +32,8 @@ pub enum Tolerance {
     FailingWrites,
     /// The disk is full: reads must go on, writes get `NoSpace`.
     NoSpace,
+    /// There is space again: reads and writes work; what waits for background work may still hear of the full disk.
+    SpaceAgain,
 }
 
 impl Tolerance {
@@ -44,6 +46,9 @@ impl Tolerance {
             Tolerance::FailingWrites => !reading,
             Tolerance::NoSpace if what == "write" => matches!(error, Error::NoSpace { .. }),
             Tolerance::NoSpace => !reading,
+            Tolerance::SpaceAgain => {
+                matches!(error, Error::NoSpace { .. }) && matches!(what, "flush" | "compact_range")
+            }
         }
     }
 }

@@ -41,22 +41,31 @@ fn damage(disk: &SimDisk, needle: &[u8]) -> Vec<PathBuf> {
 #[test]
 fn a_bad_frame_before_a_later_sync_mark_is_reported_as_corruption() {
     with_each_log(|backend| {
-        let options = || Options::new().log_backend(backend);
-        let disk = SimDisk::new();
-        let db = open_with(&disk, options(), unflushed()).unwrap();
-        db.put("first", "1").unwrap();
-        db.put("damaged", needle(1)).unwrap();
-        for number in 0..3 {
-            db.default_keyspace()
-                .put_with(format!("later {number}"), value("v", 300), Durability::Sync)
-                .unwrap();
-        }
-        for image in [disk.process_crash(), disk.power_loss(1), disk.power_loss(2)] {
-            let damaged = damage(&image, &needle(1));
-            match open_with(&image, options(), unflushed()) {
-                Err(Error::Corruption { path, .. }) => assert!(damaged.contains(&path), "{path:?}, {damaged:?}"),
-                Err(error) => panic!("another error: {error}"),
-                Ok(_) => panic!("a damaged frame below a sync mark was cut off without a word"),
+        // The mark lies in the same log, or in the next one.
+        for log_bytes in [64 << 10, 16 << 10] {
+            let options = || Options::new().log_backend(backend);
+            let mut tuning = unflushed();
+            tuning.log_bytes = log_bytes;
+            let disk = SimDisk::new();
+            let db = open_with(&disk, options(), tuning.clone()).unwrap();
+            db.put("first", "1").unwrap();
+            db.put("damaged", needle(1)).unwrap();
+            for number in 0..3 {
+                let key = format!("later {number}");
+                db.default_keyspace()
+                    .put_with(key, value("v", 300), Durability::Sync)
+                    .unwrap();
+            }
+            for image in [disk.process_crash(), disk.power_loss(1), disk.power_loss(2)] {
+                let damaged = damage(&image, &needle(1));
+                match open_with(&image, options(), tuning.clone()) {
+                    Err(Error::Corruption { path, .. }) => {
+                        // The error names where the mark was found.
+                        assert!(damaged.contains(&path) || log_bytes < 64 << 10, "{path:?}, {damaged:?}");
+                    }
+                    Err(error) => panic!("another error: {error}"),
+                    Ok(_) => panic!("a damaged frame below a sync mark was cut off without a word"),
+                }
             }
         }
     });

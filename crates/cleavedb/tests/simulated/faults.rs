@@ -1,6 +1,8 @@
 //! A disk that fails and says so (DESIGN rule 9).
 
-use cleavedb::testing::{Faults, SimDisk};
+use std::time::Duration;
+
+use cleavedb::testing::{self, Faults, SimDisk};
 use cleavedb::{Db, Durability, Error, LogBackend, Result};
 
 use crate::support::{open, text, value, with_each_log};
@@ -101,6 +103,8 @@ fn fill_and_make_room(backend: LogBackend, fill: fn(&SimDisk), make_room: fn(&Si
         assert_reads_work(&db, count.max(20));
     }
     make_room(&disk);
+    // Background work that waits for space looks again now and then.
+    testing::sleep(Duration::from_millis(300));
     db.put("later", value("v", 3000)).unwrap();
     db.flush().unwrap();
     db.close().unwrap();
