@@ -3,7 +3,7 @@
 use super::varint;
 
 /// The number of a file; never reused within a database.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct FileId(pub u64);
 
 /// The place of one record.

@@ -56,9 +56,21 @@ pub(crate) struct WorkState {
     pub busy_tables: BTreeSet<FileId>,
     /// Everything up to here is to be flushed now.
     flush_target: Seqno,
-    /// A job found the disk full; nothing has succeeded since.
-    no_space: Option<PathBuf>,
+    /// Jobs started so far.
+    started: u64,
+    /// A job found the disk full, and nothing has succeeded since: which job, and what could not grow.
+    no_space: Option<(u64, PathBuf)>,
     stop: bool,
+}
+
+impl WorkState {
+    /// An error if a job that was started after number `since` found the disk full.
+    fn check_space(&self, since: u64) -> Result<()> {
+        match &self.no_space {
+            Some((number, path)) if *number > since => Err(Error::NoSpace { path: path.clone() }),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Something to do.
@@ -138,6 +150,8 @@ impl Core {
             } else {
                 None
             };
+            state.started += 1;
+            let number = state.started;
             let Some(job) = job else {
                 if state.no_space.is_some() {
                     self.work.changed.wait_for(&mut state, NO_SPACE_RETRY);
@@ -156,13 +170,13 @@ impl Core {
                 self.poison(error);
             }
             state = self.work.lock();
-            self.finish_job(&mut state, &job, result);
+            self.finish_job(&mut state, &job, number, result);
             self.work.changed.notify_all();
             self.work.progress.notify_all();
         }
     }
 
-    fn finish_job(&self, state: &mut MutexGuard<'_, WorkState>, job: &Job, result: Result<()>) {
+    fn finish_job(&self, state: &mut MutexGuard<'_, WorkState>, job: &Job, number: u64, result: Result<()>) {
         match job {
             Job::Seal(_) => state.sealing = false,
             Job::Flush(_) => state.flushing = 0,
@@ -174,7 +188,7 @@ impl Core {
         self.update_stall();
         match result {
             Err(Error::NoSpace { path }) => {
-                state.no_space = Some(path);
+                state.no_space = Some((number, path));
                 // Not at once again: something has to make room first.
                 self.work.progress.notify_all();
                 self.work.changed.wait_for(state, NO_SPACE_RETRY);
@@ -344,6 +358,7 @@ impl Core {
             commit.last_seqno
         };
         let mut state = self.work.lock();
+        let since = state.started;
         state.flush_target = state.flush_target.max(target);
         self.work.changed.notify_all();
         let in_front = || {
@@ -352,9 +367,7 @@ impl Core {
         };
         while self.work.flushed() < target && in_front() {
             self.check_poison()?;
-            if let Some(path) = &state.no_space {
-                return Err(Error::NoSpace { path: path.clone() });
-            }
+            state.check_space(since)?;
             self.work.progress.wait(&mut state);
         }
         Ok(())
@@ -367,13 +380,12 @@ impl Core {
         }
         let started = now();
         let mut state = self.work.lock();
+        let since = state.started;
         let mut waited = false;
         while self.is_stalled() {
             self.check_open()?;
             self.check_poison()?;
-            if let Some(path) = &state.no_space {
-                return Err(Error::NoSpace { path: path.clone() });
-            }
+            state.check_space(since)?;
             waited = true;
             self.work.progress.wait(&mut state);
         }

@@ -181,7 +181,7 @@ impl Core {
             .as_ref()
             .is_some_and(|writer| writer.has_room(frame_bytes + PADDING_ROOM))
         {
-            self.rotate_log(commit, frame_bytes + PADDING_ROOM)?;
+            self.guarded(self.rotate_log(commit, frame_bytes + PADDING_ROOM))?;
         }
         let frame_offset = match self.append_frame(commit, group, body_bytes) {
             Ok(offset) => offset,

@@ -127,11 +127,11 @@ impl Core {
 
     /// Dropped keyspaces leave the manifest once no run, log or table can hold their versions.
     pub fn forget_dropped_keyspaces(&self) -> Result<()> {
-        let dropped = self.keyspaces.dropped();
+        let mut manifest = self.manifest.lock();
+        let dropped = manifest.state().dropped.clone();
         if dropped.is_empty() {
             return Ok(());
         }
-        let mut manifest = self.manifest.lock();
         let version = self.published.view().version.clone();
         let flushed = manifest.state().flushed;
         let gone: Vec<_> = dropped

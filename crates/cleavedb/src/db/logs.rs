@@ -29,6 +29,8 @@ struct Inner {
     started: bool,
     ring: Option<Arc<dyn Mapping>>,
     spare: Option<Arc<LogFile>>,
+    /// No log made before this one may be written any more.
+    newest_taken: FileId,
 }
 
 impl LogSupply {
@@ -107,25 +109,33 @@ fn map_ring(core: &Core) -> Result<Option<Arc<dyn Mapping>>> {
 
 impl Core {
     /// A log with room for a frame of `bytes`: the spare, or a new one made while the writer waits. Its caller holds the
-    /// commit lock.
+    /// commit lock. Logs are written in the order of their numbers, which is the order in which recovery reads them.
     pub fn take_log(&self, bytes: u64) -> Result<Arc<LogFile>> {
         let needed = LOG_HEADER_BYTES as u64 + bytes;
-        if needed <= self.settings.tuning.log_bytes
-            && let Some(spare) = self.logs.take_spare()
-        {
-            return Ok(spare);
-        }
-        let capacity = needed
-            .next_multiple_of(BLOCK_IO_BYTES as u64)
-            .max(self.settings.tuning.log_bytes);
-        self.make_log(capacity)
+        let mut too_early: Vec<Arc<LogFile>> = self.logs.take_spare().into_iter().collect();
+        let log = match too_early.pop_if(|spare| needed <= spare.capacity()) {
+            Some(spare) => spare,
+            None => {
+                let capacity = needed
+                    .next_multiple_of(BLOCK_IO_BYTES as u64)
+                    .max(self.settings.tuning.log_bytes);
+                self.make_log(capacity)?
+            }
+        };
+        let mut inner = self.logs.inner.lock();
+        inner.newest_taken = log.id();
+        // A spare may have come in meanwhile; it must not be written after this log.
+        too_early.extend(inner.spare.take_if(|spare| spare.id() < log.id()));
+        drop(inner);
+        self.retire_logs(too_early)?;
+        Ok(log)
     }
 
     /// Makes the next log ahead of time (a background job).
     pub fn prepare_spare_log(&self) -> Result<()> {
         let log = self.make_log(self.settings.tuning.log_bytes)?;
         let mut inner = self.logs.inner.lock();
-        if inner.spare.is_none() {
+        if inner.spare.is_none() && log.id() > inner.newest_taken {
             inner.spare = Some(log);
             return Ok(());
         }
@@ -174,7 +184,10 @@ impl Core {
     }
 
     /// Forgets logs that nothing names; their files go with their last holders.
-    pub fn retire_logs(&self, logs: Vec<Arc<LogFile>>) -> Result<()> {
+    fn retire_logs(&self, logs: Vec<Arc<LogFile>>) -> Result<()> {
+        if logs.is_empty() {
+            return Ok(());
+        }
         let mut edit = Edit {
             logs_removed: logs.iter().map(|log| log.id()).collect(),
             ..Edit::default()

@@ -1,12 +1,12 @@
 //! Opening and closing a database.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::core::{Core, Parts};
-use super::files::{CURRENT, CURRENT_NEW, FileKind, LOCK, parse};
+use super::files::{CURRENT, FileKind, LOCK, parse};
 use super::keyspace::{DEFAULT_ID, DEFAULT_NAME, Keyspaces};
 use super::manifest::Manifest;
 use super::options::{Options, Settings};
@@ -43,20 +43,28 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
     let lock = storage.lock(&fast.join(LOCK))?;
     let memory_budget = options.resolve_budget();
     let tuning = tuning.unwrap_or_else(|| Tuning::for_budget(memory_budget));
+    // Files that a crash left behind keep their numbers until they are removed.
+    let files = our_files(&*storage, &fast, &slow)?;
+    let newest = files.iter().map(|(_, _, id)| *id).max().unwrap_or_default();
     let mut manifest = match Manifest::read(storage.clone(), &fast, tuning.manifest_bytes)? {
         Some(manifest) => manifest,
-        None => make(&storage, &fast, &slow, tuning.manifest_bytes)?,
+        None => {
+            refuse_lost_database(&fast, &files)?;
+            Manifest::new(storage.clone(), &fast, tuning.manifest_bytes)
+        }
     };
-    remove_unknown(&*storage, &fast, &slow, &manifest)?;
-
+    manifest.reserve_files(FileId(newest.0 + 1));
+    if manifest.named().is_none() {
+        commit_before_start(&mut manifest, &new_database())?;
+    }
     let trash = Arc::new(Trash::default());
     let cache = Arc::new(BlockCache::new(tuning.cache_bytes));
     let version = open_tables(&*storage, &slow, &manifest, &trash, &cache)?;
     let recovered = recover(&*storage, &fast, manifest.state(), &tuning, &trash)?;
     if let Some(edit) = &recovered.edit {
         commit_before_start(&mut manifest, edit)?;
-        recovered.discarded.iter().for_each(FileGuard::doom);
     }
+    remove_unknown(&*storage, &fast, &slow, &mut manifest, recovered.edit.is_some())?;
 
     static DATABASES: AtomicU64 = AtomicU64::new(0);
     let database = DATABASES.fetch_add(1, Ordering::Relaxed);
@@ -110,31 +118,30 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
     })
 }
 
-/// A new database: one keyspace, no files.
-fn make(storage: &Arc<dyn Storage>, fast: &Path, slow: &Path, bytes_max: u64) -> Result<Manifest> {
-    for dir in [fast, slow] {
-        for entry in storage.list(dir)? {
-            if let Some((FileKind::Log | FileKind::Table, _)) = parse(&entry.name) {
-                let message = format!("{CURRENT} is missing, but there is a database file {}", entry.name);
-                return Err(Error::corruption(&dir.join(CURRENT), 0, message));
-            }
+/// Tables or logs without a manifest are what is left of a database, not room for a new one.
+fn refuse_lost_database(fast: &Path, files: &[(PathBuf, FileKind, FileId)]) -> Result<()> {
+    match files.iter().find(|(_, kind, _)| *kind != FileKind::Manifest) {
+        Some((path, ..)) => {
+            let message = format!("the file is missing, but there is a database file {}", path.display());
+            Err(Error::corruption(&fast.join(CURRENT), 0, message))
         }
+        None => Ok(()),
     }
-    let mut manifest = Manifest::new(storage.clone(), fast, bytes_max);
+}
+
+/// A new database: one keyspace, no files.
+fn new_database() -> Edit {
     let keyspace = KeyspaceRecord {
         id: DEFAULT_ID,
         name: DEFAULT_NAME.to_owned(),
         operator: None,
         compression: None,
     };
-    let edit = Edit {
+    Edit {
         keyspaces_added: vec![keyspace],
         next_keyspace: Some(KeyspaceId(DEFAULT_ID.0 + 1)),
         ..Edit::default()
-    };
-    remove_unknown(&**storage, fast, slow, &manifest)?;
-    commit_before_start(&mut manifest, &edit)?;
-    Ok(manifest)
+    }
 }
 
 /// Commits an edit while nothing else can give out file numbers.
@@ -143,27 +150,44 @@ fn commit_before_start(manifest: &mut Manifest, edit: &Edit) -> Result<()> {
     manifest.commit(edit, &|| next).map(drop)
 }
 
-/// Removes files of ours that the manifest does not name: what a crash left of unfinished jobs.
-fn remove_unknown(storage: &dyn Storage, fast: &Path, slow: &Path, manifest: &Manifest) -> Result<()> {
-    let state = manifest.state();
-    let known = |kind: FileKind, id: FileId| match kind {
-        FileKind::Log => state.logs.contains_key(&id),
-        FileKind::Table => state.tables.contains_key(&id),
-        FileKind::Manifest => manifest.named() == Some(id),
+/// Removes files of ours that the manifest does not name: what a crash left of unfinished jobs. Not before the manifest
+/// that does not name them is known to be on storage (`is_durable`): an earlier one might.
+fn remove_unknown(
+    storage: &dyn Storage,
+    fast: &Path,
+    slow: &Path,
+    manifest: &mut Manifest,
+    is_durable: bool,
+) -> Result<()> {
+    let unknown = |manifest: &Manifest| -> Result<Vec<PathBuf>> {
+        let state = manifest.state();
+        let mut files = our_files(storage, fast, slow)?;
+        files.retain(|(_, kind, id)| match kind {
+            FileKind::Log => !state.logs.contains_key(id),
+            FileKind::Table => !state.tables.contains_key(id),
+            FileKind::Manifest => manifest.named() != Some(*id),
+        });
+        Ok(files.into_iter().map(|(path, ..)| path).collect())
     };
+    if !is_durable && !unknown(manifest)?.is_empty() {
+        commit_before_start(manifest, &Edit::default())?;
+    }
+    // A manifest that was unknown before may have gone with the commit.
+    unknown(manifest)?.iter().try_for_each(|path| storage.remove(path))
+}
+
+/// The numbered files in both directories. Anything else is someone else's and never touched.
+fn our_files(storage: &dyn Storage, fast: &Path, slow: &Path) -> Result<Vec<(PathBuf, FileKind, FileId)>> {
     let dirs: BTreeSet<&Path> = [fast, slow].into();
+    let mut files = Vec::new();
     for dir in dirs {
         for entry in storage.list(dir)?.into_iter().filter(|entry| entry.is_file) {
-            let unknown = match parse(&entry.name) {
-                Some((kind, id)) => !known(kind, id),
-                None => entry.name == CURRENT_NEW,
-            };
-            if unknown {
-                storage.remove(&dir.join(&entry.name))?;
+            if let Some((kind, id)) = parse(&entry.name) {
+                files.push((dir.join(&entry.name), kind, id));
             }
         }
     }
-    Ok(())
+    Ok(files)
 }
 
 fn open_tables(

@@ -32,8 +32,6 @@ pub(crate) struct Recovered {
     pub last_seqno: Seqno,
     /// What must be committed before the first write; `None` after a clean close.
     pub edit: Option<Edit>,
-    /// Logs that go once the edit is committed.
-    pub discarded: Vec<FileGuard>,
 }
 
 /// Replays the logs that the manifest names.
@@ -54,12 +52,13 @@ pub(crate) fn recover(
         tuning,
         flushed: state.flushed,
         expected: state.flushed.next(),
+        durable: Seqno::ZERO,
         cut: false,
         tables: vec![Arc::new(IndexTable::new())],
         logs: BTreeMap::new(),
         edit: Edit::default(),
-        discarded: Vec::new(),
     };
+    replay.durable = state.last_seqno;
     for (&id, &end) in &state.logs {
         let path = fast.join(log_name(id));
         if !storage.exists(&path)? {
@@ -92,7 +91,6 @@ pub(crate) fn recover(
         logs: replay.logs,
         last_seqno,
         edit: unsettled.then_some(replay.edit),
-        discarded: replay.discarded,
     })
 }
 
@@ -101,12 +99,13 @@ struct Replay<'a> {
     flushed: Seqno,
     /// The next sequence number of history.
     expected: Seqno,
+    /// Known to be on storage, and not only in the system's memory.
+    durable: Seqno,
     /// History has ended; what follows is only looked at for sync marks.
     cut: bool,
     tables: Vec<Arc<IndexTable>>,
     logs: BTreeMap<FileId, Arc<LogFile>>,
     edit: Edit,
-    discarded: Vec<FileGuard>,
 }
 
 /// How far one log was read.
@@ -127,18 +126,13 @@ impl Replay<'_> {
         guard: FileGuard,
         ring: Option<&[u8]>,
     ) -> Result<()> {
-        let mut repairs = Vec::new();
-        let end = self.frames(id, settled_end, &*file, ring, &mut repairs)?;
+        let end = self.frames(id, settled_end, &*file, ring)?;
         if settled_end.is_none() {
-            for (offset, bytes) in &repairs {
-                file.write_at(bytes, *offset)?;
-            }
             if end.is_needed {
                 file.sync()?;
                 self.edit.logs_ended.push((id, end.offset));
             } else {
                 self.edit.logs_removed.push(id);
-                self.discarded.push(guard);
                 return Ok(());
             }
         }
@@ -147,15 +141,9 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Reads the frames of one log. `repairs` gets what the file lacks and the ring has.
-    fn frames(
-        &mut self,
-        id: FileId,
-        settled_end: Option<u64>,
-        file: &dyn File,
-        ring: Option<&[u8]>,
-        repairs: &mut Vec<(u64, Vec<u8>)>,
-    ) -> Result<LogEnd> {
+    /// Reads the frames of one log, and writes those that may not be on storage once more: what only the ring has, and
+    /// what only the system's memory may have (after a failed sync it shows bytes that no later sync would write).
+    fn frames(&mut self, id: FileId, settled_end: Option<u64>, file: &dyn File, ring: Option<&[u8]>) -> Result<LogEnd> {
         let mut end = LogEnd {
             offset: LOG_HEADER_BYTES as u64,
             last_seqno: Seqno::ZERO,
@@ -169,6 +157,7 @@ impl Replay<'_> {
             let Some(frame) = reader.next_frame()? else { break };
             let (header, offset, from_ring) = (frame.header, frame.offset, frame.from_ring);
             if self.belongs(file.path(), &header, offset)? {
+                self.durable = self.durable.max(header.sync_point);
                 if header.kind == FrameKind::Records {
                     end.last_seqno = Seqno(header.first_seqno.0 + header.count as u64 - 1);
                     if end.last_seqno > self.flushed {
@@ -178,8 +167,9 @@ impl Replay<'_> {
                     }
                 }
                 end.offset = offset + header.frame_bytes();
-                if from_ring {
-                    repairs.push((offset, reader.frame_bytes(offset, &header)));
+                let doubtful = header.kind == FrameKind::Padding || end.last_seqno > self.durable;
+                if from_ring || (settled_end.is_none() && doubtful) {
+                    file.write_at(&reader.frame_bytes(offset, &header), offset)?;
                 }
             }
         }

@@ -52,7 +52,9 @@ fn a_bad_frame_before_a_later_sync_mark_is_reported_as_corruption() {
             db.put("damaged", needle(1)).unwrap();
             for number in 0..3 {
                 let key = format!("later {number}");
-                db.default_keyspace().put_with(key, value("v", 300), Durability::Sync).unwrap();
+                db.default_keyspace()
+                    .put_with(key, value("v", 300), Durability::Sync)
+                    .unwrap();
             }
             for image in [disk.process_crash(), disk.power_loss(1), disk.power_loss(2)] {
                 let damaged = damage(&image, &needle(1));

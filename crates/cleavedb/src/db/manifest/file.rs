@@ -79,6 +79,11 @@ impl Manifest {
         &self.state
     }
 
+    /// Numbers below `next` are taken by files that the manifest may not know.
+    pub fn reserve_files(&mut self, next: FileId) {
+        self.state.next_file = self.state.next_file.max(next);
+    }
+
     /// The file that must be kept.
     pub fn named(&self) -> Option<FileId> {
         self.named
