@@ -86,7 +86,11 @@ impl Plan {
             .filter_bits(self.filter_bits)
             .background_threads(self.background_threads)
             .log_backend(self.backend);
-        if self.two_directories { options.fast_dir("/fast").slow_dir("/slow") } else { options }
+        if self.two_directories {
+            options.fast_dir("/fast").slow_dir("/slow")
+        } else {
+            options
+        }
     }
 
     /// The sizes to open with: small, so that a few hundred operations fill logs, runs and levels, and of every

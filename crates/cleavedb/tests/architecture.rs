@@ -43,12 +43,12 @@ fn sources() -> Vec<Source> {
     let mut found = Vec::new();
     let mut dirs = vec![root.clone()];
     while let Some(dir) = dirs.pop() {
-        for entry in std::fs::read_dir(&dir).unwrap() {
-            let path = entry.unwrap().path();
+        for entry in std::fs::read_dir(&dir).expect("the source is readable") {
+            let path = entry.expect("the source is readable").path();
             if path.is_dir() {
                 dirs.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let inside = path.strip_prefix(&root).unwrap();
+                let inside = path.strip_prefix(&root).expect("found below the root");
                 let room = inside
                     .iter()
                     .next()
@@ -56,7 +56,7 @@ fn sources() -> Vec<Source> {
                     .to_string_lossy()
                     .trim_end_matches(".rs")
                     .to_owned();
-                let text = std::fs::read_to_string(&path).unwrap();
+                let text = std::fs::read_to_string(&path).expect("the source is text");
                 found.push(Source { room, text, path });
             }
         }
