@@ -52,7 +52,7 @@ fn sources() -> Vec<Source> {
                 let room = inside
                     .iter()
                     .next()
-                    .unwrap()
+                    .expect("a file has a name")
                     .to_string_lossy()
                     .trim_end_matches(".rs")
                     .to_owned();
