@@ -49,15 +49,19 @@ pub fn draw(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn rows(stats: &Stats) -> Vec<Row> {
-    let entries = |count: u64| format!("{} entries", HumanCount(count));
+    let entries = |count: u64| counted(count, "entry");
     let log_bytes = stats.logs.iter().map(|log| log.bytes).sum();
+    let mut index_table = Row::new(
+        "index table",
+        entries(stats.index_table_entries),
+        stats.index_table_bytes,
+    );
+    if stats.sealed > 0 {
+        index_table.note = format!("  and {} to become runs", counted(stats.sealed, "sealed one"));
+    }
     let mut rows = vec![
         Row::new("logs", counted(stats.logs.len(), "file"), log_bytes),
-        Row::new(
-            "index table",
-            entries(stats.index_table_entries),
-            stats.index_table_bytes,
-        ),
+        index_table,
     ];
     for run in &stats.runs {
         let mut row = Row::new("run", entries(run.entries), run.bytes);
@@ -71,10 +75,6 @@ fn rows(stats: &Stats) -> Vec<Row> {
     for (number, level) in stats.levels.iter().enumerate().filter(|(_, level)| level.tables > 0) {
         let what = format!("{}, {}", counted(level.tables, "table"), entries(level.entries));
         rows.push(Row::new(&format!("HL{number}"), what, level.bytes));
-    }
-    if stats.sealed > 0 {
-        let what = format!("{} waiting to become runs", counted(stats.sealed, "index table"));
-        rows.insert(2, Row::new("sealed", what, 0));
     }
     rows
 }
@@ -92,13 +92,6 @@ fn costs(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
         (memory.cache_bytes as u64, "cache"),
         (memory.table_reader_bytes as u64, "table readers"),
     ];
-    let user = BinaryBytes(stats.user_bytes_written);
-    let amplification = stats.write_amplification();
-    writeln!(
-        out,
-        "   write amplification {amplification:.2}: {user} of keys and values cost {}",
-        listed(&written)
-    )?;
     let total = BinaryBytes(held.iter().map(|(bytes, _)| bytes).sum());
     let budget = BinaryBytes(stats.memory_budget as u64);
     writeln!(out, "   memory {total} of {budget}: {}", listed(&held))?;
@@ -109,6 +102,14 @@ fn costs(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
             BinaryBytes(memory.pinned_bytes as u64)
         )?;
     }
+    writeln!(out)?;
+    writeln!(out, "   since the database was opened:")?;
+    let user = BinaryBytes(stats.user_bytes_written);
+    let cost = match stats.user_bytes_written {
+        0 => String::new(),
+        _ => format!(" (write amplification {:.2})", stats.write_amplification()),
+    };
+    writeln!(out, "   {user} of records written as {}{cost}", listed(&written))?;
     writeln!(
         out,
         "   background work: {}, {}, {}, {}",
@@ -125,15 +126,16 @@ fn costs(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
     )
 }
 
-/// "1 file", "2 files", "3 flushes".
+/// "1 file", "2 files", "3 flushes", "4 entries".
 fn counted(count: impl TryInto<u64>, noun: &str) -> String {
     let count = count.try_into().unwrap_or(u64::MAX);
-    let plural = match (count, noun.ends_with("sh")) {
-        (1, _) => "",
-        (_, true) => "es",
-        (_, false) => "s",
+    let noun = match noun.strip_suffix('y') {
+        _ if count == 1 => noun.to_owned(),
+        Some(stem) => format!("{stem}ies"),
+        None if noun.ends_with("sh") => format!("{noun}es"),
+        None => format!("{noun}s"),
     };
-    format!("{} {noun}{plural}", HumanCount(count))
+    format!("{} {noun}", HumanCount(count))
 }
 
 fn listed(parts: &[(u64, &str)]) -> String {
@@ -173,5 +175,6 @@ mod tests {
         assert_eq!(counted(1u64, "flush"), "1 flush");
         assert_eq!(counted(2u64, "flush"), "2 flushes");
         assert_eq!(counted(1200usize, "file"), "1,200 files");
+        assert_eq!(counted(0u64, "entry"), "0 entries");
     }
 }

@@ -37,6 +37,8 @@ pub struct Plan {
     compression: Compression,
     block_size: usize,
     filter_bits: u32,
+    background_threads: usize,
+    two_directories: bool,
 }
 
 impl Plan {
@@ -65,6 +67,8 @@ impl Plan {
             compression: *rng.pick(&[Compression::Lz4, Compression::None]),
             block_size: *rng.pick(&[512, 4096, 4096]),
             filter_bits: *rng.pick(&[0, 10, 10]),
+            background_threads: *rng.pick(&[1, 2, 2, 4]),
+            two_directories: rng.one_in(3),
         }
     }
 
@@ -75,18 +79,45 @@ impl Plan {
 
     /// The options to open with.
     pub fn options(&self) -> Options {
-        Options::new()
+        let options = Options::new()
             .durability(self.durability)
             .compression(self.compression)
             .block_size(self.block_size)
             .filter_bits(self.filter_bits)
-            .log_backend(self.backend)
+            .background_threads(self.background_threads)
+            .log_backend(self.backend);
+        if self.two_directories {
+            options.fast_dir("/fast").slow_dir("/slow")
+        } else {
+            options
+        }
     }
 
-    /// The sizes to open with: small, so that a few hundred operations fill logs, runs and levels.
+    /// The sizes to open with: small, so that a few hundred operations fill logs, runs and levels, and of every
+    /// proportion to each other. The same at every opening of a run.
     pub fn tuning(&self) -> Tuning {
+        let mut rng = Rng::of(self.seed, 0x7475_6e65);
         let mut tuning = Tuning::tiny();
         tuning.canary = self.canary;
+        if rng.one_in(4) {
+            return tuning;
+        }
+        tuning.index_table_bytes = *rng.pick(&[1 << 10, 4 << 10, 32 << 10]);
+        tuning.flush_bytes = *rng.pick(&[4 << 10, 16 << 10, 128 << 10]);
+        tuning.index_merge_runs = *rng.pick(&[2, 2, 4]);
+        tuning.log_bytes = *rng.pick(&[16 << 10, 64 << 10, 256 << 10]);
+        tuning.chunk_bytes = *rng.pick(&[4 << 10, 8 << 10]);
+        tuning.ring_bytes = tuning.chunk_bytes * *rng.pick(&[4, 8]);
+        tuning.chunk_threads = *rng.pick(&[1, 2, 4]);
+        tuning.chunk_buffers = tuning.chunk_threads + *rng.pick(&[1, 4, 12]);
+        tuning.separation_bytes = *rng.pick(&[1, 64, 192, 192, 1 << 20]);
+        tuning.cache_bytes = *rng.pick(&[4 << 10, 256 << 10]);
+        tuning.table_bytes = *rng.pick(&[4 << 10, 16 << 10, 64 << 10]);
+        tuning.level_base_bytes = *rng.pick(&[16 << 10, 64 << 10]);
+        tuning.hl0_compact_tables = *rng.pick(&[2, 4]);
+        tuning.hl0_stop_tables = tuning.hl0_compact_tables + *rng.pick(&[2, 20]);
+        tuning.close_flush_bytes = *rng.pick(&[0, 24 << 10, 1 << 20]);
+        tuning.manifest_bytes = *rng.pick(&[1 << 10, 16 << 10]);
         tuning
     }
 

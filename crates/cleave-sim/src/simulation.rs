@@ -406,6 +406,8 @@ impl Simulation {
         drop(report);
         self.note(format!("crash: {:?}", image.crash));
         self.disk = image.disk.clone();
+        // An image is as full as the disk was.
+        self.mend_disk();
         match expected {
             Some(expected) => {
                 // What was acknowledged after the image was taken is not on it.

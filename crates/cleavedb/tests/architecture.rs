@@ -4,8 +4,16 @@
 use std::path::{Path, PathBuf};
 
 /// The rooms and their floors.
-const FLOORS: [(&str, u8); 8] =
-    [("base", 0), ("format", 1), ("io", 1), ("sched", 1), ("front", 2), ("levels", 2), ("db", 3), ("testing", 4)];
+const FLOORS: [(&str, u8); 8] = [
+    ("base", 0),
+    ("format", 1),
+    ("io", 1),
+    ("sched", 1),
+    ("front", 2),
+    ("levels", 2),
+    ("db", 3),
+    ("testing", 4),
+];
 /// Rooms of this floor are stores: they never import each other.
 const STORES: u8 = 2;
 /// What only `io/` and `sched/` may name.
@@ -35,14 +43,20 @@ fn sources() -> Vec<Source> {
     let mut found = Vec::new();
     let mut dirs = vec![root.clone()];
     while let Some(dir) = dirs.pop() {
-        for entry in std::fs::read_dir(&dir).unwrap() {
-            let path = entry.unwrap().path();
+        for entry in std::fs::read_dir(&dir).expect("the source is readable") {
+            let path = entry.expect("the source is readable").path();
             if path.is_dir() {
                 dirs.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let inside = path.strip_prefix(&root).unwrap();
-                let room = inside.iter().next().unwrap().to_string_lossy().trim_end_matches(".rs").to_owned();
-                let text = std::fs::read_to_string(&path).unwrap();
+                let inside = path.strip_prefix(&root).expect("found below the root");
+                let room = inside
+                    .iter()
+                    .next()
+                    .expect("a file has a name")
+                    .to_string_lossy()
+                    .trim_end_matches(".rs")
+                    .to_owned();
+                let text = std::fs::read_to_string(&path).expect("the source is text");
                 found.push(Source { room, text, path });
             }
         }
@@ -54,7 +68,11 @@ fn sources() -> Vec<Source> {
 fn rooms_named(line: &str) -> Vec<String> {
     let code = line.split("//").next().unwrap_or_default();
     let after = code.split("crate::").skip(1);
-    let word = |rest: &str| rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+    let word = |rest: &str| {
+        rest.chars()
+            .take_while(|c| c.is_alphanumeric() || *c == '_')
+            .collect::<String>()
+    };
     after.map(word).filter(|room| floor(room).is_some()).collect()
 }
 
@@ -64,8 +82,14 @@ fn imports_go_down_and_stores_do_not_know_each_other() {
     let mut seen = 0;
     for source in sources() {
         let is_test = source.path.to_string_lossy().ends_with("_test.rs");
-        let Some(own) = floor(&source.room).filter(|_| !is_test) else { continue };
-        let code = source.text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let Some(own) = floor(&source.room).filter(|_| !is_test) else {
+            continue;
+        };
+        let code = source
+            .text
+            .split("#[cfg(test)]\nmod tests {")
+            .next()
+            .unwrap_or_default();
         for (number, line) in code.lines().enumerate() {
             for room in rooms_named(line) {
                 seen += 1;
@@ -84,7 +108,10 @@ fn imports_go_down_and_stores_do_not_know_each_other() {
 #[test]
 fn only_io_and_sched_touch_the_outside_world() {
     let mut wrong = Vec::new();
-    for source in sources().iter().filter(|source| !["io", "sched"].contains(&source.room.as_str())) {
+    for source in sources()
+        .iter()
+        .filter(|source| !["io", "sched"].contains(&source.room.as_str()))
+    {
         for (number, line) in source.text.lines().enumerate() {
             let code = line.split("//").next().unwrap_or_default();
             if OUTSIDE_WORLD.iter().any(|name| code.contains(name)) {

@@ -23,8 +23,6 @@ use crate::sched::thread::{JoinHandle, spawn};
 
 /// Writers wait while this many index tables are waiting to become runs.
 const SEALED_MAX: usize = 4;
-/// The front is flushed once its logs hold this many times the size of one, however little is still live in it.
-const LOGS_BEFORE_FLUSH: usize = 8;
 /// After a full disk, jobs are tried again this often.
 const NO_SPACE_RETRY: Duration = Duration::from_millis(100);
 
@@ -234,22 +232,24 @@ impl Core {
             return None;
         }
         let tuning = &self.settings.tuning;
-        let size = |run: &Arc<Run>| run.bytes() as u64 + run.value_bytes();
+        // A full index table shrinks a little when it becomes a run, and is still worth a flush.
+        let flush_bytes = tuning.flush_bytes / 4 * 3;
         let merging = |run: &&Arc<Run>| state.merging.iter().any(|other| Arc::ptr_eq(other, run));
         let mut total = 0;
         let mut oldest = Vec::new();
         for run in view.runs.iter().rev().take_while(|run| !merging(run)) {
-            if total >= tuning.flush_bytes {
+            if total >= flush_bytes {
                 break;
             }
-            total += size(run);
+            total += run.weight();
             oldest.push(run.clone());
         }
         let asked = oldest.first().is_some_and(|run| run.seqnos().0 <= state.flush_target);
-        let due = total >= tuning.flush_bytes
+        // However little of them is still live, logs do not pile up.
+        let due = total >= flush_bytes
             || asked
             || view.front_bytes() > tuning.front_bytes_max
-            || view.logs.len() > LOGS_BEFORE_FLUSH;
+            || unflushed_log_bytes(view, self.work.flushed()) > tuning.logs_bytes_max / 2;
         (due && !oldest.is_empty()).then_some(oldest)
     }
 
@@ -259,8 +259,9 @@ impl Core {
             return None;
         }
         let idle: Vec<&Arc<Run>> = view.runs.iter().rev().skip(state.flushing).collect();
-        let sizes: Vec<usize> = idle.iter().map(|run| run.bytes()).collect();
-        let range = merge_policy::pick(&sizes, self.settings.tuning.index_merge_runs)?;
+        let sizes: Vec<u64> = idle.iter().map(|run| run.weight()).collect();
+        let tuning = &self.settings.tuning;
+        let range = merge_policy::pick(&sizes, tuning.index_merge_runs, tuning.flush_bytes)?;
         Some(idle[range].iter().map(|run| Arc::clone(run)).collect())
     }
 
@@ -408,6 +409,16 @@ impl Core {
         let tuning = &self.settings.tuning;
         view.sealed.len() >= SEALED_MAX
             || view.front_bytes() > tuning.front_bytes_max + tuning.index_table_bytes
+            || unflushed_log_bytes(&view, self.work.flushed()) > tuning.logs_bytes_max
             || view.version.levels()[0].tables().len() >= tuning.hl0_stop_tables
     }
+}
+
+/// Bytes of the logs that hold anything not yet in tables: what recovery would read.
+fn unflushed_log_bytes(view: &View, flushed: Seqno) -> u64 {
+    view.logs
+        .values()
+        .filter(|log| log.last_seqno() > flushed)
+        .map(|log| log.end())
+        .sum()
 }

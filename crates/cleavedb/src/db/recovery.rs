@@ -22,6 +22,9 @@ use crate::front::log_reader::{LogReader, Opened};
 use crate::io::trash::{FileGuard, Trash};
 use crate::io::{File, Storage, read_whole};
 
+/// Frames that are written once more go in writes of about this size.
+const REWRITE_BYTES: usize = 1 << 20;
+
 /// What the logs gave.
 pub(crate) struct Recovered {
     /// The newest table takes new writes; the others are full. Newest first.
@@ -108,6 +111,32 @@ struct Replay<'a> {
     edit: Edit,
 }
 
+/// Frames on their way back into the file, neighbours in one write.
+#[derive(Default)]
+struct Rewrite {
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+impl Rewrite {
+    fn add(&mut self, file: &dyn File, offset: u64, frame: &[u8]) -> Result<()> {
+        if offset != self.offset + self.bytes.len() as u64 || self.bytes.len() + frame.len() > REWRITE_BYTES {
+            self.flush(file)?;
+            self.offset = offset;
+        }
+        self.bytes.extend_from_slice(frame);
+        Ok(())
+    }
+
+    fn flush(&mut self, file: &dyn File) -> Result<()> {
+        if !self.bytes.is_empty() {
+            file.write_at(&self.bytes, self.offset)?;
+            self.bytes.clear();
+        }
+        Ok(())
+    }
+}
+
 /// How far one log was read.
 struct LogEnd {
     /// Behind the last frame that belongs to history.
@@ -150,6 +179,7 @@ impl Replay<'_> {
             is_needed: false,
         };
         let ring = if settled_end.is_some() { None } else { ring };
+        let mut rewrite = Rewrite::default();
         let Opened::Log(mut reader) = LogReader::open(file, id, ring)? else {
             return Err(Error::corruption(file.path(), 0, "the log has no header"));
         };
@@ -169,10 +199,11 @@ impl Replay<'_> {
                 end.offset = offset + header.frame_bytes();
                 let doubtful = header.kind == FrameKind::Padding || end.last_seqno > self.durable;
                 if from_ring || (settled_end.is_none() && doubtful) {
-                    file.write_at(&reader.frame_bytes(offset, &header), offset)?;
+                    rewrite.add(file, offset, &reader.frame_bytes(offset, &header))?;
                 }
             }
         }
+        rewrite.flush(file)?;
         self.check_end(&mut reader, settled_end, file.path())?;
         Ok(end)
     }

@@ -24,6 +24,8 @@ pub struct Tuning {
     pub index_merge_runs: usize,
     /// Writers wait while index tables and runs hold more than this.
     pub front_bytes_max: usize,
+    /// Writers wait while logs that are not flushed hold more than this, which bounds the time that recovery takes.
+    pub logs_bytes_max: u64,
     /// Size of a log.
     pub log_bytes: u64,
     /// Size of the mapped ring.
@@ -66,6 +68,7 @@ impl Tuning {
             flush_bytes,
             index_merge_runs: 2,
             front_bytes_max: memory_budget / 4,
+            logs_bytes_max: 384 * mib as u64,
             log_bytes: 64 * mib as u64,
             ring_bytes,
             chunk_bytes: (ring_bytes / 16).clamp(64 << 10, mib),
@@ -96,6 +99,7 @@ impl Tuning {
             flush_bytes: 16 << 10,
             index_merge_runs: 2,
             front_bytes_max: 256 << 10,
+            logs_bytes_max: 1 << 20,
             log_bytes: 64 << 10,
             ring_bytes: 64 << 10,
             chunk_bytes: 8 << 10,

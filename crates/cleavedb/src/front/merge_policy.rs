@@ -1,20 +1,24 @@
 //! Which runs to merge next: size-tiered over neighbours in age (DESIGN section 2). A pure function.
 
 /// Runs whose sizes differ by less than this factor are of one tier.
-const TIER_FACTOR: usize = 4;
+const TIER_FACTOR: u64 = 4;
 
 /// Picks neighbours to merge: the oldest stretch of at least `trigger` (IMTN) runs of similar size.
 ///
-/// `sizes` are the bytes of the runs, oldest first, without those that are being flushed. Returns a range of indices.
-pub fn pick(sizes: &[usize], trigger: usize) -> Option<std::ops::Range<usize>> {
+/// `sizes` are the bytes of the runs with the values they lead to, oldest first, without those that are being flushed.
+/// What is merged stays below `limit` (the flush size): a run that is ready to be flushed gains nothing by waiting.
+/// Returns a range of indices.
+pub fn pick(sizes: &[u64], trigger: usize, limit: u64) -> Option<std::ops::Range<usize>> {
     assert!(trigger >= 2, "merging takes two runs");
     let mut start = 0;
     while start < sizes.len() {
         let (mut low, mut high) = (sizes[start].max(1), sizes[start].max(1));
         let mut end = start + 1;
+        let mut total = sizes[start];
         while end < sizes.len() {
             let size = sizes[end].max(1);
-            if size.max(high) >= size.min(low).saturating_mul(TIER_FACTOR) {
+            total += size;
+            if size.max(high) >= size.min(low).saturating_mul(TIER_FACTOR) || total > limit {
                 break;
             }
             (low, high) = (low.min(size), high.max(size));
@@ -34,7 +38,7 @@ mod tests {
 
     #[test]
     fn cases() {
-        type Case<'a> = (&'a [usize], usize, Option<std::ops::Range<usize>>);
+        type Case<'a> = (&'a [u64], usize, Option<std::ops::Range<usize>>);
         let cases: &[Case<'_>] = &[
             (&[], 2, None),
             (&[8], 2, None),
@@ -46,9 +50,11 @@ mod tests {
             (&[8, 8, 8, 7], 4, Some(0..4)),
             (&[0, 0], 2, Some(0..2)),
             (&[100, 1, 100], 2, None),
+            (&[60, 60], 2, None),
+            (&[60, 60, 40, 40], 2, Some(1..3)),
         ];
         for (sizes, trigger, expected) in cases {
-            assert_eq!(pick(sizes, *trigger), *expected, "{sizes:?} at {trigger}");
+            assert_eq!(pick(sizes, *trigger, 100), *expected, "{sizes:?} at {trigger}");
         }
     }
 }

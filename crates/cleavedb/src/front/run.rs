@@ -84,6 +84,11 @@ impl Run {
         self.value_bytes
     }
 
+    /// What a flush of the run has to write, in bytes: its own and those of the values it leads to.
+    pub fn weight(&self) -> u64 {
+        self.bytes as u64 + self.value_bytes
+    }
+
     /// The interval of sequence numbers that the run covers.
     pub fn seqnos(&self) -> (Seqno, Seqno) {
         (self.seqno_min, self.seqno_max)
