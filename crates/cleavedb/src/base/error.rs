@@ -115,6 +115,11 @@ impl Error {
         }
     }
 
+    /// A failed sync, for whatever reason: even a full device means that earlier writes may be lost.
+    pub(crate) fn sync(path: &Path, source: io::Error) -> Error {
+        Error::Io { path: path.to_owned(), operation: "sync", source }
+    }
+
     /// A failed system call; a full device becomes [`Error::NoSpace`].
     pub(crate) fn io(path: &Path, operation: &'static str, source: io::Error) -> Error {
         match source.kind() {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::core::Core;
+use super::core::{Core, guard_panic};
 use super::view::View;
 use crate::base::versions::{Horizon, Retention};
 use crate::base::{Cursor, Error, FileId, Merging, Result, Seqno};
@@ -100,6 +100,11 @@ impl Work {
         self.progress.notify_all();
     }
 
+    /// True once the threads are told to end.
+    pub fn is_stopping(&self, state: &WorkState) -> bool {
+        state.stop
+    }
+
     /// Waits until a job has ended.
     pub fn wait_for_progress(&self, state: &mut MutexGuard<'_, WorkState>) {
         self.progress.wait(state);
@@ -134,6 +139,12 @@ impl Core {
     pub fn stop_background(&self) {
         self.work.lock().stop = true;
         self.work.wake_all();
+        // Compactions that users asked for run in their threads.
+        let mut state = self.work.lock();
+        while !state.busy_tables.is_empty() {
+            self.work.progress.wait(&mut state);
+        }
+        drop(state);
         for thread in std::mem::take(&mut *self.work.threads.lock()) {
             // A job that panicked has ended its thread; what it was doing was never committed.
             let _ = thread.join();
@@ -202,8 +213,8 @@ impl Core {
             state.emptying_trash = true;
             return Some(Job::EmptyTrash);
         }
-        if !state.preparing_log && self.logs.wants_spare() {
-            state.preparing_log = true;
+        // On a full disk what gives space back comes first.
+        if state.no_space.is_none() && self.wants_log(state) {
             return Some(Job::PrepareLog);
         }
         if let Some(table) = view.sealed.last().filter(|_| !state.sealing) {
@@ -218,12 +229,18 @@ impl Core {
             state.merging = runs.clone();
             return Some(Job::MergeRuns(runs));
         }
-        if front_only {
-            return None;
-        }
-        self.choose_compaction(state)
-            .filter(|choice| *choice != Choice::Nothing)
-            .map(Job::Compact)
+        let compaction = match front_only {
+            true => None,
+            false => self.choose_compaction(state).filter(|choice| *choice != Choice::Nothing),
+        };
+        compaction.map(Job::Compact).or_else(|| self.wants_log(state).then_some(Job::PrepareLog))
+    }
+
+    /// The next log is not ready, and nobody makes it: the caller does.
+    fn wants_log(&self, state: &mut WorkState) -> bool {
+        let wants = !state.preparing_log && self.logs.wants_spare();
+        state.preparing_log |= wants;
+        wants
     }
 
     /// The oldest runs, oldest first, if it is time to flush them.
@@ -267,14 +284,7 @@ impl Core {
 
     /// Runs a job; a panic is a broken invariant of ours, after which no write can be promised.
     fn run_job_safely(&self, job: &Job) -> Result<()> {
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.run_job(job))).unwrap_or_else(|panic| {
-            let text = panic
-                .downcast_ref::<String>()
-                .map(String::as_str)
-                .or(panic.downcast_ref::<&str>().copied());
-            let cause = format!("a background job panicked: {}", text.unwrap_or("no message"));
-            Err(Error::Poisoned { cause })
-        })
+        guard_panic("a background job", || self.run_job(job))
     }
 
     fn run_job(&self, job: &Job) -> Result<()> {
@@ -339,7 +349,8 @@ impl Core {
     /// Removes files that the manifest has forgotten and nothing reads any more.
     pub fn empty_trash(&self) -> Result<()> {
         for path in self.trash.take() {
-            self.storage.remove(&path)?;
+            // Nothing depends on it: what cannot be removed now is removed by the next open.
+            let _ = self.storage.remove(&path);
         }
         Ok(())
     }
@@ -367,6 +378,9 @@ impl Core {
             !view.sealed.is_empty() || view.runs.iter().any(|run| run.seqnos().0 <= target)
         };
         while self.work.flushed() < target && in_front() {
+            if state.stop {
+                return Err(Error::Closed);
+            }
             self.check_poison()?;
             state.check_space(since)?;
             self.work.progress.wait(&mut state);
@@ -409,9 +423,15 @@ impl Core {
         let tuning = &self.settings.tuning;
         view.sealed.len() >= SEALED_MAX
             || view.front_bytes() > tuning.front_bytes_max + tuning.index_table_bytes
-            || unflushed_log_bytes(&view, self.work.flushed()) > tuning.logs_bytes_max
+            || is_flush_behind(&view, self.work.flushed(), tuning.logs_bytes_max)
             || view.version.levels()[0].tables().len() >= tuning.hl0_stop_tables
     }
+}
+
+/// Logs hold too much that flushes under way or waiting will free. What only the active table leads to is not behind.
+fn is_flush_behind(view: &View, flushed: Seqno, bytes_max: u64) -> bool {
+    let has_work = !view.sealed.is_empty() || !view.runs.is_empty();
+    has_work && unflushed_log_bytes(view, flushed) > bytes_max
 }
 
 /// Bytes of the logs that hold anything not yet in tables: what recovery would read.

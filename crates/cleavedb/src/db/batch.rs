@@ -65,7 +65,7 @@ impl WriteBatch {
             return;
         }
         let record_bytes = record::HEADER_BYTES + key.len() + value.len();
-        if self.bytes.len() + record_bytes >= limits::BATCH_BYTES_LIMIT {
+        if self.record_bytes() as usize + record_bytes >= limits::BATCH_BYTES_LIMIT {
             self.refuse(format!("a batch is smaller than {} bytes", limits::BATCH_BYTES_LIMIT));
             return;
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::batch::WriteBatch;
-use super::core::Core;
+use super::core::{Core, guard_panic};
 use super::options::{Durability, check_interval};
 use super::view::View;
 use crate::base::{Error, Result, Seqno};
@@ -160,7 +160,7 @@ impl Core {
         let mut last = commit.last_seqno;
         let outcome = self
             .check_poison()
-            .and_then(|()| self.append_group(&mut commit, &accepted));
+            .and_then(|()| self.append_guarded(&mut commit, &accepted));
         drop(accepted);
         for ((_, batch), result) in group.iter().zip(&mut results).filter(|(_, result)| result.is_ok()) {
             last.0 += batch.len() as u64;
@@ -172,6 +172,15 @@ impl Core {
         results
     }
 
+    /// A panic in the leader must not leave the others waiting for it.
+    fn append_guarded(&self, commit: &mut CommitState, group: &[&WriteBatch]) -> Result<()> {
+        let appended = guard_panic("a commit", || self.append_group(commit, group));
+        if let Err(error @ Error::Poisoned { .. }) = &appended {
+            self.poison(error);
+        }
+        appended
+    }
+
     /// One frame for the group: log, index table, publication.
     fn append_group(&self, commit: &mut CommitState, group: &[&WriteBatch]) -> Result<()> {
         let body_bytes: u64 = group.iter().map(|batch| batch.record_bytes()).sum();
@@ -179,7 +188,7 @@ impl Core {
         if !commit
             .writer
             .as_ref()
-            .is_some_and(|writer| writer.has_room(frame_bytes + PADDING_ROOM))
+            .is_some_and(|writer| writer.has_room(frame_bytes + PADDING_ROOM, self.settings.tuning.log_bytes))
         {
             self.guarded(self.rotate_log(commit, frame_bytes + PADDING_ROOM))?;
         }
@@ -306,6 +315,7 @@ fn same_error(error: &Error) -> Error {
     match error {
         Error::NoSpace { path } => Error::NoSpace { path: path.clone() },
         Error::Closed => Error::Closed,
+        Error::InvalidInput { message } => Error::InvalidInput { message: message.clone() },
         Error::Poisoned { cause } => Error::Poisoned { cause: cause.clone() },
         other => Error::Poisoned {
             cause: other.to_string(),

@@ -6,11 +6,12 @@ use std::sync::atomic::Ordering;
 
 use super::background::WorkState;
 use super::core::Core;
+use super::flush::doom_refused;
 use super::iter::Bounds;
 use super::keyspace::KeyspaceState;
 use super::view::View;
 use crate::base::versions::{Horizon, Retention};
-use crate::base::{Cursor, FileId, KeyspaceId, Merging, Result, Seqno};
+use crate::base::{Cursor, Error, FileId, KeyspaceId, Merging, Result, Seqno};
 use crate::format::edit::Edit;
 use crate::levels::picker::{Choice, Compact, Figures, LevelTargets, choose, choose_range};
 use crate::levels::table::Table;
@@ -107,8 +108,8 @@ impl Core {
             .unwrap_or_default();
         let read: u64 = tables.iter().map(|table| table.meta().size).sum();
         self.counters.bytes_read.fetch_add(read, Ordering::Relaxed);
-        let added = written.into_iter().map(|table| (compact.to, table)).collect();
-        self.replace_tables(seqno, &inputs, added)?;
+        let added = written.iter().map(|table| (compact.to, table.clone())).collect();
+        self.replace_tables(seqno, &inputs, added).inspect_err(|error| doom_refused(error, &written))?;
         self.counters.compactions.fetch_add(1, Ordering::Relaxed);
         self.forget_dropped_keyspaces()
     }
@@ -161,6 +162,9 @@ impl Core {
     fn compact_level_range(&self, from: usize, smallest: &[u8], largest: &[u8]) -> Result<()> {
         let mut state = self.work.lock();
         let choice = loop {
+            if self.work.is_stopping(&state) {
+                return Err(Error::Closed);
+            }
             self.check_poison()?;
             let choice = self.choose_with(&mut state, |figures| {
                 choose_range(figures, from, from + 1, smallest, largest)

@@ -46,7 +46,7 @@ pub(crate) struct Core {
     pub closed: AtomicBool,
     poison: Poison,
     /// Held as long as the database is open.
-    pub lock: Mutex<Option<Box<dyn Lock>>>,
+    pub locks: Mutex<Vec<Box<dyn Lock>>>,
 }
 
 /// The first failure after which no write can be promised (DESIGN rule 9).
@@ -90,7 +90,7 @@ pub(crate) struct Parts {
     pub cache: Arc<BlockCache>,
     pub trash: Arc<Trash>,
     pub value_bytes: Arc<Gauge>,
-    pub lock: Box<dyn Lock>,
+    pub locks: Vec<Box<dyn Lock>>,
 }
 
 impl Core {
@@ -118,7 +118,7 @@ impl Core {
             next_file: AtomicU64::new(next_file.0),
             closed: AtomicBool::new(false),
             poison: Poison::default(),
-            lock: Mutex::new(Some(parts.lock)),
+            locks: Mutex::new(parts.locks),
         }
     }
 
@@ -191,4 +191,12 @@ impl Core {
         let durable = self.horizon.durable();
         edit.last_seqno = Some(edit.flushed.map_or(durable, |flushed| flushed.max(durable)));
     }
+}
+
+/// Turns a panic, a broken invariant of ours, into the error after which no write is promised.
+pub(super) fn guard_panic<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+        Err(Error::Poisoned { cause: format!("{what} panicked: {}", text.unwrap_or("no message")) })
+    })
 }

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::core::Core;
+use super::commit::CommitState;
+use super::core::{Core, guard_panic};
 use super::tuning::Canary;
-use crate::base::{Result, Seqno};
+use crate::base::{Error, Result, Seqno};
 use crate::sched::clock::now;
 use crate::sched::sync::{Condvar, Mutex};
 use crate::sched::thread::{JoinHandle, spawn};
@@ -84,7 +85,7 @@ impl Core {
         }
         *syncing = true;
         drop(syncing);
-        let result = self.check_poison().and_then(|()| self.guarded(self.sync_logs()));
+        let result = self.check_poison().and_then(|()| self.guarded(guard_panic("a sync", || self.sync_logs())));
         *self.horizon.syncing.lock() = false;
         self.horizon.synced.notify_all();
         result
@@ -96,15 +97,18 @@ impl Core {
             let mut commit = self.commit.lock();
             let last = commit.last_seqno;
             let durable = self.horizon.durable();
-            let point = commit
-                .writer
-                .as_mut()
-                .map(|writer| writer.prepare_sync(last, durable))
-                .transpose()?;
+            let end = |commit: &CommitState| Some(commit.writer.as_ref()?.active()?.end());
+            let before = end(&commit).unwrap_or_default();
+            let point = commit.writer.as_mut().map(|writer| writer.prepare_sync(last, durable)).transpose()?;
+            let padding = end(&commit).unwrap_or_default() - before;
+            self.counters.log_bytes.fetch_add(padding, Ordering::Relaxed);
             (last, point, commit.unsynced.clone())
         };
-        if let Some(point) = &point {
-            point.wait()?;
+        match &point {
+            Some(point) => point.wait()?,
+            // The close that took the writer away has synced, or has failed to.
+            None if target > self.horizon.durable() => return Err(Error::Closed),
+            None => {}
         }
         if self.settings.tuning.canary != Some(Canary::SyncSkipsEarlierLogs) {
             for log in &earlier {
@@ -124,7 +128,7 @@ impl Core {
 
     /// Promises a sync of what was written so far within `interval`.
     pub fn sync_within(self: &Arc<Core>, interval: Duration) {
-        let due = now() + interval;
+        let due = now().saturating_add(interval);
         let mut state = self.horizon.interval.lock();
         if state.thread.is_none() && !state.stop {
             let core = self.clone();

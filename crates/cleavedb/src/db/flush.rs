@@ -36,7 +36,7 @@ impl Core {
         let tables = self.write_runs(&view, runs, snapshots)?;
         let edit = self.flush_edit(&view, flushed, &tables);
         let ids: BTreeSet<FileId> = edit.logs_removed.iter().copied().collect();
-        let added: Vec<(usize, Arc<Table>)> = tables.into_iter().map(|table| (0, table)).collect();
+        let added: Vec<(usize, Arc<Table>)> = tables.iter().map(|table| (0, table.clone())).collect();
         let count = runs.len();
         self.install(flushed, edit, |now| {
             let mut next = now.clone();
@@ -51,7 +51,8 @@ impl Core {
             doom(gone);
             next.logs = Arc::new(logs);
             next
-        })?;
+        })
+        .inspect_err(|error| doom_refused(error, &tables))?;
         self.work.note_flushed(flushed);
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
         self.forget_dropped_keyspaces()
@@ -157,6 +158,13 @@ impl Core {
         self.commit_edit(&mut manifest, &edit)?;
         self.keyspaces.forget(&gone);
         Ok(())
+    }
+}
+
+/// Tables of a job that found no space for its edit go; after any other error the edit may be on storage.
+pub(super) fn doom_refused(error: &Error, tables: &[Arc<Table>]) {
+    if matches!(error, Error::NoSpace { .. }) {
+        tables.iter().for_each(|table| table.doom());
     }
 }
 

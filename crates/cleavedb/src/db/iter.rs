@@ -10,7 +10,7 @@ use super::read::Versions;
 use super::snapshot::Held;
 use super::view::View;
 use crate::base::key::prefix_end;
-use crate::base::{Cursor, KeyspaceId, Merging, Result, Slice, Stamp, full_key, split_key};
+use crate::base::{Cursor, Error, KeyspaceId, Merging, Result, Slice, Stamp, full_key, split_key};
 
 /// Versions of one key that are stepped over one by one before the cursor seeks past the rest.
 const STEPS_BEFORE_SEEK: usize = 8;
@@ -22,14 +22,16 @@ type Sources = Merging<Box<dyn Cursor + Send>>;
 /// The keys and values of a range, from both ends, as they were when the iterator was made. Holds a snapshot and the
 /// files it reads until dropped.
 ///
-/// After an error it yields nothing more.
+/// A key whose merge operator fails is an error in its place, and the scan goes on; after any other error it yields
+/// nothing more.
 pub struct Iter {
-    held: Held,
-    keyspace: Arc<KeyspaceState>,
-    view: Arc<View>,
-    bounds: Bounds,
     front: Option<Sources>,
     back: Option<Sources>,
+    view: Arc<View>,
+    /// Dropped after the view, so that files that only this iterator kept are seen to be free.
+    held: Held,
+    keyspace: Arc<KeyspaceState>,
+    bounds: Bounds,
     /// The last full key from the front, and from the back.
     front_key: Option<Vec<u8>>,
     back_key: Option<Vec<u8>>,
@@ -108,7 +110,6 @@ impl Iter {
         snapshot: Option<crate::base::Seqno>,
     ) -> Result<Iter> {
         let core = &db.core;
-        core.check_open()?;
         keyspace.check(core.database)?;
         let (view, seqno) = match snapshot {
             Some(seqno) => {
@@ -117,9 +118,12 @@ impl Iter {
             }
             None => core.snapshots.hold(&core.published),
         };
+        let held = Held { db: db.clone(), seqno };
+        // Asked last: a close that comes later leaves this view alone.
+        core.check_open()?;
         let done = bounds.is_empty();
         Ok(Iter {
-            held: Held { db: db.clone(), seqno },
+            held,
             keyspace: keyspace.clone(),
             view,
             bounds,
@@ -157,22 +161,20 @@ impl Iter {
             }
         };
         let mut key = self.front_key.take().unwrap_or_default();
-        let mut found = None;
-        while found.is_none() && sources.valid() {
+        let mut found = Ok(None);
+        while matches!(found, Ok(None)) && sources.valid() {
             key.clear();
             key.extend_from_slice(sources.key());
             if self.bounds.above(&key) || self.back_key.as_ref().is_some_and(|back| key >= *back) {
                 break;
             }
             self.collect_forward(&mut sources, &key)?;
-            found = self
-                .versions
-                .resolve(&self.held.db.core, &self.view, &self.keyspace, &key)?;
+            found = self.versions.resolve(&self.held.db.core, &self.view, &self.keyspace, &key);
         }
-        let item = found.map(|value| (user_key(&key), value));
+        let item = found.map(|found| found.map(|value| (user_key(&key), value)));
         self.front = Some(sources);
         self.front_key = Some(key);
-        Ok(item)
+        item
     }
 
     /// Takes the versions of `key` that the snapshot sees, and leaves the cursor on the next key.
@@ -208,8 +210,8 @@ impl Iter {
             }
         };
         let mut key = self.back_key.take().unwrap_or_default();
-        let mut found = None;
-        while found.is_none() && sources.valid() {
+        let mut found = Ok(None);
+        while matches!(found, Ok(None)) && sources.valid() {
             key.clear();
             key.extend_from_slice(sources.key());
             if key < self.bounds.lower || self.front_key.as_ref().is_some_and(|front| key <= *front) {
@@ -223,14 +225,12 @@ impl Iter {
                 sources.prev()?;
             }
             self.versions.newest_first();
-            found = self
-                .versions
-                .resolve(&self.held.db.core, &self.view, &self.keyspace, &key)?;
+            found = self.versions.resolve(&self.held.db.core, &self.view, &self.keyspace, &key);
         }
-        let item = found.map(|value| (user_key(&key), value));
+        let item = found.map(|found| found.map(|value| (user_key(&key), value)));
         self.back = Some(sources);
         self.back_key = Some(key);
-        Ok(item)
+        item
     }
 
     fn step(&mut self, step: fn(&mut Iter) -> Result<Option<Item>>) -> Option<Result<Item>> {
@@ -238,7 +238,8 @@ impl Iter {
             return None;
         }
         let item = step(self).transpose();
-        self.done = !matches!(item, Some(Ok(_)));
+        // A key whose operator fails is reported and passed by; the rest of the range is not its fault.
+        self.done = !matches!(item, Some(Ok(_) | Err(Error::MergeFailed { .. })));
         if self.done {
             (self.front, self.back) = (None, None);
         }

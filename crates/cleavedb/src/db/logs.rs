@@ -2,6 +2,7 @@
 //! switches. Also where the back end is chosen, by the first write.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::core::Core;
 use super::files::{RING, log_name};
@@ -61,6 +62,11 @@ impl LogSupply {
         self.inner.lock().spare.take()
     }
 
+    /// True if the caller demanded the ring, so that it must be had or refused at open.
+    pub fn demands_ring(&self) -> bool {
+        self.wanted == LogBackend::Ring
+    }
+
     /// The back end for the log writer; maps the ring.
     pub fn back_end(&self, core: &Core) -> Result<BackEnd> {
         let tuning = &core.settings.tuning;
@@ -108,26 +114,35 @@ fn map_ring(core: &Core) -> Result<Option<Arc<dyn Mapping>>> {
 }
 
 impl Core {
+    /// Maps the ring before the first write.
+    pub fn map_ring(&self) -> Result<()> {
+        self.logs.ring(self).map(drop)
+    }
+
     /// A log with room for a frame of `bytes`: the spare, or a new one made while the writer waits. Its caller holds the
     /// commit lock. Logs are written in the order of their numbers, which is the order in which recovery reads them.
     pub fn take_log(&self, bytes: u64) -> Result<Arc<LogFile>> {
         let needed = LOG_HEADER_BYTES as u64 + bytes;
-        let mut too_early: Vec<Arc<LogFile>> = self.logs.take_spare().into_iter().collect();
-        let log = match too_early.pop_if(|spare| needed <= spare.capacity()) {
-            Some(spare) => spare,
-            None => {
-                let capacity = needed
-                    .next_multiple_of(BLOCK_IO_BYTES as u64)
-                    .max(self.settings.tuning.log_bytes);
-                self.make_log(capacity)?
+        let spare = self.logs.take_spare();
+        let (log, too_small) = match spare {
+            Some(spare) if needed <= spare.capacity() => (spare, None),
+            too_small => {
+                let capacity = needed.next_multiple_of(BLOCK_IO_BYTES as u64).max(self.settings.tuning.log_bytes);
+                match self.make_log(capacity) {
+                    Ok(log) => (log, too_small),
+                    Err(error) => {
+                        self.logs.inner.lock().spare = too_small;
+                        return Err(error);
+                    }
+                }
             }
         };
         let mut inner = self.logs.inner.lock();
         inner.newest_taken = log.id();
         // A spare may have come in meanwhile; it must not be written after this log.
-        too_early.extend(inner.spare.take_if(|spare| spare.id() < log.id()));
+        let too_late = inner.spare.take_if(|spare| spare.id() < log.id());
         drop(inner);
-        self.retire_logs(too_early)?;
+        self.retire_logs(too_small.into_iter().chain(too_late).collect())?;
         Ok(log)
     }
 
@@ -148,21 +163,19 @@ impl Core {
         let ring = self.logs.ring(self)?;
         let id = self.new_file_id();
         let path = self.fast.join(log_name(id));
-        let file = self.make_log_file(id, capacity, ring.is_some()).inspect_err(|_| {
-            // The manifest does not name it; if this fails too, the next open removes it.
-            let _ = self.storage.remove(&path);
+        let access = if ring.is_some() { Access::Direct } else { Access::Buffered };
+        let file = self.storage.create(&path, access)?;
+        let guard = self.guard(path);
+        self.start_log(id, &*file, capacity).inspect_err(|error| {
+            // Only then is it certain that the manifest does not name the log.
+            if matches!(error, Error::NoSpace { .. }) {
+                guard.doom();
+            }
         })?;
-        let mut edit = Edit {
-            logs_added: vec![id],
-            ..Edit::default()
-        };
-        let mut manifest = self.manifest.lock();
-        self.add_counters(&mut edit);
-        self.commit_edit(&mut manifest, &edit)?;
         let header_end = LOG_HEADER_BYTES as u64;
         Ok(Arc::new(LogFile::new(
             id,
-            self.guard(path),
+            guard,
             file,
             ring,
             capacity,
@@ -171,16 +184,18 @@ impl Core {
         )))
     }
 
-    fn make_log_file(&self, id: FileId, capacity: u64, direct: bool) -> Result<Arc<dyn File>> {
-        let access = if direct { Access::Direct } else { Access::Buffered };
-        let file = self.storage.create(&self.fast.join(log_name(id)), access)?;
+    fn start_log(&self, id: FileId, file: &dyn File, capacity: u64) -> Result<()> {
         file.allocate(capacity)?;
         let mut block = AlignedBuffer::new(LOG_HEADER_BYTES);
         block.copy_from_slice(&encode_log_header(id));
         file.write_at(&block, 0)?;
         self.guarded(file.sync())?;
         self.guarded(self.storage.sync_dir(&self.fast))?;
-        Ok(file)
+        self.counters.log_bytes.fetch_add(LOG_HEADER_BYTES as u64, Ordering::Relaxed);
+        let mut edit = Edit { logs_added: vec![id], ..Edit::default() };
+        let mut manifest = self.manifest.lock();
+        self.add_counters(&mut edit);
+        self.commit_edit(&mut manifest, &edit)
     }
 
     /// Forgets logs that nothing names; their files go with their last holders.

@@ -165,6 +165,8 @@ impl Db {
         if keyspace.state().record.id == DEFAULT_ID {
             return Err(Error::input("the default keyspace cannot be dropped"));
         }
+        // What was copied out of the keyspace before must not be lost without it.
+        core.sync()?;
         // With the commit lock, no write to the keyspace can come after its last sequence number.
         let commit = core.commit.lock();
         core.check_poison()?;

@@ -23,7 +23,7 @@ use crate::io::Storage;
 use crate::io::cache::BlockCache;
 use crate::io::trash::{FileGuard, Trash};
 use crate::levels::table::Table;
-use crate::levels::version::Version;
+use crate::levels::version::{LEVELS_MAX, Version};
 
 /// Closing flushes if there are more logs than this, so that they do not pile up over short sessions.
 const LOGS_LEFT_MAX: usize = 4;
@@ -40,7 +40,10 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
     }
     storage.create_dir_all(&fast)?;
     storage.create_dir_all(&slow)?;
-    let lock = storage.lock(&fast.join(LOCK))?;
+    let mut locks = vec![storage.lock(&fast.join(LOCK))?];
+    if slow != fast {
+        locks.push(storage.lock(&slow.join(LOCK))?);
+    }
     let memory_budget = options.resolve_budget();
     let tuning = tuning.unwrap_or_else(|| Tuning::for_budget(memory_budget));
     // Files that a crash left behind keep their numbers until they are removed.
@@ -53,7 +56,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
             Manifest::new(storage.clone(), &fast, tuning.manifest_bytes)
         }
     };
-    manifest.reserve_files(FileId(newest.0 + 1));
+    manifest.reserve_files(FileId(newest.0.saturating_add(1)));
     if manifest.named().is_none() {
         commit_before_start(&mut manifest, &new_database())?;
     }
@@ -108,10 +111,13 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
         cache,
         trash,
         value_bytes: Arc::new(Gauge::default()),
-        lock,
+        locks,
     }));
     core.work.note_flushed(flushed);
     core.update_stall();
+    if core.logs.demands_ring() {
+        core.map_ring()?;
+    }
     core.start_background();
     Ok(Db {
         inner: Arc::new(DbInner { core }),
@@ -200,6 +206,9 @@ fn open_tables(
     let mut tables = Vec::new();
     for (level, meta) in manifest.state().tables.values() {
         let path = slow.join(super::files::table_name(meta.id));
+        if *level as usize >= LEVELS_MAX {
+            return Err(Error::corruption(&path, 0, format!("the manifest puts this table into level {level}")));
+        }
         if !storage.exists(&path)? {
             return Err(Error::corruption(
                 &path,
@@ -230,10 +239,13 @@ impl Core {
         let flushed = self.flush_at_close();
         self.horizon.stop();
         self.stop_background();
-        let settled = flushed.and_then(|()| self.settle());
+        // A full disk stops the flush; what the logs hold is settled all the same.
+        let settled = self.settle().and(flushed);
+        // From here on the directories may be someone else's.
+        self.manifest.lock().close();
         // Ends the threads that write chunks.
         self.commit.lock().writer = None;
-        *self.lock.lock() = None;
+        self.locks.lock().clear();
         settled
     }
 

@@ -20,6 +20,7 @@ impl Core {
     }
 
     fn get_in(&self, view: &View, keyspace: &KeyspaceState, key: &[u8], seqno: Seqno) -> Result<Option<Slice>> {
+        // Asked after the view was taken: a close that comes later leaves it alone.
         self.check_open()?;
         keyspace.check(self.database)?;
         if !(limits::KEY_BYTES_MIN..=limits::KEY_BYTES_MAX).contains(&key.len()) {

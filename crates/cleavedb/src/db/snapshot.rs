@@ -72,6 +72,9 @@ pub(super) struct Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.db.core.snapshots.release(self.seqno);
+        if !self.db.core.trash.is_empty() {
+            self.db.core.work.wake();
+        }
     }
 }
 

@@ -85,7 +85,7 @@ pub struct MemoryStats {
     pub log_buffer_bytes: usize,
     /// What open tables keep outside the cache.
     pub table_reader_bytes: usize,
-    /// Blocks and values that callers or running scans hold beyond the cache; not part of the budget.
+    /// Blocks, values and replaced runs that callers or running scans hold; not part of the budget.
     pub pinned_bytes: usize,
 }
 
@@ -145,7 +145,9 @@ impl Core {
         let tables = view.version.levels().iter().flat_map(|level| level.tables().iter());
         let table_reader_bytes = tables.map(|table| table.resident_bytes()).sum();
         let cache_bytes = self.cache.weight() as usize;
-        let held_bytes = self.cache.gauge().get() + self.value_bytes.get();
+        let run_bytes: usize = view.runs.iter().map(|run| run.block_bytes()).sum();
+        let old_run_bytes = self.run_bytes.get().saturating_sub(run_bytes);
+        let held_bytes = self.cache.gauge().get() + self.value_bytes.get() + old_run_bytes;
         Stats {
             memory_budget: self.settings.memory_budget,
             memory: MemoryStats {

@@ -22,7 +22,7 @@ pub struct Tuning {
     pub flush_bytes: u64,
     /// Runs of similar size are merged from this many on (IMTN, DecouKV: 2).
     pub index_merge_runs: usize,
-    /// Writers wait while index tables and runs hold more than this.
+    /// Writers wait while index tables and runs hold more than this and one index table.
     pub front_bytes_max: usize,
     /// Writers wait while logs that are not flushed hold more than this, which bounds the time that recovery takes.
     pub logs_bytes_max: u64,
@@ -57,8 +57,8 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    /// The sizes for a memory budget: a sixteenth each for ring and chunk buffers, a quarter for index tables and runs,
-    /// half for the cache, the rest for jobs.
+    /// The sizes for a memory budget: about a sixteenth for the ring and half of that for chunk buffers, a quarter for
+    /// index tables and runs, half for the cache, the rest for jobs.
     pub fn for_budget(memory_budget: usize) -> Tuning {
         let mib = 1 << 20;
         let ring_bytes = (memory_budget / 16).next_power_of_two().clamp(mib, 16 * mib);

@@ -137,7 +137,7 @@ impl ChunkWriter {
         self.shared.state.lock().stop = true;
         self.shared.work.notify_all();
         for thread in std::mem::take(&mut *self.threads.lock()) {
-            // A panicking writer has already failed the queue; there is nobody left to tell.
+            // A failed write has failed the queue; there is nobody left to tell.
             let _ = thread.join();
         }
     }
@@ -156,7 +156,11 @@ impl Shared {
             match state.queue.pop_front() {
                 Some((ticket, chunk)) => {
                     drop(state);
-                    let result = chunk.log.file().write_at(&chunk.buffer[..chunk.len], chunk.offset);
+                    let write = || chunk.log.file().write_at(&chunk.buffer[..chunk.len], chunk.offset);
+                    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(write)).unwrap_or_else(|_| {
+                        let cause = format!("writing {} panicked", chunk.log.path().display());
+                        Err(Error::Poisoned { cause })
+                    });
                     state = self.state.lock();
                     state.finish(ticket, chunk, result);
                     self.done.notify_all();

@@ -39,7 +39,7 @@ pub struct LogReader<'a> {
 pub enum Opened<'a> {
     /// A log.
     Log(LogReader<'a>),
-    /// Its header never became durable: it holds nothing.
+    /// All zeros where its header should be.
     Blank,
 }
 
@@ -108,15 +108,19 @@ impl<'a> LogReader<'a> {
     }
 
     /// Looks behind the place where reading stopped for a frame that says that `seqno` had been synced.
-    /// Frames after a sync start at a block border, so only borders are looked at. O(file).
+    /// The first frame after a sync starts at a block border, so a search that starts at each border finds them all.
+    /// O(file).
     pub fn find_sync_mark(&mut self, seqno: Seqno) -> Result<Option<u64>> {
-        let mut offset = self.offset.next_multiple_of(BLOCK);
-        while offset + HEADER_BYTES as u64 <= self.len {
-            let header = self.header_at(offset)?;
-            if header.is_some_and(|header| header.sync_point >= seqno) {
-                return Ok(Some(offset));
+        let mut border = self.offset.next_multiple_of(BLOCK);
+        while border + HEADER_BYTES as u64 <= self.len {
+            let mut offset = border;
+            while let Some(header) = self.header_at(offset)? {
+                if header.sync_point >= seqno {
+                    return Ok(Some(offset));
+                }
+                offset += header.frame_bytes();
             }
-            offset += BLOCK;
+            border = (offset + 1).next_multiple_of(BLOCK);
         }
         Ok(None)
     }

@@ -105,11 +105,14 @@ impl LogWriter {
         self.active.as_ref().map(|active| &active.log)
     }
 
-    /// True if a frame of `bytes` fits the active log.
-    pub fn has_room(&self, bytes: u64) -> bool {
+    /// True if a frame of `bytes` fits the active log, and that is of at most `capacity_max` bytes: a log made for one
+    /// oversized frame takes no other.
+    pub fn has_room(&self, bytes: u64, capacity_max: u64) -> bool {
         self.active
             .as_ref()
-            .is_some_and(|active| active.end + bytes <= active.log.capacity())
+            .is_some_and(|active| {
+                active.end + bytes <= active.log.capacity() && active.log.capacity() <= capacity_max
+            })
     }
 
     /// Goes on with an empty log. What the log before still has in memory is submitted; returns that log.
@@ -274,13 +277,18 @@ impl LogWriter {
             body_crc: 0,
         };
         let offset = self.begin(padding)?;
-        let active = self.active.as_mut().expect("the log was active a line ago");
-        let mut frame = header.encode(active.log.id(), offset).to_vec();
+        let log = self.active().expect("the log was active a line ago").id();
+        let mut frame = header.encode(log, offset).to_vec();
         frame.resize(padding as usize, 0);
         self.push(&frame)?;
+        let plain = matches!(self.back_end, BackEnd::Plain);
         let active = self.active.as_mut().expect("the log was active a line ago");
-        if matches!(self.back_end, BackEnd::Plain) {
-            active.write_plain()?;
+        if plain && let Err(error) = active.write_plain() {
+            // As after a frame that found no room: the log ends where it ended before.
+            return Err(match self.abandon() {
+                Ok(()) => error,
+                Err(second) => Error::Poisoned { cause: format!("{error}; then {second}") },
+            });
         }
         active.frame_start = active.end;
         active.log.set_end(active.end);

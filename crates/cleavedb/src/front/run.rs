@@ -19,6 +19,7 @@ pub struct Run {
     filter: Filter,
     entries: u64,
     bytes: usize,
+    block_bytes: usize,
     value_bytes: u64,
     seqno_min: Seqno,
     seqno_max: Seqno,
@@ -53,16 +54,15 @@ impl Run {
         builder.cut();
         let blocks = builder.blocks;
         let filter = filter.finish_filter();
-        let block_bytes: usize = blocks
-            .iter()
-            .map(|block| block.block.len() + block.first_key.len() + 64)
-            .sum();
-        let bytes = block_bytes + filter.len();
+        let block_bytes: usize = blocks.iter().map(|block| block.block.len()).sum();
+        let index_bytes: usize = blocks.iter().map(|block| block.first_key.len() + size_of::<RunBlock>()).sum();
+        let bytes = block_bytes + index_bytes + filter.len();
         Ok(Run {
             blocks,
             filter,
             entries,
             bytes,
+            block_bytes,
             value_bytes,
             seqno_min: seqnos.0,
             seqno_max: seqnos.1,
@@ -82,6 +82,11 @@ impl Run {
     /// Bytes of values that lie in logs behind addresses.
     pub fn value_bytes(&self) -> u64 {
         self.value_bytes
+    }
+
+    /// The part of its memory that the gauge counts, in bytes.
+    pub fn block_bytes(&self) -> usize {
+        self.block_bytes
     }
 
     /// What a flush of the run has to write, in bytes: its own and those of the values it leads to.

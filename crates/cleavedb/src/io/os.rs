@@ -109,7 +109,7 @@ impl Storage for OsStorage {
             path
         };
         let sync = || fs::File::open(path)?.sync_all();
-        sync().map_err(|error| Error::io(path, "sync directory", error))
+        sync().map_err(|error| Error::sync(path, error))
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
@@ -201,7 +201,7 @@ impl File for OsFile {
     }
 
     fn sync(&self) -> Result<()> {
-        self.wrap("sync", self.file.sync_data())
+        self.file.sync_data().map_err(|error| Error::sync(&self.path, error))
     }
 
     fn len(&self) -> Result<u64> {

@@ -22,9 +22,11 @@ pub(crate) struct Manifest {
     dir: PathBuf,
     state: ManifestState,
     open: Option<OpenFile>,
+    /// The database is closed, and its directories may be someone else's by now.
+    closed: bool,
     /// The file that [`CURRENT`] names.
     named: Option<FileId>,
-    /// A new file is started beyond this size, or four times the state's.
+    /// A new file is started beyond this size and four times the state's.
     bytes_max: u64,
 }
 
@@ -44,6 +46,7 @@ impl Manifest {
             dir: dir.to_owned(),
             state,
             open: None,
+            closed: false,
             named: None,
             bytes_max,
         }
@@ -56,7 +59,7 @@ impl Manifest {
             return Ok(None);
         }
         let text = read_whole(&*storage, &current)?;
-        let (id, whole_len) = parse_current(&text).map_err(|message| Error::corruption(&current, 0, message))?;
+        let (id, whole_len) = parse_current(&current, &text)?;
         let path = dir.join(manifest_name(id));
         if !storage.exists(&path)? {
             return Err(Error::corruption(&current, 0, format!("{} is missing", path.display())));
@@ -69,6 +72,7 @@ impl Manifest {
             dir: dir.to_owned(),
             state,
             open: None,
+            closed: false,
             named: Some(id),
             bytes_max,
         }))
@@ -92,6 +96,9 @@ impl Manifest {
     /// Makes an edit durable, then true. Returns the bytes written. On an error nothing has changed here, but what a
     /// later open finds may be either.
     pub fn commit(&mut self, edit: &Edit, new_file_id: &dyn Fn() -> FileId) -> Result<u64> {
+        if self.closed {
+            return Err(Error::Closed);
+        }
         let roll = self
             .open
             .as_ref()
@@ -102,6 +109,9 @@ impl Manifest {
             self.append(edit)?
         };
         self.state.apply(edit).expect("the engine's own edits fit its state");
+        if let Some(named) = self.named {
+            self.reserve_files(FileId(named.0 + 1));
+        }
         Ok(written)
     }
 
@@ -111,6 +121,11 @@ impl Manifest {
             Some(open) => self.write_current(open.id, open.len),
             None => Ok(()),
         }
+    }
+
+    /// Nothing is committed from here on.
+    pub fn close(&mut self) {
+        self.closed = true;
     }
 
     fn append(&mut self, edit: &Edit) -> Result<u64> {
@@ -135,12 +150,18 @@ impl Manifest {
         let mut bytes = encode_file_header(id).to_vec();
         bytes.extend_from_slice(&encode_record(id, bytes.len() as u64, &self.state.to_edit().encode()));
         bytes.extend_from_slice(&encode_record(id, bytes.len() as u64, &edit.encode()));
-        let file = self.write_file(&path, &bytes).inspect_err(|_| {
+        let file = self.storage.create(&path, Access::Buffered)?;
+        self.write_file(&*file, &bytes).inspect_err(|_| {
             // Nothing names it yet; if this fails too, the next open removes it.
             let _ = self.storage.remove(&path);
         })?;
         let len = bytes.len() as u64;
-        self.write_current(id, len)?;
+        self.write_current(id, len).inspect_err(|error| {
+            // Without space CURRENT was not replaced; after any other error it may have been.
+            if matches!(error, Error::NoSpace { .. }) {
+                let _ = self.storage.remove(&path);
+            }
+        })?;
         let previous = self.named.replace(id);
         self.open = Some(OpenFile {
             id,
@@ -155,12 +176,10 @@ impl Manifest {
         Ok(len)
     }
 
-    fn write_file(&self, path: &Path, bytes: &[u8]) -> Result<Arc<dyn File>> {
-        let file = self.storage.create(path, Access::Buffered)?;
+    fn write_file(&self, file: &dyn File, bytes: &[u8]) -> Result<()> {
         file.write_at(bytes, 0)?;
         file.sync()?;
-        self.storage.sync_dir(&self.dir)?;
-        Ok(file)
+        self.storage.sync_dir(&self.dir)
     }
 
     /// Replaces [`CURRENT`] in one step.
@@ -183,28 +202,31 @@ fn encode_current(id: FileId, whole_len: u64) -> String {
     format!("{text}crc {crc:08x}\n")
 }
 
-fn parse_current(bytes: &[u8]) -> Result<(FileId, u64), String> {
-    let text = std::str::from_utf8(bytes).map_err(|_| "not text")?;
+/// What CURRENT says: the manifest, and how much of it must be whole.
+fn parse_current(path: &Path, bytes: &[u8]) -> Result<(FileId, u64)> {
+    let damaged = |message: &str| Error::corruption(path, 0, message);
+    let text = std::str::from_utf8(bytes).map_err(|_| damaged("not text"))?;
     let mut words = text.split_ascii_whitespace();
     if words.next() != Some("cleavedb") {
-        return Err("not written by this program".into());
+        return Err(damaged("not written by this program"));
     }
-    if words.next() != Some("1") {
-        return Err("written by a newer version".into());
+    match words.next() {
+        Some("1") => {}
+        Some(version) if version.parse::<u32>().is_ok() => {
+            let message = format!("CURRENT format {version} is not the known 1");
+            return Err(Error::Unsupported { path: path.to_owned(), message });
+        }
+        _ => return Err(damaged("the version is missing")),
     }
     let mut number = |name| {
         let found = words.next() == Some(name);
-        words
-            .next()
-            .filter(|_| found)
-            .and_then(|word| word.parse().ok())
-            .ok_or(format!("{name} is missing"))
+        words.next().filter(|_| found).and_then(|word| word.parse().ok()).ok_or_else(|| damaged("a number is missing"))
     };
     let (id, len) = (FileId(number("manifest")?), number("length")?);
-    if encode_current(id, len) != text {
-        return Err("checksum does not match".into());
+    match encode_current(id, len) == text {
+        true => Ok((id, len)),
+        false => Err(damaged("checksum does not match")),
     }
-    Ok((id, len))
 }
 
 fn encode_file_header(id: FileId) -> [u8; FILE_HEADER_BYTES] {

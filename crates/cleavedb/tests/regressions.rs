@@ -1,0 +1,135 @@
+//! What reviews and users have found, one test each, so that it is not found again.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cleavedb::testing::{SimDisk, Tuning, open, simulate, spawn};
+use cleavedb::{Db, Durability, Error, KeyspaceOptions, MergeOperator, Options, Result};
+
+fn open_tiny(disk: &SimDisk) -> Result<Db> {
+    open(Arc::new(disk.clone()), Path::new("/db"), Options::new(), Tuning::tiny())
+}
+
+#[test]
+fn keyspaces_alone_can_roll_the_manifest() -> Result<()> {
+    let disk = SimDisk::new();
+    let db = open_tiny(&disk)?;
+    for round in 0..1500 {
+        db.create_keyspace(&format!("keyspace number {round}"), KeyspaceOptions::new())?;
+    }
+    for round in 0..1499 {
+        db.drop_keyspace(&format!("keyspace number {round}"))?;
+    }
+    let crashed = disk.power_loss(1);
+    disk.halt();
+    drop(db);
+    let db = open_tiny(&crashed)?;
+    assert_eq!(db.keyspaces(), ["default", "keyspace number 1499"]);
+    db.close()
+}
+
+#[test]
+fn flush_and_compaction_end_when_the_database_closes_meanwhile() {
+    for seed in 0..60 {
+        let ended = simulate(seed, || -> Result<()> {
+            let disk = SimDisk::new();
+            let db = open_tiny(&disk)?;
+            for number in 0..300u32 {
+                db.put(format!("key {}", number % 50), vec![7; 100])?;
+            }
+            let other = db.clone();
+            let compacting = spawn("user", move || {
+                let flushed = other.flush().and_then(|()| other.compact_range(&other.default_keyspace(), ..));
+                assert!(matches!(flushed, Ok(()) | Err(Error::Closed)), "{flushed:?}");
+            });
+            db.close()?;
+            compacting.join().expect("the user's thread does not panic");
+            let db = open_tiny(&disk)?;
+            assert_eq!(db.iter()?.count(), 50);
+            db.close()
+        });
+        ended.expect("no thread hangs").expect("nothing fails");
+    }
+}
+
+#[test]
+fn dropping_a_keyspace_makes_what_was_copied_out_of_it_durable() -> Result<()> {
+    for seed in 0..20 {
+        let disk = SimDisk::new();
+        let db = open_tiny(&disk)?;
+        let old = db.keyspace("old")?;
+        old.put_with("k", "v", Durability::Sync)?;
+        let new = db.keyspace("new")?;
+        new.put("k", "v")?;
+        db.drop_keyspace("old")?;
+        let crashed = disk.power_loss(seed);
+        disk.halt();
+        drop((db, old, new));
+        let db = open_tiny(&crashed)?;
+        assert_eq!(db.open_keyspace("new")?.get("k")?.as_deref(), Some(&b"v"[..]));
+        db.close()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn an_endless_interval_is_no_interval() -> Result<()> {
+    let db = Db::in_memory()?;
+    db.default_keyspace().put_with("k", "v", Durability::Interval(Duration::MAX))?;
+    assert!(db.default_keyspace().put_with("k", "v", Durability::Interval(Duration::ZERO)).is_err());
+    assert_eq!(db.get("k")?.as_deref(), Some(&b"v"[..]));
+    db.close()
+}
+
+/// Fails for every value that is not empty.
+struct Moody;
+
+impl MergeOperator for Moody {
+    fn name(&self) -> &str {
+        "moody"
+    }
+    fn full_merge(&self, _: &[u8], base: Option<&[u8]>, _: &[&[u8]]) -> Result<Vec<u8>, String> {
+        if base.is_some() { Err("not today".into()) } else { Ok(b"fine".to_vec()) }
+    }
+    fn partial_merge(&self, _: &[u8], _: &[u8], _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+#[test]
+fn a_scan_passes_by_a_key_whose_operator_fails() -> Result<()> {
+    let options = Options::new().merge_operator(Arc::new(Moody));
+    let db = open(Arc::new(SimDisk::new()), Path::new("/db"), options, Tuning::tiny())?;
+    let moody = db.create_keyspace("moody", KeyspaceOptions::new().merge_operator("moody"))?;
+    moody.put("b", "base")?;
+    for key in ["a", "b", "c"] {
+        moody.merge(key, "operand")?;
+    }
+    for flushed in [false, true] {
+        if flushed {
+            db.flush()?;
+        }
+        let told = |item: Result<_>| item.is_ok();
+        assert_eq!(moody.iter()?.map(told).collect::<Vec<_>>(), [true, false, true]);
+        assert_eq!(moody.iter()?.rev().map(told).collect::<Vec<_>>(), [true, false, true]);
+        assert!(matches!(moody.get("b"), Err(Error::MergeFailed { .. })));
+    }
+    db.close()
+}
+
+#[test]
+fn a_lost_manifest_is_reported_and_nothing_is_removed() -> Result<()> {
+    let disk = SimDisk::new();
+    let db = open_tiny(&disk)?;
+    db.put("k", vec![1; 100])?;
+    db.flush()?;
+    db.close()?;
+    let before = disk.files();
+    let names: Vec<_> = before.iter().filter(|(path, _)| path.ends_with("CURRENT")).collect();
+    assert_eq!(names.len(), 1);
+    cleavedb::testing::Storage::remove(&disk, Path::new("/db/CURRENT"))?;
+    assert!(matches!(open_tiny(&disk), Err(Error::Corruption { .. })));
+    assert_eq!(disk.files().len(), before.len() - 1);
+    Ok(())
+}
