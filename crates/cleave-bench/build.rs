@@ -1,0 +1,34 @@
+//! Tells the program which versions of the engines it is built with (Cargo.lock knows), and the linker where RocksDB's
+//! shared object will be found at run time.
+
+use std::env;
+use std::fs;
+use std::path::Path;
+
+/// Package in Cargo.lock, and the variable that carries its version.
+const VERSIONS: [(&str, &str); 3] =
+    [("librocksdb-sys", "VERSION_ROCKSDB"), ("fjall", "VERSION_FJALL"), ("redb", "VERSION_REDB")];
+
+fn main() {
+    let manifest = env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
+    let lock_path = Path::new(&manifest).join("../../Cargo.lock");
+    println!("cargo:rerun-if-changed={}", lock_path.display());
+    let lock = fs::read_to_string(&lock_path).expect("the workspace has a Cargo.lock");
+    for (package, variable) in VERSIONS {
+        let version = version(&lock, package).unwrap_or("unknown");
+        println!("cargo:rustc-env={variable}={version}");
+    }
+    println!("cargo:rerun-if-env-changed=ROCKSDB_LIB_DIR");
+    if env::var_os("CARGO_FEATURE_ROCKSDB").is_some()
+        && let Ok(directory) = env::var("ROCKSDB_LIB_DIR")
+    {
+        println!("cargo:rustc-link-arg=-Wl,-rpath,{directory}");
+    }
+}
+
+/// What is after `version = ` below the name of `package`; of `1.2.3+4.5.6` the part after the plus.
+fn version<'a>(lock: &'a str, package: &str) -> Option<&'a str> {
+    let (_, rest) = lock.split_once(&format!("name = \"{package}\"\nversion = \""))?;
+    let (version, _) = rest.split_once('"')?;
+    Some(version.split_once('+').map_or(version, |(_, upstream)| upstream))
+}

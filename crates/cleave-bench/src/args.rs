@@ -1,0 +1,55 @@
+//! The commands and flags of `cleave-bench`: the one definition behind parser and help.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Parser, Subcommand};
+
+use crate::plan::Shape;
+use crate::size;
+
+/// Measures CleaveDB and, beside it, the engines that this program was built with.
+#[derive(Debug, Parser)]
+#[command(name = "cleave-bench", version, arg_required_else_help = true)]
+pub struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run workloads on engines in turn; print a table, and write JSON
+    Run(Box<Run>),
+    /// List the engines of this build and the workloads
+    List,
+    /// The process of one run; its plan is on stdin
+    #[command(hide = true)]
+    Child,
+}
+
+/// `cleave-bench run`.
+#[derive(Debug, ClapArgs)]
+pub struct Run {
+    /// Engines, with commas between; see `cleave-bench list`
+    #[arg(long, value_name = "E", value_delimiter = ',', default_value = "cleave")]
+    pub engine: Vec<String>,
+    /// Workloads, with commas between; see `cleave-bench list`
+    #[arg(long, value_name = "W", value_delimiter = ',', required = true)]
+    pub workload: Vec<String>,
+    /// The other options.
+    #[command(flatten)]
+    pub shape: Shape,
+    /// Where stores are made and deleted again. Default: the system's directory for temporary files
+    #[arg(long)]
+    pub dir: Option<PathBuf>,
+    /// Put each run into a memory cgroup of this size, so that its page cache counts too (needs root and cgroup v1)
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    pub cgroup_memory: Option<u64>,
+    /// Run everything so many times; the run with the median throughput counts
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub repeat: u64,
+    /// Write all results, one object for each engine and workload
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}

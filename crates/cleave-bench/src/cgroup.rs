@@ -1,0 +1,81 @@
+//! A memory cgroup (version 1) for each run, so that the page cache that an engine uses counts against a limit too.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::thread;
+use std::time::Duration;
+
+use crate::failure::{Failure, Result};
+
+/// A cgroup that goes away with this handle; no process may be left in it.
+pub struct MemoryCgroup(PathBuf);
+
+impl MemoryCgroup {
+    /// A cgroup of at most `bytes`.
+    ///
+    /// # Errors
+    /// If the system has no memory controller of version 1, or we may not use it.
+    pub fn new(bytes: u64) -> Result<MemoryCgroup> {
+        let mounts = fs::read_to_string("/proc/mounts").map_err(Failure::because("cannot read /proc/mounts"))?;
+        let root = memory_controller(&mounts).ok_or_else(|| {
+            Failure::new("--cgroup-memory needs the memory controller of cgroup v1, which is not mounted here")
+        })?;
+        let dir = root.join(format!("cleave-bench-{}", process::id()));
+        fs::create_dir(&dir)
+            .map_err(Failure::because(format!("--cgroup-memory cannot create {} (are we root?)", dir.display())))?;
+        let cgroup = MemoryCgroup(dir);
+        let limit = cgroup.0.join("memory.limit_in_bytes");
+        fs::write(&limit, bytes.to_string())
+            .map_err(Failure::because(format!("--cgroup-memory cannot write {}", limit.display())))?;
+        Ok(cgroup)
+    }
+
+    /// Its directory.
+    pub fn dir(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for MemoryCgroup {
+    fn drop(&mut self) {
+        // The kernel may take a moment to see that the last process is gone. One that stays is empty and harms nobody.
+        for _ in 0..50 {
+            if fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Moves this process into the cgroup `dir`.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn enter(dir: &Path) -> Result<()> {
+    fs::write(dir.join("cgroup.procs"), process::id().to_string())
+        .map_err(Failure::because(format!("cannot enter the cgroup {}", dir.display())))
+}
+
+/// Where the memory controller is mounted, out of the text of /proc/mounts.
+fn memory_controller(mounts: &str) -> Option<PathBuf> {
+    mounts.lines().find_map(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        let (place, kind, options) = (fields.next()?, fields.next()?, fields.next()?);
+        (kind == "cgroup" && options.split(',').any(|option| option == "memory")).then(|| PathBuf::from(place))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_controller_is_found_among_mounts() {
+        let mounts =
+            "tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup /a/cpu cgroup rw,cpu 0 0\ncgroup /a/m cgroup rw,memory 0 0\n";
+        assert_eq!(memory_controller(mounts), Some(PathBuf::from("/a/m")));
+        assert_eq!(memory_controller("cgroup2 /sys/fs/cgroup cgroup2 rw,memory_recursiveprot 0 0"), None);
+    }
+}

@@ -1,0 +1,178 @@
+//! Which record an operation falls on. Draws depend on nothing but the stream of random numbers and the number of
+//! records, so a seed gives the same operations on every engine.
+
+use clap::ValueEnum;
+use cleave_sim::rng::Rng;
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// The skew of YCSB's zipfian distribution.
+pub const ZIPFIAN_EXPONENT: f64 = 0.99;
+
+/// How popular each record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Distribution {
+    /// All the same.
+    Uniform,
+    /// Zipfian with exponent 0.99, the popular records spread over all (YCSB calls this scrambled)
+    Zipfian,
+    /// Zipfian with exponent 0.99, newer records more popular than older ones
+    Latest,
+}
+
+/// Draws records.
+#[derive(Debug, Clone)]
+pub struct Chooser {
+    distribution: Distribution,
+    zipf: Zipf,
+}
+
+impl Chooser {
+    /// Draws from `0..records`, which must not be empty.
+    pub fn new(distribution: Distribution, records: u64) -> Chooser {
+        assert!(records > 0, "there must be records to draw from");
+        Chooser { distribution, zipf: Zipf::new(records, ZIPFIAN_EXPONENT) }
+    }
+
+    /// The record that the next operation falls on, of the `records` that there are by now.
+    pub fn choose(&mut self, records: u64, rng: &mut Rng) -> u64 {
+        // Only the newest records move with growth: the others keep the popularity that they had at the start.
+        if self.distribution == Distribution::Latest && records != self.zipf.count {
+            self.zipf = Zipf::new(records, ZIPFIAN_EXPONENT);
+        }
+        match self.distribution {
+            Distribution::Uniform => rng.below(records),
+            Distribution::Zipfian => xxh3_64(&self.zipf.rank(rng).to_le_bytes()) % self.zipf.count,
+            Distribution::Latest => records - 1 - self.zipf.rank(rng),
+        }
+    }
+}
+
+/// Ranks `0..count` with probability in proportion to `1 / (rank + 1)^exponent`, by rejection-inversion (Hörmann and
+/// Derflinger, 1996): exact, and nothing to compute in advance that grows with `count`.
+#[derive(Debug, Clone)]
+struct Zipf {
+    count: u64,
+    exponent: f64,
+    area_first: f64,
+    area_all: f64,
+    shortcut: f64,
+}
+
+impl Zipf {
+    fn new(count: u64, exponent: f64) -> Zipf {
+        let mut zipf = Zipf { count, exponent, area_first: 0.0, area_all: 0.0, shortcut: 0.0 };
+        zipf.area_first = zipf.area(1.5) - 1.0;
+        zipf.area_all = zipf.area(count as f64 + 0.5);
+        zipf.shortcut = 2.0 - zipf.area_inverse(zipf.area(2.5) - zipf.density(2.0));
+        zipf
+    }
+
+    fn density(&self, x: f64) -> f64 {
+        x.powf(-self.exponent)
+    }
+
+    /// The area under the density from 1 to `x`; the exponent is not 1.
+    fn area(&self, x: f64) -> f64 {
+        let power = 1.0 - self.exponent;
+        (power * x.ln()).exp_m1() / power
+    }
+
+    fn area_inverse(&self, area: f64) -> f64 {
+        let power = 1.0 - self.exponent;
+        ((power * area).max(-1.0).ln_1p() / power).exp()
+    }
+
+    fn rank(&self, rng: &mut Rng) -> u64 {
+        loop {
+            let fraction = (rng.next() >> 11) as f64 / (1u64 << 53) as f64;
+            let area = self.area_all + fraction * (self.area_first - self.area_all);
+            let x = self.area_inverse(area);
+            let nearest = x.round().clamp(1.0, self.count as f64);
+            if nearest - x <= self.shortcut || area >= self.area(nearest + 0.5) - self.density(nearest) {
+                return nearest as u64 - 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DRAWS: usize = 200_000;
+
+    fn counts(distribution: Distribution, records: u64) -> Vec<f64> {
+        let (mut chooser, mut rng) = (Chooser::new(distribution, records), Rng::new(1));
+        let mut counts = vec![0.0; records as usize];
+        for _ in 0..DRAWS {
+            counts[chooser.choose(records, &mut rng) as usize] += 1.0;
+        }
+        counts
+    }
+
+    /// What zipfian ranks should come to, over all draws.
+    fn expected(records: u64) -> Vec<f64> {
+        let weights: Vec<f64> = (1..=records).map(|rank| (rank as f64).powf(-ZIPFIAN_EXPONENT)).collect();
+        let sum: f64 = weights.iter().sum();
+        weights.iter().map(|weight| weight / sum * DRAWS as f64).collect()
+    }
+
+    fn chi_square(counts: &[f64], expected: &[f64]) -> f64 {
+        counts.iter().zip(expected).map(|(count, mean)| (count - mean).powi(2) / mean).sum()
+    }
+
+    /// Five standard deviations above the mean of a chi-square with `cells - 1` degrees of freedom.
+    fn chi_square_limit(cells: usize) -> f64 {
+        let freedom = (cells - 1) as f64;
+        freedom + 5.0 * (2.0 * freedom).sqrt()
+    }
+
+    #[test]
+    fn uniform_draws_are_uniform() {
+        let expected = vec![DRAWS as f64 / 500.0; 500];
+        assert!(chi_square(&counts(Distribution::Uniform, 500), &expected) < chi_square_limit(500));
+    }
+
+    #[test]
+    fn ranks_are_zipfian_in_small_and_large_sets() {
+        for records in [1, 2, 10, 1000] {
+            let (zipf, mut rng) = (Zipf::new(records, ZIPFIAN_EXPONENT), Rng::new(2));
+            let mut counts = vec![0.0; records as usize];
+            (0..DRAWS).for_each(|_| counts[zipf.rank(&mut rng) as usize] += 1.0);
+            let chi_square = chi_square(&counts, &expected(records));
+            assert!(chi_square <= chi_square_limit(records as usize), "{records} records: chi-square {chi_square}");
+        }
+    }
+
+    #[test]
+    fn latest_prefers_the_newest_and_follows_growth() {
+        let mut newest_first = counts(Distribution::Latest, 1000);
+        newest_first.reverse();
+        assert!(chi_square(&newest_first, &expected(1000)) < chi_square_limit(1000));
+        let (mut chooser, mut rng) = (Chooser::new(Distribution::Latest, 10), Rng::new(3));
+        assert!((0..1000).any(|_| chooser.choose(1000, &mut rng) == 999));
+    }
+
+    #[test]
+    fn zipfian_spreads_the_popular_records() {
+        let counts = counts(Distribution::Zipfian, 1000);
+        let mut order: Vec<usize> = (0..1000).collect();
+        order.sort_by(|&a, &b| counts[b].total_cmp(&counts[a]));
+        let share = counts[order[0]] / DRAWS as f64;
+        let top = expected(1000)[0] / DRAWS as f64;
+        assert!(share >= top * 0.95, "the most popular has {share}, expected at least {top}");
+        assert!(order[..10].iter().any(|&record| record < 500) && order[..10].iter().any(|&record| record >= 500));
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_draws() {
+        let draw = |seed| {
+            let (mut chooser, mut rng) = (Chooser::new(Distribution::Zipfian, 1 << 40), Rng::new(seed));
+            (0..100).map(|_| chooser.choose(1 << 40, &mut rng)).collect::<Vec<_>>()
+        };
+        assert_eq!(draw(5), draw(5));
+        assert_ne!(draw(5), draw(6));
+    }
+}

@@ -1,0 +1,97 @@
+//! What the benchmark asks of a store, and what it tells the store when opening it. One implementation a file in
+//! `engines/`; the clients and the loader call it through `dyn Engine`, from many threads.
+//!
+//! Every store gets the same directory, memory, background threads and durability. Merge operands have the form of
+//! CleaveDB's `field-patch` operator.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Result;
+
+/// What an acknowledged write must survive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// A crash of the process.
+    Buffered,
+    /// Loss of power.
+    Sync,
+}
+
+impl Durability {
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Durability::Buffered => "buffered",
+            Durability::Sync => "sync",
+        }
+    }
+}
+
+/// How to open a store.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// An existing directory of its own.
+    pub dir: PathBuf,
+    /// Bytes of memory for write buffers and caches together.
+    pub memory: usize,
+    /// Threads for background work.
+    pub background_threads: usize,
+    /// What an acknowledged write must survive.
+    pub durability: Durability,
+}
+
+/// A store that is open.
+pub trait Engine: Send + Sync {
+    /// Shows the value of `key` to `read`; false if it has none.
+    fn get(&self, key: &[u8], read: &mut dyn FnMut(&[u8])) -> Result<bool>;
+
+    /// Writes a record.
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Deletes a record.
+    fn delete(&self, key: &[u8]) -> Result<()>;
+
+    /// Applies a `field-patch` operand to the value of `key`.
+    fn merge(&self, key: &[u8], operand: &[u8]) -> Result<()>;
+
+    /// Shows up to `count` records from the first key at or after `from` on, in key order, to `read`; how many there
+    /// were.
+    fn scan(&self, from: &[u8], count: u64, read: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64>;
+
+    /// Makes everything written so far survive loss of power.
+    fn sync(&self) -> Result<()>;
+
+    /// Moves what is in write buffers to where it lies at rest.
+    fn flush(&self) -> Result<()>;
+
+    /// Closes the store.
+    fn close(self: Box<Self>) -> Result<()>;
+}
+
+/// How a store does merges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Merges {
+    /// By keeping the operand.
+    Native,
+    /// By reading and writing the whole value: the store has no merge.
+    GetPut,
+}
+
+/// A store that this program was built with.
+pub struct Kind {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Its version.
+    pub version: &'static str,
+    /// How it does merges.
+    pub merges: Merges,
+    /// What a reader of its figures must know.
+    pub notes: &'static [&'static str],
+    /// Opens (or makes) a store.
+    pub open: fn(&Settings) -> Result<Box<dyn Engine>>,
+}

@@ -1,0 +1,89 @@
+//! CleaveDB.
+
+use cleavedb::{Db, Keyspace, KeyspaceOptions, Options};
+
+use crate::engine::{Durability, Engine, Kind, Merges, Settings};
+use crate::failure::{Failure, Result};
+
+/// `cleave`.
+pub const KIND: Kind =
+    Kind { name: "cleave", version: env!("CARGO_PKG_VERSION"), merges: Merges::Native, notes: &[], open };
+
+/// The keyspace of the benchmark.
+const KEYSPACE: &str = "bench";
+
+struct Cleave {
+    db: Db,
+    keyspace: Keyspace,
+}
+
+fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
+    let durability = match settings.durability {
+        Durability::Buffered => cleavedb::Durability::Buffered,
+        Durability::Sync => cleavedb::Durability::Sync,
+    };
+    let options = Options::new()
+        .memory_budget(settings.memory)
+        .background_threads(settings.background_threads)
+        .durability(durability);
+    let db = options.open(&settings.dir).map_err(failed)?;
+    let keyspace = if db.keyspaces().iter().any(|name| name == KEYSPACE) {
+        db.open_keyspace(KEYSPACE)
+    } else {
+        db.create_keyspace(KEYSPACE, KeyspaceOptions::new().merge_operator("field-patch"))
+    };
+    Ok(Box::new(Cleave { keyspace: keyspace.map_err(failed)?, db }))
+}
+
+fn failed(error: cleavedb::Error) -> Failure {
+    Failure::new(format!("cleave: {error}"))
+}
+
+impl Engine for Cleave {
+    fn get(&self, key: &[u8], read: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let value = self.keyspace.get(key).map_err(failed)?;
+        Ok(value.is_some_and(|value| {
+            read(&value);
+            true
+        }))
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.keyspace.put(key, value).map_err(failed)
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<()> {
+        self.keyspace.delete(key).map_err(failed)
+    }
+
+    fn merge(&self, key: &[u8], operand: &[u8]) -> Result<()> {
+        self.keyspace.merge(key, operand).map_err(failed)
+    }
+
+    fn scan(&self, from: &[u8], count: u64, read: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {
+        let mut found = 0;
+        let mut records = self.keyspace.range(from.to_vec()..).map_err(failed)?;
+        while found < count
+            && let Some(record) = records.next()
+        {
+            let (key, value) = record.map_err(failed)?;
+            read(&key, &value);
+            found += 1;
+        }
+        Ok(found)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.db.sync().map_err(failed)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.db.flush().map_err(failed)
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        let Cleave { db, keyspace } = *self;
+        drop(keyspace);
+        db.close().map_err(failed)
+    }
+}

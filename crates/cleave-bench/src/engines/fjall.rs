@@ -1,0 +1,122 @@
+//! fjall, as it is and with key-value separation.
+
+use fjall::{Database, Error, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode};
+
+use super::get_put::Locks;
+use crate::engine::{Durability, Engine, Kind, Merges, Settings};
+use crate::failure::{Failure, Result};
+
+/// `fjall`.
+pub const FJALL: Kind = Kind {
+    name: "fjall",
+    version: env!("VERSION_FJALL"),
+    merges: Merges::GetPut,
+    notes: &["no merge: get, patch, put", "half of the memory for write buffers, half for the cache"],
+    open: |settings| open(settings, false),
+};
+
+/// `fjall-kv`.
+pub const FJALL_KV: Kind = Kind {
+    name: "fjall-kv",
+    version: env!("VERSION_FJALL"),
+    merges: Merges::GetPut,
+    notes: &[
+        "no merge: get, patch, put",
+        "half of the memory for write buffers, half for the cache",
+        "values of 128 bytes and more in blob files",
+    ],
+    open: |settings| open(settings, true),
+};
+
+/// Values as large as this go to blob files.
+const BLOB_BYTES_MIN: u32 = 128;
+
+struct Fjall {
+    db: Database,
+    keyspace: Keyspace,
+    durability: Durability,
+    locks: Locks,
+}
+
+fn open(settings: &Settings, separate: bool) -> Result<Box<dyn Engine>> {
+    let buffers = (settings.memory / 2) as u64;
+    let db = Database::builder(&settings.dir)
+        .cache_size((settings.memory / 2) as u64)
+        .max_write_buffer_size(Some(buffers))
+        .worker_threads(settings.background_threads)
+        .open()
+        .map_err(failed)?;
+    let options = || {
+        let options = KeyspaceCreateOptions::default().max_memtable_size((buffers / 4).clamp(1 << 20, 64 << 20));
+        match separate {
+            true => {
+                options.with_kv_separation(Some(KvSeparationOptions::default().separation_threshold(BLOB_BYTES_MIN)))
+            }
+            false => options,
+        }
+    };
+    let keyspace = db.keyspace("bench", options).map_err(failed)?;
+    Ok(Box::new(Fjall { db, keyspace, durability: settings.durability, locks: Locks::default() }))
+}
+
+fn failed(error: Error) -> Failure {
+    Failure::new(format!("fjall: {error}"))
+}
+
+impl Fjall {
+    fn acknowledge(&self) -> Result<()> {
+        match self.durability {
+            Durability::Buffered => Ok(()),
+            Durability::Sync => self.sync(),
+        }
+    }
+}
+
+impl Engine for Fjall {
+    fn get(&self, key: &[u8], read: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let value = self.keyspace.get(key).map_err(failed)?;
+        Ok(value.is_some_and(|value| {
+            read(&value);
+            true
+        }))
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.keyspace.insert(key, value).map_err(failed)?;
+        self.acknowledge()
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<()> {
+        self.keyspace.remove(key).map_err(failed)?;
+        self.acknowledge()
+    }
+
+    fn merge(&self, key: &[u8], operand: &[u8]) -> Result<()> {
+        self.locks.merge(self, key, operand)
+    }
+
+    fn scan(&self, from: &[u8], count: u64, read: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {
+        let mut found = 0;
+        let mut records = self.keyspace.range(from..);
+        while found < count
+            && let Some(record) = records.next()
+        {
+            let (key, value) = record.into_inner().map_err(failed)?;
+            read(&key, &value);
+            found += 1;
+        }
+        Ok(found)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.db.persist(PersistMode::SyncData).map_err(failed)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.keyspace.rotate_memtable_and_wait().map_err(failed)
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        self.db.persist(PersistMode::Buffer).map_err(failed)
+    }
+}

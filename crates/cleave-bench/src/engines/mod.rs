@@ -1,0 +1,53 @@
+//! The stores that this program was built with. Each rival is a cargo feature; the default build has none.
+
+mod cleave;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
+#[cfg(feature = "fjall")]
+mod fjall;
+#[cfg(feature = "redb")]
+mod redb;
+#[cfg(any(feature = "fjall", feature = "redb"))]
+mod get_put;
+
+use crate::engine::Kind;
+use crate::failure::{Failure, Result};
+
+/// All of them; ourselves first.
+pub fn all() -> Vec<Kind> {
+    vec![
+        cleave::KIND,
+        #[cfg(feature = "rocksdb")]
+        rocksdb::ROCKSDB,
+        #[cfg(feature = "rocksdb")]
+        rocksdb::BLOBDB,
+        #[cfg(feature = "fjall")]
+        fjall::FJALL,
+        #[cfg(feature = "fjall")]
+        fjall::FJALL_KV,
+        #[cfg(feature = "redb")]
+        redb::KIND,
+    ]
+}
+
+/// The store called `name`.
+///
+/// # Errors
+/// If there is none, or this program was built without it.
+pub fn find(name: &str) -> Result<Kind> {
+    let feature = match name {
+        "rocksdb" | "blobdb" => Some("rocksdb"),
+        "fjall" | "fjall-kv" => Some("fjall"),
+        "redb" => Some("redb"),
+        _ => None,
+    };
+    let missing = || match feature {
+        Some(feature) => format!("engine {name} is not in this build; build with `--features {feature}`"),
+        None => format!("there is no engine {name:?}; this build has {}", names().join(", ")),
+    };
+    all().into_iter().find(|kind| kind.name == name).ok_or_else(|| Failure::new(missing()))
+}
+
+fn names() -> Vec<&'static str> {
+    all().iter().map(|kind| kind.name).collect()
+}

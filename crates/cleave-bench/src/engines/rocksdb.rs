@@ -1,0 +1,136 @@
+//! RocksDB, as it is and with blob files. Memtables are charged to the block cache, so that both together are the
+//! memory budget; index and filter blocks are in the cache too.
+
+use cleavedb::MergeOperator;
+use cleavedb::operators::FieldPatch;
+use rocksdb::{
+    BlockBasedOptions, Cache, DB, DBCompressionType, Error, MergeOperands, Options, ReadOptions, WriteBufferManager,
+    WriteOptions,
+};
+
+use crate::engine::{Durability, Engine, Kind, Merges, Settings};
+use crate::failure::{Failure, Result};
+
+/// `rocksdb`.
+pub const ROCKSDB: Kind = Kind {
+    name: "rocksdb",
+    version: env!("VERSION_ROCKSDB"),
+    merges: Merges::Native,
+    notes: &["memtables charged to the block cache, up to half of it"],
+    open: |settings| open(settings, false),
+};
+
+/// `blobdb`.
+pub const BLOBDB: Kind = Kind {
+    name: "blobdb",
+    version: env!("VERSION_ROCKSDB"),
+    merges: Merges::Native,
+    notes: &[
+        "memtables charged to the block cache, up to half of it",
+        "values of 128 bytes and more in blob files, with garbage collection",
+    ],
+    open: |settings| open(settings, true),
+};
+
+/// Values as large as this go to blob files.
+const BLOB_BYTES_MIN: u64 = 128;
+
+struct Rocks {
+    db: DB,
+    write: WriteOptions,
+}
+
+fn open(settings: &Settings, blobs: bool) -> Result<Box<dyn Engine>> {
+    let cache = Cache::new_lru_cache(settings.memory);
+    let buffers = WriteBufferManager::new_write_buffer_manager_with_cache(settings.memory / 2, false, cache.clone());
+    let mut table = BlockBasedOptions::default();
+    table.set_block_cache(&cache);
+    table.set_cache_index_and_filter_blocks(true);
+    table.set_pin_l0_filter_and_index_blocks_in_cache(true);
+    table.set_bloom_filter(10.0, false);
+
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_block_based_table_factory(&table);
+    options.set_write_buffer_manager(&buffers);
+    options.set_write_buffer_size((settings.memory / 8).clamp(1 << 20, 64 << 20));
+    options.set_compression_type(DBCompressionType::Lz4);
+    options.set_max_background_jobs(i32::try_from(settings.background_threads).unwrap_or(i32::MAX).max(2));
+    options.set_merge_operator("field-patch", full_merge, partial_merge);
+    if blobs {
+        options.set_enable_blob_files(true);
+        options.set_min_blob_size(BLOB_BYTES_MIN);
+        options.set_enable_blob_gc(true);
+        options.set_blob_compression_type(DBCompressionType::Lz4);
+    }
+    let mut write = WriteOptions::default();
+    write.set_sync(settings.durability == Durability::Sync);
+    Ok(Box::new(Rocks { db: DB::open(&options, &settings.dir).map_err(failed)?, write }))
+}
+
+fn failed(error: Error) -> Failure {
+    Failure::new(format!("rocksdb: {error}"))
+}
+
+fn full_merge(key: &[u8], base: Option<&[u8]>, operands: &MergeOperands) -> Option<Vec<u8>> {
+    let operands: Vec<&[u8]> = operands.iter().collect();
+    FieldPatch.full_merge(key, base, &operands).ok()
+}
+
+fn partial_merge(key: &[u8], _: Option<&[u8]>, operands: &MergeOperands) -> Option<Vec<u8>> {
+    let mut operands = operands.iter();
+    let oldest = operands.next()?.to_vec();
+    operands.try_fold(oldest, |older, newer| FieldPatch.partial_merge(key, &older, newer))
+}
+
+impl Engine for Rocks {
+    fn get(&self, key: &[u8], read: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let value = self.db.get_pinned(key).map_err(failed)?;
+        Ok(value.is_some_and(|value| {
+            read(&value);
+            true
+        }))
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.db.put_opt(key, value, &self.write).map_err(failed)
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<()> {
+        self.db.delete_opt(key, &self.write).map_err(failed)
+    }
+
+    fn merge(&self, key: &[u8], operand: &[u8]) -> Result<()> {
+        self.db.merge_opt(key, operand, &self.write).map_err(failed)
+    }
+
+    fn scan(&self, from: &[u8], count: u64, read: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {
+        let mut found = 0;
+        let mut cursor = self.db.raw_iterator_opt(ReadOptions::default());
+        cursor.seek(from);
+        while found < count
+            && let Some((key, value)) = cursor.item()
+        {
+            read(key, value);
+            found += 1;
+            if found < count {
+                cursor.next();
+            }
+        }
+        cursor.status().map_err(failed)?;
+        Ok(found)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.db.flush_wal(true).map_err(failed)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.db.flush().map_err(failed)
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        self.db.cancel_all_background_work(true);
+        Ok(())
+    }
+}

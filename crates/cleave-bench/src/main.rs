@@ -1,0 +1,76 @@
+//! `cleave-bench`, the benchmarks of CleaveDB. `run` lets engines do workloads, each run in a process of its own, and
+//! tells what it cost; `list` says which engines and workloads there are.
+//!
+//! Exit codes: 0 done, 1 failed (one line on stderr), 2 wrong usage.
+
+mod args;
+mod suite;
+mod plan;
+mod experiment;
+mod workload;
+mod client;
+mod engine;
+mod engines;
+mod distribution;
+mod keys;
+mod values;
+mod size;
+mod pace;
+mod presence;
+mod latency;
+mod series;
+mod counters;
+mod cgroup;
+mod result;
+mod table;
+mod failure;
+
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Args, Command};
+use crate::failure::{Failure, Result};
+
+fn main() -> ExitCode {
+    match run(&Args::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // Nobody is left to be told if stderr is closed too.
+            let _ = writeln!(io::stderr(), "cleave-bench: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: &Command) -> Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    match command {
+        Command::Run(args) => suite::run(args, &mut out)?,
+        Command::List => list(&mut out).map_err(Failure::because("cannot write the output"))?,
+        Command::Child => child(&mut out)?,
+    }
+    out.flush().map_err(Failure::because("cannot write the output"))
+}
+
+fn list(out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "Engines of this build:")?;
+    let kinds = engines::all();
+    for kind in &kinds {
+        writeln!(out, "   {} {}", kind.name, kind.version)?;
+        for note in kind.notes {
+            writeln!(out, "      {note}")?;
+        }
+    }
+    if kinds.len() == 1 {
+        writeln!(out, "   (others to compare with are cargo features: rocksdb, fjall, redb)")?;
+    }
+    writeln!(out, "Workloads (R: percent of reads):\n   {}", workload::NAMES.join(" "))
+}
+
+fn child(out: &mut dyn Write) -> Result<()> {
+    let plan = serde_json::from_reader(io::stdin().lock()).map_err(Failure::because("the plan on stdin"))?;
+    let outcome = experiment::run(&plan)?;
+    serde_json::to_writer(out, &outcome).map_err(Failure::because("cannot write the outcome"))
+}

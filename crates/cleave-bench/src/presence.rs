@@ -1,0 +1,43 @@
+//! Which records the store must have: one bit each, set after a write is acknowledged and cleared before a delete is
+//! asked for. A read of a record that was present before the read must find it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One bit for each record.
+pub struct Presence(Vec<AtomicU64>);
+
+impl Presence {
+    /// None of `records` is there.
+    pub fn new(records: u64) -> Presence {
+        Presence((0..records.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// `record` was written.
+    pub fn set(&self, record: u64) {
+        let (word, bit) = self.place(record);
+        if word.load(Ordering::Relaxed) & bit == 0 {
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+
+    /// `record` is going to be deleted.
+    pub fn clear(&self, record: u64) {
+        let (word, bit) = self.place(record);
+        word.fetch_and(!bit, Ordering::Relaxed);
+    }
+
+    /// Whether `record` must be there.
+    pub fn has(&self, record: u64) -> bool {
+        let (word, bit) = self.place(record);
+        word.load(Ordering::Relaxed) & bit != 0
+    }
+
+    /// The records that must be there.
+    pub fn iter(&self) -> impl Iterator<Item = u64> {
+        (0..self.0.len() as u64 * 64).filter(|&record| self.has(record))
+    }
+
+    fn place(&self, record: u64) -> (&AtomicU64, u64) {
+        (&self.0[(record / 64) as usize], 1 << (record % 64))
+    }
+}

@@ -1,0 +1,86 @@
+//! The table on the terminal.
+
+use std::io::{self, Write};
+
+use crate::engine::Merges;
+use crate::result::Outcome;
+use crate::size;
+use crate::workload;
+
+/// Column titles; the first two columns are text, to the left.
+#[rustfmt::skip]
+const TITLES: [&str; 13] = [
+    "workload", "engine", "ops/s", "mean us", "p50 us", "p99 us", "p99.9 us", "max us", "stall s", "cpu us/op",
+    "write amp", "space amp", "rss peak",
+];
+
+/// One row for each run, and what has to be known to read them.
+pub fn print(outcomes: &[Outcome], out: &mut dyn Write) -> io::Result<()> {
+    let mut rows: Vec<Vec<String>> = vec![TITLES.iter().map(|&title| title.to_owned()).collect()];
+    rows.extend(outcomes.iter().map(row));
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..TITLES.len()).map(width).collect();
+    for row in &rows {
+        let mut line = String::new();
+        for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+            line += &match column < 2 {
+                true => format!("{cell:<width$}  "),
+                false => format!("{cell:>width$}  "),
+            };
+        }
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    let Some(first) = outcomes.first() else { return Ok(()) };
+    let (records, threads, budget) = (first.records, first.threads, size::human(first.memory_budget));
+    let durability = first.durability.name();
+    writeln!(out, "\n{records} records, {threads} client threads, {budget} of memory, {durability} durability")?;
+    let mut said = Vec::new();
+    for outcome in outcomes {
+        for note in notes(outcome) {
+            let line = format!("{} {}: {note}", outcome.engine, outcome.version);
+            if !said.contains(&line) {
+                writeln!(out, "{line}")?;
+                said.push(line);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn row(outcome: &Outcome) -> Vec<String> {
+    let latency = &outcome.latency_us;
+    let cpu_us = (outcome.cpu_user_s + outcome.cpu_sys_s) * 1e6 / outcome.operations as f64;
+    let ratio = |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
+    let space = (outcome.live_bytes > 0).then(|| outcome.space_bytes as f64 / outcome.live_bytes as f64);
+    let engine = match get_put(outcome) {
+        true => format!("{} (get-put)", outcome.engine),
+        false => outcome.engine.clone(),
+    };
+    vec![
+        outcome.workload.clone(),
+        engine,
+        format!("{:.0}", outcome.ops_per_s),
+        format!("{:.1}", latency.mean),
+        format!("{:.1}", latency.p50),
+        format!("{:.1}", latency.p99),
+        format!("{:.1}", latency.p999),
+        format!("{:.0}", latency.max),
+        outcome.stall_seconds.to_string(),
+        format!("{cpu_us:.2}"),
+        ratio(outcome.write_amplification),
+        ratio(space),
+        size::human(outcome.rss_peak_bytes),
+    ]
+}
+
+/// Whether merges of the workload were done by reading and writing whole values.
+fn get_put(outcome: &Outcome) -> bool {
+    let merges = workload::find(&outcome.workload).is_ok_and(|workload| workload.merges());
+    merges
+        && serde_json::from_value(outcome.settings["merges"].clone())
+            .is_ok_and(|merges: Merges| merges == Merges::GetPut)
+}
+
+fn notes(outcome: &Outcome) -> Vec<String> {
+    serde_json::from_value(outcome.settings["notes"].clone()).unwrap_or_default()
+}

@@ -1,0 +1,184 @@
+//! The workloads by name: what is loaded first, which operations are drawn and how often, and where they fall. They are
+//! data; `client.rs` does the operations.
+
+use serde::{Deserialize, Serialize};
+
+use crate::distribution::Distribution;
+use crate::failure::{Failure, Result};
+use crate::keys::{KEY_BYTES_MIN, Order};
+use crate::size::Lengths;
+
+/// What a client does at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Operation {
+    /// Read a record.
+    Read,
+    /// Write a whole value, whether the record is there or not.
+    Update,
+    /// Write a record that is new.
+    Insert,
+    /// Read some records in key order.
+    Scan,
+    /// Read a record, change one field and write it back.
+    Rmw,
+    /// Merge one field into a record.
+    Merge,
+    /// Delete a record.
+    Delete,
+}
+
+impl Operation {
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Operation::Read => "read",
+            Operation::Update => "update",
+            Operation::Insert => "insert",
+            Operation::Scan => "scan",
+            Operation::Rmw => "rmw",
+            Operation::Merge => "merge",
+            Operation::Delete => "delete",
+        }
+    }
+}
+
+/// How many records a scan reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScanLength {
+    /// What `--scan-length` says.
+    Asked,
+    /// Always so many.
+    Fixed(u64),
+    /// From one to so many, all as likely.
+    UpTo(u64),
+}
+
+/// One workload.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Workload {
+    /// Its name on the command line.
+    pub name: String,
+    /// Whether all records are loaded first, in random order.
+    pub loaded: bool,
+    /// How records lie in key order.
+    pub order: Order,
+    /// Operations and their weights.
+    pub mix: Vec<(Operation, u32)>,
+    /// Where they fall, unless asked otherwise.
+    pub distribution: Distribution,
+    /// What one more client does all the while; it is measured, but not counted as operations.
+    pub background: Option<Operation>,
+    /// How many records a scan reads.
+    pub scan: ScanLength,
+    /// Operations for each record, as a fraction, unless asked otherwise.
+    pub operations: (u64, u64),
+    /// Lengths of keys and values that belong to the workload.
+    pub lengths: Option<(Lengths, Lengths)>,
+}
+
+impl Workload {
+    /// Whether it has merges.
+    pub fn merges(&self) -> bool {
+        let mut operations = self.mix.iter().map(|(operation, _)| *operation).chain(self.background);
+        operations.any(|operation| operation == Operation::Merge)
+    }
+}
+
+/// The names; R stands for a percentage of reads.
+#[rustfmt::skip]
+pub const NAMES: &[&str] = &[
+    "fillseq", "fillrandom", "overwrite", "readrandom", "readwhilewriting", "seekrandom", "deleterandom",
+    "mergerandom", "readwhilemerging", "ycsb-a", "ycsb-b", "ycsb-c", "ycsb-d", "ycsb-e", "ycsb-f", "ycsb-am",
+    "ycsb-bm", "ycsb-fm", "rmw:R", "up2x", "production", "hashkv-updates", "mixed:R", "kvaccel-a", "kvaccel-b",
+    "kvaccel-c", "kvaccel-d",
+];
+
+/// The workload called `name`.
+///
+/// # Errors
+/// If there is none.
+pub fn find(name: &str) -> Result<Workload> {
+    use Distribution::{Latest, Uniform, Zipfian};
+    use Operation::{Delete, Insert, Merge, Read, Rmw, Scan, Update};
+
+    let base = Workload {
+        name: name.to_owned(),
+        loaded: true,
+        order: Order::Hashed,
+        mix: Vec::new(),
+        distribution: Uniform,
+        background: None,
+        scan: ScanLength::Asked,
+        operations: (1, 1),
+        lengths: None,
+    };
+    let mixed = |distribution, mix: &[(Operation, u32)]| Workload { distribution, mix: mix.to_vec(), ..base.clone() };
+    let up2x = (
+        Lengths::Normal { mean: 10.45, deviation: 1.4, min: KEY_BYTES_MIN },
+        Lengths::Normal { mean: 46.8, deviation: 11.6, min: 1 },
+    );
+    let (stem, percent) = match name.split_once(':') {
+        Some((stem, percent)) => (stem, Some(reads(name, percent)?)),
+        None => (name, None),
+    };
+    Ok(match (stem, percent) {
+        ("fillseq", None) => Workload { loaded: false, order: Order::Sequential, ..mixed(Uniform, &[(Insert, 1)]) },
+        ("fillrandom" | "kvaccel-a", None) => Workload { loaded: false, ..mixed(Uniform, &[(Update, 1)]) },
+        ("overwrite", None) => mixed(Zipfian, &[(Update, 1)]),
+        ("readrandom", None) => mixed(Uniform, &[(Read, 1)]),
+        ("readwhilewriting", None) => Workload { background: Some(Update), ..mixed(Uniform, &[(Read, 1)]) },
+        ("seekrandom", None) => mixed(Uniform, &[(Scan, 1)]),
+        ("deleterandom", None) => mixed(Uniform, &[(Delete, 1)]),
+        ("mergerandom", None) => mixed(Uniform, &[(Merge, 1)]),
+        ("readwhilemerging", None) => Workload { background: Some(Merge), ..mixed(Uniform, &[(Read, 1)]) },
+        ("ycsb-a", None) => mixed(Zipfian, &[(Read, 50), (Update, 50)]),
+        ("ycsb-b", None) => mixed(Zipfian, &[(Read, 95), (Update, 5)]),
+        ("ycsb-c", None) => mixed(Zipfian, &[(Read, 1)]),
+        ("ycsb-d", None) => mixed(Latest, &[(Read, 95), (Insert, 5)]),
+        ("ycsb-e", None) => Workload { scan: ScanLength::UpTo(100), ..mixed(Zipfian, &[(Scan, 95), (Insert, 5)]) },
+        ("ycsb-f", None) => mixed(Zipfian, &[(Read, 50), (Rmw, 50)]),
+        ("ycsb-am" | "ycsb-fm", None) => mixed(Zipfian, &[(Read, 50), (Merge, 50)]),
+        ("ycsb-bm", None) => mixed(Zipfian, &[(Read, 95), (Merge, 5)]),
+        ("rmw", Some(reads)) => mixed(Zipfian, &[(Read, reads), (Rmw, 100 - reads)]),
+        ("mixed", Some(reads)) => mixed(Zipfian, &[(Read, reads), (Update, 100 - reads)]),
+        ("up2x", None) => {
+            Workload { lengths: Some(up2x), ..mixed(Zipfian, &[(Merge, 9253), (Read, 746), (Update, 1)]) }
+        }
+        ("production", None) => mixed(Zipfian, &[(Update, 57), (Read, 41), (Scan, 2)]),
+        ("hashkv-updates", None) => Workload { operations: (3, 1), ..mixed(Zipfian, &[(Update, 1)]) },
+        ("kvaccel-b", None) => mixed(Uniform, &[(Update, 90), (Read, 10)]),
+        ("kvaccel-c", None) => mixed(Uniform, &[(Update, 80), (Read, 20)]),
+        ("kvaccel-d", None) => {
+            let scan = ScanLength::Fixed(1024);
+            Workload { scan, operations: (1, 100), ..mixed(Uniform, &[(Scan, 1)]) }
+        }
+        _ => return Err(Failure::new(format!("there is no workload {name:?}; there are: {}", NAMES.join(" ")))),
+    })
+}
+
+fn reads(name: &str, percent: &str) -> Result<u32> {
+    percent
+        .parse()
+        .ok()
+        .filter(|percent| (0..=100).contains(percent))
+        .ok_or_else(|| Failure::new(format!("workload {name:?}: after the colon goes a percentage of reads")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_a_workload_and_other_names_are_not() {
+        for name in NAMES {
+            let name = name.replace('R', "30");
+            let workload = find(&name).unwrap();
+            assert_eq!(workload.name, name);
+            assert!(workload.mix.iter().any(|(_, weight)| *weight > 0));
+        }
+        for name in ["", "ycsb", "ycsb-g", "rmw", "rmw:", "rmw:101", "mixed:-1", "ycsb-a:50"] {
+            assert!(find(name).is_err(), "{name:?}");
+        }
+    }
+}

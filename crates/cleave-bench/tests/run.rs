@@ -1,0 +1,229 @@
+//! The program as a user runs it: every workload on every engine of the build, tiny, and what a run must refuse.
+
+use std::collections::BTreeMap;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const RECORDS: u64 = 400;
+
+/// The workloads, and for each the operations it must report, with their share of all operations in percent.
+const WORKLOADS: &[(&str, &[(&str, f64)])] = &[
+    ("fillseq", &[("insert", 100.0)]),
+    ("fillrandom", &[("update", 100.0)]),
+    ("overwrite", &[("update", 100.0)]),
+    ("readrandom", &[("read", 100.0)]),
+    ("readwhilewriting", &[("read", 100.0), ("update-background", 0.0)]),
+    ("seekrandom", &[("scan", 100.0)]),
+    ("deleterandom", &[("delete", 100.0)]),
+    ("mergerandom", &[("merge", 100.0)]),
+    ("readwhilemerging", &[("read", 100.0), ("merge-background", 0.0)]),
+    ("ycsb-a", &[("read", 50.0), ("update", 50.0)]),
+    ("ycsb-b", &[("read", 95.0), ("update", 5.0)]),
+    ("ycsb-c", &[("read", 100.0)]),
+    ("ycsb-d", &[("read", 95.0), ("insert", 5.0)]),
+    ("ycsb-e", &[("scan", 95.0), ("insert", 5.0)]),
+    ("ycsb-f", &[("read", 50.0), ("rmw", 50.0)]),
+    ("ycsb-am", &[("read", 50.0), ("merge", 50.0)]),
+    ("ycsb-bm", &[("read", 95.0), ("merge", 5.0)]),
+    ("ycsb-fm", &[("read", 50.0), ("merge", 50.0)]),
+    ("rmw:10", &[("read", 10.0), ("rmw", 90.0)]),
+    ("up2x", &[("merge", 92.5), ("read", 7.5)]),
+    ("production", &[("update", 57.0), ("read", 41.0), ("scan", 2.0)]),
+    ("hashkv-updates", &[("update", 100.0)]),
+    ("mixed:70", &[("read", 70.0), ("update", 30.0)]),
+    ("kvaccel-a", &[("update", 100.0)]),
+    ("kvaccel-b", &[("update", 90.0), ("read", 10.0)]),
+    ("kvaccel-c", &[("update", 80.0), ("read", 20.0)]),
+    ("kvaccel-d", &[("scan", 100.0)]),
+];
+
+/// The stable public names.
+const FIELDS: &[&str] = &[
+    "engine",
+    "version",
+    "workload",
+    "records",
+    "operations",
+    "key_size",
+    "value_size",
+    "threads",
+    "durability",
+    "memory_budget",
+    "ops_per_s",
+    "latency_us",
+    "latency_by_op",
+    "per_second",
+    "stall_seconds",
+    "longest_stall_s",
+    "lowest_second",
+    "cpu_user_s",
+    "cpu_sys_s",
+    "device_bytes_written",
+    "device_bytes_read",
+    "user_bytes_written",
+    "write_amplification",
+    "space_bytes",
+    "live_bytes",
+    "rss_peak_bytes",
+    "settings",
+];
+
+fn bench(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_cleave-bench")).args(arguments).output().unwrap()
+}
+
+fn succeed(arguments: &[&str]) -> String {
+    let output = bench(arguments);
+    let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{arguments:?}\n{out}\n{error}");
+    out.into_owned()
+}
+
+fn refuse(arguments: &[&str], because: &str) {
+    let output = bench(arguments);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && error.contains(because), "{arguments:?}: {error}");
+}
+
+/// Runs with `--json` and a directory of its own, which must be empty afterwards.
+fn run(arguments: &[&str]) -> Vec<Value> {
+    let dir = tempfile::tempdir().unwrap();
+    let (stores, json) = (dir.path().join("stores"), dir.path().join("out.json"));
+    let places = ["--dir", stores.to_str().unwrap(), "--json", json.to_str().unwrap()];
+    succeed(&[&["run"], arguments, &places].concat());
+    assert_eq!(std::fs::read_dir(stores).unwrap().count(), 0, "a store was left behind");
+    serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap()
+}
+
+fn engines() -> Vec<String> {
+    let list = succeed(&["list"]);
+    let engine =
+        |line: &str| line.strip_prefix("   ").filter(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase()));
+    let lines = list.lines().take_while(|line| !line.starts_with("Workloads"));
+    lines.filter_map(engine).filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+}
+
+fn number(outcome: &Value, field: &str) -> u64 {
+    outcome[field].as_u64().unwrap_or_else(|| panic!("{field} of {outcome}"))
+}
+
+fn check(outcome: &Value, shares: &[(&str, f64)]) {
+    let operations = number(outcome, "operations");
+    for field in FIELDS {
+        assert!(outcome.get(field).is_some(), "{field} is missing");
+    }
+    let per_second: u64 = outcome["per_second"].as_array().unwrap().iter().map(|count| count.as_u64().unwrap()).sum();
+    assert_eq!(per_second, operations);
+    assert_eq!(number(&outcome["latency_us"], "operations"), operations);
+    let mut by_operation: BTreeMap<String, Value> = serde_json::from_value(outcome["latency_by_op"].clone()).unwrap();
+    by_operation.retain(|name, _| name != "update" || shares.iter().any(|(share, _)| share == name));
+    for (name, percent) in shares {
+        let done = by_operation.remove(*name).map_or(0, |summary| number(&summary, "operations"));
+        let expected = operations as f64 * percent / 100.0;
+        let background = name.ends_with("-background");
+        // Four standard deviations of a draw.
+        let slack = 4.0 * (expected * (1.0 - percent / 100.0)).max(0.0).sqrt() + 1.0;
+        assert!(background || (done as f64 - expected).abs() <= slack, "{done} {name}, expected {expected}");
+    }
+    assert!(by_operation.is_empty(), "unexpected operations: {by_operation:?}");
+    let writes = shares.iter().any(|(name, _)| !matches!(*name, "read" | "scan" | "read-background"));
+    assert!(!writes || number(outcome, "user_bytes_written") > 0);
+    let reads = shares.iter().any(|(name, _)| matches!(*name, "read" | "scan" | "rmw"));
+    assert_eq!(reads, number(outcome, "values_read") > 0);
+    assert_eq!(number(outcome, "reads_missing"), 0);
+    assert!(number(outcome, "live_bytes") > 0 && number(outcome, "space_bytes") > 0);
+}
+
+#[test]
+fn every_workload_runs_on_every_engine_and_does_what_was_asked() {
+    let names: Vec<&str> = WORKLOADS.iter().map(|(name, _)| *name).collect();
+    let (names, engines) = (names.join(","), engines());
+    assert!(engines.contains(&"cleave".to_owned()), "{engines:?}");
+    let records = RECORDS.to_string();
+    let outcomes = run(&[
+        "--engine",
+        &engines.join(","),
+        "--workload",
+        &names,
+        "--records",
+        &records,
+        "--value-size",
+        "250",
+        "--threads",
+        "2",
+        "--memory",
+        "16M",
+        "--verify",
+    ]);
+    assert_eq!(outcomes.len(), engines.len() * WORKLOADS.len());
+    for (position, outcome) in outcomes.iter().enumerate() {
+        let (workload, shares) = WORKLOADS[position / engines.len()];
+        assert_eq!(outcome["workload"], workload);
+        assert_eq!(outcome["engine"], engines[position % engines.len()]);
+        let operations = match workload {
+            "hashkv-updates" => 3 * RECORDS,
+            "kvaccel-d" => RECORDS / 100,
+            _ => RECORDS,
+        };
+        assert_eq!((number(outcome, "records"), number(outcome, "operations")), (RECORDS, operations));
+        check(outcome, shares);
+    }
+}
+
+#[test]
+fn the_test_covers_every_workload_of_the_list() {
+    let list = succeed(&["list"]);
+    let names = list.lines().last().unwrap().split_whitespace();
+    let stem = |name: &str| name.split(':').next().unwrap().to_owned();
+    let covered: Vec<String> = WORKLOADS.iter().map(|(name, _)| stem(name)).collect();
+    assert_eq!(names.map(stem).collect::<Vec<_>>(), covered);
+}
+
+#[test]
+fn values_of_any_size_and_durable_writes_are_read_back() {
+    for value_size in ["1", "15", "5000"] {
+        let outcomes = run(&[
+            "--workload",
+            "ycsb-am",
+            "--records",
+            "60",
+            "--value-size",
+            value_size,
+            "--durability",
+            "sync",
+            "--verify",
+        ]);
+        assert_eq!(outcomes[0]["durability"], "sync");
+        assert_eq!(outcomes[0]["value_size"].to_string(), value_size);
+        assert_eq!(number(&outcomes[0], "live_bytes"), 60 * (24 + value_size.parse::<u64>().unwrap()));
+    }
+}
+
+#[test]
+fn an_open_loop_keeps_its_rate() {
+    let outcomes =
+        run(&["--workload", "ycsb-a", "--records", "200", "--operations", "150", "--rate", "100", "--burst", "10"]);
+    let elapsed = outcomes[0]["elapsed_s"].as_f64().unwrap();
+    assert!(elapsed >= 1.4, "150 operations at 100 a second took {elapsed} s");
+    assert!(outcomes[0]["per_second"].as_array().unwrap().len() >= 2);
+}
+
+#[test]
+fn repeats_give_one_result_with_the_throughput_of_each() {
+    let outcomes = run(&["--workload", "fillrandom", "--records", "100", "--repeat", "3"]);
+    assert_eq!(outcomes.len(), 1);
+    let mut repeats: Vec<f64> = serde_json::from_value(outcomes[0]["ops_per_s_of_repeats"].clone()).unwrap();
+    repeats.sort_by(f64::total_cmp);
+    assert_eq!(outcomes[0]["ops_per_s"].as_f64(), Some(repeats[1]));
+}
+
+#[test]
+fn wrong_options_are_refused_in_a_sentence() {
+    refuse(&["run", "--workload", "nothing"], "there is no workload");
+    refuse(&["run", "--workload", "fillseq", "--engine", "nothing"], "there is no engine");
+    refuse(&["run", "--workload", "fillseq", "--key-size", "7"], "--key-size");
+    refuse(&["run", "--workload", "fillseq", "--records", "0"], "--records");
+    refuse(&["run", "--workload", "rmw:200"], "percentage");
+    refuse(&["run"], "--workload");
+}
