@@ -98,10 +98,9 @@ fn run(arguments: &[&str]) -> Vec<Value> {
 
 fn engines() -> Vec<String> {
     let list = succeed(&["list"]);
-    let engine =
-        |line: &str| line.strip_prefix("   ").filter(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase()));
-    let lines = list.lines().take_while(|line| !line.starts_with("Workloads"));
-    lines.filter_map(engine).filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+    let (engines, _) = list.split_once("Workloads").unwrap();
+    let names = engines.lines().filter_map(|line| line.strip_prefix("   ")?.split(' ').next());
+    names.filter(|name| name.starts_with(|first: char| first.is_ascii_lowercase())).map(str::to_owned).collect()
 }
 
 fn number(outcome: &Value, field: &str) -> u64 {
