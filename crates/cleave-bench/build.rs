@@ -22,6 +22,9 @@ fn main() {
     if env::var_os("CARGO_FEATURE_ROCKSDB").is_some()
         && let Ok(directory) = env::var("ROCKSDB_LIB_DIR")
     {
+        if !Path::new(&directory).join("librocksdb.so").exists() {
+            println!("cargo::error=feature rocksdb needs {directory}/librocksdb.so; run scripts/get-rocksdb first");
+        }
         println!("cargo:rustc-link-arg=-Wl,-rpath,{directory}");
     }
 }

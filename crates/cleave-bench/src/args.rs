@@ -21,6 +21,8 @@ pub struct Args {
 pub enum Command {
     /// Run workloads on engines in turn; print a table, and write JSON
     Run(Box<Run>),
+    /// Run the standard set on CleaveDB and a rival; print the table, then the ratios
+    Compare(Compare),
     /// List the engines of this build and the workloads
     List,
     /// The process of one run; its plan is on stdin
@@ -40,6 +42,32 @@ pub struct Run {
     /// The other options.
     #[command(flatten)]
     pub shape: Shape,
+    /// Where stores are made and deleted again. Default: the system's directory for temporary files
+    #[arg(long)]
+    pub dir: Option<PathBuf>,
+    /// Put each run into a memory cgroup of this size, so that its page cache counts too (needs root and cgroup v1)
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    pub cgroup_memory: Option<u64>,
+    /// Run everything so many times; the run with the median throughput counts
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub repeat: u64,
+    /// Write all results, one object for each engine and workload
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `cleave-bench compare`.
+#[derive(Debug, ClapArgs)]
+pub struct Compare {
+    /// A few minutes: 200,000 records of 1 KB and 32 MiB of memory, instead of 2,000,000 and 256 MiB
+    #[arg(long)]
+    pub quick: bool,
+    /// The engine to compare with
+    #[arg(long, value_name = "E", default_value = "rocksdb")]
+    pub against: String,
+    /// Records, instead of what is said above
+    #[arg(long, value_name = "N")]
+    pub records: Option<u64>,
     /// Where stores are made and deleted again. Default: the system's directory for temporary files
     #[arg(long)]
     pub dir: Option<PathBuf>,

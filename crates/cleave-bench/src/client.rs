@@ -112,16 +112,16 @@ impl<'a> Client<'a> {
         Ok(self.tally)
     }
 
-    /// Does `operation` again and again until it is told to stop.
+    /// Does `operation` again and again, once at least, until it is told to stop.
     ///
     /// # Errors
     /// As [`Client::run`].
     pub fn run_in_background(mut self, operation: Operation, pace: Option<Pace>) -> Result<Tally> {
         for number in 0.. {
+            self.step(operation, number, pace)?;
             if self.bench.stop.load(Ordering::Relaxed) {
                 break;
             }
-            self.step(operation, number, pace)?;
         }
         Ok(self.tally)
     }

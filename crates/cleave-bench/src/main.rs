@@ -1,10 +1,11 @@
 //! `cleave-bench`, the benchmarks of CleaveDB. `run` lets engines do workloads, each run in a process of its own, and
-//! tells what it cost; `list` says which engines and workloads there are.
+//! tells what it cost; `compare` does the standard set on us and a rival; `list` says which engines and workloads there are.
 //!
 //! Exit codes: 0 done, 1 failed (one line on stderr), 2 wrong usage.
 
 mod args;
 mod suite;
+mod compare;
 mod plan;
 mod experiment;
 mod workload;
@@ -47,7 +48,8 @@ fn main() -> ExitCode {
 fn run(command: &Command) -> Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     match command {
-        Command::Run(args) => suite::run(args, &mut out)?,
+        Command::Run(args) => drop(suite::run(args, &mut out)?),
+        Command::Compare(args) => compare::run(args, &mut out)?,
         Command::List => list(&mut out).map_err(Failure::because("cannot write the output"))?,
         Command::Child => child(&mut out)?,
     }

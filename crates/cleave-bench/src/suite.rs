@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::args::Run;
@@ -11,11 +12,11 @@ use crate::plan::Plan;
 use crate::result::Outcome;
 use crate::{engines, table, workload};
 
-/// Does all runs, prints the table and writes the JSON.
+/// Does all runs, prints the table and writes the JSON; what the runs came to, in the order of workloads.
 ///
 /// # Errors
 /// If an option is wrong, or the first run that fails.
-pub fn run(args: &Run, out: &mut dyn Write) -> Result<()> {
+pub fn run(args: &Run, out: &mut dyn Write) -> Result<Vec<Outcome>> {
     args.shape.check()?;
     for engine in &args.engine {
         engines::find(engine)?;
@@ -23,12 +24,23 @@ pub fn run(args: &Run, out: &mut dyn Write) -> Result<()> {
     for name in &args.workload {
         workload::find(name)?;
     }
-    let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
-    fs::create_dir_all(&parent).map_err(Failure::because(format!("cannot create {}", parent.display())))?;
     if let Some(path) = &args.json {
         // Better now than after hours.
-        fs::write(path, "[]\n").map_err(Failure::because(format!("cannot write {}", path.display())))?;
+        write(path, "[]\n")?;
     }
+    let outcomes = measure(args)?;
+    table::print(&outcomes, out).map_err(Failure::because("cannot write the table"))?;
+    if let Some(path) = &args.json {
+        let json = serde_json::to_string_pretty(&outcomes).map_err(Failure::because("cannot make JSON"))?;
+        write(path, &(json + "\n"))?;
+    }
+    Ok(outcomes)
+}
+
+/// Engines in turn within each repeat, so that what changes on the machine meanwhile falls on all of them.
+fn measure(args: &Run) -> Result<Vec<Outcome>> {
+    let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    fs::create_dir_all(&parent).map_err(Failure::because(format!("cannot create {}", parent.display())))?;
     let mut outcomes = Vec::new();
     for name in &args.workload {
         let mut repeats = vec![Vec::new(); args.engine.len()];
@@ -39,15 +51,14 @@ pub fn run(args: &Run, out: &mut dyn Write) -> Result<()> {
         }
         outcomes.extend(repeats.into_iter().filter_map(median));
     }
-    table::print(&outcomes, out).map_err(Failure::because("cannot write the table"))?;
-    if let Some(path) = &args.json {
-        let json = serde_json::to_string_pretty(&outcomes).map_err(Failure::because("cannot make JSON"))?;
-        fs::write(path, json + "\n").map_err(Failure::because(format!("cannot write {}", path.display())))?;
-    }
-    Ok(())
+    Ok(outcomes)
 }
 
-fn run_in_child(args: &Run, engine: &str, workload: &str, parent: &std::path::Path) -> Result<Outcome> {
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).map_err(Failure::because(format!("cannot write {}", path.display())))
+}
+
+fn run_in_child(args: &Run, engine: &str, workload: &str, parent: &Path) -> Result<Outcome> {
     let what = format!("{engine} {workload}");
     let dir = tempfile::Builder::new()
         .prefix("cleave-bench-")

@@ -11,7 +11,10 @@ pub const FJALL: Kind = Kind {
     name: "fjall",
     version: env!("VERSION_FJALL"),
     merges: Merges::GetPut,
-    notes: &["no merge: get, patch, put", "half of the memory for write buffers, half for the cache"],
+    notes: &[
+        "no merge: get, patch, put",
+        "half of the memory for the cache; up to an eighth for each memtable, of which there may be several",
+    ],
     open: |settings| open(settings, false),
 };
 
@@ -22,7 +25,7 @@ pub const FJALL_KV: Kind = Kind {
     merges: Merges::GetPut,
     notes: &[
         "no merge: get, patch, put",
-        "half of the memory for write buffers, half for the cache",
+        "half of the memory for the cache; up to an eighth for each memtable, of which there may be several",
         "values of 128 bytes and more in blob files",
     ],
     open: |settings| open(settings, true),
@@ -39,15 +42,14 @@ struct Fjall {
 }
 
 fn open(settings: &Settings, separate: bool) -> Result<Box<dyn Engine>> {
-    let buffers = (settings.memory / 2) as u64;
+    let memtable_bytes = (settings.memory as u64 / 8).clamp(1 << 20, 64 << 20);
     let db = Database::builder(&settings.dir)
         .cache_size((settings.memory / 2) as u64)
-        .max_write_buffer_size(Some(buffers))
         .worker_threads(settings.background_threads)
         .open()
         .map_err(failed)?;
     let options = || {
-        let options = KeyspaceCreateOptions::default().max_memtable_size((buffers / 4).clamp(1 << 20, 64 << 20));
+        let options = KeyspaceCreateOptions::default().max_memtable_size(memtable_bytes);
         match separate {
             true => {
                 options.with_kv_separation(Some(KvSeparationOptions::default().separation_threshold(BLOB_BYTES_MIN)))

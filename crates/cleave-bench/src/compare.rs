@@ -1,0 +1,99 @@
+//! `cleave-bench compare`: the standard set on CleaveDB and one rival, and how they relate.
+
+use std::io::{self, Write};
+
+use crate::args::{Compare, Run};
+use crate::engine::Durability;
+use crate::failure::{Failure, Result};
+use crate::plan::Shape;
+use crate::result::Outcome;
+use crate::suite;
+
+/// The standard set.
+const WORKLOADS: [&str; 12] = [
+    "fillrandom",
+    "overwrite",
+    "readrandom",
+    "readwhilewriting",
+    "seekrandom",
+    "mergerandom",
+    "ycsb-a",
+    "ycsb-b",
+    "ycsb-c",
+    "ycsb-e",
+    "ycsb-f",
+    "ycsb-am",
+];
+
+/// Runs the set and prints the table and the ratios.
+///
+/// # Errors
+/// As [`suite::run`].
+pub fn run(args: &Compare, out: &mut dyn Write) -> Result<()> {
+    let (records, memory) = match args.quick {
+        true => (200_000, 32 << 20),
+        false => (2_000_000, 256 << 20),
+    };
+    let shape = Shape {
+        records: args.records.unwrap_or(records),
+        operations: None,
+        key_size: 24,
+        value_size: 1000,
+        compressibility: 0.0,
+        distribution: None,
+        scan_length: 10,
+        threads: 1,
+        rate: None,
+        burst: 1,
+        background_rate: None,
+        memory,
+        background_threads: 2,
+        durability: Durability::Buffered,
+        seed: 1,
+        verify: false,
+    };
+    let run = Run {
+        engine: vec!["cleave".to_owned(), args.against.clone()],
+        workload: WORKLOADS.map(str::to_owned).to_vec(),
+        shape,
+        dir: args.dir.clone(),
+        cgroup_memory: args.cgroup_memory,
+        repeat: args.repeat,
+        json: args.json.clone(),
+    };
+    let outcomes = suite::run(&run, out)?;
+    ratios(&outcomes, &args.against, out).map_err(Failure::because("cannot write the ratios"))
+}
+
+/// One row for each workload; its two runs are side by side.
+fn ratios(outcomes: &[Outcome], against: &str, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "\ncleave / {against} (throughput: more is better; the rest: less is better)")?;
+    writeln!(out, "{:<18}{:>11}{:>9}{:>9}{:>9}{:>11}", "workload", "throughput", "p50", "p99", "cpu", "write amp")?;
+    for pair in outcomes.chunks_exact(2) {
+        let [ours, theirs] = pair else { continue };
+        let latency = |outcome: &Outcome| (outcome.latency_us.p50, outcome.latency_us.p99);
+        let (ours_latency, theirs_latency) = (latency(ours), latency(theirs));
+        let amplification = match (ours.write_amplification, theirs.write_amplification) {
+            (Some(ours), Some(theirs)) => ratio(ours, theirs),
+            _ => "-".to_owned(),
+        };
+        writeln!(
+            out,
+            "{:<18}{:>11}{:>9}{:>9}{:>9}{:>11}",
+            ours.workload,
+            ratio(ours.ops_per_s, theirs.ops_per_s),
+            ratio(ours_latency.0, theirs_latency.0),
+            ratio(ours_latency.1, theirs_latency.1),
+            ratio(ours.cpu_s_per_million, theirs.cpu_s_per_million),
+            amplification,
+        )?;
+    }
+    Ok(())
+}
+
+fn ratio(ours: f64, theirs: f64) -> String {
+    match theirs > 0.0 {
+        true => format!("{:.2}", ours / theirs),
+        false => "-".to_owned(),
+    }
+}
