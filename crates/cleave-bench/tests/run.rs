@@ -1,5 +1,7 @@
 //! The program as a user runs it: every workload on every engine of the build, tiny, and what a run must refuse.
 
+#![allow(clippy::unwrap_used)] // A failed step is a failed test.
+
 use std::collections::BTreeMap;
 use std::process::{Command, Output};
 
