@@ -28,8 +28,23 @@ pub struct Ground {
     pub records: u64,
     /// The number of the next record to insert.
     pub next_new: AtomicU64,
+    /// Every inserted record below this number was acknowledged; operations may fall on it.
+    pub acknowledged: AtomicU64,
     /// How many records a scan reads if the workload does not say.
     pub scan_length: u64,
+}
+
+impl Ground {
+    /// Counts on over the inserted records that are there, up to the first that another client has yet to write.
+    fn acknowledge(&self) {
+        let mut next = self.acknowledged.load(Ordering::SeqCst);
+        while next < self.next_new.load(Ordering::SeqCst) && self.presence.has(next) {
+            match self.acknowledged.compare_exchange(next, next + 1, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => next += 1,
+                Err(moved) => next = moved,
+            }
+        }
+    }
 }
 
 /// What the clients of a run share.
@@ -143,7 +158,7 @@ impl<'a> Client<'a> {
         let record = match operation {
             Operation::Insert => bench.ground.next_new.fetch_add(1, Ordering::Relaxed),
             _ => {
-                let records = bench.ground.records.max(bench.ground.next_new.load(Ordering::Relaxed));
+                let records = bench.ground.records.max(bench.ground.acknowledged.load(Ordering::Relaxed));
                 self.chooser.choose(records, &mut self.rng)
             }
         };
@@ -162,7 +177,12 @@ impl<'a> Client<'a> {
         let bench = self.bench;
         match operation {
             Operation::Read => self.read(record, false),
-            Operation::Update | Operation::Insert => self.put(record),
+            Operation::Update => self.put(record),
+            Operation::Insert => {
+                self.put(record)?;
+                bench.ground.acknowledge();
+                Ok(())
+            }
             Operation::Scan => {
                 let length = match bench.workload.scan {
                     ScanLength::Asked => bench.ground.scan_length,

@@ -101,6 +101,7 @@ fn ground(shape: &Shape, workload: &Workload, operations: u64) -> Ground {
         presence: Presence::new(shape.records + operations),
         records: shape.records,
         next_new: AtomicU64::new(0),
+        acknowledged: AtomicU64::new(0),
         scan_length: shape.scan_length,
     }
 }

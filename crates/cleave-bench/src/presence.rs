@@ -15,21 +15,21 @@ impl Presence {
     /// `record` was written.
     pub fn set(&self, record: u64) {
         let (word, bit) = self.place(record);
-        if word.load(Ordering::Relaxed) & bit == 0 {
-            word.fetch_or(bit, Ordering::Relaxed);
+        if word.load(Ordering::SeqCst) & bit == 0 {
+            word.fetch_or(bit, Ordering::SeqCst);
         }
     }
 
     /// `record` is going to be deleted.
     pub fn clear(&self, record: u64) {
         let (word, bit) = self.place(record);
-        word.fetch_and(!bit, Ordering::Relaxed);
+        word.fetch_and(!bit, Ordering::SeqCst);
     }
 
     /// Whether `record` must be there.
     pub fn has(&self, record: u64) -> bool {
         let (word, bit) = self.place(record);
-        word.load(Ordering::Relaxed) & bit != 0
+        word.load(Ordering::SeqCst) & bit != 0
     }
 
     /// The records that must be there.
@@ -39,5 +39,19 @@ impl Presence {
 
     fn place(&self, record: u64) -> (&AtomicU64, u64) {
         (&self.0[(record / 64) as usize], 1 << (record % 64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_there_from_set_to_clear() {
+        let presence = Presence::new(130);
+        [0, 63, 64, 129].iter().for_each(|&record| presence.set(record));
+        presence.set(64);
+        presence.clear(63);
+        assert_eq!(presence.iter().collect::<Vec<_>>(), [0, 64, 129]);
     }
 }

@@ -118,6 +118,7 @@ fn check(outcome: &Value, shares: &[(&str, f64)]) {
     assert_eq!(per_second, operations);
     assert_eq!(number(&outcome["latency_us"], "operations"), operations);
     let mut by_operation: BTreeMap<String, Value> = serde_json::from_value(outcome["latency_by_op"].clone()).unwrap();
+    // One operation in ten thousand of up2x is an update.
     by_operation.retain(|name, _| name != "update" || shares.iter().any(|(share, _)| share == name));
     for (name, percent) in shares {
         let done = by_operation.remove(*name).map_or(0, |summary| number(&summary, "operations"));
