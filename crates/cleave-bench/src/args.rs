@@ -23,6 +23,8 @@ pub enum Command {
     Run(Box<Run>),
     /// Run the standard set on CleaveDB and a rival; print the table, then the ratios
     Compare(Compare),
+    /// Make one page of HTML out of results: charts, settings, how to reproduce
+    Report(Report),
     /// List the engines of this build and the workloads
     List,
     /// The process of one run; its plan is on stdin
@@ -80,4 +82,15 @@ pub struct Compare {
     /// Write all results, one object for each engine and workload
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+/// `cleave-bench report`.
+#[derive(Debug, ClapArgs)]
+pub struct Report {
+    /// Files that `run --json` or `compare --json` wrote
+    #[arg(value_name = "JSON", required = true)]
+    pub results: Vec<PathBuf>,
+    /// The page
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
 }

@@ -23,7 +23,7 @@ use crate::series::{self, Series};
 use crate::size::Lengths;
 use crate::values::Values;
 use crate::workload::{self, Operation, Workload};
-use crate::{cgroup, engines};
+use crate::{cgroup, engines, machine};
 
 /// Streams of random numbers: the load's, the clients', the background client's.
 const STREAMS: [u64; 3] = [0x10AD << 32, 0xC11E << 32, 0xBACC << 32];
@@ -161,10 +161,17 @@ fn outcome(plan: &Plan, kind: &Kind, ground: &Ground, phase: &Phase, whole: &Who
         values_read: tally.values_read,
         reads_missing: tally.reads_missing,
         space_bytes: whole.space_bytes,
-        space_peak_bytes: series.space_peak_bytes.max(whole.space_bytes),
+        space_per_second: series.space_bytes.clone(),
+        space_peak_bytes: series.space_bytes.iter().copied().fold(whole.space_bytes, u64::max),
         live_bytes: live_bytes(ground),
         rss_peak_bytes: whole.rss_peak_bytes,
-        settings: json!({"options": shape, "merges": kind.merges, "notes": kind.notes, "cgroup": plan.cgroup.is_some()}),
+        settings: json!({
+            "options": shape,
+            "cgroup_memory": plan.cgroup_memory,
+            "merges": kind.merges,
+            "notes": kind.notes,
+            "machine": machine::describe(),
+        }),
     }
 }
 

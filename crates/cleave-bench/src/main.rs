@@ -1,5 +1,6 @@
 //! `cleave-bench`, the benchmarks of CleaveDB. `run` lets engines do workloads, each run in a process of its own, and
-//! tells what it cost; `compare` does the standard set on us and a rival; `list` says which engines and workloads there are.
+//! tells what it cost; `compare` does the standard set on us and a rival; `report` makes a page of results; `list` says
+//! which engines and workloads there are.
 //!
 //! Exit codes: 0 done, 1 failed (one line on stderr), 2 wrong usage.
 
@@ -23,7 +24,9 @@ mod series;
 mod counters;
 mod cgroup;
 mod result;
+mod machine;
 mod table;
+mod report;
 mod failure;
 
 use std::io::{self, BufWriter, Write};
@@ -50,6 +53,7 @@ fn run(command: &Command) -> Result<()> {
     match command {
         Command::Run(args) => drop(suite::run(args, &mut out)?),
         Command::Compare(args) => compare::run(args, &mut out)?,
+        Command::Report(args) => report::run(args)?,
         Command::List => list(&mut out).map_err(Failure::because("cannot write the output"))?,
         Command::Child => child(&mut out)?,
     }

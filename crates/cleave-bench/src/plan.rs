@@ -104,6 +104,8 @@ pub struct Plan {
     pub dir: PathBuf,
     /// The directory of the memory cgroup that the run goes into.
     pub cgroup: Option<PathBuf>,
+    /// Its limit.
+    pub cgroup_memory: Option<u64>,
     /// Everything else.
     pub shape: Shape,
 }

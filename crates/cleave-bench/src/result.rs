@@ -78,6 +78,8 @@ pub struct Outcome {
     pub reads_missing: u64,
     /// Bytes on storage at the end.
     pub space_bytes: u64,
+    /// Bytes on storage at the end of each second.
+    pub space_per_second: Vec<u64>,
     /// The most bytes on storage at the end of a second of the run.
     pub space_peak_bytes: u64,
     /// Bytes of keys and values of the records that are there at the end.

@@ -23,8 +23,8 @@ pub struct Series {
     pub counters: Vec<Counters>,
     /// The longest time without a completed operation.
     pub longest_stall: Duration,
-    /// The most space at the end of a second.
-    pub space_peak_bytes: u64,
+    /// Bytes on storage at the end of each second.
+    pub space_bytes: Vec<u64>,
 }
 
 impl Series {
@@ -54,7 +54,7 @@ impl Series {
                 let counters_now = Counters::now()?;
                 series.operations.push(done_now - done_before);
                 series.counters.push(counters_now.since(&counters));
-                series.space_peak_bytes = series.space_peak_bytes.max(space_bytes(dir)?);
+                series.space_bytes.push(space_bytes(dir)?);
                 (counters, done_before) = (counters_now, done_now);
                 bar.set_position(done_now);
             }

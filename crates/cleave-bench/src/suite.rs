@@ -70,6 +70,7 @@ fn run_in_child(args: &Run, engine: &str, workload: &str, parent: &Path) -> Resu
         workload: workload.to_owned(),
         dir: dir.path().join("store"),
         cgroup: cgroup.as_ref().map(|cgroup| cgroup.dir().to_owned()),
+        cgroup_memory: args.cgroup_memory,
         shape: args.shape.clone(),
     };
     let program = std::env::current_exe().map_err(Failure::because("cannot find this program"))?;

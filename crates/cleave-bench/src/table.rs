@@ -9,7 +9,7 @@ use crate::workload;
 
 /// Column titles; the first two columns are text, to the left.
 #[rustfmt::skip]
-const TITLES: [&str; 13] = [
+pub const TITLES: [&str; 13] = [
     "workload", "engine", "ops/s", "mean us", "p50 us", "p99 us", "p99.9 us", "max us", "stall s", "cpu us/op",
     "write amp", "space amp", "rss peak",
 ];
@@ -47,7 +47,8 @@ pub fn print(outcomes: &[Outcome], out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn row(outcome: &Outcome) -> Vec<String> {
+/// The cells of one row.
+pub fn row(outcome: &Outcome) -> Vec<String> {
     let latency = &outcome.latency_us;
     let cpu_us = (outcome.cpu_user_s + outcome.cpu_sys_s) * 1e6 / outcome.operations as f64;
     let ratio = |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
@@ -81,6 +82,7 @@ fn get_put(outcome: &Outcome) -> bool {
             .is_ok_and(|merges: Merges| merges == Merges::GetPut)
 }
 
-fn notes(outcome: &Outcome) -> Vec<String> {
+/// What a reader must know about the engine.
+pub fn notes(outcome: &Outcome) -> Vec<String> {
     serde_json::from_value(outcome.settings["notes"].clone()).unwrap_or_default()
 }

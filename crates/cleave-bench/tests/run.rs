@@ -221,6 +221,28 @@ fn repeats_give_one_result_with_the_throughput_of_each() {
 }
 
 #[test]
+fn a_report_is_one_page_with_every_workload_and_nothing_from_elsewhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (json, page) = (path("out.json"), path("report.html"));
+    let runs = ["run", "--workload", "fillseq,mixed:50", "--records", "300", "--value-size", "250", "--repeat", "2"];
+    succeed(&[&runs[..], &["--dir", &path("stores"), "--json", &json]].concat());
+    succeed(&["report", &json, "--out", &page]);
+    let html = std::fs::read_to_string(page).unwrap();
+    for part in ["<h2>fillseq</h2>", "<h2>mixed:50</h2>", "Throughput", "P99.9", "--value-size 250", "--repeat 2"] {
+        assert!(html.contains(part), "{part} is missing");
+    }
+    for foreign in ["http", "src=", "<script", "<link", "NaN", "inf,"] {
+        assert!(!html.contains(foreign), "{foreign} is in the page");
+    }
+    for tag in ["svg", "figure", "g", "table", "tr", "div", "ul", "pre", "main", "html"] {
+        let opened = html.matches(&format!("<{tag}>")).count() + html.matches(&format!("<{tag} ")).count();
+        assert_eq!(opened, html.matches(&format!("</{tag}>")).count(), "<{tag}>");
+    }
+    refuse(&["report", &path("missing.json"), "--out", &path("other.html")], "cannot read");
+}
+
+#[test]
 fn wrong_options_are_refused_in_a_sentence() {
     refuse(&["run", "--workload", "nothing"], "there is no workload");
     refuse(&["run", "--workload", "fillseq", "--engine", "nothing"], "there is no engine");

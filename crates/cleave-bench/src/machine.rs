@@ -1,0 +1,18 @@
+//! What the machine is, in a line: figures mean nothing without.
+
+use std::fs;
+use std::thread;
+
+/// Processor, threads, memory and kernel, as far as /proc tells.
+pub fn describe() -> String {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let field = |text: &str, name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("unknown");
+        line.trim_start_matches([' ', '\t', ':']).trim().to_owned()
+    };
+    let processor = field(&read("/proc/cpuinfo"), "model name");
+    let memory = field(&read("/proc/meminfo"), "MemTotal");
+    let threads = thread::available_parallelism().map_or(0, usize::from);
+    let kernel = read("/proc/sys/kernel/osrelease");
+    format!("{processor}, {threads} hardware threads, {memory} of memory, Linux {}", kernel.trim())
+}
