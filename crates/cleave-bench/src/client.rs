@@ -115,6 +115,7 @@ impl<'a> Client<'a> {
     /// # Errors
     /// The first operation that the store failed or answered wrongly; the other clients stop too.
     pub fn run(mut self, quota: u64, pace: Option<Pace>) -> Result<Tally> {
+        pace.iter().for_each(Pace::settle);
         let weights: Vec<u32> = self.bench.workload.mix.iter().map(|(_, weight)| *weight).collect();
         for number in 0..quota {
             if self.bench.stop.load(Ordering::Relaxed) {
@@ -132,6 +133,7 @@ impl<'a> Client<'a> {
     /// # Errors
     /// As [`Client::run`].
     pub fn run_in_background(mut self, operation: Operation, pace: Option<Pace>) -> Result<Tally> {
+        pace.iter().for_each(Pace::settle);
         for number in 0.. {
             self.step(operation, number, pace)?;
             if self.bench.stop.load(Ordering::Relaxed) {

@@ -1,11 +1,9 @@
 //! When a client of an open loop has to start each operation, whether or not the one before has ended. Latency counts
 //! from that moment, which is what corrects for coordinated omission.
 
+use std::num::NonZeroU64;
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// Below this a sleep is not worth its own inaccuracy.
-const SPIN: Duration = Duration::from_micros(80);
 
 /// The schedule of one client.
 #[derive(Debug, Clone, Copy)]
@@ -28,7 +26,13 @@ impl Pace {
         self.start + Duration::from_secs_f64(first_of_burst as f64 * self.interval_s)
     }
 
-    /// Waits until operation `number` is due; that moment.
+    /// Lets this thread wake up when it asked to, and not up to 50 us later, as is usual to save power.
+    pub fn settle(&self) {
+        // A kernel that refuses leaves the thread as it was: late starts then count as latency.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+    }
+
+    /// Sleeps until operation `number` is due; that moment.
     pub fn wait(&self, number: u64) -> Instant {
         let due = self.due(number);
         loop {
@@ -36,10 +40,7 @@ impl Pace {
             if left.is_zero() {
                 return due;
             }
-            match left > SPIN {
-                true => thread::sleep(left - SPIN),
-                false => thread::yield_now(),
-            }
+            thread::sleep(left);
         }
     }
 }
