@@ -75,6 +75,7 @@ impl Shape {
         let positive = |rate: Option<f64>| rate.is_none_or(|rate| rate.is_finite() && rate > 0.0);
         let rules = [
             (self.records > 0, "--records must be 1 or more"),
+            (self.operations != Some(0), "--operations must be 1 or more"),
             (self.key_size >= KEY_BYTES_MIN, "--key-size must be 8 or more"),
             (self.key_size <= 65_535, "--key-size must be 65535 or less"),
             (self.value_size > 0, "--value-size must be 1 or more"),

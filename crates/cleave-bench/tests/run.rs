@@ -243,11 +243,22 @@ fn a_report_is_one_page_with_every_workload_and_nothing_from_elsewhere() {
 }
 
 #[test]
+fn compare_prints_a_ratio_for_each_workload_of_the_standard_set() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().to_str().unwrap();
+    let out = succeed(&["compare", "--quick", "--records", "200", "--against", "cleave", "--dir", dir]);
+    let (_, ratios) = out.split_once("cleave / cleave").unwrap();
+    assert_eq!(ratios.lines().skip(2).count(), 12, "{out}");
+    refuse(&["compare", "--against", "nothing"], "there is no engine");
+}
+
+#[test]
 fn wrong_options_are_refused_in_a_sentence() {
     refuse(&["run", "--workload", "nothing"], "there is no workload");
     refuse(&["run", "--workload", "fillseq", "--engine", "nothing"], "there is no engine");
     refuse(&["run", "--workload", "fillseq", "--key-size", "7"], "--key-size");
     refuse(&["run", "--workload", "fillseq", "--records", "0"], "--records");
+    refuse(&["run", "--workload", "fillseq", "--operations", "0"], "--operations");
     refuse(&["run", "--workload", "rmw:200"], "percentage");
     refuse(&["run"], "--workload");
 }

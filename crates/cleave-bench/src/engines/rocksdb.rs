@@ -55,7 +55,7 @@ fn open(settings: &Settings, blobs: bool) -> Result<Box<dyn Engine>> {
     options.set_write_buffer_manager(&buffers);
     options.set_write_buffer_size((settings.memory / 8).clamp(1 << 20, 64 << 20));
     options.set_compression_type(DBCompressionType::Lz4);
-    options.set_max_background_jobs(i32::try_from(settings.background_threads).unwrap_or(i32::MAX).max(2));
+    options.set_max_background_jobs(i32::try_from(settings.background_threads).unwrap_or(i32::MAX));
     options.set_merge_operator("field-patch", full_merge, partial_merge);
     if blobs {
         options.set_enable_blob_files(true);
