@@ -13,7 +13,8 @@ use super::manifest::Manifest;
 use super::options::{LogBackend, Settings};
 use super::snapshot::Snapshots;
 use super::stats::Counters;
-use super::view::{Published, View};
+use super::published::Published;
+use super::view::View;
 use crate::base::{Error, FileId, Gauge, Result, Seqno};
 use crate::format::edit::Edit;
 use crate::io::cache::BlockCache;
@@ -29,7 +30,7 @@ pub(crate) struct Core {
     pub settings: Settings,
     /// Tells keyspaces of different open databases apart.
     pub database: u64,
-    pub published: Published,
+    pub published: Published<View>,
     pub snapshots: Snapshots,
     pub keyspaces: Keyspaces,
     pub commit: CommitQueue,

@@ -12,6 +12,7 @@ mod read;
 mod iter;
 mod snapshot;
 mod view;
+mod published;
 mod background;
 mod flush;
 mod compact;
@@ -20,6 +21,13 @@ mod manifest;
 mod files;
 mod stats;
 mod core;
+
+/// What `published.rs` is made of, so that a test can make it of something else.
+mod handover {
+    pub(super) use crate::base::Seqno;
+    pub(super) use crate::sched::sync::RwLock;
+    pub(super) use std::sync::atomic::AtomicU64;
+}
 
 use std::ops::RangeBounds;
 use std::path::Path;
