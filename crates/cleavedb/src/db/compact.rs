@@ -75,9 +75,7 @@ impl Core {
         if let Choice::Compact(compact) = choice {
             let running = compact.running();
             let index = state.compacting.iter().position(|other| *other == running);
-            state
-                .compacting
-                .swap_remove(index.expect("a running compaction is listed until it ends"));
+            state.compacting.swap_remove(index.expect("a running compaction is listed until it ends"));
         }
     }
 
@@ -86,10 +84,8 @@ impl Core {
         let version = &view.version;
         let inputs: Vec<FileId> = inputs_of(&Choice::Compact(compact.clone()));
         let find = |id: &FileId| version.find(*id).map(|(_, table)| table.clone());
-        let tables: Vec<Arc<Table>> = inputs
-            .iter()
-            .map(|id| find(id).expect("a table that a job has marked stays in the version"))
-            .collect();
+        let tables: Vec<Arc<Table>> =
+            inputs.iter().map(|id| find(id).expect("a table that a job has marked stays in the version")).collect();
         let dropped = self.keyspaces.dropped();
         let horizon = Horizon {
             snapshots,
@@ -101,11 +97,7 @@ impl Core {
         cursor.seek_first()?;
         let mut source = Retention::new(cursor, horizon);
         let written = self.write_tables(&mut source, self.settings.tuning.table_bytes)?;
-        let seqno = tables
-            .iter()
-            .map(|table| table.meta().seqno_max)
-            .max()
-            .unwrap_or_default();
+        let seqno = tables.iter().map(|table| table.meta().seqno_max).max().unwrap_or_default();
         let read: u64 = tables.iter().map(|table| table.meta().size).sum();
         self.counters.bytes_read.fetch_add(read, Ordering::Relaxed);
         let added = written.iter().map(|table| (compact.to, table.clone())).collect();
@@ -118,10 +110,7 @@ impl Core {
     fn replace_tables(&self, seqno: Seqno, removed: &[FileId], added: Vec<(usize, Arc<Table>)>) -> Result<()> {
         let edit = Edit {
             tables_removed: removed.to_vec(),
-            tables_added: added
-                .iter()
-                .map(|(level, table)| (*level as u8, table.meta().clone()))
-                .collect(),
+            tables_added: added.iter().map(|(level, table)| (*level as u8, table.meta().clone())).collect(),
             ..Edit::default()
         };
         let kept = |id: &FileId| added.iter().any(|(_, table)| table.meta().id == *id);
@@ -131,10 +120,7 @@ impl Core {
                     table.doom();
                 }
             }
-            View {
-                version: Arc::new(now.version.apply(&added, removed)),
-                ..now.clone()
-            }
+            View { version: Arc::new(now.version.apply(&added, removed)), ..now.clone() }
         })
     }
 
@@ -145,9 +131,7 @@ impl Core {
         self.flush()?;
         let bounds = Bounds::of_range(keyspace.record.id, range);
         // Inclusive: one key too many does no harm.
-        let largest = bounds
-            .upper
-            .unwrap_or_else(|| vec![0xff; crate::base::limits::KEY_BYTES_MAX + 4]);
+        let largest = bounds.upper.unwrap_or_else(|| vec![0xff; crate::base::limits::KEY_BYTES_MAX + 4]);
         let version = self.published.view().version.clone();
         let holds = |level: &usize| !version.overlapping(*level, &bounds.lower, &largest).is_empty();
         let Some(lowest) = (0..version.levels().len()).rev().find(holds) else {
@@ -166,9 +150,8 @@ impl Core {
                 return Err(Error::Closed);
             }
             self.check_poison()?;
-            let choice = self.choose_with(&mut state, |figures| {
-                choose_range(figures, from, from + 1, smallest, largest)
-            });
+            let choice =
+                self.choose_with(&mut state, |figures| choose_range(figures, from, from + 1, smallest, largest));
             match choice {
                 Some(choice) => break choice,
                 None => self.work.wait_for_progress(&mut state),
@@ -187,14 +170,9 @@ impl Core {
 /// came in between, and what a flush brings is newer.
 fn older_in_hl0(version: &Version, compact: &Compact, key: &[u8]) -> bool {
     let taken = |id: FileId| compact.inputs.contains(&id) || compact.inputs_below.contains(&id);
-    let oldest_taken = version.levels()[0]
-        .tables()
-        .iter()
-        .rposition(|table| taken(table.meta().id));
+    let oldest_taken = version.levels()[0].tables().iter().rposition(|table| taken(table.meta().id));
     let Some(oldest_taken) = oldest_taken else { return false };
-    version.levels()[0].tables()[oldest_taken + 1..]
-        .iter()
-        .any(|table| table.meta().overlaps(key, key))
+    version.levels()[0].tables()[oldest_taken + 1..].iter().any(|table| table.meta().overlaps(key, key))
 }
 
 fn inputs_of(choice: &Choice) -> Vec<FileId> {

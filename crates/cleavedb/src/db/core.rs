@@ -11,9 +11,9 @@ use super::keyspace::Keyspaces;
 use super::logs::LogSupply;
 use super::manifest::Manifest;
 use super::options::{LogBackend, Settings};
+use super::published::Published;
 use super::snapshot::Snapshots;
 use super::stats::Counters;
-use super::published::Published;
 use super::view::View;
 use crate::base::{Error, FileId, Gauge, Result, Seqno};
 use crate::format::edit::Edit;
@@ -158,10 +158,7 @@ impl Core {
     /// Passes a result through; a failure that must stop writes poisons them.
     pub fn guarded<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result
-            && !matches!(
-                error,
-                Error::NoSpace { .. } | Error::Closed | Error::InvalidInput { .. }
-            )
+            && !matches!(error, Error::NoSpace { .. } | Error::Closed | Error::InvalidInput { .. })
         {
             self.poison(error);
         }

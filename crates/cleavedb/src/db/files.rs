@@ -57,19 +57,10 @@ mod tests {
     #[test]
     fn only_our_own_names_parse() {
         assert_eq!(parse(&log_name(FileId(7))), Some((FileKind::Log, FileId(7))));
-        assert_eq!(
-            parse(&table_name(FileId(123_456_789))),
-            Some((FileKind::Table, FileId(123_456_789)))
-        );
-        for foreign in [
-            "lost+found",
-            "7.log",
-            "00000007.log.bak",
-            "0000000007.log",
-            "+0000007.log",
-            "CURRENT",
-            "x.table",
-        ] {
+        assert_eq!(parse(&table_name(FileId(123_456_789))), Some((FileKind::Table, FileId(123_456_789))));
+        for foreign in
+            ["lost+found", "7.log", "00000007.log.bak", "0000000007.log", "+0000007.log", "CURRENT", "x.table"]
+        {
             assert_eq!(parse(foreign), None, "{foreign}");
         }
     }

@@ -36,10 +36,7 @@ struct Inner {
 
 impl LogSupply {
     pub fn new(wanted: LogBackend) -> LogSupply {
-        LogSupply {
-            wanted,
-            inner: Mutex::default(),
-        }
+        LogSupply { wanted, inner: Mutex::default() }
     }
 
     /// True if logs are being written and the next one is not ready.
@@ -51,10 +48,7 @@ impl LogSupply {
     /// Memory of the ring and the chunk buffers.
     pub fn buffer_bytes(&self, tuning: &Tuning) -> usize {
         let inner = self.inner.lock();
-        inner
-            .ring
-            .as_ref()
-            .map_or(0, |ring| ring.len() + tuning.chunk_buffers * tuning.chunk_bytes)
+        inner.ring.as_ref().map_or(0, |ring| ring.len() + tuning.chunk_buffers * tuning.chunk_bytes)
     }
 
     /// Gives up the spare.
@@ -74,11 +68,7 @@ impl LogSupply {
             return Ok(BackEnd::Plain);
         };
         let chunks = ChunkWriter::start(tuning.chunk_threads, tuning.chunk_buffers, tuning.chunk_bytes);
-        Ok(BackEnd::Ring {
-            ring,
-            chunks: Arc::new(chunks),
-            chunk_bytes: tuning.chunk_bytes,
-        })
+        Ok(BackEnd::Ring { ring, chunks: Arc::new(chunks), chunk_bytes: tuning.chunk_bytes })
     }
 
     /// The mapped ring; `None` for the plain back end.
@@ -173,15 +163,7 @@ impl Core {
             }
         })?;
         let header_end = LOG_HEADER_BYTES as u64;
-        Ok(Arc::new(LogFile::new(
-            id,
-            guard,
-            file,
-            ring,
-            capacity,
-            header_end,
-            Seqno::ZERO,
-        )))
+        Ok(Arc::new(LogFile::new(id, guard, file, ring, capacity, header_end, Seqno::ZERO)))
     }
 
     fn start_log(&self, id: FileId, file: &dyn File, capacity: u64) -> Result<()> {
@@ -203,10 +185,7 @@ impl Core {
         if logs.is_empty() {
             return Ok(());
         }
-        let mut edit = Edit {
-            logs_removed: logs.iter().map(|log| log.id()).collect(),
-            ..Edit::default()
-        };
+        let mut edit = Edit { logs_removed: logs.iter().map(|log| log.id()).collect(), ..Edit::default() };
         let mut manifest = self.manifest.lock();
         self.add_counters(&mut edit);
         self.commit_edit(&mut manifest, &edit)?;

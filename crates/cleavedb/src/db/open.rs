@@ -34,9 +34,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
     let fast = options.fast_dir.clone().unwrap_or_else(|| path.to_owned());
     let slow = options.slow_dir.clone().unwrap_or_else(|| path.to_owned());
     if !options.create_if_missing && !storage.exists(&fast.join(CURRENT))? {
-        return Err(Error::NotFound {
-            what: format!("database {}", path.display()),
-        });
+        return Err(Error::NotFound { what: format!("database {}", path.display()) });
     }
     storage.create_dir_all(&fast)?;
     storage.create_dir_all(&slow)?;
@@ -119,9 +117,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
         core.map_ring()?;
     }
     core.start_background();
-    Ok(Db {
-        inner: Arc::new(DbInner { core }),
-    })
+    Ok(Db { inner: Arc::new(DbInner { core }) })
 }
 
 /// Tables or logs without a manifest are what is left of a database, not room for a new one.
@@ -137,17 +133,8 @@ fn refuse_lost_database(fast: &Path, files: &[(PathBuf, FileKind, FileId)]) -> R
 
 /// A new database: one keyspace, no files.
 fn new_database() -> Edit {
-    let keyspace = KeyspaceRecord {
-        id: DEFAULT_ID,
-        name: DEFAULT_NAME.to_owned(),
-        operator: None,
-        compression: None,
-    };
-    Edit {
-        keyspaces_added: vec![keyspace],
-        next_keyspace: Some(KeyspaceId(DEFAULT_ID.0 + 1)),
-        ..Edit::default()
-    }
+    let keyspace = KeyspaceRecord { id: DEFAULT_ID, name: DEFAULT_NAME.to_owned(), operator: None, compression: None };
+    Edit { keyspaces_added: vec![keyspace], next_keyspace: Some(KeyspaceId(DEFAULT_ID.0 + 1)), ..Edit::default() }
 }
 
 /// Commits an edit while nothing else can give out file numbers.
@@ -210,17 +197,10 @@ fn open_tables(
             return Err(Error::corruption(&path, 0, format!("the manifest puts this table into level {level}")));
         }
         if !storage.exists(&path)? {
-            return Err(Error::corruption(
-                &path,
-                0,
-                "the manifest names this table, but it is missing",
-            ));
+            return Err(Error::corruption(&path, 0, "the manifest names this table, but it is missing"));
         }
         let guard = FileGuard::new(path, trash.clone());
-        tables.push((
-            *level as usize,
-            Table::open(storage, guard, meta.clone(), cache.clone())?,
-        ));
+        tables.push((*level as usize, Table::open(storage, guard, meta.clone(), cache.clone())?));
     }
     Ok(Version::default().apply(&tables, &[]))
 }
@@ -267,10 +247,7 @@ impl Core {
         self.sync()?;
         let flushed = self.work.flushed();
         let mut manifest = self.manifest.lock();
-        let mut edit = Edit {
-            last_seqno: Some(self.horizon.durable()),
-            ..Edit::default()
-        };
+        let mut edit = Edit { last_seqno: Some(self.horizon.durable()), ..Edit::default() };
         let view = self.published.view();
         let spare = self.logs.take_spare();
         let logs: Vec<Arc<LogFile>> = view.logs.values().cloned().chain(spare).collect();
@@ -284,10 +261,7 @@ impl Core {
                 _ => {}
             }
         }
-        edit.logs_ended = settled
-            .iter()
-            .map(|log| (log.id(), log.end().max(LOG_HEADER_BYTES as u64)))
-            .collect();
+        edit.logs_ended = settled.iter().map(|log| (log.id(), log.end().max(LOG_HEADER_BYTES as u64))).collect();
         if edit.logs_ended.len() + edit.logs_removed.len() > 0 {
             self.add_counters(&mut edit);
             self.commit_edit(&mut manifest, &edit)?;

@@ -16,10 +16,7 @@ pub(crate) struct Published<V> {
 
 impl<V> Published<V> {
     pub fn new(view: V, seqno: Seqno) -> Published<V> {
-        Published {
-            view: RwLock::new(Arc::new(view)),
-            seqno: AtomicU64::new(seqno.0),
-        }
+        Published { view: RwLock::new(Arc::new(view)), seqno: AtomicU64::new(seqno.0) }
     }
 
     /// The view and the newest visible sequence number.

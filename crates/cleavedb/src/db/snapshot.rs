@@ -82,9 +82,7 @@ impl Drop for Held {
 impl Snapshot {
     pub(super) fn take(db: &Arc<DbInner>) -> Snapshot {
         let (_, seqno) = db.core.snapshots.hold(&db.core.published);
-        Snapshot {
-            held: Arc::new(Held { db: db.clone(), seqno }),
-        }
+        Snapshot { held: Arc::new(Held { db: db.clone(), seqno }) }
     }
 
     /// The newest write that the snapshot sees.
@@ -95,10 +93,7 @@ impl Snapshot {
     /// The value of `key` at the snapshot.
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
         keyspace.check_database(&self.held.db)?;
-        self.held
-            .db
-            .core
-            .get_at(keyspace.state(), key.as_ref(), self.held.seqno)
+        self.held.db.core.get_at(keyspace.state(), key.as_ref(), self.held.seqno)
     }
 
     /// True if `key` has a value at the snapshot.

@@ -114,8 +114,7 @@ impl Edit {
         let bytes = &mut bytes;
         while !bytes.is_empty() {
             let tag = take(bytes).ok_or("edit tag is cut short")?;
-            edit.decode_field(tag, bytes)
-                .ok_or_else(|| format!("edit field {tag} is unknown or damaged"))?;
+            edit.decode_field(tag, bytes).ok_or_else(|| format!("edit field {tag} is unknown or damaged"))?;
         }
         Ok(edit)
     }
@@ -123,9 +122,7 @@ impl Edit {
     fn decode_field(&mut self, tag: u64, bytes: &mut &[u8]) -> Option<()> {
         match tag {
             tag::KEYSPACE_ADDED => self.keyspaces_added.push(decode_keyspace(bytes)?),
-            tag::KEYSPACE_DROPPED => self
-                .keyspaces_dropped
-                .push((take_keyspace(bytes)?, Seqno(take(bytes)?))),
+            tag::KEYSPACE_DROPPED => self.keyspaces_dropped.push((take_keyspace(bytes)?, Seqno(take(bytes)?))),
             tag::KEYSPACE_FORGOTTEN => self.keyspaces_forgotten.push(take_keyspace(bytes)?),
             tag::LOG_ADDED => self.logs_added.push(FileId(take(bytes)?)),
             tag::LOG_REMOVED => self.logs_removed.push(FileId(take(bytes)?)),
@@ -163,10 +160,7 @@ fn encode_keyspace(out: &mut Vec<u8>, keyspace: &KeyspaceRecord) {
         put_bytes(out, operator.as_bytes());
     }
     // Stored one higher, so that 0 can mean "as the database".
-    put(
-        out,
-        keyspace.compression.map_or(0, |compression| compression as u64 + 1),
-    );
+    put(out, keyspace.compression.map_or(0, |compression| compression as u64 + 1));
 }
 
 fn decode_keyspace(bytes: &mut &[u8]) -> Option<KeyspaceRecord> {
@@ -181,12 +175,7 @@ fn decode_keyspace(bytes: &mut &[u8]) -> Option<KeyspaceRecord> {
         0 => None,
         stored => Some(u8::try_from(stored - 1).ok()?),
     };
-    Some(KeyspaceRecord {
-        id,
-        name,
-        operator,
-        compression,
-    })
+    Some(KeyspaceRecord { id, name, operator, compression })
 }
 
 fn take_text(bytes: &mut &[u8]) -> Option<String> {
@@ -230,9 +219,7 @@ mod tests {
     fn unknown_tags_and_cut_edits_are_refused() {
         assert!(Edit::decode(&[99, 1]).is_err());
         let bytes = edit().encode();
-        let whole_prefixes = (0..bytes.len())
-            .filter(|&cut| Edit::decode(&bytes[..cut]).is_ok())
-            .count();
+        let whole_prefixes = (0..bytes.len()).filter(|&cut| Edit::decode(&bytes[..cut]).is_ok()).count();
         assert!(whole_prefixes < bytes.len() / 2, "only cuts between fields may decode");
     }
 }

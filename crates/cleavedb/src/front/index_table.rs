@@ -77,19 +77,14 @@ impl Piece {
         let (payload_len, key_len) = (word(0) as usize, word(4) as usize);
         let stamp = Stamp(word(8) as u64 | (word(12) as u64) << 32);
         let (key, rest) = bytes[ENTRY_HEADER_BYTES..].split_at(key_len);
-        Version {
-            key,
-            stamp,
-            payload: &rest[..payload_len],
-        }
+        Version { key, stamp, payload: &rest[..payload_len] }
     }
 
     fn push(&mut self, hash: u32, older: u32, prefix: &[u8], key: &[u8], stamp: Stamp, payload: &[u8]) {
         let start = u32::try_from(self.bytes.len()).expect("a piece of small payloads stays below 4 GiB");
         self.entries.push(Entry { start, hash, older });
         self.bytes.extend_from_slice(&(payload.len() as u32).to_le_bytes());
-        self.bytes
-            .extend_from_slice(&((prefix.len() + key.len()) as u32).to_le_bytes());
+        self.bytes.extend_from_slice(&((prefix.len() + key.len()) as u32).to_le_bytes());
         self.bytes.extend_from_slice(&stamp.0.to_le_bytes());
         self.bytes.extend_from_slice(prefix);
         self.bytes.extend_from_slice(key);
@@ -125,11 +120,7 @@ impl IndexTable {
     /// An empty table.
     pub fn new() -> IndexTable {
         IndexTable {
-            inner: RwLock::new(Inner {
-                frozen: Arc::default(),
-                tail: Piece::default(),
-                heads: HashTable::new(),
-            }),
+            inner: RwLock::new(Inner { frozen: Arc::default(), tail: Piece::default(), heads: HashTable::new() }),
             sorted: Mutex::new(Sorted::default()),
             bytes: AtomicUsize::new(0),
             value_bytes: AtomicU64::new(0),
@@ -171,12 +162,8 @@ impl IndexTable {
 
     /// The sequence numbers held, first and last; `None` while empty.
     pub fn seqnos(&self) -> Option<(Seqno, Seqno)> {
-        (!self.is_empty()).then(|| {
-            (
-                Seqno(self.seqno_min.load(Ordering::Relaxed)),
-                Seqno(self.seqno_max.load(Ordering::Relaxed)),
-            )
-        })
+        (!self.is_empty())
+            .then(|| (Seqno(self.seqno_min.load(Ordering::Relaxed)), Seqno(self.seqno_max.load(Ordering::Relaxed))))
     }
 
     /// Shows the versions of a key at or below `snapshot`, newest first, until `visit` returns false.
@@ -209,11 +196,7 @@ impl IndexTable {
         let mut cursors = Vec::new();
         let mut push = |pieces: Arc<Vec<Arc<Piece>>>, order: Arc<Vec<u32>>| {
             if !order.is_empty() {
-                cursors.push(IndexCursor {
-                    at: order.len(),
-                    pieces,
-                    order,
-                });
+                cursors.push(IndexCursor { at: order.len(), pieces, order });
             }
         };
         let loose = Arc::new(sort_pieces(&frozen, sorted.pieces..frozen.len()));
@@ -234,11 +217,7 @@ impl IndexTable {
         let mut pieces = (*frozen).clone();
         pieces.push(Arc::new(tail));
         let order = sort_pieces(&pieces, 0..pieces.len());
-        IndexCursor {
-            at: order.len(),
-            pieces: Arc::new(pieces),
-            order: Arc::new(order),
-        }
+        IndexCursor { at: order.len(), pieces: Arc::new(pieces), order: Arc::new(order) }
     }
 
     /// The kept order, extended first if too many pieces lie outside it.
@@ -246,19 +225,13 @@ impl IndexTable {
         let mut sorted = self.sorted.lock();
         if sorted.pieces + LOOSE_PIECES_MAX < frozen.len() {
             let new = sort_pieces(frozen, sorted.pieces..frozen.len());
-            *sorted = Sorted {
-                pieces: frozen.len(),
-                order: Arc::new(merge_orders(frozen, &sorted.order, &new)),
-            };
+            *sorted = Sorted { pieces: frozen.len(), order: Arc::new(merge_orders(frozen, &sorted.order, &new)) };
         }
         if sorted.pieces > frozen.len() {
             // Another scan has sorted pieces that were frozen after we looked.
             let limit = (frozen.len() * PIECE_ENTRIES) as u32;
             let order = sorted.order.iter().copied().filter(|&number| number < limit).collect();
-            return Sorted {
-                pieces: frozen.len(),
-                order: Arc::new(order),
-            };
+            return Sorted { pieces: frozen.len(), order: Arc::new(order) };
         }
         sorted.clone()
     }
@@ -294,31 +267,14 @@ impl Inserter<'_> {
         let len = operation.record_bytes();
         let value_len = operation.value.len();
         if value_len < separation_bytes {
-            self.add(
-                &prefix,
-                operation.key,
-                Stamp::new(seqno, operation.kind),
-                operation.value,
-                0,
-            );
+            self.add(&prefix, operation.key, Stamp::new(seqno, operation.kind), operation.value, 0);
         } else {
             let (len, value_bytes) = (len as u32, value_len as u32);
-            let address = Address {
-                file: place.log,
-                offset: place.offset,
-                len,
-                value_len: value_bytes,
-            };
+            let address = Address { file: place.log, offset: place.offset, len, value_len: value_bytes };
             let mut payload = std::mem::take(&mut self.payload);
             payload.clear();
             address.encode(&mut payload);
-            self.add(
-                &prefix,
-                operation.key,
-                Stamp::new(seqno, operation.kind.addressed()),
-                &payload,
-                value_len,
-            );
+            self.add(&prefix, operation.key, Stamp::new(seqno, operation.kind.addressed()), &payload, value_len);
             self.payload = payload;
         }
         place.offset += len as u64;

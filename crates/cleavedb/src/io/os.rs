@@ -43,12 +43,7 @@ impl Storage for OsStorage {
             Access::Buffered => None,
             Access::Direct => open_direct(path)?,
         };
-        Ok(Arc::new(OsFile {
-            path: path.to_owned(),
-            file,
-            access,
-            direct,
-        }))
+        Ok(Arc::new(OsFile { path: path.to_owned(), file, access, direct }))
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
@@ -85,10 +80,7 @@ impl Storage for OsStorage {
             let entry = entry.map_err(failed)?;
             // Describes a link itself and not what it points to.
             let is_file = entry.file_type().map_err(failed)?.is_file();
-            entries.push(DirEntry {
-                name: entry.file_name().to_string_lossy().into_owned(),
-                is_file,
-            });
+            entries.push(DirEntry { name: entry.file_name().to_string_lossy().into_owned(), is_file });
         }
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(entries)
@@ -103,11 +95,7 @@ impl Storage for OsStorage {
     }
 
     fn sync_dir(&self, path: &Path) -> Result<()> {
-        let path = if path.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            path
-        };
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let sync = || fs::File::open(path)?.sync_all();
         sync().map_err(|error| Error::sync(path, error))
     }
@@ -129,12 +117,7 @@ fn parent_of(path: &Path) -> &Path {
 
 fn open_buffered(path: &Path, options: &fs::OpenOptions) -> Result<Arc<dyn File>> {
     let file = options.open(path).map_err(|error| Error::io(path, "open", error))?;
-    Ok(Arc::new(OsFile {
-        path: path.to_owned(),
-        file,
-        access: Access::Buffered,
-        direct: None,
-    }))
+    Ok(Arc::new(OsFile { path: path.to_owned(), file, access: Access::Buffered, direct: None }))
 }
 
 /// The descriptor for direct writes; None where the file system has no direct I/O.
@@ -235,13 +218,8 @@ struct OsLock {
 impl OsLock {
     fn take(path: &Path) -> Result<OsLock> {
         let failed = |error| Error::io(path, "lock", error);
-        let file = fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(failed)?;
+        let file =
+            fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         let identity = (metadata.dev(), metadata.ino());
         let mut locked_here = LOCKED_HERE.lock();

@@ -41,15 +41,7 @@ impl Manifest {
     /// A manifest of nothing, not on storage yet.
     pub fn new(storage: Arc<dyn Storage>, dir: &Path, bytes_max: u64) -> Manifest {
         let state = ManifestState::default();
-        Manifest {
-            storage,
-            dir: dir.to_owned(),
-            state,
-            open: None,
-            closed: false,
-            named: None,
-            bytes_max,
-        }
+        Manifest { storage, dir: dir.to_owned(), state, open: None, closed: false, named: None, bytes_max }
     }
 
     /// Reads the manifest that [`CURRENT`] names; `None` if there is no database in `dir`.
@@ -99,15 +91,8 @@ impl Manifest {
         if self.closed {
             return Err(Error::Closed);
         }
-        let roll = self
-            .open
-            .as_ref()
-            .is_none_or(|open| open.len > self.bytes_max.max(4 * open.state_len));
-        let written = if roll {
-            self.start_file(new_file_id(), edit)?
-        } else {
-            self.append(edit)?
-        };
+        let roll = self.open.as_ref().is_none_or(|open| open.len > self.bytes_max.max(4 * open.state_len));
+        let written = if roll { self.start_file(new_file_id(), edit)? } else { self.append(edit)? };
         self.state.apply(edit).expect("the engine's own edits fit its state");
         if let Some(named) = self.named {
             self.reserve_files(FileId(named.0 + 1));
@@ -134,9 +119,7 @@ impl Manifest {
         if let Err(error) = open.file.write_at(&record, open.len) {
             return Err(match open.file.truncate(open.len) {
                 Ok(()) => error,
-                Err(second) => Error::Poisoned {
-                    cause: format!("{error}; then {second}"),
-                },
+                Err(second) => Error::Poisoned { cause: format!("{error}; then {second}") },
             });
         }
         open.file.sync()?;
@@ -163,12 +146,7 @@ impl Manifest {
             }
         })?;
         let previous = self.named.replace(id);
-        self.open = Some(OpenFile {
-            id,
-            file,
-            len,
-            state_len: len,
-        });
+        self.open = Some(OpenFile { id, file, len, state_len: len });
         if let Some(previous) = previous {
             // If this fails the next open tries again.
             let _ = self.storage.remove(&self.dir.join(manifest_name(previous)));
@@ -299,10 +277,7 @@ fn check_file_header(path: &Path, id: FileId, bytes: &[u8]) -> Result<()> {
     let version = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
     if version != VERSION {
         let message = format!("manifest format {version} is not the known {VERSION}");
-        return Err(Error::Unsupported {
-            path: path.to_owned(),
-            message,
-        });
+        return Err(Error::Unsupported { path: path.to_owned(), message });
     }
     match *header == encode_file_header(id) {
         true => Ok(()),
