@@ -26,6 +26,8 @@ pub(crate) struct Manifest {
     closed: bool,
     /// The file that [`CURRENT`] names.
     named: Option<FileId>,
+    /// It has edits that [`CURRENT`] does not vouch for: a crash of the process may have left them unsynced.
+    has_tail: bool,
     /// A new file is started beyond this size and four times the state's.
     bytes_max: u64,
 }
@@ -48,6 +50,7 @@ impl Manifest {
             open: None,
             closed: false,
             named: None,
+            has_tail: false,
             bytes_max,
         }
     }
@@ -74,6 +77,7 @@ impl Manifest {
             open: None,
             closed: false,
             named: Some(id),
+            has_tail: bytes.len() as u64 > whole_len,
             bytes_max,
         }))
     }
@@ -86,6 +90,11 @@ impl Manifest {
     /// Numbers below `next` are taken by files that the manifest may not know.
     pub fn reserve_files(&mut self, next: FileId) {
         self.state.next_file = self.state.next_file.max(next);
+    }
+
+    /// What was read may not be durable yet. The next commit starts a new file and settles that.
+    pub fn has_tail(&self) -> bool {
+        self.has_tail && self.open.is_none()
     }
 
     /// The file that must be kept.
