@@ -65,7 +65,8 @@ impl WriteBatch {
             return;
         }
         let record_bytes = record::HEADER_BYTES + key.len() + value.len();
-        if self.record_bytes() as usize + record_bytes >= limits::BATCH_BYTES_LIMIT {
+        // One operation alone is within its own limits, which is enough.
+        if self.len > 0 && self.record_bytes() as usize + record_bytes >= limits::BATCH_BYTES_LIMIT {
             self.refuse(format!("a batch is smaller than {} bytes", limits::BATCH_BYTES_LIMIT));
             return;
         }

@@ -144,7 +144,8 @@ fn commit_before_start(manifest: &mut Manifest, edit: &Edit) -> Result<()> {
 }
 
 /// Removes files of ours that the manifest does not name: what a crash left of unfinished jobs. Not before the manifest
-/// that does not name them is known to be on storage (`is_durable`): an earlier one might.
+/// that does not name them is known to be on storage (`is_durable`): an earlier one might. What a reader may see from now
+/// on must be durable as well, so a manifest with an end that may not be is committed anew even if no file has to go.
 fn remove_unknown(
     storage: &dyn Storage,
     fast: &Path,
@@ -162,7 +163,7 @@ fn remove_unknown(
         });
         Ok(files.into_iter().map(|(path, ..)| path).collect())
     };
-    if !is_durable && !unknown(manifest)?.is_empty() {
+    if !is_durable && (manifest.has_tail() || !unknown(manifest)?.is_empty()) {
         commit_before_start(manifest, &Edit::default())?;
     }
     // A manifest that was unknown before may have gone with the commit.

@@ -86,12 +86,14 @@ fn an_edit_adds_removes_and_moves_and_leaves_the_old_version_alone() {
 }
 
 #[test]
+#[cfg(debug_assertions)]
 #[should_panic(expected = "ordered by age")]
 fn tables_of_a_lower_level_may_not_overlap() {
     sample().apply(&[(1, table(7, 29..=35, 700))], &[]);
 }
 
 #[test]
+#[cfg(debug_assertions)]
 #[should_panic(expected = "ordered by age")]
 fn overlapping_tables_of_hl0_may_not_share_sequence_numbers() {
     sample().apply(&[(0, table(7, 20..=22, 505))], &[]);

@@ -26,6 +26,8 @@ pub(crate) struct Manifest {
     closed: bool,
     /// The file that [`CURRENT`] names.
     named: Option<FileId>,
+    /// It has edits that [`CURRENT`] does not vouch for: a crash of the process may have left them unsynced.
+    has_tail: bool,
     /// A new file is started beyond this size and four times the state's.
     bytes_max: u64,
 }
@@ -41,7 +43,16 @@ impl Manifest {
     /// A manifest of nothing, not on storage yet.
     pub fn new(storage: Arc<dyn Storage>, dir: &Path, bytes_max: u64) -> Manifest {
         let state = ManifestState::default();
-        Manifest { storage, dir: dir.to_owned(), state, open: None, closed: false, named: None, bytes_max }
+        Manifest {
+            storage,
+            dir: dir.to_owned(),
+            state,
+            open: None,
+            closed: false,
+            named: None,
+            has_tail: false,
+            bytes_max,
+        }
     }
 
     /// Reads the manifest that [`CURRENT`] names; `None` if there is no database in `dir`.
@@ -66,6 +77,7 @@ impl Manifest {
             open: None,
             closed: false,
             named: Some(id),
+            has_tail: bytes.len() as u64 > whole_len,
             bytes_max,
         }))
     }
@@ -78,6 +90,11 @@ impl Manifest {
     /// Numbers below `next` are taken by files that the manifest may not know.
     pub fn reserve_files(&mut self, next: FileId) {
         self.state.next_file = self.state.next_file.max(next);
+    }
+
+    /// What was read may not be durable yet. The next commit starts a new file and settles that.
+    pub fn has_tail(&self) -> bool {
+        self.has_tail && self.open.is_none()
     }
 
     /// The file that must be kept.
