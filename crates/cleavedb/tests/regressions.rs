@@ -163,3 +163,21 @@ fn the_largest_value_is_accepted_and_one_more_byte_is_not() -> Result<()> {
     assert!(Db::in_memory()?.put("k", vec![0; cleavedb::limits::VALUE_BYTES_LIMIT]).is_err());
     Ok(())
 }
+
+#[test]
+fn two_databases_cannot_share_a_slow_directory() -> Result<()> {
+    let disk = SimDisk::new();
+    let open_at = |name: &str| {
+        let options = Options::new().slow_dir("/bulk");
+        open(Arc::new(disk.clone()), Path::new(name), options, Tuning::tiny())
+    };
+    let first = open_at("/first")?;
+    assert!(open_at("/second").is_err(), "while the first is open");
+    first.put("k", "v")?;
+    first.flush()?;
+    first.close()?;
+    assert!(matches!(open_at("/second"), Err(Error::InvalidInput { .. })), "and when it is closed");
+    let first = open_at("/first")?;
+    assert_eq!(first.get("k")?.as_deref(), Some(&b"v"[..]));
+    first.close()
+}

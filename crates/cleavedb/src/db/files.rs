@@ -8,6 +8,8 @@ pub(crate) const CURRENT: &str = "CURRENT";
 pub(crate) const CURRENT_NEW: &str = "CURRENT.new";
 /// Locked while the database is open.
 pub(crate) const LOCK: &str = "LOCK";
+/// Names, in a slow directory of its own, the database that it belongs to.
+pub(crate) const OWNER: &str = "OWNER";
 /// The mapped ring.
 pub(crate) const RING: &str = "ring";
 

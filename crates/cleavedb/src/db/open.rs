@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::core::{Core, Parts};
-use super::files::{CURRENT, FileKind, LOCK, parse};
+use super::files::{CURRENT, FileKind, LOCK, OWNER, parse};
 use super::keyspace::{DEFAULT_ID, DEFAULT_NAME, Keyspaces};
 use super::manifest::Manifest;
 use super::options::{Options, Settings};
@@ -19,9 +19,9 @@ use crate::format::edit::{Edit, KeyspaceRecord};
 use crate::format::frame::LOG_HEADER_BYTES;
 use crate::front::index_table::IndexTable;
 use crate::front::log::LogFile;
-use crate::io::Storage;
 use crate::io::cache::BlockCache;
 use crate::io::trash::{FileGuard, Trash};
+use crate::io::{Access, Storage, read_whole};
 use crate::levels::table::Table;
 use crate::levels::version::{LEVELS_MAX, Version};
 
@@ -50,13 +50,20 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
     let mut manifest = match Manifest::read(storage.clone(), &fast, tuning.manifest_bytes)? {
         Some(manifest) => manifest,
         None => {
+            let owner = slow.join(OWNER);
+            if slow != fast && storage.exists(&owner)? {
+                return Err(another_owner(&slow, &owner));
+            }
             refuse_lost_database(&fast, &files)?;
             Manifest::new(storage.clone(), &fast, tuning.manifest_bytes)
         }
     };
     manifest.reserve_files(FileId(newest.0.saturating_add(1)));
     if manifest.named().is_none() {
-        commit_before_start(&mut manifest, &new_database())?;
+        commit_before_start(&mut manifest, &new_database(storage.unique_number()?))?;
+    }
+    if slow != fast {
+        check_owner(&*storage, &slow, &manifest)?;
     }
     let trash = Arc::new(Trash::default());
     let cache = Arc::new(BlockCache::new(tuning.cache_bytes));
@@ -131,10 +138,43 @@ fn refuse_lost_database(fast: &Path, files: &[(PathBuf, FileKind, FileId)]) -> R
     }
 }
 
+/// A slow directory of its own says whose it is: two databases with one slow directory would remove each other's tables.
+fn check_owner(storage: &dyn Storage, slow: &Path, manifest: &Manifest) -> Result<()> {
+    let path = slow.join(OWNER);
+    let own = format!("{:016x}\n", manifest.state().database);
+    let found = if storage.exists(&path)? { read_whole(storage, &path)? } else { Vec::new() };
+    if found == own.as_bytes() {
+        return Ok(());
+    }
+    if found.len() == own.len() {
+        return Err(another_owner(slow, &path));
+    }
+    if !manifest.state().tables.is_empty() {
+        return Err(Error::corruption(&path, 0, "the file that names the owner of this directory is missing or cut"));
+    }
+    // The directory is new, or a crash came while it was claimed.
+    if storage.exists(&path)? {
+        storage.remove(&path)?;
+    }
+    let file = storage.create(&path, Access::Buffered)?;
+    file.write_at(own.as_bytes(), 0)?;
+    file.sync()?;
+    storage.sync_dir(slow)
+}
+
+fn another_owner(slow: &Path, owner: &Path) -> Error {
+    Error::input(format!("{} belongs to another database, as {} says", slow.display(), owner.display()))
+}
+
 /// A new database: one keyspace, no files.
-fn new_database() -> Edit {
+fn new_database(number: u64) -> Edit {
     let keyspace = KeyspaceRecord { id: DEFAULT_ID, name: DEFAULT_NAME.to_owned(), operator: None, compression: None };
-    Edit { keyspaces_added: vec![keyspace], next_keyspace: Some(KeyspaceId(DEFAULT_ID.0 + 1)), ..Edit::default() }
+    Edit {
+        keyspaces_added: vec![keyspace],
+        next_keyspace: Some(KeyspaceId(DEFAULT_ID.0 + 1)),
+        database: Some(number),
+        ..Edit::default()
+    }
 }
 
 /// Commits an edit while nothing else can give out file numbers.

@@ -42,7 +42,7 @@ impl Default for BlockBuilder {
 }
 
 impl BlockBuilder {
-    /// An empty block with a restart point every [`RESTART_ENTRIES_DEFAULT`] entries.
+    /// An empty block with a restart point every `RESTART_ENTRIES_DEFAULT` entries.
     pub fn new() -> BlockBuilder {
         BlockBuilder::with_restart_every(RESTART_ENTRIES_DEFAULT)
     }

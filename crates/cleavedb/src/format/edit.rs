@@ -46,6 +46,8 @@ pub struct Edit {
     pub next_file: Option<FileId>,
     /// Keyspaces made from now on have at least this number.
     pub next_keyspace: Option<KeyspaceId>,
+    /// The number that tells this database from all others.
+    pub database: Option<u64>,
 }
 
 /// Stored tags: do not renumber.
@@ -62,6 +64,7 @@ mod tag {
     pub const LAST_SEQNO: u64 = 10;
     pub const NEXT_FILE: u64 = 11;
     pub const NEXT_KEYSPACE: u64 = 12;
+    pub const DATABASE: u64 = 13;
 }
 
 impl Edit {
@@ -99,6 +102,7 @@ impl Edit {
             (tag::LAST_SEQNO, self.last_seqno.map(|seqno| seqno.0)),
             (tag::NEXT_FILE, self.next_file.map(|file| file.0)),
             (tag::NEXT_KEYSPACE, self.next_keyspace.map(|keyspace| keyspace.0 as u64)),
+            (tag::DATABASE, self.database),
         ];
         for (tag, value) in singles {
             if let Some(value) = value {
@@ -132,10 +136,11 @@ impl Edit {
                 self.tables_added.push((level, TableMeta::decode(bytes)?));
             }
             tag::TABLE_REMOVED => self.tables_removed.push(FileId(take(bytes)?)),
-            tag::FLUSHED => self.flushed = Some(Seqno(take(bytes)?)),
-            tag::LAST_SEQNO => self.last_seqno = Some(Seqno(take(bytes)?)),
+            tag::FLUSHED => self.flushed = Some(take_seqno(bytes)?),
+            tag::LAST_SEQNO => self.last_seqno = Some(take_seqno(bytes)?),
             tag::NEXT_FILE => self.next_file = Some(FileId(take(bytes)?)),
             tag::NEXT_KEYSPACE => self.next_keyspace = Some(take_keyspace(bytes)?),
+            tag::DATABASE => self.database = Some(take(bytes)?),
             _ => return None,
         }
         Some(())
@@ -146,6 +151,10 @@ fn put_all<const N: usize>(out: &mut Vec<u8>, values: [u64; N]) {
     for value in values {
         put(out, value);
     }
+}
+
+fn take_seqno(bytes: &mut &[u8]) -> Option<Seqno> {
+    take(bytes).map(Seqno).filter(|seqno| *seqno <= Seqno::MAX)
 }
 
 fn take_keyspace(bytes: &mut &[u8]) -> Option<KeyspaceId> {
@@ -206,6 +215,7 @@ mod tests {
             last_seqno: Some(Seqno(1001)),
             next_file: Some(FileId(13)),
             next_keyspace: Some(KeyspaceId(8)),
+            database: Some(u64::MAX),
         }
     }
 

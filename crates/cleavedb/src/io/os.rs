@@ -100,6 +100,14 @@ impl Storage for OsStorage {
         sync().map_err(|error| Error::sync(path, error))
     }
 
+    fn unique_number(&self) -> Result<u64> {
+        let mut bytes = [0; 8];
+        // The kernel gives eight bytes whole or not at all.
+        retry_on_intr(|| rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()))
+            .map_err(|error| Error::io(Path::new("/dev/urandom"), "read", error.into()))?;
+        Ok(u64::from_le_bytes(bytes).max(1))
+    }
+
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
         Ok(Box::new(OsLock::take(path)?))
     }

@@ -22,6 +22,8 @@ pub(crate) struct ManifestState {
     pub last_seqno: Seqno,
     pub next_file: FileId,
     pub next_keyspace: KeyspaceId,
+    /// Tells this database from all others; 0 before the first edit.
+    pub database: u64,
 }
 
 impl Default for ManifestState {
@@ -35,6 +37,7 @@ impl Default for ManifestState {
             last_seqno: Seqno::ZERO,
             next_file: FileId(1),
             next_keyspace: KeyspaceId(1),
+            database: 0,
         }
     }
 }
@@ -79,6 +82,7 @@ impl ManifestState {
         self.flushed = edit.flushed.map_or(self.flushed, |flushed| flushed.max(self.flushed));
         self.last_seqno = edit.last_seqno.map_or(self.last_seqno, |last| last.max(self.last_seqno));
         self.next_file = edit.next_file.map_or(self.next_file, |next| next.max(self.next_file));
+        self.database = edit.database.unwrap_or(self.database);
         self.next_keyspace = edit.next_keyspace.map_or(self.next_keyspace, |next| next.max(self.next_keyspace));
         Ok(())
     }
@@ -95,6 +99,7 @@ impl ManifestState {
             last_seqno: Some(self.last_seqno),
             next_file: Some(self.next_file),
             next_keyspace: Some(self.next_keyspace),
+            database: (self.database != 0).then_some(self.database),
             ..Edit::default()
         }
     }

@@ -47,6 +47,12 @@ impl State {
         }
     }
 
+    /// Drawn from the numbers of files, which never come twice.
+    pub(super) fn unique_number(&mut self) -> u64 {
+        self.next_inode += 1;
+        Random::new(self.next_inode).draw().max(1)
+    }
+
     /// Fails if the machine is off.
     pub(super) fn alive(&self, path: &Path, operation: &'static str) -> Result<()> {
         if self.halted { Err(Error::io(path, operation, io::Error::other("the machine is off"))) } else { Ok(()) }

@@ -106,6 +106,10 @@ impl Storage for SimDisk {
         Ok(Box::new(SimLock { disk: self.clone(), path: path.to_owned() }))
     }
 
+    fn unique_number(&self) -> Result<u64> {
+        self.act(Path::new("/"), "draw a number", |state| Ok(state.unique_number()))
+    }
+
     fn map(&self, path: &Path, len: usize) -> Result<Option<Arc<dyn Mapping>>> {
         self.act(path, "map", |state| {
             let Some(inode) = state.map(path, len)? else {
