@@ -40,6 +40,9 @@ struct Inner {
     frozen: Arc<Vec<Arc<Piece>>>,
     tail: Piece,
     heads: HashTable<u32>,
+    /// The full key that is being inserted, and its payload if that is an address: memory that is used again.
+    scratch: Vec<u8>,
+    payload: Vec<u8>,
 }
 
 /// The merged order of the first `pieces` frozen pieces, made by scans and kept for the next.
@@ -120,7 +123,13 @@ impl IndexTable {
     /// An empty table.
     pub fn new() -> IndexTable {
         IndexTable {
-            inner: RwLock::new(Inner { frozen: Arc::default(), tail: Piece::default(), heads: HashTable::new() }),
+            inner: RwLock::new(Inner {
+                frozen: Arc::default(),
+                tail: Piece::default(),
+                heads: HashTable::new(),
+                scratch: Vec::new(),
+                payload: Vec::with_capacity(Address::ENCODED_BYTES_MAX),
+            }),
             sorted: Mutex::new(Sorted::default()),
             bytes: AtomicUsize::new(0),
             value_bytes: AtomicU64::new(0),
@@ -132,12 +141,7 @@ impl IndexTable {
 
     /// Starts an insertion of one or more versions; readers wait until it ends.
     pub fn insert(&self) -> Inserter<'_> {
-        Inserter {
-            table: self,
-            inner: self.inner.write(),
-            scratch: Vec::new(),
-            payload: Vec::with_capacity(Address::ENCODED_BYTES_MAX),
-        }
+        Inserter { table: self, inner: self.inner.write() }
     }
 
     /// Memory used, in bytes.
@@ -249,8 +253,6 @@ pub struct RecordPlace {
 pub struct Inserter<'a> {
     table: &'a IndexTable,
     inner: crate::sched::sync::RwLockWriteGuard<'a, Inner>,
-    scratch: Vec<u8>,
-    payload: Vec<u8>,
 }
 
 impl Inserter<'_> {
@@ -271,31 +273,30 @@ impl Inserter<'_> {
         } else {
             let (len, value_bytes) = (len as u32, value_len as u32);
             let address = Address { file: place.log, offset: place.offset, len, value_len: value_bytes };
-            let mut payload = std::mem::take(&mut self.payload);
+            let mut payload = std::mem::take(&mut self.inner.payload);
             payload.clear();
             address.encode(&mut payload);
             self.add(&prefix, operation.key, Stamp::new(seqno, operation.kind.addressed()), &payload, value_len);
-            self.payload = payload;
+            self.inner.payload = payload;
         }
         place.offset += len as u64;
     }
 
     /// Inserts one version; sequence numbers only grow. `value_bytes` is what lies in the log behind an address.
     pub fn add(&mut self, prefix: &[u8], key: &[u8], stamp: Stamp, payload: &[u8], value_bytes: usize) {
-        self.scratch.clear();
-        self.scratch.extend_from_slice(prefix);
-        self.scratch.extend_from_slice(key);
-        let hash = hash_key(&self.scratch);
-        let inner = &mut *self.inner;
-        let number = (inner.frozen.len() * PIECE_ENTRIES + inner.tail.entries.len()) as u32;
-        let Inner { frozen, tail, heads } = inner;
+        let Inner { frozen, tail, heads, scratch, .. } = &mut *self.inner;
+        let number = (frozen.len() * PIECE_ENTRIES + tail.entries.len()) as u32;
+        scratch.clear();
+        scratch.extend_from_slice(prefix);
+        scratch.extend_from_slice(key);
+        let hash = hash_key(scratch);
         let lookup = |number: u32| {
             let (piece, slot) = (number as usize / PIECE_ENTRIES, number as usize % PIECE_ENTRIES);
             (frozen.get(piece).map_or(&*tail, |piece| &**piece), slot)
         };
         let same = |&other: &u32| {
             let (piece, slot) = lookup(other);
-            piece.entries[slot].hash == hash && piece.version(slot).key == self.scratch
+            piece.entries[slot].hash == hash && piece.version(slot).key == *scratch
         };
         let rehash = |&other: &u32| {
             let (piece, slot) = lookup(other);
