@@ -144,7 +144,7 @@ impl Core {
         }
         drop(state);
         for thread in std::mem::take(&mut *self.work.threads.lock()) {
-            // A job that panicked has ended its thread; what it was doing was never committed.
+            // Jobs catch their own panics, so there is nothing to hear.
             let _ = thread.join();
         }
     }

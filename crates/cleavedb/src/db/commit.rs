@@ -24,6 +24,9 @@ const GROUP_BYTES: u64 = 1 << 20;
 /// Room left behind a frame, so that padding always fits.
 const PADDING_ROOM: u64 = 2 * crate::base::limits::BLOCK_IO_BYTES as u64;
 
+/// Checksums of a group that are kept as memory for the next one.
+const CRCS_KEPT: usize = 1 << 12;
+
 /// The writers' queue and the state that only the leader touches.
 pub(crate) struct CommitQueue {
     queue: Mutex<Queue>,
@@ -214,6 +217,7 @@ impl Core {
             writer.push(operation.value)?;
         }
         writer.finish(Seqno(first_seqno.0 + crcs.len() as u64 - 1))?;
+        crcs.shrink_to(CRCS_KEPT);
         Ok(offset)
     }
 
