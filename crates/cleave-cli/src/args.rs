@@ -98,11 +98,7 @@ impl Forms {
 
     /// How values are written.
     pub fn value(&self) -> Form {
-        if self.u64 {
-            Form::U64
-        } else {
-            self.both().unwrap_or(self.value_format)
-        }
+        if self.u64 { Form::U64 } else { self.both().unwrap_or(self.value_format) }
     }
 
     fn both(&self) -> Option<Form> {

@@ -29,9 +29,7 @@ impl Form {
             Form::Hex => HEXLOWER_PERMISSIVE
                 .decode(text.as_bytes())
                 .map_err(|error| format!("{text:?} is not hexadecimal: {error}")),
-            Form::Base64 => BASE64
-                .decode(text.as_bytes())
-                .map_err(|error| format!("{text:?} is not base64: {error}")),
+            Form::Base64 => BASE64.decode(text.as_bytes()).map_err(|error| format!("{text:?} is not base64: {error}")),
             Form::U64 => text
                 .parse::<u64>()
                 .map(|number| number.to_le_bytes().to_vec())
@@ -61,11 +59,7 @@ impl Form {
             Form::Base64 => Ok(BASE64.encode(bytes)),
             Form::U64 => match bytes.try_into() {
                 Ok(number) => Ok(u64::from_le_bytes(number).to_string()),
-                Err(_) => Err(format!(
-                    "\"{}\" has {} bytes, and a u64 has 8",
-                    escaped(bytes),
-                    bytes.len()
-                )),
+                Err(_) => Err(format!("\"{}\" has {} bytes, and a u64 has 8", escaped(bytes), bytes.len())),
             },
         }
     }

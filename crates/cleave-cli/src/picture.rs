@@ -17,12 +17,7 @@ struct Row {
 
 impl Row {
     fn new(name: &str, what: String, bytes: u64) -> Row {
-        Row {
-            name: name.to_owned(),
-            what,
-            bytes,
-            note: String::new(),
-        }
+        Row { name: name.to_owned(), what, bytes, note: String::new() }
     }
 }
 
@@ -30,19 +25,9 @@ impl Row {
 pub fn draw(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
     let rows = rows(stats);
     let largest = rows.iter().map(|row| row.bytes).max().unwrap_or(0);
-    for Row {
-        name,
-        what,
-        bytes,
-        note,
-    } in &rows
-    {
+    for Row { name, what, bytes, note } in &rows {
         let (size, bar) = (BinaryBytes(*bytes).to_string(), bar(*bytes, largest));
-        writeln!(
-            out,
-            "   {}",
-            format!("{name:<12} {what:<34} {size:>11}  {bar}{note}").trim_end()
-        )?;
+        writeln!(out, "   {}", format!("{name:<12} {what:<34} {size:>11}  {bar}{note}").trim_end())?;
     }
     writeln!(out)?;
     costs(stats, out)
@@ -51,25 +36,14 @@ pub fn draw(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
 fn rows(stats: &Stats) -> Vec<Row> {
     let entries = |count: u64| counted(count, "entry");
     let log_bytes = stats.logs.iter().map(|log| log.bytes).sum();
-    let mut index_table = Row::new(
-        "index table",
-        entries(stats.index_table_entries),
-        stats.index_table_bytes,
-    );
+    let mut index_table = Row::new("index table", entries(stats.index_table_entries), stats.index_table_bytes);
     if stats.sealed > 0 {
         index_table.note = format!("  and {} to become runs", counted(stats.sealed, "sealed one"));
     }
-    let mut rows = vec![
-        Row::new("logs", counted(stats.logs.len(), "file"), log_bytes),
-        index_table,
-    ];
+    let mut rows = vec![Row::new("logs", counted(stats.logs.len(), "file"), log_bytes), index_table];
     for run in &stats.runs {
         let mut row = Row::new("run", entries(run.entries), run.bytes);
-        row.note = format!(
-            "  seqnos {} to {}",
-            HumanCount(run.seqno_min),
-            HumanCount(run.seqno_max)
-        );
+        row.note = format!("  seqnos {} to {}", HumanCount(run.seqno_min), HumanCount(run.seqno_max));
         rows.push(row);
     }
     for (number, level) in stats.levels.iter().enumerate().filter(|(_, level)| level.tables > 0) {
@@ -96,11 +70,7 @@ fn costs(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
     let budget = BinaryBytes(stats.memory_budget as u64);
     writeln!(out, "   memory {total} of {budget}: {}", listed(&held))?;
     if memory.pinned_bytes > 0 {
-        writeln!(
-            out,
-            "   beside it {} that readers hold",
-            BinaryBytes(memory.pinned_bytes as u64)
-        )?;
+        writeln!(out, "   beside it {} that readers hold", BinaryBytes(memory.pinned_bytes as u64))?;
     }
     writeln!(out)?;
     writeln!(out, "   since the database was opened:")?;
@@ -119,11 +89,7 @@ fn costs(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
         counted(stats.compactions, "compaction"),
     )?;
     let waited = stats.stall_time.as_secs_f64() * 1e3;
-    writeln!(
-        out,
-        "   writers stalled {}, {waited:.1} ms in all",
-        counted(stats.stalls, "time")
-    )
+    writeln!(out, "   writers stalled {}, {waited:.1} ms in all", counted(stats.stalls, "time"))
 }
 
 /// "1 file", "2 files", "3 flushes", "4 entries".
@@ -139,10 +105,7 @@ fn counted(count: impl TryInto<u64>, noun: &str) -> String {
 }
 
 fn listed(parts: &[(u64, &str)]) -> String {
-    let parts: Vec<String> = parts
-        .iter()
-        .map(|&(bytes, name)| format!("{name} {}", BinaryBytes(bytes)))
-        .collect();
+    let parts: Vec<String> = parts.iter().map(|&(bytes, name)| format!("{name} {}", BinaryBytes(bytes))).collect();
     parts.join(", ")
 }
 

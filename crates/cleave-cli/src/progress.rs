@@ -23,10 +23,7 @@ pub fn records_unbounded(what: &'static str) -> ProgressBar {
 /// A bar that counts bytes; a spinner if their number is not known.
 pub fn bytes(what: &'static str, count: Option<u64>) -> ProgressBar {
     match count {
-        Some(count) => styled(
-            ProgressBar::new(count),
-            "{msg} {wide_bar} {binary_bytes} of {binary_total_bytes}",
-        ),
+        Some(count) => styled(ProgressBar::new(count), "{msg} {wide_bar} {binary_bytes} of {binary_total_bytes}"),
         None => styled(ProgressBar::new_spinner(), "{spinner} {msg} {binary_bytes}"),
     }
     .with_message(what)

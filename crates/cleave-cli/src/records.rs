@@ -35,11 +35,7 @@ pub fn get(args: &Get, out: &mut dyn Write) -> Result<()> {
     let keyspace = db.open_keyspace(&args.place.keyspace)?;
     let Some(value) = keyspace.get(&key)? else {
         let place = &args.place;
-        return Err(Failure::new(format!(
-            "no key \"{}\" in keyspace {:?}",
-            escaped(&key),
-            place.keyspace
-        )));
+        return Err(Failure::new(format!("no key \"{}\" in keyspace {:?}", escaped(&key), place.keyspace)));
     };
     out.write_all(&args.forms.value().whole(&value).map_err(Failure::Message)?)?;
     Ok(writeln!(out)?)
@@ -71,25 +67,17 @@ pub fn scan(args: &Scan, out: &mut dyn Write) -> Result<()> {
     if let (Some(from), Some(to)) = (&from, &to)
         && from > to
     {
-        return Err(Failure::new(
-            "--from lies after --to; --reverse turns the order, not the bounds",
-        ));
+        return Err(Failure::new("--from lies after --to; --reverse turns the order, not the bounds"));
     }
     let db = open::existing(&args.place.db)?;
     let keyspace = db.open_keyspace(&args.place.keyspace)?;
     let records: Iter = match prefix {
         Some(prefix) => keyspace.prefix(prefix)?,
-        None => keyspace.range((
-            from.map_or(Bound::Unbounded, Bound::Included),
-            to.map_or(Bound::Unbounded, Bound::Excluded),
-        ))?,
+        None => keyspace
+            .range((from.map_or(Bound::Unbounded, Bound::Included), to.map_or(Bound::Unbounded, Bound::Excluded)))?,
     };
     let limit = args.limit.unwrap_or(usize::MAX);
-    if args.reverse {
-        print(args, records.rev().take(limit), out)
-    } else {
-        print(args, records.take(limit), out)
-    }
+    if args.reverse { print(args, records.rev().take(limit), out) } else { print(args, records.take(limit), out) }
 }
 
 fn print(args: &Scan, records: impl Iterator<Item = EngineResult<(Slice, Slice)>>, out: &mut dyn Write) -> Result<()> {

@@ -18,10 +18,7 @@ pub fn run(args: &args::Stats, out: &mut dyn Write) -> Result<()> {
     } else {
         let (seqno, durable) = (HumanCount(stats.seqno), HumanCount(stats.durable_seqno));
         let (keyspaces, snapshots) = (stats.keyspaces, stats.snapshots);
-        writeln!(
-            out,
-            "   seqno {seqno} (durable up to {durable}), keyspaces {keyspaces}, snapshots {snapshots}\n"
-        )?;
+        writeln!(out, "   seqno {seqno} (durable up to {durable}), keyspaces {keyspaces}, snapshots {snapshots}\n")?;
         picture::draw(&stats, out)?;
     }
     Ok(())
@@ -29,11 +26,7 @@ pub fn run(args: &args::Stats, out: &mut dyn Write) -> Result<()> {
 
 fn as_json(stats: &Stats) -> Value {
     let memory = &stats.memory;
-    let logs: Vec<Value> = stats
-        .logs
-        .iter()
-        .map(|log| json!({"id": log.id, "bytes": log.bytes}))
-        .collect();
+    let logs: Vec<Value> = stats.logs.iter().map(|log| json!({"id": log.id, "bytes": log.bytes})).collect();
     let run = |run: &cleavedb::RunStats| json!({"entries": run.entries, "bytes": run.bytes, "seqno_min": run.seqno_min, "seqno_max": run.seqno_max});
     let level =
         |level: &cleavedb::LevelStats| json!({"tables": level.tables, "bytes": level.bytes, "entries": level.entries});

@@ -17,11 +17,7 @@ fn cleave(args: &[&str]) -> Output {
 /// Runs a command that must succeed; its stdout.
 fn run(args: &[&str]) -> String {
     let output = cleave(args);
-    assert!(
-        output.status.success(),
-        "{args:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -30,10 +26,7 @@ fn fail(args: &[&str]) -> String {
     let output = cleave(args);
     assert_eq!(output.status.code(), Some(1), "{args:?}");
     let error = String::from_utf8(output.stderr).unwrap();
-    let lines: Vec<&str> = error
-        .lines()
-        .filter(|line| !line.starts_with("created the database "))
-        .collect();
+    let lines: Vec<&str> = error.lines().filter(|line| !line.starts_with("created the database ")).collect();
     assert!(matches!(lines[..], [line] if line.starts_with("cleave: ")), "{error}");
     lines[0].to_owned()
 }
@@ -93,11 +86,7 @@ fn commands_that_read_never_create_a_database() {
     }
     std::fs::create_dir(&db).unwrap();
     fail(&["scan", &db]);
-    assert_eq!(
-        std::fs::read_dir(&db).unwrap().count(),
-        0,
-        "scan left something in an empty directory"
-    );
+    assert_eq!(std::fs::read_dir(&db).unwrap().count(), 0, "scan left something in an empty directory");
 }
 
 #[test]
@@ -128,10 +117,7 @@ fn scans_go_both_ways_within_bounds() {
     assert_eq!(keys(&["--limit", "0"]), "");
     assert_eq!(run(&["scan", &db, "--prefix", "c"]), "c1\tvalue of c1\n");
     assert!(fail(&["scan", &db, "--from", "b", "--to", "a"]).contains("--from"));
-    assert_eq!(
-        cleave(&["scan", &db, "--from", "a", "--prefix", "b"]).status.code(),
-        Some(2)
-    );
+    assert_eq!(cleave(&["scan", &db, "--from", "a", "--prefix", "b"]).status.code(), Some(2));
 }
 
 #[test]
@@ -152,10 +138,7 @@ fn counters_are_merged_without_being_read() {
     }
     assert_eq!(run(&["get", &db, "page", "--u64", "-k", "hits"]), "42\n");
     assert_eq!(run(&["scan", &db, "--u64", "-k", "hits"]), "page\t42\n");
-    assert_eq!(
-        run(&["get", &db, "page", "--value-format", "hex", "-k", "hits"]),
-        "2a00000000000000\n"
-    );
+    assert_eq!(run(&["get", &db, "page", "--value-format", "hex", "-k", "hits"]), "2a00000000000000\n");
     fail(&["merge", &db, "page", "1"]);
     fail(&["keyspaces", &db, "create", "hits"]);
     run(&["keyspaces", &db, "drop", "hits"]);
@@ -190,16 +173,9 @@ fn exports_of_both_forms_import_again_whatever_the_bytes() {
 fn a_bad_line_is_named_and_the_records_before_it_are_kept() {
     let (dir, db) = fresh();
     let (path, source) = file(&dir, "lines");
-    std::fs::write(
-        path,
-        "{\"key\":\"a\",\"value\":\"1\"}\n{\"key\":\"b\",\"value\":\"2\"}\n{\"key\":\"c\"\n",
-    )
-    .unwrap();
+    std::fs::write(path, "{\"key\":\"a\",\"value\":\"1\"}\n{\"key\":\"b\",\"value\":\"2\"}\n{\"key\":\"c\"\n").unwrap();
     let error = fail(&["import", &db, &source]).replace(&source, "FILE");
-    assert!(
-        error.contains("FILE: line 3: ") && error.contains("imported: 2"),
-        "{error}"
-    );
+    assert!(error.contains("FILE: line 3: ") && error.contains("imported: 2"), "{error}");
     assert_eq!(run(&["scan", &db]), "a\t1\nb\t2\n");
 }
 
@@ -234,41 +210,24 @@ fn stats_are_a_picture_or_json() {
     let (_dir, db) = fresh();
     run(&["put", &db, "a", "1"]);
     let picture = run(&["stats", &db]);
-    assert!(
-        picture.contains("index table  1 entry") && picture.contains("seqno 1 "),
-        "{picture}"
-    );
+    assert!(picture.contains("index table  1 entry") && picture.contains("seqno 1 "), "{picture}");
     let json: serde_json::Value = serde_json::from_str(&run(&["stats", &db, "--json"])).unwrap();
     assert!(json["seqno"].as_u64().unwrap() >= 1, "{json}");
-    assert!(
-        json["levels"].is_array() && json["memory"]["front_bytes"].is_u64(),
-        "{json}"
-    );
+    assert!(json["levels"].is_array() && json["memory"]["front_bytes"].is_u64(), "{json}");
 }
 
 #[test]
 fn a_reader_that_stops_reading_ends_the_program_quietly() {
     let (dir, db) = fresh();
     let (path, source) = file(&dir, "lines");
-    let lines: String = (0..50_000)
-        .map(|n| format!("{{\"key\":\"{n:06}\",\"value\":\"{n:0100}\"}}\n"))
-        .collect();
+    let lines: String = (0..50_000).map(|n| format!("{{\"key\":\"{n:06}\",\"value\":\"{n:0100}\"}}\n")).collect();
     std::fs::write(path, lines).unwrap();
     run(&["import", &db, &source]);
     let mut scan = Command::new(env!("CARGO_BIN_EXE_cleave"));
-    let mut child = scan
-        .args(["scan", &db])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = scan.args(["scan", &db]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
-    assert!(
-        output.status.success() && output.stderr.is_empty(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]

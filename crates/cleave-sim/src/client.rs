@@ -64,15 +64,8 @@ impl Client {
         };
         for slot in 0..SLOTS {
             let name = name_of_slot(slot);
-            if let Some(id) = client
-                .model
-                .spaces()
-                .find(|(_, there)| *there == name)
-                .map(|(id, _)| id)
-            {
-                let handle = db
-                    .open_keyspace(&name)
-                    .map_err(|error| client.unexpected("open keyspace", &error))?;
+            if let Some(id) = client.model.spaces().find(|(_, there)| *there == name).map(|(id, _)| id) {
+                let handle = db.open_keyspace(&name).map_err(|error| client.unexpected("open keyspace", &error))?;
                 client.spaces.insert(slot, Space { id, handle });
             }
         }
@@ -82,9 +75,7 @@ impl Client {
     /// A client that writes beside others. The list of the order must have been [reset](order::reset).
     pub fn among_others(db: &Db, model: &Model, world: &World) -> Result<Client, Failure> {
         let mut client = Client::alone(db, model, world)?;
-        let order = db
-            .open_keyspace(ORDER)
-            .map_err(|error| client.unexpected("open keyspace", &error))?;
+        let order = db.open_keyspace(ORDER).map_err(|error| client.unexpected("open keyspace", &error))?;
         client.order = Some(order);
         Ok(client)
     }
@@ -144,11 +135,8 @@ impl Client {
         if entries.is_empty() {
             return Ok(());
         }
-        let slots: Vec<u8> = changes
-            .iter()
-            .map(|change| change.slot)
-            .filter(|slot| self.spaces.contains_key(slot))
-            .collect();
+        let slots: Vec<u8> =
+            changes.iter().map(|change| change.slot).filter(|slot| self.spaces.contains_key(slot)).collect();
         let id = self.world.ledger.begin(entries.clone());
         let result = match (&entries[..], &self.order) {
             ([entry], None) => self.write_one(slots[0], entry, ack),
@@ -156,9 +144,9 @@ impl Client {
         };
         let synced = ack == Ack::Sync || ack == Ack::Default && self.world.sync_by_default;
         match result {
-            Ok(()) if self.world.ledger.has_failed() && self.order.is_none() && !self.world.has_crashed() => Err(
-                Failure("a write was taken after an earlier one had failed and poisoned writes".into()),
-            ),
+            Ok(()) if self.world.ledger.has_failed() && self.order.is_none() && !self.world.has_crashed() => {
+                Err(Failure("a write was taken after an earlier one had failed and poisoned writes".into()))
+            }
             Ok(()) => {
                 self.world.ledger.acknowledge(id, synced);
                 if self.order.is_none() {
@@ -167,10 +155,7 @@ impl Client {
                 Ok(())
             }
             Err(error) => {
-                let refused = matches!(
-                    error,
-                    Error::NoSpace { .. } | Error::InvalidInput { .. } | Error::Closed
-                );
+                let refused = matches!(error, Error::NoSpace { .. } | Error::InvalidInput { .. } | Error::Closed);
                 let answer = self.world.ledger.fail(id, refused);
                 if answer == Answer::InDoubt && self.order.is_none() {
                     self.model.commit(&entries);
@@ -224,11 +209,7 @@ impl Client {
             (Effect::Put(value), Some(operator)) => Stored::Put(operator.value(value).into()),
             (Effect::Merge(value), Some(operator)) => Stored::Merge(operator.operand(value).into()),
         };
-        Some(Entry {
-            space: space.id,
-            key: material::key(change.key).into(),
-            stored,
-        })
+        Some(Entry { space: space.id, key: material::key(change.key).into(), stored })
     }
 
     fn get(&mut self, slot: u8, key: u16, snapshot: Option<u8>) -> Result<(), Failure> {
@@ -254,19 +235,11 @@ impl Client {
         }
         let show = |value: Option<Vec<u8>>| value.map_or("nothing".to_owned(), |value| brief(&value));
         let (name, expected) = (name_of_slot(slot), show(self.model.get(at.1, id, &key)));
-        Err(Failure(format!(
-            "get {} of {name}: expected {expected}, found {}",
-            brief(&key),
-            show(found)
-        )))
+        Err(Failure(format!("get {} of {name}: expected {expected}, found {}", brief(&key), show(found))))
     }
 
     fn scan(&mut self, scan: &crate::operation::Scan) -> Result<(), Failure> {
-        let Some((id, handle)) = self
-            .spaces
-            .get(&scan.slot)
-            .map(|space| (space.id, space.handle.clone()))
-        else {
+        let Some((id, handle)) = self.spaces.get(&scan.slot).map(|space| (space.id, space.handle.clone())) else {
             return Ok(());
         };
         let (iter, at) = match scan.snapshot.and_then(|which| self.held(which)) {
@@ -325,9 +298,7 @@ impl Client {
             return Ok(None);
         };
         if let Some(missing) = promised.iter().find(|id| !self.learned.contains(id)) {
-            return Err(Failure(format!(
-                "batch {missing} was acknowledged, and a later snapshot does not have it"
-            )));
+            return Err(Failure(format!("batch {missing} was acknowledged, and a later snapshot does not have it")));
         }
         Ok(Some((snapshot, (at, at))))
     }
@@ -371,9 +342,8 @@ impl Client {
         }
         let name = name_of_slot(slot);
         let operator = operator_of_slot(slot);
-        let options = operator.map_or(KeyspaceOptions::new(), |operator| {
-            KeyspaceOptions::new().merge_operator(operator.name())
-        });
+        let options =
+            operator.map_or(KeyspaceOptions::new(), |operator| KeyspaceOptions::new().merge_operator(operator.name()));
         if self.spaces.contains_key(&slot) {
             return match self.db.create_keyspace(&name, options) {
                 Ok(_) => Err(Failure(format!("keyspace {name} was created while it existed"))),
@@ -387,10 +357,7 @@ impl Client {
             Ok(handle) => {
                 self.world.ledger.answer_change(Answer::Acknowledged);
                 if let Some((other, _)) = self.spaces.iter().find(|(_, space)| space.handle.id() == handle.id()) {
-                    return Err(Failure(format!(
-                        "keyspace {name} was given the id of {}",
-                        name_of_slot(*other)
-                    )));
+                    return Err(Failure(format!("keyspace {name} was given the id of {}", name_of_slot(*other))));
                 }
                 self.spaces.insert(slot, Space { id, handle });
                 Ok(())
@@ -422,9 +389,9 @@ impl Client {
             }
         }
         match space.handle.put("k", "v") {
-            Ok(()) if !self.world.has_crashed() => Err(Failure(
-                "a write was taken through the handle of a dropped keyspace".into(),
-            )),
+            Ok(()) if !self.world.has_crashed() => {
+                Err(Failure("a write was taken through the handle of a dropped keyspace".into()))
+            }
             _ => Ok(()),
         }
     }
@@ -449,11 +416,7 @@ impl Client {
     /// Passes an error on unless the disk is to blame for it.
     fn forgive(&self, what: &str, error: &Error, reading: bool) -> Result<(), Failure> {
         let forgiven = self.world.has_crashed() || self.world.tolerance.allows(what, error, reading);
-        if forgiven {
-            Ok(())
-        } else {
-            Err(self.unexpected(what, error))
-        }
+        if forgiven { Ok(()) } else { Err(self.unexpected(what, error)) }
     }
 
     fn unexpected(&self, what: &str, error: &Error) -> Failure {

@@ -47,11 +47,7 @@ impl Crasher {
             let page = world.ledger.page();
             let image = image_of(&disk, crash);
             disk.halt();
-            *into.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(Image {
-                disk: image,
-                page,
-                crash,
-            });
+            *into.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(Image { disk: image, page, crash });
         });
         Crasher { thread, image }
     }

@@ -79,13 +79,7 @@ impl Ledger {
     pub fn begin(&self, batch: Arc<[Entry]>) -> BatchId {
         let mut page = self.lock();
         let begun = page.tick();
-        page.records.push(Record {
-            batch,
-            answer: Answer::Open,
-            durable: false,
-            begun,
-            answered: u64::MAX,
-        });
+        page.records.push(Record { batch, answer: Answer::Open, durable: false, begun, answered: u64::MAX });
         page.records.len() - 1
     }
 
@@ -102,14 +96,8 @@ impl Ledger {
     pub fn fail(&self, id: BatchId, refused: bool) -> Answer {
         let mut page = self.lock();
         let answered = page.tick();
-        let late = page
-            .failed_at
-            .is_some_and(|failed_at| failed_at < page.records[id].begun);
-        let answer = if refused || late {
-            Answer::Refused
-        } else {
-            Answer::InDoubt
-        };
+        let late = page.failed_at.is_some_and(|failed_at| failed_at < page.records[id].begun);
+        let answer = if refused || late { Answer::Refused } else { Answer::InDoubt };
         if answer == Answer::InDoubt {
             page.failed_at.get_or_insert(answered);
         }
@@ -138,12 +126,7 @@ impl Ledger {
 
     /// Notes that a keyspace is about to be created or dropped.
     pub fn begin_change(&self, slot: u8, space: SpaceId, created: bool) {
-        self.lock().changes.push(Change {
-            slot,
-            space,
-            created,
-            answer: Answer::Open,
-        });
+        self.lock().changes.push(Change { slot, space, created, answer: Answer::Open });
     }
 
     /// Notes the answer to the last change.
@@ -175,9 +158,7 @@ impl Page {
 
     /// The batches that are in, or may be, in the order in which a lone client wrote them.
     pub fn possible(&self) -> Vec<BatchId> {
-        (0..self.records.len())
-            .filter(|&id| self.records[id].answer != Answer::Refused)
-            .collect()
+        (0..self.records.len()).filter(|&id| self.records[id].answer != Answer::Refused).collect()
     }
 
     /// Says what is wrong with `order` as the history of the batches on this page: each at most once, none that was
@@ -185,10 +166,7 @@ impl Page {
     pub fn check_order(&self, order: &[BatchId]) -> Result<(), String> {
         let mut seen = BTreeSet::new();
         for &id in order {
-            let record = self
-                .records
-                .get(id)
-                .ok_or_else(|| format!("batch {id} was never written"))?;
+            let record = self.records.get(id).ok_or_else(|| format!("batch {id} was never written"))?;
             if record.answer == Answer::Refused {
                 return Err(format!("batch {id} was refused and is there"));
             }
@@ -198,19 +176,13 @@ impl Page {
         }
         // The latest acknowledgement first: whatever follows it in the order was begun late enough or breaks the rule.
         let mut place = vec![usize::MAX; self.records.len()];
-        order
-            .iter()
-            .enumerate()
-            .for_each(|(position, &id)| place[id] = position);
+        order.iter().enumerate().for_each(|(position, &id)| place[id] = position);
         for (earlier, record) in self.records.iter().enumerate() {
             if record.answer != Answer::Acknowledged {
                 continue;
             }
             let overtaken = order.iter().take(place[earlier].min(order.len()));
-            if let Some(later) = overtaken
-                .into_iter()
-                .find(|&&later| self.records[later].begun > record.answered)
-            {
+            if let Some(later) = overtaken.into_iter().find(|&&later| self.records[later].begun > record.answered) {
                 return Err(format!(
                     "batch {later} was begun after batch {earlier} had been acknowledged, and is there before or without it"
                 ));

@@ -60,9 +60,7 @@ impl Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let (start, seeds) = arguments
-        .seed
-        .map_or((arguments.start, arguments.seeds), |seed| (seed, 1));
+    let (start, seeds) = arguments.seed.map_or((arguments.start, arguments.seeds), |seed| (seed, 1));
     let next = AtomicU64::new(start);
     let stop = AtomicBool::new(false);
     let tally = Mutex::new(Tally::default());
@@ -94,10 +92,7 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
         (Some(bug), _) => {
-            println!(
-                "the planted bug {bug:?} was caught, as it must be, after {} seeds",
-                tally.seeds
-            );
+            println!("the planted bug {bug:?} was caught, as it must be, after {} seeds", tally.seeds);
             ExitCode::SUCCESS
         }
     }
@@ -151,13 +146,6 @@ impl Tally {
 /// The command that shows a failure again.
 fn replay(arguments: &Arguments, seed: u64) -> String {
     let backend = format!("{:?}", arguments.backend).to_lowercase();
-    let canary = if arguments.canary.is_some() {
-        " --canary sync-skips-earlier-logs"
-    } else {
-        ""
-    };
-    format!(
-        "cleave-sim --seed {seed} --operations {} --backend {backend}{canary}",
-        arguments.operations
-    )
+    let canary = if arguments.canary.is_some() { " --canary sync-skips-earlier-logs" } else { "" };
+    format!("cleave-sim --seed {seed} --operations {} --backend {backend}{canary}", arguments.operations)
 }

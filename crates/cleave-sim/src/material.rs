@@ -46,10 +46,7 @@ impl Value {
             3 => rng.between(1000, 9000),
             _ => rng.between(90_000, 110_000),
         };
-        Value {
-            seed: rng.next() as u32,
-            len: len as u32,
-        }
+        Value { seed: rng.next() as u32, len: len as u32 }
     }
 
     /// The bytes.
@@ -76,18 +73,12 @@ impl fmt::Debug for Value {
 pub fn brief(bytes: &[u8]) -> String {
     match bytes.len() {
         0..=40 => format!("\"{}\"", bytes.escape_ascii()),
-        len => format!(
-            "\"{}...\" ({len} B, sum {:08x})",
-            bytes[..24].escape_ascii(),
-            sum(bytes)
-        ),
+        len => format!("\"{}...\" ({len} B, sum {:08x})", bytes[..24].escape_ascii(), sum(bytes)),
     }
 }
 
 fn sum(bytes: &[u8]) -> u32 {
-    bytes.iter().fold(0x811c_9dc5, |hash, &byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-    })
+    bytes.iter().fold(0x811c_9dc5, |hash, &byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 #[cfg(test)]

@@ -101,11 +101,7 @@ impl Model {
 
     /// Adds a keyspace.
     pub fn create(&mut self, name: &str, operator: Option<Operator>) -> SpaceId {
-        self.spaces.push(Space {
-            name: name.into(),
-            operator,
-            dropped: false,
-        });
+        self.spaces.push(Space { name: name.into(), operator, dropped: false });
         SpaceId(self.spaces.len() as u32 - 1)
     }
 
@@ -117,11 +113,7 @@ impl Model {
 
     /// The names of the keyspaces there are, sorted.
     pub fn names(&self) -> BTreeSet<String> {
-        self.spaces
-            .iter()
-            .filter(|space| !space.dropped)
-            .map(|space| space.name.clone())
-            .collect()
+        self.spaces.iter().filter(|space| !space.dropped).map(|space| space.name.clone()).collect()
     }
 
     /// The keyspaces there are.
@@ -138,14 +130,9 @@ impl Model {
     /// Adds a batch to the history. Writes to keyspaces that are gone leave no trace.
     pub fn commit(&mut self, batch: &[Entry]) {
         self.batches += 1;
-        for entry in batch
-            .iter()
-            .filter(|entry| !self.spaces[entry.space.0 as usize].dropped)
-        {
+        for entry in batch.iter().filter(|entry| !self.spaces[entry.space.0 as usize].dropped) {
             let keys = self.versions.entry(entry.space).or_default();
-            keys.entry(entry.key.clone())
-                .or_default()
-                .push((self.batches, entry.stored.clone()));
+            keys.entry(entry.key.clone()).or_default().push((self.batches, entry.stored.clone()));
         }
     }
 
@@ -161,9 +148,7 @@ impl Model {
         };
         let bounds = (as_slice(&bounds.0), as_slice(&bounds.1));
         let range = keys.range::<[u8], _>(bounds);
-        range
-            .filter_map(|(key, versions)| Some((key.to_vec(), self.read(at, space, versions)?)))
-            .collect()
+        range.filter_map(|(key, versions)| Some((key.to_vec(), self.read(at, space, versions)?))).collect()
     }
 
     /// Everything after the first `at` batches.
@@ -200,10 +185,7 @@ impl Model {
     pub fn compare(&self, at: u64, found: &State) -> Option<Difference> {
         let expected = self.state(at);
         let keys: BTreeSet<_> = expected.keys().chain(found.keys()).collect();
-        let differing: Vec<_> = keys
-            .into_iter()
-            .filter(|key| expected.get(*key) != found.get(*key))
-            .collect();
+        let differing: Vec<_> = keys.into_iter().filter(|key| expected.get(*key) != found.get(*key)).collect();
         let &first = differing.first()?;
         Some(Difference {
             space: self.spaces[first.0.0 as usize].name.clone(),
@@ -228,18 +210,14 @@ impl Model {
 
     fn read(&self, at: u64, space: SpaceId, versions: &[(u64, Stored)]) -> Option<Vec<u8>> {
         let versions = &versions[..versions.partition_point(|&(batch, _)| batch <= at)];
-        let base = versions
-            .iter()
-            .rposition(|(_, stored)| !matches!(stored, Stored::Merge(_)));
+        let base = versions.iter().rposition(|(_, stored)| !matches!(stored, Stored::Merge(_)));
         let mut value = None;
         for (_, stored) in &versions[base.unwrap_or(0)..] {
             value = match stored {
                 Stored::Put(bytes) => Some(bytes.to_vec()),
                 Stored::Delete => None,
                 Stored::Merge(operand) => {
-                    let operator = self
-                        .operator(space)
-                        .expect("the workload merges only where there is an operator");
+                    let operator = self.operator(space).expect("the workload merges only where there is an operator");
                     Some(operator.apply(value, operand))
                 }
             };
@@ -266,11 +244,7 @@ mod tests {
     use super::*;
 
     fn entry(space: SpaceId, key: &str, stored: Stored) -> Entry {
-        Entry {
-            space,
-            key: key.as_bytes().into(),
-            stored,
-        }
+        Entry { space, key: key.as_bytes().into(), stored }
     }
 
     fn put(value: &str) -> Stored {
@@ -285,10 +259,7 @@ mod tests {
         model.commit(&[entry(space, "k", Stored::Merge(b"b"[..].into()))]);
         model.commit(&[entry(space, "k", Stored::Delete), entry(space, "l", put("x"))]);
         let at = |n| model.get(n, space, b"k").map(|value| String::from_utf8(value).unwrap());
-        assert_eq!(
-            [at(0), at(1), at(2), at(3)],
-            [None, Some("a".into()), Some("a,b".into()), None]
-        );
+        assert_eq!([at(0), at(1), at(2), at(3)], [None, Some("a".into()), Some("a,b".into()), None]);
         let all = (Bound::Unbounded, Bound::Unbounded);
         assert_eq!(model.scan(3, space, &all), [(b"l".to_vec(), b"x".to_vec())]);
         for n in 0..=3 {

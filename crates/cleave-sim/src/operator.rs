@@ -21,13 +21,8 @@ pub enum Operator {
 
 impl Operator {
     /// All of them.
-    pub const ALL: [Operator; 5] = [
-        Operator::U64Add,
-        Operator::Append,
-        Operator::Max,
-        Operator::Min,
-        Operator::FieldPatch,
-    ];
+    pub const ALL: [Operator; 5] =
+        [Operator::U64Add, Operator::Append, Operator::Max, Operator::Min, Operator::FieldPatch];
 
     /// The name that the engine registers it by.
     pub fn name(self) -> &'static str {
@@ -49,10 +44,7 @@ impl Operator {
             }
             (Operator::FieldPatch, base) => {
                 let mut value = base.unwrap_or_default();
-                let start = operand[..4]
-                    .iter()
-                    .rev()
-                    .fold(0, |offset, &byte| offset << 8 | usize::from(byte));
+                let start = operand[..4].iter().rev().fold(0, |offset, &byte| offset << 8 | usize::from(byte));
                 for (position, &byte) in operand[4..].iter().enumerate() {
                     if value.len() <= start + position {
                         value.resize(start + position + 1, 0);
@@ -91,30 +83,17 @@ impl Operator {
             Operator::U64Add => rng.below(1000).to_le_bytes().to_vec(),
             Operator::FieldPatch => {
                 let mut operand = (rng.below(300) as u32).to_le_bytes().to_vec();
-                operand.extend(
-                    Value {
-                        len: value.len % 250,
-                        ..value
-                    }
-                    .bytes(),
-                );
+                operand.extend(Value { len: value.len % 250, ..value }.bytes());
                 operand
             }
-            Operator::Append => Value {
-                len: value.len % 210,
-                ..value
-            }
-            .bytes(),
+            Operator::Append => Value { len: value.len % 210, ..value }.bytes(),
             Operator::Max | Operator::Min => value.bytes(),
         }
     }
 }
 
 fn counter(bytes: &[u8]) -> u64 {
-    bytes
-        .try_into()
-        .map(u64::from_le_bytes)
-        .expect("the workload writes counters of 8 bytes")
+    bytes.try_into().map(u64::from_le_bytes).expect("the workload writes counters of 8 bytes")
 }
 
 #[cfg(test)]
@@ -129,19 +108,11 @@ mod tests {
         for round in 0..2000 {
             let operator = Operator::ALL[round % Operator::ALL.len()];
             let base = (!rng.one_in(3)).then(|| operator.value(Value::draw(&mut rng)));
-            let operands: Vec<_> = (0..rng.between(1, 5))
-                .map(|_| operator.operand(Value::draw(&mut rng)))
-                .collect();
-            let naive = operands
-                .iter()
-                .fold(base.clone(), |base, operand| Some(operator.apply(base, operand)));
+            let operands: Vec<_> = (0..rng.between(1, 5)).map(|_| operator.operand(Value::draw(&mut rng))).collect();
+            let naive = operands.iter().fold(base.clone(), |base, operand| Some(operator.apply(base, operand)));
             let theirs = engine.iter().find(|theirs| theirs.name() == operator.name()).unwrap();
             let operands: Vec<&[u8]> = operands.iter().map(Vec::as_slice).collect();
-            assert_eq!(
-                theirs.full_merge(b"key", base.as_deref(), &operands).ok(),
-                naive,
-                "{operator:?}"
-            );
+            assert_eq!(theirs.full_merge(b"key", base.as_deref(), &operands).ok(), naive, "{operator:?}");
         }
     }
 }

@@ -49,9 +49,5 @@ pub fn parse(list: &[u8], epoch: u64) -> Result<Vec<BatchId>, Failure> {
             Err(_) => return Err(wrong()),
         }
     }
-    if older > 0 && !order.is_empty() {
-        Err(wrong())
-    } else {
-        Ok(order)
-    }
+    if older > 0 && !order.is_empty() { Err(wrong()) } else { Ok(order) }
 }

@@ -86,11 +86,7 @@ impl Plan {
             .filter_bits(self.filter_bits)
             .background_threads(self.background_threads)
             .log_backend(self.backend);
-        if self.two_directories {
-            options.fast_dir("/fast").slow_dir("/slow")
-        } else {
-            options
-        }
+        if self.two_directories { options.fast_dir("/fast").slow_dir("/slow") } else { options }
     }
 
     /// The sizes to open with: small, so that a few hundred operations fill logs, runs and levels, and of every
@@ -125,9 +121,6 @@ impl Plan {
     pub fn describe(&self) -> String {
         let many = if self.clients == 1 { "one client" } else { "two clients" };
         let faults = if self.faults { ", faults" } else { "" };
-        format!(
-            "{many}, {:?} log, {:?} by default{faults}",
-            self.backend, self.durability
-        )
+        format!("{many}, {:?} log, {:?} by default{faults}", self.backend, self.durability)
     }
 }

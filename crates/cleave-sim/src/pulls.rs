@@ -48,10 +48,7 @@ pub fn pull(mut iter: Iter, scan: &Scan) -> Result<Vec<Pull>, Error> {
         let ended = pair.is_none();
         pulls.push(Pull { back, pair });
         if ended {
-            pulls.push(Pull {
-                back: !back,
-                pair: pull_one(&mut iter, !back)?,
-            });
+            pulls.push(Pull { back: !back, pair: pull_one(&mut iter, !back)? });
             break;
         }
     }
@@ -68,22 +65,14 @@ fn pull_one(iter: &mut Iter, back: bool) -> Result<Option<Pair>, Error> {
 pub fn check(pulls: &[Pull], expected: Vec<Pair>) -> Result<(), String> {
     let mut expected = VecDeque::from(expected);
     for (turn, pull) in pulls.iter().enumerate() {
-        let next = if pull.back {
-            expected.pop_back()
-        } else {
-            expected.pop_front()
-        };
+        let next = if pull.back { expected.pop_back() } else { expected.pop_front() };
         if next != pull.pair {
             let show = |pair: &Option<Pair>| match pair {
                 Some((key, value)) => format!("{} = {}", brief(key), brief(value)),
                 None => "the end".to_owned(),
             };
             let end = if pull.back { "back" } else { "front" };
-            return Err(format!(
-                "pull {turn} at the {end}: expected {}, found {}",
-                show(&next),
-                show(&pull.pair)
-            ));
+            return Err(format!("pull {turn} at the {end}: expected {}, found {}", show(&next), show(&pull.pair)));
         }
     }
     Ok(())

@@ -39,13 +39,7 @@ impl Expected {
     pub fn nothing() -> Expected {
         let mut base = Model::new();
         base.create("default", None);
-        Expected {
-            base,
-            page: Page::default(),
-            epoch: 0,
-            order: Order::AsBegun,
-            crash: None,
-        }
+        Expected { base, page: Page::default(), epoch: 0, order: Order::AsBegun, crash: None }
     }
 
     /// Notes one more crash before the database was open again. A loss of power stays one.
@@ -79,10 +73,7 @@ impl Expected {
     fn model_of_all_spaces(&self, db: &Db) -> Result<Model, Failure> {
         let mut model = self.base.clone();
         for change in self.page.changes.iter().filter(|change| change.created) {
-            let id = model.create(
-                &name_of_slot(change.slot),
-                crate::operation::operator_of_slot(change.slot),
-            );
+            let id = model.create(&name_of_slot(change.slot), crate::operation::operator_of_slot(change.slot));
             if id != change.space {
                 return Err(Failure("the ledger numbers keyspaces as the model does".into()));
             }
@@ -113,10 +104,7 @@ impl Expected {
             model.commit(&self.page.records[id].batch);
         }
         let required = self.required();
-        let least = history
-            .iter()
-            .rposition(|id| required.contains(id))
-            .map_or(0, |last| last as u64 + 1);
+        let least = history.iter().rposition(|id| required.contains(id)).map_or(0, |last| last as u64 + 1);
         let all = history.len() as u64;
         if let Some(at) = (least..=all).rev().find(|&at| model.equals(at, found)) {
             model.restart_at(at);
@@ -128,9 +116,7 @@ impl Expected {
                 self.event()
             )));
         }
-        let nearest = (0..=all)
-            .filter_map(|at| Some((model.compare(at, found)?, at)))
-            .min_by_key(|(it, _)| it.keys);
+        let nearest = (0..=all).filter_map(|at| Some((model.compare(at, found)?, at))).min_by_key(|(it, _)| it.keys);
         let nearest = nearest.map_or_else(String::new, |(it, at)| format!("nearest is the first {at}: {it}"));
         Err(Failure(format!(
             "after {}: what is there is no first part of the {all} batches (at least {least} promised); {nearest}",
@@ -143,10 +129,7 @@ impl Expected {
         let say = |what: String| Failure(format!("after {}: {what}", self.event()));
         self.page.check_order(&order).map_err(say)?;
         if let Some(missing) = self.required().iter().find(|id| !order.contains(id)) {
-            return Err(say(format!(
-                "batch {missing} was promised and is lost; there are {}",
-                order.len()
-            )));
+            return Err(say(format!("batch {missing} was promised and is lost; there are {}", order.len())));
         }
         for seen in seen {
             let both = seen.len().min(order.len());

@@ -44,33 +44,19 @@ impl Session {
         let db = open(&ground, &options, &tuning)?;
         for slot in 1..FIRST_CHANGING_SLOT {
             let operator = operator_of_slot(slot);
-            let keyspace = operator.map_or(KeyspaceOptions::new(), |it| {
-                KeyspaceOptions::new().merge_operator(it.name())
-            });
-            db.create_keyspace(&name_of_slot(slot), keyspace)
-                .map_err(|error| Failure(format!("set up: {error}")))?;
+            let keyspace =
+                operator.map_or(KeyspaceOptions::new(), |it| KeyspaceOptions::new().merge_operator(it.name()));
+            db.create_keyspace(&name_of_slot(slot), keyspace).map_err(|error| Failure(format!("set up: {error}")))?;
             expected.base.create(&name_of_slot(slot), operator);
         }
         let world = World::new(0, false);
         let client = Client::alone(&db, &expected.base, &world)?;
-        Ok(Session {
-            ground,
-            options,
-            tuning,
-            epoch: 0,
-            world,
-            open: Some((db, client)),
-            expected,
-        })
+        Ok(Session { ground, options, tuning, epoch: 0, world, open: Some((db, client)), expected })
     }
 
     /// What the database would have to hold if it crashed now.
     pub fn expected(&self, crash: Crash) -> Expected {
-        Expected {
-            page: self.world.ledger.page(),
-            crash: Some(crash),
-            ..self.expected.clone()
-        }
+        Expected { page: self.world.ledger.page(), crash: Some(crash), ..self.expected.clone() }
     }
 
     /// What [`Session::expected`] is made of, to be had while an operation is under way.
@@ -120,12 +106,7 @@ impl Session {
         self.world = World::new(self.epoch, false);
         let client = Client::alone(&db, &model, &self.world)?;
         self.open = Some((db, client));
-        self.expected = Expected {
-            base: model,
-            page: Page::default(),
-            epoch: self.epoch,
-            ..Expected::nothing()
-        };
+        self.expected = Expected { base: model, page: Page::default(), epoch: self.epoch, ..Expected::nothing() };
         Ok(())
     }
 }
@@ -135,12 +116,9 @@ fn open(ground: &Ground, options: &Options, tuning: &Tuning) -> Result<Db, Failu
         Ground::Simulated(disk) => {
             testing::open(Arc::new(disk.clone()), HOME.as_ref(), options.clone(), tuning.clone())
         }
-        Ground::Directory(directory) => testing::open(
-            Arc::new(testing::OsStorage::new()),
-            directory,
-            options.clone(),
-            tuning.clone(),
-        ),
+        Ground::Directory(directory) => {
+            testing::open(Arc::new(testing::OsStorage::new()), directory, options.clone(), tuning.clone())
+        }
     };
     opened.map_err(|error: Error| Failure(format!("open: {error}")))
 }

@@ -62,11 +62,7 @@ pub struct SeedFailure {
 
 impl fmt::Display for SeedFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "seed {} failed at operation {} ({})",
-            self.seed, self.operation, self.last
-        )?;
+        writeln!(f, "seed {} failed at operation {} ({})", self.seed, self.operation, self.last)?;
         write!(f, "  {}", self.what)
     }
 }
@@ -91,12 +87,7 @@ pub fn run(plan: &Plan) -> Result<Report, SeedFailure> {
         Err(failure) => failure.to_string(),
     };
     let progress = lock(&progress);
-    Err(SeedFailure {
-        seed: plan.seed,
-        operation: progress.report.operations,
-        last: progress.last.clone(),
-        what,
-    })
+    Err(SeedFailure { seed: plan.seed, operation: progress.report.operations, last: progress.last.clone(), what })
 }
 
 /// What is known of a run even if it panics or hangs.
@@ -124,9 +115,7 @@ impl Simulation {
     fn new(plan: Plan, progress: Arc<Mutex<Progress>>) -> Simulation {
         let workloads = match plan.clients {
             1 => vec![Workload::new(plan.seed)],
-            clients => (0..clients)
-                .map(|client| Workload::new(plan.seed ^ client << 60).for_one_of_many())
-                .collect(),
+            clients => (0..clients).map(|client| Workload::new(plan.seed ^ client << 60).for_one_of_many()).collect(),
         };
         Simulation {
             rng: Rng::of(plan.seed, 0x7369_6d75),
@@ -147,9 +136,7 @@ impl Simulation {
         self.note("final check".into());
         self.mend_disk();
         let db = self.open().map_err(|error| Failure(format!("open: {error}")))?;
-        self.expected
-            .check(&db)
-            .map_err(|error| Failure(format!("read everything: {error}")))??;
+        self.expected.check(&db).map_err(|error| Failure(format!("read everything: {error}")))??;
         db.close().map_err(|error| Failure(format!("close: {error}")))
     }
 
@@ -158,9 +145,8 @@ impl Simulation {
         let made = self.open().and_then(|db| {
             for slot in 1..FIRST_CHANGING_SLOT {
                 let operator = operator_of_slot(slot);
-                let options = operator.map_or(KeyspaceOptions::new(), |it| {
-                    KeyspaceOptions::new().merge_operator(it.name())
-                });
+                let options =
+                    operator.map_or(KeyspaceOptions::new(), |it| KeyspaceOptions::new().merge_operator(it.name()));
                 db.create_keyspace(&name_of_slot(slot), options)?;
                 self.expected.base.create(&name_of_slot(slot), operator);
             }
@@ -170,12 +156,7 @@ impl Simulation {
     }
 
     fn open(&self) -> Result<Db, Error> {
-        testing::open(
-            Arc::new(self.disk.clone()),
-            Path::new(HOME),
-            self.plan.options(),
-            self.plan.tuning(),
-        )
+        testing::open(Arc::new(self.disk.clone()), Path::new(HOME), self.plan.options(), self.plan.tuning())
     }
 
     fn epoch(&mut self) -> Result<(), Failure> {
@@ -183,15 +164,11 @@ impl Simulation {
         lock(&self.progress).report.epochs += 1;
         let mut world = World::new(self.epoch, self.plan.syncs_by_default());
         if self.plan.faults && self.plan.clients == 1 && self.rng.one_in(2) {
-            world.tolerance = *self
-                .rng
-                .pick(&[Tolerance::FailingReads, Tolerance::FailingWrites, Tolerance::NoSpace]);
+            world.tolerance = *self.rng.pick(&[Tolerance::FailingReads, Tolerance::FailingWrites, Tolerance::NoSpace]);
             lock(&self.progress).report.faulty_epochs += 1;
         }
         // A broken disk is left time to show what it does.
-        let crash = !self
-            .rng
-            .one_in(if world.tolerance == Tolerance::Nothing { 5 } else { 2 });
+        let crash = !self.rng.one_in(if world.tolerance == Tolerance::Nothing { 5 } else { 2 });
         let crash_early = crash && self.rng.one_in(4);
         let mut crasher = crash_early.then(|| self.start_crasher(&world));
         let ended = self.open_and_check(&world).and_then(|opened| match opened {
@@ -223,9 +200,7 @@ impl Simulation {
     /// Opens the database and compares it with what is expected; `None` if the machine crashed before that was done.
     fn open_and_check(&mut self, world: &World) -> Result<Option<(Db, Model)>, Failure> {
         self.note(format!("open, epoch {}", self.epoch));
-        let checked = self
-            .open_through_faults(world)
-            .and_then(|db| Ok((self.expected.check(&db)?, db)));
+        let checked = self.open_through_faults(world).and_then(|db| Ok((self.expected.check(&db)?, db)));
         match checked {
             Err(_) | Ok((Err(_), _)) if world.has_crashed() => Ok(None),
             Err(error) => Err(Failure(format!("open after {:?}: {error}", self.expected.crash))),
@@ -235,13 +210,8 @@ impl Simulation {
 
     /// Lets the clients work until they have had enough or the machine crashes.
     fn work(&mut self, db: Db, model: Model, world: &World) -> Result<Ended, Failure> {
-        let mut expected = Expected {
-            base: model,
-            page: Page::default(),
-            epoch: self.epoch,
-            order: Order::AsBegun,
-            crash: None,
-        };
+        let mut expected =
+            Expected { base: model, page: Page::default(), epoch: self.epoch, order: Order::AsBegun, crash: None };
         if self.plan.clients == 1 {
             self.work_alone(&db, world, &expected)?;
         } else {
@@ -261,10 +231,7 @@ impl Simulation {
     /// Opens; where reads fail it may take several attempts, the last of them on a disk that works.
     fn open_through_faults(&self, world: &World) -> Result<Db, Error> {
         if world.tolerance == Tolerance::FailingReads {
-            self.disk.set_faults(Faults {
-                fail_read_one_in: Some(30),
-                ..Faults::default()
-            });
+            self.disk.set_faults(Faults { fail_read_one_in: Some(30), ..Faults::default() });
             let opened = self.open();
             self.mend_disk();
             if let Ok(db) = opened {
@@ -342,9 +309,7 @@ impl Simulation {
         }
         let mut seen = Vec::new();
         for (number, (thread, answer)) in threads.into_iter().enumerate() {
-            thread
-                .join()
-                .map_err(|_| Failure(format!("client {number} panicked")))?;
+            thread.join().map_err(|_| Failure(format!("client {number} panicked")))?;
             if let Some((result, workload)) = lock(&answer).take() {
                 self.workloads[number] = workload;
                 seen.push(result?);
@@ -357,11 +322,7 @@ impl Simulation {
     fn break_disk(&mut self, how: Tolerance) {
         let soon = self.rng.below(60);
         let lasting = self.rng.one_in(2);
-        let mut faults = Faults {
-            lasting,
-            seed: self.rng.next(),
-            ..Faults::default()
-        };
+        let mut faults = Faults { lasting, seed: self.rng.next(), ..Faults::default() };
         match how {
             Tolerance::Nothing | Tolerance::SpaceAgain => {}
             Tolerance::FailingReads => faults.fail_read_one_in = Some(*self.rng.pick(&[2, 10, 100])),
@@ -388,11 +349,7 @@ impl Simulation {
         // Times of every order of magnitude: within the opening, within the first batch, after much work.
         let magnitude = self.rng.between(3, 15);
         let after = Duration::from_micros(self.rng.below(1 << magnitude));
-        let crash = if self.rng.one_in(3) {
-            Crash::Process
-        } else {
-            Crash::Power(self.rng.next())
-        };
+        let crash = if self.rng.one_in(3) { Crash::Process } else { Crash::Power(self.rng.next()) };
         Crasher::start(&self.disk, world, after, crash)
     }
 
@@ -411,11 +368,7 @@ impl Simulation {
         match expected {
             Some(expected) => {
                 // What was acknowledged after the image was taken is not on it.
-                self.expected = Expected {
-                    page: image.page.clone(),
-                    crash: Some(image.crash),
-                    ..expected
-                };
+                self.expected = Expected { page: image.page.clone(), crash: Some(image.crash), ..expected };
             }
             None => self.expected.crashed_again(image.crash),
         }

@@ -28,15 +28,9 @@ pub fn read<'a>(
             let first = forward.iter().zip(&backward).find(|(one, other)| one != other);
             let place = first.map_or_else(|| "at one end".into(), |((key, _), _)| format!("at {}", brief(key)));
             let sizes = (forward.len(), backward.len());
-            return Ok(Err(Failure(format!(
-                "a scan and its reverse differ {place} (lengths {sizes:?})"
-            ))));
+            return Ok(Err(Failure(format!("a scan and its reverse differ {place} (lengths {sizes:?})"))));
         }
-        state.extend(
-            forward
-                .into_iter()
-                .map(|(key, value)| ((id, Arc::from(&*key)), value.into())),
-        );
+        state.extend(forward.into_iter().map(|(key, value)| ((id, Arc::from(&*key)), value.into())));
         for number in 0..KEYS {
             let key = key(number);
             let found = snapshot.get(keyspace, &key)?.map(Vec::from);
@@ -44,10 +38,7 @@ pub fn read<'a>(
             if found.as_ref() != scanned {
                 let show = |value: Option<&Vec<u8>>| value.map_or("nothing".to_owned(), |value| brief(value));
                 let (found, scanned) = (show(found.as_ref()), show(scanned));
-                return Ok(Err(Failure(format!(
-                    "get {} gives {found}, a scan {scanned}",
-                    brief(&key)
-                ))));
+                return Ok(Err(Failure(format!("get {} gives {found}, a scan {scanned}", brief(&key)))));
             }
         }
     }
@@ -56,10 +47,7 @@ pub fn read<'a>(
 
 /// Everything the database holds in the model's keyspaces.
 pub fn read_all(db: &Db, model: &Model) -> Result<Result<State, Failure>, Error> {
-    let spaces: Result<Vec<_>, Error> = model
-        .spaces()
-        .map(|(id, name)| Ok((id, db.open_keyspace(name)?)))
-        .collect();
+    let spaces: Result<Vec<_>, Error> = model.spaces().map(|(id, name)| Ok((id, db.open_keyspace(name)?))).collect();
     let spaces = spaces?;
     read(&db.snapshot(), spaces.iter().map(|(id, keyspace)| (*id, keyspace)))
 }

@@ -38,15 +38,7 @@ impl Workload {
         let keys = *rng.pick(&[6, 24, KEYS, KEYS]);
         let slots = *rng.pick(&[1, 3, 6, SLOTS, SLOTS]);
         let batch_changes_max = *rng.pick(&[2, 4, 12, 40]);
-        Workload {
-            rng,
-            weights,
-            acks,
-            effects,
-            keys,
-            slots,
-            batch_changes_max,
-        }
+        Workload { rng, weights, acks, effects, keys, slots, batch_changes_max }
     }
 
     /// Leaves out what only a lone client may do: create and drop keyspaces, reopen, compare everything.
@@ -68,11 +60,7 @@ impl Workload {
     pub fn next_operation(&mut self) -> Operation {
         match self.rng.weighted(&self.weights) {
             0 => self.write(),
-            1 => Operation::Get {
-                slot: self.slot(),
-                key: self.key(),
-                snapshot: self.snapshot(),
-            },
+            1 => Operation::Get { slot: self.slot(), key: self.key(), snapshot: self.snapshot() },
             2 => Operation::Scan(self.scan()),
             3 => Operation::TakeSnapshot,
             4 => Operation::ReleaseSnapshot(self.rng.next() as u8),
@@ -95,11 +83,7 @@ impl Workload {
     }
 
     fn write(&mut self) -> Operation {
-        let changes = if self.rng.one_in(2) {
-            1
-        } else {
-            self.rng.between(1, self.batch_changes_max + 1)
-        };
+        let changes = if self.rng.one_in(2) { 1 } else { self.rng.between(1, self.batch_changes_max + 1) };
         let changes = (0..changes).map(|_| self.change()).collect();
         let ack = [Ack::Default, Ack::Buffered, Ack::Sync, Ack::Interval][self.rng.weighted(&self.acks)];
         Operation::Write(changes, ack)
@@ -112,11 +96,7 @@ impl Workload {
             1 => Effect::Delete,
             _ => Effect::Merge(value),
         };
-        Change {
-            slot: self.slot(),
-            key: self.key(),
-            effect,
-        }
+        Change { slot: self.slot(), key: self.key(), effect }
     }
 
     fn scan(&mut self) -> Scan {
@@ -126,13 +106,7 @@ impl Workload {
             _ => self.rng.next(),
         };
         let limit = *self.rng.pick(&[1, 5, 30, 1000]);
-        Scan {
-            slot: self.slot(),
-            span: self.span(),
-            ends,
-            limit,
-            snapshot: self.snapshot(),
-        }
+        Scan { slot: self.slot(), span: self.span(), ends, limit, snapshot: self.snapshot() }
     }
 
     fn span(&mut self) -> Span {
@@ -190,10 +164,7 @@ mod tests {
             let mut workload = Workload::new(seed).for_one_of_many();
             for _ in 0..200 {
                 let operation = workload.next_operation();
-                assert!(!matches!(
-                    operation,
-                    Operation::Create(_) | Operation::Drop(_) | Operation::Reopen
-                ));
+                assert!(!matches!(operation, Operation::Create(_) | Operation::Drop(_) | Operation::Reopen));
             }
         }
     }

@@ -71,13 +71,7 @@ pub struct World {
 impl World {
     /// A disk that works.
     pub fn new(epoch: u64, sync_by_default: bool) -> World {
-        World {
-            epoch,
-            ledger: Ledger::new(),
-            crashed: Arc::default(),
-            tolerance: Tolerance::Nothing,
-            sync_by_default,
-        }
+        World { epoch, ledger: Ledger::new(), crashed: Arc::default(), tolerance: Tolerance::Nothing, sync_by_default }
     }
 
     /// True if nothing counts any more.

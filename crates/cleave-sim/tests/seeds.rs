@@ -5,10 +5,7 @@ use cleave_sim::{Backend, Plan, run};
 use cleavedb::testing::Canary;
 
 fn seeds(default: u64) -> u64 {
-    std::env::var("CLEAVE_SEEDS")
-        .ok()
-        .and_then(|seeds| seeds.parse().ok())
-        .unwrap_or(default)
+    std::env::var("CLEAVE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(default)
 }
 
 fn run_seeds(backend: Backend, seeds: std::ops::Range<u64>) {
@@ -49,9 +46,6 @@ fn the_planted_bug_is_caught_within_forty_seeds() {
             run(&plan).err()
         });
         let failure = caught.expect("a sync that skips earlier logs loses what was promised");
-        assert!(
-            failure.what.contains("promised") || failure.what.contains("open"),
-            "{failure}"
-        );
+        assert!(failure.what.contains("promised") || failure.what.contains("open"), "{failure}");
     }
 }

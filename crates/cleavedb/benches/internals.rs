@@ -50,12 +50,8 @@ fn insert_all(table: &IndexTable, first: u64, value: &[u8]) {
 
 fn run_of(mut cursor: impl Cursor, seqnos: (Seqno, Seqno)) -> Run {
     cursor.seek_first().expect("memory can be read");
-    let horizon = Horizon {
-        snapshots: vec![seqnos.1],
-        bottom: &|_| false,
-        dropped: &|_| false,
-        operators: &NoOperators,
-    };
+    let horizon =
+        Horizon { snapshots: vec![seqnos.1], bottom: &|_| false, dropped: &|_| false, operators: &NoOperators };
     let mut source = Retention::new(cursor, horizon);
     Run::build(&mut source, seqnos, &Arc::new(Gauge::default())).expect("memory can be read")
 }
@@ -86,14 +82,10 @@ fn index_get(criterion: &mut Criterion) {
     criterion.bench_function("index_get", |bencher| {
         bencher.iter(|| {
             let mut found = None;
-            table.visit(
-                &full_key(KEYSPACE, &key(rng.below(ENTRIES))),
-                Seqno::MAX,
-                &mut |_, value| {
-                    found = Some(value);
-                    false
-                },
-            );
+            table.visit(&full_key(KEYSPACE, &key(rng.below(ENTRIES))), Seqno::MAX, &mut |_, value| {
+                found = Some(value);
+                false
+            });
             black_box(found).expect("the key is there")
         });
     });
@@ -110,9 +102,8 @@ fn seal(criterion: &mut Criterion) {
 fn merge_runs(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("merge_runs");
     for count in [2, 4] {
-        let runs: Vec<Arc<Run>> = (0..count)
-            .map(|place| Arc::new(seal_table(&index_table(place * ENTRIES, &[7; 30]))))
-            .collect();
+        let runs: Vec<Arc<Run>> =
+            (0..count).map(|place| Arc::new(seal_table(&index_table(place * ENTRIES, &[7; 30])))).collect();
         group.throughput(Throughput::Elements(count * ENTRIES));
         group.bench_function(BenchmarkId::from_parameter(count), |bencher| {
             bencher.iter(|| {
@@ -133,10 +124,7 @@ fn table_build(criterion: &mut Criterion) {
         b"a value of about a hundred bytes, as text is, that can be made smaller: text",
     )));
     for (name, compression) in [("none", Compression::None), ("lz4", Compression::Lz4)] {
-        let options = TableOptions {
-            compression,
-            ..TableOptions::default()
-        };
+        let options = TableOptions { compression, ..TableOptions::default() };
         group.bench_function(BenchmarkId::from_parameter(name), |bencher| {
             let build = |disk: SimDisk| {
                 let storage: &dyn Storage = &disk;
@@ -145,9 +133,7 @@ fn table_build(criterion: &mut Criterion) {
                 let mut cursor = run.cursor();
                 cursor.seek_first().expect("memory can be read");
                 while cursor.valid() {
-                    builder
-                        .add(cursor.key(), cursor.stamp(), cursor.value())
-                        .expect("the disk works");
+                    builder.add(cursor.key(), cursor.stamp(), cursor.value()).expect("the disk works");
                     cursor.next().expect("memory can be read");
                 }
                 builder.finish().expect("the disk works")

@@ -24,10 +24,7 @@ fn directory() -> TempDir {
 }
 
 fn open(directory: &TempDir, backend: LogBackend) -> Db {
-    Options::new()
-        .log_backend(backend)
-        .open(directory.path())
-        .expect("the database opens")
+    Options::new().log_backend(backend).open(directory.path()).expect("the database opens")
 }
 
 /// 24 bytes, spread over the key space.
@@ -81,9 +78,7 @@ fn put_sync(criterion: &mut Criterion) {
         group.bench_function(format!("{name}/100"), |bencher| {
             bencher.iter(|| {
                 number += 1;
-                default
-                    .put_with(key(number), &value, Durability::Sync)
-                    .expect("the put is taken");
+                default.put_with(key(number), &value, Durability::Sync).expect("the put is taken");
             });
         });
     }
@@ -125,10 +120,7 @@ fn read_benchmarks(criterion: &mut Criterion, db: &Db, keys: u64, place: &str) {
                 let from = key(rng.below(keys)).to_vec();
                 let bytes: usize = if reverse {
                     let iter = db.range(..from).expect("the scan starts");
-                    iter.rev()
-                        .take(100)
-                        .map(|item| item.expect("the scan works").1.len())
-                        .sum()
+                    iter.rev().take(100).map(|item| item.expect("the scan works").1.len()).sum()
                 } else {
                     let iter = db.range(from..).expect("the scan starts");
                     iter.take(100).map(|item| item.expect("the scan works").1.len()).sum()
@@ -153,8 +145,7 @@ fn reads(criterion: &mut Criterion) {
             db.put(key(number), &value).expect("the put is taken");
         }
         db.flush().expect("the flush works");
-        db.compact_range(&db.default_keyspace(), ..)
-            .expect("the compaction works");
+        db.compact_range(&db.default_keyspace(), ..).expect("the compaction works");
         read_benchmarks(criterion, &db, keys, &format!("tables/{len}"));
     }
 }

@@ -43,3 +43,8 @@ pub use db::{
     Snapshot, Stats, WriteBatch,
 };
 pub use format::compression::Compression;
+
+/// The program in the README is compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

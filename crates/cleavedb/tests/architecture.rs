@@ -4,16 +4,8 @@
 use std::path::{Path, PathBuf};
 
 /// The rooms and their floors.
-const FLOORS: [(&str, u8); 8] = [
-    ("base", 0),
-    ("format", 1),
-    ("io", 1),
-    ("sched", 1),
-    ("front", 2),
-    ("levels", 2),
-    ("db", 3),
-    ("testing", 4),
-];
+const FLOORS: [(&str, u8); 8] =
+    [("base", 0), ("format", 1), ("io", 1), ("sched", 1), ("front", 2), ("levels", 2), ("db", 3), ("testing", 4)];
 /// Rooms of this floor are stores: they never import each other.
 const STORES: u8 = 2;
 /// What only `io/` and `sched/` may name.
@@ -68,11 +60,7 @@ fn sources() -> Vec<Source> {
 fn rooms_named(line: &str) -> Vec<String> {
     let code = line.split("//").next().unwrap_or_default();
     let after = code.split("crate::").skip(1);
-    let word = |rest: &str| {
-        rest.chars()
-            .take_while(|c| c.is_alphanumeric() || *c == '_')
-            .collect::<String>()
-    };
+    let word = |rest: &str| rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
     after.map(word).filter(|room| floor(room).is_some()).collect()
 }
 
@@ -85,11 +73,7 @@ fn imports_go_down_and_stores_do_not_know_each_other() {
         let Some(own) = floor(&source.room).filter(|_| !is_test) else {
             continue;
         };
-        let code = source
-            .text
-            .split("#[cfg(test)]\nmod tests {")
-            .next()
-            .unwrap_or_default();
+        let code = source.text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
         for (number, line) in code.lines().enumerate() {
             for room in rooms_named(line) {
                 seen += 1;
@@ -108,10 +92,7 @@ fn imports_go_down_and_stores_do_not_know_each_other() {
 #[test]
 fn only_io_and_sched_touch_the_outside_world() {
     let mut wrong = Vec::new();
-    for source in sources()
-        .iter()
-        .filter(|source| !["io", "sched"].contains(&source.room.as_str()))
-    {
+    for source in sources().iter().filter(|source| !["io", "sched"].contains(&source.room.as_str())) {
         for (number, line) in source.text.lines().enumerate() {
             let code = line.split("//").next().unwrap_or_default();
             if OUTSIDE_WORLD.iter().any(|name| code.contains(name)) {

@@ -40,12 +40,7 @@ struct Order {
 impl Order {
     fn to_text(&self) -> String {
         let first: Vec<String> = self.first.iter().map(u64::to_string).collect();
-        format!(
-            "{}\n{}\n{}",
-            self.directory,
-            self.backend == LogBackend::Ring,
-            first.join(",")
-        )
+        format!("{}\n{}\n{}", self.directory, self.backend == LogBackend::Ring, first.join(","))
     }
 
     fn from_text(text: &str) -> Order {
@@ -53,21 +48,14 @@ impl Order {
         let mut line = || lines.next().unwrap_or_default();
         Order {
             directory: line().to_owned(),
-            backend: if line() == "true" {
-                LogBackend::Ring
-            } else {
-                LogBackend::Plain
-            },
+            backend: if line() == "true" { LogBackend::Ring } else { LogBackend::Plain },
             first: line().split(',').map(|number| number.parse().unwrap()).collect(),
         }
     }
 }
 
 fn open(directory: &str, backend: LogBackend) -> Result<Db> {
-    Options::new()
-        .memory_budget(16 << 20)
-        .log_backend(backend)
-        .open(Path::new(directory))
+    Options::new().memory_budget(16 << 20).log_backend(backend).open(Path::new(directory))
 }
 
 /// What batch `number` of `writer` puts into `part`. Most are small, some large.
@@ -99,11 +87,7 @@ fn write_one(db: &Db, writer: u64, number: u64) -> Result<()> {
     if number >= TRAIL {
         batch.delete(&default, trail_key(writer, number - TRAIL));
     }
-    let durability = if number.is_multiple_of(50) {
-        Durability::Sync
-    } else {
-        Durability::Buffered
-    };
+    let durability = if number.is_multiple_of(50) { Durability::Sync } else { Durability::Buffered };
     db.write_with(batch, durability)
 }
 
@@ -173,26 +157,16 @@ fn check_writer(db: &Db, writer: u64, acknowledged: Option<u64>, before: Option<
     let other = db.keyspace("other").unwrap();
     let at = |part: u64| {
         let key = part_key(writer, part);
-        let found = if part.is_multiple_of(3) {
-            other.get(&key)
-        } else {
-            db.get(&key)
-        };
+        let found = if part.is_multiple_of(3) { other.get(&key) } else { db.get(&key) };
         found.unwrap().map(Vec::from)
     };
     let number_of = |value: Option<Vec<u8>>| value.map(|value| u64::from_le_bytes(value[..8].try_into().unwrap()));
     let last = number_of(at(0));
     let least = acknowledged.max(before);
-    assert!(
-        last >= least,
-        "writer {writer}: batch {least:?} was acknowledged, and the last one there is {last:?}"
-    );
+    assert!(last >= least, "writer {writer}: batch {least:?} was acknowledged, and the last one there is {last:?}");
     // One batch may have been written and not acknowledged, or its acknowledgement was cut off on its way, twice.
     let most = least.map_or(1, |least| least + 2);
-    assert!(
-        last <= Some(most),
-        "writer {writer}: {least:?} was acknowledged last, and {last:?} is there"
-    );
+    assert!(last <= Some(most), "writer {writer}: {least:?} was acknowledged last, and {last:?} is there");
     let last_number = last?;
     for part in 0..PARTS {
         let found = at(part);
@@ -202,19 +176,11 @@ fn check_writer(db: &Db, writer: u64, acknowledged: Option<u64>, before: Option<
             number_of(found)
         );
     }
-    let trail: Vec<_> = db
-        .prefix(format!("trail {writer} "))
-        .unwrap()
-        .map(|item| item.unwrap().0)
-        .collect();
-    let expected: Vec<_> = ((last_number + 1).saturating_sub(TRAIL)..=last_number)
-        .map(|it| trail_key(writer, it))
-        .collect();
+    let trail: Vec<_> = db.prefix(format!("trail {writer} ")).unwrap().map(|item| item.unwrap().0).collect();
+    let expected: Vec<_> =
+        ((last_number + 1).saturating_sub(TRAIL)..=last_number).map(|it| trail_key(writer, it)).collect();
     assert!(
-        trail
-            .iter()
-            .map(|key| &**key)
-            .eq(expected.iter().map(|key| key.as_bytes())),
+        trail.iter().map(|key| &**key).eq(expected.iter().map(|key| key.as_bytes())),
         "writer {writer}: the trail has {} keys, from {:?} to {:?}, and the last batch is {last_number}",
         trail.len(),
         trail.first(),
@@ -228,30 +194,16 @@ fn a_process_killed_at_random_keeps_what_it_acknowledged() {
     if std::env::var(LOADER).is_ok() {
         return;
     }
-    let rounds = std::env::var("CLEAVE_KILL_ROUNDS")
-        .ok()
-        .and_then(|rounds| rounds.parse().ok())
-        .unwrap_or(10_u64);
+    let rounds = std::env::var("CLEAVE_KILL_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(10_u64);
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db").display().to_string();
     let mut rng = Rng::new(u64::from(std::process::id()));
     let mut last = vec![None; WRITERS as usize];
     for round in 0..rounds {
-        let backend = if round % 2 == 0 {
-            LogBackend::Ring
-        } else {
-            LogBackend::Plain
-        };
+        let backend = if round % 2 == 0 { LogBackend::Ring } else { LogBackend::Plain };
         let writers = if round % 3 == 0 { 1 } else { rng.between(2, WRITERS + 1) };
-        let first = last[..writers as usize]
-            .iter()
-            .map(|last: &Option<u64>| last.map_or(0, |last| last + 1))
-            .collect();
-        let order = Order {
-            directory: path.clone(),
-            backend,
-            first,
-        };
+        let first = last[..writers as usize].iter().map(|last: &Option<u64>| last.map_or(0, |last| last + 1)).collect();
+        let order = Order { directory: path.clone(), backend, first };
         let acknowledged = load_and_kill(&order, Duration::from_millis(rng.between(5, 500)));
         let db = open(&path, if rng.one_in(2) { backend } else { LogBackend::Auto }).unwrap();
         for writer in 0..WRITERS {
@@ -264,8 +216,5 @@ fn a_process_killed_at_random_keeps_what_it_acknowledged() {
             _ => db.flush().unwrap(),
         }
     }
-    assert!(
-        last.iter().any(|last| *last > Some(10)),
-        "the loaders wrote something: {last:?}"
-    );
+    assert!(last.iter().any(|last| *last > Some(10)), "the loaders wrote something: {last:?}");
 }

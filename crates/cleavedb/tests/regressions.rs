@@ -133,3 +133,51 @@ fn a_lost_manifest_is_reported_and_nothing_is_removed() -> Result<()> {
     assert_eq!(disk.files().len(), before.len() - 1);
     Ok(())
 }
+
+#[test]
+fn what_a_snapshot_kept_in_the_lowest_level_goes_with_the_next_compaction() -> Result<()> {
+    let db = open_tiny(&SimDisk::new())?;
+    let entries = |db: &Db| db.stats().levels.iter().map(|level| level.entries).sum::<u64>();
+    db.put("k", "v")?;
+    let snapshot = db.snapshot();
+    db.delete("k")?;
+    db.compact_range(&db.default_keyspace(), ..)?;
+    assert_eq!(entries(&db), 2);
+    assert!(snapshot.contains(&db.default_keyspace(), "k")?);
+    drop(snapshot);
+    db.compact_range(&db.default_keyspace(), ..)?;
+    assert_eq!(entries(&db), 0);
+    db.close()
+}
+
+#[test]
+fn the_largest_value_is_accepted_and_one_more_byte_is_not() -> Result<()> {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let db = Options::new().memory_budget(64 << 20).open(dir.path().join("db"))?;
+    let largest = vec![0; cleavedb::limits::VALUE_BYTES_LIMIT - 1];
+    db.put("k", &largest)?;
+    assert_eq!(db.get("k")?.map(|value| value.len()), Some(largest.len()));
+    db.flush()?;
+    assert_eq!(db.get("k")?.map(|value| value.len()), Some(largest.len()));
+    db.close()?;
+    assert!(Db::in_memory()?.put("k", vec![0; cleavedb::limits::VALUE_BYTES_LIMIT]).is_err());
+    Ok(())
+}
+
+#[test]
+fn two_databases_cannot_share_a_slow_directory() -> Result<()> {
+    let disk = SimDisk::new();
+    let open_at = |name: &str| {
+        let options = Options::new().slow_dir("/bulk");
+        open(Arc::new(disk.clone()), Path::new(name), options, Tuning::tiny())
+    };
+    let first = open_at("/first")?;
+    assert!(open_at("/second").is_err(), "while the first is open");
+    first.put("k", "v")?;
+    first.flush()?;
+    first.close()?;
+    assert!(matches!(open_at("/second"), Err(Error::InvalidInput { .. })), "and when it is closed");
+    let first = open_at("/first")?;
+    assert_eq!(first.get("k")?.as_deref(), Some(&b"v"[..]));
+    first.close()
+}

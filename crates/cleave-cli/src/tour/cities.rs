@@ -55,22 +55,14 @@ fn read(cities: &Keyspace, model: &Model, guide: &mut Guide<'_>) -> Result<()> {
         let (key, _) = first(model, prefix)?;
         let value = cities.get(key)?;
         check(value.is_some(), || format!("{} is not there", escaped(key)))?;
-        guide.say(&format!(
-            "{} -> {}",
-            escaped(key),
-            value.as_deref().map(escaped).unwrap_or_default()
-        ))?;
+        guide.say(&format!("{} -> {}", escaped(key), value.as_deref().map(escaped).unwrap_or_default()))?;
     }
     let start = Instant::now();
     for (key, value) in model {
         let found = cities.get(key)?;
-        check(found.as_deref() == Some(&value[..]), || {
-            format!("{} has another value than was put", escaped(key))
-        })?;
+        check(found.as_deref() == Some(&value[..]), || format!("{} has another value than was put", escaped(key)))?;
     }
-    check(cities.get("XX/Atlantis")?.is_none(), || {
-        "a city that was never put is there".to_owned()
-    })?;
+    check(cities.get("XX/Atlantis")?.is_none(), || "a city that was never put is there".to_owned())?;
     guide.say(&format!(
         "all of them: {}, each with the value that was put",
         rate(model.len() as u64, "gets", start.elapsed())
@@ -92,18 +84,13 @@ fn scan(cities: &Keyspace, model: &Model, guide: &mut Guide<'_>) -> Result<()> {
     guide.say(&format!("prefix IS/ forward: {}", iceland.join(", ")))?;
     guide.say(&format!("prefix IS/ reverse: {}", backward.join(", ")))?;
     backward.reverse();
-    check(iceland == backward, || {
-        "forward and reverse scans of IS/ differ".to_owned()
-    })?;
+    check(iceland == backward, || "forward and reverse scans of IS/ differ".to_owned())?;
 
     let start = Instant::now();
     compare(cities.iter()?, model.iter(), "forward")?;
     compare(cities.iter()?.rev(), model.iter().rev(), "reverse")?;
     let both = 2 * model.len() as u64;
-    guide.say(&format!(
-        "everything, there and back: {}",
-        rate(both, "records", start.elapsed())
-    ))
+    guide.say(&format!("everything, there and back: {}", rate(both, "records", start.elapsed())))
 }
 
 /// Both sequences must be the same, record by record.
@@ -114,19 +101,12 @@ fn compare<'a>(
 ) -> Result<()> {
     for record in found {
         let (key, value) = record?;
-        let same = expected
-            .next()
-            .is_some_and(|(k, v)| key[..] == k[..] && value[..] == v[..]);
-        check(same, || {
-            format!("the {direction} scan shows {} where it does not belong", escaped(&key))
-        })?;
+        let same = expected.next().is_some_and(|(k, v)| key[..] == k[..] && value[..] == v[..]);
+        check(same, || format!("the {direction} scan shows {} where it does not belong", escaped(&key)))?;
     }
     let missed = expected.next();
     check(missed.is_none(), || {
-        format!(
-            "the {direction} scan ends before {}",
-            escaped(missed.map_or(b"", |(key, _)| key))
-        )
+        format!("the {direction} scan ends before {}", escaped(missed.map_or(b"", |(key, _)| key)))
     })
 }
 
@@ -160,10 +140,7 @@ fn merge(db: &Db, model: &Model, guide: &mut Guide<'_>) -> Result<()> {
         *zone_totals.entry(zone).or_insert(0) += people;
     }
     let took = start.elapsed();
-    guide.say(&format!(
-        "{}, two in each batch",
-        rate(2 * model.len() as u64, "merges", took)
-    ))?;
+    guide.say(&format!("{}, two in each batch", rate(2 * model.len() as u64, "merges", took)))?;
     show_counters(&countries, &country_totals, "cities by country", guide)?;
     show_counters(&zones, &zone_totals, "people by time zone", guide)
 }
@@ -194,18 +171,12 @@ fn show_counters(
             sum.map_err(|_| Failure::new(format!("the counter of {} has {} bytes", escaped(&key), value.len())))?;
         found.push((escaped(&key), sum));
     }
-    check(found.iter().map(|(name, sum)| (name, sum)).eq(totals), || {
-        format!("the counters of {title} are wrong")
-    })?;
+    check(found.iter().map(|(name, sum)| (name, sum)).eq(totals), || format!("the counters of {title} are wrong"))?;
     found.sort_by_key(|(_, sum)| std::cmp::Reverse(*sum));
     guide.say(&format!("{title}, the largest of {}:", found.len()))?;
     let largest = found.first().map_or(0, |(_, sum)| *sum);
     for (name, sum) in found.iter().take(5) {
-        guide.say(&format!(
-            "  {name:<20} {:>13}  {}",
-            HumanCount(*sum).to_string(),
-            picture::bar(*sum, largest)
-        ))?;
+        guide.say(&format!("  {name:<20} {:>13}  {}", HumanCount(*sum).to_string(), picture::bar(*sum, largest)))?;
     }
     Ok(())
 }
@@ -223,15 +194,10 @@ fn snapshot(db: &Db, cities: &Keyspace, model: &Model, guide: &mut Guide<'_>) ->
 
     let now = names(cities.prefix("IS/")?)?;
     let then = names(snapshot.prefix(cities, "IS/")?)?;
-    guide.say(&format!(
-        "after one batch that deletes Iceland's cities and adds one: {}",
-        now.join(", ")
-    ))?;
+    guide.say(&format!("after one batch that deletes Iceland's cities and adds one: {}", now.join(", ")))?;
     guide.say(&format!("the snapshot taken before it: {}", then.join(", ")))?;
     check(now == ["Atlantis"], || "the batch is not visible as a whole".to_owned())?;
-    check(snapshot.get(cities, "IS/Atlantis/0")?.is_none(), || {
-        "the snapshot sees a later put".to_owned()
-    })?;
+    check(snapshot.get(cities, "IS/Atlantis/0")?.is_none(), || "the snapshot sees a later put".to_owned())?;
     compare(snapshot.iter(cities)?, model.iter(), "snapshot's forward")?;
     compare(snapshot.iter(cities)?.rev(), model.iter().rev(), "snapshot's reverse")?;
 
@@ -261,11 +227,7 @@ mod tests {
         assert_eq!(verdict(&[("a", "1"), ("b", "2")]), Ok(()));
         assert!(verdict(&[("a", "1")]).unwrap_err().contains("ends before b"));
         assert!(verdict(&[("a", "1"), ("b", "3")]).unwrap_err().contains("shows b"));
-        assert!(
-            verdict(&[("a", "1"), ("b", "2"), ("c", "3")])
-                .unwrap_err()
-                .contains("shows c")
-        );
+        assert!(verdict(&[("a", "1"), ("b", "2"), ("c", "3")]).unwrap_err().contains("shows c"));
     }
 
     #[test]

@@ -42,9 +42,7 @@ pub fn show(path: &Path, records: u64, guide: &mut Guide<'_>) -> Result<Db> {
         "recovery took {:.3} s: {records} records, every acknowledged one among them",
         took.as_secs_f64()
     ))?;
-    guide.say(&format!(
-        "batches are whole; {more} more had been written but not yet reported"
-    ))?;
+    guide.say(&format!("batches are whole; {more} more had been written but not yet reported"))?;
     Ok(db)
 }
 
@@ -53,20 +51,10 @@ fn load_and_kill(path: &Path, batches: u64) -> Result<(u64, u32)> {
     let program =
         std::env::current_exe().map_err(|error| Failure::new(format!("cannot find this program: {error}")))?;
     let mut command = Command::new(&program);
-    command
-        .arg("tour-loader")
-        .arg(path)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped());
-    let child = command
-        .spawn()
-        .map_err(|error| Failure::file(&program, "start", &error))?;
+    command.arg("tour-loader").arg(path).stdin(Stdio::null()).stdout(Stdio::piped());
+    let child = command.spawn().map_err(|error| Failure::file(&program, "start", &error))?;
     let mut loader = Loader(child);
-    let reports = loader
-        .0
-        .stdout
-        .take()
-        .expect("the child's stdout was asked for as a pipe");
+    let reports = loader.0.stdout.take().expect("the child's stdout was asked for as a pipe");
     let reports = receive(reports);
 
     let bar = progress::records("loading", batches * BATCH_RECORDS);
@@ -75,9 +63,7 @@ fn load_and_kill(path: &Path, batches: u64) -> Result<(u64, u32)> {
         match reports.recv_timeout(SILENCE_MAX) {
             Ok(count) => acknowledged = count,
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(Failure::new(format!(
-                    "the loader ended by itself after {acknowledged} batches"
-                )));
+                return Err(Failure::new(format!("the loader ended by itself after {acknowledged} batches")));
             }
             Err(RecvTimeoutError::Timeout) => {
                 return Err(Failure::new(format!("the loader hangs after {acknowledged} batches")));
@@ -90,9 +76,7 @@ fn load_and_kill(path: &Path, batches: u64) -> Result<(u64, u32)> {
     bar.finish_and_clear();
     // What still lies in the pipe was acknowledged too.
     acknowledged = reports.into_iter().last().unwrap_or(acknowledged);
-    check(status == Some(SIGKILL), || {
-        format!("the loader ended by itself before it was killed (signal {status:?})")
-    })?;
+    check(status == Some(SIGKILL), || format!("the loader ended by itself before it was killed (signal {status:?})"))?;
     Ok((acknowledged, pid))
 }
 
@@ -100,9 +84,7 @@ fn load_and_kill(path: &Path, batches: u64) -> Result<(u64, u32)> {
 fn receive(reports: ChildStdout) -> Receiver<u64> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
-        let counts = BufReader::new(reports)
-            .lines()
-            .map_while(|line| line.ok()?.parse().ok());
+        let counts = BufReader::new(reports).lines().map_while(|line| line.ok()?.parse().ok());
         for count in counts {
             if sender.send(count).is_err() {
                 return;
@@ -119,9 +101,7 @@ impl Loader {
     /// Kills with SIGKILL. The signal that ended the process.
     fn kill(&mut self) -> Result<Option<i32>> {
         let killed = self.0.kill().and_then(|()| self.0.wait());
-        killed
-            .map(|status| status.signal())
-            .map_err(|error| Failure::new(format!("cannot kill the loader: {error}")))
+        killed.map(|status| status.signal()).map_err(|error| Failure::new(format!("cannot kill the loader: {error}")))
     }
 }
 
@@ -141,15 +121,11 @@ fn verify(keyspace: &Keyspace, acknowledged: u64) -> Result<u64> {
         check(key[..] == *expected_key.as_bytes(), || {
             format!("after recovery {} stands where {expected_key} should be", escaped(&key))
         })?;
-        check(value[..] == *expected_value.as_bytes(), || {
-            format!("after recovery {expected_key} has a wrong value")
-        })?;
+        check(value[..] == *expected_value.as_bytes(), || format!("after recovery {expected_key} has a wrong value"))?;
         count += 1;
     }
     let (batches, rest) = (count / BATCH_RECORDS, count % BATCH_RECORDS);
-    check(rest == 0, || {
-        format!("after recovery only {rest} of {BATCH_RECORDS} records of batch {batches} are there")
-    })?;
+    check(rest == 0, || format!("after recovery only {rest} of {BATCH_RECORDS} records of batch {batches} are there"))?;
     check(batches >= acknowledged, || {
         format!("{acknowledged} batches were acknowledged, and only {batches} are there after recovery")
     })?;
@@ -204,15 +180,10 @@ mod tests {
     #[test]
     fn lost_torn_and_changed_records_are_found() {
         assert!(verdict(3, 4, |_| ()).unwrap_err().contains("only 3 are there"));
-        let torn = verdict(3, 2, |keyspace| {
-            keyspace.delete(record(2, BATCH_RECORDS - 1).0).unwrap()
-        });
+        let torn = verdict(3, 2, |keyspace| keyspace.delete(record(2, BATCH_RECORDS - 1).0).unwrap());
         assert!(torn.unwrap_err().contains("only 99 of 100"));
         let gap = verdict(3, 3, |keyspace| keyspace.delete(record(1, 5).0).unwrap());
-        assert!(
-            gap.unwrap_err()
-                .contains("00000001/006 stands where 00000001/005 should be")
-        );
+        assert!(gap.unwrap_err().contains("00000001/006 stands where 00000001/005 should be"));
         let changed = verdict(3, 3, |keyspace| keyspace.put(record(1, 5).0, "other").unwrap());
         assert!(changed.unwrap_err().contains("wrong value"));
     }

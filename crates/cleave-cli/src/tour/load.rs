@@ -38,29 +38,20 @@ pub fn show(db: &Db, count: u64, guide: &mut Guide<'_>) -> Result<()> {
     for number in numbers {
         let (key, value) = record(number);
         let found = keyspace.get(&key)?;
-        check(found.as_deref() == Some(&value[..]), || {
-            format!("record {number} of the load is not as it was put")
-        })?;
+        check(found.as_deref() == Some(&value[..]), || format!("record {number} of the load is not as it was put"))?;
     }
-    guide.say(&format!(
-        "read back: {}, all equal",
-        rate(gets, "gets", start.elapsed())
-    ))?;
+    guide.say(&format!("read back: {}, all equal", rate(gets, "gets", start.elapsed())))?;
 
     let start = Instant::now();
     let (mut scanned, mut previous) = (0, Vec::new());
     for found in keyspace.iter()? {
         let (key, _) = found?;
-        check(previous[..] < key[..], || {
-            "the scan of the load is out of order".to_owned()
-        })?;
+        check(previous[..] < key[..], || "the scan of the load is out of order".to_owned())?;
         previous.clear();
         previous.extend_from_slice(&key);
         scanned += 1;
     }
-    check(scanned == count, || {
-        format!("the scan of the load shows {scanned} of {count} records")
-    })?;
+    check(scanned == count, || format!("the scan of the load shows {scanned} of {count} records"))?;
     guide.say(&format!("scanned: {}", rate(scanned, "records", start.elapsed())))
 }
 

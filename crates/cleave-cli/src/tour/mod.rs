@@ -37,11 +37,7 @@ pub fn run(args: &Tour, out: &mut dyn Write) -> Result<()> {
     picture::draw(&db.stats(), guide.out)?;
     db.close()?;
 
-    writeln!(
-        guide.out,
-        "\nEverything held. The tour took {:.1} s.",
-        start.elapsed().as_secs_f64()
-    )?;
+    writeln!(guide.out, "\nEverything held. The tour took {:.1} s.", start.elapsed().as_secs_f64())?;
     if let Some(path) = place.kept() {
         let path = path.display();
         writeln!(
@@ -65,9 +61,7 @@ impl Place {
                 Ok(true) => Ok(Place::Kept(path.clone())),
                 Ok(false) => {
                     let path = path.display();
-                    Err(Failure::new(format!(
-                        "{path} is not empty; the tour needs a directory of its own"
-                    )))
+                    Err(Failure::new(format!("{path} is not empty; the tour needs a directory of its own")))
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Place::Kept(path.clone())),
                 Err(error) => Err(Failure::file(path, "read", &error)),
@@ -75,11 +69,7 @@ impl Place {
         }
         let dir = tempfile::Builder::new().prefix("cleave-tour-").tempdir();
         let dir = dir.map_err(|error| Failure::new(format!("cannot create a temporary directory: {error}")))?;
-        Ok(if args.keep {
-            Place::Kept(dir.keep())
-        } else {
-            Place::Temporary(dir)
-        })
+        Ok(if args.keep { Place::Kept(dir.keep()) } else { Place::Temporary(dir) })
     }
 
     fn path(&self) -> &Path {
@@ -122,11 +112,7 @@ impl Guide<'_> {
 
 /// Ends the tour with a sentence unless `held`.
 fn check(held: bool, sentence: impl FnOnce() -> String) -> Result<()> {
-    if held {
-        Ok(())
-    } else {
-        Err(Failure::new(format!("the tour found a fault: {}", sentence())))
-    }
+    if held { Ok(()) } else { Err(Failure::new(format!("the tour found a fault: {}", sentence()))) }
 }
 
 /// "34,006 cities in 0.12 s (283,383 a second)".

@@ -33,10 +33,7 @@ impl<R: BufRead> Reader<R> {
     /// # Errors
     /// A sentence that names the offset.
     pub fn next(&mut self) -> Result<Option<Record>, String> {
-        let rest = self
-            .source
-            .fill_buf()
-            .map_err(|error| format!("offset {}: cannot read: {error}", self.offset))?;
+        let rest = self.source.fill_buf().map_err(|error| format!("offset {}: cannot read: {error}", self.offset))?;
         if rest.is_empty() {
             return Ok(None);
         }
@@ -56,10 +53,7 @@ impl<R: BufRead> Reader<R> {
         let read = read.map_err(|error| format!("offset {}: cannot read: {error}", self.offset))?;
         if read < len {
             let end = self.offset + read as u64;
-            return Err(format!(
-                "offset {}: the file ends at {end}, in the middle of {what}",
-                self.offset
-            ));
+            return Err(format!("offset {}: the file ends at {end}, in the middle of {what}", self.offset));
         }
         self.offset += len as u64;
         Ok(bytes)
@@ -122,10 +116,7 @@ mod tests {
         file.extend_from_slice(&3u32.to_le_bytes());
         file.extend_from_slice(&u32::MAX.to_le_bytes());
         let error = Reader::new(&file[..]).unwrap().next().unwrap_err();
-        assert!(
-            error.starts_with("offset 8: ") && error.contains("4294967295"),
-            "{error}"
-        );
+        assert!(error.starts_with("offset 8: ") && error.contains("4294967295"), "{error}");
     }
 
     #[test]

@@ -22,11 +22,7 @@ pub struct Reader<R> {
 impl<R: BufRead> Reader<R> {
     /// Reads from `source`.
     pub fn new(source: R) -> Reader<R> {
-        Reader {
-            source,
-            line: Vec::new(),
-            number: 0,
-        }
+        Reader { source, line: Vec::new(), number: 0 }
     }
 
     /// The next record, `None` at the end.
@@ -37,20 +33,14 @@ impl<R: BufRead> Reader<R> {
         loop {
             self.line.clear();
             self.number += 1;
-            let read = self
-                .source
-                .by_ref()
-                .take(LINE_BYTES_MAX)
-                .read_until(b'\n', &mut self.line);
+            let read = self.source.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut self.line);
             let read = read.map_err(|error| format!("line {}: cannot read: {error}", self.number))?;
             if read == 0 {
                 return Ok(None);
             }
             let line = self.line.trim_ascii();
             if !line.is_empty() {
-                return parse(line)
-                    .map(Some)
-                    .map_err(|error| format!("line {}: {error}", self.number));
+                return parse(line).map(Some).map_err(|error| format!("line {}: {error}", self.number));
             }
         }
     }
@@ -79,9 +69,9 @@ fn take(fields: &mut Map<String, Value>, name: &str) -> Result<Vec<u8>, String> 
     let name_base64 = format!("{name}_base64");
     match (fields.remove(name), fields.remove(&name_base64)) {
         (Some(Value::String(text)), None) => Ok(text.into_bytes()),
-        (None, Some(Value::String(text))) => BASE64
-            .decode(text.as_bytes())
-            .map_err(|error| format!("{name_base64} is not base64: {error}")),
+        (None, Some(Value::String(text))) => {
+            BASE64.decode(text.as_bytes()).map_err(|error| format!("{name_base64} is not base64: {error}"))
+        }
         (None, None) => Err(format!("neither {name} nor {name_base64} is there")),
         (Some(_), Some(_)) => Err(format!("both {name} and {name_base64} are there")),
         _ => Err(format!("{name} is not a string")),
@@ -138,10 +128,7 @@ mod tests {
     fn a_bad_line_is_named_by_number_counting_empty_ones() {
         let mut reader = Reader::new(&b"{\"key\":\"a\",\"value\":\"1\"}\n\n{\"key\":\"b\"}\n"[..]);
         assert!(reader.next().unwrap().is_some());
-        assert_eq!(
-            reader.next().unwrap_err(),
-            "line 3: neither value nor value_base64 is there"
-        );
+        assert_eq!(reader.next().unwrap_err(), "line 3: neither value nor value_base64 is there");
     }
 
     #[test]

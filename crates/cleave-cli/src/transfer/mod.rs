@@ -43,23 +43,14 @@ impl<'a> Batches<'a> {
 
     /// Writes to `keyspace` of `db`.
     pub fn new(db: &'a Db, keyspace: &'a Keyspace) -> Batches<'a> {
-        Batches {
-            db,
-            keyspace,
-            batch: WriteBatch::new(),
-            bytes: 0,
-        }
+        Batches { db, keyspace, batch: WriteBatch::new(), bytes: 0 }
     }
 
     /// Adds a put, and writes the batch if it is large enough.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.batch.put(self.keyspace, key, value);
         self.bytes += key.len() + value.len();
-        if self.batch.len() >= Self::RECORDS_MAX || self.bytes >= Self::BYTES_MAX {
-            self.write()
-        } else {
-            Ok(())
-        }
+        if self.batch.len() >= Self::RECORDS_MAX || self.bytes >= Self::BYTES_MAX { self.write() } else { Ok(()) }
     }
 
     /// Writes what is left.
@@ -80,11 +71,7 @@ impl<R: BufRead> Records<R> {
     fn new(mut source: R, form: Option<FileForm>) -> Result<Records<R>, String> {
         let form = match form {
             Some(form) => form,
-            None => match source
-                .fill_buf()
-                .map_err(|error| format!("cannot read: {error}"))?
-                .first()
-            {
+            None => match source.fill_buf().map_err(|error| format!("cannot read: {error}"))?.first() {
                 Some(&first) if first == binary::MAGIC[0] => FileForm::Binary,
                 _ => FileForm::Jsonl,
             },
@@ -111,18 +98,10 @@ pub fn import(args: &Import) -> Result<()> {
         (Box::new(io::stdin().lock()), None)
     } else {
         let file = File::open(&args.file).map_err(|error| Failure::file(&args.file, "open", &error))?;
-        let len = file
-            .metadata()
-            .ok()
-            .filter(|metadata| metadata.is_file())
-            .map(|metadata| metadata.len());
+        let len = file.metadata().ok().filter(|metadata| metadata.is_file()).map(|metadata| metadata.len());
         (Box::new(file), len)
     };
-    let name = if from_stdin {
-        "standard input".into()
-    } else {
-        args.file.display().to_string()
-    };
+    let name = if from_stdin { "standard input".into() } else { args.file.display().to_string() };
     let bar = progress::bytes("importing", len);
     let source = BufReader::with_capacity(1 << 20, bar.wrap_read(source));
     let mut records = Records::new(source, args.format).map_err(|error| Failure::new(format!("{name}: {error}")))?;
@@ -143,30 +122,21 @@ pub fn import(args: &Import) -> Result<()> {
     db.close()?;
     bar.finish_and_clear();
     outcome.map_err(|error| {
-        Failure::new(format!(
-            "{name}: {error} (records before it, imported: {})",
-            HumanCount(count)
-        ))
+        Failure::new(format!("{name}: {error} (records before it, imported: {})", HumanCount(count)))
     })?;
     let seconds = start.elapsed().as_secs_f64();
     let (count, name) = (HumanCount(count), keyspace.name());
-    progress::note(&format!(
-        "imported {count} records into keyspace {name:?} in {seconds:.2} s"
-    ));
+    progress::note(&format!("imported {count} records into keyspace {name:?} in {seconds:.2} s"));
     Ok(())
 }
 
 /// Refuses here what the engine would refuse, while it is still known where in the file the record stands.
 fn check_limits(key_len: usize, value_len: usize) -> Result<(), String> {
     if !(KEY_BYTES_MIN..=KEY_BYTES_MAX).contains(&key_len) {
-        return Err(format!(
-            "a key of {key_len} bytes, and {KEY_BYTES_MIN} to {KEY_BYTES_MAX} are allowed"
-        ));
+        return Err(format!("a key of {key_len} bytes, and {KEY_BYTES_MIN} to {KEY_BYTES_MAX} are allowed"));
     }
     if value_len >= VALUE_BYTES_LIMIT {
-        return Err(format!(
-            "a value of {value_len} bytes, and it must be shorter than {VALUE_BYTES_LIMIT}"
-        ));
+        return Err(format!("a value of {value_len} bytes, and it must be shorter than {VALUE_BYTES_LIMIT}"));
     }
     Ok(())
 }
@@ -192,9 +162,7 @@ pub fn export(args: &Export, stdout: &mut dyn Write) -> Result<()> {
     };
     let seconds = start.elapsed().as_secs_f64();
     let (count, name) = (HumanCount(count), keyspace.name());
-    progress::note(&format!(
-        "exported {count} records of keyspace {name:?} in {seconds:.2} s"
-    ));
+    progress::note(&format!("exported {count} records of keyspace {name:?} in {seconds:.2} s"));
     Ok(())
 }
 

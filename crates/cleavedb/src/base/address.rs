@@ -37,12 +37,7 @@ impl Address {
         let offset = varint::take(&mut bytes)?;
         let len = u32::try_from(varint::take(&mut bytes)?).ok()?;
         let value_len = u32::try_from(varint::take(&mut bytes)?).ok()?;
-        (bytes.is_empty() && value_len <= len).then_some(Address {
-            file,
-            offset,
-            len,
-            value_len,
-        })
+        (bytes.is_empty() && value_len <= len).then_some(Address { file, offset, len, value_len })
     }
 }
 
@@ -52,12 +47,7 @@ mod tests {
 
     #[test]
     fn addresses_round_trip_and_reject_trailing_bytes() {
-        let address = Address {
-            file: FileId(u64::MAX),
-            offset: 1 << 40,
-            len: 1019,
-            value_len: 1000,
-        };
+        let address = Address { file: FileId(u64::MAX), offset: 1 << 40, len: 1019, value_len: 1000 };
         let mut bytes = Vec::new();
         address.encode(&mut bytes);
         assert!(bytes.len() <= Address::ENCODED_BYTES_MAX);

@@ -99,15 +99,11 @@ pub(crate) mod model {
     impl VecCursor {
         /// A cursor over versions that are sorted already.
         pub(crate) fn new(versions: Vec<Version>) -> VecCursor {
-            VecCursor {
-                versions,
-                position: None,
-            }
+            VecCursor { versions, position: None }
         }
 
         fn first_at_or_after(&self, key: &[u8], stamp: Stamp) -> usize {
-            self.versions
-                .partition_point(|version| compare(&version.0, version.1, key, stamp).is_lt())
+            self.versions.partition_point(|version| compare(&version.0, version.1, key, stamp).is_lt())
         }
 
         fn current(&self) -> &Version {

@@ -101,18 +101,12 @@ impl Error {
 
     /// An input error with this message.
     pub(crate) fn input(message: impl Into<String>) -> Error {
-        Error::InvalidInput {
-            message: message.into(),
-        }
+        Error::InvalidInput { message: message.into() }
     }
 
     /// Damage in `path` at `offset`.
     pub(crate) fn corruption(path: &Path, offset: u64, message: impl Into<String>) -> Error {
-        Error::Corruption {
-            path: path.to_owned(),
-            offset,
-            message: message.into(),
-        }
+        Error::Corruption { path: path.to_owned(), offset, message: message.into() }
     }
 
     /// A failed sync, for whatever reason: even a full device means that earlier writes may be lost.
@@ -124,11 +118,7 @@ impl Error {
     pub(crate) fn io(path: &Path, operation: &'static str, source: io::Error) -> Error {
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::NoSpace { path: path.to_owned() },
-            _ => Error::Io {
-                path: path.to_owned(),
-                operation,
-                source,
-            },
+            _ => Error::Io { path: path.to_owned(), operation, source },
         }
     }
 }
@@ -151,11 +141,7 @@ impl fmt::Display for Error {
                 write!(f, "corruption in {} at offset {offset}: {message}", path.display())
             }
             Error::Unsupported { path, message } => write!(f, "cannot use {}: {message}", path.display()),
-            Error::Io {
-                path,
-                operation,
-                source,
-            } => write!(f, "cannot {operation} {}: {source}", path.display()),
+            Error::Io { path, operation, source } => write!(f, "cannot {operation} {}: {source}", path.display()),
         }
     }
 }

@@ -26,7 +26,7 @@ pub enum Kind {
     Delete = 1,
     /// The value follows.
     Put = 2,
-    /// The value lies at the [`Address`](super::Address) that follows.
+    /// The value lies at the address that follows.
     PutAt = 3,
     /// A merge operand follows.
     Delta = 4,

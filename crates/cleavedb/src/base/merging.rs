@@ -28,24 +28,14 @@ impl<C: Cursor> Merging<C> {
     /// A merge of `sources`; not positioned.
     pub fn new(sources: Vec<C>) -> Merging<C> {
         let heap = Vec::with_capacity(sources.len());
-        Merging {
-            sources,
-            heap,
-            backward: false,
-            pivot: Vec::new(),
-        }
+        Merging { sources, heap, backward: false, pivot: Vec::new() }
     }
 
     /// Source `left` is to be handed out before `right` in the present direction.
     fn comes_first(&self, left: usize, right: usize) -> bool {
         let (a, b) = (&self.sources[left], &self.sources[right]);
         let order = compare(a.key(), a.stamp(), b.key(), b.stamp()).then(left.cmp(&right));
-        order
-            == if self.backward {
-                Ordering::Greater
-            } else {
-                Ordering::Less
-            }
+        order == if self.backward { Ordering::Greater } else { Ordering::Less }
     }
 
     fn sift_down(&mut self, mut parent: usize) {
@@ -72,8 +62,7 @@ impl<C: Cursor> Merging<C> {
         for (index, source) in self.sources.iter_mut().enumerate() {
             position(index, source)?;
         }
-        self.heap
-            .extend((0..self.sources.len()).filter(|&index| self.sources[index].valid()));
+        self.heap.extend((0..self.sources.len()).filter(|&index| self.sources[index].valid()));
         for parent in (0..self.heap.len() / 2).rev() {
             self.sift_down(parent);
         }
@@ -181,11 +170,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn version(key: &[u8], seqno: u64, value: &str) -> Version {
-        (
-            key.to_vec(),
-            Stamp::new(Seqno(seqno), Kind::Put),
-            value.as_bytes().to_vec(),
-        )
+        (key.to_vec(), Stamp::new(Seqno(seqno), Kind::Put), value.as_bytes().to_vec())
     }
 
     fn values(cursor: &mut impl Cursor) -> Vec<String> {

@@ -36,16 +36,11 @@ pub fn full_merge(
     base: Option<&[u8]>,
     operands: &[&[u8]],
 ) -> Result<Vec<u8>, String> {
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        operator.full_merge(key, base, operands)
-    }))
-    .unwrap_or_else(|_| Err(format!("merge operator {:?} panicked", operator.name())))
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| operator.full_merge(key, base, operands)))
+        .unwrap_or_else(|_| Err(format!("merge operator {:?} panicked", operator.name())))
 }
 
 /// Calls `partial_merge`, turning a panic into "cannot be combined".
 pub fn partial_merge(operator: &dyn MergeOperator, key: &[u8], older: &[u8], newer: &[u8]) -> Option<Vec<u8>> {
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        operator.partial_merge(key, older, newer)
-    }))
-    .unwrap_or(None)
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| operator.partial_merge(key, older, newer))).unwrap_or(None)
 }

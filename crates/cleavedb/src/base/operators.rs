@@ -11,13 +11,7 @@ use super::operator::MergeOperator;
 
 /// One of each built-in operator, as every database registers them.
 pub fn builtin() -> Vec<Arc<dyn MergeOperator>> {
-    vec![
-        Arc::new(U64Add),
-        Arc::new(Append::default()),
-        Arc::new(Max),
-        Arc::new(Min),
-        Arc::new(FieldPatch),
-    ]
+    vec![Arc::new(U64Add), Arc::new(Append::default()), Arc::new(Max), Arc::new(Min), Arc::new(FieldPatch)]
 }
 
 /// `u64-add`: adds counters. Value and operand: 8 bytes, little-endian. A missing value is 0; sums stop at `u64::MAX`.
@@ -122,9 +116,7 @@ impl MergeOperator for Max {
 
     fn full_merge(&self, _key: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>, String> {
         let greatest = base.iter().chain(operands).copied().max();
-        greatest
-            .map(<[u8]>::to_vec)
-            .ok_or_else(|| "max needs a value or an operand".to_owned())
+        greatest.map(<[u8]>::to_vec).ok_or_else(|| "max needs a value or an operand".to_owned())
     }
 
     fn partial_merge(&self, _key: &[u8], older: &[u8], newer: &[u8]) -> Option<Vec<u8>> {
@@ -143,9 +135,7 @@ impl MergeOperator for Min {
 
     fn full_merge(&self, _key: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>, String> {
         let least = base.iter().chain(operands).copied().min();
-        least
-            .map(<[u8]>::to_vec)
-            .ok_or_else(|| "min needs a value or an operand".to_owned())
+        least.map(<[u8]>::to_vec).ok_or_else(|| "min needs a value or an operand".to_owned())
     }
 
     fn partial_merge(&self, _key: &[u8], older: &[u8], newer: &[u8]) -> Option<Vec<u8>> {
@@ -186,16 +176,11 @@ impl MergeOperator for FieldPatch {
         let mut value = base.unwrap_or_default().to_vec();
         for operand in operands {
             let (start, bytes) = FieldPatch::decode(operand).ok_or_else(|| {
-                format!(
-                    "field-patch needs operands of 4 bytes (the offset) or more, and one has {}",
-                    operand.len()
-                )
+                format!("field-patch needs operands of 4 bytes (the offset) or more, and one has {}", operand.len())
             })?;
             let end = start.saturating_add(bytes.len());
             if end >= VALUE_BYTES_LIMIT {
-                return Err(format!(
-                    "field-patch up to byte {end} would pass the limit of {VALUE_BYTES_LIMIT} bytes"
-                ));
+                return Err(format!("field-patch up to byte {end} would pass the limit of {VALUE_BYTES_LIMIT} bytes"));
             }
             if value.len() < end {
                 value.resize(end, 0);
@@ -251,24 +236,14 @@ mod tests {
     #[test]
     fn u64_add_starts_at_zero_and_stops_at_the_top() {
         assert_eq!(full(&U64Add, None, &[&number(2), &number(3)]), Ok(number(5)));
-        assert_eq!(
-            full(&U64Add, Some(&number(u64::MAX - 1)), &[&number(2)]),
-            Ok(number(u64::MAX))
-        );
-        assert_eq!(
-            U64Add.partial_merge(KEY, &number(u64::MAX), &number(1)),
-            Some(number(u64::MAX))
-        );
+        assert_eq!(full(&U64Add, Some(&number(u64::MAX - 1)), &[&number(2)]), Ok(number(u64::MAX)));
+        assert_eq!(U64Add.partial_merge(KEY, &number(u64::MAX), &number(1)), Some(number(u64::MAX)));
     }
 
     #[test]
     fn u64_add_refuses_other_lengths_in_a_sentence() {
         assert!(full(&U64Add, Some(b"12"), &[&number(1)]).unwrap_err().contains("has 2"));
-        assert!(
-            full(&U64Add, None, &[&number(1), b"123456789"])
-                .unwrap_err()
-                .contains("has 9")
-        );
+        assert!(full(&U64Add, None, &[&number(1), b"123456789"]).unwrap_err().contains("has 9"));
         assert_eq!(U64Add.partial_merge(KEY, b"", &number(1)), None);
         assert_eq!(U64Add.partial_merge(KEY, &number(1), b"1"), None);
     }
@@ -278,10 +253,7 @@ mod tests {
         let append = Append::default();
         assert_eq!(full(&append, None, &[b"a", b"b"]), Ok(b"a,b".to_vec()));
         assert_eq!(full(&append, Some(b""), &[b"a"]), Ok(b",a".to_vec()));
-        assert_eq!(
-            full(&Append::new("::"), Some(b"x"), &[b"a", b""]),
-            Ok(b"x::a::".to_vec())
-        );
+        assert_eq!(full(&Append::new("::"), Some(b"x"), &[b"a", b""]), Ok(b"x::a::".to_vec()));
     }
 
     #[test]
@@ -305,14 +277,8 @@ mod tests {
     #[test]
     fn field_patch_overwrites_and_grows_with_zeros() {
         let patch = FieldPatch::operand;
-        assert_eq!(
-            full(&FieldPatch, Some(b"hello"), &[&patch(1, b"a")]),
-            Ok(b"hallo".to_vec())
-        );
-        assert_eq!(
-            full(&FieldPatch, Some(b"ab"), &[&patch(4, b"x")]),
-            Ok(b"ab\0\0x".to_vec())
-        );
+        assert_eq!(full(&FieldPatch, Some(b"hello"), &[&patch(1, b"a")]), Ok(b"hallo".to_vec()));
+        assert_eq!(full(&FieldPatch, Some(b"ab"), &[&patch(4, b"x")]), Ok(b"ab\0\0x".to_vec()));
         assert_eq!(full(&FieldPatch, None, &[&patch(2, b"")]), Ok(b"\0\0".to_vec()));
         assert!(full(&FieldPatch, None, &[b"123"]).unwrap_err().contains("has 3"));
     }
@@ -329,14 +295,8 @@ mod tests {
         let patch = FieldPatch::operand;
         assert_eq!(FieldPatch.partial_merge(KEY, &patch(0, b"ab"), &patch(3, b"c")), None);
         assert_eq!(FieldPatch.partial_merge(KEY, &patch(3, b"c"), &patch(0, b"ab")), None);
-        assert_eq!(
-            FieldPatch.partial_merge(KEY, &patch(0, b"ab"), &patch(2, b"c")),
-            Some(patch(0, b"abc"))
-        );
-        assert_eq!(
-            FieldPatch.partial_merge(KEY, &patch(2, b"xyz"), &patch(1, b"ab")),
-            Some(patch(1, b"abyz"))
-        );
+        assert_eq!(FieldPatch.partial_merge(KEY, &patch(0, b"ab"), &patch(2, b"c")), Some(patch(0, b"abc")));
+        assert_eq!(FieldPatch.partial_merge(KEY, &patch(2, b"xyz"), &patch(1, b"ab")), Some(patch(1, b"abyz")));
     }
 
     /// Every operator with operands that fit it, some malformed ones among them.

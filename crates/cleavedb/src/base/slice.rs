@@ -23,10 +23,7 @@ impl Buffer {
     /// Bytes counted in `gauge` until they are dropped.
     pub fn counted(bytes: Vec<u8>, gauge: Arc<Gauge>) -> Buffer {
         gauge.add(bytes.capacity());
-        Buffer {
-            bytes,
-            gauge: Some(gauge),
-        }
+        Buffer { bytes, gauge: Some(gauge) }
     }
 }
 
@@ -85,10 +82,7 @@ impl Slice {
         match &self.0 {
             Repr::Copied(bytes) => Slice::copy_from(&bytes[range]),
             Repr::Shared { owner, start, len } => {
-                assert!(
-                    range.start <= range.end && range.end <= *len as usize,
-                    "a subslice lies within its slice"
-                );
+                assert!(range.start <= range.end && range.end <= *len as usize, "a subslice lies within its slice");
                 Slice::shared(owner.clone(), *start as usize + range.start, range.len())
             }
         }

@@ -59,14 +59,7 @@ impl<'a, C: Cursor> Retention<'a, C> {
     /// Filters `cursor`, which must stand on its first version (or be exhausted).
     pub fn new(cursor: C, horizon: Horizon<'a>) -> Self {
         verify!(horizon.snapshots.is_sorted(), "snapshots are ascending");
-        Retention {
-            cursor,
-            horizon,
-            key: Vec::new(),
-            kept: VecDeque::new(),
-            current: None,
-            dropped_entries: 0,
-        }
+        Retention { cursor, horizon, key: Vec::new(), kept: VecDeque::new(), current: None, dropped_entries: 0 }
     }
 
     /// Reads all versions of the next key and keeps what must live on in `self.kept`.
@@ -84,10 +77,7 @@ impl<'a, C: Cursor> Retention<'a, C> {
             let index = self.horizon.stripe(stamp.seqno());
             if stripe.index != Some(index) {
                 stripe.close(&mut self.kept, &self.key, operator);
-                stripe = KeyStripe {
-                    index: Some(index),
-                    ..KeyStripe::default()
-                };
+                stripe = KeyStripe { index: Some(index), ..KeyStripe::default() };
             }
             if all_dead || stripe.has_base {
                 self.dropped_entries += 1;
@@ -99,11 +89,7 @@ impl<'a, C: Cursor> Retention<'a, C> {
         }
         if !all_dead && (self.horizon.bottom)(&self.key) {
             stripe.fold_onto_nothing(&mut self.kept, &self.key, operator);
-            while self
-                .kept
-                .back()
-                .is_some_and(|(stamp, _)| stamp.kind() == Some(Kind::Delete))
-            {
+            while self.kept.back().is_some_and(|(stamp, _)| stamp.kind() == Some(Kind::Delete)) {
                 self.kept.pop_back();
                 self.dropped_entries += 1;
             }
@@ -123,10 +109,7 @@ impl<C: Cursor> VersionSource for Retention<'_, C> {
             self.fill()?;
         }
         self.current = self.kept.pop_front();
-        Ok(self
-            .current
-            .as_ref()
-            .map(|(stamp, value)| (&self.key[..], *stamp, &value[..])))
+        Ok(self.current.as_ref().map(|(stamp, value)| (&self.key[..], *stamp, &value[..])))
     }
 }
 
@@ -189,9 +172,7 @@ impl KeyStripe {
             let joined = operator.as_deref().and_then(|operator| {
                 let (older_stamp, older) = combined.last()?;
                 let inline = older_stamp.kind() == Some(Kind::Delta) && stamp.kind() == Some(Kind::Delta);
-                inline
-                    .then(|| partial_merge(operator, user_key(key), older, &value))
-                    .flatten()
+                inline.then(|| partial_merge(operator, user_key(key), older, &value)).flatten()
             });
             match joined.filter(|joined| joined.len() < limits::VALUE_BYTES_LIMIT) {
                 Some(joined) => {

@@ -82,11 +82,7 @@ struct Case {
     dropped: bool,
 }
 
-const PLAIN: Case = Case {
-    bottom: false,
-    operator: true,
-    dropped: false,
-};
+const PLAIN: Case = Case { bottom: false, operator: true, dropped: false };
 const BOTTOM: Case = Case { bottom: true, ..PLAIN };
 
 /// Runs one key's versions (newest first) through retention under these snapshots.
@@ -106,11 +102,7 @@ fn retain(case: Case, snapshots: &[u64], versions: &[(u64, Kind, &str)]) -> Vec<
     let mut retention = Retention::new(Versions { entries, at: 0 }, horizon);
     let mut kept = Vec::new();
     while let Some((_, stamp, value)) = retention.next().unwrap() {
-        kept.push((
-            stamp.seqno().0,
-            stamp.kind().unwrap(),
-            String::from_utf8(value.to_vec()).unwrap(),
-        ));
+        kept.push((stamp.seqno().0, stamp.kind().unwrap(), String::from_utf8(value.to_vec()).unwrap()));
     }
     kept
 }
@@ -125,10 +117,7 @@ fn only_the_newest_base_of_a_stripe_lives() {
     let versions = [(9, Put, "c"), (7, Put, "b"), (5, Put, "a")];
     expect(retain(PLAIN, &[20], &versions), &[(9, Put, "c")]);
     expect(retain(PLAIN, &[7, 20], &versions), &[(9, Put, "c"), (7, Put, "b")]);
-    expect(
-        retain(PLAIN, &[6, 8, 20], &versions),
-        &[(9, Put, "c"), (7, Put, "b"), (5, Put, "a")],
-    );
+    expect(retain(PLAIN, &[6, 8, 20], &versions), &[(9, Put, "c"), (7, Put, "b"), (5, Put, "a")]);
 }
 
 #[test]
@@ -137,10 +126,7 @@ fn deletes_stay_until_the_bottom() {
     expect(retain(PLAIN, &[20], &versions), &[(9, Delete, "")]);
     expect(retain(BOTTOM, &[20], &versions), &[]);
     expect(retain(BOTTOM, &[5, 20], &versions), &[(9, Delete, ""), (5, Put, "a")]);
-    expect(
-        retain(BOTTOM, &[5, 20], &[(9, Put, "b"), (5, Delete, "")]),
-        &[(9, Put, "b")],
-    );
+    expect(retain(BOTTOM, &[5, 20], &[(9, Put, "b"), (5, Delete, "")]), &[(9, Put, "b")]);
     expect(retain(BOTTOM, &[5, 20], &[(9, Delete, ""), (5, Delete, "")]), &[]);
 }
 
@@ -148,10 +134,7 @@ fn deletes_stay_until_the_bottom() {
 fn a_delta_never_kills_and_folds_onto_a_base_at_hand() {
     let versions = [(9, Delta, "2"), (7, Delta, "3"), (5, Put, "10"), (3, Put, "1")];
     expect(retain(PLAIN, &[20], &versions), &[(9, Put, "15")]);
-    expect(
-        retain(PLAIN, &[20], &[(9, Delta, "2"), (7, Delete, ""), (5, Put, "10")]),
-        &[(9, Put, "2")],
-    );
+    expect(retain(PLAIN, &[20], &[(9, Delta, "2"), (7, Delete, ""), (5, Put, "10")]), &[(9, Put, "2")]);
     expect(retain(PLAIN, &[8, 20], &versions), &[(9, Delta, "2"), (7, Put, "13")]);
     expect(retain(PLAIN, &[5, 20], &versions), &[(9, Delta, "5"), (5, Put, "10")]);
 }
@@ -168,18 +151,9 @@ fn deltas_without_a_base_combine_and_settle_only_at_the_bottom() {
 #[test]
 fn what_cannot_be_folded_stays_as_it_is() {
     let bad = [(9, Delta, "x"), (7, Delta, "3"), (5, Put, "1"), (4, Put, "0")];
-    expect(
-        retain(BOTTOM, &[20], &bad),
-        &[(9, Delta, "x"), (7, Delta, "3"), (5, Put, "1")],
-    );
-    let missing = Case {
-        operator: false,
-        ..BOTTOM
-    };
-    expect(
-        retain(missing, &[20], &[(9, Delta, "1"), (7, Delta, "3")]),
-        &[(9, Delta, "1"), (7, Delta, "3")],
-    );
+    expect(retain(BOTTOM, &[20], &bad), &[(9, Delta, "x"), (7, Delta, "3"), (5, Put, "1")]);
+    let missing = Case { operator: false, ..BOTTOM };
+    expect(retain(missing, &[20], &[(9, Delta, "1"), (7, Delta, "3")]), &[(9, Delta, "1"), (7, Delta, "3")]);
     let far = [(9, DeltaAt, "addr"), (7, Delta, "3"), (5, PutAt, "addr"), (3, Put, "1")];
     expect(retain(PLAIN, &[20], &far), &far[..3]);
 }

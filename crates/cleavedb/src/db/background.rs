@@ -129,9 +129,7 @@ impl Core {
         for index in 0..count {
             let core = self.clone();
             let front_only = index == 0 && count > 1;
-            threads.push(spawn(&format!("cleave-work-{index}"), move || {
-                core.run_background(front_only)
-            }));
+            threads.push(spawn(&format!("cleave-work-{index}"), move || core.run_background(front_only)));
         }
     }
 
@@ -146,7 +144,7 @@ impl Core {
         }
         drop(state);
         for thread in std::mem::take(&mut *self.work.threads.lock()) {
-            // A job that panicked has ended its thread; what it was doing was never committed.
+            // Jobs catch their own panics, so there is nothing to hear.
             let _ = thread.join();
         }
     }
@@ -154,11 +152,7 @@ impl Core {
     fn run_background(&self, front_only: bool) {
         let mut state = self.work.lock();
         while !state.stop {
-            let job = if self.check_poison().is_ok() {
-                self.next_job(&mut state, front_only)
-            } else {
-                None
-            };
+            let job = if self.check_poison().is_ok() { self.next_job(&mut state, front_only) } else { None };
             state.started += 1;
             let number = state.started;
             let Some(job) = job else {
@@ -406,9 +400,7 @@ impl Core {
         }
         if waited {
             self.counters.stalls.fetch_add(1, Ordering::Relaxed);
-            self.counters
-                .stall_us
-                .fetch_add((now() - started).as_micros() as u64, Ordering::Relaxed);
+            self.counters.stall_us.fetch_add((now() - started).as_micros() as u64, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -436,9 +428,5 @@ fn is_flush_behind(view: &View, flushed: Seqno, bytes_max: u64) -> bool {
 
 /// Bytes of the logs that hold anything not yet in tables: what recovery would read.
 fn unflushed_log_bytes(view: &View, flushed: Seqno) -> u64 {
-    view.logs
-        .values()
-        .filter(|log| log.last_seqno() > flushed)
-        .map(|log| log.end())
-        .sum()
+    view.logs.values().filter(|log| log.last_seqno() > flushed).map(|log| log.end()).sum()
 }

@@ -65,16 +65,16 @@ impl WriteBatch {
             return;
         }
         let record_bytes = record::HEADER_BYTES + key.len() + value.len();
-        if self.record_bytes() as usize + record_bytes >= limits::BATCH_BYTES_LIMIT {
+        // One operation alone is within its own limits, which is enough.
+        if self.len > 0 && self.record_bytes() as usize + record_bytes >= limits::BATCH_BYTES_LIMIT {
             self.refuse(format!("a batch is smaller than {} bytes", limits::BATCH_BYTES_LIMIT));
             return;
         }
         if kind == Kind::Delta && keyspace.operator.is_none() {
             self.refuse(match &keyspace.record.operator {
-                Some(name) => format!(
-                    "merge operator {name:?} of keyspace {:?} is not registered",
-                    keyspace.record.name
-                ),
+                Some(name) => {
+                    format!("merge operator {name:?} of keyspace {:?} is not registered", keyspace.record.name)
+                }
                 None => format!("keyspace {:?} has no merge operator", keyspace.record.name),
             });
             return;
@@ -120,18 +120,10 @@ fn check_sizes(key: &[u8], value: &[u8]) -> Result<(), String> {
         return Err("a key has at least one byte".to_owned());
     }
     if key.len() > limits::KEY_BYTES_MAX {
-        return Err(format!(
-            "a key has at most {} bytes, this one has {}",
-            limits::KEY_BYTES_MAX,
-            key.len()
-        ));
+        return Err(format!("a key has at most {} bytes, this one has {}", limits::KEY_BYTES_MAX, key.len()));
     }
     if value.len() >= limits::VALUE_BYTES_LIMIT {
-        return Err(format!(
-            "a value has less than {} bytes, this one has {}",
-            limits::VALUE_BYTES_LIMIT,
-            value.len()
-        ));
+        return Err(format!("a value has less than {} bytes, this one has {}", limits::VALUE_BYTES_LIMIT, value.len()));
     }
     Ok(())
 }
@@ -153,11 +145,6 @@ impl<'a> Iterator for Operations<'a> {
         let (key, rest) = rest.split_at(key_len);
         let (value, rest) = rest.split_at(value_len);
         self.rest = rest;
-        Some(Operation {
-            kind,
-            keyspace,
-            key,
-            value,
-        })
+        Some(Operation { kind, keyspace, key, value })
     }
 }

@@ -24,6 +24,9 @@ const GROUP_BYTES: u64 = 1 << 20;
 /// Room left behind a frame, so that padding always fits.
 const PADDING_ROOM: u64 = 2 * crate::base::limits::BLOCK_IO_BYTES as u64;
 
+/// Checksums of a group that are kept as memory for the next one.
+const CRCS_KEPT: usize = 1 << 12;
+
 /// The writers' queue and the state that only the leader touches.
 pub(crate) struct CommitQueue {
     queue: Mutex<Queue>,
@@ -53,17 +56,8 @@ pub(crate) struct CommitState {
 
 impl CommitQueue {
     pub fn new(seqno: Seqno) -> CommitQueue {
-        let state = CommitState {
-            writer: None,
-            last_seqno: seqno,
-            unsynced: Vec::new(),
-            crcs: Vec::new(),
-        };
-        CommitQueue {
-            queue: Mutex::default(),
-            done: Condvar::new(),
-            state: Mutex::new(state),
-        }
+        let state = CommitState { writer: None, last_seqno: seqno, unsynced: Vec::new(), crcs: Vec::new() };
+        CommitQueue { queue: Mutex::default(), done: Condvar::new(), state: Mutex::new(state) }
     }
 
     /// The commit lock: nothing is appended while it is held.
@@ -82,11 +76,7 @@ impl Core {
         self.check_open()?;
         batch.check(self.database)?;
         if batch.is_empty() {
-            return if durability == Durability::Sync {
-                self.sync()
-            } else {
-                Ok(())
-            };
+            return if durability == Durability::Sync { self.sync() } else { Ok(()) };
         }
         self.wait_for_room()?;
         let seqno = self.commit(batch)?;
@@ -148,19 +138,13 @@ impl Core {
             .iter()
             .map(|(_, batch)| self.check_open().and(batch.check(self.database)).map(|_| Seqno::ZERO))
             .collect();
-        let accepted: Vec<&WriteBatch> = group
-            .iter()
-            .zip(&results)
-            .filter(|(_, result)| result.is_ok())
-            .map(|((_, batch), _)| batch)
-            .collect();
+        let accepted: Vec<&WriteBatch> =
+            group.iter().zip(&results).filter(|(_, result)| result.is_ok()).map(|((_, batch), _)| batch).collect();
         if accepted.is_empty() {
             return results;
         }
         let mut last = commit.last_seqno;
-        let outcome = self
-            .check_poison()
-            .and_then(|()| self.append_guarded(&mut commit, &accepted));
+        let outcome = self.check_poison().and_then(|()| self.append_guarded(&mut commit, &accepted));
         drop(accepted);
         for ((_, batch), result) in group.iter().zip(&mut results).filter(|(_, result)| result.is_ok()) {
             last.0 += batch.len() as u64;
@@ -233,6 +217,7 @@ impl Core {
             writer.push(operation.value)?;
         }
         writer.finish(Seqno(first_seqno.0 + crcs.len() as u64 - 1))?;
+        crcs.shrink_to(CRCS_KEPT);
         Ok(offset)
     }
 
@@ -252,10 +237,7 @@ impl Core {
         let log = writer.active().expect("a frame was appended to it").id();
         let view = self.published.view();
         let mut inserter = view.active.insert();
-        let mut place = RecordPlace {
-            log,
-            offset: frame_offset + HEADER_BYTES as u64,
-        };
+        let mut place = RecordPlace { log, offset: frame_offset + HEADER_BYTES as u64 };
         for operation in group.iter().flat_map(|batch| batch.operations()) {
             commit.last_seqno = commit.last_seqno.next();
             let separation_bytes = self.settings.tuning.separation_bytes;
@@ -269,10 +251,7 @@ impl Core {
         self.published.update(|view| {
             let mut logs = (*view.logs).clone();
             logs.insert(log.id(), log.clone());
-            View {
-                logs: Arc::new(logs),
-                ..view.clone()
-            }
+            View { logs: Arc::new(logs), ..view.clone() }
         });
         let writer = match &mut commit.writer {
             Some(writer) => writer,
@@ -299,11 +278,7 @@ impl Core {
             }
             let mut sealed = view.sealed.clone();
             sealed.insert(0, view.active.clone());
-            View {
-                active: Arc::new(IndexTable::new()),
-                sealed,
-                ..view.clone()
-            }
+            View { active: Arc::new(IndexTable::new()), sealed, ..view.clone() }
         });
         self.update_stall();
         self.work.wake();
@@ -317,8 +292,6 @@ fn same_error(error: &Error) -> Error {
         Error::Closed => Error::Closed,
         Error::InvalidInput { message } => Error::InvalidInput { message: message.clone() },
         Error::Poisoned { cause } => Error::Poisoned { cause: cause.clone() },
-        other => Error::Poisoned {
-            cause: other.to_string(),
-        },
+        other => Error::Poisoned { cause: other.to_string() },
     }
 }

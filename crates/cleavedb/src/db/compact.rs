@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::background::WorkState;
-use super::core::Core;
+use super::core::{Core, guard_panic};
 use super::flush::doom_refused;
 use super::iter::Bounds;
 use super::keyspace::KeyspaceState;
@@ -13,9 +13,9 @@ use super::view::View;
 use crate::base::versions::{Horizon, Retention};
 use crate::base::{Cursor, Error, FileId, KeyspaceId, Merging, Result, Seqno};
 use crate::format::edit::Edit;
+use crate::levels::level_cursor::LevelCursor;
 use crate::levels::picker::{Choice, Compact, Figures, LevelTargets, choose, choose_range};
 use crate::levels::table::Table;
-use crate::levels::version::Version;
 
 impl Core {
     /// The most urgent compaction, marked as running.
@@ -75,38 +75,41 @@ impl Core {
         if let Choice::Compact(compact) = choice {
             let running = compact.running();
             let index = state.compacting.iter().position(|other| *other == running);
-            state
-                .compacting
-                .swap_remove(index.expect("a running compaction is listed until it ends"));
+            state.compacting.swap_remove(index.expect("a running compaction is listed until it ends"));
         }
     }
 
     fn compact_tables(&self, compact: &Compact) -> Result<()> {
         let (view, snapshots) = self.snapshots.capture(&self.published);
         let version = &view.version;
-        let inputs: Vec<FileId> = inputs_of(&Choice::Compact(compact.clone()));
-        let find = |id: &FileId| version.find(*id).map(|(_, table)| table.clone());
-        let tables: Vec<Arc<Table>> = inputs
-            .iter()
-            .map(|id| find(id).expect("a table that a job has marked stays in the version"))
-            .collect();
+        let find = |id: &FileId| {
+            let found = version.find(*id).map(|(_, table)| table.clone());
+            found.expect("a table that a job has marked stays in the version")
+        };
+        let upper: Arc<[Arc<Table>]> = compact.inputs.iter().map(find).collect();
+        let lower: Arc<[Arc<Table>]> = compact.inputs_below.iter().map(find).collect();
         let dropped = self.keyspaces.dropped();
         let horizon = Horizon {
             snapshots,
-            bottom: &|key| !version.may_hold_below(compact.to, key) && !older_in_hl0(version, compact, key),
+            // HL0 is always taken whole, and what a flush brings meanwhile is newer.
+            bottom: &|key| !version.may_hold_below(compact.to, key),
             dropped: &|keyspace| dropped.contains_key(&keyspace),
             operators: &self.keyspaces,
         };
-        let mut cursor = Merging::new(tables.iter().map(|table| table.cursor(false)).collect());
+        // Tables of HL0 overlap and need a cursor each; the tables of a level below are read one after the other.
+        let mut cursors: Vec<Box<dyn Cursor>> = match compact.from {
+            0 => upper.iter().map(|table| Box::new(table.cursor(false)) as _).collect(),
+            _ => vec![Box::new(LevelCursor::new(upper.clone(), false))],
+        };
+        cursors.push(Box::new(LevelCursor::new(lower.clone(), false)));
+        let mut cursor = Merging::new(cursors);
         cursor.seek_first()?;
         let mut source = Retention::new(cursor, horizon);
         let written = self.write_tables(&mut source, self.settings.tuning.table_bytes)?;
-        let seqno = tables
-            .iter()
-            .map(|table| table.meta().seqno_max)
-            .max()
-            .unwrap_or_default();
-        let read: u64 = tables.iter().map(|table| table.meta().size).sum();
+        let tables = || upper.iter().chain(&*lower).map(|table| table.meta());
+        let seqno = tables().map(|meta| meta.seqno_max).max().unwrap_or_default();
+        let inputs: Vec<FileId> = tables().map(|meta| meta.id).collect();
+        let read: u64 = tables().map(|meta| meta.size).sum();
         self.counters.bytes_read.fetch_add(read, Ordering::Relaxed);
         let added = written.iter().map(|table| (compact.to, table.clone())).collect();
         self.replace_tables(seqno, &inputs, added).inspect_err(|error| doom_refused(error, &written))?;
@@ -118,10 +121,7 @@ impl Core {
     fn replace_tables(&self, seqno: Seqno, removed: &[FileId], added: Vec<(usize, Arc<Table>)>) -> Result<()> {
         let edit = Edit {
             tables_removed: removed.to_vec(),
-            tables_added: added
-                .iter()
-                .map(|(level, table)| (*level as u8, table.meta().clone()))
-                .collect(),
+            tables_added: added.iter().map(|(level, table)| (*level as u8, table.meta().clone())).collect(),
             ..Edit::default()
         };
         let kept = |id: &FileId| added.iter().any(|(_, table)| table.meta().id == *id);
@@ -131,10 +131,7 @@ impl Core {
                     table.doom();
                 }
             }
-            View {
-                version: Arc::new(now.version.apply(&added, removed)),
-                ..now.clone()
-            }
+            View { version: Arc::new(now.version.apply(&added, removed)), ..now.clone() }
         })
     }
 
@@ -145,56 +142,44 @@ impl Core {
         self.flush()?;
         let bounds = Bounds::of_range(keyspace.record.id, range);
         // Inclusive: one key too many does no harm.
-        let largest = bounds
-            .upper
-            .unwrap_or_else(|| vec![0xff; crate::base::limits::KEY_BYTES_MAX + 4]);
+        let largest = bounds.upper.unwrap_or_else(|| vec![0xff; crate::base::limits::KEY_BYTES_MAX + 4]);
         let version = self.published.view().version.clone();
         let holds = |level: &usize| !version.overlapping(*level, &bounds.lower, &largest).is_empty();
         let Some(lowest) = (0..version.levels().len()).rev().find(holds) else {
             return Ok(());
         };
+        let mut moved = false;
         for from in 0..lowest.max(1) {
-            self.compact_level_range(from, &bounds.lower, &largest)?;
+            moved |= self.compact_level_range(from, from + 1, &bounds.lower, &largest)?;
+        }
+        if !moved && lowest > 0 {
+            // Everything lies in one level already: what snapshots kept there may go now.
+            self.compact_level_range(lowest, lowest, &bounds.lower, &largest)?;
         }
         Ok(())
     }
 
-    fn compact_level_range(&self, from: usize, smallest: &[u8], largest: &[u8]) -> Result<()> {
+    /// False if there was nothing to do.
+    fn compact_level_range(&self, from: usize, to: usize, smallest: &[u8], largest: &[u8]) -> Result<bool> {
         let mut state = self.work.lock();
         let choice = loop {
             if self.work.is_stopping(&state) {
                 return Err(Error::Closed);
             }
             self.check_poison()?;
-            let choice = self.choose_with(&mut state, |figures| {
-                choose_range(figures, from, from + 1, smallest, largest)
-            });
+            let choice = self.choose_with(&mut state, |figures| choose_range(figures, from, to, smallest, largest));
             match choice {
                 Some(choice) => break choice,
                 None => self.work.wait_for_progress(&mut state),
             }
         };
         drop(state);
-        let result = self.guarded(self.run_choice(&choice));
+        let result = self.guarded(guard_panic("a compaction", || self.run_choice(&choice)));
         self.release_choice(&mut self.work.lock(), &choice);
         self.update_stall();
         self.work.wake_all();
-        result
+        result.map(|()| choice != Choice::Nothing)
     }
-}
-
-/// HL0 tables that stay behind and may hold older versions of `key`: none, as HL0 is always taken whole, unless a flush
-/// came in between, and what a flush brings is newer.
-fn older_in_hl0(version: &Version, compact: &Compact, key: &[u8]) -> bool {
-    let taken = |id: FileId| compact.inputs.contains(&id) || compact.inputs_below.contains(&id);
-    let oldest_taken = version.levels()[0]
-        .tables()
-        .iter()
-        .rposition(|table| taken(table.meta().id));
-    let Some(oldest_taken) = oldest_taken else { return false };
-    version.levels()[0].tables()[oldest_taken + 1..]
-        .iter()
-        .any(|table| table.meta().overlaps(key, key))
 }
 
 fn inputs_of(choice: &Choice) -> Vec<FileId> {

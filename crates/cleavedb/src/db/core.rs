@@ -11,9 +11,10 @@ use super::keyspace::Keyspaces;
 use super::logs::LogSupply;
 use super::manifest::Manifest;
 use super::options::{LogBackend, Settings};
+use super::published::Published;
 use super::snapshot::Snapshots;
 use super::stats::Counters;
-use super::view::{Published, View};
+use super::view::View;
 use crate::base::{Error, FileId, Gauge, Result, Seqno};
 use crate::format::edit::Edit;
 use crate::io::cache::BlockCache;
@@ -29,7 +30,7 @@ pub(crate) struct Core {
     pub settings: Settings,
     /// Tells keyspaces of different open databases apart.
     pub database: u64,
-    pub published: Published,
+    pub published: Published<View>,
     pub snapshots: Snapshots,
     pub keyspaces: Keyspaces,
     pub commit: CommitQueue,
@@ -157,10 +158,7 @@ impl Core {
     /// Passes a result through; a failure that must stop writes poisons them.
     pub fn guarded<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result
-            && !matches!(
-                error,
-                Error::NoSpace { .. } | Error::Closed | Error::InvalidInput { .. }
-            )
+            && !matches!(error, Error::NoSpace { .. } | Error::Closed | Error::InvalidInput { .. })
         {
             self.poison(error);
         }

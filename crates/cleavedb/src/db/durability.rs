@@ -118,10 +118,7 @@ impl Core {
         if let Some(log) = point.as_ref().and_then(|point| point.log.as_ref()) {
             log.file().sync()?;
         }
-        self.commit
-            .lock()
-            .unsynced
-            .retain(|log| !earlier.iter().any(|synced| Arc::ptr_eq(synced, log)));
+        self.commit.lock().unsynced.retain(|log| !earlier.iter().any(|synced| Arc::ptr_eq(synced, log)));
         self.horizon.durable.fetch_max(target.0, Ordering::AcqRel);
         Ok(())
     }
@@ -147,9 +144,7 @@ impl Core {
             match state.deadline {
                 None => self.horizon.interval_changed.wait(&mut state),
                 Some(deadline) if deadline > now() => {
-                    self.horizon
-                        .interval_changed
-                        .wait_for(&mut state, deadline.saturating_sub(now()));
+                    self.horizon.interval_changed.wait_for(&mut state, deadline.saturating_sub(now()));
                 }
                 Some(_) => {
                     state.deadline = None;

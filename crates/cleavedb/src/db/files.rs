@@ -8,6 +8,8 @@ pub(crate) const CURRENT: &str = "CURRENT";
 pub(crate) const CURRENT_NEW: &str = "CURRENT.new";
 /// Locked while the database is open.
 pub(crate) const LOCK: &str = "LOCK";
+/// Names, in a slow directory of its own, the database that it belongs to.
+pub(crate) const OWNER: &str = "OWNER";
 /// The mapped ring.
 pub(crate) const RING: &str = "ring";
 
@@ -57,19 +59,10 @@ mod tests {
     #[test]
     fn only_our_own_names_parse() {
         assert_eq!(parse(&log_name(FileId(7))), Some((FileKind::Log, FileId(7))));
-        assert_eq!(
-            parse(&table_name(FileId(123_456_789))),
-            Some((FileKind::Table, FileId(123_456_789)))
-        );
-        for foreign in [
-            "lost+found",
-            "7.log",
-            "00000007.log.bak",
-            "0000000007.log",
-            "+0000007.log",
-            "CURRENT",
-            "x.table",
-        ] {
+        assert_eq!(parse(&table_name(FileId(123_456_789))), Some((FileKind::Table, FileId(123_456_789))));
+        for foreign in
+            ["lost+found", "7.log", "00000007.log.bak", "0000000007.log", "+0000007.log", "CURRENT", "x.table"]
+        {
             assert_eq!(parse(foreign), None, "{foreign}");
         }
     }

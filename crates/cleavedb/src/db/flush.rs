@@ -28,11 +28,7 @@ impl Core {
     /// Writes the oldest runs (given oldest first, all neighbours in age) to HL0.
     pub fn flush_runs(&self, runs: &[Arc<Run>]) -> Result<()> {
         let (view, snapshots) = self.snapshots.capture(&self.published);
-        let flushed = runs
-            .iter()
-            .map(|run| run.seqnos().1)
-            .max()
-            .expect("a flush has at least one run");
+        let flushed = runs.iter().map(|run| run.seqnos().1).max().expect("a flush has at least one run");
         let tables = self.write_runs(&view, runs, snapshots)?;
         let edit = self.flush_edit(&view, flushed, &tables);
         let ids: BTreeSet<FileId> = edit.logs_removed.iter().copied().collect();
@@ -41,10 +37,7 @@ impl Core {
         self.install(flushed, edit, |now| {
             let mut next = now.clone();
             let kept = now.runs.len() - count;
-            assert!(
-                Arc::ptr_eq(&now.runs[kept], &runs[count - 1]),
-                "the oldest runs stay the oldest while they flush"
-            );
+            assert!(Arc::ptr_eq(&now.runs[kept], &runs[count - 1]), "the oldest runs stay the oldest while they flush");
             next.runs.truncate(kept);
             next.version = Arc::new(now.version.apply(&added, &[]));
             let (gone, logs) = (*now.logs).clone().into_iter().partition(|(id, _)| ids.contains(id));
@@ -69,13 +62,7 @@ impl Core {
         let mut cursor = Merging::new(runs.iter().rev().map(|run| run.cursor()).collect());
         cursor.seek_first()?;
         let source = Retention::new(cursor, horizon);
-        let mut routed = Routed {
-            core: self,
-            view,
-            source,
-            window: VecDeque::new(),
-            current: None,
-        };
+        let mut routed = Routed { core: self, view, source, window: VecDeque::new(), current: None };
         self.write_tables(&mut routed, u64::MAX)
     }
 
@@ -150,10 +137,7 @@ impl Core {
         if gone.is_empty() {
             return Ok(());
         }
-        let mut edit = Edit {
-            keyspaces_forgotten: gone.clone(),
-            ..Edit::default()
-        };
+        let mut edit = Edit { keyspaces_forgotten: gone.clone(), ..Edit::default() };
         self.add_counters(&mut edit);
         self.commit_edit(&mut manifest, &edit)?;
         self.keyspaces.forget(&gone);
@@ -215,10 +199,7 @@ impl<S: VersionSource> VersionSource for Routed<'_, S> {
             Route::Inline(value) => (entry.key, entry.stamp, value),
             Route::Fetch(_) => unreachable!("a window is passed on once everything in it is fetched"),
         });
-        Ok(self
-            .current
-            .as_ref()
-            .map(|(key, stamp, value)| (&key[..], *stamp, &value[..])))
+        Ok(self.current.as_ref().map(|(key, stamp, value)| (&key[..], *stamp, &value[..])))
     }
 }
 
@@ -235,11 +216,7 @@ impl<S: VersionSource> Routed<'_, S> {
                 Route::Inline(value) => inline_bytes += key.len() + value.len(),
                 Route::Fetch(address) => fetch_bytes += address.len as u64,
             }
-            self.window.push_back(Entry {
-                key: key.to_vec(),
-                stamp,
-                route,
-            });
+            self.window.push_back(Entry { key: key.to_vec(), stamp, route });
         }
         self.fetch()
     }

@@ -69,10 +69,7 @@ impl Bounds {
 
     fn of_prefix(keyspace: KeyspaceId, prefix: &[u8]) -> Bounds {
         let lower = full_key(keyspace, prefix);
-        Bounds {
-            upper: prefix_end(&lower),
-            lower,
-        }
+        Bounds { upper: prefix_end(&lower), lower }
     }
 
     fn is_empty(&self) -> bool {
@@ -142,11 +139,7 @@ impl Iter {
             sources.extend(table.cursors().into_iter().map(|cursor| Box::new(cursor) as _));
         }
         sources.extend(self.view.runs.iter().map(|run| Box::new(run.cursor()) as _));
-        sources.extend(
-            self.view
-                .version
-                .cursors(&self.bounds.lower, self.bounds.upper.as_deref(), true),
-        );
+        sources.extend(self.view.version.cursors(&self.bounds.lower, self.bounds.upper.as_deref(), true));
         Merging::new(sources)
     }
 

@@ -34,15 +34,10 @@ impl KeyspaceState {
     /// Refuses keyspaces that are gone or belong to another database.
     pub fn check(&self, database: u64) -> Result<()> {
         if self.database != database {
-            return Err(Error::input(format!(
-                "keyspace {:?} belongs to another database",
-                self.record.name
-            )));
+            return Err(Error::input(format!("keyspace {:?} belongs to another database", self.record.name)));
         }
         if self.dropped.load(Ordering::Acquire) {
-            return Err(Error::NotFound {
-                what: format!("keyspace {:?} (it was dropped)", self.record.name),
-            });
+            return Err(Error::NotFound { what: format!("keyspace {:?} (it was dropped)", self.record.name) });
         }
         Ok(())
     }
@@ -73,15 +68,8 @@ impl Keyspaces {
         compression: Compression,
         database: u64,
     ) -> Keyspaces {
-        let keyspaces = Keyspaces {
-            inner: RwLock::new(Inner {
-                dropped,
-                ..Inner::default()
-            }),
-            operators,
-            compression,
-            database,
-        };
+        let keyspaces =
+            Keyspaces { inner: RwLock::new(Inner { dropped, ..Inner::default() }), operators, compression, database };
         for record in records {
             keyspaces.add(record);
         }
@@ -91,18 +79,9 @@ impl Keyspaces {
     /// A keyspace that now exists.
     pub fn add(&self, record: KeyspaceRecord) -> Arc<KeyspaceState> {
         let operator = record.operator.as_deref().and_then(|name| self.find_operator(name));
-        let compression = record
-            .compression
-            .and_then(Compression::from_u8)
-            .unwrap_or(self.compression);
+        let compression = record.compression.and_then(Compression::from_u8).unwrap_or(self.compression);
         let dropped = AtomicBool::new(false);
-        let state = Arc::new(KeyspaceState {
-            record,
-            operator,
-            compression,
-            database: self.database,
-            dropped,
-        });
+        let state = Arc::new(KeyspaceState { record, operator, compression, database: self.database, dropped });
         let mut inner = self.inner.write();
         inner.by_name.insert(state.record.name.clone(), state.clone());
         inner.by_id.insert(state.record.id, state.clone());
@@ -150,11 +129,7 @@ impl Keyspaces {
 
     /// How the blocks of a keyspace are compressed.
     pub fn compression(&self, keyspace: KeyspaceId) -> Compression {
-        self.inner
-            .read()
-            .by_id
-            .get(&keyspace)
-            .map_or(self.compression, |state| state.compression)
+        self.inner.read().by_id.get(&keyspace).map_or(self.compression, |state| state.compression)
     }
 }
 
@@ -183,10 +158,7 @@ impl Keyspace {
     pub(super) fn check_database(&self, db: &Arc<DbInner>) -> Result<()> {
         match Arc::ptr_eq(&self.db, db) {
             true => Ok(()),
-            false => Err(Error::input(format!(
-                "keyspace {:?} belongs to another database",
-                self.name()
-            ))),
+            false => Err(Error::input(format!("keyspace {:?} belongs to another database", self.name()))),
         }
     }
 
@@ -273,9 +245,6 @@ impl Keyspace {
 
 impl std::fmt::Debug for Keyspace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Keyspace")
-            .field("name", &self.name())
-            .field("id", &self.id())
-            .finish()
+        f.debug_struct("Keyspace").field("name", &self.name()).field("id", &self.id()).finish()
     }
 }

@@ -36,10 +36,7 @@ struct Inner {
 
 impl LogSupply {
     pub fn new(wanted: LogBackend) -> LogSupply {
-        LogSupply {
-            wanted,
-            inner: Mutex::default(),
-        }
+        LogSupply { wanted, inner: Mutex::default() }
     }
 
     /// True if logs are being written and the next one is not ready.
@@ -51,10 +48,7 @@ impl LogSupply {
     /// Memory of the ring and the chunk buffers.
     pub fn buffer_bytes(&self, tuning: &Tuning) -> usize {
         let inner = self.inner.lock();
-        inner
-            .ring
-            .as_ref()
-            .map_or(0, |ring| ring.len() + tuning.chunk_buffers * tuning.chunk_bytes)
+        inner.ring.as_ref().map_or(0, |ring| ring.len() + tuning.chunk_buffers * tuning.chunk_bytes)
     }
 
     /// Gives up the spare.
@@ -74,11 +68,7 @@ impl LogSupply {
             return Ok(BackEnd::Plain);
         };
         let chunks = ChunkWriter::start(tuning.chunk_threads, tuning.chunk_buffers, tuning.chunk_bytes);
-        Ok(BackEnd::Ring {
-            ring,
-            chunks: Arc::new(chunks),
-            chunk_bytes: tuning.chunk_bytes,
-        })
+        Ok(BackEnd::Ring { ring, chunks: Arc::new(chunks), chunk_bytes: tuning.chunk_bytes })
     }
 
     /// The mapped ring; `None` for the plain back end.
@@ -126,16 +116,13 @@ impl Core {
         let spare = self.logs.take_spare();
         let (log, too_small) = match spare {
             Some(spare) if needed <= spare.capacity() => (spare, None),
-            too_small => {
-                let capacity = needed.next_multiple_of(BLOCK_IO_BYTES as u64).max(self.settings.tuning.log_bytes);
-                match self.make_log(capacity) {
-                    Ok(log) => (log, too_small),
-                    Err(error) => {
-                        self.logs.inner.lock().spare = too_small;
-                        return Err(error);
-                    }
+            too_small => match self.make_log(needed) {
+                Ok(log) => (log, too_small),
+                Err(error) => {
+                    self.logs.inner.lock().spare = too_small;
+                    return Err(error);
                 }
-            }
+            },
         };
         let mut inner = self.logs.inner.lock();
         inner.newest_taken = log.id();
@@ -148,7 +135,7 @@ impl Core {
 
     /// Makes the next log ahead of time (a background job).
     pub fn prepare_spare_log(&self) -> Result<()> {
-        let log = self.make_log(self.settings.tuning.log_bytes)?;
+        let log = self.make_log(2 * LOG_HEADER_BYTES as u64)?;
         let mut inner = self.logs.inner.lock();
         if inner.spare.is_none() && log.id() > inner.newest_taken {
             inner.spare = Some(log);
@@ -158,34 +145,27 @@ impl Core {
         self.retire_logs(vec![log])
     }
 
-    /// Makes an empty log: space reserved, header durable, named in the manifest.
-    fn make_log(&self, capacity: u64) -> Result<Arc<LogFile>> {
+    /// Makes an empty log of the usual size, or of `needed` bytes if that is more: space reserved, header durable, named
+    /// in the manifest. On a small or nearly full disk it is smaller, down to `needed`.
+    fn make_log(&self, needed: u64) -> Result<Arc<LogFile>> {
         let ring = self.logs.ring(self)?;
         let id = self.new_file_id();
         let path = self.fast.join(log_name(id));
         let access = if ring.is_some() { Access::Direct } else { Access::Buffered };
         let file = self.storage.create(&path, access)?;
         let guard = self.guard(path);
-        self.start_log(id, &*file, capacity).inspect_err(|error| {
+        let capacity = self.start_log(id, &*file, needed).inspect_err(|error| {
             // Only then is it certain that the manifest does not name the log.
             if matches!(error, Error::NoSpace { .. }) {
                 guard.doom();
             }
         })?;
         let header_end = LOG_HEADER_BYTES as u64;
-        Ok(Arc::new(LogFile::new(
-            id,
-            guard,
-            file,
-            ring,
-            capacity,
-            header_end,
-            Seqno::ZERO,
-        )))
+        Ok(Arc::new(LogFile::new(id, guard, file, ring, capacity, header_end, Seqno::ZERO)))
     }
 
-    fn start_log(&self, id: FileId, file: &dyn File, capacity: u64) -> Result<()> {
-        file.allocate(capacity)?;
+    fn start_log(&self, id: FileId, file: &dyn File, needed: u64) -> Result<u64> {
+        let capacity = self.reserve_log(file, needed)?;
         let mut block = AlignedBuffer::new(LOG_HEADER_BYTES);
         block.copy_from_slice(&encode_log_header(id));
         file.write_at(&block, 0)?;
@@ -195,7 +175,25 @@ impl Core {
         let mut edit = Edit { logs_added: vec![id], ..Edit::default() };
         let mut manifest = self.manifest.lock();
         self.add_counters(&mut edit);
-        self.commit_edit(&mut manifest, &edit)
+        self.commit_edit(&mut manifest, &edit)?;
+        Ok(capacity)
+    }
+
+    /// Reserves space for a log, a sixteenth of the usual at worst; returns how much.
+    fn reserve_log(&self, file: &dyn File, needed: u64) -> Result<u64> {
+        let needed = needed.next_multiple_of(BLOCK_IO_BYTES as u64);
+        let usual = self.settings.tuning.log_bytes;
+        let sizes = [usual, usual / 4, usual / 16].map(|size| size.next_multiple_of(BLOCK_IO_BYTES as u64).max(needed));
+        let mut result = Ok(());
+        for size in sizes {
+            result = file.allocate(size);
+            match &result {
+                Ok(()) => return Ok(size),
+                Err(Error::NoSpace { .. }) => {}
+                Err(_) => break,
+            }
+        }
+        result.map(|()| needed)
     }
 
     /// Forgets logs that nothing names; their files go with their last holders.
@@ -203,10 +201,7 @@ impl Core {
         if logs.is_empty() {
             return Ok(());
         }
-        let mut edit = Edit {
-            logs_removed: logs.iter().map(|log| log.id()).collect(),
-            ..Edit::default()
-        };
+        let mut edit = Edit { logs_removed: logs.iter().map(|log| log.id()).collect(), ..Edit::default() };
         let mut manifest = self.manifest.lock();
         self.add_counters(&mut edit);
         self.commit_edit(&mut manifest, &edit)?;

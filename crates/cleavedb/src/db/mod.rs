@@ -12,6 +12,7 @@ mod read;
 mod iter;
 mod snapshot;
 mod view;
+mod published;
 mod background;
 mod flush;
 mod compact;
@@ -20,6 +21,13 @@ mod manifest;
 mod files;
 mod stats;
 mod core;
+
+/// What `published.rs` is made of, so that a test can make it of something else.
+mod handover {
+    pub(super) use crate::base::Seqno;
+    pub(super) use crate::sched::sync::RwLock;
+    pub(super) use std::sync::atomic::AtomicU64;
+}
 
 use std::ops::RangeBounds;
 use std::path::Path;
@@ -104,10 +112,7 @@ impl Db {
                 name.len()
             )));
         }
-        if let Some(operator) = options
-            .operator
-            .as_deref()
-            .filter(|name| core.keyspaces.find_operator(name).is_none())
+        if let Some(operator) = options.operator.as_deref().filter(|name| core.keyspaces.find_operator(name).is_none())
         {
             return Err(Error::input(format!("merge operator {operator:?} is not registered")));
         }
@@ -117,20 +122,15 @@ impl Db {
             return Err(Error::input(format!("keyspace {name:?} exists already")));
         }
         let id = manifest.state().next_keyspace;
-        let next =
-            id.0.checked_add(1)
-                .ok_or_else(|| Error::input("this database has no keyspace numbers left"))?;
+        let next = id.0.checked_add(1).ok_or_else(|| Error::input("this database has no keyspace numbers left"))?;
         let record = KeyspaceRecord {
             id,
             name: name.to_owned(),
             operator: options.operator,
             compression: options.compression.map(|compression| compression as u8),
         };
-        let mut edit = Edit {
-            keyspaces_added: vec![record.clone()],
-            next_keyspace: Some(KeyspaceId(next)),
-            ..Edit::default()
-        };
+        let mut edit =
+            Edit { keyspaces_added: vec![record.clone()], next_keyspace: Some(KeyspaceId(next)), ..Edit::default() };
         core.add_counters(&mut edit);
         core.commit_edit(&mut manifest, &edit)?;
         Ok(Keyspace::new(self.inner.clone(), core.keyspaces.add(record)))
@@ -143,9 +143,7 @@ impl Db {
     pub fn open_keyspace(&self, name: &str) -> Result<Keyspace> {
         self.inner.core.check_open()?;
         let state = self.inner.core.keyspaces.find(name);
-        let state = state.ok_or_else(|| Error::NotFound {
-            what: format!("keyspace {name:?}"),
-        })?;
+        let state = state.ok_or_else(|| Error::NotFound { what: format!("keyspace {name:?}") })?;
         Ok(Keyspace::new(self.inner.clone(), state))
     }
 
@@ -173,10 +171,7 @@ impl Db {
         let mut manifest = core.manifest.lock();
         keyspace.state().check(core.database)?;
         let id = keyspace.state().record.id;
-        let mut edit = Edit {
-            keyspaces_dropped: vec![(id, commit.last_seqno)],
-            ..Edit::default()
-        };
+        let mut edit = Edit { keyspaces_dropped: vec![(id, commit.last_seqno)], ..Edit::default() };
         core.add_counters(&mut edit);
         core.commit_edit(&mut manifest, &edit)?;
         core.keyspaces.remove(keyspace.state(), commit.last_seqno);
@@ -189,12 +184,7 @@ impl Db {
 
     /// The keyspace that every database has.
     pub fn default_keyspace(&self) -> Keyspace {
-        let state = self
-            .inner
-            .core
-            .keyspaces
-            .find(DEFAULT_NAME)
-            .expect("the default keyspace is never dropped");
+        let state = self.inner.core.keyspaces.find(DEFAULT_NAME).expect("the default keyspace is never dropped");
         Keyspace::new(self.inner.clone(), state)
     }
 
@@ -288,9 +278,6 @@ impl Db {
 
 impl std::fmt::Debug for Db {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Db")
-            .field("fast", &self.inner.core.fast)
-            .field("slow", &self.inner.core.slow)
-            .finish()
+        f.debug_struct("Db").field("fast", &self.inner.core.fast).field("slow", &self.inner.core.slow).finish()
     }
 }

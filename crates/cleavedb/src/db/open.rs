@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::core::{Core, Parts};
-use super::files::{CURRENT, FileKind, LOCK, parse};
+use super::files::{CURRENT, FileKind, LOCK, OWNER, parse};
 use super::keyspace::{DEFAULT_ID, DEFAULT_NAME, Keyspaces};
 use super::manifest::Manifest;
 use super::options::{Options, Settings};
@@ -19,9 +19,9 @@ use crate::format::edit::{Edit, KeyspaceRecord};
 use crate::format::frame::LOG_HEADER_BYTES;
 use crate::front::index_table::IndexTable;
 use crate::front::log::LogFile;
-use crate::io::Storage;
 use crate::io::cache::BlockCache;
 use crate::io::trash::{FileGuard, Trash};
+use crate::io::{Access, Storage, read_whole};
 use crate::levels::table::Table;
 use crate::levels::version::{LEVELS_MAX, Version};
 
@@ -34,9 +34,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
     let fast = options.fast_dir.clone().unwrap_or_else(|| path.to_owned());
     let slow = options.slow_dir.clone().unwrap_or_else(|| path.to_owned());
     if !options.create_if_missing && !storage.exists(&fast.join(CURRENT))? {
-        return Err(Error::NotFound {
-            what: format!("database {}", path.display()),
-        });
+        return Err(Error::NotFound { what: format!("database {}", path.display()) });
     }
     storage.create_dir_all(&fast)?;
     storage.create_dir_all(&slow)?;
@@ -52,13 +50,20 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
     let mut manifest = match Manifest::read(storage.clone(), &fast, tuning.manifest_bytes)? {
         Some(manifest) => manifest,
         None => {
+            let owner = slow.join(OWNER);
+            if slow != fast && storage.exists(&owner)? {
+                return Err(another_owner(&slow, &owner));
+            }
             refuse_lost_database(&fast, &files)?;
             Manifest::new(storage.clone(), &fast, tuning.manifest_bytes)
         }
     };
     manifest.reserve_files(FileId(newest.0.saturating_add(1)));
     if manifest.named().is_none() {
-        commit_before_start(&mut manifest, &new_database())?;
+        commit_before_start(&mut manifest, &new_database(storage.unique_number()?))?;
+    }
+    if slow != fast {
+        check_owner(&*storage, &slow, &manifest)?;
     }
     let trash = Arc::new(Trash::default());
     let cache = Arc::new(BlockCache::new(tuning.cache_bytes));
@@ -119,9 +124,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
         core.map_ring()?;
     }
     core.start_background();
-    Ok(Db {
-        inner: Arc::new(DbInner { core }),
-    })
+    Ok(Db { inner: Arc::new(DbInner { core }) })
 }
 
 /// Tables or logs without a manifest are what is left of a database, not room for a new one.
@@ -135,17 +138,41 @@ fn refuse_lost_database(fast: &Path, files: &[(PathBuf, FileKind, FileId)]) -> R
     }
 }
 
+/// A slow directory of its own says whose it is: two databases with one slow directory would remove each other's tables.
+fn check_owner(storage: &dyn Storage, slow: &Path, manifest: &Manifest) -> Result<()> {
+    let path = slow.join(OWNER);
+    let own = format!("{:016x}\n", manifest.state().database);
+    let found = if storage.exists(&path)? { read_whole(storage, &path)? } else { Vec::new() };
+    if found == own.as_bytes() {
+        return Ok(());
+    }
+    if found.len() == own.len() {
+        return Err(another_owner(slow, &path));
+    }
+    if !manifest.state().tables.is_empty() {
+        return Err(Error::corruption(&path, 0, "the file that names the owner of this directory is missing or cut"));
+    }
+    // The directory is new, or a crash came while it was claimed.
+    if storage.exists(&path)? {
+        storage.remove(&path)?;
+    }
+    let file = storage.create(&path, Access::Buffered)?;
+    file.write_at(own.as_bytes(), 0)?;
+    file.sync()?;
+    storage.sync_dir(slow)
+}
+
+fn another_owner(slow: &Path, owner: &Path) -> Error {
+    Error::input(format!("{} belongs to another database, as {} says", slow.display(), owner.display()))
+}
+
 /// A new database: one keyspace, no files.
-fn new_database() -> Edit {
-    let keyspace = KeyspaceRecord {
-        id: DEFAULT_ID,
-        name: DEFAULT_NAME.to_owned(),
-        operator: None,
-        compression: None,
-    };
+fn new_database(number: u64) -> Edit {
+    let keyspace = KeyspaceRecord { id: DEFAULT_ID, name: DEFAULT_NAME.to_owned(), operator: None, compression: None };
     Edit {
         keyspaces_added: vec![keyspace],
         next_keyspace: Some(KeyspaceId(DEFAULT_ID.0 + 1)),
+        database: Some(number),
         ..Edit::default()
     }
 }
@@ -157,7 +184,8 @@ fn commit_before_start(manifest: &mut Manifest, edit: &Edit) -> Result<()> {
 }
 
 /// Removes files of ours that the manifest does not name: what a crash left of unfinished jobs. Not before the manifest
-/// that does not name them is known to be on storage (`is_durable`): an earlier one might.
+/// that does not name them is known to be on storage (`is_durable`): an earlier one might. What a reader may see from now
+/// on must be durable as well, so a manifest with an end that may not be is committed anew even if no file has to go.
 fn remove_unknown(
     storage: &dyn Storage,
     fast: &Path,
@@ -175,7 +203,7 @@ fn remove_unknown(
         });
         Ok(files.into_iter().map(|(path, ..)| path).collect())
     };
-    if !is_durable && !unknown(manifest)?.is_empty() {
+    if !is_durable && (manifest.has_tail() || !unknown(manifest)?.is_empty()) {
         commit_before_start(manifest, &Edit::default())?;
     }
     // A manifest that was unknown before may have gone with the commit.
@@ -210,17 +238,10 @@ fn open_tables(
             return Err(Error::corruption(&path, 0, format!("the manifest puts this table into level {level}")));
         }
         if !storage.exists(&path)? {
-            return Err(Error::corruption(
-                &path,
-                0,
-                "the manifest names this table, but it is missing",
-            ));
+            return Err(Error::corruption(&path, 0, "the manifest names this table, but it is missing"));
         }
         let guard = FileGuard::new(path, trash.clone());
-        tables.push((
-            *level as usize,
-            Table::open(storage, guard, meta.clone(), cache.clone())?,
-        ));
+        tables.push((*level as usize, Table::open(storage, guard, meta.clone(), cache.clone())?));
     }
     Ok(Version::default().apply(&tables, &[]))
 }
@@ -267,10 +288,7 @@ impl Core {
         self.sync()?;
         let flushed = self.work.flushed();
         let mut manifest = self.manifest.lock();
-        let mut edit = Edit {
-            last_seqno: Some(self.horizon.durable()),
-            ..Edit::default()
-        };
+        let mut edit = Edit { last_seqno: Some(self.horizon.durable()), ..Edit::default() };
         let view = self.published.view();
         let spare = self.logs.take_spare();
         let logs: Vec<Arc<LogFile>> = view.logs.values().cloned().chain(spare).collect();
@@ -284,10 +302,7 @@ impl Core {
                 _ => {}
             }
         }
-        edit.logs_ended = settled
-            .iter()
-            .map(|log| (log.id(), log.end().max(LOG_HEADER_BYTES as u64)))
-            .collect();
+        edit.logs_ended = settled.iter().map(|log| (log.id(), log.end().max(LOG_HEADER_BYTES as u64))).collect();
         if edit.logs_ended.len() + edit.logs_removed.len() > 0 {
             self.add_counters(&mut edit);
             self.commit_edit(&mut manifest, &edit)?;

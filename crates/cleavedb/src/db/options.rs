@@ -171,9 +171,7 @@ impl Options {
         ];
         for (name, value, low, high) in ranges {
             if !(low..=high).contains(&value) {
-                return Err(Error::input(format!(
-                    "option {name} is {value}, but must be from {low} to {high}"
-                )));
+                return Err(Error::input(format!("option {name} is {value}, but must be from {low} to {high}")));
             }
         }
         if let Durability::Interval(interval) = self.durability {
@@ -195,9 +193,7 @@ impl Options {
 pub(super) fn check_interval(interval: Duration) -> Result<()> {
     match interval >= Duration::from_millis(1) {
         true => Ok(()),
-        false => Err(Error::input(
-            "a sync interval is at least one millisecond; use Sync for less",
-        )),
+        false => Err(Error::input("a sync interval is at least one millisecond; use Sync for less")),
     }
 }
 

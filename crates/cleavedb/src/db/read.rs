@@ -25,10 +25,7 @@ impl Core {
         keyspace.check(self.database)?;
         if !(limits::KEY_BYTES_MIN..=limits::KEY_BYTES_MAX).contains(&key.len()) {
             let (low, high) = (limits::KEY_BYTES_MIN, limits::KEY_BYTES_MAX);
-            return Err(Error::input(format!(
-                "a key has from {low} to {high} bytes, this one has {}",
-                key.len()
-            )));
+            return Err(Error::input(format!("a key has from {low} to {high} bytes, this one has {}", key.len())));
         }
         let full = full_key(keyspace.record.id, key);
         let mut versions = Versions::default();
@@ -42,12 +39,8 @@ impl Core {
             return Ok(payload);
         }
         let damaged = |message| Error::corruption(&self.fast, 0, message);
-        let address = Address::decode(&payload).ok_or_else(|| {
-            damaged(format!(
-                "key {:?} has a damaged address",
-                full.escape_ascii().to_string()
-            ))
-        })?;
+        let address = Address::decode(&payload)
+            .ok_or_else(|| damaged(format!("key {:?} has a damaged address", full.escape_ascii().to_string())))?;
         let log = view
             .logs
             .get(&address.file)
@@ -141,14 +134,8 @@ impl Versions {
         let mut operands = Vec::with_capacity(self.deltas.len());
         for (stamp, payload) in self.deltas.iter().rev() {
             if stamp.kind().is_none() {
-                let message = format!(
-                    "key {:?} has a version of an unknown kind",
-                    full.escape_ascii().to_string()
-                );
-                return Err(Error::Unsupported {
-                    path: core.fast.clone(),
-                    message,
-                });
+                let message = format!("key {:?} has a version of an unknown kind", full.escape_ascii().to_string());
+                return Err(Error::Unsupported { path: core.fast.clone(), message });
             }
             operands.push(core.payload(view, full, *stamp, payload.clone())?);
         }
@@ -161,15 +148,11 @@ fn merge(keyspace: &KeyspaceState, full: &[u8], base: Option<&[u8]>, operands: &
     let key = split_key(full).map_or(full, |(_, key)| key);
     let failed = |reason: String| {
         let (name, key) = (&keyspace.record.name, key.escape_ascii().to_string());
-        Error::MergeFailed {
-            message: format!("keyspace {name:?}, key {key:?}: {reason}"),
-        }
+        Error::MergeFailed { message: format!("keyspace {name:?}, key {key:?}: {reason}") }
     };
     let Some(operator) = &keyspace.operator else {
         let name = keyspace.record.operator.as_deref().unwrap_or("(none)");
         return Err(failed(format!("merge operator {name:?} is not registered")));
     };
-    full_merge(&**operator, key, base, operands)
-        .map(Slice::owned)
-        .map_err(failed)
+    full_merge(&**operator, key, base, operands).map(Slice::owned).map_err(failed)
 }

@@ -65,17 +65,9 @@ pub(crate) fn recover(
     for (&id, &end) in &state.logs {
         let path = fast.join(log_name(id));
         if !storage.exists(&path)? {
-            return Err(Error::corruption(
-                &path,
-                0,
-                "the manifest names this log, but it is missing",
-            ));
+            return Err(Error::corruption(&path, 0, "the manifest names this log, but it is missing"));
         }
-        let file = if end.is_some() {
-            storage.open_read(&path)?
-        } else {
-            storage.open(&path)?
-        };
+        let file = if end.is_some() { storage.open_read(&path)? } else { storage.open(&path)? };
         let guard = FileGuard::new(path, trash.clone());
         replay.log(id, end, file, guard, ring.as_deref().filter(|ring| !ring.is_empty()))?;
     }
@@ -89,12 +81,7 @@ pub(crate) fn recover(
     }
     replay.edit.last_seqno = Some(last_seqno);
     replay.tables.reverse();
-    Ok(Recovered {
-        tables: replay.tables,
-        logs: replay.logs,
-        last_seqno,
-        edit: unsettled.then_some(replay.edit),
-    })
+    Ok(Recovered { tables: replay.tables, logs: replay.logs, last_seqno, edit: unsettled.then_some(replay.edit) })
 }
 
 struct Replay<'a> {
@@ -173,11 +160,7 @@ impl Replay<'_> {
     /// Reads the frames of one log, and writes those that may not be on storage once more: what only the ring has, and
     /// what only the system's memory may have (after a failed sync it shows bytes that no later sync would write).
     fn frames(&mut self, id: FileId, settled_end: Option<u64>, file: &dyn File, ring: Option<&[u8]>) -> Result<LogEnd> {
-        let mut end = LogEnd {
-            offset: LOG_HEADER_BYTES as u64,
-            last_seqno: Seqno::ZERO,
-            is_needed: false,
-        };
+        let mut end = LogEnd { offset: LOG_HEADER_BYTES as u64, last_seqno: Seqno::ZERO, is_needed: false };
         let ring = if settled_end.is_some() { None } else { ring };
         let mut rewrite = Rewrite::default();
         let Opened::Log(mut reader) = LogReader::open(file, id, ring)? else {
@@ -221,10 +204,8 @@ impl Replay<'_> {
     }
 
     fn lost(&self, path: &Path, offset: u64) -> Error {
-        let message = format!(
-            "a frame here says that write {} was durable, but it is damaged or gone",
-            self.expected.0
-        );
+        let message =
+            format!("a frame here says that write {} was durable, but it is damaged or gone", self.expected.0);
         Error::corruption(path, offset, message)
     }
 
@@ -245,19 +226,11 @@ impl Replay<'_> {
     }
 
     fn insert(&mut self, log: FileId, frame_offset: u64, mut body: &[u8]) {
-        let mut place = RecordPlace {
-            log,
-            offset: frame_offset + HEADER_BYTES as u64,
-        };
+        let mut place = RecordPlace { log, offset: frame_offset + HEADER_BYTES as u64 };
         let table = self.tables.last().expect("there is always a table to fill").clone();
         let mut inserter = table.insert();
         while let Ok(record) = Record::take(&mut body) {
-            inserter.add_record(
-                &record.operation,
-                record.seqno,
-                &mut place,
-                self.tuning.separation_bytes,
-            );
+            inserter.add_record(&record.operation, record.seqno, &mut place, self.tuning.separation_bytes);
         }
         drop(inserter);
         if self.tuning.is_full(&table) {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use super::DbInner;
 use super::iter::Iter;
 use super::keyspace::Keyspace;
-use super::view::{Published, View};
+use super::published::Published;
+use super::view::View;
 use crate::base::{Result, Seqno, Slice};
 use crate::sched::sync::Mutex;
 
@@ -19,7 +20,7 @@ pub(crate) struct Snapshots {
 
 impl Snapshots {
     /// Takes view and sequence number together and holds the number.
-    pub fn hold(&self, published: &Published) -> (Arc<View>, Seqno) {
+    pub fn hold(&self, published: &Published<View>) -> (Arc<View>, Seqno) {
         let mut held = self.held.lock();
         let (view, seqno) = published.read();
         *held.entry(seqno).or_default() += 1;
@@ -43,7 +44,7 @@ impl Snapshots {
 
     /// What a job must respect: the view it works on, and all held numbers ascending with the published one last,
     /// captured in one critical section.
-    pub fn capture(&self, published: &Published) -> (Arc<View>, Vec<Seqno>) {
+    pub fn capture(&self, published: &Published<View>) -> (Arc<View>, Vec<Seqno>) {
         let held = self.held.lock();
         let (view, seqno) = published.read();
         let mut snapshots: Vec<Seqno> = held.keys().copied().filter(|&held| held < seqno).collect();
@@ -81,9 +82,7 @@ impl Drop for Held {
 impl Snapshot {
     pub(super) fn take(db: &Arc<DbInner>) -> Snapshot {
         let (_, seqno) = db.core.snapshots.hold(&db.core.published);
-        Snapshot {
-            held: Arc::new(Held { db: db.clone(), seqno }),
-        }
+        Snapshot { held: Arc::new(Held { db: db.clone(), seqno }) }
     }
 
     /// The newest write that the snapshot sees.
@@ -94,10 +93,7 @@ impl Snapshot {
     /// The value of `key` at the snapshot.
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
         keyspace.check_database(&self.held.db)?;
-        self.held
-            .db
-            .core
-            .get_at(keyspace.state(), key.as_ref(), self.held.seqno)
+        self.held.db.core.get_at(keyspace.state(), key.as_ref(), self.held.seqno)
     }
 
     /// True if `key` has a value at the snapshot.

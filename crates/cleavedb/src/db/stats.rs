@@ -129,11 +129,7 @@ impl Stats {
     /// Bytes written to storage per byte that users wrote; 0 before the first write.
     pub fn write_amplification(&self) -> f64 {
         let written = self.log_bytes_written + self.table_bytes_written + self.manifest_bytes_written;
-        if self.user_bytes_written == 0 {
-            0.0
-        } else {
-            written as f64 / self.user_bytes_written as f64
-        }
+        if self.user_bytes_written == 0 { 0.0 } else { written as f64 / self.user_bytes_written as f64 }
     }
 }
 
@@ -161,14 +157,7 @@ impl Core {
             durable_seqno: self.horizon.durable().0,
             keyspaces: self.keyspaces.len(),
             snapshots: self.snapshots.len(),
-            logs: view
-                .logs
-                .values()
-                .map(|log| FileStats {
-                    id: log.id().0,
-                    bytes: log.end(),
-                })
-                .collect(),
+            logs: view.logs.values().map(|log| FileStats { id: log.id().0, bytes: log.end() }).collect(),
             index_table_entries: view.active.len() as u64,
             index_table_bytes: view.active.bytes() as u64,
             sealed: view.sealed.len(),

@@ -68,7 +68,7 @@ impl Tuning {
             flush_bytes,
             index_merge_runs: 2,
             front_bytes_max: memory_budget / 4,
-            logs_bytes_max: 384 * mib as u64,
+            logs_bytes_max: 256 * mib as u64,
             log_bytes: 64 * mib as u64,
             ring_bytes,
             chunk_bytes: (ring_bytes / 16).clamp(64 << 10, mib),

@@ -42,7 +42,7 @@ impl Default for BlockBuilder {
 }
 
 impl BlockBuilder {
-    /// An empty block with a restart point every [`RESTART_ENTRIES_DEFAULT`] entries.
+    /// An empty block with a restart point every `RESTART_ENTRIES_DEFAULT` entries.
     pub fn new() -> BlockBuilder {
         BlockBuilder::with_restart_every(RESTART_ENTRIES_DEFAULT)
     }
@@ -77,11 +77,7 @@ impl BlockBuilder {
             self.entries_since_restart = 0;
             0
         } else {
-            self.last_key
-                .iter()
-                .zip(key)
-                .take_while(|(left, right)| left == right)
-                .count()
+            self.last_key.iter().zip(key).take_while(|(left, right)| left == right).count()
         };
         varint::put(&mut self.bytes, shared as u64);
         varint::put(&mut self.bytes, (key.len() - shared) as u64);
@@ -219,10 +215,7 @@ impl BlockCursor {
             ((entries_end == 0) == (count == 0)).then_some((entries_end, count))
         });
         parsed.ok_or_else(|| {
-            let message = format!(
-                "a block of {} B does not hold the restart points it claims",
-                block.len()
-            );
+            let message = format!("a block of {} B does not hold the restart points it claims", block.len());
             Error::corruption(&origin.path, origin.offset, message)
         })
     }
@@ -249,19 +242,12 @@ impl BlockCursor {
         let wanted = suffix_len.checked_add(STAMP_BYTES)?.checked_add(value_len)?;
         let key_fits = shared <= FULL_KEY_BYTES_MAX && suffix_len <= FULL_KEY_BYTES_MAX - shared;
         let suffix_start = entries.len() - rest.len();
-        (key_fits && wanted <= rest.len()).then_some(RawEntry {
-            shared,
-            suffix_start,
-            suffix_len,
-            value_len,
-        })
+        (key_fits && wanted <= rest.len()).then_some(RawEntry { shared, suffix_start, suffix_len, value_len })
     }
 
     #[inline]
     fn stamp_of(&self, entry: &RawEntry) -> Stamp {
-        let bytes = self.block[entry.stamp_start()..]
-            .first_chunk()
-            .expect("a parsed entry lies within the block");
+        let bytes = self.block[entry.stamp_start()..].first_chunk().expect("a parsed entry lies within the block");
         Stamp(u64::from_le_bytes(*bytes))
     }
 
@@ -286,8 +272,7 @@ impl BlockCursor {
             }
         };
         self.key.truncate(entry.shared);
-        self.key
-            .extend_from_slice(&self.block[entry.suffix_start..entry.stamp_start()]);
+        self.key.extend_from_slice(&self.block[entry.suffix_start..entry.stamp_start()]);
         self.stamp = self.stamp_of(&entry);
         self.value_start = entry.value_start();
         self.offset = offset;
@@ -297,15 +282,10 @@ impl BlockCursor {
 
     fn restart_offset(&self, index: usize) -> Result<usize> {
         let start = self.entries_end + index * OFFSET_BYTES;
-        let bytes = self.block[start..]
-            .first_chunk()
-            .expect("the restart points were counted when the block was opened");
+        let bytes =
+            self.block[start..].first_chunk().expect("the restart points were counted when the block was opened");
         let offset = u32::from_le_bytes(*bytes) as usize;
-        if offset < self.entries_end {
-            Ok(offset)
-        } else {
-            Err(self.damaged(start))
-        }
+        if offset < self.entries_end { Ok(offset) } else { Err(self.damaged(start)) }
     }
 
     /// Stands before the first entry of a restart interval, so that `step` reads it.
@@ -367,11 +347,7 @@ impl BlockCursor {
         while self.next_offset < end {
             self.step()?;
         }
-        if self.next_offset == end {
-            Ok(())
-        } else {
-            Err(self.damaged(end))
-        }
+        if self.next_offset == end { Ok(()) } else { Err(self.damaged(end)) }
     }
 
     /// Makes the cursor invalid if a move failed, so that no half-read entry can be looked at.
@@ -405,11 +381,7 @@ impl Cursor for BlockCursor {
     }
 
     fn value_slice(&self) -> Slice {
-        Slice::shared(
-            self.block.clone(),
-            self.value_start,
-            self.next_offset - self.value_start,
-        )
+        Slice::shared(self.block.clone(), self.value_start, self.next_offset - self.value_start)
     }
 
     fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {

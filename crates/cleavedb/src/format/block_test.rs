@@ -7,10 +7,7 @@ use crate::base::cursor::model::{Step, VecCursor, Version, assert_same_walk, sor
 use crate::base::{Kind, Seqno};
 
 fn origin() -> BlockOrigin {
-    BlockOrigin {
-        path: Path::new("dir/000007.table").into(),
-        offset: 4096,
-    }
+    BlockOrigin { path: Path::new("dir/000007.table").into(), offset: 4096 }
 }
 
 fn build(versions: &[Version], restart_entries: usize) -> Vec<u8> {
@@ -37,9 +34,8 @@ fn versions() -> impl Strategy<Value = Vec<Version>> {
     let value = prop_oneof![4 => proptest::collection::vec(any::<u8>(), 0..8), 1 => Just(vec![7u8; 300])];
     proptest::collection::vec((keys(), value), 0..80).prop_map(|list| {
         let stamped = list.into_iter().enumerate();
-        let mut versions: Vec<Version> = stamped
-            .map(|(index, (key, value))| (key, Stamp::new(Seqno(index as u64 + 1), Kind::Put), value))
-            .collect();
+        let mut versions: Vec<Version> =
+            stamped.map(|(index, (key, value))| (key, Stamp::new(Seqno(index as u64 + 1), Kind::Put), value)).collect();
         sort(&mut versions);
         versions
     })
@@ -155,16 +151,8 @@ fn assert_names_the_file(error: &Error) {
 fn the_longest_key_and_an_empty_key_fit() {
     let versions: Vec<Version> = vec![
         (Vec::new(), Stamp::new(Seqno(2), Kind::Delete), Vec::new()),
-        (
-            vec![b'k'; FULL_KEY_BYTES_MAX],
-            Stamp::new(Seqno(9), Kind::Put),
-            vec![1; 1 << 20],
-        ),
-        (
-            vec![b'k'; FULL_KEY_BYTES_MAX],
-            Stamp::new(Seqno(3), Kind::Put),
-            Vec::new(),
-        ),
+        (vec![b'k'; FULL_KEY_BYTES_MAX], Stamp::new(Seqno(9), Kind::Put), vec![1; 1 << 20]),
+        (vec![b'k'; FULL_KEY_BYTES_MAX], Stamp::new(Seqno(3), Kind::Put), Vec::new()),
     ];
     let mut cursor = open(build(&versions, 16)).unwrap();
     let steps = [Step::SeekFirst, Step::Next, Step::Next, Step::Prev, Step::Prev];
@@ -173,10 +161,8 @@ fn the_longest_key_and_an_empty_key_fit() {
 
 #[test]
 fn the_bytes_of_a_block_do_not_change() {
-    let versions: Vec<Version> = vec![
-        (b"abc".to_vec(), Stamp(0x0102), b"V".to_vec()),
-        (b"abd".to_vec(), Stamp(0x0305), Vec::new()),
-    ];
+    let versions: Vec<Version> =
+        vec![(b"abc".to_vec(), Stamp(0x0102), b"V".to_vec()), (b"abd".to_vec(), Stamp(0x0305), Vec::new())];
     let expected = [
         &[0, 3, 1, b'a', b'b', b'c', 2, 1, 0, 0, 0, 0, 0, 0, b'V'][..],
         &[2, 1, 0, b'd', 5, 3, 0, 0, 0, 0, 0, 0],
@@ -187,19 +173,14 @@ fn the_bytes_of_a_block_do_not_change() {
 
 #[test]
 fn a_key_that_shares_more_than_there_is_before_it_is_corrupt() {
-    let versions: Vec<Version> = vec![
-        (b"abc".to_vec(), Stamp(0x0102), b"V".to_vec()),
-        (b"abd".to_vec(), Stamp(0x0305), Vec::new()),
-    ];
+    let versions: Vec<Version> =
+        vec![(b"abc".to_vec(), Stamp(0x0102), b"V".to_vec()), (b"abd".to_vec(), Stamp(0x0305), Vec::new())];
     let mut block = build(&versions, 16);
     block[15] = 4;
     let mut cursor = open(block).unwrap();
     cursor.seek_first().unwrap();
     let error = cursor.next().unwrap_err();
-    assert!(
-        matches!(error, Error::Corruption { offset, .. } if offset == 4096 + 15),
-        "{error}"
-    );
+    assert!(matches!(error, Error::Corruption { offset, .. } if offset == 4096 + 15), "{error}");
     assert!(!cursor.valid());
 }
 

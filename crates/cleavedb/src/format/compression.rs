@@ -93,28 +93,18 @@ mod tests {
         let mut compressor = Compressor::default();
         let repetitive = b"abcdefgh".repeat(100_000);
         let mut out = b"before".to_vec();
-        assert_eq!(
-            compressor.append(Compression::Lz4, &repetitive, &mut out),
-            Compression::Lz4
-        );
+        assert_eq!(compressor.append(Compression::Lz4, &repetitive, &mut out), Compression::Lz4);
         assert!(out.len() < repetitive.len() / 50);
-        assert_eq!(
-            decompress(Compression::Lz4, &out[6..], repetitive.len()),
-            Ok(repetitive.clone())
-        );
+        assert_eq!(decompress(Compression::Lz4, &out[6..], repetitive.len()), Ok(repetitive.clone()));
         assert!(decompress(Compression::Lz4, &out[6..], repetitive.len() - 1).is_err());
 
-        let noise: Vec<u8> = (0..500u64)
-            .flat_map(|n| crate::format::checksum::xxh3_64(&n.to_le_bytes()).to_le_bytes())
-            .collect();
+        let noise: Vec<u8> =
+            (0..500u64).flat_map(|n| crate::format::checksum::xxh3_64(&n.to_le_bytes()).to_le_bytes()).collect();
         let mut out = Vec::new();
         assert_eq!(compressor.append(Compression::Lz4, &noise, &mut out), Compression::None);
         assert_eq!(out, noise);
         out.clear();
-        assert_eq!(
-            compressor.append(Compression::None, &repetitive, &mut out),
-            Compression::None
-        );
+        assert_eq!(compressor.append(Compression::None, &repetitive, &mut out), Compression::None);
         assert_eq!(out, repetitive);
         out.clear();
         assert_eq!(compressor.append(Compression::Lz4, b"", &mut out), Compression::None);

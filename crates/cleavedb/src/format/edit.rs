@@ -46,6 +46,8 @@ pub struct Edit {
     pub next_file: Option<FileId>,
     /// Keyspaces made from now on have at least this number.
     pub next_keyspace: Option<KeyspaceId>,
+    /// The number that tells this database from all others.
+    pub database: Option<u64>,
 }
 
 /// Stored tags: do not renumber.
@@ -62,6 +64,7 @@ mod tag {
     pub const LAST_SEQNO: u64 = 10;
     pub const NEXT_FILE: u64 = 11;
     pub const NEXT_KEYSPACE: u64 = 12;
+    pub const DATABASE: u64 = 13;
 }
 
 impl Edit {
@@ -99,6 +102,7 @@ impl Edit {
             (tag::LAST_SEQNO, self.last_seqno.map(|seqno| seqno.0)),
             (tag::NEXT_FILE, self.next_file.map(|file| file.0)),
             (tag::NEXT_KEYSPACE, self.next_keyspace.map(|keyspace| keyspace.0 as u64)),
+            (tag::DATABASE, self.database),
         ];
         for (tag, value) in singles {
             if let Some(value) = value {
@@ -114,8 +118,7 @@ impl Edit {
         let bytes = &mut bytes;
         while !bytes.is_empty() {
             let tag = take(bytes).ok_or("edit tag is cut short")?;
-            edit.decode_field(tag, bytes)
-                .ok_or_else(|| format!("edit field {tag} is unknown or damaged"))?;
+            edit.decode_field(tag, bytes).ok_or_else(|| format!("edit field {tag} is unknown or damaged"))?;
         }
         Ok(edit)
     }
@@ -123,9 +126,7 @@ impl Edit {
     fn decode_field(&mut self, tag: u64, bytes: &mut &[u8]) -> Option<()> {
         match tag {
             tag::KEYSPACE_ADDED => self.keyspaces_added.push(decode_keyspace(bytes)?),
-            tag::KEYSPACE_DROPPED => self
-                .keyspaces_dropped
-                .push((take_keyspace(bytes)?, Seqno(take(bytes)?))),
+            tag::KEYSPACE_DROPPED => self.keyspaces_dropped.push((take_keyspace(bytes)?, Seqno(take(bytes)?))),
             tag::KEYSPACE_FORGOTTEN => self.keyspaces_forgotten.push(take_keyspace(bytes)?),
             tag::LOG_ADDED => self.logs_added.push(FileId(take(bytes)?)),
             tag::LOG_REMOVED => self.logs_removed.push(FileId(take(bytes)?)),
@@ -135,10 +136,11 @@ impl Edit {
                 self.tables_added.push((level, TableMeta::decode(bytes)?));
             }
             tag::TABLE_REMOVED => self.tables_removed.push(FileId(take(bytes)?)),
-            tag::FLUSHED => self.flushed = Some(Seqno(take(bytes)?)),
-            tag::LAST_SEQNO => self.last_seqno = Some(Seqno(take(bytes)?)),
+            tag::FLUSHED => self.flushed = Some(take_seqno(bytes)?),
+            tag::LAST_SEQNO => self.last_seqno = Some(take_seqno(bytes)?),
             tag::NEXT_FILE => self.next_file = Some(FileId(take(bytes)?)),
             tag::NEXT_KEYSPACE => self.next_keyspace = Some(take_keyspace(bytes)?),
+            tag::DATABASE => self.database = Some(take(bytes)?),
             _ => return None,
         }
         Some(())
@@ -149,6 +151,10 @@ fn put_all<const N: usize>(out: &mut Vec<u8>, values: [u64; N]) {
     for value in values {
         put(out, value);
     }
+}
+
+fn take_seqno(bytes: &mut &[u8]) -> Option<Seqno> {
+    take(bytes).map(Seqno).filter(|seqno| *seqno <= Seqno::MAX)
 }
 
 fn take_keyspace(bytes: &mut &[u8]) -> Option<KeyspaceId> {
@@ -163,10 +169,7 @@ fn encode_keyspace(out: &mut Vec<u8>, keyspace: &KeyspaceRecord) {
         put_bytes(out, operator.as_bytes());
     }
     // Stored one higher, so that 0 can mean "as the database".
-    put(
-        out,
-        keyspace.compression.map_or(0, |compression| compression as u64 + 1),
-    );
+    put(out, keyspace.compression.map_or(0, |compression| compression as u64 + 1));
 }
 
 fn decode_keyspace(bytes: &mut &[u8]) -> Option<KeyspaceRecord> {
@@ -181,12 +184,7 @@ fn decode_keyspace(bytes: &mut &[u8]) -> Option<KeyspaceRecord> {
         0 => None,
         stored => Some(u8::try_from(stored - 1).ok()?),
     };
-    Some(KeyspaceRecord {
-        id,
-        name,
-        operator,
-        compression,
-    })
+    Some(KeyspaceRecord { id, name, operator, compression })
 }
 
 fn take_text(bytes: &mut &[u8]) -> Option<String> {
@@ -217,6 +215,7 @@ mod tests {
             last_seqno: Some(Seqno(1001)),
             next_file: Some(FileId(13)),
             next_keyspace: Some(KeyspaceId(8)),
+            database: Some(u64::MAX),
         }
     }
 
@@ -230,9 +229,7 @@ mod tests {
     fn unknown_tags_and_cut_edits_are_refused() {
         assert!(Edit::decode(&[99, 1]).is_err());
         let bytes = edit().encode();
-        let whole_prefixes = (0..bytes.len())
-            .filter(|&cut| Edit::decode(&bytes[..cut]).is_ok())
-            .count();
+        let whole_prefixes = (0..bytes.len()).filter(|&cut| Edit::decode(&bytes[..cut]).is_ok()).count();
         assert!(whole_prefixes < bytes.len() / 2, "only cuts between fields may decode");
     }
 }

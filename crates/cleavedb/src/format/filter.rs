@@ -30,10 +30,7 @@ pub struct FilterBuilder {
 impl FilterBuilder {
     /// An empty filter of `bits_per_key` bits for each key (at least 1).
     pub fn new(bits_per_key: u32) -> FilterBuilder {
-        FilterBuilder {
-            bits_per_key: bits_per_key.max(1),
-            hashes: Vec::new(),
-        }
+        FilterBuilder { bits_per_key: bits_per_key.max(1), hashes: Vec::new() }
     }
 
     /// Adds a full key; the same key twice in a row counts once.
@@ -56,9 +53,7 @@ impl FilterBuilder {
     }
 
     fn lines(&self) -> usize {
-        (self.hashes.len() * self.bits_per_key as usize)
-            .div_ceil(LINE_BITS)
-            .max(1)
+        (self.hashes.len() * self.bits_per_key as usize).div_ceil(LINE_BITS).max(1)
     }
 
     /// The filter's bytes; the builder is empty again.

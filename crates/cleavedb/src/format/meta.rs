@@ -48,14 +48,7 @@ impl TableMeta {
     /// Appends the encoding: varints and length-prefixed keys in the order of the fields. The manifest's version covers
     /// it; do not reorder.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        for number in [
-            self.id.0,
-            self.size,
-            self.entries,
-            self.deletes,
-            self.deltas,
-            self.addresses,
-        ] {
+        for number in [self.id.0, self.size, self.entries, self.deletes, self.deltas, self.addresses] {
             varint::put(out, number);
         }
         varint::put_bytes(out, &self.smallest);
@@ -78,9 +71,7 @@ impl TableMeta {
             seqno_min: Seqno(varint::take(bytes)?),
             seqno_max: Seqno(varint::take(bytes)?),
         };
-        let counts_fit = [meta.deletes, meta.deltas, meta.addresses]
-            .iter()
-            .all(|&count| count <= meta.entries);
+        let counts_fit = [meta.deletes, meta.deltas, meta.addresses].iter().all(|&count| count <= meta.entries);
         let ranges_fit = meta.smallest <= meta.largest && meta.seqno_min <= meta.seqno_max;
         let seqnos_fit = meta.seqno_max <= Seqno::MAX;
         (meta.entries > 0 && counts_fit && ranges_fit && seqnos_fit).then_some(meta)
@@ -133,12 +124,7 @@ mod tests {
             meta.encode(&mut bytes);
             TableMeta::decode(&mut &bytes[..]).is_none()
         };
-        assert!(refused(|meta| (
-            meta.entries,
-            meta.deletes,
-            meta.deltas,
-            meta.addresses
-        ) = (0, 0, 0, 0)));
+        assert!(refused(|meta| (meta.entries, meta.deletes, meta.deltas, meta.addresses) = (0, 0, 0, 0)));
         assert!(refused(|meta| meta.deletes = 501));
         assert!(refused(|meta| meta.smallest = b"0002".to_vec()));
         assert!(refused(|meta| meta.seqno_min = Seqno::MAX));

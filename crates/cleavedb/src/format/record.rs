@@ -62,9 +62,7 @@ pub struct Record<'a> {
 impl<'a> Record<'a> {
     /// Takes one record off the front of `bytes`; says what is wrong if it is none.
     pub fn take(bytes: &mut &'a [u8]) -> Result<Record<'a>, &'static str> {
-        let (header, rest) = bytes
-            .split_first_chunk::<HEADER_BYTES>()
-            .ok_or("record header is cut short")?;
+        let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or("record header is cut short")?;
         let key_len = u16::from_le_bytes([header[17], header[18]]) as usize;
         let value_len = u32::from_le_bytes([header[19], header[20], header[21], header[22]]) as usize;
         if rest.len() < key_len + value_len {
@@ -75,9 +73,7 @@ impl<'a> Record<'a> {
         if crc32c::crc32c(body) != crc {
             return Err("record checksum does not match");
         }
-        let kind = Kind::from_u8(header[4])
-            .filter(|kind| !kind.is_address())
-            .ok_or("record kind is unknown")?;
+        let kind = Kind::from_u8(header[4]).filter(|kind| !kind.is_address()).ok_or("record kind is unknown")?;
         if key_len < limits::KEY_BYTES_MIN || value_len >= limits::VALUE_BYTES_LIMIT {
             return Err("record breaks the size limits");
         }
@@ -90,16 +86,7 @@ impl<'a> Record<'a> {
         let keyspace = KeyspaceId(u32::from_le_bytes([header[13], header[14], header[15], header[16]]));
         let (key, value) = rest[..key_len + value_len].split_at(key_len);
         *bytes = &rest[key_len + value_len..];
-        Ok(Record {
-            seqno: Seqno(seqno),
-            operation: Operation {
-                kind,
-                keyspace,
-                key,
-                value,
-            },
-            crc,
-        })
+        Ok(Record { seqno: Seqno(seqno), operation: Operation { kind, keyspace, key, value }, crc })
     }
 }
 
@@ -108,12 +95,7 @@ mod tests {
     use super::*;
 
     fn encoded() -> Vec<u8> {
-        let operation = Operation {
-            kind: Kind::Put,
-            keyspace: KeyspaceId(3),
-            key: b"key",
-            value: b"value",
-        };
+        let operation = Operation { kind: Kind::Put, keyspace: KeyspaceId(3), key: b"key", value: b"value" };
         let mut bytes = operation.header(Seqno(42), operation.crc(Seqno(42))).to_vec();
         bytes.extend_from_slice(b"keyvalue");
         assert_eq!(bytes.len(), operation.record_bytes());
@@ -127,10 +109,7 @@ mod tests {
         let record = Record::take(&mut rest).unwrap();
         assert!(rest.is_empty());
         assert_eq!(record.seqno, Seqno(42));
-        assert_eq!(
-            (record.operation.key, record.operation.value),
-            (&b"key"[..], &b"value"[..])
-        );
+        assert_eq!((record.operation.key, record.operation.value), (&b"key"[..], &b"value"[..]));
     }
 
     #[test]

@@ -41,10 +41,7 @@ impl BlockHandle {
 
     /// Takes a handle off the front of `bytes`.
     pub fn take(bytes: &mut &[u8]) -> Option<BlockHandle> {
-        Some(BlockHandle {
-            offset: varint::take(bytes)?,
-            len: varint::take(bytes)?,
-        })
+        Some(BlockHandle { offset: varint::take(bytes)?, len: varint::take(bytes)? })
     }
 
     /// Decodes a handle that fills `bytes` exactly.
@@ -79,10 +76,7 @@ impl PartitionHandles {
     pub fn decode(mut bytes: &[u8]) -> Option<PartitionHandles> {
         let index = BlockHandle::take(&mut bytes)?;
         let filter = BlockHandle::decode(bytes)?;
-        Some(PartitionHandles {
-            index,
-            filter: (filter.len > 0).then_some(filter),
-        })
+        Some(PartitionHandles { index, filter: (filter.len > 0).then_some(filter) })
     }
 }
 
@@ -98,9 +92,7 @@ pub fn seal_block(out: &mut Vec<u8>, start: usize, compression: Compression, fil
 /// # Errors
 /// What is wrong; the caller knows the path.
 pub fn check_block(sealed: &[u8], file: FileId, offset: u64) -> Result<(Compression, usize), &'static str> {
-    let (checked, checksum) = sealed
-        .split_last_chunk::<8>()
-        .ok_or("a block is shorter than its trailer")?;
+    let (checked, checksum) = sealed.split_last_chunk::<8>().ok_or("a block is shorter than its trailer")?;
     if placed_checksum(checked, file, offset) != u64::from_le_bytes(*checksum) {
         return Err("the checksum of a block does not match");
     }
@@ -116,11 +108,7 @@ pub fn separator(last_key: &[u8], last_stamp: Stamp, next_key: &[u8]) -> (Vec<u8
     if last_key == next_key {
         return (last_key.to_vec(), last_stamp);
     }
-    let shared = last_key
-        .iter()
-        .zip(next_key)
-        .take_while(|(left, right)| left == right)
-        .count();
+    let shared = last_key.iter().zip(next_key).take_while(|(left, right)| left == right).count();
     let shortened = |at: usize| {
         let mut key = last_key[..=at].to_vec();
         key[at] += 1;
@@ -283,12 +271,7 @@ impl Footer {
         out.extend_from_slice(MAGIC);
         out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
         out.extend_from_slice(&[0; 4]);
-        let handles = [
-            self.top_index.offset,
-            self.top_index.len,
-            self.properties.offset,
-            self.properties.len,
-        ];
+        let handles = [self.top_index.offset, self.top_index.len, self.properties.offset, self.properties.len];
         for number in [self.file.0].into_iter().chain(handles) {
             out.extend_from_slice(&number.to_le_bytes());
         }
@@ -307,28 +290,15 @@ impl Footer {
         let version = number(8) as u32;
         if version != FORMAT_VERSION {
             let message = format!("it is a table of format {version}, this version reads format {FORMAT_VERSION}");
-            return Err(Error::Unsupported {
-                path: path.to_owned(),
-                message,
-            });
+            return Err(Error::Unsupported { path: path.to_owned(), message });
         }
         if xxh3_64(&bytes[..FOOTER_CHECKED_BYTES]) != number(FOOTER_CHECKED_BYTES) {
-            return Err(Error::corruption(
-                path,
-                offset,
-                "the checksum of the footer does not match",
-            ));
+            return Err(Error::corruption(path, offset, "the checksum of the footer does not match"));
         }
         let footer = Footer {
             file: FileId(number(16)),
-            top_index: BlockHandle {
-                offset: number(24),
-                len: number(32),
-            },
-            properties: BlockHandle {
-                offset: number(40),
-                len: number(48),
-            },
+            top_index: BlockHandle { offset: number(24), len: number(32) },
+            properties: BlockHandle { offset: number(40), len: number(48) },
         };
         if footer.file != file {
             let message = format!("file {} was expected here, this is file {}", file.0, footer.file.0);
@@ -380,15 +350,7 @@ mod tests {
         properties.count(b"0000b", Stamp::new(Seqno(9), Kind::DeltaAt), b"12345");
         properties.smallest = b"0000a".to_vec();
         properties.largest = b"0000b".to_vec();
-        assert_eq!(
-            (
-                properties.entries,
-                properties.deletes,
-                properties.deltas,
-                properties.addresses
-            ),
-            (2, 1, 1, 1)
-        );
+        assert_eq!((properties.entries, properties.deletes, properties.deltas, properties.addresses), (2, 1, 1, 1));
         assert_eq!((properties.seqno_min, properties.seqno_max), (Seqno(5), Seqno(9)));
         let mut bytes = properties.encode();
         bytes.extend_from_slice(&[99, 2, 0, 0]);
@@ -419,28 +381,15 @@ mod tests {
 
     #[test]
     fn handles_round_trip() {
-        let index = BlockHandle {
-            offset: 1 << 40,
-            len: 9000,
-        };
+        let index = BlockHandle { offset: 1 << 40, len: 9000 };
         for filter in [None, Some(BlockHandle { offset: 5, len: 6 })] {
             let mut bytes = Vec::new();
             PartitionHandles { index, filter }.encode(&mut bytes);
-            assert_eq!(
-                PartitionHandles::decode(&bytes),
-                Some(PartitionHandles { index, filter })
-            );
+            assert_eq!(PartitionHandles::decode(&bytes), Some(PartitionHandles { index, filter }));
             bytes.push(0);
             assert_eq!(PartitionHandles::decode(&bytes), None);
         }
-        assert_eq!(
-            BlockHandle {
-                offset: u64::MAX,
-                len: 1
-            }
-            .end(),
-            None
-        );
+        assert_eq!(BlockHandle { offset: u64::MAX, len: 1 }.end(), None);
     }
 
     #[test]

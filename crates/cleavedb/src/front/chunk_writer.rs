@@ -65,25 +65,16 @@ struct Announcement {
 impl ChunkWriter {
     /// Starts `threads` writers that share `buffers` buffers of `chunk_bytes`.
     pub fn start(threads: usize, buffers: usize, chunk_bytes: usize) -> ChunkWriter {
-        let state = State {
-            buffers: (0..buffers).map(|_| AlignedBuffer::new(chunk_bytes)).collect(),
-            ..State::default()
-        };
-        let shared = Arc::new(Shared {
-            state: Mutex::new(state),
-            work: Condvar::new(),
-            done: Condvar::new(),
-        });
+        let state =
+            State { buffers: (0..buffers).map(|_| AlignedBuffer::new(chunk_bytes)).collect(), ..State::default() };
+        let shared = Arc::new(Shared { state: Mutex::new(state), work: Condvar::new(), done: Condvar::new() });
         let threads = (0..threads)
             .map(|index| {
                 let shared = shared.clone();
                 spawn(&format!("cleave-log-{index}"), move || shared.run())
             })
             .collect();
-        ChunkWriter {
-            shared,
-            threads: Mutex::new(threads),
-        }
+        ChunkWriter { shared, threads: Mutex::new(threads) }
     }
 
     /// A buffer to fill; waits while all are in flight.
@@ -181,14 +172,7 @@ impl State {
             return;
         }
         let end = chunk.offset + chunk.len as u64;
-        self.ahead.insert(
-            ticket,
-            Announcement {
-                log: chunk.log,
-                end,
-                ring_tail: chunk.ring_tail,
-            },
-        );
+        self.ahead.insert(ticket, Announcement { log: chunk.log, end, ring_tail: chunk.ring_tail });
         while let Some(next) = self.ahead.remove(&Ticket(self.written.0 + 1)) {
             self.written.0 += 1;
             self.ring_tail = self.ring_tail.max(next.ring_tail);

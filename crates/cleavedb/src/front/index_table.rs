@@ -40,6 +40,9 @@ struct Inner {
     frozen: Arc<Vec<Arc<Piece>>>,
     tail: Piece,
     heads: HashTable<u32>,
+    /// The full key that is being inserted, and its payload if that is an address: memory that is used again.
+    scratch: Vec<u8>,
+    payload: Vec<u8>,
 }
 
 /// The merged order of the first `pieces` frozen pieces, made by scans and kept for the next.
@@ -77,19 +80,14 @@ impl Piece {
         let (payload_len, key_len) = (word(0) as usize, word(4) as usize);
         let stamp = Stamp(word(8) as u64 | (word(12) as u64) << 32);
         let (key, rest) = bytes[ENTRY_HEADER_BYTES..].split_at(key_len);
-        Version {
-            key,
-            stamp,
-            payload: &rest[..payload_len],
-        }
+        Version { key, stamp, payload: &rest[..payload_len] }
     }
 
     fn push(&mut self, hash: u32, older: u32, prefix: &[u8], key: &[u8], stamp: Stamp, payload: &[u8]) {
         let start = u32::try_from(self.bytes.len()).expect("a piece of small payloads stays below 4 GiB");
         self.entries.push(Entry { start, hash, older });
         self.bytes.extend_from_slice(&(payload.len() as u32).to_le_bytes());
-        self.bytes
-            .extend_from_slice(&((prefix.len() + key.len()) as u32).to_le_bytes());
+        self.bytes.extend_from_slice(&((prefix.len() + key.len()) as u32).to_le_bytes());
         self.bytes.extend_from_slice(&stamp.0.to_le_bytes());
         self.bytes.extend_from_slice(prefix);
         self.bytes.extend_from_slice(key);
@@ -129,6 +127,8 @@ impl IndexTable {
                 frozen: Arc::default(),
                 tail: Piece::default(),
                 heads: HashTable::new(),
+                scratch: Vec::new(),
+                payload: Vec::with_capacity(Address::ENCODED_BYTES_MAX),
             }),
             sorted: Mutex::new(Sorted::default()),
             bytes: AtomicUsize::new(0),
@@ -141,12 +141,7 @@ impl IndexTable {
 
     /// Starts an insertion of one or more versions; readers wait until it ends.
     pub fn insert(&self) -> Inserter<'_> {
-        Inserter {
-            table: self,
-            inner: self.inner.write(),
-            scratch: Vec::new(),
-            payload: Vec::with_capacity(Address::ENCODED_BYTES_MAX),
-        }
+        Inserter { table: self, inner: self.inner.write() }
     }
 
     /// Memory used, in bytes.
@@ -171,12 +166,8 @@ impl IndexTable {
 
     /// The sequence numbers held, first and last; `None` while empty.
     pub fn seqnos(&self) -> Option<(Seqno, Seqno)> {
-        (!self.is_empty()).then(|| {
-            (
-                Seqno(self.seqno_min.load(Ordering::Relaxed)),
-                Seqno(self.seqno_max.load(Ordering::Relaxed)),
-            )
-        })
+        (!self.is_empty())
+            .then(|| (Seqno(self.seqno_min.load(Ordering::Relaxed)), Seqno(self.seqno_max.load(Ordering::Relaxed))))
     }
 
     /// Shows the versions of a key at or below `snapshot`, newest first, until `visit` returns false.
@@ -209,11 +200,7 @@ impl IndexTable {
         let mut cursors = Vec::new();
         let mut push = |pieces: Arc<Vec<Arc<Piece>>>, order: Arc<Vec<u32>>| {
             if !order.is_empty() {
-                cursors.push(IndexCursor {
-                    at: order.len(),
-                    pieces,
-                    order,
-                });
+                cursors.push(IndexCursor { at: order.len(), pieces, order });
             }
         };
         let loose = Arc::new(sort_pieces(&frozen, sorted.pieces..frozen.len()));
@@ -234,11 +221,7 @@ impl IndexTable {
         let mut pieces = (*frozen).clone();
         pieces.push(Arc::new(tail));
         let order = sort_pieces(&pieces, 0..pieces.len());
-        IndexCursor {
-            at: order.len(),
-            pieces: Arc::new(pieces),
-            order: Arc::new(order),
-        }
+        IndexCursor { at: order.len(), pieces: Arc::new(pieces), order: Arc::new(order) }
     }
 
     /// The kept order, extended first if too many pieces lie outside it.
@@ -246,19 +229,13 @@ impl IndexTable {
         let mut sorted = self.sorted.lock();
         if sorted.pieces + LOOSE_PIECES_MAX < frozen.len() {
             let new = sort_pieces(frozen, sorted.pieces..frozen.len());
-            *sorted = Sorted {
-                pieces: frozen.len(),
-                order: Arc::new(merge_orders(frozen, &sorted.order, &new)),
-            };
+            *sorted = Sorted { pieces: frozen.len(), order: Arc::new(merge_orders(frozen, &sorted.order, &new)) };
         }
         if sorted.pieces > frozen.len() {
             // Another scan has sorted pieces that were frozen after we looked.
             let limit = (frozen.len() * PIECE_ENTRIES) as u32;
             let order = sorted.order.iter().copied().filter(|&number| number < limit).collect();
-            return Sorted {
-                pieces: frozen.len(),
-                order: Arc::new(order),
-            };
+            return Sorted { pieces: frozen.len(), order: Arc::new(order) };
         }
         sorted.clone()
     }
@@ -276,8 +253,6 @@ pub struct RecordPlace {
 pub struct Inserter<'a> {
     table: &'a IndexTable,
     inner: crate::sched::sync::RwLockWriteGuard<'a, Inner>,
-    scratch: Vec<u8>,
-    payload: Vec<u8>,
 }
 
 impl Inserter<'_> {
@@ -294,52 +269,34 @@ impl Inserter<'_> {
         let len = operation.record_bytes();
         let value_len = operation.value.len();
         if value_len < separation_bytes {
-            self.add(
-                &prefix,
-                operation.key,
-                Stamp::new(seqno, operation.kind),
-                operation.value,
-                0,
-            );
+            self.add(&prefix, operation.key, Stamp::new(seqno, operation.kind), operation.value, 0);
         } else {
             let (len, value_bytes) = (len as u32, value_len as u32);
-            let address = Address {
-                file: place.log,
-                offset: place.offset,
-                len,
-                value_len: value_bytes,
-            };
-            let mut payload = std::mem::take(&mut self.payload);
+            let address = Address { file: place.log, offset: place.offset, len, value_len: value_bytes };
+            let mut payload = std::mem::take(&mut self.inner.payload);
             payload.clear();
             address.encode(&mut payload);
-            self.add(
-                &prefix,
-                operation.key,
-                Stamp::new(seqno, operation.kind.addressed()),
-                &payload,
-                value_len,
-            );
-            self.payload = payload;
+            self.add(&prefix, operation.key, Stamp::new(seqno, operation.kind.addressed()), &payload, value_len);
+            self.inner.payload = payload;
         }
         place.offset += len as u64;
     }
 
     /// Inserts one version; sequence numbers only grow. `value_bytes` is what lies in the log behind an address.
     pub fn add(&mut self, prefix: &[u8], key: &[u8], stamp: Stamp, payload: &[u8], value_bytes: usize) {
-        self.scratch.clear();
-        self.scratch.extend_from_slice(prefix);
-        self.scratch.extend_from_slice(key);
-        let hash = hash_key(&self.scratch);
-        let inner = &mut *self.inner;
-        let number = (inner.frozen.len() * PIECE_ENTRIES + inner.tail.entries.len()) as u32;
-        let Inner { frozen, tail, heads } = inner;
+        let Inner { frozen, tail, heads, scratch, .. } = &mut *self.inner;
+        let number = (frozen.len() * PIECE_ENTRIES + tail.entries.len()) as u32;
+        scratch.clear();
+        scratch.extend_from_slice(prefix);
+        scratch.extend_from_slice(key);
+        let hash = hash_key(scratch);
         let lookup = |number: u32| {
             let (piece, slot) = (number as usize / PIECE_ENTRIES, number as usize % PIECE_ENTRIES);
             (frozen.get(piece).map_or(&*tail, |piece| &**piece), slot)
         };
         let same = |&other: &u32| {
             let (piece, slot) = lookup(other);
-            piece.entries[slot].hash == hash && piece.version(slot).key == self.scratch
+            piece.entries[slot].hash == hash && piece.version(slot).key == *scratch
         };
         let rehash = |&other: &u32| {
             let (piece, slot) = lookup(other);

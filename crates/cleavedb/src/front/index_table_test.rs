@@ -29,10 +29,7 @@ fn scan(table: &IndexTable) -> Vec<(Vec<u8>, u64, Vec<u8>)> {
 }
 
 fn expected(model: &Model) -> Vec<(Vec<u8>, u64, Vec<u8>)> {
-    model
-        .iter()
-        .map(|((key, seqno), value)| (key.clone(), seqno.0, value.clone()))
-        .collect()
+    model.iter().map(|((key, seqno), value)| (key.clone(), seqno.0, value.clone())).collect()
 }
 
 #[test]

@@ -107,21 +107,13 @@ impl LogFile {
     pub fn read_value(&self, address: Address, full_key: &[u8], seqno: Seqno, gauge: &Arc<Gauge>) -> Result<Slice> {
         let bytes = self.read_record(address, full_key, seqno)?;
         let (start, len) = (bytes.len() - address.value_len as usize, address.value_len as usize);
-        Ok(Slice::shared(
-            Arc::new(Buffer::counted(bytes, gauge.clone())),
-            start,
-            len,
-        ))
+        Ok(Slice::shared(Arc::new(Buffer::counted(bytes, gauge.clone())), start, len))
     }
 
     fn read_record(&self, address: Address, full_key: &[u8], seqno: Seqno) -> Result<Vec<u8>> {
         let end = address.offset + address.len as u64;
         if end > self.capacity {
-            return Err(Error::corruption(
-                self.path(),
-                address.offset,
-                "address lies outside the log",
-            ));
+            return Err(Error::corruption(self.path(), address.offset, "address lies outside the log"));
         }
         let mut bytes = vec![0; address.len as usize];
         if !self.is_written(end)
@@ -135,11 +127,7 @@ impl LogFile {
         }
         let read = self.file.read_at(&mut bytes, address.offset)?;
         if read < bytes.len() {
-            return Err(Error::corruption(
-                self.path(),
-                address.offset,
-                "record lies beyond the end of the file",
-            ));
+            return Err(Error::corruption(self.path(), address.offset, "record lies beyond the end of the file"));
         }
         match check_record(&bytes, address, full_key, seqno) {
             Ok(()) => Ok(bytes),

@@ -56,10 +56,7 @@ impl<'a> LogReader<'a> {
             }
             LogHeader::OtherVersion(version) => {
                 let message = format!("log format {version} is not the known {LOG_VERSION}");
-                return Err(Error::Unsupported {
-                    path: file.path().to_owned(),
-                    message,
-                });
+                return Err(Error::Unsupported { path: file.path().to_owned(), message });
             }
             LogHeader::Invalid if block.iter().all(|&byte| byte == 0) => return Ok(Opened::Blank),
             LogHeader::Invalid => return Err(Error::corruption(file.path(), 0, "log header is damaged")),
@@ -92,12 +89,7 @@ impl<'a> LogReader<'a> {
             return Ok(None);
         };
         self.offset += header.frame_bytes();
-        Ok(Some(Frame {
-            header,
-            offset,
-            body: &self.frame,
-            from_ring,
-        }))
+        Ok(Some(Frame { header, offset, body: &self.frame, from_ring }))
     }
 
     /// The frame's header and body as they should lie in the file.
@@ -127,9 +119,7 @@ impl<'a> LogReader<'a> {
 
     fn header_at(&mut self, offset: u64) -> Result<Option<FrameHeader>> {
         let id = self.id;
-        Ok(self
-            .read(offset, HEADER_BYTES)?
-            .and_then(|bytes| FrameHeader::decode(bytes, id, offset)))
+        Ok(self.read(offset, HEADER_BYTES)?.and_then(|bytes| FrameHeader::decode(bytes, id, offset)))
     }
 
     fn read_from_file(&mut self, offset: u64) -> Result<Option<FrameHeader>> {

@@ -87,17 +87,9 @@ impl LogWriter {
     /// A writer with no log yet.
     pub fn new(back_end: BackEnd) -> LogWriter {
         if let BackEnd::Ring { ring, chunk_bytes, .. } = &back_end {
-            assert!(
-                chunk_bytes * 4 <= ring.len(),
-                "a chunk is at most a quarter of the ring"
-            );
+            assert!(chunk_bytes * 4 <= ring.len(), "a chunk is at most a quarter of the ring");
         }
-        LogWriter {
-            back_end,
-            active: None,
-            last_ticket: Ticket::default(),
-            submitted_tail: 0,
-        }
+        LogWriter { back_end, active: None, last_ticket: Ticket::default(), submitted_tail: 0 }
     }
 
     /// The log that is being written.
@@ -110,9 +102,7 @@ impl LogWriter {
     pub fn has_room(&self, bytes: u64, capacity_max: u64) -> bool {
         self.active
             .as_ref()
-            .is_some_and(|active| {
-                active.end + bytes <= active.log.capacity() && active.log.capacity() <= capacity_max
-            })
+            .is_some_and(|active| active.end + bytes <= active.log.capacity() && active.log.capacity() <= capacity_max)
     }
 
     /// Goes on with an empty log. What the log before still has in memory is submitted; returns that log.
@@ -130,15 +120,8 @@ impl LogWriter {
             }
             _ => 0,
         };
-        self.active = Some(Active {
-            log,
-            end,
-            frame_start: end,
-            stream_base,
-            past_ring: false,
-            pending,
-            pending_offset: end,
-        });
+        self.active =
+            Some(Active { log, end, frame_start: end, stream_base, past_ring: false, pending, pending_offset: end });
         before.map(|before| before.log)
     }
 
@@ -146,10 +129,7 @@ impl LogWriter {
     /// in the ring.
     pub fn begin(&mut self, bytes: u64) -> Result<u64> {
         let active = self.active.as_mut().expect("a frame is begun in an active log");
-        assert!(
-            active.end + bytes <= active.log.capacity(),
-            "a frame is begun only where it fits"
-        );
+        assert!(active.end + bytes <= active.log.capacity(), "a frame is begun only where it fits");
         active.frame_start = active.end;
         active.past_ring = false;
         if let BackEnd::Ring { ring, chunks, .. } = &self.back_end {
@@ -169,11 +149,7 @@ impl LogWriter {
     pub fn push(&mut self, mut bytes: &[u8]) -> Result<()> {
         let active = self.active.as_mut().expect("a frame is pushed into an active log");
         match &self.back_end {
-            BackEnd::Ring {
-                ring,
-                chunks,
-                chunk_bytes,
-            } => {
+            BackEnd::Ring { ring, chunks, chunk_bytes } => {
                 if !active.past_ring {
                     write_ring(&**ring, active.end, bytes);
                 }
@@ -236,9 +212,7 @@ impl LogWriter {
             active.pending_offset = active.frame_start;
             return active.log.file().truncate(active.frame_start);
         }
-        Err(Error::Poisoned {
-            cause: format!("a frame in {} was left unfinished", active.log.path().display()),
-        })
+        Err(Error::Poisoned { cause: format!("a frame in {} was left unfinished", active.log.path().display()) })
     }
 
     /// Pads to a block border and hands everything to the threads, so that a sync can follow.
@@ -254,11 +228,7 @@ impl LogWriter {
             BackEnd::Ring { chunks, .. } => Some(chunks.clone()),
             BackEnd::Plain => None,
         };
-        SyncPoint {
-            ticket: self.last_ticket,
-            chunks,
-            log: self.active().cloned(),
-        }
+        SyncPoint { ticket: self.last_ticket, chunks, log: self.active().cloned() }
     }
 
     fn pad(&mut self, last_seqno: Seqno, sync_point: Seqno) -> Result<()> {
@@ -316,29 +286,15 @@ impl Active {
         let used = std::mem::replace(len, 0);
         let whole = used.next_multiple_of(BLOCK_IO_BYTES);
         buffer[used..whole].fill(0);
-        verify!(
-            self.pending_offset + used as u64 <= self.end,
-            "a chunk ends within the log"
-        );
+        verify!(self.pending_offset + used as u64 <= self.end, "a chunk ends within the log");
         let ring_tail = self.stream_base + self.frame_start;
         let (log, offset) = (self.log.clone(), self.pending_offset);
         self.pending_offset += whole as u64;
-        (
-            chunks.submit(Chunk {
-                log,
-                offset,
-                buffer,
-                len: whole,
-                ring_tail,
-            }),
-            ring_tail,
-        )
+        (chunks.submit(Chunk { log, offset, buffer, len: whole, ring_tail }), ring_tail)
     }
 
     fn write_plain(&mut self) -> Result<()> {
-        let Pending::Plain(pending) = &mut self.pending else {
-            unreachable!("only the plain back end writes so")
-        };
+        let Pending::Plain(pending) = &mut self.pending else { unreachable!("only the plain back end writes so") };
         if !pending.is_empty() {
             self.log.file().write_at(pending, self.pending_offset)?;
             self.pending_offset += pending.len() as u64;
@@ -353,12 +309,7 @@ impl Drop for LogWriter {
     fn drop(&mut self) {
         if let (
             BackEnd::Ring { chunks, .. },
-            Some(Active {
-                pending: Pending::Chunk {
-                    buffer: Some(buffer), ..
-                },
-                ..
-            }),
+            Some(Active { pending: Pending::Chunk { buffer: Some(buffer), .. }, .. }),
         ) = (&self.back_end, self.active.take())
         {
             chunks.give_back(buffer);

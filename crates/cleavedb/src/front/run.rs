@@ -35,12 +35,7 @@ impl Run {
     /// Builds a run from a sorted stream. `seqnos` is the interval that its sources cover, which is wider than what
     /// survives. The blocks are counted in `gauge`.
     pub fn build(source: &mut dyn VersionSource, seqnos: (Seqno, Seqno), gauge: &Arc<Gauge>) -> Result<Run> {
-        let mut builder = RunBuilder {
-            block: BlockBuilder::new(),
-            first: None,
-            blocks: Vec::new(),
-            gauge,
-        };
+        let mut builder = RunBuilder { block: BlockBuilder::new(), first: None, blocks: Vec::new(), gauge };
         let mut filter = FilterBuilder::new(FILTER_BITS);
         let (mut entries, mut value_bytes) = (0, 0);
         while let Some((key, stamp, payload)) = source.next()? {
@@ -57,16 +52,7 @@ impl Run {
         let block_bytes: usize = blocks.iter().map(|block| block.block.len()).sum();
         let index_bytes: usize = blocks.iter().map(|block| block.first_key.len() + size_of::<RunBlock>()).sum();
         let bytes = block_bytes + index_bytes + filter.len();
-        Ok(Run {
-            blocks,
-            filter,
-            entries,
-            bytes,
-            block_bytes,
-            value_bytes,
-            seqno_min: seqnos.0,
-            seqno_max: seqnos.1,
-        })
+        Ok(Run { blocks, filter, entries, bytes, block_bytes, value_bytes, seqno_min: seqnos.0, seqno_max: seqnos.1 })
     }
 
     /// Versions held.
@@ -148,11 +134,7 @@ impl RunBuilder<'_> {
             let mut bytes = self.block.finish();
             bytes.shrink_to_fit();
             let block = Arc::new(Buffer::counted(bytes, self.gauge.clone()));
-            self.blocks.push(RunBlock {
-                first_key,
-                first_stamp,
-                block,
-            });
+            self.blocks.push(RunBlock { first_key, first_stamp, block });
         }
     }
 }
@@ -166,11 +148,7 @@ pub struct RunCursor<R> {
 
 impl<R: std::ops::Deref<Target = Run>> RunCursor<R> {
     fn over(run: R) -> RunCursor<R> {
-        RunCursor {
-            run,
-            index: 0,
-            block: None,
-        }
+        RunCursor { run, index: 0, block: None }
     }
 
     fn enter(&mut self, index: usize) -> Result<&mut BlockCursor> {

@@ -48,19 +48,9 @@ impl fmt::Debug for AlignedBuffer {
 
 /// Panics unless a direct write obeys the rules; breaking them is our bug and not the disk's.
 pub(super) fn assert_aligned(bytes: &[u8], offset: u64) {
-    assert!(
-        offset.is_multiple_of(BLOCK_IO_BYTES as u64),
-        "direct write at unaligned offset {offset}"
-    );
-    assert!(
-        bytes.len().is_multiple_of(BLOCK_IO_BYTES),
-        "direct write of unaligned length {}",
-        bytes.len()
-    );
-    assert!(
-        bytes.as_ptr().addr().is_multiple_of(BLOCK_IO_BYTES),
-        "direct write from unaligned memory"
-    );
+    assert!(offset.is_multiple_of(BLOCK_IO_BYTES as u64), "direct write at unaligned offset {offset}");
+    assert!(bytes.len().is_multiple_of(BLOCK_IO_BYTES), "direct write of unaligned length {}", bytes.len());
+    assert!(bytes.as_ptr().addr().is_multiple_of(BLOCK_IO_BYTES), "direct write from unaligned memory");
 }
 
 #[cfg(test)]

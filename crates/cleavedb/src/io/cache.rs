@@ -32,16 +32,9 @@ impl BlockCache {
             .shards((capacity_bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX))
             .build()
             .expect("both capacities of the cache are given");
-        let blocks = Cache::with_options(
-            options,
-            BytesHeld,
-            BuildHasherDefault::default(),
-            DefaultLifecycle::default(),
-        );
-        BlockCache {
-            blocks,
-            gauge: Arc::new(Gauge::default()),
-        }
+        let blocks =
+            Cache::with_options(options, BytesHeld, BuildHasherDefault::default(), DefaultLifecycle::default());
+        BlockCache { blocks, gauge: Arc::new(Gauge::default()) }
     }
 
     /// The block of `file` at `offset`, if it is here.
@@ -115,9 +108,7 @@ mod tests {
         }
         assert!(cache.weight() <= 1 << 20 && cache.weight() > 900 << 10);
         assert_eq!(cache.gauge().get() as u64, cache.weight());
-        let held: Vec<_> = (0..1000u64)
-            .filter_map(|offset| cache.get(FileId(1), offset * 4096))
-            .collect();
+        let held: Vec<_> = (0..1000u64).filter_map(|offset| cache.get(FileId(1), offset * 4096)).collect();
         assert_eq!(held.len() as u64 * 4096, cache.weight());
         for offset in 0..1000u64 {
             cache.insert(FileId(2), offset * 4096, block(&cache, 4096));
@@ -147,10 +138,7 @@ mod tests {
         }
         let mut per_bucket = [0; 64];
         hashes.iter().for_each(|hash| per_bucket[(hash >> 58) as usize] += 1);
-        assert!(
-            per_bucket.iter().all(|&count| (100..220).contains(&count)),
-            "{per_bucket:?}"
-        );
+        assert!(per_bucket.iter().all(|&count| (100..220).contains(&count)), "{per_bucket:?}");
         hashes.sort();
         hashes.dedup();
         assert_eq!(hashes.len(), 10_000);

@@ -97,20 +97,13 @@ mod tests {
 
     #[test]
     fn one_failure_comes_after_the_count_and_goes() {
-        let plan = Faults {
-            fail_write_after: Some(2),
-            ..Faults::default()
-        };
+        let plan = Faults { fail_write_after: Some(2), ..Faults::default() };
         assert_eq!(failures(plan), [false, false, true, false, false]);
     }
 
     #[test]
     fn a_lasting_failure_stays() {
-        let plan = Faults {
-            fail_write_after: Some(2),
-            lasting: true,
-            ..Faults::default()
-        };
+        let plan = Faults { fail_write_after: Some(2), lasting: true, ..Faults::default() };
         assert_eq!(failures(plan), [false, false, true, true, true]);
     }
 

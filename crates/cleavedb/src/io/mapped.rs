@@ -26,20 +26,12 @@ const ZEROS: usize = 64 << 10;
 /// Maps a file of exactly `len` bytes; see [`Storage::map`](super::Storage::map).
 pub(super) fn map_file(path: &Path, len: usize) -> Result<Option<OsMapping>> {
     let file = prepare(path, len as u64).map_err(|error| Error::io(path, "prepare for mapping", error))?;
-    Ok(Pages::map(&file, len).map(|pages| OsMapping {
-        len,
-        pages: RwLock::new(pages),
-    }))
+    Ok(Pages::map(&file, len).map(|pages| OsMapping { len, pages: RwLock::new(pages) }))
 }
 
 /// Opens the file and makes sure that it has `len` bytes and a block of storage under each of them.
 fn prepare(path: &Path, len: u64) -> io::Result<fs::File> {
-    let file = fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)?;
+    let file = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
     let fits = file.metadata()?.len() == len;
     if !fits {
         file.set_len(0)?;
@@ -123,10 +115,7 @@ mod kernel {
             // SAFETY: a new mapping at an address of the kernel's choice disturbs no other memory.
             let start =
                 unsafe { rustix::mm::mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, file, 0) }.ok()?;
-            let pages = Pages {
-                start: NonNull::new(start.cast())?,
-                len,
-            };
+            let pages = Pages { start: NonNull::new(start.cast())?, len };
             // SAFETY: the range is the mapping that was just made; filling its page tables changes no content.
             let populated = unsafe { rustix::mm::madvise(start, len, Advice::LinuxPopulateWrite) };
             match populated {
@@ -200,9 +189,7 @@ mod tests {
     fn content_survives_the_mapping_and_another_size_starts_from_zeros() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ring");
-        let mapping = map_file(&path, 65_536)
-            .unwrap()
-            .expect("this machine maps and locks small files");
+        let mapping = map_file(&path, 65_536).unwrap().expect("this machine maps and locks small files");
         mapping.write(60_000, b"kept");
         let mut buffer = [1; 6];
         mapping.read(59_999, &mut buffer);
@@ -248,18 +235,12 @@ mod tests {
     fn small() -> OsMapping {
         let file = tempfile::tempfile().unwrap();
         file.set_len(8192).unwrap();
-        OsMapping {
-            len: 8192,
-            pages: RwLock::new(Pages::map(&file, 8192).unwrap()),
-        }
+        OsMapping { len: 8192, pages: RwLock::new(Pages::map(&file, 8192).unwrap()) }
     }
 
     #[cfg(miri)]
     fn small() -> OsMapping {
-        OsMapping {
-            len: 8192,
-            pages: RwLock::new(Pages::zeroed(8192)),
-        }
+        OsMapping { len: 8192, pages: RwLock::new(Pages::zeroed(8192)) }
     }
 
     #[test]

@@ -43,12 +43,7 @@ impl Storage for OsStorage {
             Access::Buffered => None,
             Access::Direct => open_direct(path)?,
         };
-        Ok(Arc::new(OsFile {
-            path: path.to_owned(),
-            file,
-            access,
-            direct,
-        }))
+        Ok(Arc::new(OsFile { path: path.to_owned(), file, access, direct }))
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
@@ -85,10 +80,7 @@ impl Storage for OsStorage {
             let entry = entry.map_err(failed)?;
             // Describes a link itself and not what it points to.
             let is_file = entry.file_type().map_err(failed)?.is_file();
-            entries.push(DirEntry {
-                name: entry.file_name().to_string_lossy().into_owned(),
-                is_file,
-            });
+            entries.push(DirEntry { name: entry.file_name().to_string_lossy().into_owned(), is_file });
         }
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(entries)
@@ -103,13 +95,17 @@ impl Storage for OsStorage {
     }
 
     fn sync_dir(&self, path: &Path) -> Result<()> {
-        let path = if path.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            path
-        };
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let sync = || fs::File::open(path)?.sync_all();
         sync().map_err(|error| Error::sync(path, error))
+    }
+
+    fn unique_number(&self) -> Result<u64> {
+        let mut bytes = [0; 8];
+        // The kernel gives eight bytes whole or not at all.
+        retry_on_intr(|| rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()))
+            .map_err(|error| Error::io(Path::new("/dev/urandom"), "read", error.into()))?;
+        Ok(u64::from_le_bytes(bytes).max(1))
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
@@ -129,12 +125,7 @@ fn parent_of(path: &Path) -> &Path {
 
 fn open_buffered(path: &Path, options: &fs::OpenOptions) -> Result<Arc<dyn File>> {
     let file = options.open(path).map_err(|error| Error::io(path, "open", error))?;
-    Ok(Arc::new(OsFile {
-        path: path.to_owned(),
-        file,
-        access: Access::Buffered,
-        direct: None,
-    }))
+    Ok(Arc::new(OsFile { path: path.to_owned(), file, access: Access::Buffered, direct: None }))
 }
 
 /// The descriptor for direct writes; None where the file system has no direct I/O.
@@ -235,13 +226,8 @@ struct OsLock {
 impl OsLock {
     fn take(path: &Path) -> Result<OsLock> {
         let failed = |error| Error::io(path, "lock", error);
-        let file = fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(failed)?;
+        let file =
+            fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         let identity = (metadata.dev(), metadata.ino());
         let mut locked_here = LOCKED_HERE.lock();

@@ -88,11 +88,7 @@ fn a_file_opened_for_reading_refuses_writes() {
 
 #[test]
 fn a_full_device_is_no_space() {
-    let error = OsStorage
-        .open(Path::new("/dev/full"))
-        .unwrap()
-        .write_at(b"x", 0)
-        .unwrap_err();
+    let error = OsStorage.open(Path::new("/dev/full")).unwrap().write_at(b"x", 0).unwrap_err();
     assert!(matches!(error, Error::NoSpace { path } if path == Path::new("/dev/full")));
 }
 
@@ -149,10 +145,7 @@ fn list_is_sorted_and_tells_files_from_the_rest() {
     OsStorage.create_dir_all(&dir.path().join("c/d")).unwrap();
     std::os::unix::fs::symlink(dir.path().join("a"), dir.path().join("e")).unwrap();
     let entries = OsStorage.list(dir.path()).unwrap();
-    let entries: Vec<(&str, bool)> = entries
-        .iter()
-        .map(|entry| (entry.name.as_str(), entry.is_file))
-        .collect();
+    let entries: Vec<(&str, bool)> = entries.iter().map(|entry| (entry.name.as_str(), entry.is_file)).collect();
     assert_eq!(entries, [("a", true), ("b", true), ("c", false), ("e", false)]);
 }
 
@@ -160,16 +153,8 @@ fn list_is_sorted_and_tells_files_from_the_rest() {
 fn rename_replaces_and_remove_removes() {
     let dir = directory();
     let (a, b) = (dir.path().join("a"), dir.path().join("b"));
-    OsStorage
-        .create(&a, Access::Buffered)
-        .unwrap()
-        .write_at(b"new", 0)
-        .unwrap();
-    OsStorage
-        .create(&b, Access::Buffered)
-        .unwrap()
-        .write_at(b"older", 0)
-        .unwrap();
+    OsStorage.create(&a, Access::Buffered).unwrap().write_at(b"new", 0).unwrap();
+    OsStorage.create(&b, Access::Buffered).unwrap().write_at(b"older", 0).unwrap();
     OsStorage.rename(&a, &b).unwrap();
     OsStorage.sync_dir(dir.path()).unwrap();
     assert!(!OsStorage.exists(&a).unwrap());

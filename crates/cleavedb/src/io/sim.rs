@@ -61,12 +61,7 @@ impl SimDisk {
     }
 
     fn with_state(state: State) -> SimDisk {
-        SimDisk {
-            inner: Arc::new(Inner {
-                state: Mutex::new(state),
-                hook: Mutex::new(None),
-            }),
-        }
+        SimDisk { inner: Arc::new(Inner { state: Mutex::new(state), hook: Mutex::new(None) }) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -157,9 +152,7 @@ impl SimDisk {
     /// If there is no such file or byte.
     pub fn flip_bit(&self, path: &Path, offset: u64, bit: u8) {
         let mut state = self.state();
-        let Some(inode) = state.find(path) else {
-            panic!("no file {} to damage", path.display())
-        };
+        let Some(inode) = state.find(path) else { panic!("no file {} to damage", path.display()) };
         state.flip_bit(inode, offset, bit);
     }
 }

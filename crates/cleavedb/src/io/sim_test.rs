@@ -49,10 +49,7 @@ fn behaves_like_a_file_system() {
     disk.create_dir_all(&path("sub/deeper")).unwrap();
     disk.create(&path("a"), Access::Buffered).unwrap();
     let entries = disk.list(Path::new(DIR)).unwrap();
-    let entries: Vec<(&str, bool)> = entries
-        .iter()
-        .map(|entry| (entry.name.as_str(), entry.is_file))
-        .collect();
+    let entries: Vec<(&str, bool)> = entries.iter().map(|entry| (entry.name.as_str(), entry.is_file)).collect();
     assert_eq!(entries, [("a", true), ("b", true), ("sub", false)]);
     disk.rename(&path("b"), &path("a")).unwrap();
     assert!(!disk.exists(&path("b")).unwrap() && disk.exists(&path("sub")).unwrap());
@@ -72,9 +69,7 @@ fn a_short_read_is_corruption_that_names_file_and_offset() {
     read_exact_at(&*file, &mut buffer, 1).unwrap();
     assert_eq!(&buffer, b"2345");
     let error = read_exact_at(&*file, &mut buffer, 2).unwrap_err();
-    let Error::Corruption { path: at, offset, .. } = error else {
-        panic!("{error}")
-    };
+    let Error::Corruption { path: at, offset, .. } = error else { panic!("{error}") };
     assert_eq!((at, offset), (path("a"), 2));
 }
 
@@ -100,9 +95,7 @@ fn a_sync_after_cutting_and_growing_makes_exactly_the_content_durable() {
             match random.below(4) {
                 0 => file.truncate(offset).unwrap(),
                 1 => file.allocate(offset).unwrap(),
-                _ => file
-                    .write_at(&vec![random.draw() as u8; random.below(6000) as usize], offset)
-                    .unwrap(),
+                _ => file.write_at(&vec![random.draw() as u8; random.below(6000) as usize], offset).unwrap(),
             }
         }
         file.sync().unwrap();
@@ -132,12 +125,7 @@ fn unsynced_writes_may_be_lost_kept_reordered_or_torn() {
     assert!(has(1, 2, 1) && has(2, 1, 1), "torn at a sector");
     for outcome in &outcomes {
         let bytes = outcome.as_ref().unwrap();
-        assert!(
-            bytes
-                .chunks(512)
-                .all(|sector| sector.iter().all(|byte| *byte == sector[0])),
-            "sectors are whole"
-        );
+        assert!(bytes.chunks(512).all(|sector| sector.iter().all(|byte| *byte == sector[0])), "sectors are whole");
     }
 }
 
@@ -148,13 +136,9 @@ fn a_third_of_the_seeds_lose_everything_unsynced() {
     for number in 0..20 {
         file.write_at(&[7; 512], number * 512).unwrap();
     }
-    let lost = (0..300)
-        .filter(|&seed| content(&disk.power_loss(seed), "a").unwrap().is_empty())
-        .count();
+    let lost = (0..300).filter(|&seed| content(&disk.power_loss(seed), "a").unwrap().is_empty()).count();
     assert!((70..150).contains(&lost), "{lost}");
-    let kept = (0..300)
-        .filter(|&seed| content(&disk.power_loss(seed), "a").unwrap() == [7; 20 * 512])
-        .count();
+    let kept = (0..300).filter(|&seed| content(&disk.power_loss(seed), "a").unwrap() == [7; 20 * 512]).count();
     assert!(kept > 5, "{kept}");
 }
 
@@ -176,19 +160,12 @@ fn a_later_write_to_a_sector_never_survives_without_the_earlier_one() {
 fn an_image_is_decided_by_its_seed() {
     let disk = disk();
     for name in ["a", "b", "c"] {
-        disk.create(&path(name), Access::Buffered)
-            .unwrap()
-            .write_at(&[1; 5000], 100)
-            .unwrap();
+        disk.create(&path(name), Access::Buffered).unwrap().write_at(&[1; 5000], 100).unwrap();
     }
     for seed in 0..50 {
         let (one, two) = (disk.power_loss(seed), disk.power_loss(seed));
         assert_eq!(one.files(), two.files());
-        assert!(
-            one.files()
-                .iter()
-                .all(|(path, _)| one.read_file(path) == two.read_file(path))
-        );
+        assert!(one.files().iter().all(|(path, _)| one.read_file(path) == two.read_file(path)));
     }
 }
 
@@ -245,10 +222,7 @@ fn a_rename_is_atomic() {
         seen.insert((content(&image, "current"), content(&image, "next")));
     }
     let (old, new) = (Some(b"old".to_vec()), Some(b"new".to_vec()));
-    assert_eq!(
-        seen,
-        BTreeSet::from([(old.clone(), None), (old, new.clone()), (new, None)])
-    );
+    assert_eq!(seen, BTreeSet::from([(old.clone(), None), (old, new.clone()), (new, None)]));
 }
 
 #[test]
@@ -307,9 +281,7 @@ fn the_hook_sees_both_sides_of_every_sync() {
     let images = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&images);
     disk.on_sync(move |disk, point| {
-        let survivors = (0..60)
-            .map(|seed| content(&disk.power_loss(seed), "a"))
-            .collect::<BTreeSet<_>>();
+        let survivors = (0..60).map(|seed| content(&disk.power_loss(seed), "a")).collect::<BTreeSet<_>>();
         seen.lock().push((point.phase, point.is_dir, survivors.len()));
     });
     file.write_at(b"data", 0).unwrap();
@@ -359,14 +331,8 @@ fn a_mapping_may_be_written_back_in_an_older_state() {
     for round in 1..=50 {
         mapping.write(0, &[round; 4096]);
     }
-    let rounds: BTreeSet<u8> = outcomes(&disk, "ring")
-        .into_iter()
-        .map(|bytes| bytes.unwrap()[0])
-        .collect();
-    assert!(
-        rounds.contains(&50) && rounds.iter().any(|round| (1..50).contains(round)),
-        "{rounds:?}"
-    );
+    let rounds: BTreeSet<u8> = outcomes(&disk, "ring").into_iter().map(|bytes| bytes.unwrap()[0]).collect();
+    assert!(rounds.contains(&50) && rounds.iter().any(|round| (1..50).contains(round)), "{rounds:?}");
 }
 
 #[test]
@@ -397,10 +363,7 @@ fn beyond_the_capacity_there_is_no_space_and_what_is_allocated_stays_writable() 
     assert_eq!(disk.used(), 40_960);
     assert!(matches!(disk.map(&path("ring"), 4096), Err(Error::NoSpace { .. })));
     disk.remove(&path("other")).unwrap();
-    assert!(
-        matches!(file.allocate(40_960), Err(Error::NoSpace { .. })),
-        "an open file keeps its space"
-    );
+    assert!(matches!(file.allocate(40_960), Err(Error::NoSpace { .. })), "an open file keeps its space");
     drop(other);
     file.allocate(40_960).unwrap();
 }
@@ -430,16 +393,9 @@ fn a_failed_write_may_leave_a_part_and_the_next_one_works() {
     for seed in 0..30 {
         let disk = disk();
         let file = durable_file(&disk, "a");
-        disk.set_faults(Faults {
-            fail_write_after: Some(1),
-            seed,
-            ..Faults::default()
-        });
+        disk.set_faults(Faults { fail_write_after: Some(1), seed, ..Faults::default() });
         file.write_at(b"works", 0).unwrap();
-        assert!(matches!(
-            file.write_at(&[1; 2048], 5),
-            Err(Error::Io { operation: "write", .. })
-        ));
+        assert!(matches!(file.write_at(&[1; 2048], 5), Err(Error::Io { operation: "write", .. })));
         lengths.insert(file.len().unwrap());
         file.write_at(&[1; 2048], 5).unwrap();
         assert_eq!(file.len().unwrap(), 2053);
@@ -453,20 +409,12 @@ fn a_failed_sync_loses_writes_for_good_although_a_later_sync_works() {
     for seed in 0..40 {
         let disk = disk();
         let file = durable_file(&disk, "a");
-        disk.set_faults(Faults {
-            fail_sync_after: Some(0),
-            seed,
-            ..Faults::default()
-        });
+        disk.set_faults(Faults { fail_sync_after: Some(0), seed, ..Faults::default() });
         file.write_at(&[1; 512], 0).unwrap();
         assert!(matches!(file.sync(), Err(Error::Io { operation: "sync", .. })));
         file.write_at(&[2; 512], 4096).unwrap();
         file.sync().unwrap();
-        assert_eq!(
-            content(&disk, "a").unwrap()[..512],
-            [1; 512],
-            "the page cache still shows it"
-        );
+        assert_eq!(content(&disk, "a").unwrap()[..512], [1; 512], "the page cache still shows it");
         let left = content(&disk.power_loss(seed), "a").unwrap();
         assert_eq!(left[4096..], [2; 512]);
         outcomes.insert(left[0]);
@@ -479,10 +427,7 @@ fn reads_fail_now_and_then_and_work_again() {
     let disk = disk();
     disk.write_file(&path("a"), b"data");
     let file = disk.open(&path("a")).unwrap();
-    disk.set_faults(Faults {
-        fail_read_one_in: Some(3),
-        ..Faults::default()
-    });
+    disk.set_faults(Faults { fail_read_one_in: Some(3), ..Faults::default() });
     let failed = (0..300).filter(|_| file.read_at(&mut [0; 4], 0).is_err()).count();
     assert!((50..150).contains(&failed), "{failed}");
     disk.clear_faults();
@@ -510,10 +455,7 @@ fn names_and_directories_fail_without_effect() {
 fn space_runs_out_as_planned_until_the_faults_are_cleared() {
     let disk = disk();
     let file = durable_file(&disk, "a");
-    disk.set_faults(Faults {
-        no_space_after_bytes: Some(1000),
-        ..Faults::default()
-    });
+    disk.set_faults(Faults { no_space_after_bytes: Some(1000), ..Faults::default() });
     file.write_at(&[1; 600], 0).unwrap();
     file.write_at(&[1; 600], 0).unwrap();
     assert!(matches!(file.write_at(&[1; 600], 600), Err(Error::NoSpace { .. })));

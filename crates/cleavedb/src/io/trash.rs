@@ -35,11 +35,7 @@ pub struct FileGuard {
 impl FileGuard {
     /// Guards `path`.
     pub fn new(path: PathBuf, trash: Arc<Trash>) -> FileGuard {
-        FileGuard {
-            path,
-            doomed: AtomicBool::new(false),
-            trash,
-        }
+        FileGuard { path, doomed: AtomicBool::new(false), trash }
     }
 
     /// The file.

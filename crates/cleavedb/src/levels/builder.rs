@@ -41,11 +41,7 @@ pub struct TableOptions {
 
 impl Default for TableOptions {
     fn default() -> TableOptions {
-        TableOptions {
-            block_size: 4096,
-            filter_bits: 10,
-            compression: Compression::Lz4,
-        }
+        TableOptions { block_size: 4096, filter_bits: 10, compression: Compression::Lz4 }
     }
 }
 
@@ -73,10 +69,7 @@ pub struct TableBuilder {
 impl TableBuilder {
     /// Creates the file of table `id` at `path`, which must not exist.
     pub fn create(storage: &dyn Storage, path: &Path, id: FileId, options: TableOptions) -> Result<TableBuilder> {
-        assert!(
-            (1..=BLOCK_BYTES_MAX).contains(&options.block_size),
-            "the block size was checked with the options"
-        );
+        assert!((1..=BLOCK_BYTES_MAX).contains(&options.block_size), "the block size was checked with the options");
         Ok(TableBuilder {
             file: storage.create(path, Access::Buffered)?,
             id,
@@ -161,14 +154,7 @@ impl TableBuilder {
         self.properties.largest = std::mem::take(&mut self.last_key);
         let properties = self.properties.encode();
         let properties = self.write_block(&properties, Compression::None)?;
-        self.pending.extend_from_slice(
-            &Footer {
-                file: self.id,
-                top_index,
-                properties,
-            }
-            .encode(),
-        );
+        self.pending.extend_from_slice(&Footer { file: self.id, top_index, properties }.encode());
         let size = self.offset();
         self.write_pending()?;
         self.file.sync()?;

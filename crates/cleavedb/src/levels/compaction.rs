@@ -34,13 +34,7 @@ pub struct TableSink<'a> {
 
 /// Writes all of `source`; nothing at all if it is empty.
 pub fn write_tables(source: &mut dyn VersionSource, sink: &TableSink<'_>) -> Result<Vec<TableMeta>> {
-    let mut writer = Writer {
-        sink,
-        open: None,
-        finished: Vec::new(),
-        created: Vec::new(),
-        last_key: Vec::new(),
-    };
+    let mut writer = Writer { sink, open: None, finished: Vec::new(), created: Vec::new(), last_key: Vec::new() };
     let written = writer.write_all(source);
     if written.is_err() {
         writer.remove_created();

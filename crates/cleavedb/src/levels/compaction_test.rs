@@ -49,22 +49,12 @@ fn write(
         storage: disk,
         path_of: &path_of,
         next_file: &|| FileId(next.replace(next.get() + 1)),
-        options: TableOptions {
-            block_size: 512,
-            ..TableOptions::default()
-        },
+        options: TableOptions { block_size: 512, ..TableOptions::default() },
         compression: &|keyspace| (keyspace == KeyspaceId(2)).then_some(Compression::None),
         target_bytes: 8 << 10,
         never_across,
     };
-    write_tables(
-        &mut Source {
-            versions: versions.to_vec(),
-            position: 0,
-            failure,
-        },
-        &sink,
-    )
+    write_tables(&mut Source { versions: versions.to_vec(), position: 0, failure }, &sink)
 }
 
 fn versions(keyspaces: &[u32], keys: u64, copies: u64) -> Vec<Version> {
@@ -104,23 +94,12 @@ fn tables_are_cut_near_the_target_but_never_within_a_key() {
     let mut all = versions(&[1], 1000, 2);
     // One key with versions for several tables.
     let key = full_key(KeyspaceId(1), b"00500x");
-    all.extend((1..1000).map(|seqno| {
-        (
-            key.clone(),
-            Stamp::new(Seqno(seqno), Kind::Delta),
-            vec![seqno as u8; 40],
-        )
-    }));
+    all.extend((1..1000).map(|seqno| (key.clone(), Stamp::new(Seqno(seqno), Kind::Delta), vec![seqno as u8; 40])));
     sort(&mut all);
     let metas = write(&disk, &all, None, &[]).unwrap();
     assert!(metas.len() > 3, "{} tables", metas.len());
     assert!(metas.windows(2).all(|pair| pair[0].largest < pair[1].smallest));
-    assert!(
-        metas
-            .iter()
-            .filter(|meta| meta.size > 12 << 10)
-            .all(|meta| meta.deltas == 999)
-    );
+    assert!(metas.iter().filter(|meta| meta.size > 12 << 10).all(|meta| meta.deltas == 999));
     assert!(read_back(&disk, &metas) == all);
     assert_eq!(metas.iter().map(|meta| meta.size).max().unwrap() as usize, {
         let largest = metas.iter().max_by_key(|meta| meta.size).unwrap();
@@ -160,26 +139,14 @@ fn after_any_error_nothing_is_left_behind() {
     let names = |disk: &SimDisk| disk.files().into_iter().map(|(path, _)| path).collect::<Vec<_>>();
     disk.write_file(Path::new("/000001.table"), b"not ours");
     let all = versions(&[1], 2000, 1);
-    assert!(matches!(
-        write(&disk, &all, Some(Error::Closed), &[]),
-        Err(Error::Closed)
-    ));
+    assert!(matches!(write(&disk, &all, Some(Error::Closed), &[]), Err(Error::Closed)));
     assert_eq!(names(&disk), [Path::new("/000001.table")]);
     for count in 0..3 {
-        disk.set_faults(Faults {
-            fail_write_after: Some(count),
-            ..Faults::default()
-        });
+        disk.set_faults(Faults { fail_write_after: Some(count), ..Faults::default() });
         assert!(matches!(write(&disk, &all, None, &[]), Err(Error::Io { .. })));
-        disk.set_faults(Faults {
-            fail_sync_after: Some(count),
-            ..Faults::default()
-        });
+        disk.set_faults(Faults { fail_sync_after: Some(count), ..Faults::default() });
         assert!(matches!(write(&disk, &all, None, &[]), Err(Error::Io { .. })));
-        disk.set_faults(Faults {
-            no_space_after_bytes: Some(5_000 * count),
-            ..Faults::default()
-        });
+        disk.set_faults(Faults { no_space_after_bytes: Some(5_000 * count), ..Faults::default() });
         assert!(matches!(write(&disk, &all, None, &[]), Err(Error::NoSpace { .. })));
         assert_eq!(names(&disk), [Path::new("/000001.table")]);
     }

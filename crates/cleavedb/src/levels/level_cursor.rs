@@ -19,11 +19,7 @@ pub struct LevelCursor {
 impl LevelCursor {
     /// A cursor over `tables`, sorted by key; not positioned.
     pub fn new(tables: Arc<[Arc<Table>]>, fill_cache: bool) -> LevelCursor {
-        LevelCursor {
-            tables,
-            fill_cache,
-            open: None,
-        }
+        LevelCursor { tables, fill_cache, open: None }
     }
 
     /// Opens the table at `index`; `None` (and the cursor not valid) past the ends of the level.
@@ -95,15 +91,13 @@ impl Cursor for LevelCursor {
 
     fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
         let index = self.tables.partition_point(|table| &table.meta().largest[..] < key);
-        self.open_table(Some(index))
-            .map_or(Ok(()), |cursor| cursor.seek(key, stamp))?;
+        self.open_table(Some(index)).map_or(Ok(()), |cursor| cursor.seek(key, stamp))?;
         self.skip_forward()
     }
 
     fn seek_before(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
         let index = self.tables.partition_point(|table| &table.meta().smallest[..] <= key);
-        self.open_table(index.checked_sub(1))
-            .map_or(Ok(()), |cursor| cursor.seek_before(key, stamp))?;
+        self.open_table(index.checked_sub(1)).map_or(Ok(()), |cursor| cursor.seek_before(key, stamp))?;
         self.skip_backward()
     }
 
@@ -112,8 +106,7 @@ impl Cursor for LevelCursor {
     }
 
     fn seek_last(&mut self) -> Result<()> {
-        self.open_table(self.tables.len().checked_sub(1))
-            .map_or(Ok(()), TableCursor::seek_last)
+        self.open_table(self.tables.len().checked_sub(1)).map_or(Ok(()), TableCursor::seek_last)
     }
 
     #[inline]

@@ -62,11 +62,7 @@ pub struct LevelTargets {
 
 impl Default for LevelTargets {
     fn default() -> LevelTargets {
-        LevelTargets {
-            hl0_trigger: 4,
-            base_bytes: 256 << 20,
-            multiplier: 10,
-        }
+        LevelTargets { hl0_trigger: 4, base_bytes: 256 << 20, multiplier: 10 }
     }
 }
 
@@ -74,9 +70,7 @@ impl LevelTargets {
     /// The target of a level below HL0, in bytes.
     pub fn bytes(&self, level: usize) -> u64 {
         let power = level.saturating_sub(1) as u32;
-        self.base_bytes
-            .saturating_mul(self.multiplier.saturating_pow(power))
-            .max(1)
+        self.base_bytes.saturating_mul(self.multiplier.saturating_pow(power)).max(1)
     }
 }
 
@@ -148,11 +142,7 @@ pub struct Compact {
 impl Compact {
     /// What other choices must keep clear of while this one runs.
     pub fn running(&self) -> Running {
-        Running {
-            to: self.to,
-            smallest: self.smallest.clone(),
-            largest: self.largest.clone(),
-        }
+        Running { to: self.to, smallest: self.smallest.clone(), largest: self.largest.clone() }
     }
 }
 
@@ -169,10 +159,7 @@ pub fn choose(figures: &Figures<'_>) -> Choice {
 /// The merge of all tables of `from` that overlap a key range into `to` (the same level or the next). Of HL0, all tables
 /// are taken if one overlaps. `Some(Nothing)`: no table overlaps; `None`: a running job is in the way, try again.
 pub fn choose_range(figures: &Figures<'_>, from: usize, to: usize, smallest: &[u8], largest: &[u8]) -> Option<Choice> {
-    assert!(
-        to == from + 1 || to == from && from > 0,
-        "a compaction goes one level down, or stays below HL0"
-    );
+    assert!(to == from + 1 || to == from && from > 0, "a compaction goes one level down, or stays below HL0");
     let tables: &[TableFigures<'_>] = &figures.levels[from];
     let overlaps = |table: &TableFigures<'_>| table.smallest <= largest && smallest <= table.largest;
     let inputs: Vec<&TableFigures<'_>> = match from {
@@ -202,15 +189,11 @@ impl<'a> Figures<'a> {
 
     /// The first possible job of the levels that are over their targets, worst first.
     fn relieve_pressure(&self) -> Option<Choice> {
-        let mut scores: Vec<(u64, usize)> = (0..self.levels.len() - 1)
-            .map(|level| (self.score(level), level))
-            .collect();
+        let mut scores: Vec<(u64, usize)> =
+            (0..self.levels.len() - 1).map(|level| (self.score(level), level)).collect();
         // Of equal scores the upper level first: relieving it makes reads cheaper.
         scores.sort_by_key(|&(score, level)| (std::cmp::Reverse(score), level));
-        let over = scores
-            .into_iter()
-            .filter(|&(score, _)| score >= 1000)
-            .map(|(_, level)| level);
+        let over = scores.into_iter().filter(|&(score, _)| score >= 1000).map(|(_, level)| level);
         over.into_iter().find_map(|level| match level {
             0 => self.compact_hl0(),
             _ => self.compact_least_overlap(level),
@@ -234,25 +217,20 @@ impl<'a> Figures<'a> {
             return None;
         }
         let oldest = tables.last()?;
-        self.move_down(0, oldest)
-            .or_else(|| self.compact(0, 1, &tables).map(Choice::Compact))
+        self.move_down(0, oldest).or_else(|| self.compact(0, 1, &tables).map(Choice::Compact))
     }
 
     /// The table whose merge rewrites the fewest bytes below for each byte that it brings down.
     fn compact_least_overlap(&self, level: usize) -> Option<Choice> {
         let mut candidates: Vec<(u128, &TableFigures<'_>)> = Vec::new();
         for table in self.levels[level].iter().filter(|table| !table.busy) {
-            let below: u64 = self
-                .overlapping(level + 1, table.smallest, table.largest)
-                .map(|table| table.size)
-                .sum();
+            let below: u64 = self.overlapping(level + 1, table.smallest, table.largest).map(|table| table.size).sum();
             candidates.push((below as u128 * 1000 / table.size.max(1) as u128, table));
         }
         // The sort is stable: of equals, the one with the smallest key.
         candidates.sort_by_key(|(cost, _)| *cost);
         candidates.into_iter().find_map(|(_, table)| {
-            self.move_down(level, table)
-                .or_else(|| self.compact(level, level + 1, &[table]).map(Choice::Compact))
+            self.move_down(level, table).or_else(|| self.compact(level, level + 1, &[table]).map(Choice::Compact))
         })
     }
 
@@ -277,23 +255,20 @@ impl<'a> Figures<'a> {
     }
 
     fn compact_whole_hl0(&self) -> Option<Choice> {
-        self.compact(0, 1, &self.levels[0].iter().collect::<Vec<_>>())
-            .map(Choice::Compact)
+        self.compact(0, 1, &self.levels[0].iter().collect::<Vec<_>>()).map(Choice::Compact)
     }
 
     /// Tombstones that outweigh the rest of their table, and have something beneath them, are on their way to kill it.
     fn push_deletes_down(&self) -> Option<Choice> {
         let levels = self.levels.iter().enumerate().skip(1);
-        levels
-            .take(self.levels.len().saturating_sub(2))
-            .find_map(|(level, tables)| {
-                let hiding = |table: &&TableFigures<'_>| {
-                    let mut below = self.levels[level + 1..].iter().flatten();
-                    table.mostly_deletes() && below.any(|lower| overlap(table, lower.smallest, lower.largest))
-                };
-                let mut candidates = tables.iter().filter(hiding);
-                candidates.find_map(|table| self.compact(level, level + 1, &[table]).map(Choice::Compact))
-            })
+        levels.take(self.levels.len().saturating_sub(2)).find_map(|(level, tables)| {
+            let hiding = |table: &&TableFigures<'_>| {
+                let mut below = self.levels[level + 1..].iter().flatten();
+                table.mostly_deletes() && below.any(|lower| overlap(table, lower.smallest, lower.largest))
+            };
+            let mut candidates = tables.iter().filter(hiding);
+            candidates.find_map(|table| self.compact(level, level + 1, &[table]).map(Choice::Compact))
+        })
     }
 
     /// A move, if nothing below overlaps the table; one that is mostly tombstones is rewritten instead, to lose them.
@@ -303,11 +278,7 @@ impl<'a> Figures<'a> {
             && !table.mostly_deletes()
             && self.overlapping(to, table.smallest, table.largest).next().is_none()
             && !self.written_by_another(to, table.smallest, table.largest);
-        free.then_some(Choice::Move {
-            from,
-            to,
-            table: table.id,
-        })
+        free.then_some(Choice::Move { from, to, table: table.id })
     }
 
     /// The merge of `inputs` with what they overlap in `to`; `None` if a running job is in the way.
@@ -328,20 +299,11 @@ impl<'a> Figures<'a> {
         }
         let ids = |tables: &[&TableFigures<'_>]| tables.iter().map(|table| table.id).collect();
         let (smallest, largest) = (smallest.to_vec(), largest.to_vec());
-        Some(Compact {
-            from,
-            to,
-            inputs: ids(inputs),
-            inputs_below: ids(&below),
-            smallest,
-            largest,
-        })
+        Some(Compact { from, to, inputs: ids(inputs), inputs_below: ids(&below), smallest, largest })
     }
 
     fn overlapping(&self, level: usize, smallest: &[u8], largest: &[u8]) -> impl Iterator<Item = &TableFigures<'a>> {
-        self.levels[level]
-            .iter()
-            .filter(move |table| overlap(table, smallest, largest))
+        self.levels[level].iter().filter(move |table| overlap(table, smallest, largest))
     }
 
     fn written_by_another(&self, level: usize, smallest: &[u8], largest: &[u8]) -> bool {

@@ -38,16 +38,9 @@ struct Case {
 
 /// The levels given, padded with empty ones to five. HL0 has room for three tables, HL1 for 100 bytes, HL2 for 1000.
 fn case(levels: &[&[&str]]) -> Case {
-    let mut levels: Vec<Vec<_>> = levels
-        .iter()
-        .map(|level| level.iter().map(|text| meta(text)).collect())
-        .collect();
+    let mut levels: Vec<Vec<_>> = levels.iter().map(|level| level.iter().map(|text| meta(text)).collect()).collect();
     levels.resize_with(5, Vec::new);
-    Case {
-        levels,
-        dropped: Vec::new(),
-        running: Vec::new(),
-    }
+    Case { levels, dropped: Vec::new(), running: Vec::new() }
 }
 
 impl Case {
@@ -57,27 +50,15 @@ impl Case {
     }
 
     fn running(mut self, to: usize, smallest: &str, largest: &str) -> Case {
-        self.running.push(Running {
-            to,
-            smallest: full(smallest),
-            largest: full(largest),
-        });
+        self.running.push(Running { to, smallest: full(smallest), largest: full(largest) });
         self
     }
 
     fn with<T>(&self, choose: impl FnOnce(&Figures<'_>) -> T) -> T {
-        let tables = |level: usize| {
-            self.levels[level]
-                .iter()
-                .map(|(meta, busy)| TableFigures::new(meta, *busy))
-        };
+        let tables = |level: usize| self.levels[level].iter().map(|(meta, busy)| TableFigures::new(meta, *busy));
         choose(&Figures {
             levels: (0..self.levels.len()).map(|level| tables(level).collect()).collect(),
-            targets: LevelTargets {
-                hl0_trigger: 4,
-                base_bytes: 100,
-                multiplier: 10,
-            },
+            targets: LevelTargets { hl0_trigger: 4, base_bytes: 100, multiplier: 10 },
             dropped: &self.dropped,
             running: &self.running,
         })
@@ -94,18 +75,8 @@ fn show(choice: Choice) -> String {
         Choice::Nothing => "nothing".into(),
         Choice::Drop { level, tables } => format!("drop {} of {level}", list(&tables)),
         Choice::Move { from, to, table } => format!("move {} from {from} to {to}", table.0),
-        Choice::Compact(Compact {
-            from,
-            to,
-            inputs,
-            inputs_below,
-            ..
-        }) => {
-            format!(
-                "compact {} of {from} with {} of {to}",
-                list(&inputs),
-                list(&inputs_below)
-            )
+        Choice::Compact(Compact { from, to, inputs, inputs_below, .. }) => {
+            format!("compact {} of {from} with {} of {to}", list(&inputs), list(&inputs_below))
         }
     }
 }
@@ -113,10 +84,7 @@ fn show(choice: Choice) -> String {
 #[test]
 fn levels_within_their_targets_are_left_alone() {
     assert_eq!(case(&[]).choice(), "nothing");
-    assert_eq!(
-        case(&[&["3 a-z 10", "2 a-z 10", "1 a-z 10"], &["4 a-c 50", "5 d-f 49"]]).choice(),
-        "nothing"
-    );
+    assert_eq!(case(&[&["3 a-z 10", "2 a-z 10", "1 a-z 10"], &["4 a-c 50", "5 d-f 49"]]).choice(), "nothing");
     assert_eq!(case(&[&[], &[], &[], &[], &["1 a-z 1000000"]]).choice(), "nothing");
 }
 
@@ -126,17 +94,8 @@ fn hl0_goes_as_a_whole_with_all_that_it_overlaps() {
     let hl1: &[&str] = &["1 a-b 10", "2 c-d 10", "3 g-h 10", "4 n-p 10", "5 q-r 10"];
     assert_eq!(case(&[&hl0, hl1]).choice(), "compact 9,8,7,6 of 0 with 1,2,3,4 of 1");
     assert_eq!(case(&[&hl0[..3], hl1]).choice(), "nothing");
-    let Choice::Compact(job) = case(&[&hl0, hl1]).with(choose) else {
-        panic!("not a merge")
-    };
-    assert_eq!(
-        job.running(),
-        Running {
-            to: 1,
-            smallest: full("a"),
-            largest: full("p")
-        }
-    );
+    let Choice::Compact(job) = case(&[&hl0, hl1]).with(choose) else { panic!("not a merge") };
+    assert_eq!(job.running(), Running { to: 1, smallest: full("a"), largest: full("p") });
 }
 
 #[test]
@@ -148,10 +107,7 @@ fn hl0_waits_while_a_job_has_any_of_it_or_of_what_it_overlaps() {
     // The range that a job writes counts, not only its tables: an output may span a gap between them.
     assert_eq!(case(&[&hl0]).running(1, "g", "h").choice(), "move 6 from 0 to 1");
     assert_eq!(case(&[&hl0, &["1 e-e 10"]]).running(1, "g", "h").choice(), "nothing");
-    assert_eq!(
-        case(&[&hl0, &["1 e-e 10"]]).running(2, "g", "h").choice(),
-        "compact 9,8,7,6 of 0 with 1 of 1"
-    );
+    assert_eq!(case(&[&hl0, &["1 e-e 10"]]).running(2, "g", "h").choice(), "compact 9,8,7,6 of 0 with 1 of 1");
 }
 
 #[test]
@@ -159,24 +115,15 @@ fn the_oldest_table_of_hl0_moves_if_nothing_lies_below() {
     let hl0 = ["9 a-f 10", "8 a-c 10", "7 a-n 10", "6 d-e 10"];
     assert_eq!(case(&[&hl0, &["1 f-g 10"]]).choice(), "move 6 from 0 to 1");
     let deletes = ["9 a-f 10", "8 a-c 10", "7 a-n 10", "6 d-e 10 deletes"];
-    assert_eq!(
-        case(&[&deletes, &["1 x-y 10"]]).choice(),
-        "compact 9,8,7,6 of 0 with  of 1"
-    );
+    assert_eq!(case(&[&deletes, &["1 x-y 10"]]).choice(), "compact 9,8,7,6 of 0 with  of 1");
 }
 
 #[test]
 fn the_fullest_level_comes_first() {
     let hl0 = ["9 a-f 10", "8 a-c 10", "7 m-n 10", "6 d-e 10"];
     let hl2 = ["4 a-b 10", "5 d-e 10"];
-    assert_eq!(
-        case(&[&hl0, &["1 a-c 90", "2 d-e 100"], &hl2]).choice(),
-        "compact 2 of 1 with 5 of 2"
-    );
-    assert_eq!(
-        case(&[&hl0, &["1 a-c 40", "2 d-e 40"], &hl2]).choice(),
-        "compact 9,8,7,6 of 0 with 1,2 of 1"
-    );
+    assert_eq!(case(&[&hl0, &["1 a-c 90", "2 d-e 100"], &hl2]).choice(), "compact 2 of 1 with 5 of 2");
+    assert_eq!(case(&[&hl0, &["1 a-c 40", "2 d-e 40"], &hl2]).choice(), "compact 9,8,7,6 of 0 with 1,2 of 1");
     // If the fullest cannot go, the next one does.
     assert_eq!(
         case(&[&hl0, &["1 a-c 90", "2 d-e 200"], &["5 a-f 10 busy"]]).choice(),
@@ -191,14 +138,9 @@ fn of_a_level_the_table_with_the_least_overlap_goes() {
     assert_eq!(case(&[&[], &hl1, &hl2]).choice(), "compact 2 of 1 with 6 of 2");
     let hl1_busy = ["1 a-c 50", "2 d-f 50 busy", "3 g-i 60"];
     assert_eq!(case(&[&[], &hl1_busy, &hl2]).choice(), "compact 1 of 1 with 4,5 of 2");
+    assert_eq!(case(&[&[], &hl1, &["4 a-f 30", "7 x-y 90"]]).choice(), "move 3 from 1 to 2");
     assert_eq!(
-        case(&[&[], &hl1, &["4 a-f 30", "7 x-y 90"]]).choice(),
-        "move 3 from 1 to 2"
-    );
-    assert_eq!(
-        case(&[&[], &hl1, &["4 a-f 30", "7 x-y 90"]])
-            .running(2, "i", "k")
-            .choice(),
+        case(&[&[], &hl1, &["4 a-f 30", "7 x-y 90"]]).running(2, "i", "k").choice(),
         "compact 1 of 1 with 4 of 2"
     );
     assert_eq!(case(&[&[], &["1 a-c 99 busy", "2 d-f 99"]]).choice(), "nothing");
@@ -217,67 +159,32 @@ fn dropped_keyspaces_leave_at_once_where_a_table_is_all_theirs() {
 fn tables_partly_of_dropped_keyspaces_are_rewritten_after_pressure_is_relieved() {
     let partly: &[&str] = &["1 1a-1c 10", "2 1d-3f 10"];
     assert_eq!(case(&[&[], partly]).dropping(2).choice(), "compact 2 of 1 with  of 1");
-    assert_eq!(
-        case(&[&[], &["2 2d-3f 10"]]).dropping(2).choice(),
-        "compact 2 of 1 with  of 1"
-    );
-    assert_eq!(
-        case(&[&[], &["2 1d-2f 10"]]).dropping(2).choice(),
-        "compact 2 of 1 with  of 1"
-    );
-    assert_eq!(
-        case(&[&[], &["2 1d-1f 10", "3 3a-3b 10"]]).dropping(2).choice(),
-        "nothing"
-    );
-    assert_eq!(
-        case(&[&[], partly]).dropping(2).running(1, "3f", "3g").choice(),
-        "nothing"
-    );
-    assert_eq!(
-        case(&[&[], partly, &["5 1x-1z 2000"]]).dropping(2).choice(),
-        "move 5 from 2 to 3"
-    );
+    assert_eq!(case(&[&[], &["2 2d-3f 10"]]).dropping(2).choice(), "compact 2 of 1 with  of 1");
+    assert_eq!(case(&[&[], &["2 1d-2f 10"]]).dropping(2).choice(), "compact 2 of 1 with  of 1");
+    assert_eq!(case(&[&[], &["2 1d-1f 10", "3 3a-3b 10"]]).dropping(2).choice(), "nothing");
+    assert_eq!(case(&[&[], partly]).dropping(2).running(1, "3f", "3g").choice(), "nothing");
+    assert_eq!(case(&[&[], partly, &["5 1x-1z 2000"]]).dropping(2).choice(), "move 5 from 2 to 3");
     // HL0 goes down as a whole.
-    assert_eq!(
-        case(&[&["9 1a-1b 10", "8 1a-3b 10"], partly]).dropping(2).choice(),
-        "compact 9,8 of 0 with 1,2 of 1"
-    );
+    assert_eq!(case(&[&["9 1a-1b 10", "8 1a-3b 10"], partly]).dropping(2).choice(), "compact 9,8 of 0 with 1,2 of 1");
 }
 
 #[test]
 fn tombstones_with_something_beneath_them_are_pushed_down() {
-    assert_eq!(
-        case(&[&[], &["1 a-c 10 deletes"], &["2 b-d 10"]]).choice(),
-        "compact 1 of 1 with 2 of 2"
-    );
-    assert_eq!(
-        case(&[&[], &["1 a-c 10 deletes"], &[], &["2 b-d 10"]]).choice(),
-        "compact 1 of 1 with  of 2"
-    );
+    assert_eq!(case(&[&[], &["1 a-c 10 deletes"], &["2 b-d 10"]]).choice(), "compact 1 of 1 with 2 of 2");
+    assert_eq!(case(&[&[], &["1 a-c 10 deletes"], &[], &["2 b-d 10"]]).choice(), "compact 1 of 1 with  of 2");
     assert_eq!(case(&[&[], &["1 a-c 10 deletes"], &["2 d-d 10"]]).choice(), "nothing");
     assert_eq!(case(&[&[], &[], &[], &[], &["1 a-c 10 deletes"]]).choice(), "nothing");
 }
 
 #[test]
 fn a_range_is_compacted_on_request_or_asks_to_wait() {
-    let levels: &[&[&str]] = &[
-        &["9 a-b 10", "8 x-z 10"],
-        &["1 a-c 10", "2 d-f 10", "3 g-i 10"],
-        &["4 e-h 10"],
-    ];
+    let levels: &[&[&str]] = &[&["9 a-b 10", "8 x-z 10"], &["1 a-c 10", "2 d-f 10", "3 g-i 10"], &["4 e-h 10"]];
     let ask = |case: Case, from, to, smallest: &str, largest: &str| {
-        case.with(|figures| choose_range(figures, from, to, &full(smallest), &full(largest)))
-            .map(show)
+        case.with(|figures| choose_range(figures, from, to, &full(smallest), &full(largest))).map(show)
     };
-    assert_eq!(
-        ask(case(levels), 0, 1, "a", "a").unwrap(),
-        "compact 9,8 of 0 with 1,2,3 of 1"
-    );
+    assert_eq!(ask(case(levels), 0, 1, "a", "a").unwrap(), "compact 9,8 of 0 with 1,2,3 of 1");
     assert_eq!(ask(case(levels), 0, 1, "m", "n").unwrap(), "nothing");
-    assert_eq!(
-        ask(case(levels), 1, 2, "c", "d").unwrap(),
-        "compact 1,2 of 1 with 4 of 2"
-    );
+    assert_eq!(ask(case(levels), 1, 2, "c", "d").unwrap(), "compact 1,2 of 1 with 4 of 2");
     assert_eq!(ask(case(levels), 2, 2, "a", "z").unwrap(), "compact 4 of 2 with  of 2");
     let moving: &[&[&str]] = &[&[], &["1 c-d 10 busy"], &["2 a-b 10", "3 e-f 10"]];
     assert_eq!(ask(case(moving), 2, 2, "a", "z"), None);
@@ -287,21 +194,7 @@ fn a_range_is_compacted_on_request_or_asks_to_wait() {
 
 #[test]
 fn targets_grow_by_the_multiplier_and_do_not_overflow() {
-    let targets = LevelTargets {
-        hl0_trigger: 4,
-        base_bytes: 100,
-        multiplier: 10,
-    };
-    assert_eq!(
-        (targets.bytes(1), targets.bytes(2), targets.bytes(4)),
-        (100, 1000, 100_000)
-    );
-    assert_eq!(
-        LevelTargets {
-            base_bytes: u64::MAX,
-            ..targets
-        }
-        .bytes(6),
-        u64::MAX
-    );
+    let targets = LevelTargets { hl0_trigger: 4, base_bytes: 100, multiplier: 10 };
+    assert_eq!((targets.bytes(1), targets.bytes(2), targets.bytes(4)), (100, 1000, 100_000));
+    assert_eq!(LevelTargets { base_bytes: u64::MAX, ..targets }.bytes(6), u64::MAX);
 }

@@ -50,27 +50,17 @@ impl Table {
         }
         let tail_offset = len.saturating_sub(TAIL_BYTES);
         let tail = read_exactly(&*file, tail_offset, (len - tail_offset) as usize)?;
-        let footer_bytes = tail
-            .last_chunk()
-            .expect("the tail was read from at least a footer's length");
+        let footer_bytes = tail.last_chunk().expect("the tail was read from at least a footer's length");
         let footer = Footer::decode(footer_bytes, meta.id, &path, len - FOOTER_BYTES as u64)?;
-        let table = Table {
-            meta,
-            guard,
-            path,
-            file,
-            footer,
-            cache,
-        };
+        let table = Table { meta, guard, path, file, footer, cache };
         let properties = match table.within(&tail, tail_offset, footer.properties) {
             Some(sealed) => table.properties_from(sealed)?,
             None => table.properties()?,
         };
         if TableMeta::new(table.meta.id, len, &properties) != table.meta {
-            return Err(table.damaged(
-                footer.properties.offset,
-                "the table holds other versions than the manifest says",
-            ));
+            return Err(
+                table.damaged(footer.properties.offset, "the table holds other versions than the manifest says")
+            );
         }
         Ok(Arc::new(table))
     }
@@ -123,13 +113,7 @@ impl Table {
     }
 
     pub(super) fn block_cursor(&self, handle: BlockHandle, block: Arc<Buffer>) -> Result<BlockCursor> {
-        BlockCursor::new(
-            block,
-            BlockOrigin {
-                path: self.path.clone(),
-                offset: handle.offset,
-            },
-        )
+        BlockCursor::new(block, BlockOrigin { path: self.path.clone(), offset: handle.offset })
     }
 
     /// The block, from the cache if it is there.
@@ -152,10 +136,7 @@ impl Table {
 
     /// Reads `len` bytes of blocks from `offset`, counted as the cache's blocks are.
     pub(super) fn read_ahead(&self, offset: u64, len: usize) -> Result<Buffer> {
-        Ok(Buffer::counted(
-            read_exactly(&*self.file, offset, len)?,
-            self.cache.gauge().clone(),
-        ))
+        Ok(Buffer::counted(read_exactly(&*self.file, offset, len)?, self.cache.gauge().clone()))
     }
 
     /// Checks and decompresses a block as it was read, with its trailer.
@@ -207,11 +188,7 @@ fn read_exactly(file: &dyn File, offset: u64, len: usize) -> Result<Vec<u8>> {
     let mut bytes = vec![0; len];
     let read = file.read_at(&mut bytes, offset)?;
     if read < len {
-        return Err(Error::corruption(
-            file.path(),
-            offset + read as u64,
-            "the table ends too early",
-        ));
+        return Err(Error::corruption(file.path(), offset + read as u64, "the table ends too early"));
     }
     Ok(bytes)
 }

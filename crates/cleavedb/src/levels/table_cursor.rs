@@ -51,14 +51,7 @@ impl Direction {
 
 impl TableCursor {
     pub(super) fn new(table: Arc<Table>, fill_cache: bool) -> TableCursor {
-        TableCursor {
-            table,
-            fill_cache,
-            top: None,
-            partition: None,
-            data: None,
-            ahead: None,
-        }
+        TableCursor { table, fill_cache, top: None, partition: None, data: None, ahead: None }
     }
 
     /// As [`seek`](Cursor::seek), for callers who want versions of this very key only: if a filter denies the key, the
@@ -110,10 +103,7 @@ impl TableCursor {
     /// While the data block has nothing more in `direction`, goes on to the next block there.
     fn skip_exhausted(&mut self, direction: Direction) -> Result<()> {
         while self.data.as_ref().is_some_and(|data| !data.valid()) {
-            let (_, partition) = self
-                .partition
-                .as_mut()
-                .expect("an open data block was found in a partition");
+            let (_, partition) = self.partition.as_mut().expect("an open data block was found in a partition");
             direction.step(partition)?;
             if let Some(data) = self.open_data(direction, true)? {
                 direction.enter(data)?;
@@ -129,9 +119,7 @@ impl TableCursor {
         };
         let handles = PartitionHandles::decode(top.value());
         let offset = self.table.top_index().offset;
-        handles
-            .map(Some)
-            .ok_or_else(|| self.table.damaged(offset, "the top index holds a bad handle"))
+        handles.map(Some).ok_or_else(|| self.table.damaged(offset, "the top index holds a bad handle"))
     }
 
     fn open_top(&mut self) -> Result<&mut BlockCursor> {
@@ -139,8 +127,7 @@ impl TableCursor {
             Some(top) => top,
             None => {
                 let handle = self.table.top_index();
-                self.table
-                    .block_cursor(handle, self.table.block(handle, self.fill_cache)?)?
+                self.table.block_cursor(handle, self.table.block(handle, self.fill_cache)?)?
             }
         };
         Ok(self.top.insert(top))
@@ -149,11 +136,7 @@ impl TableCursor {
     fn open_partition(&mut self, handle: BlockHandle) -> Result<&mut BlockCursor> {
         let open = match self.partition.take() {
             Some(open) if open.0 == handle => open,
-            _ => (
-                handle,
-                self.table
-                    .block_cursor(handle, self.table.block(handle, self.fill_cache)?)?,
-            ),
+            _ => (handle, self.table.block_cursor(handle, self.table.block(handle, self.fill_cache)?)?),
         };
         Ok(&mut self.partition.insert(open).1)
     }
@@ -165,11 +148,7 @@ impl TableCursor {
             if let Some((index, partition)) = self.partition.as_ref().filter(|(_, partition)| partition.valid()) {
                 let handle = BlockHandle::decode(partition.value());
                 let bad = || self.table.damaged(index.offset, "an index block holds a bad handle");
-                return Ok(Some(self.open_data_block(
-                    handle.ok_or_else(bad)?,
-                    direction,
-                    sequential,
-                )?));
+                return Ok(Some(self.open_data_block(handle.ok_or_else(bad)?, direction, sequential)?));
             }
             if let Some(top) = self.top.as_mut().filter(|top| top.valid()) {
                 direction.step(top)?;
@@ -210,9 +189,7 @@ impl TableCursor {
         {
             return table.unseal(handle, sealed.to_vec());
         }
-        let fits = handle
-            .end()
-            .is_some_and(|end| end <= table.blocks_end() && end - handle.offset <= READ_AHEAD_BYTES);
+        let fits = handle.end().is_some_and(|end| end <= table.blocks_end() && end - handle.offset <= READ_AHEAD_BYTES);
         if !fits {
             return table.block(handle, false);
         }
@@ -221,12 +198,8 @@ impl TableCursor {
         }
         let len = READ_AHEAD_BYTES.min(table.blocks_end() - handle.offset) as usize;
         self.ahead = None;
-        let (start, bytes) = self
-            .ahead
-            .insert((handle.offset, table.read_ahead(handle.offset, len)?));
-        let sealed = table
-            .within(bytes, *start, handle)
-            .expect("a block that fits lies within what was read for it");
+        let (start, bytes) = self.ahead.insert((handle.offset, table.read_ahead(handle.offset, len)?));
+        let sealed = table.within(bytes, *start, handle).expect("a block that fits lies within what was read for it");
         table.unseal(handle, sealed.to_vec())
     }
 

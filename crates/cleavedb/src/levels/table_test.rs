@@ -18,11 +18,7 @@ fn path() -> PathBuf {
 }
 
 fn small_blocks(block_size: usize, compression: Compression) -> TableOptions {
-    TableOptions {
-        block_size,
-        filter_bits: 10,
-        compression,
-    }
+    TableOptions { block_size, filter_bits: 10, compression }
 }
 
 fn write(disk: &SimDisk, versions: &[Version], options: TableOptions) -> TableMeta {
@@ -49,27 +45,19 @@ fn table_of(versions: &[Version], options: TableOptions) -> (Arc<Table>, Arc<Blo
 
 /// The newest version at or below a snapshot, as the table finds it.
 fn get(table: &Arc<Table>, key: &[u8], snapshot: Seqno) -> Result<Option<(Stamp, Slice)>> {
-    Ok(table
-        .find(key, snapshot)?
-        .map(|cursor| (cursor.stamp(), cursor.value_slice())))
+    Ok(table.find(key, snapshot)?.map(|cursor| (cursor.stamp(), cursor.value_slice())))
 }
 
 /// What a reader must see: the newest version at or below the snapshot.
 fn model_get(versions: &[Version], key: &[u8], snapshot: Seqno) -> Option<(Stamp, Vec<u8>)> {
     let at = versions.partition_point(|version| compare(&version.0, version.1, key, Stamp::at(snapshot)).is_lt());
-    versions
-        .get(at)
-        .filter(|version| version.0 == key)
-        .map(|version| (version.1, version.2.clone()))
+    versions.get(at).filter(|version| version.0 == key).map(|version| (version.1, version.2.clone()))
 }
 
 fn numbered(count: u64, versions_per_key: u64, value_bytes: usize) -> Vec<Version> {
     let mut versions = Vec::new();
     for number in 0..count {
-        let key = full_key(
-            KeyspaceId((number % 3) as u32 + 1),
-            format!("key{:06}", number / 3).as_bytes(),
-        );
+        let key = full_key(KeyspaceId((number % 3) as u32 + 1), format!("key{:06}", number / 3).as_bytes());
         for age in 0..versions_per_key {
             let seqno = Seqno(1 + number + age * count);
             let kind = [Kind::Put, Kind::Delta, Kind::Delete, Kind::PutAt][(seqno.0 % 4) as usize];
@@ -100,19 +88,13 @@ fn a_table_of_many_partitions_reads_back_in_both_directions() {
             assert!(scan(&mut cursor) == versions);
             cursor.seek_last().unwrap();
             for version in versions.iter().rev() {
-                assert_eq!(
-                    (cursor.key(), cursor.stamp(), cursor.value()),
-                    (&version.0[..], version.1, &version.2[..])
-                );
+                assert_eq!((cursor.key(), cursor.stamp(), cursor.value()), (&version.0[..], version.1, &version.2[..]));
                 cursor.prev().unwrap();
             }
             assert!(!cursor.valid());
         }
         let meta = table.meta();
-        assert_eq!(
-            (meta.entries, meta.seqno_min, meta.seqno_max),
-            (40_000, Seqno(1), Seqno(40_000))
-        );
+        assert_eq!((meta.entries, meta.seqno_min, meta.seqno_max), (40_000, Seqno(1), Seqno(40_000)));
         assert_eq!((meta.deletes, meta.deltas, meta.addresses), (10_000, 10_000, 10_000));
         let properties = table.properties().unwrap();
         assert_eq!((properties.value_bytes, properties.block_size), (800_000, 512));
@@ -125,14 +107,7 @@ fn a_snapshot_sees_the_newest_version_at_or_below_it() {
     let versions = numbered(2_000, 5, 30);
     let (table, _) = table_of(&versions, small_blocks(256, Compression::Lz4));
     for number in (0..versions.len()).step_by(7) {
-        for snapshot in [
-            0,
-            1,
-            versions[number].1.seqno().0 - 1,
-            versions[number].1.seqno().0,
-            5_000,
-            20_000,
-        ] {
+        for snapshot in [0, 1, versions[number].1.seqno().0 - 1, versions[number].1.seqno().0, 5_000, 20_000] {
             let found = get(&table, &versions[number].0, Seqno(snapshot)).unwrap();
             let expected = model_get(&versions, &versions[number].0, Seqno(snapshot));
             assert_eq!(found.map(|(stamp, value)| (stamp, value.to_vec())), expected);
@@ -144,21 +119,14 @@ fn a_snapshot_sees_the_newest_version_at_or_below_it() {
         collected.push(cursor.stamp());
         cursor.next().unwrap();
     }
-    assert_eq!(
-        collected,
-        versions[..5].iter().map(|version| version.1).collect::<Vec<_>>()
-    );
+    assert_eq!(collected, versions[..5].iter().map(|version| version.1).collect::<Vec<_>>());
 }
 
 #[test]
 fn filters_spare_reads_of_data_for_absent_keys() {
     let versions = numbered(3_000, 1, 100);
     let (table, cache) = table_of(&versions, small_blocks(4096, Compression::None));
-    assert!(
-        get(&table, &full_key(KeyspaceId(9), b"k"), Seqno::MAX)
-            .unwrap()
-            .is_none()
-    );
+    assert!(get(&table, &full_key(KeyspaceId(9), b"k"), Seqno::MAX).unwrap().is_none());
     assert!(get(&table, &versions[0].0, Seqno::ZERO).unwrap().is_none());
     assert_eq!(cache.weight(), 0, "what the description rules out needs no read");
     for number in 0..1_000u64 {
@@ -211,10 +179,8 @@ fn entries_larger_than_blocks_and_the_longest_keys_are_kept() {
 #[test]
 fn a_block_holds_keys_of_one_keyspace_only() {
     let keys: Vec<Vec<u8>> = (1..4).map(|keyspace| full_key(KeyspaceId(keyspace), b"key")).collect();
-    let versions: Vec<Version> = keys
-        .iter()
-        .map(|key| (key.clone(), Stamp::new(Seqno(1), Kind::Put), vec![7; 1000]))
-        .collect();
+    let versions: Vec<Version> =
+        keys.iter().map(|key| (key.clone(), Stamp::new(Seqno(1), Kind::Put), vec![7; 1000])).collect();
     let (table, cache) = table_of(&versions, small_blocks(64 << 10, Compression::None));
     for key in &keys {
         let before = cache.weight();
@@ -228,18 +194,10 @@ fn blocks_are_cut_where_compression_changes() {
     let disk = SimDisk::new();
     let mut builder = TableBuilder::create(&disk, &path(), ID, small_blocks(4096, Compression::None)).unwrap();
     for keyspace in 1..=4u32 {
-        builder
-            .set_compression(if keyspace % 2 == 0 {
-                Compression::Lz4
-            } else {
-                Compression::None
-            })
-            .unwrap();
+        builder.set_compression(if keyspace % 2 == 0 { Compression::Lz4 } else { Compression::None }).unwrap();
         for number in 0..10u64 {
             let key = full_key(KeyspaceId(keyspace), &number.to_be_bytes());
-            builder
-                .add(&key, Stamp::new(Seqno(number + 1), Kind::Put), &[b'v'; 100])
-                .unwrap();
+            builder.add(&key, Stamp::new(Seqno(number + 1), Kind::Put), &[b'v'; 100]).unwrap();
         }
     }
     let meta = builder.finish().unwrap();
@@ -255,22 +213,10 @@ fn blocks_are_cut_where_compression_changes() {
 #[test]
 fn tables_without_filters_answer_the_same() {
     let versions = numbered(500, 2, 10);
-    let options = TableOptions {
-        block_size: 300,
-        filter_bits: 0,
-        compression: Compression::None,
-    };
+    let options = TableOptions { block_size: 300, filter_bits: 0, compression: Compression::None };
     let (table, _) = table_of(&versions, options);
-    assert!(
-        versions
-            .iter()
-            .all(|version| get(&table, &version.0, version.1.seqno()).unwrap().unwrap().0 == version.1)
-    );
-    assert!(
-        get(&table, &full_key(KeyspaceId(2), b"absent"), Seqno::MAX)
-            .unwrap()
-            .is_none()
-    );
+    assert!(versions.iter().all(|version| get(&table, &version.0, version.1.seqno()).unwrap().unwrap().0 == version.1));
+    assert!(get(&table, &full_key(KeyspaceId(2), b"absent"), Seqno::MAX).unwrap().is_none());
 }
 
 /// Reads everything there is to read; `Ok` only if all of it is right.
@@ -284,10 +230,7 @@ fn check_all(disk: &SimDisk, meta: &TableMeta, versions: &[Version]) -> Result<(
     cursor.seek_first()?;
     for (key, stamp, value) in versions {
         assert!(cursor.valid(), "a scan ended early without an error");
-        assert_eq!(
-            (cursor.key(), cursor.stamp(), cursor.value()),
-            (&key[..], *stamp, &value[..])
-        );
+        assert_eq!((cursor.key(), cursor.stamp(), cursor.value()), (&key[..], *stamp, &value[..]));
         cursor.next()?;
     }
     assert!(!cursor.valid());
@@ -312,9 +255,7 @@ fn any_flipped_byte_is_an_error_and_never_a_wrong_answer() {
                 flipped[at] ^= flip;
                 disk.write_file(&path(), &flipped);
                 match check_all(&disk, &meta, &versions) {
-                    Err(Error::Corruption {
-                        path: named, offset, ..
-                    }) => {
+                    Err(Error::Corruption { path: named, offset, .. }) => {
                         assert!(named == path() && offset <= meta.size);
                     }
                     Err(Error::Unsupported { .. }) => assert!(at >= bytes.len() - FOOTER_BYTES),
@@ -333,36 +274,15 @@ fn truncated_and_swapped_files_are_corrupt() {
     let bytes = disk.read_file(&path()).unwrap();
     for len in [0, 1, FOOTER_BYTES - 1, FOOTER_BYTES, bytes.len() / 2, bytes.len() - 1] {
         disk.write_file(&path(), &bytes[..len]);
-        assert!(matches!(
-            check_all(&disk, &meta, &versions),
-            Err(Error::Corruption { .. })
-        ));
-        let shorter = TableMeta {
-            size: len as u64,
-            ..meta.clone()
-        };
-        assert!(matches!(
-            check_all(&disk, &shorter, &versions),
-            Err(Error::Corruption { .. })
-        ));
+        assert!(matches!(check_all(&disk, &meta, &versions), Err(Error::Corruption { .. })));
+        let shorter = TableMeta { size: len as u64, ..meta.clone() };
+        assert!(matches!(check_all(&disk, &shorter, &versions), Err(Error::Corruption { .. })));
     }
     disk.write_file(&path(), &bytes);
-    let other = TableMeta {
-        id: FileId(13),
-        ..meta.clone()
-    };
-    assert!(matches!(
-        check_all(&disk, &other, &versions),
-        Err(Error::Corruption { .. })
-    ));
-    let other = TableMeta {
-        largest: b"zz".to_vec(),
-        ..meta
-    };
-    assert!(matches!(
-        check_all(&disk, &other, &versions),
-        Err(Error::Corruption { .. })
-    ));
+    let other = TableMeta { id: FileId(13), ..meta.clone() };
+    assert!(matches!(check_all(&disk, &other, &versions), Err(Error::Corruption { .. })));
+    let other = TableMeta { largest: b"zz".to_vec(), ..meta };
+    assert!(matches!(check_all(&disk, &other, &versions), Err(Error::Corruption { .. })));
 }
 
 #[test]
@@ -372,11 +292,7 @@ fn failing_reads_give_errors_and_never_a_wrong_answer() {
     let meta = write(&disk, &versions, small_blocks(256, Compression::Lz4));
     // A cache of nothing: every block is read again.
     let table = Table::open(&disk, guard(), meta, Arc::new(BlockCache::new(0))).unwrap();
-    disk.set_faults(Faults {
-        fail_read_one_in: Some(6),
-        seed: 3,
-        ..Faults::default()
-    });
+    disk.set_faults(Faults { fail_read_one_in: Some(6), seed: 3, ..Faults::default() });
     let (mut failed, mut found) = (0, 0);
     let mut cursor = table.cursor(true);
     for (index, version) in versions.iter().enumerate() {
@@ -405,10 +321,7 @@ fn failing_reads_give_errors_and_never_a_wrong_answer() {
 #[test]
 fn a_failed_write_is_reported() {
     let disk = SimDisk::new();
-    disk.set_faults(Faults {
-        fail_write_after: Some(0),
-        ..Faults::default()
-    });
+    disk.set_faults(Faults { fail_write_after: Some(0), ..Faults::default() });
     let mut builder = TableBuilder::create(&disk, &path(), ID, TableOptions::default()).unwrap();
     builder.add(b"0001k", Stamp::new(Seqno(1), Kind::Put), b"v").unwrap();
     assert!(matches!(builder.finish(), Err(Error::Io { .. })));

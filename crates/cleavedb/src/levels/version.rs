@@ -27,11 +27,7 @@ impl Level {
     fn new(tables: Vec<Arc<Table>>) -> Level {
         let bytes = tables.iter().map(|table| table.meta().size).sum();
         let entries = tables.iter().map(|table| table.meta().entries).sum();
-        Level {
-            tables: tables.into(),
-            bytes,
-            entries,
-        }
+        Level { tables: tables.into(), bytes, entries }
     }
 
     /// The tables: newest first in HL0, by key below.
@@ -58,9 +54,7 @@ pub struct Version {
 
 impl Default for Version {
     fn default() -> Version {
-        Version {
-            levels: vec![Level::new(Vec::new()); LEVELS_MAX],
-        }
+        Version { levels: vec![Level::new(Vec::new()); LEVELS_MAX] }
     }
 }
 
@@ -68,10 +62,7 @@ impl Version {
     /// The version after this one: with tables added to levels (below [`LEVELS_MAX`]) and others removed. A table that is
     /// in both moves.
     pub fn apply(&self, added: &[(usize, Arc<Table>)], removed: &[FileId]) -> Version {
-        assert!(
-            added.iter().all(|(level, _)| *level < LEVELS_MAX),
-            "tables are added to levels that exist"
-        );
+        assert!(added.iter().all(|(level, _)| *level < LEVELS_MAX), "tables are added to levels that exist");
         let touched = |index: usize, level: &Level| {
             added.iter().any(|(to, _)| *to == index)
                 || level.tables.iter().any(|table| removed.contains(&table.meta().id))
@@ -89,13 +80,8 @@ impl Version {
             }
             Level::new(tables)
         });
-        let version = Version {
-            levels: levels.collect(),
-        };
-        verify!(
-            version.keeps_one_order(),
-            "tables that overlap in keys cover intervals of their own, ordered by age"
-        );
+        let version = Version { levels: levels.collect() };
+        verify!(version.keeps_one_order(), "tables that overlap in keys cover intervals of their own, ordered by age");
         version
     }
 
@@ -109,12 +95,8 @@ impl Version {
                 !newer.overlaps(&older.smallest, &older.largest) || older.seqno_max < newer.seqno_min
             })
         });
-        let sorted = |level: &Level| {
-            level
-                .tables
-                .windows(2)
-                .all(|pair| pair[0].meta().largest < pair[1].meta().smallest)
-        };
+        let sorted =
+            |level: &Level| level.tables.windows(2).all(|pair| pair[0].meta().largest < pair[1].meta().smallest);
         hl0_ordered && self.levels[1..].iter().all(sorted)
     }
 
@@ -125,32 +107,20 @@ impl Version {
 
     /// The tables whose key range covers `key`, those with newer versions first. O(HL0 + levels * log tables).
     pub fn tables_for_key<'a>(&'a self, key: &'a [u8]) -> impl Iterator<Item = &'a Arc<Table>> {
-        let hl0 = self.levels[0]
-            .tables
-            .iter()
-            .filter(move |table| table.meta().overlaps(key, key));
-        hl0.chain(
-            self.levels[1..]
-                .iter()
-                .filter_map(move |level| table_covering(level, key)),
-        )
+        let hl0 = self.levels[0].tables.iter().filter(move |table| table.meta().overlaps(key, key));
+        hl0.chain(self.levels[1..].iter().filter_map(move |level| table_covering(level, key)))
     }
 
     /// The tables of a level that may hold keys in `smallest..=largest`, in the level's order.
     pub fn overlapping(&self, level: usize, smallest: &[u8], largest: &[u8]) -> Vec<Arc<Table>> {
         let tables = self.levels[level].tables.iter();
-        tables
-            .filter(|table| table.meta().overlaps(smallest, largest))
-            .cloned()
-            .collect()
+        tables.filter(|table| table.meta().overlaps(smallest, largest)).cloned().collect()
     }
 
     /// A level below `level` has a table whose key range covers `key`. If not, what a compaction into `level` holds of
     /// the key is all there is beneath, and its tombstones may go (as far as other stores agree).
     pub fn may_hold_below(&self, level: usize, key: &[u8]) -> bool {
-        self.levels[level + 1..]
-            .iter()
-            .any(|level| table_covering(level, key).is_some())
+        self.levels[level + 1..].iter().any(|level| table_covering(level, key).is_some())
     }
 
     /// The table with this number, and its level.
@@ -191,10 +161,7 @@ impl Version {
 /// The one table of a sorted level whose key range covers `key`.
 fn table_covering<'a>(level: &'a Level, key: &[u8]) -> Option<&'a Arc<Table>> {
     let index = level.tables.partition_point(|table| &table.meta().largest[..] < key);
-    level
-        .tables
-        .get(index)
-        .filter(|table| &table.meta().smallest[..] <= key)
+    level.tables.get(index).filter(|table| &table.meta().smallest[..] <= key)
 }
 
 #[cfg(test)]

@@ -19,10 +19,7 @@ fn table_of(id: u64, mut versions: Vec<OneVersion>) -> Arc<Table> {
     sort(&mut versions);
     let storage = SimDisk::new();
     let path = PathBuf::from(format!("/{id}.table"));
-    let options = TableOptions {
-        block_size: 64,
-        ..TableOptions::default()
-    };
+    let options = TableOptions { block_size: 64, ..TableOptions::default() };
     let mut builder = TableBuilder::create(&storage, &path, FileId(id), options).unwrap();
     for (key, stamp, value) in &versions {
         builder.add(key, *stamp, value).unwrap();
@@ -40,11 +37,7 @@ fn table(id: u64, keys: std::ops::RangeInclusive<u64>, seqno: u64) -> Arc<Table>
 }
 
 fn version(number: u64, seqno: u64) -> OneVersion {
-    (
-        key(number),
-        Stamp::new(Seqno(seqno), Kind::Put),
-        seqno.to_string().into_bytes(),
-    )
+    (key(number), Stamp::new(Seqno(seqno), Kind::Put), seqno.to_string().into_bytes())
 }
 
 fn ids(tables: impl IntoIterator<Item = impl std::borrow::Borrow<Arc<Table>>>) -> Vec<u64> {
@@ -52,16 +45,9 @@ fn ids(tables: impl IntoIterator<Item = impl std::borrow::Borrow<Arc<Table>>>) -
 }
 
 fn sample() -> Version {
-    let hl0 = [
-        (0, table(1, 10..=20, 500)),
-        (0, table(2, 15..=30, 600)),
-        (0, table(3, 40..=41, 550)),
-    ];
+    let hl0 = [(0, table(1, 10..=20, 500)), (0, table(2, 15..=30, 600)), (0, table(3, 40..=41, 550))];
     let hl1 = [(1, table(4, 20..=29, 100)), (1, table(5, 0..=15, 300))];
-    Version::default()
-        .apply(&hl0, &[])
-        .apply(&hl1, &[])
-        .apply(&[(3, table(6, 0..=90, 1))], &[])
+    Version::default().apply(&hl0, &[]).apply(&hl1, &[]).apply(&[(3, table(6, 0..=90, 1))], &[])
 }
 
 #[test]
@@ -70,10 +56,7 @@ fn hl0_is_ordered_by_age_and_the_rest_by_key() {
     assert_eq!(ids(version.levels()[0].tables().iter()), [2, 3, 1]);
     assert_eq!(ids(version.levels()[1].tables().iter()), [5, 4]);
     assert_eq!(version.levels()[3].entries(), 91);
-    assert_eq!(
-        version.levels()[3].bytes(),
-        version.find(FileId(6)).unwrap().1.meta().size
-    );
+    assert_eq!(version.levels()[3].bytes(), version.find(FileId(6)).unwrap().1.meta().size);
 }
 
 #[test]
@@ -103,12 +86,14 @@ fn an_edit_adds_removes_and_moves_and_leaves_the_old_version_alone() {
 }
 
 #[test]
+#[cfg(debug_assertions)]
 #[should_panic(expected = "ordered by age")]
 fn tables_of_a_lower_level_may_not_overlap() {
     sample().apply(&[(1, table(7, 29..=35, 700))], &[]);
 }
 
 #[test]
+#[cfg(debug_assertions)]
 #[should_panic(expected = "ordered by age")]
 fn overlapping_tables_of_hl0_may_not_share_sequence_numbers() {
     sample().apply(&[(0, table(7, 20..=22, 505))], &[]);
@@ -185,8 +170,5 @@ fn the_cursors_of_a_version_together_show_everything_in_order() {
         count += 1;
         merging.next().unwrap();
     }
-    assert_eq!(
-        count,
-        sample().levels().iter().map(|level| level.entries()).sum::<u64>()
-    );
+    assert_eq!(count, sample().levels().iter().map(|level| level.entries()).sum::<u64>());
 }

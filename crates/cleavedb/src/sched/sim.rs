@@ -27,10 +27,7 @@ pub struct SimConfig {
 impl SimConfig {
     /// This seed, and a step limit that only a run without end reaches.
     pub fn new(seed: u64) -> SimConfig {
-        SimConfig {
-            seed,
-            max_steps: 20_000_000,
-        }
+        SimConfig { seed, max_steps: 20_000_000 }
     }
 }
 
@@ -120,20 +117,10 @@ pub fn simulate_with<T: Send + 'static>(config: SimConfig, f: impl FnOnce() -> T
         value => {
             // The value may hold locks or threads of the stopped world; dropping it could wait for them.
             std::mem::forget(value);
-            Err(SimFailure {
-                seed: config.seed,
-                steps: ending.steps,
-                panics: ending.panics,
-                stop: ending.stop,
-            })
+            Err(SimFailure { seed: config.seed, steps: ending.steps, panics: ending.panics, stop: ending.stop })
         }
     };
-    SimReport {
-        result,
-        digest: ending.digest,
-        steps: ending.steps,
-        elapsed: ending.elapsed,
-    }
+    SimReport { result, digest: ending.digest, steps: ending.steps, elapsed: ending.elapsed }
 }
 
 /// A place where another thread may go on. Does nothing outside a simulation.
@@ -158,11 +145,7 @@ pub fn random(bound: u64) -> u64 {
 
 impl fmt::Display for SimFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "simulation with seed {} failed after {} steps",
-            self.seed, self.steps
-        )?;
+        write!(f, "simulation with seed {} failed after {} steps", self.seed, self.steps)?;
         for panic in &self.panics {
             write!(f, "; thread '{}' panicked: {}", panic.thread, panic.message)?;
         }

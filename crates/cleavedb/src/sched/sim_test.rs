@@ -39,10 +39,7 @@ fn one_seed_gives_one_order_and_another_seed_another() {
     for seed in 0..20 {
         let (first, second) = (trace(seed), trace(seed));
         assert_eq!(first.result.unwrap(), second.result.unwrap());
-        assert_eq!(
-            (first.digest, first.steps, first.elapsed),
-            (second.digest, second.steps, second.elapsed)
-        );
+        assert_eq!((first.digest, first.steps, first.elapsed), (second.digest, second.steps, second.elapsed));
         digests.insert(first.digest);
     }
     assert_eq!(digests.len(), 20);
@@ -204,10 +201,7 @@ fn an_hour_of_virtual_time_passes_at_once() {
     });
     let (timed_out, passed) = report.result.unwrap();
     assert!(timed_out);
-    assert!(
-        passed >= Duration::from_secs(7200) && passed < Duration::from_secs(7201),
-        "{passed:?}"
-    );
+    assert!(passed >= Duration::from_secs(7200) && passed < Duration::from_secs(7201), "{passed:?}");
     assert!(report.elapsed >= passed);
     assert!(started.elapsed() < Duration::from_secs(60));
 }
@@ -259,10 +253,7 @@ fn two_locks_taken_in_opposite_order_are_reported_as_a_deadlock() {
         .collect();
     assert!(!failures.is_empty() && failures.len() < 30);
     let text = failures[0].to_string();
-    assert!(
-        text.contains("deadlock") && text.contains("main (waits for a mutex)"),
-        "{text}"
-    );
+    assert!(text.contains("deadlock") && text.contains("main (waits for a mutex)"), "{text}");
     assert!(text.contains("backwards (waits for a mutex)"), "{text}");
 }
 
@@ -273,9 +264,7 @@ fn a_thread_left_waiting_is_a_deadlock_too() {
         thread::spawn("forgotten", move || pair.1.wait(&mut pair.0.lock()));
     })
     .unwrap_err();
-    let Some(Stop::Deadlock { waiting }) = failure.stop else {
-        panic!("{failure}")
-    };
+    let Some(Stop::Deadlock { waiting }) = failure.stop else { panic!("{failure}") };
     assert_eq!(waiting, ["forgotten (waits for a condition variable)"]);
 }
 
@@ -285,18 +274,9 @@ fn a_panic_is_reported_with_thread_and_message() {
         thread::spawn("worker", || panic!("number {}", 5));
     })
     .unwrap_err();
-    assert_eq!(
-        failure.panics,
-        [ThreadPanic {
-            thread: "worker".to_owned(),
-            message: "number 5".to_owned()
-        }]
-    );
+    assert_eq!(failure.panics, [ThreadPanic { thread: "worker".to_owned(), message: "number 5".to_owned() }]);
     let failure = simulate(1, || -> u32 { panic!("main gives up") }).unwrap_err();
-    assert!(
-        failure.to_string().contains("thread 'main' panicked: main gives up"),
-        "{failure}"
-    );
+    assert!(failure.to_string().contains("thread 'main' panicked: main gives up"), "{failure}");
 }
 
 #[test]
@@ -323,17 +303,11 @@ fn a_panic_that_was_joined_is_no_failure() {
 
 #[test]
 fn a_run_without_end_stops_at_the_step_limit() {
-    let report = simulate_with(
-        SimConfig {
-            seed: 1,
-            max_steps: 1000,
-        },
-        || {
-            loop {
-                yield_point();
-            }
-        },
-    );
+    let report = simulate_with(SimConfig { seed: 1, max_steps: 1000 }, || {
+        loop {
+            yield_point();
+        }
+    });
     let failure = report.result.unwrap_err();
     assert_eq!(failure.stop, Some(Stop::StepLimit { steps: 1000 }));
 }

@@ -21,32 +21,20 @@ pub struct Mutex<T> {
 impl<T> Mutex<T> {
     /// An unlocked mutex.
     pub const fn new(value: T) -> Mutex<T> {
-        Mutex {
-            inner: parking_lot::Mutex::new(value),
-        }
+        Mutex { inner: parking_lot::Mutex::new(value) }
     }
 
     /// Waits for the lock.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        let inner = if world::any() {
-            self.lock_in_world()
-        } else {
-            self.inner.lock()
-        };
-        MutexGuard {
-            mutex: self,
-            inner: Some(inner),
-        }
+        let inner = if world::any() { self.lock_in_world() } else { self.inner.lock() };
+        MutexGuard { mutex: self, inner: Some(inner) }
     }
 
     /// Takes the lock if it is free.
     #[cfg(test)]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        self.inner.try_lock().map(|inner| MutexGuard {
-            mutex: self,
-            inner: Some(inner),
-        })
+        self.inner.try_lock().map(|inner| MutexGuard { mutex: self, inner: Some(inner) })
     }
 
     #[cold]
@@ -116,9 +104,7 @@ pub struct Condvar {
 impl Condvar {
     /// Nobody waits yet.
     pub const fn new() -> Condvar {
-        Condvar {
-            inner: parking_lot::Condvar::new(),
-        }
+        Condvar { inner: parking_lot::Condvar::new() }
     }
 
     /// Releases the lock, waits to be notified, takes the lock again.
@@ -136,9 +122,7 @@ impl Condvar {
         {
             return timed_out;
         }
-        self.inner
-            .wait_for(guard.inner.as_mut().expect(HELD), limit)
-            .timed_out()
+        self.inner.wait_for(guard.inner.as_mut().expect(HELD), limit).timed_out()
     }
 
     /// Wakes one waiting thread, if there is one (in a simulation: any of them, drawn from the seed).
@@ -182,9 +166,7 @@ pub struct RwLock<T> {
 impl<T> RwLock<T> {
     /// An unlocked lock.
     pub const fn new(value: T) -> RwLock<T> {
-        RwLock {
-            inner: parking_lot::RwLock::new(value),
-        }
+        RwLock { inner: parking_lot::RwLock::new(value) }
     }
 
     /// Waits to share the value with other readers. A thread must not take it twice: a writer may come in between.
@@ -195,10 +177,7 @@ impl<T> RwLock<T> {
         } else {
             self.inner.read()
         };
-        RwLockReadGuard {
-            lock: self,
-            inner: Some(inner),
-        }
+        RwLockReadGuard { lock: self, inner: Some(inner) }
     }
 
     /// Waits to have the value alone.
@@ -209,10 +188,7 @@ impl<T> RwLock<T> {
         } else {
             self.inner.write()
         };
-        RwLockWriteGuard {
-            lock: self,
-            inner: Some(inner),
-        }
+        RwLockWriteGuard { lock: self, inner: Some(inner) }
     }
 
     #[cold]

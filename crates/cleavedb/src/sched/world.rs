@@ -155,10 +155,7 @@ impl World {
             stop: None,
             over: false,
         };
-        Arc::new(World {
-            state: Mutex::new(state),
-            ended: Condvar::new(),
-        })
+        Arc::new(World { state: Mutex::new(state), ended: Condvar::new() })
     }
 
     /// Adds a runnable thread; the caller starts the OS thread that becomes it with [`Member::run`].
@@ -172,10 +169,7 @@ impl World {
             panic: None,
             turn: Arc::new(Condvar::new()),
         });
-        Member {
-            world: Arc::clone(self),
-            id,
-        }
+        Member { world: Arc::clone(self), id }
     }
 
     /// Gives the baton to the first thread and waits until all have ended, or the world stopped.
@@ -191,19 +185,10 @@ impl World {
             .iter_mut()
             .filter_map(|thread| {
                 let message = thread.panic.take()?;
-                Some(ThreadPanic {
-                    thread: thread.name.clone(),
-                    message,
-                })
+                Some(ThreadPanic { thread: thread.name.clone(), message })
             })
             .collect();
-        Ending {
-            stop: state.stop.take(),
-            panics,
-            digest: state.digest,
-            steps: state.steps,
-            elapsed: state.now,
-        }
+        Ending { stop: state.stop.take(), panics, digest: state.digest, steps: state.steps, elapsed: state.now }
     }
 }
 
@@ -218,11 +203,7 @@ impl State {
         if runnable == 0 {
             let Some(next) = self.threads.iter().filter_map(Thread::deadline).min() else {
                 let waiting: Vec<String> = self.threads.iter().filter_map(Thread::describe_wait).collect();
-                let stop = if waiting.is_empty() {
-                    None
-                } else {
-                    Some(Stop::Deadlock { waiting })
-                };
+                let stop = if waiting.is_empty() { None } else { Some(Stop::Deadlock { waiting }) };
                 return self.end(stop);
             };
             self.now = next;
@@ -234,9 +215,7 @@ impl State {
             _ => {
                 let nth = self.random.below(runnable as u64) as usize;
                 let mut candidates = (0..self.threads.len()).filter(|&id| self.threads[id].status == Status::Runnable);
-                candidates
-                    .nth(nth)
-                    .expect("the draw is below the number of runnable threads")
+                candidates.nth(nth).expect("the draw is below the number of runnable threads")
             }
         };
         self.running = Some(next);

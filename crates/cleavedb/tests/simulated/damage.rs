@@ -12,11 +12,7 @@ use crate::support::{open, open_with, unflushed, value, with_each_log};
 
 /// Bytes that occur nowhere by chance.
 fn needle(seed: u32) -> Vec<u8> {
-    Value {
-        seed: 2 * seed + 1,
-        len: 100,
-    }
-    .bytes()
+    Value { seed: 2 * seed + 1, len: 100 }.bytes()
 }
 
 /// Turns over a bit in every copy of `needle`; says in which files.
@@ -24,12 +20,7 @@ fn damage(disk: &SimDisk, needle: &[u8]) -> Vec<PathBuf> {
     let mut damaged = Vec::new();
     for (path, _) in disk.files() {
         let bytes = disk.read_file(&path).unwrap();
-        for offset in bytes
-            .windows(needle.len())
-            .enumerate()
-            .filter(|(_, part)| *part == needle)
-            .map(|(at, _)| at)
-        {
+        for offset in bytes.windows(needle.len()).enumerate().filter(|(_, part)| *part == needle).map(|(at, _)| at) {
             disk.flip_bit(&path, offset as u64 + 50, 3);
             damaged.push(path.clone());
         }
@@ -52,9 +43,7 @@ fn a_bad_frame_before_a_later_sync_mark_is_reported_as_corruption() {
             db.put("damaged", needle(1)).unwrap();
             for number in 0..3 {
                 let key = format!("later {number}");
-                db.default_keyspace()
-                    .put_with(key, value("v", 300), Durability::Sync)
-                    .unwrap();
+                db.default_keyspace().put_with(key, value("v", 300), Durability::Sync).unwrap();
             }
             for image in [disk.process_crash(), disk.power_loss(1), disk.power_loss(2)] {
                 let damaged = damage(&image, &needle(1));
@@ -88,11 +77,7 @@ fn a_bad_tail_is_cut_and_writing_goes_on() {
             assert_eq!(db.get("early").unwrap().unwrap(), "1");
             assert_eq!(db.get("synced").unwrap().unwrap(), "2");
             assert_eq!(db.get("tail").unwrap(), None);
-            assert_eq!(
-                db.get("after").unwrap(),
-                None,
-                "nothing may be there without what came before it"
-            );
+            assert_eq!(db.get("after").unwrap(), None, "nothing may be there without what came before it");
             assert_eq!(db.iter().unwrap().count(), 2 + round);
             db.put(format!("new {round}"), "5").unwrap();
             db.close().unwrap();
@@ -107,24 +92,12 @@ fn closed(backend: LogBackend) -> (SimDisk, Pairs) {
     let disk = SimDisk::new();
     let db = open(&disk, backend).unwrap();
     for number in 0..150_u32 {
-        db.put(
-            format!("{number:03}"),
-            Value {
-                seed: number,
-                len: number * 5,
-            }
-            .bytes(),
-        )
-        .unwrap();
+        db.put(format!("{number:03}"), Value { seed: number, len: number * 5 }.bytes()).unwrap();
         if number == 60 || number == 110 {
             db.flush().unwrap();
         }
     }
-    let all = db
-        .iter()
-        .unwrap()
-        .map(|item| item.map(|(key, value)| (key.to_vec(), value.to_vec())).unwrap())
-        .collect();
+    let all = db.iter().unwrap().map(|item| item.map(|(key, value)| (key.to_vec(), value.to_vec())).unwrap()).collect();
     db.close().unwrap();
     (disk, all)
 }

@@ -31,11 +31,7 @@ fn a_failed_write_poisons_writes_and_reads_go_on() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();
-        disk.set_faults(Faults {
-            fail_write_after: Some(20),
-            lasting: true,
-            ..Faults::default()
-        });
+        disk.set_faults(Faults { fail_write_after: Some(20), lasting: true, ..Faults::default() });
         let (count, _) = put_until_it_fails(&db, 700);
         disk.clear_faults();
         // The disk works again, and still nothing can be promised.
@@ -60,17 +56,9 @@ fn a_failed_sync_poisons_writes_and_reads_go_on() {
                 db.put(format!("{number:06}"), value("v", 700)).unwrap();
             }
             db.sync().unwrap();
-            disk.set_faults(Faults {
-                fail_sync_after: Some(after),
-                ..Faults::default()
-            });
-            let synced = |number| {
-                db.default_keyspace()
-                    .put_with(format!("{number:06}"), "v", Durability::Sync)
-            };
-            let failed_at = (10..20)
-                .find(|&number| synced(number).is_err())
-                .expect("a sync was to fail");
+            disk.set_faults(Faults { fail_sync_after: Some(after), ..Faults::default() });
+            let synced = |number| db.default_keyspace().put_with(format!("{number:06}"), "v", Durability::Sync);
+            let failed_at = (10..20).find(|&number| synced(number).is_err()).expect("a sync was to fail");
             // One failed, the next ones would work: they must not be asked.
             assert!(matches!(db.put("later", "1"), Err(Error::Poisoned { .. })));
             assert!(matches!(synced(50), Err(Error::Poisoned { .. })));
@@ -119,10 +107,7 @@ fn no_space_is_said_and_poisons_nothing() {
         let fill = |disk: &SimDisk| disk.set_capacity(Some(disk.used() + 200_000));
         fill_and_make_room(backend, fill, |disk| disk.set_capacity(None));
         let fill = |disk: &SimDisk| {
-            disk.set_faults(Faults {
-                no_space_after_bytes: Some(200_000),
-                ..Faults::default()
-            });
+            disk.set_faults(Faults { no_space_after_bytes: Some(200_000), ..Faults::default() });
         };
         fill_and_make_room(backend, fill, SimDisk::clear_faults);
     });
@@ -134,16 +119,12 @@ fn a_failed_read_is_an_error_and_no_answer() {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();
         for number in 0..300 {
-            db.put(format!("{number:06}"), value(&format!("{number} "), 900))
-                .unwrap();
+            db.put(format!("{number:06}"), value(&format!("{number} "), 900)).unwrap();
         }
         db.flush().unwrap();
         db.close().unwrap();
         let db = open(&disk, backend).unwrap();
-        disk.set_faults(Faults {
-            fail_read_one_in: Some(3),
-            ..Faults::default()
-        });
+        disk.set_faults(Faults { fail_read_one_in: Some(3), ..Faults::default() });
         let (mut failed, mut answered) = (0, 0);
         for number in 0..300 {
             match db.get(format!("{number:06}")) {

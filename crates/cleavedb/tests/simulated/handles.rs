@@ -28,10 +28,7 @@ fn a_second_open_is_refused_until_the_first_is_closed() {
         let db = open(&disk, backend).unwrap();
         let keyspace = db.default_keyspace();
         drop(db);
-        assert!(
-            matches!(open(&disk, backend), Err(Error::Locked { .. })),
-            "a keyspace is a handle too"
-        );
+        assert!(matches!(open(&disk, backend), Err(Error::Locked { .. })), "a keyspace is a handle too");
         drop(keyspace);
         open(&disk, backend).unwrap();
     });
@@ -80,12 +77,7 @@ fn a_database_in_memory_works_and_leaves_nothing() {
     }
     db.flush().unwrap();
     assert_eq!(db.iter().unwrap().count(), 1000);
-    assert_eq!(
-        db.range(5_u32.to_be_bytes().to_vec()..=7_u32.to_be_bytes().to_vec())
-            .unwrap()
-            .count(),
-        3
-    );
+    assert_eq!(db.range(5_u32.to_be_bytes().to_vec()..=7_u32.to_be_bytes().to_vec()).unwrap().count(), 3);
     db.close().unwrap();
     assert_eq!(Db::in_memory().unwrap().iter().unwrap().count(), 0);
 }
@@ -95,10 +87,7 @@ fn a_database_is_created_only_if_that_is_wanted() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let options = || Options::new().log_backend(backend).create_if_missing(false);
-        assert!(matches!(
-            open_with(&disk, options(), Tuning::tiny()),
-            Err(Error::NotFound { .. })
-        ));
+        assert!(matches!(open_with(&disk, options(), Tuning::tiny()), Err(Error::NotFound { .. })));
         drop(open(&disk, backend).unwrap());
         open_with(&disk, options(), Tuning::tiny()).unwrap();
     });

@@ -27,13 +27,7 @@ struct Album {
 
 impl Album {
     fn start(disk: &SimDisk, ledger: Ledger, capacity: usize, seed: u64) -> Arc<Mutex<Album>> {
-        let album = Album {
-            images: Vec::new(),
-            turn: 0,
-            stride: 1,
-            capacity,
-            rng: Rng::new(seed),
-        };
+        let album = Album { images: Vec::new(), turn: 0, stride: 1, capacity, rng: Rng::new(seed) };
         let album = Arc::new(Mutex::new(album));
         let into = album.clone();
         disk.on_sync(move |disk, _| into.lock().unwrap().take(disk, &ledger));
@@ -45,11 +39,7 @@ impl Album {
         if !self.turn.is_multiple_of(self.stride) {
             return;
         }
-        for crash in [
-            Crash::Process,
-            Crash::Power(self.rng.next()),
-            Crash::Power(self.rng.next()),
-        ] {
+        for crash in [Crash::Process, Crash::Power(self.rng.next()), Crash::Power(self.rng.next())] {
             self.images.push((image_of(disk, crash), crash, ledger.page()));
         }
         if self.images.len() > self.capacity {
@@ -80,10 +70,7 @@ fn crash_at_every_sync(seed: u64, backend: LogBackend) {
     let images = std::mem::take(&mut album.lock().unwrap().images);
     assert!(images.len() > 10, "there were syncs");
     for (number, (image, crash, page)) in images.into_iter().enumerate() {
-        let expected = Expected {
-            page,
-            ..session.expected(crash)
-        };
+        let expected = Expected { page, ..session.expected(crash) };
         open_and_check(&image, backend, &expected, seed, if number % 5 == 0 { 6 } else { 0 });
     }
 }
@@ -95,9 +82,7 @@ fn open_and_check(image: &SimDisk, backend: LogBackend, expected: &Expected, see
     image.clear_on_sync();
     expected.check(&db).unwrap().unwrap();
     db.close().unwrap();
-    let images = album
-        .map(|album| std::mem::take(&mut album.lock().unwrap().images))
-        .unwrap_or_default();
+    let images = album.map(|album| std::mem::take(&mut album.lock().unwrap().images)).unwrap_or_default();
     for (image, crash, _) in images {
         let mut expected = expected.clone();
         expected.crashed_again(crash);

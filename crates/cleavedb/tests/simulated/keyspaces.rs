@@ -15,15 +15,8 @@ fn dropping_a_keyspace_gives_its_space_back_and_its_id_is_not_reused() {
         let big = db.create_keyspace("big", KeyspaceOptions::new()).unwrap();
         let id = big.id();
         for number in 0..600 {
-            big.put(
-                format!("{number:05}"),
-                cleave_sim::material::Value {
-                    seed: 2 * number + 1,
-                    len: 2000,
-                }
-                .bytes(),
-            )
-            .unwrap();
+            big.put(format!("{number:05}"), cleave_sim::material::Value { seed: 2 * number + 1, len: 2000 }.bytes())
+                .unwrap();
         }
         db.put("small", "stays").unwrap();
         db.flush().unwrap();
@@ -59,10 +52,7 @@ fn names_mean_what_they_should() {
         db.create_keyspace("b", KeyspaceOptions::new()).unwrap();
         db.keyspace("a").unwrap();
         assert_eq!(db.keyspaces(), ["a", "b", "default"]);
-        assert!(matches!(
-            db.create_keyspace("a", KeyspaceOptions::new()),
-            Err(Error::InvalidInput { .. })
-        ));
+        assert!(matches!(db.create_keyspace("a", KeyspaceOptions::new()), Err(Error::InvalidInput { .. })));
         assert!(matches!(db.open_keyspace("c"), Err(Error::NotFound { .. })));
         assert!(matches!(db.drop_keyspace("c"), Err(Error::NotFound { .. })));
         assert!(matches!(db.drop_keyspace("default"), Err(Error::InvalidInput { .. })));
@@ -111,11 +101,7 @@ fn equal_keys_in_many_keyspaces_do_not_mix() {
             backward.reverse();
             assert_eq!(forward.len(), 3);
             assert_eq!(forward, backward);
-            assert!(
-                forward
-                    .iter()
-                    .all(|(_, found)| *found == value(&format!("{number:03}"), 60))
-            );
+            assert!(forward.iter().all(|(_, found)| *found == value(&format!("{number:03}"), 60)));
         }
     });
 }

@@ -42,11 +42,7 @@ fn changes() -> impl Strategy<Value = Change> {
 }
 
 fn bounds() -> impl Strategy<Value = Bound<u16>> {
-    prop_oneof![
-        Just(Bound::Unbounded),
-        keys().prop_map(Bound::Included),
-        keys().prop_map(Bound::Excluded)
-    ]
+    prop_oneof![Just(Bound::Unbounded), keys().prop_map(Bound::Included), keys().prop_map(Bound::Excluded)]
 }
 
 fn spans() -> impl Strategy<Value = Span> {
@@ -60,15 +56,8 @@ fn spans() -> impl Strategy<Value = Span> {
 fn scans() -> impl Strategy<Value = Operation> {
     let ends = prop_oneof![Just(0), Just(u64::MAX), any::<u64>()];
     let limit = prop_oneof![Just(3), Just(1000)];
-    (slots(), spans(), ends, limit, option::of(any::<u8>())).prop_map(|(slot, span, ends, limit, snapshot)| {
-        Operation::Scan(Scan {
-            slot,
-            span,
-            ends,
-            limit,
-            snapshot,
-        })
-    })
+    (slots(), spans(), ends, limit, option::of(any::<u8>()))
+        .prop_map(|(slot, span, ends, limit, snapshot)| Operation::Scan(Scan { slot, span, ends, limit, snapshot }))
 }
 
 fn operations(crashes: bool) -> impl Strategy<Value = Operation> {
@@ -77,12 +66,7 @@ fn operations(crashes: bool) -> impl Strategy<Value = Operation> {
     let changing = FIRST_CHANGING_SLOT..SLOTS;
     let snapshot = option::of(any::<u8>());
     let mut choices = vec![
-        (
-            20,
-            (vec(changes(), 1..8), acks)
-                .prop_map(|(changes, ack)| Operation::Write(changes, ack))
-                .boxed(),
-        ),
+        (20, (vec(changes(), 1..8), acks).prop_map(|(changes, ack)| Operation::Write(changes, ack)).boxed()),
         (
             6,
             (slots(), keys(), snapshot)
@@ -94,24 +78,14 @@ fn operations(crashes: bool) -> impl Strategy<Value = Operation> {
         (1, any::<u8>().prop_map(Operation::ReleaseSnapshot).boxed()),
         (1, Just(Operation::Sync).boxed()),
         (2, Just(Operation::Flush).boxed()),
-        (
-            1,
-            (slots(), spans())
-                .prop_map(|(slot, span)| Operation::Compact(slot, span))
-                .boxed(),
-        ),
+        (1, (slots(), spans()).prop_map(|(slot, span)| Operation::Compact(slot, span)).boxed()),
         (1, changing.clone().prop_map(Operation::Create).boxed()),
         (1, changing.prop_map(Operation::Drop).boxed()),
         (1, Just(Operation::Reopen).boxed()),
     ];
     if crashes {
         choices.push((1, Just(Operation::Crash(Crash::Process)).boxed()));
-        choices.push((
-            1,
-            any::<u64>()
-                .prop_map(|seed| Operation::Crash(Crash::Power(seed)))
-                .boxed(),
-        ));
+        choices.push((1, any::<u64>().prop_map(|seed| Operation::Crash(Crash::Power(seed))).boxed()));
     }
     Union::new_weighted(choices)
 }
@@ -134,9 +108,7 @@ fn run(ground: Ground, backend: LogBackend, operations: &[Operation]) -> Result<
     let options = Options::new().log_backend(backend);
     let mut session = Session::new(ground, options, Tuning::tiny()).map_err(|failure| failure.to_string())?;
     for (number, operation) in operations.iter().enumerate() {
-        session
-            .apply(operation)
-            .map_err(|failure| format!("operation {number}, {operation:?}: {failure}"))?;
+        session.apply(operation).map_err(|failure| format!("operation {number}, {operation:?}: {failure}"))?;
     }
     session.finish().map_err(|failure| format!("at the end: {failure}"))
 }

@@ -19,11 +19,7 @@ impl MergeOperator for Plus {
         assert!(!operands.contains(&&b"panic!"[..]), "as asked");
         match operands.contains(&&b"fail!"[..]) {
             true => Err("as asked".into()),
-            false => Ok(base
-                .into_iter()
-                .chain(operands.iter().copied())
-                .collect::<Vec<_>>()
-                .join(&b'+')),
+            false => Ok(base.into_iter().chain(operands.iter().copied()).collect::<Vec<_>>().join(&b'+')),
         }
     }
 
@@ -41,9 +37,7 @@ fn a_missing_merge_operator_fails_only_reads_of_its_keys() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open_with(&disk, with_plus(backend), Tuning::tiny()).unwrap();
-        let sums = db
-            .create_keyspace("sums", KeyspaceOptions::new().merge_operator("plus"))
-            .unwrap();
+        let sums = db.create_keyspace("sums", KeyspaceOptions::new().merge_operator("plus")).unwrap();
         sums.put("plain", "value").unwrap();
         for operand in ["1", "2", "3"] {
             sums.merge("sum", operand).unwrap();
@@ -79,9 +73,7 @@ fn a_panicking_or_failing_operator_fails_only_reads_of_its_keys() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open_with(&disk, with_plus(backend), Tuning::tiny()).unwrap();
-        let sums = db
-            .create_keyspace("sums", KeyspaceOptions::new().merge_operator("plus"))
-            .unwrap();
+        let sums = db.create_keyspace("sums", KeyspaceOptions::new().merge_operator("plus")).unwrap();
         for (key, trouble) in [("bad", "panic!"), ("worse", "fail!")] {
             sums.put(key, "base").unwrap();
             sums.merge(key, "1").unwrap();

@@ -20,10 +20,7 @@ fn a_buffered_write_survives_a_crash_of_the_process() {
         drop(db);
         let db = open(&image, backend).unwrap();
         for number in 0..50 {
-            assert_eq!(
-                db.get(format!("key {number}")).unwrap().unwrap(),
-                value("v", number * 10)
-            );
+            assert_eq!(db.get(format!("key {number}")).unwrap().unwrap(), value("v", number * 10));
         }
     });
 }
@@ -34,9 +31,7 @@ fn a_sync_write_survives_loss_of_power() {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();
         for number in 0..20_u64 {
-            db.default_keyspace()
-                .put_with("key", number.to_string(), Durability::Sync)
-                .unwrap();
+            db.default_keyspace().put_with("key", number.to_string(), Durability::Sync).unwrap();
             let db = open(&disk.power_loss(number), backend).unwrap();
             assert_eq!(text(&db, "key"), Some(number.to_string()));
         }
@@ -114,10 +109,7 @@ fn a_sync_acknowledgement_covers_buffered_writes_in_earlier_logs() {
 #[test]
 fn the_planted_bug_of_a_sync_that_skips_earlier_logs_is_seen() {
     for backend in BACKENDS {
-        assert!(
-            early_writes_lost(backend, Some(Canary::SyncSkipsEarlierLogs)) > 0,
-            "{backend:?}"
-        );
+        assert!(early_writes_lost(backend, Some(Canary::SyncSkipsEarlierLogs)) > 0, "{backend:?}");
     }
 }
 
@@ -131,16 +123,8 @@ fn a_batch_half_in_a_table_and_half_in_a_lost_log_is_whole_or_absent() {
         for number in 0..8 {
             let mut batch = WriteBatch::new();
             for part in 0..60 {
-                let keyspace = if part % 2 == 0 {
-                    db.default_keyspace()
-                } else {
-                    other.clone()
-                };
-                batch.put(
-                    &keyspace,
-                    format!("{part:02}"),
-                    format!("{number} {}", "v".repeat(part * 4)),
-                );
+                let keyspace = if part % 2 == 0 { db.default_keyspace() } else { other.clone() };
+                batch.put(&keyspace, format!("{part:02}"), format!("{number} {}", "v".repeat(part * 4)));
             }
             db.write(batch).unwrap();
             if number % 3 == 2 {
@@ -151,17 +135,10 @@ fn a_batch_half_in_a_table_and_half_in_a_lost_log_is_whole_or_absent() {
                 let db = open(&image, backend).unwrap();
                 let other = db.keyspace("other").unwrap();
                 let of = |value: &[u8]| value.split(|&byte| byte == b' ').next().map(<[u8]>::to_vec);
-                let found: Vec<_> = db
-                    .iter()
-                    .unwrap()
-                    .chain(other.iter().unwrap())
-                    .map(|it| of(&it.unwrap().1))
-                    .collect();
+                let found: Vec<_> =
+                    db.iter().unwrap().chain(other.iter().unwrap()).map(|it| of(&it.unwrap().1)).collect();
                 assert!(found.is_empty() || found.len() == 60, "{} parts are there", found.len());
-                assert!(
-                    found.windows(2).all(|pair| pair[0] == pair[1]),
-                    "parts of several batches: {found:?}"
-                );
+                assert!(found.windows(2).all(|pair| pair[0] == pair[1]), "parts of several batches: {found:?}");
             }
         }
     });
@@ -178,10 +155,7 @@ fn two_recoveries_in_a_row_keep_what_the_first_one_found() {
                 for round in 0..5 {
                     let db = open(&disk, backend).unwrap();
                     let found: Vec<_> = db.iter().unwrap().map(|item| item.unwrap().0).collect();
-                    assert!(
-                        found.starts_with(&expected[..]),
-                        "round {round}: {expected:?} became {found:?}"
-                    );
+                    assert!(found.starts_with(&expected[..]), "round {round}: {expected:?} became {found:?}");
                     // Opened again at once, without a write in between.
                     let again = open(&disk.power_loss(seed + round), backend).unwrap();
                     let found_again: Vec<_> = again.iter().unwrap().map(|item| item.unwrap().0).collect();
@@ -189,13 +163,10 @@ fn two_recoveries_in_a_row_keep_what_the_first_one_found() {
                     drop(again);
                     expected = found;
                     let key = format!("{round} 0 synced").into_bytes();
-                    db.default_keyspace()
-                        .put_with(&key, value("s", 300), Durability::Sync)
-                        .unwrap();
+                    db.default_keyspace().put_with(&key, value("s", 300), Durability::Sync).unwrap();
                     expected.push(cleavedb::Slice::copy_from(&key));
                     for number in 0..8 {
-                        db.put(format!("{round} 1 buffered {number}"), value("b", 1200))
-                            .unwrap();
+                        db.put(format!("{round} 1 buffered {number}"), value("b", 1200)).unwrap();
                     }
                     let image = disk.power_loss(seed * 31 + round);
                     disk.halt();

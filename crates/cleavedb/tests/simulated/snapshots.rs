@@ -9,8 +9,7 @@ use crate::support::{open, with_each_log};
 
 fn pairs(iter: Iter) -> Vec<(String, String)> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    iter.map(|item| item.map(|(key, value)| (text(&key), text(&value))).unwrap())
-        .collect()
+    iter.map(|item| item.map(|(key, value)| (text(&key), text(&value))).unwrap()).collect()
 }
 
 #[test]
@@ -18,20 +17,13 @@ fn flush_and_compaction_keep_what_a_snapshot_needs() {
     with_each_log(|backend| {
         let db = open(&SimDisk::new(), backend).unwrap();
         let default = db.default_keyspace();
-        let counters = db
-            .create_keyspace("counters", KeyspaceOptions::new().merge_operator("u64-add"))
-            .unwrap();
+        let counters = db.create_keyspace("counters", KeyspaceOptions::new().merge_operator("u64-add")).unwrap();
         let mut held = Vec::new();
         for round in 0..12_u64 {
             for key in 0..20 {
                 match (key + round) % 5 {
                     0 => db.delete(format!("{key:02}")).unwrap(),
-                    _ => db
-                        .put(
-                            format!("{key:02}"),
-                            format!("{round} {}", "v".repeat(key as usize * 15)),
-                        )
-                        .unwrap(),
+                    _ => db.put(format!("{key:02}"), format!("{round} {}", "v".repeat(key as usize * 15))).unwrap(),
                 }
                 counters.merge(format!("{key:02}"), 1_u64.to_le_bytes()).unwrap();
             }
@@ -55,10 +47,7 @@ fn flush_and_compaction_keep_what_a_snapshot_needs() {
                 assert_eq!(count, (round + 1).to_le_bytes());
                 for key in 0..20 {
                     let key = format!("{key:02}");
-                    let value = seen
-                        .iter()
-                        .find(|(there, _)| *there == key)
-                        .map(|(_, value)| value.as_bytes());
+                    let value = seen.iter().find(|(there, _)| *there == key).map(|(_, value)| value.as_bytes());
                     assert_eq!(snapshot.get(&default, &key).unwrap().as_deref(), value);
                 }
             }
@@ -74,9 +63,7 @@ fn flush_and_compaction_keep_what_a_snapshot_needs() {
 
 fn pairs_reversed(iter: Iter) -> Vec<(String, String)> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    iter.rev()
-        .map(|item| item.map(|(key, value)| (text(&key), text(&value))).unwrap())
-        .collect()
+    iter.rev().map(|item| item.map(|(key, value)| (text(&key), text(&value))).unwrap()).collect()
 }
 
 #[test]
@@ -109,9 +96,7 @@ fn both_ends_of_an_iterator_meet_without_duplicates() {
             for key in (0..60).step_by(step) {
                 match (key + step) % 7 {
                     0 => db.delete(format!("{key:02}")).unwrap(),
-                    _ => db
-                        .put(format!("{key:02}"), format!("{step}").repeat(step * 50))
-                        .unwrap(),
+                    _ => db.put(format!("{key:02}"), format!("{step}").repeat(step * 50)).unwrap(),
                 }
             }
             if step < 5 {
@@ -136,10 +121,7 @@ fn both_ends_of_an_iterator_meet_without_duplicates() {
             assert!(iter.next().is_none() && iter.next_back().is_none());
             front.extend(back.into_iter().rev());
             let keys: Vec<_> = all.iter().map(|(key, _)| key.as_bytes()).collect();
-            assert!(
-                front.iter().map(|key| &**key).eq(keys),
-                "pattern {pattern:06b}: {front:?}"
-            );
+            assert!(front.iter().map(|key| &**key).eq(keys), "pattern {pattern:06b}: {front:?}");
         }
     });
 }
@@ -161,10 +143,7 @@ fn bounds_and_prefixes_are_respected_at_both_ends() {
         for round in 0..2 {
             assert_eq!(found(db.range(key("ab")..key("ba"))), "ab abc b", "round {round}");
             assert_eq!(found(db.range(key("ab")..=key("ba"))), "ab abc b ba");
-            assert_eq!(
-                found(db.range((Bound::Excluded(key("ab")), Bound::Excluded(key("b"))))),
-                "abc"
-            );
+            assert_eq!(found(db.range((Bound::Excluded(key("ab")), Bound::Excluded(key("b"))))), "abc");
             assert_eq!(found(db.range(key("z")..key("a"))), "");
             assert_eq!(found(db.range(..key("ab"))), "a");
             assert_eq!(found(db.prefix("ab")), "ab abc");

@@ -26,6 +26,8 @@ pub(crate) struct Manifest {
     closed: bool,
     /// The file that [`CURRENT`] names.
     named: Option<FileId>,
+    /// It has edits that [`CURRENT`] does not vouch for: a crash of the process may have left them unsynced.
+    has_tail: bool,
     /// A new file is started beyond this size and four times the state's.
     bytes_max: u64,
 }
@@ -48,6 +50,7 @@ impl Manifest {
             open: None,
             closed: false,
             named: None,
+            has_tail: false,
             bytes_max,
         }
     }
@@ -74,6 +77,7 @@ impl Manifest {
             open: None,
             closed: false,
             named: Some(id),
+            has_tail: bytes.len() as u64 > whole_len,
             bytes_max,
         }))
     }
@@ -88,6 +92,11 @@ impl Manifest {
         self.state.next_file = self.state.next_file.max(next);
     }
 
+    /// What was read may not be durable yet. The next commit starts a new file and settles that.
+    pub fn has_tail(&self) -> bool {
+        self.has_tail && self.open.is_none()
+    }
+
     /// The file that must be kept.
     pub fn named(&self) -> Option<FileId> {
         self.named
@@ -99,15 +108,8 @@ impl Manifest {
         if self.closed {
             return Err(Error::Closed);
         }
-        let roll = self
-            .open
-            .as_ref()
-            .is_none_or(|open| open.len > self.bytes_max.max(4 * open.state_len));
-        let written = if roll {
-            self.start_file(new_file_id(), edit)?
-        } else {
-            self.append(edit)?
-        };
+        let roll = self.open.as_ref().is_none_or(|open| open.len > self.bytes_max.max(4 * open.state_len));
+        let written = if roll { self.start_file(new_file_id(), edit)? } else { self.append(edit)? };
         self.state.apply(edit).expect("the engine's own edits fit its state");
         if let Some(named) = self.named {
             self.reserve_files(FileId(named.0 + 1));
@@ -134,9 +136,7 @@ impl Manifest {
         if let Err(error) = open.file.write_at(&record, open.len) {
             return Err(match open.file.truncate(open.len) {
                 Ok(()) => error,
-                Err(second) => Error::Poisoned {
-                    cause: format!("{error}; then {second}"),
-                },
+                Err(second) => Error::Poisoned { cause: format!("{error}; then {second}") },
             });
         }
         open.file.sync()?;
@@ -163,12 +163,7 @@ impl Manifest {
             }
         })?;
         let previous = self.named.replace(id);
-        self.open = Some(OpenFile {
-            id,
-            file,
-            len,
-            state_len: len,
-        });
+        self.open = Some(OpenFile { id, file, len, state_len: len });
         if let Some(previous) = previous {
             // If this fails the next open tries again.
             let _ = self.storage.remove(&self.dir.join(manifest_name(previous)));
@@ -299,10 +294,7 @@ fn check_file_header(path: &Path, id: FileId, bytes: &[u8]) -> Result<()> {
     let version = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
     if version != VERSION {
         let message = format!("manifest format {version} is not the known {VERSION}");
-        return Err(Error::Unsupported {
-            path: path.to_owned(),
-            message,
-        });
+        return Err(Error::Unsupported { path: path.to_owned(), message });
     }
     match *header == encode_file_header(id) {
         true => Ok(()),

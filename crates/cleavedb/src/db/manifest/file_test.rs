@@ -15,13 +15,8 @@ fn make(disk: &SimDisk, edits: u64) -> Manifest {
     let mut manifest = Manifest::new(Arc::new(disk.clone()), &dir(), 1 << 20);
     let next = AtomicU64::new(100);
     for number in 1..=edits {
-        let edit = Edit {
-            last_seqno: Some(Seqno(number)),
-            ..Edit::default()
-        };
-        manifest
-            .commit(&edit, &|| FileId(next.fetch_add(1, Ordering::Relaxed)))
-            .unwrap();
+        let edit = Edit { last_seqno: Some(Seqno(number)), ..Edit::default() };
+        manifest.commit(&edit, &|| FileId(next.fetch_add(1, Ordering::Relaxed))).unwrap();
     }
     manifest
 }
@@ -32,11 +27,7 @@ fn read(disk: &SimDisk) -> Result<Seqno> {
 }
 
 fn manifest_file(disk: &SimDisk) -> (PathBuf, Vec<u8>) {
-    let (path, _) = disk
-        .files()
-        .into_iter()
-        .find(|(path, _)| path.to_string_lossy().ends_with("manifest"))
-        .unwrap();
+    let (path, _) = disk.files().into_iter().find(|(path, _)| path.to_string_lossy().ends_with("manifest")).unwrap();
     let bytes = disk.read_file(&path).unwrap();
     (path, bytes)
 }
@@ -78,10 +69,7 @@ fn damage_before_a_whole_edit_or_after_a_clean_close_is_reported() {
     assert!(flip(last).is_ok(), "could be a torn write");
     // The first edit is in the part that CURRENT vouches for, the second is followed by a third.
     for at in 0..last - 20 {
-        assert!(
-            matches!(flip(at), Err(Error::Corruption { .. } | Error::Unsupported { .. })),
-            "byte {at}"
-        );
+        assert!(matches!(flip(at), Err(Error::Corruption { .. } | Error::Unsupported { .. })), "byte {at}");
     }
     disk.write_file(&path, &bytes);
     manifest.seal().unwrap();

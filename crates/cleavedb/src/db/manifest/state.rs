@@ -22,6 +22,8 @@ pub(crate) struct ManifestState {
     pub last_seqno: Seqno,
     pub next_file: FileId,
     pub next_keyspace: KeyspaceId,
+    /// Tells this database from all others; 0 before the first edit.
+    pub database: u64,
 }
 
 impl Default for ManifestState {
@@ -35,6 +37,7 @@ impl Default for ManifestState {
             last_seqno: Seqno::ZERO,
             next_file: FileId(1),
             next_keyspace: KeyspaceId(1),
+            database: 0,
         }
     }
 }
@@ -54,9 +57,7 @@ impl ManifestState {
         }
         for keyspace in &edit.keyspaces_forgotten {
             let before = self.dropped.remove(keyspace);
-            claim(before.is_some(), || {
-                format!("keyspace {} was forgotten before it was dropped", keyspace.0)
-            })?;
+            claim(before.is_some(), || format!("keyspace {} was forgotten before it was dropped", keyspace.0))?;
         }
         for log in &edit.logs_added {
             let before = self.logs.insert(*log, None);
@@ -68,28 +69,21 @@ impl ManifestState {
         }
         for log in &edit.logs_removed {
             let before = self.logs.remove(log);
-            claim(before.is_some(), || {
-                format!("log {} was removed before it was added", log.0)
-            })?;
+            claim(before.is_some(), || format!("log {} was removed before it was added", log.0))?;
         }
         for table in &edit.tables_removed {
             let before = self.tables.remove(table);
-            claim(before.is_some(), || {
-                format!("table {} was removed before it was added", table.0)
-            })?;
+            claim(before.is_some(), || format!("table {} was removed before it was added", table.0))?;
         }
         for (level, meta) in &edit.tables_added {
             let before = self.tables.insert(meta.id, (*level, meta.clone()));
             claim(before.is_none(), || format!("table {} was added twice", meta.id.0))?;
         }
         self.flushed = edit.flushed.map_or(self.flushed, |flushed| flushed.max(self.flushed));
-        self.last_seqno = edit
-            .last_seqno
-            .map_or(self.last_seqno, |last| last.max(self.last_seqno));
+        self.last_seqno = edit.last_seqno.map_or(self.last_seqno, |last| last.max(self.last_seqno));
         self.next_file = edit.next_file.map_or(self.next_file, |next| next.max(self.next_file));
-        self.next_keyspace = edit
-            .next_keyspace
-            .map_or(self.next_keyspace, |next| next.max(self.next_keyspace));
+        self.database = edit.database.unwrap_or(self.database);
+        self.next_keyspace = edit.next_keyspace.map_or(self.next_keyspace, |next| next.max(self.next_keyspace));
         Ok(())
     }
 
@@ -105,6 +99,7 @@ impl ManifestState {
             last_seqno: Some(self.last_seqno),
             next_file: Some(self.next_file),
             next_keyspace: Some(self.next_keyspace),
+            database: (self.database != 0).then_some(self.database),
             ..Edit::default()
         }
     }
@@ -121,12 +116,7 @@ mod tests {
     #[test]
     fn a_state_survives_being_written_as_one_edit() {
         let mut state = ManifestState::default();
-        let keyspace = KeyspaceRecord {
-            id: KeyspaceId(1),
-            name: "a".into(),
-            operator: None,
-            compression: None,
-        };
+        let keyspace = KeyspaceRecord { id: KeyspaceId(1), name: "a".into(), operator: None, compression: None };
         let edit = Edit {
             keyspaces_added: vec![keyspace],
             keyspaces_dropped: vec![(KeyspaceId(9), Seqno(5))],
@@ -144,15 +134,9 @@ mod tests {
 
     #[test]
     fn edits_that_contradict_history_are_refused() {
-        let removed = Edit {
-            tables_removed: vec![FileId(1)],
-            ..Edit::default()
-        };
+        let removed = Edit { tables_removed: vec![FileId(1)], ..Edit::default() };
         assert!(ManifestState::default().apply(&removed).is_err());
-        let ended = Edit {
-            logs_ended: vec![(FileId(1), 1)],
-            ..Edit::default()
-        };
+        let ended = Edit { logs_ended: vec![(FileId(1), 1)], ..Edit::default() };
         assert!(ManifestState::default().apply(&ended).is_err());
     }
 }

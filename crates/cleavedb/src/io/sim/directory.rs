@@ -30,11 +30,7 @@ pub(super) struct Directory {
 impl Directory {
     /// A directory whose names are durable.
     pub(super) fn settled(names: Names) -> Directory {
-        Directory {
-            current: names.clone(),
-            durable: names,
-            pending: Vec::new(),
-        }
+        Directory { current: names.clone(), durable: names, pending: Vec::new() }
     }
 
     pub(super) fn names(&self) -> &Names {
@@ -50,13 +46,7 @@ impl Directory {
     }
 
     pub(super) fn rename(&mut self, from: &str, to: &str, order: u64) {
-        self.change(
-            order,
-            Operation::Rename {
-                from: from.to_owned(),
-                to: to.to_owned(),
-            },
-        );
+        self.change(order, Operation::Rename { from: from.to_owned(), to: to.to_owned() });
     }
 
     /// A name that is durable at once.
@@ -87,11 +77,7 @@ impl Directory {
             Operation::Link(_, inode) => Some(*inode),
             _ => None,
         });
-        self.current
-            .values()
-            .chain(self.durable.values())
-            .copied()
-            .chain(pending)
+        self.current.values().chain(self.durable.values()).copied().chain(pending)
     }
 
     /// The names after a power loss now.

@@ -56,20 +56,12 @@ pub(super) struct Inode {
 impl Inode {
     /// A file whose content is durable.
     pub(super) fn settled(content: Content) -> Inode {
-        Inode {
-            len_min: content.len(),
-            current: content.clone(),
-            durable: content,
-            ..Inode::default()
-        }
+        Inode { len_min: content.len(), current: content.clone(), durable: content, ..Inode::default() }
     }
 
     /// Puts other durable content in place; who has the file open keeps it.
     pub(super) fn replace(&mut self, content: Content) {
-        *self = Inode {
-            handles: self.handles,
-            ..Inode::settled(content)
-        };
+        *self = Inode { handles: self.handles, ..Inode::settled(content) };
     }
 
     /// What the process sees.
@@ -87,11 +79,7 @@ impl Inode {
         }
         self.current.write(bytes, offset);
         self.dirty.extend(pages_of(offset, bytes.len() as u64));
-        self.unsynced.push(Change::Write {
-            order,
-            offset,
-            bytes: bytes.into(),
-        });
+        self.unsynced.push(Change::Write { order, offset, bytes: bytes.into() });
     }
 
     pub(super) fn set_len(&mut self, len: u64, order: u64) {

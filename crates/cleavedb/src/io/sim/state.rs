@@ -35,10 +35,7 @@ impl State {
     pub(super) fn new() -> State {
         State {
             inodes: BTreeMap::new(),
-            directories: BTreeMap::from([
-                (PathBuf::new(), Directory::default()),
-                ("/".into(), Directory::default()),
-            ]),
+            directories: BTreeMap::from([(PathBuf::new(), Directory::default()), ("/".into(), Directory::default())]),
             locks: BTreeSet::new(),
             next_inode: 0,
             order: 0,
@@ -50,13 +47,15 @@ impl State {
         }
     }
 
+    /// Drawn from the numbers of files, which never come twice.
+    pub(super) fn unique_number(&mut self) -> u64 {
+        self.next_inode += 1;
+        Random::new(self.next_inode).draw().max(1)
+    }
+
     /// Fails if the machine is off.
     pub(super) fn alive(&self, path: &Path, operation: &'static str) -> Result<()> {
-        if self.halted {
-            Err(Error::io(path, operation, io::Error::other("the machine is off")))
-        } else {
-            Ok(())
-        }
+        if self.halted { Err(Error::io(path, operation, io::Error::other("the machine is off"))) } else { Ok(()) }
     }
 
     /// From now on nothing works, and locks are free.
@@ -90,8 +89,7 @@ impl State {
     }
 
     pub(super) fn find_or_fail(&self, path: &Path, operation: &'static str) -> Result<InodeNumber> {
-        self.find(path)
-            .ok_or_else(|| Error::io(path, operation, io::ErrorKind::NotFound.into()))
+        self.find(path).ok_or_else(|| Error::io(path, operation, io::ErrorKind::NotFound.into()))
     }
 
     pub(super) fn exists(&self, path: &Path) -> bool {
@@ -119,11 +117,7 @@ impl State {
         self.directory_works(path, "create directory")?;
         for ancestor in path.ancestors() {
             if self.find(ancestor).is_some() {
-                return Err(Error::io(
-                    ancestor,
-                    "create directory",
-                    io::ErrorKind::NotADirectory.into(),
-                ));
+                return Err(Error::io(ancestor, "create directory", io::ErrorKind::NotADirectory.into()));
             }
             self.directories.entry(ancestor.to_owned()).or_default();
         }
@@ -134,18 +128,11 @@ impl State {
         let Some(directory) = self.directories.get(path) else {
             return Err(Error::io(path, "list", io::ErrorKind::NotFound.into()));
         };
-        let files = directory.names().keys().map(|name| DirEntry {
-            name: name.clone(),
-            is_file: true,
-        });
+        let files = directory.names().keys().map(|name| DirEntry { name: name.clone(), is_file: true });
         let below = self.directories.keys().filter(|other| other.parent() == Some(path));
         let below = below.filter_map(|other| other.file_name()?.to_str());
-        let mut entries: Vec<DirEntry> = files
-            .chain(below.map(|name| DirEntry {
-                name: name.to_owned(),
-                is_file: false,
-            }))
-            .collect();
+        let mut entries: Vec<DirEntry> =
+            files.chain(below.map(|name| DirEntry { name: name.to_owned(), is_file: false })).collect();
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(entries)
     }
@@ -188,22 +175,14 @@ impl State {
     }
 
     fn directory_works(&mut self, path: &Path, operation: &'static str) -> Result<()> {
-        if self.faults.directory_fails() {
-            Err(broken(path, operation))
-        } else {
-            Ok(())
-        }
+        if self.faults.directory_fails() { Err(broken(path, operation)) } else { Ok(()) }
     }
 
     pub(super) fn lock(&mut self, path: &Path) -> Result<()> {
         if self.find(path).is_none() {
             self.create(path)?;
         }
-        if self.locks.insert(path.to_owned()) {
-            Ok(())
-        } else {
-            Err(Error::Locked { path: path.to_owned() })
-        }
+        if self.locks.insert(path.to_owned()) { Ok(()) } else { Err(Error::Locked { path: path.to_owned() }) }
     }
 
     pub(super) fn unlock(&mut self, path: &Path) {
@@ -213,15 +192,11 @@ impl State {
     // Files.
 
     pub(super) fn inode(&self, number: InodeNumber) -> &Inode {
-        self.inodes
-            .get(&number)
-            .expect("a file with a name or a handle is kept")
+        self.inodes.get(&number).expect("a file with a name or a handle is kept")
     }
 
     fn inode_mut(&mut self, number: InodeNumber) -> &mut Inode {
-        self.inodes
-            .get_mut(&number)
-            .expect("a file with a name or a handle is kept")
+        self.inodes.get_mut(&number).expect("a file with a name or a handle is kept")
     }
 
     pub(super) fn add_handle(&mut self, number: InodeNumber) {
@@ -253,11 +228,7 @@ impl State {
         } else {
             (space, Ok(()))
         };
-        let done = if result.is_ok() {
-            reached
-        } else {
-            reached / SECTOR * SECTOR
-        };
+        let done = if result.is_ok() { reached } else { reached / SECTOR * SECTOR };
         let grows = (offset + done as u64).saturating_sub(self.inode(number).len());
         self.faults.use_space(if done > 0 { grows } else { 0 });
         let order = self.next_order();
@@ -292,10 +263,7 @@ impl State {
     }
 
     pub(super) fn sync(&mut self, number: InodeNumber, path: &Path) -> Result<()> {
-        let inode = self
-            .inodes
-            .get_mut(&number)
-            .expect("a file with a name or a handle is kept");
+        let inode = self.inodes.get_mut(&number).expect("a file with a name or a handle is kept");
         if self.faults.sync_fails() {
             inode.sync_failed(self.faults.random());
             return Err(broken(path, "sync"));
@@ -321,10 +289,7 @@ impl State {
     }
 
     pub(super) fn write_mapped(&mut self, number: InodeNumber, bytes: &[u8], offset: u64) {
-        let inode = self
-            .inodes
-            .get_mut(&number)
-            .expect("a file with a name or a handle is kept");
+        let inode = self.inodes.get_mut(&number).expect("a file with a name or a handle is kept");
         inode.write_mapped(bytes, offset, &mut self.random);
     }
 
@@ -332,15 +297,9 @@ impl State {
 
     /// Bytes taken by files that have a name or a handle, in whole pages.
     pub(super) fn used(&self) -> u64 {
-        let named: BTreeSet<InodeNumber> = self
-            .directories
-            .values()
-            .flat_map(|directory| directory.names().values().copied())
-            .collect();
-        let present = self
-            .inodes
-            .iter()
-            .filter(|(number, inode)| inode.handles > 0 || named.contains(number));
+        let named: BTreeSet<InodeNumber> =
+            self.directories.values().flat_map(|directory| directory.names().values().copied()).collect();
+        let present = self.inodes.iter().filter(|(number, inode)| inode.handles > 0 || named.contains(number));
         present.map(|(_, inode)| in_pages(inode.len())).sum()
     }
 
@@ -388,11 +347,7 @@ impl State {
         let names = self.directories.values().flat_map(Directory::pending_orders);
         let mut orders: Vec<u64> = changes.chain(names).collect();
         orders.sort_unstable();
-        let longest = if random.one_in(2) {
-            orders.len()
-        } else {
-            orders.len().min(8)
-        };
+        let longest = if random.one_in(2) { orders.len() } else { orders.len().min(8) };
         let tail = random.below(longest as u64 + 1) as usize;
         // Just before the first change of the tail, so that this is the one that can be torn.
         Survival::Until(orders.get(orders.len() - tail).map_or(self.order, |first| first - 1))
@@ -411,8 +366,7 @@ impl State {
 
     fn forget_unreachable(&mut self) {
         let reachable: BTreeSet<InodeNumber> = self.directories.values().flat_map(Directory::reachable).collect();
-        self.inodes
-            .retain(|number, inode| inode.handles > 0 || reachable.contains(number));
+        self.inodes.retain(|number, inode| inode.handles > 0 || reachable.contains(number));
     }
 
     // Tools of tests: durable at once, without faults.
@@ -420,12 +374,7 @@ impl State {
     pub(super) fn files(&self) -> Vec<(PathBuf, u64)> {
         let mut files = Vec::new();
         for (path, directory) in &self.directories {
-            files.extend(
-                directory
-                    .names()
-                    .iter()
-                    .map(|(name, number)| (path.join(name), self.inode(*number).len())),
-            );
+            files.extend(directory.names().iter().map(|(name, number)| (path.join(name), self.inode(*number).len())));
         }
         files.sort();
         files
@@ -440,19 +389,13 @@ impl State {
         let number = self.find(path).unwrap_or(self.next_inode);
         self.next_inode = self.next_inode.max(number + 1);
         self.inodes.entry(number).or_default().replace(content);
-        let (directory, name) = self
-            .directory_mut(path, "write")
-            .expect("its directories were made just now");
+        let (directory, name) = self.directory_mut(path, "write").expect("its directories were made just now");
         directory.put(&name, number);
     }
 
     pub(super) fn flip_bit(&mut self, number: InodeNumber, offset: u64, bit: u8) {
         let inode = self.inode_mut(number);
-        assert!(
-            offset < inode.len(),
-            "no byte {offset} to damage in a file of {}",
-            inode.len()
-        );
+        assert!(offset < inode.len(), "no byte {offset} to damage in a file of {}", inode.len());
         inode.flip_bit(offset, bit);
     }
 }

@@ -34,33 +34,20 @@ impl SimDisk {
     fn act_sync(&self, path: &Path, is_dir: bool, sync: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
         yield_point();
         self.state().alive(path, "sync")?;
-        self.call_hook(&SyncPoint {
-            path,
-            is_dir,
-            phase: Phase::Before,
-        });
+        self.call_hook(&SyncPoint { path, is_dir, phase: Phase::Before });
         {
             let mut state = self.state();
             state.alive(path, "sync")?;
             sync(&mut state)?;
         }
-        self.call_hook(&SyncPoint {
-            path,
-            is_dir,
-            phase: Phase::After,
-        });
+        self.call_hook(&SyncPoint { path, is_dir, phase: Phase::After });
         yield_point();
         Ok(())
     }
 
     fn handle(&self, state: &mut State, path: &Path, inode: InodeNumber, mode: Mode) -> Arc<dyn File> {
         state.add_handle(inode);
-        Arc::new(SimFile {
-            disk: self.clone(),
-            path: path.to_owned(),
-            inode,
-            mode,
-        })
+        Arc::new(SimFile { disk: self.clone(), path: path.to_owned(), inode, mode })
     }
 }
 
@@ -116,10 +103,11 @@ impl Storage for SimDisk {
 
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
         self.act(path, "lock", |state| state.lock(path))?;
-        Ok(Box::new(SimLock {
-            disk: self.clone(),
-            path: path.to_owned(),
-        }))
+        Ok(Box::new(SimLock { disk: self.clone(), path: path.to_owned() }))
+    }
+
+    fn unique_number(&self) -> Result<u64> {
+        self.act(Path::new("/"), "draw a number", |state| Ok(state.unique_number()))
     }
 
     fn map(&self, path: &Path, len: usize) -> Result<Option<Arc<dyn Mapping>>> {
@@ -128,11 +116,7 @@ impl Storage for SimDisk {
                 return Ok(None);
             };
             state.add_handle(inode);
-            let mapping: Arc<dyn Mapping> = Arc::new(SimMapping {
-                disk: self.clone(),
-                inode,
-                len,
-            });
+            let mapping: Arc<dyn Mapping> = Arc::new(SimMapping { disk: self.clone(), inode, len });
             Ok(Some(mapping))
         })
     }
@@ -148,11 +132,7 @@ struct SimFile {
 impl SimFile {
     fn writable(&self, operation: &'static str) -> Result<()> {
         match self.mode {
-            Mode::ReadOnly => Err(Error::io(
-                &self.path,
-                operation,
-                io::Error::from(rustix::io::Errno::BADF),
-            )),
+            Mode::ReadOnly => Err(Error::io(&self.path, operation, io::Error::from(rustix::io::Errno::BADF))),
             Mode::Buffered | Mode::Direct => Ok(()),
         }
     }
@@ -164,9 +144,7 @@ impl File for SimFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        self.disk.act(&self.path, "read", |state| {
-            state.read(self.inode, &self.path, buffer, offset)
-        })
+        self.disk.act(&self.path, "read", |state| state.read(self.inode, &self.path, buffer, offset))
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
@@ -174,33 +152,25 @@ impl File for SimFile {
             assert_aligned(bytes, offset);
         }
         self.writable("write")?;
-        self.disk.act(&self.path, "write", |state| {
-            state.write(self.inode, &self.path, bytes, offset)
-        })
+        self.disk.act(&self.path, "write", |state| state.write(self.inode, &self.path, bytes, offset))
     }
 
     fn sync(&self) -> Result<()> {
-        self.disk
-            .act_sync(&self.path, false, |state| state.sync(self.inode, &self.path))
+        self.disk.act_sync(&self.path, false, |state| state.sync(self.inode, &self.path))
     }
 
     fn len(&self) -> Result<u64> {
-        self.disk
-            .act(&self.path, "measure", |state| Ok(state.inode(self.inode).len()))
+        self.disk.act(&self.path, "measure", |state| Ok(state.inode(self.inode).len()))
     }
 
     fn allocate(&self, len: u64) -> Result<()> {
         self.writable("allocate")?;
-        self.disk.act(&self.path, "allocate", |state| {
-            state.allocate(self.inode, &self.path, len)
-        })
+        self.disk.act(&self.path, "allocate", |state| state.allocate(self.inode, &self.path, len))
     }
 
     fn truncate(&self, len: u64) -> Result<()> {
         self.writable("truncate")?;
-        self.disk.act(&self.path, "truncate", |state| {
-            state.truncate(self.inode, &self.path, len)
-        })
+        self.disk.act(&self.path, "truncate", |state| state.truncate(self.inode, &self.path, len))
     }
 }
 
@@ -220,10 +190,7 @@ impl SimMapping {
     fn check(&self, offset: usize, count: usize) {
         let end = offset.checked_add(count);
         let len = self.len;
-        assert!(
-            end.is_some_and(|end| end <= len),
-            "{count} bytes at {offset} do not fit a mapping of {len}"
-        );
+        assert!(end.is_some_and(|end| end <= len), "{count} bytes at {offset} do not fit a mapping of {len}");
     }
 }
 
@@ -245,11 +212,7 @@ impl Mapping for SimMapping {
     fn read(&self, offset: usize, buffer: &mut [u8]) {
         self.check(offset, buffer.len());
         yield_point();
-        self.disk
-            .state()
-            .inode(self.inode)
-            .content()
-            .read(buffer, offset as u64);
+        self.disk.state().inode(self.inode).content().read(buffer, offset as u64);
     }
 }
 
