@@ -7,7 +7,7 @@ pub const KEY_BYTES_MIN: usize = 1;
 pub const KEY_BYTES_MAX: usize = 65_535;
 /// Values are shorter than this.
 pub const VALUE_BYTES_LIMIT: usize = 1 << 30;
-/// The encoded records of one batch are shorter than this.
+/// The encoded records of one batch are shorter than this, unless it is a single operation within its own limits.
 pub const BATCH_BYTES_LIMIT: usize = 1 << 30;
 /// Longest name of a keyspace.
 pub const KEYSPACE_NAME_BYTES_MAX: usize = 255;
