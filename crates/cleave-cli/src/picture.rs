@@ -89,7 +89,13 @@ fn costs(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
         counted(stats.compactions, "compaction"),
     )?;
     let waited = stats.stall_time.as_secs_f64() * 1e3;
-    writeln!(out, "   writers stalled {}, {waited:.1} ms in all", counted(stats.stalls, "time"))
+    let paced = stats.paced_time.as_secs_f64() * 1e3;
+    writeln!(
+        out,
+        "   writers stalled {}, {waited:.1} ms in all; slowed down {}, {paced:.1} ms in all",
+        counted(stats.stalls, "time"),
+        counted(stats.paced, "time"),
+    )
 }
 
 /// "1 file", "2 files", "3 flushes", "4 entries".

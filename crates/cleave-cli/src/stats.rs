@@ -60,5 +60,8 @@ fn as_json(stats: &Stats) -> Value {
         "compactions": stats.compactions,
         "stalls": stats.stalls,
         "stall_seconds": stats.stall_time.as_secs_f64(),
+        "paced": stats.paced,
+        "paced_seconds": stats.paced_time.as_secs_f64(),
+        "pace_bytes_per_second": stats.pace_bytes_per_second,
     })
 }

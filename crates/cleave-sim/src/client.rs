@@ -196,7 +196,11 @@ impl Client {
         }
         match ack.durability() {
             Some(durability) => self.db.write_with(batch, durability),
-            None => self.db.write(batch),
+            // What would have to wait is as it was, and waits at the second try.
+            None => match self.db.try_write(&mut batch) {
+                Err(Error::WouldStall) => self.db.write(batch),
+                other => other,
+            },
         }
     }
 

@@ -40,7 +40,7 @@ pub use base::slice::Slice;
 pub use base::{limits, operators};
 pub use db::{
     Db, Durability, FileStats, Iter, Keyspace, KeyspaceOptions, LevelStats, LogBackend, MemoryStats, Options, RunStats,
-    Snapshot, Stats, WriteBatch,
+    Snapshot, Stats, WriteBatch, WriteOptions,
 };
 pub use format::compression::Compression;
 

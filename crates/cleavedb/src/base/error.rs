@@ -32,6 +32,8 @@ pub enum Error {
         /// The file that could not grow.
         path: PathBuf,
     },
+    /// The write would have had to wait longer for background work than it may. Nothing was written; try again later.
+    WouldStall,
     /// An earlier append or sync failed, so no later write can be promised. Reads go on; reopen to write.
     Poisoned {
         /// The first failure.
@@ -92,7 +94,7 @@ impl Error {
     pub fn action(&self) -> Action {
         match self {
             Error::InvalidInput { .. } | Error::NotFound { .. } | Error::MergeFailed { .. } => Action::FixInput,
-            Error::Locked { .. } => Action::Retry,
+            Error::Locked { .. } | Error::WouldStall => Action::Retry,
             Error::NoSpace { .. } => Action::FreeSpace,
             Error::Poisoned { .. } | Error::Closed | Error::Io { .. } => Action::Reopen,
             Error::Corruption { .. } | Error::Unsupported { .. } => Action::Restore,
@@ -132,6 +134,7 @@ impl fmt::Display for Error {
                 write!(f, "the database is open elsewhere (lock held on {})", path.display())
             }
             Error::NoSpace { path } => write!(f, "no space left for {}", path.display()),
+            Error::WouldStall => write!(f, "the write would have to wait for background work longer than it may"),
             Error::Poisoned { cause } => {
                 write!(f, "writes are refused until the database is reopened, after: {cause}")
             }

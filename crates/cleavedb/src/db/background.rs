@@ -6,10 +6,11 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::core::{Core, guard_panic};
+use super::pacing::unflushed_log_bytes;
 use super::view::View;
 use crate::base::versions::{Horizon, Retention};
 use crate::base::{Cursor, Error, FileId, Merging, Result, Seqno};
@@ -17,12 +18,9 @@ use crate::front::index_table::IndexTable;
 use crate::front::merge_policy;
 use crate::front::run::Run;
 use crate::levels::picker::{Choice, Running};
-use crate::sched::clock::now;
 use crate::sched::sync::{Condvar, Mutex, MutexGuard};
 use crate::sched::thread::{JoinHandle, spawn};
 
-/// Writers wait while this many index tables are waiting to become runs.
-const SEALED_MAX: usize = 4;
 /// After a full disk, jobs are tried again this often.
 const NO_SPACE_RETRY: Duration = Duration::from_millis(100);
 
@@ -34,7 +32,6 @@ pub(crate) struct Work {
     changed: Condvar,
     /// A job has ended.
     progress: Condvar,
-    stalled: AtomicBool,
     flushed: AtomicU64,
     threads: Mutex<Vec<JoinHandle>>,
 }
@@ -62,8 +59,13 @@ pub(crate) struct WorkState {
 }
 
 impl WorkState {
+    /// Jobs started so far.
+    pub fn started(&self) -> u64 {
+        self.started
+    }
+
     /// An error if a job that was started after number `since` found the disk full.
-    fn check_space(&self, since: u64) -> Result<()> {
+    pub fn check_space(&self, since: u64) -> Result<()> {
         match &self.no_space {
             Some((number, path)) if *number > since => Err(Error::NoSpace { path: path.clone() }),
             _ => Ok(()),
@@ -108,6 +110,11 @@ impl Work {
     /// Waits until a job has ended.
     pub fn wait_for_progress(&self, state: &mut MutexGuard<'_, WorkState>) {
         self.progress.wait(state);
+    }
+
+    /// Waits until a job has ended, at most so long.
+    pub fn wait_for_progress_at_most(&self, state: &mut MutexGuard<'_, WorkState>, limit: Duration) {
+        self.progress.wait_for(state, limit);
     }
 
     /// Everything up to `seqno` is in tables.
@@ -188,7 +195,7 @@ impl Core {
             Job::EmptyTrash => state.emptying_trash = false,
             Job::Compact(choice) => self.release_choice(state, choice),
         }
-        self.update_stall();
+        self.update_pace();
         match result {
             Err(Error::NoSpace { path }) => {
                 state.no_space = Some((number, path));
@@ -381,52 +388,4 @@ impl Core {
         }
         Ok(())
     }
-
-    /// Waits while the front or HL0 is over its limits.
-    pub fn wait_for_room(&self) -> Result<()> {
-        if !self.work.stalled.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        let started = now();
-        let mut state = self.work.lock();
-        let since = state.started;
-        let mut waited = false;
-        while self.is_stalled() {
-            self.check_open()?;
-            self.check_poison()?;
-            state.check_space(since)?;
-            waited = true;
-            self.work.progress.wait(&mut state);
-        }
-        if waited {
-            self.counters.stalls.fetch_add(1, Ordering::Relaxed);
-            self.counters.stall_us.fetch_add((now() - started).as_micros() as u64, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    /// Looks again whether writers must wait.
-    pub fn update_stall(&self) {
-        self.work.stalled.store(self.is_stalled(), Ordering::Relaxed);
-    }
-
-    fn is_stalled(&self) -> bool {
-        let view = self.published.view();
-        let tuning = &self.settings.tuning;
-        view.sealed.len() >= SEALED_MAX
-            || view.front_bytes() > tuning.front_bytes_max + tuning.index_table_bytes
-            || is_flush_behind(&view, self.work.flushed(), tuning.logs_bytes_max)
-            || view.version.levels()[0].tables().len() >= tuning.hl0_stop_tables
-    }
-}
-
-/// Logs hold too much that flushes under way or waiting will free. What only the active table leads to is not behind.
-fn is_flush_behind(view: &View, flushed: Seqno, bytes_max: u64) -> bool {
-    let has_work = !view.sealed.is_empty() || !view.runs.is_empty();
-    has_work && unflushed_log_bytes(view, flushed) > bytes_max
-}
-
-/// Bytes of the logs that hold anything not yet in tables: what recovery would read.
-fn unflushed_log_bytes(view: &View, flushed: Seqno) -> u64 {
-    view.logs.values().filter(|log| log.last_seqno() > flushed).map(|log| log.end()).sum()
 }

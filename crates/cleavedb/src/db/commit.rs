@@ -7,16 +7,19 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::batch::WriteBatch;
 use super::core::{Core, guard_panic};
-use super::options::{Durability, check_interval};
+use super::options::{Durability, WriteOptions, check_interval};
+use super::pacing::REVIEW_BYTES;
 use super::view::View;
 use crate::base::{Error, Result, Seqno};
 use crate::format::frame::{BodyChecksum, FrameHeader, FrameKind, HEADER_BYTES};
 use crate::front::index_table::{IndexTable, RecordPlace};
 use crate::front::log::LogFile;
 use crate::front::log_writer::LogWriter;
+use crate::sched::clock::now;
 use crate::sched::sync::{Condvar, Mutex, MutexGuard};
 
 /// A group takes waiting batches until it holds this many bytes.
@@ -52,11 +55,14 @@ pub(crate) struct CommitState {
     pub unsynced: Vec<Arc<LogFile>>,
     /// Checksums of the group's records, reused.
     crcs: Vec<u32>,
+    /// Bytes written since the pace was last looked at.
+    unreviewed: u64,
 }
 
 impl CommitQueue {
     pub fn new(seqno: Seqno) -> CommitQueue {
-        let state = CommitState { writer: None, last_seqno: seqno, unsynced: Vec::new(), crcs: Vec::new() };
+        let state =
+            CommitState { writer: None, last_seqno: seqno, unsynced: Vec::new(), crcs: Vec::new(), unreviewed: 0 };
         CommitQueue { queue: Mutex::default(), done: Condvar::new(), state: Mutex::new(state) }
     }
 
@@ -68,8 +74,11 @@ impl CommitQueue {
 
 impl Core {
     /// Writes a batch and returns once it has the durability asked for.
-    pub fn write(self: &Arc<Core>, batch: WriteBatch, durability: Option<Durability>) -> Result<()> {
-        let durability = durability.unwrap_or(self.settings.durability);
+    ///
+    /// # Errors
+    /// [`Error::WouldStall`] if it would have to wait longer for background work than `options` allow.
+    pub fn write(self: &Arc<Core>, batch: &mut WriteBatch, options: WriteOptions) -> Result<()> {
+        let durability = options.durability.unwrap_or(self.settings.durability);
         if let Durability::Interval(interval) = durability {
             check_interval(interval)?;
         }
@@ -78,8 +87,9 @@ impl Core {
         if batch.is_empty() {
             return if durability == Durability::Sync { self.sync() } else { Ok(()) };
         }
-        self.wait_for_room()?;
-        let seqno = self.commit(batch)?;
+        let deadline = options.stall_max.map(|stall_max| now().saturating_add(stall_max));
+        self.wait_for_room(batch.record_bytes(), deadline)?;
+        let seqno = self.commit(batch, deadline)?;
         match durability {
             Durability::Buffered => Ok(()),
             Durability::Sync => self.sync_to(seqno),
@@ -90,12 +100,16 @@ impl Core {
         }
     }
 
-    /// Queues a batch and returns its last sequence number once it is visible.
-    fn commit(&self, batch: WriteBatch) -> Result<Seqno> {
+    /// Queues a batch and returns its last sequence number once it is visible. The batch is left empty then, and is as it
+    /// was after [`Error::WouldStall`].
+    fn commit(&self, batch: &mut WriteBatch, deadline: Option<Duration>) -> Result<Seqno> {
+        if let Some(deadline) = deadline {
+            self.logs.wait_for_buffer(deadline)?;
+        }
         let mut queue = self.commit.queue.lock();
         let ticket = queue.next_ticket;
         queue.next_ticket += 1;
-        queue.waiting.push_back((ticket, batch));
+        queue.waiting.push_back((ticket, std::mem::take(batch)));
         loop {
             if let Some(result) = queue.results.remove(&ticket) {
                 return result;
@@ -104,8 +118,23 @@ impl Core {
                 queue.has_leader = true;
                 queue = self.lead(queue);
                 self.commit.done.notify_all();
-            } else {
-                self.commit.done.wait(&mut queue);
+                continue;
+            }
+            match deadline.map(|deadline| deadline.saturating_sub(now())) {
+                None => self.commit.done.wait(&mut queue),
+                Some(Duration::ZERO) => {
+                    // No leader has taken it yet, or its result is on the way.
+                    let place = queue.waiting.iter().position(|(waiting, _)| *waiting == ticket);
+                    let Some((_, waiting)) = place.and_then(|place| queue.waiting.remove(place)) else {
+                        self.commit.done.wait(&mut queue);
+                        continue;
+                    };
+                    *batch = waiting;
+                    return Err(Error::WouldStall);
+                }
+                Some(rest) => {
+                    self.commit.done.wait_for(&mut queue, rest);
+                }
             }
         }
     }
@@ -185,6 +214,11 @@ impl Core {
         self.counters.log_bytes.fetch_add(frame_bytes, Ordering::Relaxed);
         self.published.publish(commit.last_seqno);
         self.seal_if_full();
+        commit.unreviewed += frame_bytes;
+        if commit.unreviewed >= REVIEW_BYTES {
+            commit.unreviewed = 0;
+            self.update_pace();
+        }
         Ok(())
     }
 
@@ -280,7 +314,7 @@ impl Core {
             sealed.insert(0, view.active.clone());
             View { active: Arc::new(IndexTable::new()), sealed, ..view.clone() }
         });
-        self.update_stall();
+        self.update_pace();
         self.work.wake();
     }
 }

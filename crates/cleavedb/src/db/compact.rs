@@ -9,6 +9,7 @@ use super::core::{Core, guard_panic};
 use super::flush::doom_refused;
 use super::iter::Bounds;
 use super::keyspace::KeyspaceState;
+use super::pacing::Watched;
 use super::view::View;
 use crate::base::versions::{Horizon, Retention};
 use crate::base::{Cursor, Error, FileId, KeyspaceId, Merging, Result, Seqno};
@@ -105,7 +106,17 @@ impl Core {
         let mut cursor = Merging::new(cursors);
         cursor.seek_first()?;
         let mut source = Retention::new(cursor, horizon);
-        let written = self.write_tables(&mut source, self.settings.tuning.table_bytes)?;
+        let target_bytes = self.settings.tuning.table_bytes;
+        let written = match compact.from {
+            0 => {
+                let entries = upper.iter().chain(&*lower).map(|table| table.meta().entries).sum();
+                self.pacer.hl0.begin(upper.iter().map(|table| table.meta().size).sum(), entries);
+                let written = self.write_tables(&mut Watched::new(source, &self.pacer.hl0), target_bytes);
+                self.pacer.hl0.end(written.is_ok());
+                written?
+            }
+            _ => self.write_tables(&mut source, target_bytes)?,
+        };
         let tables = || upper.iter().chain(&*lower).map(|table| table.meta());
         let seqno = tables().map(|meta| meta.seqno_max).max().unwrap_or_default();
         let inputs: Vec<FileId> = tables().map(|meta| meta.id).collect();
@@ -176,7 +187,7 @@ impl Core {
         drop(state);
         let result = self.guarded(guard_panic("a compaction", || self.run_choice(&choice)));
         self.release_choice(&mut self.work.lock(), &choice);
-        self.update_stall();
+        self.update_pace();
         self.work.wake_all();
         result.map(|()| choice != Choice::Nothing)
     }

@@ -11,6 +11,7 @@ use super::keyspace::Keyspaces;
 use super::logs::LogSupply;
 use super::manifest::Manifest;
 use super::options::{LogBackend, Settings};
+use super::pacing::Pacer;
 use super::published::Published;
 use super::snapshot::Snapshots;
 use super::stats::Counters;
@@ -38,6 +39,7 @@ pub(crate) struct Core {
     pub logs: LogSupply,
     pub manifest: Mutex<Manifest>,
     pub work: Work,
+    pub pacer: Pacer,
     pub cache: Arc<BlockCache>,
     pub trash: Arc<Trash>,
     pub run_bytes: Arc<Gauge>,
@@ -111,6 +113,7 @@ impl Core {
             logs: LogSupply::new(parts.log_backend),
             manifest: Mutex::new(parts.manifest),
             work: Work::default(),
+            pacer: Pacer::default(),
             cache: parts.cache,
             trash: parts.trash,
             run_bytes: Arc::new(Gauge::default()),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::core::Core;
+use super::pacing::Watched;
 use super::view::View;
 use crate::base::versions::{Horizon, Retention, VersionRef, VersionSource};
 use crate::base::{Address, Buffer, Cursor, Error, FileId, Kind, Merging, Result, Seqno, Slice, Stamp};
@@ -29,8 +30,22 @@ impl Core {
     pub fn flush_runs(&self, runs: &[Arc<Run>]) -> Result<()> {
         let (view, snapshots) = self.snapshots.capture(&self.published);
         let flushed = runs.iter().map(|run| run.seqnos().1).max().expect("a flush has at least one run");
-        let tables = self.write_runs(&view, runs, snapshots)?;
-        let edit = self.flush_edit(&view, flushed, &tables);
+        let weight = runs.iter().map(|run| run.weight()).sum();
+        self.pacer.flush.begin(weight, runs.iter().map(|run| run.entries()).sum());
+        let flushing = self.write_and_install(&view, runs, flushed, snapshots);
+        self.pacer.flush.end(flushing.is_ok());
+        flushing?;
+        self.counters.flushed_bytes.fetch_add(weight, Ordering::Relaxed);
+        self.work.note_flushed(flushed);
+        self.counters.flushes.fetch_add(1, Ordering::Relaxed);
+        self.forget_dropped_keyspaces()
+    }
+
+    fn write_and_install(&self, view: &View, runs: &[Arc<Run>], flushed: Seqno, snapshots: Vec<Seqno>) -> Result<()> {
+        let tables = self.write_runs(view, runs, snapshots)?;
+        let written: u64 = tables.iter().map(|table| table.meta().size).sum();
+        self.counters.flush_table_bytes.fetch_add(written, Ordering::Relaxed);
+        let edit = self.flush_edit(view, flushed, &tables);
         let ids: BTreeSet<FileId> = edit.logs_removed.iter().copied().collect();
         let added: Vec<(usize, Arc<Table>)> = tables.iter().map(|table| (0, table.clone())).collect();
         let count = runs.len();
@@ -45,10 +60,7 @@ impl Core {
             next.logs = Arc::new(logs);
             next
         })
-        .inspect_err(|error| doom_refused(error, &tables))?;
-        self.work.note_flushed(flushed);
-        self.counters.flushes.fetch_add(1, Ordering::Relaxed);
-        self.forget_dropped_keyspaces()
+        .inspect_err(|error| doom_refused(error, &tables))
     }
 
     fn write_runs(&self, view: &View, runs: &[Arc<Run>], snapshots: Vec<Seqno>) -> Result<Vec<Arc<Table>>> {
@@ -62,8 +74,8 @@ impl Core {
         let mut cursor = Merging::new(runs.iter().rev().map(|run| run.cursor()).collect());
         cursor.seek_first()?;
         let source = Retention::new(cursor, horizon);
-        let mut routed = Routed { core: self, view, source, window: VecDeque::new(), current: None };
-        self.write_tables(&mut routed, u64::MAX)
+        let routed = Routed { core: self, view, source, window: VecDeque::new(), current: None };
+        self.write_tables(&mut Watched::new(routed, &self.pacer.flush), u64::MAX)
     }
 
     /// Writes a stream of versions to tables, opened and with their names durable.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::DbInner;
 use super::batch::WriteBatch;
 use super::iter::Iter;
-use super::options::Durability;
+use super::options::WriteOptions;
 use crate::base::{Error, KeyspaceId, Kind, MergeOperator, OperatorSource, Result, Seqno, Slice};
 use crate::format::compression::Compression;
 use crate::format::edit::KeyspaceRecord;
@@ -183,38 +183,48 @@ impl Keyspace {
     /// [`Error::InvalidInput`] if a limit is broken, [`Error::NoSpace`] if storage is full, [`Error::Poisoned`] after an
     /// earlier failure of storage, [`Error::Closed`].
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.write(Kind::Put, key.as_ref(), value.as_ref(), None)
+        self.write(Kind::Put, key.as_ref(), value.as_ref(), WriteOptions::new())
     }
 
-    /// Like [`put`](Keyspace::put) with a durability of its own.
-    pub fn put_with(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
-        self.write(Kind::Put, key.as_ref(), value.as_ref(), Some(durability))
+    /// Like [`put`](Keyspace::put) with a durability, or other options, of its own.
+    pub fn put_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        options: impl Into<WriteOptions>,
+    ) -> Result<()> {
+        self.write(Kind::Put, key.as_ref(), value.as_ref(), options.into())
     }
 
     /// Removes `key`; no error if it does not exist.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
-        self.write(Kind::Delete, key.as_ref(), &[], None)
+        self.write(Kind::Delete, key.as_ref(), &[], WriteOptions::new())
     }
 
-    /// Like [`delete`](Keyspace::delete) with a durability of its own.
-    pub fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
-        self.write(Kind::Delete, key.as_ref(), &[], Some(durability))
+    /// Like [`delete`](Keyspace::delete) with a durability, or other options, of its own.
+    pub fn delete_with(&self, key: impl AsRef<[u8]>, options: impl Into<WriteOptions>) -> Result<()> {
+        self.write(Kind::Delete, key.as_ref(), &[], options.into())
     }
 
     /// Hands `operand` to the merge operator: a blind read-modify-write.
     pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
-        self.write(Kind::Delta, key.as_ref(), operand.as_ref(), None)
+        self.write(Kind::Delta, key.as_ref(), operand.as_ref(), WriteOptions::new())
     }
 
-    /// Like [`merge`](Keyspace::merge) with a durability of its own.
-    pub fn merge_with(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
-        self.write(Kind::Delta, key.as_ref(), operand.as_ref(), Some(durability))
+    /// Like [`merge`](Keyspace::merge) with a durability, or other options, of its own.
+    pub fn merge_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        operand: impl AsRef<[u8]>,
+        options: impl Into<WriteOptions>,
+    ) -> Result<()> {
+        self.write(Kind::Delta, key.as_ref(), operand.as_ref(), options.into())
     }
 
-    fn write(&self, kind: Kind, key: &[u8], value: &[u8], durability: Option<Durability>) -> Result<()> {
+    fn write(&self, kind: Kind, key: &[u8], value: &[u8], options: WriteOptions) -> Result<()> {
         let mut batch = WriteBatch::new();
         batch.push(&self.state, kind, key, value);
-        self.db.core.write(batch, durability)
+        self.db.core.write(&mut batch, options)
     }
 
     /// The value of `key`. Not copied where it lies in a block.

@@ -1,8 +1,9 @@
 //! Where new logs come from: made and named in the manifest before they are needed, so that the commit path only
 //! switches. Also where the back end is chosen, by the first write.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use super::core::Core;
 use super::files::{RING, log_name};
@@ -29,6 +30,8 @@ struct Inner {
     /// Logs have been written since the database was opened.
     started: bool,
     ring: Option<Arc<dyn Mapping>>,
+    /// Those of the log writer, as long as there is one.
+    chunks: Weak<ChunkWriter>,
     spare: Option<Arc<LogFile>>,
     /// No log made before this one may be written any more.
     newest_taken: FileId,
@@ -68,7 +71,21 @@ impl LogSupply {
             return Ok(BackEnd::Plain);
         };
         let chunks = ChunkWriter::start(tuning.chunk_threads, tuning.chunk_buffers, tuning.chunk_bytes);
-        Ok(BackEnd::Ring { ring, chunks: Arc::new(chunks), chunk_bytes: tuning.chunk_bytes })
+        let chunks = Arc::new(chunks);
+        self.inner.lock().chunks = Arc::downgrade(&chunks);
+        Ok(BackEnd::Ring { ring, chunks, chunk_bytes: tuning.chunk_bytes })
+    }
+
+    /// Waits until the log can take more without waiting for the disk.
+    ///
+    /// # Errors
+    /// [`Error::WouldStall`] if it cannot at `deadline`.
+    pub fn wait_for_buffer(&self, deadline: Duration) -> Result<()> {
+        let chunks = self.inner.lock().chunks.upgrade();
+        match chunks.map_or(Ok(true), |chunks| chunks.wait_for_buffer(deadline))? {
+            true => Ok(()),
+            false => Err(Error::WouldStall),
+        }
     }
 
     /// The mapped ring; `None` for the plain back end.

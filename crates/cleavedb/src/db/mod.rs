@@ -6,6 +6,7 @@ mod open;
 mod keyspace;
 mod batch;
 mod commit;
+mod pacing;
 mod durability;
 mod logs;
 mod read;
@@ -32,6 +33,7 @@ mod handover {
 use std::ops::RangeBounds;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use self::core::Core;
 use self::keyspace::{DEFAULT_ID, DEFAULT_NAME};
@@ -42,7 +44,7 @@ use crate::io::SimDisk;
 pub use batch::WriteBatch;
 pub use iter::Iter;
 pub use keyspace::Keyspace;
-pub use options::{Durability, KeyspaceOptions, LogBackend, Options};
+pub use options::{Durability, KeyspaceOptions, LogBackend, Options, WriteOptions};
 pub use snapshot::Snapshot;
 pub use stats::{FileStats, LevelStats, MemoryStats, RunStats, Stats};
 pub use tuning::{Canary, Tuning};
@@ -233,13 +235,27 @@ impl Db {
     /// # Errors
     /// As [`Keyspace::put`]; on an error nothing of the batch was written, except that after [`Error::Poisoned`] it may
     /// or may not be there when the database is opened again.
-    pub fn write(&self, batch: WriteBatch) -> Result<()> {
-        self.inner.core.write(batch, None)
+    pub fn write(&self, mut batch: WriteBatch) -> Result<()> {
+        self.inner.core.write(&mut batch, WriteOptions::new())
     }
 
-    /// Writes a batch, all at once, with a durability of its own.
-    pub fn write_with(&self, batch: WriteBatch, durability: Durability) -> Result<()> {
-        self.inner.core.write(batch, Some(durability))
+    /// Writes a batch, all at once, with a durability, or other options, of its own.
+    ///
+    /// # Errors
+    /// As [`write`](Db::write), and [`Error::WouldStall`] if the options limit how long it may wait.
+    pub fn write_with(&self, mut batch: WriteBatch, options: impl Into<WriteOptions>) -> Result<()> {
+        self.inner.core.write(&mut batch, options.into())
+    }
+
+    /// Writes a batch if that is possible without waiting for background work, and leaves the batch empty. (For the
+    /// durability asked for, it waits all the same.)
+    ///
+    /// # Errors
+    /// [`Error::WouldStall`] if writers are being slowed down or stopped: the batch is as it was, for another try. Others,
+    /// after which the batch is empty,
+    /// as [`write`](Db::write).
+    pub fn try_write(&self, batch: &mut WriteBatch) -> Result<()> {
+        self.inner.core.write(batch, WriteOptions::new().stall_max(Duration::ZERO))
     }
 
     /// A consistent picture of everything as it is now. O(1).

@@ -119,7 +119,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
         locks,
     }));
     core.work.note_flushed(flushed);
-    core.update_stall();
+    core.update_pace();
     if core.logs.demands_ring() {
         core.map_ring()?;
     }

@@ -22,6 +22,41 @@ pub enum Durability {
     Interval(Duration),
 }
 
+/// How one write is done, where that differs from what the database does. A [`Durability`] alone will do where these are
+/// asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WriteOptions {
+    pub(super) durability: Option<Durability>,
+    pub(super) stall_max: Option<Duration>,
+}
+
+impl WriteOptions {
+    /// As the database does it.
+    pub fn new() -> WriteOptions {
+        WriteOptions::default()
+    }
+
+    /// What the write survives once it has returned.
+    pub fn durability(mut self, durability: Durability) -> WriteOptions {
+        self.durability = Some(durability);
+        self
+    }
+
+    /// How long the write may wait for background work; if it would have to wait longer, it is not done, and the answer is
+    /// [`Error::WouldStall`]. Zero: it does not wait at all. The sync that a durability asks for comes after and takes as
+    /// long as it takes.
+    pub fn stall_max(mut self, limit: Duration) -> WriteOptions {
+        self.stall_max = Some(limit);
+        self
+    }
+}
+
+impl From<Durability> for WriteOptions {
+    fn from(durability: Durability) -> WriteOptions {
+        WriteOptions::new().durability(durability)
+    }
+}
+
 /// How the log is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogBackend {

@@ -19,6 +19,12 @@ pub(crate) struct Counters {
     pub seals: AtomicU64,
     pub stalls: AtomicU64,
     pub stall_us: AtomicU64,
+    pub paced: AtomicU64,
+    pub paced_us: AtomicU64,
+    /// What flushes took out of the front: bytes of runs and of the values they lead to.
+    pub flushed_bytes: AtomicU64,
+    /// The tables that flushes made of it.
+    pub flush_table_bytes: AtomicU64,
 }
 
 /// The state of a database at one moment. Sizes are in bytes; totals count from the last open.
@@ -67,10 +73,16 @@ pub struct Stats {
     pub index_merges: u64,
     /// Index tables sorted into runs.
     pub seals: u64,
-    /// Writes that had to wait for background work.
+    /// Writes that had to wait until a background job was done.
     pub stalls: u64,
     /// How long they waited together.
     pub stall_time: Duration,
+    /// Writes that were slowed down to the pace of background work.
+    pub paced: u64,
+    /// How long they waited together.
+    pub paced_time: Duration,
+    /// The pace of writers now, in bytes per second: `None` while they are free, 0 while they are stopped.
+    pub pace_bytes_per_second: Option<u64>,
 }
 
 /// Memory by use, in bytes.
@@ -192,6 +204,9 @@ impl Core {
             seals: count(&counters.seals),
             stalls: count(&counters.stalls),
             stall_time: Duration::from_micros(count(&counters.stall_us)),
+            paced: count(&counters.paced),
+            paced_time: Duration::from_micros(count(&counters.paced_us)),
+            pace_bytes_per_second: self.pacer.bytes_per_second(),
         }
     }
 }

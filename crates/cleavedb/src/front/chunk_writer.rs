@@ -5,10 +5,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::log::LogFile;
 use crate::base::{Error, Result};
 use crate::io::aligned::AlignedBuffer;
+use crate::sched::clock::now;
 use crate::sched::sync::{Condvar, Mutex, MutexGuard};
 use crate::sched::thread::{JoinHandle, spawn};
 
@@ -83,6 +85,19 @@ impl ChunkWriter {
         Ok(state.buffers.pop().expect("a buffer is there, that was waited for"))
     }
 
+    /// Waits until a buffer is free or it is `deadline`; false if none is free then.
+    pub fn wait_for_buffer(&self, deadline: Duration) -> Result<bool> {
+        let mut state = self.shared.state.lock();
+        while state.buffers.is_empty() && state.failed.is_none() {
+            let rest = deadline.saturating_sub(now());
+            if rest.is_zero() {
+                return Ok(false);
+            }
+            self.shared.done.wait_for(&mut state, rest);
+        }
+        state.check().map(|()| true)
+    }
+
     /// Gives back a buffer that was not used.
     pub fn give_back(&self, buffer: AlignedBuffer) {
         self.shared.state.lock().buffers.push(buffer);
@@ -113,9 +128,7 @@ impl ChunkWriter {
     fn wait_until(&self, ready: impl Fn(&State) -> bool) -> Result<MutexGuard<'_, State>> {
         let mut state = self.shared.state.lock();
         loop {
-            if let Some(cause) = &state.failed {
-                return Err(Error::Poisoned { cause: cause.clone() });
-            }
+            state.check()?;
             if ready(&state) {
                 return Ok(state);
             }
@@ -164,6 +177,13 @@ impl Shared {
 }
 
 impl State {
+    fn check(&self) -> Result<()> {
+        match &self.failed {
+            Some(cause) => Err(Error::Poisoned { cause: cause.clone() }),
+            None => Ok(()),
+        }
+    }
+
     fn finish(&mut self, ticket: Ticket, chunk: Chunk, result: Result<()>) {
         self.buffers.push(chunk.buffer);
         if let Err(error) = result {

@@ -1,0 +1,386 @@
+//! Pacing: how fast writers may go while background work is behind, so that waiting is spread over many writes instead
+//! of falling on one.
+//!
+//! Two stages drain what writers bring: flushes empty the front, compactions empty HL0. Each is measured in bytes that
+//! users wrote: how much waits, how much may wait, and how fast it drains. From half full on, writers share a multiple
+//! of the drain rate that falls as the stage fills, and is one at three quarters, where a steady load settles. Only a
+//! full stage stops writers. Decision record 011 has the figures.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::core::Core;
+use super::view::View;
+use crate::base::versions::{VersionRef, VersionSource};
+use crate::base::{Error, Result, Seqno};
+use crate::sched::clock::now;
+use crate::sched::sync::Mutex;
+
+/// Writers wait while this many index tables are waiting to become runs.
+const SEALED_MAX: usize = 4;
+/// A stage slows writers down from this fill on.
+const SLOW_FROM: f64 = 0.5;
+/// Writers go as fast as a stage drains at this fill.
+const EVEN_AT: f64 = 0.75;
+/// Each so much more fill halves the pace.
+const HALVING: f64 = 0.09;
+/// A stage that has not been seen to drain yet is taken to drain this fast, in bytes per second.
+const DRAIN_FIRST: f64 = 64e6;
+/// The slowest pace, in bytes per second: with less, one large record would wait for seconds.
+const PACE_MIN: f64 = 1e6;
+/// One write waits at most so long for its pace; what it did not wait for, later writes do.
+const PACED_WAIT_MAX: Duration = Duration::from_millis(8);
+/// Shorter waits are saved up, as threads do not wake up this precisely.
+const PACED_WAIT_MIN: Duration = Duration::from_micros(500);
+/// Drain rates are averaged over about this long, in seconds.
+const DRAIN_MEMORY_S: f64 = 1.0;
+/// Drain rates are sampled this often at most.
+const SAMPLE_MIN: Duration = Duration::from_millis(20);
+/// The pace is looked at again after so many bytes of writes, and by writers that wait for it.
+pub(super) const REVIEW_BYTES: u64 = 512 << 10;
+/// Progress is told after so many versions.
+const STEPS_TOGETHER: u64 = 64;
+
+/// The pace of writers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Pace {
+    /// As fast as they can.
+    Free,
+    /// All together, so many bytes per second.
+    Limited(f64),
+    /// Not until a job is done.
+    Stopped,
+}
+
+/// One stage of background work as the pace sees it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Stage {
+    /// How much of what may wait is waiting, less what the running job has done; 1 is full.
+    pub fill: f64,
+    /// How fast it drains while a job is running, in bytes per second; 0 if that was never seen.
+    pub drain: f64,
+    /// Nothing more may come in.
+    pub is_full: bool,
+}
+
+/// The pace that suits all stages.
+pub(crate) fn pace(stages: &[Stage]) -> Pace {
+    if stages.iter().any(|stage| stage.is_full) {
+        return Pace::Stopped;
+    }
+    let slow = stages.iter().filter(|stage| stage.fill >= SLOW_FROM);
+    let rates = slow.map(|stage| {
+        let drain = if stage.drain > 0.0 { stage.drain } else { DRAIN_FIRST };
+        (drain * ((EVEN_AT - stage.fill) / HALVING).exp2()).max(PACE_MIN)
+    });
+    rates.min_by(f64::total_cmp).map_or(Pace::Free, Pace::Limited)
+}
+
+/// How much of a running job is done, told by the job itself as it passes versions on.
+#[derive(Default)]
+pub(crate) struct Progress {
+    /// Bytes that the job drains; 0 while none is running.
+    total: AtomicU64,
+    /// Versions that the job reads.
+    steps: AtomicU64,
+    steps_done: AtomicU64,
+    /// Drained by jobs that have ended.
+    before: AtomicU64,
+}
+
+impl Progress {
+    /// A job begins that will drain `total` bytes in at most so many steps.
+    pub fn begin(&self, total: u64, steps: u64) {
+        self.steps_done.store(0, Ordering::Relaxed);
+        self.steps.store(steps.max(1), Ordering::Relaxed);
+        self.total.store(total, Ordering::Relaxed);
+    }
+
+    /// The job is over; it counts in full if it did what it should.
+    pub fn end(&self, succeeded: bool) {
+        let total = self.total.swap(0, Ordering::Relaxed);
+        if succeeded {
+            self.before.fetch_add(total, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes that the running job has drained so far; 0 if none is running.
+    fn current(&self) -> u64 {
+        let (done, steps) = (self.steps_done.load(Ordering::Relaxed), self.steps.load(Ordering::Relaxed).max(1));
+        (self.total.load(Ordering::Relaxed) as u128 * done.min(steps) as u128 / steps as u128) as u64
+    }
+
+    fn is_running(&self) -> bool {
+        self.total.load(Ordering::Relaxed) > 0
+    }
+
+    fn in_all(&self) -> u64 {
+        self.before.load(Ordering::Relaxed) + self.current()
+    }
+}
+
+/// Passes versions on and counts them as steps of a job.
+pub(crate) struct Watched<'a, S> {
+    source: S,
+    progress: &'a Progress,
+    passed: u64,
+}
+
+impl<'a, S: VersionSource> Watched<'a, S> {
+    /// Counts what `source` passes on in `progress`.
+    pub fn new(source: S, progress: &'a Progress) -> Watched<'a, S> {
+        Watched { source, progress, passed: 0 }
+    }
+}
+
+impl<S: VersionSource> VersionSource for Watched<'_, S> {
+    fn next(&mut self) -> Result<Option<VersionRef<'_>>> {
+        self.passed += 1;
+        if self.passed == STEPS_TOGETHER {
+            self.progress.steps_done.fetch_add(STEPS_TOGETHER, Ordering::Relaxed);
+            self.passed = 0;
+        }
+        self.source.next()
+    }
+}
+
+/// Estimates how fast a stage drains while it has work.
+#[derive(Default)]
+struct DrainMeter {
+    last: Option<(Duration, u64)>,
+    rate: f64,
+}
+
+impl DrainMeter {
+    fn sample(&mut self, now: Duration, progress: &Progress) {
+        if !progress.is_running() {
+            self.last = None;
+            return;
+        }
+        let total = progress.in_all();
+        let Some((then, before)) = self.last else {
+            self.last = Some((now, total));
+            return;
+        };
+        let elapsed = now.saturating_sub(then);
+        if elapsed < SAMPLE_MIN {
+            return;
+        }
+        let seconds = elapsed.as_secs_f64();
+        let rate = total.saturating_sub(before) as f64 / seconds;
+        let weight = if self.rate == 0.0 { 1.0 } else { 1.0 - (-seconds / DRAIN_MEMORY_S).exp() };
+        self.rate += weight * (rate - self.rate);
+        self.last = Some((now, total));
+    }
+}
+
+/// What writers have used of their pace.
+#[derive(Default)]
+struct Debt {
+    bytes: f64,
+    at: Duration,
+}
+
+/// The pace in force, and what it is made from.
+#[derive(Default)]
+pub(crate) struct Pacer {
+    /// False while writers are free: all that a write looks at then.
+    is_limited: AtomicBool,
+    state: Mutex<PacerState>,
+    /// Of the flush that is running, in bytes of runs and of the values they lead to.
+    pub flush: Progress,
+    /// Of the compaction of HL0 that is running, in bytes of tables of HL0.
+    pub hl0: Progress,
+}
+
+struct PacerState {
+    pace: Pace,
+    debt: Debt,
+    flush: DrainMeter,
+    hl0: DrainMeter,
+    reviewed: Duration,
+}
+
+impl Default for PacerState {
+    fn default() -> PacerState {
+        PacerState {
+            pace: Pace::Free,
+            debt: Debt::default(),
+            flush: DrainMeter::default(),
+            hl0: DrainMeter::default(),
+            reviewed: Duration::ZERO,
+        }
+    }
+}
+
+impl PacerState {
+    /// Charges `bytes` and says how long their writer should wait.
+    fn charge(&mut self, bytes: u64, now: Duration, rate: f64) -> Duration {
+        let paid = now.saturating_sub(self.debt.at).as_secs_f64() * rate;
+        self.debt = Debt { bytes: (self.debt.bytes - paid).max(0.0) + bytes as f64, at: now };
+        let wait = Duration::from_secs_f64(self.debt.bytes / rate);
+        if wait < PACED_WAIT_MIN { Duration::ZERO } else { wait.min(PACED_WAIT_MAX) }
+    }
+
+    /// The write that was charged does not take place.
+    fn refund(&mut self, bytes: u64) {
+        self.debt.bytes = (self.debt.bytes - bytes as f64).max(0.0);
+    }
+}
+
+impl Pacer {
+    /// The pace as users are told: `None` while they are free, 0 while they are stopped.
+    pub fn bytes_per_second(&self) -> Option<u64> {
+        match self.state.lock().pace {
+            Pace::Free => None,
+            Pace::Limited(rate) => Some(rate as u64),
+            Pace::Stopped => Some(0),
+        }
+    }
+}
+
+/// How long a write has to wait.
+enum Turn {
+    /// No longer.
+    Go,
+    /// Until then.
+    WaitUntil(Duration),
+    /// Until a job is done.
+    WaitForProgress,
+}
+
+impl Core {
+    /// Waits as long as the pace asks of a write of `bytes`, at most until `deadline`.
+    ///
+    /// # Errors
+    /// [`Error::WouldStall`] if that is longer than until `deadline`; what stops writes for good.
+    pub fn wait_for_room(&self, bytes: u64, deadline: Option<Duration>) -> Result<()> {
+        if !self.pacer.is_limited.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.review_pace();
+        let started = now();
+        let (mut until, mut stopped) = (None, false);
+        let mut state = self.work.lock();
+        let since = state.started();
+        let result = loop {
+            let turn = self.turn(bytes, &mut until);
+            if matches!(turn, Turn::Go) {
+                break Ok(());
+            }
+            // Whoever waits must hear of what ends waiting for good.
+            let alive = self.check_open().and_then(|()| self.check_poison()).and_then(|()| state.check_space(since));
+            if let Err(error) = alive {
+                break Err(error);
+            }
+            let now = now();
+            match (turn, deadline) {
+                (Turn::WaitUntil(until), Some(deadline)) if until > deadline => break Err(Error::WouldStall),
+                (Turn::WaitUntil(until), _) => {
+                    self.work.wait_for_progress_at_most(&mut state, until.saturating_sub(now));
+                }
+                (_, Some(deadline)) if now >= deadline => break Err(Error::WouldStall),
+                (_, Some(deadline)) => {
+                    stopped = true;
+                    self.work.wait_for_progress_at_most(&mut state, deadline.saturating_sub(now));
+                }
+                _ => {
+                    stopped = true;
+                    self.work.wait_for_progress(&mut state);
+                }
+            }
+        };
+        drop(state);
+        if result.is_err() && until.is_some() {
+            self.pacer.state.lock().refund(bytes);
+        }
+        self.count_wait(now().saturating_sub(started), stopped);
+        result
+    }
+
+    /// What a write of `bytes` has to do now. It is charged once, and `until` is when its wait ends.
+    fn turn(&self, bytes: u64, until: &mut Option<Duration>) -> Turn {
+        let now = now();
+        let mut state = self.pacer.state.lock();
+        match state.pace {
+            Pace::Free => Turn::Go,
+            Pace::Stopped => Turn::WaitForProgress,
+            Pace::Limited(rate) => {
+                let until = *until.get_or_insert_with(|| now + state.charge(bytes, now, rate));
+                if until <= now { Turn::Go } else { Turn::WaitUntil(until) }
+            }
+        }
+    }
+
+    fn count_wait(&self, waited: Duration, stopped: bool) {
+        let counters = &self.counters;
+        let us = waited.as_micros() as u64;
+        if stopped {
+            counters.stalls.fetch_add(1, Ordering::Relaxed);
+            counters.stall_us.fetch_add(us, Ordering::Relaxed);
+        } else if waited >= PACED_WAIT_MIN {
+            counters.paced.fetch_add(1, Ordering::Relaxed);
+            counters.paced_us.fetch_add(us, Ordering::Relaxed);
+        }
+    }
+
+    /// Looks again at what the pace depends on, unless someone did just now.
+    pub fn review_pace(&self) {
+        if now() >= self.pacer.state.lock().reviewed + SAMPLE_MIN {
+            self.update_pace();
+        }
+    }
+
+    /// Looks again at what the pace depends on.
+    pub fn update_pace(&self) {
+        let view = self.published.view();
+        let now = now();
+        let mut state = self.pacer.state.lock();
+        state.reviewed = now;
+        state.flush.sample(now, &self.pacer.flush);
+        state.hl0.sample(now, &self.pacer.hl0);
+        let stages = [self.front_stage(&view, state.flush.rate), self.hl0_stage(&view, state.hl0.rate)];
+        state.pace = pace(&stages);
+        self.pacer.is_limited.store(state.pace != Pace::Free, Ordering::Relaxed);
+    }
+
+    /// What flushes drain. Full are memory, logs (which bounds recovery), or the queue of index tables.
+    fn front_stage(&self, view: &View, drain: f64) -> Stage {
+        let tuning = &self.settings.tuning;
+        let logs = unflushed_log_bytes(view, self.work.flushed());
+        let front = view.front_bytes() as u64;
+        let front_max = (tuning.front_bytes_max + tuning.index_table_bytes) as u64;
+        let has_work = !view.sealed.is_empty() || !view.runs.is_empty();
+        let flushed = self.pacer.flush.current();
+        // The share of the logs that is flushed has left the front in the same measure, though its memory is still held.
+        let logs_left = logs.saturating_sub(flushed) as f64;
+        let front_left = front as f64 * logs_left / logs.max(1) as f64;
+        let log_fill = if has_work { logs_left / tuning.logs_bytes_max as f64 } else { 0.0 };
+        Stage {
+            fill: log_fill.max(front_left / front_max as f64),
+            drain,
+            is_full: view.sealed.len() >= SEALED_MAX || front > front_max || has_work && logs > tuning.logs_bytes_max,
+        }
+    }
+
+    /// What compactions of HL0 drain, in bytes that users wrote: a table of HL0 stands for what its flush read.
+    fn hl0_stage(&self, view: &View, drain: f64) -> Stage {
+        let tables = view.version.levels()[0].tables().len();
+        let bytes = view.version.levels()[0].bytes().max(1);
+        let done = self.pacer.hl0.current().min(bytes) as f64 / bytes as f64;
+        let stop = self.settings.tuning.hl0_stop_tables;
+        let flushed = self.counters.flushed_bytes.load(Ordering::Relaxed) as f64;
+        let written = self.counters.flush_table_bytes.load(Ordering::Relaxed) as f64;
+        let shrunk = if written > 0.0 { flushed / written } else { 1.0 };
+        Stage { fill: tables as f64 * (1.0 - done) / stop as f64, drain: drain * shrunk, is_full: tables >= stop }
+    }
+}
+
+/// Bytes of the logs that hold anything not yet in tables: what recovery would read.
+pub(super) fn unflushed_log_bytes(view: &View, flushed: Seqno) -> u64 {
+    view.logs.values().filter(|log| log.last_seqno() > flushed).map(|log| log.end()).sum()
+}
+
+#[cfg(test)]
+#[path = "pacing_test.rs"]
+mod tests;

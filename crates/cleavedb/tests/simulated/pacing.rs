@@ -1,0 +1,113 @@
+//! Writers when background work is behind: how long they wait, and what they may say about that.
+
+use std::time::Duration;
+
+use cleavedb::testing::{self, SimDisk, Tuning};
+use cleavedb::{Db, Error, Options, WriteBatch, WriteOptions};
+
+use crate::support::{in_world, open_with, text, value, with_each_log};
+
+/// Two tables in HL0 stop writers, and nothing compacts them by itself.
+fn stopped_by_hl0() -> Tuning {
+    let mut tuning = Tuning::tiny();
+    tuning.hl0_stop_tables = 2;
+    tuning.hl0_compact_tables = 100;
+    tuning
+}
+
+fn stop(db: &Db) {
+    for round in 0..2 {
+        db.put(format!("key {round}"), "value").unwrap();
+        db.flush().unwrap();
+    }
+    assert_eq!(db.stats().pace_bytes_per_second, Some(0));
+}
+
+fn batch(db: &Db) -> WriteBatch {
+    let mut batch = WriteBatch::new();
+    batch.put(&db.default_keyspace(), "late", "1");
+    batch
+}
+
+#[test]
+fn a_write_that_must_not_wait_says_so_and_is_still_there_for_another_try() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let db = open_with(&disk, Options::new().log_backend(backend), stopped_by_hl0()).unwrap();
+        let mut batch = batch(&db);
+        db.try_write(&mut batch.clone()).unwrap();
+        db.delete("late").unwrap();
+        stop(&db);
+        let before = testing::now();
+        assert!(matches!(db.try_write(&mut batch), Err(Error::WouldStall)));
+        assert!(testing::now() - before < Duration::from_millis(1), "it waited");
+        assert_eq!((batch.len(), text(&db, "late")), (1, None));
+        db.compact_range(&db.default_keyspace(), ..).unwrap();
+        db.try_write(&mut batch).unwrap();
+        assert_eq!((batch.len(), text(&db, "late")), (0, Some("1".into())));
+    });
+}
+
+#[test]
+fn a_write_with_a_limit_waits_that_long_and_is_then_not_done() {
+    in_world(3, || {
+        let disk = SimDisk::new();
+        let db = open_with(&disk, Options::new(), stopped_by_hl0()).unwrap();
+        stop(&db);
+        let limit = Duration::from_millis(30);
+        let before = testing::now();
+        let outcome = db.write_with(batch(&db), WriteOptions::new().stall_max(limit));
+        assert!(matches!(outcome, Err(Error::WouldStall)), "{outcome:?}");
+        let waited = testing::now() - before;
+        assert!((limit..limit + Duration::from_millis(10)).contains(&waited), "{waited:?}");
+        let stats = db.stats();
+        assert!(stats.stalls == 1 && stats.stall_time >= limit / 2, "{} {:?}", stats.stalls, stats.stall_time);
+        // What was to be written is nowhere, also after the next open.
+        drop(db);
+        let db = open_with(&disk, Options::new(), stopped_by_hl0()).unwrap();
+        assert_eq!(text(&db, "late"), None);
+    });
+}
+
+#[test]
+fn a_write_that_may_wait_goes_on_when_there_is_room() {
+    in_world(4, || {
+        let disk = SimDisk::new();
+        let db = open_with(&disk, Options::new(), stopped_by_hl0()).unwrap();
+        stop(&db);
+        let other = db.clone();
+        let waiting = testing::spawn("writer", move || other.put("late", "1").unwrap());
+        testing::sleep(Duration::from_millis(20));
+        assert_eq!(text(&db, "late"), None);
+        db.compact_range(&db.default_keyspace(), ..).unwrap();
+        waiting.join().unwrap();
+        assert_eq!(text(&db, "late"), Some("1".into()));
+    });
+}
+
+#[test]
+fn writers_are_slowed_down_before_they_are_stopped() {
+    in_world(5, || {
+        let disk = SimDisk::new();
+        let mut tuning = Tuning::tiny();
+        (tuning.hl0_compact_tables, tuning.hl0_stop_tables) = (100, 10);
+        tuning.front_bytes_max = 64 << 20;
+        tuning.logs_bytes_max = 64 << 20;
+        tuning.flush_bytes = 64 << 20;
+        let db = open_with(&disk, Options::new(), tuning).unwrap();
+        for round in 0..8 {
+            db.put(format!("key {round}"), "value").unwrap();
+            db.flush().unwrap();
+        }
+        let pace = db.stats().pace_bytes_per_second.unwrap();
+        let before = testing::now();
+        for number in 0..20 {
+            db.put(format!("{number:06}"), value("v", 100_000)).unwrap();
+        }
+        let (took, fair) = (testing::now() - before, Duration::from_secs_f64(2e6 / pace as f64));
+        let stats = db.stats();
+        assert!(stats.paced > 10 && stats.stalls == 0, "{} {}", stats.paced, stats.stalls);
+        assert!(took > fair / 2 && took < 2 * fair, "{took:?} for 2 MB at {pace} B/s");
+        assert!(stats.paced_time < Duration::from_millis(10) * stats.paced as u32, "{:?}", stats.paced_time);
+    });
+}
