@@ -365,9 +365,9 @@ impl Core {
     /// As [`flush`](Core::flush), also while closing.
     pub fn flush_front(&self) -> Result<()> {
         let target = {
-            let commit = self.commit.lock();
+            let mut commit = self.commit.lock();
             self.check_poison()?;
-            self.seal();
+            self.seal(&mut commit);
             commit.last_seqno
         };
         let mut state = self.work.lock();

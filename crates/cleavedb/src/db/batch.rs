@@ -109,6 +109,11 @@ impl WriteBatch {
         self.bytes.len() as u64 + (self.len * (record::HEADER_BYTES - ENTRY_HEADER_BYTES)) as u64
     }
 
+    /// Bytes of memory that it keeps for operations.
+    pub(super) fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// The operations in order.
     pub(super) fn operations(&self) -> Operations<'_> {
         Operations { rest: &self.bytes }

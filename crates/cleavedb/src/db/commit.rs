@@ -53,6 +53,8 @@ pub(crate) struct CommitState {
     pub last_seqno: Seqno,
     /// Logs before the active one that no sync has covered yet, oldest first.
     pub unsynced: Vec<Arc<LogFile>>,
+    /// The view's active index table; it changes under the commit lock only.
+    pub active: Arc<IndexTable>,
     /// Checksums of the group's records, reused.
     crcs: Vec<u32>,
     /// Bytes written since the pace was last looked at.
@@ -60,9 +62,9 @@ pub(crate) struct CommitState {
 }
 
 impl CommitQueue {
-    pub fn new(seqno: Seqno) -> CommitQueue {
-        let state =
-            CommitState { writer: None, last_seqno: seqno, unsynced: Vec::new(), crcs: Vec::new(), unreviewed: 0 };
+    pub fn new(seqno: Seqno, active: Arc<IndexTable>) -> CommitQueue {
+        let (unsynced, crcs) = (Vec::new(), Vec::new());
+        let state = CommitState { writer: None, last_seqno: seqno, unsynced, active, crcs, unreviewed: 0 };
         CommitQueue { queue: Mutex::default(), done: Condvar::new(), state: Mutex::new(state) }
     }
 
@@ -107,6 +109,14 @@ impl Core {
             self.logs.wait_for_buffer(deadline)?;
         }
         let mut queue = self.commit.queue.lock();
+        if !queue.has_leader && queue.waiting.is_empty() {
+            queue.has_leader = true;
+            drop(queue);
+            let result = self.commit_alone(batch);
+            self.commit.queue.lock().has_leader = false;
+            self.commit.done.notify_all();
+            return result;
+        }
         let ticket = queue.next_ticket;
         queue.next_ticket += 1;
         queue.waiting.push_back((ticket, std::mem::take(batch)));
@@ -137,6 +147,20 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// Commits a batch that nobody else waits with.
+    fn commit_alone(&self, batch: &mut WriteBatch) -> Result<Seqno> {
+        let mut commit = self.commit.lock();
+        let committed = self
+            .check_open()
+            .and_then(|()| batch.check(self.database))
+            .and_then(|()| self.check_poison())
+            .and_then(|()| self.append_guarded(&mut commit, &[batch]))
+            .map(|()| commit.last_seqno);
+        drop(commit);
+        batch.clear();
+        committed
     }
 
     /// Commits one group of waiting batches.
@@ -213,7 +237,9 @@ impl Core {
         self.counters.user_bytes.fetch_add(body_bytes, Ordering::Relaxed);
         self.counters.log_bytes.fetch_add(frame_bytes, Ordering::Relaxed);
         self.published.publish(commit.last_seqno);
-        self.seal_if_full();
+        if self.settings.tuning.is_full(&commit.active) {
+            self.seal(commit);
+        }
         commit.unreviewed += frame_bytes;
         if commit.unreviewed >= REVIEW_BYTES {
             commit.unreviewed = 0;
@@ -269,13 +295,13 @@ impl Core {
     fn insert_group(&self, commit: &mut CommitState, group: &[&WriteBatch], frame_offset: u64) {
         let writer = commit.writer.as_ref().expect("a frame was appended by it");
         let log = writer.active().expect("a frame was appended to it").id();
-        let view = self.published.view();
-        let mut inserter = view.active.insert();
+        let CommitState { active, last_seqno, .. } = commit;
+        let mut inserter = active.insert();
         let mut place = RecordPlace { log, offset: frame_offset + HEADER_BYTES as u64 };
         for operation in group.iter().flat_map(|batch| batch.operations()) {
-            commit.last_seqno = commit.last_seqno.next();
+            *last_seqno = last_seqno.next();
             let separation_bytes = self.settings.tuning.separation_bytes;
-            inserter.add_record(&operation, commit.last_seqno, &mut place, separation_bytes);
+            inserter.add_record(&operation, *last_seqno, &mut place, separation_bytes);
         }
     }
 
@@ -296,23 +322,17 @@ impl Core {
         Ok(())
     }
 
-    fn seal_if_full(&self) {
-        let view = self.published.view();
-        if self.settings.tuning.is_full(&view.active) {
-            self.seal();
-        }
-    }
-
-    /// Replaces the active index table by an empty one. Its caller holds the commit lock, so everything in the table is
+    /// Replaces the active index table by an empty one. As its caller holds the commit lock, everything in the table is
     /// published and whole.
-    pub fn seal(&self) {
+    pub fn seal(&self, commit: &mut CommitState) {
+        if commit.active.is_empty() {
+            return;
+        }
+        commit.active = Arc::new(IndexTable::new());
         self.published.update(|view| {
-            if view.active.is_empty() {
-                return view.clone();
-            }
             let mut sealed = view.sealed.clone();
             sealed.insert(0, view.active.clone());
-            View { active: Arc::new(IndexTable::new()), sealed, ..view.clone() }
+            View { active: commit.active.clone(), sealed, ..view.clone() }
         });
         self.update_pace();
         self.work.wake();

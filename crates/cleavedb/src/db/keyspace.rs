@@ -1,6 +1,7 @@
 //! Keyspaces: named maps that share one front and one tree. A keyspace is an id in front of its keys, so thousands of
 //! them cost nothing but their names.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
 use std::sync::Arc;
@@ -139,6 +140,14 @@ impl OperatorSource for Keyspaces {
     }
 }
 
+/// A thread keeps memory of this size for its next write.
+const BATCH_BYTES_KEPT: usize = 16 << 10;
+
+thread_local! {
+    /// An empty batch whose memory the thread's writes of one record use again.
+    static BATCH: RefCell<WriteBatch> = RefCell::default();
+}
+
 /// A handle on one keyspace. Cheap to clone, shared freely between threads; keeps the database open.
 #[derive(Clone)]
 pub struct Keyspace {
@@ -222,9 +231,14 @@ impl Keyspace {
     }
 
     fn write(&self, kind: Kind, key: &[u8], value: &[u8], options: WriteOptions) -> Result<()> {
-        let mut batch = WriteBatch::new();
+        let mut batch = BATCH.take();
         batch.push(&self.state, kind, key, value);
-        self.db.core.write(&mut batch, options)
+        let written = self.db.core.write(&mut batch, options);
+        batch.clear();
+        if batch.capacity() <= BATCH_BYTES_KEPT {
+            BATCH.set(batch);
+        }
+        written
     }
 
     /// The value of `key`. Not copied where it lies in a block.

@@ -324,14 +324,16 @@ impl Core {
 
     /// Lets go of the view, so that doomed files that no reader holds can be removed.
     fn release_files(&self) {
-        self.commit.lock().writer = None;
+        let mut commit = self.commit.lock();
+        commit.writer = None;
+        commit.active = Arc::new(IndexTable::new());
         self.published.update(|_| View {
-            active: Arc::new(IndexTable::new()),
+            active: commit.active.clone(),
             sealed: Vec::new(),
             runs: Vec::new(),
             version: Arc::new(Version::default()),
             logs: Arc::default(),
         });
-        self.commit.lock().unsynced.clear();
+        commit.unsynced.clear();
     }
 }
