@@ -30,8 +30,9 @@ const DRAIN_FIRST: f64 = 64e6;
 const PACE_MIN: f64 = 1e6;
 /// One write waits at most so long for its pace; what it did not wait for, later writes do.
 const PACED_WAIT_MAX: Duration = Duration::from_millis(8);
-/// Shorter waits are saved up, as threads do not wake up this precisely.
-const PACED_WAIT_MIN: Duration = Duration::from_micros(500);
+/// Shorter waits are saved up: few writes that wait for some milliseconds are better than many that wait for one (at a
+/// hundred thousand writes a second, less than one in a thousand waits at all).
+const PACED_WAIT_MIN: Duration = Duration::from_millis(5);
 /// Drain rates are averaged over about this long, in seconds.
 const DRAIN_MEMORY_S: f64 = 1.0;
 /// Drain rates are sampled this often at most.
