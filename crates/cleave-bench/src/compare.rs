@@ -7,7 +7,7 @@ use crate::engine::Durability;
 use crate::failure::{Failure, Result};
 use crate::plan::Shape;
 use crate::result::Outcome;
-use crate::suite;
+use crate::{report, suite};
 
 /// The standard set.
 const WORKLOADS: [&str; 12] = [
@@ -25,10 +25,10 @@ const WORKLOADS: [&str; 12] = [
     "ycsb-am",
 ];
 
-/// Runs the set and prints the table and the ratios.
+/// Runs the set and prints the table and the ratios; writes the page if asked.
 ///
 /// # Errors
-/// As [`suite::run`].
+/// As [`suite::run`], and if the page cannot be written.
 pub fn run(args: &Compare, out: &mut dyn Write) -> Result<()> {
     let (records, memory) = match args.quick {
         true => (200_000, 32 << 20),
@@ -62,7 +62,11 @@ pub fn run(args: &Compare, out: &mut dyn Write) -> Result<()> {
         json: args.json.clone(),
     };
     let outcomes = suite::run(&run, out)?;
-    ratios(&outcomes, &args.against, out).map_err(Failure::because("cannot write the ratios"))
+    ratios(&outcomes, &args.against, out).map_err(Failure::because("cannot write the ratios"))?;
+    match &args.report {
+        Some(path) => report::of_outcomes(&outcomes, path),
+        None => Ok(()),
+    }
 }
 
 /// One row for each workload; its two runs are side by side.

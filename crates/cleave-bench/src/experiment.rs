@@ -23,7 +23,7 @@ use crate::series::{self, Series};
 use crate::size::Lengths;
 use crate::values::Values;
 use crate::workload::{self, Operation, Workload};
-use crate::{cgroup, engines, machine};
+use crate::{cgroup, device, engines, machine};
 
 /// Streams of random numbers: the load's, the clients', the background client's.
 const STREAMS: [u64; 3] = [0x10AD << 32, 0xC11E << 32, 0xBACC << 32];
@@ -54,6 +54,9 @@ struct Whole {
 pub fn run(plan: &Plan) -> Result<Outcome> {
     if let Some(dir) = &plan.cgroup {
         cgroup::enter(dir)?;
+    }
+    if let Some(dir) = device::cgroup_of(&plan.dir)? {
+        cgroup::enter(&dir)?;
     }
     let shape = &plan.shape;
     let kind = engines::find(&plan.engine)?;

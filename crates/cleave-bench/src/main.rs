@@ -1,12 +1,14 @@
 //! `cleave-bench`, the benchmarks of CleaveDB. `run` lets engines do workloads, each run in a process of its own, and
-//! tells what it cost; `compare` does the standard set on us and a rival; `report` makes a page of results; `list` says
-//! which engines and workloads there are.
+//! tells what it cost; `compare` does the standard set on us and a rival; `paper` does a paper's experiments and sets its
+//! claims beside them; `report` makes a page of results; `device` makes a slow tier; `list` says which engines and
+//! workloads there are.
 //!
 //! Exit codes: 0 done, 1 failed (one line on stderr), 2 wrong usage.
 
 mod args;
 mod suite;
 mod compare;
+mod paper;
 mod plan;
 mod experiment;
 mod workload;
@@ -23,8 +25,10 @@ mod latency;
 mod series;
 mod counters;
 mod cgroup;
+mod device;
 mod result;
 mod machine;
+mod label;
 mod table;
 mod report;
 mod failure;
@@ -53,7 +57,9 @@ fn run(command: &Command) -> Result<()> {
     match command {
         Command::Run(args) => drop(suite::run(args, &mut out)?),
         Command::Compare(args) => compare::run(args, &mut out)?,
+        Command::Paper(args) => paper::run(args, &mut out)?,
         Command::Report(args) => report::run(args)?,
+        Command::Device(args) => device::run(args, &mut out)?,
         Command::List => list(&mut out).map_err(Failure::because("cannot write the output"))?,
         Command::Child => child(&mut out)?,
     }

@@ -38,7 +38,10 @@ pub fn run(args: &Run, out: &mut dyn Write) -> Result<Vec<Outcome>> {
 }
 
 /// Engines in turn within each repeat, so that what changes on the machine meanwhile falls on all of them.
-fn measure(args: &Run) -> Result<Vec<Outcome>> {
+///
+/// # Errors
+/// The first run that fails.
+pub fn measure(args: &Run) -> Result<Vec<Outcome>> {
     let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     fs::create_dir_all(&parent).map_err(Failure::because(format!("cannot create {}", parent.display())))?;
     let mut outcomes = Vec::new();

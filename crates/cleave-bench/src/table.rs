@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use crate::engine::Merges;
+use crate::label::labels;
 use crate::result::Outcome;
 use crate::size;
 use crate::workload;
@@ -17,7 +18,7 @@ pub const TITLES: [&str; 13] = [
 /// One row for each run, and what has to be known to read them.
 pub fn print(outcomes: &[Outcome], out: &mut dyn Write) -> io::Result<()> {
     let mut rows: Vec<Vec<String>> = vec![TITLES.iter().map(|&title| title.to_owned()).collect()];
-    rows.extend(outcomes.iter().map(row));
+    rows.extend(outcomes.iter().zip(labels(outcomes)).map(|(outcome, label)| row(outcome, &label)));
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..TITLES.len()).map(width).collect();
     for row in &rows {
@@ -47,8 +48,8 @@ pub fn print(outcomes: &[Outcome], out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// The cells of one row.
-pub fn row(outcome: &Outcome) -> Vec<String> {
+/// The cells of one row, for the run called `label`.
+pub fn row(outcome: &Outcome, label: &str) -> Vec<String> {
     let latency = &outcome.latency_us;
     let cpu_us = (outcome.cpu_user_s + outcome.cpu_sys_s) * 1e6 / outcome.operations as f64;
     let ratio = |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
@@ -58,7 +59,7 @@ pub fn row(outcome: &Outcome) -> Vec<String> {
         false => outcome.engine.clone(),
     };
     vec![
-        outcome.workload.clone(),
+        label.to_owned(),
         engine,
         format!("{:.0}", outcome.ops_per_s),
         format!("{:.1}", latency.mean),
