@@ -101,8 +101,8 @@ fn remove(state: &State, note: &Path) -> Result<()> {
     state.volume.unmount()?;
     if state.volume.is_attached() {
         throttle::lift(&state.cgroup, &state.volume.number()?)?;
+        throttle::remove_unused(&state.cgroup);
     }
-    throttle::remove_unused(&state.cgroup);
     state.volume.detach()?;
     state.volume.delete()?;
     fs::remove_file(note).map_err(Failure::because(format!("cannot remove {}", note.display())))

@@ -1,7 +1,7 @@
 //! Bar charts as inline SVG. Colours and fonts are the page's.
 
 use super::number::times;
-use super::{COLORS, WIDTH, escape, figure};
+use super::{COLORS, EVEN, WIDTH, escape, figure};
 
 /// One bar.
 pub struct Bar<'a> {
@@ -50,7 +50,16 @@ pub fn bars(title: &str, note: &str, bars: &[Bar<'_>], number: fn(f64) -> String
     figure(title, note, bars.len() as f64 * ROW + 4.0, &shapes)
 }
 
-/// Factors as bars to the right of 1 (more) or to the left (less), doubled lengths for squares; nothing if there are none.
+/// `label`, if need be without its end, so that it fits above a bar.
+fn cut(label: &str) -> String {
+    const MOST: usize = 48;
+    match label.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &label[..end]),
+        None => label.to_owned(),
+    }
+}
+
+/// Factors as bars to the right of 1 (more) or to the left (less), on a logarithmic scale; nothing if there are none.
 pub fn factors(title: &str, note: &str, factors: &[(&str, f64)]) -> String {
     let factors: Vec<_> = factors.iter().filter(|(_, factor)| factor.is_finite() && *factor > 0.0).collect();
     let Some(most) = factors.iter().map(|(_, factor)| factor.log2().abs()).max_by(f64::total_cmp) else {
@@ -74,16 +83,18 @@ pub fn factors(title: &str, note: &str, factors: &[(&str, f64)]) -> String {
     for (position, (label, factor)) in factors.iter().enumerate() {
         let y = position as f64 * row + 20.0;
         let (from, to) = (x(factor.min(1.0)), x(factor.max(1.0)));
-        let (class, anchor, at) = match *factor >= 1.0 {
-            true => ("win", "start", to + 5.0),
-            false => ("lose", "end", from - 5.0),
+        let (anchor, at) = if *factor >= 1.0 { ("start", to + 5.0) } else { ("end", from - 5.0) };
+        let class = match *factor {
+            factor if factor > EVEN => "win",
+            factor if factor < 1.0 / EVEN => "lose",
+            _ => "even",
         };
         shapes += &format!(
             "<g class=\"{class}\"><text class=\"name\" x=\"2\" y=\"{:.1}\">{}</text>\
              <rect x=\"{from:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"14\" rx=\"2\"/>\
              <text class=\"value\" x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text></g>\n",
             y + 13.0,
-            escape(label),
+            escape(&cut(label)),
             y + 18.0,
             (to - from).max(1.0),
             y + 29.0,

@@ -24,6 +24,8 @@ use crate::result::Outcome;
 const COLORS: usize = 6;
 /// The width of every chart, in the units of its shapes: about as wide as it is shown.
 const WIDTH: f64 = 360.0;
+/// Within this factor of 1 nobody wins: runs differ by as much.
+const EVEN: f64 = 1.05;
 /// The engine that the others are compared with.
 const OURS: &str = "cleave";
 
@@ -105,7 +107,7 @@ fn page(input: &Input) -> String {
         html += &format!("<span class=\"c{}\"><i></i>{}</span>", color % COLORS, escape(engine));
     }
     html += "</div></header>\n<main>\n";
-    html += &settings::opening(outcomes, &groups);
+    html += &settings::opening(outcomes, &groups, &engines);
     html += &summary::section(&groups, &engines);
     html += &claims::section(&input.papers);
     for (number, group) in groups.iter().enumerate() {
@@ -150,10 +152,10 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// A chart with its title, and under it what the title does not say.
+/// A chart with its title, and under it what the title does not say, a line each.
 fn figure(title: &str, note: &str, height: f64, shapes: &str) -> String {
-    let (title, note) = (escape(title), escape(note));
-    let note = if note.is_empty() { note } else { format!("<small>{note}</small>") };
+    let title = escape(title);
+    let note: String = note.lines().map(|line| format!("<small>{}</small>", escape(line))).collect();
     format!(
         "<figure><figcaption>{title}</figcaption>\n<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
          aria-label=\"{title}\">\n{shapes}</svg>{note}</figure>\n"

@@ -1,20 +1,45 @@
 //! Machine, versions, settings, all figures in a table, and the commands that do all this again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::{Group, escape};
+use super::{Group, OURS, escape};
 use crate::paper::Results;
 use crate::result::Outcome;
-use crate::table;
+use crate::{size, table};
 
-/// The title, the machine, and links to the workloads.
-pub fn opening(outcomes: &[Outcome], groups: &[Group<'_>]) -> String {
-    let mut machines: Vec<&str> = outcomes.iter().filter_map(|outcome| outcome.settings["machine"].as_str()).collect();
-    machines.sort_unstable();
-    machines.dedup();
-    let mut html = format!("<h1>Results</h1>\n<p>{}</p>\n", escape(&machines.join("; ")));
+/// The title, the machine, what runs have in common, and links to the workloads.
+pub fn opening(outcomes: &[Outcome], groups: &[Group<'_>], engines: &[&str]) -> String {
+    let title = match engines.split_first() {
+        Some((first, rivals)) if *first == OURS && !rivals.is_empty() => {
+            format!("CleaveDB beside {}", rivals.join(", "))
+        }
+        Some((first, [])) if *first == OURS => "CleaveDB".to_owned(),
+        _ => "Results".to_owned(),
+    };
+    let mut html = format!("<h1>{}</h1>\n", escape(&title));
+    if outcomes.is_empty() {
+        return html;
+    }
+    let range = |value: fn(&Outcome) -> u64, words: fn(u64) -> String| {
+        let (least, most) = (outcomes.iter().map(value).min(), outcomes.iter().map(value).max());
+        let (least, most) = (least.map_or_else(String::new, words), most.map_or_else(String::new, words));
+        if least == most { most } else { format!("{least} to {most}") }
+    };
+    let records = range(|outcome| outcome.records, |records| indicatif::HumanCount(records).to_string());
+    let keys = range(|outcome| outcome.key_size as u64, |bytes| bytes.to_string());
+    let values = range(|outcome| outcome.value_size as u64, |bytes| bytes.to_string());
+    let memory = range(|outcome| outcome.memory_budget, size::human);
+    let threads = range(|outcome| outcome.threads, |threads| threads.to_string());
+    let durability = distinct(outcomes.iter().map(|outcome| outcome.durability.name()));
+    let machines = distinct(outcomes.iter().filter_map(|outcome| outcome.settings["machine"].as_str()));
+    html += &format!(
+        "<p>{records} records; keys of {keys} B, values of {values} B; {memory} of memory; {threads} client threads; {} \
+         durability</p>\n<p>{}</p>\n",
+        durability.join(" and "),
+        escape(&machines.join("; ")),
+    );
     if groups.len() > 1 {
         html += "<nav>";
         for (number, group) in groups.iter().enumerate() {
@@ -23,6 +48,10 @@ pub fn opening(outcomes: &[Outcome], groups: &[Group<'_>]) -> String {
         html += "</nav>\n";
     }
     html
+}
+
+fn distinct<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    texts.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// Everything that is needed to believe the figures, and to get them again.

@@ -2,11 +2,8 @@
 
 use super::bars::factors;
 use super::number::times;
-use super::{Group, OURS, escape};
+use super::{EVEN, Group, OURS, escape};
 use crate::result::Outcome;
-
-/// Within this factor of 1 nobody wins: runs differ by as much.
-const EVEN: f64 = 1.05;
 
 /// A figure, and whether more of it is better.
 struct Kind {
@@ -23,6 +20,9 @@ const KINDS: [Kind; 6] = [
     Kind { title: "write amplification", more_is_better: false, value: |outcome| outcome.write_amplification },
     Kind { title: "space", more_is_better: false, value: |outcome| Some(outcome.space_bytes as f64) },
 ];
+
+/// So many wins are named. Losses are all named.
+const NAMED: usize = 6;
 
 /// A workload that ours and the rival did.
 struct Pair<'a> {
@@ -79,6 +79,10 @@ fn sentences(rival: &str, pairs: &[Pair<'_>]) -> String {
         let names = list.iter().map(|(label, factor)| format!("{} {}", escape(label), times(*factor)));
         names.collect::<Vec<_>>().join(", ")
     };
+    let some = |list: &[(&str, f64)]| match list.len() {
+        count if count > NAMED => format!("{} and {} more", named(&list[..NAMED]), count - NAMED),
+        _ => named(list),
+    };
     let wins: Vec<_> = throughput.iter().copied().filter(|(_, factor)| *factor > EVEN).collect();
     let losses: Vec<_> = throughput.iter().rev().copied().filter(|(_, factor)| *factor < 1.0 / EVEN).collect();
     let even = throughput.len() - wins.len() - losses.len();
@@ -92,7 +96,7 @@ fn sentences(rival: &str, pairs: &[Pair<'_>]) -> String {
         throughput.len(),
     );
     if !wins.is_empty() {
-        html += &format!(" Wins: {}.", named(&wins));
+        html += &format!(" Wins: {}.", some(&wins));
     }
     if !losses.is_empty() {
         html += &format!(" Losses: {}.", named(&losses));

@@ -38,7 +38,7 @@ fn line(entry: &Entry<'_>, values: Vec<f64>) -> Line {
 /// One sentence for each engine that has one.
 fn notes(entries: &[Entry<'_>], note: impl Fn(&Outcome) -> Option<String>) -> String {
     let notes = entries.iter().filter_map(|entry| Some(format!("{}: {}", entry.name, note(entry.outcome)?)));
-    notes.collect::<Vec<_>>().join("; ")
+    notes.collect::<Vec<_>>().join("\n")
 }
 
 fn throughput(entries: &[Entry<'_>]) -> String {
@@ -68,13 +68,12 @@ fn over_time(entries: &[Entry<'_>]) -> String {
         let longest = time(outcome.longest_stall_s * 1e6);
         let lowest = short(outcome.lowest_second as f64);
         Some(match outcome.stall_seconds {
-            0 => format!("no second below a tenth of the mean, longest pause {longest}, lowest second {lowest}"),
-            count => {
-                format!("{count} s below a tenth of the mean (marked), longest pause {longest}, lowest second {lowest}")
-            }
+            0 => format!("no stall, longest pause {longest}, lowest second {lowest}"),
+            count => format!("{count} s stalled (marked), longest pause {longest}, lowest second {lowest}"),
         })
     };
-    seconds("Operations in each second", &notes(entries, stalls), &lines)
+    let note = notes(entries, stalls) + "\nstall: a second below a tenth of the mean";
+    seconds("Operations in each second", &note, &lines)
 }
 
 /// CPU and device in each second; the band is from the tenth to the ninetieth percentile, the dashed line the mean.
@@ -89,7 +88,7 @@ fn utilisation(entries: &[Entry<'_>]) -> String {
         let lines: Vec<Line> = entries.iter().map(|entry| band(entry, per_second(entry.outcome))).collect();
         let words = |outcome: &Outcome| {
             let (mean, low, high) = range(&per_second(outcome))?;
-            Some(format!("mean {}, P10-P90 {}-{}{unit}", short(mean), short(low), short(high)))
+            Some(format!("mean {}, P10-P90 {} to {}{unit}", short(mean), short(low), short(high)))
         };
         seconds(title, &notes(entries, words), &lines)
     };
