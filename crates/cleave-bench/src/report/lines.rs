@@ -7,7 +7,7 @@ use super::{COLORS, WIDTH, escape, figure};
 
 const HEIGHT: f64 = 190.0;
 /// Room for the labels: left of the values, and below them.
-const LEFT: f64 = 50.0;
+const LEFT: f64 = 56.0;
 const BOTTOM: f64 = 24.0;
 const TOP: f64 = 10.0;
 const RIGHT: f64 = 14.0;
