@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
 use crate::paper::Name;
-use crate::plan::Shape;
+use crate::plan::{Places, Shape};
 use crate::size;
 
 /// Measures CleaveDB and, beside it, the engines that this program was built with.
@@ -50,12 +50,9 @@ pub struct Run {
     /// The other options.
     #[command(flatten)]
     pub shape: Shape,
-    /// Where stores are made and deleted again. Default: the system's directory for temporary files
-    #[arg(long)]
-    pub dir: Option<PathBuf>,
-    /// Put each run into a memory cgroup of this size, so that its page cache counts too (needs root and cgroup v1)
-    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
-    pub cgroup_memory: Option<u64>,
+    /// Where stores lie.
+    #[command(flatten)]
+    pub places: Places,
     /// Run everything so many times; the run with the median throughput counts
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub repeat: u64,
@@ -76,12 +73,9 @@ pub struct Compare {
     /// Records, instead of what is said above
     #[arg(long, value_name = "N")]
     pub records: Option<u64>,
-    /// Where stores are made and deleted again. Default: the system's directory for temporary files
-    #[arg(long)]
-    pub dir: Option<PathBuf>,
-    /// Put each run into a memory cgroup of this size, so that its page cache counts too (needs root and cgroup v1)
-    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
-    pub cgroup_memory: Option<u64>,
+    /// Where stores lie.
+    #[command(flatten)]
+    pub places: Places,
     /// Run everything so many times; the run with the median throughput counts
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub repeat: u64,
@@ -104,12 +98,9 @@ pub struct Paper {
     /// Engines, with commas between. Default: all of this build
     #[arg(long, value_name = "E", value_delimiter = ',')]
     pub engine: Vec<String>,
-    /// Where stores are made and deleted again. Default: the system's directory for temporary files
-    #[arg(long)]
-    pub dir: Option<PathBuf>,
-    /// Put each run into a memory cgroup of this size, so that its page cache counts too (needs root and cgroup v1)
-    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
-    pub cgroup_memory: Option<u64>,
+    /// Where stores lie.
+    #[command(flatten)]
+    pub places: Places,
     /// Run everything so many times; the run with the median throughput counts
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub repeat: u64,

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::failure::{Failure, Result};
+use crate::scratch::clear_away_too;
 
 /// A cgroup that goes away with this handle; no process may be left in it.
 pub struct MemoryCgroup(PathBuf);
@@ -25,6 +26,7 @@ impl MemoryCgroup {
         let dir = root.join(format!("cleave-bench-{}", process::id()));
         fs::create_dir(&dir)
             .map_err(Failure::because(format!("--cgroup-memory cannot create {} (are we root?)", dir.display())))?;
+        clear_away_too(&dir);
         let cgroup = MemoryCgroup(dir);
         let limit = cgroup.0.join("memory.limit_in_bytes");
         fs::write(&limit, bytes.to_string())

@@ -7,6 +7,7 @@ use crate::engine::Durability;
 use crate::failure::{Failure, Result};
 use crate::plan::Shape;
 use crate::result::Outcome;
+use crate::size::Lengths;
 use crate::{report, suite};
 
 /// The standard set.
@@ -37,11 +38,13 @@ pub fn run(args: &Compare, out: &mut dyn Write) -> Result<()> {
     let shape = Shape {
         records: args.records.unwrap_or(records),
         operations: None,
-        key_size: 24,
-        value_size: 1000,
+        key_size: Lengths::Fixed(24),
+        value_size: Lengths::Fixed(1000),
         compressibility: 0.0,
         distribution: None,
         scan_length: 10,
+        input: None,
+        rate_from_trace: false,
         threads: 1,
         rate: None,
         burst: 1,
@@ -49,15 +52,17 @@ pub fn run(args: &Compare, out: &mut dyn Write) -> Result<()> {
         memory,
         background_threads: 2,
         durability: Durability::Buffered,
+        compression: None,
+        cleave: None,
         seed: 1,
         verify: false,
+        recover: false,
     };
     let run = Run {
         engine: vec!["cleave".to_owned(), args.against.clone()],
         workload: WORKLOADS.map(str::to_owned).to_vec(),
         shape,
-        dir: args.dir.clone(),
-        cgroup_memory: args.cgroup_memory,
+        places: args.places.clone(),
         repeat: args.repeat,
         json: args.json.clone(),
     };

@@ -38,8 +38,8 @@ fn telling(runs: &[&Map<String, Value>]) -> Vec<String> {
     let others = names.iter().copied().filter(|name| !TELLING.contains(name));
     let mut chosen: Vec<&str> = Vec::new();
     let different = |names: &[&str]| {
-        let key = |options: &&Map<String, Value>| names.iter().map(|name| value(options, name).to_string()).collect();
-        runs.iter().map(key).collect::<BTreeSet<Vec<String>>>().len()
+        let key = |options: &&Map<String, Value>| names.iter().map(|name| words(name, value(options, name))).collect();
+        runs.iter().map(key).collect::<BTreeSet<Vec<Option<String>>>>().len()
     };
     for name in telling.chain(others) {
         let with = [&chosen[..], &[name]].concat();

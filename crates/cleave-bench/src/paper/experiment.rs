@@ -2,6 +2,7 @@
 
 use crate::distribution::Distribution;
 use crate::result::Outcome;
+use crate::series::Spread;
 
 /// One claim of a paper.
 pub struct Experiment {
@@ -35,6 +36,8 @@ pub struct Spec {
     pub value_size: usize,
     /// One operation for so many records. None: what the workload says.
     pub records_per_operation: Option<u64>,
+    /// Whether the store is killed after it, and opened again.
+    pub recover: bool,
 }
 
 /// A figure of a run.
@@ -52,21 +55,27 @@ pub enum Metric {
     Cpu,
     /// Cores used, from the tenth to the ninetieth percentile of seconds.
     CpuBand,
+    /// The part of the time in which the device was busy, the mean over seconds.
+    Disk,
     /// Resident memory at its peak.
     Memory,
+    /// Seconds to open after a kill in the middle of writes.
+    Recovery,
 }
 
 impl Metric {
     /// This figure of `outcome`; none if the run was too short for it.
     pub fn of(self, outcome: &Outcome) -> Option<f64> {
-        let seconds = || range(&outcome.cpu_per_second);
+        let seconds = || Spread::of(&outcome.cpu_per_second);
         match self {
             Metric::Throughput => Some(outcome.ops_per_s),
             Metric::Mean => Some(outcome.latency_us.mean),
             Metric::P90 => Some(outcome.latency_us.p90),
             Metric::P99 => Some(outcome.latency_us.p99),
-            Metric::Cpu => seconds().map(|(mean, _, _)| mean),
-            Metric::CpuBand => seconds().map(|(_, low, high)| high - low),
+            Metric::Cpu => seconds().map(|spread| spread.mean),
+            Metric::CpuBand => seconds().map(|spread| spread.p90 - spread.p10),
+            Metric::Disk => outcome.disk_utilisation.map(|spread| spread.mean * 100.0),
+            Metric::Recovery => outcome.recover_s,
             Metric::Memory => Some(outcome.rss_peak_bytes as f64 / f64::from(1 << 20)),
         }
     }
@@ -77,34 +86,14 @@ impl Metric {
             Metric::Throughput => "ops/s",
             Metric::Mean | Metric::P90 | Metric::P99 => "us",
             Metric::Cpu | Metric::CpuBand => "cores",
+            Metric::Disk => "%",
             Metric::Memory => "MiB",
+            Metric::Recovery => "s",
         }
     }
 
-    /// Whether less of it is better. Papers want more of the CPU to be used.
+    /// Whether less of it is better. Papers want more of CPU and device to be used.
     pub fn less_is_better(self) -> bool {
-        !matches!(self, Metric::Throughput | Metric::Cpu)
-    }
-}
-
-/// The mean of whole seconds, and their tenth and ninetieth percentiles; none if there are fewer than two.
-pub fn range(per_second: &[f64]) -> Option<(f64, f64, f64)> {
-    let (_, whole) = per_second.split_last().filter(|(_, whole)| whole.len() > 1)?;
-    let mut sorted = whole.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let at = |part: f64| sorted[((sorted.len() - 1) as f64 * part).round() as usize];
-    Some((sorted.iter().sum::<f64>() / sorted.len() as f64, at(0.1), at(0.9)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_are_of_whole_seconds() {
-        let seconds: Vec<f64> = (0..=10).map(f64::from).chain([900.0]).collect();
-        assert_eq!(range(&seconds), Some((5.0, 1.0, 9.0)));
-        assert_eq!(range(&[1.0, 2.0]), None);
-        assert_eq!(range(&[]), None);
+        !matches!(self, Metric::Throughput | Metric::Cpu | Metric::Disk)
     }
 }

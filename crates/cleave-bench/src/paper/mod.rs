@@ -14,14 +14,17 @@ use std::path::Path;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use self::claim::Claim;
-pub use self::experiment::range;
 use self::experiment::{Experiment, How, Spec};
 use crate::args;
+use crate::engine::Durability;
 use crate::failure::{Failure, Result};
+use crate::flags::flags;
 use crate::plan::Shape;
 use crate::result::Outcome;
+use crate::size::Lengths;
 use crate::{engines, suite, table};
 
 /// The papers.
@@ -105,7 +108,8 @@ pub fn run(args: &args::Paper, out: &mut dyn Write) -> Result<()> {
         results = paper.results(args, &engines, &measured);
         write(args.json.as_deref(), &results)?;
     }
-    print(paper, &results, out).map_err(Failure::because("cannot write the table"))
+    let is_bounded = args.places.direct || args.places.cgroup_memory.is_some();
+    print(paper, &results, is_bounded, out).map_err(Failure::because("cannot write the table"))
 }
 
 impl Paper {
@@ -130,27 +134,31 @@ impl Paper {
         let shape = Shape {
             records,
             operations: spec.records_per_operation.map(|part| (records / part).max(1)),
-            key_size: KEY_SIZE,
-            value_size: spec.value_size,
+            key_size: Lengths::Fixed(KEY_SIZE),
+            value_size: Lengths::Fixed(spec.value_size),
             compressibility: 0.0,
             distribution: spec.distribution,
             scan_length: 100,
+            input: None,
+            rate_from_trace: false,
             threads: 1,
             rate: None,
             burst: 1,
             background_rate: None,
             memory,
             background_threads: 4,
-            durability: crate::engine::Durability::Buffered,
+            durability: Durability::Buffered,
+            compression: None,
+            cleave: None,
             seed: 1,
             verify: false,
+            recover: spec.recover,
         };
         args::Run {
             engine: engines.to_vec(),
             workload: vec![spec.workload.to_owned()],
             shape,
-            dir: args.dir.clone(),
-            cgroup_memory: args.cgroup_memory,
+            places: args.places.clone(),
             repeat: args.repeat,
             json: None,
         }
@@ -159,7 +167,8 @@ impl Paper {
     fn results(&self, args: &args::Paper, engines: &[String], measured: &[(Spec, Vec<Outcome>)]) -> Results {
         let mut command = format!("cleave-bench paper {} --scale {}", self.name, args.scale);
         command += &format!(" --engine {}", engines.join(","));
-        if let Some(bytes) = args.cgroup_memory {
+        command += &json!(args.places).as_object().map_or_else(String::new, flags);
+        if let Some(bytes) = args.places.cgroup_memory {
             command += &format!(" --cgroup-memory {bytes}");
         }
         if args.repeat > 1 {
@@ -178,6 +187,9 @@ impl Paper {
 
 /// Bytes of a key, in all papers that say.
 const KEY_SIZE: usize = 24;
+/// What users must know if nothing bounds it.
+const PAGE_CACHE: &str =
+    "The page cache came on top of the memory; --direct (as in the papers) or --cgroup-memory bounds it.";
 /// The smallest memory that CleaveDB opens with.
 const MEMORY_MIN: u64 = 16 << 20;
 
@@ -187,14 +199,18 @@ fn write(path: Option<&Path>, results: &Results) -> Result<()> {
     std::fs::write(path, json + "\n").map_err(Failure::because(format!("cannot write {}", path.display())))
 }
 
-fn print(paper: &Paper, results: &Results, out: &mut dyn Write) -> io::Result<()> {
+fn print(paper: &Paper, results: &Results, is_bounded: bool, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}\n", paper.title)?;
     claim::print(&results.claims, out)?;
     if results.runs.is_empty() {
         return writeln!(out, "\nNothing was measured: CleaveDB has not built yet what these experiments are about.");
     }
     writeln!(out)?;
-    table::print(&results.runs, out)
+    table::print(&results.runs, out)?;
+    match is_bounded {
+        true => Ok(()),
+        false => writeln!(out, "{PAGE_CACHE}"),
+    }
 }
 
 #[cfg(test)]

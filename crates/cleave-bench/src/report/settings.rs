@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::{Group, OURS, escape};
+use crate::flags::flags;
 use crate::paper::Results;
 use crate::result::Outcome;
 use crate::{size, table};
@@ -111,6 +112,7 @@ fn versions(outcomes: &[Outcome]) -> String {
             let value = match value {
                 Value::Null => "default".to_owned(),
                 Value::String(text) => text.clone(),
+                Value::Bool(is) => if *is { "yes" } else { "no" }.to_owned(),
                 other => other.to_string(),
             };
             let known = values.entry(name).or_default();
@@ -151,17 +153,7 @@ fn commands(outcomes: &[Outcome], papers: &[Results]) -> String {
 
 /// The options of a run as they are written on the command line.
 fn options(outcome: &Outcome) -> String {
-    let mut line = String::new();
-    for (name, value) in outcome.settings["options"].as_object().into_iter().flatten() {
-        let name = name.replace('_', "-");
-        match value {
-            Value::Null | Value::Bool(false) => {}
-            Value::Number(number) if name == "burst" && number.as_u64() == Some(1) => {}
-            Value::Bool(true) => line += &format!(" --{name}"),
-            Value::String(text) => line += &format!(" --{name} {text}"),
-            other => line += &format!(" --{name} {other}"),
-        }
-    }
+    let mut line = outcome.settings["options"].as_object().map_or_else(String::new, flags);
     if let Some(bytes) = outcome.settings["cgroup_memory"].as_u64() {
         line += &format!(" --cgroup-memory {bytes}");
     }

@@ -4,8 +4,8 @@ use super::bars::{Bar, bars};
 use super::lines::{Line, named, seconds};
 use super::number::{short, time, times};
 use super::{Entry, Group, escape};
-use crate::paper::range;
 use crate::result::Outcome;
+use crate::series::Spread;
 use crate::size;
 
 const MIB: f64 = 1024.0 * 1024.0;
@@ -21,6 +21,7 @@ pub fn section(number: usize, group: &Group<'_>) -> String {
     html += &amplification(entries);
     html += &space(entries);
     html += &memory(entries);
+    html += &bars("Seconds to recover after a kill", "", &each(entries, |outcome| outcome.recover_s), short);
     html + "</div>\n"
 }
 
@@ -78,22 +79,26 @@ fn over_time(entries: &[Entry<'_>]) -> String {
 
 /// CPU and device in each second; the band is from the tenth to the ninetieth percentile, the dashed line the mean.
 fn utilisation(entries: &[Entry<'_>]) -> String {
-    let band = |entry: &Entry<'_>, per_second: Vec<f64>| match range(&per_second) {
-        Some((mean, low, high)) => {
-            Line { band: Some((low, high)), level: Some(mean), ..line(entry, whole(&per_second).to_vec()) }
+    let band = |entry: &Entry<'_>, per_second: Vec<f64>| match Spread::of(&per_second) {
+        Some(spread) => {
+            let (band, level) = (Some((spread.p10, spread.p90)), Some(spread.mean));
+            Line { band, level, ..line(entry, whole(&per_second).to_vec()) }
         }
         None => line(entry, whole(&per_second).to_vec()),
     };
     let chart = |title: &str, unit: &str, per_second: &dyn Fn(&Outcome) -> Vec<f64>| {
         let lines: Vec<Line> = entries.iter().map(|entry| band(entry, per_second(entry.outcome))).collect();
         let words = |outcome: &Outcome| {
-            let (mean, low, high) = range(&per_second(outcome))?;
-            Some(format!("mean {}, P10-P90 {} to {}{unit}", short(mean), short(low), short(high)))
+            let Spread { mean, p10, p90, .. } = Spread::of(&per_second(outcome))?;
+            Some(format!("mean {}, P10-P90 {} to {}{unit}", short(mean), short(p10), short(p90)))
         };
         seconds(title, &notes(entries, words), &lines)
     };
     let mebibytes = |bytes: &[u64]| bytes.iter().map(|&bytes| bytes as f64 / MIB).collect::<Vec<_>>();
     let mut html = chart("CPU in each second, cores", " cores", &|outcome| outcome.cpu_per_second.clone());
+    html += &chart("Device busy in each second, %", "%", &|outcome| {
+        outcome.disk_utilisation_per_second.iter().map(|part| part * 100.0).collect()
+    });
     html += &chart("Written to the device in each second, MiB", " MiB", &|outcome| {
         mebibytes(&outcome.device_bytes_written_per_second)
     });
