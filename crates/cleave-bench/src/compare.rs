@@ -66,6 +66,10 @@ pub fn run(args: &Compare, out: &mut dyn Write) -> Result<()> {
         repeat: args.repeat,
         json: args.json.clone(),
     };
+    if let Some(path) = &args.report {
+        // Better now than after hours.
+        report::of_outcomes(&[], path)?;
+    }
     let outcomes = suite::run(&run, out)?;
     ratios(&outcomes, &args.against, out).map_err(Failure::because("cannot write the ratios"))?;
     match &args.report {

@@ -10,6 +10,18 @@ use std::process::Command;
 
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
+/// Charts that every workload with writes must have.
+const CHARTS: [&str; 8] = [
+    "Throughput, operations per second",
+    "Latency, logarithmic scale",
+    "Operations in each second",
+    "CPU in each second, cores",
+    "Written to the device in each second, MiB",
+    "Write amplification: device bytes for each user byte",
+    "Space on storage, MiB",
+    "Peak of resident memory, MiB",
+];
+
 /// Asks the loaded page what a person would see, and writes the answers where `--dump-dom` shows them.
 const PROBE: &str = "<script>
     const say = (name, value) => document.body.setAttribute('data-' + name, value);
@@ -96,28 +108,17 @@ fn a_page_loads_with_its_charts_in_light_and_dark() {
     let html = fs::read_to_string(&page).unwrap();
     let probed = dir.path().join("probed.html");
     fs::write(&probed, html.replace("</body>", &format!("{PROBE}</body>"))).unwrap();
-    for (dark, background) in [(false, "rgb(246, 246, 243)"), (true, "rgb(19, 22, 25)")] {
-        let loaded = load(browser, &page, dark, 1280);
-        assert!(loaded.console.is_empty(), "{:?}", loaded.console);
-        for width in [1280, 500] {
-            let loaded = load(browser, &probed, dark, width);
-            assert_eq!(loaded.answer("background"), background);
-            assert_eq!(loaded.answer("wrong"), "", "{width} wide");
-            for chart in [
-                "Throughput, operations per second",
-                "Latency, logarithmic scale",
-                "Operations in each second",
-                "CPU in each second, cores",
-                "Written to the device in each second, MiB",
-                "Write amplification: device bytes for each user byte",
-                "Space on storage, MiB",
-                "Peak of resident memory, MiB",
-            ] {
-                let charts = loaded.dom.matches(&format!("aria-label=\"{chart}\"")).count();
-                assert!(charts >= 1, "{chart} is missing");
-            }
-            assert!(loaded.dom.contains("waits for the delta store") && loaded.dom.contains("How to reproduce"));
+    for (dark, background, width) in [(false, "rgb(246, 246, 243)", 1280), (true, "rgb(19, 22, 25)", 500)] {
+        let console = load(browser, &page, dark, width).console;
+        assert!(console.is_empty(), "{console:?}");
+        let loaded = load(browser, &probed, dark, width);
+        assert_eq!(loaded.answer("background"), background);
+        assert_eq!(loaded.answer("wrong"), "", "{width} wide");
+        for chart in CHARTS {
+            let charts = loaded.dom.matches(&format!("aria-label=\"{chart}\"")).count();
+            assert_eq!(charts, 2, "{chart}, once for each workload");
         }
+        assert!(loaded.dom.contains("waits for the delta store") && loaded.dom.contains("How to reproduce"));
     }
 }
 

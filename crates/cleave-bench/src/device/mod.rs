@@ -1,9 +1,9 @@
 //! `cleave-bench device`: a slow tier for hybrid runs. A file becomes a loop device with ext4 on it, and a blkio cgroup
 //! (version 1) limits what the processes in it may do to that device.
 //!
-//! What exists is written down in a small file beside the mount point before anything is made, and `down` undoes
-//! whatever of it is there. So a step that fails half-way, or a machine that starts anew, leaves nothing that `down`
-//! cannot take away. Runs find that file and join the cgroup by themselves (`experiment.rs` asks `cgroup_of`).
+//! What is to exist is written down in a small file beside the mount point before anything is made, and `down` undoes
+//! whatever of it is there. So a step that fails half-way, a kill, or a machine that starts anew leaves nothing that
+//! `down` cannot take away. Runs find that file and join the cgroup by themselves (`experiment.rs` asks `cgroup_of`).
 
 mod throttle;
 mod volume;
@@ -63,13 +63,12 @@ fn up(args: &DeviceUp) -> Result<String> {
     if fs::read_dir(&mountpoint).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(Failure::new(format!("{} is not empty; a mount would hide what is in it", mountpoint.display())));
     }
-    let mut state = State { volume: Volume::new(mountpoint, image), limits, cgroup };
+    let state = State { volume: Volume::new(mountpoint, image), limits, cgroup };
     write(&note, &state)?;
-    match make(&mut state, &note, args.bytes) {
-        Ok(()) => {
-            let State { volume, limits, .. } = &state;
-            let (size, device, place) = (size::human(args.bytes), &volume.device, volume.mountpoint.display());
-            Ok(format!("{place} is an ext4 of {size} on {device}: {}.\n{SENTENCE}", limits.describe()))
+    match make(&state, args.bytes) {
+        Ok(device) => {
+            let (size, place) = (size::human(args.bytes), state.volume.mountpoint.display());
+            Ok(format!("{place} is an ext4 of {size} on {device}: {}.\n{SENTENCE}", state.limits.describe()))
         }
         Err(failure) => match remove(&state, &note) {
             Ok(()) => Err(failure),
@@ -78,13 +77,17 @@ fn up(args: &DeviceUp) -> Result<String> {
     }
 }
 
-/// Every step is written down before the next one.
-fn make(state: &mut State, note: &Path, bytes: u64) -> Result<()> {
-    state.volume.format(bytes)?;
-    state.volume.attach()?;
-    write(note, state)?;
-    state.volume.mount()?;
-    throttle::set(&state.cgroup, &state.volume.number()?, &state.limits)
+/// The name of the device.
+fn make(state: &State, bytes: u64) -> Result<String> {
+    let State { volume, limits, cgroup } = state;
+    volume.format(bytes)?;
+    volume.attach()?;
+    volume.mount()?;
+    let (Some(device), Some(number)) = (volume.device(), volume.number()?) else {
+        return Err(Failure::new("the loop device is gone"));
+    };
+    throttle::set(cgroup, &number, limits)?;
+    Ok(device)
 }
 
 fn down(dir: &Path) -> Result<String> {
@@ -99,8 +102,8 @@ fn down(dir: &Path) -> Result<String> {
 /// Takes away whatever of `state` is there, and its note last.
 fn remove(state: &State, note: &Path) -> Result<()> {
     state.volume.unmount()?;
-    if state.volume.is_attached() {
-        throttle::lift(&state.cgroup, &state.volume.number()?)?;
+    if let Some(number) = state.volume.number()? {
+        throttle::lift(&state.cgroup, &number)?;
         throttle::remove_unused(&state.cgroup);
     }
     state.volume.detach()?;

@@ -20,8 +20,6 @@ pub struct Volume {
     made_mountpoint: bool,
     /// The file that holds everything.
     image: PathBuf,
-    /// The loop device; empty as long as there is none.
-    pub device: String,
 }
 
 /// Refuses a machine where a volume cannot be made.
@@ -59,7 +57,7 @@ impl Volume {
     /// Nothing of it exists yet, but for the mount point perhaps.
     pub fn new(mountpoint: PathBuf, image: PathBuf) -> Volume {
         let made_mountpoint = !mountpoint.exists();
-        Volume { mountpoint, made_mountpoint, image, device: String::new() }
+        Volume { mountpoint, made_mountpoint, image }
     }
 
     /// Makes the image, of `bytes` that take no space until they are written, and a file system in it.
@@ -76,14 +74,12 @@ impl Volume {
     ///
     /// # Errors
     /// If no device is free.
-    pub fn attach(&mut self) -> Result<()> {
+    pub fn attach(&self) -> Result<()> {
         let attach = |direct: &str| {
             let image = self.image.as_os_str();
             program("losetup", [OsStr::new("--find"), OsStr::new("--show"), OsStr::new(direct), image])
         };
-        let device = attach("--direct-io=on").or_else(|_| attach("--direct-io=off"))?;
-        self.device = device.trim().to_owned();
-        Ok(())
+        attach("--direct-io=on").or_else(|_| attach("--direct-io=off")).map(drop)
     }
 
     /// Mounts it.
@@ -93,24 +89,32 @@ impl Volume {
     pub fn mount(&self) -> Result<()> {
         let place = self.mountpoint.display();
         fs::create_dir_all(&self.mountpoint).map_err(Failure::because(format!("cannot create {place}")))?;
-        program("mount", [OsStr::new("-t"), OsStr::new("ext4"), OsStr::new(&self.device), self.mountpoint.as_os_str()])
+        let device = self.device().ok_or_else(|| Failure::new("the loop device is gone"))?;
+        let device = Path::new("/dev").join(device);
+        program("mount", [OsStr::new("-t"), OsStr::new("ext4"), device.as_os_str(), self.mountpoint.as_os_str()])
             .map(drop)
     }
 
-    /// The device's number, as the kernel writes it: `7:0`.
-    ///
-    /// # Errors
-    /// If it is not there.
-    pub fn number(&self) -> Result<String> {
-        let path = self.kernel_file("dev");
-        let number = fs::read_to_string(&path).map_err(Failure::because(format!("cannot read {}", path.display())))?;
-        Ok(number.trim().to_owned())
+    /// The name of the loop device that the image is attached to, if it is: `loop0`. The kernel is asked each time, since
+    /// devices come and go.
+    pub fn device(&self) -> Option<String> {
+        let devices = fs::read_dir("/sys/block").ok()?;
+        devices.flatten().find_map(|device| {
+            let file = fs::read_to_string(device.path().join("loop/backing_file")).ok()?;
+            let file = file.trim_end().trim_end_matches(" (deleted)");
+            (Path::new(file) == self.image).then(|| device.file_name().to_string_lossy().into_owned())
+        })
     }
 
-    /// Whether the loop device is still ours: it may have gone, and another may have its name.
-    pub fn is_attached(&self) -> bool {
-        let backing = fs::read_to_string(self.kernel_file("loop/backing_file"));
-        !self.device.is_empty() && backing.is_ok_and(|file| Path::new(file.trim_end()) == self.image)
+    /// The device's number, as the kernel writes it: `7:0`. None if the image is not attached.
+    ///
+    /// # Errors
+    /// If the kernel does not tell.
+    pub fn number(&self) -> Result<Option<String>> {
+        let Some(device) = self.device() else { return Ok(None) };
+        let path = Path::new("/sys/block").join(device).join("dev");
+        let number = fs::read_to_string(&path).map_err(Failure::because(format!("cannot read {}", path.display())))?;
+        Ok(Some(number.trim().to_owned()))
     }
 
     /// The opposite of [`Volume::mount`].
@@ -119,11 +123,11 @@ impl Volume {
     /// If a process uses it.
     pub fn unmount(&self) -> Result<()> {
         let mounts = fs::read_to_string("/proc/mounts").map_err(Failure::because("cannot read /proc/mounts"))?;
-        let mut mounted = mounts.lines().filter_map(|line| line.split_whitespace().next());
-        if self.is_attached() && mounted.any(|device| device == self.device) {
-            program("umount", [self.mountpoint.as_os_str()])?;
+        let mut mounted = mounts.lines().filter_map(|line| line.split_whitespace().next()?.strip_prefix("/dev/"));
+        match self.device().is_some_and(|device| mounted.any(|name| name == device)) {
+            true => program("umount", [self.mountpoint.as_os_str()]).map(drop),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// The opposite of [`Volume::attach`].
@@ -131,9 +135,9 @@ impl Volume {
     /// # Errors
     /// If the kernel refuses.
     pub fn detach(&self) -> Result<()> {
-        match self.is_attached() {
-            true => program("losetup", ["--detach", &self.device]).map(drop),
-            false => Ok(()),
+        match self.device() {
+            Some(device) => program("losetup", ["--detach".to_owned(), format!("/dev/{device}")]).map(drop),
+            None => Ok(()),
         }
     }
 
@@ -153,11 +157,6 @@ impl Volume {
                 .map_err(Failure::because(format!("cannot remove {}", self.mountpoint.display()))),
             false => Ok(()),
         }
-    }
-
-    fn kernel_file(&self, name: &str) -> PathBuf {
-        let device = Path::new(&self.device).file_name().unwrap_or_default();
-        Path::new("/sys/block").join(device).join(name)
     }
 }
 
@@ -182,7 +181,7 @@ mod tests {
     fn nothing_is_undone_where_there_is_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let volume = Volume::new(dir.path().join("slow"), dir.path().join("slow.img"));
-        assert!(!volume.is_attached());
+        assert_eq!((volume.device(), volume.number().unwrap()), (None, None));
         volume.unmount().unwrap();
         volume.detach().unwrap();
         volume.delete().unwrap();
