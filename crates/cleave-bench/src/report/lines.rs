@@ -141,7 +141,8 @@ fn draw(scale: &Scale, line: &Line, dots: bool) -> String {
         let _ = write!(path, "{:.1},{:.1} ", scale.x(point), scale.y(value)); // A string takes everything.
     }
     shapes += &format!("<polyline points=\"{}\"/>", path.trim_end());
-    let dotted: Vec<usize> = if dots { (0..line.values.len()).collect() } else { line.marks.clone() };
+    let dotted: Vec<usize> =
+        if dots || line.values.len() == 1 { (0..line.values.len()).collect() } else { line.marks.clone() };
     for point in dotted {
         let value = line.values.get(point).copied().unwrap_or_default();
         shapes += &format!("<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\"/>", scale.x(point), scale.y(value));

@@ -36,8 +36,9 @@ pub fn opening(outcomes: &[Outcome], groups: &[Group<'_>], engines: &[&str]) -> 
     let durability = distinct(outcomes.iter().map(|outcome| outcome.durability.name()));
     let machines = distinct(outcomes.iter().filter_map(|outcome| outcome.settings["machine"].as_str()));
     html += &format!(
-        "<p>{records} records; keys of {keys} B, values of {values} B; {memory} of memory; {threads} client threads; {} \
+        "<p>{records} records; keys of {keys} B, values of {values} B; {memory} of memory; {threads} client thread{}; {} \
          durability</p>\n<p>{}</p>\n",
+        if threads == "1" { "" } else { "s" },
         durability.join(" and "),
         escape(&machines.join("; ")),
     );

@@ -42,17 +42,11 @@ pub fn section(groups: &[Group<'_>], engines: &[&str]) -> String {
     let mut html = String::from("<h2>In short</h2>\n");
     for (rival, pairs) in &compared {
         html += &sentences(rival, pairs);
-    }
-    html += "<div class=\"charts\">\n";
-    for (rival, pairs) in &compared {
         let throughput: Vec<(&str, f64)> =
             pairs.iter().filter_map(|pair| Some((pair.label, pair.factors[0]?))).collect();
         let note = "right of 1×: CleaveDB does more operations per second";
-        html += &factors(&format!("Throughput, CleaveDB over {rival}"), note, &throughput);
-    }
-    html += "</div>\n";
-    for (rival, pairs) in &compared {
-        html += &table(rival, pairs);
+        let chart = factors(&format!("Throughput, CleaveDB over {rival}"), note, &throughput);
+        html += &format!("<div class=\"pair\">\n{chart}{}</div>\n", table(rival, pairs));
     }
     html
 }
@@ -118,8 +112,7 @@ fn capital(text: &str) -> String {
 }
 
 fn table(rival: &str, pairs: &[Pair<'_>]) -> String {
-    let mut html =
-        format!("<h3>CleaveDB over {}</h3>\n<div class=\"wide\"><table>\n<tr><th>workload</th>", escape(rival));
+    let mut html = format!("<div class=\"wide\"><table>\n<tr><th>CleaveDB over {}</th>", escape(rival));
     for kind in &KINDS {
         let direction = if kind.more_is_better { "more is better" } else { "less is better" };
         html += &format!("<th>{}<small>{direction}</small></th>", kind.title);
