@@ -58,7 +58,7 @@ pub fn seconds(title: &str, note: &str, lines: &[Line]) -> String {
         shapes += &level(&scale, tick, &round(tick));
     }
     for (position, second) in self::ticks((points - 1) as f64).into_iter().enumerate() {
-        if second.fract() == 0.0 && second as usize <= points - 1 {
+        if second.fract() == 0.0 && (second as usize) < points {
             let label = if position == 0 { "0".to_owned() } else { format!("{} s", round(second)) };
             shapes += &below(scale.x(second as usize), &label);
         }

@@ -10,7 +10,7 @@ mod lines;
 mod number;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -70,7 +70,7 @@ pub fn run(args: &Report) -> Result<()> {
 ///
 /// # Errors
 /// If it cannot be written.
-pub fn of_outcomes(outcomes: &[Outcome], out: &PathBuf) -> Result<()> {
+pub fn of_outcomes(outcomes: &[Outcome], out: &Path) -> Result<()> {
     write(out, &Input { outcomes: outcomes.to_vec(), papers: Vec::new() })
 }
 
