@@ -189,7 +189,9 @@ fn take(source: &mut impl BufRead, offset: &mut u64, length: u64) -> Result<Vec<
 mod tests {
     use super::*;
 
-    fn parse(text: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, String> {
+    type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+    fn parse(text: &[u8]) -> Result<Pairs, String> {
         let records = Records::parse(text)?;
         let pair = |number| (records.key(number).to_vec(), records.value(number).to_vec());
         (0..records.count())

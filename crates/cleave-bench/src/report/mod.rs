@@ -32,7 +32,10 @@ const OURS: &str = "cleave";
 /// What the files have.
 #[derive(Default)]
 struct Input {
+    /// All runs.
     outcomes: Vec<Outcome>,
+    /// The runs among them that belong to no paper.
+    plain: Vec<Outcome>,
     papers: Vec<Results>,
 }
 
@@ -71,7 +74,7 @@ pub fn run(args: &Report) -> Result<()> {
 /// # Errors
 /// If it cannot be written.
 pub fn of_outcomes(outcomes: &[Outcome], out: &Path) -> Result<()> {
-    write(out, &Input { outcomes: outcomes.to_vec(), papers: Vec::new() })
+    write(out, &Input { outcomes: outcomes.to_vec(), plain: outcomes.to_vec(), papers: Vec::new() })
 }
 
 fn write(out: &Path, input: &Input) -> Result<()> {
@@ -84,7 +87,11 @@ fn read(path: &Path, input: &mut Input) -> Result<()> {
     let because = || Failure::because(format!("{} has no results of `run` or `paper`", path.display()));
     let value: Value = serde_json::from_slice(&text).map_err(because())?;
     match value.is_array() {
-        true => input.outcomes.extend(serde_json::from_value::<Vec<Outcome>>(value).map_err(because())?),
+        true => {
+            let runs: Vec<Outcome> = serde_json::from_value(value).map_err(because())?;
+            input.outcomes.extend(runs.iter().cloned());
+            input.plain.extend(runs);
+        }
         false => {
             let paper: Results = serde_json::from_value(value).map_err(because())?;
             input.outcomes.extend(paper.runs.iter().cloned());
@@ -113,7 +120,7 @@ fn page(input: &Input) -> String {
     for (number, group) in groups.iter().enumerate() {
         html += &workload::section(number, group);
     }
-    html += &settings::section(outcomes, &groups, &input.papers);
+    html += &settings::section(outcomes, &groups, &input.plain, &input.papers);
     html + "</main>\n</body>\n</html>\n"
 }
 

@@ -57,7 +57,7 @@ fn distinct<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
 }
 
 /// Everything that is needed to believe the figures, and to get them again.
-pub fn section(outcomes: &[Outcome], groups: &[Group<'_>], papers: &[Results]) -> String {
+pub fn section(outcomes: &[Outcome], groups: &[Group<'_>], plain: &[Outcome], papers: &[Results]) -> String {
     let mut html = String::new();
     if !outcomes.is_empty() {
         html += "<h2>All figures</h2>\n";
@@ -69,7 +69,7 @@ pub fn section(outcomes: &[Outcome], groups: &[Group<'_>], papers: &[Results]) -
     for paper in papers {
         html += &format!("<pre>{}</pre>\n", escape(&paper.command));
     }
-    html + &commands(outcomes, papers)
+    html + &commands(plain)
 }
 
 /// The table of the terminal.
@@ -128,12 +128,8 @@ fn versions(outcomes: &[Outcome]) -> String {
     html + "</table></div>\n"
 }
 
-/// The commands of runs that are not a paper's.
-fn commands(outcomes: &[Outcome], papers: &[Results]) -> String {
-    let of_papers: usize = papers.iter().map(|paper| paper.runs.len()).sum();
-    if of_papers == outcomes.len() {
-        return String::new();
-    }
+/// The commands that do these runs again.
+fn commands(outcomes: &[Outcome]) -> String {
     let mut commands: BTreeMap<String, (Vec<&str>, Vec<&str>)> = BTreeMap::new();
     for outcome in outcomes {
         let (engines, workloads) = commands.entry(options(outcome)).or_default();
