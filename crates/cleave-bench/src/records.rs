@@ -189,7 +189,9 @@ fn take(source: &mut impl BufRead, offset: &mut u64, length: u64) -> Result<Vec<
 mod tests {
     use super::*;
 
-    fn parse(text: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, String> {
+    type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+    fn parse(text: &[u8]) -> Result<Pairs, String> {
         let records = Records::parse(text)?;
         let pair = |number| (records.key(number).to_vec(), records.value(number).to_vec());
         (0..records.count())
@@ -197,7 +199,7 @@ mod tests {
         Ok((0..records.count()).map(pair).collect())
     }
 
-    fn pairs(pairs: &[(&[u8], &[u8])]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    fn pairs(pairs: &[(&[u8], &[u8])]) -> Pairs {
         pairs.iter().map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
     }
 
