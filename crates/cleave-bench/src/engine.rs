@@ -106,6 +106,11 @@ pub trait Engine: Send + Sync {
     /// Moves what is in write buffers to where it lies at rest.
     fn flush(&self) -> Result<()>;
 
+    /// Waits for the compactions that a load left to do, if the store has a way to.
+    fn settle(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Closes the store.
     fn close(self: Box<Self>) -> Result<()>;
 }

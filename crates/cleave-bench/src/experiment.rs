@@ -95,7 +95,8 @@ pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<()> {
     kept.map_or(Ok(()), |engine| recovery::write_until_killed(&*engine, plan))
 }
 
-/// Writes all records once, with as many clients as the run will have, and closes the store.
+/// Writes all records once, with as many clients as the run will have, and closes the store, at rest if it can be: what
+/// a load leaves to compact is none of the run's, and RocksDB keeps the inputs of a compaction on disk for long.
 fn load(kind: &Kind, plan: &Plan, workload: &Workload, ground: &Ground, meter: &Meter) -> Result<()> {
     let mix = vec![(Operation::Insert, 1)];
     let load = Workload { mix, distribution: Distribution::Uniform, background: None, ..workload.clone() };
@@ -105,6 +106,7 @@ fn load(kind: &Kind, plan: &Plan, workload: &Workload, ground: &Ground, meter: &
     let title = format!("{} loads", plan.engine);
     work(&Bench::new(&*engine, &load, ground), &plan, meter, ground.records, STREAMS[0], title)?;
     engine.flush()?;
+    engine.settle()?;
     engine.sync()?;
     engine.close()
 }

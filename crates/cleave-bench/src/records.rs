@@ -199,7 +199,7 @@ mod tests {
         Ok((0..records.count()).map(pair).collect())
     }
 
-    fn pairs(pairs: &[(&[u8], &[u8])]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    fn pairs(pairs: &[(&[u8], &[u8])]) -> Pairs {
         pairs.iter().map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
     }
 

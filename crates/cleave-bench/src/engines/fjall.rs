@@ -1,5 +1,8 @@
 //! fjall, as it is and with key-value separation.
 
+use std::thread;
+use std::time::Duration;
+
 use fjall::config::CompressionPolicy;
 use fjall::{CompressionType, Database, Error, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode};
 
@@ -126,6 +129,13 @@ impl Engine for Fjall {
 
     fn flush(&self) -> Result<()> {
         self.keyspace.rotate_memtable_and_wait().map_err(failed)
+    }
+
+    fn settle(&self) -> Result<()> {
+        while self.db.active_compactions() > 0 || self.db.outstanding_flushes() > 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     fn close(self: Box<Self>) -> Result<()> {

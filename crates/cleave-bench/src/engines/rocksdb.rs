@@ -5,7 +5,7 @@ use cleavedb::MergeOperator;
 use cleavedb::operators::FieldPatch;
 use rocksdb::{
     BlockBasedOptions, Cache, DB, DBCompressionType, DBPath, Error, MergeOperands, Options, ReadOptions,
-    WriteBufferManager, WriteOptions,
+    WaitForCompactOptions, WriteBufferManager, WriteOptions,
 };
 
 use crate::engine::{Compression, Durability, Engine, Kind, Merges, Settings};
@@ -155,6 +155,10 @@ impl Engine for Rocks {
 
     fn flush(&self) -> Result<()> {
         self.db.flush().map_err(failed)
+    }
+
+    fn settle(&self) -> Result<()> {
+        self.db.wait_for_compact(&WaitForCompactOptions::default()).map_err(failed)
     }
 
     fn close(self: Box<Self>) -> Result<()> {
