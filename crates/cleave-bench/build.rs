@@ -6,8 +6,12 @@ use std::fs;
 use std::path::Path;
 
 /// Package in Cargo.lock, and the variable that carries its version.
-const VERSIONS: [(&str, &str); 3] =
-    [("librocksdb-sys", "VERSION_ROCKSDB"), ("fjall", "VERSION_FJALL"), ("redb", "VERSION_REDB")];
+const VERSIONS: [(&str, &str); 4] = [
+    ("librocksdb-sys", "VERSION_ROCKSDB"),
+    ("fjall", "VERSION_FJALL"),
+    ("redb", "VERSION_REDB"),
+    ("heed", "VERSION_LMDB"),
+];
 
 fn main() {
     let manifest = env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
-use crate::plan::Shape;
+use crate::paper::Name;
+use crate::plan::{Places, Shape};
 use crate::size;
 
 /// Measures CleaveDB and, beside it, the engines that this program was built with.
@@ -23,8 +24,13 @@ pub enum Command {
     Run(Box<Run>),
     /// Run the standard set on CleaveDB and a rival; print the table, then the ratios
     Compare(Compare),
-    /// Make one page of HTML out of results: charts, settings, how to reproduce
+    /// Run the experiments of a paper on the engines of this build; print its claims beside what was measured
+    Paper(Paper),
+    /// Make one page of HTML out of results: charts, claims, settings, how to reproduce
     Report(Report),
+    /// Make a slow tier for hybrid runs, or take it away (needs root, loop devices and cgroup v1)
+    #[command(subcommand)]
+    Device(Device),
     /// List the engines of this build and the workloads
     List,
     /// The process of one run; its plan is on stdin
@@ -44,12 +50,9 @@ pub struct Run {
     /// The other options.
     #[command(flatten)]
     pub shape: Shape,
-    /// Where stores are made and deleted again. Default: the system's directory for temporary files
-    #[arg(long)]
-    pub dir: Option<PathBuf>,
-    /// Put each run into a memory cgroup of this size, so that its page cache counts too (needs root and cgroup v1)
-    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
-    pub cgroup_memory: Option<u64>,
+    /// Where stores lie.
+    #[command(flatten)]
+    pub places: Places,
     /// Run everything so many times; the run with the median throughput counts
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub repeat: u64,
@@ -70,24 +73,85 @@ pub struct Compare {
     /// Records, instead of what is said above
     #[arg(long, value_name = "N")]
     pub records: Option<u64>,
-    /// Where stores are made and deleted again. Default: the system's directory for temporary files
-    #[arg(long)]
-    pub dir: Option<PathBuf>,
-    /// Put each run into a memory cgroup of this size, so that its page cache counts too (needs root and cgroup v1)
-    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
-    pub cgroup_memory: Option<u64>,
+    /// Where stores lie.
+    #[command(flatten)]
+    pub places: Places,
     /// Run everything so many times; the run with the median throughput counts
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub repeat: u64,
     /// Write all results, one object for each engine and workload
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Write the page of `report` too
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+}
+
+/// `cleave-bench paper`.
+#[derive(Debug, ClapArgs)]
+pub struct Paper {
+    /// The paper
+    pub paper: Name,
+    /// How many times the records of scale 1, which is about a quarter of an hour of a small machine
+    #[arg(long, value_name = "S", default_value_t = 1.0)]
+    pub scale: f64,
+    /// Engines, with commas between. Default: all of this build
+    #[arg(long, value_name = "E", value_delimiter = ',')]
+    pub engine: Vec<String>,
+    /// Where stores lie.
+    #[command(flatten)]
+    pub places: Places,
+    /// Run everything so many times; the run with the median throughput counts
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub repeat: u64,
+    /// Write all results and the claims
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `cleave-bench device`.
+#[derive(Debug, Subcommand)]
+pub enum Device {
+    /// Make an image, attach it to a loop device with ext4 on it, mount it and limit it
+    Up(DeviceUp),
+    /// Unmount it, detach it, and remove its limits and its image
+    Down {
+        /// The mount point
+        #[arg(long)]
+        dir: PathBuf,
+    },
+}
+
+/// `cleave-bench device up`. The limits hold for runs whose files lie on the device, and for direct I/O only.
+#[derive(Debug, ClapArgs)]
+pub struct DeviceUp {
+    /// The mount point; made if it is not there
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// The file that holds everything on the device. Default: the mount point's name with .img behind
+    #[arg(long, value_name = "FILE")]
+    pub image: Option<PathBuf>,
+    /// Its size; it takes space as it is written
+    #[arg(long, value_name = "N", value_parser = size::parse)]
+    pub bytes: u64,
+    /// Bytes read in a second. Default: no limit
+    #[arg(long, value_name = "B", value_parser = size::parse)]
+    pub read_bandwidth: Option<u64>,
+    /// Bytes written in a second. Default: no limit
+    #[arg(long, value_name = "B", value_parser = size::parse)]
+    pub write_bandwidth: Option<u64>,
+    /// Reads in a second. Default: no limit
+    #[arg(long, value_name = "N")]
+    pub read_iops: Option<u64>,
+    /// Writes in a second. Default: no limit
+    #[arg(long, value_name = "N")]
+    pub write_iops: Option<u64>,
 }
 
 /// `cleave-bench report`.
 #[derive(Debug, ClapArgs)]
 pub struct Report {
-    /// Files that `run --json` or `compare --json` wrote
+    /// Files that `run --json`, `compare --json` or `paper --json` wrote
     #[arg(value_name = "JSON", required = true)]
     pub results: Vec<PathBuf>,
     /// The page

@@ -1,4 +1,5 @@
-//! A memory cgroup (version 1) for each run, so that the page cache that an engine uses counts against a limit too.
+//! Cgroups of version 1: a memory cgroup for each run, so that the page cache that an engine uses counts against a limit
+//! too, and the way into any other.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::failure::{Failure, Result};
+use crate::scratch::clear_away_too;
 
 /// A cgroup that goes away with this handle; no process may be left in it.
 pub struct MemoryCgroup(PathBuf);
@@ -18,12 +20,13 @@ impl MemoryCgroup {
     /// If the system has no memory controller of version 1, or we may not use it.
     pub fn new(bytes: u64) -> Result<MemoryCgroup> {
         let mounts = fs::read_to_string("/proc/mounts").map_err(Failure::because("cannot read /proc/mounts"))?;
-        let root = memory_controller(&mounts).ok_or_else(|| {
+        let root = controller(&mounts, "memory").ok_or_else(|| {
             Failure::new("--cgroup-memory needs the memory controller of cgroup v1, which is not mounted here")
         })?;
         let dir = root.join(format!("cleave-bench-{}", process::id()));
         fs::create_dir(&dir)
             .map_err(Failure::because(format!("--cgroup-memory cannot create {} (are we root?)", dir.display())))?;
+        clear_away_too(&dir);
         let cgroup = MemoryCgroup(dir);
         let limit = cgroup.0.join("memory.limit_in_bytes");
         fs::write(&limit, bytes.to_string())
@@ -58,12 +61,12 @@ pub fn enter(dir: &Path) -> Result<()> {
         .map_err(Failure::because(format!("cannot enter the cgroup {}", dir.display())))
 }
 
-/// Where the memory controller is mounted, out of the text of /proc/mounts.
-fn memory_controller(mounts: &str) -> Option<PathBuf> {
+/// Where the controller `name` of cgroup v1 is mounted, out of the text of /proc/mounts.
+pub fn controller(mounts: &str, name: &str) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let mut fields = line.split_whitespace().skip(1);
         let (place, kind, options) = (fields.next()?, fields.next()?, fields.next()?);
-        (kind == "cgroup" && options.split(',').any(|option| option == "memory")).then(|| PathBuf::from(place))
+        (kind == "cgroup" && options.split(',').any(|option| option == name)).then(|| PathBuf::from(place))
     })
 }
 
@@ -72,10 +75,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_memory_controller_is_found_among_mounts() {
+    fn controllers_are_found_among_mounts() {
         let mounts =
             "tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup /a/cpu cgroup rw,cpu 0 0\ncgroup /a/m cgroup rw,memory 0 0\n";
-        assert_eq!(memory_controller(mounts), Some(PathBuf::from("/a/m")));
-        assert_eq!(memory_controller("cgroup2 /sys/fs/cgroup cgroup2 rw,memory_recursiveprot 0 0"), None);
+        assert_eq!(controller(mounts, "memory"), Some(PathBuf::from("/a/m")));
+        assert_eq!(controller(mounts, "blkio"), None);
+        assert_eq!(controller("cgroup2 /sys/fs/cgroup cgroup2 rw,memory_recursiveprot 0 0", "memory"), None);
     }
 }

@@ -1,5 +1,5 @@
-//! A client: draws operations, does them one after the other, checks what it reads and times what it does. All clients
-//! of a run share one `Bench`.
+//! A client: draws operations (or takes them from a trace), does them one after the other, checks what it reads and times
+//! what it does. All clients of a run share one `Bench`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
@@ -9,43 +9,11 @@ use cleave_sim::rng::Rng;
 use crate::distribution::Chooser;
 use crate::engine::Engine;
 use crate::failure::{Failure, Result};
-use crate::keys::Keys;
+use crate::ground::Ground;
 use crate::latency::Latencies;
-use crate::pace::Pace;
-use crate::presence::Presence;
-use crate::values::Values;
+use crate::pace::{Pace, wait_until};
+use crate::trace::Trace;
 use crate::workload::{Operation, ScanLength, Workload};
-
-/// The records of a run: what they look like, and which of them there are.
-pub struct Ground {
-    /// The keys of records.
-    pub keys: Keys,
-    /// The values of records.
-    pub values: Values,
-    /// Records that the store must have.
-    pub presence: Presence,
-    /// Records that operations fall on, without the ones inserted during the run.
-    pub records: u64,
-    /// The number of the next record to insert.
-    pub next_new: AtomicU64,
-    /// Every inserted record below this number was acknowledged; operations may fall on it.
-    pub acknowledged: AtomicU64,
-    /// How many records a scan reads if the workload does not say.
-    pub scan_length: u64,
-}
-
-impl Ground {
-    /// Counts on over the inserted records that are there, up to the first that another client has yet to write.
-    fn acknowledge(&self) {
-        let mut next = self.acknowledged.load(Ordering::SeqCst);
-        while next < self.next_new.load(Ordering::SeqCst) && self.presence.has(next) {
-            match self.acknowledged.compare_exchange(next, next + 1, Ordering::SeqCst, Ordering::SeqCst) {
-                Ok(_) => next += 1,
-                Err(moved) => next = moved,
-            }
-        }
-    }
-}
 
 /// What the clients of a run share.
 pub struct Bench<'a> {
@@ -91,6 +59,27 @@ impl Tally {
     }
 }
 
+/// A client's part of the operations.
+#[derive(Clone, Copy)]
+pub struct Share {
+    /// Which client it is.
+    pub client: u64,
+    /// Of how many.
+    pub clients: u64,
+    /// What they do between them.
+    pub operations: u64,
+    /// When each operation is due; none: when the one before has ended.
+    pub pace: Option<Pace>,
+}
+
+/// What to do next.
+struct Errand {
+    operation: Operation,
+    record: u64,
+    /// Bytes of a value that is written, records of a scan; none: as usual.
+    length: Option<usize>,
+}
+
 /// One client.
 pub struct Client<'a> {
     bench: &'a Bench<'a>,
@@ -110,20 +99,15 @@ impl<'a> Client<'a> {
         Client { bench, rng, chooser, key, value, last_key, tally: Tally::default() }
     }
 
-    /// Does `quota` operations of the workload's mix.
+    /// Does its share of the workload's mix, or of the trace.
     ///
     /// # Errors
     /// The first operation that the store failed or answered wrongly; the other clients stop too.
-    pub fn run(mut self, quota: u64, pace: Option<Pace>) -> Result<Tally> {
-        pace.iter().for_each(Pace::settle);
-        let weights: Vec<u32> = self.bench.workload.mix.iter().map(|(_, weight)| *weight).collect();
-        for number in 0..quota {
-            if self.bench.stop.load(Ordering::Relaxed) {
-                break;
-            }
-            let operation = self.bench.workload.mix[self.rng.weighted(&weights)].0;
-            self.step(operation, number, pace)?;
-            self.bench.done.fetch_add(1, Ordering::Relaxed);
+    pub fn run(mut self, share: Share) -> Result<Tally> {
+        share.pace.iter().for_each(Pace::settle);
+        match self.bench.ground.source.trace() {
+            Some(trace) => self.replay(trace, share)?,
+            None => self.draw(share)?,
         }
         Ok(self.tally)
     }
@@ -135,7 +119,8 @@ impl<'a> Client<'a> {
     pub fn run_in_background(mut self, operation: Operation, pace: Option<Pace>) -> Result<Tally> {
         pace.iter().for_each(Pace::settle);
         for number in 0.. {
-            self.step(operation, number, pace)?;
+            let errand = self.choose(operation);
+            self.step(&errand, pace.map(|pace| pace.due(number)))?;
             if self.bench.stop.load(Ordering::Relaxed) {
                 break;
             }
@@ -143,41 +128,77 @@ impl<'a> Client<'a> {
         Ok(self.tally)
     }
 
-    fn step(&mut self, operation: Operation, number: u64, pace: Option<Pace>) -> Result<()> {
-        let record = self.prepare(operation);
-        let start = pace.map_or_else(Instant::now, |pace| pace.wait(number));
-        let outcome = self.perform(operation, record);
-        self.tally.latencies.record(operation, start.elapsed());
+    fn draw(&mut self, share: Share) -> Result<()> {
+        let weights: Vec<u32> = self.bench.workload.mix.iter().map(|(_, weight)| *weight).collect();
+        let quota = share.operations / share.clients + u64::from(share.client < share.operations % share.clients);
+        for number in 0..quota {
+            if self.bench.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let operation = self.bench.workload.mix[self.rng.weighted(&weights)].0;
+            let errand = self.choose(operation);
+            self.step(&errand, share.pace.map(|pace| pace.due(number)))?;
+            self.bench.done.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn replay(&mut self, trace: &Trace, share: Share) -> Result<()> {
+        for (position, event) in trace.of_client(share.client, share.clients) {
+            if self.bench.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let length = Some(event.length).filter(|&length| event.operation != Operation::Scan || length > 0);
+            let errand = Errand { operation: event.operation, record: event.record, length };
+            self.step(&errand, share.pace.map(|pace| pace.due_of(position, event.at)))?;
+            self.bench.done.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, errand: &Errand, due: Option<Instant>) -> Result<()> {
+        self.prepare(errand);
+        let start = due.map_or_else(Instant::now, wait_until);
+        let outcome = self.perform(errand);
+        self.tally.latencies.record(errand.operation, start.elapsed());
         if outcome.is_err() {
             self.bench.stop.store(true, Ordering::Relaxed);
         }
         outcome
     }
 
-    /// Chooses the record, and makes its key and what is to be written.
-    fn prepare(&mut self, operation: Operation) -> u64 {
-        let bench = self.bench;
+    /// Chooses the record that `operation` falls on.
+    fn choose(&mut self, operation: Operation) -> Errand {
+        let ground = self.bench.ground;
         let record = match operation {
-            Operation::Insert => bench.ground.next_new.fetch_add(1, Ordering::Relaxed),
+            Operation::Insert => ground.next_new.fetch_add(1, Ordering::Relaxed),
             _ => {
-                let records = bench.ground.records.max(bench.ground.acknowledged.load(Ordering::Relaxed));
+                let records = ground.records.max(ground.acknowledged.load(Ordering::Relaxed));
                 self.chooser.choose(records, &mut self.rng)
             }
         };
-        bench.ground.keys.write(record, &mut self.key);
-        match operation {
-            Operation::Update | Operation::Insert => {
-                bench.ground.values.write(&self.key, &mut self.rng, &mut self.value)
-            }
-            Operation::Merge => bench.ground.values.operand(&self.key, &mut self.rng, &mut self.value),
-            Operation::Read | Operation::Scan | Operation::Rmw | Operation::Delete => {}
-        }
-        record
+        Errand { operation, record, length: None }
     }
 
-    fn perform(&mut self, operation: Operation, record: u64) -> Result<()> {
-        let bench = self.bench;
-        match operation {
+    /// Makes the key, and what is to be written.
+    fn prepare(&mut self, errand: &Errand) {
+        let Client { bench, rng, key, value, .. } = self;
+        let (source, record) = (&bench.ground.source, errand.record);
+        source.key(record, key);
+        let length = |key: &[u8]| errand.length.unwrap_or_else(|| source.length(record, key));
+        match errand.operation {
+            Operation::Update | Operation::Insert => source.value(record, key, length(key), rng, value),
+            Operation::Merge => {
+                let is_there = bench.ground.presence.has(record);
+                source.operand(key, length(key), is_there, rng, value);
+            }
+            Operation::Read | Operation::Scan | Operation::Rmw | Operation::Delete => {}
+        }
+    }
+
+    fn perform(&mut self, errand: &Errand) -> Result<()> {
+        let (bench, record) = (self.bench, errand.record);
+        match errand.operation {
             Operation::Read => self.read(record, false),
             Operation::Update => self.put(record),
             Operation::Insert => {
@@ -186,25 +207,29 @@ impl<'a> Client<'a> {
                 Ok(())
             }
             Operation::Scan => {
-                let length = match bench.workload.scan {
-                    ScanLength::Asked => bench.ground.scan_length,
-                    ScanLength::Fixed(length) => length,
-                    ScanLength::UpTo(most) => self.rng.between(1, most + 1),
+                let length = match (errand.length, bench.workload.scan) {
+                    (Some(length), _) => length as u64,
+                    (None, ScanLength::Asked) => bench.ground.scan_length,
+                    (None, ScanLength::Fixed(length)) => length,
+                    (None, ScanLength::UpTo(most)) => self.rng.between(1, most + 1),
                 };
                 self.scan(record, length)
             }
             Operation::Rmw => {
                 self.value.clear();
                 self.read(record, true)?;
-                match self.value.is_empty() {
-                    true => bench.ground.values.write(&self.key, &mut self.rng, &mut self.value),
-                    false => bench.ground.values.change(&self.key, &mut self.rng, &mut self.value),
+                let (source, key, value) = (&bench.ground.source, &self.key, &mut self.value);
+                match value.is_empty() {
+                    true => source.value(record, key, source.length(record, key), &mut self.rng, value),
+                    false => source.change(key, &mut self.rng, value),
                 }
                 self.put(record)
             }
             Operation::Merge => {
                 self.tally.user_bytes_written += (self.key.len() + self.value.len()) as u64;
-                bench.engine.merge(&self.key, &self.value)
+                bench.engine.merge(&self.key, &self.value)?;
+                bench.ground.presence.set(record);
+                Ok(())
             }
             Operation::Delete => {
                 bench.ground.presence.clear(record);
@@ -226,7 +251,7 @@ impl<'a> Client<'a> {
         let must_be_there = bench.ground.presence.has(record);
         let mut right = true;
         let found = bench.engine.get(key, &mut |value| {
-            right = bench.ground.values.check(key, value);
+            right = bench.ground.source.check(key, value);
             if keep {
                 kept.extend_from_slice(value);
             }
@@ -250,7 +275,7 @@ impl<'a> Client<'a> {
                 0 => key >= &from[..] && (!must_start_here || key == &from[..]),
                 _ => key > &last[..],
             };
-            right &= in_order && bench.ground.values.check(key, value);
+            right &= in_order && bench.ground.source.check(key, value);
             seen += 1;
             last.clear();
             last.extend_from_slice(key);

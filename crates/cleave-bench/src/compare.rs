@@ -7,7 +7,8 @@ use crate::engine::Durability;
 use crate::failure::{Failure, Result};
 use crate::plan::Shape;
 use crate::result::Outcome;
-use crate::suite;
+use crate::size::Lengths;
+use crate::{report, suite};
 
 /// The standard set.
 const WORKLOADS: [&str; 12] = [
@@ -25,10 +26,10 @@ const WORKLOADS: [&str; 12] = [
     "ycsb-am",
 ];
 
-/// Runs the set and prints the table and the ratios.
+/// Runs the set and prints the table and the ratios; writes the page if asked.
 ///
 /// # Errors
-/// As [`suite::run`].
+/// As [`suite::run`], and if the page cannot be written.
 pub fn run(args: &Compare, out: &mut dyn Write) -> Result<()> {
     let (records, memory) = match args.quick {
         true => (200_000, 32 << 20),
@@ -37,11 +38,13 @@ pub fn run(args: &Compare, out: &mut dyn Write) -> Result<()> {
     let shape = Shape {
         records: args.records.unwrap_or(records),
         operations: None,
-        key_size: 24,
-        value_size: 1000,
+        key_size: Lengths::Fixed(24),
+        value_size: Lengths::Fixed(1000),
         compressibility: 0.0,
         distribution: None,
         scan_length: 10,
+        input: None,
+        rate_from_trace: false,
         threads: 1,
         rate: None,
         burst: 1,
@@ -49,20 +52,30 @@ pub fn run(args: &Compare, out: &mut dyn Write) -> Result<()> {
         memory,
         background_threads: 2,
         durability: Durability::Buffered,
+        compression: None,
+        cleave: None,
         seed: 1,
         verify: false,
+        recover: false,
     };
     let run = Run {
         engine: vec!["cleave".to_owned(), args.against.clone()],
         workload: WORKLOADS.map(str::to_owned).to_vec(),
         shape,
-        dir: args.dir.clone(),
-        cgroup_memory: args.cgroup_memory,
+        places: args.places.clone(),
         repeat: args.repeat,
         json: args.json.clone(),
     };
+    if let Some(path) = &args.report {
+        // Better now than after hours.
+        report::of_outcomes(&[], path)?;
+    }
     let outcomes = suite::run(&run, out)?;
-    ratios(&outcomes, &args.against, out).map_err(Failure::because("cannot write the ratios"))
+    ratios(&outcomes, &args.against, out).map_err(Failure::because("cannot write the ratios"))?;
+    match &args.report {
+        Some(path) => report::of_outcomes(&outcomes, path),
+        None => Ok(()),
+    }
 }
 
 /// One row for each workload; its two runs are side by side.

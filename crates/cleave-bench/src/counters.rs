@@ -1,14 +1,70 @@
-//! What the kernel counts for this process, and the space of its files.
+//! What the kernel counts for this process (and, if asked, for its devices), and the space of its files.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use crate::disk::{DiskCounters, Disks};
+use crate::engine::Dirs;
 use crate::failure::{Failure, Result};
 
+/// Where the totals come from.
+pub struct Meter {
+    disks: Disks,
+    by_device: bool,
+}
+
+impl Meter {
+    /// The meter of a run in `dirs`, whose bytes the devices count if they are the run's own.
+    ///
+    /// # Errors
+    /// If they are, and it is not known which devices they are.
+    pub fn new(dirs: &Dirs, own_device: bool) -> Result<Meter> {
+        let disks = Disks::of(dirs.all());
+        match own_device && !disks.are_known() {
+            true => {
+                Err(Failure::new("--own-device: the kernel does not tell which block device holds the directories"))
+            }
+            false => Ok(Meter { disks, by_device: own_device }),
+        }
+    }
+
+    /// The totals now.
+    ///
+    /// # Errors
+    /// If /proc does not tell.
+    pub fn now(&self) -> Result<Counters> {
+        let mut counters = Counters::now()?;
+        counters.disks = self.disks.now()?;
+        if self.by_device {
+            counters.device_bytes_read = counters.disks.iter().map(|disk| disk.bytes_read).sum();
+            counters.device_bytes_written = counters.disks.iter().map(|disk| disk.bytes_written).sum();
+        }
+        Ok(counters)
+    }
+
+    /// Lets the kernel write what it still has, if the device counts the bytes: it would count them later.
+    ///
+    /// # Errors
+    /// If the file system cannot.
+    pub fn settle(&self, dirs: &Dirs) -> Result<()> {
+        let sync = |dir: &Path| rustix::fs::syncfs(fs::File::open(dir)?).map_err(io::Error::from);
+        let mut dirs = dirs.all().filter(|_| self.by_device);
+        dirs.try_for_each(|dir| sync(dir).map_err(Failure::because(format!("cannot sync {}", dir.display()))))
+    }
+
+    /// Who counts the bytes.
+    pub fn counted_by(&self) -> &'static str {
+        match self.by_device {
+            true => "device",
+            false => "process",
+        }
+    }
+}
+
 /// Totals since the process began.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Counters {
     /// Seconds of CPU in user mode.
     pub cpu_user_s: f64,
@@ -18,14 +74,13 @@ pub struct Counters {
     pub device_bytes_read: u64,
     /// Bytes that went, or will go, to the device.
     pub device_bytes_written: u64,
+    /// The devices, as far as they are known.
+    pub disks: Vec<DiskCounters>,
 }
 
 impl Counters {
-    /// The totals now.
-    ///
-    /// # Errors
-    /// If /proc does not tell.
-    pub fn now() -> Result<Counters> {
+    /// The process's totals now.
+    fn now() -> Result<Counters> {
         let io = read("/proc/self/io")?;
         let stat = read("/proc/self/stat")?;
         // After the command in parentheses, from field 3 on; 14 and 15 are the times.
@@ -38,18 +93,20 @@ impl Counters {
                 cpu_sys_s: seconds(15)?,
                 device_bytes_read: field(&io, "read_bytes:")?,
                 device_bytes_written: field(&io, "write_bytes:")?,
+                disks: Vec::new(),
             })
         };
         counters().ok_or_else(|| Failure::new("/proc/self/io or /proc/self/stat has no such counters"))
     }
 
-    /// What was added since `earlier`.
+    /// What was added since `earlier`; of devices there are totals only.
     pub fn since(&self, earlier: &Counters) -> Counters {
         Counters {
             cpu_user_s: self.cpu_user_s - earlier.cpu_user_s,
             cpu_sys_s: self.cpu_sys_s - earlier.cpu_sys_s,
             device_bytes_read: self.device_bytes_read - earlier.device_bytes_read,
             device_bytes_written: self.device_bytes_written - earlier.device_bytes_written,
+            disks: self.disks.clone(),
         }
     }
 }
@@ -64,12 +121,13 @@ pub fn rss_peak_bytes() -> Result<u64> {
     Ok(kib << 10)
 }
 
-/// The space that the files below `dir` take on storage, in bytes. Files that go away meanwhile do not count.
+/// The space that the files below `dirs` take on storage, in bytes. Files that go away meanwhile do not count.
 ///
 /// # Errors
 /// If a directory cannot be read.
-pub fn space_bytes(dir: &Path) -> Result<u64> {
-    walk(dir).map_err(Failure::because(format!("cannot read {}", dir.display())))
+pub fn space_bytes(dirs: &Dirs) -> Result<u64> {
+    let space = |dir: &Path| walk(dir).map_err(Failure::because(format!("cannot read {}", dir.display())));
+    dirs.all().map(space).sum()
 }
 
 fn walk(dir: &Path) -> io::Result<u64> {
@@ -108,8 +166,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("below")).unwrap();
         fs::write(dir.path().join("below/file"), vec![1; 100_000]).unwrap();
-        assert!(space_bytes(dir.path()).unwrap() >= 100_000);
-        assert_eq!(space_bytes(&dir.path().join("nothing")).unwrap(), 0);
+        let dirs = |main, slow| Dirs { main, fast: None, fast_bytes: None, slow };
+        let (full, missing) = (dir.path().join("below"), dir.path().join("nothing"));
+        assert!(space_bytes(&dirs(full.clone(), None)).unwrap() >= 100_000);
+        assert!(space_bytes(&dirs(missing.clone(), Some(full))).unwrap() >= 100_000);
+        assert_eq!(space_bytes(&dirs(missing, None)).unwrap(), 0);
     }
 
     #[test]

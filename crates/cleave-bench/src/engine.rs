@@ -1,14 +1,15 @@
 //! What the benchmark asks of a store, and what it tells the store when opening it. One implementation a file in
 //! `engines/`; the clients and the loader call it through `dyn Engine`, from many threads.
 //!
-//! Every store gets the same directory, memory, background threads and durability. Merge operands have the form of
+//! Every store gets the same directories, memory, background threads and durability. Merge operands have the form of
 //! CleaveDB's `field-patch` operator.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use crate::engines::CleaveOptions;
 use crate::failure::Result;
 
 /// What an acknowledged write must survive.
@@ -31,11 +32,48 @@ impl Durability {
     }
 }
 
+/// How data is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Compression {
+    /// Not at all.
+    None,
+    /// LZ4.
+    Lz4,
+}
+
+/// Directories of a store, which exist and are its own.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Dirs {
+    /// Where it lies if it has no tiers, or none are asked for.
+    pub main: PathBuf,
+    /// The fast tier, and how much may lie there.
+    pub fast: Option<PathBuf>,
+    /// The bytes that may lie on the fast tier.
+    pub fast_bytes: Option<u64>,
+    /// The slow tier.
+    pub slow: Option<PathBuf>,
+}
+
+impl Dirs {
+    /// Every directory.
+    pub fn all(&self) -> impl Iterator<Item = &Path> {
+        let tiers = [&self.fast, &self.slow];
+        std::iter::once(&*self.main).chain(tiers.into_iter().flatten().map(|dir| &**dir))
+    }
+}
+
 /// How to open a store.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// An existing directory of its own.
-    pub dir: PathBuf,
+    /// Where it lies.
+    pub dirs: Dirs,
+    /// Whether to do direct I/O.
+    pub direct: bool,
+    /// How to compress data; none: as the engine is set up here.
+    pub compression: Option<Compression>,
+    /// Options of CleaveDB alone.
+    pub cleave: Option<CleaveOptions>,
     /// Bytes of memory for write buffers and caches together.
     pub memory: usize,
     /// Threads for background work.
@@ -68,6 +106,11 @@ pub trait Engine: Send + Sync {
     /// Moves what is in write buffers to where it lies at rest.
     fn flush(&self) -> Result<()>;
 
+    /// Waits for the compactions that a load left to do, if the store has a way to.
+    fn settle(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Closes the store.
     fn close(self: Box<Self>) -> Result<()>;
 }
@@ -92,6 +135,10 @@ pub struct Kind {
     pub merges: Merges,
     /// What a reader of its figures must know.
     pub notes: &'static [&'static str],
+    /// What else, because of what was asked for.
+    pub notes_of: fn(&Settings) -> Vec<&'static str>,
+    /// Whether buffered writes survive that the process is killed.
+    pub buffered_survives_kill: bool,
     /// Opens (or makes) a store.
     pub open: fn(&Settings) -> Result<Box<dyn Engine>>,
 }

@@ -1,29 +1,26 @@
 //! One run, in the process that was started for it: load, close, open again, let the clients work, flush, sync, count.
 
-use std::fs;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io::Write;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use cleave_sim::rng::Rng;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::client::{Bench, Client, Ground, Tally};
-use crate::counters::{Counters, rss_peak_bytes, space_bytes};
+use crate::client::{Bench, Client, Share, Tally};
+use crate::counters::{Counters, Meter, rss_peak_bytes, space_bytes};
 use crate::distribution::Distribution;
 use crate::engine::{Engine, Kind, Settings};
 use crate::failure::{Failure, Result};
-use crate::keys::Keys;
+use crate::ground::Ground;
 use crate::latency::Latencies;
 use crate::pace::Pace;
 use crate::plan::{Plan, Shape};
-use crate::presence::Presence;
 use crate::result::Outcome;
-use crate::series::{self, Series};
-use crate::size::Lengths;
-use crate::values::Values;
+use crate::series::{self, Series, Spread};
 use crate::workload::{self, Operation, Workload};
-use crate::{cgroup, engines, machine};
+use crate::{engines, machine, recovery};
 
 /// Streams of random numbers: the load's, the clients', the background client's.
 const STREAMS: [u64; 3] = [0x10AD << 32, 0xC11E << 32, 0xBACC << 32];
@@ -43,97 +40,92 @@ struct Whole {
     open_s: f64,
     elapsed_with_flush_s: f64,
     used: Counters,
+    counted_by: &'static str,
     space_bytes: u64,
     rss_peak_bytes: u64,
 }
 
-/// Does what `plan` says.
+/// Does what `plan` says, and writes the outcome to `out`. If the store is to be killed, goes on to write until it is.
 ///
 /// # Errors
 /// If the engine fails, or loses or mixes up a record.
-pub fn run(plan: &Plan) -> Result<Outcome> {
-    if let Some(dir) = &plan.cgroup {
-        cgroup::enter(dir)?;
-    }
+pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<()> {
     let shape = &plan.shape;
     let kind = engines::find(&plan.engine)?;
     let mut workload = workload::find(&plan.workload)?;
     workload.distribution = shape.distribution.unwrap_or(workload.distribution);
-    let operations = shape.operations.unwrap_or_else(|| {
-        let (numerator, denominator) = workload.operations;
-        (shape.records * numerator / denominator).max(1)
-    });
-    let ground = ground(shape, &workload, operations);
+    let ground = Ground::new(shape, &workload)?;
+    let meter = Meter::new(&plan.dirs, plan.places.own_device)?;
 
-    fs::create_dir_all(&plan.dir).map_err(Failure::because(format!("cannot create {}", plan.dir.display())))?;
     if workload.loaded {
-        load(&kind, plan, &workload, &ground)?;
+        load(&kind, plan, &workload, &ground, &meter)?;
     }
     let opening = Instant::now();
     let engine = open(&kind, plan)?;
     let open_s = opening.elapsed().as_secs_f64();
 
-    let before = Counters::now()?;
+    meter.settle(&plan.dirs)?;
+    let before = meter.now()?;
     let start = Instant::now();
     let title = format!("{} {}", plan.engine, plan.workload);
-    let phase = work(&Bench::new(&*engine, &workload, &ground), plan, operations, STREAMS[1], title)?;
+    let phase = work(&Bench::new(&*engine, &workload, &ground), plan, &meter, ground.operations, STREAMS[1], title)?;
     engine.flush()?;
     engine.sync()?;
     let elapsed_with_flush_s = start.elapsed().as_secs_f64();
-    let used = Counters::now()?.since(&before);
+    meter.settle(&plan.dirs)?;
+    let used = meter.now()?.since(&before);
 
-    let space_end = space_bytes(&plan.dir)?;
+    let space_bytes = space_bytes(&plan.dirs)?;
     if shape.verify {
         verify(&*engine, &ground)?;
     }
-    engine.close()?;
-    let whole = Whole { open_s, elapsed_with_flush_s, used, space_bytes: space_end, rss_peak_bytes: rss_peak_bytes()? };
-    Ok(outcome(plan, &kind, &ground, &phase, &whole))
+    let kept = match plan.is_to_be_killed(phase.tally.user_bytes_written) {
+        true => Some(engine),
+        false => {
+            engine.close()?;
+            None
+        }
+    };
+    let counted_by = meter.counted_by();
+    let whole =
+        Whole { open_s, elapsed_with_flush_s, used, counted_by, space_bytes, rss_peak_bytes: rss_peak_bytes()? };
+    let outcome = serde_json::to_string(&outcome(plan, &kind, &ground, &phase, &whole)?);
+    let outcome = outcome.map_err(Failure::because("cannot make JSON"))?;
+    writeln!(out, "{outcome}").and_then(|()| out.flush()).map_err(Failure::because("cannot write the outcome"))?;
+    kept.map_or(Ok(()), |engine| recovery::write_until_killed(&*engine, plan))
 }
 
-/// The records that `workload` works on. Every operation may insert one.
-fn ground(shape: &Shape, workload: &Workload, operations: u64) -> Ground {
-    let fixed = (Lengths::Fixed(shape.key_size), Lengths::Fixed(shape.value_size));
-    let (key_lengths, value_lengths) = workload.lengths.unwrap_or(fixed);
-    Ground {
-        keys: Keys { order: workload.order, lengths: key_lengths },
-        values: Values { lengths: value_lengths, compressibility: shape.compressibility },
-        presence: Presence::new(shape.records + operations),
-        records: shape.records,
-        next_new: AtomicU64::new(0),
-        acknowledged: AtomicU64::new(0),
-        scan_length: shape.scan_length,
-    }
-}
-
-/// Writes all records once, with as many clients as the run will have, and closes the store.
-fn load(kind: &Kind, plan: &Plan, workload: &Workload, ground: &Ground) -> Result<()> {
+/// Writes all records once, with as many clients as the run will have, and closes the store, at rest if it can be: what
+/// a load leaves to compact is none of the run's, and RocksDB keeps the inputs of a compaction on disk for long.
+fn load(kind: &Kind, plan: &Plan, workload: &Workload, ground: &Ground, meter: &Meter) -> Result<()> {
     let mix = vec![(Operation::Insert, 1)];
     let load = Workload { mix, distribution: Distribution::Uniform, background: None, ..workload.clone() };
     let shape = Shape { rate: None, ..plan.shape.clone() };
     let plan = Plan { shape, ..plan.clone() };
     let engine = open(kind, &plan)?;
     let title = format!("{} loads", plan.engine);
-    work(&Bench::new(&*engine, &load, ground), &plan, ground.records, STREAMS[0], title)?;
+    work(&Bench::new(&*engine, &load, ground), &plan, meter, ground.records, STREAMS[0], title)?;
     engine.flush()?;
+    engine.settle()?;
     engine.sync()?;
     engine.close()
 }
 
-fn outcome(plan: &Plan, kind: &Kind, ground: &Ground, phase: &Phase, whole: &Whole) -> Outcome {
+fn outcome(plan: &Plan, kind: &Kind, ground: &Ground, phase: &Phase, whole: &Whole) -> Result<Outcome> {
     let (shape, used, tally, series) = (&plan.shape, &whole.used, &phase.tally, &phase.series);
     let elapsed_s = phase.elapsed.as_secs_f64();
     let mut latency_by_op = tally.latencies.by_operation("");
     latency_by_op.extend(phase.background.by_operation("-background"));
     let amplification = used.device_bytes_written as f64 / tally.user_bytes_written as f64;
-    Outcome {
+    let (key_size, value_size) = ground.source.mean_lengths();
+    Ok(Outcome {
         engine: plan.engine.clone(),
         version: kind.version.to_owned(),
         workload: plan.workload.clone(),
-        records: shape.records,
+        records: ground.records,
         operations: phase.operations,
-        key_size: ground.keys.lengths.mean(),
-        value_size: ground.values.lengths.mean(),
+        key_size,
+        value_size,
         threads: shape.threads,
         durability: shape.durability,
         memory_budget: shape.memory,
@@ -142,12 +134,17 @@ fn outcome(plan: &Plan, kind: &Kind, ground: &Ground, phase: &Phase, whole: &Who
         elapsed_s,
         elapsed_with_flush_s: whole.elapsed_with_flush_s,
         open_s: whole.open_s,
+        recover_s: None,
         latency_us: tally.latencies.all(),
         latency_by_op,
         per_second: series.operations.clone(),
         cpu_per_second: series.counters.iter().map(|second| second.cpu_user_s + second.cpu_sys_s).collect(),
         device_bytes_written_per_second: series.counters.iter().map(|second| second.device_bytes_written).collect(),
         device_bytes_read_per_second: series.counters.iter().map(|second| second.device_bytes_read).collect(),
+        disk_utilisation_per_second: series.disk_utilisation.clone(),
+        disk_utilisation: Spread::of(&series.disk_utilisation),
+        cpu_utilisation: Spread::of(&series.cpu_utilisation),
+        counted_by: whole.counted_by.to_owned(),
         stall_seconds: series.stall_seconds(phase.elapsed),
         longest_stall_s: series.longest_stall.as_secs_f64(),
         lowest_second: series.lowest_second(),
@@ -163,40 +160,65 @@ fn outcome(plan: &Plan, kind: &Kind, ground: &Ground, phase: &Phase, whole: &Who
         space_bytes: whole.space_bytes,
         space_per_second: series.space_bytes.clone(),
         space_peak_bytes: series.space_bytes.iter().copied().fold(whole.space_bytes, u64::max),
-        live_bytes: live_bytes(ground),
+        live_bytes: ground.live_bytes(),
         rss_peak_bytes: whole.rss_peak_bytes,
-        settings: json!({
-            "options": shape,
-            "cgroup_memory": plan.cgroup_memory,
-            "merges": kind.merges,
-            "notes": kind.notes,
-            "machine": machine::describe(),
-        }),
-    }
+        settings: settings_told(plan, kind)?,
+    })
 }
 
-fn open(kind: &Kind, plan: &Plan) -> Result<Box<dyn Engine>> {
-    let settings = Settings {
-        dir: plan.dir.clone(),
-        memory: usize::try_from(plan.shape.memory).map_err(Failure::because("--memory"))?,
-        background_threads: plan.shape.background_threads,
-        durability: plan.shape.durability,
-    };
-    (kind.open)(&settings)
+/// All options of the run, and what a reader must know.
+fn settings_told(plan: &Plan, kind: &Kind) -> Result<Value> {
+    let mut options = json!(plan.shape);
+    if let (Value::Object(options), Value::Object(places)) = (&mut options, json!(plan.places)) {
+        options.extend(places);
+    }
+    let notes_of = (kind.notes_of)(&settings(plan)?);
+    let notes: Vec<&str> = kind.notes.iter().copied().chain(notes_of).collect();
+    Ok(json!({
+        "options": options,
+        "cgroup_memory": plan.cgroup_memory,
+        "merges": kind.merges,
+        "notes": notes,
+        "machine": machine::describe(),
+    }))
+}
+
+fn settings(plan: &Plan) -> Result<Settings> {
+    let shape = &plan.shape;
+    Ok(Settings {
+        dirs: plan.dirs.clone(),
+        direct: plan.places.direct,
+        compression: shape.compression,
+        cleave: shape.cleave.clone(),
+        memory: usize::try_from(shape.memory).map_err(Failure::because("--memory"))?,
+        background_threads: shape.background_threads,
+        durability: shape.durability,
+    })
+}
+
+/// Opens (or makes) the store of `plan`.
+///
+/// # Errors
+/// If the engine cannot.
+pub fn open(kind: &Kind, plan: &Plan) -> Result<Box<dyn Engine>> {
+    (kind.open)(&settings(plan)?)
 }
 
 /// Lets the clients do `operations` between them.
-fn work(bench: &Bench<'_>, plan: &Plan, operations: u64, stream: u64, title: String) -> Result<Phase> {
+fn work(bench: &Bench<'_>, plan: &Plan, meter: &Meter, operations: u64, stream: u64, title: String) -> Result<Phase> {
     let shape = &plan.shape;
     let bar = series::bar(title, operations);
     let start = Instant::now();
     let rng = |stream| Rng::of(shape.seed, stream);
     thread::scope(|scope| {
         let foreground = |client: u64| {
-            let quota = operations / shape.threads + u64::from(client < operations % shape.threads);
-            let pace = shape.rate.map(|rate| Pace::new(start, rate, shape.burst, client, shape.threads));
-            let rng = rng(stream + client);
-            scope.spawn(move || (Client::new(bench, rng).run(quota, pace), start.elapsed()))
+            let pace = match bench.ground.source.trace() {
+                Some(_) => (shape.rate_from_trace || shape.rate.is_some())
+                    .then(|| Pace::of_trace(start, shape.rate, shape.burst)),
+                None => shape.rate.map(|rate| Pace::new(start, rate, shape.burst, client, shape.threads)),
+            };
+            let (rng, share) = (rng(stream + client), Share { client, clients: shape.threads, operations, pace });
+            scope.spawn(move || (Client::new(bench, rng).run(share), start.elapsed()))
         };
         let clients: Vec<_> = (0..shape.threads).map(foreground).collect();
         let background = bench.workload.background.map(|operation| {
@@ -206,7 +228,8 @@ fn work(bench: &Bench<'_>, plan: &Plan, operations: u64, stream: u64, title: Str
         });
 
         let done = || bench.done.load(Ordering::Relaxed);
-        let series = Series::watch(start, &plan.dir, &bar, done, || clients.iter().all(|client| client.is_finished()));
+        let series =
+            Series::watch(start, &plan.dirs, meter, &bar, done, || clients.iter().all(|client| client.is_finished()));
         bench.stop.store(true, Ordering::Relaxed);
         bar.finish_and_clear();
         let panicked = |_| Failure::new("a client panicked");
@@ -230,13 +253,13 @@ fn work(bench: &Bench<'_>, plan: &Plan, operations: u64, stream: u64, title: Str
 
 /// Reads everything: the store must have the records that were written and not deleted, and no other.
 fn verify(engine: &dyn Engine, ground: &Ground) -> Result<()> {
-    let Ground { keys, values, presence, .. } = ground;
+    let Ground { source, presence, .. } = ground;
     let mut right = true;
-    let found = engine.scan(&[], u64::MAX, &mut |key, value| right &= values.check(key, value))?;
+    let found = engine.scan(&[], u64::MAX, &mut |key, value| right &= source.check(key, value))?;
     let (mut key, mut expected) = (Vec::new(), 0);
     for record in presence.iter() {
-        keys.write(record, &mut key);
-        if !engine.get(&key, &mut |value| right &= values.check(&key, value))? {
+        source.key(record, &mut key);
+        if !engine.get(&key, &mut |value| right &= source.check(&key, value))? {
             return Err(Failure::new(format!("record {record} was written and is not in the store")));
         }
         expected += 1;
@@ -246,18 +269,4 @@ fn verify(engine: &dyn Engine, ground: &Ground) -> Result<()> {
         false if right => Err(Failure::new(format!("the store has {found} records and must have {expected}"))),
         false => Err(Failure::new("a value in the store is not its key's")),
     }
-}
-
-fn live_bytes(ground: &Ground) -> u64 {
-    let Ground { keys, values, presence, .. } = ground;
-    if let (Lengths::Fixed(key), Lengths::Fixed(value)) = (keys.lengths, values.lengths) {
-        return presence.iter().count() as u64 * (key + value) as u64;
-    }
-    let mut key = Vec::new();
-    let mut bytes = 0;
-    for record in presence.iter() {
-        keys.write(record, &mut key);
-        bytes += (key.len() + values.length(&key)) as u64;
-    }
-    bytes
 }

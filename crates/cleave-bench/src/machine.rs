@@ -3,6 +3,8 @@
 use std::fs;
 use std::thread;
 
+use crate::size;
+
 /// Processor, threads, memory and kernel, as far as /proc tells.
 pub fn describe() -> String {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
@@ -11,7 +13,8 @@ pub fn describe() -> String {
         line.trim_start_matches([' ', '\t', ':']).trim().to_owned()
     };
     let processor = field(&read("/proc/cpuinfo"), "model name");
-    let memory = field(&read("/proc/meminfo"), "MemTotal");
+    let kib = field(&read("/proc/meminfo"), "MemTotal").trim_end_matches(" kB").parse().unwrap_or(0u64);
+    let memory = size::human(kib << 10);
     let threads = thread::available_parallelism().map_or(0, usize::from);
     let kernel = read("/proc/sys/kernel/osrelease");
     format!("{processor}, {threads} hardware threads, {memory} of memory, Linux {}", kernel.trim())

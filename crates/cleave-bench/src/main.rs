@@ -1,30 +1,42 @@
 //! `cleave-bench`, the benchmarks of CleaveDB. `run` lets engines do workloads, each run in a process of its own, and
-//! tells what it cost; `compare` does the standard set on us and a rival; `report` makes a page of results; `list` says
-//! which engines and workloads there are.
+//! tells what it cost; `compare` does the standard set on us and a rival; `paper` does a paper's experiments and sets its
+//! claims beside them; `report` makes a page of results; `device` makes a slow tier; `list` says which engines and
+//! workloads there are.
 //!
 //! Exit codes: 0 done, 1 failed (one line on stderr), 2 wrong usage.
 
 mod args;
 mod suite;
 mod compare;
+mod paper;
 mod plan;
+mod scratch;
 mod experiment;
+mod recovery;
 mod workload;
+mod ground;
 mod client;
 mod engine;
 mod engines;
-mod distribution;
+mod source;
 mod keys;
 mod values;
+mod records;
+mod trace;
+mod distribution;
 mod size;
 mod pace;
 mod presence;
 mod latency;
 mod series;
 mod counters;
+mod disk;
 mod cgroup;
+mod device;
 mod result;
 mod machine;
+mod label;
+mod flags;
 mod table;
 mod report;
 mod failure;
@@ -33,9 +45,11 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use rustix::process::Signal;
 
 use crate::args::{Args, Command};
 use crate::failure::{Failure, Result};
+use crate::plan::{Plan, Task};
 
 fn main() -> ExitCode {
     match run(&Args::parse().command) {
@@ -53,7 +67,9 @@ fn run(command: &Command) -> Result<()> {
     match command {
         Command::Run(args) => drop(suite::run(args, &mut out)?),
         Command::Compare(args) => compare::run(args, &mut out)?,
+        Command::Paper(args) => paper::run(args, &mut out)?,
         Command::Report(args) => report::run(args)?,
+        Command::Device(args) => device::run(args, &mut out)?,
         Command::List => list(&mut out).map_err(Failure::because("cannot write the output"))?,
         Command::Child => child(&mut out)?,
     }
@@ -70,13 +86,24 @@ fn list(out: &mut dyn Write) -> io::Result<()> {
         }
     }
     if kinds.len() == 1 {
-        writeln!(out, "   (others to compare with are cargo features: rocksdb, fjall, redb)")?;
+        writeln!(out, "   (others to compare with are cargo features: rocksdb, fjall, redb, lmdb)")?;
     }
-    writeln!(out, "Workloads (R: percent of reads):\n   {}", workload::NAMES.join(" "))
+    writeln!(out, "Workloads (R: percent of reads; input and trace: of --input):\n   {}", workload::NAMES.join(" "))
 }
 
 fn child(out: &mut dyn Write) -> Result<()> {
-    let plan = serde_json::from_reader(io::stdin().lock()).map_err(Failure::because("the plan on stdin"))?;
-    let outcome = experiment::run(&plan)?;
-    serde_json::to_writer(out, &outcome).map_err(Failure::because("cannot write the outcome"))
+    // Who killed the parent wants this to end too.
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(Failure::because("prctl"))?;
+    let plan: Plan = serde_json::from_reader(io::stdin().lock()).map_err(Failure::because("the plan on stdin"))?;
+    if let Some(dir) = &plan.cgroup {
+        cgroup::enter(dir)?;
+    }
+    // One cgroup has the limits of all devices.
+    if let Some(dir) = plan.dirs.all().find_map(|dir| device::cgroup_of(dir).transpose()) {
+        cgroup::enter(&dir?)?;
+    }
+    match &plan.task {
+        Task::Run => experiment::run(&plan, out),
+        Task::Recover(acknowledged) => recovery::recover(&plan, acknowledged, out),
+    }
 }

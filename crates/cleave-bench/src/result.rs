@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::Durability;
 use crate::latency::Summary;
+use crate::series::Spread;
 
 /// What one engine did with one workload.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -40,6 +41,10 @@ pub struct Outcome {
     pub elapsed_with_flush_s: f64,
     /// Seconds to open the loaded store (or to make an empty one).
     pub open_s: f64,
+    /// Seconds to open the store, and to answer a first read, after its process was killed in the middle of writes; none
+    /// if that was not asked for, or the workload wrote nothing.
+    #[serde(default)]
+    pub recover_s: Option<f64>,
     /// Latency of all operations but a background client's; in an open loop from the moment the operation was due.
     pub latency_us: Summary,
     /// Latency by kind of operation; a background client's have `-background` behind.
@@ -52,6 +57,19 @@ pub struct Outcome {
     pub device_bytes_written_per_second: Vec<u64>,
     /// Bytes read from the device in each second.
     pub device_bytes_read_per_second: Vec<u64>,
+    /// The part of each second in which the busiest device of the run's directories was busy, whoever kept it so; empty
+    /// if the device is not known.
+    #[serde(default)]
+    pub disk_utilisation_per_second: Vec<f64>,
+    /// How that spreads over whole seconds; none if there is none.
+    #[serde(default)]
+    pub disk_utilisation: Option<Spread>,
+    /// How the part of all processors that the process used spreads over whole seconds; none if there is none.
+    #[serde(default)]
+    pub cpu_utilisation: Option<Spread>,
+    /// Who counted the bytes at the device: the `process`, or the `device` itself (`--own-device`).
+    #[serde(default = "by_process")]
+    pub counted_by: String,
     /// Whole seconds with less than a tenth of the mean throughput.
     pub stall_seconds: u64,
     /// The longest time without a completed operation, to 10 ms.
@@ -64,9 +82,9 @@ pub struct Outcome {
     pub cpu_sys_s: f64,
     /// CPU seconds per million operations.
     pub cpu_s_per_million: f64,
-    /// Bytes written to the device by the process, with the final flush and sync.
+    /// Bytes written to the device, with the final flush and sync.
     pub device_bytes_written: u64,
-    /// Bytes read from the device by the process.
+    /// Bytes read from the device.
     pub device_bytes_read: u64,
     /// Bytes of keys, values and operands that clients wrote.
     pub user_bytes_written: u64,
@@ -88,4 +106,9 @@ pub struct Outcome {
     pub rss_peak_bytes: u64,
     /// All options of the run and what a reader must know about the engine.
     pub settings: serde_json::Value,
+}
+
+/// Results of earlier versions do not say.
+fn by_process() -> String {
+    "process".to_owned()
 }

@@ -1,12 +1,14 @@
 //! What happens second by second while clients work, watched from outside of them.
 
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::{Deserialize, Serialize};
 
-use crate::counters::{Counters, space_bytes};
+use crate::counters::{Counters, Meter, space_bytes};
+use crate::disk::utilisation;
+use crate::engine::Dirs;
 use crate::failure::Result;
 
 /// How often progress is looked at: also the precision of the longest stall.
@@ -25,22 +27,55 @@ pub struct Series {
     pub longest_stall: Duration,
     /// Bytes on storage at the end of each second.
     pub space_bytes: Vec<u64>,
+    /// The part of each second in which the (busiest) device was busy; empty if the device is not known.
+    pub disk_utilisation: Vec<f64>,
+    /// The part of all processors that the process used in each second.
+    pub cpu_utilisation: Vec<f64>,
+}
+
+/// How a figure for each second spreads over the whole seconds of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// The lowest second.
+    pub min: f64,
+    /// A tenth of the seconds are below.
+    pub p10: f64,
+    /// The mean.
+    pub mean: f64,
+    /// A tenth of the seconds are above.
+    pub p90: f64,
+    /// The highest second.
+    pub max: f64,
+}
+
+impl Spread {
+    /// That of a figure for each second, of which the last is not a whole one; none if there is no whole second.
+    pub fn of(per_second: &[f64]) -> Option<Spread> {
+        let mut sorted = per_second.split_last()?.1.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let last = sorted.len().checked_sub(1)?;
+        let at = |part: f64| sorted[(last as f64 * part).round() as usize];
+        let mean = sorted.iter().sum::<f64>() / sorted.len() as f64;
+        Some(Spread { min: sorted[0], p10: at(0.1), mean, p90: at(0.9), max: sorted[last] })
+    }
 }
 
 impl Series {
-    /// Watches `done` grow from `start` on until `is_finished`, and the files in `dir`.
+    /// Watches `done` grow from `start` on until `is_finished`, what `meter` counts, and the files in `dirs`.
     ///
     /// # Errors
     /// If the kernel does not tell its counters.
     pub fn watch(
         start: Instant,
-        dir: &Path,
+        dirs: &Dirs,
+        meter: &Meter,
         bar: &ProgressBar,
         done: impl Fn() -> u64,
         is_finished: impl Fn() -> bool,
     ) -> Result<Series> {
         let mut series = Series::default();
-        let (mut counters, mut done_before) = (Counters::now()?, 0);
+        let (mut counters, mut done_before, mut sampled_at) = (meter.now()?, 0, start);
+        let processors = thread::available_parallelism().map_or(1, usize::from) as f64;
         let (mut progress_at, mut progress) = (start, 0);
         loop {
             let finished = is_finished();
@@ -51,11 +86,15 @@ impl Series {
             }
             let second = Duration::from_secs(series.operations.len() as u64 + 1);
             if finished || now - start >= second {
-                let counters_now = Counters::now()?;
+                let (counters_now, elapsed) = (meter.now()?, now - sampled_at);
+                let used = counters_now.since(&counters);
+                series.disk_utilisation.extend(utilisation(&counters.disks, &counters_now.disks, elapsed));
+                let cpu_s = used.cpu_user_s + used.cpu_sys_s;
+                series.cpu_utilisation.push(cpu_s / processors / elapsed.as_secs_f64().max(1e-9));
                 series.operations.push(done_now - done_before);
-                series.counters.push(counters_now.since(&counters));
-                series.space_bytes.push(space_bytes(dir)?);
-                (counters, done_before) = (counters_now, done_now);
+                series.counters.push(used);
+                series.space_bytes.push(space_bytes(dirs)?);
+                (counters, done_before, sampled_at) = (counters_now, done_now, now);
                 bar.set_position(done_now);
             }
             if finished {
@@ -101,5 +140,12 @@ mod tests {
         assert_eq!(series.stall_seconds(Duration::from_millis(4100)), 2);
         assert_eq!(series.lowest_second(), 0);
         assert_eq!(Series { operations: vec![7], ..Series::default() }.lowest_second(), 7);
+    }
+
+    #[test]
+    fn a_spread_leaves_out_the_last_second() {
+        let per_second: Vec<f64> = (0..=10).map(f64::from).chain([99.0]).collect();
+        assert_eq!(Spread::of(&per_second), Some(Spread { min: 0.0, p10: 1.0, mean: 5.0, p90: 9.0, max: 10.0 }));
+        assert_eq!((Spread::of(&[7.0]), Spread::of(&[])), (None, None));
     }
 }

@@ -1,6 +1,12 @@
 //! Sizes in bytes: as people write them, and as workloads draw them.
 
+use std::fmt;
+use std::str::FromStr;
+
 use cleave_sim::rng::Rng;
+use serde::{Deserialize, Serialize};
+
+use crate::keys::KEY_BYTES_MIN;
 
 /// `text` as a number of bytes: digits, then perhaps K, M, G or T (powers of 1024).
 ///
@@ -23,11 +29,19 @@ pub fn human(bytes: u64) -> String {
     indicatif::HumanBytes(bytes).to_string()
 }
 
-/// How long keys or values are.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// How long keys or values are: on the command line `N`, `LOW-HIGH` or `normal:MEAN:DEVIATION[:MIN]`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum Lengths {
     /// All the same.
     Fixed(usize),
+    /// From `low` to `high`, all as likely.
+    Uniform {
+        /// The shortest.
+        low: usize,
+        /// The longest.
+        high: usize,
+    },
     /// Normally distributed, cut off at `min` below and as far above the mean.
     Normal {
         /// The mean.
@@ -42,15 +56,16 @@ pub enum Lengths {
 impl Lengths {
     /// The length that belongs to `identity`: always the same one.
     pub fn of(&self, identity: u64) -> usize {
+        let mut rng = Rng::of(identity, 0x1E);
         match *self {
             Lengths::Fixed(length) => length,
+            Lengths::Uniform { low, high } => rng.between(low as u64, high as u64 + 1) as usize,
             Lengths::Normal { mean, deviation, min } => {
                 // Twelve uniform draws, added: close to normal, deviation 1, and never beyond six.
-                let mut rng = Rng::of(identity, 0x1E);
                 let unit = |rng: &mut Rng| (rng.next() >> 11) as f64 / (1u64 << 53) as f64;
                 let normal = (0..12).map(|_| unit(&mut rng)).sum::<f64>() - 6.0;
                 let length = (mean + deviation * normal).round();
-                (length.max(min as f64) as usize).min((2.0 * mean) as usize - min)
+                (length.max(min as f64) as usize).min(self.longest())
             }
         }
     }
@@ -59,7 +74,89 @@ impl Lengths {
     pub fn mean(&self) -> usize {
         match *self {
             Lengths::Fixed(length) => length,
+            Lengths::Uniform { low, high } => (low + high).div_ceil(2),
             Lengths::Normal { mean, .. } => mean.round() as usize,
+        }
+    }
+
+    /// The shortest that can come.
+    pub fn shortest(&self) -> usize {
+        match *self {
+            Lengths::Fixed(length) => length,
+            Lengths::Uniform { low, .. } => low,
+            Lengths::Normal { min, .. } => min,
+        }
+    }
+
+    /// The longest that can come.
+    pub fn longest(&self) -> usize {
+        match *self {
+            Lengths::Fixed(length) => length,
+            Lengths::Uniform { high, .. } => high,
+            Lengths::Normal { mean, min, .. } => (2.0 * mean) as usize - min,
+        }
+    }
+}
+
+/// `text` as lengths of keys: a normal distribution ends at the shortest key there is unless `text` says otherwise.
+///
+/// # Errors
+/// A sentence for the user.
+pub fn parse_key_lengths(text: &str) -> Result<Lengths, String> {
+    parse_lengths(text, KEY_BYTES_MIN)
+}
+
+fn parse_lengths(text: &str, min: usize) -> Result<Lengths, String> {
+    let wrong = || format!("{text:?} is neither N nor LOW-HIGH nor normal:MEAN:DEVIATION[:MIN]");
+    let size = |text: &str| usize::try_from(parse(text).map_err(|_| wrong())?).map_err(|_| wrong());
+    let Some(normal) = text.strip_prefix("normal:") else {
+        return match text.split_once('-') {
+            None => Ok(Lengths::Fixed(size(text)?)),
+            Some((low, high)) => match (size(low)?, size(high)?) {
+                (low, high) if low <= high => Ok(Lengths::Uniform { low, high }),
+                _ => Err(format!("{text:?}: the second length is less than the first")),
+            },
+        };
+    };
+    let mut parts = normal.split(':');
+    let mut number = || parts.next()?.parse().ok().filter(|number: &f64| (0.0..1e10).contains(number));
+    let (mean, deviation) = (number().ok_or_else(wrong)?, number().ok_or_else(wrong)?);
+    let min = parts.next().map_or(Ok(min), size)?;
+    match parts.next() {
+        Some(_) => Err(wrong()),
+        None if min as f64 > mean => Err(format!("{text:?}: the shortest, {min}, is more than the mean")),
+        None => Ok(Lengths::Normal { mean, deviation, min }),
+    }
+}
+
+impl FromStr for Lengths {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Lengths, String> {
+        parse_lengths(text, 1)
+    }
+}
+
+impl TryFrom<String> for Lengths {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Lengths, String> {
+        text.parse()
+    }
+}
+
+impl From<Lengths> for String {
+    fn from(lengths: Lengths) -> String {
+        lengths.to_string()
+    }
+}
+
+impl fmt::Display for Lengths {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Lengths::Fixed(length) => write!(f, "{length}"),
+            Lengths::Uniform { low, high } => write!(f, "{low}-{high}"),
+            Lengths::Normal { mean, deviation, min } => write!(f, "normal:{mean}:{deviation}:{min}"),
         }
     }
 }
@@ -86,5 +183,29 @@ mod tests {
         assert!((mean - 46.8).abs() < 0.5, "mean {mean}");
         assert!((variance.sqrt() - 11.6).abs() < 0.5, "deviation {}", variance.sqrt());
         assert_eq!(lengths.of(7), lengths.of(7));
+    }
+
+    #[test]
+    fn uniform_lengths_reach_both_ends_and_all_between() {
+        let lengths: Lengths = "16-20".parse().unwrap();
+        let mut counts = [0; 5];
+        (0..5000).for_each(|identity| counts[lengths.of(identity) - 16] += 1);
+        assert!(counts.iter().all(|count| (850..1150).contains(count)), "{counts:?}");
+        assert_eq!((lengths.mean(), lengths.shortest(), lengths.longest()), (18, 16, 20));
+    }
+
+    #[test]
+    fn lengths_are_written_as_they_are_read() {
+        for text in ["24", "16-32", "normal:46.8:11.6:1"] {
+            assert_eq!(text.parse::<Lengths>().unwrap().to_string(), text);
+        }
+        assert_eq!("normal:100:10".parse(), Ok(Lengths::Normal { mean: 100.0, deviation: 10.0, min: 1 }));
+        assert_eq!(parse_key_lengths("normal:20:2").map(|lengths| lengths.shortest()), Ok(KEY_BYTES_MIN));
+        assert_eq!("1K-4K".parse(), Ok(Lengths::Uniform { low: 1024, high: 4096 }));
+        for wrong in
+            ["", "x", "9-8", "1-2-3", "normal:5", "normal:5:x", "normal:5:1:6", "normal:5:1:2:3", "-5", "normal:-5:1"]
+        {
+            assert!(wrong.parse::<Lengths>().is_err(), "{wrong:?}");
+        }
     }
 }

@@ -1,15 +1,21 @@
 //! `cleave-bench run`: each engine with each workload, in turn, every run in a process of its own; medians over repeats.
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+
+use serde::de::DeserializeOwned;
 
 use crate::args::Run;
 use crate::cgroup::MemoryCgroup;
 use crate::failure::{Failure, Result};
-use crate::plan::Plan;
+use crate::plan::{Plan, Shape, Task};
+use crate::recovery::{self, Recovery};
 use crate::result::Outcome;
+use crate::scratch::{self, Running, Scratch};
+use crate::workload::Origin;
 use crate::{engines, table, workload};
 
 /// Does all runs, prints the table and writes the JSON; what the runs came to, in the order of workloads.
@@ -21,9 +27,8 @@ pub fn run(args: &Run, out: &mut dyn Write) -> Result<Vec<Outcome>> {
     for engine in &args.engine {
         engines::find(engine)?;
     }
-    for name in &args.workload {
-        workload::find(name)?;
-    }
+    let origins = args.workload.iter().map(|name| workload::find(name).map(|workload| workload.origin));
+    check_input(&args.shape, &origins.collect::<Result<Vec<Origin>>>()?)?;
     if let Some(path) = &args.json {
         // Better now than after hours.
         write(path, "[]\n")?;
@@ -38,15 +43,18 @@ pub fn run(args: &Run, out: &mut dyn Write) -> Result<Vec<Outcome>> {
 }
 
 /// Engines in turn within each repeat, so that what changes on the machine meanwhile falls on all of them.
-fn measure(args: &Run) -> Result<Vec<Outcome>> {
-    let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
-    fs::create_dir_all(&parent).map_err(Failure::because(format!("cannot create {}", parent.display())))?;
+///
+/// # Errors
+/// The first run that fails.
+pub fn measure(args: &Run) -> Result<Vec<Outcome>> {
+    scratch::watch_for_interruption()?;
+    scratch::prepare(&args.places)?;
     let mut outcomes = Vec::new();
     for name in &args.workload {
         let mut repeats = vec![Vec::new(); args.engine.len()];
         for _ in 0..args.repeat.max(1) {
             for (engine, outcomes) in args.engine.iter().zip(&mut repeats) {
-                outcomes.push(run_in_child(args, engine, name, &parent)?);
+                outcomes.push(run_apart(args, engine, name)?);
             }
         }
         outcomes.extend(repeats.into_iter().filter_map(median));
@@ -58,36 +66,80 @@ fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).map_err(Failure::because(format!("cannot write {}", path.display())))
 }
 
-fn run_in_child(args: &Run, engine: &str, workload: &str, parent: &Path) -> Result<Outcome> {
+/// Refuses an input that no workload reads, and a workload that has none.
+fn check_input(shape: &Shape, origins: &[Origin]) -> Result<()> {
+    let any = |wanted: &[Origin]| origins.iter().any(|origin| wanted.contains(origin));
+    let reads = any(&[Origin::Input, Origin::Trace]);
+    match (&shape.input, reads) {
+        (None, true) => Err(Failure::new("the workloads input and trace need --input FILE")),
+        (Some(_), false) => Err(Failure::new("--input is only for the workloads input and trace")),
+        _ if shape.rate_from_trace && !any(&[Origin::Trace]) => {
+            Err(Failure::new("--rate-from-trace is only for the workload trace"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// One run, in a process of its own (and one more for its recovery).
+fn run_apart(args: &Run, engine: &str, workload: &str) -> Result<Outcome> {
     let what = format!("{engine} {workload}");
-    let dir = tempfile::Builder::new()
-        .prefix("cleave-bench-")
-        .tempdir_in(parent)
-        .map_err(Failure::because(format!("cannot make a directory in {}", parent.display())))?;
-    let cgroup = args.cgroup_memory.map(MemoryCgroup::new).transpose()?;
+    let scratch = Scratch::new(&args.places)?;
+    let cgroup = args.places.cgroup_memory.map(MemoryCgroup::new).transpose()?;
     let plan = Plan {
+        task: Task::Run,
         engine: engine.to_owned(),
         workload: workload.to_owned(),
-        dir: dir.path().join("store"),
+        dirs: scratch.dirs().clone(),
+        places: args.places.clone(),
         cgroup: cgroup.as_ref().map(|cgroup| cgroup.dir().to_owned()),
-        cgroup_memory: args.cgroup_memory,
+        cgroup_memory: args.places.cgroup_memory,
         shape: args.shape.clone(),
     };
-    let program = std::env::current_exe().map_err(Failure::because("cannot find this program"))?;
-    let plan = serde_json::to_vec(&plan).map_err(Failure::because("cannot hand over the plan"))?;
-    let mut child = Command::new(program)
-        .arg("child")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(Failure::because("cannot start a process for the run"))?;
-    // A child that does not read its plan says why on stderr, and fails.
-    let handed_over = child.stdin.take().is_some_and(|mut stdin| stdin.write_all(&plan).is_ok());
-    let output = child.wait_with_output().map_err(Failure::because(&what))?;
-    if !output.status.success() || !handed_over {
-        return Err(Failure::new(format!("{what}: the run failed ({})", output.status)));
+    let mut acknowledged = None;
+    let mut outcome: Outcome = in_child(&plan, &what, |outcome: &Outcome, child| {
+        if plan.is_to_be_killed(outcome.user_bytes_written) {
+            acknowledged = Some(recovery::kill_in_mid_write(child, &plan.dirs, &plan.shape)?);
+        }
+        Ok(acknowledged.is_some())
+    })?;
+    if let Some(acknowledged) = acknowledged {
+        let plan = Plan { task: Task::Recover(acknowledged), ..plan };
+        let recovery: Recovery = in_child(&plan, &format!("{what} after a kill"), |_, _| Ok(false))?;
+        outcome.recover_s = Some(recovery.recover_s);
     }
-    serde_json::from_slice(&output.stdout).map_err(Failure::because(what))
+    Ok(outcome)
+}
+
+/// Does `plan` in a child; its answer is one line. `then` may do something to the child, and says whether it killed it.
+fn in_child<T: DeserializeOwned>(
+    plan: &Plan,
+    what: &str,
+    then: impl FnOnce(&T, &mut Running) -> Result<bool>,
+) -> Result<T> {
+    let program = std::env::current_exe().map_err(Failure::because("cannot find this program"))?;
+    let json = serde_json::to_vec(plan).map_err(Failure::because("cannot hand over the plan"))?;
+    // In a process group of its own: an interruption from the terminal is ours to handle.
+    let mut command = Command::new(program);
+    command.arg("child").stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+    let mut child = Running::start(&mut command).map_err(Failure::because("cannot start a process for the run"))?;
+    // A child that does not read its plan says why on stderr, and fails.
+    let handed_over = child.0.stdin.take().is_some_and(|mut stdin| stdin.write_all(&json).is_ok());
+    let mut out = child.0.stdout.take().map(BufReader::new);
+    let mut line = String::new();
+    let answered = out.as_mut().is_some_and(|out| out.read_line(&mut line).is_ok());
+    let answer = serde_json::from_str(&line);
+    let was_killed = match &answer {
+        Ok(answer) => then(answer, &mut child).map_err(Failure::because(what))?,
+        Err(_) => false,
+    };
+    drop(out);
+    let status = child.0.wait().map_err(Failure::because(what))?;
+    drop(child);
+    let did_it = was_killed || (status.success() && handed_over && answered);
+    if !did_it {
+        return Err(Failure::new(format!("{what}: the run failed ({status})")));
+    }
+    answer.map_err(Failure::because(what))
 }
 
 /// The run with the median throughput (the lower one of two), with the throughput of all.

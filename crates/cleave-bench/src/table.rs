@@ -3,9 +3,10 @@
 use std::io::{self, Write};
 
 use crate::engine::Merges;
+use crate::label::labels;
 use crate::result::Outcome;
 use crate::size;
-use crate::workload;
+use crate::workload::Operation;
 
 /// Column titles; the first two columns are text, to the left.
 #[rustfmt::skip]
@@ -17,9 +18,14 @@ pub const TITLES: [&str; 13] = [
 /// One row for each run, and what has to be known to read them.
 pub fn print(outcomes: &[Outcome], out: &mut dyn Write) -> io::Result<()> {
     let mut rows: Vec<Vec<String>> = vec![TITLES.iter().map(|&title| title.to_owned()).collect()];
-    rows.extend(outcomes.iter().map(row));
+    rows.extend(outcomes.iter().zip(labels(outcomes)).map(|(outcome, label)| row(outcome, &label)));
+    if outcomes.iter().any(|outcome| outcome.recover_s.is_some()) {
+        let seconds = |outcome: &Outcome| outcome.recover_s.map_or("-".to_owned(), |seconds| format!("{seconds:.3}"));
+        let column = std::iter::once("recover s".to_owned()).chain(outcomes.iter().map(seconds));
+        rows.iter_mut().zip(column).for_each(|(row, cell)| row.push(cell));
+    }
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..TITLES.len()).map(width).collect();
+    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
     for row in &rows {
         let mut line = String::new();
         for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
@@ -47,8 +53,8 @@ pub fn print(outcomes: &[Outcome], out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// The cells of one row.
-pub fn row(outcome: &Outcome) -> Vec<String> {
+/// The cells of one row, for the run called `label`.
+pub fn row(outcome: &Outcome, label: &str) -> Vec<String> {
     let latency = &outcome.latency_us;
     let cpu_us = (outcome.cpu_user_s + outcome.cpu_sys_s) * 1e6 / outcome.operations as f64;
     let ratio = |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
@@ -58,7 +64,7 @@ pub fn row(outcome: &Outcome) -> Vec<String> {
         false => outcome.engine.clone(),
     };
     vec![
-        outcome.workload.clone(),
+        label.to_owned(),
         engine,
         format!("{:.0}", outcome.ops_per_s),
         format!("{:.1}", latency.mean),
@@ -74,10 +80,9 @@ pub fn row(outcome: &Outcome) -> Vec<String> {
     ]
 }
 
-/// Whether merges of the workload were done by reading and writing whole values.
+/// Whether merges were done by reading and writing whole values.
 fn get_put(outcome: &Outcome) -> bool {
-    let merges = workload::find(&outcome.workload).is_ok_and(|workload| workload.merges());
-    merges
+    outcome.latency_by_op.keys().any(|operation| operation.starts_with(Operation::Merge.name()))
         && serde_json::from_value(outcome.settings["merges"].clone())
             .is_ok_and(|merges: Merges| merges == Merges::GetPut)
 }

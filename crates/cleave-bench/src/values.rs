@@ -6,31 +6,22 @@ use cleave_sim::rng::Rng;
 use cleavedb::operators::FieldPatch;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use crate::size::Lengths;
-
 /// Values from here on have ten fields, as YCSB's do.
 const TEN_FIELDS_BYTES_MIN: usize = 200;
 
 /// Makes and checks values.
 #[derive(Debug, Clone)]
 pub struct Values {
-    /// How long values are.
-    pub lengths: Lengths,
     /// The part of each field that is zeros, of one.
     pub compressibility: f64,
 }
 
 impl Values {
-    /// How long the values of `key` are.
-    pub fn length(&self, key: &[u8]) -> usize {
-        self.lengths.of(xxh3_64(key))
-    }
-
-    /// Writes a new value for `key` over what is in `value`.
-    pub fn write(&self, key: &[u8], rng: &mut Rng, value: &mut Vec<u8>) {
+    /// Writes a new value of `length` bytes for `key` over what is in `value`.
+    pub fn write(&self, key: &[u8], length: usize, rng: &mut Rng, value: &mut Vec<u8>) {
         let identity = xxh3_64(key);
-        value.resize(self.lengths.of(identity), 0);
-        let field_bytes = field_bytes(value.len());
+        value.resize(length, 0);
+        let field_bytes = field_bytes(length);
         for (number, field) in value.chunks_mut(field_bytes).enumerate() {
             self.fill(identity, number * field_bytes, rng, field);
         }
@@ -45,29 +36,31 @@ impl Values {
         }
     }
 
-    /// Writes an operand for `field-patch` that overwrites one field of a value of `key`.
-    pub fn operand(&self, key: &[u8], rng: &mut Rng, operand: &mut Vec<u8>) {
-        let identity = xxh3_64(key);
-        let length = self.lengths.of(identity);
+    /// Writes an operand for `field-patch` that overwrites one field of a value of `key`, which is `length` bytes long.
+    pub fn operand(&self, key: &[u8], length: usize, rng: &mut Rng, operand: &mut Vec<u8>) {
         let field_bytes = field_bytes(length);
-        let number = rng.below(length.div_ceil(field_bytes) as u64) as usize;
-        let offset = number * field_bytes;
+        let offset = rng.below(length.div_ceil(field_bytes) as u64) as usize * field_bytes;
         let header = FieldPatch::operand(u32::try_from(offset).expect("values are shorter than 1 GiB"), &[]);
         operand.clear();
         operand.extend_from_slice(&header);
         operand.resize(header.len() + field_bytes.min(length - offset), 0);
-        self.fill(identity, offset, rng, &mut operand[header.len()..]);
+        self.fill(xxh3_64(key), offset, rng, &mut operand[header.len()..]);
     }
 
-    /// Whether `value` can be a value of `key`.
+    /// Writes an operand for `field-patch` that makes a value of `length` bytes for `key` where there is none.
+    pub fn first_operand(&self, key: &[u8], length: usize, rng: &mut Rng, operand: &mut Vec<u8>) {
+        let mut value = Vec::new();
+        self.write(key, length, rng, &mut value);
+        *operand = FieldPatch::operand(0, &value);
+    }
+
+    /// Whether `value` can be a value of `key`, by its checksums; its length is for the caller to judge.
     pub fn check(&self, key: &[u8], value: &[u8]) -> bool {
-        let identity = xxh3_64(key);
-        let field_bytes = field_bytes(value.len());
-        value.len() == self.lengths.of(identity)
-            && value.chunks(field_bytes).enumerate().all(|(number, field)| {
-                let (sum, rest) = field.split_at(sum_bytes(field.len()));
-                checksum(identity, number * field_bytes, rest)[..sum.len()] == *sum
-            })
+        let (identity, field_bytes) = (xxh3_64(key), field_bytes(value.len()));
+        value.chunks(field_bytes).enumerate().all(|(number, field)| {
+            let (sum, rest) = field.split_at(sum_bytes(field.len()));
+            checksum(identity, number * field_bytes, rest)[..sum.len()] == *sum
+        })
     }
 
     fn fill(&self, identity: u64, offset: usize, rng: &mut Rng, field: &mut [u8]) {
@@ -105,22 +98,20 @@ mod tests {
 
     use super::*;
 
-    fn values(length: usize, compressibility: f64) -> Values {
-        Values { lengths: Lengths::Fixed(length), compressibility }
-    }
+    const VALUES: Values = Values { compressibility: 0.0 };
 
     #[test]
     fn values_check_out_under_their_own_key_only() {
         let mut rng = Rng::new(1);
         for length in [16, 46, 100, 199, 200, 1000, 1001, 4099] {
-            let (values, mut value) = (values(length, 0.0), Vec::new());
-            values.write(b"key", &mut rng, &mut value);
+            let mut value = Vec::new();
+            VALUES.write(b"key", length, &mut rng, &mut value);
             assert_eq!(value.len(), length);
-            assert!(values.check(b"key", &value), "length {length}");
-            assert!(!values.check(b"yek", &value));
-            assert!(!values.check(b"key", &value[1..]));
+            assert!(VALUES.check(b"key", &value), "length {length}");
+            assert!(!VALUES.check(b"yek", &value));
+            assert!(!VALUES.check(b"key", &value[1..]));
             value[length - 1] ^= 1;
-            assert!(!values.check(b"key", &value));
+            assert!(!VALUES.check(b"key", &value));
         }
     }
 
@@ -128,13 +119,15 @@ mod tests {
     fn patched_and_changed_values_check_out() {
         let mut rng = Rng::new(2);
         for length in [1, 7, 100, 1000, 1003] {
-            let (values, mut value, mut operand) = (values(length, 0.0), Vec::new(), Vec::new());
-            values.write(b"key", &mut rng, &mut value);
+            let (mut operand, mut value) = (Vec::new(), Vec::new());
+            VALUES.first_operand(b"key", length, &mut rng, &mut operand);
+            value.extend_from_slice(&FieldPatch.full_merge(b"key", None, &[&operand]).unwrap());
+            assert_eq!(value.len(), length);
             for _ in 0..50 {
-                values.operand(b"key", &mut rng, &mut operand);
+                VALUES.operand(b"key", length, &mut rng, &mut operand);
                 value = FieldPatch.full_merge(b"key", Some(&value), &[&operand]).unwrap();
-                values.change(b"key", &mut rng, &mut value);
-                assert!(values.check(b"key", &value), "length {length}");
+                VALUES.change(b"key", &mut rng, &mut value);
+                assert!(VALUES.check(b"key", &value), "length {length}");
             }
         }
     }
@@ -143,7 +136,7 @@ mod tests {
     fn values_are_incompressible_unless_asked() {
         let zeros = |compressibility| {
             let mut value = Vec::new();
-            values(1000, compressibility).write(b"key", &mut Rng::new(3), &mut value);
+            Values { compressibility }.write(b"key", 1000, &mut Rng::new(3), &mut value);
             value.iter().filter(|&&byte| byte == 0).count()
         };
         assert!(zeros(0.0) < 30);

@@ -54,16 +54,31 @@ pub enum ScanLength {
     UpTo(u64),
 }
 
+/// Where the records come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// They are made from their numbers.
+    Numbers,
+    /// The data set of the tour.
+    Cities,
+    /// The records of `--input`.
+    Input,
+    /// The trace of `--input`, which has the operations too.
+    Trace,
+}
+
 /// One workload.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Workload {
     /// Its name on the command line.
     pub name: String,
-    /// Whether all records are loaded first, in random order.
+    /// Where its records come from.
+    pub origin: Origin,
+    /// Whether all records are loaded first, in random order (those of a file: in the order of the file).
     pub loaded: bool,
     /// How records lie in key order.
     pub order: Order,
-    /// Operations and their weights.
+    /// Operations and their weights; a trace has its own.
     pub mix: Vec<(Operation, u32)>,
     /// Where they fall, unless asked otherwise.
     pub distribution: Distribution,
@@ -77,21 +92,13 @@ pub struct Workload {
     pub lengths: Option<(Lengths, Lengths)>,
 }
 
-impl Workload {
-    /// Whether it has merges.
-    pub fn merges(&self) -> bool {
-        let mut operations = self.mix.iter().map(|(operation, _)| *operation).chain(self.background);
-        operations.any(|operation| operation == Operation::Merge)
-    }
-}
-
 /// The names; R stands for a percentage of reads.
 #[rustfmt::skip]
 pub const NAMES: &[&str] = &[
     "fillseq", "fillrandom", "overwrite", "readrandom", "readwhilewriting", "seekrandom", "deleterandom",
     "mergerandom", "readwhilemerging", "ycsb-a", "ycsb-b", "ycsb-c", "ycsb-d", "ycsb-e", "ycsb-f", "ycsb-am",
     "ycsb-bm", "ycsb-fm", "rmw:R", "up2x", "production", "hashkv-updates", "mixed:R", "kvaccel-a", "kvaccel-b",
-    "kvaccel-c", "kvaccel-d",
+    "kvaccel-c", "kvaccel-d", "cities", "input", "trace",
 ];
 
 /// The workload called `name`.
@@ -104,6 +111,7 @@ pub fn find(name: &str) -> Result<Workload> {
 
     let base = Workload {
         name: name.to_owned(),
+        origin: Origin::Numbers,
         loaded: true,
         order: Order::Hashed,
         mix: Vec::new(),
@@ -153,6 +161,9 @@ pub fn find(name: &str) -> Result<Workload> {
             let scan = ScanLength::Fixed(1024);
             Workload { scan, operations: (1, 100), ..mixed(Uniform, &[(Scan, 1)]) }
         }
+        ("cities", None) => Workload { origin: Origin::Cities, ..mixed(Zipfian, &[(Read, 50), (Update, 50)]) },
+        ("input", None) => Workload { origin: Origin::Input, ..mixed(Zipfian, &[(Read, 50), (Update, 50)]) },
+        ("trace", None) => Workload { origin: Origin::Trace, loaded: false, ..base.clone() },
         _ => return Err(Failure::new(format!("there is no workload {name:?}; there are: {}", NAMES.join(" ")))),
     })
 }
@@ -175,7 +186,7 @@ mod tests {
             let name = name.replace('R', "30");
             let workload = find(&name).unwrap();
             assert_eq!(workload.name, name);
-            assert!(workload.mix.iter().any(|(_, weight)| *weight > 0));
+            assert!(workload.origin == Origin::Trace || workload.mix.iter().any(|(_, weight)| *weight > 0));
         }
         for name in ["", "ycsb", "ycsb-g", "rmw", "rmw:", "rmw:101", "mixed:-1", "ycsb-a:50"] {
             assert!(find(name).is_err(), "{name:?}");

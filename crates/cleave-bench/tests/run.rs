@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used)] // A failed step is a failed test.
 
+mod common;
+
 use std::collections::BTreeMap;
-use std::process::{Command, Output};
 
 use serde_json::Value;
+
+use common::{engines, number, refuse, run, succeed};
 
 const RECORDS: u64 = 400;
 
@@ -69,45 +72,15 @@ const FIELDS: &[&str] = &[
     "live_bytes",
     "rss_peak_bytes",
     "settings",
+    "recover_s",
+    "disk_utilisation_per_second",
+    "disk_utilisation",
+    "cpu_utilisation",
+    "counted_by",
 ];
 
-fn bench(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_cleave-bench")).args(arguments).output().unwrap()
-}
-
-fn succeed(arguments: &[&str]) -> String {
-    let output = bench(arguments);
-    let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{arguments:?}\n{out}\n{error}");
-    out.into_owned()
-}
-
-fn refuse(arguments: &[&str], because: &str) {
-    let output = bench(arguments);
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && error.contains(because), "{arguments:?}: {error}");
-}
-
-/// Runs with `--json` and a directory of its own, which must be empty afterwards.
-fn run(arguments: &[&str]) -> Vec<Value> {
-    let dir = tempfile::tempdir().unwrap();
-    let (stores, json) = (dir.path().join("stores"), dir.path().join("out.json"));
-    let places = ["--dir", stores.to_str().unwrap(), "--json", json.to_str().unwrap()];
-    succeed(&[&["run"], arguments, &places].concat());
-    assert_eq!(std::fs::read_dir(stores).unwrap().count(), 0, "a store was left behind");
-    serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap()
-}
-
-fn engines() -> Vec<String> {
-    let list = succeed(&["list"]);
-    let (engines, _) = list.split_once("Workloads").unwrap();
-    let names = engines.lines().filter_map(|line| line.strip_prefix("   ")?.split(' ').next());
-    names.filter(|name| name.starts_with(|first: char| first.is_ascii_lowercase())).map(str::to_owned).collect()
-}
-
-fn number(outcome: &Value, field: &str) -> u64 {
-    outcome[field].as_u64().unwrap_or_else(|| panic!("{field} of {outcome}"))
-}
+/// Those whose records come from a file; tests/input.rs has them.
+const FROM_FILES: [&str; 3] = ["cities", "input", "trace"];
 
 fn check(outcome: &Value, shares: &[(&str, f64)]) {
     let operations = number(outcome, "operations");
@@ -178,7 +151,8 @@ fn the_test_covers_every_workload_of_the_list() {
     let list = succeed(&["list"]);
     let names = list.lines().last().unwrap().split_whitespace();
     let stem = |name: &str| name.split(':').next().unwrap().to_owned();
-    let covered: Vec<String> = WORKLOADS.iter().map(|(name, _)| stem(name)).collect();
+    let covered = WORKLOADS.iter().map(|(name, _)| *name).chain(FROM_FILES);
+    let covered: Vec<String> = covered.map(stem).collect();
     assert_eq!(names.map(stem).collect::<Vec<_>>(), covered);
 }
 
@@ -208,7 +182,51 @@ fn an_open_loop_keeps_its_rate() {
         run(&["--workload", "ycsb-a", "--records", "200", "--operations", "150", "--rate", "100", "--burst", "10"]);
     let elapsed = outcomes[0]["elapsed_s"].as_f64().unwrap();
     assert!(elapsed >= 1.4, "150 operations at 100 a second took {elapsed} s");
-    assert!(outcomes[0]["per_second"].as_array().unwrap().len() >= 2);
+    let seconds = outcomes[0]["per_second"].as_array().unwrap().len();
+    assert!(seconds >= 2);
+    let disk = outcomes[0]["disk_utilisation_per_second"].as_array().unwrap();
+    assert!(disk.is_empty() || disk.len() == seconds, "{disk:?}");
+    assert_eq!(disk.is_empty(), outcomes[0]["disk_utilisation"].is_null());
+    for spread in ["cpu_utilisation", "disk_utilisation"].map(|field| &outcomes[0][field]) {
+        let part = |name: &str| spread[name].as_f64().unwrap();
+        assert!(spread.is_null() || (0.0 <= part("min") && part("min") <= part("mean") && part("mean") <= part("max")));
+    }
+    assert!(outcomes[0]["cpu_utilisation"].is_object());
+}
+
+#[test]
+fn keys_and_values_are_as_long_as_asked() {
+    let arguments = ["--workload", "ycsb-am", "--records", "500", "--verify"];
+    let outcomes = run(&[&arguments[..], &["--key-size", "16-32", "--value-size", "normal:100:20"]].concat());
+    assert_eq!((number(&outcomes[0], "key_size"), number(&outcomes[0], "value_size")), (24, 100));
+    // Five standard deviations of the sum of 500 keys and values.
+    let live = number(&outcomes[0], "live_bytes") as f64;
+    assert!((live - 500.0 * 124.0).abs() < 5.0 * (500.0_f64 * (24.0 + 400.0)).sqrt(), "{live}");
+    assert_eq!(outcomes[0]["settings"]["options"]["value_size"], "normal:100:20:1");
+}
+
+#[test]
+fn a_store_that_was_killed_opens_again_with_what_was_acknowledged() {
+    let engines = engines().join(",");
+    let arguments = ["--workload", "fillrandom,readrandom", "--records", "300", "--memory", "16M", "--recover"];
+    for outcome in run(&[&arguments[..], &["--engine", &engines, "--threads", "2"]].concat()) {
+        match outcome["workload"].as_str() {
+            Some("fillrandom") => assert!(outcome["recover_s"].as_f64().unwrap() > 0.0, "{outcome}"),
+            _ => assert!(outcome["recover_s"].is_null(), "{outcome}"),
+        }
+    }
+}
+
+#[test]
+fn options_of_cleave_are_taken_recorded_and_refused_by_name() {
+    let arguments = ["--workload", "ycsb-a", "--records", "200", "--compression", "none", "--verify"];
+    let own = "log-backend=plain,block-size=512,filter-bits=0";
+    let outcomes = run(&[&arguments[..], &["--cleave", own]].concat());
+    assert_eq!(outcomes[0]["settings"]["options"]["cleave"], own);
+    assert_eq!(outcomes[0]["settings"]["options"]["compression"], "none");
+    let fill = ["run", "--workload", "fillseq", "--cleave"];
+    refuse(&[&fill[..], &["speed=high"]].concat(), "it has log-backend, compression, block-size, filter-bits");
+    refuse(&[&fill[..], &["block-size=1"]].concat(), "block_size");
 }
 
 #[test]
@@ -229,7 +247,7 @@ fn a_report_is_one_page_with_every_workload_and_nothing_from_elsewhere() {
     succeed(&[&runs[..], &["--dir", &path("stores"), "--json", &json]].concat());
     succeed(&["report", &json, "--out", &page]);
     let html = std::fs::read_to_string(page).unwrap();
-    for part in ["<h2>fillseq</h2>", "<h2>mixed:50</h2>", "Throughput", "P99.9", "--value-size 250", "--repeat 2"] {
+    for part in [">fillseq</h2>", ">mixed:50</h2>", "Throughput", "P99.9", "--value-size 250", "--repeat 2"] {
         assert!(html.contains(part), "{part} is missing");
     }
     for foreign in ["http", "src=", "<script", "<link", "NaN", "inf,"] {
@@ -246,9 +264,12 @@ fn a_report_is_one_page_with_every_workload_and_nothing_from_elsewhere() {
 fn compare_prints_a_ratio_for_each_workload_of_the_standard_set() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().to_str().unwrap();
-    let out = succeed(&["compare", "--quick", "--records", "200", "--against", "cleave", "--dir", dir]);
+    let page = format!("{dir}/page.html");
+    let size = ["compare", "--quick", "--records", "200", "--against", "cleave"];
+    let out = succeed(&[&size[..], &["--dir", dir, "--report", &page]].concat());
     let (_, ratios) = out.split_once("cleave / cleave").unwrap();
     assert_eq!(ratios.lines().skip(2).count(), 12, "{out}");
+    assert!(std::fs::read_to_string(page).unwrap().contains(">ycsb-am</h2>"));
     refuse(&["compare", "--against", "nothing"], "there is no engine");
 }
 
@@ -260,5 +281,10 @@ fn wrong_options_are_refused_in_a_sentence() {
     refuse(&["run", "--workload", "fillseq", "--records", "0"], "--records");
     refuse(&["run", "--workload", "fillseq", "--operations", "0"], "--operations");
     refuse(&["run", "--workload", "rmw:200"], "percentage");
+    refuse(&["run", "--workload", "fillseq", "--key-size", "4-16"], "--key-size");
+    refuse(&["run", "--workload", "fillseq", "--value-size", "16-4"], "the second length is less");
+    refuse(&["run", "--workload", "fillseq", "--value-size", "normal:10"], "normal:MEAN:DEVIATION");
+    refuse(&["run", "--workload", "fillseq", "--fast", "fast"], "--slow");
+    refuse(&["run", "--workload", "fillseq", "--slow", "slow", "--fast-bytes", "1M"], "--fast");
     refuse(&["run"], "--workload");
 }

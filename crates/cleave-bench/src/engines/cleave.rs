@@ -2,12 +2,19 @@
 
 use cleavedb::{Db, Keyspace, KeyspaceOptions, Options};
 
-use crate::engine::{Durability, Engine, Kind, Merges, Settings};
+use crate::engine::{Compression, Durability, Engine, Kind, Merges, Settings};
 use crate::failure::{Failure, Result};
 
 /// `cleave`.
-pub const KIND: Kind =
-    Kind { name: "cleave", version: env!("CARGO_PKG_VERSION"), merges: Merges::Native, notes: &[], open };
+pub const KIND: Kind = Kind {
+    name: "cleave",
+    version: env!("CARGO_PKG_VERSION"),
+    merges: Merges::Native,
+    notes: &[],
+    notes_of,
+    buffered_survives_kill: true,
+    open,
+};
 
 /// The keyspace of the benchmark.
 const KEYSPACE: &str = "bench";
@@ -22,17 +29,40 @@ fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
         Durability::Buffered => cleavedb::Durability::Buffered,
         Durability::Sync => cleavedb::Durability::Sync,
     };
-    let options = Options::new()
+    let mut options = Options::new()
         .memory_budget(settings.memory)
         .background_threads(settings.background_threads)
         .durability(durability);
-    let db = options.open(&settings.dir).map_err(failed)?;
+    if let Some(compression) = settings.compression {
+        options = options.compression(match compression {
+            Compression::None => cleavedb::Compression::None,
+            Compression::Lz4 => cleavedb::Compression::Lz4,
+        });
+    }
+    if let Some(fast) = &settings.dirs.fast {
+        options = options.fast_dir(fast);
+    }
+    if let Some(slow) = &settings.dirs.slow {
+        options = options.slow_dir(slow);
+    }
+    if let Some(own) = &settings.cleave {
+        options = own.apply(options);
+    }
+    let db = options.open(&settings.dirs.main).map_err(failed)?;
     let keyspace = if db.keyspaces().iter().any(|name| name == KEYSPACE) {
         db.open_keyspace(KEYSPACE)
     } else {
         db.create_keyspace(KEYSPACE, KeyspaceOptions::new().merge_operator("field-patch"))
     };
     Ok(Box::new(Cleave { keyspace: keyspace.map_err(failed)?, db }))
+}
+
+fn notes_of(settings: &Settings) -> Vec<&'static str> {
+    let notes = [
+        (settings.dirs.fast_bytes.is_some(), "--fast-bytes is not enforced yet: all logs are on the fast tier"),
+        (settings.direct, "no direct option yet: the ring log back end already writes directly, tables do not"),
+    ];
+    notes.into_iter().filter_map(|(asked, note)| asked.then_some(note)).collect()
 }
 
 fn failed(error: cleavedb::Error) -> Failure {

@@ -1,9 +1,14 @@
 //! fjall, as it is and with key-value separation.
 
-use fjall::{Database, Error, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode};
+use std::thread;
+use std::time::Duration;
+
+use fjall::config::CompressionPolicy;
+use fjall::{CompressionType, Database, Error, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode};
 
 use super::get_put::Locks;
-use crate::engine::{Durability, Engine, Kind, Merges, Settings};
+use super::one_place;
+use crate::engine::{Compression, Durability, Engine, Kind, Merges, Settings};
 use crate::failure::{Failure, Result};
 
 /// `fjall`.
@@ -15,6 +20,8 @@ pub const FJALL: Kind = Kind {
         "no merge: get, patch, put",
         "half of the memory for the cache; up to an eighth for each memtable, of which there may be several",
     ],
+    notes_of: one_place::notes_of,
+    buffered_survives_kill: true,
     open: |settings| open(settings, false),
 };
 
@@ -28,6 +35,8 @@ pub const FJALL_KV: Kind = Kind {
         "half of the memory for the cache; up to an eighth for each memtable, of which there may be several",
         "values of 128 bytes and more in blob files",
     ],
+    notes_of: one_place::notes_of,
+    buffered_survives_kill: true,
     open: |settings| open(settings, true),
 };
 
@@ -43,19 +52,23 @@ struct Fjall {
 
 fn open(settings: &Settings, separate: bool) -> Result<Box<dyn Engine>> {
     let memtable_bytes = (settings.memory as u64 / 8).clamp(1 << 20, 64 << 20);
-    let db = Database::builder(&settings.dir)
+    let db = Database::builder(one_place::dir(&settings.dirs))
         .cache_size((settings.memory / 2) as u64)
         .worker_threads(settings.background_threads)
         .open()
         .map_err(failed)?;
     let options = || {
-        let options = KeyspaceCreateOptions::default().max_memtable_size(memtable_bytes);
-        match separate {
-            true => {
-                options.with_kv_separation(Some(KvSeparationOptions::default().separation_threshold(BLOB_BYTES_MIN)))
-            }
-            false => options,
+        let mut options = KeyspaceCreateOptions::default().max_memtable_size(memtable_bytes);
+        let mut blobs = KvSeparationOptions::default().separation_threshold(BLOB_BYTES_MIN);
+        if let Some(compression) = settings.compression {
+            let compression = match compression {
+                Compression::None => CompressionType::None,
+                Compression::Lz4 => CompressionType::Lz4,
+            };
+            options = options.data_block_compression_policy(CompressionPolicy::all(compression));
+            blobs = blobs.compression(compression);
         }
+        options.with_kv_separation(separate.then_some(blobs))
     };
     let keyspace = db.keyspace("bench", options).map_err(failed)?;
     Ok(Box::new(Fjall { db, keyspace, durability: settings.durability, locks: Locks::default() }))
@@ -116,6 +129,13 @@ impl Engine for Fjall {
 
     fn flush(&self) -> Result<()> {
         self.keyspace.rotate_memtable_and_wait().map_err(failed)
+    }
+
+    fn settle(&self) -> Result<()> {
+        while self.db.active_compactions() > 0 || self.db.outstanding_flushes() > 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     fn close(self: Box<Self>) -> Result<()> {

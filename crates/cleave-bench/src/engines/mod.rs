@@ -1,14 +1,21 @@
 //! The stores that this program was built with. Each rival is a cargo feature; the default build has none.
 
 mod cleave;
+mod cleave_options;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
 #[cfg(feature = "fjall")]
 mod fjall;
 #[cfg(feature = "redb")]
 mod redb;
-#[cfg(any(feature = "fjall", feature = "redb"))]
+#[cfg(feature = "lmdb")]
+mod lmdb;
+#[cfg(any(feature = "fjall", feature = "redb", feature = "lmdb"))]
 mod get_put;
+#[cfg(any(feature = "fjall", feature = "redb", feature = "lmdb"))]
+mod one_place;
+
+pub use cleave_options::CleaveOptions;
 
 use crate::engine::Kind;
 use crate::failure::{Failure, Result};
@@ -27,6 +34,8 @@ pub fn all() -> Vec<Kind> {
         fjall::FJALL_KV,
         #[cfg(feature = "redb")]
         redb::KIND,
+        #[cfg(feature = "lmdb")]
+        lmdb::KIND,
     ]
 }
 
@@ -39,6 +48,7 @@ pub fn find(name: &str) -> Result<Kind> {
         "rocksdb" | "blobdb" => Some("rocksdb"),
         "fjall" | "fjall-kv" => Some("fjall"),
         "redb" => Some("redb"),
+        "lmdb" => Some("lmdb"),
         _ => None,
     };
     let missing = || match feature {

@@ -3,6 +3,7 @@
 use redb::{Database, ReadableDatabase, TableDefinition, WriteTransaction};
 
 use super::get_put::Locks;
+use super::one_place;
 use crate::engine::{Durability, Engine, Kind, Merges, Settings};
 use crate::failure::{Failure, Result};
 
@@ -14,7 +15,10 @@ pub const KIND: Kind = Kind {
     notes: &[
         "no merge: get, patch, put",
         "buffered commits are weaker than asked: they are lost if the process dies before the next sync",
+        "no compression",
     ],
+    notes_of: one_place::notes_of,
+    buffered_survives_kill: false,
     open,
 };
 
@@ -27,8 +31,8 @@ struct Redb {
 }
 
 fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
-    let db =
-        Database::builder().set_cache_size(settings.memory).create(settings.dir.join("bench.redb")).map_err(failed)?;
+    let file = one_place::dir(&settings.dirs).join("bench.redb");
+    let db = Database::builder().set_cache_size(settings.memory).create(file).map_err(failed)?;
     let redb = Redb { db, durability: settings.durability, locks: Locks::default() };
     redb.write(Durability::Sync, |transaction| {
         transaction.open_table(TABLE).map_err(failed)?;

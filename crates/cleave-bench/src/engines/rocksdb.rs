@@ -4,11 +4,11 @@
 use cleavedb::MergeOperator;
 use cleavedb::operators::FieldPatch;
 use rocksdb::{
-    BlockBasedOptions, Cache, DB, DBCompressionType, Error, MergeOperands, Options, ReadOptions, WriteBufferManager,
-    WriteOptions,
+    BlockBasedOptions, Cache, DB, DBCompressionType, DBPath, Error, MergeOperands, Options, ReadOptions,
+    WaitForCompactOptions, WriteBufferManager, WriteOptions,
 };
 
-use crate::engine::{Durability, Engine, Kind, Merges, Settings};
+use crate::engine::{Compression, Durability, Engine, Kind, Merges, Settings};
 use crate::failure::{Failure, Result};
 
 /// `rocksdb`.
@@ -17,6 +17,8 @@ pub const ROCKSDB: Kind = Kind {
     version: env!("VERSION_ROCKSDB"),
     merges: Merges::Native,
     notes: &["memtables charged to the block cache, up to half of it"],
+    notes_of: |settings| tiers(settings).collect(),
+    buffered_survives_kill: true,
     open: |settings| open(settings, false),
 };
 
@@ -29,6 +31,12 @@ pub const BLOBDB: Kind = Kind {
         "memtables charged to the block cache, up to half of it",
         "values of 128 bytes and more in blob files, with garbage collection",
     ],
+    notes_of: |settings| {
+        let blobs =
+            settings.dirs.slow.is_some().then_some("blob files are where RocksDB puts them: all on the fast tier");
+        tiers(settings).chain(blobs).collect()
+    },
+    buffered_survives_kill: true,
     open: |settings| open(settings, true),
 };
 
@@ -38,6 +46,11 @@ const BLOB_BYTES_MIN: u64 = 128;
 struct Rocks {
     db: DB,
     write: WriteOptions,
+}
+
+fn tiers(settings: &Settings) -> impl Iterator<Item = &'static str> + use<> {
+    let sentence = "the log on the fast tier, tables there as far as --fast-bytes goes and then on the slow tier";
+    settings.dirs.slow.is_some().then_some(sentence).into_iter()
 }
 
 fn open(settings: &Settings, blobs: bool) -> Result<Box<dyn Engine>> {
@@ -54,18 +67,33 @@ fn open(settings: &Settings, blobs: bool) -> Result<Box<dyn Engine>> {
     options.set_block_based_table_factory(&table);
     options.set_write_buffer_manager(&buffers);
     options.set_write_buffer_size((settings.memory / 8).clamp(1 << 20, 64 << 20));
-    options.set_compression_type(DBCompressionType::Lz4);
+    let compression = match settings.compression {
+        Some(Compression::None) => DBCompressionType::None,
+        Some(Compression::Lz4) | None => DBCompressionType::Lz4,
+    };
+    options.set_compression_type(compression);
+    options.set_use_direct_reads(settings.direct);
+    options.set_use_direct_io_for_flush_and_compaction(settings.direct);
     options.set_max_background_jobs(i32::try_from(settings.background_threads).unwrap_or(i32::MAX));
     options.set_merge_operator("field-patch", full_merge, partial_merge);
     if blobs {
         options.set_enable_blob_files(true);
         options.set_min_blob_size(BLOB_BYTES_MIN);
         options.set_enable_blob_gc(true);
-        options.set_blob_compression_type(DBCompressionType::Lz4);
+        options.set_blob_compression_type(compression);
+    }
+    let dirs = &settings.dirs;
+    if let Some(slow) = &dirs.slow {
+        let fast = dirs.fast.as_ref().unwrap_or(&dirs.main);
+        options.set_wal_dir(fast);
+        // The log lies there whatever happens; without a size nothing else does.
+        let paths = [(fast, dirs.fast_bytes.unwrap_or(0)), (slow, u64::MAX)];
+        let paths: Result<Vec<DBPath>, Error> = paths.iter().map(|(path, bytes)| DBPath::new(path, *bytes)).collect();
+        options.set_db_paths(&paths.map_err(failed)?);
     }
     let mut write = WriteOptions::default();
     write.set_sync(settings.durability == Durability::Sync);
-    Ok(Box::new(Rocks { db: DB::open(&options, &settings.dir).map_err(failed)?, write }))
+    Ok(Box::new(Rocks { db: DB::open(&options, &dirs.main).map_err(failed)?, write }))
 }
 
 fn failed(error: Error) -> Failure {
@@ -127,6 +155,10 @@ impl Engine for Rocks {
 
     fn flush(&self) -> Result<()> {
         self.db.flush().map_err(failed)
+    }
+
+    fn settle(&self) -> Result<()> {
+        self.db.wait_for_compact(&WaitForCompactOptions::default()).map_err(failed)
     }
 
     fn close(self: Box<Self>) -> Result<()> {

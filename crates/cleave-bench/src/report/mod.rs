@@ -1,193 +1,206 @@
 //! `cleave-bench report`: results as one page of HTML that needs nothing else: no network, no scripts, light and dark.
+//! From top to bottom: who wins and who loses, claims of papers, each workload, all figures, settings and commands.
 
-mod chart;
+mod summary;
+mod claims;
+mod workload;
+mod settings;
+mod bars;
+mod lines;
+mod number;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
 
-use self::chart::{Bar, Line, bars, escape, lines};
 use crate::args::Report;
 use crate::failure::{Failure, Result};
+use crate::label::labels;
+use crate::paper::Results;
 use crate::result::Outcome;
-use crate::table;
+
+/// Colours that the page has for engines.
+const COLORS: usize = 6;
+/// The width of every chart, in the units of its shapes: about as wide as it is shown.
+const WIDTH: f64 = 360.0;
+/// Within this factor of 1 nobody wins: runs differ by as much.
+const EVEN: f64 = 1.05;
+/// The engine that the others are compared with.
+const OURS: &str = "cleave";
+
+/// What the files have.
+#[derive(Default)]
+struct Input {
+    /// All runs.
+    outcomes: Vec<Outcome>,
+    /// The runs among them that belong to no paper.
+    plain: Vec<Outcome>,
+    papers: Vec<Results>,
+}
+
+/// One run on the page.
+struct Entry<'a> {
+    outcome: &'a Outcome,
+    /// The engine, with a number if it did this more than once.
+    name: String,
+    /// The engine's colour.
+    color: usize,
+}
+
+/// Runs that did the same.
+struct Group<'a> {
+    label: String,
+    entries: Vec<Entry<'a>>,
+}
 
 /// Reads the results and writes the page.
 ///
 /// # Errors
-/// If a file cannot be read or is no result of `run`, or the page cannot be written.
+/// If a file cannot be read or has no results, or the page cannot be written.
 pub fn run(args: &Report) -> Result<()> {
-    let mut outcomes: Vec<Outcome> = Vec::new();
+    let mut input = Input::default();
     for path in &args.results {
-        outcomes.extend(read(path)?);
+        read(path, &mut input)?;
     }
-    if outcomes.is_empty() {
+    if input.outcomes.is_empty() && input.papers.is_empty() {
         return Err(Failure::new("there is no result in these files"));
     }
-    fs::write(&args.out, page(&outcomes)).map_err(Failure::because(format!("cannot write {}", args.out.display())))
+    write(&args.out, &input)
 }
 
-fn read(path: &Path) -> Result<Vec<Outcome>> {
+/// Writes the page of `outcomes`.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn of_outcomes(outcomes: &[Outcome], out: &Path) -> Result<()> {
+    write(out, &Input { outcomes: outcomes.to_vec(), plain: outcomes.to_vec(), papers: Vec::new() })
+}
+
+fn write(out: &Path, input: &Input) -> Result<()> {
+    fs::write(out, page(input)).map_err(Failure::because(format!("cannot write {}", out.display())))
+}
+
+/// A list of runs, or what `paper` writes.
+fn read(path: &Path, input: &mut Input) -> Result<()> {
     let text = fs::read(path).map_err(Failure::because(format!("cannot read {}", path.display())))?;
-    serde_json::from_slice(&text).map_err(Failure::because(format!("{} has no results of `run`", path.display())))
+    let because = || Failure::because(format!("{} has no results of `run` or `paper`", path.display()));
+    let value: Value = serde_json::from_slice(&text).map_err(because())?;
+    match value.is_array() {
+        true => {
+            let runs: Vec<Outcome> = serde_json::from_value(value).map_err(because())?;
+            input.outcomes.extend(runs.iter().cloned());
+            input.plain.extend(runs);
+        }
+        false => {
+            let paper: Results = serde_json::from_value(value).map_err(because())?;
+            input.outcomes.extend(paper.runs.iter().cloned());
+            input.papers.push(paper);
+        }
+    }
+    Ok(())
 }
 
-fn page(outcomes: &[Outcome]) -> String {
+fn page(input: &Input) -> String {
+    let outcomes = &input.outcomes;
+    let engines = engines(outcomes);
+    let groups = groups(outcomes, &engines);
+    let mut html = String::from("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
+    html += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
+    html += "<meta name=\"color-scheme\" content=\"light dark\">\n<title>cleave-bench: results</title>\n";
+    html += &format!("<style>\n{}</style>\n</head>\n<body>\n", include_str!("page.css"));
+    html += "<header><div><strong>cleave-bench</strong>";
+    for (color, engine) in engines.iter().enumerate() {
+        html += &format!("<span class=\"c{}\"><i></i>{}</span>", color % COLORS, escape(engine));
+    }
+    html += "</div></header>\n<main>\n";
+    html += &settings::opening(outcomes, &groups, &engines);
+    html += &summary::section(&groups, &engines);
+    html += &claims::section(&input.papers);
+    for (number, group) in groups.iter().enumerate() {
+        html += &workload::section(number, group);
+    }
+    html += &settings::section(outcomes, &groups, &input.plain, &input.papers);
+    html + "</main>\n</body>\n</html>\n"
+}
+
+/// Each engine once; ours first, so that it always has the same colour.
+fn engines(outcomes: &[Outcome]) -> Vec<&str> {
     let mut engines: Vec<&str> = Vec::new();
-    let mut workloads: Vec<&str> = Vec::new();
     for outcome in outcomes {
         if !engines.contains(&&*outcome.engine) {
             engines.push(&outcome.engine);
         }
-        if !workloads.contains(&&*outcome.workload) {
-            workloads.push(&outcome.workload);
-        }
     }
-    let mut html = String::from("<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n");
-    html += "<meta name=\"viewport\" content=\"width=device-width\">\n<title>cleave-bench</title>\n";
-    html += &format!("<style>\n{}</style>\n<main>\n<h1>cleave-bench</h1>\n", include_str!("page.css"));
-    html += &format!("<p>{}</p>\n<p class=\"legend\">", machines(outcomes));
-    for (color, engine) in engines.iter().enumerate() {
-        html += &format!("<span class=\"c{}\"><i></i>{}</span>", color % chart::COLORS, escape(engine));
-    }
-    html += "</p>\n";
-    html += &summary(outcomes);
-    for workload in workloads {
-        let of_workload: Vec<(usize, &Outcome)> = outcomes
-            .iter()
-            .filter(|outcome| outcome.workload == workload)
-            .filter_map(|outcome| Some((engines.iter().position(|engine| *engine == outcome.engine)?, outcome)))
-            .collect();
-        html += &section(workload, &of_workload);
-    }
-    html += &reproduce(outcomes);
-    html + "</main>\n</html>\n"
+    engines.sort_by_key(|engine| *engine != OURS);
+    engines
 }
 
-/// The table of the terminal.
-fn summary(outcomes: &[Outcome]) -> String {
-    let mut html = String::from("<div class=\"wide\"><table>\n<tr>");
-    for title in table::TITLES {
-        html += &format!("<th>{title}</th>");
+fn groups<'a>(outcomes: &'a [Outcome], engines: &[&str]) -> Vec<Group<'a>> {
+    let mut groups: Vec<Group<'a>> = Vec::new();
+    for (outcome, label) in outcomes.iter().zip(labels(outcomes)) {
+        let color = engines.iter().position(|engine| *engine == outcome.engine).unwrap_or(0);
+        let position = groups.iter().position(|group| group.label == label).unwrap_or_else(|| {
+            groups.push(Group { label, entries: Vec::new() });
+            groups.len() - 1
+        });
+        let entries = &mut groups[position].entries;
+        let name = match entries.iter().filter(|entry| entry.outcome.engine == outcome.engine).count() {
+            0 => outcome.engine.clone(),
+            before => format!("{} ({})", outcome.engine, before + 1),
+        };
+        entries.push(Entry { outcome, name, color });
     }
-    html += "</tr>\n";
-    for outcome in outcomes {
-        html += "<tr>";
-        for cell in table::row(outcome) {
-            html += &format!("<td>{}</td>", escape(&cell));
-        }
-        html += "</tr>\n";
-    }
-    html + "</table></div>\n"
+    groups
 }
 
-fn section(workload: &str, outcomes: &[(usize, &Outcome)]) -> String {
-    let mut html = format!("<h2>{}</h2>\n<div class=\"charts\">\n", escape(workload));
-    let bar = |value: fn(&Outcome) -> Option<f64>| -> Vec<Bar<'_>> {
-        let known = outcomes.iter().filter_map(|(color, outcome)| Some((*color, &*outcome.engine, value(outcome)?)));
-        known.map(|(color, label, value)| Bar { color, label, value }).collect()
-    };
-    let line = |values: &dyn Fn(&Outcome) -> Vec<f64>| -> Vec<Line> {
-        outcomes.iter().map(|&(color, outcome)| Line { color, values: values(outcome), marks: Vec::new() }).collect()
-    };
-    let mebibytes = |bytes: &[u64]| bytes.iter().map(|&bytes| bytes as f64 / f64::from(1 << 20)).collect();
+/// `text` as it goes between tags.
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
 
-    html += &bars("Throughput, operations per second", &bar(|outcome| Some(outcome.ops_per_s)));
-    let percentiles = |outcome: &Outcome| {
-        let latency = &outcome.latency_us;
-        vec![latency.p50, latency.p90, latency.p99, latency.p999, latency.p9999, latency.max]
-    };
-    let names = ["P50", "P90", "P99", "P99.9", "P99.99", "max"].map(str::to_owned);
-    html += &lines("Latency, microseconds (logarithmic)", &line(&percentiles), &names, true);
-    let mut throughput = line(&|outcome| whole(&outcome.per_second).iter().map(|&count| count as f64).collect());
-    for (line, (_, outcome)) in throughput.iter_mut().zip(outcomes) {
-        let stalls = line.values.iter().enumerate().filter(|(_, count)| **count < outcome.ops_per_s / 10.0);
-        line.marks = stalls.map(|(second, _)| second).collect();
+/// A chart with its title, and under it what the title does not say, a line each.
+fn figure(title: &str, note: &str, height: f64, shapes: &str) -> String {
+    let title = escape(title);
+    let note: String = note.lines().map(|line| format!("<small>{}</small>", escape(line))).collect();
+    format!(
+        "<figure><figcaption>{title}</figcaption>\n<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
+         aria-label=\"{title}\">\n{shapes}</svg>{note}</figure>\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    /// The luminance of `#rrggbb`, as WCAG defines it.
+    fn luminance(color: &str) -> f64 {
+        let channel = |at: usize| {
+            let value = f64::from(u8::from_str_radix(&color[at..at + 2], 16).unwrap()) / 255.0;
+            if value <= 0.03928 { value / 12.92 } else { ((value + 0.055) / 1.055).powf(2.4) }
+        };
+        0.2126 * channel(1) + 0.7152 * channel(3) + 0.0722 * channel(5)
     }
-    html += &lines("Operations in each second (dots: stalls)", &throughput, &[], false);
-    html += &lines("CPU in each second, cores", &line(&|outcome| whole(&outcome.cpu_per_second).to_vec()), &[], false);
-    let written = line(&|outcome| mebibytes(whole(&outcome.device_bytes_written_per_second)));
-    html += &lines("Written to the device, MiB in each second", &written, &[], false);
-    let read = line(&|outcome| mebibytes(whole(&outcome.device_bytes_read_per_second)));
-    html += &lines("Read from the device, MiB in each second", &read, &[], false);
-    html += &lines("Space, MiB", &line(&|outcome| mebibytes(whole(&outcome.space_per_second))), &[], false);
-    html += &bars("Write amplification, device bytes for each user byte", &bar(|outcome| outcome.write_amplification));
-    let space =
-        |outcome: &Outcome| (outcome.live_bytes > 0).then(|| outcome.space_bytes as f64 / outcome.live_bytes as f64);
-    html += &bars("Space amplification, bytes on storage for each live byte", &bar(space));
-    html += &bars("CPU seconds for a million operations", &bar(|outcome| Some(outcome.cpu_s_per_million)));
-    let memory = |outcome: &Outcome| Some(outcome.rss_peak_bytes as f64 / outcome.memory_budget as f64);
-    html += &bars("Peak of resident memory, of the budget", &bar(memory));
-    html + "</div>\n"
-}
 
-/// Without the last second, which is not a whole one, if there is another.
-fn whole<T>(seconds: &[T]) -> &[T] {
-    match seconds {
-        [whole @ .., _] if !whole.is_empty() => whole,
-        all => all,
+    fn contrast(one: &str, other: &str) -> f64 {
+        let (one, other) = (luminance(one), luminance(other));
+        (one.max(other) + 0.05) / (one.min(other) + 0.05)
     }
-}
 
-fn machines(outcomes: &[Outcome]) -> String {
-    let mut machines: Vec<&str> = outcomes.iter().filter_map(|outcome| outcome.settings["machine"].as_str()).collect();
-    machines.sort_unstable();
-    machines.dedup();
-    escape(&machines.join("; "))
-}
-
-/// Versions, what must be known about engines, and the commands that do all this again.
-fn reproduce(outcomes: &[Outcome]) -> String {
-    let mut notes: Vec<String> = Vec::new();
-    let mut commands: BTreeMap<String, (Vec<&str>, Vec<&str>)> = BTreeMap::new();
-    for outcome in outcomes {
-        let engine = format!("{} {}", outcome.engine, outcome.version);
-        let of_engine: Vec<String> = table::notes(outcome).iter().map(|note| format!("{engine}: {note}")).collect();
-        for note in std::iter::once(engine).chain(of_engine) {
-            if !notes.contains(&note) {
-                notes.push(note);
+    #[test]
+    fn text_and_lines_stand_out_in_light_and_in_dark() {
+        assert!((contrast("#000000", "#ffffff") - 21.0).abs() < 0.01);
+        let css = include_str!("page.css");
+        let (light, dark) = css.split_once("prefers-color-scheme: dark").unwrap();
+        for part in [light, dark] {
+            let color = |name: &str| part.split_once(&format!("--{name}: ")).unwrap().1[..7].to_owned();
+            for back in ["back", "card"] {
+                let back = color(back);
+                for text in ["text", "soft", "win", "lose"] {
+                    assert!(contrast(&color(text), &back) >= 4.5, "{text} on {back}");
+                }
+                for line in 0..super::COLORS {
+                    assert!(contrast(&color(&format!("c{line}")), &back) >= 3.0, "c{line} on {back}");
+                }
             }
         }
-        let (engines, workloads) = commands.entry(options(outcome)).or_default();
-        for (list, name) in [(engines, &outcome.engine), (workloads, &outcome.workload)] {
-            if !list.contains(&&**name) {
-                list.push(name);
-            }
-        }
-    }
-    let mut html = String::from("<h2>Versions, settings, how to reproduce</h2>\n<ul>\n");
-    for note in notes {
-        html += &format!("<li>{}</li>\n", escape(&note));
-    }
-    html += "</ul>\n";
-    for (options, (engines, workloads)) in commands {
-        let (engines, workloads) = (engines.join(","), workloads.join(","));
-        let command = format!("cleave-bench run --engine {engines} --workload {workloads}{options}");
-        html += &format!("<pre>{}</pre>\n", escape(&command));
-    }
-    html
-}
-
-/// The options of a run as they are written on the command line.
-fn options(outcome: &Outcome) -> String {
-    let mut line = String::new();
-    for (name, value) in outcome.settings["options"].as_object().into_iter().flatten() {
-        let name = name.replace('_', "-");
-        match value {
-            Value::Null | Value::Bool(false) => {}
-            Value::Number(number) if name == "burst" && number.as_u64() == Some(1) => {}
-            Value::Bool(true) => line += &format!(" --{name}"),
-            Value::String(text) => line += &format!(" --{name} {text}"),
-            other => line += &format!(" --{name} {other}"),
-        }
-    }
-    if let Some(bytes) = outcome.settings["cgroup_memory"].as_u64() {
-        line += &format!(" --cgroup-memory {bytes}");
-    }
-    match outcome.ops_per_s_of_repeats.len() {
-        0 => line,
-        repeats => format!("{line} --repeat {repeats}"),
     }
 }

@@ -1,0 +1,120 @@
+//! The limits of a device: rules of one blkio cgroup (version 1), which holds the rules of every device that
+//! `cleave-bench device` made. So a process that works on two of them needs only this one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::args::DeviceUp;
+use crate::cgroup;
+use crate::failure::{Failure, Result};
+use crate::size;
+
+/// The cgroup's name.
+const NAME: &str = "cleave-bench";
+
+/// The kernel's files, in the order of the fields of `Limits`.
+const FILES: [&str; 4] = ["read_bps_device", "write_bps_device", "read_iops_device", "write_iops_device"];
+
+/// In each second: bytes, then operations. None: as fast as it goes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Limits {
+    read_bandwidth: Option<u64>,
+    write_bandwidth: Option<u64>,
+    read_iops: Option<u64>,
+    write_iops: Option<u64>,
+}
+
+impl Limits {
+    /// What the user asked for.
+    pub fn of(args: &DeviceUp) -> Limits {
+        let DeviceUp { read_bandwidth, write_bandwidth, read_iops, write_iops, .. } = *args;
+        Limits { read_bandwidth, write_bandwidth, read_iops, write_iops }
+    }
+
+    fn in_order(&self) -> [Option<u64>; 4] {
+        [self.read_bandwidth, self.write_bandwidth, self.read_iops, self.write_iops]
+    }
+
+    /// In words.
+    pub fn describe(&self) -> String {
+        let bytes = |limit: Option<u64>| limit.map(|limit| format!("{}/s", size::human(limit)));
+        let operations = |limit: Option<u64>| limit.map(|limit| format!("{limit} operations/s"));
+        let words = |what: &str, limits: [Option<String>; 2]| match limits.into_iter().flatten().collect::<Vec<_>>() {
+            limits if limits.is_empty() => format!("{what} without limit"),
+            limits => format!("{what} at most {}", limits.join(" and ")),
+        };
+        let reads = words("reads", [bytes(self.read_bandwidth), operations(self.read_iops)]);
+        let writes = words("writes", [bytes(self.write_bandwidth), operations(self.write_iops)]);
+        format!("{reads}, {writes}")
+    }
+}
+
+/// Where the cgroup is, or will be.
+///
+/// # Errors
+/// If the system has no blkio controller of version 1.
+pub fn cgroup() -> Result<PathBuf> {
+    let mounts = fs::read_to_string("/proc/mounts").map_err(Failure::because("cannot read /proc/mounts"))?;
+    let root = cgroup::controller(&mounts, "blkio")
+        .ok_or_else(|| Failure::new("`device` needs the blkio controller of cgroup v1, which is not mounted here"))?;
+    match root.join(format!("blkio.throttle.{}", FILES[0])).exists() {
+        true => Ok(root.join(NAME)),
+        false => Err(Failure::new(format!("{} has no throttle: the kernel was built without", root.display()))),
+    }
+}
+
+/// Limits what processes in `cgroup` do to the device `number`; makes the cgroup.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn set(cgroup: &Path, number: &str, limits: &Limits) -> Result<()> {
+    fs::create_dir_all(cgroup).map_err(Failure::because(format!("cannot create {}", cgroup.display())))?;
+    for (file, limit) in FILES.iter().zip(limits.in_order()) {
+        if let Some(limit) = limit {
+            rule(cgroup, file, number, limit)?;
+        }
+    }
+    Ok(())
+}
+
+/// The opposite of [`set`], but that the cgroup stays.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn lift(cgroup: &Path, number: &str) -> Result<()> {
+    match cgroup.exists() {
+        // No limit is written as 0.
+        true => FILES.iter().try_for_each(|file| rule(cgroup, file, number, 0)),
+        false => Ok(()),
+    }
+}
+
+/// Removes `cgroup` if no device has rules in it. One that stays because a process is in it limits nothing.
+pub fn remove_unused(cgroup: &Path) {
+    let empty = |file: &str| {
+        let rules = fs::read_to_string(cgroup.join(format!("blkio.throttle.{file}")));
+        rules.is_ok_and(|rules| rules.trim().is_empty())
+    };
+    if FILES.iter().all(|file| empty(file)) {
+        let _ = fs::remove_dir(cgroup);
+    }
+}
+
+fn rule(cgroup: &Path, file: &str, number: &str, limit: u64) -> Result<()> {
+    let path = cgroup.join(format!("blkio.throttle.{file}"));
+    fs::write(&path, format!("{number} {limit}")).map_err(Failure::because(format!("cannot write {}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_told_in_words() {
+        let limits = Limits { read_bandwidth: Some(400 << 20), write_iops: Some(5000), ..Limits::default() };
+        assert_eq!(limits.describe(), "reads at most 400.00 MiB/s, writes at most 5000 operations/s");
+        assert_eq!(Limits::default().describe(), "reads without limit, writes without limit");
+    }
+}

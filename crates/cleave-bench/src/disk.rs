@@ -1,0 +1,127 @@
+//! What the kernel counts for the block devices that hold a run's directories, in /proc/diskstats: how busy they are and
+//! the bytes that they moved, whoever caused it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::failure::{Failure, Result};
+
+/// /proc/diskstats counts in these, whatever the device's own are.
+const SECTOR_BYTES: u64 = 512;
+
+/// Block devices by their major and minor numbers. None, if it is not known which they are.
+#[derive(Debug, Clone, Default)]
+pub struct Disks(Vec<(u32, u32)>);
+
+/// Totals of one device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DiskCounters {
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Time with at least one request under way.
+    pub busy: Duration,
+}
+
+impl Disks {
+    /// The devices that hold `dirs`; none if that is not known of each.
+    pub fn of<'a>(dirs: impl Iterator<Item = &'a Path>) -> Disks {
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        let (stats, mounts) = (read("/proc/diskstats"), read("/proc/self/mountinfo"));
+        let number = |dir: &Path| {
+            let device = fs::metadata(dir).ok()?.dev();
+            let own = (rustix::fs::major(device), rustix::fs::minor(device));
+            // A file system of several devices, or over others, has a number that is no block device's.
+            let number = counters(&stats, own).map(|_| own).or_else(|| source(&mounts, own))?;
+            counters(&stats, number).map(|_| number)
+        };
+        let numbers: Option<BTreeSet<(u32, u32)>> = dirs.map(number).collect();
+        Disks(numbers.unwrap_or_default().into_iter().collect())
+    }
+
+    /// Whether they are known.
+    pub fn are_known(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    /// Their totals now.
+    ///
+    /// # Errors
+    /// If the kernel tells no more of one of them.
+    pub fn now(&self) -> Result<Vec<DiskCounters>> {
+        if self.0.is_empty() {
+            return Ok(Vec::new());
+        }
+        let stats = fs::read_to_string("/proc/diskstats").map_err(Failure::because("cannot read /proc/diskstats"))?;
+        let gone =
+            |&(major, minor): &(u32, u32)| Failure::new(format!("/proc/diskstats has no {major}:{minor} any more"));
+        self.0.iter().map(|number| counters(&stats, *number).ok_or_else(|| gone(number))).collect()
+    }
+}
+
+/// The part of the time `elapsed` between two totals in which the busiest device was busy; none if none is known.
+pub fn utilisation(before: &[DiskCounters], after: &[DiskCounters], elapsed: Duration) -> Option<f64> {
+    let busy = before.iter().zip(after).map(|(before, after)| after.busy.saturating_sub(before.busy)).max()?;
+    Some((busy.as_secs_f64() / elapsed.as_secs_f64().max(1e-9)).min(1.0))
+}
+
+/// The totals of device `number`, out of the text of /proc/diskstats.
+fn counters(stats: &str, number: (u32, u32)) -> Option<DiskCounters> {
+    let fields = stats
+        .lines()
+        .map(|line| line.split_ascii_whitespace().collect::<Vec<_>>())
+        .find(|fields| fields.len() >= 13 && fields[0].parse() == Ok(number.0) && fields[1].parse() == Ok(number.1))?;
+    let field = |position: usize| fields[position].parse::<u64>().ok();
+    Some(DiskCounters {
+        bytes_read: field(5)? * SECTOR_BYTES,
+        bytes_written: field(9)? * SECTOR_BYTES,
+        busy: Duration::from_millis(field(12)?),
+    })
+}
+
+/// The block device that a mount with the number `mounted` names as its source, out of the text of mountinfo.
+fn source(mounts: &str, mounted: (u32, u32)) -> Option<(u32, u32)> {
+    let wanted = format!("{}:{}", mounted.0, mounted.1);
+    let line = mounts.lines().find(|line| line.split(' ').nth(2) == Some(&wanted))?;
+    let source = line.split_once(" - ")?.1.split(' ').nth(1)?;
+    let device = fs::metadata(source).ok()?.rdev();
+    Some((rustix::fs::major(device), rustix::fs::minor(device)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATS: &str = "   7       0 loop0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
+ 254       0 vda 1126 44 3000 18 823 208 5000 133 0 2500 328 2 1 3 4 5 6
+";
+
+    #[test]
+    fn counters_are_those_of_the_device_asked_for() {
+        let vda = counters(STATS, (254, 0)).unwrap();
+        assert_eq!((vda.bytes_read, vda.bytes_written), (3000 * 512, 5000 * 512));
+        assert_eq!(vda.busy, Duration::from_millis(2500));
+        assert_eq!(counters(STATS, (7, 0)), Some(DiskCounters::default()));
+        assert_eq!(counters(STATS, (254, 1)), None);
+    }
+
+    #[test]
+    fn utilisation_is_that_of_the_busiest_device_and_at_most_one() {
+        let busy = |ms| DiskCounters { busy: Duration::from_millis(ms), ..DiskCounters::default() };
+        let second = Duration::from_secs(1);
+        assert_eq!(utilisation(&[busy(100), busy(0)], &[busy(350), busy(500)], second), Some(0.5));
+        assert_eq!(utilisation(&[busy(0)], &[busy(1500)], second), Some(1.0));
+        assert_eq!(utilisation(&[], &[], second), None);
+    }
+
+    #[test]
+    fn a_source_that_is_no_device_is_not_known() {
+        let mounts = "26 24 0:24 / /dev/pts rw,relatime - devpts devpts rw\n";
+        assert_eq!(source(mounts, (0, 24)), None);
+        assert!(!Disks::of([Path::new("/proc")].into_iter()).are_known());
+    }
+}

@@ -1,0 +1,32 @@
+//! Options as they are written on the command line, out of their form in JSON.
+
+use serde_json::{Map, Value};
+
+/// ` --name value` for each option that is not what it is by itself.
+pub fn flags(options: &Map<String, Value>) -> String {
+    let mut line = String::new();
+    for (name, value) in options {
+        let name = name.replace('_', "-");
+        match value {
+            Value::Null | Value::Bool(false) => {}
+            Value::Number(number) if name == "burst" && number.as_u64() == Some(1) => {}
+            Value::Bool(true) => line += &format!(" --{name}"),
+            Value::String(text) => line += &format!(" --{name} {text}"),
+            other => line += &format!(" --{name} {other}"),
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn options_are_written_as_on_the_command_line() {
+        let options = json!({"burst": 1, "key_size": 24, "memory": "1G", "rate": null, "sync": false, "verify": true});
+        assert_eq!(flags(options.as_object().unwrap()), " --key-size 24 --memory 1G --verify");
+    }
+}

@@ -1,0 +1,186 @@
+//! A claim beside what was measured: a row of the table, and an object of the JSON.
+
+use std::io::{self, Write};
+
+use serde::{Deserialize, Serialize};
+
+use super::experiment::{Experiment, How, Metric, Spec};
+use crate::engines;
+use crate::result::Outcome;
+
+/// Ours, and the engine that claims relate to.
+const OURS: &str = "cleave";
+const RIVAL: &str = "rocksdb";
+
+/// One claim. The names of the fields are a stable public format.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Claim {
+    /// The paper's name.
+    pub paper: String,
+    /// What is measured.
+    pub experiment: String,
+    /// What the paper says.
+    pub claim: String,
+    /// Its figure over RocksDB's: the least and the most; none if the paper gives no number.
+    pub claimed: Option<(f64, f64)>,
+    /// Our figure over RocksDB's; none if it was not measured.
+    pub measured: Option<f64>,
+    /// `measured` over the nearest of what is claimed: 1 within the claim.
+    pub ratio: Option<f64>,
+    /// Whether a smaller figure is the better one.
+    pub less_is_better: bool,
+    /// Why it was not measured.
+    pub waits_for: Option<String>,
+    /// The run: its workload; none if there is none.
+    pub workload: Option<String>,
+    /// What one of `figures` is.
+    pub unit: Option<String>,
+    /// The figure of each engine.
+    pub figures: Vec<Figure>,
+}
+
+/// What one engine did.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Figure {
+    /// The engine's name.
+    pub engine: String,
+    /// Its figure.
+    pub value: f64,
+}
+
+impl Claim {
+    /// `experiment` of `paper`, with what there is of its run.
+    pub fn of(paper: &str, experiment: &Experiment, measured: &[(Spec, Vec<Outcome>)]) -> Claim {
+        let mut claim = Claim {
+            paper: paper.to_owned(),
+            experiment: experiment.name.to_owned(),
+            claim: experiment.claim.to_owned(),
+            claimed: experiment.claimed,
+            measured: None,
+            ratio: None,
+            less_is_better: false,
+            waits_for: None,
+            workload: None,
+            unit: None,
+            figures: Vec::new(),
+        };
+        match experiment.how {
+            How::Waits(what) => claim.waits_for = Some(format!("waits for {what}")),
+            How::Measured(spec, metric) => {
+                let outcomes = measured.iter().find(|(done, _)| *done == spec).map(|(_, outcomes)| &outcomes[..]);
+                claim.measure(&spec, metric, outcomes);
+            }
+        }
+        claim
+    }
+
+    fn measure(&mut self, spec: &Spec, metric: Metric, outcomes: Option<&[Outcome]>) {
+        self.less_is_better = metric.less_is_better();
+        self.workload = Some(spec.workload.to_owned());
+        self.unit = Some(metric.unit().to_owned());
+        let Some(outcomes) = outcomes else {
+            self.waits_for = Some("the run was not done".to_owned());
+            return;
+        };
+        let figure = |outcome: &Outcome| {
+            let value = metric.of(outcome).filter(|value| value.is_finite())?;
+            Some(Figure { engine: outcome.engine.clone(), value })
+        };
+        self.figures = outcomes.iter().filter_map(figure).collect();
+        let missing = [OURS, RIVAL].into_iter().find(|name| outcomes.iter().all(|outcome| outcome.engine != *name));
+        self.measured =
+            self.of_engine(OURS).zip(self.of_engine(RIVAL).filter(|value| *value > 0.0)).map(|(a, b)| a / b);
+        self.ratio = self.measured.zip(self.claimed).map(|(measured, claimed)| over(measured, claimed));
+        self.waits_for = match (self.measured, missing) {
+            (Some(_), _) => None,
+            (None, Some(name)) if engines::find(name).is_err() => Some(format!("needs --features {name}")),
+            (None, Some(name)) => Some(format!("needs --engine with {name}")),
+            (None, None) => Some("needs a longer run: a larger --scale".to_owned()),
+        };
+    }
+
+    fn of_engine(&self, name: &str) -> Option<f64> {
+        self.figures.iter().find(|figure| figure.engine == name).map(|figure| figure.value)
+    }
+
+    /// What was measured, or why it was not.
+    pub fn measured_words(&self) -> String {
+        match (self.measured, &self.waits_for) {
+            (Some(measured), _) => format!("{measured:.2}x"),
+            (None, Some(reason)) => reason.clone(),
+            (None, None) => "-".to_owned(),
+        }
+    }
+
+    /// Measured over claimed.
+    pub fn ratio_words(&self) -> String {
+        self.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))
+    }
+
+    /// The figures of all engines, with their unit.
+    pub fn figures_words(&self) -> String {
+        let figures = self.figures.iter().map(|figure| format!("{} {}", figure.engine, number(figure.value)));
+        match (self.figures.is_empty(), &self.unit) {
+            (false, Some(unit)) => format!("{} {unit}", figures.collect::<Vec<_>>().join(", ")),
+            _ => String::new(),
+        }
+    }
+}
+
+/// How far `measured` is from what is claimed, as a factor.
+fn over(measured: f64, (low, high): (f64, f64)) -> f64 {
+    measured / measured.clamp(low, high)
+}
+
+fn number(value: f64) -> String {
+    match value {
+        value if value >= 1000.0 => format!("{value:.0}"),
+        value if value >= 10.0 => format!("{value:.1}"),
+        value => format!("{value:.2}"),
+    }
+}
+
+/// The table: what was measured and what waits, then the figures behind it.
+pub fn print(claims: &[Claim], out: &mut dyn Write) -> io::Result<()> {
+    let titles = ["experiment", "claim", "measured", "ratio"].map(str::to_owned);
+    let row =
+        |claim: &Claim| [claim.experiment.clone(), claim.claim.clone(), claim.measured_words(), claim.ratio_words()];
+    let rows: Vec<[String; 4]> = std::iter::once(titles).chain(claims.iter().map(row)).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths = [width(0), width(1), width(2)];
+    for [experiment, claim, measured, ratio] in &rows {
+        let [first, second, third] = widths;
+        writeln!(out, "{experiment:<first$} | {claim:<second$} | {measured:<third$} | {ratio}")?;
+    }
+    writeln!(
+        out,
+        "\nmeasured: CleaveDB's figure over RocksDB's; ratio: measured over claimed, 1 within a claimed range"
+    )?;
+    for claim in claims.iter().filter(|claim| !claim.figures.is_empty()) {
+        writeln!(out, "{}: {}", claim.experiment, claim.figures_words())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_is_to_the_nearest_of_what_is_claimed() {
+        assert_eq!(over(3.0, (2.0, 4.0)), 1.0);
+        assert_eq!(over(1.0, (2.0, 4.0)), 0.5);
+        assert_eq!(over(8.0, (2.0, 4.0)), 2.0);
+        assert_eq!(over(2.15, (4.3, 4.3)), 0.5);
+    }
+
+    #[test]
+    fn a_claim_that_waits_has_no_figure() {
+        let how = How::Waits("the bypass");
+        let experiment = Experiment { name: "a", claim: "b", claimed: Some((2.0, 2.0)), how };
+        let claim = Claim::of("kvaccel", &experiment, &[]);
+        assert_eq!((claim.measured, claim.ratio), (None, None));
+        assert_eq!(claim.measured_words(), "waits for the bypass");
+        assert!(claim.figures.is_empty());
+    }
+}

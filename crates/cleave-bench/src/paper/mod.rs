@@ -1,0 +1,243 @@
+//! `cleave-bench paper`: the experiments of a paper on the engines of this build, its claims, and what was measured
+//! beside them. The experiments are data, one paper a file; those that need what is not built yet say what they wait for.
+
+mod experiment;
+pub mod claim;
+mod decoukv;
+mod kdsep;
+mod hashkv;
+mod rexio;
+mod kvaccel;
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use self::claim::Claim;
+use self::experiment::{Experiment, How, Spec};
+use crate::args;
+use crate::engine::Durability;
+use crate::failure::{Failure, Result};
+use crate::flags::flags;
+use crate::plan::Shape;
+use crate::result::Outcome;
+use crate::size::Lengths;
+use crate::{engines, suite, table};
+
+/// The papers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Name {
+    /// Operation decoupling on fast and slow storage
+    Decoukv,
+    /// Delta buckets for read-modify-write
+    Kdsep,
+    /// Hash-grouped values with lookup-free garbage collection
+    Hashkv,
+    /// In-memory hashing, write amplification near 1
+    Rexio,
+    /// Redirection of writes during stalls
+    Kvaccel,
+}
+
+impl Name {
+    fn paper(self) -> &'static Paper {
+        match self {
+            Name::Decoukv => &decoukv::PAPER,
+            Name::Kdsep => &kdsep::PAPER,
+            Name::Hashkv => &hashkv::PAPER,
+            Name::Rexio => &rexio::PAPER,
+            Name::Kvaccel => &kvaccel::PAPER,
+        }
+    }
+}
+
+/// One paper.
+struct Paper {
+    /// Its name on the command line.
+    name: &'static str,
+    /// Who published it, and where.
+    title: &'static str,
+    /// Bytes of keys and values at scale 1.
+    data: u64,
+    /// Bytes of data for each byte of memory, as in the paper.
+    data_per_memory: u64,
+    experiments: &'static [Experiment],
+}
+
+/// What `paper --json` writes, and `report` reads.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Results {
+    /// The paper's name.
+    pub paper: String,
+    /// What it is.
+    pub title: String,
+    /// The scale asked for.
+    pub scale: f64,
+    /// The command that does this again.
+    pub command: String,
+    /// All runs; the objects of `run --json`.
+    pub runs: Vec<Outcome>,
+    /// All claims, in the paper's order.
+    pub claims: Vec<Claim>,
+}
+
+/// Runs what can be run and prints claims and figures.
+///
+/// # Errors
+/// If an option is wrong, or the first run that fails.
+pub fn run(args: &args::Paper, out: &mut dyn Write) -> Result<()> {
+    if !(args.scale.is_finite() && args.scale > 0.0) {
+        return Err(Failure::new("--scale must be more than 0"));
+    }
+    let paper = args.paper.paper();
+    let mut engines = args.engine.clone();
+    if engines.is_empty() {
+        engines = engines::all().iter().map(|kind| kind.name.to_owned()).collect();
+    }
+    engines.iter().try_for_each(|engine| engines::find(engine).map(drop))?;
+
+    let mut measured: Vec<(Spec, Vec<Outcome>)> = Vec::new();
+    let mut results = paper.results(args, &engines, &measured);
+    write(args.json.as_deref(), &results)?;
+    for spec in paper.specs() {
+        measured.push((spec, suite::measure(&paper.arguments(&spec, args, &engines))?));
+        // What is there is kept if a later run fails.
+        results = paper.results(args, &engines, &measured);
+        write(args.json.as_deref(), &results)?;
+    }
+    let is_bounded = args.places.direct || args.places.cgroup_memory.is_some();
+    print(paper, &results, is_bounded, out).map_err(Failure::because("cannot write the table"))
+}
+
+impl Paper {
+    /// The runs that the experiments need, each once.
+    fn specs(&self) -> Vec<Spec> {
+        let mut specs = Vec::new();
+        for experiment in self.experiments {
+            if let How::Measured(spec, _) = experiment.how
+                && !specs.contains(&spec)
+            {
+                specs.push(spec);
+            }
+        }
+        specs
+    }
+
+    /// The arguments of `run` that do `spec`.
+    fn arguments(&self, spec: &Spec, args: &args::Paper, engines: &[String]) -> args::Run {
+        let data = (self.data as f64 * args.scale) as u64;
+        let records = (data / (KEY_SIZE + spec.value_size) as u64).max(100);
+        let memory = (data / self.data_per_memory).max(MEMORY_MIN);
+        let shape = Shape {
+            records,
+            operations: spec.records_per_operation.map(|part| (records / part).max(1)),
+            key_size: Lengths::Fixed(KEY_SIZE),
+            value_size: Lengths::Fixed(spec.value_size),
+            compressibility: 0.0,
+            distribution: spec.distribution,
+            scan_length: 100,
+            input: None,
+            rate_from_trace: false,
+            threads: 1,
+            rate: None,
+            burst: 1,
+            background_rate: None,
+            memory,
+            background_threads: 4,
+            durability: Durability::Buffered,
+            compression: None,
+            cleave: None,
+            seed: 1,
+            verify: false,
+            recover: spec.recover,
+        };
+        args::Run {
+            engine: engines.to_vec(),
+            workload: vec![spec.workload.to_owned()],
+            shape,
+            places: args.places.clone(),
+            repeat: args.repeat,
+            json: None,
+        }
+    }
+
+    fn results(&self, args: &args::Paper, engines: &[String], measured: &[(Spec, Vec<Outcome>)]) -> Results {
+        let mut command = format!("cleave-bench paper {} --scale {}", self.name, args.scale);
+        command += &format!(" --engine {}", engines.join(","));
+        command += &json!(args.places).as_object().map_or_else(String::new, flags);
+        if let Some(bytes) = args.places.cgroup_memory {
+            command += &format!(" --cgroup-memory {bytes}");
+        }
+        if args.repeat > 1 {
+            command += &format!(" --repeat {}", args.repeat);
+        }
+        Results {
+            paper: self.name.to_owned(),
+            title: self.title.to_owned(),
+            scale: args.scale,
+            command,
+            runs: measured.iter().flat_map(|(_, outcomes)| outcomes.iter().cloned()).collect(),
+            claims: self.experiments.iter().map(|experiment| Claim::of(self.name, experiment, measured)).collect(),
+        }
+    }
+}
+
+/// Bytes of a key, in all papers that say.
+const KEY_SIZE: usize = 24;
+/// What users must know if nothing bounds it.
+const PAGE_CACHE: &str =
+    "The page cache came on top of the memory; --direct (as in the papers) or --cgroup-memory bounds it.";
+/// The smallest memory that CleaveDB opens with.
+const MEMORY_MIN: u64 = 16 << 20;
+
+fn write(path: Option<&Path>, results: &Results) -> Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    let json = serde_json::to_string_pretty(results).map_err(Failure::because("cannot make JSON"))?;
+    std::fs::write(path, json + "\n").map_err(Failure::because(format!("cannot write {}", path.display())))
+}
+
+fn print(paper: &Paper, results: &Results, is_bounded: bool, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{}\n", paper.title)?;
+    claim::print(&results.claims, out)?;
+    if results.runs.is_empty() {
+        return writeln!(out, "\nNothing was measured: CleaveDB has not built yet what these experiments are about.");
+    }
+    writeln!(out)?;
+    table::print(&results.runs, out)?;
+    match is_bounded {
+        true => Ok(()),
+        false => writeln!(out, "{PAGE_CACHE}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_paper_has_claims_and_every_run_is_a_workload() {
+        for name in Name::value_variants() {
+            let paper = name.paper();
+            assert_eq!(name.to_possible_value().unwrap().get_name(), paper.name);
+            assert!(!paper.experiments.is_empty());
+            for spec in paper.specs() {
+                crate::workload::find(spec.workload).unwrap();
+            }
+            for experiment in paper.experiments {
+                assert!(experiment.claimed.is_none_or(|(low, high)| 0.0 < low && low <= high), "{}", experiment.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_that_several_claims_need_is_done_once() {
+        let specs = decoukv::PAPER.specs();
+        let inserts = specs.iter().filter(|spec| **spec == decoukv::INSERT).count();
+        let claims = decoukv::PAPER.experiments.iter();
+        let needed = claims.filter(|claim| matches!(claim.how, How::Measured(spec, _) if spec == decoukv::INSERT));
+        assert!(inserts == 1 && needed.count() > 1);
+    }
+}

@@ -1,0 +1,66 @@
+//! Claims of papers beside what was measured.
+
+use super::escape;
+use crate::paper::Results;
+use crate::paper::claim::Claim;
+
+/// A table for each paper.
+pub fn section(papers: &[Results]) -> String {
+    let mut html = String::new();
+    for paper in papers {
+        html += &format!("<h2>Claims: {}</h2>\n", escape(&paper.title));
+        let (measured, waiting): (Vec<&Claim>, Vec<&Claim>) =
+            paper.claims.iter().partition(|claim| claim.measured.is_some());
+        html += &match measured.is_empty() {
+            true => "<p class=\"lead\">Nothing of it was measured.</p>\n".to_owned(),
+            false => table(&measured),
+        };
+        if !waiting.is_empty() {
+            html += &format!("<details><summary>Not measured: {}</summary>\n", waiting.len());
+            html += "<div class=\"wide\"><table class=\"words\">\n<tr><th>experiment</th><th>claim</th><th>why</th><th>figures</th></tr>\n";
+            for claim in waiting {
+                let cells = [&claim.experiment, &claim.claim, &claim.measured_words(), &claim.figures_words()];
+                html += &row(&cells.map(|cell| escape(cell)), "");
+            }
+            html += "</table></div></details>\n";
+        }
+    }
+    html
+}
+
+fn table(claims: &[&Claim]) -> String {
+    let mut html = String::from(
+        "<p>Measured: CleaveDB's figure over RocksDB's, on this machine at this scale. Ratio: measured over claimed, 1 \
+         within a claimed range. Green: the claim was reached.</p>\n<div class=\"wide\"><table class=\"words\">\n<tr><th>experiment</th><th>claim</th>\
+         <th>measured</th><th>ratio</th><th>figures</th></tr>\n",
+    );
+    for claim in claims {
+        let cells = [
+            escape(&claim.experiment),
+            escape(&claim.claim),
+            escape(&claim.measured_words()),
+            escape(&claim.ratio_words()),
+            escape(&claim.figures_words()),
+        ];
+        html += &row(&cells, verdict(claim));
+    }
+    html + "</table></div>\n"
+}
+
+fn row(cells: &[String], class: &str) -> String {
+    let cells = cells.iter().enumerate().map(|(column, cell)| match column {
+        2 | 3 if !class.is_empty() => format!("<td class=\"{class}\">{cell}</td>"),
+        _ => format!("<td>{cell}</td>"),
+    });
+    format!("<tr>{}</tr>\n", cells.collect::<String>())
+}
+
+/// Whether the claim was reached.
+fn verdict(claim: &Claim) -> &'static str {
+    match (claim.ratio, claim.less_is_better) {
+        (None, _) => "",
+        (Some(ratio), false) if ratio >= 1.0 => "win",
+        (Some(ratio), true) if ratio <= 1.0 => "win",
+        (Some(_), _) => "lose",
+    }
+}

@@ -1,0 +1,161 @@
+//! The charts of one workload: throughput, latency, stalls, CPU, device, space, memory.
+
+use super::bars::{Bar, bars};
+use super::lines::{Line, named, seconds};
+use super::number::{short, time, times};
+use super::{Entry, Group, escape};
+use crate::result::Outcome;
+use crate::series::Spread;
+use crate::size;
+
+const MIB: f64 = 1024.0 * 1024.0;
+
+/// The section of `group`, which is the page's `number`th.
+pub fn section(number: usize, group: &Group<'_>) -> String {
+    let entries = &group.entries;
+    let mut html = format!("<h2 id=\"w{number}\">{}</h2>\n<div class=\"charts\">\n", escape(&group.label));
+    html += &throughput(entries);
+    html += &latency(entries);
+    html += &over_time(entries);
+    html += &utilisation(entries);
+    html += &amplification(entries);
+    html += &space(entries);
+    html += &memory(entries);
+    html += &bars("Seconds to recover after a kill", "", &each(entries, |outcome| outcome.recover_s), short);
+    html + "</div>\n"
+}
+
+fn each<'a>(entries: &'a [Entry<'_>], value: impl Fn(&Outcome) -> Option<f64>) -> Vec<Bar<'a>> {
+    let bar = |entry: &'a Entry<'_>| {
+        Some(Bar { color: entry.color, label: &entry.name, value: value(entry.outcome)?, mark: None })
+    };
+    entries.iter().filter_map(bar).collect()
+}
+
+fn line(entry: &Entry<'_>, values: Vec<f64>) -> Line {
+    Line { color: entry.color, values, ..Line::default() }
+}
+
+/// One sentence for each engine that has one.
+fn notes(entries: &[Entry<'_>], note: impl Fn(&Outcome) -> Option<String>) -> String {
+    let notes = entries.iter().filter_map(|entry| Some(format!("{}: {}", entry.name, note(entry.outcome)?)));
+    notes.collect::<Vec<_>>().join("\n")
+}
+
+fn throughput(entries: &[Entry<'_>]) -> String {
+    bars("Throughput, operations per second", "", &each(entries, |outcome| Some(outcome.ops_per_s)), short)
+}
+
+fn latency(entries: &[Entry<'_>]) -> String {
+    let percentiles = |entry: &Entry<'_>| {
+        let latency = &entry.outcome.latency_us;
+        line(entry, vec![latency.p50, latency.p90, latency.p99, latency.p999, latency.p9999, latency.max])
+    };
+    let lines: Vec<Line> = entries.iter().map(percentiles).collect();
+    let names = ["P50", "P90", "P99", "P99.9", "P99.99", "max"];
+    named("Latency, logarithmic scale", "", &lines, &names, time)
+}
+
+/// Operations in each second, with the seconds marked that stalled.
+fn over_time(entries: &[Entry<'_>]) -> String {
+    let marked = |entry: &Entry<'_>| {
+        let values: Vec<f64> = whole(&entry.outcome.per_second).iter().map(|&count| count as f64).collect();
+        let stalled = |&(_, count): &(usize, &f64)| *count < entry.outcome.ops_per_s / 10.0;
+        let marks = values.iter().enumerate().filter(stalled).map(|(second, _)| second).collect();
+        Line { marks, ..line(entry, values) }
+    };
+    let lines: Vec<Line> = entries.iter().map(marked).collect();
+    let stalls = |outcome: &Outcome| {
+        let longest = time(outcome.longest_stall_s * 1e6);
+        let lowest = short(outcome.lowest_second as f64);
+        Some(match outcome.stall_seconds {
+            0 => format!("no stall, longest pause {longest}, lowest second {lowest}"),
+            count => format!("{count} s stalled (marked), longest pause {longest}, lowest second {lowest}"),
+        })
+    };
+    let note = notes(entries, stalls) + "\nstall: a second below a tenth of the mean";
+    seconds("Operations in each second", &note, &lines)
+}
+
+/// CPU and device in each second; the band is from the tenth to the ninetieth percentile, the dashed line the mean.
+fn utilisation(entries: &[Entry<'_>]) -> String {
+    let band = |entry: &Entry<'_>, per_second: Vec<f64>| match Spread::of(&per_second) {
+        Some(spread) => {
+            let (band, level) = (Some((spread.p10, spread.p90)), Some(spread.mean));
+            Line { band, level, ..line(entry, whole(&per_second).to_vec()) }
+        }
+        None => line(entry, whole(&per_second).to_vec()),
+    };
+    let chart = |title: &str, unit: &str, per_second: &dyn Fn(&Outcome) -> Vec<f64>| {
+        let lines: Vec<Line> = entries.iter().map(|entry| band(entry, per_second(entry.outcome))).collect();
+        let words = |outcome: &Outcome| {
+            let Spread { mean, p10, p90, .. } = Spread::of(&per_second(outcome))?;
+            Some(format!("mean {}, P10-P90 {} to {}{unit}", short(mean), short(p10), short(p90)))
+        };
+        seconds(title, &notes(entries, words), &lines)
+    };
+    let mebibytes = |bytes: &[u64]| bytes.iter().map(|&bytes| bytes as f64 / MIB).collect::<Vec<_>>();
+    let mut html = chart("CPU in each second, cores", " cores", &|outcome| outcome.cpu_per_second.clone());
+    html += &chart("Device busy in each second, %", "%", &|outcome| {
+        outcome.disk_utilisation_per_second.iter().map(|part| part * 100.0).collect()
+    });
+    html += &chart("Written to the device in each second, MiB", " MiB", &|outcome| {
+        mebibytes(&outcome.device_bytes_written_per_second)
+    });
+    html + &chart("Read from the device in each second, MiB", " MiB", &|outcome| {
+        mebibytes(&outcome.device_bytes_read_per_second)
+    })
+}
+
+fn amplification(entries: &[Entry<'_>]) -> String {
+    let write = each(entries, |outcome| outcome.write_amplification);
+    let mut html = bars("Write amplification: device bytes for each user byte", "", &write, times);
+    let read = each(entries, |outcome| {
+        let user = outcome.values_read * (outcome.key_size + outcome.value_size) as u64;
+        (user > 0).then(|| outcome.device_bytes_read as f64 / user as f64)
+    });
+    html += &bars(
+        "Read amplification: device bytes for each user byte",
+        "page cache hits are not device bytes",
+        &read,
+        times,
+    );
+    let cpu = each(entries, |outcome| Some(outcome.cpu_s_per_million));
+    html + &bars("CPU seconds for a million operations", "", &cpu, short)
+}
+
+/// Space at the end of each second, and the live bytes at the end as a dashed line.
+fn space(entries: &[Entry<'_>]) -> String {
+    let used = |entry: &Entry<'_>| {
+        let values = whole(&entry.outcome.space_per_second).iter().map(|&bytes| bytes as f64 / MIB).collect();
+        Line { level: Some(entry.outcome.live_bytes as f64 / MIB), ..line(entry, values) }
+    };
+    let lines: Vec<Line> = entries.iter().map(used).collect();
+    let live = entries.iter().map(|entry| entry.outcome.live_bytes).max().unwrap_or(0);
+    let note = format!("dashed: live bytes at the end, {}", size::human(live));
+    let mut html = seconds("Space on storage, MiB", &note, &lines);
+    let factor =
+        |outcome: &Outcome| (outcome.live_bytes > 0).then(|| outcome.space_bytes as f64 / outcome.live_bytes as f64);
+    html += &bars("Space at the end for each live byte", "", &each(entries, factor), times);
+    html
+}
+
+/// Peak of resident memory, with the budget marked.
+fn memory(entries: &[Entry<'_>]) -> String {
+    let mut peaks = each(entries, |outcome| Some(outcome.rss_peak_bytes as f64 / MIB));
+    for (bar, entry) in peaks.iter_mut().zip(entries) {
+        bar.mark = Some(entry.outcome.memory_budget as f64 / MIB);
+    }
+    let budget = entries.iter().map(|entry| entry.outcome.memory_budget).max().unwrap_or(0);
+    let note =
+        format!("mark: the budget, {}; the peak has the load and the benchmark itself in it", size::human(budget));
+    bars("Peak of resident memory, MiB", &note, &peaks, short)
+}
+
+/// Without the last second, which is not a whole one, if there is another.
+fn whole<T>(seconds: &[T]) -> &[T] {
+    match seconds {
+        [whole @ .., _] if !whole.is_empty() => whole,
+        all => all,
+    }
+}

@@ -1,0 +1,111 @@
+//! `cleave-bench device`: where it can be done, a device comes, slows runs down and goes without a trace; where it
+//! cannot, a sentence says why and nothing is left either.
+
+#![allow(clippy::unwrap_used)] // A failed step is a failed test.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Instant;
+
+fn bench(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_cleave-bench")).args(arguments).output().unwrap()
+}
+
+fn error(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Root with the capability of mounting (number 21), loop devices, the blkio controller of cgroup v1, and the programs.
+fn is_possible() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap().trim();
+    let may_mount = u64::from_str_radix(capabilities, 16).unwrap() & (1 << 21) != 0;
+    let blkio = fs::read_to_string("/proc/mounts").unwrap().lines().any(|line| {
+        let fields: Vec<&str> = line.split(' ').collect();
+        fields[2] == "cgroup" && fields[3].split(',').any(|option| option == "blkio")
+    });
+    let free_loop = Command::new("losetup").arg("--find").output().is_ok_and(|output| output.status.success());
+    let is_root = status.lines().any(|line| line.starts_with("Uid:\t0\t0\t"));
+    is_root && may_mount && blkio && free_loop && Command::new("mkfs.ext4").arg("-V").output().is_ok()
+}
+
+fn entries(dir: &Path) -> Vec<String> {
+    fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+fn loops_of(dir: &Path) -> String {
+    let list = Command::new("losetup").args(["--list", "--noheadings", "--output", "BACK-FILE"]).output();
+    let list = list.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    list.lines().filter(|line| line.contains(dir.to_str().unwrap())).collect()
+}
+
+#[test]
+fn a_device_slows_runs_down_and_goes_without_a_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let slow = dir.path().join("slow");
+    let place = slow.to_str().unwrap();
+    let up = ["device", "up", "--dir", place, "--bytes", "64M", "--write-bandwidth", "1M", "--read-iops", "500"];
+    let output = bench(&up);
+    if !is_possible() {
+        let error = error(&output);
+        let reasons =
+            ["needs root", "needs loop devices", "needs the blkio controller", "needs the program", "failed ("];
+        assert!(!output.status.success() && reasons.iter().any(|reason| error.contains(reason)), "{error}");
+        assert_eq!(entries(dir.path()), Vec::<String>::new());
+        return;
+    }
+    assert!(output.status.success(), "{}", error(&output));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("1.00 MiB/s") && said.contains("500 operations/s") && said.contains("direct I/O only"));
+    let again = bench(&up);
+    assert!(!again.status.success() && error(&again).contains("already"), "{}", error(&again));
+
+    // 3 MB of records through a log that is written with direct I/O. It is the limit that is tested, not our speed.
+    let stores = slow.join("stores");
+    let run = ["run", "--workload", "fillrandom", "--records", "3000", "--dir", stores.to_str().unwrap()];
+    let start = Instant::now();
+    let output = bench(&run);
+    let elapsed = start.elapsed();
+    assert!(output.status.success(), "{}", error(&output));
+
+    let output = bench(&["device", "down", "--dir", place]);
+    assert!(output.status.success(), "{}", error(&output));
+    assert_eq!(entries(dir.path()), Vec::<String>::new());
+    assert_eq!(loops_of(dir.path()), "");
+    assert!(elapsed.as_secs_f64() > 1.5, "3 MB at 1 MiB/s took {elapsed:?}");
+    let again = bench(&["device", "down", "--dir", place]);
+    assert!(!again.status.success() && error(&again).contains("no device"), "{}", error(&again));
+}
+
+#[test]
+fn a_step_that_fails_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let slow = dir.path().join("slow");
+    // mkfs.ext4 makes no file system in 4 KiB.
+    let output = bench(&["device", "up", "--dir", slow.to_str().unwrap(), "--bytes", "4K"]);
+    assert!(!output.status.success());
+    assert!(!is_possible() || error(&output).contains("mkfs.ext4 failed"), "{}", error(&output));
+    assert_eq!(entries(dir.path()), Vec::<String>::new());
+    assert_eq!(loops_of(dir.path()), "");
+}
+
+#[test]
+fn what_is_there_is_not_overwritten_or_hidden() {
+    let dir = tempfile::tempdir().unwrap();
+    let (slow, image) = (dir.path().join("slow"), dir.path().join("slow.img"));
+    fs::write(&image, "mine").unwrap();
+    let up = ["device", "up", "--dir", slow.to_str().unwrap(), "--bytes", "64M"];
+    let output = bench(&up);
+    assert!(!output.status.success());
+    assert!(!is_possible() || error(&output).contains("not overwritten"), "{}", error(&output));
+    assert_eq!(fs::read_to_string(&image).unwrap(), "mine");
+
+    fs::remove_file(image).unwrap();
+    fs::create_dir(&slow).unwrap();
+    fs::write(slow.join("file"), "mine").unwrap();
+    let output = bench(&up);
+    assert!(!output.status.success());
+    assert!(!is_possible() || error(&output).contains("not empty"), "{}", error(&output));
+    assert_eq!(entries(dir.path()), ["slow"]);
+}

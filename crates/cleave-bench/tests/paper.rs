@@ -1,0 +1,81 @@
+//! `cleave-bench paper` as a user runs it, at a tiny scale: what is measured, what waits, and what is in the JSON.
+
+#![allow(clippy::unwrap_used)] // A failed step is a failed test.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn bench(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_cleave-bench")).args(arguments).output().unwrap()
+}
+
+/// What it printed, and what it wrote.
+fn paper(arguments: &[&str]) -> (String, Value) {
+    let dir = tempfile::tempdir().unwrap();
+    let (stores, json) = (dir.path().join("stores"), dir.path().join("out.json"));
+    let places = ["--dir", stores.to_str().unwrap(), "--json", json.to_str().unwrap()];
+    let output = bench(&[&["paper"], arguments, &places].concat());
+    assert!(output.status.success(), "{arguments:?}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(std::fs::read_dir(stores).map_or(0, |stores| stores.count()) == 0, "a store was left behind");
+    (String::from_utf8(output.stdout).unwrap(), serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap())
+}
+
+fn claims(results: &Value) -> &Vec<Value> {
+    results["claims"].as_array().unwrap()
+}
+
+#[test]
+fn decoupling_is_measured_and_what_is_not_built_is_absent() {
+    let (out, results) = paper(&["decoukv", "--scale", "0.00001"]);
+    let with_rocksdb = cfg!(feature = "rocksdb");
+    let runs = results["runs"].as_array().unwrap();
+    let ours = runs.iter().filter(|run| run["engine"] == "cleave").count();
+    assert!(ours >= 19 && runs.iter().all(|run| run["ops_per_s"].as_f64().unwrap() > 0.0), "{ours} runs");
+    assert!(with_rocksdb || runs.len() == ours);
+    for claim in claims(&results) {
+        let reason = claim["waits_for"].as_str();
+        let (measured, figures) = (claim["measured"].as_f64(), claim["figures"].as_array().unwrap());
+        assert!(measured.is_some() != reason.is_some(), "{claim}");
+        if reason.is_some_and(|reason| reason.starts_with("waits for")) {
+            assert!(figures.is_empty() && claim["workload"].is_null(), "{claim}");
+        } else if claim["unit"] == "ops/s" {
+            assert!(figures.iter().any(|figure| figure["engine"] == "cleave"), "{claim}");
+            assert_eq!(measured.is_some(), with_rocksdb, "{claim}");
+        }
+    }
+    for words in ["ablation: + elastic levels", "waits for the tier scheduler", "measured", "ratio", "insert: cleave"] {
+        assert!(out.contains(words), "{words} is missing in\n{out}");
+    }
+    assert_eq!(out.contains("needs --features rocksdb"), !with_rocksdb);
+}
+
+#[test]
+fn a_paper_that_nothing_is_built_of_says_what_its_claims_wait_for() {
+    let stores = [
+        ("kdsep", "the delta store"),
+        ("hashkv", "values in groups"),
+        ("rexio", "hash keyspaces"),
+        ("kvaccel", "the bypass"),
+    ];
+    for (name, store) in stores {
+        let (out, results) = paper(&[name]);
+        assert!(out.contains("Nothing was measured") && out.contains(&format!("waits for {store}")), "{out}");
+        assert_eq!(results["runs"].as_array().unwrap().len(), 0);
+        let claims = claims(&results);
+        assert!(claims.len() >= 5 && claims.iter().all(|claim| claim["measured"].is_null()));
+    }
+}
+
+#[test]
+fn wrong_options_are_refused_in_a_sentence() {
+    for (arguments, sentence) in [
+        (&["paper", "wisckey"][..], "invalid value"),
+        (&["paper", "decoukv", "--scale", "0"], "--scale"),
+        (&["paper", "decoukv", "--engine", "nothing"], "there is no engine"),
+    ] {
+        let output = bench(arguments);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains(sentence), "{arguments:?}: {error}");
+    }
+}

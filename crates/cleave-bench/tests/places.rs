@@ -1,0 +1,149 @@
+//! Where stores lie: tiers, direct I/O, who counts bytes, and that nothing stays behind however a run ends.
+
+#![allow(clippy::unwrap_used)] // A failed step is a failed test.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use common::{bench, engines, number, run};
+
+/// A run that goes on for long after its store is loaded.
+fn start(arguments: &[&str]) -> Child {
+    let long = ["run", "--workload", "readrandom", "--records", "200", "--rate", "20", "--operations", "2000"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cleave-bench"));
+    command.args(long).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        match look() {
+            Some(found) => return found,
+            None if start.elapsed() > Duration::from_secs(60) => panic!("no {what} after a minute"),
+            None => thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+fn signal(name: &str, process: u32) {
+    assert!(Command::new("kill").args([name, &process.to_string()]).status().unwrap().success());
+}
+
+/// The directory `name` of the store that a run made in `place`, once it has a file whose name ends like this.
+fn store_with(place: &Path, name: &str, ending: &str) -> PathBuf {
+    wait_for(ending, || {
+        let home = fs::read_dir(place).ok()?.flatten().next()?.path().join(name);
+        let mut files = fs::read_dir(&home).ok()?.flatten();
+        files.any(|file| file.file_name().to_str().unwrap().ends_with(ending)).then_some(home)
+    })
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn notes(outcome: &Value) -> String {
+    outcome["settings"]["notes"].to_string()
+}
+
+#[test]
+fn every_engine_runs_on_two_tiers_and_leaves_both_empty() {
+    let dir = tempfile::tempdir().unwrap();
+    let (fast, slow) = (dir.path().join("fast"), dir.path().join("slow"));
+    let tiers = ["--fast", fast.to_str().unwrap(), "--slow", slow.to_str().unwrap(), "--fast-bytes", "1M"];
+    let work = ["--workload", "ycsb-a", "--records", "400", "--memory", "16M", "--verify"];
+    for outcome in run(&[&work[..], &tiers, &["--engine", &engines().join(",")]].concat()) {
+        let said = match outcome["engine"].as_str().unwrap() {
+            "cleave" => "--fast-bytes is not enforced yet",
+            "rocksdb" | "blobdb" => "the log on the fast tier",
+            _ => "the whole store is in the slow directory",
+        };
+        assert!(notes(&outcome).contains(said), "{outcome}");
+        assert_eq!(number(&outcome["settings"]["options"], "fast_bytes"), 1 << 20);
+        // More than the store alone could have in any one directory that is not counted.
+        assert!(number(&outcome, "space_bytes") >= number(&outcome, "live_bytes"));
+    }
+    for tier in [fast, slow] {
+        assert_eq!(fs::read_dir(tier).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn logs_are_on_the_fast_tier_and_tables_on_the_slow_one_and_an_interruption_removes_both() {
+    let dir = tempfile::tempdir().unwrap();
+    let places = ["stores", "fast", "slow"].map(|name| dir.path().join(name));
+    let [stores, fast, slow] = [0, 1, 2].map(|n| places[n].to_str().unwrap());
+    for stop in ["-INT", "-TERM"] {
+        let child = start(&["--dir", stores, "--fast", fast, "--slow", slow]);
+        store_with(&places[2], "slow", ".table");
+        store_with(&places[1], "fast", ".log");
+        signal(stop, child.id());
+        let Output { status, stderr, .. } = child.wait_with_output().unwrap();
+        assert_eq!(status.code(), Some(130), "{}", text(&stderr));
+        assert!(text(&stderr).contains("interrupted") && !text(&stderr).contains("failed"), "{}", text(&stderr));
+        assert!(places.iter().all(|place| fs::read_dir(place).unwrap().count() == 0));
+    }
+}
+
+#[test]
+fn what_a_killed_run_leaves_behind_is_removed_by_the_next_one_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let stores = dir.path().to_str().unwrap();
+    let mut killed = start(&["--dir", stores]);
+    let left = store_with(dir.path(), "store", ".table");
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", killed.id())).unwrap();
+    let child: u32 = children.trim().parse().unwrap();
+    // A run beside it leaves it alone.
+    let beside = ["run", "--workload", "fillseq", "--records", "10", "--dir", stores];
+    assert!(!text(&bench(&beside).stderr).contains("left behind") && left.exists());
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    wait_for("end of the child", || {
+        let state = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+        state.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z')).then_some(())
+    });
+    assert!(left.exists());
+    let next = bench(&beside);
+    assert!(
+        next.status.success() && text(&next.stderr).contains("left behind by a killed run"),
+        "{}",
+        text(&next.stderr)
+    );
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn engines_without_direct_io_say_so_if_it_is_asked_for() {
+    let work = ["--workload", "ycsb-b", "--records", "300", "--memory", "16M", "--verify"];
+    for outcome in run(&[&work[..], &["--engine", &engines().join(","), "--direct"]].concat()) {
+        let has_it = matches!(outcome["engine"].as_str().unwrap(), "rocksdb" | "blobdb");
+        assert_ne!(has_it, notes(&outcome).contains("direct"), "{outcome}");
+        assert_eq!(outcome["settings"]["options"]["direct"], true);
+    }
+    assert!(!notes(&run(&work)[0]).contains("direct"));
+}
+
+#[test]
+fn bytes_are_counted_for_the_process_or_by_a_device_of_its_own() {
+    let work = ["--workload", "fillrandom", "--records", "300"];
+    assert_eq!(run(&work)[0]["counted_by"], "process");
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("out.json");
+    let own = ["--own-device", "--dir", dir.path().to_str().unwrap(), "--json", json.to_str().unwrap()];
+    let output = bench(&[&["run"], &work[..], &own].concat());
+    // On a file system in memory there is no device.
+    if !output.status.success() {
+        assert!(text(&output.stderr).contains("--own-device: the kernel does not tell"), "{}", text(&output.stderr));
+        return;
+    }
+    let outcomes: Vec<Value> = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
+    assert_eq!(outcomes[0]["counted_by"], "device");
+    assert!(number(&outcomes[0], "device_bytes_written") >= number(&outcomes[0], "user_bytes_written"));
+}
