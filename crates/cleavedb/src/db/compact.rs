@@ -5,17 +5,24 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::background::WorkState;
-use super::core::{Core, guard_panic};
+use super::core::Core;
 use super::flush::doom_refused;
 use super::iter::Bounds;
 use super::keyspace::KeyspaceState;
+use super::parts::{Breaks, WithBreaks, Work};
+use super::snapshot::JobHorizon;
 use super::view::View;
-use crate::base::versions::{Horizon, Retention};
-use crate::base::{Cursor, Error, FileId, KeyspaceId, Merging, Result, Seqno};
+use crate::base::ranges::{KeyRange, cut};
+use crate::base::versions::Retention;
+use crate::base::{Cursor, Error, FileId, KeyspaceId, Merging, Result, Seqno, Stamp};
 use crate::format::edit::Edit;
+use crate::format::meta::TableMeta;
 use crate::levels::level_cursor::LevelCursor;
 use crate::levels::picker::{Choice, Compact, Figures, LevelTargets, choose, choose_range};
 use crate::levels::table::Table;
+
+/// A part is not worth a thread of its own below this many output tables.
+const PART_TABLES: u64 = 2;
 
 impl Core {
     /// The most urgent compaction, marked as running.
@@ -49,7 +56,7 @@ impl Core {
         Some(choice)
     }
 
-    /// Carries out a choice.
+    /// Carries out a choice that needs no merge.
     pub fn run_choice(&self, choice: &Choice) -> Result<()> {
         match choice {
             Choice::Nothing => Ok(()),
@@ -63,7 +70,7 @@ impl Core {
                 let moved = found.expect("a table that a job has marked stays in the version");
                 self.replace_tables(Seqno::ZERO, &[*table], vec![(*to, moved)])
             }
-            Choice::Compact(compact) => self.compact_tables(compact),
+            Choice::Compact(_) => unreachable!("a merge of tables is done in parts"),
         }
     }
 
@@ -77,44 +84,6 @@ impl Core {
             let index = state.compacting.iter().position(|other| *other == running);
             state.compacting.swap_remove(index.expect("a running compaction is listed until it ends"));
         }
-    }
-
-    fn compact_tables(&self, compact: &Compact) -> Result<()> {
-        let (view, snapshots) = self.snapshots.capture(&self.published);
-        let version = &view.version;
-        let find = |id: &FileId| {
-            let found = version.find(*id).map(|(_, table)| table.clone());
-            found.expect("a table that a job has marked stays in the version")
-        };
-        let upper: Arc<[Arc<Table>]> = compact.inputs.iter().map(find).collect();
-        let lower: Arc<[Arc<Table>]> = compact.inputs_below.iter().map(find).collect();
-        let dropped = self.keyspaces.dropped();
-        let horizon = Horizon {
-            snapshots,
-            // HL0 is always taken whole, and what a flush brings meanwhile is newer.
-            bottom: &|key| !version.may_hold_below(compact.to, key),
-            dropped: &|keyspace| dropped.contains_key(&keyspace),
-            operators: &self.keyspaces,
-        };
-        // Tables of HL0 overlap and need a cursor each; the tables of a level below are read one after the other.
-        let mut cursors: Vec<Box<dyn Cursor>> = match compact.from {
-            0 => upper.iter().map(|table| Box::new(table.cursor(false)) as _).collect(),
-            _ => vec![Box::new(LevelCursor::new(upper.clone(), false))],
-        };
-        cursors.push(Box::new(LevelCursor::new(lower.clone(), false)));
-        let mut cursor = Merging::new(cursors);
-        cursor.seek_first()?;
-        let mut source = Retention::new(cursor, horizon);
-        let written = self.write_tables(&mut source, self.settings.tuning.table_bytes)?;
-        let tables = || upper.iter().chain(&*lower).map(|table| table.meta());
-        let seqno = tables().map(|meta| meta.seqno_max).max().unwrap_or_default();
-        let inputs: Vec<FileId> = tables().map(|meta| meta.id).collect();
-        let read: u64 = tables().map(|meta| meta.size).sum();
-        self.counters.bytes_read.fetch_add(read, Ordering::Relaxed);
-        let added = written.iter().map(|table| (compact.to, table.clone())).collect();
-        self.replace_tables(seqno, &inputs, added).inspect_err(|error| doom_refused(error, &written))?;
-        self.counters.compactions.fetch_add(1, Ordering::Relaxed);
-        self.forget_dropped_keyspaces()
     }
 
     /// Commits that `added` take the place of `removed`.
@@ -174,11 +143,100 @@ impl Core {
             }
         };
         drop(state);
-        let result = self.guarded(guard_panic("a compaction", || self.run_choice(&choice)));
+        let result = self.guarded(self.run_and_wait(&choice));
         self.release_choice(&mut self.work.lock(), &choice);
         self.update_stall();
         self.work.wake_all();
         result.map(|()| choice != Choice::Nothing)
+    }
+}
+
+/// A merge of tables.
+pub(crate) struct TableWork {
+    to: usize,
+    /// The tables of HL0 each by itself, newest first; those of another level one after the other.
+    sources: Vec<Arc<[Arc<Table>]>>,
+    horizon: JobHorizon,
+    ranges: Vec<KeyRange>,
+}
+
+impl TableWork {
+    /// Captures the horizon and cuts the job into as many parts as there are threads for it, if it is large enough.
+    pub fn plan(core: &Core, compact: &Compact) -> Result<TableWork> {
+        let horizon = core.job_horizon();
+        let version = &horizon.view.version;
+        let find = |id: &FileId| {
+            let found = version.find(*id).map(|(_, table)| table.clone());
+            found.expect("a table that a job has marked stays in the version")
+        };
+        let upper = compact.inputs.iter().map(find);
+        let mut sources: Vec<Arc<[Arc<Table>]>> = match compact.from {
+            0 => upper.map(|table| Arc::from([table])).collect(),
+            _ => vec![upper.collect()],
+        };
+        sources.push(compact.inputs_below.iter().map(find).collect());
+        let tables = || sources.iter().flat_map(|tables| tables.iter());
+        let bytes: u64 = tables().map(|table| table.meta().size).sum();
+        let bytes_min = core.settings.tuning.table_bytes * PART_TABLES;
+        let threads = core.settings.background_threads;
+        let mut marks = Vec::new();
+        if threads > 1 && bytes >= 2 * bytes_min {
+            for table in tables() {
+                marks.extend(table.cursor(false).marks()?);
+            }
+        }
+        Ok(TableWork { to: compact.to, sources, horizon, ranges: cut(marks, threads, bytes_min) })
+    }
+
+    fn inputs(&self) -> impl Iterator<Item = &TableMeta> {
+        self.sources.iter().flat_map(|tables| tables.iter()).map(|table| table.meta())
+    }
+}
+
+impl Work for TableWork {
+    type Output = Vec<Arc<Table>>;
+
+    fn parts(&self) -> usize {
+        self.ranges.len()
+    }
+
+    fn part(&self, core: &Core, index: usize, breaks: &Breaks<'_>) -> Result<Vec<Arc<Table>>> {
+        let range = &self.ranges[index];
+        let within = |table: &&Arc<Table>| range.overlaps(&table.meta().smallest, &table.meta().largest);
+        let cursors = self.sources.iter().filter_map(|tables| {
+            let tables: Arc<[Arc<Table>]> = tables.iter().filter(within).cloned().collect();
+            (!tables.is_empty()).then(|| LevelCursor::new(tables, false))
+        });
+        let mut cursor = Merging::new(cursors.collect());
+        match &range.from {
+            Some(from) => cursor.seek(from, Stamp::NEWEST)?,
+            None => cursor.seek_first()?,
+        }
+        // HL0 is always taken whole, and what a flush brings meanwhile is newer.
+        let bottom = |key: &[u8]| !self.horizon.view.version.may_hold_below(self.to, key);
+        let dropped = |keyspace| self.horizon.dropped.contains_key(&keyspace);
+        let horizon = self.horizon.over(&bottom, &dropped, &core.keyspaces);
+        let source = Retention::new(cursor, horizon).until(range.to.as_deref());
+        core.write_tables(&mut WithBreaks { source, breaks }, core.settings.tuning.table_bytes)
+    }
+
+    fn join(&self, core: &Core, outputs: Vec<Vec<Arc<Table>>>) -> Result<()> {
+        let parts = outputs.len() as u64;
+        let written = outputs.concat();
+        let seqno = self.inputs().map(|meta| meta.seqno_max).max().unwrap_or_default();
+        let inputs: Vec<FileId> = self.inputs().map(|meta| meta.id).collect();
+        let read: u64 = self.inputs().map(|meta| meta.size).sum();
+        core.counters.bytes_read.fetch_add(read, Ordering::Relaxed);
+        let added = written.iter().map(|table| (self.to, table.clone())).collect();
+        core.replace_tables(seqno, &inputs, added).inspect_err(|error| doom_refused(error, &written))?;
+        core.counters.compactions.fetch_add(1, Ordering::Relaxed);
+        core.counters.compaction_parts.fetch_add(parts, Ordering::Relaxed);
+        core.forget_dropped_keyspaces()
+    }
+
+    fn discard(&self, outputs: Vec<Vec<Arc<Table>>>) {
+        // No edit names them.
+        outputs.iter().flatten().for_each(|table| table.doom());
     }
 }
 

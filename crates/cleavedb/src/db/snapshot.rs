@@ -5,11 +5,13 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::DbInner;
+use super::core::Core;
 use super::iter::Iter;
 use super::keyspace::Keyspace;
 use super::published::Published;
 use super::view::View;
-use crate::base::{Result, Seqno, Slice};
+use crate::base::versions::Horizon;
+use crate::base::{KeyspaceId, OperatorSource, Result, Seqno, Slice};
 use crate::sched::sync::Mutex;
 
 /// The sequence numbers that are held, with how many hold each.
@@ -55,6 +57,33 @@ impl Snapshots {
     /// How many are held.
     pub fn len(&self) -> usize {
         self.held.lock().values().sum()
+    }
+}
+
+/// What a job captured when it started: shared by its parts, so that they agree on what may die.
+pub(crate) struct JobHorizon {
+    pub view: Arc<View>,
+    pub snapshots: Vec<Seqno>,
+    pub dropped: BTreeMap<KeyspaceId, Seqno>,
+}
+
+impl JobHorizon {
+    /// The rules for one stream of versions.
+    pub fn over<'a>(
+        &self,
+        bottom: &'a dyn Fn(&[u8]) -> bool,
+        dropped: &'a dyn Fn(KeyspaceId) -> bool,
+        operators: &'a dyn OperatorSource,
+    ) -> Horizon<'a> {
+        Horizon { snapshots: self.snapshots.clone(), bottom, dropped, operators }
+    }
+}
+
+impl Core {
+    /// Captures view and snapshots in one step, and which keyspaces are dropped.
+    pub fn job_horizon(&self) -> JobHorizon {
+        let (view, snapshots) = self.snapshots.capture(&self.published);
+        JobHorizon { view, snapshots, dropped: self.keyspaces.dropped() }
     }
 }
 
