@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use cleave_sim::rng::Rng;
 use cleavedb::testing::parts::{
-    BlockBuilder, BlockCursor, BlockOrigin, Buffer, Cursor, FileId, Gauge, Horizon, IndexTable, KeyRange, KeyspaceId, Kind,
-    Merging, OperatorSource, Retention, Run, RunPart, Stamp, TableBuilder, TableOptions, full_key,
+    BlockBuilder, BlockCursor, BlockOrigin, Buffer, Cursor, FileId, Gauge, Horizon, IndexTable, KeyRange, KeyspaceId,
+    Kind, Merging, OperatorSource, Retention, Run, RunPart, Stamp, TableBuilder, TableOptions, full_key,
 };
 use cleavedb::testing::{SimDisk, Storage};
 use cleavedb::{Compression, MergeOperator, Seqno};

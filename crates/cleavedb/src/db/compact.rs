@@ -18,7 +18,7 @@ use crate::base::{Cursor, Error, FileId, KeyspaceId, Merging, Result, Seqno, Sta
 use crate::format::edit::Edit;
 use crate::format::meta::TableMeta;
 use crate::levels::level_cursor::LevelCursor;
-use crate::levels::picker::{Choice, Compact, Figures, LevelTargets, choose, choose_range};
+use crate::levels::picker::{Choice, Compact, Figures, LevelTargets, awaited_snapshot, choose, choose_range};
 use crate::levels::table::Table;
 
 /// A part is not worth a thread of its own below this many output tables.
@@ -38,7 +38,7 @@ impl Core {
         let version = self.published.view().version.clone();
         let dropped: Vec<KeyspaceId> = self.keyspaces.dropped().into_keys().collect();
         let tuning = &self.settings.tuning;
-        let figures = Figures {
+        let mut figures = Figures {
             levels: version.figures(&|id| state.busy_tables.contains(&id)),
             targets: LevelTargets {
                 hl0_trigger: tuning.hl0_compact_tables,
@@ -47,7 +47,11 @@ impl Core {
             },
             dropped: &dropped,
             running: &state.compacting,
+            oldest_snapshot: self.snapshots.oldest(&self.published),
         };
+        self.snapshots.tell_from(awaited_snapshot(&figures));
+        // What was released before that is seen now; what is released later, tells.
+        figures.oldest_snapshot = self.snapshots.oldest(&self.published);
         let choice = choose(&figures)?;
         state.busy_tables.extend(inputs_of(&choice));
         if let Choice::Compact(compact) = &choice {
@@ -248,3 +252,7 @@ fn inputs_of(choice: &Choice) -> Vec<FileId> {
         Choice::Compact(compact) => compact.inputs.iter().chain(&compact.inputs_below).copied().collect(),
     }
 }
+
+#[cfg(test)]
+#[path = "compact_test.rs"]
+mod tests;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::DbInner;
 use super::core::Core;
@@ -18,6 +19,8 @@ use crate::sched::sync::Mutex;
 #[derive(Default)]
 pub(crate) struct Snapshots {
     held: Mutex<BTreeMap<Seqno, usize>>,
+    /// Background work has something to do once no number below this is held; 0 if it waits for none.
+    awaited: AtomicU64,
 }
 
 impl Snapshots {
@@ -34,14 +37,30 @@ impl Snapshots {
         *self.held.lock().entry(seqno).or_default() += 1;
     }
 
-    pub fn release(&self, seqno: Seqno) {
+    /// Lets go of a number; true if background work waits for that.
+    pub fn release(&self, seqno: Seqno) -> bool {
         let mut held = self.held.lock();
-        if let Some(count) = held.get_mut(&seqno) {
-            *count -= 1;
-            if *count == 0 {
-                held.remove(&seqno);
-            }
+        let Some(count) = held.get_mut(&seqno) else {
+            return false;
+        };
+        *count -= 1;
+        if *count > 0 {
+            return false;
         }
+        held.remove(&seqno);
+        let awaited = Seqno(self.awaited.load(Ordering::Relaxed));
+        seqno < awaited && held.keys().next().is_none_or(|oldest| *oldest >= awaited)
+    }
+
+    /// The oldest number that a reader may ask for: a held one, or the published.
+    pub fn oldest(&self, published: &Published<View>) -> Seqno {
+        let held = self.held.lock();
+        held.keys().next().copied().unwrap_or_else(|| published.seqno())
+    }
+
+    /// From now on [`release`](Snapshots::release) tells when no number below this one is held any more.
+    pub fn tell_from(&self, seqno: Option<Seqno>) {
+        self.awaited.store(seqno.unwrap_or_default().0, Ordering::Relaxed);
     }
 
     /// What a job must respect: the view it works on, and all held numbers ascending with the published one last,
@@ -101,8 +120,8 @@ pub(super) struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.db.core.snapshots.release(self.seqno);
-        if !self.db.core.trash.is_empty() {
+        let awaited = self.db.core.snapshots.release(self.seqno);
+        if awaited || !self.db.core.trash.is_empty() {
             self.db.core.work.wake();
         }
     }
