@@ -117,6 +117,10 @@ impl Tally {
                 self.total.power_losses += report.power_losses;
                 self.total.crashes_in_recovery += report.crashes_in_recovery;
                 self.total.faulty_epochs += report.faulty_epochs;
+                self.total.compactions += report.compactions;
+                self.total.compaction_parts += report.compaction_parts;
+                self.total.runs += report.runs;
+                self.total.run_parts += report.run_parts;
             }
             Err(failure) => {
                 self.failed += 1;
@@ -130,7 +134,8 @@ impl Tally {
         let total = &self.total;
         println!(
             "{} seeds, {} failed; {} operations, {} openings, {} process crashes, {} power losses ({} of these crashes \
-             during recovery), {} epochs with a failing disk; {seconds:.1} s",
+             during recovery), {} epochs with a failing disk; {} compactions with {} parts more than one, {} runs made with \
+             {} parts more than one; {seconds:.1} s",
             self.seeds,
             self.failed,
             total.operations,
@@ -138,7 +143,11 @@ impl Tally {
             total.crashes,
             total.power_losses,
             total.crashes_in_recovery,
-            total.faulty_epochs
+            total.faulty_epochs,
+            total.compactions,
+            total.compaction_parts,
+            total.runs,
+            total.run_parts
         );
     }
 }

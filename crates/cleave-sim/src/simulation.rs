@@ -43,6 +43,14 @@ pub struct Report {
     pub crashes_in_recovery: u64,
     /// Epochs with a failing disk.
     pub faulty_epochs: u64,
+    /// Compactions done by clients' databases until they closed or crashed.
+    pub compactions: u64,
+    /// Parts of them beyond the first of each.
+    pub compaction_parts: u64,
+    /// Seals and merges of runs.
+    pub runs: u64,
+    /// Parts of them beyond the first of each.
+    pub run_parts: u64,
     /// A hash over every choice of a thread; equal runs have equal digests.
     pub digest: u64,
 }
@@ -219,6 +227,7 @@ impl Simulation {
         }
         let crashed = world.has_crashed();
         expected.page = world.ledger.page();
+        self.count_jobs(&db);
         let closed = if self.rng.one_in(2) { db.close() } else { Ok(()) };
         match closed {
             Err(error) if !crashed && !world.has_crashed() && world.tolerance == Tolerance::Nothing => {
@@ -226,6 +235,16 @@ impl Simulation {
             }
             _ => Ok(Ended::Working(Box::new(expected))),
         }
+    }
+
+    /// What ran in the background, so that a run can say that it walked these paths.
+    fn count_jobs(&self, db: &Db) {
+        let stats = db.stats();
+        let mut progress = lock(&self.progress);
+        progress.report.compactions += stats.compactions;
+        progress.report.compaction_parts += stats.compaction_parts.saturating_sub(stats.compactions);
+        progress.report.runs += stats.seals + stats.index_merges;
+        progress.report.run_parts += stats.run_parts.saturating_sub(stats.seals + stats.index_merges);
     }
 
     /// Opens; where reads fail it may take several attempts, the last of them on a disk that works.

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use cleave_sim::rng::Rng;
 use cleavedb::testing::parts::{
-    BlockBuilder, BlockCursor, BlockOrigin, Buffer, Cursor, FileId, Gauge, Horizon, IndexTable, KeyspaceId, Kind,
-    Merging, OperatorSource, Retention, Run, Stamp, TableBuilder, TableOptions, full_key,
+    BlockBuilder, BlockCursor, BlockOrigin, Buffer, Cursor, FileId, Gauge, Horizon, IndexTable, KeyRange, KeyspaceId,
+    Kind, Merging, OperatorSource, Retention, Run, RunPart, Stamp, TableBuilder, TableOptions, full_key,
 };
 use cleavedb::testing::{SimDisk, Storage};
 use cleavedb::{Compression, MergeOperator, Seqno};
@@ -53,11 +53,12 @@ fn run_of(mut cursor: impl Cursor, seqnos: (Seqno, Seqno)) -> Run {
     let horizon =
         Horizon { snapshots: vec![seqnos.1], bottom: &|_| false, dropped: &|_| false, operators: &NoOperators };
     let mut source = Retention::new(cursor, horizon);
-    Run::build(&mut source, seqnos, &Arc::new(Gauge::default())).expect("memory can be read")
+    let part = RunPart::build(&mut source, &Arc::new(Gauge::default())).expect("memory can be read");
+    Run::join(vec![part], seqnos)
 }
 
 fn seal_table(table: &IndexTable) -> Run {
-    run_of(table.sealed_cursor(), table.seqnos().expect("the table holds versions"))
+    run_of(table.sealed_cursor(&KeyRange::default()), table.seqnos().expect("the table holds versions"))
 }
 
 fn insert(criterion: &mut Criterion) {

@@ -23,10 +23,11 @@ pub mod parts {
     pub use crate::base::cursor::Cursor;
     pub use crate::base::key::{KeyspaceId, full_key};
     pub use crate::base::kind::{Kind, Stamp};
+    pub use crate::base::ranges::KeyRange;
     pub use crate::base::versions::{Horizon, Retention, VersionSource};
     pub use crate::base::{Buffer, FileId, Gauge, Merging, OperatorSource};
     pub use crate::format::block::{BlockBuilder, BlockCursor, BlockOrigin};
     pub use crate::front::index_table::IndexTable;
-    pub use crate::front::run::Run;
+    pub use crate::front::run::{Run, RunPart};
     pub use crate::levels::builder::{TableBuilder, TableOptions};
 }

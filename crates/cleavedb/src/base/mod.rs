@@ -1,5 +1,6 @@
 //! Floor 0: the words of the engine. Keys, sequence numbers, kinds, addresses, errors, limits, merge operators, and the
-//! two pieces of pure logic every store shares: cursors over sorted versions and the rules by which versions die.
+//! pieces of pure logic that every store shares: cursors over sorted versions, ranges of keys, and the rules by which versions
+//! die.
 //!
 //! Nothing here touches a file, a clock or a thread.
 
@@ -12,6 +13,7 @@ pub mod slice;
 pub mod varint;
 pub mod cursor;
 pub mod merging;
+pub mod ranges;
 pub mod operator;
 pub mod operators;
 pub mod versions;

@@ -20,9 +20,22 @@ use super::{limits, verify};
 pub type VersionRef<'a> = (&'a [u8], Stamp, &'a [u8]);
 
 /// A stream of versions in key order, newest first within a key.
+///
+/// A new stream stands before its first version.
 pub trait VersionSource {
+    /// Moves to the next version; false at the end.
+    fn advance(&mut self) -> Result<bool>;
+
+    /// The version that the stream stands on; only after [`advance`](VersionSource::advance) said true.
+    fn current(&self) -> VersionRef<'_>;
+
     /// The next version, or `None` at the end.
-    fn next(&mut self) -> Result<Option<VersionRef<'_>>>;
+    fn next(&mut self) -> Result<Option<VersionRef<'_>>> {
+        match self.advance()? {
+            true => Ok(Some(self.current())),
+            false => Ok(None),
+        }
+    }
 }
 
 /// What a job knows when it starts, captured together with its input view (rule 6).
@@ -45,12 +58,27 @@ impl Horizon<'_> {
 }
 
 /// Filters a sorted cursor by the rules above.
+///
+/// The newest put of a stripe lives whatever lies below it, so it is shown where the cursor has it. A delta or a delete
+/// depends on the rest of its key, which is then read ahead.
 pub struct Retention<'a, C> {
     cursor: C,
     horizon: Horizon<'a>,
+    /// Keys from here on are not asked for.
+    until: Option<Vec<u8>>,
+    /// The key whose versions come by, once there is one.
     key: Vec<u8>,
+    begun: bool,
+    /// The keyspace of the key was dropped.
+    all_dead: bool,
+    /// The stripe of the key that has its base: what is left of it is dead.
+    settled: Option<usize>,
+    /// The version shown is the one that the cursor stands on.
+    at_cursor: bool,
+    stamp: Stamp,
+    /// The version shown if it is not the cursor's, and those after it.
+    ahead: Option<Slice>,
     kept: VecDeque<(Stamp, Slice)>,
-    current: Option<(Stamp, Slice)>,
     /// Versions that did not survive.
     pub dropped_entries: u64,
 }
@@ -59,18 +87,57 @@ impl<'a, C: Cursor> Retention<'a, C> {
     /// Filters `cursor`, which must stand on its first version (or be exhausted).
     pub fn new(cursor: C, horizon: Horizon<'a>) -> Self {
         verify!(horizon.snapshots.is_sorted(), "snapshots are ascending");
-        Retention { cursor, horizon, key: Vec::new(), kept: VecDeque::new(), current: None, dropped_entries: 0 }
+        Retention {
+            cursor,
+            horizon,
+            until: None,
+            key: Vec::new(),
+            begun: false,
+            all_dead: false,
+            settled: None,
+            at_cursor: false,
+            stamp: Stamp::OLDEST,
+            ahead: None,
+            kept: VecDeque::new(),
+            dropped_entries: 0,
+        }
     }
 
-    /// Reads all versions of the next key and keeps what must live on in `self.kept`.
-    fn fill(&mut self) -> Result<()> {
+    /// Ends before this key; `None` is the end of all.
+    pub fn until(mut self, key: Option<&[u8]>) -> Self {
+        self.until = key.map(<[u8]>::to_vec);
+        self
+    }
+
+    /// The cursor stands on the first version of another key; false if that key is not asked for.
+    fn begin_key(&mut self) -> bool {
+        let key = self.cursor.key();
+        if self.until.as_deref().is_some_and(|until| key >= until) {
+            return false;
+        }
         self.key.clear();
-        self.key.extend_from_slice(self.cursor.key());
+        self.key.extend_from_slice(key);
+        self.begun = true;
+        self.settled = None;
+        self.all_dead = split_key(&self.key).is_some_and(|(keyspace, _)| (self.horizon.dropped)(keyspace));
+        true
+    }
+
+    fn show_kept(&mut self) -> bool {
+        let Some((stamp, value)) = self.kept.pop_front() else {
+            return false;
+        };
+        self.stamp = stamp;
+        self.ahead = Some(value);
+        true
+    }
+
+    /// Reads the rest of the key and keeps what must live on.
+    fn read_ahead(&mut self) -> Result<()> {
         let keyspace = split_key(&self.key).map(|(keyspace, _)| keyspace);
         let operators = self.horizon.operators;
         // Looked up only when a delta asks for it: most keys have none.
         let operator = &move || keyspace.and_then(|keyspace| operators.operator(keyspace));
-        let all_dead = keyspace.is_some_and(|keyspace| (self.horizon.dropped)(keyspace));
         let mut stripe = KeyStripe::default();
         while self.cursor.valid() && self.cursor.key() == self.key {
             let stamp = self.cursor.stamp();
@@ -79,7 +146,7 @@ impl<'a, C: Cursor> Retention<'a, C> {
                 stripe.close(&mut self.kept, &self.key, operator);
                 stripe = KeyStripe { index: Some(index), ..KeyStripe::default() };
             }
-            if all_dead || stripe.has_base {
+            if stripe.has_base {
                 self.dropped_entries += 1;
             } else {
                 let value = self.cursor.value_slice();
@@ -87,7 +154,7 @@ impl<'a, C: Cursor> Retention<'a, C> {
             }
             self.cursor.next()?;
         }
-        if !all_dead && (self.horizon.bottom)(&self.key) {
+        if (self.horizon.bottom)(&self.key) {
             stripe.fold_onto_nothing(&mut self.kept, &self.key, operator);
             while self.kept.back().is_some_and(|(stamp, _)| stamp.kind() == Some(Kind::Delete)) {
                 self.kept.pop_back();
@@ -101,15 +168,44 @@ impl<'a, C: Cursor> Retention<'a, C> {
 }
 
 impl<C: Cursor> VersionSource for Retention<'_, C> {
-    fn next(&mut self) -> Result<Option<VersionRef<'_>>> {
-        while self.kept.is_empty() {
-            if !self.cursor.valid() {
-                return Ok(None);
-            }
-            self.fill()?;
+    fn advance(&mut self) -> Result<bool> {
+        if self.show_kept() {
+            return Ok(true);
         }
-        self.current = self.kept.pop_front();
-        Ok(self.current.as_ref().map(|(stamp, value)| (&self.key[..], *stamp, &value[..])))
+        if std::mem::take(&mut self.at_cursor) {
+            self.cursor.next()?;
+        }
+        while self.cursor.valid() {
+            let same_key = self.begun && self.cursor.key() == self.key;
+            if !same_key && !self.begin_key() {
+                return Ok(false);
+            }
+            let stamp = self.cursor.stamp();
+            let stripe = self.horizon.stripe(stamp.seqno());
+            if self.all_dead || self.settled == Some(stripe) {
+                self.dropped_entries += 1;
+                self.cursor.next()?;
+                continue;
+            }
+            if matches!(stamp.kind(), Some(Kind::Put | Kind::PutAt)) {
+                (self.at_cursor, self.stamp, self.settled) = (true, stamp, Some(stripe));
+                return Ok(true);
+            }
+            self.read_ahead()?;
+            if self.show_kept() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn current(&self) -> VersionRef<'_> {
+        let value = match (&self.ahead, self.at_cursor) {
+            (_, true) => self.cursor.value(),
+            (Some(value), false) => value,
+            (None, false) => unreachable!("a stream is only read where it stands on a version"),
+        };
+        (&self.key, self.stamp, value)
     }
 }
 

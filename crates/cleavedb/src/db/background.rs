@@ -1,7 +1,8 @@
 //! Background work: which job is next, the threads that run jobs, and the writers that wait for them.
 //!
-//! All decisions are taken under one lock, which is never held while a job runs. The first thread keeps to the front
-//! (seal, flush, index merge, logs) if there is another for compaction, so that a long compaction never stops a flush.
+//! All decisions are taken under one lock, which is never held while a job runs. The first thread looks after the front
+//! (seal, flush, index merge, logs): it leaves the choice of compactions to the others if there are any, helps them with
+//! parts when the front has nothing to do, and goes back to the front in the midst of a part.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -9,11 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::compact::TableWork;
 use super::core::{Core, guard_panic};
 use super::pacing::unflushed_log_bytes;
+use super::parts::{Done, Parted, PartedJob, Worker};
+use super::runs::{RunWork, Sources};
 use super::view::View;
-use crate::base::versions::{Horizon, Retention};
-use crate::base::{Cursor, Error, FileId, Merging, Result, Seqno};
+use crate::base::{Error, FileId, Result, Seqno};
 use crate::front::index_table::IndexTable;
 use crate::front::merge_policy;
 use crate::front::run::Run;
@@ -51,6 +54,8 @@ pub(crate) struct WorkState {
     pub busy_tables: BTreeSet<FileId>,
     /// Everything up to here is to be flushed now.
     flush_target: Seqno,
+    /// Jobs in more than one part, from their beginning to their end.
+    in_parts: Vec<Arc<Begun>>,
     /// Jobs started so far.
     started: u64,
     /// A job found the disk full, and nothing has succeeded since: which job, and what could not grow.
@@ -71,9 +76,15 @@ impl WorkState {
             _ => Ok(()),
         }
     }
+
+    /// A job of which some part has not been begun.
+    fn to_help(&self, wanted: impl Fn(&Job) -> bool) -> Option<Arc<Begun>> {
+        self.in_parts.iter().find(|begun| wanted(&begun.job) && begun.parts.has_more()).cloned()
+    }
 }
 
 /// Something to do.
+#[derive(Clone)]
 enum Job {
     Seal(Arc<IndexTable>),
     Flush(Vec<Arc<Run>>),
@@ -81,6 +92,28 @@ enum Job {
     PrepareLog,
     EmptyTrash,
     Compact(Choice),
+    /// A part of a job that another thread has begun.
+    Help(Arc<Begun>),
+}
+
+/// A job in parts that has begun.
+struct Begun {
+    job: Job,
+    number: u64,
+    parts: Box<dyn Parted>,
+    /// Where a user waits for the result; background threads see to their jobs themselves.
+    answer: Option<Mutex<Option<Result<()>>>>,
+}
+
+/// Which jobs a thread may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Duty {
+    /// The front's alone: between two steps of a compaction.
+    Front,
+    /// The front's, and parts of what others compact.
+    FrontAndParts,
+    /// All.
+    All,
 }
 
 impl Work {
@@ -135,8 +168,9 @@ impl Core {
         let mut threads = self.work.threads.lock();
         for index in 0..count {
             let core = self.clone();
-            let front_only = index == 0 && count > 1;
-            threads.push(spawn(&format!("cleave-work-{index}"), move || core.run_background(front_only)));
+            let worker = if index == 0 { Worker::First } else { Worker::Other };
+            let duty = if index == 0 && count > 1 { Duty::FrontAndParts } else { Duty::All };
+            threads.push(spawn(&format!("cleave-work-{index}"), move || core.run_background(worker, duty)));
         }
     }
 
@@ -156,34 +190,66 @@ impl Core {
         }
     }
 
-    fn run_background(&self, front_only: bool) {
+    fn run_background(&self, worker: Worker, duty: Duty) {
         let mut state = self.work.lock();
         while !state.stop {
-            let job = if self.check_poison().is_ok() { self.next_job(&mut state, front_only) } else { None };
-            state.started += 1;
-            let number = state.started;
-            let Some(job) = job else {
-                if state.no_space.is_some() {
+            let job = if self.check_poison().is_ok() { self.next_job(&mut state, duty) } else { None };
+            match job {
+                Some(job) => state = self.run_job(state, job, worker),
+                None if state.no_space.is_some() => {
                     self.work.changed.wait_for(&mut state, NO_SPACE_RETRY);
-                } else {
-                    self.work.changed.wait(&mut state);
                 }
-                continue;
-            };
-            drop(state);
-            let result = self.run_job_safely(&job);
-            // What went wrong is known before anyone can see that the job is over.
-            if let Err(error) = &result
-                && !matches!(error, Error::NoSpace { .. })
-            {
-                // Storage or our own files cannot be trusted; going on could make it worse.
-                self.poison(error);
+                None => self.work.changed.wait(&mut state),
             }
-            state = self.work.lock();
-            self.finish_job(&mut state, &job, number, result);
-            self.work.changed.notify_all();
-            self.work.progress.notify_all();
         }
+    }
+
+    /// Does what waits in the front. The first thread calls this while it compacts.
+    pub fn serve_front(&self) {
+        let mut state = self.work.lock();
+        // On a full disk it is the compaction that makes room.
+        while !state.stop && state.no_space.is_none() && self.check_poison().is_ok() {
+            let Some(job) = self.next_job(&mut state, Duty::Front) else {
+                return;
+            };
+            state = self.run_job(state, job, Worker::First);
+        }
+    }
+
+    /// Runs a job without the lock; takes it again and notes how the job ended, if this thread has ended it.
+    fn run_job<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, WorkState>,
+        job: Job,
+        worker: Worker,
+    ) -> MutexGuard<'a, WorkState> {
+        state.started += 1;
+        let number = state.started;
+        drop(state);
+        let ended = self.run_job_safely(&job, number, worker);
+        // What went wrong is known before anyone can see that the job is over.
+        if let Some((_, Err(error))) = &ended
+            && !matches!(error, Error::NoSpace { .. })
+        {
+            // Storage or our own files cannot be trusted; going on could make it worse.
+            self.poison(error);
+        }
+        let mut state = self.work.lock();
+        if let Some((begun, result)) = ended {
+            match begun {
+                None => self.finish_job(&mut state, &job, number, result),
+                Some(begun) => {
+                    state.in_parts.retain(|other| !Arc::ptr_eq(other, &begun));
+                    match &begun.answer {
+                        Some(answer) => *answer.lock() = Some(result),
+                        None => self.finish_job(&mut state, &begun.job, begun.number, result),
+                    }
+                }
+            }
+        }
+        self.work.changed.notify_all();
+        self.work.progress.notify_all();
+        state
     }
 
     fn finish_job(&self, state: &mut MutexGuard<'_, WorkState>, job: &Job, number: u64, result: Result<()>) {
@@ -194,6 +260,7 @@ impl Core {
             Job::PrepareLog => state.preparing_log = false,
             Job::EmptyTrash => state.emptying_trash = false,
             Job::Compact(choice) => self.release_choice(state, choice),
+            Job::Help(_) => unreachable!("what ends is the job, not the help with it"),
         }
         self.update_pace();
         match result {
@@ -208,7 +275,7 @@ impl Core {
     }
 
     /// The next job, marked as running.
-    fn next_job(&self, state: &mut WorkState, front_only: bool) -> Option<Job> {
+    fn next_job(&self, state: &mut WorkState, duty: Duty) -> Option<Job> {
         let view = self.published.view();
         if !state.emptying_trash && !self.trash.is_empty() {
             state.emptying_trash = true;
@@ -217,6 +284,9 @@ impl Core {
         // On a full disk what gives space back comes first.
         if state.no_space.is_none() && self.wants_log(state) {
             return Some(Job::PrepareLog);
+        }
+        if let Some(begun) = state.to_help(|job| !matches!(job, Job::Compact(_))) {
+            return Some(Job::Help(begun));
         }
         if let Some(table) = view.sealed.last().filter(|_| !state.sealing) {
             state.sealing = true;
@@ -230,11 +300,22 @@ impl Core {
             state.merging = runs.clone();
             return Some(Job::MergeRuns(runs));
         }
-        let compaction = match front_only {
-            true => None,
-            false => self.choose_compaction(state).filter(|choice| *choice != Choice::Nothing),
-        };
-        compaction.map(Job::Compact).or_else(|| self.wants_log(state).then_some(Job::PrepareLog))
+        let compaction = self.next_compaction(state, duty);
+        compaction.or_else(|| self.wants_log(state).then_some(Job::PrepareLog))
+    }
+
+    /// Help with a compaction, or a compaction of its own.
+    fn next_compaction(&self, state: &mut WorkState, duty: Duty) -> Option<Job> {
+        if duty == Duty::Front {
+            return None;
+        }
+        if let Some(begun) = state.to_help(|job| matches!(job, Job::Compact(_))) {
+            return Some(Job::Help(begun));
+        }
+        if duty == Duty::FrontAndParts {
+            return None;
+        }
+        self.choose_compaction(state).filter(|choice| *choice != Choice::Nothing).map(Job::Compact)
     }
 
     /// The next log is not ready, and nobody makes it: the caller does.
@@ -283,68 +364,77 @@ impl Core {
         Some(idle[range].iter().map(|run| Arc::clone(run)).collect())
     }
 
-    /// Runs a job; a panic is a broken invariant of ours, after which no write can be promised.
-    fn run_job_safely(&self, job: &Job) -> Result<()> {
-        guard_panic("a background job", || self.run_job(job))
-    }
-
-    fn run_job(&self, job: &Job) -> Result<()> {
+    /// Runs a job; a panic is a broken invariant of ours, after which no write can be promised. Returns how the job ended,
+    /// if it has, and which it was if it was one in parts.
+    fn run_job_safely(&self, job: &Job, number: u64, worker: Worker) -> Option<(Option<Arc<Begun>>, Result<()>)> {
+        let simple = |work: &dyn Fn() -> Result<()>| Some((None, guard_panic("a background job", work)));
         match job {
-            Job::Seal(table) => self.seal_to_run(table),
-            Job::Flush(runs) => self.flush_runs(runs),
-            Job::MergeRuns(runs) => self.merge_runs(runs),
-            Job::PrepareLog => self.prepare_spare_log(),
-            Job::EmptyTrash => self.empty_trash(),
-            Job::Compact(choice) => self.run_choice(choice),
+            Job::Flush(runs) => simple(&|| self.flush_runs(runs)),
+            Job::PrepareLog => simple(&|| self.prepare_spare_log()),
+            Job::EmptyTrash => simple(&|| self.empty_trash()),
+            Job::Help(begun) => match begun.parts.do_one(self, worker) {
+                Done::Job(result) => Some((Some(begun.clone()), result)),
+                Done::Nothing | Done::Part => None,
+            },
+            Job::Compact(choice) if !matches!(choice, Choice::Compact(_)) => simple(&|| self.run_choice(choice)),
+            Job::Seal(_) | Job::MergeRuns(_) | Job::Compact(_) => match self.begin(job, number, false) {
+                Err(error) => Some((None, Err(error))),
+                Ok(begun) => self.do_parts(&begun, worker).map(|result| (Some(begun), result)),
+            },
         }
     }
 
-    /// Sorts the oldest sealed index table into a run.
-    fn seal_to_run(&self, table: &Arc<IndexTable>) -> Result<()> {
-        let cursor = table.sealed_cursor();
-        let run = self.build_run(cursor, table.seqnos().expect("only tables with versions are sealed"))?;
-        self.published.update(|now| {
-            let mut next = now.clone();
-            let oldest = next.sealed.pop();
-            assert!(
-                oldest.is_some_and(|oldest| Arc::ptr_eq(&oldest, table)),
-                "index tables become runs in order of age"
-            );
-            next.runs.insert(0, run.clone());
-            next
-        });
-        self.counters.seals.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+    /// Plans a job in parts, and lets other threads know if there is something for them.
+    fn begin(&self, job: &Job, number: u64, for_user: bool) -> Result<Arc<Begun>> {
+        let parts = guard_panic("the plan of a background job", || self.plan(job))?;
+        let answer = for_user.then(Mutex::default);
+        let begun = Arc::new(Begun { job: job.clone(), number, parts, answer });
+        if begun.parts.parts() > 1 {
+            self.work.lock().in_parts.push(begun.clone());
+            self.work.changed.notify_all();
+        }
+        Ok(begun)
     }
 
-    /// Merges neighbouring runs, given oldest first, into one.
-    fn merge_runs(&self, runs: &[Arc<Run>]) -> Result<()> {
-        let newest_first: Vec<_> = runs.iter().rev().map(|run| run.cursor()).collect();
-        let (oldest, newest) = (&runs[0], &runs[runs.len() - 1]);
-        let run = self.build_run(Merging::new(newest_first), (oldest.seqnos().0, newest.seqnos().1))?;
-        self.published.update(|now| {
-            let mut next = now.clone();
-            let first = next.runs.iter().position(|run| Arc::ptr_eq(run, newest));
-            let first = first.expect("runs that are being merged stay in the view");
-            next.runs.splice(first..first + runs.len(), [run.clone()]);
-            next
-        });
-        self.counters.index_merges.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+    fn plan(&self, job: &Job) -> Result<Box<dyn Parted>> {
+        Ok(match job {
+            Job::Seal(table) => Box::new(PartedJob::new(RunWork::plan(self, Sources::Sealed(table.clone())))),
+            Job::MergeRuns(runs) => Box::new(PartedJob::new(RunWork::plan(self, Sources::Runs(runs.clone())))),
+            Job::Compact(Choice::Compact(compact)) => Box::new(PartedJob::new(TableWork::plan(self, compact)?)),
+            _ => unreachable!("no other job has parts"),
+        })
     }
 
-    fn build_run(&self, mut cursor: impl Cursor, seqnos: (Seqno, Seqno)) -> Result<Arc<Run>> {
-        let (_, snapshots) = self.snapshots.capture(&self.published);
-        let dropped = self.keyspaces.dropped();
-        let horizon = Horizon {
-            snapshots,
-            bottom: &|_| false,
-            dropped: &|keyspace| dropped.contains_key(&keyspace),
-            operators: &self.keyspaces,
-        };
-        cursor.seek_first()?;
-        let mut source = Retention::new(cursor, horizon);
-        Ok(Arc::new(Run::build(&mut source, seqnos, &self.run_bytes)?))
+    /// Does parts until none is left to begin; how the job ended, if the last one to end was among them.
+    fn do_parts(&self, begun: &Begun, worker: Worker) -> Option<Result<()>> {
+        loop {
+            match begun.parts.do_one(self, worker) {
+                Done::Nothing => return None,
+                Done::Part => {}
+                Done::Job(result) => return Some(result),
+            }
+        }
+    }
+
+    /// Carries out a choice in the caller's thread, with the help of others, and waits for its end.
+    pub fn run_and_wait(&self, choice: &Choice) -> Result<()> {
+        if !matches!(choice, Choice::Compact(_)) {
+            return guard_panic("a compaction", || self.run_choice(choice));
+        }
+        let begun = self.begin(&Job::Compact(choice.clone()), 0, true)?;
+        let ended = self.do_parts(&begun, Worker::Other);
+        let mut state = self.work.lock();
+        if let Some(result) = ended {
+            state.in_parts.retain(|other| !Arc::ptr_eq(other, &begun));
+            return result;
+        }
+        let answer = begun.answer.as_ref().expect("a job for a user has a place for the answer");
+        loop {
+            if let Some(result) = answer.lock().take() {
+                return result;
+            }
+            self.work.progress.wait(&mut state);
+        }
     }
 
     /// Removes files that the manifest has forgotten and nothing reads any more.

@@ -5,18 +5,25 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::background::WorkState;
-use super::core::{Core, guard_panic};
+use super::core::Core;
 use super::flush::doom_refused;
 use super::iter::Bounds;
 use super::keyspace::KeyspaceState;
-use super::pacing::Watched;
+use super::pacing::{Progress, Watched};
+use super::parts::{Breaks, WithBreaks, Work};
+use super::snapshot::JobHorizon;
 use super::view::View;
-use crate::base::versions::{Horizon, Retention};
-use crate::base::{Cursor, Error, FileId, KeyspaceId, Merging, Result, Seqno};
+use crate::base::ranges::{KeyRange, cut};
+use crate::base::versions::Retention;
+use crate::base::{Cursor, Error, FileId, KeyspaceId, Merging, Result, Seqno, Stamp};
 use crate::format::edit::Edit;
+use crate::format::meta::TableMeta;
 use crate::levels::level_cursor::LevelCursor;
-use crate::levels::picker::{Choice, Compact, Figures, LevelTargets, choose, choose_range};
+use crate::levels::picker::{Choice, Compact, Figures, LevelTargets, awaited_snapshot, choose, choose_range};
 use crate::levels::table::Table;
+
+/// A part is not worth a thread of its own below this many output tables.
+const PART_TABLES: u64 = 2;
 
 impl Core {
     /// The most urgent compaction, marked as running.
@@ -32,7 +39,7 @@ impl Core {
         let version = self.published.view().version.clone();
         let dropped: Vec<KeyspaceId> = self.keyspaces.dropped().into_keys().collect();
         let tuning = &self.settings.tuning;
-        let figures = Figures {
+        let mut figures = Figures {
             levels: version.figures(&|id| state.busy_tables.contains(&id)),
             targets: LevelTargets {
                 hl0_trigger: tuning.hl0_compact_tables,
@@ -41,7 +48,11 @@ impl Core {
             },
             dropped: &dropped,
             running: &state.compacting,
+            oldest_snapshot: self.snapshots.oldest(&self.published),
         };
+        self.snapshots.tell_from(awaited_snapshot(&figures));
+        // What was released before that is seen now; what is released later, tells.
+        figures.oldest_snapshot = self.snapshots.oldest(&self.published);
         let choice = choose(&figures)?;
         state.busy_tables.extend(inputs_of(&choice));
         if let Choice::Compact(compact) = &choice {
@@ -50,7 +61,7 @@ impl Core {
         Some(choice)
     }
 
-    /// Carries out a choice.
+    /// Carries out a choice that needs no merge.
     pub fn run_choice(&self, choice: &Choice) -> Result<()> {
         match choice {
             Choice::Nothing => Ok(()),
@@ -64,7 +75,7 @@ impl Core {
                 let moved = found.expect("a table that a job has marked stays in the version");
                 self.replace_tables(Seqno::ZERO, &[*table], vec![(*to, moved)])
             }
-            Choice::Compact(compact) => self.compact_tables(compact),
+            Choice::Compact(_) => unreachable!("a merge of tables is done in parts"),
         }
     }
 
@@ -78,54 +89,6 @@ impl Core {
             let index = state.compacting.iter().position(|other| *other == running);
             state.compacting.swap_remove(index.expect("a running compaction is listed until it ends"));
         }
-    }
-
-    fn compact_tables(&self, compact: &Compact) -> Result<()> {
-        let (view, snapshots) = self.snapshots.capture(&self.published);
-        let version = &view.version;
-        let find = |id: &FileId| {
-            let found = version.find(*id).map(|(_, table)| table.clone());
-            found.expect("a table that a job has marked stays in the version")
-        };
-        let upper: Arc<[Arc<Table>]> = compact.inputs.iter().map(find).collect();
-        let lower: Arc<[Arc<Table>]> = compact.inputs_below.iter().map(find).collect();
-        let dropped = self.keyspaces.dropped();
-        let horizon = Horizon {
-            snapshots,
-            // HL0 is always taken whole, and what a flush brings meanwhile is newer.
-            bottom: &|key| !version.may_hold_below(compact.to, key),
-            dropped: &|keyspace| dropped.contains_key(&keyspace),
-            operators: &self.keyspaces,
-        };
-        // Tables of HL0 overlap and need a cursor each; the tables of a level below are read one after the other.
-        let mut cursors: Vec<Box<dyn Cursor>> = match compact.from {
-            0 => upper.iter().map(|table| Box::new(table.cursor(false)) as _).collect(),
-            _ => vec![Box::new(LevelCursor::new(upper.clone(), false))],
-        };
-        cursors.push(Box::new(LevelCursor::new(lower.clone(), false)));
-        let mut cursor = Merging::new(cursors);
-        cursor.seek_first()?;
-        let mut source = Retention::new(cursor, horizon);
-        let target_bytes = self.settings.tuning.table_bytes;
-        let written = match compact.from {
-            0 => {
-                let entries = upper.iter().chain(&*lower).map(|table| table.meta().entries).sum();
-                self.pacer.hl0.begin(upper.iter().map(|table| table.meta().size).sum(), entries);
-                let written = self.write_tables(&mut Watched::new(source, &self.pacer.hl0), target_bytes);
-                self.pacer.hl0.end(written.is_ok());
-                written?
-            }
-            _ => self.write_tables(&mut source, target_bytes)?,
-        };
-        let tables = || upper.iter().chain(&*lower).map(|table| table.meta());
-        let seqno = tables().map(|meta| meta.seqno_max).max().unwrap_or_default();
-        let inputs: Vec<FileId> = tables().map(|meta| meta.id).collect();
-        let read: u64 = tables().map(|meta| meta.size).sum();
-        self.counters.bytes_read.fetch_add(read, Ordering::Relaxed);
-        let added = written.iter().map(|table| (compact.to, table.clone())).collect();
-        self.replace_tables(seqno, &inputs, added).inspect_err(|error| doom_refused(error, &written))?;
-        self.counters.compactions.fetch_add(1, Ordering::Relaxed);
-        self.forget_dropped_keyspaces()
     }
 
     /// Commits that `added` take the place of `removed`.
@@ -185,11 +148,116 @@ impl Core {
             }
         };
         drop(state);
-        let result = self.guarded(guard_panic("a compaction", || self.run_choice(&choice)));
+        let result = self.guarded(self.run_and_wait(&choice));
         self.release_choice(&mut self.work.lock(), &choice);
         self.update_pace();
         self.work.wake_all();
         result.map(|()| choice != Choice::Nothing)
+    }
+}
+
+/// A merge of tables.
+pub(crate) struct TableWork {
+    from: usize,
+    to: usize,
+    /// The tables of HL0 each by itself, newest first; those of another level one after the other.
+    sources: Vec<Arc<[Arc<Table>]>>,
+    horizon: JobHorizon,
+    ranges: Vec<KeyRange>,
+}
+
+impl TableWork {
+    /// Captures the horizon and cuts the job into as many parts as there are threads for it, if it is large enough.
+    pub fn plan(core: &Core, compact: &Compact) -> Result<TableWork> {
+        let horizon = core.job_horizon();
+        let version = &horizon.view.version;
+        let find = |id: &FileId| {
+            let found = version.find(*id).map(|(_, table)| table.clone());
+            found.expect("a table that a job has marked stays in the version")
+        };
+        let upper = compact.inputs.iter().map(find);
+        let mut sources: Vec<Arc<[Arc<Table>]>> = match compact.from {
+            0 => upper.map(|table| Arc::from([table])).collect(),
+            _ => vec![upper.collect()],
+        };
+        sources.push(compact.inputs_below.iter().map(find).collect());
+        let tables = || sources.iter().flat_map(|tables| tables.iter());
+        let bytes: u64 = tables().map(|table| table.meta().size).sum();
+        let bytes_min = core.settings.tuning.table_bytes * PART_TABLES;
+        let threads = core.settings.background_threads;
+        let mut marks = Vec::new();
+        if threads > 1 && bytes >= 2 * bytes_min {
+            for table in tables() {
+                marks.extend(table.cursor(false).marks()?);
+            }
+        }
+        if compact.from == 0 {
+            let upper = &sources[..sources.len() - 1];
+            let upper_bytes = upper.iter().flat_map(|tables| tables.iter()).map(|table| table.meta().size).sum();
+            core.pacer.hl0.begin(upper_bytes, tables().map(|table| table.meta().entries).sum());
+        }
+        let ranges = cut(marks, threads, bytes_min);
+        Ok(TableWork { from: compact.from, to: compact.to, sources, horizon, ranges })
+    }
+
+    /// What writers pace themselves by, if it is HL0 that gets emptier.
+    fn progress<'a>(&self, core: &'a Core) -> Option<&'a Progress> {
+        (self.from == 0).then_some(&core.pacer.hl0)
+    }
+
+    fn inputs(&self) -> impl Iterator<Item = &TableMeta> {
+        self.sources.iter().flat_map(|tables| tables.iter()).map(|table| table.meta())
+    }
+}
+
+impl Work for TableWork {
+    type Output = Vec<Arc<Table>>;
+
+    fn parts(&self) -> usize {
+        self.ranges.len()
+    }
+
+    fn part(&self, core: &Core, index: usize, breaks: &Breaks<'_>) -> Result<Vec<Arc<Table>>> {
+        let range = &self.ranges[index];
+        let within = |table: &&Arc<Table>| range.overlaps(&table.meta().smallest, &table.meta().largest);
+        let cursors = self.sources.iter().filter_map(|tables| {
+            let tables: Arc<[Arc<Table>]> = tables.iter().filter(within).cloned().collect();
+            (!tables.is_empty()).then(|| LevelCursor::new(tables, false))
+        });
+        let mut cursor = Merging::new(cursors.collect());
+        match &range.from {
+            Some(from) => cursor.seek(from, Stamp::NEWEST)?,
+            None => cursor.seek_first()?,
+        }
+        // HL0 is always taken whole, and what a flush brings meanwhile is newer.
+        let bottom = |key: &[u8]| !self.horizon.view.version.may_hold_below(self.to, key);
+        let dropped = |keyspace| self.horizon.dropped.contains_key(&keyspace);
+        let horizon = self.horizon.over(&bottom, &dropped, &core.keyspaces);
+        let source = Retention::new(cursor, horizon).until(range.to.as_deref());
+        let source = Watched::new(source, self.progress(core));
+        core.write_tables(&mut WithBreaks { source, breaks }, core.settings.tuning.table_bytes)
+    }
+
+    fn join(&self, core: &Core, outputs: Vec<Vec<Arc<Table>>>) -> Result<()> {
+        let parts = outputs.len() as u64;
+        let written = outputs.concat();
+        let seqno = self.inputs().map(|meta| meta.seqno_max).max().unwrap_or_default();
+        let inputs: Vec<FileId> = self.inputs().map(|meta| meta.id).collect();
+        let read: u64 = self.inputs().map(|meta| meta.size).sum();
+        core.counters.bytes_read.fetch_add(read, Ordering::Relaxed);
+        let added = written.iter().map(|table| (self.to, table.clone())).collect();
+        let installed = core.replace_tables(seqno, &inputs, added);
+        self.progress(core).iter().for_each(|progress| progress.end(installed.is_ok()));
+        installed.inspect_err(|error| doom_refused(error, &written))?;
+        core.counters.compactions.fetch_add(1, Ordering::Relaxed);
+        core.counters.compaction_parts.fetch_add(parts, Ordering::Relaxed);
+        core.forget_dropped_keyspaces()
+    }
+
+    fn discard(&self, core: &Core, outputs: Vec<Vec<Arc<Table>>>) {
+        self.progress(core).iter().for_each(|progress| progress.end(false));
+        // No edit names them.
+        outputs.iter().flatten().for_each(|table| table.doom());
     }
 }
 
@@ -201,3 +269,7 @@ fn inputs_of(choice: &Choice) -> Vec<FileId> {
         Choice::Compact(compact) => compact.inputs.iter().chain(&compact.inputs_below).copied().collect(),
     }
 }
+
+#[cfg(test)]
+#[path = "compact_test.rs"]
+mod tests;

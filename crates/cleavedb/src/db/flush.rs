@@ -22,8 +22,6 @@ use crate::levels::table::Table;
 const GAP_BYTES: u64 = 4 << 10;
 /// One read of a log covers at most this much.
 const READ_BYTES: u64 = 1 << 20;
-/// Versions whose payload is at hand are passed on in windows of about this size.
-const INLINE_WINDOW_BYTES: usize = 1 << 20;
 
 impl Core {
     /// Writes the oldest runs (given oldest first, all neighbours in age) to HL0.
@@ -74,8 +72,8 @@ impl Core {
         let mut cursor = Merging::new(runs.iter().rev().map(|run| run.cursor()).collect());
         cursor.seek_first()?;
         let source = Retention::new(cursor, horizon);
-        let routed = Routed { core: self, view, source, window: VecDeque::new(), current: None };
-        self.write_tables(&mut Watched::new(routed, &self.pacer.flush), u64::MAX)
+        let routed = Routed { core: self, view, source, window: VecDeque::new(), fetched: None };
+        self.write_tables(&mut Watched::new(routed, Some(&self.pacer.flush)), u64::MAX)
     }
 
     /// Writes a stream of versions to tables, opened and with their names durable.
@@ -193,42 +191,60 @@ struct Entry {
     route: Route,
 }
 
-/// Passes versions on with their bytes, fetched a window at a time.
+/// Passes versions on with their bytes: those at hand as they come, from the first address on a window at a time.
 struct Routed<'a, S> {
     core: &'a Core,
     view: &'a View,
     source: S,
     window: VecDeque<Entry>,
-    current: Option<(Vec<u8>, Stamp, Slice)>,
+    /// The version shown if it came out of a window, not straight from the source.
+    fetched: Option<(Vec<u8>, Stamp, Slice)>,
 }
 
 impl<S: VersionSource> VersionSource for Routed<'_, S> {
-    fn next(&mut self) -> Result<Option<VersionRef<'_>>> {
+    fn advance(&mut self) -> Result<bool> {
+        self.fetched = None;
         if self.window.is_empty() {
+            if !self.source.advance()? {
+                return Ok(false);
+            }
+            let (_, stamp, _) = self.source.current();
+            if !stamp.kind().is_some_and(Kind::is_address) {
+                return Ok(true);
+            }
             self.fill()?;
         }
-        self.current = self.window.pop_front().map(|entry| match entry.route {
+        self.fetched = self.window.pop_front().map(|entry| match entry.route {
             Route::Inline(value) => (entry.key, entry.stamp, value),
             Route::Fetch(_) => unreachable!("a window is passed on once everything in it is fetched"),
         });
-        Ok(self.current.as_ref().map(|(key, stamp, value)| (&key[..], *stamp, &value[..])))
+        Ok(true)
+    }
+
+    fn current(&self) -> VersionRef<'_> {
+        match &self.fetched {
+            Some((key, stamp, value)) => (key, *stamp, value),
+            None => self.source.current(),
+        }
     }
 }
 
 impl<S: VersionSource> Routed<'_, S> {
+    /// Fills the window from the version that the source stands on, which has an address.
     fn fill(&mut self) -> Result<()> {
-        let (mut inline_bytes, mut fetch_bytes) = (0, 0);
+        let mut fetch_bytes = 0;
         let fetch_bytes_max = 2 * self.core.settings.tuning.flush_bytes;
-        while fetch_bytes < fetch_bytes_max && (fetch_bytes > 0 || inline_bytes < INLINE_WINDOW_BYTES) {
-            let Some((key, stamp, payload)) = self.source.next()? else {
-                break;
-            };
+        loop {
+            let (key, stamp, payload) = self.source.current();
             let route = route(self.core, key, stamp, payload)?;
             match &route {
-                Route::Inline(value) => inline_bytes += key.len() + value.len(),
+                Route::Inline(value) => fetch_bytes += value.len() as u64,
                 Route::Fetch(address) => fetch_bytes += address.len as u64,
             }
             self.window.push_back(Entry { key: key.to_vec(), stamp, route });
+            if fetch_bytes >= fetch_bytes_max || !self.source.advance()? {
+                break;
+            }
         }
         self.fetch()
     }

@@ -15,6 +15,8 @@ mod snapshot;
 mod view;
 mod published;
 mod background;
+mod parts;
+mod runs;
 mod flush;
 mod compact;
 mod recovery;

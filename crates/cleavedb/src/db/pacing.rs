@@ -123,25 +123,31 @@ impl Progress {
 /// Passes versions on and counts them as steps of a job.
 pub(crate) struct Watched<'a, S> {
     source: S,
-    progress: &'a Progress,
+    progress: Option<&'a Progress>,
     passed: u64,
 }
 
 impl<'a, S: VersionSource> Watched<'a, S> {
-    /// Counts what `source` passes on in `progress`.
-    pub fn new(source: S, progress: &'a Progress) -> Watched<'a, S> {
+    /// Counts what `source` passes on in `progress`, if there is one.
+    pub fn new(source: S, progress: Option<&'a Progress>) -> Watched<'a, S> {
         Watched { source, progress, passed: 0 }
     }
 }
 
 impl<S: VersionSource> VersionSource for Watched<'_, S> {
-    fn next(&mut self) -> Result<Option<VersionRef<'_>>> {
+    fn advance(&mut self) -> Result<bool> {
         self.passed += 1;
-        if self.passed == STEPS_TOGETHER {
-            self.progress.steps_done.fetch_add(STEPS_TOGETHER, Ordering::Relaxed);
+        if let Some(progress) = self.progress
+            && self.passed == STEPS_TOGETHER
+        {
+            progress.steps_done.fetch_add(STEPS_TOGETHER, Ordering::Relaxed);
             self.passed = 0;
         }
-        self.source.next()
+        self.source.advance()
+    }
+
+    fn current(&self) -> VersionRef<'_> {
+        self.source.current()
     }
 }
 

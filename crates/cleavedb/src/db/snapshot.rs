@@ -3,19 +3,24 @@
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::DbInner;
+use super::core::Core;
 use super::iter::Iter;
 use super::keyspace::Keyspace;
 use super::published::Published;
 use super::view::View;
-use crate::base::{Result, Seqno, Slice};
+use crate::base::versions::Horizon;
+use crate::base::{KeyspaceId, OperatorSource, Result, Seqno, Slice};
 use crate::sched::sync::Mutex;
 
 /// The sequence numbers that are held, with how many hold each.
 #[derive(Default)]
 pub(crate) struct Snapshots {
     held: Mutex<BTreeMap<Seqno, usize>>,
+    /// Background work has something to do once no number below this is held; 0 if it waits for none.
+    awaited: AtomicU64,
 }
 
 impl Snapshots {
@@ -32,14 +37,30 @@ impl Snapshots {
         *self.held.lock().entry(seqno).or_default() += 1;
     }
 
-    pub fn release(&self, seqno: Seqno) {
+    /// Lets go of a number; true if background work waits for that.
+    pub fn release(&self, seqno: Seqno) -> bool {
         let mut held = self.held.lock();
-        if let Some(count) = held.get_mut(&seqno) {
-            *count -= 1;
-            if *count == 0 {
-                held.remove(&seqno);
-            }
+        let Some(count) = held.get_mut(&seqno) else {
+            return false;
+        };
+        *count -= 1;
+        if *count > 0 {
+            return false;
         }
+        held.remove(&seqno);
+        let awaited = Seqno(self.awaited.load(Ordering::Relaxed));
+        seqno < awaited && held.keys().next().is_none_or(|oldest| *oldest >= awaited)
+    }
+
+    /// The oldest number that a reader may ask for: a held one, or the published.
+    pub fn oldest(&self, published: &Published<View>) -> Seqno {
+        let held = self.held.lock();
+        held.keys().next().copied().unwrap_or_else(|| published.seqno())
+    }
+
+    /// From now on [`release`](Snapshots::release) tells when no number below this one is held any more.
+    pub fn tell_from(&self, seqno: Option<Seqno>) {
+        self.awaited.store(seqno.unwrap_or_default().0, Ordering::Relaxed);
     }
 
     /// What a job must respect: the view it works on, and all held numbers ascending with the published one last,
@@ -58,6 +79,33 @@ impl Snapshots {
     }
 }
 
+/// What a job captured when it started: shared by its parts, so that they agree on what may die.
+pub(crate) struct JobHorizon {
+    pub view: Arc<View>,
+    pub snapshots: Vec<Seqno>,
+    pub dropped: BTreeMap<KeyspaceId, Seqno>,
+}
+
+impl JobHorizon {
+    /// The rules for one stream of versions.
+    pub fn over<'a>(
+        &self,
+        bottom: &'a dyn Fn(&[u8]) -> bool,
+        dropped: &'a dyn Fn(KeyspaceId) -> bool,
+        operators: &'a dyn OperatorSource,
+    ) -> Horizon<'a> {
+        Horizon { snapshots: self.snapshots.clone(), bottom, dropped, operators }
+    }
+}
+
+impl Core {
+    /// Captures view and snapshots in one step, and which keyspaces are dropped.
+    pub fn job_horizon(&self) -> JobHorizon {
+        let (view, snapshots) = self.snapshots.capture(&self.published);
+        JobHorizon { view, snapshots, dropped: self.keyspaces.dropped() }
+    }
+}
+
 /// A consistent picture of the whole database at one moment, for as long as it is held. Cheap to take and to clone.
 #[derive(Clone)]
 pub struct Snapshot {
@@ -72,8 +120,8 @@ pub(super) struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.db.core.snapshots.release(self.seqno);
-        if !self.db.core.trash.is_empty() {
+        let awaited = self.db.core.snapshots.release(self.seqno);
+        if awaited || !self.db.core.trash.is_empty() {
             self.db.core.work.wake();
         }
     }

@@ -17,6 +17,8 @@ pub(crate) struct Counters {
     pub compactions: AtomicU64,
     pub index_merges: AtomicU64,
     pub seals: AtomicU64,
+    pub compaction_parts: AtomicU64,
+    pub run_parts: AtomicU64,
     pub stalls: AtomicU64,
     pub stall_us: AtomicU64,
     pub paced: AtomicU64,
@@ -73,6 +75,10 @@ pub struct Stats {
     pub index_merges: u64,
     /// Index tables sorted into runs.
     pub seals: u64,
+    /// Parts that the compactions done were cut into.
+    pub compaction_parts: u64,
+    /// Parts that merges and seals were cut into.
+    pub run_parts: u64,
     /// Writes that had to wait until a background job was done.
     pub stalls: u64,
     /// How long they waited together.
@@ -202,6 +208,8 @@ impl Core {
             compactions: count(&counters.compactions),
             index_merges: count(&counters.index_merges),
             seals: count(&counters.seals),
+            compaction_parts: count(&counters.compaction_parts),
+            run_parts: count(&counters.run_parts),
             stalls: count(&counters.stalls),
             stall_time: Duration::from_micros(count(&counters.stall_us)),
             paced: count(&counters.paced),

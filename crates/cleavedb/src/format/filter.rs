@@ -42,6 +42,14 @@ impl FilterBuilder {
         }
     }
 
+    /// Adds all keys that another builder has, which lie behind these.
+    pub fn append(&mut self, other: FilterBuilder) {
+        match self.hashes.is_empty() {
+            true => self.hashes = other.hashes,
+            false => self.hashes.extend(other.hashes),
+        }
+    }
+
     /// Keys added since the last [`finish`](FilterBuilder::finish).
     pub fn keys(&self) -> usize {
         self.hashes.len()

@@ -13,6 +13,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::base::cursor::compare;
 use crate::base::kind::{Seqno, Stamp};
+use crate::base::ranges::{KeyRange, Mark};
 use crate::base::{Address, Cursor, FileId, Result, Slice};
 use crate::format::record::Operation;
 use crate::sched::sync::{Mutex, RwLock};
@@ -21,6 +22,8 @@ use crate::sched::sync::{Mutex, RwLock};
 pub const PIECE_ENTRIES: usize = 512;
 /// A scan merges at most this many pieces by itself; beyond, they join the table's sorted order.
 const LOOSE_PIECES_MAX: usize = 8;
+/// How many versions of a sealed table are looked at to cut it into ranges.
+const MARKS: usize = 128;
 const ENTRY_HEADER_BYTES: usize = 16;
 /// What a version costs beside its bytes: its entry and its share of the hash table.
 const ENTRY_OVERHEAD_BYTES: usize = std::mem::size_of::<Entry>() + 10;
@@ -212,16 +215,25 @@ impl IndexTable {
         cursors
     }
 
-    /// One cursor over everything; the table must be sealed (no insertion may follow).
-    pub fn sealed_cursor(&self) -> IndexCursor {
-        let (frozen, tail) = {
-            let inner = self.inner.read();
-            (inner.frozen.clone(), inner.tail.clone())
-        };
-        let mut pieces = (*frozen).clone();
-        pieces.push(Arc::new(tail));
-        let order = sort_pieces(&pieces, 0..pieces.len());
+    /// One cursor over everything in a range of keys; the table must be sealed (no insertion may follow).
+    pub fn sealed_cursor(&self, range: &KeyRange) -> IndexCursor {
+        let pieces = self.sealed_pieces();
+        let order = sort_within(&pieces, 0..pieces.len(), range);
         IndexCursor { at: order.len(), pieces: Arc::new(pieces), order: Arc::new(order) }
+    }
+
+    /// How the bytes lie along the keys, from a sample of the versions; the table must be sealed.
+    pub fn marks(&self) -> Vec<Mark> {
+        let pieces = self.sealed_pieces();
+        let step = (self.len() / MARKS).max(1);
+        let bytes = (self.bytes() * step / self.len().max(1)) as u64;
+        let slots = pieces.iter().flat_map(|piece| (0..piece.entries.len()).map(move |slot| piece.version(slot).key));
+        slots.step_by(step).map(|key| Mark::new(key, bytes)).collect()
+    }
+
+    fn sealed_pieces(&self) -> Vec<Arc<Piece>> {
+        let inner = self.inner.read();
+        inner.frozen.iter().cloned().chain([Arc::new(inner.tail.clone())]).collect()
     }
 
     /// The kept order, extended first if too many pieces lie outside it.
@@ -327,11 +339,18 @@ impl Inserter<'_> {
 
 /// Sorts the versions of some pieces: their numbers in cursor order.
 fn sort_pieces(pieces: &[Arc<Piece>], range: std::ops::Range<usize>) -> Vec<u32> {
+    sort_within(pieces, range, &KeyRange::default())
+}
+
+/// As [`sort_pieces`], for the versions of a range of keys only.
+fn sort_within(pieces: &[Arc<Piece>], range: std::ops::Range<usize>, keys: &KeyRange) -> Vec<u32> {
     let mut keyed: Vec<(u128, u32)> = Vec::new();
     for index in range {
         for slot in 0..pieces[index].entries.len() {
             let key = pieces[index].version(slot).key;
-            keyed.push((leading_bytes(key), (index * PIECE_ENTRIES + slot) as u32));
+            if keys.holds(key) {
+                keyed.push((leading_bytes(key), (index * PIECE_ENTRIES + slot) as u32));
+            }
         }
     }
     // The first sixteen bytes of the key settle most comparisons without touching the piece.

@@ -42,7 +42,7 @@ fn scans_between_insertions_see_everything_in_order() {
         assert_eq!(scan(&table), expected(&model));
     }
     assert_eq!(table.seqnos(), Some((Seqno(1), Seqno(next - 1))));
-    let mut sealed = table.sealed_cursor();
+    let mut sealed = table.sealed_cursor(&KeyRange::default());
     sealed.seek_first().unwrap();
     let mut count = 0;
     while sealed.valid() {

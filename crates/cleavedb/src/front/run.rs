@@ -5,13 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::base::cursor::compare;
+use crate::base::ranges::Mark;
 use crate::base::versions::VersionSource;
-use crate::base::{Address, Buffer, Cursor, Gauge, Result, Seqno, Slice, Stamp};
+use crate::base::{Address, Buffer, Cursor, Gauge, Result, Seqno, Slice, Stamp, verify};
 use crate::format::block::{BlockBuilder, BlockCursor, BlockOrigin};
 use crate::format::filter::{Filter, FilterBuilder};
 
 const BLOCK_BYTES: usize = 8 << 10;
 const FILTER_BITS: u32 = 10;
+/// Where a job may be cut is known this finely.
+const BLOCKS_PER_MARK: usize = 8;
 
 /// An immutable sorted array of versions.
 pub struct Run {
@@ -31,14 +34,22 @@ struct RunBlock {
     block: Arc<Buffer>,
 }
 
-impl Run {
-    /// Builds a run from a sorted stream. `seqnos` is the interval that its sources cover, which is wider than what
-    /// survives. The blocks are counted in `gauge`.
-    pub fn build(source: &mut dyn VersionSource, seqnos: (Seqno, Seqno), gauge: &Arc<Gauge>) -> Result<Run> {
+/// A range of keys of a run that is being built.
+pub struct RunPart {
+    blocks: Vec<RunBlock>,
+    filter: FilterBuilder,
+    entries: u64,
+    value_bytes: u64,
+}
+
+impl RunPart {
+    /// Builds a part from a sorted stream. The blocks are counted in `gauge`.
+    pub fn build(source: &mut impl VersionSource, gauge: &Arc<Gauge>) -> Result<RunPart> {
         let mut builder = RunBuilder { block: BlockBuilder::new(), first: None, blocks: Vec::new(), gauge };
         let mut filter = FilterBuilder::new(FILTER_BITS);
         let (mut entries, mut value_bytes) = (0, 0);
-        while let Some((key, stamp, payload)) = source.next()? {
+        while source.advance()? {
+            let (key, stamp, payload) = source.current();
             filter.add(key);
             entries += 1;
             if stamp.kind().is_some_and(|kind| kind.is_address()) {
@@ -47,12 +58,38 @@ impl Run {
             builder.add(key, stamp, payload);
         }
         builder.cut();
-        let blocks = builder.blocks;
+        Ok(RunPart { blocks: builder.blocks, filter, entries, value_bytes })
+    }
+}
+
+impl Run {
+    /// Joins parts, given in key order. `seqnos` is the interval that their sources cover, which is wider than what
+    /// survived.
+    pub fn join(parts: Vec<RunPart>, seqnos: (Seqno, Seqno)) -> Run {
+        let entries = parts.iter().map(|part| part.entries).sum();
+        let value_bytes = parts.iter().map(|part| part.value_bytes).sum();
+        let (mut blocks, mut filter) = (Vec::new(), FilterBuilder::new(FILTER_BITS));
+        for part in parts {
+            blocks.extend(part.blocks);
+            filter.append(part.filter);
+        }
+        let in_order = |pair: &[RunBlock]| {
+            compare(&pair[0].first_key, pair[0].first_stamp, &pair[1].first_key, pair[1].first_stamp).is_lt()
+        };
+        verify!(blocks.windows(2).all(in_order), "the blocks of a run are in order");
         let filter = filter.finish_filter();
         let block_bytes: usize = blocks.iter().map(|block| block.block.len()).sum();
         let index_bytes: usize = blocks.iter().map(|block| block.first_key.len() + size_of::<RunBlock>()).sum();
         let bytes = block_bytes + index_bytes + filter.len();
-        Ok(Run { blocks, filter, entries, bytes, block_bytes, value_bytes, seqno_min: seqnos.0, seqno_max: seqnos.1 })
+        Run { blocks, filter, entries, bytes, block_bytes, value_bytes, seqno_min: seqnos.0, seqno_max: seqnos.1 }
+    }
+
+    /// How its bytes lie along the keys.
+    pub fn marks(&self) -> impl Iterator<Item = Mark> {
+        self.blocks.chunks(BLOCKS_PER_MARK).map(|blocks| {
+            let bytes: usize = blocks.iter().map(|block| block.block.len()).sum();
+            Mark::new(&*blocks[0].first_key, bytes as u64)
+        })
     }
 
     /// Versions held.

@@ -52,7 +52,8 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn write_all(&mut self, source: &mut dyn VersionSource) -> Result<()> {
-        while let Some((key, stamp, value)) = source.next()? {
+        while source.advance()? {
+            let (key, stamp, value) = source.current();
             if self.open.is_none() || key != self.last_key {
                 self.begin_key(key)?;
             }

@@ -21,16 +21,21 @@ struct Source {
 }
 
 impl VersionSource for Source {
-    fn next(&mut self) -> Result<Option<crate::base::versions::VersionRef<'_>>> {
+    fn advance(&mut self) -> Result<bool> {
         self.position += 1;
-        match (self.versions.get(self.position - 1), self.failure.take()) {
-            (Some((key, stamp, value)), failure) => {
+        match (self.position <= self.versions.len(), self.failure.take()) {
+            (true, failure) => {
                 self.failure = failure;
-                Ok(Some((key, *stamp, value)))
+                Ok(true)
             }
-            (None, Some(failure)) => Err(failure),
-            (None, None) => Ok(None),
+            (false, Some(failure)) => Err(failure),
+            (false, None) => Ok(false),
         }
+    }
+
+    fn current(&self) -> crate::base::versions::VersionRef<'_> {
+        let (key, stamp, value) = &self.versions[self.position - 1];
+        (key, *stamp, value)
     }
 }
 

@@ -2,8 +2,9 @@
 //! and the same figures always give the same choice.
 //!
 //! In order: tables that lie wholly in dropped keyspaces go; the level most over its target is relieved; tables that
-//! partly lie in dropped keyspaces are rewritten; tables that are mostly tombstones are pushed down. A choice never
-//! takes a table that a running job has, and never writes into a key range of a level that a running job writes into.
+//! partly lie in dropped keyspaces are rewritten; tables dense with tombstones are pushed down; tombstones with nothing
+//! beneath them are removed once no snapshot needs them. A choice never takes a table that a running job has, and never
+//! writes into a key range of a level that a running job writes into.
 
 use crate::base::{FileId, KeyspaceId, Seqno};
 use crate::format::meta::TableMeta;
@@ -47,7 +48,27 @@ impl<'a> TableFigures<'a> {
     fn mostly_deletes(&self) -> bool {
         self.deletes * 2 > self.entries
     }
+
+    /// Deletes are at least one in `part` of its versions.
+    fn deletes_are_one_in(&self, part: u64) -> bool {
+        self.deletes > 0 && self.deletes.saturating_mul(part) >= self.entries
+    }
+
+    /// Its size as a reason to compact it: a delete counts three times, for it removes what is older, and in the end
+    /// itself.
+    fn urgency_bytes(&self) -> u64 {
+        let entries = self.entries.max(1) as u128;
+        let counted = entries + 2 * self.deletes as u128;
+        (self.size as u128 * counted / entries).min(u64::MAX as u128) as u64
+    }
 }
+
+/// Tables are pushed down for their deletes when these are one in so many versions.
+const DENSE_ONE_IN: u64 = 3;
+/// Tables of which nothing lies beneath are rewritten for their deletes when these are one in so many versions.
+const NEEDLESS_ONE_IN: u64 = 8;
+/// No table is compacted for its deletes alone unless it has this part of the target of HL1.
+const DELETES_WORTH_PART: u64 = 64;
 
 /// How large the levels may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,6 +116,8 @@ pub struct Figures<'a> {
     pub dropped: &'a [KeyspaceId],
     /// What jobs are writing.
     pub running: &'a [Running],
+    /// The oldest sequence number that a reader may still ask for.
+    pub oldest_snapshot: Seqno,
 }
 
 /// What to do next.
@@ -153,7 +176,14 @@ pub fn choose(figures: &Figures<'_>) -> Choice {
         .or_else(|| figures.relieve_pressure())
         .or_else(|| figures.rewrite_dropped())
         .or_else(|| figures.push_deletes_down())
+        .or_else(|| figures.remove_needless_deletes())
         .unwrap_or(Choice::Nothing)
+}
+
+/// The oldest snapshot from which on there will be tombstones to remove that snapshots hold now.
+pub fn awaited_snapshot(figures: &Figures<'_>) -> Option<Seqno> {
+    let held = figures.needless_deletes().filter(|(_, table)| table.seqno_max > figures.oldest_snapshot);
+    held.map(|(_, table)| table.seqno_max).min()
 }
 
 /// The merge of all tables of `from` that overlap a key range into `to` (the same level or the next). Of HL0, all tables
@@ -193,11 +223,27 @@ impl<'a> Figures<'a> {
             (0..self.levels.len() - 1).map(|level| (self.score(level), level)).collect();
         // Of equal scores the upper level first: relieving it makes reads cheaper.
         scores.sort_by_key(|&(score, level)| (std::cmp::Reverse(score), level));
-        let over = scores.into_iter().filter(|&(score, _)| score >= 1000).map(|(_, level)| level);
-        over.into_iter().find_map(|level| match level {
-            0 => self.compact_hl0(),
-            _ => self.compact_least_overlap(level),
-        })
+        let mut hl0_waits = false;
+        for (_, level) in scores.into_iter().filter(|&(score, _)| score >= 1000) {
+            let chosen = match level {
+                0 => self.compact_hl0(),
+                // If HL0 waits for a job below to end, no other one may get in its way.
+                1 if hl0_waits => self.compact_least_overlap(1, |table| !self.lies_under_hl0(table)),
+                _ => self.compact_least_overlap(level, |_| true),
+            };
+            if chosen.is_some() {
+                return chosen;
+            }
+            hl0_waits |= level == 0;
+        }
+        None
+    }
+
+    /// The table lies within the range of keys that HL0 spans.
+    fn lies_under_hl0(&self, table: &TableFigures<'_>) -> bool {
+        let smallest = self.levels[0].iter().map(|table| table.smallest).min();
+        let largest = self.levels[0].iter().map(|table| table.largest).max();
+        smallest.zip(largest).is_some_and(|(smallest, largest)| overlap(table, smallest, largest))
     }
 
     /// How full a level is, in thousandths of its target; tables that are on their way out do not count.
@@ -220,12 +266,12 @@ impl<'a> Figures<'a> {
         self.move_down(0, oldest).or_else(|| self.compact(0, 1, &tables).map(Choice::Compact))
     }
 
-    /// The table whose merge rewrites the fewest bytes below for each byte that it brings down.
-    fn compact_least_overlap(&self, level: usize) -> Option<Choice> {
+    /// The table whose merge rewrites the fewest bytes below for each byte that it brings down or makes needless there.
+    fn compact_least_overlap(&self, level: usize, eligible: impl Fn(&TableFigures<'_>) -> bool) -> Option<Choice> {
         let mut candidates: Vec<(u128, &TableFigures<'_>)> = Vec::new();
-        for table in self.levels[level].iter().filter(|table| !table.busy) {
+        for table in self.levels[level].iter().filter(|table| !table.busy && eligible(table)) {
             let below: u64 = self.overlapping(level + 1, table.smallest, table.largest).map(|table| table.size).sum();
-            candidates.push((below as u128 * 1000 / table.size.max(1) as u128, table));
+            candidates.push((below as u128 * 1000 / table.urgency_bytes().max(1) as u128, table));
         }
         // The sort is stable: of equals, the one with the smallest key.
         candidates.sort_by_key(|(cost, _)| *cost);
@@ -258,17 +304,41 @@ impl<'a> Figures<'a> {
         self.compact(0, 1, &self.levels[0].iter().collect::<Vec<_>>()).map(Choice::Compact)
     }
 
-    /// Tombstones that outweigh the rest of their table, and have something beneath them, are on their way to kill it.
+    /// Tombstones that make up much of their table, and have something beneath them, are on their way to kill it.
     fn push_deletes_down(&self) -> Option<Choice> {
         let levels = self.levels.iter().enumerate().skip(1);
         levels.take(self.levels.len().saturating_sub(2)).find_map(|(level, tables)| {
             let hiding = |table: &&TableFigures<'_>| {
-                let mut below = self.levels[level + 1..].iter().flatten();
-                table.mostly_deletes() && below.any(|lower| overlap(table, lower.smallest, lower.largest))
+                table.deletes_are_one_in(DENSE_ONE_IN) && self.is_worth_it(table) && self.lies_above(level, table)
             };
             let mut candidates = tables.iter().filter(hiding);
             candidates.find_map(|table| self.compact(level, level + 1, &[table]).map(Choice::Compact))
         })
+    }
+
+    /// Tombstones with nothing beneath them were kept for a snapshot, or came down when their table moved. Once all of the
+    /// table is older than every snapshot, rewriting it leaves none, so it is not chosen again.
+    fn remove_needless_deletes(&self) -> Option<Choice> {
+        let mut free = self.needless_deletes().filter(|(_, table)| table.seqno_max <= self.oldest_snapshot);
+        free.find_map(|(level, table)| self.compact(level, level, &[table]).map(Choice::Compact))
+    }
+
+    /// Tables below HL0, with their levels, that would be smaller without their tombstones and have nothing beneath them.
+    fn needless_deletes(&self) -> impl Iterator<Item = (usize, &TableFigures<'a>)> {
+        let levels = self.levels.iter().enumerate().skip(1);
+        let tables = levels.flat_map(|(level, tables)| tables.iter().map(move |table| (level, table)));
+        tables.filter(|(level, table)| {
+            table.deletes_are_one_in(NEEDLESS_ONE_IN) && self.is_worth_it(table) && !self.lies_above(*level, table)
+        })
+    }
+
+    fn is_worth_it(&self, table: &TableFigures<'_>) -> bool {
+        table.size >= self.targets.base_bytes / DELETES_WORTH_PART
+    }
+
+    /// A level below has a table that may hold what this table's tombstones delete.
+    fn lies_above(&self, level: usize, table: &TableFigures<'_>) -> bool {
+        self.levels[level + 1..].iter().flatten().any(|lower| overlap(table, lower.smallest, lower.largest))
     }
 
     /// A move, if nothing below overlaps the table; one that is mostly tombstones is rewritten instead, to lose them.

@@ -15,11 +15,14 @@ fn meta(text: &str) -> (TableMeta, bool) {
     let words: Vec<&str> = text.split(' ').collect();
     let (smallest, largest) = words[1].split_once('-').unwrap();
     let id: u64 = words[0].parse().unwrap();
+    // "deletes" is 80 of 100 versions, "deletes=30" is 30.
+    let deletes = words.iter().find_map(|word| word.strip_prefix("deletes"));
+    let deletes = deletes.map_or(0, |share| share.strip_prefix('=').map_or(80, |share| share.parse().unwrap()));
     let meta = TableMeta {
         id: FileId(id),
         size: words[2].parse().unwrap(),
         entries: 100,
-        deletes: if words.contains(&"deletes") { 80 } else { 0 },
+        deletes,
         deltas: 0,
         addresses: 0,
         smallest: full(smallest),
@@ -34,13 +37,14 @@ struct Case {
     levels: Vec<Vec<(TableMeta, bool)>>,
     dropped: Vec<KeyspaceId>,
     running: Vec<Running>,
+    oldest_snapshot: Seqno,
 }
 
 /// The levels given, padded with empty ones to five. HL0 has room for three tables, HL1 for 100 bytes, HL2 for 1000.
 fn case(levels: &[&[&str]]) -> Case {
     let mut levels: Vec<Vec<_>> = levels.iter().map(|level| level.iter().map(|text| meta(text)).collect()).collect();
     levels.resize_with(5, Vec::new);
-    Case { levels, dropped: Vec::new(), running: Vec::new() }
+    Case { levels, dropped: Vec::new(), running: Vec::new(), oldest_snapshot: Seqno::MAX }
 }
 
 impl Case {
@@ -54,6 +58,12 @@ impl Case {
         self
     }
 
+    /// A reader may ask for this number. The newest version of table 7 is number 79.
+    fn snapshot(mut self, seqno: u64) -> Case {
+        self.oldest_snapshot = Seqno(seqno);
+        self
+    }
+
     fn with<T>(&self, choose: impl FnOnce(&Figures<'_>) -> T) -> T {
         let tables = |level: usize| self.levels[level].iter().map(|(meta, busy)| TableFigures::new(meta, *busy));
         choose(&Figures {
@@ -61,6 +71,7 @@ impl Case {
             targets: LevelTargets { hl0_trigger: 4, base_bytes: 100, multiplier: 10 },
             dropped: &self.dropped,
             running: &self.running,
+            oldest_snapshot: self.oldest_snapshot,
         })
     }
 
@@ -132,6 +143,17 @@ fn the_fullest_level_comes_first() {
 }
 
 #[test]
+fn hl0_that_waits_is_not_overtaken_where_it_wants_to_write() {
+    let hl0 = ["9 c-f 10", "8 d-e 10", "7 d-e 10", "6 d-e 10", "5 d-e 10", "4 d-e 10"];
+    let hl1: &[&str] = &["1 a-b 60", "2 c-d 60 busy", "3 e-g 60"];
+    // HL1 is less over its target than HL0, whose way table 2 bars: 3 would bar it, too, and 1 would not.
+    assert_eq!(case(&[&hl0, hl1]).choice(), "move 1 from 1 to 2");
+    assert_eq!(case(&[&hl0, &["2 c-d 60 busy", "3 e-g 120"]]).choice(), "nothing");
+    // Where HL1 is worse off, it goes first.
+    assert_eq!(case(&[&hl0, &["2 c-d 60 busy", "3 e-g 190"]]).choice(), "move 3 from 1 to 2");
+}
+
+#[test]
 fn of_a_level_the_table_with_the_least_overlap_goes() {
     let hl1 = ["1 a-c 50", "2 d-f 50", "3 g-i 50"];
     let hl2 = ["4 a-b 30", "5 b-c 30", "6 d-e 20", "7 h-h 90"];
@@ -172,8 +194,64 @@ fn tables_partly_of_dropped_keyspaces_are_rewritten_after_pressure_is_relieved()
 fn tombstones_with_something_beneath_them_are_pushed_down() {
     assert_eq!(case(&[&[], &["1 a-c 10 deletes"], &["2 b-d 10"]]).choice(), "compact 1 of 1 with 2 of 2");
     assert_eq!(case(&[&[], &["1 a-c 10 deletes"], &[], &["2 b-d 10"]]).choice(), "compact 1 of 1 with  of 2");
-    assert_eq!(case(&[&[], &["1 a-c 10 deletes"], &["2 d-d 10"]]).choice(), "nothing");
-    assert_eq!(case(&[&[], &[], &[], &[], &["1 a-c 10 deletes"]]).choice(), "nothing");
+    // Not before they are a third of their table.
+    assert_eq!(case(&[&[], &["1 a-c 10 deletes=34"], &["2 b-d 10"]]).choice(), "compact 1 of 1 with 2 of 2");
+    assert_eq!(case(&[&[], &["1 a-c 10 deletes=33"], &["2 b-d 10"]]).choice(), "nothing");
+    // The last level has nothing below it to be pushed into.
+    assert_eq!(case(&[&[], &[], &[], &["1 a-c 10 deletes"], &["2 b-d 10"]]).choice(), "compact 1 of 3 with 2 of 4");
+    // A level over its target comes first.
+    let full: &[&str] = &["1 a-c 10 deletes", "3 x-y 95"];
+    assert_eq!(case(&[&[], full, &["2 b-d 10"]]).choice(), "move 3 from 1 to 2");
+}
+
+#[test]
+fn tables_too_small_to_matter_are_not_compacted_for_their_deletes() {
+    let large = |case: Case| {
+        case.with(|figures| {
+            let targets = LevelTargets { base_bytes: 6400, ..figures.targets };
+            show(choose(&Figures { levels: figures.levels.clone(), targets, ..*figures }))
+        })
+    };
+    assert_eq!(large(case(&[&[], &["1 a-c 99 deletes"], &["2 b-d 10"]])), "nothing");
+    assert_eq!(large(case(&[&[], &["1 a-c 100 deletes"], &["2 b-d 10"]])), "compact 1 of 1 with 2 of 2");
+    assert_eq!(large(case(&[&[], &["1 a-c 99 deletes"]])), "nothing");
+    assert_eq!(large(case(&[&[], &["1 a-c 100 deletes"]])), "compact 1 of 1 with  of 1");
+}
+
+#[test]
+fn deletes_make_a_table_more_urgent_than_others_of_its_overlap() {
+    let hl2: &[&str] = &["4 a-b 30", "5 b-c 30", "6 d-e 30", "7 g-h 30"];
+    // 30 bytes below each of the last two tables; half of the second one is deletes, so that it counts twice.
+    let hl1: &[&str] = &["1 a-c 50", "2 d-f 40 deletes=30", "3 g-i 50"];
+    assert_eq!(case(&[&[], hl1, hl2]).choice(), "compact 2 of 1 with 6 of 2");
+    let hl1: &[&str] = &["1 a-c 50", "2 d-f 40 deletes=10", "3 g-i 50"];
+    assert_eq!(case(&[&[], hl1, hl2]).choice(), "compact 3 of 1 with 7 of 2");
+}
+
+#[test]
+fn tombstones_with_nothing_beneath_them_go_when_no_snapshot_needs_them() {
+    let bottom: &[&[&str]] = &[&[], &[], &["7 a-c 10 deletes=20", "8 d-e 10"], &["1 d-f 10"]];
+    assert_eq!(case(bottom).choice(), "compact 7 of 2 with  of 2");
+    assert_eq!(case(bottom).snapshot(79).choice(), "compact 7 of 2 with  of 2");
+    assert_eq!(case(bottom).snapshot(78).choice(), "nothing");
+    // Few of them are not worth it, and what lies beneath needs them.
+    assert_eq!(case(&[&[], &["7 a-c 10 deletes=12"]]).choice(), "nothing");
+    assert_eq!(case(&[&[], &["7 a-c 10 deletes=13"]]).choice(), "compact 7 of 1 with  of 1");
+    assert_eq!(case(&[&[], &["7 a-c 10 deletes=20"], &[], &["1 c-d 10"]]).choice(), "nothing");
+    assert_eq!(case(&[&[], &[], &[], &[], &["7 a-c 10 deletes"]]).choice(), "compact 7 of 4 with  of 4");
+    // Other jobs are left alone, and so is HL0.
+    assert_eq!(case(&[&[], &["7 a-c 10 deletes busy"]]).choice(), "nothing");
+    assert_eq!(case(&[&[], &["7 a-c 10 deletes"]]).running(1, "b", "f").choice(), "nothing");
+    assert_eq!(case(&[&["7 a-c 10 deletes"]]).choice(), "nothing");
+}
+
+#[test]
+fn the_snapshot_to_wait_for_is_the_first_that_frees_a_table() {
+    let awaited = |case: Case| case.with(|figures| awaited_snapshot(figures).map(|seqno| seqno.0));
+    let levels: &[&[&str]] = &[&[], &["9 a-c 10 deletes", "8 d-e 10 deletes", "7 f-g 10"], &["5 a-b 10"]];
+    assert_eq!(awaited(case(levels).snapshot(40)), Some(89), "9 has something beneath it, 7 has no deletes");
+    assert_eq!(awaited(case(levels).snapshot(89)), None);
+    assert_eq!(awaited(case(&[&[], &["9 a-c 10"]]).snapshot(40)), None);
 }
 
 #[test]

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::table::Table;
+use crate::base::ranges::Mark;
 use crate::base::{Buffer, Cursor, Result, Slice, Stamp};
 use crate::format::block::BlockCursor;
 use crate::format::filter::may_contain;
@@ -69,6 +70,22 @@ impl TableCursor {
             }
         }
         self.seek_within(handles, key, stamp)
+    }
+
+    /// How the bytes of the table lie along the keys: where each partition begins. Reads the top index.
+    pub fn marks(mut self) -> Result<Vec<Mark>> {
+        let mut begins = self.table.meta().smallest.clone();
+        let mut offset = 0;
+        let mut marks = Vec::new();
+        self.open_top()?.seek_first()?;
+        while let Some(handles) = self.partition_handles()? {
+            let top = self.open_top()?;
+            // A partition's index lies behind its data; its last key or a later one is in the top index.
+            marks.push(Mark { key: begins, bytes: handles.index.offset.saturating_sub(offset) });
+            (begins, offset) = (top.key().to_vec(), handles.index.offset);
+            top.next()?;
+        }
+        Ok(marks)
     }
 
     /// Finds the partition for (`key`, `stamp`); the cursor is not valid until one of its blocks is opened.

@@ -82,7 +82,8 @@ fn fill_and_make_room(backend: LogBackend, fill: fn(&SimDisk), make_room: fn(&Si
     let (count, error) = put_until_it_fails(&db, 3000);
     assert!(matches!(error, Error::NoSpace { .. }), "{error}");
     for _ in 0..3 {
-        assert!(matches!(db.put("x", value("v", 200_000)), Err(Error::NoSpace { .. })));
+        let refused = db.put("x", value("v", 2_000_000));
+        assert!(matches!(refused, Err(Error::NoSpace { .. })), "{refused:?}");
         assert_reads_work(&db, count.max(20));
     }
     // What was acknowledged is safe, and what was refused is not there.

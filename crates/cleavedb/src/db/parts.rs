@@ -1,0 +1,216 @@
+//! A job in parts: work over sorted sources that is cut into ranges of keys, done by as many threads as have time, and
+//! made true at once by the one that finishes last. A job that is not worth cutting has one part and goes the same way.
+//!
+//! Parts are handed out under a lock of the job's own, in which nothing else happens. If a part fails, no further one is
+//! begun, the others stop at their next break, and what was written goes. While the first thread does a part, it looks
+//! after the front at each break, so that a part, however long, never delays a flush.
+
+use std::cell::Cell;
+
+use super::core::{Core, guard_panic};
+use crate::base::versions::{VersionRef, VersionSource};
+use crate::base::{Error, Result};
+use crate::sched::sync::Mutex;
+
+/// A part has a break whenever it has written this part of an index table: some milliseconds.
+const BREAKS_PER_INDEX_TABLE: usize = 32;
+
+/// What a job in parts does.
+pub(crate) trait Work: Send + Sync {
+    /// What a part leaves for the end of the job.
+    type Output: Send;
+    /// How many parts there are; at least one.
+    fn parts(&self) -> usize;
+    /// Does one part. After an error nothing is left behind that the part wrote.
+    fn part(&self, core: &Core, index: usize, breaks: &Breaks<'_>) -> Result<Self::Output>;
+    /// Makes the outputs of all parts true together.
+    fn join(&self, core: &Core, outputs: Vec<Self::Output>) -> Result<()>;
+    /// Another part has failed: the outputs are of no use.
+    fn discard(&self, core: &Core, outputs: Vec<Self::Output>);
+}
+
+/// Who does a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Worker {
+    /// The thread that looks after the front.
+    First,
+    /// Any other.
+    Other,
+}
+
+/// What became of an attempt to do a part.
+pub(crate) enum Done {
+    /// There was none left to begin.
+    Nothing,
+    /// A part is done, and others are not.
+    Part,
+    /// It was the last one: the whole job has ended like this.
+    Job(Result<()>),
+}
+
+/// A job that several threads may work on.
+pub(crate) trait Parted: Send + Sync {
+    /// How many parts there are.
+    fn parts(&self) -> usize;
+    /// A part is left that nobody has begun.
+    fn has_more(&self) -> bool;
+    /// Does one part, and ends the job if it was the last.
+    fn do_one(&self, core: &Core, worker: Worker) -> Done;
+}
+
+/// The one [`Parted`] there is.
+pub(crate) struct PartedJob<W: Work> {
+    work: W,
+    progress: Mutex<Progress<W::Output>>,
+}
+
+struct Progress<T> {
+    /// The next part to begin.
+    next: usize,
+    running: usize,
+    outputs: Vec<Option<T>>,
+    failure: Option<Error>,
+}
+
+impl<W: Work> PartedJob<W> {
+    pub fn new(work: W) -> PartedJob<W> {
+        let outputs = (0..work.parts()).map(|_| None).collect();
+        PartedJob { work, progress: Mutex::new(Progress { next: 0, running: 0, outputs, failure: None }) }
+    }
+
+    fn begin(&self) -> Option<usize> {
+        let mut progress = self.progress.lock();
+        let part = progress.next;
+        if part == progress.outputs.len() || progress.failure.is_some() {
+            return None;
+        }
+        progress.next += 1;
+        progress.running += 1;
+        Some(part)
+    }
+
+    /// Notes how a part ended (`None`: it was stopped); if it was the last, what all left, and what failed.
+    fn end(&self, part: usize, result: Result<Option<W::Output>>) -> Option<(Vec<W::Output>, Option<Error>)> {
+        let mut progress = self.progress.lock();
+        progress.running -= 1;
+        match result {
+            Ok(output) => progress.outputs[part] = output,
+            Err(error) => {
+                progress.next = progress.outputs.len();
+                // Of several failures a full disk is the one that says least.
+                let known = progress.failure.take().filter(|known| !is_no_space(known) || is_no_space(&error));
+                progress.failure = Some(known.unwrap_or(error));
+            }
+        }
+        if progress.next < progress.outputs.len() || progress.running > 0 {
+            return None;
+        }
+        let outputs = progress.outputs.iter_mut().filter_map(Option::take).collect();
+        Some((outputs, progress.failure.take()))
+    }
+}
+
+impl<W: Work> Parted for PartedJob<W> {
+    fn parts(&self) -> usize {
+        self.work.parts()
+    }
+
+    fn has_more(&self) -> bool {
+        let progress = self.progress.lock();
+        progress.next < progress.outputs.len()
+    }
+
+    fn do_one(&self, core: &Core, worker: Worker) -> Done {
+        let Some(part) = self.begin() else {
+            return Done::Nothing;
+        };
+        let failed = || self.progress.lock().failure.is_some();
+        let breaks = Breaks::new(core, worker, &failed);
+        let result = match guard_panic("a background job", || self.work.part(core, part, &breaks)) {
+            Err(_) if breaks.stopped.get() => Ok(None),
+            result => result.map(Some),
+        };
+        let Some((outputs, failure)) = self.end(part, result) else {
+            return Done::Part;
+        };
+        Done::Job(match failure {
+            None => guard_panic("the end of a background job", || self.work.join(core, outputs)),
+            Some(error) => {
+                self.work.discard(core, outputs);
+                Err(error)
+            }
+        })
+    }
+}
+
+fn is_no_space(error: &Error) -> bool {
+    matches!(error, Error::NoSpace { .. })
+}
+
+/// The moments at which a part looks up from its work.
+pub(crate) struct Breaks<'a> {
+    core: &'a Core,
+    worker: Worker,
+    /// Another part of the job has failed.
+    failed: &'a dyn Fn() -> bool,
+    /// Bytes until the next break.
+    left: Cell<usize>,
+    stopped: Cell<bool>,
+}
+
+impl<'a> Breaks<'a> {
+    fn new(core: &'a Core, worker: Worker, failed: &'a dyn Fn() -> bool) -> Breaks<'a> {
+        Breaks { core, worker, failed, left: Cell::new(0), stopped: Cell::new(false) }
+    }
+
+    fn pass(&self, bytes: usize) -> Result<()> {
+        match self.left.get().checked_sub(bytes) {
+            Some(left) => self.left.set(left),
+            None => {
+                self.left.set(self.core.settings.tuning.index_table_bytes / BREAKS_PER_INDEX_TABLE);
+                self.stop_if_needless()?;
+                if self.worker == Worker::First {
+                    self.core.serve_front();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn stop_if_needless(&self) -> Result<()> {
+        match (self.failed)() {
+            true => {
+                self.stopped.set(true);
+                Err(Error::Closed)
+            }
+            false => Ok(()),
+        }
+    }
+}
+
+/// A stream of versions with breaks in between.
+pub(crate) struct WithBreaks<'a, S> {
+    /// The versions.
+    pub source: S,
+    /// When to look up.
+    pub breaks: &'a Breaks<'a>,
+}
+
+impl<S: VersionSource> VersionSource for WithBreaks<'_, S> {
+    fn advance(&mut self) -> Result<bool> {
+        let more = self.source.advance()?;
+        if more {
+            let (key, _, value) = self.source.current();
+            self.breaks.pass(key.len() + value.len())?;
+        }
+        Ok(more)
+    }
+
+    fn current(&self) -> VersionRef<'_> {
+        self.source.current()
+    }
+}
+
+#[cfg(test)]
+#[path = "parts_test.rs"]
+mod tests;

@@ -1,0 +1,127 @@
+//! How runs come to be: sealed index tables are sorted, and neighbours in age are merged (DESIGN section 2, "Seal and
+//! merge"). Both are jobs in parts over ranges of keys; the run appears in the view when its last part is there, and
+//! readers never wait for it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::core::Core;
+use super::parts::{Breaks, Work};
+use super::snapshot::JobHorizon;
+use super::view::View;
+use crate::base::ranges::{KeyRange, cut};
+use crate::base::versions::Retention;
+use crate::base::{Cursor, Merging, Result, Seqno, Stamp};
+use crate::front::index_table::IndexTable;
+use crate::front::run::{Run, RunPart};
+
+/// A part is not worth a thread of its own below this share of an index table.
+const PARTS_PER_INDEX_TABLE: usize = 2;
+
+/// What a run is made of.
+pub(crate) enum Sources {
+    /// The oldest sealed index table.
+    Sealed(Arc<IndexTable>),
+    /// Neighbours in age, oldest first.
+    Runs(Vec<Arc<Run>>),
+}
+
+/// The making of a run.
+pub(crate) struct RunWork {
+    sources: Sources,
+    horizon: JobHorizon,
+    ranges: Vec<KeyRange>,
+}
+
+impl RunWork {
+    /// Captures the horizon and cuts the job into as many parts as there are threads, if it is large enough.
+    pub fn plan(core: &Core, sources: Sources) -> RunWork {
+        let bytes_min = (core.settings.tuning.index_table_bytes / PARTS_PER_INDEX_TABLE) as u64;
+        let threads = core.settings.background_threads;
+        let marks = match &sources {
+            _ if threads == 1 => Vec::new(),
+            Sources::Sealed(table) => table.marks(),
+            Sources::Runs(runs) => runs.iter().flat_map(|run| run.marks()).collect(),
+        };
+        RunWork { sources, horizon: core.job_horizon(), ranges: cut(marks, threads, bytes_min) }
+    }
+
+    fn build(&self, core: &Core, cursor: impl Cursor, range: &KeyRange) -> Result<RunPart> {
+        let dropped = |keyspace| self.horizon.dropped.contains_key(&keyspace);
+        let horizon = self.horizon.over(&|_| false, &dropped, &core.keyspaces);
+        let mut source = Retention::new(cursor, horizon).until(range.to.as_deref());
+        RunPart::build(&mut source, &core.run_bytes)
+    }
+}
+
+impl Work for RunWork {
+    type Output = RunPart;
+
+    fn parts(&self) -> usize {
+        self.ranges.len()
+    }
+
+    fn part(&self, core: &Core, index: usize, _: &Breaks<'_>) -> Result<RunPart> {
+        let range = &self.ranges[index];
+        match &self.sources {
+            Sources::Sealed(table) => {
+                let mut cursor = table.sealed_cursor(range);
+                cursor.seek_first()?;
+                self.build(core, cursor, range)
+            }
+            Sources::Runs(runs) => {
+                let newest_first: Vec<_> = runs.iter().rev().map(|run| run.cursor()).collect();
+                let mut cursor = Merging::new(newest_first);
+                match &range.from {
+                    Some(from) => cursor.seek(from, Stamp::NEWEST)?,
+                    None => cursor.seek_first()?,
+                }
+                self.build(core, cursor, range)
+            }
+        }
+    }
+
+    fn join(&self, core: &Core, outputs: Vec<RunPart>) -> Result<()> {
+        core.counters.run_parts.fetch_add(outputs.len() as u64, Ordering::Relaxed);
+        match &self.sources {
+            Sources::Sealed(table) => {
+                let seqnos = table.seqnos().expect("only tables with versions are sealed");
+                let run = Arc::new(Run::join(outputs, seqnos));
+                core.published.update(|now| with_sealed(now, table, &run));
+                core.counters.seals.fetch_add(1, Ordering::Relaxed);
+            }
+            Sources::Runs(runs) => {
+                let run = Arc::new(Run::join(outputs, seqnos_of(runs)));
+                core.published.update(|now| with_merged(now, runs, &run));
+                core.counters.index_merges.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    fn discard(&self, _: &Core, _: Vec<RunPart>) {}
+}
+
+fn seqnos_of(oldest_first: &[Arc<Run>]) -> (Seqno, Seqno) {
+    let (oldest, newest) = (&oldest_first[0], &oldest_first[oldest_first.len() - 1]);
+    (oldest.seqnos().0, newest.seqnos().1)
+}
+
+/// The view with a run in the place of the oldest sealed index table.
+fn with_sealed(now: &View, table: &Arc<IndexTable>, run: &Arc<Run>) -> View {
+    let mut next = now.clone();
+    let oldest = next.sealed.pop();
+    assert!(oldest.is_some_and(|oldest| Arc::ptr_eq(&oldest, table)), "index tables become runs in order of age");
+    next.runs.insert(0, run.clone());
+    next
+}
+
+/// The view with a run in the place of those it was merged from.
+fn with_merged(now: &View, oldest_first: &[Arc<Run>], run: &Arc<Run>) -> View {
+    let mut next = now.clone();
+    let newest = &oldest_first[oldest_first.len() - 1];
+    let first = next.runs.iter().position(|run| Arc::ptr_eq(run, newest));
+    let first = first.expect("runs that are being merged stay in the view");
+    next.runs.splice(first..first + oldest_first.len(), [run.clone()]);
+    next
+}
