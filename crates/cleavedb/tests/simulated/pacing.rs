@@ -106,7 +106,7 @@ fn writers_are_slowed_down_before_they_are_stopped() {
         }
         let (took, fair) = (testing::now() - before, Duration::from_secs_f64(2e6 / pace as f64));
         let stats = db.stats();
-        assert!(stats.paced > 10 && stats.stalls == 0, "{} {}", stats.paced, stats.stalls);
+        assert!(stats.paced >= 4 && stats.stalls == 0, "{} {}", stats.paced, stats.stalls);
         assert!(took > fair / 2 && took < 2 * fair, "{took:?} for 2 MB at {pace} B/s");
         assert!(stats.paced_time < Duration::from_millis(10) * stats.paced as u32, "{:?}", stats.paced_time);
     });
