@@ -1,8 +1,9 @@
 //! Background work: which job is next, the threads that run jobs, and the writers that wait for them.
 //!
-//! All decisions are taken under one lock, which is never held while a job runs. The first thread looks after the front
-//! (seal, flush, index merge, logs): it leaves the choice of compactions to the others if there are any, helps them with
-//! parts when the front has nothing to do, and goes back to the front in the midst of a part.
+//! All decisions are taken under one lock, which is never held while a job runs. One thread looks after the logs, beside
+//! those that the options ask for. The first of these looks after the front (seal, flush, index merge): it leaves the
+//! choice of compactions to the others if there are any, helps them with parts when the front has nothing to do, and goes
+//! back to the front in the midst of a part.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -108,6 +109,9 @@ struct Begun {
 /// Which jobs a thread may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Duty {
+    /// To have the next log ready, and to remove files: both mostly wait for the file system, and neither may wait for a
+    /// flush, because a writer without a next log makes it itself.
+    Logs,
     /// The front's alone: between two steps of a compaction.
     Front,
     /// The front's, and parts of what others compact.
@@ -172,6 +176,8 @@ impl Core {
             let duty = if index == 0 && count > 1 { Duty::FrontAndParts } else { Duty::All };
             threads.push(spawn(&format!("cleave-work-{index}"), move || core.run_background(worker, duty)));
         }
+        let core = self.clone();
+        threads.push(spawn("cleave-logs", move || core.run_background(Worker::Other, Duty::Logs)));
     }
 
     /// Ends the threads after the jobs they are in.
@@ -276,15 +282,10 @@ impl Core {
 
     /// The next job, marked as running.
     fn next_job(&self, state: &mut WorkState, duty: Duty) -> Option<Job> {
+        if duty == Duty::Logs {
+            return self.next_of_logs(state);
+        }
         let view = self.published.view();
-        if !state.emptying_trash && !self.trash.is_empty() {
-            state.emptying_trash = true;
-            return Some(Job::EmptyTrash);
-        }
-        // On a full disk what gives space back comes first.
-        if state.no_space.is_none() && self.wants_log(state) {
-            return Some(Job::PrepareLog);
-        }
         if let Some(begun) = state.to_help(|job| !matches!(job, Job::Compact(_))) {
             return Some(Job::Help(begun));
         }
@@ -301,7 +302,17 @@ impl Core {
             return Some(Job::MergeRuns(runs));
         }
         let compaction = self.next_compaction(state, duty);
-        compaction.or_else(|| self.wants_log(state).then_some(Job::PrepareLog))
+        // On a full disk what gives space back comes first, and a log is made by a thread that finds nothing else.
+        let full = state.no_space.is_some();
+        compaction.or_else(|| (full && self.wants_log(state)).then_some(Job::PrepareLog))
+    }
+
+    fn next_of_logs(&self, state: &mut WorkState) -> Option<Job> {
+        if !state.emptying_trash && !self.trash.is_empty() {
+            state.emptying_trash = true;
+            return Some(Job::EmptyTrash);
+        }
+        (state.no_space.is_none() && self.wants_log(state)).then_some(Job::PrepareLog)
     }
 
     /// Help with a compaction, or a compaction of its own.
