@@ -14,6 +14,7 @@ mod snapshot;
 mod view;
 mod published;
 mod background;
+mod jobs;
 mod parts;
 mod runs;
 mod flush;
