@@ -41,6 +41,20 @@ pub fn compare(left_key: &[u8], left_stamp: Stamp, right_key: &[u8], right_stamp
     left_key.cmp(right_key).then_with(|| right_stamp.cmp(&left_stamp))
 }
 
+/// The first sixteen bytes of a key as a number that orders as they do. Equal numbers say nothing: the keys may go on, or
+/// end, differently.
+#[inline]
+pub fn leading_bytes(key: &[u8]) -> u128 {
+    match key.first_chunk::<16>() {
+        Some(bytes) => u128::from_be_bytes(*bytes),
+        None => {
+            let mut bytes = [0; 16];
+            bytes[..key.len()].copy_from_slice(key);
+            u128::from_be_bytes(bytes)
+        }
+    }
+}
+
 impl<C: Cursor + ?Sized> Cursor for Box<C> {
     fn valid(&self) -> bool {
         (**self).valid()

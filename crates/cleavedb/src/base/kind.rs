@@ -77,7 +77,7 @@ impl Kind {
 }
 
 /// Sequence number and kind in one word: `seqno << 8 | kind`. Versions of one key sort by stamp, newest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Stamp(pub u64);
 
 impl Stamp {

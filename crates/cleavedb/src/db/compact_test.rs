@@ -61,7 +61,7 @@ fn compactions_of_different_levels_and_of_apart_ranges_of_one_run_at_once() {
     tuning.hl0_compact_tables = 1;
     let seen = |threads| {
         let tuning = tuning.clone();
-        (0..3).flat_map(move |seed| {
+        (0..8).flat_map(move |seed| {
             let tuning = tuning.clone();
             in_world(seed, move || seen_together(&open(threads, tuning), write_here_and_there))
         })

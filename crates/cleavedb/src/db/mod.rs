@@ -15,6 +15,7 @@ mod snapshot;
 mod view;
 mod published;
 mod background;
+mod jobs;
 mod parts;
 mod runs;
 mod flush;

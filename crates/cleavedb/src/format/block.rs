@@ -23,6 +23,8 @@ pub const RESTART_ENTRIES_DEFAULT: usize = 16;
 const FULL_KEY_BYTES_MAX: usize = KEYSPACE_PREFIX_BYTES + KEY_BYTES_MAX;
 const STAMP_BYTES: usize = 8;
 const OFFSET_BYTES: usize = 4;
+/// A builder keeps at most this much memory from one block to the next.
+const KEPT_BYTES_MAX: usize = 64 << 10;
 
 /// Collects versions, in order, into a block.
 pub struct BlockBuilder {
@@ -77,8 +79,9 @@ impl BlockBuilder {
             self.entries_since_restart = 0;
             0
         } else {
-            self.last_key.iter().zip(key).take_while(|(left, right)| left == right).count()
+            shared_bytes(&self.last_key, key)
         };
+        self.bytes.reserve(3 * varint::BYTES_MAX + key.len() - shared + STAMP_BYTES + value.len());
         varint::put(&mut self.bytes, shared as u64);
         varint::put(&mut self.bytes, (key.len() - shared) as u64);
         varint::put(&mut self.bytes, value.len() as u64);
@@ -114,12 +117,16 @@ impl BlockBuilder {
 
     /// The block; the builder is empty again.
     pub fn finish(&mut self) -> Vec<u8> {
-        let mut block = std::mem::take(&mut self.bytes);
-        block.reserve_exact((self.restarts.len() + 1) * OFFSET_BYTES);
+        // A copy, so that the next block need not grow again.
+        let mut block = Vec::with_capacity(self.size_estimate());
+        block.extend_from_slice(&self.bytes);
         for restart in &self.restarts {
             block.extend_from_slice(&restart.to_le_bytes());
         }
         block.extend_from_slice(&(self.restarts.len() as u32).to_le_bytes());
+        self.bytes.clear();
+        // One large value is no reason to keep as much memory.
+        self.bytes.shrink_to(KEPT_BYTES_MAX);
         self.restarts.clear();
         self.entries_since_restart = 0;
         self.entries = 0;
@@ -127,6 +134,21 @@ impl BlockBuilder {
         self.last_stamp = Stamp::NEWEST;
         block
     }
+}
+
+/// How many leading bytes two keys have in common.
+#[inline]
+fn shared_bytes(left: &[u8], right: &[u8]) -> usize {
+    let len = left.len().min(right.len());
+    let mut at = 0;
+    while let (Some(a), Some(b)) = (left[at..].first_chunk::<8>(), right[at..].first_chunk::<8>()) {
+        let differing = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+        if differing != 0 {
+            return at + differing.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    at + left[at..len].iter().zip(&right[at..len]).take_while(|(left, right)| left == right).count()
 }
 
 /// Where a block came from, for messages.

@@ -205,3 +205,19 @@ fn an_empty_block_has_no_entries() {
     cursor.seek_last().unwrap();
     assert!(!cursor.valid());
 }
+
+#[test]
+fn shared_bytes_are_counted_across_words_and_ends() {
+    let bytes: Vec<u8> = (0..40).collect();
+    for left_len in 0..40 {
+        for right_len in 0..40 {
+            for differing in 0..40 {
+                let (left, mut right) = (bytes[..left_len].to_vec(), bytes[..right_len].to_vec());
+                if let Some(byte) = right.get_mut(differing) {
+                    *byte ^= 0x80;
+                }
+                assert_eq!(shared_bytes(&left, &right), left_len.min(right_len).min(differing));
+            }
+        }
+    }
+}

@@ -34,27 +34,39 @@ impl Compression {
 /// LZ4 turns one byte into at most this many.
 const LZ4_RATIO_MAX: usize = 255;
 
-/// Compresses blocks, keeping its working memory from one to the next.
+/// After blocks that did not compress, at most so many are passed on without a try.
+const SKIPS_MAX: u32 = 15;
+
+/// Compresses blocks, keeping its working memory from one to the next. Where blocks do not compress it tries ever fewer
+/// of them (one in sixteen in the end), until one does.
 #[derive(Default)]
 pub struct Compressor {
     table: CompressTable,
+    /// Blocks to pass on before the next try, and how many that were the last time.
+    skips_left: u32,
+    skips: u32,
 }
 
 impl Compressor {
     /// Appends `raw`, compressed as `wanted`, to `out`, or as it is if that saves less than an eighth; returns which.
     pub fn append(&mut self, wanted: Compression, raw: &[u8], out: &mut Vec<u8>) -> Compression {
         let start = out.len();
-        if wanted == Compression::Lz4 {
+        let skip = self.skips_left > 0;
+        self.skips_left = self.skips_left.saturating_sub(u32::from(wanted == Compression::Lz4));
+        if wanted == Compression::Lz4 && !skip {
             varint::put(out, raw.len() as u64);
             let body = out.len();
             out.resize(body + get_maximum_output_size(raw.len()), 0);
             if let Ok(len) = compress_into_with_table(raw, &mut out[body..], &mut self.table) {
                 out.truncate(body + len);
                 if out.len() - start <= raw.len() - raw.len() / 8 && !raw.is_empty() {
+                    self.skips = 0;
                     return Compression::Lz4;
                 }
             }
             out.truncate(start);
+            self.skips = (2 * self.skips + 1).min(SKIPS_MAX);
+            self.skips_left = self.skips;
         }
         out.extend_from_slice(raw);
         Compression::None
@@ -107,7 +119,24 @@ mod tests {
         assert_eq!(compressor.append(Compression::None, &repetitive, &mut out), Compression::None);
         assert_eq!(out, repetitive);
         out.clear();
-        assert_eq!(compressor.append(Compression::Lz4, b"", &mut out), Compression::None);
+        assert_eq!(Compressor::default().append(Compression::Lz4, b"", &mut out), Compression::None);
+    }
+
+    #[test]
+    fn blocks_that_do_not_compress_are_tried_ever_less_and_never_given_up() {
+        let mut compressor = Compressor::default();
+        let noise: Vec<u8> =
+            (0..500u64).flat_map(|n| crate::format::checksum::xxh3_64(&n.to_le_bytes()).to_le_bytes()).collect();
+        let text = b"abcdefgh".repeat(500);
+        let mut append = |block: &[u8]| compressor.append(Compression::Lz4, block, &mut Vec::new());
+        // Without a failure before it, every block is tried.
+        assert!((0..100).all(|_| append(&text) == Compression::Lz4));
+        assert_eq!(append(&noise), Compression::None);
+        assert_eq!((append(&text), append(&text)), (Compression::None, Compression::Lz4));
+        (0..1000).for_each(|_| assert_eq!(append(&noise), Compression::None));
+        let waited = (0..100).position(|_| append(&text) == Compression::Lz4);
+        assert!(waited.is_some_and(|waited| waited <= 15), "{waited:?}");
+        assert!((0..100).all(|_| append(&text) == Compression::Lz4));
     }
 
     #[test]

@@ -5,13 +5,14 @@
 //! what no scan has sorted before; it copies the short piece that is still being filled. One writer at a time (the
 //! commit path); any number of readers. Small values lie inside, large ones are addresses into the log.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::base::cursor::compare;
+use crate::base::cursor::{compare, leading_bytes};
 use crate::base::kind::{Seqno, Stamp};
 use crate::base::ranges::{KeyRange, Mark};
 use crate::base::{Address, Cursor, FileId, Result, Slice};
@@ -84,6 +85,13 @@ impl Piece {
         let stamp = Stamp(word(8) as u64 | (word(12) as u64) << 32);
         let (key, rest) = bytes[ENTRY_HEADER_BYTES..].split_at(key_len);
         Version { key, stamp, payload: &rest[..payload_len] }
+    }
+
+    fn place(&self, piece: usize, slot: usize) -> Place {
+        let version = self.version(slot);
+        let key_start = self.entries[slot].start as usize + ENTRY_HEADER_BYTES;
+        let key = key_start..key_start + version.key.len();
+        Place { piece, payload_end: key.end + version.payload.len(), key, stamp: version.stamp }
     }
 
     fn push(&mut self, hash: u32, older: u32, prefix: &[u8], key: &[u8], stamp: Stamp, payload: &[u8]) {
@@ -203,7 +211,7 @@ impl IndexTable {
         let mut cursors = Vec::new();
         let mut push = |pieces: Arc<Vec<Arc<Piece>>>, order: Arc<Vec<u32>>| {
             if !order.is_empty() {
-                cursors.push(IndexCursor { at: order.len(), pieces, order });
+                cursors.push(IndexCursor::new(pieces, order));
             }
         };
         let loose = Arc::new(sort_pieces(&frozen, sorted.pieces..frozen.len()));
@@ -219,7 +227,7 @@ impl IndexTable {
     pub fn sealed_cursor(&self, range: &KeyRange) -> IndexCursor {
         let pieces = self.sealed_pieces();
         let order = sort_within(&pieces, 0..pieces.len(), range);
-        IndexCursor { at: order.len(), pieces: Arc::new(pieces), order: Arc::new(order) }
+        IndexCursor::new(Arc::new(pieces), Arc::new(order))
     }
 
     /// How the bytes lie along the keys, from a sample of the versions; the table must be sealed.
@@ -338,12 +346,12 @@ impl Inserter<'_> {
 }
 
 /// Sorts the versions of some pieces: their numbers in cursor order.
-fn sort_pieces(pieces: &[Arc<Piece>], range: std::ops::Range<usize>) -> Vec<u32> {
+fn sort_pieces(pieces: &[Arc<Piece>], range: Range<usize>) -> Vec<u32> {
     sort_within(pieces, range, &KeyRange::default())
 }
 
 /// As [`sort_pieces`], for the versions of a range of keys only.
-fn sort_within(pieces: &[Arc<Piece>], range: std::ops::Range<usize>, keys: &KeyRange) -> Vec<u32> {
+fn sort_within(pieces: &[Arc<Piece>], range: Range<usize>, keys: &KeyRange) -> Vec<u32> {
     let mut keyed: Vec<(u128, u32)> = Vec::new();
     for index in range {
         for slot in 0..pieces[index].entries.len() {
@@ -356,13 +364,6 @@ fn sort_within(pieces: &[Arc<Piece>], range: std::ops::Range<usize>, keys: &KeyR
     // The first sixteen bytes of the key settle most comparisons without touching the piece.
     keyed.sort_unstable_by(|left, right| left.0.cmp(&right.0).then_with(|| compare_at(pieces, left.1, right.1)));
     keyed.into_iter().map(|(_, number)| number).collect()
-}
-
-fn leading_bytes(key: &[u8]) -> u128 {
-    let mut bytes = [0; 16];
-    let len = key.len().min(16);
-    bytes[..len].copy_from_slice(&key[..len]);
-    u128::from_be_bytes(bytes)
 }
 
 fn version_at(pieces: &[Arc<Piece>], number: u32) -> Version<'_> {
@@ -396,11 +397,35 @@ pub struct IndexCursor {
     pieces: Arc<Vec<Arc<Piece>>>,
     order: Arc<Vec<u32>>,
     at: usize,
+    place: Place,
+}
+
+/// Where the version lies that a cursor stands on.
+#[derive(Default)]
+struct Place {
+    piece: usize,
+    key: Range<usize>,
+    payload_end: usize,
+    stamp: Stamp,
 }
 
 impl IndexCursor {
-    fn version(&self) -> Version<'_> {
-        version_at(&self.pieces, self.order[self.at])
+    /// A cursor over versions in this order; not positioned.
+    fn new(pieces: Arc<Vec<Arc<Piece>>>, order: Arc<Vec<u32>>) -> IndexCursor {
+        IndexCursor { at: order.len(), pieces, order, place: Place::default() }
+    }
+
+    /// Goes to a place in the order, and looks once at what is there.
+    fn go(&mut self, at: usize) {
+        self.at = at;
+        if let Some(&number) = self.order.get(at) {
+            let piece = number as usize / PIECE_ENTRIES;
+            self.place = self.pieces[piece].place(piece, number as usize % PIECE_ENTRIES);
+        }
+    }
+
+    fn bytes(&self, range: Range<usize>) -> &[u8] {
+        &self.pieces[self.place.piece].bytes[range]
     }
 
     fn lower_bound(&self, key: &[u8], stamp: Stamp) -> usize {
@@ -412,49 +437,53 @@ impl IndexCursor {
 }
 
 impl Cursor for IndexCursor {
+    #[inline]
     fn valid(&self) -> bool {
         self.at < self.order.len()
     }
 
+    #[inline]
     fn key(&self) -> &[u8] {
-        self.version().key
+        self.bytes(self.place.key.clone())
     }
 
+    #[inline]
     fn stamp(&self) -> Stamp {
-        self.version().stamp
+        self.place.stamp
     }
 
+    #[inline]
     fn value(&self) -> &[u8] {
-        self.version().payload
+        self.bytes(self.place.key.end..self.place.payload_end)
     }
 
     fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
-        self.at = self.lower_bound(key, stamp);
+        self.go(self.lower_bound(key, stamp));
         Ok(())
     }
 
     fn seek_before(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
-        self.at = self.lower_bound(key, stamp).checked_sub(1).unwrap_or(self.order.len());
+        self.go(self.lower_bound(key, stamp).checked_sub(1).unwrap_or(self.order.len()));
         Ok(())
     }
 
     fn seek_first(&mut self) -> Result<()> {
-        self.at = 0;
+        self.go(0);
         Ok(())
     }
 
     fn seek_last(&mut self) -> Result<()> {
-        self.at = self.order.len().checked_sub(1).unwrap_or(self.order.len());
+        self.go(self.order.len().checked_sub(1).unwrap_or(self.order.len()));
         Ok(())
     }
 
     fn next(&mut self) -> Result<()> {
-        self.at += 1;
+        self.go(self.at + 1);
         Ok(())
     }
 
     fn prev(&mut self) -> Result<()> {
-        self.at = self.at.checked_sub(1).unwrap_or(self.order.len());
+        self.go(self.at.checked_sub(1).unwrap_or(self.order.len()));
         Ok(())
     }
 }

@@ -1,0 +1,123 @@
+//! The jobs of the background, and how they are run: the simple ones as they are, those in parts by all threads that have
+//! time. Which is next is decided in `background.rs`.
+
+use std::sync::Arc;
+
+use super::compact::TableWork;
+use super::core::{Core, guard_panic};
+use super::parts::{Done, Parted, PartedJob, Worker};
+use super::runs::{RunWork, Sources};
+use crate::base::Result;
+use crate::front::index_table::IndexTable;
+use crate::front::run::Run;
+use crate::levels::picker::Choice;
+use crate::sched::sync::Mutex;
+
+/// Something to do.
+#[derive(Clone)]
+pub(super) enum Job {
+    Seal(Arc<IndexTable>),
+    Flush(Vec<Arc<Run>>),
+    MergeRuns(Vec<Arc<Run>>),
+    PrepareLog,
+    EmptyTrash,
+    Compact(Choice),
+    /// A part of a job that another thread has begun.
+    Help(Arc<Begun>),
+}
+
+/// A job in parts that has begun.
+pub(super) struct Begun {
+    pub job: Job,
+    pub number: u64,
+    pub parts: Box<dyn Parted>,
+    /// Where a user waits for the result; background threads see to their jobs themselves.
+    pub answer: Option<Mutex<Option<Result<()>>>>,
+}
+
+/// A job that has ended: which it was if it was one in parts, and how it ended.
+pub(super) type Ended = (Option<Arc<Begun>>, Result<()>);
+
+impl Core {
+    /// Runs a job; a panic is a broken invariant of ours, after which no write can be promised. Returns how the job ended,
+    /// if it has, and which it was if it was one in parts.
+    pub fn run_job_safely(&self, job: &Job, number: u64, worker: Worker) -> Option<Ended> {
+        let simple = |work: &dyn Fn() -> Result<()>| Some((None, guard_panic("a background job", work)));
+        match job {
+            Job::Flush(runs) => simple(&|| self.flush_runs(runs)),
+            Job::PrepareLog => simple(&|| self.prepare_spare_log()),
+            Job::EmptyTrash => simple(&|| self.empty_trash()),
+            Job::Help(begun) => match begun.parts.do_one(self, worker) {
+                Done::Job(result) => Some((Some(begun.clone()), result)),
+                Done::Nothing | Done::Part => None,
+            },
+            Job::Compact(choice) if !matches!(choice, Choice::Compact(_)) => simple(&|| self.run_choice(choice)),
+            Job::Seal(_) | Job::MergeRuns(_) | Job::Compact(_) => match self.begin(job, number, false) {
+                Err(error) => Some((None, Err(error))),
+                Ok(begun) => self.do_parts(&begun, worker).map(|result| (Some(begun), result)),
+            },
+        }
+    }
+
+    /// Plans a job in parts, and lets other threads know if there is something for them.
+    fn begin(&self, job: &Job, number: u64, for_user: bool) -> Result<Arc<Begun>> {
+        let parts = guard_panic("the plan of a background job", || self.plan(job))?;
+        let answer = for_user.then(Mutex::default);
+        let begun = Arc::new(Begun { job: job.clone(), number, parts, answer });
+        if begun.parts.parts() > 1 {
+            self.work.lock().in_parts.push(begun.clone());
+            self.work.wake();
+        }
+        Ok(begun)
+    }
+
+    fn plan(&self, job: &Job) -> Result<Box<dyn Parted>> {
+        Ok(match job {
+            Job::Seal(table) => Box::new(PartedJob::new(RunWork::plan(self, Sources::Sealed(table.clone())))),
+            Job::MergeRuns(runs) => Box::new(PartedJob::new(RunWork::plan(self, Sources::Runs(runs.clone())))),
+            Job::Compact(Choice::Compact(compact)) => Box::new(PartedJob::new(TableWork::plan(self, compact)?)),
+            _ => unreachable!("no other job has parts"),
+        })
+    }
+
+    /// Does parts until none is left to begin; how the job ended, if the last one to end was among them.
+    fn do_parts(&self, begun: &Begun, worker: Worker) -> Option<Result<()>> {
+        loop {
+            match begun.parts.do_one(self, worker) {
+                Done::Nothing => return None,
+                Done::Part => {}
+                Done::Job(result) => return Some(result),
+            }
+        }
+    }
+
+    /// Carries out a choice in the caller's thread, with the help of others, and waits for its end.
+    pub fn run_and_wait(&self, choice: &Choice) -> Result<()> {
+        if !matches!(choice, Choice::Compact(_)) {
+            return guard_panic("a compaction", || self.run_choice(choice));
+        }
+        let begun = self.begin(&Job::Compact(choice.clone()), 0, true)?;
+        let ended = self.do_parts(&begun, Worker::Other);
+        let mut state = self.work.lock();
+        if let Some(result) = ended {
+            state.in_parts.retain(|other| !Arc::ptr_eq(other, &begun));
+            return result;
+        }
+        let answer = begun.answer.as_ref().expect("a job for a user has a place for the answer");
+        loop {
+            if let Some(result) = answer.lock().take() {
+                return result;
+            }
+            self.work.wait_for_progress(&mut state);
+        }
+    }
+
+    /// Removes files that the manifest has forgotten and nothing reads any more.
+    pub fn empty_trash(&self) -> Result<()> {
+        for path in self.trash.take() {
+            // Nothing depends on it: what cannot be removed now is removed by the next open.
+            let _ = self.storage.remove(&path);
+        }
+        Ok(())
+    }
+}
