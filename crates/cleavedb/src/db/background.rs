@@ -188,6 +188,7 @@ impl Core {
             Job::EmptyTrash => state.emptying_trash = false,
             Job::Compact(choice) => self.release_choice(state, choice),
         }
+        self.fit_cache();
         self.update_stall();
         match result {
             Err(Error::NoSpace { path }) => {
@@ -294,6 +295,7 @@ impl Core {
 
     /// Sorts the oldest sealed index table into a run.
     fn seal_to_run(&self, table: &Arc<IndexTable>) -> Result<()> {
+        let _building = self.hold_merging(table.bytes());
         let cursor = table.sealed_cursor();
         let run = self.build_run(cursor, table.seqnos().expect("only tables with versions are sealed"))?;
         self.published.update(|now| {
@@ -312,6 +314,7 @@ impl Core {
 
     /// Merges neighbouring runs, given oldest first, into one.
     fn merge_runs(&self, runs: &[Arc<Run>]) -> Result<()> {
+        let _building = self.hold_merging(runs.iter().map(|run| run.bytes()).sum());
         let newest_first: Vec<_> = runs.iter().rev().map(|run| run.cursor()).collect();
         let (oldest, newest) = (&runs[0], &runs[runs.len() - 1]);
         let run = self.build_run(Merging::new(newest_first), (oldest.seqnos().0, newest.seqnos().1))?;
@@ -337,7 +340,7 @@ impl Core {
         };
         cursor.seek_first()?;
         let mut source = Retention::new(cursor, horizon);
-        Ok(Arc::new(Run::build(&mut source, seqnos, &self.run_bytes)?))
+        Ok(Arc::new(Run::build(&mut source, seqnos, &self.memory.runs)?))
     }
 
     /// Removes files that the manifest has forgotten and nothing reads any more.

@@ -280,6 +280,7 @@ impl Core {
             sealed.insert(0, view.active.clone());
             View { active: Arc::new(IndexTable::new()), sealed, ..view.clone() }
         });
+        self.fit_cache();
         self.update_stall();
         self.work.wake();
     }

@@ -28,9 +28,13 @@ impl Core {
         state: &mut WorkState,
         choose: impl FnOnce(&Figures<'_>) -> Option<Choice>,
     ) -> Option<Choice> {
+        let tuning = &self.settings.tuning;
+        // Each compaction has its part of the memory for jobs.
+        if state.compacting.len() >= tuning.compactions_max {
+            return None;
+        }
         let version = self.published.view().version.clone();
         let dropped: Vec<KeyspaceId> = self.keyspaces.dropped().into_keys().collect();
-        let tuning = &self.settings.tuning;
         let figures = Figures {
             levels: version.figures(&|id| state.busy_tables.contains(&id)),
             targets: LevelTargets {
@@ -105,7 +109,7 @@ impl Core {
         let mut cursor = Merging::new(cursors);
         cursor.seek_first()?;
         let mut source = Retention::new(cursor, horizon);
-        let written = self.write_tables(&mut source, self.settings.tuning.table_bytes)?;
+        let written = self.write_tables(&mut source, self.table_bytes())?;
         let tables = || upper.iter().chain(&*lower).map(|table| table.meta());
         let seqno = tables().map(|meta| meta.seqno_max).max().unwrap_or_default();
         let inputs: Vec<FileId> = tables().map(|meta| meta.id).collect();

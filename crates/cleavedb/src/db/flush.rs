@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::core::Core;
 use super::view::View;
+use crate::base::memory::Counted;
 use crate::base::versions::{Horizon, Retention, VersionRef, VersionSource};
 use crate::base::{Address, Buffer, Cursor, Error, FileId, Kind, Merging, Result, Seqno, Slice, Stamp};
 use crate::format::edit::Edit;
@@ -21,6 +22,8 @@ use crate::levels::table::Table;
 const GAP_BYTES: u64 = 4 << 10;
 /// One read of a log covers at most this much.
 const READ_BYTES: u64 = 1 << 20;
+/// What a version in a window takes beside its key and value.
+const ENTRY_OVERHEAD_BYTES: usize = std::mem::size_of::<Entry>() + 32;
 /// Versions whose payload is at hand are passed on in windows of about this size.
 const INLINE_WINDOW_BYTES: usize = 1 << 20;
 
@@ -62,7 +65,8 @@ impl Core {
         let mut cursor = Merging::new(runs.iter().rev().map(|run| run.cursor()).collect());
         cursor.seek_first()?;
         let source = Retention::new(cursor, horizon);
-        let mut routed = Routed { core: self, view, source, window: VecDeque::new(), current: None };
+        let counted = self.memory.jobs.hold(0);
+        let mut routed = Routed { core: self, view, source, window: VecDeque::new(), current: None, counted };
         self.write_tables(&mut routed, u64::MAX)
     }
 
@@ -78,12 +82,17 @@ impl Core {
                 block_size: settings.block_size,
                 filter_bits: settings.filter_bits,
                 compression: settings.compression,
+                write_bytes: settings.tuning.write_bytes,
+                access: self.readers.handles.access(),
             },
             compression: &|keyspace| Some(self.keyspaces.compression(keyspace)),
             target_bytes,
             never_across: &dropped,
         };
+        let TableOptions { block_size, filter_bits, write_bytes, .. } = sink.options;
+        let held = self.memory.jobs.hold(TableOptions::builder_bytes(block_size, filter_bits, write_bytes));
         let metas = write_tables(source, &sink)?;
+        drop(held);
         if metas.is_empty() {
             return Ok(Vec::new());
         }
@@ -96,7 +105,7 @@ impl Core {
     /// Opens a table that the manifest names or is about to.
     pub fn open_table(&self, meta: TableMeta) -> Result<Arc<Table>> {
         let guard = self.guard(self.table_path(meta.id));
-        Table::open(&*self.storage, guard, meta, self.cache.clone())
+        Table::open(&self.readers, guard, meta)
     }
 
     /// The new tables, and the logs that nothing needs once everything up to `flushed` is in tables.
@@ -188,6 +197,8 @@ struct Routed<'a, S> {
     source: S,
     window: VecDeque<Entry>,
     current: Option<(Vec<u8>, Stamp, Slice)>,
+    /// The memory of the window.
+    counted: Counted,
 }
 
 impl<S: VersionSource> VersionSource for Routed<'_, S> {
@@ -206,18 +217,21 @@ impl<S: VersionSource> VersionSource for Routed<'_, S> {
 impl<S: VersionSource> Routed<'_, S> {
     fn fill(&mut self) -> Result<()> {
         let (mut inline_bytes, mut fetch_bytes) = (0, 0);
-        let fetch_bytes_max = 2 * self.core.settings.tuning.flush_bytes;
-        while fetch_bytes < fetch_bytes_max && (fetch_bytes > 0 || inline_bytes < INLINE_WINDOW_BYTES) {
+        let fetch_bytes_max = self.core.settings.tuning.fetch_bytes;
+        let inline_bytes_max = INLINE_WINDOW_BYTES.min(fetch_bytes_max);
+        while inline_bytes + fetch_bytes < fetch_bytes_max && (fetch_bytes > 0 || inline_bytes < inline_bytes_max) {
             let Some((key, stamp, payload)) = self.source.next()? else {
                 break;
             };
             let route = route(self.core, key, stamp, payload)?;
             match &route {
-                Route::Inline(value) => inline_bytes += key.len() + value.len(),
-                Route::Fetch(address) => fetch_bytes += address.len as u64,
+                Route::Inline(value) => inline_bytes += value.len(),
+                Route::Fetch(address) => fetch_bytes += address.len as usize,
             }
+            inline_bytes += key.len() + ENTRY_OVERHEAD_BYTES;
             self.window.push_back(Entry { key: key.to_vec(), stamp, route });
         }
+        self.counted.set(inline_bytes);
         self.fetch()
     }
 
@@ -245,7 +259,10 @@ impl<S: VersionSource> Routed<'_, S> {
     }
 
     fn fetch_together(&mut self, log: &Arc<LogFile>, start: u64, end: u64, wanted: &[(Address, usize)]) -> Result<()> {
-        let gauge = &self.core.value_bytes;
+        let gauge = &self.core.memory.jobs;
+        // Values keep the whole buffer alive, so they are copied out of one that is mostly something else.
+        let wanted_bytes: u64 = wanted.iter().map(|(address, _)| address.len as u64).sum();
+        let mostly_wanted = wanted_bytes >= (end - start) / 4 * 3;
         let buffer = match log.is_written(end) {
             true => {
                 let mut bytes = vec![0; (end - start) as usize];
@@ -266,7 +283,17 @@ impl<S: VersionSource> Routed<'_, S> {
                     check_record(record, address, &entry.key, seqno)
                         .map_err(|reason| Error::corruption(log.path(), address.offset, reason))?;
                     let value_start = from + (address.len - address.value_len) as usize;
-                    Slice::shared(buffer.clone(), value_start, address.value_len as usize)
+                    match mostly_wanted {
+                        true => Slice::shared(buffer.clone(), value_start, address.value_len as usize),
+                        false => {
+                            let value = buffer[value_start..value_start + address.value_len as usize].to_vec();
+                            Slice::shared(
+                                Arc::new(Buffer::counted(value, gauge.clone())),
+                                0,
+                                address.value_len as usize,
+                            )
+                        }
+                    }
                 }
                 None => log.read_value(address, &entry.key, seqno, gauge)?,
             };
