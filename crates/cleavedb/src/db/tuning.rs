@@ -160,7 +160,9 @@ impl Tuning {
         let builder = TableOptions::builder_bytes(block_size, filter_bits, write_bytes);
         let least = |tables| read_ahead_bytes + 2 * builder + compaction_bytes(block_size, tables) + MIB / 16;
         let jobs_max = budget.checked_sub(tuning.beside_jobs() + tuning.cache_bytes_min)?;
-        let tables = (HL0_STOP_TABLES_MIN..=HL0_STOP_TABLES).rev().find(|&tables| least(tables) <= jobs_max)?;
+        // Values larger than blocks count as well: a small budget bears few of them.
+        let tables_max = (budget / MIB * 3 / 4).clamp(HL0_STOP_TABLES_MIN, HL0_STOP_TABLES);
+        let tables = (HL0_STOP_TABLES_MIN..=tables_max).rev().find(|&tables| least(tables) <= jobs_max)?;
         tuning.hl0_stop_tables = tables;
         tuning.job_bytes = least(tables).max((6 * part).min(jobs_max));
         let compaction = builder + compaction_bytes(block_size, tables);
