@@ -20,6 +20,8 @@ use crate::levels::builder::TableOptions;
 const MIB: usize = 1 << 20;
 /// What a cursor of a compaction holds beside its data block: top index, index partition, and what they are read into.
 const CURSOR_BYTES: usize = 28 << 10;
+/// With less a flush would read the log in small pieces.
+const FETCH_ROOM_MIN: usize = MIB / 2;
 /// Writers wait while HL0 has this many tables, if the blocks of so many fit into memory at once.
 const HL0_STOP_TABLES: usize = 24;
 /// With fewer the tree does not keep its shape.
@@ -156,9 +158,8 @@ impl Tuning {
             manifest_bytes: 4 * MIB as u64,
             canary: None,
         };
-        // A sixteenth of a MiB is the least that is worth fetching at once.
         let builder = TableOptions::builder_bytes(block_size, filter_bits, write_bytes);
-        let least = |tables| read_ahead_bytes + 2 * builder + compaction_bytes(block_size, tables) + MIB / 16;
+        let least = |tables| read_ahead_bytes + 2 * builder + compaction_bytes(block_size, tables) + FETCH_ROOM_MIN;
         let jobs_max = budget.checked_sub(tuning.beside_jobs() + tuning.cache_bytes_min)?;
         // Values larger than blocks count as well: a small budget bears few of them.
         let tables_max = (budget / MIB * 3 / 4).clamp(HL0_STOP_TABLES_MIN, HL0_STOP_TABLES);
@@ -170,7 +171,7 @@ impl Tuning {
         tuning.compactions_max = (1 + spare / 2 / compaction).min(threads);
         let more = (tuning.compactions_max - 1) * compaction;
         // Buffers that values are fetched into may be larger by a third than what was wanted.
-        tuning.fetch_bytes = (spare - more + MIB / 16) / 4 * 3;
+        tuning.fetch_bytes = (spare - more + FETCH_ROOM_MIN) / 4 * 3;
         let rest = budget - (tuning.log_buffer_bytes() + tuning.merging_bytes() + tuning.job_bytes);
         tuning.cache_bytes = rest.min(16 * part);
         Some(tuning)
