@@ -36,11 +36,11 @@ struct Shape {
 const SMALL: Shape = Shape {
     name: "small",
     value_bytes: 100,
-    records: 60_000,
+    records: 40_000,
     keyspaces: 1,
     block_size: 4096,
     flush_every: u64::MAX,
-    keys: 60_000,
+    keys: 40_000,
 };
 
 const SHAPES: [Shape; 7] = [
@@ -51,7 +51,7 @@ const SHAPES: [Shape; 7] = [
     Shape { name: "keyspaces", keyspaces: 2000, records: 30_000, ..SMALL },
     Shape { name: "tables", value_bytes: 300, records: 10_000, flush_every: 50, ..SMALL },
     Shape { name: "values", value_bytes: MIB, records: 100, ..SMALL },
-    Shape { name: "blocks", value_bytes: 1000, records: 40_000, block_size: MIB, ..SMALL },
+    Shape { name: "blocks", value_bytes: 1000, records: 30_000, block_size: MIB, ..SMALL },
 ];
 
 fn open(path: &str, budget: usize, shape: &Shape) -> Db {
