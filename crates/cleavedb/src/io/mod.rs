@@ -49,7 +49,7 @@ pub trait Storage: Send + Sync {
     fn create(&self, path: &Path, access: Access) -> Result<Arc<dyn File>>;
     /// Opens an existing file for reading and writing (recovery repairs logs, so not read-only).
     fn open(&self, path: &Path) -> Result<Arc<dyn File>>;
-    /// Opens an existing file for reading only. With [`Access::Direct`] reads bypass the page cache; they may have any
+    /// Opens an existing file for reading only. With `Access::Direct` reads bypass the page cache; they may have any
     /// shape. `InvalidInput` where the file system knows no direct I/O.
     fn open_read(&self, path: &Path, access: Access) -> Result<Arc<dyn File>>;
     /// The length of a file, in bytes, without opening it; `None` if there is no such file.
