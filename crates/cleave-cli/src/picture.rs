@@ -62,11 +62,14 @@ fn costs(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
     ];
     let held = [
         (memory.front_bytes as u64, "front"),
+        (memory.merging_bytes as u64, "merging runs"),
+        (memory.job_bytes as u64, "jobs"),
         (memory.log_buffer_bytes as u64, "log buffers"),
         (memory.cache_bytes as u64, "cache"),
         (memory.table_reader_bytes as u64, "table readers"),
+        (memory.keyspace_bytes as u64, "keyspaces"),
     ];
-    let total = BinaryBytes(held.iter().map(|(bytes, _)| bytes).sum());
+    let total = BinaryBytes(memory.total() as u64);
     let budget = BinaryBytes(stats.memory_budget as u64);
     writeln!(out, "   memory {total} of {budget}: {}", listed(&held))?;
     if memory.pinned_bytes > 0 {

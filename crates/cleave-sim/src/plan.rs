@@ -39,6 +39,7 @@ pub struct Plan {
     filter_bits: u32,
     background_threads: usize,
     two_directories: bool,
+    direct_io: bool,
 }
 
 impl Plan {
@@ -69,6 +70,7 @@ impl Plan {
             filter_bits: *rng.pick(&[0, 10, 10]),
             background_threads: *rng.pick(&[1, 2, 2, 4]),
             two_directories: rng.one_in(3),
+            direct_io: rng.one_in(4),
         }
     }
 
@@ -85,6 +87,7 @@ impl Plan {
             .block_size(self.block_size)
             .filter_bits(self.filter_bits)
             .background_threads(self.background_threads)
+            .direct_io(self.direct_io)
             .log_backend(self.backend);
         if self.two_directories { options.fast_dir("/fast").slow_dir("/slow") } else { options }
     }
@@ -114,6 +117,12 @@ impl Plan {
         tuning.hl0_stop_tables = tuning.hl0_compact_tables + *rng.pick(&[2, 20]);
         tuning.close_flush_bytes = *rng.pick(&[0, 24 << 10, 1 << 20]);
         tuning.manifest_bytes = *rng.pick(&[1 << 10, 16 << 10]);
+        tuning.memory_bytes = *rng.pick(&[400 << 10, 1 << 20]);
+        tuning.fetch_bytes = *rng.pick(&[1 << 10, 32 << 10, 256 << 10]);
+        tuning.read_ahead_bytes = *rng.pick(&[0, 32 << 10, 256 << 10]);
+        tuning.write_bytes = *rng.pick(&[4 << 10, 16 << 10, 1 << 20]);
+        tuning.compactions_max = *rng.pick(&[1, 2, 4]);
+        tuning.open_files_max = *rng.pick(&[1, 3, 100]);
         tuning
     }
 

@@ -49,6 +49,8 @@ pub(crate) struct WorkState {
     emptying_trash: bool,
     /// What compactions write.
     pub compacting: Vec<Running>,
+    /// Threads that compact, users' included: each has its part of the memory for jobs.
+    pub compacting_threads: usize,
     /// Tables that compactions read.
     pub busy_tables: BTreeSet<FileId>,
     /// Everything up to here is to be flushed now.
@@ -207,6 +209,8 @@ impl Core {
     ) -> MutexGuard<'a, WorkState> {
         state.started += 1;
         let number = state.started;
+        let compacts = job.is_compaction();
+        state.compacting_threads += usize::from(compacts);
         drop(state);
         let ended = self.run_job_safely(&job, number, worker);
         // What went wrong is known before anyone can see that the job is over.
@@ -217,6 +221,7 @@ impl Core {
             self.poison(error);
         }
         let mut state = self.work.lock();
+        state.compacting_threads -= usize::from(compacts);
         if let Some((begun, result)) = ended {
             match begun {
                 None => self.finish_job(&mut state, &job, number, result),
@@ -244,6 +249,7 @@ impl Core {
             Job::Compact(choice) => self.release_choice(state, choice),
             Job::Help(_) => unreachable!("what ends is the job, not the help with it"),
         }
+        self.fit_cache();
         self.update_pace();
         match result {
             Err(Error::NoSpace { path }) => {
@@ -293,7 +299,7 @@ impl Core {
 
     /// Help with a compaction, or a compaction of its own.
     fn next_compaction(&self, state: &mut WorkState, duty: Duty) -> Option<Job> {
-        if duty == Duty::Front {
+        if duty == Duty::Front || state.compacting_threads >= self.settings.tuning.compactions_max {
             return None;
         }
         if let Some(begun) = state.to_help(|job| matches!(job, Job::Compact(_))) {

@@ -334,6 +334,7 @@ impl Core {
             sealed.insert(0, view.active.clone());
             View { active: commit.active.clone(), sealed, ..view.clone() }
         });
+        self.fit_cache();
         self.update_pace();
         self.work.wake();
     }

@@ -36,9 +36,13 @@ impl Core {
         state: &mut WorkState,
         choose: impl FnOnce(&Figures<'_>) -> Option<Choice>,
     ) -> Option<Choice> {
+        let tuning = &self.settings.tuning;
+        // Each thread that compacts has its part of the memory for jobs.
+        if state.compacting_threads >= tuning.compactions_max {
+            return None;
+        }
         let version = self.published.view().version.clone();
         let dropped: Vec<KeyspaceId> = self.keyspaces.dropped().into_keys().collect();
-        let tuning = &self.settings.tuning;
         let mut figures = Figures {
             levels: version.figures(&|id| state.busy_tables.contains(&id)),
             targets: LevelTargets {
@@ -147,9 +151,13 @@ impl Core {
                 None => self.work.wait_for_progress(&mut state),
             }
         };
+        state.compacting_threads += 1;
         drop(state);
         let result = self.guarded(self.run_and_wait(&choice));
-        self.release_choice(&mut self.work.lock(), &choice);
+        let mut state = self.work.lock();
+        state.compacting_threads -= 1;
+        self.release_choice(&mut state, &choice);
+        drop(state);
         self.update_pace();
         self.work.wake_all();
         result.map(|()| choice != Choice::Nothing)
@@ -183,8 +191,8 @@ impl TableWork {
         sources.push(compact.inputs_below.iter().map(find).collect());
         let tables = || sources.iter().flat_map(|tables| tables.iter());
         let bytes: u64 = tables().map(|table| table.meta().size).sum();
-        let bytes_min = core.settings.tuning.table_bytes * PART_TABLES;
-        let threads = core.settings.background_threads;
+        let bytes_min = core.table_bytes() * PART_TABLES;
+        let threads = core.settings.background_threads.min(core.settings.tuning.compactions_max);
         let mut marks = Vec::new();
         if threads > 1 && bytes >= 2 * bytes_min {
             for table in tables() {
@@ -235,7 +243,7 @@ impl Work for TableWork {
         let horizon = self.horizon.over(&bottom, &dropped, &core.keyspaces);
         let source = Retention::new(cursor, horizon).until(range.to.as_deref());
         let source = Watched::new(source, self.progress(core));
-        core.write_tables(&mut WithBreaks { source, breaks }, core.settings.tuning.table_bytes)
+        core.write_tables(&mut WithBreaks { source, breaks }, core.table_bytes())
     }
 
     fn join(&self, core: &Core, outputs: Vec<Vec<Arc<Table>>>) -> Result<()> {

@@ -10,17 +10,18 @@ use super::durability::Horizon;
 use super::keyspace::Keyspaces;
 use super::logs::LogSupply;
 use super::manifest::Manifest;
+use super::memory::Memory;
 use super::options::{LogBackend, Settings};
 use super::pacing::Pacer;
 use super::published::Published;
 use super::snapshot::Snapshots;
 use super::stats::Counters;
 use super::view::View;
-use crate::base::{Error, FileId, Gauge, Result, Seqno};
+use crate::base::{Error, FileId, Result, Seqno};
 use crate::format::edit::Edit;
-use crate::io::cache::BlockCache;
 use crate::io::trash::{FileGuard, Trash};
 use crate::io::{Lock, Storage};
+use crate::levels::readers::Readers;
 use crate::sched::sync::Mutex;
 
 /// An open database.
@@ -40,10 +41,9 @@ pub(crate) struct Core {
     pub manifest: Mutex<Manifest>,
     pub work: Work,
     pub pacer: Pacer,
-    pub cache: Arc<BlockCache>,
+    pub readers: Arc<Readers>,
+    pub memory: Memory,
     pub trash: Arc<Trash>,
-    pub run_bytes: Arc<Gauge>,
-    pub value_bytes: Arc<Gauge>,
     pub counters: Counters,
     pub next_file: AtomicU64,
     pub closed: AtomicBool,
@@ -90,9 +90,9 @@ pub(crate) struct Parts {
     pub keyspaces: Keyspaces,
     pub log_backend: LogBackend,
     pub manifest: Manifest,
-    pub cache: Arc<BlockCache>,
+    pub readers: Arc<Readers>,
+    pub memory: Memory,
     pub trash: Arc<Trash>,
-    pub value_bytes: Arc<Gauge>,
     pub locks: Vec<Box<dyn Lock>>,
 }
 
@@ -114,10 +114,9 @@ impl Core {
             manifest: Mutex::new(parts.manifest),
             work: Work::default(),
             pacer: Pacer::default(),
-            cache: parts.cache,
+            readers: parts.readers,
+            memory: parts.memory,
             trash: parts.trash,
-            run_bytes: Arc::new(Gauge::default()),
-            value_bytes: parts.value_bytes,
             counters: Counters::default(),
             next_file: AtomicU64::new(next_file.0),
             closed: AtomicBool::new(false),

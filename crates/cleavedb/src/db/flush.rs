@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use super::core::Core;
 use super::pacing::Watched;
 use super::view::View;
+use crate::base::memory::Counted;
 use crate::base::versions::{Horizon, Retention, VersionRef, VersionSource};
 use crate::base::{Address, Buffer, Cursor, Error, FileId, Kind, Merging, Result, Seqno, Slice, Stamp};
 use crate::format::edit::Edit;
@@ -22,6 +23,8 @@ use crate::levels::table::Table;
 const GAP_BYTES: u64 = 4 << 10;
 /// One read of a log covers at most this much.
 const READ_BYTES: u64 = 1 << 20;
+/// What a version in a window takes beside its key and value.
+const ENTRY_OVERHEAD_BYTES: usize = std::mem::size_of::<Entry>() + 32;
 
 impl Core {
     /// Writes the oldest runs (given oldest first, all neighbours in age) to HL0.
@@ -72,7 +75,8 @@ impl Core {
         let mut cursor = Merging::new(runs.iter().rev().map(|run| run.cursor()).collect());
         cursor.seek_first()?;
         let source = Retention::new(cursor, horizon);
-        let routed = Routed { core: self, view, source, window: VecDeque::new(), fetched: None };
+        let counted = self.memory.jobs.hold(0);
+        let routed = Routed { core: self, view, source, window: VecDeque::new(), fetched: None, counted };
         self.write_tables(&mut Watched::new(routed, Some(&self.pacer.flush)), u64::MAX)
     }
 
@@ -88,12 +92,17 @@ impl Core {
                 block_size: settings.block_size,
                 filter_bits: settings.filter_bits,
                 compression: settings.compression,
+                write_bytes: settings.tuning.write_bytes,
+                access: self.readers.handles.access(),
             },
             compression: &|keyspace| Some(self.keyspaces.compression(keyspace)),
             target_bytes,
             never_across: &dropped,
         };
+        let TableOptions { block_size, filter_bits, write_bytes, .. } = sink.options;
+        let held = self.memory.jobs.hold(TableOptions::builder_bytes(block_size, filter_bits, write_bytes));
         let metas = write_tables(source, &sink)?;
+        drop(held);
         if metas.is_empty() {
             return Ok(Vec::new());
         }
@@ -106,7 +115,7 @@ impl Core {
     /// Opens a table that the manifest names or is about to.
     pub fn open_table(&self, meta: TableMeta) -> Result<Arc<Table>> {
         let guard = self.guard(self.table_path(meta.id));
-        Table::open(&*self.storage, guard, meta, self.cache.clone())
+        Table::open(&self.readers, guard, meta)
     }
 
     /// The new tables, and the logs that nothing needs once everything up to `flushed` is in tables.
@@ -199,6 +208,8 @@ struct Routed<'a, S> {
     window: VecDeque<Entry>,
     /// The version shown if it came out of a window, not straight from the source.
     fetched: Option<(Vec<u8>, Stamp, Slice)>,
+    /// The memory of the window.
+    counted: Counted,
 }
 
 impl<S: VersionSource> VersionSource for Routed<'_, S> {
@@ -232,20 +243,22 @@ impl<S: VersionSource> VersionSource for Routed<'_, S> {
 impl<S: VersionSource> Routed<'_, S> {
     /// Fills the window from the version that the source stands on, which has an address.
     fn fill(&mut self) -> Result<()> {
-        let mut fetch_bytes = 0;
-        let fetch_bytes_max = 2 * self.core.settings.tuning.flush_bytes;
+        let (mut inline_bytes, mut fetch_bytes) = (0, 0);
+        let fetch_bytes_max = self.core.settings.tuning.fetch_bytes;
         loop {
             let (key, stamp, payload) = self.source.current();
             let route = route(self.core, key, stamp, payload)?;
             match &route {
-                Route::Inline(value) => fetch_bytes += value.len() as u64,
-                Route::Fetch(address) => fetch_bytes += address.len as u64,
+                Route::Inline(value) => inline_bytes += value.len(),
+                Route::Fetch(address) => fetch_bytes += address.len as usize,
             }
+            inline_bytes += key.len() + ENTRY_OVERHEAD_BYTES;
             self.window.push_back(Entry { key: key.to_vec(), stamp, route });
-            if fetch_bytes >= fetch_bytes_max || !self.source.advance()? {
+            if inline_bytes + fetch_bytes >= fetch_bytes_max || !self.source.advance()? {
                 break;
             }
         }
+        self.counted.set(inline_bytes);
         self.fetch()
     }
 
@@ -273,7 +286,10 @@ impl<S: VersionSource> Routed<'_, S> {
     }
 
     fn fetch_together(&mut self, log: &Arc<LogFile>, start: u64, end: u64, wanted: &[(Address, usize)]) -> Result<()> {
-        let gauge = &self.core.value_bytes;
+        let gauge = &self.core.memory.jobs;
+        // Values keep the whole buffer alive, so they are copied out of one that is mostly something else.
+        let wanted_bytes: u64 = wanted.iter().map(|(address, _)| address.len as u64).sum();
+        let mostly_wanted = wanted_bytes >= (end - start) / 4 * 3;
         let buffer = match log.is_written(end) {
             true => {
                 let mut bytes = vec![0; (end - start) as usize];
@@ -294,7 +310,17 @@ impl<S: VersionSource> Routed<'_, S> {
                     check_record(record, address, &entry.key, seqno)
                         .map_err(|reason| Error::corruption(log.path(), address.offset, reason))?;
                     let value_start = from + (address.len - address.value_len) as usize;
-                    Slice::shared(buffer.clone(), value_start, address.value_len as usize)
+                    match mostly_wanted {
+                        true => Slice::shared(buffer.clone(), value_start, address.value_len as usize),
+                        false => {
+                            let value = buffer[value_start..value_start + address.value_len as usize].to_vec();
+                            Slice::shared(
+                                Arc::new(Buffer::counted(value, gauge.clone())),
+                                0,
+                                address.value_len as usize,
+                            )
+                        }
+                    }
                 }
                 None => log.read_value(address, &entry.key, seqno, gauge)?,
             };

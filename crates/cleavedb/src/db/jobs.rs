@@ -26,6 +26,17 @@ pub(super) enum Job {
     Help(Arc<Begun>),
 }
 
+impl Job {
+    /// A compaction, or a part of one.
+    pub fn is_compaction(&self) -> bool {
+        match self {
+            Job::Compact(_) => true,
+            Job::Help(begun) => begun.job.is_compaction(),
+            _ => false,
+        }
+    }
+}
+
 /// A job in parts that has begun.
 pub(super) struct Begun {
     pub job: Job,

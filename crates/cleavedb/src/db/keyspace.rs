@@ -58,6 +58,16 @@ struct Inner {
     by_id: BTreeMap<KeyspaceId, Arc<KeyspaceState>>,
     /// Dropped, with versions that files may still hold.
     dropped: BTreeMap<KeyspaceId, Seqno>,
+    /// Memory of all this, and of what the manifest keeps of it.
+    bytes: usize,
+}
+
+/// What a keyspace takes in memory, here and in the manifest, beside its names: two records, the state, and places in
+/// three maps.
+const OVERHEAD_BYTES: usize = 400;
+
+fn bytes_of(record: &KeyspaceRecord) -> usize {
+    OVERHEAD_BYTES + 3 * record.name.len() + 2 * record.operator.as_ref().map_or(0, String::len)
 }
 
 impl Keyspaces {
@@ -84,6 +94,7 @@ impl Keyspaces {
         let dropped = AtomicBool::new(false);
         let state = Arc::new(KeyspaceState { record, operator, compression, database: self.database, dropped });
         let mut inner = self.inner.write();
+        inner.bytes += bytes_of(&state.record);
         inner.by_name.insert(state.record.name.clone(), state.clone());
         inner.by_id.insert(state.record.id, state.clone());
         state
@@ -106,11 +117,18 @@ impl Keyspaces {
         self.inner.read().by_name.len()
     }
 
+    /// Memory that they take.
+    pub fn bytes(&self) -> usize {
+        self.inner.read().bytes
+    }
+
     /// The keyspace is gone as of `seqno`; its versions die as jobs come by.
     pub fn remove(&self, keyspace: &KeyspaceState, seqno: Seqno) {
         let mut inner = self.inner.write();
         keyspace.dropped.store(true, Ordering::Release);
-        inner.by_name.remove(&keyspace.record.name);
+        if inner.by_name.remove(&keyspace.record.name).is_some() {
+            inner.bytes -= bytes_of(&keyspace.record);
+        }
         inner.by_id.remove(&keyspace.record.id);
         inner.dropped.insert(keyspace.record.id, seqno);
     }

@@ -51,7 +51,7 @@ impl LogSupply {
     /// Memory of the ring and the chunk buffers.
     pub fn buffer_bytes(&self, tuning: &Tuning) -> usize {
         let inner = self.inner.lock();
-        inner.ring.as_ref().map_or(0, |ring| ring.len() + tuning.chunk_buffers * tuning.chunk_bytes)
+        inner.ring.as_ref().map_or(0, |ring| ring.len() + tuning.log_buffer_bytes() - tuning.ring_bytes)
     }
 
     /// Gives up the spare.

@@ -24,6 +24,7 @@ mod recovery;
 mod manifest;
 mod files;
 mod stats;
+mod memory;
 mod core;
 
 /// What `published.rs` is made of, so that a test can make it of something else.
@@ -47,9 +48,10 @@ use crate::io::SimDisk;
 pub use batch::WriteBatch;
 pub use iter::Iter;
 pub use keyspace::Keyspace;
+pub use memory::MemoryStats;
 pub use options::{Durability, KeyspaceOptions, LogBackend, Options, WriteOptions};
 pub use snapshot::Snapshot;
-pub use stats::{FileStats, LevelStats, MemoryStats, RunStats, Stats};
+pub use stats::{FileStats, LevelStats, RunStats, Stats};
 pub use tuning::{Canary, Tuning};
 
 pub(crate) use open::open;
@@ -121,6 +123,7 @@ impl Db {
         {
             return Err(Error::input(format!("merge operator {operator:?} is not registered")));
         }
+        core.check_keyspace_memory()?;
         core.check_poison()?;
         let mut manifest = core.manifest.lock();
         if core.keyspaces.find(name).is_some() {

@@ -9,19 +9,23 @@ use super::core::{Core, Parts};
 use super::files::{CURRENT, FileKind, LOCK, OWNER, parse};
 use super::keyspace::{DEFAULT_ID, DEFAULT_NAME, Keyspaces};
 use super::manifest::Manifest;
+use super::memory::Memory;
 use super::options::{Options, Settings};
 use super::recovery::recover;
 use super::tuning::Tuning;
 use super::view::View;
 use super::{Db, DbInner};
-use crate::base::{Error, FileId, Gauge, KeyspaceId, Result};
+use crate::base::{Error, FileId, KeyspaceId, Result};
 use crate::format::edit::{Edit, KeyspaceRecord};
 use crate::format::frame::LOG_HEADER_BYTES;
 use crate::front::index_table::IndexTable;
 use crate::front::log::LogFile;
 use crate::io::cache::BlockCache;
+use crate::io::handles::Handles;
+use crate::io::read_ahead::ReadAhead;
 use crate::io::trash::{FileGuard, Trash};
 use crate::io::{Access, Storage, read_whole};
+use crate::levels::readers::Readers;
 use crate::levels::table::Table;
 use crate::levels::version::{LEVELS_MAX, Version};
 
@@ -31,6 +35,14 @@ const LOGS_LEFT_MAX: usize = 4;
 /// Opens or makes a database.
 pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tuning: Option<Tuning>) -> Result<Db> {
     options.check()?;
+    let memory_budget = options.resolve_budget();
+    let tuning = match tuning {
+        Some(tuning) => tuning,
+        None => {
+            Tuning::for_options(memory_budget, options.block_size, options.filter_bits, options.background_threads)?
+        }
+    };
+    let open_files_max = options.resolve_open_files(storage.open_files_limit())?.min(tuning.open_files_max);
     let fast = options.fast_dir.clone().unwrap_or_else(|| path.to_owned());
     let slow = options.slow_dir.clone().unwrap_or_else(|| path.to_owned());
     if !options.create_if_missing && !storage.exists(&fast.join(CURRENT))? {
@@ -42,8 +54,6 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
     if slow != fast {
         locks.push(storage.lock(&slow.join(LOCK))?);
     }
-    let memory_budget = options.resolve_budget();
-    let tuning = tuning.unwrap_or_else(|| Tuning::for_budget(memory_budget));
     // Files that a crash left behind keep their numbers until they are removed.
     let files = our_files(&*storage, &fast, &slow)?;
     let newest = files.iter().map(|(_, _, id)| *id).max().unwrap_or_default();
@@ -66,8 +76,21 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
         check_owner(&*storage, &slow, &manifest)?;
     }
     let trash = Arc::new(Trash::default());
-    let cache = Arc::new(BlockCache::new(tuning.cache_bytes));
-    let version = open_tables(&*storage, &slow, &manifest, &trash, &cache)?;
+    let access = if options.direct_io { Access::Direct } else { Access::Buffered };
+    if options.direct_io {
+        // Both are there by now, one or the other in the directory of the tables.
+        storage.open_read(&slow.join(if slow == fast { CURRENT } else { OWNER }), access)?;
+    }
+    let memory = Memory::default();
+    let readers = Arc::new(Readers {
+        handles: Arc::new(Handles::new(storage.clone(), access, open_files_max)),
+        storage: storage.clone(),
+        cache: BlockCache::new(tuning.cache_bytes),
+        ahead: ReadAhead::new(tuning.read_ahead_bytes, memory.jobs.clone()),
+        jobs: memory.jobs.clone(),
+        resident: Arc::default(),
+    });
+    let version = open_tables(&slow, &manifest, &trash, &readers)?;
     let recovered = recover(&*storage, &fast, manifest.state(), &tuning, &trash)?;
     if let Some(edit) = &recovered.edit {
         commit_before_start(&mut manifest, edit)?;
@@ -113,12 +136,13 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
         keyspaces,
         log_backend: options.log_backend,
         manifest,
-        cache,
+        readers,
+        memory,
         trash,
-        value_bytes: Arc::new(Gauge::default()),
         locks,
     }));
     core.work.note_flushed(flushed);
+    core.fit_cache();
     core.update_pace();
     if core.logs.demands_ring() {
         core.map_ring()?;
@@ -224,24 +248,15 @@ fn our_files(storage: &dyn Storage, fast: &Path, slow: &Path) -> Result<Vec<(Pat
     Ok(files)
 }
 
-fn open_tables(
-    storage: &dyn Storage,
-    slow: &Path,
-    manifest: &Manifest,
-    trash: &Arc<Trash>,
-    cache: &Arc<BlockCache>,
-) -> Result<Version> {
+fn open_tables(slow: &Path, manifest: &Manifest, trash: &Arc<Trash>, readers: &Arc<Readers>) -> Result<Version> {
     let mut tables = Vec::new();
     for (level, meta) in manifest.state().tables.values() {
         let path = slow.join(super::files::table_name(meta.id));
         if *level as usize >= LEVELS_MAX {
             return Err(Error::corruption(&path, 0, format!("the manifest puts this table into level {level}")));
         }
-        if !storage.exists(&path)? {
-            return Err(Error::corruption(&path, 0, "the manifest names this table, but it is missing"));
-        }
         let guard = FileGuard::new(path, trash.clone());
-        tables.push((*level as usize, Table::open(storage, guard, meta.clone(), cache.clone())?));
+        tables.push((*level as usize, Table::new(readers, guard, meta.clone())?));
     }
     Ok(Version::default().apply(&tables, &[]))
 }

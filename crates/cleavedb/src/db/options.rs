@@ -10,6 +10,13 @@ use crate::base::{Error, MergeOperator, Result};
 use crate::format::compression::Compression;
 use crate::io::OsStorage;
 
+/// With fewer open tables reads would mostly open files.
+const OPEN_FILES_MIN: usize = 16;
+/// By default no more tables are open than this.
+const OPEN_FILES_DEFAULT_MAX: usize = 4096;
+/// Files beside tables: logs, manifest, locks, what jobs write, and some for the caller.
+const OTHER_FILES: usize = 32;
+
 /// What an acknowledged write survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
@@ -92,6 +99,8 @@ pub struct Options {
     pub(super) create_if_missing: bool,
     pub(super) operators: Vec<Arc<dyn MergeOperator>>,
     pub(super) log_backend: LogBackend,
+    pub(super) open_files_max: Option<usize>,
+    pub(super) direct_io: bool,
 }
 
 impl Default for Options {
@@ -115,11 +124,14 @@ impl Options {
             create_if_missing: true,
             operators: crate::base::operators::builtin(),
             log_backend: LogBackend::Auto,
+            open_files_max: None,
+            direct_io: false,
         }
     }
 
     /// Bytes of memory for everything together: index tables, runs, caches, buffers, mapped windows. At least 16 MiB;
-    /// default a quarter of RAM, at most 1 GiB. Takes effect at each open.
+    /// default a quarter of RAM, at most 1 GiB. Large blocks and many filter bits need more; opening says how much. What
+    /// callers hold (values, open iterators, batches) comes on top. Takes effect at each open.
     pub fn memory_budget(mut self, bytes: usize) -> Options {
         self.memory_budget = Some(bytes);
         self
@@ -187,6 +199,23 @@ impl Options {
         self
     }
 
+    /// How many table files may be open at once: 16 or more. Others are opened when they are read; for each thread that
+    /// reads, one more may be open for a moment. Default: half of what the process may open, from 16 to 4096. Logs and the
+    /// manifest need about 30 files more. Takes effect at each open.
+    pub fn open_files_max(mut self, files: usize) -> Options {
+        self.open_files_max = Some(files);
+        self
+    }
+
+    /// Writes and reads tables past the page cache (default: through it). Then `memory_budget` is all the memory that they
+    /// get, and reads that miss the block cache cost an access to the device: for machines that have little memory to
+    /// spare, with a budget that is large for the data that is read often. Where the file system knows no direct I/O,
+    /// opening is an error. Takes effect at each open.
+    pub fn direct_io(mut self, direct: bool) -> Options {
+        self.direct_io = direct;
+        self
+    }
+
     /// Opens (or makes) the database in the directory `path`.
     ///
     /// # Errors
@@ -203,6 +232,7 @@ impl Options {
             ("block_size", self.block_size as u64, 512, 1 << 20),
             ("filter_bits", self.filter_bits as u64, 0, 64),
             ("background_threads", self.background_threads as u64, 1, 64),
+            ("open_files_max", self.open_files_max.unwrap_or(OPEN_FILES_MIN) as u64, OPEN_FILES_MIN as u64, 1 << 20),
         ];
         for (name, value, low, high) in ranges {
             if !(low..=high).contains(&value) {
@@ -213,6 +243,18 @@ impl Options {
             check_interval(interval)?;
         }
         Ok(())
+    }
+
+    /// How many table files may be open at once in a process that may open `limit` files.
+    pub(super) fn resolve_open_files(&self, limit: usize) -> Result<usize> {
+        let wanted = self.open_files_max.unwrap_or(OPEN_FILES_MIN);
+        if wanted + OTHER_FILES > limit {
+            return Err(Error::input(format!(
+                "open_files_max is {wanted}, and other files need {OTHER_FILES}, but this process may open only {limit}"
+            )));
+        }
+        let half = ((limit - OTHER_FILES) / 2).clamp(OPEN_FILES_MIN, OPEN_FILES_DEFAULT_MAX);
+        Ok(self.open_files_max.unwrap_or(half))
     }
 
     /// The budget in force, and the sizes that follow from it.

@@ -45,7 +45,7 @@ impl Core {
             .logs
             .get(&address.file)
             .ok_or_else(|| damaged(format!("an address names log {}, which does not exist", address.file.0)))?;
-        log.read_value(address, full, stamp.seqno(), &self.value_bytes)
+        log.read_value(address, full, stamp.seqno(), &self.memory.values)
     }
 }
 

@@ -20,7 +20,7 @@ use crate::front::index_table::{IndexTable, RecordPlace};
 use crate::front::log::LogFile;
 use crate::front::log_reader::{LogReader, Opened};
 use crate::io::trash::{FileGuard, Trash};
-use crate::io::{File, Storage, read_whole};
+use crate::io::{Access, File, Storage, read_whole};
 
 /// Frames that are written once more go in writes of about this size.
 const REWRITE_BYTES: usize = 1 << 20;
@@ -67,7 +67,7 @@ pub(crate) fn recover(
         if !storage.exists(&path)? {
             return Err(Error::corruption(&path, 0, "the manifest names this log, but it is missing"));
         }
-        let file = if end.is_some() { storage.open_read(&path)? } else { storage.open(&path)? };
+        let file = if end.is_some() { storage.open_read(&path, Access::Buffered)? } else { storage.open(&path)? };
         let guard = FileGuard::new(path, trash.clone());
         replay.log(id, end, file, guard, ring.as_deref().filter(|ring| !ring.is_empty()))?;
     }

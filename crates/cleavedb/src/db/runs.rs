@@ -9,6 +9,7 @@ use super::core::Core;
 use super::parts::{Breaks, Work};
 use super::snapshot::JobHorizon;
 use super::view::View;
+use crate::base::memory::Counted;
 use crate::base::ranges::{KeyRange, cut};
 use crate::base::versions::Retention;
 use crate::base::{Cursor, Merging, Result, Seqno, Stamp};
@@ -31,6 +32,8 @@ pub(crate) struct RunWork {
     sources: Sources,
     horizon: JobHorizon,
     ranges: Vec<KeyRange>,
+    /// The run that is being built is at most as large as what it is made of.
+    _building: Counted,
 }
 
 impl RunWork {
@@ -43,14 +46,19 @@ impl RunWork {
             Sources::Sealed(table) => table.marks(),
             Sources::Runs(runs) => runs.iter().flat_map(|run| run.marks()).collect(),
         };
-        RunWork { sources, horizon: core.job_horizon(), ranges: cut(marks, threads, bytes_min) }
+        let bytes = match &sources {
+            Sources::Sealed(table) => table.bytes(),
+            Sources::Runs(runs) => runs.iter().map(|run| run.bytes()).sum(),
+        };
+        let _building = core.hold_merging(bytes);
+        RunWork { sources, horizon: core.job_horizon(), ranges: cut(marks, threads, bytes_min), _building }
     }
 
     fn build(&self, core: &Core, cursor: impl Cursor, range: &KeyRange) -> Result<RunPart> {
         let dropped = |keyspace| self.horizon.dropped.contains_key(&keyspace);
         let horizon = self.horizon.over(&|_| false, &dropped, &core.keyspaces);
         let mut source = Retention::new(cursor, horizon).until(range.to.as_deref());
-        RunPart::build(&mut source, &core.run_bytes)
+        RunPart::build(&mut source, &core.memory.runs)
     }
 }
 

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::core::Core;
+use super::memory::MemoryStats;
+use crate::io::Access;
 
 /// Totals since the database was opened.
 #[derive(Default)]
@@ -37,6 +39,12 @@ pub struct Stats {
     pub memory_budget: usize,
     /// What is in memory.
     pub memory: MemoryStats,
+    /// Table files that are open now; see [`Options::open_files_max`](crate::Options::open_files_max).
+    pub open_table_files: usize,
+    /// How often a table file was opened.
+    pub table_files_opened: u64,
+    /// Tables are written and read past the page cache.
+    pub direct_io: bool,
     /// The newest write.
     pub seqno: u64,
     /// Everything up to here survives loss of power.
@@ -91,22 +99,6 @@ pub struct Stats {
     pub pace_bytes_per_second: Option<u64>,
 }
 
-/// Memory by use, in bytes.
-#[derive(Debug, Clone, Default)]
-#[non_exhaustive]
-pub struct MemoryStats {
-    /// Index tables and runs.
-    pub front_bytes: usize,
-    /// The block cache: data, index and filter blocks of tables.
-    pub cache_bytes: usize,
-    /// The ring and the buffers of direct writes.
-    pub log_buffer_bytes: usize,
-    /// What open tables keep outside the cache.
-    pub table_reader_bytes: usize,
-    /// Blocks, values and replaced runs that callers or running scans hold; not part of the budget.
-    pub pinned_bytes: usize,
-}
-
 /// One file.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -156,21 +148,12 @@ impl Core {
         let (view, seqno) = self.published.read();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.counters;
-        let tables = view.version.levels().iter().flat_map(|level| level.tables().iter());
-        let table_reader_bytes = tables.map(|table| table.resident_bytes()).sum();
-        let cache_bytes = self.cache.weight() as usize;
-        let run_bytes: usize = view.runs.iter().map(|run| run.block_bytes()).sum();
-        let old_run_bytes = self.run_bytes.get().saturating_sub(run_bytes);
-        let held_bytes = self.cache.gauge().get() + self.value_bytes.get() + old_run_bytes;
         Stats {
             memory_budget: self.settings.memory_budget,
-            memory: MemoryStats {
-                front_bytes: view.front_bytes(),
-                cache_bytes,
-                log_buffer_bytes: self.logs.buffer_bytes(&self.settings.tuning),
-                table_reader_bytes,
-                pinned_bytes: held_bytes.saturating_sub(cache_bytes),
-            },
+            memory: self.memory_stats(&view),
+            open_table_files: self.readers.handles.open_count(),
+            table_files_opened: self.readers.handles.opened(),
+            direct_io: self.readers.handles.access() == Access::Direct,
             seqno: seqno.0,
             durable_seqno: self.horizon.durable().0,
             keyspaces: self.keyspaces.len(),

@@ -1,8 +1,31 @@
 //! The sizes inside the engine, all derived from `memory_budget`. Tests and simulation make them tiny, so that every
 //! path is walked within a few hundred operations; users have no reason to.
+//!
+//! What is held at once adds up to the budget, in thirty-seconds of it (up to 256 MiB; beyond, ring, index tables and
+//! flushes keep their size, and more is left for jobs and cache):
+//!
+//! | what | part |
+//! |---|---|
+//! | log buffers: the ring (2, rounded down to a power of two), and half as much in chunk buffers | 3 |
+//! | front: index tables and runs (8), and the index table that is filled while writers are stopped | 9 |
+//! | merging: the run made of an index table (1), and the one made of other runs (a flush, 4) | 5 |
+//! | jobs: values fetched by a flush, bytes read ahead, table builders, blocks under compaction | 6, more for large blocks |
+//! | the rest: table readers, keyspaces, and the block cache, which gets what these and the front leave, up to 16 | 9 |
 
-use crate::base::limits::SEPARATION_BYTES_DEFAULT;
+use crate::base::limits::{MEMORY_BUDGET_MIN, SEPARATION_BYTES_DEFAULT};
+use crate::base::{Error, Result};
 use crate::front::index_table::IndexTable;
+use crate::levels::builder::TableOptions;
+
+const MIB: usize = 1 << 20;
+/// What a cursor of a compaction holds beside its data block: top index, index partition, and what they are read into.
+const CURSOR_BYTES: usize = 28 << 10;
+/// With less a flush would read the log in small pieces.
+const FETCH_ROOM_MIN: usize = MIB / 2;
+/// Writers wait while HL0 has this many tables, if the blocks of so many fit into memory at once.
+const HL0_STOP_TABLES: usize = 24;
+/// With fewer the tree does not keep its shape.
+const HL0_STOP_TABLES_MIN: usize = 8;
 
 /// A planted bug that the simulation must find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +39,20 @@ pub enum Canary {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tuning {
+    /// All memory together.
+    pub memory_bytes: usize,
+    /// The part of it for jobs; the next five are within it.
+    pub job_bytes: usize,
+    /// A flush fetches values from logs up to this much at a time.
+    pub fetch_bytes: usize,
+    /// Jobs together read ahead at most this much.
+    pub read_ahead_bytes: usize,
+    /// Tables are written in pieces of this size.
+    pub write_bytes: usize,
+    /// Threads that compact at once, each a compaction or a part of one, whatever the number of threads.
+    pub compactions_max: usize,
+    /// Table files that are open at once, if the options allow more.
+    pub open_files_max: usize,
     /// An index table is sealed at this size (DecouKV: 8 MiB).
     pub index_table_bytes: usize,
     /// Runs are flushed once they hold this much, values in logs included (DFTS, DecouKV: 32 MiB).
@@ -38,8 +75,10 @@ pub struct Tuning {
     pub chunk_buffers: usize,
     /// Values from this size on stay in the log while they are in the front.
     pub separation_bytes: usize,
-    /// Size of the block cache.
+    /// Size of the block cache while there is room for it.
     pub cache_bytes: usize,
+    /// The block cache never gets smaller than this.
+    pub cache_bytes_min: usize,
     /// Tables of levels below HL0 are cut at this size.
     pub table_bytes: u64,
     /// Capacity of HL1; each level below holds ten times more.
@@ -57,33 +96,100 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    /// The sizes for a memory budget: about a sixteenth for the ring and half of that for chunk buffers, a quarter for
-    /// index tables and runs, half for the cache, the rest for jobs.
+    /// The sizes for a memory budget of at least 16 MiB, with default options.
     pub fn for_budget(memory_budget: usize) -> Tuning {
-        let mib = 1 << 20;
-        let ring_bytes = (memory_budget / 16).next_power_of_two().clamp(mib, 16 * mib);
-        let flush_bytes = (memory_budget / 8).clamp(2 * mib, 32 * mib) as u64;
-        Tuning {
-            index_table_bytes: (memory_budget / 32).clamp(mib / 2, 8 * mib),
-            flush_bytes,
+        let defaults = TableOptions::default();
+        let tuning = Tuning::for_options(memory_budget, defaults.block_size, defaults.filter_bits, 2);
+        tuning.expect("the smallest budget is enough for the defaults")
+    }
+
+    /// The sizes for a memory budget with these options.
+    ///
+    /// # Errors
+    /// [`Error::InvalidInput`] names the least budget that would do.
+    pub fn for_options(budget: usize, block_size: usize, filter_bits: u32, threads: usize) -> Result<Tuning> {
+        if let Some(tuning) = Tuning::fit(budget, block_size, filter_bits, threads) {
+            return Ok(tuning);
+        }
+        let mut least = MEMORY_BUDGET_MIN;
+        while Tuning::fit(least, block_size, filter_bits, threads).is_none() {
+            least += MIB;
+        }
+        Err(Error::input(format!(
+            "option memory_budget is {budget}, but with a block_size of {block_size} and filter_bits of {filter_bits} it \
+             must be at least {least}"
+        )))
+    }
+
+    /// The sizes, if the budget is enough for what must be in memory at once.
+    fn fit(budget: usize, block_size: usize, filter_bits: u32, threads: usize) -> Option<Tuning> {
+        let part = budget / 32;
+        let ring_bytes = (1 << (2 * part).max(1).ilog2()).clamp(MIB, 16 * MIB);
+        let flush_bytes = (4 * part).clamp(2 * MIB, 32 * MIB);
+        let logs_bytes_max = budget.min(256 * MIB);
+        let write_bytes = (budget / 64).clamp(256 << 10, MIB).next_multiple_of(4096);
+        let read_ahead_bytes = (budget / 64).clamp(512 << 10, 16 * MIB);
+        let mut tuning = Tuning {
+            memory_bytes: budget,
+            job_bytes: 0,
+            fetch_bytes: 0,
+            read_ahead_bytes,
+            write_bytes,
+            compactions_max: 1,
+            open_files_max: usize::MAX,
+            index_table_bytes: part.clamp(MIB / 2, 8 * MIB),
+            flush_bytes: flush_bytes as u64,
             index_merge_runs: 2,
-            front_bytes_max: memory_budget / 4,
-            logs_bytes_max: 256 * mib as u64,
-            log_bytes: 64 * mib as u64,
+            front_bytes_max: 8 * part,
+            logs_bytes_max: logs_bytes_max as u64,
+            log_bytes: (logs_bytes_max / 4) as u64,
             ring_bytes,
-            chunk_bytes: (ring_bytes / 16).clamp(64 << 10, mib),
+            chunk_bytes: (ring_bytes / 16).clamp(64 << 10, MIB),
             chunk_threads: 4,
             chunk_buffers: 8,
             separation_bytes: SEPARATION_BYTES_DEFAULT,
-            cache_bytes: memory_budget / 2,
-            table_bytes: flush_bytes,
-            level_base_bytes: flush_bytes * 8,
+            cache_bytes: 0,
+            cache_bytes_min: part,
+            table_bytes: flush_bytes as u64,
+            level_base_bytes: flush_bytes as u64 * 8,
             hl0_compact_tables: 4,
-            hl0_stop_tables: 24,
-            close_flush_bytes: 4 * mib as u64,
-            manifest_bytes: 4 * mib as u64,
+            hl0_stop_tables: HL0_STOP_TABLES,
+            close_flush_bytes: 4 * MIB as u64,
+            manifest_bytes: 4 * MIB as u64,
             canary: None,
-        }
+        };
+        let builder = TableOptions::builder_bytes(block_size, filter_bits, write_bytes);
+        let least = |tables| read_ahead_bytes + 2 * builder + compaction_bytes(block_size, tables) + FETCH_ROOM_MIN;
+        let jobs_max = budget.checked_sub(tuning.beside_jobs() + tuning.cache_bytes_min)?;
+        // Values larger than blocks count as well: a small budget bears few of them.
+        let tables_max = (budget / MIB * 3 / 4).clamp(HL0_STOP_TABLES_MIN, HL0_STOP_TABLES);
+        let tables = (HL0_STOP_TABLES_MIN..=tables_max).rev().find(|&tables| least(tables) <= jobs_max)?;
+        tuning.hl0_stop_tables = tables;
+        tuning.job_bytes = least(tables).max((6 * part).min(jobs_max));
+        let compaction = builder + compaction_bytes(block_size, tables);
+        let spare = tuning.job_bytes - least(tables);
+        tuning.compactions_max = (1 + spare / 2 / compaction).min(threads);
+        let more = (tuning.compactions_max - 1) * compaction;
+        // Buffers that values are fetched into may be larger by a third than what was wanted.
+        tuning.fetch_bytes = (spare - more + FETCH_ROOM_MIN) / 4 * 3;
+        let rest = budget - (tuning.log_buffer_bytes() + tuning.merging_bytes() + tuning.job_bytes);
+        tuning.cache_bytes = rest.min(16 * part);
+        Some(tuning)
+    }
+
+    /// The ring and the chunk buffers.
+    pub(crate) fn log_buffer_bytes(&self) -> usize {
+        self.ring_bytes + self.chunk_buffers * (self.chunk_bytes + 4096)
+    }
+
+    /// Runs that are being built.
+    pub(crate) fn merging_bytes(&self) -> usize {
+        self.index_table_bytes + self.flush_bytes as usize
+    }
+
+    /// Everything but jobs and cache at its limit.
+    fn beside_jobs(&self) -> usize {
+        self.log_buffer_bytes() + self.front_bytes_max + self.index_table_bytes + self.merging_bytes()
     }
 
     /// An index table is full when it, or what it leads to in the log, is large enough for its next station.
@@ -95,6 +201,13 @@ impl Tuning {
     /// Everything small enough that a few hundred operations seal, merge, flush, compact and rotate.
     pub fn tiny() -> Tuning {
         Tuning {
+            memory_bytes: 1 << 20,
+            job_bytes: 192 << 10,
+            fetch_bytes: 32 << 10,
+            read_ahead_bytes: 64 << 10,
+            write_bytes: 16 << 10,
+            compactions_max: 4,
+            open_files_max: 3,
             index_table_bytes: 4 << 10,
             flush_bytes: 16 << 10,
             index_merge_runs: 2,
@@ -107,6 +220,7 @@ impl Tuning {
             chunk_buffers: 3,
             separation_bytes: SEPARATION_BYTES_DEFAULT,
             cache_bytes: 256 << 10,
+            cache_bytes_min: 0,
             table_bytes: 16 << 10,
             level_base_bytes: 64 << 10,
             hl0_compact_tables: 4,
@@ -121,5 +235,52 @@ impl Tuning {
 impl Default for Tuning {
     fn default() -> Tuning {
         Tuning::for_budget(256 << 20)
+    }
+}
+
+/// Blocks that a compaction of `tables` tables of HL0 holds, with the two levels it reads and the block just read.
+fn compaction_bytes(block_size: usize, tables: usize) -> usize {
+    (tables + 3) * (block_size + CURSOR_BYTES) + block_size
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shares_of_every_budget_add_up_to_it() {
+        for budget in [16, 17, 20, 31, 32, 33, 48, 64, 100, 128, 255, 256, 400, 512, 1024, 4096, 1 << 16] {
+            for block_size in [512, 4096, 64 << 10, 1 << 20] {
+                for (threads, filter_bits) in [(1, 0), (2, 10), (64, 64)] {
+                    let Ok(tuning) = Tuning::for_options(budget * MIB, block_size, filter_bits, threads) else {
+                        assert!(budget <= 64 && block_size == 1 << 20, "{budget} MiB, blocks of {block_size} B");
+                        continue;
+                    };
+                    let all = tuning.beside_jobs() + tuning.job_bytes + tuning.cache_bytes_min;
+                    assert!(all <= budget * MIB, "{budget} MiB: {tuning:?}");
+                    // While the front is empty the cache has its full size.
+                    let calm = tuning.log_buffer_bytes() + tuning.merging_bytes() + tuning.job_bytes;
+                    assert!(calm + tuning.cache_bytes <= budget * MIB);
+                    let builder = TableOptions::builder_bytes(block_size, filter_bits, tuning.write_bytes);
+                    let compaction = builder + compaction_bytes(block_size, tuning.hl0_stop_tables);
+                    let flush = builder + tuning.fetch_bytes / 3 * 4;
+                    let jobs = flush + tuning.read_ahead_bytes + tuning.compactions_max * compaction;
+                    assert!(jobs <= tuning.job_bytes, "{budget} MiB: jobs need {jobs} B: {tuning:?}");
+                    assert!(4 * tuning.chunk_bytes <= tuning.ring_bytes && tuning.compactions_max >= 1);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_budget_too_small_names_the_least_that_would_do() {
+        let refused = |budget| match Tuning::for_options(budget, 1 << 20, 10, 2) {
+            Err(Error::InvalidInput { message }) => Some(message),
+            _ => None,
+        };
+        let message = refused(16 * MIB).unwrap();
+        let least: usize = message.rsplit(' ').next().unwrap().parse().unwrap();
+        assert!(refused(least).is_none() && refused(least - MIB).is_some(), "{message}");
+        assert!(least <= 64 * MIB, "{message}");
     }
 }

@@ -249,6 +249,7 @@ impl IndexTable {
         let mut sorted = self.sorted.lock();
         if sorted.pieces + LOOSE_PIECES_MAX < frozen.len() {
             let new = sort_pieces(frozen, sorted.pieces..frozen.len());
+            self.bytes.fetch_add(size_of_val(&*new), Ordering::Relaxed);
             *sorted = Sorted { pieces: frozen.len(), order: Arc::new(merge_orders(frozen, &sorted.order, &new)) };
         }
         if sorted.pieces > frozen.len() {
@@ -331,8 +332,10 @@ impl Inserter<'_> {
         };
         tail.push(hash, older, prefix, key, stamp, payload);
         if tail.entries.len() == PIECE_ENTRIES {
-            let full = std::mem::take(tail);
-            tail.bytes.reserve(full.bytes.len());
+            let mut full = std::mem::take(tail);
+            // Some more than the last piece took, so that most do not have to grow; what is left over goes back.
+            tail.bytes.reserve(full.bytes.len() + full.bytes.len() / 16);
+            full.bytes.shrink_to_fit();
             tail.entries.reserve(PIECE_ENTRIES);
             Arc::make_mut(frozen).push(Arc::new(full));
         }

@@ -177,10 +177,16 @@ impl LogWriter {
                 let Pending::Plain(pending) = &mut active.pending else {
                     unreachable!("the plain back end keeps bytes")
                 };
-                pending.extend_from_slice(bytes);
-                active.end += bytes.len() as u64;
-                if pending.len() >= PLAIN_WRITE_BYTES {
+                // A value may be much larger than what is worth keeping in memory.
+                let room = PLAIN_WRITE_BYTES - pending.len();
+                let (part, rest) = bytes.split_at(room.min(bytes.len()));
+                pending.extend_from_slice(part);
+                active.end += part.len() as u64;
+                if part.len() == room {
                     active.write_plain()?;
+                }
+                if !rest.is_empty() {
+                    return self.push(rest);
                 }
             }
         }

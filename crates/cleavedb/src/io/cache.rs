@@ -17,6 +17,9 @@ const SHARDS_MAX: usize = 16;
 /// About what one block takes: data blocks are 4 KiB by default, index and filter blocks somewhat more.
 const BLOCK_BYTES_TYPICAL: usize = 4 << 10;
 
+/// What a block costs beside its bytes: its header, the allocator's, and the cache's own entry.
+const OVERHEAD_BYTES: u64 = 160;
+
 /// A bounded, concurrent map from a block's place to its bytes.
 pub struct BlockCache {
     blocks: Cache<(FileId, u64), Arc<Buffer>, BytesHeld, BuildHasherDefault<PlaceHasher>>,
@@ -48,13 +51,29 @@ impl BlockCache {
         self.blocks.insert((file, offset), block);
     }
 
-    /// Bytes of the blocks in the cache.
+    /// Memory of the blocks in the cache.
     pub fn weight(&self) -> u64 {
         self.blocks.weight()
     }
 
-    /// Counts the bytes of all live blocks, whether in the cache or only held by readers: what readers alone hold is
-    /// the difference to [`weight`](BlockCache::weight). Blocks are made with [`Buffer::counted`] on this.
+    /// The most that [`weight`](BlockCache::weight) may be.
+    pub fn capacity(&self) -> u64 {
+        self.blocks.capacity()
+    }
+
+    /// Changes the capacity; blocks that no longer fit go at once.
+    pub fn set_capacity(&self, bytes: u64) {
+        self.blocks.set_capacity(bytes);
+    }
+
+    /// Bytes of blocks that readers hold and the cache does not.
+    pub fn pinned_bytes(&self) -> usize {
+        let cached = self.blocks.weight().saturating_sub(self.blocks.len() as u64 * OVERHEAD_BYTES);
+        self.gauge.get().saturating_sub(cached as usize)
+    }
+
+    /// Counts the bytes of all live blocks, whether in the cache or only held by readers. Blocks are made with
+    /// [`Buffer::counted`] on this.
     pub fn gauge(&self) -> &Arc<Gauge> {
         &self.gauge
     }
@@ -65,8 +84,7 @@ struct BytesHeld;
 
 impl Weighter<(FileId, u64), Arc<Buffer>> for BytesHeld {
     fn weight(&self, _place: &(FileId, u64), block: &Arc<Buffer>) -> u64 {
-        // Items of weight zero would never be evicted.
-        (block.len() as u64).max(1)
+        block.len() as u64 + OVERHEAD_BYTES
     }
 }
 
@@ -107,15 +125,27 @@ mod tests {
             cache.insert(FileId(1), offset * 4096, block(&cache, 4096));
         }
         assert!(cache.weight() <= 1 << 20 && cache.weight() > 900 << 10);
-        assert_eq!(cache.gauge().get() as u64, cache.weight());
+        assert_eq!(cache.pinned_bytes(), 0);
         let held: Vec<_> = (0..1000u64).filter_map(|offset| cache.get(FileId(1), offset * 4096)).collect();
-        assert_eq!(held.len() as u64 * 4096, cache.weight());
+        assert_eq!(held.len() as u64 * (4096 + OVERHEAD_BYTES), cache.weight());
         for offset in 0..1000u64 {
             cache.insert(FileId(2), offset * 4096, block(&cache, 4096));
         }
-        assert!(cache.gauge().get() as u64 > cache.weight());
+        assert!(cache.pinned_bytes() > 0);
         drop(held);
-        assert_eq!(cache.gauge().get() as u64, cache.weight());
+        assert_eq!(cache.pinned_bytes(), 0);
+    }
+
+    #[test]
+    fn a_capacity_that_falls_takes_effect_at_once() {
+        let cache = BlockCache::new(8 << 20);
+        (0..2000u64).for_each(|offset| cache.insert(FileId(1), offset, block(&cache, 4096)));
+        assert!(cache.weight() > 7 << 20);
+        cache.set_capacity(1 << 20);
+        assert!(cache.weight() <= 1 << 20 && cache.weight() > 512 << 10);
+        cache.set_capacity(4 << 20);
+        (0..2000u64).for_each(|offset| cache.insert(FileId(2), offset, block(&cache, 4096)));
+        assert!(cache.weight() > 3 << 20);
     }
 
     #[test]

@@ -8,6 +8,8 @@ pub mod os;
 mod mapped;
 pub mod aligned;
 pub mod cache;
+pub mod handles;
+pub mod read_ahead;
 pub mod trash;
 pub mod sim;
 pub mod fault;
@@ -47,8 +49,13 @@ pub trait Storage: Send + Sync {
     fn create(&self, path: &Path, access: Access) -> Result<Arc<dyn File>>;
     /// Opens an existing file for reading and writing (recovery repairs logs, so not read-only).
     fn open(&self, path: &Path) -> Result<Arc<dyn File>>;
-    /// Opens an existing file for reading only.
-    fn open_read(&self, path: &Path) -> Result<Arc<dyn File>>;
+    /// Opens an existing file for reading only. With `Access::Direct` reads bypass the page cache; they may have any
+    /// shape. `InvalidInput` where the file system knows no direct I/O.
+    fn open_read(&self, path: &Path, access: Access) -> Result<Arc<dyn File>>;
+    /// The length of a file, in bytes, without opening it; `None` if there is no such file.
+    fn file_len(&self, path: &Path) -> Result<Option<u64>>;
+    /// How many files the process may have open at once.
+    fn open_files_limit(&self) -> usize;
     /// True if the path names a file or directory.
     fn exists(&self, path: &Path) -> Result<bool>;
     /// Creates a directory and its parents, durably; no error if it exists.
@@ -84,7 +91,7 @@ pub fn read_exact_at(file: &dyn File, buffer: &mut [u8], offset: u64) -> Result<
 
 /// The whole content of a file: for the small ones.
 pub fn read_whole(storage: &dyn Storage, path: &Path) -> Result<Vec<u8>> {
-    let file = storage.open_read(path)?;
+    let file = storage.open_read(path, Access::Buffered)?;
     let mut content = vec![0; file.len()? as usize];
     read_exact_at(&*file, &mut content, 0)?;
     Ok(content)

@@ -16,9 +16,13 @@ use std::sync::Arc;
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::aligned::assert_aligned;
+use super::aligned::{AlignedBuffer, assert_aligned};
 use super::{Access, DirEntry, File, Lock, Mapping, Storage, mapped};
+use crate::base::limits::BLOCK_IO_BYTES;
 use crate::base::{Error, Result};
+
+/// A direct read is made in pieces of at most this size, which bounds the memory it needs.
+const DIRECT_READ_BYTES_MAX: usize = 1 << 20;
 
 /// The files of this machine.
 #[derive(Debug, Clone, Copy, Default)]
@@ -50,8 +54,24 @@ impl Storage for OsStorage {
         open_buffered(path, fs::OpenOptions::new().read(true).write(true))
     }
 
-    fn open_read(&self, path: &Path) -> Result<Arc<dyn File>> {
-        open_buffered(path, fs::OpenOptions::new().read(true))
+    fn open_read(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
+        match access {
+            Access::Buffered => open_buffered(path, fs::OpenOptions::new().read(true)),
+            Access::Direct => open_direct_read(path),
+        }
+    }
+
+    fn file_len(&self, path: &Path) -> Result<Option<u64>> {
+        match fs::metadata(path) {
+            Ok(metadata) => Ok(Some(metadata.len())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::io(path, "measure", error)),
+        }
+    }
+
+    fn open_files_limit(&self) -> usize {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        limit.map_or(usize::MAX, |files| files as usize)
     }
 
     fn exists(&self, path: &Path) -> Result<bool> {
@@ -138,6 +158,18 @@ fn open_direct(path: &Path) -> Result<Option<fs::File>> {
     }
 }
 
+/// A file for direct reads of any shape.
+fn open_direct_read(path: &Path) -> Result<Arc<dyn File>> {
+    let flags = OFlags::DIRECT.bits().cast_signed();
+    match fs::OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Ok(file) => Ok(Arc::new(DirectReader { path: path.to_owned(), file })),
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
+            Err(Error::input(format!("direct I/O is not to be had in the file system of {}", path.display())))
+        }
+        Err(error) => Err(Error::io(path, "open", error)),
+    }
+}
+
 /// Reserves space for `len` bytes and makes the file at least that long. Without the call in the file system only the
 /// length is set.
 pub(super) fn reserve(file: &fs::File, len: u64) -> io::Result<()> {
@@ -211,6 +243,66 @@ impl File for OsFile {
 
     fn truncate(&self, len: u64) -> Result<()> {
         self.wrap("truncate", self.file.set_len(len))
+    }
+}
+
+/// Reads past the page cache. Each read goes into an aligned buffer that covers it, and from there to the caller.
+struct DirectReader {
+    path: PathBuf,
+    file: fs::File,
+}
+
+impl DirectReader {
+    fn refuse<T>(&self, operation: &'static str) -> Result<T> {
+        Err(Error::io(&self.path, operation, Errno::BADF.into()))
+    }
+}
+
+impl File for DirectReader {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            let at = offset + filled as u64;
+            let lead = (at % BLOCK_IO_BYTES as u64) as usize;
+            let wanted = (buffer.len() - filled).min(DIRECT_READ_BYTES_MAX - lead);
+            let mut bounce = AlignedBuffer::new(lead + wanted);
+            let read = match self.file.read_at(&mut bounce, at - lead as u64) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                result => result.map_err(|error| Error::io(&self.path, "read", error))?,
+            };
+            let part = read.saturating_sub(lead).min(wanted);
+            buffer[filled..filled + part].copy_from_slice(&bounce[lead..lead + part]);
+            filled += part;
+            // A direct read ends within a block only at the end of the file.
+            if part == 0 || !read.is_multiple_of(BLOCK_IO_BYTES) {
+                break;
+            }
+        }
+        Ok(filled)
+    }
+
+    fn write_at(&self, _bytes: &[u8], _offset: u64) -> Result<()> {
+        self.refuse("write")
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync_data().map_err(|error| Error::sync(&self.path, error))
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.file.metadata().map(|metadata| metadata.len()).map_err(|error| Error::io(&self.path, "measure", error))
+    }
+
+    fn allocate(&self, _len: u64) -> Result<()> {
+        self.refuse("allocate")
+    }
+
+    fn truncate(&self, _len: u64) -> Result<()> {
+        self.refuse("truncate")
     }
 }
 

@@ -48,7 +48,7 @@ fn buffered_reads_see_direct_writes() {
         assert_eq!(seen, [round; 100]);
     }
     file.sync().unwrap();
-    let again = OsStorage.open_read(&path).unwrap();
+    let again = OsStorage.open_read(&path, Access::Buffered).unwrap();
     let mut seen = [0; 3];
     assert_eq!(again.read_at(&mut seen, 3 * 4096).unwrap(), 3);
     assert_eq!(seen, [3; 3]);
@@ -82,7 +82,7 @@ fn a_file_opened_for_reading_refuses_writes() {
     let dir = directory();
     let path = dir.path().join("a");
     OsStorage.create(&path, Access::Buffered).unwrap();
-    let error = OsStorage.open_read(&path).unwrap().write_at(b"x", 0).unwrap_err();
+    let error = OsStorage.open_read(&path, Access::Buffered).unwrap().write_at(b"x", 0).unwrap_err();
     assert!(matches!(error, Error::Io { operation: "write", .. }));
 }
 
@@ -161,4 +161,32 @@ fn rename_replaces_and_remove_removes() {
     assert_eq!(OsStorage.open(&b).unwrap().len().unwrap(), 3);
     OsStorage.remove(&b).unwrap();
     assert!(OsStorage.list(dir.path()).unwrap().is_empty());
+}
+
+#[test]
+fn direct_reads_of_any_shape_give_the_same_bytes() {
+    let directory = directory();
+    let path = directory.path().join("file");
+    let bytes: Vec<u8> = (0..2_500_001_u32).map(|number| ((number * 7) >> 3) as u8).collect();
+    fs::write(&path, &bytes).unwrap();
+    let file = match OsStorage.open_read(&path, Access::Direct) {
+        Ok(file) => file,
+        Err(Error::InvalidInput { .. }) => return,
+        Err(error) => panic!("{error}"),
+    };
+    assert_eq!(file.len().unwrap(), bytes.len() as u64);
+    let end = bytes.len();
+    let ranges =
+        [(0, 1), (0, 4096), (1, 4096), (4095, 2), (5000, 2_000_000), (1 << 20, 1 << 20), (end - 5, 5), (3, end - 3)];
+    for (offset, len) in ranges {
+        let mut read = vec![0; len];
+        assert_eq!(file.read_at(&mut read, offset as u64).unwrap(), len);
+        assert!(read == bytes[offset..offset + len], "{len} bytes at {offset}");
+    }
+    let mut read = vec![0; 10_000];
+    assert_eq!(file.read_at(&mut read, end as u64 - 7000).unwrap(), 7000);
+    assert_eq!(read[..7000], bytes[end - 7000..]);
+    assert_eq!(file.read_at(&mut read, end as u64).unwrap(), 0);
+    assert_eq!(file.read_at(&mut read, end as u64 + 100_000).unwrap(), 0);
+    assert!(file.write_at(b"x", 0).is_err());
 }

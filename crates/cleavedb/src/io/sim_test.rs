@@ -54,7 +54,7 @@ fn behaves_like_a_file_system() {
     disk.rename(&path("b"), &path("a")).unwrap();
     assert!(!disk.exists(&path("b")).unwrap() && disk.exists(&path("sub")).unwrap());
     assert_eq!(read_whole(&disk, &path("a")).unwrap(), b"\0\0\0hello");
-    assert!(disk.open_read(&path("a")).unwrap().write_at(b"x", 0).is_err());
+    assert!(disk.open_read(&path("a"), Access::Buffered).unwrap().write_at(b"x", 0).is_err());
     disk.remove(&path("a")).unwrap();
     assert_eq!(file.len().unwrap(), 8, "an open file outlives its name");
     assert_eq!(disk.files(), []);
@@ -64,7 +64,7 @@ fn behaves_like_a_file_system() {
 fn a_short_read_is_corruption_that_names_file_and_offset() {
     let disk = disk();
     disk.write_file(&path("a"), b"12345");
-    let file = disk.open_read(&path("a")).unwrap();
+    let file = disk.open_read(&path("a"), Access::Buffered).unwrap();
     let mut buffer = [0; 4];
     read_exact_at(&*file, &mut buffer, 1).unwrap();
     assert_eq!(&buffer, b"2345");

@@ -1,7 +1,7 @@
 //! Files that are to go once nothing reads them. The manifest has already forgotten such a file when it is doomed; its
 //! last holder drops the guard, and a background job removes it (DESIGN rule 4).
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,12 +10,12 @@ use crate::sched::sync::Mutex;
 /// Paths waiting to be removed.
 #[derive(Default)]
 pub struct Trash {
-    paths: Mutex<Vec<PathBuf>>,
+    paths: Mutex<Vec<Arc<Path>>>,
 }
 
 impl Trash {
     /// Takes what is there.
-    pub fn take(&self) -> Vec<PathBuf> {
+    pub fn take(&self) -> Vec<Arc<Path>> {
         std::mem::take(&mut *self.paths.lock())
     }
 
@@ -27,19 +27,19 @@ impl Trash {
 
 /// Held by whatever reads a file; when the last holder lets go of a doomed file, its path goes to the trash.
 pub struct FileGuard {
-    path: PathBuf,
+    path: Arc<Path>,
     doomed: AtomicBool,
     trash: Arc<Trash>,
 }
 
 impl FileGuard {
     /// Guards `path`.
-    pub fn new(path: PathBuf, trash: Arc<Trash>) -> FileGuard {
-        FileGuard { path, doomed: AtomicBool::new(false), trash }
+    pub fn new(path: impl Into<Arc<Path>>, trash: Arc<Trash>) -> FileGuard {
+        FileGuard { path: path.into(), doomed: AtomicBool::new(false), trash }
     }
 
     /// The file.
-    pub fn path(&self) -> &Path {
+    pub fn path(&self) -> &Arc<Path> {
         &self.path
     }
 
@@ -52,7 +52,7 @@ impl FileGuard {
 impl Drop for FileGuard {
     fn drop(&mut self) {
         if self.doomed.load(Ordering::Acquire) {
-            self.trash.paths.lock().push(std::mem::take(&mut self.path));
+            self.trash.paths.lock().push(self.path.clone());
         }
     }
 }

@@ -8,17 +8,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::base::limits::KEYSPACE_PREFIX_BYTES;
+use crate::base::limits::{BLOCK_IO_BYTES, KEYSPACE_PREFIX_BYTES};
 use crate::base::{FileId, Result, Stamp, verify};
 use crate::format::block::BlockBuilder;
 use crate::format::compression::{Compression, Compressor};
 use crate::format::filter::FilterBuilder;
 use crate::format::meta::TableMeta;
 use crate::format::table::{BLOCK_BYTES_MAX, BlockHandle, Footer, PartitionHandles, Properties, seal_block, separator};
-use crate::io::{Access, File, Storage};
+use crate::io::{Access, AlignedBuffer, File, Storage};
 
-/// Written to the file at once.
-const WRITE_BYTES: usize = 1 << 20;
 /// An index partition is written once it is this large.
 const INDEX_PARTITION_BYTES: usize = 8 << 10;
 /// An index partition is written once its filter covers this many keys, so that the hashes kept are bounded.
@@ -37,11 +35,30 @@ pub struct TableOptions {
     pub filter_bits: u32,
     /// How data blocks are compressed, until [`TableBuilder::set_compression`] says otherwise.
     pub compression: Compression,
+    /// Written to the file at once, in bytes: whole blocks of direct I/O.
+    pub write_bytes: usize,
+    /// How the file is written.
+    pub access: Access,
+}
+
+impl TableOptions {
+    /// Memory that a builder needs at most, as long as no entry is larger than a block: the bytes to be written, a block
+    /// before, during and after compression, and the key hashes and the filter of a partition.
+    pub const fn builder_bytes(block_size: usize, filter_bits: u32, write_bytes: usize) -> usize {
+        let filter = PARTITION_KEYS_MAX * (8 + filter_bits as usize / 8);
+        2 * write_bytes + 4 * block_size + filter + 4 * INDEX_PARTITION_BYTES
+    }
 }
 
 impl Default for TableOptions {
     fn default() -> TableOptions {
-        TableOptions { block_size: 4096, filter_bits: 10, compression: Compression::Lz4 }
+        TableOptions {
+            block_size: 4096,
+            filter_bits: 10,
+            compression: Compression::Lz4,
+            write_bytes: 1 << 20,
+            access: Access::Buffered,
+        }
     }
 }
 
@@ -55,6 +72,8 @@ pub struct TableBuilder {
     /// Bytes of the file not written yet, and where they go.
     pending: Vec<u8>,
     pending_offset: u64,
+    /// Where bytes are aligned for direct writes.
+    aligned: Option<AlignedBuffer>,
     data: BlockBuilder,
     /// The data block finished last, until the key after it is known.
     finished_block: Option<BlockHandle>,
@@ -70,14 +89,16 @@ impl TableBuilder {
     /// Creates the file of table `id` at `path`, which must not exist.
     pub fn create(storage: &dyn Storage, path: &Path, id: FileId, options: TableOptions) -> Result<TableBuilder> {
         assert!((1..=BLOCK_BYTES_MAX).contains(&options.block_size), "the block size was checked with the options");
+        assert!(options.write_bytes >= BLOCK_IO_BYTES, "a table is written in whole blocks at least");
         Ok(TableBuilder {
-            file: storage.create(path, Access::Buffered)?,
+            file: storage.create(path, options.access)?,
             id,
             options,
             compression: options.compression,
             compressor: Compressor::default(),
             pending: Vec::new(),
             pending_offset: 0,
+            aligned: (options.access == Access::Direct).then(|| AlignedBuffer::new(options.write_bytes)),
             data: BlockBuilder::new(),
             finished_block: None,
             index: BlockBuilder::with_restart_every(INDEX_RESTART_ENTRIES),
@@ -156,7 +177,7 @@ impl TableBuilder {
         let properties = self.write_block(&properties, Compression::None)?;
         self.pending.extend_from_slice(&Footer { file: self.id, top_index, properties }.encode());
         let size = self.offset();
-        self.write_pending()?;
+        self.write_pending(true)?;
         self.file.sync()?;
         Ok(TableMeta::new(self.id, size, &self.properties))
     }
@@ -218,17 +239,38 @@ impl TableBuilder {
         let compression = self.compressor.append(compression, block, &mut self.pending);
         let len = (self.pending.len() - start) as u64;
         seal_block(&mut self.pending, start, compression, self.id, offset);
-        if self.pending.len() >= WRITE_BYTES {
-            self.write_pending()?;
+        if self.pending.len() >= self.options.write_bytes {
+            self.write_pending(false)?;
         }
         Ok(BlockHandle { offset, len })
     }
 
-    fn write_pending(&mut self) -> Result<()> {
-        self.file.write_at(&self.pending, self.pending_offset)?;
-        self.pending_offset += self.pending.len() as u64;
-        self.pending.clear();
-        self.pending.shrink_to(2 * WRITE_BYTES);
+    /// Writes what is pending; direct writes leave what does not fill a block for later, except at the end.
+    fn write_pending(&mut self, at_end: bool) -> Result<()> {
+        let size = self.offset();
+        match &mut self.aligned {
+            None => {
+                self.file.write_at(&self.pending, self.pending_offset)?;
+                self.pending_offset = size;
+                self.pending.clear();
+            }
+            Some(aligned) => {
+                let whole = self.pending.len() / BLOCK_IO_BYTES * BLOCK_IO_BYTES;
+                let ready = if at_end { self.pending.len() } else { whole };
+                for part in self.pending[..ready].chunks(aligned.len()) {
+                    let padded = part.len().next_multiple_of(BLOCK_IO_BYTES);
+                    aligned[..part.len()].copy_from_slice(part);
+                    aligned[part.len()..padded].fill(0);
+                    self.file.write_at(&aligned[..padded], self.pending_offset)?;
+                    self.pending_offset += part.len() as u64;
+                }
+                self.pending.drain(..ready);
+                if at_end && !size.is_multiple_of(BLOCK_IO_BYTES as u64) {
+                    self.file.truncate(size)?;
+                }
+            }
+        }
+        self.pending.shrink_to(2 * self.options.write_bytes);
         Ok(())
     }
 }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use super::*;
 use crate::base::cursor::model::{Version, sort};
 use crate::base::{Cursor, Error, Kind, Seqno, Stamp, full_key};
-use crate::io::cache::BlockCache;
 use crate::io::trash::FileGuard;
 use crate::io::{Faults, SimDisk};
 use crate::levels::level_cursor::LevelCursor;
+use crate::levels::readers::Readers;
 use crate::levels::table::Table;
 
 /// Hands out versions, and then an error if there is one.
@@ -78,10 +78,10 @@ fn versions(keyspaces: &[u32], keys: u64, copies: u64) -> Vec<Version> {
 }
 
 fn read_back(disk: &SimDisk, metas: &[TableMeta]) -> Vec<Version> {
-    let cache = Arc::new(BlockCache::new(1 << 20));
+    let readers = Readers::for_test(disk, 1 << 20);
     let open = |meta: &TableMeta| {
         let guard = FileGuard::new(path_of(meta.id), Arc::default());
-        Table::open(disk, guard, meta.clone(), cache.clone()).unwrap()
+        Table::open(&readers, guard, meta.clone()).unwrap()
     };
     let mut cursor = LevelCursor::new(metas.iter().map(open).collect(), false);
     let mut read = Vec::new();

@@ -3,6 +3,7 @@
 //! what becomes durable when, in `db/`.
 
 pub mod version;
+pub mod readers;
 pub mod table;
 pub mod table_cursor;
 pub mod level_cursor;

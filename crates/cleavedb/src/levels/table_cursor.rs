@@ -11,9 +11,12 @@ use crate::base::{Buffer, Cursor, Result, Slice, Stamp};
 use crate::format::block::BlockCursor;
 use crate::format::filter::may_contain;
 use crate::format::table::{BlockHandle, PartitionHandles};
+use crate::io::read_ahead::Room;
 
-/// Read at once when moving forward without filling the cache.
-const READ_AHEAD_BYTES: u64 = 256 << 10;
+/// Read at once when a job begins to move forward; each time the bytes are used up, twice as much is asked for.
+const READ_AHEAD_BYTES_FIRST: usize = 256 << 10;
+/// And never more than this.
+const READ_AHEAD_BYTES_MAX: usize = 1 << 20;
 
 /// A cursor over all versions of a table.
 pub struct TableCursor {
@@ -23,8 +26,16 @@ pub struct TableCursor {
     /// The partition opened last, kept over seeks.
     partition: Option<(BlockHandle, BlockCursor)>,
     data: Option<BlockCursor>,
-    /// Bytes of the file read ahead, and where they start.
-    ahead: Option<(u64, Buffer)>,
+    ahead: Ahead,
+}
+
+/// Bytes of the file that were read before they were asked for.
+struct Ahead {
+    start: u64,
+    bytes: Vec<u8>,
+    room: Option<Room>,
+    /// How much to ask for next.
+    wanted: usize,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -52,7 +63,8 @@ impl Direction {
 
 impl TableCursor {
     pub(super) fn new(table: Arc<Table>, fill_cache: bool) -> TableCursor {
-        TableCursor { table, fill_cache, top: None, partition: None, data: None, ahead: None }
+        let ahead = Ahead { start: 0, bytes: Vec::new(), room: None, wanted: READ_AHEAD_BYTES_FIRST };
+        TableCursor { table, fill_cache, top: None, partition: None, data: None, ahead }
     }
 
     /// As [`seek`](Cursor::seek), for callers who want versions of this very key only: if a filter denies the key, the
@@ -135,7 +147,7 @@ impl TableCursor {
             return Ok(None);
         };
         let handles = PartitionHandles::decode(top.value());
-        let offset = self.table.top_index().offset;
+        let offset = self.table.top_index()?.offset;
         handles.map(Some).ok_or_else(|| self.table.damaged(offset, "the top index holds a bad handle"))
     }
 
@@ -143,7 +155,7 @@ impl TableCursor {
         let top = match self.top.take() {
             Some(top) => top,
             None => {
-                let handle = self.table.top_index();
+                let handle = self.table.top_index()?;
                 self.table.block_cursor(handle, self.table.block(handle, self.fill_cache)?)?
             }
         };
@@ -200,24 +212,38 @@ impl TableCursor {
 
     /// A block out of the bytes read ahead, which are read anew from here if it is not among them.
     fn block_ahead(&mut self, handle: BlockHandle) -> Result<Arc<Buffer>> {
-        let table = &self.table;
-        if let Some((start, bytes)) = &self.ahead
-            && let Some(sealed) = table.within(bytes, *start, handle)
-        {
-            return table.unseal(handle, sealed.to_vec());
+        let (table, ahead) = (&self.table, &mut self.ahead);
+        if let Some(sealed) = table.within(&ahead.bytes, ahead.start, handle) {
+            return table.unseal_part(handle, sealed);
         }
-        let fits = handle.end().is_some_and(|end| end <= table.blocks_end() && end - handle.offset <= READ_AHEAD_BYTES);
-        if !fits {
-            return table.block(handle, false);
-        }
+        ahead.bytes.clear();
         if let Some(block) = table.cached_block(handle) {
             return Ok(block);
         }
-        let len = READ_AHEAD_BYTES.min(table.blocks_end() - handle.offset) as usize;
-        self.ahead = None;
-        let (start, bytes) = self.ahead.insert((handle.offset, table.read_ahead(handle.offset, len)?));
-        let sealed = table.within(bytes, *start, handle).expect("a block that fits lies within what was read for it");
-        table.unseal(handle, sealed.to_vec())
+        let end = handle.end().filter(|&end| end <= table.blocks_end());
+        let Some(block_bytes) = end.map(|end| end - handle.offset) else {
+            return table.block(handle, false);
+        };
+        let rest = usize::try_from(table.blocks_end() - handle.offset).unwrap_or(usize::MAX);
+        // The room that is given back may be what others are short of.
+        ahead.room = None;
+        let room = table.readers().ahead.take(ahead.wanted.min(rest.next_power_of_two()));
+        let len = room.bytes().min(rest);
+        if block_bytes > len as u64 {
+            ahead.bytes = Vec::new();
+            return table.block(handle, false);
+        }
+        if ahead.bytes.capacity() > room.bytes() {
+            ahead.bytes = Vec::new();
+        }
+        ahead.room = Some(room);
+        ahead.wanted = (2 * ahead.wanted).min(READ_AHEAD_BYTES_MAX);
+        ahead.bytes.reserve_exact(len);
+        ahead.bytes.resize(len, 0);
+        ahead.start = handle.offset;
+        table.read_into(&mut ahead.bytes, handle.offset).inspect_err(|_| ahead.bytes.clear())?;
+        let sealed = table.within(&ahead.bytes, ahead.start, handle);
+        table.unseal_part(handle, sealed.expect("a block that fits lies within what was read for it"))
     }
 
     /// Leaves the cursor not valid if a move failed.

@@ -7,8 +7,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::base::cursor::compare;
 use crate::base::cursor::model::{Step, VecCursor, Version, assert_same_walk, sort};
+use crate::base::limits::BLOCK_IO_BYTES;
 use crate::base::{FileId, KeyspaceId, Kind, Slice, full_key};
-use crate::io::{Faults, SimDisk};
+use crate::io::{Access, Faults, SimDisk};
 use crate::levels::builder::{TableBuilder, TableOptions};
 
 const ID: FileId = FileId(12);
@@ -18,7 +19,7 @@ fn path() -> PathBuf {
 }
 
 fn small_blocks(block_size: usize, compression: Compression) -> TableOptions {
-    TableOptions { block_size, filter_bits: 10, compression }
+    TableOptions { block_size, compression, ..TableOptions::default() }
 }
 
 fn write(disk: &SimDisk, versions: &[Version], options: TableOptions) -> TableMeta {
@@ -33,14 +34,15 @@ fn guard() -> FileGuard {
     FileGuard::new(path(), Arc::default())
 }
 
-fn cache() -> Arc<BlockCache> {
-    Arc::new(BlockCache::new(1 << 20))
+fn readers(disk: &SimDisk) -> Arc<Readers> {
+    Readers::for_test(disk, 1 << 20)
 }
 
-fn table_of(versions: &[Version], options: TableOptions) -> (Arc<Table>, Arc<BlockCache>) {
-    let (disk, cache) = (SimDisk::new(), cache());
+fn table_of(versions: &[Version], options: TableOptions) -> (Arc<Table>, Arc<Readers>) {
+    let disk = SimDisk::new();
     let meta = write(&disk, versions, options);
-    (Table::open(&disk, guard(), meta, cache.clone()).unwrap(), cache)
+    let readers = readers(&disk);
+    (Table::open(&readers, guard(), meta).unwrap(), readers)
 }
 
 /// The newest version at or below a snapshot, as the table finds it.
@@ -125,7 +127,8 @@ fn a_snapshot_sees_the_newest_version_at_or_below_it() {
 #[test]
 fn filters_spare_reads_of_data_for_absent_keys() {
     let versions = numbered(3_000, 1, 100);
-    let (table, cache) = table_of(&versions, small_blocks(4096, Compression::None));
+    let (table, readers) = table_of(&versions, small_blocks(4096, Compression::None));
+    let cache = &readers.cache;
     assert!(get(&table, &full_key(KeyspaceId(9), b"k"), Seqno::MAX).unwrap().is_none());
     assert!(get(&table, &versions[0].0, Seqno::ZERO).unwrap().is_none());
     assert_eq!(cache.weight(), 0, "what the description rules out needs no read");
@@ -141,17 +144,18 @@ fn filters_spare_reads_of_data_for_absent_keys() {
 #[test]
 fn a_scan_that_does_not_fill_the_cache_reads_ahead_and_leaves_it_alone() {
     let versions = numbered(20_000, 1, 100);
-    let (table, cache) = table_of(&versions, small_blocks(4096, Compression::None));
+    let (table, readers) = table_of(&versions, small_blocks(4096, Compression::None));
+    let cache = &readers.cache;
     let mut cursor = table.cursor(false);
     assert!(scan(&mut cursor) == versions);
     assert_eq!(cache.weight(), 0);
     // The bytes read ahead are counted, as long as the cursor lives.
-    assert!(cache.gauge().get() > 200 << 10);
+    assert!(readers.jobs.get() > 8 << 10 && cache.gauge().get() == 0);
     drop(cursor);
-    assert_eq!(cache.gauge().get(), 0);
+    assert_eq!(readers.jobs.get(), 0);
     assert!(scan(&mut table.cursor(true)) == versions);
     assert!(cache.weight() > 900 << 10);
-    assert_eq!(cache.gauge().get() as u64, cache.weight());
+    assert_eq!(cache.pinned_bytes(), 0);
 }
 
 #[test]
@@ -181,7 +185,8 @@ fn a_block_holds_keys_of_one_keyspace_only() {
     let keys: Vec<Vec<u8>> = (1..4).map(|keyspace| full_key(KeyspaceId(keyspace), b"key")).collect();
     let versions: Vec<Version> =
         keys.iter().map(|key| (key.clone(), Stamp::new(Seqno(1), Kind::Put), vec![7; 1000])).collect();
-    let (table, cache) = table_of(&versions, small_blocks(64 << 10, Compression::None));
+    let (table, readers) = table_of(&versions, small_blocks(64 << 10, Compression::None));
+    let cache = &readers.cache;
     for key in &keys {
         let before = cache.weight();
         get(&table, key, Seqno::MAX).unwrap().unwrap();
@@ -201,7 +206,7 @@ fn blocks_are_cut_where_compression_changes() {
         }
     }
     let meta = builder.finish().unwrap();
-    let table = Table::open(&disk, guard(), meta, cache()).unwrap();
+    let table = Table::open(&readers(&disk), guard(), meta).unwrap();
     let bytes = disk.read_file(&path()).unwrap();
     let text = vec![b'v'; 100];
     let in_clear = bytes.windows(100).filter(|window| *window == text).count();
@@ -211,9 +216,42 @@ fn blocks_are_cut_where_compression_changes() {
 }
 
 #[test]
+fn tables_written_past_the_page_cache_are_the_same_byte_for_byte() {
+    for (count, value_bytes) in [(1, 1), (300, 20), (500, 4000)] {
+        let versions = numbered(count, 1, value_bytes);
+        for write_bytes in [BLOCK_IO_BYTES, 3 * BLOCK_IO_BYTES, 1 << 20] {
+            let (buffered, direct) = (SimDisk::new(), SimDisk::new());
+            let options = TableOptions { write_bytes, ..small_blocks(512, Compression::None) };
+            let meta = write(&buffered, &versions, options);
+            assert_eq!(write(&direct, &versions, TableOptions { access: Access::Direct, ..options }), meta);
+            assert_eq!(direct.read_file(&path()), buffered.read_file(&path()));
+            check_all(&direct, &meta, &versions).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_table_is_read_when_it_is_first_used_and_its_damage_is_reported_then() {
+    let versions = numbered(60, 1, 15);
+    let disk = SimDisk::new();
+    let meta = write(&disk, &versions, TableOptions::default());
+    disk.flip_bit(&path(), meta.size - 20, 1);
+    let readers = readers(&disk);
+    let table = Table::new(&readers, guard(), meta.clone()).unwrap();
+    assert_eq!((readers.handles.opened(), readers.resident.get() > 0), (0, true));
+    for _ in 0..2 {
+        assert!(matches!(get(&table, &versions[0].0, Seqno::MAX), Err(Error::Corruption { .. })));
+    }
+    disk.flip_bit(&path(), meta.size - 20, 1);
+    assert!(get(&table, &versions[0].0, Seqno::MAX).unwrap().is_some());
+    drop(table);
+    assert_eq!((readers.handles.open_count(), readers.resident.get()), (0, 0));
+}
+
+#[test]
 fn tables_without_filters_answer_the_same() {
     let versions = numbered(500, 2, 10);
-    let options = TableOptions { block_size: 300, filter_bits: 0, compression: Compression::None };
+    let options = TableOptions { filter_bits: 0, ..small_blocks(300, Compression::None) };
     let (table, _) = table_of(&versions, options);
     assert!(versions.iter().all(|version| get(&table, &version.0, version.1.seqno()).unwrap().unwrap().0 == version.1));
     assert!(get(&table, &full_key(KeyspaceId(2), b"absent"), Seqno::MAX).unwrap().is_none());
@@ -221,7 +259,7 @@ fn tables_without_filters_answer_the_same() {
 
 /// Reads everything there is to read; `Ok` only if all of it is right.
 fn check_all(disk: &SimDisk, meta: &TableMeta, versions: &[Version]) -> Result<()> {
-    let table = Table::open(disk, guard(), meta.clone(), cache())?;
+    let table = Table::open(&readers(disk), guard(), meta.clone())?;
     for (key, stamp, value) in versions {
         let found = get(&table, key, stamp.seqno())?.expect("a present version is found or damage reported");
         assert!(found.0 == *stamp && found.1 == value[..], "a wrong answer");
@@ -291,7 +329,7 @@ fn failing_reads_give_errors_and_never_a_wrong_answer() {
     let disk = SimDisk::new();
     let meta = write(&disk, &versions, small_blocks(256, Compression::Lz4));
     // A cache of nothing: every block is read again.
-    let table = Table::open(&disk, guard(), meta, Arc::new(BlockCache::new(0))).unwrap();
+    let table = Table::open(&Readers::for_test(&disk, 0), guard(), meta).unwrap();
     disk.set_faults(Faults { fail_read_one_in: Some(6), seed: 3, ..Faults::default() });
     let (mut failed, mut found) = (0, 0);
     let mut cursor = table.cursor(true);

@@ -6,9 +6,9 @@ use super::*;
 use crate::base::cursor::model::{Step, VecCursor, Version as OneVersion, assert_same_walk, sort};
 use crate::base::{KeyspaceId, Kind, Merging, Seqno, Stamp, full_key};
 use crate::io::SimDisk;
-use crate::io::cache::BlockCache;
 use crate::io::trash::FileGuard;
 use crate::levels::builder::{TableBuilder, TableOptions};
+use crate::levels::readers::Readers;
 use proptest::prelude::*;
 
 fn key(number: u64) -> Vec<u8> {
@@ -25,8 +25,7 @@ fn table_of(id: u64, mut versions: Vec<OneVersion>) -> Arc<Table> {
         builder.add(key, *stamp, value).unwrap();
     }
     let meta = builder.finish().unwrap();
-    let cache = Arc::new(BlockCache::new(1 << 16));
-    Table::open(&storage, FileGuard::new(path, Arc::default()), meta, cache).unwrap()
+    Table::open(&Readers::for_test(&storage, 1 << 16), FileGuard::new(path, Arc::default()), meta).unwrap()
 }
 
 /// A table with one version of each key, numbered from `seqno`.

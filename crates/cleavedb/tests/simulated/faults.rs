@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use cleavedb::testing::{self, Faults, SimDisk};
-use cleavedb::{Db, Durability, Error, LogBackend, Result};
+use cleavedb::testing::{self, Faults, SimDisk, Tuning};
+use cleavedb::{Db, Durability, Error, LogBackend, Options, Result};
 
-use crate::support::{open, text, value, with_each_log};
+use crate::support::{open, open_with, text, value, with_each_log};
 
 /// Writes until that fails; returns how many puts were taken, and the error.
 fn put_until_it_fails(db: &Db, len: usize) -> (usize, Error) {
@@ -141,5 +141,36 @@ fn a_failed_read_is_an_error_and_no_answer() {
         disk.clear_faults();
         assert_eq!(db.iter().unwrap().collect::<Result<Vec<_>>>().unwrap().len(), 300);
         db.put("later", "1").unwrap();
+    });
+}
+
+#[test]
+fn a_table_that_cannot_be_opened_again_fails_its_reads_and_nothing_else() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let mut tuning = Tuning::tiny();
+        // Each table pushes the one before out, nothing stays in the cache, and nothing is compacted meanwhile.
+        (tuning.open_files_max, tuning.cache_bytes) = (1, 0);
+        (tuning.hl0_compact_tables, tuning.hl0_stop_tables) = (100, 200);
+        let db = open_with(&disk, Options::new().log_backend(backend), tuning).unwrap();
+        for number in 0..20 {
+            db.put(format!("{number:06}"), value("v", 300)).unwrap();
+            db.flush().unwrap();
+        }
+        let (mut failed, mut found) = (0, 0);
+        disk.set_faults(Faults { fail_read_one_in: Some(10), seed: 5, ..Faults::default() });
+        for number in (0..20).cycle().take(200) {
+            match db.get(format!("{number:06}")) {
+                Ok(read) => found += (read.unwrap() == value("v", 300)) as usize,
+                Err(Error::Io { operation: "open" | "read", .. }) => failed += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(failed > 20 && found > 20 && failed + found == 200, "{failed} failed, {found} were found");
+        disk.clear_faults();
+        assert_reads_work(&db, 20);
+        db.put("later", "1").unwrap();
+        assert!(db.stats().open_table_files <= 1 && db.stats().table_files_opened > 100);
+        db.close().unwrap();
     });
 }

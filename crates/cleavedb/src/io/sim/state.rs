@@ -210,6 +210,11 @@ impl State {
         }
     }
 
+    /// An opening for reading fails like a read.
+    pub(super) fn opening_works(&mut self, path: &Path) -> Result<()> {
+        if self.faults.read_fails() { Err(broken(path, "open")) } else { Ok(()) }
+    }
+
     pub(super) fn read(&mut self, number: InodeNumber, path: &Path, buffer: &mut [u8], offset: u64) -> Result<usize> {
         if self.faults.read_fails() {
             return Err(broken(path, "read"));

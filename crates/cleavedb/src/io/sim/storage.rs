@@ -70,11 +70,20 @@ impl Storage for SimDisk {
         })
     }
 
-    fn open_read(&self, path: &Path) -> Result<Arc<dyn File>> {
+    fn open_read(&self, path: &Path, _access: Access) -> Result<Arc<dyn File>> {
         self.act(path, "open", |state| {
+            state.opening_works(path)?;
             let inode = state.find_or_fail(path, "open")?;
             Ok(self.handle(state, path, inode, Mode::ReadOnly))
         })
+    }
+
+    fn file_len(&self, path: &Path) -> Result<Option<u64>> {
+        self.act(path, "measure", |state| Ok(state.find(path).map(|inode| state.inode(inode).len())))
+    }
+
+    fn open_files_limit(&self) -> usize {
+        1 << 20
     }
 
     fn exists(&self, path: &Path) -> Result<bool> {

@@ -1,0 +1,132 @@
+//! Where the memory of a database is, and who gives way: the block cache gets what the others leave. How much each may
+//! take at most is in [`Tuning`](super::Tuning).
+
+use std::sync::Arc;
+
+use super::core::Core;
+use super::view::View;
+use crate::base::memory::Counted;
+use crate::base::{Error, Gauge, Result};
+
+/// Memory by use, in bytes.
+///
+/// The budget covers everything here but what is pinned: [`total`](MemoryStats::total) stays within it, unless single
+/// values are larger than blocks: a job holds one of each table that it reads, and copies of the one that it writes. What
+/// the figures leave out is small: the allocator's own losses, the stacks of threads, and what callers make themselves.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct MemoryStats {
+    /// Index tables and runs.
+    pub front_bytes: usize,
+    /// Runs that are being made of them; at most as large as what they are made of.
+    pub merging_bytes: usize,
+    /// Flushes and compactions: values fetched, bytes read ahead, blocks, table builders.
+    pub job_bytes: usize,
+    /// The block cache: data, index and filter blocks of tables.
+    pub cache_bytes: usize,
+    /// What the block cache may take now; it shrinks when others grow.
+    pub cache_bytes_max: usize,
+    /// The ring, a mapped window, and the buffers of direct writes.
+    pub log_buffer_bytes: usize,
+    /// What open tables keep outside the cache.
+    pub table_reader_bytes: usize,
+    /// Keyspaces: their names and options.
+    pub keyspace_bytes: usize,
+    /// Blocks, values and replaced runs that callers or running scans hold; not part of the budget.
+    pub pinned_bytes: usize,
+}
+
+impl MemoryStats {
+    /// Everything that counts against the budget.
+    pub fn total(&self) -> usize {
+        self.front_bytes
+            + self.merging_bytes
+            + self.job_bytes
+            + self.cache_bytes
+            + self.log_buffer_bytes
+            + self.table_reader_bytes
+            + self.keyspace_bytes
+    }
+}
+
+/// Memory that is counted where it is used.
+#[derive(Default)]
+pub(crate) struct Memory {
+    /// Flushes and compactions.
+    pub jobs: Arc<Gauge>,
+    /// Runs that are being built.
+    pub merging: Arc<Gauge>,
+    /// Blocks of all runs that live.
+    pub runs: Arc<Gauge>,
+    /// Values that were read from logs.
+    pub values: Arc<Gauge>,
+}
+
+impl Core {
+    /// Counts a run that is being made of `bytes`.
+    pub fn hold_merging(&self, bytes: usize) -> Counted {
+        self.memory.merging.hold(bytes)
+    }
+
+    /// Gives the block cache what front, table readers and keyspaces leave it. Called when one of them has changed.
+    pub fn fit_cache(&self) {
+        let tuning = &self.settings.tuning;
+        let view = self.published.view();
+        // The active index table counts as full: it soon will be.
+        let front = view.front_bytes() - view.active.bytes() + tuning.index_table_bytes;
+        let set_apart = tuning.log_buffer_bytes() + tuning.merging_bytes() + tuning.job_bytes;
+        let others = set_apart + front + self.readers.resident.get() + self.keyspaces.bytes();
+        let left = tuning.memory_bytes.saturating_sub(others);
+        let capacity = left.clamp(tuning.cache_bytes_min, tuning.cache_bytes) as u64;
+        // Small changes are not worth the walk through the cache.
+        if capacity.abs_diff(self.readers.cache.capacity()) > tuning.memory_bytes as u64 / 128 {
+            self.readers.cache.set_capacity(capacity);
+        }
+    }
+
+    /// What table readers and keyspaces may take together: the cache gives way to them but for its least size.
+    fn resident_bytes_max(&self) -> usize {
+        let tuning = &self.settings.tuning;
+        let set_apart = tuning.log_buffer_bytes() + tuning.merging_bytes() + tuning.job_bytes;
+        let front = tuning.front_bytes_max + tuning.index_table_bytes;
+        tuning.memory_bytes.saturating_sub(set_apart + front + tuning.cache_bytes_min)
+    }
+
+    /// Refuses a keyspace more than three quarters of that can hold.
+    pub fn check_keyspace_memory(&self) -> Result<()> {
+        let used = self.keyspaces.bytes() + self.readers.resident.get();
+        let most = self.resident_bytes_max() / 4 * 3;
+        if used < most || self.settings.tuning.memory_bytes != self.settings.memory_budget {
+            return Ok(());
+        }
+        let (count, budget) = (self.keyspaces.len(), self.settings.memory_budget);
+        Err(Error::input(format!(
+            "{count} keyspaces and the tables take {used} B of memory, and memory_budget {budget} allows {most} B for them"
+        )))
+    }
+
+    /// At which size compactions cut tables: larger ones once the readers of many small ones take too much memory.
+    pub fn table_bytes(&self) -> u64 {
+        let share = (self.resident_bytes_max() / 4).max(1);
+        self.settings.tuning.table_bytes * (1 + (self.readers.resident.get() / share) as u64)
+    }
+
+    /// Where memory is now.
+    pub fn memory_stats(&self, view: &View) -> MemoryStats {
+        let cache = &self.readers.cache;
+        let run_bytes: usize = view.runs.iter().map(|run| run.block_bytes()).sum();
+        let merging_bytes = self.memory.merging.get();
+        let old_run_bytes = self.memory.runs.get().saturating_sub(run_bytes + merging_bytes);
+        MemoryStats {
+            front_bytes: view.front_bytes(),
+            merging_bytes,
+            job_bytes: self.memory.jobs.get(),
+            cache_bytes: cache.weight() as usize,
+            cache_bytes_max: cache.capacity() as usize,
+            log_buffer_bytes: self.logs.buffer_bytes(&self.settings.tuning),
+            table_reader_bytes: self.readers.resident.get(),
+            keyspace_bytes: self.keyspaces.bytes(),
+            pinned_bytes: cache.pinned_bytes() + self.memory.values.get() + old_run_bytes,
+        }
+    }
+}

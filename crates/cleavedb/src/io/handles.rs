@@ -1,0 +1,226 @@
+//! Open files, at most so many at once: a [`Handle`] opens its file when it is first read and may lose it again to
+//! others; the next read opens it anew.
+//!
+//! Which file goes is decided by a clock hand with a second chance: a file that was read since the hand came by stays. A
+//! read of an open file takes only the lock of its own handle, for the length of a clone. A read that is under way keeps
+//! its file whatever happens, so for a moment more may be open than the limit says: one for each reader.
+//!
+//! A file is opened by its path, so whoever holds a handle must keep the file from being removed
+//! ([`FileGuard`](super::trash::FileGuard)). Called by table readers.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use super::{Access, File, Storage};
+use crate::base::{Error, Result};
+use crate::sched::sync::Mutex;
+
+/// The open files of one database.
+pub struct Handles {
+    storage: Arc<dyn Storage>,
+    access: Access,
+    open_max: usize,
+    clock: Mutex<Clock>,
+    opened: AtomicU64,
+}
+
+/// The handles that have a file open, in the order in which the hand comes by.
+#[derive(Default)]
+struct Clock {
+    slots: Vec<Weak<Slot>>,
+    hand: usize,
+}
+
+#[derive(Default)]
+struct Slot {
+    file: Mutex<Option<Arc<dyn File>>>,
+    /// Read since the hand came by.
+    used: AtomicBool,
+}
+
+/// One file, open or not.
+pub struct Handle {
+    path: Arc<Path>,
+    handles: Arc<Handles>,
+    slot: Arc<Slot>,
+}
+
+impl Handles {
+    /// Opens files of `storage` for reading, at most `open_max` at once (at least one).
+    pub fn new(storage: Arc<dyn Storage>, access: Access, open_max: usize) -> Handles {
+        let open_max = open_max.max(1);
+        Handles { storage, access, open_max, clock: Mutex::default(), opened: AtomicU64::new(0) }
+    }
+
+    /// A handle on the file at `path`, which is not opened yet.
+    pub fn handle(self: &Arc<Self>, path: Arc<Path>) -> Handle {
+        Handle { path, handles: self.clone(), slot: Arc::default() }
+    }
+
+    /// How files are opened.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Files that are open now.
+    pub fn open_count(&self) -> usize {
+        self.clock.lock().slots.iter().filter(|slot| slot.strong_count() > 0).count()
+    }
+
+    /// How often a file was opened.
+    pub fn opened(&self) -> u64 {
+        self.opened.load(Ordering::Relaxed)
+    }
+
+    /// Opens a file; if the process has too many, all of ours that nobody reads are closed first.
+    fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
+        self.opened.fetch_add(1, Ordering::Relaxed);
+        match self.storage.open_read(path, self.access) {
+            Err(error) if is_too_many(&error) => {
+                self.evict_down_to(0);
+                self.storage.open_read(path, self.access)
+            }
+            result => result,
+        }
+    }
+
+    fn note_open(&self, slot: &Arc<Slot>) {
+        let mut clock = self.clock.lock();
+        clock.slots.push(Arc::downgrade(slot));
+        let evicted = clock.evict_down_to(self.open_max);
+        drop(clock);
+        // Files are closed after the lock is given back.
+        drop(evicted);
+    }
+
+    fn evict_down_to(&self, open_max: usize) {
+        let evicted = self.clock.lock().evict_down_to(open_max);
+        drop(evicted);
+    }
+}
+
+/// The process or the system has no descriptor left.
+fn is_too_many(error: &Error) -> bool {
+    use rustix::io::Errno;
+    let Error::Io { source, .. } = error else { return false };
+    matches!(Errno::from_io_error(source), Some(Errno::MFILE | Errno::NFILE))
+}
+
+impl Clock {
+    fn evict_down_to(&mut self, open_max: usize) -> Vec<Arc<dyn File>> {
+        let mut evicted = Vec::new();
+        while self.slots.len() > open_max {
+            self.hand %= self.slots.len();
+            match self.slots[self.hand].upgrade() {
+                Some(slot) if slot.used.swap(false, Ordering::Relaxed) => self.hand += 1,
+                slot => {
+                    // A slot listed here is open, and its lock is held only to clone the file.
+                    evicted.extend(slot.and_then(|slot| slot.file.lock().take()));
+                    self.slots.swap_remove(self.hand);
+                }
+            }
+        }
+        evicted
+    }
+}
+
+impl Handle {
+    /// The file's path.
+    pub fn path(&self) -> &Arc<Path> {
+        &self.path
+    }
+
+    /// The file, opened if need be.
+    pub fn file(&self) -> Result<Arc<dyn File>> {
+        let mut file = self.slot.file.lock();
+        if let Some(file) = &*file {
+            // Not written each time: readers on many cores share the line.
+            if !self.slot.used.load(Ordering::Relaxed) {
+                self.slot.used.store(true, Ordering::Relaxed);
+            }
+            return Ok(file.clone());
+        }
+        let opened = self.handles.open(&self.path)?;
+        *file = Some(opened.clone());
+        drop(file);
+        self.handles.note_open(&self.slot);
+        Ok(opened)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::{Faults, SimDisk};
+
+    fn disk_with(files: usize) -> (SimDisk, Vec<Arc<Path>>) {
+        let disk = SimDisk::new();
+        let paths: Vec<Arc<Path>> = (0..files).map(|number| Path::new(&format!("/{number}")).into()).collect();
+        for path in &paths {
+            disk.write_file(path, path.as_os_str().as_encoded_bytes());
+        }
+        (disk, paths)
+    }
+
+    fn read(handle: &Handle) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; 10];
+        let count = handle.file()?.read_at(&mut bytes, 0)?;
+        bytes.truncate(count);
+        Ok(bytes)
+    }
+
+    #[test]
+    fn no_more_than_the_limit_are_open_and_all_can_be_read() {
+        let (disk, paths) = disk_with(50);
+        let handles = Arc::new(Handles::new(Arc::new(disk), Access::Buffered, 7));
+        let all: Vec<Handle> = paths.iter().map(|path| handles.handle(path.clone())).collect();
+        assert_eq!(handles.open_count(), 0);
+        for _ in 0..3 {
+            for handle in &all {
+                assert_eq!(read(handle).unwrap(), handle.path().as_os_str().as_encoded_bytes());
+                assert!(handles.open_count() <= 7);
+            }
+        }
+        assert!((100..=150).contains(&handles.opened()));
+        drop(all);
+        assert_eq!(handles.open_count(), 0);
+    }
+
+    #[test]
+    fn a_file_that_is_read_all_the_time_stays_open() {
+        let (disk, paths) = disk_with(50);
+        let handles = Arc::new(Handles::new(Arc::new(disk), Access::Buffered, 4));
+        let all: Vec<Handle> = paths.iter().map(|path| handles.handle(path.clone())).collect();
+        for handle in &all[1..] {
+            read(&all[0]).unwrap();
+            read(&all[0]).unwrap();
+            read(handle).unwrap();
+        }
+        assert_eq!(handles.opened(), 50);
+    }
+
+    #[test]
+    fn a_reader_keeps_its_file_while_others_push_it_out() {
+        let (disk, paths) = disk_with(20);
+        let handles = Arc::new(Handles::new(Arc::new(disk), Access::Buffered, 1));
+        let all: Vec<Handle> = paths.iter().map(|path| handles.handle(path.clone())).collect();
+        let held = all[3].file().unwrap();
+        all.iter().for_each(|handle| drop(read(handle).unwrap()));
+        let mut bytes = [0; 2];
+        assert_eq!(held.read_at(&mut bytes, 0).unwrap(), 2);
+        assert_eq!(&bytes, b"/3");
+    }
+
+    #[test]
+    fn an_opening_that_fails_is_an_error_once() {
+        let (disk, paths) = disk_with(1);
+        let handles = Arc::new(Handles::new(Arc::new(disk.clone()), Access::Buffered, 1));
+        let handle = handles.handle(paths[0].clone());
+        disk.set_faults(Faults { fail_read_one_in: Some(1), ..Faults::default() });
+        assert!(matches!(read(&handle), Err(Error::Io { operation: "open", .. })));
+        disk.clear_faults();
+        assert_eq!(read(&handle).unwrap(), b"/0");
+        assert_eq!(handles.open_count(), 1);
+    }
+}

@@ -1,0 +1,181 @@
+//! The memory budget holds: a process that loads, reads, scans and opens again in many shapes never has more memory than
+//! its budget and 64 MiB, by the kernel's own count (`VmHWM`). Where no value is larger than a block it stays much nearer.
+//!
+//! Each test starts this very binary once more as the loader (an environment variable tells it so). `CLEAVE_MEMORY_TIMES`
+//! makes the loads so many times as long (1 by default).
+
+// A failed step is a failed test, in helpers as well.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use cleave_sim::rng::Rng;
+use cleavedb::{Db, Options, WriteBatch};
+
+const LOADER: &str = "CLEAVE_MEMORY_LOADER";
+const MIB: usize = 1 << 20;
+/// What a process may take beside the budget.
+const SLACK: usize = 64 * MIB;
+/// What it takes at most if no value is large: itself, and what the allocator loses.
+const SLACK_OF_SMALL_VALUES: usize = 12 * MIB;
+
+/// What a loader is to do.
+#[derive(Clone, Copy)]
+struct Shape {
+    name: &'static str,
+    value_bytes: usize,
+    records: u64,
+    keyspaces: u64,
+    block_size: usize,
+    /// Flush after so many records, so that tables are small.
+    flush_every: u64,
+    /// Records are drawn from so many keys.
+    keys: u64,
+}
+
+const SMALL: Shape = Shape {
+    name: "small",
+    value_bytes: 100,
+    records: 40_000,
+    keyspaces: 1,
+    block_size: 4096,
+    flush_every: u64::MAX,
+    keys: 40_000,
+};
+
+const SHAPES: [Shape; 7] = [
+    SMALL,
+    // Much more than any cache holds.
+    Shape { name: "cached", value_bytes: 600, ..SMALL },
+    Shape { name: "overwrites", keys: 1000, ..SMALL },
+    Shape { name: "keyspaces", keyspaces: 2000, records: 30_000, ..SMALL },
+    Shape { name: "tables", value_bytes: 300, records: 10_000, flush_every: 50, ..SMALL },
+    Shape { name: "values", value_bytes: MIB, records: 80, ..SMALL },
+    Shape { name: "blocks", value_bytes: 1000, records: 30_000, block_size: MIB, ..SMALL },
+];
+
+fn open(path: &str, budget: usize, shape: &Shape) -> Db {
+    Options::new().memory_budget(budget).block_size(shape.block_size).open(Path::new(path)).unwrap()
+}
+
+fn load(db: &Db, shape: &Shape) {
+    let mut rng = Rng::of(7, 0x6d65_6d6f);
+    let keyspaces: Vec<_> =
+        (0..shape.keyspaces).map(|number| db.keyspace(&format!("keyspace {number:06}")).unwrap()).collect();
+    let mut value = vec![0; shape.value_bytes];
+    for record in 0..shape.records {
+        let key = rng.below(shape.keys);
+        for part in value.chunks_mut(8).step_by(2) {
+            let bytes = rng.next().to_le_bytes();
+            part.copy_from_slice(&bytes[..part.len()]);
+        }
+        let mut batch = WriteBatch::new();
+        batch.put(&keyspaces[(key % shape.keyspaces) as usize], format!("key {key:020}"), &value);
+        db.write(batch).unwrap();
+        if record % shape.flush_every == shape.flush_every - 1 {
+            db.flush().unwrap();
+        }
+    }
+}
+
+/// Returns how much its scans held at most.
+fn read(db: &Db, shape: &Shape) -> usize {
+    let mut pinned = 0;
+    let mut rng = Rng::of(8, 0x6d65_6d6f);
+    let reads = shape.records.min(20_000);
+    for keyspace in 0..shape.keyspaces.min(20) {
+        let keyspace = db.keyspace(&format!("keyspace {keyspace:06}")).unwrap();
+        for _ in 0..reads / 20 {
+            keyspace.get(format!("key {:020}", rng.below(shape.keys))).unwrap();
+        }
+        let mut scanned = 0;
+        for item in keyspace.iter().unwrap().take(50_000) {
+            scanned += item.unwrap().1.len();
+            if shape.value_bytes >= MIB {
+                pinned = pinned.max(db.stats().memory.pinned_bytes);
+            }
+        }
+        assert!(scanned > 0);
+    }
+    pinned
+}
+
+fn memory_peak() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+}
+
+/// Not a test by itself: what the measured process does.
+#[test]
+fn loader() {
+    let Ok(order) = std::env::var(LOADER) else { return };
+    let words: Vec<&str> = order.splitn(4, ' ').collect();
+    let (budget, turn, path) = (words[0].parse().unwrap(), words[2], words[3]);
+    let times = std::env::var("CLEAVE_MEMORY_TIMES").map_or(1, |times| times.parse().unwrap());
+    let mut shape = *SHAPES.iter().find(|shape| shape.name == words[1]).unwrap();
+    shape.records *= times;
+    shape.keys *= if shape.keys < SMALL.keys { 1 } else { times };
+    let shape = &shape;
+    let db = open(path, budget, shape);
+    if turn == "load" {
+        load(&db, shape);
+    }
+    let pinned = read(&db, shape);
+    let stats = db.stats();
+    // A compaction holds one block of each table, and no block is smaller than the value in it.
+    let blocks_larger = 24 * shape.value_bytes.saturating_sub(shape.block_size);
+    assert!(stats.memory.total() <= budget + blocks_larger, "{:?}", stats.memory);
+    // What callers hold does not count.
+    println!("\npeak {} without {pinned} of {:?}", memory_peak().saturating_sub(pinned), stats.memory);
+    match turn {
+        // As a crash leaves it, with all that the front holds in logs.
+        "load" => std::process::exit(0),
+        _ => db.close().unwrap(),
+    }
+}
+
+fn run(path: &Path, budget: usize, shape: &Shape, turn: &str) {
+    let began = std::time::Instant::now();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "loader", "--nocapture", "--test-threads=1"])
+        .env(LOADER, format!("{budget} {} {turn} {}", shape.name, path.display()))
+        .stderr(Stdio::inherit())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    let said = text.lines().find_map(|line| line.strip_prefix("peak ")).unwrap();
+    let peak: usize = said.split(' ').next().unwrap().parse().unwrap();
+    let seconds = began.elapsed().as_secs_f64();
+    println!("{turn} {}, {} MiB, {seconds:.1} s: peak {} MiB, {said}", shape.name, budget / MIB, peak / MIB);
+    let slack = if shape.value_bytes < MIB { SLACK_OF_SMALL_VALUES } else { SLACK };
+    assert!(peak <= budget + slack, "{turn} {}: {} MiB with {} MiB", shape.name, peak / MIB, budget / MIB);
+}
+
+fn check(budget: usize, names: &[&str]) {
+    if std::env::var(LOADER).is_ok() {
+        return;
+    }
+    for shape in SHAPES.iter().filter(|shape| names.contains(&shape.name)) {
+        let directory = tempfile::tempdir().unwrap();
+        run(&directory.path().join("db"), budget, shape, "load");
+        run(&directory.path().join("db"), budget, shape, "again");
+    }
+}
+
+#[test]
+fn the_least_budget_holds_in_every_shape() {
+    check(16 * MIB, &["small", "cached", "overwrites", "tables"]);
+}
+
+#[test]
+fn the_least_budget_holds_with_many_keyspaces_and_large_values() {
+    check(16 * MIB, &["keyspaces", "values"]);
+}
+
+#[test]
+fn a_larger_budget_holds_in_every_shape() {
+    check(64 * MIB, &["small", "values", "blocks"]);
+}
