@@ -183,7 +183,13 @@ impl Core {
                 None if state.no_space.is_some() => {
                     self.work.changed.wait_for(&mut state, NO_SPACE_RETRY);
                 }
-                None => self.work.changed.wait(&mut state),
+                None => {
+                    // The views that a job held went when it was over, and files with them.
+                    if duty != Duty::Logs && !self.trash.is_empty() {
+                        self.work.changed.notify_all();
+                    }
+                    self.work.changed.wait(&mut state);
+                }
             }
         }
     }
