@@ -273,6 +273,13 @@ impl Core {
         if duty == Duty::Logs {
             return self.next_of_logs(state);
         }
+        // Writers keep the front busy all the time; while nothing compacts, HL0 would fill up behind it.
+        if duty == Duty::All
+            && state.compacting_threads == 0
+            && let Some(job) = self.next_compaction(state, duty)
+        {
+            return Some(job);
+        }
         let view = self.published.view();
         if let Some(begun) = state.to_help(|job| !matches!(job, Job::Compact(_))) {
             return Some(Job::Help(begun));

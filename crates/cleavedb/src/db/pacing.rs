@@ -3,8 +3,9 @@
 //!
 //! Two stages drain what writers bring: flushes empty the front, compactions empty HL0. Each is measured in bytes that
 //! users wrote: how much waits, how much may wait, and how fast it drains. From half full on, writers share a multiple
-//! of the drain rate that falls as the stage fills, and is one at three quarters, where a steady load settles. Only a
-//! full stage stops writers. Decision record 011 has the figures.
+//! of the drain rate that falls as the stage fills, and is one at three quarters, where a steady load settles; and the
+//! room that is left must do until the running job makes more. Only a full stage stops writers. Decision record 013 has
+//! the figures.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,13 +18,15 @@ use crate::sched::clock::now;
 use crate::sched::sync::Mutex;
 
 /// Writers wait while this many index tables are waiting to become runs.
-const SEALED_MAX: usize = 4;
+const SEALED_MAX: usize = 8;
 /// A stage slows writers down from this fill on.
 const SLOW_FROM: f64 = 0.5;
 /// Writers go as fast as a stage drains at this fill.
 const EVEN_AT: f64 = 0.75;
 /// Each so much more fill halves the pace.
 const HALVING: f64 = 0.09;
+/// Room for so many times what the running job has yet to do is no reason to slow down.
+const ROOM_AMPLE: f64 = 4.0;
 /// A stage that has not been seen to drain yet is taken to drain this fast, in bytes per second.
 const DRAIN_FIRST: f64 = 64e6;
 /// The slowest pace, in bytes per second: with less, one large record would wait for seconds.
@@ -60,6 +63,10 @@ pub(crate) struct Stage {
     pub fill: f64,
     /// How fast it drains while a job is running, in bytes per second; 0 if that was never seen.
     pub drain: f64,
+    /// What may still come in until it is full, in bytes.
+    pub room: f64,
+    /// What the running job has yet to do until it makes room, in bytes; 0 if none is running.
+    pub left: f64,
     /// Nothing more may come in.
     pub is_full: bool,
 }
@@ -69,10 +76,12 @@ pub(crate) fn pace(stages: &[Stage]) -> Pace {
     if stages.iter().any(|stage| stage.is_full) {
         return Pace::Stopped;
     }
-    let slow = stages.iter().filter(|stage| stage.fill >= SLOW_FROM);
-    let rates = slow.map(|stage| {
+    let rates = stages.iter().filter_map(|stage| {
         let drain = if stage.drain > 0.0 { stage.drain } else { DRAIN_FIRST };
-        (drain * ((EVEN_AT - stage.fill) / HALVING).exp2()).max(PACE_MIN)
+        let by_fill = (stage.fill >= SLOW_FROM).then(|| drain * ((EVEN_AT - stage.fill) / HALVING).exp2());
+        // The room that is left must do until the running job is over.
+        let by_room = (stage.room < ROOM_AMPLE * stage.left).then(|| drain * stage.room / stage.left);
+        by_fill.into_iter().chain(by_room).min_by(f64::total_cmp).map(|rate| rate.max(PACE_MIN))
     });
     rates.min_by(f64::total_cmp).map_or(Pace::Free, Pace::Limited)
 }
@@ -109,6 +118,11 @@ impl Progress {
     fn current(&self) -> u64 {
         let (done, steps) = (self.steps_done.load(Ordering::Relaxed), self.steps.load(Ordering::Relaxed).max(1));
         (self.total.load(Ordering::Relaxed) as u128 * done.min(steps) as u128 / steps as u128) as u64
+    }
+
+    /// Bytes that the running job has yet to drain.
+    fn left(&self) -> u64 {
+        self.total.load(Ordering::Relaxed).saturating_sub(self.current())
     }
 
     fn is_running(&self) -> bool {
@@ -363,9 +377,13 @@ impl Core {
         let logs_left = logs.saturating_sub(flushed) as f64;
         let front_left = front as f64 * logs_left / logs.max(1) as f64;
         let log_fill = if has_work { logs_left / tuning.logs_bytes_max as f64 } else { 0.0 };
+        let log_room = tuning.logs_bytes_max.saturating_sub(logs) as f64;
+        let front_room = front_max.saturating_sub(front) as f64 * logs as f64 / front.max(1) as f64;
         Stage {
             fill: log_fill.max(front_left / front_max as f64),
             drain,
+            room: log_room.min(front_room),
+            left: self.pacer.flush.left() as f64,
             is_full: view.sealed.len() >= SEALED_MAX || front > front_max || has_work && logs > tuning.logs_bytes_max,
         }
     }
@@ -379,7 +397,13 @@ impl Core {
         let flushed = self.counters.flushed_bytes.load(Ordering::Relaxed) as f64;
         let written = self.counters.flush_table_bytes.load(Ordering::Relaxed) as f64;
         let shrunk = if written > 0.0 { flushed / written } else { 1.0 };
-        Stage { fill: tables as f64 * (1.0 - done) / stop as f64, drain: drain * shrunk, is_full: tables >= stop }
+        Stage {
+            fill: tables as f64 * (1.0 - done) / stop as f64,
+            drain: drain * shrunk,
+            room: stop.saturating_sub(tables) as f64 * self.settings.tuning.flush_bytes as f64,
+            left: self.pacer.hl0.left() as f64 * shrunk,
+            is_full: tables >= stop,
+        }
     }
 }
 

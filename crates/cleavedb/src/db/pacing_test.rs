@@ -3,7 +3,7 @@ use super::*;
 const MIB: f64 = 1048576.0;
 
 fn stage(fill: f64, drain: f64) -> Stage {
-    Stage { fill, drain, is_full: false }
+    Stage { fill, drain, room: 1e12, left: 0.0, is_full: false }
 }
 
 fn limit(stages: &[Stage]) -> f64 {
@@ -29,6 +29,16 @@ fn the_slower_stage_sets_the_pace_and_a_full_one_stops_writers() {
     assert_eq!(limit(&[fast, slow]), 40.0 * MIB);
     assert_eq!(limit(&[slow, stage(0.3, 1.0)]), 40.0 * MIB);
     assert_eq!(pace(&[fast, Stage { is_full: true, ..slow }]), Pace::Stopped);
+}
+
+#[test]
+fn the_room_that_is_left_must_do_until_the_running_job_makes_more() {
+    let running = |room: f64, left: f64| Stage { room, left, ..stage(0.1, 100.0 * MIB) };
+    assert_eq!(pace(&[running(40.0 * MIB, 10.0 * MIB)]), Pace::Free);
+    assert_eq!(limit(&[running(20.0 * MIB, 10.0 * MIB)]), 200.0 * MIB);
+    assert_eq!(limit(&[running(5.0 * MIB, 10.0 * MIB)]), 50.0 * MIB);
+    assert_eq!(limit(&[Stage { fill: 0.75, ..running(20.0 * MIB, 10.0 * MIB) }]), 100.0 * MIB);
+    assert_eq!(limit(&[running(0.0, 10.0 * MIB)]), PACE_MIN);
 }
 
 #[test]
