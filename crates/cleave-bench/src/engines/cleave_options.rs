@@ -16,7 +16,7 @@ struct Known {
 }
 
 /// All of them. A new option of the engine is a new row.
-const KNOWN: [Known; 4] = [
+const KNOWN: [Known; 5] = [
     Known {
         key: "log-backend",
         values: "auto, ring or plain",
@@ -48,6 +48,11 @@ const KNOWN: [Known; 4] = [
         key: "filter-bits",
         values: "a number",
         set: |options, value| Some(options.filter_bits(value.parse().ok()?)),
+    },
+    Known {
+        key: "open-files",
+        values: "a number",
+        set: |options, value| Some(options.open_files_max(value.parse().ok()?)),
     },
 ];
 
@@ -108,7 +113,7 @@ mod tests {
 
     #[test]
     fn every_option_is_known_and_others_are_refused_by_name() {
-        let all = "log-backend=plain,compression=none,block-size=16K,filter-bits=0";
+        let all = "log-backend=plain,compression=none,block-size=16K,filter-bits=0,open-files=64";
         assert_eq!(all.parse::<CleaveOptions>().unwrap().to_string(), all);
         assert_eq!(all.split(',').count(), KNOWN.len());
         let error = |text: &str| text.parse::<CleaveOptions>().unwrap_err();
