@@ -109,6 +109,10 @@ impl Engine for Cleave {
         self.db.flush().map_err(failed)
     }
 
+    fn settle(&self) -> Result<()> {
+        self.db.wait_for_background().map_err(failed)
+    }
+
     fn close(self: Box<Self>) -> Result<()> {
         let Cleave { db, keyspace } = *self;
         drop(keyspace);

@@ -59,6 +59,10 @@ pub(crate) struct WorkState {
     pub in_parts: Vec<Arc<Begun>>,
     /// Jobs started so far.
     started: u64,
+    /// Threads that are in a job.
+    running: usize,
+    /// Nothing runs, and a thread that may do anything has found nothing to do.
+    idle: bool,
     /// A job found the disk full, and nothing has succeeded since: which job, and what could not grow.
     no_space: Option<(u64, PathBuf)>,
     stop: bool,
@@ -184,6 +188,10 @@ impl Core {
                     self.work.changed.wait_for(&mut state, NO_SPACE_RETRY);
                 }
                 None => {
+                    if duty == Duty::All && state.running + state.compacting_threads == 0 {
+                        state.idle = true;
+                        self.work.progress.notify_all();
+                    }
                     // The views that a job held went when it was over, and files with them.
                     if duty != Duty::Logs && !self.trash.is_empty() {
                         self.work.changed.notify_all();
@@ -192,6 +200,24 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// Waits until nothing runs and nothing is due.
+    pub fn wait_for_background(&self) -> Result<()> {
+        self.check_open()?;
+        let mut state = self.work.lock();
+        let since = state.started;
+        state.idle = false;
+        self.work.changed.notify_all();
+        while !state.idle {
+            if state.stop {
+                return Err(Error::Closed);
+            }
+            self.check_poison()?;
+            state.check_space(since)?;
+            self.work.progress.wait(&mut state);
+        }
+        Ok(())
     }
 
     /// Does what waits in the front. The first thread calls this while it compacts.
@@ -217,6 +243,8 @@ impl Core {
         let number = state.started;
         let compacts = job.is_compaction();
         state.compacting_threads += usize::from(compacts);
+        state.running += 1;
+        state.idle = false;
         drop(state);
         let ended = self.run_job_safely(&job, number, worker);
         // What went wrong is known before anyone can see that the job is over.
@@ -228,6 +256,7 @@ impl Core {
         }
         let mut state = self.work.lock();
         state.compacting_threads -= usize::from(compacts);
+        state.running -= 1;
         if let Some((begun, result)) = ended {
             match begun {
                 None => self.finish_job(&mut state, &job, number, result),

@@ -280,6 +280,15 @@ impl Db {
         self.inner.core.flush()
     }
 
+    /// Waits until background work has nothing left to do: no merge or compaction is running or due. (What is in the front
+    /// stays there; [`flush`](Db::flush) moves it.) While others write, that may take for ever.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if storage is full, [`Error::Poisoned`] after a failure of storage, [`Error::Closed`].
+    pub fn wait_for_background(&self) -> Result<()> {
+        self.inner.core.wait_for_background()
+    }
+
     /// Merges everything in a range of keys down the levels and waits for it.
     pub fn compact_range<R: RangeBounds<Vec<u8>>>(&self, keyspace: &Keyspace, range: R) -> Result<()> {
         keyspace.check_database(&self.inner)?;

@@ -56,7 +56,7 @@ impl Storage for OsStorage {
 
     fn open_read(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
         match access {
-            Access::Buffered => open_buffered(path, fs::OpenOptions::new().read(true)),
+            Access::Buffered => open_for_reading(path),
             Access::Direct => open_direct_read(path),
         }
     }
@@ -145,6 +145,14 @@ fn parent_of(path: &Path) -> &Path {
 
 fn open_buffered(path: &Path, options: &fs::OpenOptions) -> Result<Arc<dyn File>> {
     let file = options.open(path).map_err(|error| Error::io(path, "open", error))?;
+    Ok(Arc::new(OsFile { path: path.to_owned(), file, access: Access::Buffered, direct: None }))
+}
+
+/// Whoever reads on reads ahead by itself; what the system would read beside single blocks is mostly never asked for.
+fn open_for_reading(path: &Path) -> Result<Arc<dyn File>> {
+    let file = fs::OpenOptions::new().read(true).open(path).map_err(|error| Error::io(path, "open", error))?;
+    // Only advice: where it is not taken, reading works all the same.
+    let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
     Ok(Arc::new(OsFile { path: path.to_owned(), file, access: Access::Buffered, direct: None }))
 }
 

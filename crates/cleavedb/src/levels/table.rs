@@ -157,12 +157,20 @@ impl Table {
             return Ok(block);
         }
         let sealed = self.read_sealed(handle)?;
-        let gauge = if fill_cache { self.readers.cache.gauge() } else { &self.readers.jobs };
-        let block = self.unseal(handle, sealed, gauge)?;
+        let block = self.unseal(handle, sealed, self.gauge(fill_cache))?;
         if fill_cache {
-            self.readers.cache.insert(self.meta.id, handle.offset, block.clone());
+            self.keep(handle, &block);
         }
         Ok(block)
+    }
+
+    /// Where the blocks of a cursor count: in the cache, or with the jobs.
+    fn gauge(&self, fill_cache: bool) -> &Arc<Gauge> {
+        if fill_cache { self.readers.cache.gauge() } else { &self.readers.jobs }
+    }
+
+    fn keep(&self, handle: BlockHandle, block: &Arc<Buffer>) {
+        self.readers.cache.insert(self.meta.id, handle.offset, block.clone());
     }
 
     /// Fills `buffer` with blocks from `offset` on.
@@ -170,14 +178,18 @@ impl Table {
         read_into(&*self.handle.file()?, buffer, offset)
     }
 
-    /// Checks and decompresses a block as it was read, with its trailer, for a job.
-    pub(super) fn unseal_part(&self, handle: BlockHandle, sealed: &[u8]) -> Result<Arc<Buffer>> {
+    /// Checks and decompresses a block out of bytes that were read ahead, with its trailer, and keeps it if asked to.
+    pub(super) fn unseal_part(&self, handle: BlockHandle, sealed: &[u8], fill_cache: bool) -> Result<Arc<Buffer>> {
         let (compression, payload_len) = self.check(handle, sealed)?;
         let bytes = match compression {
             Compression::None => sealed[..payload_len].to_vec(),
             _ => self.decompress(handle, compression, &sealed[..payload_len])?,
         };
-        Ok(self.counted(bytes, &self.readers.jobs))
+        let block = self.counted(bytes, self.gauge(fill_cache));
+        if fill_cache {
+            self.keep(handle, &block);
+        }
+        Ok(block)
     }
 
     /// The same for bytes that are the block's own.

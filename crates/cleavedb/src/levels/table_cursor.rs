@@ -17,6 +17,12 @@ use crate::io::read_ahead::Room;
 const READ_AHEAD_BYTES_FIRST: usize = 256 << 10;
 /// And never more than this.
 const READ_AHEAD_BYTES_MAX: usize = 1 << 20;
+/// A user's scan reads ahead once it has gone on from one block to the next so often.
+const SCAN_STEPS: u32 = 2;
+/// It may end soon, so it begins with less.
+const SCAN_AHEAD_BYTES_FIRST: usize = 16 << 10;
+/// And never more than this.
+const SCAN_AHEAD_BYTES_MAX: usize = 256 << 10;
 
 /// A cursor over all versions of a table.
 pub struct TableCursor {
@@ -27,6 +33,8 @@ pub struct TableCursor {
     partition: Option<(BlockHandle, BlockCursor)>,
     data: Option<BlockCursor>,
     ahead: Ahead,
+    /// Blocks that were opened one after the other since the last seek.
+    steps: u32,
 }
 
 /// Bytes of the file that were read before they were asked for.
@@ -63,8 +71,9 @@ impl Direction {
 
 impl TableCursor {
     pub(super) fn new(table: Arc<Table>, fill_cache: bool) -> TableCursor {
-        let ahead = Ahead { start: 0, bytes: Vec::new(), room: None, wanted: READ_AHEAD_BYTES_FIRST };
-        TableCursor { table, fill_cache, top: None, partition: None, data: None, ahead }
+        let wanted = if fill_cache { SCAN_AHEAD_BYTES_FIRST } else { READ_AHEAD_BYTES_FIRST };
+        let ahead = Ahead { start: 0, bytes: Vec::new(), room: None, wanted };
+        TableCursor { table, fill_cache, top: None, partition: None, data: None, ahead, steps: 0 }
     }
 
     /// As [`seek`](Cursor::seek), for callers who want versions of this very key only: if a filter denies the key, the
@@ -103,6 +112,7 @@ impl TableCursor {
     /// Finds the partition for (`key`, `stamp`); the cursor is not valid until one of its blocks is opened.
     fn seek_top(&mut self, key: &[u8], stamp: Stamp) -> Result<Option<PartitionHandles>> {
         self.data = None;
+        self.steps = 0;
         self.open_top()?.seek(key, stamp)?;
         self.partition_handles()
     }
@@ -196,7 +206,9 @@ impl TableCursor {
         direction: Direction,
         sequential: bool,
     ) -> Result<&mut BlockCursor> {
-        let block = match sequential && direction == Direction::Forward && !self.fill_cache {
+        let forward = sequential && direction == Direction::Forward;
+        self.steps = if forward { self.steps.saturating_add(1) } else { 0 };
+        let block = match forward && (!self.fill_cache || self.steps > SCAN_STEPS) {
             true => self.block_ahead(handle)?,
             false => self.table.block(handle, self.fill_cache)?,
         };
@@ -214,7 +226,7 @@ impl TableCursor {
     fn block_ahead(&mut self, handle: BlockHandle) -> Result<Arc<Buffer>> {
         let (table, ahead) = (&self.table, &mut self.ahead);
         if let Some(sealed) = table.within(&ahead.bytes, ahead.start, handle) {
-            return table.unseal_part(handle, sealed);
+            return table.unseal_part(handle, sealed, self.fill_cache);
         }
         ahead.bytes.clear();
         if let Some(block) = table.cached_block(handle) {
@@ -222,7 +234,7 @@ impl TableCursor {
         }
         let end = handle.end().filter(|&end| end <= table.blocks_end());
         let Some(block_bytes) = end.map(|end| end - handle.offset) else {
-            return table.block(handle, false);
+            return table.block(handle, self.fill_cache);
         };
         let rest = usize::try_from(table.blocks_end() - handle.offset).unwrap_or(usize::MAX);
         // The room that is given back may be what others are short of.
@@ -231,19 +243,21 @@ impl TableCursor {
         let len = room.bytes().min(rest);
         if block_bytes > len as u64 {
             ahead.bytes = Vec::new();
-            return table.block(handle, false);
+            return table.block(handle, self.fill_cache);
         }
         if ahead.bytes.capacity() > room.bytes() {
             ahead.bytes = Vec::new();
         }
         ahead.room = Some(room);
-        ahead.wanted = (2 * ahead.wanted).min(READ_AHEAD_BYTES_MAX);
+        let most = if self.fill_cache { SCAN_AHEAD_BYTES_MAX } else { READ_AHEAD_BYTES_MAX };
+        ahead.wanted = (2 * ahead.wanted).min(most);
         ahead.bytes.reserve_exact(len);
         ahead.bytes.resize(len, 0);
         ahead.start = handle.offset;
         table.read_into(&mut ahead.bytes, handle.offset).inspect_err(|_| ahead.bytes.clear())?;
         let sealed = table.within(&ahead.bytes, ahead.start, handle);
-        table.unseal_part(handle, sealed.expect("a block that fits lies within what was read for it"))
+        let sealed = sealed.expect("a block that fits lies within what was read for it");
+        table.unseal_part(handle, sealed, self.fill_cache)
     }
 
     /// Leaves the cursor not valid if a move failed.

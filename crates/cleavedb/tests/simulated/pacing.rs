@@ -111,3 +111,25 @@ fn writers_are_slowed_down_before_they_are_stopped() {
         assert!(stats.paced_time < Duration::from_millis(10) * stats.paced as u32, "{:?}", stats.paced_time);
     });
 }
+
+#[test]
+fn who_waits_for_background_work_finds_nothing_left_to_do() {
+    for seed in 0..5 {
+        in_world(seed, move || {
+            let disk = SimDisk::new();
+            let db = open_with(&disk, Options::new(), Tuning::tiny()).unwrap();
+            for number in 0..1500 {
+                db.put(format!("{:06}", number * 7919 % 1000), value("v", 100)).unwrap();
+            }
+            db.wait_for_background().unwrap();
+            let before = db.stats();
+            assert!(before.levels[0].tables < Tuning::tiny().hl0_compact_tables && before.sealed == 0);
+            testing::sleep(Duration::from_secs(5));
+            let after = db.stats();
+            let jobs = |stats: &cleavedb::Stats| (stats.seals, stats.index_merges, stats.flushes, stats.compactions);
+            assert_eq!(jobs(&before), jobs(&after));
+            // At rest it returns at once.
+            db.wait_for_background().unwrap();
+        });
+    }
+}
