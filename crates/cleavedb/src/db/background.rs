@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::core::Core;
@@ -23,6 +23,8 @@ use crate::levels::picker::{Choice, Running};
 use crate::sched::sync::{Condvar, Mutex, MutexGuard};
 use crate::sched::thread::{JoinHandle, spawn};
 
+/// After so long without a job, the block cache may use what is set apart for jobs.
+const CALM: Duration = Duration::from_secs(1);
 /// After a full disk, jobs are tried again this often.
 const NO_SPACE_RETRY: Duration = Duration::from_millis(100);
 
@@ -35,6 +37,8 @@ pub(crate) struct Work {
     /// A job has ended.
     progress: Condvar,
     flushed: AtomicU64,
+    /// Jobs that take memory ran within the last second.
+    active: AtomicBool,
     threads: Mutex<Vec<JoinHandle>>,
 }
 
@@ -136,6 +140,11 @@ impl Work {
         self.progress.wait_for(state, limit);
     }
 
+    /// Jobs that take memory run, or did so a moment ago.
+    pub fn is_active(&self) -> bool {
+        self.active.load(Ordering::Relaxed)
+    }
+
     /// Everything up to `seqno` is in tables.
     pub fn note_flushed(&self, seqno: Seqno) {
         self.flushed.fetch_max(seqno.0, Ordering::AcqRel);
@@ -196,7 +205,15 @@ impl Core {
                     if duty != Duty::Logs && !self.trash.is_empty() {
                         self.work.changed.notify_all();
                     }
-                    self.work.changed.wait(&mut state);
+                    if duty == Duty::Logs && self.work.is_active() {
+                        let quiet = self.work.changed.wait_for(&mut state, CALM);
+                        if quiet && state.running == 0 {
+                            self.work.active.store(false, Ordering::Relaxed);
+                            self.fit_cache();
+                        }
+                    } else {
+                        self.work.changed.wait(&mut state);
+                    }
                 }
             }
         }
@@ -246,6 +263,9 @@ impl Core {
         state.running += 1;
         state.idle = false;
         drop(state);
+        if job.takes_memory() && !self.work.active.swap(true, Ordering::Relaxed) {
+            self.fit_cache();
+        }
         let ended = self.run_job_safely(&job, number, worker);
         // What went wrong is known before anyone can see that the job is over.
         if let Some((_, Err(error))) = &ended

@@ -315,7 +315,12 @@ impl Core {
         });
         let writer = match &mut commit.writer {
             Some(writer) => writer,
-            none => none.insert(LogWriter::new(self.logs.back_end(self)?)),
+            none => {
+                let writer = none.insert(LogWriter::new(self.logs.back_end(self)?));
+                // The cache had the memory of the log's buffers until now.
+                self.fit_cache();
+                writer
+            }
         };
         commit.unsynced.extend(writer.rotate(log));
         self.work.wake();

@@ -27,6 +27,11 @@ pub(super) enum Job {
 }
 
 impl Job {
+    /// It takes from what is set apart for jobs.
+    pub fn takes_memory(&self) -> bool {
+        !matches!(self, Job::PrepareLog | Job::EmptyTrash)
+    }
+
     /// A compaction, or a part of one.
     pub fn is_compaction(&self) -> bool {
         match self {

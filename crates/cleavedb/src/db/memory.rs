@@ -8,6 +8,9 @@ use super::view::View;
 use crate::base::memory::Counted;
 use crate::base::{Error, Gauge, Result};
 
+/// The block cache borrows at most this much from jobs while none runs.
+const LENT_BYTES_MAX: usize = 32 << 20;
+
 /// Memory by use, in bytes.
 ///
 /// The budget covers everything here but what is pinned: [`total`](MemoryStats::total) stays within it, unless single
@@ -68,16 +71,22 @@ impl Core {
         self.memory.merging.hold(bytes)
     }
 
-    /// Gives the block cache what front, table readers and keyspaces leave it. Called when one of them has changed.
+    /// Gives the block cache what front, log buffers, table readers and keyspaces leave it, and at rest part of what is
+    /// set apart for jobs. Called when one of them has changed.
     pub fn fit_cache(&self) {
         let tuning = &self.settings.tuning;
         let view = self.published.view();
         // The active index table counts as full: it soon will be.
         let front = view.front_bytes() - view.active.bytes() + tuning.index_table_bytes;
-        let set_apart = tuning.log_buffer_bytes() + tuning.merging_bytes() + tuning.job_bytes;
-        let others = set_apart + front + self.readers.resident.get() + self.keyspaces.bytes();
+        let jobs = tuning.merging_bytes() + tuning.job_bytes;
+        // At rest the cache borrows half of it. It is not all, because memory that many small blocks have used does not
+        // come back whole when large buffers are wanted.
+        let lent = if self.work.is_active() { 0 } else { (jobs / 2).min(LENT_BYTES_MAX) };
+        let logs = self.logs.buffer_bytes(tuning);
+        let others = logs + jobs - lent + front + self.readers.resident.get() + self.keyspaces.bytes();
         let left = tuning.memory_bytes.saturating_sub(others);
-        let capacity = left.clamp(tuning.cache_bytes_min, tuning.cache_bytes) as u64;
+        let most = tuning.cache_bytes + tuning.log_buffer_bytes() - logs + lent;
+        let capacity = left.clamp(tuning.cache_bytes_min, most) as u64;
         // Small changes are not worth the walk through the cache.
         if capacity.abs_diff(self.readers.cache.capacity()) > tuning.memory_bytes as u64 / 128 {
             self.readers.cache.set_capacity(capacity);
