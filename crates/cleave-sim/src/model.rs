@@ -284,7 +284,11 @@ mod tests {
         let space = model.create("s", None);
         let clear = |low: &str, high: &str| Stored::Clear((Bound::Included(low.into()), Bound::Excluded(high.into())));
         model.commit(&[entry(space, "a", put("1")), entry(space, "b", put("2")), entry(space, "c", put("3"))]);
-        model.commit(&[entry(space, "", clear("a", "c")), entry(space, "b", put("4")), entry(space, "", clear("z", "y"))]);
+        model.commit(&[
+            entry(space, "", clear("a", "c")),
+            entry(space, "b", put("4")),
+            entry(space, "", clear("z", "y")),
+        ]);
         let at = |n, key: &str| model.get(n, space, key.as_bytes()).map(|value| String::from_utf8(value).unwrap());
         assert_eq!([at(2, "a"), at(2, "b"), at(2, "c")], [None, Some("4".into()), Some("3".into())]);
         assert_eq!(at(1, "a"), Some("1".into()));

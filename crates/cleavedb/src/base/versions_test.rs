@@ -100,7 +100,8 @@ fn retain_within(
 ) -> Vec<(u64, Kind, String)> {
     let snapshots: Vec<_> = snapshots.iter().map(|&seqno| Seqno(seqno)).collect();
     let (start, end) = (KeyspaceId(1).prefix().to_vec(), KeyspaceId(2).prefix().to_vec());
-    let ranges = ranges.iter().map(|&seqno| RangeTombstone { start: start.clone(), end: end.clone(), seqno: Seqno(seqno) });
+    let ranges =
+        ranges.iter().map(|&seqno| RangeTombstone { start: start.clone(), end: end.clone(), seqno: Seqno(seqno) });
     let ranges = fragment(&ranges.collect::<Vec<_>>(), &snapshots);
     let key = full_key(KeyspaceId(1), b"k");
     let entries = versions
@@ -108,12 +109,7 @@ fn retain_within(
         .map(|(seqno, kind, value)| (key.clone(), Stamp::new(Seqno(*seqno), *kind), value.as_bytes().to_vec()))
         .collect();
     let operators = Operators(case.operator.then(|| Arc::new(Add) as _));
-    let horizon = Horizon {
-        snapshots,
-        bottom: &|_| case.bottom,
-        dropped: &|_| case.dropped,
-        operators: &operators,
-    };
+    let horizon = Horizon { snapshots, bottom: &|_| case.bottom, dropped: &|_| case.dropped, operators: &operators };
     let mut retention = Retention::new(Versions { entries, at: 0 }, horizon).with_ranges(&ranges);
     let mut kept = Vec::new();
     while let Some((_, stamp, value)) = retention.next().unwrap() {

@@ -244,11 +244,7 @@ impl Keyspace {
     }
 
     /// Like [`delete_range`](Keyspace::delete_range) with a durability, or other options, of its own.
-    pub fn delete_range_with<R: RangeBounds<Vec<u8>>>(
-        &self,
-        range: R,
-        options: impl Into<WriteOptions>,
-    ) -> Result<()> {
+    pub fn delete_range_with<R: RangeBounds<Vec<u8>>>(&self, range: R, options: impl Into<WriteOptions>) -> Result<()> {
         let mut batch = WriteBatch::new();
         batch.delete_range(self, range);
         self.db.core.write(&mut batch, options.into())

@@ -382,8 +382,7 @@ mod tests {
         let seqnos = vec![Seqno(12), Seqno(4)];
         properties.count_range(&Fragment { start: b"0000a".to_vec(), end: b"0000c".to_vec(), seqnos });
         properties.range_block = Some(BlockHandle { offset: 300, len: 40 });
-        properties.cleared =
-            vec![Cleared { start: b"0000a".to_vec(), end: b"0000c".to_vec(), seqno: Seqno(12) }];
+        properties.cleared = vec![Cleared { start: b"0000a".to_vec(), end: b"0000c".to_vec(), seqno: Seqno(12) }];
         assert_eq!((properties.entries, properties.deletes, properties.deltas, properties.addresses), (2, 1, 1, 1));
         assert_eq!((properties.seqno_min, properties.seqno_max), (Seqno(4), Seqno(12)));
         let mut bytes = properties.encode();

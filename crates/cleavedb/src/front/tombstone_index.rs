@@ -71,7 +71,9 @@ impl TombstoneIndex {
     /// The union of the group of `level` that begins with tombstone `first`, from those of its members.
     fn union_of(&self, level: usize, first: usize) -> Vec<Span> {
         let mut spans: Vec<Span> = match level.checked_sub(1) {
-            None => (first..first + FAN).map(|number| Span { start_of: number as u32, end_of: number as u32 }).collect(),
+            None => {
+                (first..first + FAN).map(|number| Span { start_of: number as u32, end_of: number as u32 }).collect()
+            }
             Some(below) => {
                 let member = first / FAN.pow(level as u32);
                 self.unions[below][member..member + FAN].concat()

@@ -68,7 +68,9 @@ impl<'a> TableFigures<'a> {
     /// One of its range tombstones kills every version of `other`, which is older.
     fn covers(&self, other: &TableFigures<'_>) -> bool {
         let hides = |range: &Cleared| {
-            range.start.as_slice() <= other.smallest && other.end <= range.end.as_slice() && other.seqno_max < range.seqno
+            range.start.as_slice() <= other.smallest
+                && other.end <= range.end.as_slice()
+                && other.seqno_max < range.seqno
         };
         self.id != other.id && self.cleared.iter().any(hides)
     }

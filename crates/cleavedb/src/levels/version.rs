@@ -99,8 +99,7 @@ impl Version {
                 !newer.overlaps(&older.smallest, &older.end) || older.seqno_max < newer.seqno_min
             })
         });
-        let sorted =
-            |level: &Level| level.tables.windows(2).all(|pair| pair[0].meta().end <= pair[1].meta().smallest);
+        let sorted = |level: &Level| level.tables.windows(2).all(|pair| pair[0].meta().end <= pair[1].meta().smallest);
         hl0_ordered && self.levels[1..].iter().all(sorted)
     }
 
