@@ -283,8 +283,10 @@ impl<'a> Figures<'a> {
 
     /// Tables of the level of `table` and below that its range tombstones cover, with their levels.
     fn covered(&self, level: usize, table: &TableFigures<'a>) -> impl Iterator<Item = (usize, &TableFigures<'a>)> {
-        let levels = self.levels.iter().enumerate().skip(level);
-        let others = levels.flat_map(|(level, tables)| tables.iter().map(move |other| (level, other)));
+        let ranges = table.cleared.iter().flat_map(move |range| (level..self.levels.len()).map(move |at| (range, at)));
+        let others = ranges.flat_map(move |(range, at)| {
+            self.overlapping(at, &range.start, &range.end).map(move |other| (at, other))
+        });
         others.filter(move |(_, other)| table.covers(other))
     }
 
@@ -439,7 +441,7 @@ impl<'a> Figures<'a> {
 
     /// A level below has a table that may hold what this table's tombstones delete.
     fn lies_above(&self, level: usize, table: &TableFigures<'_>) -> bool {
-        self.levels[level + 1..].iter().flatten().any(|lower| overlap(table, lower.smallest, lower.end))
+        (level + 1..self.levels.len()).any(|below| self.overlapping(below, table.smallest, table.end).next().is_some())
     }
 
     /// A move, if nothing below overlaps the table; one that is mostly tombstones is rewritten instead, to lose them.
@@ -474,7 +476,11 @@ impl<'a> Figures<'a> {
     }
 
     fn overlapping(&self, level: usize, start: &[u8], end: &[u8]) -> impl Iterator<Item = &TableFigures<'a>> {
-        self.levels[level].iter().filter(move |table| overlap(table, start, end))
+        let tables = &self.levels[level];
+        // Below HL0 they are in order, so that a search finds the first.
+        let first = if level == 0 { 0 } else { tables.partition_point(|table| table.end <= start) };
+        let near = tables[first..].iter().take_while(move |table| level == 0 || table.smallest < end);
+        near.filter(move |table| overlap(table, start, end))
     }
 
     fn written_by_another(&self, level: usize, start: &[u8], end: &[u8]) -> bool {
