@@ -11,7 +11,7 @@ use cleavedb::{Db, Error, Keyspace, KeyspaceOptions, Snapshot, WriteBatch};
 
 use crate::ledger::{Answer, BatchId};
 use crate::material::{self, brief};
-use crate::model::{Entry, Model, SpaceId, Stored};
+use crate::model::{self, Entry, Model, SpaceId, Stored};
 use crate::operation::{
     Ack, Change, Crash, Effect, FIRST_CHANGING_SLOT, Operation, SLOTS, name_of_slot, operator_of_slot,
 };
@@ -131,12 +131,12 @@ impl Client {
     }
 
     fn write(&mut self, changes: &[Change], ack: Ack) -> Result<(), Failure> {
-        let entries: Arc<[Entry]> = changes.iter().filter_map(|change| self.entry(change)).collect();
+        let entries = changes.iter().filter_map(|change| Some((change.slot, self.entry(change)?)));
+        let (slots, entries): (Vec<u8>, Vec<Entry>) = entries.unzip();
+        let entries: Arc<[Entry]> = entries.into();
         if entries.is_empty() {
             return Ok(());
         }
-        let slots: Vec<u8> =
-            changes.iter().map(|change| change.slot).filter(|slot| self.spaces.contains_key(slot)).collect();
         let id = self.world.ledger.begin(entries.clone());
         let result = match (&entries[..], &self.order) {
             ([entry], None) => self.write_one(slots[0], entry, ack),
@@ -172,11 +172,14 @@ impl Client {
         match (&entry.stored, ack.durability()) {
             (Stored::Put(value), None) if slot == 0 => self.db.put(key, value),
             (Stored::Delete, None) if slot == 0 => self.db.delete(key),
+            (Stored::Clear(bounds), None) if slot == 0 => self.db.delete_range(bounds.clone()),
             (Stored::Put(value), None) => handle.put(key, value),
             (Stored::Delete, None) => handle.delete(key),
+            (Stored::Clear(bounds), None) => handle.delete_range(bounds.clone()),
             (Stored::Merge(operand), None) => handle.merge(key, operand),
             (Stored::Put(value), Some(durability)) => handle.put_with(key, value, durability),
             (Stored::Delete, Some(durability)) => handle.delete_with(key, durability),
+            (Stored::Clear(bounds), Some(durability)) => handle.delete_range_with(bounds.clone(), durability),
             (Stored::Merge(operand), Some(durability)) => handle.merge_with(key, operand, durability),
         }
     }
@@ -188,6 +191,7 @@ impl Client {
             match &entry.stored {
                 Stored::Put(value) => batch.put(handle, &entry.key, value),
                 Stored::Delete => batch.delete(handle, &entry.key),
+                Stored::Clear(bounds) => batch.delete_range(handle, bounds.clone()),
                 Stored::Merge(operand) => batch.merge(handle, &entry.key, operand),
             };
         }
@@ -209,6 +213,9 @@ impl Client {
         let operator = operator_of_slot(change.slot);
         let stored = match (change.effect, operator) {
             (Effect::Delete, _) => Stored::Delete,
+            // The engine writes nothing for a range without keys, even where it would refuse to write.
+            (Effect::Clear(span), _) if model::is_empty(&span.bounds()) => return None,
+            (Effect::Clear(span), _) => Stored::Clear(span.bounds()),
             (Effect::Put(value) | Effect::Merge(value), None) => Stored::Put(value.bytes().into()),
             (Effect::Put(value), Some(operator)) => Stored::Put(operator.value(value).into()),
             (Effect::Merge(value), Some(operator)) => Stored::Merge(operator.operand(value).into()),

@@ -24,6 +24,8 @@ pub enum Stored {
     Delete,
     /// A merge operand.
     Merge(Arc<[u8]>),
+    /// No key within the bounds holds anything from here on, whatever the entry's own key is.
+    Clear(Bounds),
 }
 
 /// One write of a batch, in the model's terms.
@@ -132,6 +134,13 @@ impl Model {
         self.batches += 1;
         for entry in batch.iter().filter(|entry| !self.spaces[entry.space.0 as usize].dropped) {
             let keys = self.versions.entry(entry.space).or_default();
+            if let Stored::Clear(bounds) = &entry.stored {
+                if !is_empty(bounds) {
+                    let within = keys.range_mut::<[u8], _>((as_slice(&bounds.0), as_slice(&bounds.1)));
+                    within.for_each(|(_, versions)| versions.push((self.batches, Stored::Delete)));
+                }
+                continue;
+            }
             keys.entry(entry.key.clone()).or_default().push((self.batches, entry.stored.clone()));
         }
     }
@@ -215,7 +224,7 @@ impl Model {
         for (_, stored) in &versions[base.unwrap_or(0)..] {
             value = match stored {
                 Stored::Put(bytes) => Some(bytes.to_vec()),
-                Stored::Delete => None,
+                Stored::Delete | Stored::Clear(_) => None,
                 Stored::Merge(operand) => {
                     let operator = self.operator(space).expect("the workload merges only where there is an operator");
                     Some(operator.apply(value, operand))
@@ -231,7 +240,7 @@ fn as_slice(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
 }
 
 /// True for bounds that hold no key, some of which a `BTreeMap` refuses with a panic.
-fn is_empty(bounds: &Bounds) -> bool {
+pub fn is_empty(bounds: &Bounds) -> bool {
     match bounds {
         (Bound::Included(low), Bound::Included(high)) => low > high,
         (Bound::Included(low) | Bound::Excluded(low), Bound::Excluded(high) | Bound::Included(high)) => low >= high,
@@ -267,6 +276,22 @@ mod tests {
             assert!((0..=3).all(|other| model.equals(other, &model.state(n)) == (other == n)));
         }
         assert_eq!(model.compare(2, &model.state(3)).unwrap().keys, 2);
+    }
+
+    #[test]
+    fn a_range_delete_removes_what_is_there_and_nothing_later() {
+        let mut model = Model::new();
+        let space = model.create("s", None);
+        let clear = |low: &str, high: &str| Stored::Clear((Bound::Included(low.into()), Bound::Excluded(high.into())));
+        model.commit(&[entry(space, "a", put("1")), entry(space, "b", put("2")), entry(space, "c", put("3"))]);
+        model.commit(&[
+            entry(space, "", clear("a", "c")),
+            entry(space, "b", put("4")),
+            entry(space, "", clear("z", "y")),
+        ]);
+        let at = |n, key: &str| model.get(n, space, key.as_bytes()).map(|value| String::from_utf8(value).unwrap());
+        assert_eq!([at(2, "a"), at(2, "b"), at(2, "c")], [None, Some("4".into()), Some("3".into())]);
+        assert_eq!(at(1, "a"), Some("1".into()));
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub enum Effect {
     Delete,
     /// Applies an operand; a put where the keyspace has no operator.
     Merge(Value),
+    /// Removes all keys of a span, whatever the change's own key is.
+    Clear(Span),
 }
 
 /// One change of a batch.

@@ -13,7 +13,9 @@ pub struct Workload {
     rng: Rng,
     weights: [u32; KINDS],
     acks: [u32; 4],
-    effects: [u32; 3],
+    effects: [u32; 4],
+    /// One in so many range deletes may be as wide as a scan; the others are narrow.
+    wide_clears: u64,
     keys: u16,
     slots: u8,
     batch_changes_max: u64,
@@ -34,11 +36,13 @@ impl Workload {
         weights[10] = weights[10].min(2);
         weights[11] = weights[11].min(2);
         let acks = *rng.pick(&[[1, 6, 1, 1], [0, 20, 1, 0], [8, 1, 0, 1], [0, 1, 4, 0], [1, 1, 1, 1]]);
-        let effects = *rng.pick(&[[6, 2, 3], [6, 2, 3], [10, 1, 1], [2, 2, 10], [3, 5, 1]]);
+        let effects =
+            *rng.pick(&[[60, 20, 30, 2], [60, 20, 30, 8], [100, 10, 10, 1], [20, 20, 100, 4], [30, 50, 10, 30]]);
         let keys = *rng.pick(&[6, 24, KEYS, KEYS]);
         let slots = *rng.pick(&[1, 3, 6, SLOTS, SLOTS]);
         let batch_changes_max = *rng.pick(&[2, 4, 12, 40]);
-        Workload { rng, weights, acks, effects, keys, slots, batch_changes_max }
+        let wide_clears = *rng.pick(&[1, 4, 12]);
+        Workload { rng, weights, acks, effects, wide_clears, keys, slots, batch_changes_max }
     }
 
     /// Leaves out what only a lone client may do: create and drop keyspaces, reopen, compare everything.
@@ -94,7 +98,9 @@ impl Workload {
         let effect = match self.rng.weighted(&self.effects) {
             0 => Effect::Put(value),
             1 => Effect::Delete,
-            _ => Effect::Merge(value),
+            2 => Effect::Merge(value),
+            _ if self.rng.one_in(self.wide_clears) => Effect::Clear(self.span()),
+            _ => Effect::Clear(self.narrow_span()),
         };
         Change { slot: self.slot(), key: self.key(), effect }
     }
@@ -114,6 +120,16 @@ impl Workload {
             0 => Span::All,
             1 => Span::Prefix(self.key(), self.rng.below(9) as u8),
             _ => Span::Between(self.bound(), self.bound()),
+        }
+    }
+
+    /// A few keys, as their numbers lie.
+    fn narrow_span(&mut self) -> Span {
+        let low = self.key();
+        let high = low.saturating_add(self.rng.below(6) as u16).min(self.keys - 1);
+        match self.rng.one_in(2) {
+            true => Span::Between(Bound::Included(low), Bound::Excluded(high)),
+            false => Span::Between(Bound::Excluded(low), Bound::Included(high)),
         }
     }
 

@@ -53,8 +53,9 @@ fn run_of(mut cursor: impl Cursor, seqnos: (Seqno, Seqno)) -> Run {
     let horizon =
         Horizon { snapshots: vec![seqnos.1], bottom: &|_| false, dropped: &|_| false, operators: &NoOperators };
     let mut source = Retention::new(cursor, horizon);
-    let part = RunPart::build(&mut source, &Arc::new(Gauge::default())).expect("memory can be read");
-    Run::join(vec![part], seqnos)
+    let gauge = Arc::new(Gauge::default());
+    let part = RunPart::build(&mut source, &gauge).expect("memory can be read");
+    Run::join(vec![part], &[], seqnos, &gauge)
 }
 
 fn seal_table(table: &IndexTable) -> Run {

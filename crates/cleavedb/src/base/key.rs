@@ -1,7 +1,7 @@
 //! Keyspaces and full keys. A full key is the keyspace id (four bytes, big-endian) and the user's key, so that byte
 //! order sorts by keyspace first and one tree serves them all.
 
-use super::limits::KEYSPACE_PREFIX_BYTES;
+use super::limits::{KEY_BYTES_MAX, KEYSPACE_PREFIX_BYTES};
 
 /// The number of a keyspace; never reused within a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,6 +28,14 @@ pub fn split_key(full: &[u8]) -> Option<(KeyspaceId, &[u8])> {
     Some((KeyspaceId(u32::from_be_bytes(*prefix)), key))
 }
 
+/// The first full key after a range that ends before `end`; an empty `end` is that of the keyspace.
+pub fn range_end(keyspace: KeyspaceId, end: &[u8]) -> Vec<u8> {
+    match end.is_empty() {
+        true => prefix_end(&keyspace.prefix()).unwrap_or_else(|| vec![0xff; KEYSPACE_PREFIX_BYTES + KEY_BYTES_MAX]),
+        false => full_key(keyspace, end),
+    }
+}
+
 /// The smallest byte string above every string that starts with `prefix`; `None` if there is none (all bytes 0xff).
 pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let keep = prefix.iter().rposition(|&byte| byte != 0xff)?;
@@ -47,6 +55,13 @@ mod tests {
         assert!(low < high);
         assert_eq!(split_key(&high), Some((KeyspaceId(256), &b"a"[..])));
         assert_eq!(split_key(b"abc"), None);
+    }
+
+    #[test]
+    fn a_range_without_an_end_ends_with_its_keyspace() {
+        assert_eq!(range_end(KeyspaceId(1), b"k"), full_key(KeyspaceId(1), b"k"));
+        assert_eq!(range_end(KeyspaceId(1), b""), KeyspaceId(2).prefix());
+        assert!(range_end(KeyspaceId(u32::MAX), b"") > full_key(KeyspaceId(u32::MAX), &[0xff; 1000]));
     }
 
     #[test]

@@ -18,7 +18,7 @@ impl Seqno {
     }
 }
 
-/// What a version is. Stored in logs and tables: do not renumber. 6 is reserved for range deletes.
+/// What a version is. Stored in logs and tables: do not renumber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -32,6 +32,8 @@ pub enum Kind {
     Delta = 4,
     /// A merge operand lies at the address that follows.
     DeltaAt = 5,
+    /// All keys of a range are gone from here on. Kept apart from the versions of single keys.
+    DeleteRange = 6,
 }
 
 impl Kind {
@@ -43,13 +45,14 @@ impl Kind {
             3 => Some(Kind::PutAt),
             4 => Some(Kind::Delta),
             5 => Some(Kind::DeltaAt),
+            6 => Some(Kind::DeleteRange),
             _ => None,
         }
     }
 
     /// A base settles a key's value by itself; a delta needs what is below it. Only a base kills older versions.
     pub fn is_base(self) -> bool {
-        matches!(self, Kind::Delete | Kind::Put | Kind::PutAt)
+        matches!(self, Kind::Delete | Kind::Put | Kind::PutAt | Kind::DeleteRange)
     }
 
     /// The payload is an address, not the bytes themselves.

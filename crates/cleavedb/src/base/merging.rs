@@ -124,6 +124,17 @@ impl<C: Cursor> Merging<C> {
         Ok(())
     }
 
+    /// Passes over what the sources from number `first` on hold of the keys from `from` up to, not including, `to`, in the
+    /// present direction; one seek for each source that stands there. The merge must be positioned.
+    pub fn pass_over(&mut self, first: usize, from: &[u8], to: &[u8]) -> Result<()> {
+        let backward = self.backward;
+        self.reposition(backward, |index, source| match source.valid() && index >= first {
+            true if backward && source.key() >= from => source.seek_before(from, Stamp::NEWEST),
+            true if !backward && source.key() < to => source.seek(to, Stamp::NEWEST),
+            _ => Ok(()),
+        })
+    }
+
     fn current(&self) -> &C {
         &self.sources[self.heap[0].source]
     }
@@ -275,6 +286,25 @@ mod tests {
         assert!(merging.next().is_err() && !merging.valid());
         merging.seek_first().unwrap();
         assert!(merging.seek_last().is_err() && !merging.valid());
+    }
+
+    #[test]
+    fn older_sources_pass_over_what_a_newer_one_covers_in_both_directions() {
+        let put = |key: &[u8], seqno| version(key, seqno, &format!("{}{seqno}", key[0] as char));
+        let newer = VecCursor::new(vec![put(b"a", 9), put(b"c", 9), put(b"z", 9)]);
+        let older = VecCursor::new(vec![put(b"a", 1), put(b"b", 1), put(b"c", 1), put(b"d", 1), put(b"e", 1)]);
+        let mut merging = Merging::new(vec![newer, older]);
+        merging.seek_first().unwrap();
+        merging.pass_over(1, b"a", b"d").unwrap();
+        assert_eq!(values(&mut merging), ["a9", "c9", "d1", "e1", "z9"]);
+        merging.seek_last().unwrap();
+        merging.pass_over(1, b"c", b"f").unwrap();
+        let mut found = Vec::new();
+        while merging.valid() {
+            found.push(String::from_utf8(merging.value().to_vec()).unwrap());
+            merging.prev().unwrap();
+        }
+        assert_eq!(found, ["z9", "c9", "b1", "a1", "a9"]);
     }
 
     fn keys() -> impl Strategy<Value = Vec<u8>> {

@@ -16,6 +16,7 @@ pub mod merging;
 pub mod ranges;
 pub mod operator;
 pub mod operators;
+pub mod tombstones;
 pub mod versions;
 pub mod memory;
 

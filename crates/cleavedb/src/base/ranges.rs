@@ -18,9 +18,9 @@ impl KeyRange {
         self.from.as_deref().is_none_or(|from| from <= key) && self.to.as_deref().is_none_or(|to| key < to)
     }
 
-    /// The range may hold a key of `smallest..=largest`.
-    pub fn overlaps(&self, smallest: &[u8], largest: &[u8]) -> bool {
-        self.from.as_deref().is_none_or(|from| from <= largest) && self.to.as_deref().is_none_or(|to| smallest < to)
+    /// The range may hold a key from `start` up to, not including, `end`.
+    pub fn overlaps(&self, start: &[u8], end: &[u8]) -> bool {
+        self.from.as_deref().is_none_or(|from| from < end) && self.to.as_deref().is_none_or(|to| start < to)
     }
 }
 
@@ -111,6 +111,6 @@ mod tests {
         assert!([&b""[..], b"a", b"j", b"k", b"k\0", b"z"].iter().all(|key| holders(key) == 1));
         assert!(ranges[1].holds(b"k") && !ranges[0].holds(b"k"));
         assert!(ranges[0].overlaps(b"j", b"z") && !ranges[0].overlaps(b"k", b"z"));
-        assert!(ranges[1].overlaps(b"a", b"k") && !ranges[1].overlaps(b"a", b"j"));
+        assert!(ranges[1].overlaps(b"a", b"k\0") && !ranges[1].overlaps(b"a", b"k"));
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! Snapshots cut history into stripes: (-, s1], (s1, s2], ... Within a stripe a reader can only see the newest base and
 //! the deltas above it, so the rest of the stripe dies. Deltas are folded within one stripe only, and a fold keeps the
-//! newest sequence number. Only a base kills. A delete leaves when nothing older can exist below.
+//! newest sequence number. Only a base kills. A delete leaves when nothing older can exist below. A range tombstone is a
+//! base of every key in it; when it leaves itself is not decided here ([`tombstones`](super::tombstones)).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use super::key::{KeyspaceId, split_key};
 use super::kind::{Kind, Seqno, Stamp};
 use super::operator::{MergeOperator, OperatorSource, full_merge, partial_merge};
 use super::slice::Slice;
+use super::tombstones::{Fragment, Sweep};
 use super::{limits, verify};
 
 /// A version: full key, stamp, payload.
@@ -64,6 +66,10 @@ impl Horizon<'_> {
 pub struct Retention<'a, C> {
     cursor: C,
     horizon: Horizon<'a>,
+    /// The range tombstones of the sources.
+    ranges: Sweep<'a>,
+    /// The numbers of those that cover the key, newest first.
+    covering: &'a [Seqno],
     /// Keys from here on are not asked for.
     until: Option<Vec<u8>>,
     /// The key whose versions come by, once there is one.
@@ -90,6 +96,8 @@ impl<'a, C: Cursor> Retention<'a, C> {
         Retention {
             cursor,
             horizon,
+            ranges: Sweep::new(&[]),
+            covering: &[],
             until: None,
             key: Vec::new(),
             begun: false,
@@ -101,6 +109,12 @@ impl<'a, C: Cursor> Retention<'a, C> {
             kept: VecDeque::new(),
             dropped_entries: 0,
         }
+    }
+
+    /// Lets the range tombstones of the sources kill, too.
+    pub fn with_ranges(mut self, ranges: &'a [Fragment]) -> Self {
+        self.ranges = Sweep::new(ranges);
+        self
     }
 
     /// Ends before this key; `None` is the end of all.
@@ -119,8 +133,14 @@ impl<'a, C: Cursor> Retention<'a, C> {
         self.key.extend_from_slice(key);
         self.begun = true;
         self.settled = None;
+        self.covering = self.ranges.covering(&self.key);
         self.all_dead = split_key(&self.key).is_some_and(|(keyspace, _)| (self.horizon.dropped)(keyspace));
         true
+    }
+
+    /// The range tombstone that covers the key in a stripe; of several in it the newest is the one that counts.
+    fn range_in(&self, stripe: usize) -> Option<Seqno> {
+        self.covering.iter().copied().find(|&seqno| self.horizon.stripe(seqno) == stripe)
     }
 
     fn show_kept(&mut self) -> bool {
@@ -143,8 +163,12 @@ impl<'a, C: Cursor> Retention<'a, C> {
             let stamp = self.cursor.stamp();
             let index = self.horizon.stripe(stamp.seqno());
             if stripe.index != Some(index) {
-                stripe.close(&mut self.kept, &self.key, operator);
-                stripe = KeyStripe { index: Some(index), ..KeyStripe::default() };
+                stripe.end(&mut self.kept, &self.key, operator);
+                let range = self.range_in(index);
+                stripe = KeyStripe { index: Some(index), range, ..KeyStripe::default() };
+            }
+            if stripe.range.is_some_and(|range| stamp.seqno() < range) {
+                stripe.meet_range(&mut self.kept, &self.key, operator);
             }
             if stripe.has_base {
                 self.dropped_entries += 1;
@@ -154,14 +178,15 @@ impl<'a, C: Cursor> Retention<'a, C> {
             }
             self.cursor.next()?;
         }
-        if (self.horizon.bottom)(&self.key) {
+        let bottom = (self.horizon.bottom)(&self.key);
+        if !bottom {
+            stripe.end(&mut self.kept, &self.key, operator);
+        } else {
             stripe.fold_onto_nothing(&mut self.kept, &self.key, operator);
             while self.kept.back().is_some_and(|(stamp, _)| stamp.kind() == Some(Kind::Delete)) {
                 self.kept.pop_back();
                 self.dropped_entries += 1;
             }
-        } else {
-            stripe.close(&mut self.kept, &self.key, operator);
         }
         Ok(())
     }
@@ -182,7 +207,8 @@ impl<C: Cursor> VersionSource for Retention<'_, C> {
             }
             let stamp = self.cursor.stamp();
             let stripe = self.horizon.stripe(stamp.seqno());
-            if self.all_dead || self.settled == Some(stripe) {
+            let covered = || self.range_in(stripe).is_some_and(|range| stamp.seqno() < range);
+            if self.all_dead || self.settled == Some(stripe) || covered() {
                 self.dropped_entries += 1;
                 self.cursor.next()?;
                 continue;
@@ -215,6 +241,8 @@ type FindOperator<'a> = dyn Fn() -> Option<Arc<dyn MergeOperator>> + 'a;
 #[derive(Default)]
 struct KeyStripe {
     index: Option<usize>,
+    /// The range tombstone that covers the key in this stripe.
+    range: Option<Seqno>,
     /// Deltas above any base, newest first.
     deltas: Vec<(Stamp, Slice)>,
     has_base: bool,
@@ -256,6 +284,20 @@ impl KeyStripe {
         }
     }
 
+    /// The range tombstone comes here in the order of versions: below those so far, above the rest of the stripe.
+    fn meet_range(&mut self, kept: &mut VecDeque<(Stamp, Slice)>, key: &[u8], operator: &FindOperator<'_>) {
+        self.fold_onto_nothing(kept, key, operator);
+        self.has_base = true;
+    }
+
+    /// The stripe ends, and older ones may follow, here or elsewhere.
+    fn end(&mut self, kept: &mut VecDeque<(Stamp, Slice)>, key: &[u8], operator: &FindOperator<'_>) {
+        match self.range {
+            Some(_) => self.meet_range(kept, key, operator),
+            None => self.close(kept, key, operator),
+        }
+    }
+
     /// The stripe ends without a base: what deltas there are go on, combined where the operator can.
     fn close(&mut self, kept: &mut VecDeque<(Stamp, Slice)>, key: &[u8], operator: &FindOperator<'_>) {
         if self.deltas.len() < 2 {
@@ -281,7 +323,7 @@ impl KeyStripe {
         kept.extend(combined.into_iter().rev());
     }
 
-    /// The stripe ends and nothing older exists: its deltas apply to no value at all.
+    /// Nothing older counts for the stripe: its deltas apply to no value at all.
     fn fold_onto_nothing(&mut self, kept: &mut VecDeque<(Stamp, Slice)>, key: &[u8], operator: &FindOperator<'_>) {
         if !self.has_base
             && !self.deltas.is_empty()

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::base::key::full_key;
+use crate::base::tombstones::{RangeTombstone, fragment};
 
 /// Adds operands as decimal numbers; operand "x" makes it fail.
 struct Add;
@@ -87,19 +88,29 @@ const BOTTOM: Case = Case { bottom: true, ..PLAIN };
 
 /// Runs one key's versions (newest first) through retention under these snapshots.
 fn retain(case: Case, snapshots: &[u64], versions: &[(u64, Kind, &str)]) -> Vec<(u64, Kind, String)> {
+    retain_within(case, snapshots, &[], versions)
+}
+
+/// The same where range tombstones of these numbers cover the key.
+fn retain_within(
+    case: Case,
+    snapshots: &[u64],
+    ranges: &[u64],
+    versions: &[(u64, Kind, &str)],
+) -> Vec<(u64, Kind, String)> {
+    let snapshots: Vec<_> = snapshots.iter().map(|&seqno| Seqno(seqno)).collect();
+    let (start, end) = (KeyspaceId(1).prefix().to_vec(), KeyspaceId(2).prefix().to_vec());
+    let ranges =
+        ranges.iter().map(|&seqno| RangeTombstone { start: start.clone(), end: end.clone(), seqno: Seqno(seqno) });
+    let ranges = fragment(&ranges.collect::<Vec<_>>(), &snapshots);
     let key = full_key(KeyspaceId(1), b"k");
     let entries = versions
         .iter()
         .map(|(seqno, kind, value)| (key.clone(), Stamp::new(Seqno(*seqno), *kind), value.as_bytes().to_vec()))
         .collect();
     let operators = Operators(case.operator.then(|| Arc::new(Add) as _));
-    let horizon = Horizon {
-        snapshots: snapshots.iter().map(|&seqno| Seqno(seqno)).collect(),
-        bottom: &|_| case.bottom,
-        dropped: &|_| case.dropped,
-        operators: &operators,
-    };
-    let mut retention = Retention::new(Versions { entries, at: 0 }, horizon);
+    let horizon = Horizon { snapshots, bottom: &|_| case.bottom, dropped: &|_| case.dropped, operators: &operators };
+    let mut retention = Retention::new(Versions { entries, at: 0 }, horizon).with_ranges(&ranges);
     let mut kept = Vec::new();
     while let Some((_, stamp, value)) = retention.next().unwrap() {
         kept.push((stamp.seqno().0, stamp.kind().unwrap(), String::from_utf8(value.to_vec()).unwrap()));
@@ -156,6 +167,37 @@ fn what_cannot_be_folded_stays_as_it_is() {
     expect(retain(missing, &[20], &[(9, Delta, "1"), (7, Delta, "3")]), &[(9, Delta, "1"), (7, Delta, "3")]);
     let far = [(9, DeltaAt, "addr"), (7, Delta, "3"), (5, PutAt, "addr"), (3, Put, "1")];
     expect(retain(PLAIN, &[20], &far), &far[..3]);
+}
+
+#[test]
+fn a_range_tombstone_kills_what_is_older_within_its_stripe() {
+    let versions = [(9, Put, "c"), (5, Put, "b"), (3, Put, "a")];
+    expect(retain_within(PLAIN, &[20], &[7], &versions), &[(9, Put, "c")]);
+    expect(retain_within(PLAIN, &[20], &[12], &versions), &[]);
+    // A reader at 6 sees what 7 deletes, and one at 4 sees what that reader does not.
+    expect(retain_within(PLAIN, &[6, 20], &[7], &versions), &[(9, Put, "c"), (5, Put, "b")]);
+    expect(retain_within(PLAIN, &[6, 20], &[12], &versions), &[(5, Put, "b")]);
+    expect(retain_within(PLAIN, &[4, 6, 20], &[7], &versions), &versions);
+    expect(retain_within(PLAIN, &[4, 6, 20], &[7, 6], &versions), &[(9, Put, "c"), (3, Put, "a")]);
+    let deletes = [(9, Delete, ""), (5, Delete, "")];
+    expect(retain_within(PLAIN, &[20], &[7], &deletes), &deletes[..1]);
+    expect(retain_within(PLAIN, &[20], &[12], &deletes), &[]);
+}
+
+#[test]
+fn deltas_above_a_range_tombstone_apply_to_nothing() {
+    let versions = [(9, Delta, "2"), (8, Delta, "3"), (5, Delta, "4"), (3, Put, "10")];
+    expect(retain_within(PLAIN, &[20], &[7], &versions), &[(9, Put, "5")]);
+    expect(retain_within(PLAIN, &[20], &[7], &versions[..2]), &[(9, Put, "5")]);
+    expect(retain_within(PLAIN, &[20], &[2], &versions[..2]), &[(9, Put, "5")]);
+    expect(retain_within(BOTTOM, &[20], &[7], &versions), &[(9, Put, "5")]);
+    // Of another stripe it is no base for them.
+    expect(retain_within(PLAIN, &[7, 20], &[6], &versions), &[(9, Delta, "5")]);
+    expect(retain_within(PLAIN, &[6, 20], &[7], &versions), &[(9, Put, "5"), (5, Put, "14")]);
+    // What cannot be folded stays as it is, and what is dead goes all the same.
+    let missing = Case { operator: false, ..PLAIN };
+    expect(retain_within(missing, &[20], &[7], &versions), &versions[..2]);
+    expect(retain_within(PLAIN, &[20], &[7], &[(9, DeltaAt, "addr"), (5, Put, "1")]), &[(9, DeltaAt, "addr")]);
 }
 
 #[test]

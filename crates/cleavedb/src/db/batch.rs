@@ -1,8 +1,10 @@
 //! A batch of operations that become visible, and durable, all at once, across keyspaces.
 
+use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use super::keyspace::{Keyspace, KeyspaceState};
+use crate::base::key::prefix_end;
 use crate::base::{Error, KeyspaceId, Kind, Result, limits};
 use crate::format::record::{self, Operation};
 
@@ -41,6 +43,22 @@ impl WriteBatch {
         self.push(keyspace.state(), Kind::Delta, key.as_ref(), operand.as_ref());
     }
 
+    /// Removes all keys within `range`; as [`Keyspace::delete_range`].
+    pub fn delete_range<R: RangeBounds<Vec<u8>>>(&mut self, keyspace: &Keyspace, range: R) {
+        for bound in [range.start_bound(), range.end_bound()] {
+            if let Bound::Included(key) | Bound::Excluded(key) = bound
+                && key.len() > limits::KEY_BYTES_MAX
+            {
+                self.refuse(format!("a bound has at most {} bytes, this one has {}", limits::KEY_BYTES_MAX, key.len()));
+                return;
+            }
+        }
+        match first_and_end(&range) {
+            Some((first, end)) => self.append(keyspace.state(), Kind::DeleteRange, &first, &end),
+            None => self.know(keyspace.state()),
+        }
+    }
+
     /// Operations in the batch.
     pub fn len(&self) -> usize {
         self.len
@@ -64,6 +82,10 @@ impl WriteBatch {
             self.refuse(error);
             return;
         }
+        self.append(keyspace, kind, key, value);
+    }
+
+    fn append(&mut self, keyspace: &Arc<KeyspaceState>, kind: Kind, key: &[u8], value: &[u8]) {
         let record_bytes = record::HEADER_BYTES + key.len() + value.len();
         // One operation alone is within its own limits, which is enough.
         if self.len > 0 && self.record_bytes() as usize + record_bytes >= limits::BATCH_BYTES_LIMIT {
@@ -87,6 +109,11 @@ impl WriteBatch {
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
         self.len += 1;
+        self.know(keyspace);
+    }
+
+    /// The keyspace is looked at again when the batch is written.
+    fn know(&mut self, keyspace: &Arc<KeyspaceState>) {
         if !self.keyspaces.iter().any(|other| Arc::ptr_eq(other, keyspace)) {
             self.keyspaces.push(keyspace.clone());
         }
@@ -118,6 +145,28 @@ impl WriteBatch {
     pub(super) fn operations(&self) -> Operations<'_> {
         Operations { rest: &self.bytes }
     }
+}
+
+/// The first key of a range (empty: the first of all) and the first key after it (empty: there is none); `None` if the
+/// range holds no key. The bounds are within the limits of keys.
+fn first_and_end<R: RangeBounds<Vec<u8>>>(range: &R) -> Option<(Vec<u8>, Vec<u8>)> {
+    // Nothing starts with a key of the greatest length but that key itself.
+    let after = |key: &Vec<u8>| match key.len() {
+        limits::KEY_BYTES_MAX => prefix_end(key),
+        _ => Some([key, &[0][..]].concat()),
+    };
+    let first = match range.start_bound() {
+        Bound::Included(key) => key.clone(),
+        Bound::Excluded(key) => after(key)?,
+        Bound::Unbounded => Vec::new(),
+    };
+    let end = match range.end_bound() {
+        Bound::Included(key) => after(key).unwrap_or_default(),
+        Bound::Excluded(key) if key.is_empty() => return None,
+        Bound::Excluded(key) => key.clone(),
+        Bound::Unbounded => Vec::new(),
+    };
+    (end.is_empty() || first < end).then_some((first, end))
 }
 
 fn check_sizes(key: &[u8], value: &[u8]) -> Result<(), String> {

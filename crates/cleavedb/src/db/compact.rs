@@ -14,6 +14,7 @@ use super::parts::{Breaks, WithBreaks, Work};
 use super::snapshot::JobHorizon;
 use super::view::View;
 use crate::base::ranges::{KeyRange, cut};
+use crate::base::tombstones::{Fragment, clip, fragment, survivors, unfold};
 use crate::base::versions::Retention;
 use crate::base::{Cursor, Error, FileId, KeyspaceId, Merging, Result, Seqno, Stamp};
 use crate::format::edit::Edit;
@@ -119,33 +120,32 @@ impl Core {
         keyspace.check(self.database)?;
         self.flush()?;
         let bounds = Bounds::of_range(keyspace.record.id, range);
-        // Inclusive: one key too many does no harm.
-        let largest = bounds.upper.unwrap_or_else(|| vec![0xff; crate::base::limits::KEY_BYTES_MAX + 4]);
+        let end = bounds.upper.unwrap_or_else(|| vec![0xff; crate::base::limits::KEY_BYTES_MAX + 5]);
         let version = self.published.view().version.clone();
-        let holds = |level: &usize| !version.overlapping(*level, &bounds.lower, &largest).is_empty();
+        let holds = |level: &usize| !version.overlapping(*level, &bounds.lower, &end).is_empty();
         let Some(lowest) = (0..version.levels().len()).rev().find(holds) else {
             return Ok(());
         };
         let mut moved = false;
         for from in 0..lowest.max(1) {
-            moved |= self.compact_level_range(from, from + 1, &bounds.lower, &largest)?;
+            moved |= self.compact_level_range(from, from + 1, &bounds.lower, &end)?;
         }
         if !moved && lowest > 0 {
             // Everything lies in one level already: what snapshots kept there may go now.
-            self.compact_level_range(lowest, lowest, &bounds.lower, &largest)?;
+            self.compact_level_range(lowest, lowest, &bounds.lower, &end)?;
         }
         Ok(())
     }
 
     /// False if there was nothing to do.
-    fn compact_level_range(&self, from: usize, to: usize, smallest: &[u8], largest: &[u8]) -> Result<bool> {
+    fn compact_level_range(&self, from: usize, to: usize, start: &[u8], end: &[u8]) -> Result<bool> {
         let mut state = self.work.lock();
         let choice = loop {
             if self.work.is_stopping(&state) {
                 return Err(Error::Closed);
             }
             self.check_poison()?;
-            let choice = self.choose_with(&mut state, |figures| choose_range(figures, from, to, smallest, largest));
+            let choice = self.choose_with(&mut state, |figures| choose_range(figures, from, to, start, end));
             match choice {
                 Some(choice) => break choice,
                 None => self.work.wait_for_progress(&mut state),
@@ -171,6 +171,9 @@ pub(crate) struct TableWork {
     /// The tables of HL0 each by itself, newest first; those of another level one after the other.
     sources: Vec<Arc<[Arc<Table>]>>,
     horizon: JobHorizon,
+    /// The range tombstones of all sources, and what is to be written of them.
+    tombstones: Vec<Fragment>,
+    tombstones_left: Vec<Fragment>,
     ranges: Vec<KeyRange>,
 }
 
@@ -205,7 +208,16 @@ impl TableWork {
             core.pacer.hl0.begin(upper_bytes, tables().map(|table| table.meta().entries).sum());
         }
         let ranges = cut(marks, threads, bytes_min);
-        Ok(TableWork { from: compact.from, to: compact.to, sources, horizon, ranges })
+        let mut tombstones = Vec::new();
+        for table in tables().filter(|table| table.has_ranges()) {
+            tombstones.extend(unfold(&table.fragments()?));
+        }
+        let tombstones = fragment(&tombstones, &horizon.snapshots);
+        let (to, version) = (compact.to, &horizon.view.version);
+        let bottom = |start: &[u8], end: &[u8]| !version.may_hold_range_from(to + 1, start, end);
+        let dropped = |keyspace| horizon.dropped.contains_key(&keyspace);
+        let tombstones_left = survivors(&tombstones, &horizon.snapshots, &bottom, &dropped);
+        Ok(TableWork { from: compact.from, to, sources, horizon, tombstones, tombstones_left, ranges })
     }
 
     /// What writers pace themselves by, if it is HL0 that gets emptier.
@@ -227,7 +239,7 @@ impl Work for TableWork {
 
     fn part(&self, core: &Core, index: usize, breaks: &Breaks<'_>) -> Result<Vec<Arc<Table>>> {
         let range = &self.ranges[index];
-        let within = |table: &&Arc<Table>| range.overlaps(&table.meta().smallest, &table.meta().largest);
+        let within = |table: &&Arc<Table>| range.overlaps(&table.meta().smallest, &table.meta().end);
         let cursors = self.sources.iter().filter_map(|tables| {
             let tables: Arc<[Arc<Table>]> = tables.iter().filter(within).cloned().collect();
             (!tables.is_empty()).then(|| LevelCursor::new(tables, false))
@@ -241,9 +253,9 @@ impl Work for TableWork {
         let bottom = |key: &[u8]| !self.horizon.view.version.may_hold_below(self.to, key);
         let dropped = |keyspace| self.horizon.dropped.contains_key(&keyspace);
         let horizon = self.horizon.over(&bottom, &dropped, &core.keyspaces);
-        let source = Retention::new(cursor, horizon).until(range.to.as_deref());
+        let source = Retention::new(cursor, horizon).until(range.to.as_deref()).with_ranges(&self.tombstones);
         let source = Watched::new(source, self.progress(core));
-        core.write_tables(&mut WithBreaks { source, breaks }, core.table_bytes())
+        core.write_tables(&mut WithBreaks { source, breaks }, clip(&self.tombstones_left, range), core.table_bytes())
     }
 
     fn join(&self, core: &Core, outputs: Vec<Vec<Arc<Table>>>) -> Result<()> {

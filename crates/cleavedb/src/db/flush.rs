@@ -9,6 +9,7 @@ use super::core::Core;
 use super::pacing::Watched;
 use super::view::View;
 use crate::base::memory::Counted;
+use crate::base::tombstones::{Fragment, fragment, survivors, unfold};
 use crate::base::versions::{Horizon, Retention, VersionRef, VersionSource};
 use crate::base::{Address, Buffer, Cursor, Error, FileId, Kind, Merging, Result, Seqno, Slice, Stamp};
 use crate::format::edit::Edit;
@@ -66,22 +67,31 @@ impl Core {
 
     fn write_runs(&self, view: &View, runs: &[Arc<Run>], snapshots: Vec<Seqno>) -> Result<Vec<Arc<Table>>> {
         let dropped = self.keyspaces.dropped();
+        let dropped = |keyspace| dropped.contains_key(&keyspace);
+        let ranges = fragments_of_runs(runs, &snapshots)?;
+        let bottom = |start: &[u8], end: &[u8]| !view.version.may_hold_range_from(0, start, end);
+        let ranges_left = survivors(&ranges, &snapshots, &bottom, &dropped);
         let horizon = Horizon {
             snapshots,
             bottom: &|key| view.version.tables_for_key(key).next().is_none(),
-            dropped: &|keyspace| dropped.contains_key(&keyspace),
+            dropped: &dropped,
             operators: &self.keyspaces,
         };
         let mut cursor = Merging::new(runs.iter().rev().map(|run| run.cursor()).collect());
         cursor.seek_first()?;
-        let source = Retention::new(cursor, horizon);
+        let source = Retention::new(cursor, horizon).with_ranges(&ranges);
         let counted = self.memory.jobs.hold(0);
         let routed = Routed { core: self, view, source, window: VecDeque::new(), fetched: None, counted };
-        self.write_tables(&mut Watched::new(routed, Some(&self.pacer.flush)), u64::MAX)
+        self.write_tables(&mut Watched::new(routed, Some(&self.pacer.flush)), ranges_left, u64::MAX)
     }
 
-    /// Writes a stream of versions to tables, opened and with their names durable.
-    pub fn write_tables(&self, source: &mut dyn VersionSource, target_bytes: u64) -> Result<Vec<Arc<Table>>> {
+    /// Writes a stream of versions, and range tombstones, to tables, opened and with their names durable.
+    pub fn write_tables(
+        &self,
+        source: &mut dyn VersionSource,
+        ranges: Vec<Fragment>,
+        target_bytes: u64,
+    ) -> Result<Vec<Arc<Table>>> {
         let settings = &self.settings;
         let dropped: Vec<_> = self.keyspaces.dropped().into_keys().collect();
         let sink = TableSink {
@@ -101,7 +111,7 @@ impl Core {
         };
         let TableOptions { block_size, filter_bits, write_bytes, .. } = sink.options;
         let held = self.memory.jobs.hold(TableOptions::builder_bytes(block_size, filter_bits, write_bytes));
-        let metas = write_tables(source, &sink)?;
+        let metas = write_tables(source, ranges, &sink)?;
         drop(held);
         if metas.is_empty() {
             return Ok(Vec::new());
@@ -147,7 +157,7 @@ impl Core {
                 let overlaps = |table: &Arc<Table>| {
                     let meta = table.meta();
                     meta.smallest.as_slice() < &keyspace.0.saturating_add(1).to_be_bytes()[..]
-                        && &keyspace.prefix()[..] <= meta.largest.as_slice()
+                        && &keyspace.prefix()[..] < meta.end.as_slice()
                 };
                 *seqno <= flushed && !version.levels().iter().any(|level| level.tables().iter().any(overlaps))
             })
@@ -162,6 +172,15 @@ impl Core {
         self.keyspaces.forget(&gone);
         Ok(())
     }
+}
+
+/// The range tombstones of runs as one list, as far as `snapshots` can tell them apart.
+pub(super) fn fragments_of_runs(runs: &[Arc<Run>], snapshots: &[Seqno]) -> Result<Vec<Fragment>> {
+    let mut tombstones = Vec::new();
+    for run in runs.iter().filter(|run| run.has_ranges()) {
+        tombstones.extend(unfold(&run.fragments()?));
+    }
+    Ok(fragment(&tombstones, snapshots))
 }
 
 /// Tables of a job that found no space for its edit go; after any other error the edit may be on storage.

@@ -5,19 +5,19 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use super::DbInner;
+use super::covers::{Sources, SourcesBuilder};
 use super::keyspace::KeyspaceState;
 use super::read::Versions;
 use super::snapshot::Held;
 use super::view::View;
 use crate::base::key::prefix_end;
-use crate::base::{Cursor, Error, KeyspaceId, Merging, Result, Slice, Stamp, full_key, split_key};
+use crate::base::{Cursor, Error, KeyspaceId, Result, Slice, Stamp, full_key, split_key};
 
 /// Versions of one key that are stepped over one by one before the cursor seeks past the rest.
 const STEPS_BEFORE_SEEK: usize = 8;
 
 /// A key and its value.
 type Item = (Slice, Slice);
-type Sources = Merging<Box<dyn Cursor + Send>>;
 
 /// The keys and values of a range, from both ends, as they were when the iterator was made. Holds a snapshot and the
 /// files it reads until dropped.
@@ -134,13 +134,18 @@ impl Iter {
     }
 
     fn sources(&self) -> Sources {
-        let mut sources: Vec<Box<dyn Cursor + Send>> = Vec::new();
+        let mut sources = SourcesBuilder::default();
         for table in std::iter::once(&self.view.active).chain(&self.view.sealed) {
-            sources.extend(table.cursors().into_iter().map(|cursor| Box::new(cursor) as _));
+            let cursors = table.cursors().into_iter().map(|cursor| Box::new(cursor) as _);
+            sources.push(cursors, table.has_ranges().then(|| table.clone() as _));
         }
-        sources.extend(self.view.runs.iter().map(|run| Box::new(run.cursor()) as _));
-        sources.extend(self.view.version.cursors(&self.bounds.lower, self.bounds.upper.as_deref(), true));
-        Merging::new(sources)
+        for run in &self.view.runs {
+            sources.push([Box::new(run.cursor()) as _], run.has_ranges().then(|| run.clone() as _));
+        }
+        for (cursor, ranges) in self.view.version.cursors(&self.bounds.lower, self.bounds.upper.as_deref(), true) {
+            sources.push([cursor], ranges);
+        }
+        sources.finish()
     }
 
     /// The next key with a value, from the front.
@@ -149,17 +154,20 @@ impl Iter {
             Some(sources) => sources,
             None => {
                 let mut sources = self.sources();
-                sources.seek(&self.bounds.lower, Stamp::NEWEST)?;
+                sources.cursors.seek(&self.bounds.lower, Stamp::NEWEST)?;
                 sources
             }
         };
         let mut key = self.front_key.take().unwrap_or_default();
         let mut found = Ok(None);
-        while matches!(found, Ok(None)) && sources.valid() {
+        while matches!(found, Ok(None)) && sources.cursors.valid() {
             key.clear();
-            key.extend_from_slice(sources.key());
+            key.extend_from_slice(sources.cursors.key());
             if self.bounds.above(&key) || self.back_key.as_ref().is_some_and(|back| key >= *back) {
                 break;
+            }
+            if sources.pass_over_covered(self.held.seqno)? {
+                continue;
             }
             self.collect_forward(&mut sources, &key)?;
             found = self.versions.resolve(&self.held.db.core, &self.view, &self.keyspace, &key);
@@ -173,6 +181,8 @@ impl Iter {
     /// Takes the versions of `key` that the snapshot sees, and leaves the cursor on the next key.
     fn collect_forward(&mut self, sources: &mut Sources, key: &[u8]) -> Result<()> {
         self.versions.clear();
+        self.versions.cover(sources.cover());
+        let sources = &mut sources.cursors;
         let mut steps = 0;
         let mut wanted = true;
         while sources.valid() && sources.key() == key {
@@ -196,26 +206,31 @@ impl Iter {
             None => {
                 let mut sources = self.sources();
                 match &self.bounds.upper {
-                    Some(upper) => sources.seek_before(upper, Stamp::NEWEST)?,
-                    None => sources.seek_last()?,
+                    Some(upper) => sources.cursors.seek_before(upper, Stamp::NEWEST)?,
+                    None => sources.cursors.seek_last()?,
                 }
                 sources
             }
         };
         let mut key = self.back_key.take().unwrap_or_default();
         let mut found = Ok(None);
-        while matches!(found, Ok(None)) && sources.valid() {
+        while matches!(found, Ok(None)) && sources.cursors.valid() {
             key.clear();
-            key.extend_from_slice(sources.key());
+            key.extend_from_slice(sources.cursors.key());
             if key < self.bounds.lower || self.front_key.as_ref().is_some_and(|front| key <= *front) {
                 break;
             }
+            if sources.pass_over_covered(self.held.seqno)? {
+                continue;
+            }
             self.versions.clear();
-            while sources.valid() && sources.key() == key {
-                if sources.stamp() <= Stamp::at(self.held.seqno) {
-                    self.versions.push_newer(sources.stamp(), sources.value_slice());
+            self.versions.cover(sources.cover());
+            let cursors = &mut sources.cursors;
+            while cursors.valid() && cursors.key() == key {
+                if cursors.stamp() <= Stamp::at(self.held.seqno) {
+                    self.versions.push_newer(cursors.stamp(), cursors.value_slice());
                 }
-                sources.prev()?;
+                cursors.prev()?;
             }
             self.versions.newest_first();
             found = self.versions.resolve(&self.held.db.core, &self.view, &self.keyspace, &key);

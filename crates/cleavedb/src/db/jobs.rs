@@ -89,8 +89,8 @@ impl Core {
 
     fn plan(&self, job: &Job) -> Result<Box<dyn Parted>> {
         Ok(match job {
-            Job::Seal(table) => Box::new(PartedJob::new(RunWork::plan(self, Sources::Sealed(table.clone())))),
-            Job::MergeRuns(runs) => Box::new(PartedJob::new(RunWork::plan(self, Sources::Runs(runs.clone())))),
+            Job::Seal(table) => Box::new(PartedJob::new(RunWork::plan(self, Sources::Sealed(table.clone()))?)),
+            Job::MergeRuns(runs) => Box::new(PartedJob::new(RunWork::plan(self, Sources::Runs(runs.clone()))?)),
             Job::Compact(Choice::Compact(compact)) => Box::new(PartedJob::new(TableWork::plan(self, compact)?)),
             _ => unreachable!("no other job has parts"),
         })

@@ -233,6 +233,23 @@ impl Keyspace {
         self.write(Kind::Delete, key.as_ref(), &[], options.into())
     }
 
+    /// Removes all keys within `range`, by one write that costs the same whatever is there; their space comes back as
+    /// background work comes by. An end without a bound is the keyspace's end. A range that holds no key (empty, or the
+    /// wrong way round) is allowed and changes nothing.
+    ///
+    /// # Errors
+    /// As [`put`](Keyspace::put); bounds may be as long as keys.
+    pub fn delete_range<R: RangeBounds<Vec<u8>>>(&self, range: R) -> Result<()> {
+        self.delete_range_with(range, WriteOptions::new())
+    }
+
+    /// Like [`delete_range`](Keyspace::delete_range) with a durability, or other options, of its own.
+    pub fn delete_range_with<R: RangeBounds<Vec<u8>>>(&self, range: R, options: impl Into<WriteOptions>) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        batch.delete_range(self, range);
+        self.db.core.write(&mut batch, options.into())
+    }
+
     /// Hands `operand` to the merge operator: a blind read-modify-write.
     pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
         self.write(Kind::Delta, key.as_ref(), operand.as_ref(), WriteOptions::new())

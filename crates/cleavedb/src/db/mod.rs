@@ -10,6 +10,7 @@ mod pacing;
 mod durability;
 mod logs;
 mod read;
+mod covers;
 mod iter;
 mod snapshot;
 mod view;
@@ -209,6 +210,11 @@ impl Db {
     /// [`Keyspace::delete`] in the default keyspace.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
         self.default_keyspace().delete(key)
+    }
+
+    /// [`Keyspace::delete_range`] in the default keyspace.
+    pub fn delete_range<R: RangeBounds<Vec<u8>>>(&self, range: R) -> Result<()> {
+        self.default_keyspace().delete_range(range)
     }
 
     /// [`Keyspace::merge`] in the default keyspace, which has no merge operator unless it was given one.

@@ -55,18 +55,21 @@ fn find_versions(view: &View, full: &[u8], seqno: Seqno, versions: &mut Versions
         if versions.settled() {
             return Ok(());
         }
+        versions.cover(table.cover(full, seqno));
         table.visit(full, seqno, &mut |stamp, payload| versions.push_older(stamp, payload));
     }
     for run in &view.runs {
         if versions.settled() {
             return Ok(());
         }
+        versions.cover(run.cover(full, seqno)?);
         run.visit(full, seqno, &mut |stamp, payload| versions.push_older(stamp, payload))?;
     }
     for table in view.version.tables_for_key(full) {
         if versions.settled() {
             return Ok(());
         }
+        versions.cover(table.cover(full, seqno)?);
         let Some(mut cursor) = table.find(full, seqno)? else {
             continue;
         };
@@ -83,11 +86,23 @@ pub(super) struct Versions {
     /// Newest first.
     deltas: Vec<(Stamp, Slice)>,
     base: Option<(Stamp, Slice)>,
+    /// The newest range tombstone that covers the key: a base in its place; 0 if there is none.
+    cover: Seqno,
 }
 
 impl Versions {
-    /// Takes the next older version; false once a base was taken, which settles the value.
+    /// Takes the range tombstone that covers the key in the source that comes next. Older sources hold nothing that it
+    /// would not kill (rule 1), so the value is settled behind this source.
+    #[inline]
+    pub fn cover(&mut self, seqno: Seqno) {
+        self.cover = self.cover.max(seqno);
+    }
+
+    /// Takes the next older version; false once a base was taken or met, which settles the value.
     pub fn push_older(&mut self, stamp: Stamp, payload: Slice) -> bool {
+        if stamp.seqno() < self.cover {
+            return false;
+        }
         if stamp.kind().is_some_and(Kind::is_base) {
             self.base = Some((stamp, payload));
             return false;
@@ -99,6 +114,9 @@ impl Versions {
     /// Takes the next newer version: a base makes all older ones void. The deltas must be
     /// [turned round](Versions::newest_first) before resolving.
     pub fn push_newer(&mut self, stamp: Stamp, payload: Slice) {
+        if stamp.seqno() < self.cover {
+            return;
+        }
         if stamp.kind().is_some_and(Kind::is_base) {
             self.deltas.clear();
             self.base = Some((stamp, payload));
@@ -115,16 +133,17 @@ impl Versions {
     pub fn clear(&mut self) {
         self.deltas.clear();
         self.base = None;
+        self.cover = Seqno::ZERO;
     }
 
     fn settled(&self) -> bool {
-        self.base.is_some()
+        self.base.is_some() || self.cover > Seqno::ZERO
     }
 
     /// The value: the base with the deltas applied. `None` if there is none.
     pub fn resolve(&self, core: &Core, view: &View, keyspace: &KeyspaceState, full: &[u8]) -> Result<Option<Slice>> {
         let base = match &self.base {
-            Some((stamp, _)) if stamp.kind() == Some(Kind::Delete) => None,
+            Some((stamp, _)) if matches!(stamp.kind(), Some(Kind::Delete | Kind::DeleteRange)) => None,
             Some((stamp, payload)) => Some(core.payload(view, full, *stamp, payload.clone())?),
             None => None,
         };

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::core::Core;
+use super::flush::fragments_of_runs;
 use super::parts::{Breaks, Work};
 use super::snapshot::JobHorizon;
 use super::view::View;
 use crate::base::memory::Counted;
 use crate::base::ranges::{KeyRange, cut};
+use crate::base::tombstones::{Fragment, fragment, survivors};
 use crate::base::versions::Retention;
 use crate::base::{Cursor, Merging, Result, Seqno, Stamp};
 use crate::front::index_table::IndexTable;
@@ -31,6 +33,8 @@ pub(crate) enum Sources {
 pub(crate) struct RunWork {
     sources: Sources,
     horizon: JobHorizon,
+    /// The range tombstones of all sources.
+    tombstones: Vec<Fragment>,
     ranges: Vec<KeyRange>,
     /// The run that is being built is at most as large as what it is made of.
     _building: Counted,
@@ -38,7 +42,7 @@ pub(crate) struct RunWork {
 
 impl RunWork {
     /// Captures the horizon and cuts the job into as many parts as there are threads, if it is large enough.
-    pub fn plan(core: &Core, sources: Sources) -> RunWork {
+    pub fn plan(core: &Core, sources: Sources) -> Result<RunWork> {
         let bytes_min = (core.settings.tuning.index_table_bytes / PARTS_PER_INDEX_TABLE) as u64;
         let threads = core.settings.background_threads;
         let marks = match &sources {
@@ -51,13 +55,19 @@ impl RunWork {
             Sources::Runs(runs) => runs.iter().map(|run| run.bytes()).sum(),
         };
         let _building = core.hold_merging(bytes);
-        RunWork { sources, horizon: core.job_horizon(), ranges: cut(marks, threads, bytes_min), _building }
+        let horizon = core.job_horizon();
+        let tombstones = match &sources {
+            Sources::Sealed(table) if !table.has_ranges() => Vec::new(),
+            Sources::Sealed(table) => fragment(&table.tombstones(), &horizon.snapshots),
+            Sources::Runs(runs) => fragments_of_runs(runs, &horizon.snapshots)?,
+        };
+        Ok(RunWork { sources, horizon, tombstones, ranges: cut(marks, threads, bytes_min), _building })
     }
 
     fn build(&self, core: &Core, cursor: impl Cursor, range: &KeyRange) -> Result<RunPart> {
         let dropped = |keyspace| self.horizon.dropped.contains_key(&keyspace);
         let horizon = self.horizon.over(&|_| false, &dropped, &core.keyspaces);
-        let mut source = Retention::new(cursor, horizon).until(range.to.as_deref());
+        let mut source = Retention::new(cursor, horizon).until(range.to.as_deref()).with_ranges(&self.tombstones);
         RunPart::build(&mut source, &core.memory.runs)
     }
 }
@@ -90,16 +100,18 @@ impl Work for RunWork {
     }
 
     fn join(&self, core: &Core, outputs: Vec<RunPart>) -> Result<()> {
+        let dropped = |keyspace| self.horizon.dropped.contains_key(&keyspace);
+        let ranges = survivors(&self.tombstones, &self.horizon.snapshots, &|_, _| false, &dropped);
         core.counters.run_parts.fetch_add(outputs.len() as u64, Ordering::Relaxed);
         match &self.sources {
             Sources::Sealed(table) => {
                 let seqnos = table.seqnos().expect("only tables with versions are sealed");
-                let run = Arc::new(Run::join(outputs, seqnos));
+                let run = Arc::new(Run::join(outputs, &ranges, seqnos, &core.memory.runs));
                 core.published.update(|now| with_sealed(now, table, &run));
                 core.counters.seals.fetch_add(1, Ordering::Relaxed);
             }
             Sources::Runs(runs) => {
-                let run = Arc::new(Run::join(outputs, seqnos_of(runs)));
+                let run = Arc::new(Run::join(outputs, &ranges, seqnos_of(runs), &core.memory.runs));
                 core.published.update(|now| with_merged(now, runs, &run));
                 core.counters.index_merges.fetch_add(1, Ordering::Relaxed);
             }

@@ -9,7 +9,7 @@ pub const HEADER_BYTES: usize = 36;
 /// The first frame of a log starts here; the log's own header fills the block before it.
 pub const LOG_HEADER_BYTES: usize = limits::BLOCK_IO_BYTES;
 /// Version of the log format.
-pub const LOG_VERSION: u32 = 1;
+pub const LOG_VERSION: u32 = 2;
 
 const LOG_MAGIC: [u8; 8] = *b"CleaveLg";
 

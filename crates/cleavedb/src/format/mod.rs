@@ -8,5 +8,6 @@ pub mod checksum;
 pub mod compression;
 pub mod block;
 pub mod filter;
+pub mod range_block;
 pub mod table;
 pub mod meta;

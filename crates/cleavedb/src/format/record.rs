@@ -11,13 +11,14 @@ pub const HEADER_BYTES: usize = 23;
 /// One operation on its way into the log: what the user gave, without a sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation<'a> {
-    /// Delete, Put or Delta: a record always carries its bytes.
+    /// Delete, Put, Delta or DeleteRange: a record always carries its bytes.
     pub kind: Kind,
     /// The keyspace.
     pub keyspace: KeyspaceId,
-    /// The user's key.
+    /// The user's key. Of a range, its first key; empty if it begins where the keyspace does.
     pub key: &'a [u8],
-    /// The value or operand; empty for a delete.
+    /// The value or operand; empty for a delete. Of a range, the first key after it; empty if it ends where the keyspace
+    /// does.
     pub value: &'a [u8],
 }
 
@@ -74,7 +75,11 @@ impl<'a> Record<'a> {
             return Err("record checksum does not match");
         }
         let kind = Kind::from_u8(header[4]).filter(|kind| !kind.is_address()).ok_or("record kind is unknown")?;
-        if key_len < limits::KEY_BYTES_MIN || value_len >= limits::VALUE_BYTES_LIMIT {
+        let fits = match kind {
+            Kind::DeleteRange => value_len <= limits::KEY_BYTES_MAX,
+            _ => key_len >= limits::KEY_BYTES_MIN && value_len < limits::VALUE_BYTES_LIMIT,
+        };
+        if !fits {
             return Err("record breaks the size limits");
         }
         let seqno = u64::from_le_bytes([
@@ -85,6 +90,9 @@ impl<'a> Record<'a> {
         }
         let keyspace = KeyspaceId(u32::from_le_bytes([header[13], header[14], header[15], header[16]]));
         let (key, value) = rest[..key_len + value_len].split_at(key_len);
+        if kind == Kind::DeleteRange && !value.is_empty() && key >= value {
+            return Err("record deletes a range that holds no key");
+        }
         *bytes = &rest[key_len + value_len..];
         Ok(Record { seqno: Seqno(seqno), operation: Operation { kind, keyspace, key, value }, crc })
     }
@@ -110,6 +118,21 @@ mod tests {
         assert!(rest.is_empty());
         assert_eq!(record.seqno, Seqno(42));
         assert_eq!((record.operation.key, record.operation.value), (&b"key"[..], &b"value"[..]));
+    }
+
+    #[test]
+    fn a_range_may_be_open_at_either_end_and_holds_a_key() {
+        let read_back = |key: &[u8], value: &[u8]| {
+            let operation = Operation { kind: Kind::DeleteRange, keyspace: KeyspaceId(3), key, value };
+            let mut bytes = operation.header(Seqno(42), operation.crc(Seqno(42))).to_vec();
+            bytes.extend_from_slice(key);
+            bytes.extend_from_slice(value);
+            Record::take(&mut &bytes[..]).is_ok_and(|record| record.operation == operation)
+        };
+        assert!(read_back(b"", b"") && read_back(b"a", b"") && read_back(b"", b"b") && read_back(b"a", b"b"));
+        assert!(!read_back(b"b", b"b") && !read_back(b"c", b"b"));
+        let longest = vec![1; limits::KEY_BYTES_MAX + 1];
+        assert!(read_back(b"", &longest[1..]) && !read_back(b"", &longest));
     }
 
     #[test]

@@ -7,11 +7,13 @@ use std::path::Path;
 
 use super::checksum::{placed_checksum, xxh3_64};
 use super::compression::Compression;
+use super::meta::Cleared;
 use crate::base::limits::{KEY_BYTES_MAX, KEYSPACE_PREFIX_BYTES, VALUE_BYTES_LIMIT};
+use crate::base::tombstones::Fragment;
 use crate::base::{Error, FileId, Kind, Result, Seqno, Stamp, varint};
 
 /// The version this code writes.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 /// After each block: how it is compressed, and its checksum.
 pub const TRAILER_BYTES: usize = 9;
 /// The last bytes of every table.
@@ -21,7 +23,7 @@ pub const BLOCK_BYTES_MAX: usize = VALUE_BYTES_LIMIT + KEYSPACE_PREFIX_BYTES + K
 
 const MAGIC: &[u8; 8] = b"clvTABLE";
 const FOOTER_CHECKED_BYTES: usize = FOOTER_BYTES - 8;
-const PROPERTIES_VERSION: u64 = 1;
+const PROPERTIES_VERSION: u64 = 2;
 
 /// Where a block lies: the offset and length of its payload; the trailer follows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,8 +146,8 @@ pub struct Properties {
     pub value_bytes: u64,
     /// The first full key.
     pub smallest: Vec<u8>,
-    /// The last full key.
-    pub largest: Vec<u8>,
+    /// The first full key after all that it holds.
+    pub end: Vec<u8>,
     /// The oldest version.
     pub seqno_min: Seqno,
     /// The newest version.
@@ -154,6 +156,12 @@ pub struct Properties {
     pub compression: Compression,
     /// The size at which data blocks were cut, in bytes.
     pub block_size: u64,
+    /// Fragments of range tombstones.
+    pub range_deletes: u64,
+    /// The block that holds them, if there are any.
+    pub range_block: Option<BlockHandle>,
+    /// The widest ranges without a gap that they cover.
+    pub cleared: Vec<Cleared>,
 }
 
 impl Properties {
@@ -167,11 +175,14 @@ impl Properties {
             key_bytes: 0,
             value_bytes: 0,
             smallest: Vec::new(),
-            largest: Vec::new(),
+            end: Vec::new(),
             seqno_min: Seqno::MAX,
             seqno_max: Seqno::ZERO,
             compression,
             block_size: block_size as u64,
+            range_deletes: 0,
+            range_block: None,
+            cleared: Vec::new(),
         }
     }
 
@@ -185,6 +196,15 @@ impl Properties {
         self.value_bytes += value.len() as u64;
         self.seqno_min = self.seqno_min.min(stamp.seqno());
         self.seqno_max = self.seqno_max.max(stamp.seqno());
+    }
+
+    /// Counts one fragment of range tombstones; the keys are set apart from this.
+    pub fn count_range(&mut self, fragment: &Fragment) {
+        self.range_deletes += 1;
+        for seqno in &fragment.seqnos {
+            self.seqno_min = self.seqno_min.min(*seqno);
+            self.seqno_max = self.seqno_max.max(*seqno);
+        }
     }
 
     /// The encoding: a version, then fields of tag, length and bytes. Tags are stored: do not renumber.
@@ -202,6 +222,7 @@ impl Properties {
             (10, self.seqno_max.0),
             (11, self.compression as u64),
             (12, self.block_size),
+            (13, self.range_deletes),
         ];
         for (tag, number) in numbers {
             let mut field = Vec::new();
@@ -209,7 +230,11 @@ impl Properties {
             varint::put(&mut out, tag);
             varint::put_bytes(&mut out, &field);
         }
-        for (tag, bytes) in [(7, &self.smallest), (8, &self.largest)] {
+        let mut range_block = Vec::new();
+        self.range_block.iter().for_each(|handle| handle.encode(&mut range_block));
+        let mut cleared = Vec::new();
+        Cleared::encode_all(&self.cleared, &mut cleared);
+        for (tag, bytes) in [(7, &self.smallest), (14, &self.end), (15, &range_block), (16, &cleared)] {
             varint::put(&mut out, tag);
             varint::put_bytes(&mut out, bytes);
         }
@@ -238,7 +263,6 @@ impl Properties {
                 5 => properties.key_bytes = number()?,
                 6 => properties.value_bytes = number()?,
                 7 => properties.smallest = field.to_vec(),
-                8 => properties.largest = field.to_vec(),
                 9 => properties.seqno_min = Seqno(number()?),
                 10 => properties.seqno_max = Seqno(number()?),
                 11 => {
@@ -246,6 +270,11 @@ impl Properties {
                     properties.compression = stored.ok_or("the properties name an unknown compression")?;
                 }
                 12 => properties.block_size = number()?,
+                13 => properties.range_deletes = number()?,
+                14 => properties.end = field.to_vec(),
+                15 if field.is_empty() => properties.range_block = None,
+                15 => properties.range_block = Some(BlockHandle::decode(field).ok_or(CUT)?),
+                16 => properties.cleared = Cleared::take_all(&mut &field[..]).ok_or(CUT)?,
                 _ => {}
             }
         }
@@ -339,7 +368,7 @@ mod tests {
         let mut bytes = footer().encode();
         let decode = |bytes: &[u8; FOOTER_BYTES], file| Footer::decode(bytes, FileId(file), Path::new("t"), 0);
         assert!(matches!(decode(&bytes, 8), Err(Error::Corruption { .. })));
-        bytes[8] = 2;
+        bytes[8] = 3;
         assert!(matches!(decode(&bytes, 7), Err(Error::Unsupported { .. })));
     }
 
@@ -349,16 +378,20 @@ mod tests {
         properties.count(b"0000a", Stamp::new(Seqno(5), Kind::Delete), b"");
         properties.count(b"0000b", Stamp::new(Seqno(9), Kind::DeltaAt), b"12345");
         properties.smallest = b"0000a".to_vec();
-        properties.largest = b"0000b".to_vec();
+        properties.end = b"0000c".to_vec();
+        let seqnos = vec![Seqno(12), Seqno(4)];
+        properties.count_range(&Fragment { start: b"0000a".to_vec(), end: b"0000c".to_vec(), seqnos });
+        properties.range_block = Some(BlockHandle { offset: 300, len: 40 });
+        properties.cleared = vec![Cleared { start: b"0000a".to_vec(), end: b"0000c".to_vec(), seqno: Seqno(12) }];
         assert_eq!((properties.entries, properties.deletes, properties.deltas, properties.addresses), (2, 1, 1, 1));
-        assert_eq!((properties.seqno_min, properties.seqno_max), (Seqno(5), Seqno(9)));
+        assert_eq!((properties.seqno_min, properties.seqno_max), (Seqno(4), Seqno(12)));
         let mut bytes = properties.encode();
         bytes.extend_from_slice(&[99, 2, 0, 0]);
         assert_eq!(Properties::decode(&bytes).unwrap(), properties);
         for cut in 0..bytes.len() {
             let _ = Properties::decode(&bytes[..cut]);
         }
-        bytes[0] = 2;
+        bytes[0] = 3;
         assert!(Properties::decode(&bytes).is_err());
     }
 

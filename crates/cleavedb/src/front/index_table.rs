@@ -3,19 +3,23 @@
 //! Versions are appended to pieces of [`PIECE_ENTRIES`] in arrival order; a hash table finds the newest version of a
 //! key, and each version names the next older one. A full piece never changes again, so a scan shares it and sorts only
 //! what no scan has sorted before; it copies the short piece that is still being filled. One writer at a time (the
-//! commit path); any number of readers. Small values lie inside, large ones are addresses into the log.
+//! commit path); any number of readers. Small values lie inside, large ones are addresses into the log. Range tombstones
+//! lie apart ([`TombstoneIndex`]).
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::tombstone_index::TombstoneIndex;
 use crate::base::cursor::{compare, leading_bytes};
+use crate::base::key::range_end;
 use crate::base::kind::{Seqno, Stamp};
 use crate::base::ranges::{KeyRange, Mark};
-use crate::base::{Address, Cursor, FileId, Result, Slice};
+use crate::base::tombstones::{RangeTombstone, RangeTombstones, Stretch};
+use crate::base::{Address, Cursor, FileId, Kind, Result, Slice, full_key};
 use crate::format::record::Operation;
 use crate::sched::sync::{Mutex, RwLock};
 
@@ -32,6 +36,9 @@ const ENTRY_OVERHEAD_BYTES: usize = std::mem::size_of::<Entry>() + 10;
 /// Recent versions, newest per key at hand.
 pub struct IndexTable {
     inner: RwLock<Inner>,
+    /// There are range tombstones: most tables have none, and their readers look no further.
+    has_ranges: AtomicBool,
+    ranges: RwLock<TombstoneIndex>,
     sorted: Mutex<Sorted>,
     bytes: AtomicUsize,
     value_bytes: AtomicU64,
@@ -141,6 +148,8 @@ impl IndexTable {
                 scratch: Vec::new(),
                 payload: Vec::with_capacity(Address::ENCODED_BYTES_MAX),
             }),
+            has_ranges: AtomicBool::new(false),
+            ranges: RwLock::new(TombstoneIndex::default()),
             sorted: Mutex::new(Sorted::default()),
             bytes: AtomicUsize::new(0),
             value_bytes: AtomicU64::new(0),
@@ -165,7 +174,7 @@ impl IndexTable {
         self.value_bytes.load(Ordering::Relaxed)
     }
 
-    /// Versions held.
+    /// Versions and range tombstones held.
     pub fn len(&self) -> usize {
         self.entries.load(Ordering::Relaxed)
     }
@@ -198,6 +207,23 @@ impl IndexTable {
             }
             next = Some(entry.older);
         }
+    }
+
+    /// Some range tombstones are held.
+    #[inline]
+    pub fn has_ranges(&self) -> bool {
+        self.has_ranges.load(Ordering::Acquire)
+    }
+
+    /// The newest range tombstone that covers a key for a reader at `snapshot`; 0 if there is none.
+    #[inline]
+    pub fn cover(&self, full_key: &[u8], snapshot: Seqno) -> Seqno {
+        if self.has_ranges() { self.ranges.read().cover(full_key, snapshot) } else { Seqno::ZERO }
+    }
+
+    /// All range tombstones, oldest first; the table must be sealed.
+    pub fn tombstones(&self) -> Vec<RangeTombstone> {
+        self.ranges.read().tombstones().to_vec()
     }
 
     /// A cursor over what is in the table now; later insertions do not show.
@@ -262,6 +288,12 @@ impl IndexTable {
     }
 }
 
+impl RangeTombstones for IndexTable {
+    fn stretch(&self, key: &[u8], snapshot: Seqno) -> Result<Stretch> {
+        Ok(self.ranges.read().stretch(key, snapshot))
+    }
+}
+
 /// Where the next record of a frame lies.
 pub struct RecordPlace {
     /// The log.
@@ -289,7 +321,10 @@ impl Inserter<'_> {
         let prefix = operation.keyspace.prefix();
         let len = operation.record_bytes();
         let value_len = operation.value.len();
-        if value_len < separation_bytes {
+        if operation.kind == Kind::DeleteRange {
+            let start = full_key(operation.keyspace, operation.key);
+            self.add_range(start, range_end(operation.keyspace, operation.value), seqno);
+        } else if value_len < separation_bytes {
             self.add(&prefix, operation.key, Stamp::new(seqno, operation.kind), operation.value, 0);
         } else {
             let (len, value_bytes) = (len as u32, value_len as u32);
@@ -340,11 +375,22 @@ impl Inserter<'_> {
             Arc::make_mut(frozen).push(Arc::new(full));
         }
         let bytes = ENTRY_HEADER_BYTES + ENTRY_OVERHEAD_BYTES + prefix.len() + key.len() + payload.len();
-        self.table.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.table.value_bytes.fetch_add(value_bytes as u64, Ordering::Relaxed);
+        self.count(bytes, stamp.seqno());
+    }
+
+    /// Inserts a range tombstone; sequence numbers only grow.
+    pub fn add_range(&mut self, start: Vec<u8>, end: Vec<u8>, seqno: Seqno) {
+        let bytes = self.table.ranges.write().push(start, end, seqno);
+        self.table.has_ranges.store(true, Ordering::Release);
+        self.count(bytes, seqno);
+    }
+
+    fn count(&self, bytes: usize, seqno: Seqno) {
+        self.table.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.table.entries.fetch_add(1, Ordering::Relaxed);
-        self.table.seqno_min.fetch_min(stamp.seqno().0, Ordering::Relaxed);
-        self.table.seqno_max.fetch_max(stamp.seqno().0, Ordering::Relaxed);
+        self.table.seqno_min.fetch_min(seqno.0, Ordering::Relaxed);
+        self.table.seqno_max.fetch_max(seqno.0, Ordering::Relaxed);
     }
 }
 

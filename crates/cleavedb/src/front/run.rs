@@ -1,15 +1,18 @@
 //! A run: the versions of a sealed index table, or of several runs merged, as one immutable sorted array in memory:
-//! prefix-compressed blocks, the first key of each, and a filter (DESIGN section 2, "Seal and merge").
+//! prefix-compressed blocks, the first key of each, and a filter (DESIGN section 2, "Seal and merge"). Its range tombstones
+//! lie in a block of their own.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::base::cursor::compare;
 use crate::base::ranges::Mark;
+use crate::base::tombstones::{Fragment, RangeTombstones, Stretch};
 use crate::base::versions::VersionSource;
 use crate::base::{Address, Buffer, Cursor, Gauge, Result, Seqno, Slice, Stamp, verify};
 use crate::format::block::{BlockBuilder, BlockCursor, BlockOrigin};
 use crate::format::filter::{Filter, FilterBuilder};
+use crate::format::range_block::{RangeBlock, RangeBlockBuilder};
 
 const BLOCK_BYTES: usize = 8 << 10;
 const FILTER_BITS: u32 = 10;
@@ -20,6 +23,7 @@ const BLOCKS_PER_MARK: usize = 8;
 pub struct Run {
     blocks: Vec<RunBlock>,
     filter: Filter,
+    ranges: Option<RangeBlock>,
     entries: u64,
     bytes: usize,
     block_bytes: usize,
@@ -63,10 +67,11 @@ impl RunPart {
 }
 
 impl Run {
-    /// Joins parts, given in key order. `seqnos` is the interval that their sources cover, which is wider than what
-    /// survived.
-    pub fn join(parts: Vec<RunPart>, seqnos: (Seqno, Seqno)) -> Run {
-        let entries = parts.iter().map(|part| part.entries).sum();
+    /// Joins parts, given in key order, with the range tombstones of all. `seqnos` is the interval that their sources
+    /// cover, which is wider than what survived.
+    pub fn join(parts: Vec<RunPart>, ranges: &[Fragment], seqnos: (Seqno, Seqno), gauge: &Arc<Gauge>) -> Run {
+        let versions: u64 = parts.iter().map(|part| part.entries).sum();
+        let entries = versions + ranges.len() as u64;
         let value_bytes = parts.iter().map(|part| part.value_bytes).sum();
         let (mut blocks, mut filter) = (Vec::new(), FilterBuilder::new(FILTER_BITS));
         for part in parts {
@@ -78,10 +83,12 @@ impl Run {
         };
         verify!(blocks.windows(2).all(in_order), "the blocks of a run are in order");
         let filter = filter.finish_filter();
-        let block_bytes: usize = blocks.iter().map(|block| block.block.len()).sum();
+        let (ranges, range_bytes) = range_block(ranges, gauge);
+        let block_bytes = range_bytes + blocks.iter().map(|block| block.block.len()).sum::<usize>();
         let index_bytes: usize = blocks.iter().map(|block| block.first_key.len() + size_of::<RunBlock>()).sum();
         let bytes = block_bytes + index_bytes + filter.len();
-        Run { blocks, filter, entries, bytes, block_bytes, value_bytes, seqno_min: seqnos.0, seqno_max: seqnos.1 }
+        let (seqno_min, seqno_max) = seqnos;
+        Run { blocks, filter, ranges, entries, bytes, block_bytes, value_bytes, seqno_min, seqno_max }
     }
 
     /// How its bytes lie along the keys.
@@ -92,7 +99,7 @@ impl Run {
         })
     }
 
-    /// Versions held.
+    /// Versions held, and fragments of range tombstones.
     pub fn entries(&self) -> u64 {
         self.entries
     }
@@ -136,6 +143,22 @@ impl Run {
         Ok(())
     }
 
+    /// Some range tombstones are held.
+    pub fn has_ranges(&self) -> bool {
+        self.ranges.is_some()
+    }
+
+    /// The newest range tombstone that covers a key for a reader at `snapshot`; 0 if there is none.
+    #[inline]
+    pub fn cover(&self, key: &[u8], snapshot: Seqno) -> Result<Seqno> {
+        self.ranges.as_ref().map_or(Ok(Seqno::ZERO), |ranges| ranges.cover(key, snapshot))
+    }
+
+    /// All fragments of range tombstones.
+    pub fn fragments(&self) -> Result<Vec<Fragment>> {
+        self.ranges.as_ref().map_or(Ok(Vec::new()), RangeBlock::fragments)
+    }
+
     /// A cursor that keeps the run alive.
     pub fn cursor(self: &Arc<Run>) -> RunCursor<Arc<Run>> {
         RunCursor::over(self.clone())
@@ -146,6 +169,25 @@ impl Run {
         let after = |block: &RunBlock| compare(&block.first_key, block.first_stamp, key, stamp).is_le();
         self.blocks.partition_point(after).saturating_sub(1)
     }
+}
+
+impl RangeTombstones for Run {
+    fn stretch(&self, key: &[u8], snapshot: Seqno) -> Result<Stretch> {
+        self.ranges.as_ref().map_or(Ok(Stretch::default()), |ranges| ranges.stretch(key, snapshot))
+    }
+}
+
+/// The block of some fragments, and its bytes, which are counted in `gauge`.
+fn range_block(fragments: &[Fragment], gauge: &Arc<Gauge>) -> (Option<RangeBlock>, usize) {
+    if fragments.is_empty() {
+        return (None, 0);
+    }
+    let mut builder = RangeBlockBuilder::default();
+    fragments.iter().for_each(|fragment| builder.add(fragment));
+    let bytes = builder.finish();
+    let len = bytes.len();
+    let block = Arc::new(Buffer::counted(bytes, gauge.clone()));
+    (Some(RangeBlock::new(block, BlockOrigin::new(memory_path(), 0))), len)
 }
 
 struct RunBuilder<'a> {

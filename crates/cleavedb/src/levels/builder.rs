@@ -1,7 +1,7 @@
-//! Writes a table: versions in, in order, a file out. The layout is in `docs/formats/table.md`.
+//! Writes a table: versions and range tombstones in, in order, a file out. The layout is in `docs/formats/table.md`.
 //!
 //! Memory is bounded by the write buffer, one data block, one index partition and the key hashes of that partition; only
-//! the top index grows with the table (about one key per 8 KiB of index). Nothing counts as written before
+//! the top index (about one key per 8 KiB of index) and the range tombstones grow with the table. Nothing counts as written before
 //! [`finish`](TableBuilder::finish) has synced the file; the caller syncs the directory, and removes the file of a
 //! builder that it drops unfinished. Called by flush and compaction.
 
@@ -9,11 +9,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::base::limits::{BLOCK_IO_BYTES, KEYSPACE_PREFIX_BYTES};
-use crate::base::{FileId, Result, Stamp, verify};
+use crate::base::tombstones::Fragment;
+use crate::base::{FileId, Kind, Result, Stamp, verify};
 use crate::format::block::BlockBuilder;
 use crate::format::compression::{Compression, Compressor};
 use crate::format::filter::FilterBuilder;
-use crate::format::meta::TableMeta;
+use crate::format::meta::{Cleared, TableMeta};
+use crate::format::range_block::RangeBlockBuilder;
 use crate::format::table::{BLOCK_BYTES_MAX, BlockHandle, Footer, PartitionHandles, Properties, seal_block, separator};
 use crate::io::{Access, AlignedBuffer, File, Storage};
 
@@ -82,6 +84,8 @@ pub struct TableBuilder {
     top_index: BlockBuilder,
     last_key: Vec<u8>,
     last_stamp: Stamp,
+    ranges: Vec<Fragment>,
+    range_bytes: usize,
     properties: Properties,
 }
 
@@ -106,6 +110,8 @@ impl TableBuilder {
             top_index: BlockBuilder::with_restart_every(INDEX_RESTART_ENTRIES),
             last_key: Vec::new(),
             last_stamp: Stamp::NEWEST,
+            ranges: Vec::new(),
+            range_bytes: 0,
             properties: Properties::new(options.compression, options.block_size),
         })
     }
@@ -123,7 +129,8 @@ impl TableBuilder {
     /// Adds a version; it must sort after the one before.
     pub fn add(&mut self, key: &[u8], stamp: Stamp, value: &[u8]) -> Result<()> {
         let first = self.properties.entries == 0;
-        verify!(stamp.kind().is_some(), "a table holds known kinds of versions only");
+        let holds = |kind| kind != Kind::DeleteRange;
+        verify!(stamp.kind().is_some_and(holds), "a table's blocks hold known kinds of versions of single keys");
         let order = self.last_key[..].cmp(key);
         let in_order = first || order.is_lt() || order.is_eq() && stamp < self.last_stamp;
         assert!(in_order, "versions are added to a table in order");
@@ -153,26 +160,37 @@ impl TableBuilder {
         Ok(())
     }
 
+    /// Adds range tombstones; the fragment must lie behind the one before. Where it lies among versions means nothing.
+    pub fn add_range(&mut self, fragment: Fragment) {
+        let in_order = self.ranges.last().is_none_or(|last| last.end <= fragment.start);
+        assert!(in_order && fragment.start < fragment.end, "range tombstones are added to a table in order");
+        self.properties.count_range(&fragment);
+        self.range_bytes += fragment.start.len() + fragment.end.len() + ENTRY_OVERHEAD_BYTES;
+        self.ranges.push(fragment);
+    }
+
     /// About how long the file would be if it were finished now, in bytes (data not yet compressed counts in full).
     pub fn estimated_size(&self) -> u64 {
         let filter_bytes = self.filter.size_estimate();
         let in_memory =
             self.data.size_estimate() + self.index.size_estimate() + self.top_index.size_estimate() + filter_bytes;
-        self.offset() + in_memory as u64
+        self.offset() + (in_memory + self.range_bytes) as u64
     }
 
     /// Writes what is left, syncs the file and describes it.
     ///
     /// # Panics
-    /// If nothing was added: a table holds at least one version.
+    /// If nothing was added: a table holds at least one version or range tombstone.
     pub fn finish(mut self) -> Result<TableMeta> {
-        assert!(self.properties.entries > 0, "a table holds at least one version");
+        let holds_any = self.properties.entries > 0 || !self.ranges.is_empty();
+        assert!(holds_any, "a table holds at least one version or range tombstone");
         self.finish_data_block()?;
         self.index_finished_block(None)?;
         self.finish_partition()?;
+        self.set_ends();
+        self.write_ranges()?;
         let top_index = self.top_index.finish();
         let top_index = self.write_block(&top_index, Compression::None)?;
-        self.properties.largest = std::mem::take(&mut self.last_key);
         let properties = self.properties.encode();
         let properties = self.write_block(&properties, Compression::None)?;
         self.pending.extend_from_slice(&Footer { file: self.id, top_index, properties }.encode());
@@ -180,6 +198,34 @@ impl TableBuilder {
         self.write_pending(true)?;
         self.file.sync()?;
         Ok(TableMeta::new(self.id, size, &self.properties))
+    }
+
+    /// From where to where the table reaches: what the builder saw of versions, and its range tombstones.
+    fn set_ends(&mut self) {
+        let properties = &mut self.properties;
+        if properties.entries > 0 {
+            properties.end = std::mem::take(&mut self.last_key);
+            properties.end.push(0);
+        }
+        if let (Some(first), Some(last)) = (self.ranges.first(), self.ranges.last()) {
+            if properties.entries == 0 || first.start < properties.smallest {
+                properties.smallest.clone_from(&first.start);
+            }
+            if properties.end < last.end {
+                properties.end.clone_from(&last.end);
+            }
+        }
+    }
+
+    fn write_ranges(&mut self) -> Result<()> {
+        if self.ranges.is_empty() {
+            return Ok(());
+        }
+        let mut block = RangeBlockBuilder::default();
+        self.ranges.iter().for_each(|fragment| block.add(fragment));
+        self.properties.cleared = Cleared::of(&self.ranges);
+        self.properties.range_block = Some(self.write_block(&block.finish(), Compression::None)?);
+        Ok(())
     }
 
     /// Where the next block goes.

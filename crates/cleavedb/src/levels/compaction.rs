@@ -1,13 +1,15 @@
-//! The write half of a flush or compaction: a stream of versions that survived in, tables out.
+//! The write half of a flush or compaction: a stream of versions and a list of range tombstones that survived in, tables
+//! out.
 //!
 //! Output tables are cut near a target size, never between versions of one key, and so that none of them reaches across
-//! a dropped keyspace. Everything returned is written and synced; the caller syncs the directory and commits the edit.
+//! a dropped keyspace. Where two of them meet, range tombstones are cut as well. Everything returned is written and synced; the caller syncs the directory and commits the edit.
 //! After an error nothing is left behind that was written here.
 
 use std::path::PathBuf;
 
 use super::builder::{TableBuilder, TableOptions};
 use crate::base::limits::KEYSPACE_PREFIX_BYTES;
+use crate::base::tombstones::Fragment;
 use crate::base::versions::VersionSource;
 use crate::base::{FileId, KeyspaceId, Result, split_key};
 use crate::format::compression::Compression;
@@ -32,9 +34,21 @@ pub struct TableSink<'a> {
     pub never_across: &'a [KeyspaceId],
 }
 
-/// Writes all of `source`; nothing at all if it is empty.
-pub fn write_tables(source: &mut dyn VersionSource, sink: &TableSink<'_>) -> Result<Vec<TableMeta>> {
-    let mut writer = Writer { sink, open: None, finished: Vec::new(), created: Vec::new(), last_key: Vec::new() };
+/// Writes all of `source` and of `ranges`, which are in order; nothing at all if both are empty.
+pub fn write_tables(
+    source: &mut dyn VersionSource,
+    ranges: Vec<Fragment>,
+    sink: &TableSink<'_>,
+) -> Result<Vec<TableMeta>> {
+    let mut writer = Writer {
+        sink,
+        open: None,
+        finished: Vec::new(),
+        created: Vec::new(),
+        last_key: Vec::new(),
+        ranges: ranges.into_iter(),
+        range: None,
+    };
     let written = writer.write_all(source);
     if written.is_err() {
         writer.remove_created();
@@ -47,20 +61,63 @@ struct Writer<'a> {
     open: Option<TableBuilder>,
     finished: Vec<TableMeta>,
     created: Vec<PathBuf>,
+    /// The key that came last, of a version or at the start of a fragment.
     last_key: Vec<u8>,
+    /// The fragments that have not begun.
+    ranges: std::vec::IntoIter<Fragment>,
+    /// The one that has begun and not ended: what is left of it goes into the open table.
+    range: Option<Fragment>,
 }
 
 impl Writer<'_> {
     fn write_all(&mut self, source: &mut dyn VersionSource) -> Result<()> {
         while source.advance()? {
             let (key, stamp, value) = source.current();
-            if self.open.is_none() || key != self.last_key {
+            if self.is_new(key) {
+                self.begin_ranges(Some(key))?;
+            }
+            if self.is_new(key) {
                 self.begin_key(key)?;
             }
             let builder = self.open.as_mut().expect("a key was begun, so a table is open");
             builder.add(key, stamp, value)?;
         }
-        self.finish_table()
+        self.begin_ranges(None)?;
+        self.finish_table(None)
+    }
+
+    fn is_new(&self, key: &[u8]) -> bool {
+        self.open.is_none() || key != self.last_key
+    }
+
+    /// Begins the fragments that start at `key` or before it (`None`: all), and gives those to the open table that end
+    /// there, too.
+    fn begin_ranges(&mut self, key: Option<&[u8]>) -> Result<()> {
+        loop {
+            if let Some(range) = self.range.take_if(|range| key.is_none_or(|key| range.end.as_slice() <= key)) {
+                self.add_range(range);
+            }
+            let next = match self.ranges.as_slice().first() {
+                Some(next) if self.range.is_none() && key.is_none_or(|key| next.start.as_slice() <= key) => next,
+                _ => return Ok(()),
+            };
+            let start = next.start.clone();
+            self.begin_key(&start)?;
+            self.range = self.ranges.next();
+        }
+    }
+
+    fn add_range(&mut self, range: Fragment) {
+        self.open.as_mut().expect("a key was begun, so a table is open").add_range(range);
+    }
+
+    /// The part before `border` of the fragment that reaches over it goes into the open table, the rest into the next.
+    fn cut_range(&mut self, border: &[u8]) {
+        if let Some(mut range) = self.range.take() {
+            self.range = Some(Fragment { start: border.to_vec(), ..range.clone() });
+            range.end = border.to_vec();
+            self.add_range(range);
+        }
     }
 
     /// Cuts and opens tables as the new key asks for, and sets the compression of its keyspace.
@@ -69,7 +126,7 @@ impl Writer<'_> {
         if let Some(builder) = &self.open {
             let full = builder.estimated_size() >= self.sink.target_bytes;
             if full || new_keyspace && self.across_dropped(key) {
-                self.finish_table()?;
+                self.finish_table(Some(key))?;
             }
         }
         let opened = self.open.is_none();
@@ -97,7 +154,11 @@ impl Writer<'_> {
         self.sink.never_across.iter().any(between)
     }
 
-    fn finish_table(&mut self) -> Result<()> {
+    /// Finishes the open table, if there is one; `border` is the first key of the next.
+    fn finish_table(&mut self, border: Option<&[u8]>) -> Result<()> {
+        if let Some(border) = border {
+            self.cut_range(border);
+        }
         if let Some(builder) = self.open.take() {
             self.finished.push(builder.finish()?);
         }

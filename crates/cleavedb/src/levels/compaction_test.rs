@@ -49,6 +49,16 @@ fn write(
     failure: Option<Error>,
     never_across: &[KeyspaceId],
 ) -> Result<Vec<TableMeta>> {
+    write_with(disk, versions, Vec::new(), failure, never_across)
+}
+
+fn write_with(
+    disk: &SimDisk,
+    versions: &[Version],
+    ranges: Vec<Fragment>,
+    failure: Option<Error>,
+    never_across: &[KeyspaceId],
+) -> Result<Vec<TableMeta>> {
     let next = Cell::new(100);
     let sink = TableSink {
         storage: disk,
@@ -59,7 +69,7 @@ fn write(
         target_bytes: 8 << 10,
         never_across,
     };
-    write_tables(&mut Source { versions: versions.to_vec(), position: 0, failure }, &sink)
+    write_tables(&mut Source { versions: versions.to_vec(), position: 0, failure }, ranges, &sink)
 }
 
 fn versions(keyspaces: &[u32], keys: u64, copies: u64) -> Vec<Version> {
@@ -77,13 +87,17 @@ fn versions(keyspaces: &[u32], keys: u64, copies: u64) -> Vec<Version> {
     versions
 }
 
-fn read_back(disk: &SimDisk, metas: &[TableMeta]) -> Vec<Version> {
+fn open(disk: &SimDisk, metas: &[TableMeta]) -> Vec<Arc<Table>> {
     let readers = Readers::for_test(disk, 1 << 20);
     let open = |meta: &TableMeta| {
         let guard = FileGuard::new(path_of(meta.id), Arc::default());
         Table::open(&readers, guard, meta.clone()).unwrap()
     };
-    let mut cursor = LevelCursor::new(metas.iter().map(open).collect(), false);
+    metas.iter().map(open).collect()
+}
+
+fn read_back(disk: &SimDisk, metas: &[TableMeta]) -> Vec<Version> {
+    let mut cursor = LevelCursor::new(open(disk, metas).into(), false);
     let mut read = Vec::new();
     cursor.seek_first().unwrap();
     while cursor.valid() {
@@ -103,7 +117,7 @@ fn tables_are_cut_near_the_target_but_never_within_a_key() {
     sort(&mut all);
     let metas = write(&disk, &all, None, &[]).unwrap();
     assert!(metas.len() > 3, "{} tables", metas.len());
-    assert!(metas.windows(2).all(|pair| pair[0].largest < pair[1].smallest));
+    assert!(metas.windows(2).all(|pair| pair[0].end <= pair[1].smallest));
     assert!(metas.iter().filter(|meta| meta.size > 12 << 10).all(|meta| meta.deltas == 999));
     assert!(read_back(&disk, &metas) == all);
     assert_eq!(metas.iter().map(|meta| meta.size).max().unwrap() as usize, {
@@ -117,9 +131,55 @@ fn no_table_reaches_across_a_keyspace_that_is_being_dropped() {
     let disk = SimDisk::new();
     let all = versions(&[1, 2, 4, 6], 3, 1);
     let metas = write(&disk, &all, None, &[KeyspaceId(3), KeyspaceId(7)]).unwrap();
-    let ends: Vec<_> = metas.iter().map(|meta| (meta.smallest[3], meta.largest[3])).collect();
+    let ends: Vec<_> = metas.iter().map(|meta| (meta.smallest[3], meta.end[3])).collect();
     assert_eq!(ends, [(1, 2), (4, 6)]);
     assert!(read_back(&disk, &metas) == all);
+}
+
+fn range(start: &[u8], end: &[u8], seqno: u64) -> Fragment {
+    Fragment { start: start.to_vec(), end: end.to_vec(), seqnos: vec![Seqno(seqno)] }
+}
+
+/// The fragments of tables, those that touch and say the same as one again, and each within the table that holds it.
+fn ranges_read_back(disk: &SimDisk, metas: &[TableMeta]) -> Vec<Fragment> {
+    let mut all = Vec::new();
+    for table in open(disk, metas) {
+        let (meta, fragments) = (table.meta(), table.fragments().unwrap());
+        assert_eq!(meta.range_deletes, fragments.len() as u64);
+        assert!(fragments.iter().all(|range| meta.smallest <= range.start && range.end <= meta.end));
+        all.extend(fragments);
+    }
+    let all: Vec<_> = crate::base::tombstones::unfold(&all).collect();
+    crate::base::tombstones::fragment(&all, &[Seqno(u64::MAX >> 8)])
+}
+
+#[test]
+fn range_tombstones_are_cut_where_tables_meet() {
+    let disk = SimDisk::new();
+    let all = versions(&[1], 1000, 1);
+    let key = |number: u64| full_key(KeyspaceId(1), format!("{number:05}").as_bytes());
+    let end = KeyspaceId(2).prefix();
+    let wide = vec![range(&KeyspaceId(1).prefix(), &key(700), 5000), range(&key(800), &end, 6000)];
+    // And one that begins, or ends, at each key, so that some do where a table does.
+    let narrow: Vec<_> = (0..999).map(|number| range(&key(number), &key(number + 1), 5000 + number)).collect();
+    for ranges in [wide, narrow] {
+        let metas = write_with(&disk, &all, ranges.clone(), None, &[]).unwrap();
+        assert!(metas.len() > 2, "{} tables", metas.len());
+        assert!(metas.windows(2).all(|pair| pair[0].end <= pair[1].smallest));
+        assert!(read_back(&disk, &metas) == all);
+        assert_eq!(ranges_read_back(&disk, &metas), ranges);
+        metas.iter().for_each(|meta| disk.remove(&path_of(meta.id)).unwrap());
+    }
+}
+
+#[test]
+fn range_tombstones_alone_make_tables_and_do_not_reach_across_dropped_keyspaces() {
+    let disk = SimDisk::new();
+    let of = |keyspace: u32| range(&KeyspaceId(keyspace).prefix(), &KeyspaceId(keyspace + 1).prefix(), 9);
+    let metas = write_with(&disk, &[], vec![of(1), of(2), of(4)], None, &[KeyspaceId(3)]).unwrap();
+    let ends: Vec<_> = metas.iter().map(|meta| (meta.smallest[3], meta.end[3], meta.entries)).collect();
+    assert_eq!(ends, [(1, 3, 0), (4, 5, 0)]);
+    assert!(read_back(&disk, &metas).is_empty());
 }
 
 #[test]

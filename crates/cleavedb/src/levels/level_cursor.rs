@@ -33,26 +33,27 @@ impl LevelCursor {
         Some(&mut self.open.insert(open).1)
     }
 
-    /// If the open table has nothing more, goes on to the first version of the next one.
+    /// While the open table has nothing more, goes on to the first version of the next one. (A table may hold range
+    /// tombstones only.)
     fn skip_forward(&mut self) -> Result<()> {
-        match &self.open {
-            Some((index, cursor)) if !cursor.valid() => {
-                let next = index + 1;
-                self.open_table(Some(next)).map_or(Ok(()), TableCursor::seek_first)
-            }
-            _ => Ok(()),
+        while let Some((index, cursor)) = &self.open
+            && !cursor.valid()
+        {
+            let next = index + 1;
+            self.open_table(Some(next)).map_or(Ok(()), TableCursor::seek_first)?;
         }
+        Ok(())
     }
 
-    /// If the open table has nothing more, goes back to the last version of the one before.
+    /// While the open table has nothing more, goes back to the last version of the one before.
     fn skip_backward(&mut self) -> Result<()> {
-        match &self.open {
-            Some((index, cursor)) if !cursor.valid() => {
-                let before = index.checked_sub(1);
-                self.open_table(before).map_or(Ok(()), TableCursor::seek_last)
-            }
-            _ => Ok(()),
+        while let Some((index, cursor)) = &self.open
+            && !cursor.valid()
+        {
+            let before = index.checked_sub(1);
+            self.open_table(before).map_or(Ok(()), TableCursor::seek_last)?;
         }
+        Ok(())
     }
 
     fn current(&self) -> &TableCursor {
@@ -90,7 +91,7 @@ impl Cursor for LevelCursor {
     }
 
     fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
-        let index = self.tables.partition_point(|table| &table.meta().largest[..] < key);
+        let index = self.tables.partition_point(|table| &table.meta().end[..] <= key);
         self.open_table(Some(index)).map_or(Ok(()), |cursor| cursor.seek(key, stamp))?;
         self.skip_forward()
     }
@@ -102,11 +103,13 @@ impl Cursor for LevelCursor {
     }
 
     fn seek_first(&mut self) -> Result<()> {
-        self.open_table(Some(0)).map_or(Ok(()), TableCursor::seek_first)
+        self.open_table(Some(0)).map_or(Ok(()), TableCursor::seek_first)?;
+        self.skip_forward()
     }
 
     fn seek_last(&mut self) -> Result<()> {
-        self.open_table(self.tables.len().checked_sub(1)).map_or(Ok(()), TableCursor::seek_last)
+        self.open_table(self.tables.len().checked_sub(1)).map_or(Ok(()), TableCursor::seek_last)?;
+        self.skip_backward()
     }
 
     #[inline]

@@ -1,13 +1,17 @@
 //! Chooses the next compaction: a pure function from figures to a choice (STYLE 11). It looks at no clock and no file,
 //! and the same figures always give the same choice.
 //!
-//! In order: tables that lie wholly in dropped keyspaces go; the level most over its target is relieved; tables that
-//! partly lie in dropped keyspaces are rewritten; tables dense with tombstones are pushed down; tombstones with nothing
-//! beneath them are removed once no snapshot needs them. A choice never takes a table that a running job has, and never
+//! In order: tables that lie wholly in dropped keyspaces go, and so do those of which a range tombstone covers every
+//! version, and those that hold range tombstones only with nothing beneath them; the level most over its target is
+//! relieved; tables that partly lie in dropped keyspaces are rewritten; tables dense with tombstones, or whose range
+//! tombstones hide much, are pushed down; tombstones with nothing beneath them are removed once no snapshot needs them.
+//! A choice never takes a table that a running job has, and never
 //! writes into a key range of a level that a running job writes into.
 
+use crate::base::cursor::leading_bytes;
+use crate::base::key::prefix_end;
 use crate::base::{FileId, KeyspaceId, Seqno};
-use crate::format::meta::TableMeta;
+use crate::format::meta::{Cleared, TableMeta};
 
 /// What the picker knows of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,14 +22,18 @@ pub struct TableFigures<'a> {
     pub size: u64,
     /// The first full key.
     pub smallest: &'a [u8],
-    /// The last full key.
-    pub largest: &'a [u8],
+    /// The first full key after it.
+    pub end: &'a [u8],
     /// The newest version.
     pub seqno_max: Seqno,
     /// Versions in it.
     pub entries: u64,
     /// Versions that are deletes.
     pub deletes: u64,
+    /// Fragments of range tombstones in it.
+    pub range_deletes: u64,
+    /// What these cover.
+    pub cleared: &'a [Cleared],
     /// A running job has it.
     pub busy: bool,
 }
@@ -37,10 +45,12 @@ impl<'a> TableFigures<'a> {
             id: meta.id,
             size: meta.size,
             smallest: &meta.smallest,
-            largest: &meta.largest,
+            end: &meta.end,
             seqno_max: meta.seqno_max,
             entries: meta.entries,
             deletes: meta.deletes,
+            range_deletes: meta.range_deletes,
+            cleared: &meta.cleared,
             busy,
         }
     }
@@ -49,9 +59,33 @@ impl<'a> TableFigures<'a> {
         self.deletes * 2 > self.entries
     }
 
-    /// Deletes are at least one in `part` of its versions.
+    /// Deletes are at least one in `part` of its versions, or of what it holds with range tombstones counted, too.
     fn deletes_are_one_in(&self, part: u64) -> bool {
-        self.deletes > 0 && self.deletes.saturating_mul(part) >= self.entries
+        let all = self.deletes + self.range_deletes;
+        all > 0 && all.saturating_mul(part) >= self.entries + self.range_deletes
+    }
+
+    /// One of its range tombstones kills every version of `other`, which is older.
+    fn covers(&self, other: &TableFigures<'_>) -> bool {
+        let hides = |range: &Cleared| {
+            range.start.as_slice() <= other.smallest
+                && other.end <= range.end.as_slice()
+                && other.seqno_max < range.seqno
+        };
+        self.id != other.id && self.cleared.iter().any(hides)
+    }
+
+    /// About how many bytes of `other` its range tombstones cover, if keys are spread evenly.
+    fn covered_bytes(&self, other: &TableFigures<'_>) -> u64 {
+        let shared = other.smallest.iter().zip(other.end).take_while(|(left, right)| left == right).count();
+        let place = |key: &[u8]| leading_bytes(&key[shared..]) >> 16;
+        let width = place(other.end).saturating_sub(place(other.smallest)).max(1);
+        let covered = |range: &Cleared| {
+            let (start, end) = (other.smallest.max(&range.start), other.end.min(&range.end));
+            if start < end { place(end).saturating_sub(place(start)) } else { 0 }
+        };
+        let thousandths = self.cleared.iter().map(covered).sum::<u128>().min(width) * 1000 / width;
+        (other.size as u128 * thousandths / 1000) as u64
     }
 
     /// Its size as a reason to compact it: a delete counts three times, for it removes what is older, and in the end
@@ -102,8 +136,8 @@ pub struct Running {
     pub to: usize,
     /// The first full key.
     pub smallest: Vec<u8>,
-    /// The last full key.
-    pub largest: Vec<u8>,
+    /// The first full key after it.
+    pub end: Vec<u8>,
 }
 
 /// Everything the choice depends on.
@@ -156,16 +190,16 @@ pub struct Compact {
     pub inputs: Vec<FileId>,
     /// The tables of the lower level that overlap them.
     pub inputs_below: Vec<FileId>,
-    /// The first full key of all inputs: with `largest`, the range that the job writes into `to`.
+    /// The first full key of all inputs: with `end`, the range that the job writes into `to`.
     pub smallest: Vec<u8>,
-    /// The last full key of all inputs.
-    pub largest: Vec<u8>,
+    /// The first full key after all inputs.
+    pub end: Vec<u8>,
 }
 
 impl Compact {
     /// What other choices must keep clear of while this one runs.
     pub fn running(&self) -> Running {
-        Running { to: self.to, smallest: self.smallest.clone(), largest: self.largest.clone() }
+        Running { to: self.to, smallest: self.smallest.clone(), end: self.end.clone() }
     }
 }
 
@@ -173,6 +207,8 @@ impl Compact {
 pub fn choose(figures: &Figures<'_>) -> Choice {
     figures
         .drop_tables()
+        .or_else(|| figures.drop_covered())
+        .or_else(|| figures.drop_needless_ranges())
         .or_else(|| figures.relieve_pressure())
         .or_else(|| figures.rewrite_dropped())
         .or_else(|| figures.push_deletes_down())
@@ -182,16 +218,19 @@ pub fn choose(figures: &Figures<'_>) -> Choice {
 
 /// The oldest snapshot from which on there will be tombstones to remove that snapshots hold now.
 pub fn awaited_snapshot(figures: &Figures<'_>) -> Option<Seqno> {
-    let held = figures.needless_deletes().filter(|(_, table)| table.seqno_max > figures.oldest_snapshot);
-    held.map(|(_, table)| table.seqno_max).min()
+    let is_held = |table: &&TableFigures<'_>| table.seqno_max > figures.oldest_snapshot;
+    let needless = figures.needless_deletes().map(|(_, table)| table).filter(is_held);
+    let covering = figures.covering().filter(|(_, table)| is_held(table));
+    let covering = covering.filter(|(level, table)| figures.covered(*level, table).next().is_some());
+    needless.chain(covering.map(|(_, table)| table)).map(|table| table.seqno_max).min()
 }
 
 /// The merge of all tables of `from` that overlap a key range into `to` (the same level or the next). Of HL0, all tables
 /// are taken if one overlaps. `Some(Nothing)`: no table overlaps; `None`: a running job is in the way, try again.
-pub fn choose_range(figures: &Figures<'_>, from: usize, to: usize, smallest: &[u8], largest: &[u8]) -> Option<Choice> {
+pub fn choose_range(figures: &Figures<'_>, from: usize, to: usize, start: &[u8], end: &[u8]) -> Option<Choice> {
     assert!(to == from + 1 || to == from && from > 0, "a compaction goes one level down, or stays below HL0");
     let tables: &[TableFigures<'_>] = &figures.levels[from];
-    let overlaps = |table: &TableFigures<'_>| table.smallest <= largest && smallest <= table.largest;
+    let overlaps = |table: &TableFigures<'_>| overlap(table, start, end);
     let inputs: Vec<&TableFigures<'_>> = match from {
         0 if tables.iter().any(overlaps) => tables.iter().collect(),
         _ => tables.iter().filter(|table| overlaps(table)).collect(),
@@ -207,12 +246,57 @@ impl<'a> Figures<'a> {
     fn drop_tables(&self) -> Option<Choice> {
         let doomed = |table: &&TableFigures<'_>| {
             let within = |keyspace: &KeyspaceId| {
-                table.smallest.starts_with(&keyspace.prefix()) && table.largest.starts_with(&keyspace.prefix())
+                let keyspace_end = prefix_end(&keyspace.prefix());
+                table.smallest.starts_with(&keyspace.prefix()) && keyspace_end.is_none_or(|end| table.end <= &end[..])
             };
             !table.busy && self.dropped.iter().any(within)
         };
         self.levels.iter().enumerate().find_map(|(level, tables)| {
             let tables: Vec<FileId> = tables.iter().filter(doomed).map(|table| table.id).collect();
+            (!tables.is_empty()).then_some(Choice::Drop { level, tables })
+        })
+    }
+
+    /// Tables of the first level that has some in which a newer table's range tombstones leave nothing that a reader can
+    /// see. What these tables' own tombstones hide is older still, and lies in the same ranges.
+    fn drop_covered(&self) -> Option<Choice> {
+        let (mut found_at, mut tables) = (self.levels.len(), Vec::new());
+        for (level, table) in self.covering().filter(|(_, table)| table.seqno_max <= self.oldest_snapshot) {
+            for (at, covered) in self.covered(level, table).filter(|(_, covered)| !covered.busy) {
+                if at < found_at {
+                    (found_at, tables) = (at, Vec::new());
+                }
+                if at == found_at && !tables.contains(&covered.id) {
+                    tables.push(covered.id);
+                }
+            }
+        }
+        (!tables.is_empty()).then_some(Choice::Drop { level: found_at, tables })
+    }
+
+    /// Tables with range tombstones, with their levels.
+    fn covering(&self) -> impl Iterator<Item = (usize, &TableFigures<'a>)> {
+        let tables = self.levels.iter().enumerate();
+        let tables = tables.flat_map(|(level, tables)| tables.iter().map(move |table| (level, table)));
+        tables.filter(|(_, table)| !table.cleared.is_empty())
+    }
+
+    /// Tables of the level of `table` and below that its range tombstones cover, with their levels.
+    fn covered(&self, level: usize, table: &TableFigures<'a>) -> impl Iterator<Item = (usize, &TableFigures<'a>)> {
+        let ranges = table.cleared.iter().flat_map(move |range| (level..self.levels.len()).map(move |at| (range, at)));
+        let others = ranges.flat_map(move |(range, at)| {
+            self.overlapping(at, &range.start, &range.end).map(move |other| (at, other))
+        });
+        others.filter(move |(_, other)| table.covers(other))
+    }
+
+    /// Tables below HL0 that hold nothing but range tombstones with nothing beneath them.
+    fn drop_needless_ranges(&self) -> Option<Choice> {
+        self.levels.iter().enumerate().skip(1).find_map(|(level, tables)| {
+            let needless = |table: &&TableFigures<'_>| {
+                table.entries == 0 && table.range_deletes > 0 && !table.busy && !self.lies_above(level, table)
+            };
+            let tables: Vec<FileId> = tables.iter().filter(needless).map(|table| table.id).collect();
             (!tables.is_empty()).then_some(Choice::Drop { level, tables })
         })
     }
@@ -242,8 +326,8 @@ impl<'a> Figures<'a> {
     /// The table lies within the range of keys that HL0 spans.
     fn lies_under_hl0(&self, table: &TableFigures<'_>) -> bool {
         let smallest = self.levels[0].iter().map(|table| table.smallest).min();
-        let largest = self.levels[0].iter().map(|table| table.largest).max();
-        smallest.zip(largest).is_some_and(|(smallest, largest)| overlap(table, smallest, largest))
+        let end = self.levels[0].iter().map(|table| table.end).max();
+        smallest.zip(end).is_some_and(|(smallest, end)| overlap(table, smallest, end))
     }
 
     /// How full a level is, in thousandths of its target; tables that are on their way out do not count.
@@ -270,7 +354,7 @@ impl<'a> Figures<'a> {
     fn compact_least_overlap(&self, level: usize, eligible: impl Fn(&TableFigures<'_>) -> bool) -> Option<Choice> {
         let mut candidates: Vec<(u128, &TableFigures<'_>)> = Vec::new();
         for table in self.levels[level].iter().filter(|table| !table.busy && eligible(table)) {
-            let below: u64 = self.overlapping(level + 1, table.smallest, table.largest).map(|table| table.size).sum();
+            let below: u64 = self.overlapping(level + 1, table.smallest, table.end).map(|table| table.size).sum();
             candidates.push((below as u128 * 1000 / table.urgency_bytes().max(1) as u128, table));
         }
         // The sort is stable: of equals, the one with the smallest key.
@@ -286,7 +370,7 @@ impl<'a> Figures<'a> {
         let spans = |table: &TableFigures<'_>| {
             let reaches = |keyspace: &KeyspaceId| {
                 let prefix = keyspace.prefix();
-                table.largest >= &prefix[..] && (table.smallest <= &prefix[..] || table.smallest.starts_with(&prefix))
+                table.end > &prefix[..] && (table.smallest <= &prefix[..] || table.smallest.starts_with(&prefix))
             };
             !table.busy && self.dropped.iter().any(reaches)
         };
@@ -306,14 +390,33 @@ impl<'a> Figures<'a> {
 
     /// Tombstones that make up much of their table, and have something beneath them, are on their way to kill it.
     fn push_deletes_down(&self) -> Option<Choice> {
-        let levels = self.levels.iter().enumerate().skip(1);
-        levels.take(self.levels.len().saturating_sub(2)).find_map(|(level, tables)| {
-            let hiding = |table: &&TableFigures<'_>| {
-                table.deletes_are_one_in(DENSE_ONE_IN) && self.is_worth_it(table) && self.lies_above(level, table)
+        let mut levels = self.levels.iter().enumerate().take(self.levels.len() - 1);
+        levels.find_map(|(level, tables)| {
+            let is_dense = |table: &TableFigures<'_>| {
+                let dense = table.deletes_are_one_in(DENSE_ONE_IN) && self.is_worth_it(table);
+                level > 0 && dense && self.lies_above(level, table)
             };
-            let mut candidates = tables.iter().filter(hiding);
-            candidates.find_map(|table| self.compact(level, level + 1, &[table]).map(Choice::Compact))
+            let mut candidates = tables.iter().filter(|table| is_dense(table) || self.hides_much(level, table));
+            match level {
+                0 => candidates.next().and_then(|_| self.compact_whole_hl0()),
+                _ => candidates.find_map(|table| self.compact(level, level + 1, &[table]).map(Choice::Compact)),
+            }
         })
+    }
+
+    /// The table's range tombstones kill a good part of what a merge into the next level would read, and no snapshot
+    /// keeps that alive.
+    fn hides_much(&self, level: usize, table: &TableFigures<'_>) -> bool {
+        if table.cleared.is_empty() || table.seqno_max > self.oldest_snapshot {
+            return false;
+        }
+        let (mut read, mut hidden) = (table.size, 0);
+        for below in self.overlapping(level + 1, table.smallest, table.end) {
+            read += below.size;
+            hidden += table.covered_bytes(below);
+        }
+        let worth = self.targets.base_bytes / DELETES_WORTH_PART;
+        hidden >= worth.max(1) && hidden.saturating_mul(DENSE_ONE_IN) >= read
     }
 
     /// Tombstones with nothing beneath them were kept for a snapshot, or came down when their table moved. Once all of the
@@ -338,7 +441,7 @@ impl<'a> Figures<'a> {
 
     /// A level below has a table that may hold what this table's tombstones delete.
     fn lies_above(&self, level: usize, table: &TableFigures<'_>) -> bool {
-        self.levels[level + 1..].iter().flatten().any(|lower| overlap(table, lower.smallest, lower.largest))
+        (level + 1..self.levels.len()).any(|below| self.overlapping(below, table.smallest, table.end).next().is_some())
     }
 
     /// A move, if nothing below overlaps the table; one that is mostly tombstones is rewritten instead, to lose them.
@@ -346,44 +449,48 @@ impl<'a> Figures<'a> {
         let to = from + 1;
         let free = !table.busy
             && !table.mostly_deletes()
-            && self.overlapping(to, table.smallest, table.largest).next().is_none()
-            && !self.written_by_another(to, table.smallest, table.largest);
+            && self.overlapping(to, table.smallest, table.end).next().is_none()
+            && !self.written_by_another(to, table.smallest, table.end);
         free.then_some(Choice::Move { from, to, table: table.id })
     }
 
     /// The merge of `inputs` with what they overlap in `to`; `None` if a running job is in the way.
     fn compact(&self, from: usize, to: usize, inputs: &[&TableFigures<'a>]) -> Option<Compact> {
         let smallest = inputs.iter().map(|table| table.smallest).min()?;
-        let largest = inputs.iter().map(|table| table.largest).max()?;
+        let end = inputs.iter().map(|table| table.end).max()?;
         let below: Vec<&TableFigures<'a>> = match from == to {
             true => Vec::new(),
-            false => self.overlapping(to, smallest, largest).collect(),
+            false => self.overlapping(to, smallest, end).collect(),
         };
         let all = || inputs.iter().chain(&below);
         let smallest = all().map(|table| table.smallest).min()?;
-        let largest = all().map(|table| table.largest).max()?;
+        let end = all().map(|table| table.end).max()?;
         // Rewriting in place must also mind a table that another job is moving in from above: it is busy up there.
-        let arriving = from == to && self.overlapping(to - 1, smallest, largest).any(|table| table.busy);
-        if arriving || all().any(|table| table.busy) || self.written_by_another(to, smallest, largest) {
+        let arriving = from == to && self.overlapping(to - 1, smallest, end).any(|table| table.busy);
+        if arriving || all().any(|table| table.busy) || self.written_by_another(to, smallest, end) {
             return None;
         }
         let ids = |tables: &[&TableFigures<'_>]| tables.iter().map(|table| table.id).collect();
-        let (smallest, largest) = (smallest.to_vec(), largest.to_vec());
-        Some(Compact { from, to, inputs: ids(inputs), inputs_below: ids(&below), smallest, largest })
+        let (smallest, end) = (smallest.to_vec(), end.to_vec());
+        Some(Compact { from, to, inputs: ids(inputs), inputs_below: ids(&below), smallest, end })
     }
 
-    fn overlapping(&self, level: usize, smallest: &[u8], largest: &[u8]) -> impl Iterator<Item = &TableFigures<'a>> {
-        self.levels[level].iter().filter(move |table| overlap(table, smallest, largest))
+    fn overlapping(&self, level: usize, start: &[u8], end: &[u8]) -> impl Iterator<Item = &TableFigures<'a>> {
+        let tables = &self.levels[level];
+        // Below HL0 they are in order, so that a search finds the first.
+        let first = if level == 0 { 0 } else { tables.partition_point(|table| table.end <= start) };
+        let near = tables[first..].iter().take_while(move |table| level == 0 || table.smallest < end);
+        near.filter(move |table| overlap(table, start, end))
     }
 
-    fn written_by_another(&self, level: usize, smallest: &[u8], largest: &[u8]) -> bool {
+    fn written_by_another(&self, level: usize, start: &[u8], end: &[u8]) -> bool {
         let mut running = self.running.iter().filter(|running| running.to == level);
-        running.any(|running| &running.smallest[..] <= largest && smallest <= &running.largest[..])
+        running.any(|running| &running.smallest[..] < end && start < &running.end[..])
     }
 }
 
-fn overlap(table: &TableFigures<'_>, smallest: &[u8], largest: &[u8]) -> bool {
-    table.smallest <= largest && smallest <= table.largest
+fn overlap(table: &TableFigures<'_>, start: &[u8], end: &[u8]) -> bool {
+    table.smallest < end && start < table.end
 }
 
 #[cfg(test)]

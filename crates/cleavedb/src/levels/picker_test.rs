@@ -1,5 +1,6 @@
 //! Cases of the picker: a table is written `"id keys size flags"`, as in `"7 b-f 100 busy"`, and lies in keyspace 1 unless
-//! its keys name another, as in `"7 2a-3c 100"`.
+//! its keys name another, as in `"7 2a-3c 100"`. `"clears=b-d@50"` says that its range tombstones, of number 50, cover the
+//! keys from b up to, not including, d; `"ranges-only"` that it holds nothing else.
 
 use super::*;
 
@@ -11,6 +12,13 @@ fn full(key: &str) -> Vec<u8> {
     crate::base::full_key(KeyspaceId(keyspace), &key.as_bytes()[digits..])
 }
 
+/// The first key after this one.
+fn after(key: &str) -> Vec<u8> {
+    let mut full = full(key);
+    full.push(0);
+    full
+}
+
 fn meta(text: &str) -> (TableMeta, bool) {
     let words: Vec<&str> = text.split(' ').collect();
     let (smallest, largest) = words[1].split_once('-').unwrap();
@@ -18,17 +26,27 @@ fn meta(text: &str) -> (TableMeta, bool) {
     // "deletes" is 80 of 100 versions, "deletes=30" is 30.
     let deletes = words.iter().find_map(|word| word.strip_prefix("deletes"));
     let deletes = deletes.map_or(0, |share| share.strip_prefix('=').map_or(80, |share| share.parse().unwrap()));
+    let cleared = words.iter().filter_map(|word| word.strip_prefix("clears="));
+    let cleared: Vec<Cleared> = cleared
+        .map(|range| {
+            let (keys, seqno) = range.split_once('@').unwrap();
+            let (start, end) = keys.split_once('-').unwrap();
+            Cleared { start: full(start), end: full(end), seqno: Seqno(seqno.parse().unwrap()) }
+        })
+        .collect();
     let meta = TableMeta {
         id: FileId(id),
         size: words[2].parse().unwrap(),
-        entries: 100,
+        entries: if words.contains(&"ranges-only") { 0 } else { 100 },
         deletes,
         deltas: 0,
         addresses: 0,
         smallest: full(smallest),
-        largest: full(largest),
+        end: after(largest),
         seqno_min: Seqno(id * 10),
         seqno_max: Seqno(id * 10 + 9),
+        range_deletes: cleared.len() as u64,
+        cleared,
     };
     (meta, words.contains(&"busy"))
 }
@@ -54,7 +72,7 @@ impl Case {
     }
 
     fn running(mut self, to: usize, smallest: &str, largest: &str) -> Case {
-        self.running.push(Running { to, smallest: full(smallest), largest: full(largest) });
+        self.running.push(Running { to, smallest: full(smallest), end: after(largest) });
         self
     }
 
@@ -106,7 +124,7 @@ fn hl0_goes_as_a_whole_with_all_that_it_overlaps() {
     assert_eq!(case(&[&hl0, hl1]).choice(), "compact 9,8,7,6 of 0 with 1,2,3,4 of 1");
     assert_eq!(case(&[&hl0[..3], hl1]).choice(), "nothing");
     let Choice::Compact(job) = case(&[&hl0, hl1]).with(choose) else { panic!("not a merge") };
-    assert_eq!(job.running(), Running { to: 1, smallest: full("a"), largest: full("p") });
+    assert_eq!(job.running(), Running { to: 1, smallest: full("a"), end: after("p") });
 }
 
 #[test]
@@ -255,10 +273,61 @@ fn the_snapshot_to_wait_for_is_the_first_that_frees_a_table() {
 }
 
 #[test]
+fn tables_that_a_range_tombstone_covers_go_unread() {
+    let covering = "9 b-m 10 clears=b-n@95";
+    let levels: &[&[&str]] = &[&[covering, "8 c-d 10"], &["1 b-d 10", "2 e-p 10"], &["3 a-c 10", "4 f-m 10"]];
+    assert_eq!(case(levels).choice(), "drop 8 of 0");
+    assert_eq!(case(&[&[covering], levels[1], levels[2]]).choice(), "drop 1 of 1", "the end of 2 is not covered");
+    assert_eq!(case(&[&[covering], &["2 e-p 10"], levels[2]]).choice(), "drop 4 of 2");
+    assert_eq!(case(&[&[covering], &["1 b-d 10", "5 e-m 10"]]).choice(), "drop 1,5 of 1");
+    // What lies above it, or is newer, is none of its business; and it does not cover itself.
+    assert_eq!(case(&[&["10 c-d 10", covering]]).choice(), "nothing");
+    assert_eq!(case(&[&["9 c-d 10"], &["8 b-m 10 clears=b-n@85"]]).choice(), "nothing");
+    // The end of a range is not in it.
+    assert_eq!(case(&[&[covering], &["1 m-z 10"]]).choice(), "nothing");
+    // A job that has one of them sees to it; whether one has the table with the tombstone does not matter.
+    assert_eq!(case(&[&[covering], &["1 b-d 10 busy", "5 e-m 10"]]).choice(), "drop 5 of 1");
+    assert_eq!(case(&[&["9 b-m 10 clears=b-n@95 busy"], &["1 b-d 10"]]).choice(), "drop 1 of 1");
+}
+
+#[test]
+fn a_snapshot_keeps_what_a_range_tombstone_covers_and_is_awaited() {
+    let levels: &[&[&str]] = &[&["9 b-m 10 clears=b-n@95"], &["1 b-d 10"]];
+    let awaited = |case: Case| case.with(|figures| awaited_snapshot(figures).map(|seqno| seqno.0));
+    assert_eq!(case(levels).snapshot(98).choice(), "nothing");
+    assert_eq!(awaited(case(levels).snapshot(98)), Some(99));
+    assert_eq!(case(levels).snapshot(99).choice(), "drop 1 of 1");
+    assert_eq!(awaited(case(&[levels[0], &["1 x-z 10"]]).snapshot(98)), None);
+}
+
+#[test]
+fn range_tombstones_alone_go_when_nothing_lies_beneath() {
+    let alone = "9 b-m 10 clears=b-n@95 ranges-only";
+    assert_eq!(case(&[&[], &[alone, "8 x-z 10"], &["1 n-p 10"]]).choice(), "drop 9 of 1");
+    assert_eq!(case(&[&[], &[alone]]).snapshot(3).choice(), "drop 9 of 1", "no snapshot can tell");
+    assert_eq!(case(&[&[], &["9 b-m 10 clears=b-n@95"]]).choice(), "nothing", "one fragment is little of 100 versions");
+    assert_eq!(case(&[&[alone]]).choice(), "nothing");
+    assert_eq!(case(&[&[], &["9 b-m 10 clears=b-n@95 ranges-only busy"]]).choice(), "nothing");
+}
+
+#[test]
+fn a_range_tombstone_that_hides_much_is_pushed_down() {
+    let below: &[&str] = &["1 a-k 90"];
+    let choice = |table: &str| case(&[&[], &[table], below]).choice();
+    assert_eq!(choice("9 c-g 2 clears=c-h@95"), "compact 9 of 1 with 1 of 2");
+    assert_eq!(choice("9 c-d 2 clears=c-d@95"), "nothing", "a tenth of table 1");
+    assert_eq!(choice("9 c-g 90 clears=c-h@95"), "nothing", "the table itself is more to read than what goes");
+    // Down from HL0 as well, and not while a snapshot would keep all of it.
+    let levels: &[&[&str]] = &[&["9 c-g 2 clears=c-h@95", "8 x-y 5"], below];
+    assert_eq!(case(levels).choice(), "compact 9,8 of 0 with 1 of 1");
+    assert_eq!(case(levels).snapshot(98).choice(), "nothing");
+}
+
+#[test]
 fn a_range_is_compacted_on_request_or_asks_to_wait() {
     let levels: &[&[&str]] = &[&["9 a-b 10", "8 x-z 10"], &["1 a-c 10", "2 d-f 10", "3 g-i 10"], &["4 e-h 10"]];
     let ask = |case: Case, from, to, smallest: &str, largest: &str| {
-        case.with(|figures| choose_range(figures, from, to, &full(smallest), &full(largest))).map(show)
+        case.with(|figures| choose_range(figures, from, to, &full(smallest), &after(largest))).map(show)
     };
     assert_eq!(ask(case(levels), 0, 1, "a", "a").unwrap(), "compact 9,8 of 0 with 1,2,3 of 1");
     assert_eq!(ask(case(levels), 0, 1, "m", "n").unwrap(), "nothing");

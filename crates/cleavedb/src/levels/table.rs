@@ -10,10 +10,12 @@ use std::sync::{Arc, OnceLock};
 use super::readers::Readers;
 use super::table_cursor::TableCursor;
 use crate::base::memory::Counted;
+use crate::base::tombstones::{Fragment, RangeTombstones, Stretch};
 use crate::base::{Buffer, Cursor, Error, Gauge, Result, Seqno, Stamp};
 use crate::format::block::{BlockCursor, BlockOrigin};
 use crate::format::compression::{Compression, decompress};
 use crate::format::meta::TableMeta;
+use crate::format::range_block::RangeBlock;
 use crate::format::table::{
     BLOCK_BYTES_MAX, BlockHandle, FOOTER_BYTES, Footer, Properties, TRAILER_BYTES, check_block,
 };
@@ -32,9 +34,19 @@ pub struct Table {
     guard: FileGuard,
     handle: Handle,
     /// Read and checked when it is first needed.
-    footer: OnceLock<Footer>,
+    places: OnceLock<Places>,
     readers: Arc<Readers>,
     _resident: Counted,
+}
+
+/// Where the blocks are that lead to all others.
+#[derive(Clone, Copy)]
+struct Places {
+    top_index: BlockHandle,
+    #[cfg(test)]
+    properties: BlockHandle,
+    /// The range tombstones, if there are any.
+    ranges: Option<BlockHandle>,
 }
 
 impl Table {
@@ -50,45 +62,54 @@ impl Table {
             return Err(Error::corruption(&path, len.min(meta.size), message));
         }
         // The manifest holds the keys once more.
-        let keys = 2 * (meta.smallest.capacity() + meta.largest.capacity());
+        let cleared: usize = meta.cleared.iter().map(|range| range.start.capacity() + range.end.capacity() + 64).sum();
+        let keys = 2 * (meta.smallest.capacity() + meta.end.capacity() + cleared);
         let resident = size_of::<Table>() + size_of::<TableMeta>() + keys + path.as_os_str().len();
         let resident = readers.resident.hold(resident + RESIDENT_OVERHEAD_BYTES);
         let handle = readers.handles.handle(path);
-        let footer = OnceLock::new();
-        Ok(Arc::new(Table { meta, guard, handle, footer, readers: readers.clone(), _resident: resident }))
+        let places = OnceLock::new();
+        Ok(Arc::new(Table { meta, guard, handle, places, readers: readers.clone(), _resident: resident }))
     }
 
     /// As [`new`](Table::new), and checks at once that it is that file: its number, its keys and its counts. One small
     /// read.
     pub fn open(readers: &Arc<Readers>, guard: FileGuard, meta: TableMeta) -> Result<Arc<Table>> {
         let table = Table::new(readers, guard, meta)?;
-        table.footer()?;
+        table.places()?;
         Ok(table)
     }
 
     /// The footer, read and compared with what the manifest says of the table when it is first asked for.
-    fn footer(&self) -> Result<&Footer> {
-        match self.footer.get() {
-            Some(footer) => Ok(footer),
+    fn places(&self) -> Result<&Places> {
+        match self.places.get() {
+            Some(places) => Ok(places),
             // Two readers may both come here; they read the same.
-            None => self.read_footer().map(|footer| self.footer.get_or_init(|| footer)),
+            None => self.read_places().map(|places| self.places.get_or_init(|| places)),
         }
     }
 
-    fn read_footer(&self) -> Result<Footer> {
+    fn read_places(&self) -> Result<Places> {
         let len = self.meta.size;
         let tail_offset = len.saturating_sub(TAIL_BYTES);
         let tail = read_exactly(&*self.handle.file()?, tail_offset, (len - tail_offset) as usize)?;
         let footer_bytes = tail.last_chunk().expect("the tail was read from at least a footer's length");
         let footer = Footer::decode(footer_bytes, self.meta.id, self.path(), len - FOOTER_BYTES as u64)?;
         let properties = match self.within(&tail, tail_offset, footer.properties) {
-            Some(sealed) => self.properties_from(&footer, sealed)?,
-            None => self.properties_from(&footer, &self.read_sealed(footer.properties)?)?,
+            Some(sealed) => self.properties_from(footer.properties, sealed)?,
+            None => self.properties_from(footer.properties, &self.read_sealed(footer.properties)?)?,
         };
         if TableMeta::new(self.meta.id, len, &properties) != self.meta {
             return Err(self.damaged(footer.properties.offset, "the table holds other versions than the manifest says"));
         }
-        Ok(footer)
+        if properties.range_block.is_some() != (properties.range_deletes > 0) {
+            return Err(self.damaged(footer.properties.offset, "the table's range tombstones are not where it says"));
+        }
+        Ok(Places {
+            top_index: footer.top_index,
+            #[cfg(test)]
+            properties: footer.properties,
+            ranges: properties.range_block,
+        })
     }
 
     /// What the manifest says of it.
@@ -104,19 +125,50 @@ impl Table {
     /// What it holds, read from the file.
     #[cfg(test)]
     pub fn properties(&self) -> Result<Properties> {
-        let footer = self.footer()?;
-        self.properties_from(footer, &self.read_sealed(footer.properties)?)
+        let handle = self.places()?.properties;
+        self.properties_from(handle, &self.read_sealed(handle)?)
     }
 
     /// A cursor on the newest version of `key` at or below `snapshot`; moving on gives the older ones. The filter is
     /// asked first, so most keys that are absent cost no read of data.
     pub fn find(self: &Arc<Self>, key: &[u8], snapshot: Seqno) -> Result<Option<TableCursor>> {
-        if snapshot < self.meta.seqno_min || !self.meta.overlaps(key, key) {
+        if snapshot < self.meta.seqno_min || self.meta.entries == 0 || !self.meta.spans(key) {
             return Ok(None);
         }
         let mut cursor = self.cursor(true);
         cursor.seek_filtered(key, Stamp::at(snapshot))?;
         Ok((cursor.valid() && cursor.key() == key).then_some(cursor))
+    }
+
+    /// Some range tombstones are in it.
+    #[inline]
+    pub fn has_ranges(&self) -> bool {
+        self.meta.range_deletes > 0
+    }
+
+    /// The newest range tombstone that covers a key for a reader at `snapshot`; 0 if there is none.
+    #[inline]
+    pub fn cover(&self, key: &[u8], snapshot: Seqno) -> Result<Seqno> {
+        match self.has_ranges() && snapshot >= self.meta.seqno_min {
+            true => self.ranges(true)?.map_or(Ok(Seqno::ZERO), |ranges| ranges.cover(key, snapshot)),
+            false => Ok(Seqno::ZERO),
+        }
+    }
+
+    /// All fragments of range tombstones, for a job.
+    pub fn fragments(&self) -> Result<Vec<Fragment>> {
+        match self.has_ranges() {
+            true => self.ranges(false)?.map_or(Ok(Vec::new()), |ranges| ranges.fragments()),
+            false => Ok(Vec::new()),
+        }
+    }
+
+    fn ranges(&self, fill_cache: bool) -> Result<Option<RangeBlock>> {
+        let Some(handle) = self.places()?.ranges else {
+            return Ok(None);
+        };
+        let block = self.block(handle, fill_cache)?;
+        Ok(Some(RangeBlock::new(block, BlockOrigin::new(self.path().clone(), handle.offset))))
     }
 
     /// A cursor over all versions. With `fill_cache` unset (flush, compaction) it leaves the cache as it is and reads
@@ -126,7 +178,7 @@ impl Table {
     }
 
     pub(super) fn top_index(&self) -> Result<BlockHandle> {
-        self.footer().map(|footer| footer.top_index)
+        self.places().map(|places| places.top_index)
     }
 
     pub(super) fn readers(&self) -> &Readers {
@@ -238,11 +290,17 @@ impl Table {
         }
     }
 
-    fn properties_from(&self, footer: &Footer, sealed: &[u8]) -> Result<Properties> {
-        let offset = footer.properties.offset;
+    fn properties_from(&self, handle: BlockHandle, sealed: &[u8]) -> Result<Properties> {
+        let offset = handle.offset;
         check_block(sealed, self.meta.id, offset)
             .and_then(|(_, payload_len)| Properties::decode(&sealed[..payload_len]))
             .map_err(|message| self.damaged(offset, message))
+    }
+}
+
+impl RangeTombstones for Table {
+    fn stretch(&self, key: &[u8], snapshot: Seqno) -> Result<Stretch> {
+        self.ranges(true)?.map_or(Ok(Stretch::default()), |ranges| ranges.stretch(key, snapshot))
     }
 }
 

@@ -100,7 +100,7 @@ fn a_table_of_many_partitions_reads_back_in_both_directions() {
         assert_eq!((meta.deletes, meta.deltas, meta.addresses), (10_000, 10_000, 10_000));
         let properties = table.properties().unwrap();
         assert_eq!((properties.value_bytes, properties.block_size), (800_000, 512));
-        assert_eq!((&meta.smallest, &meta.largest), (&versions[0].0, &versions[39_999].0));
+        assert_eq!((&meta.smallest, &meta.end), (&versions[0].0, &[&versions[39_999].0[..], &[0]].concat()));
     }
 }
 
@@ -319,7 +319,7 @@ fn truncated_and_swapped_files_are_corrupt() {
     disk.write_file(&path(), &bytes);
     let other = TableMeta { id: FileId(13), ..meta.clone() };
     assert!(matches!(check_all(&disk, &other, &versions), Err(Error::Corruption { .. })));
-    let other = TableMeta { largest: b"zz".to_vec(), ..meta };
+    let other = TableMeta { end: b"zz".to_vec(), ..meta };
     assert!(matches!(check_all(&disk, &other, &versions), Err(Error::Corruption { .. })));
 }
 

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use super::level_cursor::LevelCursor;
 use super::picker::TableFigures;
 use super::table::Table;
-use crate::base::{Cursor, FileId, verify};
+use crate::base::tombstones::{RangeTombstones, Stretch};
+use crate::base::{Cursor, FileId, Result, Seqno, verify};
 
 /// Levels there can be, HL0 included.
 pub const LEVELS_MAX: usize = 7;
@@ -19,6 +20,8 @@ pub const LEVELS_MAX: usize = 7;
 #[derive(Clone)]
 pub struct Level {
     tables: Arc<[Arc<Table>]>,
+    /// Those with range tombstones, in the same order.
+    ranged: Arc<[Arc<Table>]>,
     bytes: u64,
     entries: u64,
 }
@@ -27,7 +30,8 @@ impl Level {
     fn new(tables: Vec<Arc<Table>>) -> Level {
         let bytes = tables.iter().map(|table| table.meta().size).sum();
         let entries = tables.iter().map(|table| table.meta().entries).sum();
-        Level { tables: tables.into(), bytes, entries }
+        let ranged = tables.iter().filter(|table| table.has_ranges()).cloned().collect();
+        Level { tables: tables.into(), ranged, bytes, entries }
     }
 
     /// The tables: newest first in HL0, by key below.
@@ -92,11 +96,10 @@ impl Version {
         let hl0_ordered = hl0.iter().enumerate().all(|(index, newer)| {
             hl0[index + 1..].iter().map(|older| older.meta()).all(|older| {
                 let newer = newer.meta();
-                !newer.overlaps(&older.smallest, &older.largest) || older.seqno_max < newer.seqno_min
+                !newer.overlaps(&older.smallest, &older.end) || older.seqno_max < newer.seqno_min
             })
         });
-        let sorted =
-            |level: &Level| level.tables.windows(2).all(|pair| pair[0].meta().largest < pair[1].meta().smallest);
+        let sorted = |level: &Level| level.tables.windows(2).all(|pair| pair[0].meta().end <= pair[1].meta().smallest);
         hl0_ordered && self.levels[1..].iter().all(sorted)
     }
 
@@ -107,20 +110,26 @@ impl Version {
 
     /// The tables whose key range covers `key`, those with newer versions first. O(HL0 + levels * log tables).
     pub fn tables_for_key<'a>(&'a self, key: &'a [u8]) -> impl Iterator<Item = &'a Arc<Table>> {
-        let hl0 = self.levels[0].tables.iter().filter(move |table| table.meta().overlaps(key, key));
+        let hl0 = self.levels[0].tables.iter().filter(move |table| table.meta().spans(key));
         hl0.chain(self.levels[1..].iter().filter_map(move |level| table_covering(level, key)))
     }
 
-    /// The tables of a level that may hold keys in `smallest..=largest`, in the level's order.
-    pub fn overlapping(&self, level: usize, smallest: &[u8], largest: &[u8]) -> Vec<Arc<Table>> {
+    /// The tables of a level that may hold keys from `start` up to, not including, `end`, in the level's order.
+    pub fn overlapping(&self, level: usize, start: &[u8], end: &[u8]) -> Vec<Arc<Table>> {
         let tables = self.levels[level].tables.iter();
-        tables.filter(|table| table.meta().overlaps(smallest, largest)).cloned().collect()
+        tables.filter(|table| table.meta().overlaps(start, end)).cloned().collect()
     }
 
     /// A level below `level` has a table whose key range covers `key`. If not, what a compaction into `level` holds of
     /// the key is all there is beneath, and its tombstones may go (as far as other stores agree).
     pub fn may_hold_below(&self, level: usize, key: &[u8]) -> bool {
         self.levels[level + 1..].iter().any(|level| table_covering(level, key).is_some())
+    }
+
+    /// As [`may_hold_below`](Version::may_hold_below), of any key from `start` up to, not including, `end`; of all levels
+    /// from `level` on.
+    pub fn may_hold_range_from(&self, level: usize, start: &[u8], end: &[u8]) -> bool {
+        self.levels[level..].iter().flat_map(|level| level.tables.iter()).any(|table| table.meta().overlaps(start, end))
     }
 
     /// The table with this number, and its level.
@@ -132,19 +141,23 @@ impl Version {
     /// Cursors that together show every version of the keys from `lower` up to (not including) `upper`, and may show
     /// more: one for each table of HL0 that reaches into the range, newest first, and one for each level below that is
     /// not empty.
-    pub fn cursors(&self, lower: &[u8], upper: Option<&[u8]>, fill_cache: bool) -> Vec<Box<dyn Cursor + Send>> {
-        let mut cursors: Vec<Box<dyn Cursor + Send>> = Vec::new();
+    /// With each comes the source of its range tombstones, if it has some.
+    pub fn cursors(&self, lower: &[u8], upper: Option<&[u8]>, fill_cache: bool) -> Vec<TableSource> {
+        let mut sources: Vec<TableSource> = Vec::new();
         let within = |table: &&Arc<Table>| {
             let meta = table.meta();
-            &meta.largest[..] >= lower && upper.is_none_or(|upper| &meta.smallest[..] < upper)
+            &meta.end[..] > lower && upper.is_none_or(|upper| &meta.smallest[..] < upper)
         };
         for table in self.levels[0].tables.iter().filter(within) {
-            cursors.push(Box::new(table.cursor(fill_cache)));
+            let ranges = table.has_ranges().then(|| table.clone() as _);
+            sources.push((Box::new(table.cursor(fill_cache)), ranges));
         }
         for level in self.levels[1..].iter().filter(|level| !level.tables.is_empty()) {
-            cursors.push(Box::new(LevelCursor::new(level.tables.clone(), fill_cache)));
+            let ranges = level.ranged.iter().any(|table| within(&table)).then(|| LevelRanges(level.ranged.clone()));
+            let ranges = ranges.map(|ranges| Arc::new(ranges) as _);
+            sources.push((Box::new(LevelCursor::new(level.tables.clone(), fill_cache)), ranges));
         }
-        cursors
+        sources
     }
 
     /// What the picker needs to know; `busy` says whether a running job has a table.
@@ -158,9 +171,33 @@ impl Version {
     }
 }
 
+/// A cursor, and the range tombstones that come with what it shows.
+pub type TableSource = (Box<dyn Cursor + Send>, Option<Arc<dyn RangeTombstones>>);
+
+/// The range tombstones of a level below HL0: those of one table after the other.
+struct LevelRanges(Arc<[Arc<Table>]>);
+
+impl RangeTombstones for LevelRanges {
+    fn stretch(&self, key: &[u8], snapshot: Seqno) -> Result<Stretch> {
+        let index = self.0.partition_point(|table| &table.meta().end[..] <= key);
+        let meta = |index: usize| self.0.get(index).map(|table| table.meta());
+        let from = index.checked_sub(1).and_then(meta).map(|before| before.end.clone());
+        let gap = |to: Option<Vec<u8>>| Stretch { from, to, seqno: Seqno::ZERO };
+        match self.0.get(index) {
+            Some(table) if table.meta().spans(key) => {
+                let (from, to) = (Some(table.meta().smallest.clone()), Some(table.meta().end.clone()));
+                let mut stretch = Stretch { from, to, seqno: Seqno::ZERO };
+                stretch.narrow(table.stretch(key, snapshot)?);
+                Ok(stretch)
+            }
+            next => Ok(gap(next.map(|table| table.meta().smallest.clone()))),
+        }
+    }
+}
+
 /// The one table of a sorted level whose key range covers `key`.
 fn table_covering<'a>(level: &'a Level, key: &[u8]) -> Option<&'a Arc<Table>> {
-    let index = level.tables.partition_point(|table| &table.meta().largest[..] < key);
+    let index = level.tables.partition_point(|table| &table.meta().end[..] <= key);
     level.tables.get(index).filter(|table| &table.meta().smallest[..] <= key)
 }
 

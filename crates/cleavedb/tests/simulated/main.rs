@@ -13,5 +13,6 @@ mod operators;
 mod limits;
 mod handles;
 mod snapshots;
+mod range_deletes;
 mod model;
 mod support;

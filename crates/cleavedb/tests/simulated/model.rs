@@ -37,6 +37,7 @@ fn changes() -> impl Strategy<Value = Change> {
         4 => values().prop_map(Effect::Put),
         1 => Just(Effect::Delete),
         2 => values().prop_map(Effect::Merge),
+        1 => spans().prop_map(Effect::Clear),
     ];
     (slots(), keys(), effect).prop_map(|(slot, key, effect)| Change { slot, key, effect })
 }

@@ -12,7 +12,7 @@ use crate::format::edit::Edit;
 use crate::io::{Access, File, Storage, read_whole};
 
 const MAGIC: [u8; 8] = *b"CleaveMf";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const FILE_HEADER_BYTES: usize = 24;
 const RECORD_HEADER_BYTES: usize = 12;
 
