@@ -284,9 +284,8 @@ impl<'a> Figures<'a> {
     /// Tables of the level of `table` and below that its range tombstones cover, with their levels.
     fn covered(&self, level: usize, table: &TableFigures<'a>) -> impl Iterator<Item = (usize, &TableFigures<'a>)> {
         let ranges = table.cleared.iter().flat_map(move |range| (level..self.levels.len()).map(move |at| (range, at)));
-        let others = ranges.flat_map(move |(range, at)| {
-            self.overlapping(at, &range.start, &range.end).map(move |other| (at, other))
-        });
+        let others = ranges
+            .flat_map(move |(range, at)| self.overlapping(at, &range.start, &range.end).map(move |other| (at, other)));
         others.filter(move |(_, other)| table.covers(other))
     }
 
