@@ -31,6 +31,12 @@ impl Core {
         self.choose_with(state, |figures| Some(choose(figures)))
     }
 
+    /// The shape that the levels should have.
+    pub fn level_targets(&self) -> LevelTargets {
+        let tuning = &self.settings.tuning;
+        LevelTargets { hl0_trigger: tuning.hl0_compact_tables, base_bytes: tuning.level_base_bytes, multiplier: 10 }
+    }
+
     fn choose_with(
         &self,
         state: &mut WorkState,
@@ -45,11 +51,7 @@ impl Core {
         let dropped: Vec<KeyspaceId> = self.keyspaces.dropped().into_keys().collect();
         let mut figures = Figures {
             levels: version.figures(&|id| state.busy_tables.contains(&id)),
-            targets: LevelTargets {
-                hl0_trigger: tuning.hl0_compact_tables,
-                base_bytes: tuning.level_base_bytes,
-                multiplier: 10,
-            },
+            targets: self.level_targets(),
             dropped: &dropped,
             running: &state.compacting,
             oldest_snapshot: self.snapshots.oldest(&self.published),
@@ -115,7 +117,7 @@ impl Core {
 
     /// Merges everything in a range down to the lowest level that holds some of it; waits. Called by users.
     pub fn compact_range<R: RangeBounds<Vec<u8>>>(&self, keyspace: &KeyspaceState, range: &R) -> Result<()> {
-        self.check_open()?;
+        self.check_writable()?;
         keyspace.check(self.database)?;
         self.flush()?;
         let bounds = Bounds::of_range(keyspace.record.id, range);

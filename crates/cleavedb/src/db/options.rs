@@ -101,6 +101,7 @@ pub struct Options {
     pub(super) log_backend: LogBackend,
     pub(super) open_files_max: Option<usize>,
     pub(super) direct_io: bool,
+    pub(super) read_only: bool,
 }
 
 impl Default for Options {
@@ -126,6 +127,7 @@ impl Options {
             log_backend: LogBackend::Auto,
             open_files_max: None,
             direct_io: false,
+            read_only: false,
         }
     }
 
@@ -213,6 +215,16 @@ impl Options {
     /// opening is an error. Takes effect at each open.
     pub fn direct_io(mut self, direct: bool) -> Options {
         self.direct_io = direct;
+        self
+    }
+
+    /// Opens the database for reading only: nothing in its directories is changed, and they need not be writable. Several
+    /// may have it open so at once, but none beside a writer: whoever comes second gets [`Error::Locked`]. Logs are
+    /// replayed into memory, which after a crash may take more than `memory_budget`; no background work runs; writes and
+    /// all else that would change something are [`Error::InvalidInput`]. There must be a database; the option
+    /// `create_if_missing` does not count. Takes effect at each open.
+    pub fn read_only(mut self, read_only: bool) -> Options {
+        self.read_only = read_only;
         self
     }
 
@@ -309,5 +321,6 @@ pub(crate) struct Settings {
     pub block_size: usize,
     pub filter_bits: u32,
     pub background_threads: usize,
+    pub read_only: bool,
     pub tuning: Tuning,
 }

@@ -26,13 +26,20 @@ const TAIL_BYTES: u64 = 4096;
 /// About what the manifest, the version and the allocator need for a table beside what is in it here.
 const RESIDENT_OVERHEAD_BYTES: usize = 256;
 
+/// What is known of a table once its end was read and compared with the manifest.
+struct Checked {
+    footer: Footer,
+    /// The one sequence number of all versions, which the manifest knows and the file does not.
+    placed: Option<Seqno>,
+}
+
 /// A table.
 pub struct Table {
     meta: TableMeta,
     guard: FileGuard,
     handle: Handle,
     /// Read and checked when it is first needed.
-    footer: OnceLock<Footer>,
+    footer: OnceLock<Checked>,
     readers: Arc<Readers>,
     _resident: Counted,
 }
@@ -68,14 +75,23 @@ impl Table {
 
     /// The footer, read and compared with what the manifest says of the table when it is first asked for.
     fn footer(&self) -> Result<&Footer> {
+        self.checked().map(|checked| &checked.footer)
+    }
+
+    fn checked(&self) -> Result<&Checked> {
         match self.footer.get() {
-            Some(footer) => Ok(footer),
+            Some(checked) => Ok(checked),
             // Two readers may both come here; they read the same.
-            None => self.read_footer().map(|footer| self.footer.get_or_init(|| footer)),
+            None => self.read_footer().map(|checked| self.footer.get_or_init(|| checked)),
         }
     }
 
-    fn read_footer(&self) -> Result<Footer> {
+    /// The sequence number of all versions of a table that was written before it was known: the file says 0.
+    pub(super) fn placed(&self) -> Result<Option<Seqno>> {
+        self.checked().map(|checked| checked.placed)
+    }
+
+    fn read_footer(&self) -> Result<Checked> {
         let len = self.meta.size;
         let tail_offset = len.saturating_sub(TAIL_BYTES);
         let tail = read_exactly(&*self.handle.file()?, tail_offset, (len - tail_offset) as usize)?;
@@ -85,10 +101,19 @@ impl Table {
             Some(sealed) => self.properties_from(&footer, sealed)?,
             None => self.properties_from(&footer, &self.read_sealed(footer.properties)?)?,
         };
-        if TableMeta::new(self.meta.id, len, &properties) != self.meta {
+        let found = TableMeta::new(self.meta.id, len, &properties);
+        let placed = (found.seqno_max == Seqno::ZERO && self.meta.seqno_min == self.meta.seqno_max)
+            .then_some(self.meta.seqno_max);
+        let found = placed.map_or(found.clone(), |seqno| found.placed_at(seqno));
+        if found != self.meta {
             return Err(self.damaged(footer.properties.offset, "the table holds other versions than the manifest says"));
         }
-        Ok(footer)
+        Ok(Checked { footer, placed })
+    }
+
+    /// The same file as a table of which all versions have this sequence number; it must have been written with none.
+    pub fn place_at(&self, readers: &Arc<Readers>, guard: FileGuard, seqno: Seqno) -> Result<Arc<Table>> {
+        Table::new(readers, guard, self.meta.clone().placed_at(seqno))
     }
 
     /// What the manifest says of it.
@@ -163,6 +188,27 @@ impl Table {
             self.readers.cache.insert(self.meta.id, handle.offset, block.clone());
         }
         Ok(block)
+    }
+
+    /// These bytes of the file will be read soon.
+    pub(super) fn will_need(&self, offset: u64, len: u64) {
+        if let Ok(file) = self.handle.file() {
+            file.will_need(offset, len);
+        }
+    }
+
+    /// Reads blocks that lie within `span` into the cache, all at once.
+    pub(super) fn fill_cache(&self, handles: &[BlockHandle], span: (u64, u64)) -> Result<()> {
+        if span.1 > self.blocks_end() {
+            return Err(self.damaged(span.0, "a block is said to lie outside the table"));
+        }
+        let bytes = read_exactly(&*self.handle.file()?, span.0, (span.1 - span.0) as usize)?;
+        for &handle in handles {
+            let sealed = self.within(&bytes, span.0, handle).unwrap_or_default();
+            let block = self.unseal(handle, sealed.to_vec(), self.readers.cache.gauge())?;
+            self.readers.cache.insert(self.meta.id, handle.offset, block);
+        }
+        Ok(())
     }
 
     /// Fills `buffer` with blocks from `offset` on.
