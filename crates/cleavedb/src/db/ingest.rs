@@ -128,7 +128,7 @@ impl Core {
         loop {
             self.flush().map_err(|error| (error, false))?;
             let view = self.published.view();
-            let clear = clear_of(&view.version, tables).map_err(|error| (error, false))?;
+            let clear = clear_of(&view.version, tables);
             let mut commit = self.commit.lock();
             let usable =
                 self.check_open().and_then(|()| self.check_poison()).and_then(|()| keyspace.check(self.database));
@@ -240,20 +240,18 @@ impl Core {
 }
 
 /// Pairs of a table of the load and a table of the version whose key ranges overlap, but the second holds no key within the
-/// range of the first.
-fn clear_of(version: &Version, load: &[Arc<Table>]) -> Result<BTreeSet<(FileId, FileId)>> {
+/// range of the first. A table that cannot be read is taken to hold one.
+fn clear_of(version: &Version, load: &[Arc<Table>]) -> BTreeSet<(FileId, FileId)> {
     let mut clear = BTreeSet::new();
     for new in load {
         let (id, smallest, largest) = (new.meta().id, &new.meta().smallest, &new.meta().largest);
-        for table in
-            version.levels().iter().enumerate().flat_map(|(level, _)| version.overlapping(level, smallest, largest))
-        {
+        for table in (0..version.levels().len()).flat_map(|level| version.overlapping(level, smallest, largest)) {
             let mut cursor = table.cursor(true);
-            cursor.seek(smallest, Stamp::NEWEST)?;
-            if !cursor.valid() || cursor.key() > &largest[..] {
+            let sought = cursor.seek(smallest, Stamp::NEWEST);
+            if sought.is_ok() && (!cursor.valid() || cursor.key() > &largest[..]) {
                 clear.insert((id, table.meta().id));
             }
         }
     }
-    Ok(clear)
+    clear
 }

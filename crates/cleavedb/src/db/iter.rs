@@ -35,6 +35,8 @@ pub struct Iter {
     /// The last full key from the front, and from the back.
     front_key: Option<Vec<u8>>,
     back_key: Option<Vec<u8>>,
+    /// The key that is being looked at.
+    scratch: Vec<u8>,
     versions: Versions,
     done: bool,
     /// Values are neither fetched nor merged; what is given for them is empty.
@@ -133,6 +135,7 @@ impl Iter {
             back: None,
             front_key: None,
             back_key: None,
+            scratch: Vec::new(),
             versions: Versions::default(),
             done,
             keys_only: false,
@@ -148,8 +151,8 @@ impl Iter {
 
     /// Goes on with the newest state of the database, within the same bounds: after the key that came last from the front,
     /// and before the one that came last from the back. What was used up goes on if there is more by now; an iterator over
-    /// a snapshot leaves the snapshot. Cheap: nothing is read before the next key is asked for. After an error, other than
-    /// [`Error::MergeFailed`], the end that met it starts again at its bound.
+    /// a snapshot leaves the snapshot. Cheap: nothing is read before the next key is asked for. An iterator that an error
+    /// has ended goes on, too.
     ///
     /// # Errors
     /// [`Error::Closed`], or [`Error::NotFound`] if the keyspace was dropped; the iterator is as it was.
@@ -203,7 +206,7 @@ impl Iter {
                 sources
             }
         };
-        let mut key = self.front_key.take().unwrap_or_default();
+        let mut key = std::mem::take(&mut self.scratch);
         let mut found = Ok(None);
         while matches!(found, Ok(None)) && sources.valid() {
             let next = sources.key();
@@ -217,7 +220,11 @@ impl Iter {
         }
         let item = found.map(|found| found.map(|value| (user_key(&key), value)));
         self.front = Some(sources);
-        self.front_key = (!key.is_empty()).then_some(key);
+        // A key that is passed by in vain is not where the iterator stands.
+        self.scratch = match item {
+            Ok(None) => key,
+            _ => self.front_key.replace(key).unwrap_or_default(),
+        };
         item
     }
 
@@ -253,7 +260,7 @@ impl Iter {
                 sources
             }
         };
-        let mut key = self.back_key.take().unwrap_or_default();
+        let mut key = std::mem::take(&mut self.scratch);
         let mut found = Ok(None);
         while matches!(found, Ok(None)) && sources.valid() {
             let next = sources.key();
@@ -274,7 +281,10 @@ impl Iter {
         }
         let item = found.map(|found| found.map(|value| (user_key(&key), value)));
         self.back = Some(sources);
-        self.back_key = (!key.is_empty()).then_some(key);
+        self.scratch = match item {
+            Ok(None) => key,
+            _ => self.back_key.replace(key).unwrap_or_default(),
+        };
         item
     }
 

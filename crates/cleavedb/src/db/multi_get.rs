@@ -26,8 +26,8 @@ struct Open<'a> {
     index: usize,
     key: &'a [u8],
     full: Vec<u8>,
-    /// The block it waited for last.
-    waited_for: Option<(FileId, u64)>,
+    /// The blocks it has waited for.
+    waited_for: Vec<(FileId, u64)>,
 }
 
 /// One moment of one keyspace.
@@ -58,7 +58,7 @@ impl Core {
         for together in order.chunks(KEYS_TOGETHER) {
             let open = together.iter().map(|&index| {
                 let key = keys[index].as_ref();
-                Open { index, key, full: full_key(keyspace.record.id, key), waited_for: None }
+                Open { index, key, full: full_key(keyspace.record.id, key), waited_for: Vec::new() }
             });
             moment.answer(open.collect(), &mut answers);
         }
@@ -75,8 +75,8 @@ impl Moment<'_> {
             open.retain_mut(|key| {
                 let answer = match self.look_up(key, &mut lookups) {
                     Ok(answer) => answer,
-                    Err(block) if key.waited_for != Some(block.place()) => {
-                        key.waited_for = Some(block.place());
+                    Err(block) if !key.waited_for.contains(&block.place()) => {
+                        key.waited_for.push(block.place());
                         missing.push(block);
                         return true;
                     }

@@ -131,7 +131,7 @@ fn the_table_of_this_process_alone_refuses_a_second_lock() {
     let path = dir.path().join("LOCK");
     let metadata = fs::File::create(&path).unwrap().metadata().unwrap();
     let identity = (metadata.dev(), metadata.ino());
-    LOCKED_HERE.lock().insert(identity);
+    LOCKED_HERE.lock().insert(identity, 0);
     assert!(matches!(OsStorage.lock(&path), Err(Error::Locked { .. })));
     LOCKED_HERE.lock().remove(&identity);
     OsStorage.lock(&path).unwrap();
