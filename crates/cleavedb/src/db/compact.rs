@@ -170,7 +170,8 @@ impl Core {
 pub(crate) struct TableWork {
     from: usize,
     to: usize,
-    /// The tables of HL0 each by itself, newest first; those of another level one after the other.
+    /// The tables of HL0 each by itself (or with the others of its load), newest first; those of another level one after
+    /// the other.
     sources: Vec<Arc<[Arc<Table>]>>,
     horizon: JobHorizon,
     ranges: Vec<KeyRange>,
@@ -187,7 +188,7 @@ impl TableWork {
         };
         let upper = compact.inputs.iter().map(find);
         let mut sources: Vec<Arc<[Arc<Table>]>> = match compact.from {
-            0 => upper.map(|table| Arc::from([table])).collect(),
+            0 => in_rows(upper.collect()),
             _ => vec![upper.collect()],
         };
         sources.push(compact.inputs_below.iter().map(find).collect());
@@ -269,6 +270,20 @@ impl Work for TableWork {
         // No edit names them.
         outputs.iter().flatten().for_each(|table| table.doom());
     }
+}
+
+/// Tables of HL0 each by itself, but those of one load in a row: they share a sequence number, so they do not overlap, and
+/// one cursor does for all of them, however many they are.
+fn in_rows(mut newest_first: Vec<Arc<Table>>) -> Vec<Arc<[Arc<Table>]>> {
+    let of_one_load = |one: &Arc<Table>, other: &Arc<Table>| {
+        let (one, other) = (one.meta(), other.meta());
+        (one.seqno_min, one.seqno_max) == (other.seqno_min, other.seqno_max) && one.seqno_min == one.seqno_max
+    };
+    let rows = newest_first.chunk_by_mut(of_one_load).map(|row| {
+        row.sort_by(|one, other| one.meta().smallest.cmp(&other.meta().smallest));
+        Arc::from(&*row)
+    });
+    rows.collect()
 }
 
 fn inputs_of(choice: &Choice) -> Vec<FileId> {

@@ -114,8 +114,13 @@ pub trait File: Send + Sync {
     fn path(&self) -> &Path;
     /// Fills `buffer` from `offset`; returns how many bytes there were before the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
-    /// Says that these bytes will be read soon, so that the system may fetch them meanwhile. A hint: nothing depends on it.
+    /// Says that these bytes will be read soon, once, by [`read_needed`](File::read_needed), so that the system may fetch
+    /// them meanwhile. A hint: nothing depends on it.
     fn will_need(&self, _offset: u64, _len: u64) {}
+    /// As [`read_at`](File::read_at), for exactly the bytes that [`will_need`](File::will_need) told of.
+    fn read_needed(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.read_at(buffer, offset)
+    }
     /// Writes all of `bytes` at `offset`, growing the file if needed.
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()>;
     /// Makes all that was written (and the length) durable.

@@ -206,7 +206,7 @@ fn open_direct(path: &Path) -> Result<Option<fs::File>> {
 fn open_direct_read(path: &Path) -> Result<Arc<dyn File>> {
     let flags = OFlags::DIRECT.bits().cast_signed();
     match fs::OpenOptions::new().read(true).custom_flags(flags).open(path) {
-        Ok(file) => Ok(Arc::new(DirectReader { path: path.to_owned(), file })),
+        Ok(file) => Ok(Arc::new(DirectReader { path: path.to_owned(), file, needed: parking_lot::Mutex::default() })),
         Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
             Err(Error::input(format!("direct I/O is not to be had in the file system of {}", path.display())))
         }
@@ -225,6 +225,20 @@ pub(super) fn reserve(file: &fs::File, len: u64) -> io::Result<()> {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
         other => other.map_err(io::Error::from),
     }
+}
+
+/// Reads until the buffer is full or the file ends.
+fn read_fully(file: &fs::File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read_at(&mut buffer[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
 }
 
 struct OsFile {
@@ -247,16 +261,7 @@ impl File for OsFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let mut filled = 0;
-        while filled < buffer.len() {
-            match self.file.read_at(&mut buffer[filled..], offset + filled as u64) {
-                Ok(0) => break,
-                Ok(count) => filled += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::io(&self.path, "read", error)),
-            }
-        }
-        Ok(filled)
+        self.wrap("read", read_fully(&self.file, buffer, offset))
     }
 
     fn will_need(&self, offset: u64, len: u64) {
@@ -295,9 +300,20 @@ impl File for OsFile {
 }
 
 /// Reads past the page cache. Each read goes into an aligned buffer that covers it, and from there to the caller.
+///
+/// Reads that were told of before are to be in flight together. The system does that for the page cache: it is told to
+/// fetch them, they are read from there and dropped again at once (decision record 016).
 struct DirectReader {
     path: PathBuf,
     file: fs::File,
+    needed: parking_lot::Mutex<Needed>,
+}
+
+/// Reads that were told of and have not come yet, and the ordinary descriptor for them.
+#[derive(Default)]
+struct Needed {
+    cached: Option<Arc<fs::File>>,
+    reads: usize,
 }
 
 impl DirectReader {
@@ -331,6 +347,34 @@ impl File for DirectReader {
             }
         }
         Ok(filled)
+    }
+
+    fn will_need(&self, offset: u64, len: u64) {
+        let mut needed = self.needed.lock();
+        needed.reads += 1;
+        if needed.cached.is_none() {
+            needed.cached = fs::File::open(&self.path).ok().map(Arc::new);
+        }
+        if let Some(cached) = &needed.cached {
+            let _ = rustix::fs::fadvise(&**cached, offset, NonZeroU64::new(len), Advice::WillNeed);
+        }
+    }
+
+    fn read_needed(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let cached = {
+            let mut needed = self.needed.lock();
+            needed.reads = needed.reads.saturating_sub(1);
+            // The last read closes the descriptor.
+            if needed.reads == 0 { needed.cached.take() } else { needed.cached.clone() }
+        };
+        let Some(cached) = cached else {
+            return self.read_at(buffer, offset);
+        };
+        let read = read_fully(&cached, buffer, offset).map_err(|error| Error::io(&self.path, "read", error));
+        let start = offset / BLOCK_IO_BYTES as u64 * BLOCK_IO_BYTES as u64;
+        let end = (offset + buffer.len() as u64).next_multiple_of(BLOCK_IO_BYTES as u64);
+        let _ = rustix::fs::fadvise(&*cached, start, NonZeroU64::new(end - start), Advice::DontNeed);
+        read
     }
 
     fn write_at(&self, _bytes: &[u8], _offset: u64) -> Result<()> {

@@ -76,7 +76,8 @@ pub fn read_together(mut missing: Vec<Missing>) {
         stretches.push(stretch);
         rest = later;
     }
-    if stretches.len() > 1 {
+    let told = stretches.len() > 1;
+    if told {
         for stretch in &stretches {
             let (start, end) = span(stretch);
             stretch[0].table.will_need(start, end.saturating_sub(start));
@@ -85,7 +86,7 @@ pub fn read_together(mut missing: Vec<Missing>) {
     for stretch in stretches {
         let handles: Vec<BlockHandle> = stretch.iter().map(|missing| missing.handle).collect();
         // Tried again, and then reported, by the look-up that needs it.
-        let _ = stretch[0].table.fill_cache(&handles, span(stretch));
+        let _ = stretch[0].table.fill_cache(&handles, span(stretch), told);
     }
 }
 

@@ -197,12 +197,16 @@ impl Table {
         }
     }
 
-    /// Reads blocks that lie within `span` into the cache, all at once.
-    pub(super) fn fill_cache(&self, handles: &[BlockHandle], span: (u64, u64)) -> Result<()> {
+    /// Reads blocks that lie within `span` into the cache, all at once. `told` says that
+    /// [`will_need`](Table::will_need) was called for that.
+    pub(super) fn fill_cache(&self, handles: &[BlockHandle], span: (u64, u64), told: bool) -> Result<()> {
         if span.1 > self.blocks_end() {
             return Err(self.damaged(span.0, "a block is said to lie outside the table"));
         }
-        let bytes = read_exactly(&*self.handle.file()?, span.0, (span.1 - span.0) as usize)?;
+        let file = self.handle.file()?;
+        let mut bytes = vec![0; (span.1 - span.0) as usize];
+        let read = if told { file.read_needed(&mut bytes, span.0)? } else { file.read_at(&mut bytes, span.0)? };
+        bytes.truncate(read);
         for &handle in handles {
             let sealed = self.within(&bytes, span.0, handle).unwrap_or_default();
             let block = self.unseal(handle, sealed.to_vec(), self.readers.cache.gauge())?;
