@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cleavedb::{Db, Error, Keyspace, KeyspaceOptions, Snapshot, WriteBatch};
+use cleavedb::{Db, Error, Iter, Keyspace, KeyspaceOptions, Snapshot, WriteBatch};
 
 use crate::ledger::{Answer, BatchId};
 use crate::material::{self, brief};
@@ -33,6 +33,15 @@ struct Held {
     at: Span,
 }
 
+/// An iterator that is refreshed now and then.
+struct Walk {
+    slot: u8,
+    space: SpaceId,
+    span: crate::operation::Span,
+    iter: Iter,
+    last: Option<Vec<u8>>,
+}
+
 /// A client of an open database.
 pub struct Client {
     db: Db,
@@ -42,6 +51,7 @@ pub struct Client {
     /// Changing slots whose last creation or drop failed half-way: not touched until the next opening.
     unsure: Vec<u8>,
     snapshots: Vec<Held>,
+    walk: Option<Walk>,
     order: Option<Keyspace>,
     learned: Vec<BatchId>,
     /// The last batch of the model may be missing in the engine.
@@ -58,6 +68,7 @@ impl Client {
             spaces: BTreeMap::new(),
             unsure: Vec::new(),
             snapshots: Vec::new(),
+            walk: None,
             order: None,
             learned: Vec::new(),
             in_doubt: false,
@@ -104,6 +115,11 @@ impl Client {
             Operation::Write(changes, ack) => self.write(changes, *ack),
             Operation::Get { slot, key, snapshot } => self.get(*slot, *key, *snapshot),
             Operation::Scan(scan) => self.scan(scan),
+            Operation::MultiGet { slot, keys, snapshot } => self.multi_get(*slot, keys, *snapshot),
+            Operation::Keys(scan) => self.scan_keys(scan),
+            Operation::Refresh { slot, span, pulls } => self.refresh(*slot, *span, *pulls),
+            Operation::Ingest { slot, puts } => self.ingest(*slot, puts),
+            Operation::Checkpoint => self.checkpoint(),
             Operation::TakeSnapshot => self.take_snapshot(),
             Operation::ReleaseSnapshot(which) => {
                 if !self.snapshots.is_empty() {
@@ -275,6 +291,183 @@ impl Client {
         }
         let (name, difference) = (name_of_slot(scan.slot), wrong.unwrap_or_default());
         Err(Failure(format!("scan of {name}, {:?}: {difference}", scan.span)))
+    }
+
+    fn multi_get(&mut self, slot: u8, keys: &[u16], snapshot: Option<u8>) -> Result<(), Failure> {
+        let Some((id, handle)) = self.spaces.get(&slot).map(|space| (space.id, space.handle.clone())) else {
+            return Ok(());
+        };
+        let keys: Vec<Vec<u8>> = keys.iter().map(|key| material::key(*key)).collect();
+        let (found, at) = match snapshot.and_then(|which| self.held(which)) {
+            Some(held) => (held.snapshot.multi_get(&handle, &keys), held.at),
+            None => {
+                let Some(before) = self.learn()? else { return Ok(()) };
+                let found = if slot == 0 { self.db.multi_get(&keys) } else { handle.multi_get(&keys) };
+                let Some(after) = self.learn()? else { return Ok(()) };
+                (found, (before.0, after.1))
+            }
+        };
+        let mut values = Vec::new();
+        for answer in found {
+            match answer {
+                Ok(value) => values.push(Some(value.map(Vec::from))),
+                Err(error) => {
+                    self.forgive("multi_get", &error, true)?;
+                    values.push(None);
+                }
+            }
+        }
+        if values.len() != keys.len() {
+            return Err(Failure(format!("multi_get: {} answers to {} keys", values.len(), keys.len())));
+        }
+        // All of them are of one moment.
+        let fits = |at: u64| {
+            let mut pairs = keys.iter().zip(&values).filter_map(|(key, value)| Some((key, value.as_ref()?)));
+            pairs.all(|(key, value)| self.model.get(at, id, key) == *value)
+        };
+        match (at.0..=at.1).any(fits) {
+            true => Ok(()),
+            false => Err(Failure(format!("multi_get of {} keys of {}: wrong values", keys.len(), name_of_slot(slot)))),
+        }
+    }
+
+    fn scan_keys(&mut self, scan: &crate::operation::Scan) -> Result<(), Failure> {
+        let Some((id, handle)) = self.spaces.get(&scan.slot).map(|space| (space.id, space.handle.clone())) else {
+            return Ok(());
+        };
+        let snapshot = scan.snapshot.and_then(|which| self.held(which)).map(|held| (held.snapshot.clone(), held.at));
+        let (snapshot, at) = match snapshot {
+            Some(held) => held,
+            None => match self.learn_with_snapshot()? {
+                Some(held) => held,
+                None => return Ok(()),
+            },
+        };
+        let keys = pulls::open_at(&snapshot, &handle, scan.span).and_then(|iter| pulls::pull_keys(iter.keys(), scan));
+        let pulled = match keys {
+            Ok(pulled) => pulled,
+            Err(error) => return self.forgive("scan keys", &error, true),
+        };
+        let expected = |at| self.model.scan(at, id, &scan.span.bounds()).into_iter().map(|(key, _)| (key, Vec::new()));
+        let mut wrong = None;
+        for at in (at.0..=at.1).rev() {
+            match pulls::check(&pulled, expected(at).collect()) {
+                Ok(()) => return Ok(()),
+                Err(difference) => wrong = wrong.or(Some(difference)),
+            }
+        }
+        let (name, difference) = (name_of_slot(scan.slot), wrong.unwrap_or_default());
+        Err(Failure(format!("keys of {name}, {:?}: {difference}", scan.span)))
+    }
+
+    /// Only for a lone client: the present is one known point of history, or that and the one before.
+    fn refresh(&mut self, slot: u8, span: crate::operation::Span, pulls: u8) -> Result<(), Failure> {
+        if self.order.is_some() {
+            return Ok(());
+        }
+        let same = |walk: &Walk, spaces: &BTreeMap<u8, Space>| {
+            spaces.get(&walk.slot).is_some_and(|space| space.id == walk.space)
+        };
+        let walk = self.walk.take().filter(|walk| same(walk, &self.spaces));
+        let begun = match walk {
+            Some(mut walk) => walk.iter.refresh().map(|()| walk),
+            None => {
+                let Some(space) = self.spaces.get(&slot) else { return Ok(()) };
+                let iter = pulls::open(&self.db, slot, &space.handle, span);
+                iter.map(|iter| Walk { slot, space: space.id, span, iter, last: None })
+            }
+        };
+        let mut walk = match begun {
+            Ok(walk) => walk,
+            Err(error) => return self.forgive("refresh", &error, true),
+        };
+        let Some(at) = self.learn()? else { return Ok(()) };
+        let mut found = Vec::new();
+        for _ in 0..pulls {
+            match walk.iter.next() {
+                Some(Ok((key, value))) => found.push((key.to_vec(), value.to_vec())),
+                Some(Err(error)) => return self.forgive("refresh", &error, true),
+                None => break,
+            }
+        }
+        let ended = found.len() < usize::from(pulls);
+        let fits = |at| {
+            let pairs = self.model.scan(at, walk.space, &walk.span.bounds());
+            let mut rest = pairs.into_iter().filter(|(key, _)| walk.last.as_ref().is_none_or(|last| key > last));
+            let taken: Vec<_> = rest.by_ref().take(found.len()).collect();
+            taken == found && (!ended || rest.next().is_none())
+        };
+        if !(at.0..=at.1).any(fits) {
+            let name = name_of_slot(walk.slot);
+            return Err(Failure(format!(
+                "refreshed scan of {name}, {:?}, after {:?}: found {found:?}",
+                walk.span, walk.last
+            )));
+        }
+        walk.last = found.pop().map(|(key, _)| key).or(walk.last);
+        // Some are used up and go on all the same.
+        self.walk = Some(walk).filter(|_| !ended || pulls % 2 == 1);
+        Ok(())
+    }
+
+    /// Only for a lone client: a load cannot write itself into the order of batches.
+    fn ingest(&mut self, slot: u8, puts: &[(u16, material::Value)]) -> Result<(), Failure> {
+        let Some(space) = self.spaces.get(&slot).filter(|_| self.order.is_none()) else {
+            return Ok(());
+        };
+        let mut sorted = BTreeMap::new();
+        for (key, value) in puts {
+            let value = operator_of_slot(slot).map_or_else(|| value.bytes(), |operator| operator.value(*value));
+            sorted.insert(material::key(*key), value);
+        }
+        if sorted.is_empty() {
+            return Ok(());
+        }
+        let entry = |(key, value): (&Vec<u8>, &Vec<u8>)| Entry {
+            space: space.id,
+            key: key[..].into(),
+            stored: Stored::Put(value[..].into()),
+        };
+        let entries: Arc<[Entry]> = sorted.iter().map(entry).collect();
+        let began = self.world.ledger.now();
+        let id = self.world.ledger.begin(entries.clone());
+        match space.handle.ingest(&sorted) {
+            Ok(count) if count != sorted.len() as u64 => Err(Failure(format!("{count} keys were ingested"))),
+            Ok(_) => {
+                // A load is durable, and so is all that came before.
+                self.world.ledger.acknowledge(id, true);
+                self.world.ledger.synced_since(began);
+                self.model.commit(&entries);
+                Ok(())
+            }
+            Err(error) => {
+                let refused = matches!(error, Error::NoSpace { .. } | Error::InvalidInput { .. } | Error::Closed);
+                if self.world.ledger.fail(id, refused) == Answer::InDoubt {
+                    self.model.commit(&entries);
+                    self.in_doubt = true;
+                }
+                self.forgive("ingest", &error, false)
+            }
+        }
+    }
+
+    fn checkpoint(&mut self) -> Result<(), Failure> {
+        let Some(copies) = self.world.copies.clone() else { return Ok(()) };
+        let Some(before) = self.learn()? else { return Ok(()) };
+        let number = copies.begin(&self.model, self.order.is_none().then_some(before));
+        let path = copies.path(number);
+        if let Err(error) = self.db.checkpoint(&path) {
+            if !self.world.has_crashed() && self.world.tolerance == Tolerance::Nothing {
+                return Err(self.unexpected("checkpoint", &error));
+            }
+            return self.forgive("checkpoint", &error, false);
+        }
+        let Some(after) = self.learn()? else { return Ok(()) };
+        copies.acknowledge(number, &self.model, (before.0, after.1));
+        match copies.check(number, false) {
+            Err(error) => self.forgive("open a checkpoint", &error, false),
+            Ok(checked) => checked,
+        }
     }
 
     fn take_snapshot(&mut self) -> Result<(), Failure> {

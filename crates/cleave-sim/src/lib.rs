@@ -13,6 +13,7 @@ pub mod ledger;
 pub mod pulls;
 pub mod state;
 pub mod world;
+pub mod copies;
 pub mod order;
 pub mod client;
 pub mod recovery;

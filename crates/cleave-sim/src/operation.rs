@@ -168,6 +168,35 @@ pub enum Operation {
     },
     /// A range read.
     Scan(Scan),
+    /// Many point reads at one moment.
+    MultiGet {
+        /// The keyspace.
+        slot: u8,
+        /// The keys' numbers.
+        keys: Vec<u16>,
+        /// The snapshot read from; `None` reads the present.
+        snapshot: Option<u8>,
+    },
+    /// A range read of keys alone.
+    Keys(Scan),
+    /// Goes on with the iterator that was left from before, on the newest state; starts one if there is none.
+    Refresh {
+        /// The keyspace of a new one.
+        slot: u8,
+        /// The keys of a new one.
+        span: Span,
+        /// How many keys are taken.
+        pulls: u8,
+    },
+    /// Puts keys at once through a sorted load.
+    Ingest {
+        /// The keyspace.
+        slot: u8,
+        /// The keys' numbers, and what they are set to.
+        puts: Vec<(u16, Value)>,
+    },
+    /// Copies the database, and opens the copy.
+    Checkpoint,
     /// Takes a snapshot.
     TakeSnapshot,
     /// Releases a snapshot.

@@ -81,15 +81,25 @@ impl Plan {
 
     /// The options to open with.
     pub fn options(&self) -> Options {
-        let options = Options::new()
+        let options = self.options_of_copies();
+        if self.two_directories { options.fast_dir("/fast").slow_dir("/slow") } else { options }
+    }
+
+    /// Files can have several names on the disk of this run.
+    pub fn links(&self) -> bool {
+        !self.seed.is_multiple_of(3)
+    }
+
+    /// The options to open a checkpoint with, which lies in one directory.
+    pub fn options_of_copies(&self) -> Options {
+        Options::new()
             .durability(self.durability)
             .compression(self.compression)
             .block_size(self.block_size)
             .filter_bits(self.filter_bits)
             .background_threads(self.background_threads)
             .direct_io(self.direct_io)
-            .log_backend(self.backend);
-        if self.two_directories { options.fast_dir("/fast").slow_dir("/slow") } else { options }
+            .log_backend(self.backend)
     }
 
     /// The sizes to open with: small, so that a few hundred operations fill logs, runs and levels, and of every

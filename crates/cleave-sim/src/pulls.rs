@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use cleavedb::{Db, Error, Iter, Keyspace, Snapshot};
+use cleavedb::{Db, Error, Iter, Keys, Keyspace, Snapshot};
 
 use crate::material::brief;
 use crate::operation::{Scan, Span};
@@ -49,6 +49,26 @@ pub fn pull(mut iter: Iter, scan: &Scan) -> Result<Vec<Pull>, Error> {
         pulls.push(Pull { back, pair });
         if ended {
             pulls.push(Pull { back: !back, pair: pull_one(&mut iter, !back)? });
+            break;
+        }
+    }
+    Ok(pulls)
+}
+
+/// The same for keys alone, which come with empty values.
+pub fn pull_keys(mut keys: Keys, scan: &Scan) -> Result<Vec<Pull>, Error> {
+    let mut pulls = Vec::new();
+    let mut pull = |back| {
+        let key = if back { keys.next_back() } else { keys.next() };
+        key.transpose().map(|key| key.map(|key| (Vec::from(key), Vec::new())))
+    };
+    for turn in 0..u32::from(scan.limit) {
+        let back = scan.ends >> (turn % 64) & 1 == 1;
+        let pair = pull(back)?;
+        let ended = pair.is_none();
+        pulls.push(Pull { back, pair });
+        if ended {
+            pulls.push(Pull { back: !back, pair: pull(!back)? });
             break;
         }
     }

@@ -14,6 +14,7 @@ use cleavedb::testing::{self, Faults, SimConfig, SimDisk};
 use cleavedb::{Db, Error, KeyspaceOptions};
 
 use crate::client::Client;
+use crate::copies::Copies;
 use crate::crasher::{Crasher, Image};
 use crate::ledger::Page;
 use crate::model::Model;
@@ -125,11 +126,13 @@ impl Simulation {
             1 => vec![Workload::new(plan.seed)],
             clients => (0..clients).map(|client| Workload::new(plan.seed ^ client << 60).for_one_of_many()).collect(),
         };
+        let disk = SimDisk::new();
+        disk.set_linking(plan.links());
         Simulation {
             rng: Rng::of(plan.seed, 0x7369_6d75),
             plan,
             workloads,
-            disk: SimDisk::new(),
+            disk,
             expected: Expected::nothing(),
             epoch: 0,
             progress,
@@ -170,7 +173,8 @@ impl Simulation {
     fn epoch(&mut self) -> Result<(), Failure> {
         self.epoch += 1;
         lock(&self.progress).report.epochs += 1;
-        let mut world = World::new(self.epoch, self.plan.syncs_by_default());
+        let copies = Copies::new(&self.disk, self.plan.options_of_copies(), self.plan.tuning(), self.epoch);
+        let mut world = World::new(self.epoch, self.plan.syncs_by_default()).with_copies(copies.clone());
         if self.plan.faults && self.plan.clients == 1 && self.rng.one_in(2) {
             world.tolerance = *self.rng.pick(&[Tolerance::FailingReads, Tolerance::FailingWrites, Tolerance::NoSpace]);
             lock(&self.progress).report.faulty_epochs += 1;
@@ -202,11 +206,41 @@ impl Simulation {
                 return Err(Failure("the opening of the database stopped without a crash".into()));
             }
         }
-        Ok(())
+        copies.check_all_on(&self.disk)
+    }
+
+    /// Opens the database for reading only and compares it, and the files before and after.
+    fn check_read_only(&self) -> Result<Result<(), Failure>, Error> {
+        let content = || -> Vec<_> {
+            let files = self.disk.files().into_iter();
+            files.map(|(path, _)| (self.disk.read_file(&path), path)).collect()
+        };
+        let before = content();
+        let options = self.plan.options().read_only(true);
+        let db = testing::open(Arc::new(self.disk.clone()), Path::new(HOME), options, self.plan.tuning())?;
+        if let Err(failure) = self.expected.check(&db)? {
+            return Ok(Err(Failure(format!("read only: {failure}"))));
+        }
+        if db.put("k", "v").is_ok() {
+            return Ok(Err(Failure("a write was taken by a database that was opened for reading only".into())));
+        }
+        db.close()?;
+        match content() == before {
+            true => Ok(Ok(())),
+            false => Ok(Err(Failure("opening for reading only has changed files".into()))),
+        }
     }
 
     /// Opens the database and compares it with what is expected; `None` if the machine crashed before that was done.
     fn open_and_check(&mut self, world: &World) -> Result<Option<(Db, Model)>, Failure> {
+        if self.rng.one_in(4) {
+            self.note(format!("open for reading only, epoch {}", self.epoch));
+            match self.check_read_only() {
+                _ if world.has_crashed() => return Ok(None),
+                Err(error) => return Err(Failure(format!("open for reading only: {error}"))),
+                Ok(checked) => checked?,
+            }
+        }
         self.note(format!("open, epoch {}", self.epoch));
         let checked = self.open_through_faults(world).and_then(|db| Ok((self.expected.check(&db)?, db)));
         match checked {

@@ -21,9 +21,10 @@ pub struct Workload {
     batch_changes_max: u64,
 }
 
-const KINDS: usize = 13;
-/// Write, get, scan, take and release a snapshot, sync, flush, compact, create, drop, check all, reopen, crash.
-const WEIGHTS: [u32; KINDS] = [400, 120, 60, 12, 10, 8, 6, 4, 4, 3, 1, 1, 0];
+const KINDS: usize = 18;
+/// Write, get, scan, take and release a snapshot, sync, flush, compact, create, drop, check all, reopen, crash; get many,
+/// scan keys, refresh, ingest, checkpoint.
+const WEIGHTS: [u32; KINDS] = [400, 120, 60, 12, 10, 8, 6, 4, 4, 3, 1, 1, 0, 30, 15, 15, 3, 1];
 
 impl Workload {
     /// The operations of `seed`, among all keyspaces.
@@ -35,6 +36,7 @@ impl Workload {
         }
         weights[10] = weights[10].min(2);
         weights[11] = weights[11].min(2);
+        weights[17] = weights[17].min(2);
         let acks = *rng.pick(&[[1, 6, 1, 1], [0, 20, 1, 0], [8, 1, 0, 1], [0, 1, 4, 0], [1, 1, 1, 1]]);
         let effects =
             *rng.pick(&[[60, 20, 30, 2], [60, 20, 30, 8], [100, 10, 10, 1], [20, 20, 100, 4], [30, 50, 10, 30]]);
@@ -47,7 +49,7 @@ impl Workload {
 
     /// Leaves out what only a lone client may do: create and drop keyspaces, reopen, compare everything.
     pub fn for_one_of_many(mut self) -> Workload {
-        for kind in 8..KINDS {
+        for kind in (8..13).chain([15, 16]) {
             self.weights[kind] = 0;
         }
         self.slots = self.slots.min(FIRST_CHANGING_SLOT);
@@ -75,6 +77,22 @@ impl Workload {
             9 => Operation::Drop(self.changing_slot()),
             10 => Operation::CheckAll,
             11 => Operation::Reopen,
+            13 => {
+                let (slot, count) = (self.slot(), self.rng.below(60));
+                let keys = (0..count).map(|_| self.key()).collect();
+                Operation::MultiGet { slot, keys, snapshot: self.snapshot() }
+            }
+            14 => Operation::Keys(self.scan()),
+            15 => {
+                let (slot, span, pulls) = (self.slot(), self.span(), self.rng.below(20) as u8);
+                Operation::Refresh { slot, span, pulls }
+            }
+            16 => {
+                let (slot, count) = (self.slot(), self.rng.below(40));
+                let puts = (0..count).map(|_| (self.key(), Value::draw(&mut self.rng))).collect();
+                Operation::Ingest { slot, puts }
+            }
+            17 => Operation::Checkpoint,
             _ => Operation::Crash(self.crash()),
         }
     }

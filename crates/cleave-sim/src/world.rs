@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cleavedb::Error;
 
+use crate::copies::Copies;
 use crate::ledger::Ledger;
 
 /// The engine did what it must not do.
@@ -66,12 +67,26 @@ pub struct World {
     pub tolerance: Tolerance,
     /// The database's default durability is `Sync`.
     pub sync_by_default: bool,
+    /// Where checkpoints go, if some are made.
+    pub copies: Option<Copies>,
 }
 
 impl World {
     /// A disk that works.
     pub fn new(epoch: u64, sync_by_default: bool) -> World {
-        World { epoch, ledger: Ledger::new(), crashed: Arc::default(), tolerance: Tolerance::Nothing, sync_by_default }
+        World {
+            epoch,
+            ledger: Ledger::new(),
+            crashed: Arc::default(),
+            tolerance: Tolerance::Nothing,
+            sync_by_default,
+            copies: None,
+        }
+    }
+
+    /// The same world with a place for checkpoints.
+    pub fn with_copies(self, copies: Copies) -> World {
+        World { copies: Some(copies), ..self }
     }
 
     /// True if nothing counts any more.

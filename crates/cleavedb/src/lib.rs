@@ -39,8 +39,8 @@ pub use base::operator::MergeOperator;
 pub use base::slice::Slice;
 pub use base::{limits, operators};
 pub use db::{
-    Db, Durability, FileStats, Iter, Keyspace, KeyspaceOptions, LevelStats, LogBackend, MemoryStats, Options, RunStats,
-    Snapshot, Stats, WriteBatch, WriteOptions,
+    BackgroundPause, Db, Durability, FileStats, Iter, Keys, Keyspace, KeyspaceOptions, KeyspaceStats, LevelStats,
+    LogBackend, MemoryStats, Options, RunStats, Snapshot, Stats, WriteBatch, WriteOptions,
 };
 pub use format::compression::Compression;
 

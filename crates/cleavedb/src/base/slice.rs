@@ -89,6 +89,13 @@ impl Slice {
     }
 }
 
+impl Default for Slice {
+    /// No bytes.
+    fn default() -> Slice {
+        Slice::copy_from(&[])
+    }
+}
+
 impl Deref for Slice {
     type Target = [u8];
 

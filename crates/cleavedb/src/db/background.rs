@@ -63,8 +63,10 @@ pub(crate) struct WorkState {
     pub in_parts: Vec<Arc<Begun>>,
     /// Jobs started so far.
     started: u64,
-    /// Threads that are in a job.
-    running: usize,
+    /// Jobs, and parts of jobs, that background threads are in.
+    pub running: usize,
+    /// How many want background work to stand still.
+    pub pauses: usize,
     /// Nothing runs, and a thread that may do anything has found nothing to do.
     idle: bool,
     /// A job found the disk full, and nothing has succeeded since: which job, and what could not grow.
@@ -190,7 +192,8 @@ impl Core {
     fn run_background(&self, worker: Worker, duty: Duty) {
         let mut state = self.work.lock();
         while !state.stop {
-            let job = if self.check_poison().is_ok() { self.next_job(&mut state, duty) } else { None };
+            let may_work = self.check_poison().is_ok() && !self.is_paused(&state);
+            let job = if may_work { self.next_job(&mut state, duty) } else { None };
             match job {
                 Some(job) => state = self.run_job(state, job, worker),
                 None if state.no_space.is_some() => {
@@ -237,11 +240,16 @@ impl Core {
         Ok(())
     }
 
+    /// Someone wants background work to stand still; a close does not care.
+    fn is_paused(&self, state: &WorkState) -> bool {
+        state.pauses > 0 && self.check_open().is_ok()
+    }
+
     /// Does what waits in the front. The first thread calls this while it compacts.
     pub fn serve_front(&self) {
         let mut state = self.work.lock();
         // On a full disk it is the compaction that makes room.
-        while !state.stop && state.no_space.is_none() && self.check_poison().is_ok() {
+        while !state.stop && state.no_space.is_none() && self.check_poison().is_ok() && !self.is_paused(&state) {
             let Some(job) = self.next_job(&mut state, Duty::Front) else {
                 return;
             };
@@ -257,6 +265,7 @@ impl Core {
         worker: Worker,
     ) -> MutexGuard<'a, WorkState> {
         state.started += 1;
+        state.running += 1;
         let number = state.started;
         let compacts = job.is_compaction();
         state.compacting_threads += usize::from(compacts);
@@ -275,6 +284,7 @@ impl Core {
             self.poison(error);
         }
         let mut state = self.work.lock();
+        state.running -= 1;
         state.compacting_threads -= usize::from(compacts);
         state.running -= 1;
         if let Some((begun, result)) = ended {
@@ -421,7 +431,8 @@ impl Core {
 
     /// Writes everything in the front to tables and waits for it.
     pub fn flush(&self) -> Result<()> {
-        self.check_open()?;
+        self.check_writable()?;
+        self.check_not_paused()?;
         self.flush_front()
     }
 

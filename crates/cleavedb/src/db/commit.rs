@@ -84,7 +84,7 @@ impl Core {
         if let Durability::Interval(interval) = durability {
             check_interval(interval)?;
         }
-        self.check_open()?;
+        self.check_writable()?;
         batch.check(self.database)?;
         if batch.is_empty() {
             return if durability == Durability::Sync { self.sync() } else { Ok(()) };

@@ -32,6 +32,12 @@ impl Core {
         self.choose_with(state, |figures| Some(choose(figures)))
     }
 
+    /// The shape that the levels should have.
+    pub fn level_targets(&self) -> LevelTargets {
+        let tuning = &self.settings.tuning;
+        LevelTargets { hl0_trigger: tuning.hl0_compact_tables, base_bytes: tuning.level_base_bytes, multiplier: 10 }
+    }
+
     fn choose_with(
         &self,
         state: &mut WorkState,
@@ -46,11 +52,7 @@ impl Core {
         let dropped: Vec<KeyspaceId> = self.keyspaces.dropped().into_keys().collect();
         let mut figures = Figures {
             levels: version.figures(&|id| state.busy_tables.contains(&id)),
-            targets: LevelTargets {
-                hl0_trigger: tuning.hl0_compact_tables,
-                base_bytes: tuning.level_base_bytes,
-                multiplier: 10,
-            },
+            targets: self.level_targets(),
             dropped: &dropped,
             running: &state.compacting,
             oldest_snapshot: self.snapshots.oldest(&self.published),
@@ -116,7 +118,7 @@ impl Core {
 
     /// Merges everything in a range down to the lowest level that holds some of it; waits. Called by users.
     pub fn compact_range<R: RangeBounds<Vec<u8>>>(&self, keyspace: &KeyspaceState, range: &R) -> Result<()> {
-        self.check_open()?;
+        self.check_writable()?;
         keyspace.check(self.database)?;
         self.flush()?;
         let bounds = Bounds::of_range(keyspace.record.id, range);
@@ -168,7 +170,8 @@ impl Core {
 pub(crate) struct TableWork {
     from: usize,
     to: usize,
-    /// The tables of HL0 each by itself, newest first; those of another level one after the other.
+    /// The tables of HL0 each by itself (or with the others of its load), newest first; those of another level one after
+    /// the other.
     sources: Vec<Arc<[Arc<Table>]>>,
     horizon: JobHorizon,
     /// The range tombstones of all sources, and what is to be written of them.
@@ -188,7 +191,7 @@ impl TableWork {
         };
         let upper = compact.inputs.iter().map(find);
         let mut sources: Vec<Arc<[Arc<Table>]>> = match compact.from {
-            0 => upper.map(|table| Arc::from([table])).collect(),
+            0 => in_rows(upper.collect()),
             _ => vec![upper.collect()],
         };
         sources.push(compact.inputs_below.iter().map(find).collect());
@@ -279,6 +282,20 @@ impl Work for TableWork {
         // No edit names them.
         outputs.iter().flatten().for_each(|table| table.doom());
     }
+}
+
+/// Tables of HL0 each by itself, but those of one load in a row: they share a sequence number, so they do not overlap, and
+/// one cursor does for all of them, however many they are.
+fn in_rows(mut newest_first: Vec<Arc<Table>>) -> Vec<Arc<[Arc<Table>]>> {
+    let of_one_load = |one: &Arc<Table>, other: &Arc<Table>| {
+        let (one, other) = (one.meta(), other.meta());
+        (one.seqno_min, one.seqno_max) == (other.seqno_min, other.seqno_max) && one.seqno_min == one.seqno_max
+    };
+    let rows = newest_first.chunk_by_mut(of_one_load).map(|row| {
+        row.sort_by(|one, other| one.meta().smallest.cmp(&other.meta().smallest));
+        Arc::from(&*row)
+    });
+    rows.collect()
 }
 
 fn inputs_of(choice: &Choice) -> Vec<FileId> {

@@ -146,6 +146,15 @@ impl Core {
         }
     }
 
+    /// Refuses what would change a database that is closed or was opened for reading only.
+    pub fn check_writable(&self) -> Result<()> {
+        self.check_open()?;
+        match self.settings.read_only {
+            true => Err(Error::input(format!("the database in {} was opened for reading only", self.fast.display()))),
+            false => Ok(()),
+        }
+    }
+
     /// Refuses writes after a failure of storage.
     pub fn check_poison(&self) -> Result<()> {
         self.poison.check()

@@ -49,6 +49,11 @@ impl Horizon {
         Seqno(self.durable.load(Ordering::Acquire))
     }
 
+    /// Everything up to `seqno` is durable by other means than the log.
+    pub fn note_durable(&self, seqno: Seqno) {
+        self.durable.fetch_max(seqno.0, Ordering::AcqRel);
+    }
+
     /// Ends the interval thread.
     pub fn stop(&self) {
         let thread = {

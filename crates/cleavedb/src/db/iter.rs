@@ -35,9 +35,16 @@ pub struct Iter {
     /// The last full key from the front, and from the back.
     front_key: Option<Vec<u8>>,
     back_key: Option<Vec<u8>>,
+    /// The key that is being looked at.
+    scratch: Vec<u8>,
     versions: Versions,
     done: bool,
+    /// Values are neither fetched nor merged; what is given for them is empty.
+    keys_only: bool,
 }
+
+/// The keys of an [`Iter`], without their values, from both ends.
+pub struct Keys(Iter);
 
 /// Full keys: from `lower`, up to but not including `upper`.
 pub(super) struct Bounds {
@@ -72,7 +79,7 @@ impl Bounds {
         Bounds { upper: prefix_end(&lower), lower }
     }
 
-    fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.upper.as_ref().is_some_and(|upper| *upper <= self.lower)
     }
 
@@ -128,9 +135,51 @@ impl Iter {
             back: None,
             front_key: None,
             back_key: None,
+            scratch: Vec::new(),
             versions: Versions::default(),
             done,
+            keys_only: false,
         })
+    }
+
+    /// The keys alone, from where the iterator stands. No value is fetched from a log or merged, so a key whose merge
+    /// operator would fail is a key like others.
+    pub fn keys(mut self) -> Keys {
+        self.keys_only = true;
+        Keys(self)
+    }
+
+    /// Goes on with the newest state of the database, within the same bounds: after the key that came last from the front,
+    /// and before the one that came last from the back. What was used up goes on if there is more by now; an iterator over
+    /// a snapshot leaves the snapshot. Cheap: nothing is read before the next key is asked for. An iterator that an error
+    /// has ended goes on, too.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], or [`Error::NotFound`] if the keyspace was dropped; the iterator is as it was.
+    pub fn refresh(&mut self) -> Result<()> {
+        let db = self.held.db.clone();
+        self.keyspace.check(db.core.database)?;
+        let (view, seqno) = db.core.snapshots.hold(&db.core.published);
+        let held = Held { db, seqno };
+        held.db.core.check_open()?;
+        (self.front, self.back) = (None, None);
+        self.view = view;
+        self.held = held;
+        self.done = self.bounds.is_empty();
+        Ok(())
+    }
+
+    /// The payload of the version that the sources stand on, where it is wanted.
+    fn payload_of(&self, sources: &impl Cursor) -> Slice {
+        if self.keys_only { Slice::default() } else { sources.value_slice() }
+    }
+
+    /// The value of the key whose versions were collected; any value will do if only keys are wanted.
+    fn resolve(&self, key: &[u8]) -> Result<Option<Slice>> {
+        match self.keys_only {
+            true => Ok(self.versions.has_value().then(Slice::default)),
+            false => self.versions.resolve(&self.held.db.core, &self.view, &self.keyspace, key),
+        }
     }
 
     fn sources(&self) -> Sources {
@@ -154,27 +203,36 @@ impl Iter {
             Some(sources) => sources,
             None => {
                 let mut sources = self.sources();
-                sources.cursors.seek(&self.bounds.lower, Stamp::NEWEST)?;
+                match &self.front_key {
+                    // Behind all versions of the key that came last.
+                    Some(last) => sources.cursors.seek(last, Stamp::OLDEST)?,
+                    None => sources.cursors.seek(&self.bounds.lower, Stamp::NEWEST)?,
+                }
                 sources
             }
         };
-        let mut key = self.front_key.take().unwrap_or_default();
+        let mut key = std::mem::take(&mut self.scratch);
         let mut found = Ok(None);
         while matches!(found, Ok(None)) && sources.cursors.valid() {
-            key.clear();
-            key.extend_from_slice(sources.cursors.key());
-            if self.bounds.above(&key) || self.back_key.as_ref().is_some_and(|back| key >= *back) {
+            let next = sources.cursors.key();
+            if self.bounds.above(next) || self.back_key.as_ref().is_some_and(|back| next >= &back[..]) {
                 break;
             }
+            key.clear();
+            key.extend_from_slice(next);
             if sources.pass_over_covered(self.held.seqno)? {
                 continue;
             }
             self.collect_forward(&mut sources, &key)?;
-            found = self.versions.resolve(&self.held.db.core, &self.view, &self.keyspace, &key);
+            found = self.resolve(&key);
         }
         let item = found.map(|found| found.map(|value| (user_key(&key), value)));
         self.front = Some(sources);
-        self.front_key = Some(key);
+        // A key that is passed by in vain is not where the iterator stands.
+        self.scratch = match item {
+            Ok(None) => key,
+            _ => self.front_key.replace(key).unwrap_or_default(),
+        };
         item
     }
 
@@ -187,7 +245,7 @@ impl Iter {
         let mut wanted = true;
         while sources.valid() && sources.key() == key {
             if wanted && sources.stamp() <= Stamp::at(self.held.seqno) {
-                wanted = self.versions.push_older(sources.stamp(), sources.value_slice());
+                wanted = self.versions.push_older(sources.stamp(), self.payload_of(sources));
             }
             steps += 1;
             if !wanted && steps > STEPS_BEFORE_SEEK {
@@ -205,21 +263,22 @@ impl Iter {
             Some(sources) => sources,
             None => {
                 let mut sources = self.sources();
-                match &self.bounds.upper {
+                match self.back_key.as_ref().or(self.bounds.upper.as_ref()) {
                     Some(upper) => sources.cursors.seek_before(upper, Stamp::NEWEST)?,
                     None => sources.cursors.seek_last()?,
                 }
                 sources
             }
         };
-        let mut key = self.back_key.take().unwrap_or_default();
+        let mut key = std::mem::take(&mut self.scratch);
         let mut found = Ok(None);
         while matches!(found, Ok(None)) && sources.cursors.valid() {
-            key.clear();
-            key.extend_from_slice(sources.cursors.key());
-            if key < self.bounds.lower || self.front_key.as_ref().is_some_and(|front| key <= *front) {
+            let next = sources.cursors.key();
+            if next < &self.bounds.lower[..] || self.front_key.as_ref().is_some_and(|front| next <= &front[..]) {
                 break;
             }
+            key.clear();
+            key.extend_from_slice(next);
             if sources.pass_over_covered(self.held.seqno)? {
                 continue;
             }
@@ -228,16 +287,19 @@ impl Iter {
             let cursors = &mut sources.cursors;
             while cursors.valid() && cursors.key() == key {
                 if cursors.stamp() <= Stamp::at(self.held.seqno) {
-                    self.versions.push_newer(cursors.stamp(), cursors.value_slice());
+                    self.versions.push_newer(cursors.stamp(), self.payload_of(cursors));
                 }
                 cursors.prev()?;
             }
             self.versions.newest_first();
-            found = self.versions.resolve(&self.held.db.core, &self.view, &self.keyspace, &key);
+            found = self.resolve(&key);
         }
         let item = found.map(|found| found.map(|value| (user_key(&key), value)));
         self.back = Some(sources);
-        self.back_key = Some(key);
+        self.scratch = match item {
+            Ok(None) => key,
+            _ => self.back_key.replace(key).unwrap_or_default(),
+        };
         item
     }
 
@@ -274,3 +336,26 @@ impl DoubleEndedIterator for Iter {
 }
 
 impl std::iter::FusedIterator for Iter {}
+
+impl Keys {
+    /// As [`Iter::refresh`].
+    pub fn refresh(&mut self) -> Result<()> {
+        self.0.refresh()
+    }
+}
+
+impl Iterator for Keys {
+    type Item = Result<Slice>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.next().map(|item| item.map(|(key, _)| key))
+    }
+}
+
+impl DoubleEndedIterator for Keys {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.0.next_back().map(|item| item.map(|(key, _)| key))
+    }
+}
+
+impl std::iter::FusedIterator for Keys {}

@@ -11,6 +11,7 @@ use super::DbInner;
 use super::batch::WriteBatch;
 use super::iter::Iter;
 use super::options::WriteOptions;
+use super::sizes::KeyspaceStats;
 use crate::base::{Error, KeyspaceId, Kind, MergeOperator, OperatorSource, Result, Seqno, Slice};
 use crate::format::compression::Compression;
 use crate::format::edit::KeyspaceRecord;
@@ -279,6 +280,66 @@ impl Keyspace {
     /// The value of `key`. Not copied where it lies in a block.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
         self.db.core.get(&self.state, key.as_ref())
+    }
+
+    /// The values of many keys at one moment, in the order asked: for each key its value, or the error that concerns it.
+    /// Keys may come in any order and more than once.
+    ///
+    /// Cheaper than single reads: keys are looked up in order, so that neighbours share blocks, and blocks that the cache
+    /// does not have are read for many keys together. O(keys x log keys), and a read for each block.
+    ///
+    /// ```
+    /// # fn main() -> cleavedb::Result<()> {
+    /// let db = cleavedb::Db::in_memory()?;
+    /// db.put("a", "1")?;
+    /// let values: Vec<_> = db.multi_get(["b", "a"]).into_iter().collect::<cleavedb::Result<_>>()?;
+    /// assert!(values[0].is_none() && values[1].as_deref() == Some(b"1"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Vec<Result<Option<Slice>>> {
+        let keys: Vec<K> = keys.into_iter().collect();
+        self.db.core.multi_get(&self.state, &keys, None)
+    }
+
+    /// Puts many keys at once, straight into tables: the way to load sorted data. The keys must ascend strictly. Returns how
+    /// many there were.
+    ///
+    /// All of them become visible together, replace what the keys held before, and survive loss of power when this
+    /// returns. Snapshots taken before do not see them. Others may read and write meanwhile; a write that is acknowledged
+    /// before this returns may come before or after the load as a whole. Memory does not grow with the load. The front is
+    /// flushed once; if others write all the time, they wait for the length of a flush. What overlaps existing data
+    /// becomes tables of HL0, which hold up writers until compactions have joined them.
+    ///
+    /// # Errors
+    /// [`Error::InvalidInput`] if a limit is broken or the keys do not ascend, naming the key; otherwise as
+    /// [`put`](Keyspace::put) and [`Db::flush`](crate::Db::flush). After an error nothing of the load is there, except that
+    /// after [`Error::Poisoned`] or [`Error::Io`] all of it may be, or nothing, when the database is opened again. A crash
+    /// leaves all of it or nothing.
+    ///
+    /// ```
+    /// # fn main() -> cleavedb::Result<()> {
+    /// let db = cleavedb::Db::in_memory()?;
+    /// let loaded = db.ingest((0..1000_u32).map(|number| (number.to_be_bytes(), format!("value {number}"))))?;
+    /// assert_eq!(loaded, 1000);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn ingest<K: AsRef<[u8]>, V: AsRef<[u8]>>(&self, pairs: impl IntoIterator<Item = (K, V)>) -> Result<u64> {
+        self.db.core.ingest(&self.state, pairs.into_iter())
+    }
+
+    /// About how many bytes the keys within `range` take: in table files, by their indexes (exact to a block at each end
+    /// of each table, with index blocks and filters where a table lies wholly inside), and in the front, by samples, the
+    /// values in logs included. Old versions and deletes count until they are gone. O(tables in the range); reads two index
+    /// blocks at most at each end of a table that reaches over an end of the range.
+    pub fn approximate_size<R: RangeBounds<Vec<u8>>>(&self, range: R) -> Result<u64> {
+        self.db.core.approximate_size(&self.state, &range)
+    }
+
+    /// About how much the keyspace holds. Costs as much as [`approximate_size`](Keyspace::approximate_size) of everything.
+    pub fn stats(&self) -> Result<KeyspaceStats> {
+        self.db.core.keyspace_stats(&self.state)
     }
 
     /// True if `key` has a value.

@@ -23,6 +23,11 @@ mod flush;
 mod compact;
 mod recovery;
 mod manifest;
+mod multi_get;
+mod sizes;
+mod ingest;
+mod checkpoint;
+mod pause;
 mod files;
 mod stats;
 mod memory;
@@ -47,10 +52,12 @@ use crate::format::edit::{Edit, KeyspaceRecord};
 use crate::io::SimDisk;
 
 pub use batch::WriteBatch;
-pub use iter::Iter;
+pub use iter::{Iter, Keys};
 pub use keyspace::Keyspace;
 pub use memory::MemoryStats;
 pub use options::{Durability, KeyspaceOptions, LogBackend, Options, WriteOptions};
+pub use pause::BackgroundPause;
+pub use sizes::KeyspaceStats;
 pub use snapshot::Snapshot;
 pub use stats::{FileStats, LevelStats, RunStats, Stats};
 pub use tuning::{Canary, Tuning};
@@ -112,7 +119,7 @@ impl Db {
     /// registered.
     pub fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         let core = &self.inner.core;
-        core.check_open()?;
+        core.check_writable()?;
         if name.is_empty() || name.len() > limits::KEYSPACE_NAME_BYTES_MAX {
             let max = limits::KEYSPACE_NAME_BYTES_MAX;
             return Err(Error::input(format!(
@@ -168,6 +175,7 @@ impl Db {
     /// [`Error::NotFound`] if there is none; [`Error::InvalidInput`] for "default".
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         let core = &self.inner.core;
+        core.check_writable()?;
         let keyspace = self.open_keyspace(name)?;
         if keyspace.state().record.id == DEFAULT_ID {
             return Err(Error::input("the default keyspace cannot be dropped"));
@@ -205,6 +213,16 @@ impl Db {
     /// [`Keyspace::get`] in the default keyspace.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
         self.default_keyspace().get(key)
+    }
+
+    /// [`Keyspace::multi_get`] in the default keyspace.
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Vec<Result<Option<Slice>>> {
+        self.default_keyspace().multi_get(keys)
+    }
+
+    /// [`Keyspace::ingest`] in the default keyspace.
+    pub fn ingest<K: AsRef<[u8]>, V: AsRef<[u8]>>(&self, pairs: impl IntoIterator<Item = (K, V)>) -> Result<u64> {
+        self.default_keyspace().ingest(pairs)
     }
 
     /// [`Keyspace::delete`] in the default keyspace.
@@ -299,6 +317,47 @@ impl Db {
     pub fn compact_range<R: RangeBounds<Vec<u8>>>(&self, keyspace: &Keyspace, range: R) -> Result<()> {
         keyspace.check_database(&self.inner)?;
         self.inner.core.compact_range(keyspace.state(), &range)
+    }
+
+    /// Writes a consistent copy of the database as it is now into the directory `path`, which must be empty or not exist,
+    /// and returns when the copy survives loss of power. Writes go on meanwhile; the copy is a first part of history that
+    /// holds everything that was acknowledged before the call. It opens as an ordinary database of its own, in that one
+    /// directory whatever directories this one uses.
+    ///
+    /// Tables are hard-linked where the file system allows it, and copied where it does not; logs are copied, at most as
+    /// many bytes as the memory budget or 256 MiB. O(tables), and the bytes that are copied.
+    ///
+    /// # Errors
+    /// [`Error::InvalidInput`] if `path` is not empty or lies in a directory of the database; [`Error::Locked`] if someone
+    /// else writes a copy there; [`Error::NoSpace`]. After an error nothing of the copy is left. A crash may leave files,
+    /// but none that open as a database.
+    ///
+    /// ```
+    /// # fn main() -> cleavedb::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let (path, copy) = (dir.path().join("db"), dir.path().join("copy"));
+    /// let db = cleavedb::Db::open(&path)?;
+    /// db.put("key", "value")?;
+    /// db.checkpoint(&copy)?;
+    /// db.put("key", "another")?;
+    /// assert_eq!(cleavedb::Db::open(&copy)?.get("key")?.unwrap(), "value");
+    /// # db.close()
+    /// # }
+    /// ```
+    pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.inner.core.checkpoint(path.as_ref())
+    }
+
+    /// Stops background work (seals, flushes, merges, compactions, removal of files) and waits for the jobs that run, so
+    /// that nothing but callers uses storage until the answer is dropped. Pauses nest. Writes go on until the pace stops
+    /// them, because the front or its logs are full; then they wait for the end of the pause, or get
+    /// [`Error::WouldStall`] as their options say. [`flush`](Db::flush), [`compact_range`](Db::compact_range) and
+    /// [`Keyspace::ingest`] need background work and are refused. Closing ends the pause by itself.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn pause_background(&self) -> Result<BackgroundPause> {
+        BackgroundPause::begin(&self.inner)
     }
 
     /// What is where, and what was done since the database was opened.

@@ -24,7 +24,7 @@ use crate::io::cache::BlockCache;
 use crate::io::handles::Handles;
 use crate::io::read_ahead::ReadAhead;
 use crate::io::trash::{FileGuard, Trash};
-use crate::io::{Access, Storage, read_whole};
+use crate::io::{Access, Lock, Storage, read_whole};
 use crate::levels::readers::Readers;
 use crate::levels::table::Table;
 use crate::levels::version::{LEVELS_MAX, Version};
@@ -45,35 +45,17 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
     let open_files_max = options.resolve_open_files(storage.open_files_limit())?.min(tuning.open_files_max);
     let fast = options.fast_dir.clone().unwrap_or_else(|| path.to_owned());
     let slow = options.slow_dir.clone().unwrap_or_else(|| path.to_owned());
-    if !options.create_if_missing && !storage.exists(&fast.join(CURRENT))? {
+    if (!options.create_if_missing || options.read_only) && !storage.exists(&fast.join(CURRENT))? {
         return Err(Error::NotFound { what: format!("database {}", path.display()) });
     }
-    storage.create_dir_all(&fast)?;
-    storage.create_dir_all(&slow)?;
-    let mut locks = vec![storage.lock(&fast.join(LOCK))?];
-    if slow != fast {
-        locks.push(storage.lock(&slow.join(LOCK))?);
-    }
-    // Files that a crash left behind keep their numbers until they are removed.
-    let files = our_files(&*storage, &fast, &slow)?;
-    let newest = files.iter().map(|(_, _, id)| *id).max().unwrap_or_default();
-    let mut manifest = match Manifest::read(storage.clone(), &fast, tuning.manifest_bytes)? {
-        Some(manifest) => manifest,
-        None => {
-            let owner = slow.join(OWNER);
-            if slow != fast && storage.exists(&owner)? {
-                return Err(another_owner(&slow, &owner));
-            }
-            refuse_lost_database(&fast, &files)?;
-            Manifest::new(storage.clone(), &fast, tuning.manifest_bytes)
-        }
+    let locks = take_locks(&*storage, &fast, &slow, options.read_only)?;
+    let mut manifest = match options.read_only {
+        true => Manifest::read(storage.clone(), &fast, tuning.manifest_bytes)?
+            .ok_or_else(|| Error::NotFound { what: format!("database {}", path.display()) })?,
+        false => read_or_make_manifest(&storage, &fast, &slow, &tuning)?,
     };
-    manifest.reserve_files(FileId(newest.0.saturating_add(1)));
-    if manifest.named().is_none() {
-        commit_before_start(&mut manifest, &new_database(storage.unique_number()?))?;
-    }
     if slow != fast {
-        check_owner(&*storage, &slow, &manifest)?;
+        check_owner(&*storage, &slow, &manifest, options.read_only)?;
     }
     let trash = Arc::new(Trash::default());
     let access = if options.direct_io { Access::Direct } else { Access::Buffered };
@@ -91,11 +73,13 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
         resident: Arc::default(),
     });
     let version = open_tables(&slow, &manifest, &trash, &readers)?;
-    let recovered = recover(&*storage, &fast, manifest.state(), &tuning, &trash)?;
-    if let Some(edit) = &recovered.edit {
-        commit_before_start(&mut manifest, edit)?;
+    let recovered = recover(&*storage, &fast, manifest.state(), &tuning, &trash, options.read_only)?;
+    if !options.read_only {
+        if let Some(edit) = &recovered.edit {
+            commit_before_start(&mut manifest, edit)?;
+        }
+        remove_unknown(&*storage, &fast, &slow, &mut manifest, recovered.edit.is_some())?;
     }
-    remove_unknown(&*storage, &fast, &slow, &mut manifest, recovered.edit.is_some())?;
 
     static DATABASES: AtomicU64 = AtomicU64::new(0);
     let database = DATABASES.fetch_add(1, Ordering::Relaxed);
@@ -123,6 +107,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
         block_size: options.block_size,
         filter_bits: options.filter_bits,
         background_threads: options.background_threads,
+        read_only: options.read_only,
         tuning,
     };
     let core = Arc::new(Core::new(Parts {
@@ -143,12 +128,49 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
     }));
     core.work.note_flushed(flushed);
     core.fit_cache();
-    core.update_pace();
-    if core.logs.demands_ring() {
-        core.map_ring()?;
+    if !core.settings.read_only {
+        core.update_pace();
+        if core.logs.demands_ring() {
+            core.map_ring()?;
+        }
+        core.start_background();
     }
-    core.start_background();
     Ok(Db { inner: Arc::new(DbInner { core }) })
+}
+
+/// Locks both directories, made first if need be; a reader shares the locks with others and makes nothing.
+fn take_locks(storage: &dyn Storage, fast: &Path, slow: &Path, read_only: bool) -> Result<Vec<Box<dyn Lock>>> {
+    let dirs: BTreeSet<&Path> = [fast, slow].into();
+    if !read_only {
+        dirs.iter().try_for_each(|dir| storage.create_dir_all(dir))?;
+    }
+    // Both openers of a pair of directories begin with the same one.
+    let both = if slow == fast { vec![fast] } else { vec![fast, slow] };
+    let paths = both.into_iter().map(|dir| dir.join(LOCK));
+    paths.map(|path| if read_only { storage.lock_shared(&path) } else { storage.lock(&path) }).collect()
+}
+
+/// The manifest of the database that is there, or of a new one.
+fn read_or_make_manifest(storage: &Arc<dyn Storage>, fast: &Path, slow: &Path, tuning: &Tuning) -> Result<Manifest> {
+    // Files that a crash left behind keep their numbers until they are removed.
+    let files = our_files(&**storage, fast, slow)?;
+    let newest = files.iter().map(|(_, _, id)| *id).max().unwrap_or_default();
+    let mut manifest = match Manifest::read(storage.clone(), fast, tuning.manifest_bytes)? {
+        Some(manifest) => manifest,
+        None => {
+            let owner = slow.join(OWNER);
+            if slow != fast && storage.exists(&owner)? {
+                return Err(another_owner(slow, &owner));
+            }
+            refuse_lost_database(fast, &files)?;
+            Manifest::new(storage.clone(), fast, tuning.manifest_bytes)
+        }
+    };
+    manifest.reserve_files(FileId(newest.0.saturating_add(1)));
+    if manifest.named().is_none() {
+        commit_before_start(&mut manifest, &new_database(storage.unique_number()?))?;
+    }
+    Ok(manifest)
 }
 
 /// Tables or logs without a manifest are what is left of a database, not room for a new one.
@@ -163,7 +185,7 @@ fn refuse_lost_database(fast: &Path, files: &[(PathBuf, FileKind, FileId)]) -> R
 }
 
 /// A slow directory of its own says whose it is: two databases with one slow directory would remove each other's tables.
-fn check_owner(storage: &dyn Storage, slow: &Path, manifest: &Manifest) -> Result<()> {
+fn check_owner(storage: &dyn Storage, slow: &Path, manifest: &Manifest, read_only: bool) -> Result<()> {
     let path = slow.join(OWNER);
     let own = format!("{:016x}\n", manifest.state().database);
     let found = if storage.exists(&path)? { read_whole(storage, &path)? } else { Vec::new() };
@@ -173,8 +195,14 @@ fn check_owner(storage: &dyn Storage, slow: &Path, manifest: &Manifest) -> Resul
     if found.len() == own.len() {
         return Err(another_owner(slow, &path));
     }
-    if !manifest.state().tables.is_empty() {
+    if let Some(table) = manifest.state().tables.keys().next() {
+        if found.is_empty() && !storage.exists(&slow.join(super::files::table_name(*table)))? {
+            return Err(tables_elsewhere(slow));
+        }
         return Err(Error::corruption(&path, 0, "the file that names the owner of this directory is missing or cut"));
+    }
+    if read_only {
+        return Ok(());
     }
     // The directory is new, or a crash came while it was claimed.
     if storage.exists(&path)? {
@@ -184,6 +212,15 @@ fn check_owner(storage: &dyn Storage, slow: &Path, manifest: &Manifest) -> Resul
     file.write_at(own.as_bytes(), 0)?;
     file.sync()?;
     storage.sync_dir(slow)
+}
+
+/// The database has tables, and none of them is where the options say.
+fn tables_elsewhere(slow: &Path) -> Error {
+    let message = format!(
+        "none of the tables of this database is in {}: the option slow_dir must be as it was when they were written",
+        slow.display()
+    );
+    Error::input(message)
 }
 
 fn another_owner(slow: &Path, owner: &Path) -> Error {
@@ -250,7 +287,17 @@ fn our_files(storage: &dyn Storage, fast: &Path, slow: &Path) -> Result<Vec<(Pat
 
 fn open_tables(slow: &Path, manifest: &Manifest, trash: &Arc<Trash>, readers: &Arc<Readers>) -> Result<Version> {
     let mut tables = Vec::new();
-    for (level, meta) in manifest.state().tables.values() {
+    let all = &manifest.state().tables;
+    if let Some(first) = all.keys().next()
+        && !readers.storage.exists(&slow.join(super::files::table_name(*first)))?
+    {
+        let listed = readers.storage.list(slow)?;
+        let is_table = |name: &str| matches!(parse(name), Some((FileKind::Table, id)) if all.contains_key(&id));
+        if all.len() > 1 && !listed.iter().any(|entry| is_table(&entry.name)) {
+            return Err(tables_elsewhere(slow));
+        }
+    }
+    for (level, meta) in all.values() {
         let path = slow.join(super::files::table_name(meta.id));
         if *level as usize >= LEVELS_MAX {
             return Err(Error::corruption(&path, 0, format!("the manifest puts this table into level {level}")));
@@ -272,6 +319,11 @@ impl Core {
             }
         }
         self.work.wake_all();
+        if self.settings.read_only {
+            self.release_files();
+            self.locks.lock().clear();
+            return Ok(());
+        }
         let flushed = self.flush_at_close();
         self.horizon.stop();
         self.stop_background();

@@ -101,6 +101,7 @@ pub struct Options {
     pub(super) log_backend: LogBackend,
     pub(super) open_files_max: Option<usize>,
     pub(super) direct_io: bool,
+    pub(super) read_only: bool,
 }
 
 impl Default for Options {
@@ -126,6 +127,7 @@ impl Options {
             log_backend: LogBackend::Auto,
             open_files_max: None,
             direct_io: false,
+            read_only: false,
         }
     }
 
@@ -167,33 +169,38 @@ impl Options {
         self
     }
 
-    /// Where logs and the manifest lie, instead of the database's own directory. Must be the same at each open.
+    /// Where logs and the manifest lie, instead of the database's own directory. Fixed when the database is made: at another
+    /// place a new database would begin, unless its slow directory says that it belongs to this one, which is
+    /// [`Error::InvalidInput`]. A [checkpoint](Db::checkpoint) is the way to another layout.
     pub fn fast_dir(mut self, path: impl Into<PathBuf>) -> Options {
         self.fast_dir = Some(path.into());
         self
     }
 
-    /// Where tables lie, instead of the database's own directory. Must be the same at each open.
+    /// Where tables lie, instead of the database's own directory. Fixed once there are tables: where none of them is found,
+    /// opening is [`Error::InvalidInput`].
     pub fn slow_dir(mut self, path: impl Into<PathBuf>) -> Options {
         self.slow_dir = Some(path.into());
         self
     }
 
-    /// Makes a new database where there is none (default). If false, opening a missing one is [`Error::NotFound`].
+    /// Makes a new database where there is none (default). If false, opening a missing one is [`Error::NotFound`]. Takes
+    /// effect at each open.
     pub fn create_if_missing(mut self, create: bool) -> Options {
         self.create_if_missing = create;
         self
     }
 
     /// Registers a merge operator by its name. The ones in [`operators`](crate::operators) are registered already; a
-    /// later one replaces an earlier one of the same name. Needed at each open by keyspaces that chose it.
+    /// later one replaces an earlier one of the same name. Needed at each open by keyspaces that chose it: without it the
+    /// database opens, and reads of keys with operands fail, one by one ([`Error::MergeFailed`]).
     pub fn merge_operator(mut self, operator: Arc<dyn MergeOperator>) -> Options {
         self.operators.retain(|other| other.name() != operator.name());
         self.operators.push(operator);
         self
     }
 
-    /// How the log is written. Takes effect at each open.
+    /// How the log is written. Takes effect at each open; logs of both kinds are read.
     pub fn log_backend(mut self, backend: LogBackend) -> Options {
         self.log_backend = backend;
         self
@@ -213,6 +220,16 @@ impl Options {
     /// opening is an error. Takes effect at each open.
     pub fn direct_io(mut self, direct: bool) -> Options {
         self.direct_io = direct;
+        self
+    }
+
+    /// Opens the database for reading only: nothing in its directories is changed, and they need not be writable. Several
+    /// may have it open so at once, but none beside a writer: whoever comes second gets [`Error::Locked`]. Logs are
+    /// replayed into memory, which after a crash may take more than `memory_budget`; no background work runs; writes and
+    /// all else that would change something are [`Error::InvalidInput`]. There must be a database; the option
+    /// `create_if_missing` does not count. Takes effect at each open.
+    pub fn read_only(mut self, read_only: bool) -> Options {
+        self.read_only = read_only;
         self
     }
 
@@ -287,13 +304,14 @@ impl KeyspaceOptions {
         KeyspaceOptions::default()
     }
 
-    /// The operator that combines deltas, by its registered name.
+    /// The operator that combines deltas, by its registered name. Fixed: an operator under another name is another
+    /// operator.
     pub fn merge_operator(mut self, name: impl Into<String>) -> KeyspaceOptions {
         self.operator = Some(name.into());
         self
     }
 
-    /// Compression of this keyspace's blocks.
+    /// Compression of this keyspace's blocks, whatever the database's. Fixed.
     pub fn compression(mut self, compression: Compression) -> KeyspaceOptions {
         self.compression = Some(compression);
         self
@@ -309,5 +327,6 @@ pub(crate) struct Settings {
     pub block_size: usize,
     pub filter_bits: u32,
     pub background_threads: usize,
+    pub read_only: bool,
     pub tuning: Tuning,
 }

@@ -7,7 +7,7 @@
 //! room that is left must do until the running job makes more. Only a full stage stops writers. Decision record 013 has
 //! the figures.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::core::Core;
@@ -207,6 +207,8 @@ struct Debt {
 pub(crate) struct Pacer {
     /// False while writers are free: all that a write looks at then.
     is_limited: AtomicBool,
+    /// How many hold writers back altogether.
+    gates: AtomicUsize,
     state: Mutex<PacerState>,
     /// Of the flush that is running, in bytes of runs and of the values they lead to.
     pub flush: Progress,
@@ -257,6 +259,25 @@ impl Pacer {
             Pace::Limited(rate) => Some(rate as u64),
             Pace::Stopped => Some(0),
         }
+    }
+}
+
+/// No write begins until this is dropped. Those that have begun go on.
+pub(crate) struct Gate<'a>(&'a Core);
+
+impl<'a> Gate<'a> {
+    pub fn close(core: &'a Core) -> Gate<'a> {
+        core.pacer.gates.fetch_add(1, Ordering::Relaxed);
+        core.update_pace();
+        Gate(core)
+    }
+}
+
+impl Drop for Gate<'_> {
+    fn drop(&mut self) {
+        self.0.pacer.gates.fetch_sub(1, Ordering::Relaxed);
+        self.0.update_pace();
+        self.0.work.wake_all();
     }
 }
 
@@ -361,7 +382,7 @@ impl Core {
         state.flush.sample(now, &self.pacer.flush);
         state.hl0.sample(now, &self.pacer.hl0);
         let stages = [self.front_stage(&view, state.flush.rate), self.hl0_stage(&view, state.hl0.rate)];
-        state.pace = pace(&stages);
+        state.pace = if self.pacer.gates.load(Ordering::Relaxed) > 0 { Pace::Stopped } else { pace(&stages) };
         self.pacer.is_limited.store(state.pace != Pace::Free, Ordering::Relaxed);
     }
 

@@ -1,11 +1,15 @@
 //! The read path, top to bottom: one view, then its sources from the newest to the oldest, collecting deltas until a
 //! base is met (DESIGN section 2, "Read").
 
+use std::sync::Arc;
+
 use super::core::Core;
 use super::keyspace::KeyspaceState;
 use super::view::View;
 use crate::base::operator::full_merge;
 use crate::base::{Address, Cursor, Error, Kind, Result, Seqno, Slice, Stamp, full_key, limits, split_key};
+use crate::levels::table::Table;
+use crate::levels::table_cursor::TableCursor;
 
 impl Core {
     /// The newest value of `key`.
@@ -19,18 +23,29 @@ impl Core {
         self.get_in(&self.published.view(), keyspace, key, seqno)
     }
 
-    fn get_in(&self, view: &View, keyspace: &KeyspaceState, key: &[u8], seqno: Seqno) -> Result<Option<Slice>> {
-        // Asked after the view was taken: a close that comes later leaves it alone.
+    pub(super) fn get_in(
+        &self,
+        view: &View,
+        keyspace: &KeyspaceState,
+        key: &[u8],
+        seqno: Seqno,
+    ) -> Result<Option<Slice>> {
+        self.check_read(keyspace, key)?;
+        let full = full_key(keyspace.record.id, key);
+        let mut versions = Versions::default();
+        find_versions(view, &full, seqno, &mut versions, &mut OneByOne::default())?;
+        versions.resolve(self, view, keyspace, &full)
+    }
+
+    /// Refuses what cannot be read. Asked after the view was taken: a close that comes later leaves it alone.
+    pub(super) fn check_read(&self, keyspace: &KeyspaceState, key: &[u8]) -> Result<()> {
         self.check_open()?;
         keyspace.check(self.database)?;
         if !(limits::KEY_BYTES_MIN..=limits::KEY_BYTES_MAX).contains(&key.len()) {
             let (low, high) = (limits::KEY_BYTES_MIN, limits::KEY_BYTES_MAX);
             return Err(Error::input(format!("a key has from {low} to {high} bytes, this one has {}", key.len())));
         }
-        let full = full_key(keyspace.record.id, key);
-        let mut versions = Versions::default();
-        find_versions(view, &full, seqno, &mut versions)?;
-        versions.resolve(self, view, keyspace, &full)
+        Ok(())
     }
 
     /// The bytes of a version's payload, fetched if it is an address.
@@ -49,8 +64,31 @@ impl Core {
     }
 }
 
+/// How a key is looked up in one table.
+pub(super) trait Find {
+    /// A cursor on the newest version of a key at or below a sequence number.
+    fn find(&mut self, table: &Arc<Table>, full: &[u8], seqno: Seqno) -> Result<Option<&mut TableCursor>>;
+}
+
+/// Looks up as if no other key were wanted.
+#[derive(Default)]
+struct OneByOne(Option<TableCursor>);
+
+impl Find for OneByOne {
+    fn find(&mut self, table: &Arc<Table>, full: &[u8], seqno: Seqno) -> Result<Option<&mut TableCursor>> {
+        self.0 = table.find(full, seqno)?;
+        Ok(self.0.as_mut())
+    }
+}
+
 /// Visits the sources in order of age until a base is found.
-fn find_versions(view: &View, full: &[u8], seqno: Seqno, versions: &mut Versions) -> Result<()> {
+pub(super) fn find_versions(
+    view: &View,
+    full: &[u8],
+    seqno: Seqno,
+    versions: &mut Versions,
+    tables: &mut impl Find,
+) -> Result<()> {
     for table in std::iter::once(&view.active).chain(&view.sealed) {
         if versions.settled() {
             return Ok(());
@@ -70,7 +108,7 @@ fn find_versions(view: &View, full: &[u8], seqno: Seqno, versions: &mut Versions
             return Ok(());
         }
         versions.cover(table.cover(full, seqno)?);
-        let Some(mut cursor) = table.find(full, seqno)? else {
+        let Some(cursor) = tables.find(table, full, seqno)? else {
             continue;
         };
         while cursor.valid() && cursor.key() == full && versions.push_older(cursor.stamp(), cursor.value_slice()) {
@@ -134,6 +172,12 @@ impl Versions {
         self.deltas.clear();
         self.base = None;
         self.cover = Seqno::ZERO;
+    }
+
+    /// The key has a value, whatever it is: a put, or a delta, which every operator makes a value of.
+    pub fn has_value(&self) -> bool {
+        let deleted = |(stamp, _): &(Stamp, Slice)| stamp.kind() == Some(Kind::Delete);
+        !self.deltas.is_empty() || self.base.as_ref().is_some_and(|base| !deleted(base))
     }
 
     fn settled(&self) -> bool {

@@ -20,7 +20,7 @@ use crate::front::index_table::{IndexTable, RecordPlace};
 use crate::front::log::LogFile;
 use crate::front::log_reader::{LogReader, Opened};
 use crate::io::trash::{FileGuard, Trash};
-use crate::io::{Access, File, Storage, read_whole};
+use crate::io::{Access, File, Mapping, MappingImage, Storage, read_whole};
 
 /// Frames that are written once more go in writes of about this size.
 const REWRITE_BYTES: usize = 1 << 20;
@@ -44,6 +44,7 @@ pub(crate) fn recover(
     state: &ManifestState,
     tuning: &Tuning,
     trash: &Arc<Trash>,
+    read_only: bool,
 ) -> Result<Recovered> {
     let unsettled = state.logs.values().any(|end| end.is_none());
     let ring_path = fast.join(RING);
@@ -60,16 +61,21 @@ pub(crate) fn recover(
         tables: vec![Arc::new(IndexTable::new())],
         logs: BTreeMap::new(),
         edit: Edit::default(),
+        read_only,
     };
+    let image = ring.clone().filter(|ring| read_only && !ring.is_empty());
+    let image = image.map(|ring| Arc::new(MappingImage::new(ring)) as Arc<dyn Mapping>);
     replay.durable = state.last_seqno;
     for (&id, &end) in &state.logs {
         let path = fast.join(log_name(id));
         if !storage.exists(&path)? {
             return Err(Error::corruption(&path, 0, "the manifest names this log, but it is missing"));
         }
-        let file = if end.is_some() { storage.open_read(&path, Access::Buffered)? } else { storage.open(&path)? };
+        let repairs = end.is_none() && !read_only;
+        let file = if repairs { storage.open(&path)? } else { storage.open_read(&path, Access::Buffered)? };
         let guard = FileGuard::new(path, trash.clone());
-        replay.log(id, end, file, guard, ring.as_deref().filter(|ring| !ring.is_empty()))?;
+        let ring = ring.as_deref().filter(|ring| !ring.is_empty());
+        replay.log(id, end, (file, guard), ring, image.clone())?;
     }
     let last_seqno = Seqno(replay.expected.0 - 1).max(state.flushed);
     if last_seqno < state.last_seqno {
@@ -96,6 +102,8 @@ struct Replay<'a> {
     tables: Vec<Arc<IndexTable>>,
     logs: BTreeMap<FileId, Arc<LogFile>>,
     edit: Edit,
+    /// Nothing is written: what only the ring has is read from a copy of it.
+    read_only: bool,
 }
 
 /// Frames on their way back into the file, neighbours in one write.
@@ -131,6 +139,8 @@ struct LogEnd {
     last_seqno: Seqno,
     /// Some of it has not been flushed.
     is_needed: bool,
+    /// From here on some of it may only be in the ring, where nothing is written back.
+    ring_from: Option<u64>,
 }
 
 impl Replay<'_> {
@@ -138,21 +148,27 @@ impl Replay<'_> {
         &mut self,
         id: FileId,
         settled_end: Option<u64>,
-        file: Arc<dyn File>,
-        guard: FileGuard,
+        (file, guard): (Arc<dyn File>, FileGuard),
         ring: Option<&[u8]>,
+        image: Option<Arc<dyn Mapping>>,
     ) -> Result<()> {
         let end = self.frames(id, settled_end, &*file, ring)?;
         if settled_end.is_none() {
             if end.is_needed {
-                file.sync()?;
+                if !self.read_only {
+                    file.sync()?;
+                }
                 self.edit.logs_ended.push((id, end.offset));
             } else {
                 self.edit.logs_removed.push(id);
                 return Ok(());
             }
         }
-        let log = LogFile::new(id, guard, file, None, end.offset, end.offset, end.last_seqno);
+        let image = image.filter(|_| settled_end.is_none());
+        let log = LogFile::new(id, guard, file, image, end.offset, end.offset, end.last_seqno);
+        if let Some(from) = end.ring_from {
+            log.set_written(from);
+        }
         self.logs.insert(id, Arc::new(log));
         Ok(())
     }
@@ -160,7 +176,8 @@ impl Replay<'_> {
     /// Reads the frames of one log, and writes those that may not be on storage once more: what only the ring has, and
     /// what only the system's memory may have (after a failed sync it shows bytes that no later sync would write).
     fn frames(&mut self, id: FileId, settled_end: Option<u64>, file: &dyn File, ring: Option<&[u8]>) -> Result<LogEnd> {
-        let mut end = LogEnd { offset: LOG_HEADER_BYTES as u64, last_seqno: Seqno::ZERO, is_needed: false };
+        let mut end =
+            LogEnd { offset: LOG_HEADER_BYTES as u64, last_seqno: Seqno::ZERO, is_needed: false, ring_from: None };
         let ring = if settled_end.is_some() { None } else { ring };
         let mut rewrite = Rewrite::default();
         let Opened::Log(mut reader) = LogReader::open(file, id, ring)? else {
@@ -181,7 +198,9 @@ impl Replay<'_> {
                 }
                 end.offset = offset + header.frame_bytes();
                 let doubtful = header.kind == FrameKind::Padding || end.last_seqno > self.durable;
-                if from_ring || (settled_end.is_none() && doubtful) {
+                if self.read_only {
+                    end.ring_from = end.ring_from.or(from_ring.then_some(offset));
+                } else if from_ring || (settled_end.is_none() && doubtful) {
                     rewrite.add(file, offset, &reader.frame_bytes(offset, &header))?;
                 }
             }

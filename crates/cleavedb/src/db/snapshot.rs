@@ -144,6 +144,19 @@ impl Snapshot {
         self.held.db.core.get_at(keyspace.state(), key.as_ref(), self.held.seqno)
     }
 
+    /// The values of many keys at the snapshot; see [`Keyspace::multi_get`].
+    pub fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keyspace: &Keyspace,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Vec<Result<Option<Slice>>> {
+        let keys: Vec<K> = keys.into_iter().collect();
+        if keyspace.check_database(&self.held.db).is_err() {
+            return keys.iter().map(|_| keyspace.check_database(&self.held.db).map(|()| None)).collect();
+        }
+        self.held.db.core.multi_get(keyspace.state(), &keys, Some(self.held.seqno))
+    }
+
     /// True if `key` has a value at the snapshot.
     pub fn contains(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
         Ok(self.get(keyspace, key)?.is_some())

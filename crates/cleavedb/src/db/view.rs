@@ -25,6 +25,11 @@ pub(crate) struct View {
 }
 
 impl View {
+    /// Everything is in tables.
+    pub fn front_is_empty(&self) -> bool {
+        self.active.is_empty() && self.sealed.is_empty() && self.runs.is_empty()
+    }
+
     /// Memory of index tables and runs, in bytes.
     pub fn front_bytes(&self) -> usize {
         let sealed: usize = self.sealed.iter().map(|table| table.bytes()).sum();

@@ -113,6 +113,11 @@ impl TableMeta {
         }
     }
 
+    /// The same with one sequence number for all versions, of a file in which they have none.
+    pub fn placed_at(self, seqno: Seqno) -> TableMeta {
+        TableMeta { seqno_min: seqno, seqno_max: seqno, ..self }
+    }
+
     /// Appends the encoding: varints and length-prefixed keys in the order of the fields. The manifest's version covers
     /// it; do not reorder.
     pub fn encode(&self, out: &mut Vec<u8>) {

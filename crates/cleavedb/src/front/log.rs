@@ -91,7 +91,8 @@ impl LogFile {
         self.last_seqno.store(seqno.0, Ordering::Release);
     }
 
-    pub(super) fn set_written(&self, written: u64) {
+    /// Only what lies below is sure to be in the file.
+    pub fn set_written(&self, written: u64) {
         self.written.store(written, Ordering::Release);
     }
 

@@ -6,6 +6,7 @@
 
 pub mod os;
 mod mapped;
+mod image;
 pub mod aligned;
 pub mod cache;
 pub mod handles;
@@ -14,13 +15,14 @@ pub mod trash;
 pub mod sim;
 pub mod fault;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::base::{Error, Result};
 
 pub use aligned::AlignedBuffer;
 pub use fault::Faults;
+pub use image::MappingImage;
 pub use os::OsStorage;
 pub use sim::SimDisk;
 
@@ -66,11 +68,20 @@ pub trait Storage: Send + Sync {
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> Result<()>;
+    /// Removes an empty directory.
+    fn remove_dir(&self, path: &Path) -> Result<()>;
+    /// Gives a file one more name, `to`, which must be free. False, and nothing done, where the two lie on different
+    /// devices or the file system knows no such names.
+    fn link(&self, from: &Path, to: &Path) -> Result<bool>;
+    /// The path without links and dots, as far as what it names exists; for comparing places.
+    fn real_path(&self, path: &Path) -> Result<PathBuf>;
     /// Makes creations, renames and removals in a directory durable.
     fn sync_dir(&self, path: &Path) -> Result<()>;
     /// Takes the exclusive lock on a file (created if missing), held until the guard is dropped or the process ends.
     /// Fails with [`Error::Locked`](crate::Error::Locked) at once if someone else holds it.
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>>;
+    /// As [`lock`](Storage::lock), shared with others that only read. The file must exist and is not changed.
+    fn lock_shared(&self, path: &Path) -> Result<Box<dyn Lock>>;
     /// A number, not zero, that no other database on this storage was given.
     fn unique_number(&self) -> Result<u64>;
     /// Maps a file of exactly `len` bytes, made and preallocated if it is missing or of another size, and keeps its
@@ -103,6 +114,13 @@ pub trait File: Send + Sync {
     fn path(&self) -> &Path;
     /// Fills `buffer` from `offset`; returns how many bytes there were before the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
+    /// Says that these bytes will be read soon, once, by [`read_needed`](File::read_needed), so that the system may fetch
+    /// them meanwhile. A hint: nothing depends on it.
+    fn will_need(&self, _offset: u64, _len: u64) {}
+    /// As [`read_at`](File::read_at), for exactly the bytes that [`will_need`](File::will_need) told of.
+    fn read_needed(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.read_at(buffer, offset)
+    }
     /// Writes all of `bytes` at `offset`, growing the file if needed.
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()>;
     /// Makes all that was written (and the length) durable.
@@ -127,5 +145,5 @@ pub trait Mapping: Send + Sync {
     fn read(&self, offset: usize, buffer: &mut [u8]);
 }
 
-/// Holds an exclusive lock until dropped.
+/// Holds a lock until dropped.
 pub trait Lock: Send + Sync {}

@@ -6,14 +6,15 @@
 //!
 //! Called by `db/` when it opens a database; everything else sees [`Storage`].
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::aligned::{AlignedBuffer, assert_aligned};
@@ -114,6 +115,41 @@ impl Storage for OsStorage {
         fs::remove_file(path).map_err(|error| Error::io(path, "remove", error))
     }
 
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        fs::remove_dir(path).map_err(|error| Error::io(path, "remove directory", error))
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> Result<bool> {
+        match fs::hard_link(from, to) {
+            Ok(()) => Ok(true),
+            Err(error) => match Errno::from_io_error(&error) {
+                // Another device; too many names; not known here, or not allowed.
+                Some(Errno::XDEV | Errno::MLINK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => Ok(false),
+                _ => Err(Error::io(to, "link", error)),
+            },
+        }
+    }
+
+    fn real_path(&self, path: &Path) -> Result<PathBuf> {
+        let failed = |error| Error::io(path, "resolve", error);
+        let path = std::path::absolute(path).map_err(failed)?;
+        let mut missing = Vec::new();
+        let mut there = path.as_path();
+        loop {
+            match there.canonicalize() {
+                Ok(mut real) => {
+                    real.extend(missing.iter().rev());
+                    return Ok(real);
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    missing.extend(there.file_name());
+                    there = there.parent().ok_or_else(|| failed(error))?;
+                }
+                Err(error) => return Err(failed(error)),
+            }
+        }
+    }
+
     fn sync_dir(&self, path: &Path) -> Result<()> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let sync = || fs::File::open(path)?.sync_all();
@@ -129,7 +165,15 @@ impl Storage for OsStorage {
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
-        Ok(Box::new(OsLock::take(path)?))
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        Ok(Box::new(OsLock::take(path, &options, FlockOperation::NonBlockingLockExclusive)?))
+    }
+
+    fn lock_shared(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        let mut options = fs::OpenOptions::new();
+        options.read(true);
+        Ok(Box::new(OsLock::take(path, &options, FlockOperation::NonBlockingLockShared)?))
     }
 
     fn map(&self, path: &Path, len: usize) -> Result<Option<Arc<dyn Mapping>>> {
@@ -170,7 +214,7 @@ fn open_direct(path: &Path) -> Result<Option<fs::File>> {
 fn open_direct_read(path: &Path) -> Result<Arc<dyn File>> {
     let flags = OFlags::DIRECT.bits().cast_signed();
     match fs::OpenOptions::new().read(true).custom_flags(flags).open(path) {
-        Ok(file) => Ok(Arc::new(DirectReader { path: path.to_owned(), file })),
+        Ok(file) => Ok(Arc::new(DirectReader { path: path.to_owned(), file, needed: parking_lot::Mutex::default() })),
         Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
             Err(Error::input(format!("direct I/O is not to be had in the file system of {}", path.display())))
         }
@@ -189,6 +233,20 @@ pub(super) fn reserve(file: &fs::File, len: u64) -> io::Result<()> {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
         other => other.map_err(io::Error::from),
     }
+}
+
+/// Reads until the buffer is full or the file ends.
+fn read_fully(file: &fs::File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read_at(&mut buffer[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
 }
 
 struct OsFile {
@@ -211,16 +269,11 @@ impl File for OsFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let mut filled = 0;
-        while filled < buffer.len() {
-            match self.file.read_at(&mut buffer[filled..], offset + filled as u64) {
-                Ok(0) => break,
-                Ok(count) => filled += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::io(&self.path, "read", error)),
-            }
-        }
-        Ok(filled)
+        self.wrap("read", read_fully(&self.file, buffer, offset))
+    }
+
+    fn will_need(&self, offset: u64, len: u64) {
+        let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(len), Advice::WillNeed);
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
@@ -255,9 +308,20 @@ impl File for OsFile {
 }
 
 /// Reads past the page cache. Each read goes into an aligned buffer that covers it, and from there to the caller.
+///
+/// Reads that were told of before are to be in flight together. The system does that for the page cache: it is told to
+/// fetch them, they are read from there and dropped again at once (decision record 016).
 struct DirectReader {
     path: PathBuf,
     file: fs::File,
+    needed: parking_lot::Mutex<Needed>,
+}
+
+/// Reads that were told of and have not come yet, and the ordinary descriptor for them.
+#[derive(Default)]
+struct Needed {
+    cached: Option<Arc<fs::File>>,
+    reads: usize,
 }
 
 impl DirectReader {
@@ -293,6 +357,34 @@ impl File for DirectReader {
         Ok(filled)
     }
 
+    fn will_need(&self, offset: u64, len: u64) {
+        let mut needed = self.needed.lock();
+        needed.reads += 1;
+        if needed.cached.is_none() {
+            needed.cached = fs::File::open(&self.path).ok().map(Arc::new);
+        }
+        if let Some(cached) = &needed.cached {
+            let _ = rustix::fs::fadvise(&**cached, offset, NonZeroU64::new(len), Advice::WillNeed);
+        }
+    }
+
+    fn read_needed(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let cached = {
+            let mut needed = self.needed.lock();
+            needed.reads = needed.reads.saturating_sub(1);
+            // The last read closes the descriptor.
+            if needed.reads == 0 { needed.cached.take() } else { needed.cached.clone() }
+        };
+        let Some(cached) = cached else {
+            return self.read_at(buffer, offset);
+        };
+        let read = read_fully(&cached, buffer, offset).map_err(|error| Error::io(&self.path, "read", error));
+        let start = offset / BLOCK_IO_BYTES as u64 * BLOCK_IO_BYTES as u64;
+        let end = (offset + buffer.len() as u64).next_multiple_of(BLOCK_IO_BYTES as u64);
+        let _ = rustix::fs::fadvise(&*cached, start, NonZeroU64::new(end - start), Advice::DontNeed);
+        read
+    }
+
     fn write_at(&self, _bytes: &[u8], _offset: u64) -> Result<()> {
         self.refuse("write")
     }
@@ -314,9 +406,10 @@ impl File for DirectReader {
     }
 }
 
-/// Files that this process has locked, by device and inode. The kernel's lock belongs to an open file, so it refuses a
-/// second opener in this process too; but network file systems may turn it into one that belongs to the process.
-static LOCKED_HERE: parking_lot::Mutex<BTreeSet<(u64, u64)>> = parking_lot::Mutex::new(BTreeSet::new());
+/// Files that this process has locked, by device and inode: by how many that share the lock, or by one that does not (0).
+/// The kernel's lock belongs to an open file, so it refuses a second opener in this process too; but network file systems
+/// may turn it into one that belongs to the process.
+static LOCKED_HERE: parking_lot::Mutex<BTreeMap<(u64, u64), usize>> = parking_lot::Mutex::new(BTreeMap::new());
 
 struct OsLock {
     file: fs::File,
@@ -324,22 +417,23 @@ struct OsLock {
 }
 
 impl OsLock {
-    fn take(path: &Path) -> Result<OsLock> {
+    fn take(path: &Path, options: &fs::OpenOptions, operation: FlockOperation) -> Result<OsLock> {
         let failed = |error| Error::io(path, "lock", error);
-        let file =
-            fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(failed)?;
+        let file = options.open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         let identity = (metadata.dev(), metadata.ino());
+        let shared = operation == FlockOperation::NonBlockingLockShared;
         let mut locked_here = LOCKED_HERE.lock();
-        if locked_here.contains(&identity) {
+        let holders = locked_here.get(&identity).copied();
+        if holders.is_some_and(|holders| !shared || holders == 0) {
             return Err(Error::Locked { path: path.to_owned() });
         }
-        match retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)) {
+        match retry_on_intr(|| rustix::fs::flock(&file, operation)) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => return Err(Error::Locked { path: path.to_owned() }),
             Err(error) => return Err(failed(error.into())),
         }
-        locked_here.insert(identity);
+        locked_here.insert(identity, if shared { holders.unwrap_or_default() + 1 } else { 0 });
         Ok(OsLock { file, identity })
     }
 }
@@ -351,7 +445,10 @@ impl Drop for OsLock {
         let mut locked_here = LOCKED_HERE.lock();
         // If this fails, closing the file releases the lock.
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
-        locked_here.remove(&self.identity);
+        match locked_here.get_mut(&self.identity) {
+            Some(holders) if *holders > 1 => *holders -= 1,
+            _ => drop(locked_here.remove(&self.identity)),
+        }
     }
 }
 

@@ -131,7 +131,7 @@ fn the_table_of_this_process_alone_refuses_a_second_lock() {
     let path = dir.path().join("LOCK");
     let metadata = fs::File::create(&path).unwrap().metadata().unwrap();
     let identity = (metadata.dev(), metadata.ino());
-    LOCKED_HERE.lock().insert(identity);
+    LOCKED_HERE.lock().insert(identity, 0);
     assert!(matches!(OsStorage.lock(&path), Err(Error::Locked { .. })));
     LOCKED_HERE.lock().remove(&identity);
     OsStorage.lock(&path).unwrap();
@@ -189,4 +189,26 @@ fn direct_reads_of_any_shape_give_the_same_bytes() {
     assert_eq!(file.read_at(&mut read, end as u64).unwrap(), 0);
     assert_eq!(file.read_at(&mut read, end as u64 + 100_000).unwrap(), 0);
     assert!(file.write_at(b"x", 0).is_err());
+}
+
+#[test]
+fn bytes_that_were_told_of_are_read_and_leave_no_descriptor_behind() {
+    let dir = directory();
+    let path = dir.path().join("table");
+    let content: Vec<u8> = (0..100_000_u32).map(|number| number as u8).collect();
+    fs::write(&path, &content).unwrap();
+    for access in [Access::Buffered, Access::Direct] {
+        let Ok(file) = OsStorage.open_read(&path, access) else { continue };
+        let places = [(10, 5000), (99_000, 5000), (40_000, 4096)];
+        places.iter().for_each(|&(offset, len)| file.will_need(offset, len));
+        for (offset, len) in places {
+            let mut buffer = vec![0; len as usize];
+            let read = file.read_needed(&mut buffer, offset).unwrap();
+            let end = content.len().min((offset + len) as usize);
+            assert_eq!(buffer[..read], content[offset as usize..end]);
+        }
+        // One that nobody told of.
+        let mut buffer = [0; 3];
+        assert_eq!((file.read_needed(&mut buffer, 7).unwrap(), buffer), (3, [7, 8, 9]));
+    }
 }

@@ -119,6 +119,12 @@ impl SimDisk {
         self.state().can_map = can_map;
     }
 
+    /// Decides whether a file can have several names (at first it can); without, the disk behaves as if every directory
+    /// lay on a device of its own.
+    pub fn set_linking(&self, can_link: bool) {
+        self.state().can_link = can_link;
+    }
+
     /// Starts a plan of faults; it replaces the one before.
     pub fn set_faults(&self, faults: Faults) {
         self.state().faults = FaultState::new(faults);

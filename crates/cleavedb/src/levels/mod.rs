@@ -6,6 +6,7 @@ pub mod version;
 pub mod readers;
 pub mod table;
 pub mod table_cursor;
+pub mod batch;
 pub mod level_cursor;
 pub mod builder;
 pub mod compaction;

@@ -47,6 +47,8 @@ struct Places {
     properties: BlockHandle,
     /// The range tombstones, if there are any.
     ranges: Option<BlockHandle>,
+    /// The one sequence number of all versions, which the manifest knows and the file does not.
+    placed: Option<Seqno>,
 }
 
 impl Table {
@@ -88,6 +90,11 @@ impl Table {
         }
     }
 
+    /// The sequence number of all versions of a table that was written before it was known: the file says 0.
+    pub(super) fn placed(&self) -> Result<Option<Seqno>> {
+        self.places().map(|places| places.placed)
+    }
+
     fn read_places(&self) -> Result<Places> {
         let len = self.meta.size;
         let tail_offset = len.saturating_sub(TAIL_BYTES);
@@ -98,7 +105,11 @@ impl Table {
             Some(sealed) => self.properties_from(footer.properties, sealed)?,
             None => self.properties_from(footer.properties, &self.read_sealed(footer.properties)?)?,
         };
-        if TableMeta::new(self.meta.id, len, &properties) != self.meta {
+        let found = TableMeta::new(self.meta.id, len, &properties);
+        let placed = (found.seqno_max == Seqno::ZERO && self.meta.seqno_min == self.meta.seqno_max)
+            .then_some(self.meta.seqno_max);
+        let found = placed.map_or(found.clone(), |seqno| found.placed_at(seqno));
+        if found != self.meta {
             return Err(self.damaged(footer.properties.offset, "the table holds other versions than the manifest says"));
         }
         if properties.range_block.is_some() != (properties.range_deletes > 0) {
@@ -109,7 +120,13 @@ impl Table {
             #[cfg(test)]
             properties: footer.properties,
             ranges: properties.range_block,
+            placed,
         })
+    }
+
+    /// The same file as a table of which all versions have this sequence number; it must have been written with none.
+    pub fn place_at(&self, readers: &Arc<Readers>, guard: FileGuard, seqno: Seqno) -> Result<Arc<Table>> {
+        Table::new(readers, guard, self.meta.clone().placed_at(seqno))
     }
 
     /// What the manifest says of it.
@@ -223,6 +240,31 @@ impl Table {
 
     fn keep(&self, handle: BlockHandle, block: &Arc<Buffer>) {
         self.readers.cache.insert(self.meta.id, handle.offset, block.clone());
+    }
+
+    /// These bytes of the file will be read soon.
+    pub(super) fn will_need(&self, offset: u64, len: u64) {
+        if let Ok(file) = self.handle.file() {
+            file.will_need(offset, len);
+        }
+    }
+
+    /// Reads blocks that lie within `span` into the cache, all at once. `told` says that
+    /// [`will_need`](Table::will_need) was called for that.
+    pub(super) fn fill_cache(&self, handles: &[BlockHandle], span: (u64, u64), told: bool) -> Result<()> {
+        if span.1 > self.blocks_end() {
+            return Err(self.damaged(span.0, "a block is said to lie outside the table"));
+        }
+        let file = self.handle.file()?;
+        let mut bytes = vec![0; (span.1 - span.0) as usize];
+        let read = if told { file.read_needed(&mut bytes, span.0)? } else { file.read_at(&mut bytes, span.0)? };
+        bytes.truncate(read);
+        for &handle in handles {
+            let sealed = self.within(&bytes, span.0, handle).unwrap_or_default();
+            let block = self.unseal(handle, sealed.to_vec(), self.readers.cache.gauge())?;
+            self.readers.cache.insert(self.meta.id, handle.offset, block);
+        }
+        Ok(())
     }
 
     /// Fills `buffer` with blocks from `offset` on.

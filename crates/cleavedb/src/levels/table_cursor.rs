@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::table::Table;
 use crate::base::ranges::Mark;
-use crate::base::{Buffer, Cursor, Result, Slice, Stamp};
+use crate::base::{Buffer, Cursor, Error, Kind, Result, Seqno, Slice, Stamp};
 use crate::format::block::BlockCursor;
 use crate::format::filter::may_contain;
 use crate::format::table::{BlockHandle, PartitionHandles};
@@ -32,7 +32,16 @@ pub struct TableCursor {
     /// The partition opened last, kept over seeks.
     partition: Option<(BlockHandle, BlockCursor)>,
     data: Option<BlockCursor>,
+    /// Where the block of `data` lies.
+    data_offset: u64,
+    /// The block before the last seek, in case that leads into it again.
+    before: Option<BlockCursor>,
     ahead: Ahead,
+    /// The one sequence number of all versions, in a table that was written before it was known.
+    placed: Option<Seqno>,
+    /// Blocks that are not in the cache are not read; the first that was wanted is noted.
+    cached_only: bool,
+    missing: Option<BlockHandle>,
     /// Blocks that were opened one after the other since the last seek.
     steps: u32,
 }
@@ -73,7 +82,20 @@ impl TableCursor {
     pub(super) fn new(table: Arc<Table>, fill_cache: bool) -> TableCursor {
         let wanted = if fill_cache { SCAN_AHEAD_BYTES_FIRST } else { READ_AHEAD_BYTES_FIRST };
         let ahead = Ahead { start: 0, bytes: Vec::new(), room: None, wanted };
-        TableCursor { table, fill_cache, top: None, partition: None, data: None, ahead, steps: 0 }
+        TableCursor {
+            table,
+            fill_cache,
+            top: None,
+            partition: None,
+            data: None,
+            data_offset: 0,
+            before: None,
+            ahead,
+            placed: None,
+            cached_only: false,
+            missing: None,
+            steps: 0,
+        }
     }
 
     /// As [`seek`](Cursor::seek), for callers who want versions of this very key only: if a filter denies the key, the
@@ -83,7 +105,7 @@ impl TableCursor {
             return Ok(());
         };
         if let Some(handle) = handles.filter {
-            let block = self.table.block(handle, self.fill_cache)?;
+            let block = self.block(handle)?;
             match may_contain(&block, key) {
                 Some(true) => {}
                 Some(false) => return Ok(()),
@@ -91,6 +113,39 @@ impl TableCursor {
             }
         }
         self.seek_within(handles, key, stamp)
+    }
+
+    /// As [`seek_filtered`](TableCursor::seek_filtered) with blocks that are in the cache already. The block that is
+    /// not, if one is missing: then the cursor is of no use.
+    pub(super) fn seek_in_cache(&mut self, key: &[u8], stamp: Stamp) -> Result<Option<BlockHandle>> {
+        (self.cached_only, self.missing) = (true, None);
+        let sought = self.seek_filtered(key, stamp);
+        self.cached_only = false;
+        match self.missing {
+            Some(missing) => Ok(Some(missing)),
+            None => sought.map(|()| None),
+        }
+    }
+
+    /// About where in the file the versions of `key`, or those after it, begin. Reads two index blocks at most.
+    pub fn offset_of(mut self, key: &[u8]) -> Result<u64> {
+        let Some(handles) = self.seek_top(key, Stamp::NEWEST)? else {
+            return Ok(self.table.blocks_end());
+        };
+        let partition = self.open_partition(handles.index)?;
+        partition.seek(key, Stamp::NEWEST)?;
+        let data = partition.valid().then(|| BlockHandle::decode(partition.value())).flatten();
+        Ok(data.map_or(handles.index.offset, |data| data.offset))
+    }
+
+    fn block(&mut self, handle: BlockHandle) -> Result<Arc<Buffer>> {
+        match self.cached_only {
+            false => self.table.block(handle, self.fill_cache),
+            true => self.table.cached_block(handle).ok_or_else(|| {
+                self.missing = Some(handle);
+                Error::WouldStall
+            }),
+        }
     }
 
     /// How the bytes of the table lie along the keys: where each partition begins. Reads the top index.
@@ -111,13 +166,26 @@ impl TableCursor {
 
     /// Finds the partition for (`key`, `stamp`); the cursor is not valid until one of its blocks is opened.
     fn seek_top(&mut self, key: &[u8], stamp: Stamp) -> Result<Option<PartitionHandles>> {
-        self.data = None;
         self.steps = 0;
+        self.before = self.data.take().or(self.before.take());
+        self.open_top()?;
+        let stamp = self.in_file(stamp);
         self.open_top()?.seek(key, stamp)?;
         self.partition_handles()
     }
 
+    /// What stands in the file for a stamp to be sought. Where all versions share one sequence number, the file has 0 in
+    /// its place, and each key is there once.
+    fn in_file(&self, stamp: Stamp) -> Stamp {
+        match self.placed {
+            None => stamp,
+            Some(seqno) if stamp >= Stamp::new(seqno, Kind::Put) => Stamp::NEWEST,
+            Some(_) => Stamp::OLDEST,
+        }
+    }
+
     fn seek_within(&mut self, handles: PartitionHandles, key: &[u8], stamp: Stamp) -> Result<()> {
+        let stamp = self.in_file(stamp);
         self.open_partition(handles.index)?.seek(key, stamp)?;
         if let Some(data) = self.open_data(Direction::Forward, false)? {
             data.seek(key, stamp)?;
@@ -166,7 +234,9 @@ impl TableCursor {
             Some(top) => top,
             None => {
                 let handle = self.table.top_index()?;
-                self.table.block_cursor(handle, self.table.block(handle, self.fill_cache)?)?
+                self.placed = self.table.placed()?;
+                let block = self.block(handle)?;
+                self.table.block_cursor(handle, block)?
             }
         };
         Ok(self.top.insert(top))
@@ -175,7 +245,10 @@ impl TableCursor {
     fn open_partition(&mut self, handle: BlockHandle) -> Result<&mut BlockCursor> {
         let open = match self.partition.take() {
             Some(open) if open.0 == handle => open,
-            _ => (handle, self.table.block_cursor(handle, self.table.block(handle, self.fill_cache)?)?),
+            _ => {
+                let block = self.block(handle)?;
+                (handle, self.table.block_cursor(handle, block)?)
+            }
         };
         Ok(&mut self.partition.insert(open).1)
     }
@@ -206,19 +279,26 @@ impl TableCursor {
         direction: Direction,
         sequential: bool,
     ) -> Result<&mut BlockCursor> {
+        if self.data.is_none()
+            && self.data_offset == handle.offset
+            && let Some(before) = self.before.take()
+        {
+            return Ok(self.data.insert(before));
+        }
         let forward = sequential && direction == Direction::Forward;
         self.steps = if forward { self.steps.saturating_add(1) } else { 0 };
         let block = match forward && (!self.fill_cache || self.steps > SCAN_STEPS) {
             true => self.block_ahead(handle)?,
-            false => self.table.block(handle, self.fill_cache)?,
+            false => self.block(handle)?,
         };
-        let data = match self.data.take() {
+        let data = match self.data.take().or(self.before.take()) {
             Some(mut data) => {
                 data.open(block, handle.offset)?;
                 data
             }
             None => self.table.block_cursor(handle, block)?,
         };
+        self.data_offset = handle.offset;
         Ok(self.data.insert(data))
     }
 
@@ -263,7 +343,7 @@ impl TableCursor {
     /// Leaves the cursor not valid if a move failed.
     fn settle(&mut self, moved: Result<()>) -> Result<()> {
         if moved.is_err() {
-            self.data = None;
+            (self.data, self.before) = (None, None);
         }
         moved
     }
@@ -286,7 +366,12 @@ impl Cursor for TableCursor {
 
     #[inline]
     fn stamp(&self) -> Stamp {
-        self.current().stamp()
+        let stamp = self.current().stamp();
+        match self.placed {
+            None => stamp,
+            // The kind stays.
+            Some(seqno) => Stamp(seqno.0 << 8 | stamp.0 & 0xff),
+        }
     }
 
     #[inline]

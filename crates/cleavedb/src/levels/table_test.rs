@@ -10,6 +10,7 @@ use crate::base::cursor::model::{Step, VecCursor, Version, assert_same_walk, sor
 use crate::base::limits::BLOCK_IO_BYTES;
 use crate::base::{FileId, KeyspaceId, Kind, Slice, full_key};
 use crate::io::{Access, Faults, SimDisk};
+use crate::levels::batch::{Lookups, Missing, read_together};
 use crate::levels::builder::{TableBuilder, TableOptions};
 
 const ID: FileId = FileId(12);
@@ -381,6 +382,68 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         6 => Just(Step::Prev),
     ];
     proptest::collection::vec(step, 1..80)
+}
+
+/// Every key once, with no sequence number in the file.
+fn unplaced(count: u64) -> Vec<Version> {
+    let stamp = Stamp::new(Seqno::ZERO, Kind::Put);
+    (0..count).map(|number| (full_key(KeyspaceId(1), format!("{number:05}").as_bytes()), stamp, vec![7; 40])).collect()
+}
+
+#[test]
+fn a_table_written_without_a_sequence_number_gets_it_from_the_manifest() {
+    let versions = unplaced(2000);
+    let (table, readers) = table_of(&versions, small_blocks(512, Compression::None));
+    let placed = table.place_at(&readers, guard(), Seqno(9)).unwrap();
+    let stamp = Stamp::new(Seqno(9), Kind::Put);
+    let expected: Vec<Version> = versions.iter().map(|(key, _, value)| (key.clone(), stamp, value.clone())).collect();
+    assert_eq!(scan(&mut placed.cursor(false)), expected);
+    for (key, ..) in expected.iter().step_by(97) {
+        assert!(get(&placed, key, Seqno(8)).unwrap().is_none());
+        for snapshot in [Seqno(9), Seqno(10), Seqno::MAX] {
+            assert_eq!(get(&placed, key, snapshot).unwrap().unwrap().0, stamp);
+        }
+    }
+    let at = |number: usize, stamp| Step::Seek(expected[number].0.clone(), stamp);
+    let before = |number: usize, stamp| Step::SeekBefore(expected[number].0.clone(), stamp);
+    let mut steps = Vec::new();
+    for number in [0, 1, 13, 999, 1999] {
+        for stamp in [Stamp::NEWEST, stamp, Stamp::at(Seqno(9)), Stamp::at(Seqno(8)), Stamp::OLDEST] {
+            for step in [at(number, stamp), before(number, stamp)] {
+                steps.extend([step.clone(), Step::Next, step, Step::Prev]);
+            }
+        }
+    }
+    assert_same_walk(&mut placed.cursor(true), &mut VecCursor::new(expected), &steps);
+    // Versions that have numbers of their own do not take another.
+    let (numbered, readers) = table_of(&numbered(10, 1, 5), TableOptions::default());
+    let other = Table::open(&readers, guard(), numbered.meta().clone().placed_at(Seqno(9)));
+    assert!(matches!(other, Err(Error::Corruption { .. })));
+}
+
+#[test]
+fn look_ups_in_the_cache_name_the_block_they_miss_and_find_all_once_it_is_read() {
+    let versions = unplaced(3000);
+    let (table, _) = table_of(&versions, small_blocks(512, Compression::Lz4));
+    let mut open: Vec<&[u8]> = versions.iter().step_by(11).map(|(key, ..)| &key[..]).collect();
+    // Top index, filters, index partitions, data blocks: each read for all keys together.
+    for missing_max in [1, 100, 100, 3000] {
+        let mut lookups = Lookups::default();
+        let mut missing = Vec::new();
+        for key in &open {
+            assert!(lookups.find(&table, key, Seqno::MAX).is_err());
+            missing.extend(lookups.take_missing());
+        }
+        assert_eq!(missing.len(), open.len());
+        missing.sort_by_key(Missing::place);
+        missing.dedup_by_key(|missing| missing.place());
+        assert!(missing.len() <= missing_max);
+        read_together(missing);
+    }
+    let mut lookups = Lookups::default();
+    open.retain(|key| lookups.find(&table, key, Seqno::MAX).unwrap().is_none());
+    assert!(open.is_empty());
+    assert!(lookups.find(&table, &full_key(KeyspaceId(1), b"00000x"), Seqno::MAX).unwrap().is_none());
 }
 
 proptest! {

@@ -54,11 +54,16 @@ fn spans() -> impl Strategy<Value = Span> {
     ]
 }
 
-fn scans() -> impl Strategy<Value = Operation> {
+fn scans() -> impl Strategy<Value = Scan> {
     let ends = prop_oneof![Just(0), Just(u64::MAX), any::<u64>()];
     let limit = prop_oneof![Just(3), Just(1000)];
-    (slots(), spans(), ends, limit, option::of(any::<u8>()))
-        .prop_map(|(slot, span, ends, limit, snapshot)| Operation::Scan(Scan { slot, span, ends, limit, snapshot }))
+    (slots(), spans(), ends, limit, option::of(any::<u8>())).prop_map(|(slot, span, ends, limit, snapshot)| Scan {
+        slot,
+        span,
+        ends,
+        limit,
+        snapshot,
+    })
 }
 
 fn operations(crashes: bool) -> impl Strategy<Value = Operation> {
@@ -70,11 +75,28 @@ fn operations(crashes: bool) -> impl Strategy<Value = Operation> {
         (20, (vec(changes(), 1..8), acks).prop_map(|(changes, ack)| Operation::Write(changes, ack)).boxed()),
         (
             6,
-            (slots(), keys(), snapshot)
+            (slots(), keys(), snapshot.clone())
                 .prop_map(|(slot, key, snapshot)| Operation::Get { slot, key, snapshot })
                 .boxed(),
         ),
-        (6, scans().boxed()),
+        (6, scans().prop_map(Operation::Scan).boxed()),
+        (2, scans().prop_map(Operation::Keys).boxed()),
+        (
+            3,
+            (slots(), vec(keys(), 0..40), snapshot)
+                .prop_map(|(slot, keys, snapshot)| Operation::MultiGet { slot, keys, snapshot })
+                .boxed(),
+        ),
+        (
+            3,
+            (slots(), spans(), 0..20_u8)
+                .prop_map(|(slot, span, pulls)| Operation::Refresh { slot, span, pulls })
+                .boxed(),
+        ),
+        (
+            1,
+            (slots(), vec((keys(), values()), 0..30)).prop_map(|(slot, puts)| Operation::Ingest { slot, puts }).boxed(),
+        ),
         (2, Just(Operation::TakeSnapshot).boxed()),
         (1, any::<u8>().prop_map(Operation::ReleaseSnapshot).boxed()),
         (1, Just(Operation::Sync).boxed()),

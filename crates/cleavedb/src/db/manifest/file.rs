@@ -55,6 +55,13 @@ impl Manifest {
         }
     }
 
+    /// Writes the manifest of a copy into `dir`, where there is none: every byte of it must be whole from then on.
+    pub fn write_whole(storage: Arc<dyn Storage>, dir: &Path, state: ManifestState) -> Result<()> {
+        let id = state.next_file;
+        let mut manifest = Manifest { state, ..Manifest::new(storage, dir, u64::MAX) };
+        manifest.commit(&Edit { next_file: Some(FileId(id.0 + 1)), ..Edit::default() }, &|| id).map(drop)
+    }
+
     /// Reads the manifest that [`CURRENT`] names; `None` if there is no database in `dir`.
     pub fn read(storage: Arc<dyn Storage>, dir: &Path, bytes_max: u64) -> Result<Option<Manifest>> {
         let current = dir.join(CURRENT);

@@ -21,13 +21,15 @@ use crate::sched::random::Random;
 pub(super) struct State {
     inodes: BTreeMap<InodeNumber, Inode>,
     directories: BTreeMap<PathBuf, Directory>,
-    locks: BTreeSet<PathBuf>,
+    /// Locked files: by how many that share the lock, or by one that does not (0).
+    locks: BTreeMap<PathBuf, usize>,
     next_inode: InodeNumber,
     order: u64,
     random: Random,
     pub(super) faults: FaultState,
     pub(super) capacity: Option<u64>,
     pub(super) can_map: bool,
+    pub(super) can_link: bool,
     pub(super) halted: bool,
 }
 
@@ -36,13 +38,14 @@ impl State {
         State {
             inodes: BTreeMap::new(),
             directories: BTreeMap::from([(PathBuf::new(), Directory::default()), ("/".into(), Directory::default())]),
-            locks: BTreeSet::new(),
+            locks: BTreeMap::new(),
             next_inode: 0,
             order: 0,
             random: Random::new(0),
             faults: FaultState::new(Faults::default()),
             capacity: None,
             can_map: true,
+            can_link: true,
             halted: false,
         }
     }
@@ -162,6 +165,32 @@ impl State {
         Ok(())
     }
 
+    /// One more name for a file; false if the disk plays two devices.
+    pub(super) fn link(&mut self, from: &Path, to: &Path) -> Result<bool> {
+        let number = self.find_or_fail(from, "link")?;
+        if self.exists(to) {
+            return Err(Error::io(to, "link", io::ErrorKind::AlreadyExists.into()));
+        }
+        if !self.can_link {
+            return Ok(false);
+        }
+        self.directory_works(to, "link")?;
+        let order = self.next_order();
+        let (directory, name) = self.directory_mut(to, "link")?;
+        directory.link(&name, number, order);
+        Ok(true)
+    }
+
+    /// Removes a directory, durably at once; it must be empty.
+    pub(super) fn remove_dir(&mut self, path: &Path) -> Result<()> {
+        if !self.list(path)?.is_empty() {
+            return Err(Error::io(path, "remove directory", io::ErrorKind::DirectoryNotEmpty.into()));
+        }
+        self.directory_works(path, "remove directory")?;
+        self.directories.remove(path);
+        Ok(())
+    }
+
     pub(super) fn sync_dir(&mut self, path: &Path) -> Result<()> {
         if self.faults.sync_fails() {
             return Err(broken(path, "sync directory"));
@@ -182,11 +211,28 @@ impl State {
         if self.find(path).is_none() {
             self.create(path)?;
         }
-        if self.locks.insert(path.to_owned()) { Ok(()) } else { Err(Error::Locked { path: path.to_owned() }) }
+        if self.locks.contains_key(path) {
+            return Err(Error::Locked { path: path.to_owned() });
+        }
+        self.locks.insert(path.to_owned(), 0);
+        Ok(())
+    }
+
+    pub(super) fn lock_shared(&mut self, path: &Path) -> Result<()> {
+        self.find_or_fail(path, "lock")?;
+        match self.locks.get_mut(path) {
+            Some(0) => return Err(Error::Locked { path: path.to_owned() }),
+            Some(holders) => *holders += 1,
+            None => drop(self.locks.insert(path.to_owned(), 1)),
+        }
+        Ok(())
     }
 
     pub(super) fn unlock(&mut self, path: &Path) {
-        self.locks.remove(path);
+        match self.locks.get_mut(path) {
+            Some(holders) if *holders > 1 => *holders -= 1,
+            _ => drop(self.locks.remove(path)),
+        }
     }
 
     // Files.

@@ -106,12 +106,29 @@ impl Storage for SimDisk {
         self.act(path, "remove", |state| state.remove(path))
     }
 
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        self.act(path, "remove directory", |state| state.remove_dir(path))
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> Result<bool> {
+        self.act(to, "link", |state| state.link(from, to))
+    }
+
+    fn real_path(&self, path: &Path) -> Result<PathBuf> {
+        Ok(path.to_owned())
+    }
+
     fn sync_dir(&self, path: &Path) -> Result<()> {
         self.act_sync(path, true, |state| state.sync_dir(path))
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
         self.act(path, "lock", |state| state.lock(path))?;
+        Ok(Box::new(SimLock { disk: self.clone(), path: path.to_owned() }))
+    }
+
+    fn lock_shared(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        self.act(path, "lock", |state| state.lock_shared(path))?;
         Ok(Box::new(SimLock { disk: self.clone(), path: path.to_owned() }))
     }
 

@@ -1,0 +1,117 @@
+//! Look-ups of many keys that do without the disk as long as they can, and reads for many of them together.
+//!
+//! A look-up takes what the block cache has; where a block is missing it says which and gives up. Its caller collects what
+//! many look-ups miss and has it read together: blocks that lie side by side in one read, and the system is told of all
+//! reads before the first, so that it has them in flight at once. Then the look-ups are tried again. Called by `multi_get`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::table::Table;
+use super::table_cursor::TableCursor;
+use crate::base::{Cursor, Error, FileId, Result, Seqno, Stamp};
+use crate::format::table::BlockHandle;
+
+/// Blocks that lie closer than this are read together.
+const GAP_BYTES: u64 = 8 << 10;
+/// One read covers at most this much, unless a single block is larger.
+const READ_BYTES: u64 = 256 << 10;
+/// So many tables keep their cursor for the next key; each holds three blocks.
+const CURSORS_MAX: usize = 32;
+
+/// Looks up keys one after the other, best in order: neighbours find the blocks of the one before still open.
+#[derive(Default)]
+pub struct Lookups {
+    cursors: BTreeMap<FileId, TableCursor>,
+    missing: Option<Missing>,
+}
+
+/// A block that a look-up wanted and the cache did not have.
+pub struct Missing {
+    table: Arc<Table>,
+    handle: BlockHandle,
+}
+
+impl Missing {
+    /// Which block of which file.
+    pub fn place(&self) -> (FileId, u64) {
+        (self.table.meta().id, self.handle.offset)
+    }
+}
+
+impl Lookups {
+    /// As [`Table::find`], from the block cache alone; it fails if a block is not there, and
+    /// [`take_missing`](Lookups::take_missing) says which. Moving the cursor on reads what it needs.
+    pub fn find(&mut self, table: &Arc<Table>, key: &[u8], snapshot: Seqno) -> Result<Option<&mut TableCursor>> {
+        if snapshot < table.meta().seqno_min || !table.meta().overlaps(key, key) {
+            return Ok(None);
+        }
+        let id = table.meta().id;
+        if self.cursors.len() >= CURSORS_MAX && !self.cursors.contains_key(&id) {
+            self.cursors.clear();
+        }
+        let cursor = self.cursors.entry(id).or_insert_with(|| table.cursor(true));
+        if let Some(handle) = cursor.seek_in_cache(key, Stamp::at(snapshot))? {
+            self.missing = Some(Missing { table: table.clone(), handle });
+            return Err(Error::WouldStall);
+        }
+        let found = cursor.valid() && cursor.key() == key;
+        Ok(found.then_some(cursor))
+    }
+
+    /// The block that the last look-up failed for, if it was that.
+    pub fn take_missing(&mut self) -> Option<Missing> {
+        self.missing.take()
+    }
+}
+
+/// Reads blocks into the cache. One that cannot be read stays missing: whoever needs it meets the error.
+pub fn read_together(mut missing: Vec<Missing>) {
+    missing.sort_unstable_by_key(Missing::place);
+    missing.dedup_by_key(|missing| missing.place());
+    let mut rest = &missing[..];
+    let mut stretches = Vec::new();
+    while !rest.is_empty() {
+        let (stretch, later) = rest.split_at(stretch_len(rest));
+        stretches.push(stretch);
+        rest = later;
+    }
+    let told = stretches.len() > 1;
+    if told {
+        for stretch in &stretches {
+            let (start, end) = span(stretch);
+            stretch[0].table.will_need(start, end.saturating_sub(start));
+        }
+    }
+    for stretch in stretches {
+        let handles: Vec<BlockHandle> = stretch.iter().map(|missing| missing.handle).collect();
+        // Tried again, and then reported, by the look-up that needs it.
+        let _ = stretch[0].table.fill_cache(&handles, span(stretch), told);
+    }
+}
+
+/// How many of the sorted blocks one read should fetch.
+fn stretch_len(missing: &[Missing]) -> usize {
+    let first = &missing[0];
+    let mut end = end_of(first);
+    let mut count = 1;
+    for next in &missing[1..] {
+        let together = next.table.meta().id == first.table.meta().id
+            && next.handle.offset <= end.saturating_add(GAP_BYTES)
+            && end_of(next).saturating_sub(first.handle.offset) <= READ_BYTES;
+        if !together {
+            break;
+        }
+        end = end.max(end_of(next));
+        count += 1;
+    }
+    count
+}
+
+fn end_of(missing: &Missing) -> u64 {
+    missing.handle.end().unwrap_or(u64::MAX)
+}
+
+fn span(stretch: &[Missing]) -> (u64, u64) {
+    (stretch[0].handle.offset, stretch.iter().map(end_of).max().unwrap_or_default())
+}

@@ -1,0 +1,156 @@
+//! Sorted loads: all at once, durable, in the right order with what others write.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cleavedb::testing::{self, SimDisk, spawn};
+use cleavedb::{Error, KeyspaceOptions, LogBackend};
+
+use crate::support::{in_world, open, text, value, with_each_log};
+
+fn pairs(range: std::ops::Range<usize>, name: &str) -> impl Iterator<Item = (String, Vec<u8>)> {
+    let name = name.to_owned();
+    range.map(move |number| (format!("{number:06}"), value(&name, 100)))
+}
+
+#[test]
+fn a_load_is_there_at_once_and_survives_loss_of_power() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let db = open(&disk, backend).unwrap();
+        db.put("000003", "before").unwrap();
+        db.put("other", "before").unwrap();
+        let snapshot = db.snapshot();
+        assert_eq!(db.ingest(pairs(0..1000, "load")).unwrap(), 1000);
+        assert_eq!(snapshot.get(&db.default_keyspace(), "000003").unwrap().unwrap(), "before");
+        assert_eq!(snapshot.iter(&db.default_keyspace()).unwrap().count(), 2);
+        assert_eq!(db.get("000003").unwrap().unwrap(), value("load", 100));
+        db.put("000003", "after").unwrap();
+        db.delete("000004").unwrap();
+        db.sync().unwrap();
+        for seed in 0..5 {
+            let db = open(&disk.power_loss(seed), backend).unwrap();
+            assert_eq!(text(&db, "000003").unwrap(), "after");
+            assert_eq!(text(&db, "other").unwrap(), "before");
+            assert_eq!(db.iter().unwrap().count(), 1000);
+            db.close().unwrap();
+        }
+        // The older snapshot is kept through compaction.
+        db.compact_range(&db.default_keyspace(), ..).unwrap();
+        assert_eq!(snapshot.iter(&db.default_keyspace()).unwrap().count(), 2);
+        assert_eq!(db.iter().unwrap().count(), 1000);
+        drop(snapshot);
+        db.close().unwrap();
+        let db = open(&disk, backend).unwrap();
+        assert_eq!(db.iter().unwrap().rev().count(), 1000);
+    });
+}
+
+#[test]
+fn a_load_into_an_empty_range_goes_below_hl0() {
+    with_each_log(|backend| {
+        let db = open(&SimDisk::new(), backend).unwrap();
+        let loaded = db.create_keyspace("loaded", KeyspaceOptions::new()).unwrap();
+        let around = db.create_keyspace("around", KeyspaceOptions::new()).unwrap();
+        // Tables that reach over the keyspace, but hold nothing of it.
+        for number in 0..50 {
+            db.put(format!("{number}"), "v").unwrap();
+            around.put(format!("{number}"), "v").unwrap();
+        }
+        loaded.ingest(pairs(0..2000, "load")).unwrap();
+        let levels: Vec<usize> = db.stats().levels.iter().map(|level| level.tables).collect();
+        assert!(levels[0] <= 1 && levels[1..].iter().sum::<usize>() > 0, "{levels:?}");
+        // What overlaps comes above.
+        loaded.ingest(pairs(500..600, "again")).unwrap();
+        assert_eq!(loaded.get("000550").unwrap().unwrap(), value("again", 100));
+        assert_eq!(loaded.get("000650").unwrap().unwrap(), value("load", 100));
+        assert_eq!(loaded.iter().unwrap().count(), 2000);
+        assert_eq!(loaded.ingest(pairs(0..0, "")).unwrap(), 0);
+    });
+}
+
+#[test]
+fn keys_that_do_not_ascend_leave_nothing() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let db = open(&disk, backend).unwrap();
+        db.put("kept", "v").unwrap();
+        for bad in [vec!["a", "c", "b"], vec!["a", "b", "b"], vec!["a", ""]] {
+            let load = pairs(0..500, "x").map(|(key, value)| (key.into_bytes(), value));
+            let bad = bad.into_iter().map(|key| (key.as_bytes().to_vec(), b"v".to_vec()));
+            let Err(Error::InvalidInput { message }) = db.ingest(load.chain(bad)) else {
+                panic!("the load was to be refused");
+            };
+            assert!(message.contains('"') || message.contains("from 1"), "{message}");
+        }
+        assert_eq!(db.iter().unwrap().count(), 1);
+        db.put("later", "v").unwrap();
+        db.flush().unwrap();
+        db.close().unwrap();
+        let tables = disk.files().iter().filter(|(path, _)| path.extension().is_some_and(|it| it == "table")).count();
+        assert_eq!(tables, 1);
+    });
+}
+
+/// Writers at work all the time: each snapshot has all of a load or nothing, and who wrote last wins.
+fn load_among_writers(seed: u64, backend: LogBackend) {
+    let db = open(&SimDisk::new(), backend).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let writer = {
+        let (db, stop) = (db.clone(), stop.clone());
+        spawn("writer", move || {
+            for turn in 0.. {
+                if stop.load(Ordering::SeqCst) {
+                    break;
+                }
+                db.put(format!("{:06}", turn * 7 % 400), value("writer", 300)).unwrap();
+                testing::yield_point();
+            }
+        })
+    };
+    let reader = {
+        let (db, stop) = (db.clone(), stop.clone());
+        spawn("reader", move || {
+            while !stop.load(Ordering::SeqCst) {
+                let snapshot = db.snapshot();
+                for load in 1..5_usize {
+                    // Keys that the writer leaves alone.
+                    let range =
+                        format!("{:06}", load * 1000).into_bytes()..format!("{:06}", load * 1000 + 1000).into_bytes();
+                    let count = snapshot.range(&db.default_keyspace(), range).unwrap().count();
+                    assert!(count == 0 || count == 200, "{count} keys of load {load}");
+                }
+                testing::yield_point();
+            }
+        })
+    };
+    for load in 1..5 {
+        let low = (0..400).map(|number| format!("{number:06}"));
+        let own = (load * 1000..load * 1000 + 200).map(|number| format!("{number:06}"));
+        let before = db.stats().seqno;
+        db.ingest(low.chain(own).map(|key| (key, value(&format!("load {load}"), 120)))).unwrap();
+        assert!(db.stats().seqno > before);
+        let found = db.get("000001").unwrap().unwrap();
+        assert!(found == value(&format!("load {load}"), 120) || found == value("writer", 300), "seed {seed}");
+    }
+    stop.store(true, Ordering::SeqCst);
+    writer.join().unwrap();
+    reader.join().unwrap();
+    db.put("000001", "last").unwrap();
+    db.ingest([("000002", "last")]).unwrap();
+    for _ in 0..2 {
+        assert_eq!(text(&db, "000001").unwrap(), "last");
+        assert_eq!(text(&db, "000002").unwrap(), "last");
+        assert_eq!(db.iter().unwrap().count(), 400 + 4 * 200);
+        db.compact_range(&db.default_keyspace(), ..).unwrap();
+    }
+    db.close().unwrap();
+}
+
+#[test]
+fn loads_among_writers_appear_whole() {
+    for seed in 0..6 {
+        let backend = crate::support::BACKENDS[seed as usize % 2];
+        in_world(seed, move || load_among_writers(seed, backend));
+    }
+}

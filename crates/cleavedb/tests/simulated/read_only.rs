@@ -1,0 +1,111 @@
+//! Opening for reading only: nothing changes, whatever state the files are in.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cleavedb::testing::{self, SimDisk};
+use cleavedb::{Db, Durability, Error, LogBackend, Options, Result};
+
+use crate::support::{open, open_with, unflushed, value, with_each_log};
+
+fn read_only(disk: &SimDisk) -> Result<Db> {
+    testing::open(Arc::new(disk.clone()), Path::new("/db"), Options::new().read_only(true), unflushed())
+}
+
+fn content(disk: &SimDisk) -> Vec<(PathBuf, Vec<u8>)> {
+    disk.files().into_iter().map(|(path, _)| (path.clone(), disk.read_file(&path).unwrap())).collect()
+}
+
+#[test]
+fn a_crashed_database_is_read_without_a_change() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let db = open_with(&disk, Options::new().log_backend(backend), unflushed()).unwrap();
+        for number in 0..200 {
+            let durability = if number == 90 { Durability::Sync } else { Durability::Buffered };
+            db.default_keyspace().put_with(format!("{number:03}"), value("v", number * 5), durability).unwrap();
+            if number == 50 {
+                db.flush().unwrap();
+            }
+        }
+        // Values that only the ring has yet are among them.
+        for image in [disk.process_crash(), disk.power_loss(1), disk.power_loss(2), disk.power_loss(4)] {
+            let before = content(&image);
+            let (one, other) = (read_only(&image).unwrap(), read_only(&image).unwrap());
+            let read = |db: &Db| db.iter().unwrap().collect::<Result<Vec<_>>>().unwrap();
+            let found = read(&one);
+            assert!(found.len() > 90 && found == read(&other));
+            for (number, (key, found)) in found.iter().enumerate() {
+                assert_eq!((&key[..], &found[..]), (format!("{number:03}").as_bytes(), &value("v", number * 5)[..]));
+            }
+            assert!(matches!(open(&image, backend), Err(Error::Locked { .. })));
+            drop(one);
+            assert!(matches!(open(&image, backend), Err(Error::Locked { .. })));
+            other.close().unwrap();
+            assert!(content(&image) == before);
+            // A writer finds the same.
+            let db = open_with(&image, Options::new().log_backend(backend), unflushed()).unwrap();
+            assert_eq!(read(&db), found);
+            assert!(matches!(read_only(&image), Err(Error::Locked { .. })));
+        }
+    });
+}
+
+#[test]
+fn whatever_would_change_something_is_refused() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        assert!(matches!(read_only(&disk), Err(Error::NotFound { .. })));
+        assert!(disk.files().is_empty());
+        let db = open(&disk, backend).unwrap();
+        db.put("key", "value").unwrap();
+        db.close().unwrap();
+        let before = content(&disk);
+        let db = read_only(&disk).unwrap();
+        let keyspace = db.default_keyspace();
+        let refused = [
+            db.put("key", "another"),
+            db.default_keyspace().put_with("key", "another", Durability::Sync),
+            db.create_keyspace("new", cleavedb::KeyspaceOptions::new()).map(drop),
+            db.drop_keyspace("default"),
+            db.flush(),
+            db.compact_range(&keyspace, ..),
+            db.ingest([("key", "another")]).map(drop),
+            db.checkpoint("/copy"),
+            db.write_with(cleavedb::WriteBatch::new(), Durability::Sync),
+        ];
+        for answer in refused {
+            assert!(
+                matches!(&answer, Err(Error::InvalidInput { message }) if message.contains("reading only")),
+                "{answer:?}"
+            );
+        }
+        db.sync().unwrap();
+        assert_eq!(db.get("key").unwrap().unwrap(), "value");
+        assert_eq!(db.snapshot().iter(&keyspace).unwrap().keys().count(), 1);
+        assert!(keyspace.stats().unwrap().entries > 0 && db.stats().seqno > 0);
+        db.close().unwrap();
+        assert!(content(&disk) == before);
+    });
+}
+
+#[test]
+fn tables_that_lie_elsewhere_are_an_error_that_names_the_option() {
+    with_each_log(|backend: LogBackend| {
+        let disk = SimDisk::new();
+        let place = |slow: &str| Options::new().log_backend(backend).slow_dir(slow);
+        let db = open_with(&disk, place("/slow"), unflushed()).unwrap();
+        for number in 0..3 {
+            db.put(number.to_string(), "v").unwrap();
+            db.flush().unwrap();
+        }
+        db.close().unwrap();
+        for elsewhere in ["/db", "/empty"] {
+            match open_with(&disk, place(elsewhere), unflushed()) {
+                Err(Error::InvalidInput { message }) => assert!(message.contains("slow_dir"), "{message}"),
+                other => panic!("{elsewhere}: {:?}", other.map(drop)),
+            }
+        }
+        assert_eq!(open_with(&disk, place("/slow"), unflushed()).unwrap().iter().unwrap().count(), 3);
+    });
+}
