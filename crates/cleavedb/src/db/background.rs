@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::core::Core;
+use super::events::Event;
 use super::jobs::{Begun, Job};
 use super::pacing::unflushed_log_bytes;
 use super::parts::Worker;
@@ -175,8 +176,18 @@ impl Core {
     }
 
     fn run_background(&self, worker: Worker, duty: Duty) {
+        let publishes = duty == Duty::Logs && self.settings.tuning.stats_interval.is_some();
         let mut state = self.work.lock();
         while !state.stop {
+            let mut publish_in = None;
+            if publishes {
+                drop(state);
+                publish_in = self.publish_stats();
+                state = self.work.lock();
+                if state.stop {
+                    break;
+                }
+            }
             let job = if self.check_poison().is_ok() { self.next_job(&mut state, duty) } else { None };
             match job {
                 Some(job) => state = self.run_job(state, job, worker),
@@ -188,7 +199,10 @@ impl Core {
                     if duty != Duty::Logs && !self.trash.is_empty() {
                         self.work.changed.notify_all();
                     }
-                    self.work.changed.wait(&mut state);
+                    match publish_in {
+                        Some(due) => _ = self.work.changed.wait_for(&mut state, due),
+                        None => self.work.changed.wait(&mut state),
+                    }
                 }
             }
         }
@@ -259,6 +273,7 @@ impl Core {
         self.update_pace();
         match result {
             Err(Error::NoSpace { path }) => {
+                self.events.raise(Event::NoSpace { path: path.clone() });
                 state.no_space = Some((number, path));
                 // Not at once again: something has to make room first.
                 self.work.progress.notify_all();

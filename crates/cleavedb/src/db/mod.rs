@@ -24,7 +24,12 @@ mod recovery;
 mod manifest;
 mod files;
 mod stats;
+mod stats_page;
+mod events;
+mod telemetry;
 mod memory;
+mod check;
+mod dump;
 mod core;
 
 /// What `published.rs` is made of, so that a test can make it of something else.
@@ -46,14 +51,19 @@ use crate::format::edit::{Edit, KeyspaceRecord};
 use crate::io::SimDisk;
 
 pub use batch::WriteBatch;
+pub use check::{Problem, Report};
+pub use dump::{DumpEntry, DumpVersion, dump};
+pub use events::{Event, Listener};
 pub use iter::Iter;
 pub use keyspace::Keyspace;
 pub use memory::MemoryStats;
 pub use options::{Durability, KeyspaceOptions, LogBackend, Options, WriteOptions};
 pub use snapshot::Snapshot;
 pub use stats::{FileStats, LevelStats, RunStats, Stats};
+pub use stats_page::LiveStats;
 pub use tuning::{Canary, Tuning};
 
+pub(crate) use check::check;
 pub(crate) use open::open;
 
 /// An open database. Cheap to clone, shared freely between threads; the last handle to go (this, a [`Keyspace`], a
@@ -123,6 +133,7 @@ impl Db {
         {
             return Err(Error::input(format!("merge operator {operator:?} is not registered")));
         }
+        options.compression.map_or(Ok(()), options::check_compression)?;
         core.check_keyspace_memory()?;
         core.check_poison()?;
         let mut manifest = core.manifest.lock();

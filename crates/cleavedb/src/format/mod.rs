@@ -10,3 +10,4 @@ pub mod block;
 pub mod filter;
 pub mod table;
 pub mod meta;
+pub mod stats_page;

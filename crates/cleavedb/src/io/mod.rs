@@ -11,6 +11,7 @@ pub mod cache;
 pub mod handles;
 pub mod read_ahead;
 pub mod trash;
+pub mod untouched;
 pub mod sim;
 pub mod fault;
 
@@ -71,6 +72,10 @@ pub trait Storage: Send + Sync {
     /// Takes the exclusive lock on a file (created if missing), held until the guard is dropped or the process ends.
     /// Fails with [`Error::Locked`](crate::Error::Locked) at once if someone else holds it.
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>>;
+    /// Takes a shared lock on a file: others may hold shared ones, nobody an exclusive one. Nothing is made or changed;
+    /// `None` if there is no such file. Fails with [`Error::Locked`](crate::Error::Locked) at once if someone holds the
+    /// exclusive lock.
+    fn lock_shared(&self, path: &Path) -> Result<Option<Box<dyn Lock>>>;
     /// A number, not zero, that no other database on this storage was given.
     fn unique_number(&self) -> Result<u64>;
     /// Maps a file of exactly `len` bytes, made and preallocated if it is missing or of another size, and keeps its
@@ -127,5 +132,5 @@ pub trait Mapping: Send + Sync {
     fn read(&self, offset: usize, buffer: &mut [u8]);
 }
 
-/// Holds an exclusive lock until dropped.
+/// Holds a lock until dropped.
 pub trait Lock: Send + Sync {}

@@ -132,6 +132,10 @@ impl Storage for OsStorage {
         Ok(Box::new(OsLock::take(path)?))
     }
 
+    fn lock_shared(&self, path: &Path) -> Result<Option<Box<dyn Lock>>> {
+        Ok(OsLock::take_shared(path)?.map(|lock| Box::new(lock) as Box<dyn Lock>))
+    }
+
     fn map(&self, path: &Path, len: usize) -> Result<Option<Arc<dyn Mapping>>> {
         let mapping = mapped::map_file(path, len)?;
         Ok(mapping.map(|mapping| Arc::new(mapping) as Arc<dyn Mapping>))
@@ -312,7 +316,8 @@ static LOCKED_HERE: parking_lot::Mutex<BTreeSet<(u64, u64)>> = parking_lot::Mute
 
 struct OsLock {
     file: fs::File,
-    identity: (u64, u64),
+    /// Of an exclusive lock.
+    identity: Option<(u64, u64)>,
 }
 
 impl OsLock {
@@ -332,7 +337,24 @@ impl OsLock {
             Err(error) => return Err(failed(error.into())),
         }
         locked_here.insert(identity);
-        Ok(OsLock { file, identity })
+        Ok(OsLock { file, identity: Some(identity) })
+    }
+
+    fn take_shared(path: &Path) -> Result<Option<OsLock>> {
+        let failed = |error| Error::io(path, "lock", error);
+        let file = match fs::File::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(failed)?,
+        };
+        let metadata = file.metadata().map_err(failed)?;
+        if LOCKED_HERE.lock().contains(&(metadata.dev(), metadata.ino())) {
+            return Err(Error::Locked { path: path.to_owned() });
+        }
+        match retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared)) {
+            Ok(()) => Ok(Some(OsLock { file, identity: None })),
+            Err(Errno::WOULDBLOCK) => Err(Error::Locked { path: path.to_owned() }),
+            Err(error) => Err(failed(error.into())),
+        }
     }
 }
 
@@ -343,7 +365,9 @@ impl Drop for OsLock {
         let mut locked_here = LOCKED_HERE.lock();
         // If this fails, closing the file releases the lock.
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
-        locked_here.remove(&self.identity);
+        if let Some(identity) = &self.identity {
+            locked_here.remove(identity);
+        }
     }
 }
 

@@ -22,6 +22,8 @@ pub(super) struct State {
     inodes: BTreeMap<InodeNumber, Inode>,
     directories: BTreeMap<PathBuf, Directory>,
     locks: BTreeSet<PathBuf>,
+    /// Shared locks, and how many hold each.
+    shared_locks: BTreeMap<PathBuf, usize>,
     next_inode: InodeNumber,
     order: u64,
     random: Random,
@@ -37,6 +39,7 @@ impl State {
             inodes: BTreeMap::new(),
             directories: BTreeMap::from([(PathBuf::new(), Directory::default()), ("/".into(), Directory::default())]),
             locks: BTreeSet::new(),
+            shared_locks: BTreeMap::new(),
             next_inode: 0,
             order: 0,
             random: Random::new(0),
@@ -62,6 +65,7 @@ impl State {
     pub(super) fn halt(&mut self) {
         self.halted = true;
         self.locks.clear();
+        self.shared_locks.clear();
     }
 
     fn next_order(&mut self) -> u64 {
@@ -182,7 +186,29 @@ impl State {
         if self.find(path).is_none() {
             self.create(path)?;
         }
-        if self.locks.insert(path.to_owned()) { Ok(()) } else { Err(Error::Locked { path: path.to_owned() }) }
+        let is_free = !self.shared_locks.contains_key(path) && self.locks.insert(path.to_owned());
+        if is_free { Ok(()) } else { Err(Error::Locked { path: path.to_owned() }) }
+    }
+
+    /// False if there is no such file.
+    pub(super) fn lock_shared(&mut self, path: &Path) -> Result<bool> {
+        if self.locks.contains(path) {
+            return Err(Error::Locked { path: path.to_owned() });
+        }
+        let exists = self.find(path).is_some();
+        if exists {
+            *self.shared_locks.entry(path.to_owned()).or_default() += 1;
+        }
+        Ok(exists)
+    }
+
+    pub(super) fn unlock_shared(&mut self, path: &Path) {
+        if let Some(holders) = self.shared_locks.get_mut(path) {
+            *holders -= 1;
+            if *holders == 0 {
+                self.shared_locks.remove(path);
+            }
+        }
     }
 
     pub(super) fn unlock(&mut self, path: &Path) {
@@ -361,6 +387,7 @@ impl State {
     /// The next process, or the machine after a restart, finds no locks, handles or faults.
     fn reset_machine(&mut self) {
         self.locks.clear();
+        self.shared_locks.clear();
         self.halted = false;
         self.faults = FaultState::new(Faults::default());
         for inode in self.inodes.values_mut() {

@@ -115,6 +115,12 @@ impl Storage for SimDisk {
         Ok(Box::new(SimLock { disk: self.clone(), path: path.to_owned() }))
     }
 
+    fn lock_shared(&self, path: &Path) -> Result<Option<Box<dyn Lock>>> {
+        let locked = self.act(path, "lock", |state| state.lock_shared(path))?;
+        let lock = || Box::new(SimSharedLock { disk: self.clone(), path: path.to_owned() }) as Box<dyn Lock>;
+        Ok(locked.then(lock))
+    }
+
     fn unique_number(&self) -> Result<u64> {
         self.act(Path::new("/"), "draw a number", |state| Ok(state.unique_number()))
     }
@@ -237,6 +243,19 @@ struct SimLock {
 }
 
 impl Lock for SimLock {}
+
+struct SimSharedLock {
+    disk: SimDisk,
+    path: PathBuf,
+}
+
+impl Lock for SimSharedLock {}
+
+impl Drop for SimSharedLock {
+    fn drop(&mut self) {
+        self.disk.state().unlock_shared(&self.path);
+    }
+}
 
 impl Drop for SimLock {
     fn drop(&mut self) {
