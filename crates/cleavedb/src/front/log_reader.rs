@@ -214,7 +214,8 @@ impl<'a> LogReader<'a> {
     fn read(&mut self, offset: u64, len: usize) -> Result<Option<&[u8]>> {
         let window_end = self.window_offset + self.window.len() as u64;
         if offset < self.window_offset || offset + len as u64 > window_end {
-            self.window.resize(WINDOW_BYTES + HEADER_BYTES, 0);
+            let rest = usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX);
+            self.window.resize(rest.min(WINDOW_BYTES + HEADER_BYTES), 0);
             let read = self.file.read_at(&mut self.window, offset)?;
             self.window.truncate(read);
             self.window_offset = offset;
