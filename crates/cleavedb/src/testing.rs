@@ -23,6 +23,8 @@ pub fn check(storage: Arc<dyn Storage>, path: &Path, options: &Options) -> Resul
     crate::db::check(storage, path, options)
 }
 
+pub mod decoders;
+
 /// The pieces by themselves, for micro-benchmarks.
 pub mod parts {
     pub use crate::base::cursor::Cursor;

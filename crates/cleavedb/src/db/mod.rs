@@ -64,6 +64,7 @@ pub use stats_page::LiveStats;
 pub use tuning::{Canary, Tuning};
 
 pub(crate) use check::check;
+pub(crate) use manifest::decoders as manifest_decoders;
 pub(crate) use open::open;
 
 /// An open database. Cheap to clone, shared freely between threads; the last handle to go (this, a [`Keyspace`], a

@@ -5,6 +5,7 @@
 //! Paths are relative to nothing: the engine passes whole paths. All calls may block; none of them retries.
 
 pub mod os;
+#[cfg(not(feature = "portable"))]
 mod mapped;
 pub mod aligned;
 pub mod cache;

@@ -309,6 +309,23 @@ pub(crate) fn show_edits(
     Ok(())
 }
 
+/// The decoders behind the manifest, for fuzzing.
+pub(crate) mod decoders {
+    use super::*;
+
+    /// A manifest file.
+    pub fn file(id: FileId, bytes: &[u8]) {
+        let path = Path::new("fuzzed");
+        let _ = replay(path, id, bytes, 0);
+        let _ = show_edits(path, None, bytes, &mut |_, _, _, _| true);
+    }
+
+    /// `CURRENT`.
+    pub fn current(bytes: &[u8]) {
+        let _ = parse_current(Path::new("fuzzed"), bytes);
+    }
+}
+
 fn check_file_header(path: &Path, id: FileId, bytes: &[u8]) -> Result<()> {
     let Some(header) = bytes.first_chunk::<FILE_HEADER_BYTES>() else {
         return Err(Error::corruption(path, 0, "the file is cut short"));
