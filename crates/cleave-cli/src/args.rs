@@ -7,9 +7,11 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 use crate::form::Form;
 use crate::transfer::FileForm;
 
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed or damaged, 2 wrong usage, 3 the database is open elsewhere.";
+
 /// Looks into and works on CleaveDB databases.
 #[derive(Debug, Parser)]
-#[command(name = "cleave", version, arg_required_else_help = true)]
+#[command(name = "cleave", version, arg_required_else_help = true, after_help = EXIT_CODES)]
 pub struct Args {
     /// What to do.
     #[command(subcommand)]
@@ -39,6 +41,16 @@ pub enum Command {
     Keyspaces(Keyspaces),
     /// Show what is where: logs, index table, runs, levels, memory, write amplification
     Stats(Stats),
+    /// Check every checksum of a closed database and whether its files agree; changes nothing. Exit code 1: damaged
+    Check(Check),
+    /// Show what is in a log, a table, a manifest, CURRENT or STATS, as far as it can be read
+    Dump(Dump),
+    /// Merge everything down the levels, so that what was overwritten or deleted gives its space back
+    Compact(Compact),
+    /// Print the completions for a shell
+    Completions(Completions),
+    /// Print the manual page, or write all of them into a directory
+    Man(Man),
     /// The process that the tour kills
     #[command(hide = true)]
     TourLoader {
@@ -263,7 +275,70 @@ pub enum KeyspaceChange {
 pub struct Stats {
     /// Directory of the database
     pub db: PathBuf,
+    /// As one JSON object, with --watch one a line
+    #[arg(long)]
+    pub json: bool,
+    /// Show how the figures of a database go on that another process has open
+    #[arg(long, short)]
+    pub watch: bool,
+    /// Seconds from one look to the next
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = interval, requires = "watch")]
+    pub interval: f64,
+    /// Look so many times. Default: until interrupted, or until the database is closed
+    #[arg(long, value_name = "N", requires = "watch")]
+    pub count: Option<u64>,
+}
+
+fn interval(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.01..=86_400.0).contains(&seconds) => Ok(seconds),
+        _ => Err("a number of seconds from 0.01 to 86400 is needed".to_owned()),
+    }
+}
+
+/// `cleave check`.
+#[derive(Debug, ClapArgs)]
+pub struct Check {
+    /// Directory of the database
+    pub db: PathBuf,
     /// As one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+/// `cleave dump`.
+#[derive(Debug, ClapArgs)]
+pub struct Dump {
+    /// The file
+    pub file: PathBuf,
+    /// Show values, too
+    #[arg(long)]
+    pub values: bool,
+    /// At most this many versions of keys
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u64>,
+}
+
+/// `cleave compact`.
+#[derive(Debug, ClapArgs)]
+pub struct Compact {
+    /// Directory of the database
+    pub db: PathBuf,
+    /// Only this keyspace
+    #[arg(long, short, value_name = "NAME")]
+    pub keyspace: Option<String>,
+}
+
+/// `cleave completions`.
+#[derive(Debug, ClapArgs)]
+pub struct Completions {
+    /// The shell
+    pub shell: clap_complete::Shell,
+}
+
+/// `cleave man`.
+#[derive(Debug, ClapArgs)]
+pub struct Man {
+    /// Directory for the pages of all commands
+    pub dir: Option<PathBuf>,
 }

@@ -1,7 +1,8 @@
 //! `cleave`, the command line program of CleaveDB. `cleave tour` shows what the store does; the other commands work on
 //! a database of yours, which is always the first argument.
 //!
-//! Exit codes: 0 done, 1 failed (one line on stderr), 2 wrong usage.
+//! Exit codes: 0 done, 1 failed or damaged (one line on stderr), 2 wrong usage, 3 the database is open elsewhere. A signal
+//! ends any command at once and leaves a sound database, as a crash does.
 
 mod args;
 mod failure;
@@ -11,6 +12,11 @@ mod records;
 mod keyspaces;
 mod transfer;
 mod stats;
+mod live;
+mod check;
+mod dump;
+mod compact;
+mod shell;
 mod picture;
 mod progress;
 mod tour;
@@ -23,6 +29,9 @@ use clap::Parser;
 use crate::args::{Args, Command};
 use crate::failure::{Failure, Result};
 
+/// The exit code for a database that another process has open.
+const OPEN_ELSEWHERE: u8 = 3;
+
 fn main() -> ExitCode {
     match run(&Args::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
@@ -31,7 +40,10 @@ fn main() -> ExitCode {
         Err(failure) => {
             // Nobody is left to be told if stderr is closed too.
             let _ = writeln!(io::stderr(), "cleave: {failure}");
-            ExitCode::FAILURE
+            match failure {
+                Failure::OpenElsewhere(_) => ExitCode::from(OPEN_ELSEWHERE),
+                _ => ExitCode::FAILURE,
+            }
         }
     }
 }
@@ -50,6 +62,11 @@ fn run(command: &Command) -> Result<()> {
         Command::Scan(args) => records::scan(args, &mut out)?,
         Command::Keyspaces(args) => keyspaces::run(args, &mut out)?,
         Command::Stats(args) => stats::run(args, &mut out)?,
+        Command::Check(args) => check::run(args, &mut out)?,
+        Command::Dump(args) => dump::run(args, &mut out)?,
+        Command::Compact(args) => compact::run(args)?,
+        Command::Completions(args) => shell::completions(args, &mut out)?,
+        Command::Man(args) => shell::man(args, &mut out)?,
     }
     Ok(out.flush()?)
 }

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use cleavedb::{Db, Error, Options};
 
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::progress;
 
 /// The database at `path`, which must exist.
 pub fn existing(path: &Path) -> Result<Db> {
-    Ok(Options::new().create_if_missing(false).open(path)?)
+    Options::new().create_if_missing(false).open(path).map_err(|error| Failure::of_database(path, error))
 }
 
 /// The database at `path`; if there is none, a new one, and a line on stderr that says so.
@@ -20,6 +20,6 @@ pub fn existing_or_new(path: &Path) -> Result<Db> {
             progress::note(&format!("created the database {}", path.display()));
             Ok(db)
         }
-        opened => Ok(opened?),
+        opened => opened.map_err(|error| Failure::of_database(path, error)),
     }
 }

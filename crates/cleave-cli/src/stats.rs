@@ -1,4 +1,4 @@
-//! `cleave stats`: the figures of a database, as a picture or as JSON.
+//! `cleave stats`: the figures of a database, as a picture or as JSON. If another process has it open, `live.rs` does it.
 
 use std::io::Write;
 
@@ -6,25 +6,43 @@ use cleavedb::Stats;
 use indicatif::HumanCount;
 use serde_json::{Value, json};
 
-use crate::failure::Result;
-use crate::{args, open, picture};
+use crate::failure::{Failure, Result};
+use crate::{args, live, open, picture};
 
 /// `cleave stats`.
 pub fn run(args: &args::Stats, out: &mut dyn Write) -> Result<()> {
-    let db = open::existing(&args.db)?;
+    if args.watch {
+        return live::watch(args, out);
+    }
+    let db = match open::existing(&args.db) {
+        Ok(db) => db,
+        // Its owner tells.
+        Err(failure @ Failure::OpenElsewhere(_)) => {
+            return match live::read(&args.db)? {
+                Some(live) => live::show(&live, args.json, out),
+                None => Err(failure),
+            };
+        }
+        Err(failure) => return Err(failure),
+    };
     let stats = db.stats();
     if args.json {
         writeln!(out, "{:#}", as_json(&stats))?;
-    } else {
-        let (seqno, durable) = (HumanCount(stats.seqno), HumanCount(stats.durable_seqno));
-        let (keyspaces, snapshots) = (stats.keyspaces, stats.snapshots);
-        writeln!(out, "   seqno {seqno} (durable up to {durable}), keyspaces {keyspaces}, snapshots {snapshots}\n")?;
-        picture::draw(&stats, out)?;
+        return Ok(());
     }
-    Ok(())
+    draw(&stats, out)
 }
 
-fn as_json(stats: &Stats) -> Value {
+/// The figures as a picture.
+pub fn draw(stats: &Stats, out: &mut dyn Write) -> Result<()> {
+    let (seqno, durable) = (HumanCount(stats.seqno), HumanCount(stats.durable_seqno));
+    let (keyspaces, snapshots) = (stats.keyspaces, stats.snapshots);
+    writeln!(out, "   seqno {seqno} (durable up to {durable}), keyspaces {keyspaces}, snapshots {snapshots}\n")?;
+    Ok(picture::draw(stats, out)?)
+}
+
+/// The figures as JSON.
+pub fn as_json(stats: &Stats) -> Value {
     let memory = &stats.memory;
     let logs: Vec<Value> = stats.logs.iter().map(|log| json!({"id": log.id, "bytes": log.bytes})).collect();
     let run = |run: &cleavedb::RunStats| json!({"entries": run.entries, "bytes": run.bytes, "seqno_min": run.seqno_min, "seqno_max": run.seqno_max});

@@ -199,8 +199,11 @@ fn a_database_that_is_open_is_refused() {
     let (_dir, path) = fresh();
     let db = Db::open(&path).unwrap();
     db.put("a", "1").unwrap();
-    assert!(fail(&["get", &path, "a"]).contains("open elsewhere"));
-    assert!(fail(&["put", &path, "a", "2"]).contains("open elsewhere"));
+    for args in [&["get", &path, "a"][..], &["put", &path, "a", "2"], &["check", &path], &["compact", &path]] {
+        let output = cleave(args);
+        assert_eq!(output.status.code(), Some(3), "{args:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("open elsewhere"), "{output:?}");
+    }
     db.close().unwrap();
     assert_eq!(run(&["get", &path, "a"]), "1\n");
 }
@@ -240,4 +243,165 @@ fn the_tour_runs_and_keeps_its_database_where_it_was_told_to() {
     assert!(!text.contains('\x1b'), "no terminal, no escape sequences");
     assert!(run(&["get", &db, "IS/Reykjavík/3413829", "-k", "cities"]).starts_with("64.1355;"));
     assert!(fail(&["tour", &db]).contains("not empty"));
+}
+
+#[test]
+fn an_open_database_is_shown_by_the_page_that_its_owner_keeps() {
+    let (_dir, path) = fresh();
+    let output = cleave(&["stats", &path, "--watch"]);
+    assert_eq!(output.status.code(), Some(1));
+    let db = Db::open(&path).unwrap();
+    for number in 0..500_u32 {
+        db.put(number.to_be_bytes(), "value").unwrap();
+    }
+    let own = std::process::id().to_string();
+    let began = std::time::Instant::now();
+    while !run_or_fail(&["stats", &path]).contains("seqno 500 ") {
+        assert!(began.elapsed().as_secs() < 20, "the page is not written");
+    }
+    assert!(run(&["stats", &path]).contains(&format!("open in process {own}")));
+    let refused = String::from_utf8(cleave(&["get", &path, "a"]).stderr).unwrap();
+    assert!(refused.contains(&format!("in process {own}")), "{refused}");
+    let lines = run(&["stats", &path, "--watch", "--count", "3", "--interval", "0.05"]);
+    assert_eq!(lines.lines().filter(|line| line.starts_with("seqno 500 ")).count(), 3, "{lines}");
+    assert!(!lines.contains('\x1b'), "no terminal, no escape sequences");
+    let lines = run(&["stats", &path, "--watch", "--json", "--count", "2", "--interval", "0.05"]);
+    let values: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((values.len(), values[1]["seqno"].as_u64()), (2, Some(500)));
+    assert!(values[1]["writes_per_second"].is_number() && values[1]["memory"]["front_bytes"].is_u64());
+    db.close().unwrap();
+    assert!(run(&["stats", &path]).contains("seqno 500 "));
+}
+
+fn run_or_fail(args: &[&str]) -> String {
+    String::from_utf8(cleave(args).stdout).unwrap()
+}
+
+/// The files of a database with this ending.
+fn files(db: &str, ending: &str) -> Vec<PathBuf> {
+    let paths = std::fs::read_dir(db).unwrap().map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.to_string_lossy().ends_with(ending)).collect()
+}
+
+#[test]
+fn a_check_tells_file_and_offset_and_its_exit_code_says_whether_all_is_sound() {
+    let (_dir, db) = fresh();
+    for key in ["a", "b"] {
+        run(&["put", &db, key, "some value"]);
+    }
+    assert!(run(&["check", &db]).ends_with("sound\n"));
+    run(&["compact", &db]);
+    assert!(run(&["check", &db]).contains("tables 1 with versions 2"));
+    let table = files(&db, ".table").remove(0);
+    let mut bytes = std::fs::read(&table).unwrap();
+    bytes[3] ^= 1;
+    std::fs::write(&table, bytes).unwrap();
+    let output = cleave(&["check", &db]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains(&format!("{}: offset 0: ", table.display())), "{said}");
+    let output = cleave(&["check", &db, "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((json["sound"].as_bool(), json["problems"][0]["offset"].as_u64()), (Some(false), Some(0)));
+    assert_eq!(cleave(&["check"]).status.code(), Some(2));
+    assert!(fail(&["check", &format!("{db}/nowhere")]).contains("not found"));
+}
+
+#[test]
+fn dumps_show_logs_tables_and_manifests_as_far_as_they_go() {
+    let (_dir, db) = fresh();
+    run(&["put", &db, "first key", "a value"]);
+    run(&["put", &db, "61ff", "00", "--hex"]);
+    let show = |path: &Path, flags: &[&str]| {
+        let args: Vec<&str> = ["dump", path.to_str().unwrap()].iter().chain(flags).copied().collect();
+        run(&args)
+    };
+    let logs: String = files(&db, ".log").iter().map(|log| show(log, &["--values"])).collect();
+    assert!(logs.contains("put seqno 1 keyspace 1 key \"first key\" (9 B) value 7 B \"a value\""), "{logs}");
+    assert!(logs.contains("key \"a\\xff\""), "{logs}");
+    run(&["compact", &db]);
+    let table = files(&db, ".table").remove(0);
+    let whole = show(&table, &[]);
+    assert!(whole.contains("filter") && whole.contains("2 versions") && whole.contains("key \"first key\""), "{whole}");
+    assert!(!whole.contains("a value"));
+    let limited = show(&table, &["--limit", "1"]);
+    assert_eq!(limited.lines().filter(|line| line.contains("  version  ")).count(), 1, "{limited}");
+    let manifest = show(&files(&db, ".manifest")[0], &[]);
+    assert!(manifest.contains("table added") && manifest.contains("1 \"default\""), "{manifest}");
+    assert!(show(&Path::new(&db).join("CURRENT"), &[]).contains("manifest "));
+    let mut bytes = std::fs::read(&files(&db, ".manifest")[0]).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    let copy = Path::new(&db).join("copy");
+    std::fs::write(&copy, bytes).unwrap();
+    let output = cleave(&["dump", copy.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    let (said, error) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(said.contains("keyspace added") && error.contains("offset "), "{said}{error}");
+    assert!(fail(&["dump", "/dev/null"]).contains("/dev/null"));
+}
+
+#[test]
+fn compaction_takes_what_was_deleted_away() {
+    let (_dir, db) = fresh();
+    run(&["put", &db, "a", "1"]);
+    run(&["put", &db, "b", "2"]);
+    run(&["delete", &db, "a"]);
+    run(&["compact", &db, "-k", "default"]);
+    assert!(run(&["check", &db]).contains("with versions 1"));
+    assert_eq!(run(&["scan", &db]), "b\t2\n");
+    assert!(fail(&["compact", &db, "-k", "other"]).contains("other"));
+}
+
+#[test]
+fn completions_and_manual_pages_know_every_command() {
+    let (dir, _) = fresh();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        assert!(run(&["completions", shell]).contains("keyspaces"), "{shell}");
+    }
+    assert_eq!(cleave(&["completions", "csh"]).status.code(), Some(2));
+    assert!(run(&["man"]).contains("cleave\\-check") || run(&["man"]).contains("cleave-check"));
+    let pages = dir.path().join("man");
+    run(&["man", pages.to_str().unwrap()]);
+    let page = std::fs::read_to_string(pages.join("cleave-dump.1")).unwrap();
+    assert!(page.contains("values") && page.contains("limit"), "{page}");
+}
+
+#[test]
+fn a_signal_during_an_import_leaves_a_sound_database() {
+    use std::io::Write;
+    let (_dir, db) = fresh();
+    let mut imported = 0;
+    for (round, signal) in
+        [rustix::process::Signal::INT, rustix::process::Signal::KILL].iter().cycle().take(6).enumerate()
+    {
+        let mut import = Command::new(env!("CARGO_BIN_EXE_cleave"));
+        let mut child = import.args(["import", &db, "-"]).stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+        let writer = std::thread::spawn(move || {
+            for number in 0.. {
+                let line = format!("{{\"key\":\"{round} {number:08}\",\"value\":\"{number:0200}\"}}\n");
+                if input.write_all(line.as_bytes()).is_err() {
+                    return;
+                }
+            }
+        });
+        std::thread::sleep(std::time::Duration::from_millis(150 + 70 * round as u64));
+        rustix::process::kill_process(pid, *signal).unwrap();
+        assert!(!child.wait().unwrap().success());
+        writer.join().unwrap();
+        if !Path::new(&db).join("CURRENT").exists() {
+            continue;
+        }
+        assert!(run(&["check", &db]).ends_with("sound\n"));
+        // What is there of each round is a beginning of it.
+        let keys = run(&["scan", &db, "--keys-only"]);
+        let of_round = keys.lines().filter(|key| key.starts_with(&format!("{round} "))).enumerate();
+        of_round.for_each(|(number, key)| assert_eq!(key, format!("{round} {number:08}")));
+        assert!(keys.lines().count() >= imported, "what was there stays there");
+        imported = keys.lines().count();
+    }
+    assert!(imported > 1000, "the imports got somewhere: {imported}");
 }

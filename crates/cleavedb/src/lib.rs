@@ -39,10 +39,45 @@ pub use base::operator::MergeOperator;
 pub use base::slice::Slice;
 pub use base::{limits, operators};
 pub use db::{
-    BackgroundPause, Db, Durability, FileStats, Iter, Keys, Keyspace, KeyspaceOptions, KeyspaceStats, LevelStats,
-    LogBackend, MemoryStats, Options, RunStats, Snapshot, Stats, WriteBatch, WriteOptions,
+    BackgroundPause, Db, DumpEntry, DumpVersion, Durability, Event, FileStats, Iter, Keys, Keyspace, KeyspaceOptions,
+    KeyspaceStats, LevelStats, Listener, LiveStats, LogBackend, MemoryStats, Options, Problem, Report, RunStats,
+    Snapshot, Stats, WriteBatch, WriteOptions, dump,
 };
 pub use format::compression::Compression;
+
+/// Checks a closed database: every checksum, and whether manifest, tables and logs agree. Nothing is changed; nobody can
+/// open the database meanwhile. Reads every file once.
+///
+/// ```
+/// # fn main() -> cleavedb::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("db");
+/// # cleavedb::Db::open(&path)?.put("key", "value")?;
+/// let report = cleavedb::check(&path)?;
+/// for problem in &report.problems {
+///     eprintln!("{problem}");
+/// }
+/// assert!(report.is_sound());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`Error::NotFound`] if there is no database, [`Error::Locked`] if it is open, [`Error::Io`] if the directory cannot be
+/// read. Damage is in the report and no error.
+pub fn check(path: impl AsRef<std::path::Path>) -> Result<Report> {
+    Options::new().check_files(path)
+}
+
+/// The figures of a database that another process, or another handle of this one, has open: from the page that its owner
+/// writes about once a second. `None` if there is no such page: the database is closed. After a crash of the owner the
+/// page stays until the next open, so whoever needs to be sure looks whether [`LiveStats::process`] lives.
+///
+/// # Errors
+/// [`Error::Io`] if the directory or the page cannot be read.
+pub fn live_stats(path: impl AsRef<std::path::Path>) -> Result<Option<LiveStats>> {
+    Options::new().live_stats(path)
+}
 
 /// The program in the README is compiled with the tests.
 #[cfg(doctest)]

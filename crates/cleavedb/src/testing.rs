@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::{Db, Options, Result};
+use crate::{Db, Options, Report, Result};
 
 pub use crate::db::{Canary, Tuning};
 pub use crate::io::sim::{Phase, SyncPoint};
@@ -17,6 +17,13 @@ pub use crate::sched::thread::{JoinHandle, sleep, spawn};
 pub fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tuning: Tuning) -> Result<Db> {
     crate::db::open(storage, path, options, Some(tuning))
 }
+
+/// As [`check`](crate::check), on any storage.
+pub fn check(storage: Arc<dyn Storage>, path: &Path, options: &Options) -> Result<Report> {
+    crate::db::check(storage, path, options)
+}
+
+pub mod decoders;
 
 /// The pieces by themselves, for micro-benchmarks.
 pub mod parts {

@@ -1,5 +1,6 @@
 //! `import` and `export`: whole keyspaces from and to files, in the forms of docs/formats/export.md.
 
+mod record;
 pub mod jsonl;
 pub mod binary;
 
@@ -9,7 +10,6 @@ use std::path::Path;
 use std::time::Instant;
 
 use clap::ValueEnum;
-use cleavedb::limits::{KEY_BYTES_MAX, KEY_BYTES_MIN, VALUE_BYTES_LIMIT};
 use cleavedb::{Db, Iter, Keyspace, WriteBatch};
 use indicatif::HumanCount;
 
@@ -17,8 +17,7 @@ use crate::args::{Export, Import};
 use crate::failure::{Failure, Result};
 use crate::{open, progress};
 
-/// A key and its value.
-pub type Record = (Vec<u8>, Vec<u8>);
+pub use record::{Record, check_limits};
 
 /// The form of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -130,17 +129,6 @@ pub fn import(args: &Import) -> Result<()> {
     Ok(())
 }
 
-/// Refuses here what the engine would refuse, while it is still known where in the file the record stands.
-fn check_limits(key_len: usize, value_len: usize) -> Result<(), String> {
-    if !(KEY_BYTES_MIN..=KEY_BYTES_MAX).contains(&key_len) {
-        return Err(format!("a key of {key_len} bytes, and {KEY_BYTES_MIN} to {KEY_BYTES_MAX} are allowed"));
-    }
-    if value_len >= VALUE_BYTES_LIMIT {
-        return Err(format!("a value of {value_len} bytes, and it must be shorter than {VALUE_BYTES_LIMIT}"));
-    }
-    Ok(())
-}
-
 /// `cleave export`: what a snapshot taken now sees.
 pub fn export(args: &Export, stdout: &mut dyn Write) -> Result<()> {
     let start = Instant::now();
@@ -183,4 +171,49 @@ fn write_records(records: Iter, form: FileForm, out: &mut dyn Write) -> Result<u
     }
     bar.finish_and_clear();
     Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads whatever is there; says how many records that were.
+    fn read_all(bytes: &[u8], form: Option<FileForm>) -> usize {
+        let Ok(mut records) = Records::new(bytes, form) else { return 0 };
+        let mut count = 0;
+        while let Ok(Some(_)) = records.next() {
+            count += 1;
+        }
+        count
+    }
+
+    #[test]
+    fn damaged_exports_are_errors_and_nothing_worse() {
+        let mut binary_file = binary::MAGIC.to_vec();
+        let mut jsonl_file = Vec::new();
+        for number in 0..20_u8 {
+            binary::write(&mut binary_file, &[number; 5], &vec![number; number as usize]).unwrap();
+            jsonl::write(&mut jsonl_file, &[b'a' + number, number * 13], b"value").unwrap();
+        }
+        for file in [binary_file, jsonl_file] {
+            assert_eq!(read_all(&file, None), 20);
+            // A seed of our own: the sequence of Knuth's MMIX.
+            let mut state = 1_u64;
+            let mut draw = |below: usize| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (state >> 33) as usize % below
+            };
+            for _ in 0..3000 {
+                let mut bytes = file.clone();
+                for _ in 0..=draw(3) {
+                    let at = draw(bytes.len());
+                    bytes[at] = draw(256) as u8;
+                }
+                bytes.truncate(1 + draw(file.len()));
+                for form in [None, Some(FileForm::Jsonl), Some(FileForm::Binary)] {
+                    assert!(read_all(&bytes, form) <= 40);
+                }
+            }
+        }
+    }
 }

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::core::Core;
+use super::events::Event;
 use super::jobs::{Begun, Job};
 use super::pacing::unflushed_log_bytes;
 use super::parts::Worker;
@@ -190,8 +191,18 @@ impl Core {
     }
 
     fn run_background(&self, worker: Worker, duty: Duty) {
+        let publishes = duty == Duty::Logs && self.settings.tuning.stats_interval.is_some();
         let mut state = self.work.lock();
         while !state.stop {
+            let mut publish_in = None;
+            if publishes {
+                drop(state);
+                publish_in = self.publish_stats();
+                state = self.work.lock();
+                if state.stop {
+                    break;
+                }
+            }
             let may_work = self.check_poison().is_ok() && !self.is_paused(&state);
             let job = if may_work { self.next_job(&mut state, duty) } else { None };
             match job {
@@ -208,14 +219,17 @@ impl Core {
                     if duty != Duty::Logs && !self.trash.is_empty() {
                         self.work.changed.notify_all();
                     }
-                    if duty == Duty::Logs && self.work.is_active() {
-                        let quiet = self.work.changed.wait_for(&mut state, CALM);
-                        if quiet && state.running == 0 {
-                            self.work.active.store(false, Ordering::Relaxed);
-                            self.fit_cache();
+                    // At rest the cache may have what is set apart for jobs.
+                    let rest = (duty == Duty::Logs && self.work.is_active()).then_some(CALM);
+                    match rest.into_iter().chain(publish_in).min() {
+                        Some(due) => {
+                            let quiet = self.work.changed.wait_for(&mut state, due);
+                            if quiet && rest.is_some() && state.running == 0 {
+                                self.work.active.store(false, Ordering::Relaxed);
+                                self.fit_cache();
+                            }
                         }
-                    } else {
-                        self.work.changed.wait(&mut state);
+                        None => self.work.changed.wait(&mut state),
                     }
                 }
             }
@@ -318,6 +332,7 @@ impl Core {
         self.update_pace();
         match result {
             Err(Error::NoSpace { path }) => {
+                self.events.raise(Event::NoSpace { path: path.clone() });
                 state.no_space = Some((number, path));
                 // Not at once again: something has to make room first.
                 self.work.progress.notify_all();

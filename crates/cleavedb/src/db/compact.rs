@@ -3,9 +3,11 @@
 use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::background::WorkState;
 use super::core::Core;
+use super::events::Event;
 use super::flush::doom_refused;
 use super::iter::Bounds;
 use super::keyspace::KeyspaceState;
@@ -22,6 +24,7 @@ use crate::format::meta::TableMeta;
 use crate::levels::level_cursor::LevelCursor;
 use crate::levels::picker::{Choice, Compact, Figures, LevelTargets, awaited_snapshot, choose, choose_range};
 use crate::levels::table::Table;
+use crate::sched::clock::now;
 
 /// A part is not worth a thread of its own below this many output tables.
 const PART_TABLES: u64 = 2;
@@ -178,6 +181,7 @@ pub(crate) struct TableWork {
     tombstones: Vec<Fragment>,
     tombstones_left: Vec<Fragment>,
     ranges: Vec<KeyRange>,
+    began: Duration,
 }
 
 impl TableWork {
@@ -220,7 +224,21 @@ impl TableWork {
         let bottom = |start: &[u8], end: &[u8]| !version.may_hold_range_from(to + 1, start, end);
         let dropped = |keyspace| horizon.dropped.contains_key(&keyspace);
         let tombstones_left = survivors(&tombstones, &horizon.snapshots, &bottom, &dropped);
-        Ok(TableWork { from: compact.from, to, sources, horizon, tombstones, tombstones_left, ranges })
+        core.events.raise(Event::CompactionBegun { from: compact.from, to: compact.to, bytes });
+        let (from, began) = (compact.from, now());
+        Ok(TableWork { from, to, sources, horizon, tombstones, tombstones_left, ranges, began })
+    }
+
+    /// Tells that the job is over; of one that failed nothing is left.
+    fn tell_end(&self, core: &Core, bytes_written: u64, succeeded: bool) {
+        core.events.raise(Event::CompactionEnded {
+            from: self.from,
+            to: self.to,
+            bytes: self.inputs().map(|meta| meta.size).sum(),
+            bytes_written: if succeeded { bytes_written } else { 0 },
+            duration: now().saturating_sub(self.began),
+            succeeded,
+        });
     }
 
     /// What writers pace themselves by, if it is HL0 that gets emptier.
@@ -258,7 +276,8 @@ impl Work for TableWork {
         let horizon = self.horizon.over(&bottom, &dropped, &core.keyspaces);
         let source = Retention::new(cursor, horizon).until(range.to.as_deref()).with_ranges(&self.tombstones);
         let source = Watched::new(source, self.progress(core));
-        core.write_tables(&mut WithBreaks { source, breaks }, clip(&self.tombstones_left, range), core.table_bytes())
+        let tombstones = clip(&self.tombstones_left, range);
+        core.write_tables(&mut WithBreaks { source, breaks }, tombstones, self.to, core.table_bytes())
     }
 
     fn join(&self, core: &Core, outputs: Vec<Vec<Arc<Table>>>) -> Result<()> {
@@ -271,6 +290,7 @@ impl Work for TableWork {
         let added = written.iter().map(|table| (self.to, table.clone())).collect();
         let installed = core.replace_tables(seqno, &inputs, added);
         self.progress(core).iter().for_each(|progress| progress.end(installed.is_ok()));
+        self.tell_end(core, written.iter().map(|table| table.meta().size).sum(), installed.is_ok());
         installed.inspect_err(|error| doom_refused(error, &written))?;
         core.counters.compactions.fetch_add(1, Ordering::Relaxed);
         core.counters.compaction_parts.fetch_add(parts, Ordering::Relaxed);
@@ -279,6 +299,7 @@ impl Work for TableWork {
 
     fn discard(&self, core: &Core, outputs: Vec<Vec<Arc<Table>>>) {
         self.progress(core).iter().for_each(|progress| progress.end(false));
+        self.tell_end(core, 0, false);
         // No edit names them.
         outputs.iter().flatten().for_each(|table| table.doom());
     }

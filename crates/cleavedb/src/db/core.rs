@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::background::Work;
 use super::commit::CommitQueue;
 use super::durability::Horizon;
+use super::events::{Event, Events};
 use super::keyspace::Keyspaces;
 use super::logs::LogSupply;
 use super::manifest::Manifest;
@@ -16,6 +17,7 @@ use super::pacing::Pacer;
 use super::published::Published;
 use super::snapshot::Snapshots;
 use super::stats::Counters;
+use super::stats_page::StatsPage;
 use super::view::View;
 use crate::base::{Error, FileId, Result, Seqno};
 use crate::format::edit::Edit;
@@ -45,6 +47,8 @@ pub(crate) struct Core {
     pub memory: Memory,
     pub trash: Arc<Trash>,
     pub counters: Counters,
+    pub stats_page: StatsPage,
+    pub events: Events,
     pub next_file: AtomicU64,
     pub closed: AtomicBool,
     poison: Poison,
@@ -68,13 +72,14 @@ impl Poison {
         Err(Error::Poisoned { cause })
     }
 
-    fn set(&self, error: &Error) {
+    /// True the first time.
+    fn set(&self, error: &Error) -> bool {
         let cause = match error {
             Error::Poisoned { cause } => cause.clone(),
             other => other.to_string(),
         };
         self.cause.lock().get_or_insert(cause);
-        self.set.store(true, Ordering::Release);
+        !self.set.swap(true, Ordering::AcqRel)
     }
 }
 
@@ -93,6 +98,7 @@ pub(crate) struct Parts {
     pub readers: Arc<Readers>,
     pub memory: Memory,
     pub trash: Arc<Trash>,
+    pub events: Events,
     pub locks: Vec<Box<dyn Lock>>,
 }
 
@@ -118,6 +124,8 @@ impl Core {
             memory: parts.memory,
             trash: parts.trash,
             counters: Counters::default(),
+            stats_page: StatsPage::default(),
+            events: parts.events,
             next_file: AtomicU64::new(next_file.0),
             closed: AtomicBool::new(false),
             poison: Poison::default(),
@@ -162,7 +170,9 @@ impl Core {
 
     /// No write can be promised from here on. Wakes everyone who waits for progress.
     pub fn poison(&self, error: &Error) {
-        self.poison.set(error);
+        if self.poison.set(error) {
+            self.events.raise(Event::Poisoned { cause: error.to_string() });
+        }
         self.work.wake_all();
     }
 

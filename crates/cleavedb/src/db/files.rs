@@ -13,6 +13,9 @@ pub(crate) const OWNER: &str = "OWNER";
 /// The mapped ring.
 pub(crate) const RING: &str = "ring";
 
+/// Figures for others to look at while the database is open.
+pub(crate) const STATS: &str = "STATS";
+
 /// A kind of numbered file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileKind {

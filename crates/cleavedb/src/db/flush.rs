@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::core::Core;
+use super::events::Event;
 use super::pacing::Watched;
 use super::view::View;
 use crate::base::memory::Counted;
@@ -19,6 +20,7 @@ use crate::front::run::Run;
 use crate::levels::builder::TableOptions;
 use crate::levels::compaction::{TableSink, write_tables};
 use crate::levels::table::Table;
+use crate::sched::clock::now;
 
 /// Addresses whose records lie closer than this are read together.
 const GAP_BYTES: u64 = 4 << 10;
@@ -33,9 +35,19 @@ impl Core {
         let (view, snapshots) = self.snapshots.capture(&self.published);
         let flushed = runs.iter().map(|run| run.seqnos().1).max().expect("a flush has at least one run");
         let weight = runs.iter().map(|run| run.weight()).sum();
+        let (began, before) = (now(), self.counters.flush_table_bytes.load(Ordering::Relaxed));
+        self.events.raise(Event::FlushBegun { bytes: weight });
         self.pacer.flush.begin(weight, runs.iter().map(|run| run.entries()).sum());
         let flushing = self.write_and_install(&view, runs, flushed, snapshots);
         self.pacer.flush.end(flushing.is_ok());
+        // One flush runs at a time.
+        let written = self.counters.flush_table_bytes.load(Ordering::Relaxed) - before;
+        self.events.raise(Event::FlushEnded {
+            bytes: weight,
+            bytes_written: if flushing.is_ok() { written } else { 0 },
+            duration: now().saturating_sub(began),
+            succeeded: flushing.is_ok(),
+        });
         flushing?;
         self.counters.flushed_bytes.fetch_add(weight, Ordering::Relaxed);
         self.work.note_flushed(flushed);
@@ -82,14 +94,15 @@ impl Core {
         let source = Retention::new(cursor, horizon).with_ranges(&ranges);
         let counted = self.memory.jobs.hold(0);
         let routed = Routed { core: self, view, source, window: VecDeque::new(), fetched: None, counted };
-        self.write_tables(&mut Watched::new(routed, Some(&self.pacer.flush)), ranges_left, u64::MAX)
+        self.write_tables(&mut Watched::new(routed, Some(&self.pacer.flush)), ranges_left, 0, u64::MAX)
     }
 
-    /// Writes a stream of versions, and range tombstones, to tables, opened and with their names durable.
+    /// Writes a stream of versions, and range tombstones, to tables of a level, opened and with their names durable.
     pub fn write_tables(
         &self,
         source: &mut dyn VersionSource,
         ranges: Vec<Fragment>,
+        level: usize,
         target_bytes: u64,
     ) -> Result<Vec<Arc<Table>>> {
         let settings = &self.settings;
@@ -101,11 +114,11 @@ impl Core {
             options: TableOptions {
                 block_size: settings.block_size,
                 filter_bits: settings.filter_bits,
-                compression: settings.compression,
+                compression: settings.compression_at(level),
                 write_bytes: settings.tuning.write_bytes,
                 access: self.readers.handles.access(),
             },
-            compression: &|keyspace| Some(self.keyspaces.compression(keyspace)),
+            compression: &|keyspace| self.keyspaces.compression(keyspace),
             target_bytes,
             never_across: &dropped,
         };

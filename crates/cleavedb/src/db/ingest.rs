@@ -23,7 +23,7 @@ use crate::base::{Cursor, Error, FileId, Kind, Result, Stamp, limits};
 use crate::format::edit::Edit;
 use crate::levels::picker::Running;
 use crate::levels::table::Table;
-use crate::levels::version::Version;
+use crate::levels::version::{LEVELS_MAX, Version};
 
 /// What stands in the file for the sequence number that the load will get.
 const UNPLACED: Stamp = Stamp(Kind::Put as u64);
@@ -98,7 +98,7 @@ impl Core {
         let key = keyspace.record.id.prefix().to_vec();
         let prefix_len = key.len();
         let mut load = Load { pairs, key, prefix_len, value: Vec::new(), count: 0, bytes: 0 };
-        let tables = self.guarded(self.write_tables(&mut load, Vec::new(), self.table_bytes()))?;
+        let tables = self.guarded(self.write_tables(&mut load, Vec::new(), LEVELS_MAX - 1, self.table_bytes()))?;
         if tables.is_empty() {
             return Ok(0);
         }

@@ -7,6 +7,7 @@ use super::compact::TableWork;
 use super::core::{Core, guard_panic};
 use super::parts::{Done, Parted, PartedJob, Worker};
 use super::runs::{RunWork, Sources};
+use super::telemetry;
 use crate::base::Result;
 use crate::front::index_table::IndexTable;
 use crate::front::run::Run;
@@ -58,6 +59,10 @@ impl Core {
     /// Runs a job; a panic is a broken invariant of ours, after which no write can be promised. Returns how the job ended,
     /// if it has, and which it was if it was one in parts.
     pub fn run_job_safely(&self, job: &Job, number: u64, worker: Worker) -> Option<Ended> {
+        telemetry::in_span(job, || self.run_safely(job, number, worker))
+    }
+
+    fn run_safely(&self, job: &Job, number: u64, worker: Worker) -> Option<Ended> {
         let simple = |work: &dyn Fn() -> Result<()>| Some((None, guard_panic("a background job", work)));
         match job {
             Job::Flush(runs) => simple(&|| self.flush_runs(runs)),

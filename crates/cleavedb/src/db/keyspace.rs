@@ -26,7 +26,8 @@ pub(crate) const DEFAULT_ID: KeyspaceId = KeyspaceId(1);
 pub(crate) struct KeyspaceState {
     pub record: KeyspaceRecord,
     pub operator: Option<Arc<dyn MergeOperator>>,
-    pub compression: Compression,
+    /// Its own choice.
+    pub compression: Option<Compression>,
     /// Which open database it belongs to.
     pub database: u64,
     dropped: AtomicBool,
@@ -49,7 +50,6 @@ impl KeyspaceState {
 pub(crate) struct Keyspaces {
     inner: RwLock<Inner>,
     operators: Vec<Arc<dyn MergeOperator>>,
-    compression: Compression,
     database: u64,
 }
 
@@ -77,11 +77,9 @@ impl Keyspaces {
         records: impl Iterator<Item = KeyspaceRecord>,
         dropped: BTreeMap<KeyspaceId, Seqno>,
         operators: Vec<Arc<dyn MergeOperator>>,
-        compression: Compression,
         database: u64,
     ) -> Keyspaces {
-        let keyspaces =
-            Keyspaces { inner: RwLock::new(Inner { dropped, ..Inner::default() }), operators, compression, database };
+        let keyspaces = Keyspaces { inner: RwLock::new(Inner { dropped, ..Inner::default() }), operators, database };
         for record in records {
             keyspaces.add(record);
         }
@@ -91,7 +89,7 @@ impl Keyspaces {
     /// A keyspace that now exists.
     pub fn add(&self, record: KeyspaceRecord) -> Arc<KeyspaceState> {
         let operator = record.operator.as_deref().and_then(|name| self.find_operator(name));
-        let compression = record.compression.and_then(Compression::from_u8).unwrap_or(self.compression);
+        let compression = record.compression.and_then(Compression::from_u8);
         let dropped = AtomicBool::new(false);
         let state = Arc::new(KeyspaceState { record, operator, compression, database: self.database, dropped });
         let mut inner = self.inner.write();
@@ -148,8 +146,8 @@ impl Keyspaces {
     }
 
     /// How the blocks of a keyspace are compressed.
-    pub fn compression(&self, keyspace: KeyspaceId) -> Compression {
-        self.inner.read().by_id.get(&keyspace).map_or(self.compression, |state| state.compression)
+    pub fn compression(&self, keyspace: KeyspaceId) -> Option<Compression> {
+        self.inner.read().by_id.get(&keyspace).and_then(|state| state.compression)
     }
 }
 

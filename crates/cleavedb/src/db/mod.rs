@@ -30,7 +30,12 @@ mod checkpoint;
 mod pause;
 mod files;
 mod stats;
+mod stats_page;
+mod events;
+mod telemetry;
 mod memory;
+mod check;
+mod dump;
 mod core;
 
 /// What `published.rs` is made of, so that a test can make it of something else.
@@ -52,6 +57,9 @@ use crate::format::edit::{Edit, KeyspaceRecord};
 use crate::io::SimDisk;
 
 pub use batch::WriteBatch;
+pub use check::{Problem, Report};
+pub use dump::{DumpEntry, DumpVersion, dump};
+pub use events::{Event, Listener};
 pub use iter::{Iter, Keys};
 pub use keyspace::Keyspace;
 pub use memory::MemoryStats;
@@ -60,8 +68,11 @@ pub use pause::BackgroundPause;
 pub use sizes::KeyspaceStats;
 pub use snapshot::Snapshot;
 pub use stats::{FileStats, LevelStats, RunStats, Stats};
+pub use stats_page::LiveStats;
 pub use tuning::{Canary, Tuning};
 
+pub(crate) use check::check;
+pub(crate) use manifest::decoders as manifest_decoders;
 pub(crate) use open::open;
 
 /// An open database. Cheap to clone, shared freely between threads; the last handle to go (this, a [`Keyspace`], a
@@ -131,6 +142,7 @@ impl Db {
         {
             return Err(Error::input(format!("merge operator {operator:?} is not registered")));
         }
+        options.compression.map_or(Ok(()), options::check_compression)?;
         core.check_keyspace_memory()?;
         core.check_poison()?;
         let mut manifest = core.manifest.lock();

@@ -6,16 +6,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::core::{Core, Parts};
-use super::files::{CURRENT, FileKind, LOCK, OWNER, parse};
+use super::events::Events;
+use super::files::{CURRENT, FileKind, LOCK, OWNER, manifest_name, parse};
 use super::keyspace::{DEFAULT_ID, DEFAULT_NAME, Keyspaces};
 use super::manifest::Manifest;
 use super::memory::Memory;
 use super::options::{Options, Settings};
 use super::recovery::recover;
+use super::telemetry;
 use super::tuning::Tuning;
 use super::view::View;
 use super::{Db, DbInner};
 use crate::base::{Error, FileId, KeyspaceId, Result};
+use crate::format::compression::Compression;
 use crate::format::edit::{Edit, KeyspaceRecord};
 use crate::format::frame::LOG_HEADER_BYTES;
 use crate::front::index_table::IndexTable;
@@ -72,6 +75,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
         jobs: memory.jobs.clone(),
         resident: Arc::default(),
     });
+    check_keyspace_compression(&fast, &manifest)?;
     let version = open_tables(&slow, &manifest, &trash, &readers)?;
     let recovered = recover(&*storage, &fast, manifest.state(), &tuning, &trash, options.read_only)?;
     if !options.read_only {
@@ -84,13 +88,8 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
     static DATABASES: AtomicU64 = AtomicU64::new(0);
     let database = DATABASES.fetch_add(1, Ordering::Relaxed);
     let state = manifest.state();
-    let keyspaces = Keyspaces::new(
-        state.keyspaces.values().cloned(),
-        state.dropped.clone(),
-        options.operators.clone(),
-        options.compression,
-        database,
-    );
+    let keyspaces =
+        Keyspaces::new(state.keyspaces.values().cloned(), state.dropped.clone(), options.operators.clone(), database);
     let mut tables = recovered.tables.into_iter();
     let view = View {
         active: tables.next().unwrap_or_else(|| Arc::new(IndexTable::new())),
@@ -104,12 +103,14 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
         memory_budget,
         durability: options.durability,
         compression: options.compression,
+        compression_by_level: options.compression_by_level,
         block_size: options.block_size,
         filter_bits: options.filter_bits,
         background_threads: options.background_threads,
         read_only: options.read_only,
         tuning,
     };
+    let events = Events::new(options.listeners.into_iter().chain(telemetry::listener(&fast)).collect());
     let core = Arc::new(Core::new(Parts {
         storage,
         fast,
@@ -124,6 +125,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
         readers,
         memory,
         trash,
+        events,
         locks,
     }));
     core.work.note_flushed(flushed);
@@ -182,6 +184,20 @@ fn refuse_lost_database(fast: &Path, files: &[(PathBuf, FileKind, FileId)]) -> R
         }
         None => Ok(()),
     }
+}
+
+/// A keyspace's own compression must be one that this build knows and has.
+fn check_keyspace_compression(fast: &Path, manifest: &Manifest) -> Result<()> {
+    let path = || fast.join(manifest.named().map(manifest_name).unwrap_or_default());
+    for keyspace in manifest.state().keyspaces.values() {
+        let Some(stored) = keyspace.compression else { continue };
+        let Some(compression) = Compression::from_u8(stored) else {
+            let message = format!("keyspace {:?} is compressed in a way that is not known: {stored}", keyspace.name);
+            return Err(Error::Unsupported { path: path(), message });
+        };
+        compression.check_available(&path())?;
+    }
+    Ok(())
 }
 
 /// A slow directory of its own says whose it is: two databases with one slow directory would remove each other's tables.
@@ -327,6 +343,7 @@ impl Core {
         let flushed = self.flush_at_close();
         self.horizon.stop();
         self.stop_background();
+        self.remove_stats_page();
         // A full disk stops the flush; what the logs hold is settled all the same.
         let settled = self.settle().and(flushed);
         // From here on the directories may be someone else's.
@@ -334,6 +351,10 @@ impl Core {
         // Ends the threads that write chunks.
         self.commit.lock().writer = None;
         self.locks.lock().clear();
+        if self.settings.tuning.stats_interval.is_some() {
+            telemetry::publish(&self.fast, &self.stats());
+        }
+        self.events.finish();
         settled
     }
 
@@ -385,6 +406,8 @@ impl Core {
             let _ = log.file().truncate(log.end());
         }
         drop(manifest);
+        // What is doomed goes with its last holder, and here is one.
+        drop((settled, logs, view));
         self.release_files();
         self.empty_trash()
     }

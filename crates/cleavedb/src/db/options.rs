@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::check::Report;
+use super::events::Listener;
+use super::stats_page::LiveStats;
 use super::{Db, Tuning};
 use crate::base::limits::MEMORY_BUDGET_MIN;
 use crate::base::{Error, MergeOperator, Result};
@@ -91,6 +94,8 @@ pub struct Options {
     pub(super) memory_budget: Option<usize>,
     pub(super) durability: Durability,
     pub(super) compression: Compression,
+    /// HL0 first; levels below the last one follow the last one. Empty: `compression` everywhere.
+    pub(super) compression_by_level: Vec<Compression>,
     pub(super) block_size: usize,
     pub(super) filter_bits: u32,
     pub(super) background_threads: usize,
@@ -102,6 +107,7 @@ pub struct Options {
     pub(super) open_files_max: Option<usize>,
     pub(super) direct_io: bool,
     pub(super) read_only: bool,
+    pub(super) listeners: Vec<Arc<dyn Listener>>,
 }
 
 impl Default for Options {
@@ -117,6 +123,7 @@ impl Options {
             memory_budget: None,
             durability: Durability::Buffered,
             compression: Compression::Lz4,
+            compression_by_level: Vec::new(),
             block_size: 4096,
             filter_bits: 10,
             background_threads: 2,
@@ -128,6 +135,7 @@ impl Options {
             open_files_max: None,
             direct_io: false,
             read_only: false,
+            listeners: Vec::new(),
         }
     }
 
@@ -148,6 +156,15 @@ impl Options {
     /// Compression of table blocks, unless a keyspace chose its own. Applies to new tables.
     pub fn compression(mut self, compression: Compression) -> Options {
         self.compression = compression;
+        self
+    }
+
+    /// Compression of table blocks level by level, HL0 first; levels that are not named follow the last one that is. Most
+    /// data lies in the lowest level, so `&[Compression::None, Compression::Lz4, Compression::Zstd]` spends CPU where it
+    /// saves space and not where tables live for seconds. Goes before [`compression`](Options::compression); a keyspace
+    /// that chose its own keeps it on all levels. Applies to new tables: one that moves down as it is keeps what it has.
+    pub fn compression_by_level(mut self, levels: &[Compression]) -> Options {
+        self.compression_by_level = levels.to_vec();
         self
     }
 
@@ -233,6 +250,32 @@ impl Options {
         self
     }
 
+    /// Tells `listener` of flushes, compactions, stalls, the pace of writers, and failures. It is called from a thread of
+    /// its own, outside of all locks, for one event after the other; closing waits until it has heard everything. One that
+    /// holds a handle of the database keeps it open. May be given several times. Takes effect at each open.
+    pub fn listener(mut self, listener: Arc<dyn Listener>) -> Options {
+        self.listeners.push(listener);
+        self
+    }
+
+    /// Checks a closed database; see [`check`](crate::check). Of the options only the directories matter.
+    ///
+    /// # Errors
+    /// As [`check`](crate::check).
+    pub fn check_files(&self, path: impl AsRef<Path>) -> Result<Report> {
+        super::check::check(Arc::new(OsStorage::new()), path.as_ref(), self)
+    }
+
+    /// The figures of a database that is open elsewhere; see [`live_stats`](crate::live_stats). Of the options only the
+    /// directories matter.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the directory or the page cannot be read.
+    pub fn live_stats(&self, path: impl AsRef<Path>) -> Result<Option<LiveStats>> {
+        let dir = self.fast_dir.as_deref().unwrap_or(path.as_ref());
+        super::stats_page::read_page(&OsStorage::new(), dir)
+    }
+
     /// Opens (or makes) the database in the directory `path`.
     ///
     /// # Errors
@@ -259,7 +302,7 @@ impl Options {
         if let Durability::Interval(interval) = self.durability {
             check_interval(interval)?;
         }
-        Ok(())
+        self.compression_by_level.iter().chain([&self.compression]).try_for_each(|&chosen| check_compression(chosen))
     }
 
     /// How many table files may be open at once in a process that may open `limit` files.
@@ -280,6 +323,14 @@ impl Options {
             let quarter = crate::io::os::memory_bytes() / 4;
             quarter.clamp(MEMORY_BUDGET_MIN, 1 << 30)
         })
+    }
+}
+
+/// A compression that is to be used must be there.
+pub(super) fn check_compression(compression: Compression) -> Result<()> {
+    match compression.is_available() {
+        true => Ok(()),
+        false => Err(Error::input(format!("compression {compression:?} needs the cargo feature `zstd` of cleavedb"))),
     }
 }
 
@@ -324,9 +375,18 @@ pub(crate) struct Settings {
     pub memory_budget: usize,
     pub durability: Durability,
     pub compression: Compression,
+    pub compression_by_level: Vec<Compression>,
     pub block_size: usize,
     pub filter_bits: u32,
     pub background_threads: usize,
     pub read_only: bool,
     pub tuning: Tuning,
+}
+
+impl Settings {
+    /// Compression of the database's own choice in a level.
+    pub fn compression_at(&self, level: usize) -> Compression {
+        let levels = &self.compression_by_level;
+        levels.get(level).or(levels.last()).copied().unwrap_or(self.compression)
+    }
 }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::core::Core;
+use super::events::Event;
 use super::view::View;
 use crate::base::versions::{VersionRef, VersionSource};
 use crate::base::{Error, Result, Seqno};
@@ -54,6 +55,24 @@ pub(crate) enum Pace {
     Limited(f64),
     /// Not until a job is done.
     Stopped,
+}
+
+impl Pace {
+    fn bytes_per_second(self) -> Option<u64> {
+        match self {
+            Pace::Free => None,
+            Pace::Limited(rate) => Some(rate as u64),
+            Pace::Stopped => Some(0),
+        }
+    }
+}
+
+/// A change of the pace that listeners are told of: of its kind, or by a quarter.
+fn differs(now: Pace, told: Pace) -> bool {
+    match (now, told) {
+        (Pace::Limited(now), Pace::Limited(told)) => (now / told).max(told / now) >= 1.25,
+        (now, told) => now != told,
+    }
 }
 
 /// One stage of background work as the pace sees it.
@@ -218,6 +237,8 @@ pub(crate) struct Pacer {
 
 struct PacerState {
     pace: Pace,
+    /// What listeners were told last.
+    told: Pace,
     debt: Debt,
     flush: DrainMeter,
     hl0: DrainMeter,
@@ -228,6 +249,7 @@ impl Default for PacerState {
     fn default() -> PacerState {
         PacerState {
             pace: Pace::Free,
+            told: Pace::Free,
             debt: Debt::default(),
             flush: DrainMeter::default(),
             hl0: DrainMeter::default(),
@@ -254,11 +276,7 @@ impl PacerState {
 impl Pacer {
     /// The pace as users are told: `None` while they are free, 0 while they are stopped.
     pub fn bytes_per_second(&self) -> Option<u64> {
-        match self.state.lock().pace {
-            Pace::Free => None,
-            Pace::Limited(rate) => Some(rate as u64),
-            Pace::Stopped => Some(0),
-        }
+        self.state.lock().pace.bytes_per_second()
     }
 }
 
@@ -322,21 +340,28 @@ impl Core {
                     self.work.wait_for_progress_at_most(&mut state, until.saturating_sub(now));
                 }
                 (_, Some(deadline)) if now >= deadline => break Err(Error::WouldStall),
-                (_, Some(deadline)) => {
+                (Turn::WaitForProgress, _) if !stopped => {
+                    // The event is told without the lock; what changed meanwhile is seen in the next turn.
                     stopped = true;
+                    drop(state);
+                    self.events.raise(Event::StallBegun);
+                    state = self.work.lock();
+                }
+                (_, Some(deadline)) => {
                     self.work.wait_for_progress_at_most(&mut state, deadline.saturating_sub(now));
                 }
-                _ => {
-                    stopped = true;
-                    self.work.wait_for_progress(&mut state);
-                }
+                _ => self.work.wait_for_progress(&mut state),
             }
         };
         drop(state);
         if result.is_err() && until.is_some() {
             self.pacer.state.lock().refund(bytes);
         }
-        self.count_wait(now().saturating_sub(started), stopped);
+        let waited = now().saturating_sub(started);
+        self.count_wait(waited, stopped);
+        if stopped {
+            self.events.raise(Event::StallEnded { duration: waited });
+        }
         result
     }
 
@@ -383,6 +408,10 @@ impl Core {
         state.hl0.sample(now, &self.pacer.hl0);
         let stages = [self.front_stage(&view, state.flush.rate), self.hl0_stage(&view, state.hl0.rate)];
         state.pace = if self.pacer.gates.load(Ordering::Relaxed) > 0 { Pace::Stopped } else { pace(&stages) };
+        if differs(state.pace, state.told) {
+            state.told = state.pace;
+            self.events.raise(Event::PaceChanged { bytes_per_second: state.pace.bytes_per_second() });
+        }
         self.pacer.is_limited.store(state.pace != Pace::Free, Ordering::Relaxed);
     }
 

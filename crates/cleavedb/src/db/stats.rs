@@ -32,7 +32,7 @@ pub(crate) struct Counters {
 }
 
 /// The state of a database at one moment. Sizes are in bytes; totals count from the last open.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Stats {
     /// The budget for everything in memory.

@@ -12,6 +12,8 @@
 //! | jobs: values fetched by a flush, bytes read ahead, table builders, blocks under compaction | 6, more for large blocks |
 //! | the rest: table readers, keyspaces, and the block cache, which gets what these and the front leave, up to 16 | 9 |
 
+use std::time::Duration;
+
 use crate::base::limits::{MEMORY_BUDGET_MIN, SEPARATION_BYTES_DEFAULT};
 use crate::base::{Error, Result};
 use crate::front::index_table::IndexTable;
@@ -91,6 +93,8 @@ pub struct Tuning {
     pub close_flush_bytes: u64,
     /// The manifest starts a new file beyond this size.
     pub manifest_bytes: u64,
+    /// The page of statistics is written this often; never if there is none.
+    pub stats_interval: Option<Duration>,
     /// A planted bug.
     pub canary: Option<Canary>,
 }
@@ -156,6 +160,7 @@ impl Tuning {
             hl0_stop_tables: HL0_STOP_TABLES,
             close_flush_bytes: 4 * MIB as u64,
             manifest_bytes: 4 * MIB as u64,
+            stats_interval: Some(Duration::from_secs(1)),
             canary: None,
         };
         let builder = TableOptions::builder_bytes(block_size, filter_bits, write_bytes);
@@ -227,6 +232,7 @@ impl Tuning {
             hl0_stop_tables: 24,
             close_flush_bytes: 24 << 10,
             manifest_bytes: 16 << 10,
+            stats_interval: None,
             canary: None,
         }
     }

@@ -1,16 +1,18 @@
 //! Compression of blocks: which algorithms there are, and how a compressed block is laid out (the size before
-//! compression as a varint, then the algorithm's own bytes).
+//! compression as a varint, then the algorithm's own bytes). Zstd is there if the cargo feature `zstd` is on.
 //!
 //! Called by table builders and table readers. A size is believed only within bounds, so damaged bytes cannot make the
 //! reader allocate much more than they themselves take.
 
+use std::path::Path;
+
 use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
 
-use crate::base::varint;
+use crate::base::{Error, Result as EngineResult, varint};
 
-/// How the bytes of a block are compressed. Stored in tables and in the manifest: do not renumber. 2 is reserved for
-/// zstd.
+/// How the bytes of a block are compressed. Stored in tables and in the manifest: do not renumber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 #[repr(u8)]
 pub enum Compression {
     /// As they are.
@@ -18,6 +20,8 @@ pub enum Compression {
     /// LZ4 block format.
     #[default]
     Lz4 = 1,
+    /// Zstandard at its level 3: smaller than LZ4, and slower to read. Needs the cargo feature `zstd`.
+    Zstd = 2,
 }
 
 impl Compression {
@@ -26,13 +30,36 @@ impl Compression {
         match byte {
             0 => Some(Compression::None),
             1 => Some(Compression::Lz4),
+            2 => Some(Compression::Zstd),
             _ => None,
         }
+    }
+
+    /// This build can compress and decompress it.
+    pub fn is_available(self) -> bool {
+        self != Compression::Zstd || cfg!(feature = "zstd")
+    }
+
+    /// Refuses what `path` holds if this build cannot read it.
+    pub(crate) fn check_available(self, path: &Path) -> EngineResult<()> {
+        if self.is_available() {
+            return Ok(());
+        }
+        let message =
+            "it is compressed with zstd, and this build of cleavedb lacks the cargo feature `zstd`".to_owned();
+        Err(Error::Unsupported { path: path.to_owned(), message })
     }
 }
 
 /// LZ4 turns one byte into at most this many.
 const LZ4_RATIO_MAX: usize = 255;
+
+/// Zstd turns one byte into at most this many (a run of 128 KiB in four bytes).
+const ZSTD_RATIO_MAX: usize = 1 << 15;
+
+/// How hard zstd tries.
+#[cfg(feature = "zstd")]
+const ZSTD_LEVEL: i32 = 3;
 
 /// After blocks that did not compress, at most so many are passed on without a try.
 const SKIPS_MAX: u32 = 15;
@@ -42,6 +69,8 @@ const SKIPS_MAX: u32 = 15;
 #[derive(Default)]
 pub struct Compressor {
     table: CompressTable,
+    #[cfg(feature = "zstd")]
+    zstd: Option<zstd::bulk::Compressor<'static>>,
     /// Blocks to pass on before the next try, and how many that were the last time.
     skips_left: u32,
     skips: u32,
@@ -52,17 +81,16 @@ impl Compressor {
     pub fn append(&mut self, wanted: Compression, raw: &[u8], out: &mut Vec<u8>) -> Compression {
         let start = out.len();
         let skip = self.skips_left > 0;
-        self.skips_left = self.skips_left.saturating_sub(u32::from(wanted == Compression::Lz4));
-        if wanted == Compression::Lz4 && !skip {
+        self.skips_left = self.skips_left.saturating_sub(u32::from(wanted != Compression::None));
+        if wanted != Compression::None && !skip {
             varint::put(out, raw.len() as u64);
-            let body = out.len();
-            out.resize(body + get_maximum_output_size(raw.len()), 0);
-            if let Ok(len) = compress_into_with_table(raw, &mut out[body..], &mut self.table) {
-                out.truncate(body + len);
-                if out.len() - start <= raw.len() - raw.len() / 8 && !raw.is_empty() {
-                    self.skips = 0;
-                    return Compression::Lz4;
-                }
+            let done = match wanted {
+                Compression::Zstd => self.append_zstd(raw, out),
+                _ => self.append_lz4(raw, out),
+            };
+            if done && out.len() - start <= raw.len() - raw.len() / 8 && !raw.is_empty() {
+                self.skips = 0;
+                return wanted;
             }
             out.truncate(start);
             self.skips = (2 * self.skips + 1).min(SKIPS_MAX);
@@ -71,6 +99,37 @@ impl Compressor {
         out.extend_from_slice(raw);
         Compression::None
     }
+
+    fn append_lz4(&mut self, raw: &[u8], out: &mut Vec<u8>) -> bool {
+        let body = out.len();
+        out.resize(body + get_maximum_output_size(raw.len()), 0);
+        let compressed = compress_into_with_table(raw, &mut out[body..], &mut self.table);
+        out.truncate(body + compressed.as_ref().copied().unwrap_or_default());
+        compressed.is_ok()
+    }
+
+    #[cfg(feature = "zstd")]
+    fn append_zstd(&mut self, raw: &[u8], out: &mut Vec<u8>) -> bool {
+        let compressor = match self.zstd.take() {
+            Some(compressor) => compressor,
+            None => match zstd::bulk::Compressor::new(ZSTD_LEVEL) {
+                Ok(compressor) => compressor,
+                Err(_) => return false,
+            },
+        };
+        let compressor = self.zstd.insert(compressor);
+        let body = out.len();
+        out.resize(body + zstd::zstd_safe::compress_bound(raw.len()), 0);
+        let compressed = compressor.compress_to_buffer(raw, &mut out[body..]);
+        out.truncate(body + compressed.as_ref().copied().unwrap_or_default());
+        compressed.is_ok()
+    }
+
+    /// Blocks stay as they are; opening refuses the option before it comes to this.
+    #[cfg(not(feature = "zstd"))]
+    fn append_zstd(&mut self, _: &[u8], _: &mut Vec<u8>) -> bool {
+        false
+    }
 }
 
 /// Decompresses `payload`, which may not become longer than `size_max`.
@@ -78,21 +137,32 @@ impl Compressor {
 /// # Errors
 /// What is wrong with the bytes; the caller knows which file they are from.
 pub fn decompress(compression: Compression, mut payload: &[u8], size_max: usize) -> Result<Vec<u8>, &'static str> {
-    match compression {
-        Compression::None => Ok(payload.to_vec()),
-        Compression::Lz4 => {
-            let size = varint::take(&mut payload).and_then(|size| usize::try_from(size).ok());
-            let size = size.ok_or("a compressed block lacks its size")?;
-            if size > size_max || size > payload.len().saturating_mul(LZ4_RATIO_MAX) {
-                return Err("a compressed block claims to be larger than it can be");
-            }
-            let mut raw = vec![0; size];
-            match decompress_into(payload, &mut raw) {
-                Ok(len) if len == size => Ok(raw),
-                _ => Err("a compressed block does not decompress"),
-            }
-        }
+    let ratio_max = match compression {
+        Compression::None => return Ok(payload.to_vec()),
+        Compression::Lz4 => LZ4_RATIO_MAX,
+        Compression::Zstd => ZSTD_RATIO_MAX,
+    };
+    let size = varint::take(&mut payload).and_then(|size| usize::try_from(size).ok());
+    let size = size.ok_or("a compressed block lacks its size")?;
+    if size > size_max || size > payload.len().saturating_mul(ratio_max) {
+        return Err("a compressed block claims to be larger than it can be");
     }
+    let mut raw = vec![0; size];
+    let len = match compression {
+        Compression::Zstd => decompress_zstd(payload, &mut raw),
+        _ => decompress_into(payload, &mut raw).ok(),
+    };
+    if len == Some(size) { Ok(raw) } else { Err("a compressed block does not decompress") }
+}
+
+#[cfg(feature = "zstd")]
+fn decompress_zstd(payload: &[u8], raw: &mut [u8]) -> Option<usize> {
+    zstd::bulk::decompress_to_buffer(payload, raw).ok()
+}
+
+#[cfg(not(feature = "zstd"))]
+fn decompress_zstd(_: &[u8], _: &mut [u8]) -> Option<usize> {
+    None
 }
 
 #[cfg(test)]
@@ -120,6 +190,32 @@ mod tests {
         assert_eq!(out, repetitive);
         out.clear();
         assert_eq!(Compressor::default().append(Compression::Lz4, b"", &mut out), Compression::None);
+    }
+
+    #[cfg(feature = "zstd")]
+    #[test]
+    fn zstd_shrinks_blocks_and_gives_them_back() {
+        let mut compressor = Compressor::default();
+        let text: Vec<u8> = (0..2000u32).flat_map(|n| format!("line {n} of a text; ").into_bytes()).collect();
+        let (mut zstd, mut lz4) = (Vec::new(), Vec::new());
+        assert_eq!(compressor.append(Compression::Zstd, &text, &mut zstd), Compression::Zstd);
+        assert_eq!(compressor.append(Compression::Lz4, &text, &mut lz4), Compression::Lz4);
+        assert!(zstd.len() < lz4.len(), "{} and {}", zstd.len(), lz4.len());
+        assert_eq!(decompress(Compression::Zstd, &zstd, text.len()), Ok(text.clone()));
+        assert!(decompress(Compression::Zstd, &zstd, text.len() - 1).is_err());
+        for at in 0..zstd.len() {
+            let mut damaged = zstd.clone();
+            damaged[at] ^= 0x20;
+            let _ = decompress(Compression::Zstd, &damaged, 1 << 20);
+        }
+    }
+
+    #[cfg(not(feature = "zstd"))]
+    #[test]
+    fn without_the_feature_zstd_is_unsupported_and_says_so() {
+        let refused = Compression::Zstd.check_available(Path::new("7.table")).unwrap_err();
+        assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
+        assert!(refused.to_string().contains("cargo feature `zstd`"), "{refused}");
     }
 
     #[test]

@@ -11,7 +11,8 @@ pub const LOG_HEADER_BYTES: usize = limits::BLOCK_IO_BYTES;
 /// Version of the log format.
 pub const LOG_VERSION: u32 = 2;
 
-const LOG_MAGIC: [u8; 8] = *b"CleaveLg";
+/// The first bytes of a log.
+pub const LOG_MAGIC: [u8; 8] = *b"CleaveLg";
 
 /// What a frame holds. Do not renumber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

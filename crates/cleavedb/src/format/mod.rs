@@ -11,3 +11,4 @@ pub mod filter;
 pub mod range_block;
 pub mod table;
 pub mod meta;
+pub mod stats_page;

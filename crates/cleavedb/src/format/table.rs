@@ -21,7 +21,8 @@ pub const FOOTER_BYTES: usize = 64;
 /// No block is larger than this before compression: one entry of the largest size, with room for its overhead.
 pub const BLOCK_BYTES_MAX: usize = VALUE_BYTES_LIMIT + KEYSPACE_PREFIX_BYTES + KEY_BYTES_MAX + 64;
 
-const MAGIC: &[u8; 8] = b"clvTABLE";
+/// The first bytes of the footer.
+pub const MAGIC: &[u8; 8] = b"clvTABLE";
 const FOOTER_CHECKED_BYTES: usize = FOOTER_BYTES - 8;
 const PROPERTIES_VERSION: u64 = 2;
 
@@ -207,6 +208,23 @@ impl Properties {
         }
     }
 
+    /// From where to where the table reaches, once `smallest` is that of its versions: up to its last key, and over its
+    /// range tombstones.
+    pub fn set_ends(&mut self, last_key: Vec<u8>, ranges: &[Fragment]) {
+        if self.entries > 0 {
+            self.end = last_key;
+            self.end.push(0);
+        }
+        if let (Some(first), Some(last)) = (ranges.first(), ranges.last()) {
+            if self.entries == 0 || first.start < self.smallest {
+                self.smallest.clone_from(&first.start);
+            }
+            if self.end < last.end {
+                self.end.clone_from(&last.end);
+            }
+        }
+    }
+
     /// The encoding: a version, then fields of tag, length and bytes. Tags are stored: do not renumber.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -307,6 +325,11 @@ impl Footer {
         let checksum = xxh3_64(&out);
         out.extend_from_slice(&checksum.to_le_bytes());
         out.try_into().expect("the fields of a footer fill it")
+    }
+
+    /// The number that these bytes give as the file's own, whatever else they say.
+    pub fn file_of(bytes: &[u8; FOOTER_BYTES]) -> FileId {
+        FileId(u64::from_le_bytes(*bytes[16..].first_chunk().expect("the fields of a footer lie within it")))
     }
 
     /// Decodes the footer of table `file`, which lies at `offset` of `path`.

@@ -44,6 +44,16 @@ pub enum Opened<'a> {
 }
 
 impl<'a> LogReader<'a> {
+    /// The number that a log gives as its own.
+    pub fn own_id(file: &dyn File) -> Result<FileId> {
+        let mut block = vec![0; LOG_HEADER_BYTES];
+        let read = file.read_at(&mut block, 0)?;
+        match decode_log_header(&block[..read]) {
+            LogHeader::Log(id) => Ok(id),
+            _ => Err(Error::corruption(file.path(), 0, "log header is damaged")),
+        }
+    }
+
     /// Checks the log's own header and stands before the first frame.
     pub fn open(file: &'a dyn File, id: FileId, ring: Option<&'a [u8]>) -> Result<Opened<'a>> {
         let mut block = vec![0; LOG_HEADER_BYTES];
@@ -117,6 +127,47 @@ impl<'a> LogReader<'a> {
         Ok(None)
     }
 
+    /// Why there is no frame where reading stopped: the place, and what is wrong there.
+    pub fn explain(&mut self) -> Result<(u64, String)> {
+        let (offset, len) = (self.offset, self.len);
+        let Some(header) = self.header_at(offset)? else {
+            let cut = offset + HEADER_BYTES as u64 > len;
+            let why = if cut { format!("the file ends at {len}") } else { "there is no frame here".to_owned() };
+            return Ok((offset, why));
+        };
+        let end = offset + header.frame_bytes();
+        if end > len {
+            return Ok((offset, format!("the frame reaches to {end}, and the file ends at {len}")));
+        }
+        let mut body = vec![0; header.body_len as usize];
+        let body_offset = offset + HEADER_BYTES as u64;
+        self.file.read_at(&mut body, body_offset)?;
+        let mut rest = &body[..];
+        for index in 0..header.count as u64 {
+            let at = body_offset + (body.len() - rest.len()) as u64;
+            match Record::take(&mut rest) {
+                Ok(record) if record.seqno.0 == header.first_seqno.0 + index => {}
+                Ok(record) => return Ok((at, format!("the record has the number {} out of turn", record.seqno.0))),
+                Err(why) => return Ok((at, why.to_owned())),
+            }
+        }
+        Ok((offset, "the records are not the ones that the frame was made for".to_owned()))
+    }
+
+    /// Goes on behind what is no frame, with the first frame that starts at a block border below `end`; false if there is
+    /// none.
+    pub fn skip_damage(&mut self, end: u64) -> Result<bool> {
+        let mut border = (self.offset + 1).next_multiple_of(BLOCK);
+        while border < end.min(self.len) {
+            if self.header_at(border)?.is_some() {
+                self.offset = border;
+                return Ok(true);
+            }
+            border += BLOCK;
+        }
+        Ok(false)
+    }
+
     fn header_at(&mut self, offset: u64) -> Result<Option<FrameHeader>> {
         let id = self.id;
         Ok(self.read(offset, HEADER_BYTES)?.and_then(|bytes| FrameHeader::decode(bytes, id, offset)))
@@ -163,7 +214,8 @@ impl<'a> LogReader<'a> {
     fn read(&mut self, offset: u64, len: usize) -> Result<Option<&[u8]>> {
         let window_end = self.window_offset + self.window.len() as u64;
         if offset < self.window_offset || offset + len as u64 > window_end {
-            self.window.resize(WINDOW_BYTES + HEADER_BYTES, 0);
+            let rest = usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX);
+            self.window.resize(rest.min(WINDOW_BYTES + HEADER_BYTES), 0);
             let read = self.file.read_at(&mut self.window, offset)?;
             self.window.truncate(read);
             self.window_offset = offset;

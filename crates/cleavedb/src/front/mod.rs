@@ -6,6 +6,7 @@ pub mod log_writer;
 pub mod chunk_writer;
 pub mod log_reader;
 pub mod tombstone_index;
+pub mod log_check;
 pub mod index_table;
 pub mod run;
 pub mod merge_policy;

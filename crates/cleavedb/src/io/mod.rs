@@ -5,6 +5,7 @@
 //! Paths are relative to nothing: the engine passes whole paths. All calls may block; none of them retries.
 
 pub mod os;
+#[cfg(not(feature = "portable"))]
 mod mapped;
 mod image;
 pub mod aligned;
@@ -12,6 +13,7 @@ pub mod cache;
 pub mod handles;
 pub mod read_ahead;
 pub mod trash;
+pub mod untouched;
 pub mod sim;
 pub mod fault;
 

@@ -1,4 +1,5 @@
-//! Storage on the operating system (Linux).
+//! Storage on the operating system: Linux, and with the cargo feature `portable`, which leaves out fallocate, mapping and
+//! direct I/O, other Unix systems.
 //!
 //! A file opened for direct writes has two descriptors: a direct one for writes, and an ordinary one for reads, so that
 //! reads may have any shape and can be cached. The kernel drops cached pages under a direct write, so the two agree.
@@ -9,20 +10,31 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+#[cfg(not(feature = "portable"))]
 use std::num::NonZeroU64;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+#[cfg(not(feature = "portable"))]
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Advice, FallocateFlags, FlockOperation, OFlags};
+use rustix::fs::FlockOperation;
+#[cfg(not(feature = "portable"))]
+use rustix::fs::{Advice, FallocateFlags, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::aligned::{AlignedBuffer, assert_aligned};
-use super::{Access, DirEntry, File, Lock, Mapping, Storage, mapped};
+#[cfg(not(feature = "portable"))]
+use super::aligned::AlignedBuffer;
+use super::aligned::assert_aligned;
+#[cfg(not(feature = "portable"))]
+use super::mapped;
+use super::{Access, DirEntry, File, Lock, Mapping, Storage};
+#[cfg(not(feature = "portable"))]
 use crate::base::limits::BLOCK_IO_BYTES;
 use crate::base::{Error, Result};
 
 /// A direct read is made in pieces of at most this size, which bounds the memory it needs.
+#[cfg(not(feature = "portable"))]
 const DIRECT_READ_BYTES_MAX: usize = 1 << 20;
 
 /// The files of this machine.
@@ -158,9 +170,7 @@ impl Storage for OsStorage {
 
     fn unique_number(&self) -> Result<u64> {
         let mut bytes = [0; 8];
-        // The kernel gives eight bytes whole or not at all.
-        retry_on_intr(|| rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()))
-            .map_err(|error| Error::io(Path::new("/dev/urandom"), "read", error.into()))?;
+        random_bytes(&mut bytes).map_err(|error| Error::io(Path::new("/dev/urandom"), "read", error))?;
         Ok(u64::from_le_bytes(bytes).max(1))
     }
 
@@ -177,9 +187,29 @@ impl Storage for OsStorage {
     }
 
     fn map(&self, path: &Path, len: usize) -> Result<Option<Arc<dyn Mapping>>> {
-        let mapping = mapped::map_file(path, len)?;
-        Ok(mapping.map(|mapping| Arc::new(mapping) as Arc<dyn Mapping>))
+        #[cfg(feature = "portable")]
+        {
+            let _ = (path, len);
+            Ok(None)
+        }
+        #[cfg(not(feature = "portable"))]
+        {
+            let mapping = mapped::map_file(path, len)?;
+            Ok(mapping.map(|mapping| Arc::new(mapping) as Arc<dyn Mapping>))
+        }
     }
+}
+
+/// The kernel gives eight bytes whole or not at all.
+#[cfg(not(feature = "portable"))]
+fn random_bytes(bytes: &mut [u8; 8]) -> io::Result<()> {
+    retry_on_intr(|| rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()))?;
+    Ok(())
+}
+
+#[cfg(feature = "portable")]
+fn random_bytes(bytes: &mut [u8; 8]) -> io::Result<()> {
+    io::Read::read_exact(&mut fs::File::open("/dev/urandom")?, bytes)
 }
 
 /// The directory that holds a name.
@@ -195,12 +225,27 @@ fn open_buffered(path: &Path, options: &fs::OpenOptions) -> Result<Arc<dyn File>
 /// Whoever reads on reads ahead by itself; what the system would read beside single blocks is mostly never asked for.
 fn open_for_reading(path: &Path) -> Result<Arc<dyn File>> {
     let file = fs::OpenOptions::new().read(true).open(path).map_err(|error| Error::io(path, "open", error))?;
-    // Only advice: where it is not taken, reading works all the same.
-    let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
+    #[cfg(not(feature = "portable"))]
+    {
+        // Only advice: where it is not taken, reading works all the same.
+        let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
+    }
     Ok(Arc::new(OsFile { path: path.to_owned(), file, access: Access::Buffered, direct: None }))
 }
 
+/// The portable build knows no direct I/O.
+#[cfg(feature = "portable")]
+fn open_direct(_: &Path) -> Result<Option<fs::File>> {
+    Ok(None)
+}
+
+#[cfg(feature = "portable")]
+fn open_direct_read(path: &Path) -> Result<Arc<dyn File>> {
+    Err(Error::input(format!("direct I/O is not to be had in this build (feature `portable`) for {}", path.display())))
+}
+
 /// The descriptor for direct writes; None where the file system has no direct I/O.
+#[cfg(not(feature = "portable"))]
 fn open_direct(path: &Path) -> Result<Option<fs::File>> {
     let flags = OFlags::DIRECT.bits().cast_signed();
     match fs::OpenOptions::new().write(true).custom_flags(flags).open(path) {
@@ -211,6 +256,7 @@ fn open_direct(path: &Path) -> Result<Option<fs::File>> {
 }
 
 /// A file for direct reads of any shape.
+#[cfg(not(feature = "portable"))]
 fn open_direct_read(path: &Path) -> Result<Arc<dyn File>> {
     let flags = OFlags::DIRECT.bits().cast_signed();
     match fs::OpenOptions::new().read(true).custom_flags(flags).open(path) {
@@ -224,6 +270,14 @@ fn open_direct_read(path: &Path) -> Result<Arc<dyn File>> {
 
 /// Reserves space for `len` bytes and makes the file at least that long. Without the call in the file system only the
 /// length is set.
+#[cfg(feature = "portable")]
+pub(super) fn reserve(file: &fs::File, len: u64) -> io::Result<()> {
+    if file.metadata()?.len() < len { file.set_len(len) } else { Ok(()) }
+}
+
+/// Reserves space for `len` bytes and makes the file at least that long. Without the call in the file system only the
+/// length is set.
+#[cfg(not(feature = "portable"))]
 pub(super) fn reserve(file: &fs::File, len: u64) -> io::Result<()> {
     if len == 0 {
         return Ok(());
@@ -272,6 +326,7 @@ impl File for OsFile {
         self.wrap("read", read_fully(&self.file, buffer, offset))
     }
 
+    #[cfg(not(feature = "portable"))]
     fn will_need(&self, offset: u64, len: u64) {
         let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(len), Advice::WillNeed);
     }
@@ -307,102 +362,110 @@ impl File for OsFile {
     }
 }
 
-/// Reads past the page cache. Each read goes into an aligned buffer that covers it, and from there to the caller.
-///
-/// Reads that were told of before are to be in flight together. The system does that for the page cache: it is told to
-/// fetch them, they are read from there and dropped again at once (decision record 016).
-struct DirectReader {
-    path: PathBuf,
-    file: fs::File,
-    needed: parking_lot::Mutex<Needed>,
-}
+#[cfg(not(feature = "portable"))]
+use direct::DirectReader;
 
-/// Reads that were told of and have not come yet, and the ordinary descriptor for them.
-#[derive(Default)]
-struct Needed {
-    cached: Option<Arc<fs::File>>,
-    reads: usize,
-}
+#[cfg(not(feature = "portable"))]
+mod direct {
+    use super::*;
 
-impl DirectReader {
-    fn refuse<T>(&self, operation: &'static str) -> Result<T> {
-        Err(Error::io(&self.path, operation, Errno::BADF.into()))
-    }
-}
-
-impl File for DirectReader {
-    fn path(&self) -> &Path {
-        &self.path
+    /// Reads past the page cache. Each read goes into an aligned buffer that covers it, and from there to the caller.
+    ///
+    /// Reads that were told of before are to be in flight together. The system does that for the page cache: it is told to
+    /// fetch them, they are read from there and dropped again at once (decision record 016).
+    pub(super) struct DirectReader {
+        pub path: PathBuf,
+        pub file: fs::File,
+        pub needed: parking_lot::Mutex<Needed>,
     }
 
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let mut filled = 0;
-        while filled < buffer.len() {
-            let at = offset + filled as u64;
-            let lead = (at % BLOCK_IO_BYTES as u64) as usize;
-            let wanted = (buffer.len() - filled).min(DIRECT_READ_BYTES_MAX - lead);
-            let mut bounce = AlignedBuffer::new(lead + wanted);
-            let read = match self.file.read_at(&mut bounce, at - lead as u64) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                result => result.map_err(|error| Error::io(&self.path, "read", error))?,
-            };
-            let part = read.saturating_sub(lead).min(wanted);
-            buffer[filled..filled + part].copy_from_slice(&bounce[lead..lead + part]);
-            filled += part;
-            // A direct read ends within a block only at the end of the file.
-            if part == 0 || !read.is_multiple_of(BLOCK_IO_BYTES) {
-                break;
+    /// Reads that were told of and have not come yet, and the ordinary descriptor for them.
+    #[derive(Default)]
+    pub(super) struct Needed {
+        cached: Option<Arc<fs::File>>,
+        reads: usize,
+    }
+
+    impl DirectReader {
+        fn refuse<T>(&self, operation: &'static str) -> Result<T> {
+            Err(Error::io(&self.path, operation, Errno::BADF.into()))
+        }
+    }
+
+    impl File for DirectReader {
+        fn path(&self) -> &Path {
+            &self.path
+        }
+
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+            let mut filled = 0;
+            while filled < buffer.len() {
+                let at = offset + filled as u64;
+                let lead = (at % BLOCK_IO_BYTES as u64) as usize;
+                let wanted = (buffer.len() - filled).min(DIRECT_READ_BYTES_MAX - lead);
+                let mut bounce = AlignedBuffer::new(lead + wanted);
+                let read = match self.file.read_at(&mut bounce, at - lead as u64) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    result => result.map_err(|error| Error::io(&self.path, "read", error))?,
+                };
+                let part = read.saturating_sub(lead).min(wanted);
+                buffer[filled..filled + part].copy_from_slice(&bounce[lead..lead + part]);
+                filled += part;
+                // A direct read ends within a block only at the end of the file.
+                if part == 0 || !read.is_multiple_of(BLOCK_IO_BYTES) {
+                    break;
+                }
+            }
+            Ok(filled)
+        }
+
+        fn will_need(&self, offset: u64, len: u64) {
+            let mut needed = self.needed.lock();
+            needed.reads += 1;
+            if needed.cached.is_none() {
+                needed.cached = fs::File::open(&self.path).ok().map(Arc::new);
+            }
+            if let Some(cached) = &needed.cached {
+                let _ = rustix::fs::fadvise(&**cached, offset, NonZeroU64::new(len), Advice::WillNeed);
             }
         }
-        Ok(filled)
-    }
 
-    fn will_need(&self, offset: u64, len: u64) {
-        let mut needed = self.needed.lock();
-        needed.reads += 1;
-        if needed.cached.is_none() {
-            needed.cached = fs::File::open(&self.path).ok().map(Arc::new);
+        fn read_needed(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+            let cached = {
+                let mut needed = self.needed.lock();
+                needed.reads = needed.reads.saturating_sub(1);
+                // The last read closes the descriptor.
+                if needed.reads == 0 { needed.cached.take() } else { needed.cached.clone() }
+            };
+            let Some(cached) = cached else {
+                return self.read_at(buffer, offset);
+            };
+            let read = read_fully(&cached, buffer, offset).map_err(|error| Error::io(&self.path, "read", error));
+            let start = offset / BLOCK_IO_BYTES as u64 * BLOCK_IO_BYTES as u64;
+            let end = (offset + buffer.len() as u64).next_multiple_of(BLOCK_IO_BYTES as u64);
+            let _ = rustix::fs::fadvise(&*cached, start, NonZeroU64::new(end - start), Advice::DontNeed);
+            read
         }
-        if let Some(cached) = &needed.cached {
-            let _ = rustix::fs::fadvise(&**cached, offset, NonZeroU64::new(len), Advice::WillNeed);
+
+        fn write_at(&self, _bytes: &[u8], _offset: u64) -> Result<()> {
+            self.refuse("write")
         }
-    }
 
-    fn read_needed(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let cached = {
-            let mut needed = self.needed.lock();
-            needed.reads = needed.reads.saturating_sub(1);
-            // The last read closes the descriptor.
-            if needed.reads == 0 { needed.cached.take() } else { needed.cached.clone() }
-        };
-        let Some(cached) = cached else {
-            return self.read_at(buffer, offset);
-        };
-        let read = read_fully(&cached, buffer, offset).map_err(|error| Error::io(&self.path, "read", error));
-        let start = offset / BLOCK_IO_BYTES as u64 * BLOCK_IO_BYTES as u64;
-        let end = (offset + buffer.len() as u64).next_multiple_of(BLOCK_IO_BYTES as u64);
-        let _ = rustix::fs::fadvise(&*cached, start, NonZeroU64::new(end - start), Advice::DontNeed);
-        read
-    }
+        fn sync(&self) -> Result<()> {
+            self.file.sync_data().map_err(|error| Error::sync(&self.path, error))
+        }
 
-    fn write_at(&self, _bytes: &[u8], _offset: u64) -> Result<()> {
-        self.refuse("write")
-    }
+        fn len(&self) -> Result<u64> {
+            self.file.metadata().map(|metadata| metadata.len()).map_err(|error| Error::io(&self.path, "measure", error))
+        }
 
-    fn sync(&self) -> Result<()> {
-        self.file.sync_data().map_err(|error| Error::sync(&self.path, error))
-    }
+        fn allocate(&self, _len: u64) -> Result<()> {
+            self.refuse("allocate")
+        }
 
-    fn len(&self) -> Result<u64> {
-        self.file.metadata().map(|metadata| metadata.len()).map_err(|error| Error::io(&self.path, "measure", error))
-    }
-
-    fn allocate(&self, _len: u64) -> Result<()> {
-        self.refuse("allocate")
-    }
-
-    fn truncate(&self, _len: u64) -> Result<()> {
-        self.refuse("truncate")
+        fn truncate(&self, _len: u64) -> Result<()> {
+            self.refuse("truncate")
+        }
     }
 }
 
@@ -456,7 +519,14 @@ impl Drop for OsLock {
 #[path = "os_test.rs"]
 mod tests;
 
+/// Bytes of memory that the portable build takes for granted.
+#[cfg(feature = "portable")]
+pub fn memory_bytes() -> usize {
+    4 << 30
+}
+
 /// Bytes of memory that the machine has.
+#[cfg(not(feature = "portable"))]
 pub fn memory_bytes() -> usize {
     let info = rustix::system::sysinfo();
     usize::try_from(info.totalram as u64 * info.mem_unit as u64).unwrap_or(usize::MAX)

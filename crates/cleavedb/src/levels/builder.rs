@@ -187,7 +187,7 @@ impl TableBuilder {
         self.finish_data_block()?;
         self.index_finished_block(None)?;
         self.finish_partition()?;
-        self.set_ends();
+        self.properties.set_ends(std::mem::take(&mut self.last_key), &self.ranges);
         self.write_ranges()?;
         let top_index = self.top_index.finish();
         let top_index = self.write_block(&top_index, Compression::None)?;
@@ -198,23 +198,6 @@ impl TableBuilder {
         self.write_pending(true)?;
         self.file.sync()?;
         Ok(TableMeta::new(self.id, size, &self.properties))
-    }
-
-    /// From where to where the table reaches: what the builder saw of versions, and its range tombstones.
-    fn set_ends(&mut self) {
-        let properties = &mut self.properties;
-        if properties.entries > 0 {
-            properties.end = std::mem::take(&mut self.last_key);
-            properties.end.push(0);
-        }
-        if let (Some(first), Some(last)) = (self.ranges.first(), self.ranges.last()) {
-            if properties.entries == 0 || first.start < properties.smallest {
-                properties.smallest.clone_from(&first.start);
-            }
-            if properties.end < last.end {
-                properties.end.clone_from(&last.end);
-            }
-        }
     }
 
     fn write_ranges(&mut self) -> Result<()> {

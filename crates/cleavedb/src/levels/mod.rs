@@ -11,3 +11,5 @@ pub mod level_cursor;
 pub mod builder;
 pub mod compaction;
 pub mod picker;
+pub mod table_file;
+pub mod table_check;

@@ -302,6 +302,7 @@ impl Table {
     }
 
     fn decompress(&self, handle: BlockHandle, compression: Compression, payload: &[u8]) -> Result<Vec<u8>> {
+        compression.check_available(self.path())?;
         decompress(compression, payload, BLOCK_BYTES_MAX).map_err(|message| self.damaged(handle.offset, message))
     }
 

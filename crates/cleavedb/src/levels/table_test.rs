@@ -472,3 +472,33 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_block_that_this_build_cannot_decompress_is_unsupported_and_names_the_feature() {
+    use crate::format::table::seal_block;
+    let disk = SimDisk::new();
+    let versions = numbered(3, 1, 5);
+    let meta = write(&disk, &versions, TableOptions { filter_bits: 0, ..small_blocks(4096, Compression::None) });
+    // The first block, said to be compressed with zstd, with its checksum right.
+    let readers = readers(&disk);
+    let table = Table::open(&readers, guard(), meta.clone()).unwrap();
+    let end = table.cursor(false).marks().unwrap()[0].bytes as usize;
+    let bytes = disk.read_file(&path()).unwrap();
+    let mut block = 0;
+    // Data blocks are cut where the keyspace changes, so the first one is short.
+    while check_block(&bytes[..block], ID, 0).is_err() {
+        block += 1;
+        assert!(block <= end, "the first block ends somewhere");
+    }
+    let mut sealed = bytes[..block - TRAILER_BYTES].to_vec();
+    seal_block(&mut sealed, 0, Compression::Zstd, ID, 0);
+    disk.write_file(&path(), &[&sealed, &bytes[block..]].concat());
+    let table = Table::open(&readers, guard(), meta).unwrap();
+    match get(&table, &versions[0].0, Seqno::MAX) {
+        Err(Error::Unsupported { message, .. }) => {
+            assert!(!Compression::Zstd.is_available() && message.contains("cargo feature `zstd`"), "{message}");
+        }
+        Err(Error::Corruption { .. }) => assert!(Compression::Zstd.is_available()),
+        other => panic!("{other:?}"),
+    }
+}

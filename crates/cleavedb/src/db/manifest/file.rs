@@ -11,7 +11,8 @@ use crate::db::files::{CURRENT, CURRENT_NEW, manifest_name};
 use crate::format::edit::Edit;
 use crate::io::{Access, File, Storage, read_whole};
 
-const MAGIC: [u8; 8] = *b"CleaveMf";
+/// The first bytes of the file.
+pub(crate) const MAGIC: [u8; 8] = *b"CleaveMf";
 const VERSION: u32 = 2;
 const FILE_HEADER_BYTES: usize = 24;
 const RECORD_HEADER_BYTES: usize = 12;
@@ -205,7 +206,7 @@ fn encode_current(id: FileId, whole_len: u64) -> String {
 }
 
 /// What CURRENT says: the manifest, and how much of it must be whole.
-fn parse_current(path: &Path, bytes: &[u8]) -> Result<(FileId, u64)> {
+pub(crate) fn parse_current(path: &Path, bytes: &[u8]) -> Result<(FileId, u64)> {
     let damaged = |message: &str| Error::corruption(path, 0, message);
     let text = std::str::from_utf8(bytes).map_err(|_| damaged("not text"))?;
     let mut words = text.split_ascii_whitespace();
@@ -289,6 +290,47 @@ fn replay(path: &Path, id: FileId, bytes: &[u8], whole_len: u64) -> Result<Manif
         return Err(Error::corruption(path, offset as u64, "an edit is damaged"));
     }
     Ok(state)
+}
+
+/// Shows the edits of a manifest one by one, with their offsets and lengths, as far as they are whole; `see` says whether
+/// to go on. Without an `id` the file's own is believed.
+pub(crate) fn show_edits(
+    path: &Path,
+    id: Option<FileId>,
+    bytes: &[u8],
+    see: &mut dyn FnMut(FileId, u64, usize, &Edit) -> bool,
+) -> Result<()> {
+    let own = bytes.get(12..20).and_then(<[u8]>::first_chunk).map(|own| FileId(u64::from_le_bytes(*own)));
+    let id = id.or(own).unwrap_or_default();
+    check_file_header(path, id, bytes)?;
+    let mut offset = FILE_HEADER_BYTES;
+    while offset < bytes.len() {
+        let payload = record_at(bytes, id, offset);
+        let payload = payload.ok_or_else(|| Error::corruption(path, offset as u64, "there is no whole edit here"))?;
+        let edit = Edit::decode(payload).map_err(|why| Error::corruption(path, offset as u64, why))?;
+        if !see(id, offset as u64, payload.len(), &edit) {
+            return Ok(());
+        }
+        offset += RECORD_HEADER_BYTES + payload.len();
+    }
+    Ok(())
+}
+
+/// The decoders behind the manifest, for fuzzing.
+pub(crate) mod decoders {
+    use super::*;
+
+    /// A manifest file.
+    pub fn file(id: FileId, bytes: &[u8]) {
+        let path = Path::new("fuzzed");
+        let _ = replay(path, id, bytes, 0);
+        let _ = show_edits(path, None, bytes, &mut |_, _, _, _| true);
+    }
+
+    /// `CURRENT`.
+    pub fn current(bytes: &[u8]) {
+        let _ = parse_current(Path::new("fuzzed"), bytes);
+    }
 }
 
 fn check_file_header(path: &Path, id: FileId, bytes: &[u8]) -> Result<()> {

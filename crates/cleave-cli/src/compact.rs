@@ -1,0 +1,30 @@
+//! `cleave compact`: everything into the lowest level that holds some of it, so that what was overwritten or deleted gives
+//! its space back.
+
+use cleavedb::{Keyspace, Result as EngineResult, Stats};
+use indicatif::BinaryBytes;
+
+use crate::args;
+use crate::failure::Result;
+use crate::{open, progress};
+
+/// `cleave compact`.
+pub fn run(args: &args::Compact) -> Result<()> {
+    let db = open::existing(&args.db)?;
+    let keyspaces = match &args.keyspace {
+        Some(name) => vec![db.open_keyspace(name)?],
+        None => db.keyspaces().iter().map(|name| db.open_keyspace(name)).collect::<EngineResult<Vec<Keyspace>>>()?,
+    };
+    let before = table_bytes(&db.stats());
+    for keyspace in &keyspaces {
+        db.compact_range::<std::ops::RangeFull>(keyspace, ..)?;
+    }
+    let after = table_bytes(&db.stats());
+    db.close()?;
+    progress::note(&format!("tables took {} and take {} now", BinaryBytes(before), BinaryBytes(after)));
+    Ok(())
+}
+
+fn table_bytes(stats: &Stats) -> u64 {
+    stats.levels.iter().map(|level| level.bytes).sum()
+}

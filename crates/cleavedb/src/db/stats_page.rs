@@ -1,0 +1,281 @@
+//! The page of figures that an open database keeps for others to look at, and how it is read. The thread that looks after
+//! logs writes it about once a second, if anything has changed; a clean close removes it. It is not part of recovery, and
+//! a database that cannot write it goes on without.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::core::Core;
+use super::files::STATS;
+use super::memory::MemoryStats;
+use super::stats::{FileStats, LevelStats, RunStats, Stats};
+use crate::base::Result;
+use crate::format::stats_page::{MAGIC, PAGE_BYTES, Page};
+use crate::io::{Access, File, Storage};
+use crate::levels::version::LEVELS_MAX;
+use crate::sched::clock::now;
+use crate::sched::sync::Mutex;
+use crate::sched::thread::sleep;
+
+/// Of more logs or runs the page shows the newest ones.
+const LISTED_MAX: usize = 48;
+/// A page that is being written is read again so often.
+const READ_TRIES: u32 = 20;
+
+/// Where the page goes.
+#[derive(Default)]
+pub(crate) struct StatsPage {
+    state: Mutex<PageState>,
+}
+
+#[derive(Default)]
+struct PageState {
+    /// The file, once it was made or found to be ours; none if it cannot be had.
+    file: Option<Arc<dyn File>>,
+    tried: bool,
+    opened: Duration,
+    due: Duration,
+    sequence: u64,
+    numbers: Vec<u64>,
+}
+
+/// The figures of a database that another process, or another handle, has open. See [`live_stats`](crate::live_stats).
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct LiveStats {
+    /// The process that has it open.
+    pub process: u32,
+    /// One more each time the figures changed.
+    pub sequence: u64,
+    /// How long the database had been open when they were written.
+    pub uptime: Duration,
+    /// The figures. Of more than 48 logs, or runs, only the newest are listed.
+    pub stats: Stats,
+}
+
+impl Core {
+    /// Writes the page if it is time; says when the next time is. Without an interval never.
+    pub fn publish_stats(&self) -> Option<Duration> {
+        let interval = self.settings.tuning.stats_interval?;
+        let mut state = self.stats_page.state.lock();
+        let now = now();
+        if !state.tried {
+            state.tried = true;
+            state.opened = now;
+            state.file = claim(&*self.storage, &self.fast).ok().flatten();
+        }
+        if now >= state.due {
+            state.due = now + interval;
+            let stats = self.stats();
+            super::telemetry::publish(&self.fast, &stats);
+            self.write_page(&mut state, &stats, now);
+        }
+        Some(state.due.saturating_sub(now))
+    }
+
+    fn write_page(&self, state: &mut PageState, stats: &Stats, now: Duration) {
+        let Some(file) = state.file.clone() else { return };
+        let numbers = to_numbers(stats);
+        if state.sequence > 0 && numbers == state.numbers {
+            return;
+        }
+        state.sequence += 1;
+        state.numbers = numbers;
+        let page = Page {
+            process: std::process::id(),
+            sequence: state.sequence,
+            uptime_us: now.saturating_sub(state.opened).as_micros() as u64,
+            numbers: state.numbers.clone(),
+        };
+        if file.write_at(&page.encode(), 0).is_err() {
+            // A full disk or worse; others will say so.
+            state.file = None;
+        }
+    }
+
+    /// The database is closed: there is nothing more to see.
+    pub fn remove_stats_page(&self) {
+        let mut state = self.stats_page.state.lock();
+        state.tried = true;
+        if state.file.take().is_some() {
+            let _ = self.storage.remove(&self.fast.join(STATS));
+        }
+    }
+}
+
+/// The file for the page: a new one, or one that a crash left behind. Anything else of that name is someone else's.
+fn claim(storage: &dyn Storage, dir: &Path) -> Result<Option<Arc<dyn File>>> {
+    let path = dir.join(STATS);
+    let Some(entry) = storage.list(dir)?.into_iter().find(|entry| entry.name == STATS) else {
+        return storage.create(&path, Access::Buffered).map(Some);
+    };
+    if !entry.is_file {
+        return Ok(None);
+    }
+    let file = storage.open(&path)?;
+    let mut start = [0; MAGIC.len()];
+    let read = file.read_at(&mut start, 0)?;
+    let ours = read == 0 || (start == MAGIC && file.len()? <= PAGE_BYTES as u64);
+    Ok(ours.then_some(file))
+}
+
+/// Reads the page of the database in `dir`; `None` if there is none that is whole.
+pub(crate) fn read_page(storage: &dyn Storage, dir: &Path) -> Result<Option<LiveStats>> {
+    let path: PathBuf = dir.join(STATS);
+    let is_there = storage.exists(dir)? && storage.list(dir)?.iter().any(|entry| entry.name == STATS && entry.is_file);
+    for _ in 0..if is_there { READ_TRIES } else { 0 } {
+        // It may go at any moment.
+        let Ok(file) = storage.open_read(&path, Access::Buffered) else { break };
+        let mut bytes = vec![0; PAGE_BYTES];
+        if file.read_at(&mut bytes, 0)? == PAGE_BYTES
+            && let Ok(page) = Page::decode(&bytes)
+        {
+            let uptime = Duration::from_micros(page.uptime_us);
+            let stats = from_numbers(&page.numbers);
+            return Ok(Some(LiveStats { process: page.process, sequence: page.sequence, uptime, stats }));
+        }
+        sleep(Duration::from_millis(1));
+    }
+    Ok(None)
+}
+
+/// The figures in the order of the page. Do not reorder: add at the end.
+fn to_numbers(stats: &Stats) -> Vec<u64> {
+    let memory = &stats.memory;
+    let mut numbers = vec![
+        stats.memory_budget as u64,
+        memory.front_bytes as u64,
+        memory.merging_bytes as u64,
+        memory.job_bytes as u64,
+        memory.cache_bytes as u64,
+        memory.cache_bytes_max as u64,
+        memory.log_buffer_bytes as u64,
+        memory.table_reader_bytes as u64,
+        memory.keyspace_bytes as u64,
+        memory.pinned_bytes as u64,
+        stats.open_table_files as u64,
+        stats.table_files_opened,
+        u64::from(stats.direct_io),
+        stats.seqno,
+        stats.durable_seqno,
+        stats.keyspaces as u64,
+        stats.snapshots as u64,
+        stats.index_table_entries,
+        stats.index_table_bytes,
+        stats.sealed as u64,
+        stats.user_bytes_written,
+        stats.log_bytes_written,
+        stats.table_bytes_written,
+        stats.manifest_bytes_written,
+        stats.bytes_read,
+        stats.flushes,
+        stats.compactions,
+        stats.index_merges,
+        stats.seals,
+        stats.compaction_parts,
+        stats.run_parts,
+        stats.stalls,
+        stats.stall_time.as_micros() as u64,
+        stats.paced,
+        stats.paced_time.as_micros() as u64,
+        // One more, so that 0 says that writers are free.
+        stats.pace_bytes_per_second.map_or(0, |pace| pace.saturating_add(1)),
+    ];
+    let levels = (0..LEVELS_MAX).map(|level| stats.levels.get(level));
+    numbers.extend(levels.flat_map(|level| level.map_or([0; 3], |l| [l.tables as u64, l.bytes, l.entries])));
+    let logs = &stats.logs[stats.logs.len().saturating_sub(LISTED_MAX)..];
+    numbers.push(logs.len() as u64);
+    numbers.extend(logs.iter().flat_map(|log| [log.id, log.bytes]));
+    let runs = &stats.runs[..stats.runs.len().min(LISTED_MAX)];
+    numbers.push(runs.len() as u64);
+    numbers.extend(runs.iter().flat_map(|run| [run.entries, run.bytes, run.seqno_min, run.seqno_max]));
+    numbers
+}
+
+/// What [`to_numbers`] was given. Numbers that are missing count as 0.
+fn from_numbers(numbers: &[u64]) -> Stats {
+    let mut numbers = numbers.iter().copied();
+    let mut next = || numbers.next().unwrap_or_default();
+    let stats = Stats {
+        memory_budget: next() as usize,
+        memory: MemoryStats {
+            front_bytes: next() as usize,
+            merging_bytes: next() as usize,
+            job_bytes: next() as usize,
+            cache_bytes: next() as usize,
+            cache_bytes_max: next() as usize,
+            log_buffer_bytes: next() as usize,
+            table_reader_bytes: next() as usize,
+            keyspace_bytes: next() as usize,
+            pinned_bytes: next() as usize,
+        },
+        open_table_files: next() as usize,
+        table_files_opened: next(),
+        direct_io: next() != 0,
+        seqno: next(),
+        durable_seqno: next(),
+        keyspaces: next() as usize,
+        snapshots: next() as usize,
+        index_table_entries: next(),
+        index_table_bytes: next(),
+        sealed: next() as usize,
+        user_bytes_written: next(),
+        log_bytes_written: next(),
+        table_bytes_written: next(),
+        manifest_bytes_written: next(),
+        bytes_read: next(),
+        flushes: next(),
+        compactions: next(),
+        index_merges: next(),
+        seals: next(),
+        compaction_parts: next(),
+        run_parts: next(),
+        stalls: next(),
+        stall_time: Duration::from_micros(next()),
+        paced: next(),
+        paced_time: Duration::from_micros(next()),
+        pace_bytes_per_second: next().checked_sub(1),
+        ..Stats::default()
+    };
+    let level = |next: &mut dyn FnMut() -> u64| LevelStats { tables: next() as usize, bytes: next(), entries: next() };
+    let levels = (0..LEVELS_MAX).map(|_| level(&mut next)).collect();
+    let logs = (0..next().min(LISTED_MAX as u64)).map(|_| FileStats { id: next(), bytes: next() }).collect();
+    let runs = 0..next().min(LISTED_MAX as u64);
+    let run = |_| RunStats { entries: next(), bytes: next(), seqno_min: next(), seqno_max: next() };
+    let runs = runs.map(run).collect();
+    Stats { levels, logs, runs, ..stats }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::stats_page::NUMBERS_MAX;
+
+    #[test]
+    fn figures_come_back_from_the_page_as_they_were() {
+        let numbers: Vec<u64> = (2..).take(36 + 3 * LEVELS_MAX).chain([2, 7, 8, 9, 10, 1, 20, 21, 22, 23]).collect();
+        let mut numbers = numbers;
+        numbers[12] = 1;
+        let stats = from_numbers(&numbers);
+        assert_eq!(to_numbers(&stats), numbers);
+        assert_eq!((stats.logs.len(), stats.runs.len(), stats.levels.len()), (2, 1, LEVELS_MAX));
+        assert_eq!(from_numbers(&[]).seqno, 0);
+    }
+
+    #[test]
+    fn the_fullest_page_fits() {
+        const { assert!(36 + 3 * LEVELS_MAX + 2 + LISTED_MAX * (2 + 4) <= NUMBERS_MAX) };
+    }
+
+    #[test]
+    fn a_foreign_file_of_that_name_is_left_alone() {
+        let disk = crate::io::SimDisk::new();
+        let dir = Path::new("/db");
+        for (content, ours) in [(&b"not ours at all"[..], false), (&b""[..], true), (&MAGIC[..], true)] {
+            disk.write_file(&dir.join(STATS), content);
+            assert_eq!(claim(&disk, dir).unwrap().is_some(), ours);
+            assert_eq!(disk.read_file(&dir.join(STATS)).unwrap(), content);
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Storage that is read and never changed: reads go through, writes to open files are forgotten, everything else that
+//! would change something is refused. What repairs files while it reads them can so be asked what it would say.
+//!
+//! Called by the check of a database, which has recovery read the logs.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{Access, DirEntry, File, Lock, Mapping, Storage};
+use crate::base::{Error, Result};
+
+/// Another storage, kept as it is.
+pub struct Untouched<'a> {
+    storage: &'a dyn Storage,
+}
+
+impl<'a> Untouched<'a> {
+    /// Reads `storage`.
+    pub fn new(storage: &'a dyn Storage) -> Untouched<'a> {
+        Untouched { storage }
+    }
+}
+
+fn refused<T>(path: &Path, operation: &'static str) -> Result<T> {
+    Err(Error::io(path, operation, std::io::ErrorKind::ReadOnlyFilesystem.into()))
+}
+
+impl Storage for Untouched<'_> {
+    fn create(&self, path: &Path, _: Access) -> Result<Arc<dyn File>> {
+        refused(path, "create")
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
+        Ok(Arc::new(Forgetful { file: self.storage.open_read(path, Access::Buffered)? }))
+    }
+
+    fn open_read(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
+        self.storage.open_read(path, access)
+    }
+
+    fn file_len(&self, path: &Path) -> Result<Option<u64>> {
+        self.storage.file_len(path)
+    }
+
+    fn open_files_limit(&self) -> usize {
+        self.storage.open_files_limit()
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        self.storage.exists(path)
+    }
+
+    fn create_dir_all(&self, path: &Path) -> Result<()> {
+        refused(path, "create directory")
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<DirEntry>> {
+        self.storage.list(path)
+    }
+
+    fn rename(&self, from: &Path, _: &Path) -> Result<()> {
+        refused(from, "rename")
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        refused(path, "remove")
+    }
+
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        refused(path, "remove directory")
+    }
+
+    fn link(&self, from: &Path, _: &Path) -> Result<bool> {
+        refused(from, "link")
+    }
+
+    fn real_path(&self, path: &Path) -> Result<PathBuf> {
+        self.storage.real_path(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> Result<()> {
+        refused(path, "sync directory")
+    }
+
+    fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        refused(path, "lock")
+    }
+
+    fn lock_shared(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        self.storage.lock_shared(path)
+    }
+
+    fn unique_number(&self) -> Result<u64> {
+        self.storage.unique_number()
+    }
+
+    fn map(&self, _: &Path, _: usize) -> Result<Option<Arc<dyn Mapping>>> {
+        Ok(None)
+    }
+}
+
+/// Forgets what is written to it.
+struct Forgetful {
+    file: Arc<dyn File>,
+}
+
+impl File for Forgetful {
+    fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.file.read_at(buffer, offset)
+    }
+
+    fn write_at(&self, _: &[u8], _: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.file.len()
+    }
+
+    fn allocate(&self, _: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn truncate(&self, _: u64) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,196 @@
+//! Everything that can be said of a table file by itself: every block has its checksum, versions are in order and lie
+//! between their separators, filters know their keys, the blocks fill the file, and the properties count what is there.
+//!
+//! Called by the check of a database, which compares the rest with the manifest.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::table_file::{Part, TableFile};
+use crate::base::cursor::compare;
+use crate::base::tombstones::Fragment;
+use crate::base::{Address, Buffer, Error, KeyspaceId, Kind, Stamp, split_key};
+use crate::format::filter::may_contain;
+use crate::format::meta::Cleared;
+use crate::format::table::{BlockHandle, Properties, TRAILER_BYTES};
+
+/// What a check of a table needs to know of the database around it.
+pub struct Surroundings<'a> {
+    /// The keyspace exists, or did until lately.
+    pub knows: &'a dyn Fn(KeyspaceId) -> bool,
+    /// What is wrong with an address of this version.
+    pub judge: &'a dyn Fn(Address) -> Option<String>,
+    /// Hears of each problem: where, and what.
+    pub problem: &'a mut dyn FnMut(Option<u64>, String),
+}
+
+/// Checks a whole table; the number of versions in it.
+pub fn check_table(table: &TableFile, path: &Path, around: &mut Surroundings<'_>) -> u64 {
+    let mut check = TableCheck {
+        around,
+        path,
+        damaged: false,
+        extents: vec![table.footer.properties],
+        filter: None,
+        block: 0,
+        separator: None,
+        bounds: None,
+        last: None,
+        ranges: Vec::new(),
+        counted: Properties::new(table.properties.compression, table.properties.block_size as usize),
+    };
+    // The visitor never stops the walk.
+    let _ = table.walk(&mut |part| {
+        check.see(part);
+        ControlFlow::Continue(())
+    });
+    check.finish(table)
+}
+
+/// A separator: nothing behind it belongs to what came before.
+type Mark = (Vec<u8>, Stamp);
+
+struct TableCheck<'c, 'a> {
+    around: &'c mut Surroundings<'a>,
+    path: &'c Path,
+    /// Some block could not be read, so totals mean nothing.
+    damaged: bool,
+    extents: Vec<BlockHandle>,
+    filter: Option<(BlockHandle, Arc<Buffer>)>,
+    /// Where the block of the present versions starts.
+    block: u64,
+    /// The end of the block before.
+    separator: Option<Mark>,
+    /// The end of the present block.
+    bounds: Option<Mark>,
+    last: Option<Mark>,
+    ranges: Vec<Fragment>,
+    counted: Properties,
+}
+
+impl TableCheck<'_, '_> {
+    fn problem(&mut self, offset: u64, message: impl Into<String>) {
+        (self.around.problem)(Some(offset), message.into());
+    }
+
+    fn see(&mut self, part: crate::base::Result<Part<'_>>) {
+        match part {
+            Err(error) => {
+                self.damaged = true;
+                match error {
+                    Error::Corruption { path, offset, message } if &*path == self.path => {
+                        self.problem(offset, message);
+                    }
+                    other => (self.around.problem)(None, other.to_string()),
+                }
+            }
+            Ok(Part::Ranges(handle, fragments)) => {
+                self.extents.push(handle);
+                self.counted.range_block = Some(handle);
+                fragments.iter().for_each(|fragment| self.counted.count_range(fragment));
+                self.counted.cleared = Cleared::of(&fragments);
+                let apart = fragments.windows(2).all(|pair| pair[0].end <= pair[1].start);
+                if !apart || fragments.iter().any(|fragment| fragment.start >= fragment.end) {
+                    self.problem(handle.offset, "range tombstones are not in order");
+                }
+                self.ranges = fragments;
+            }
+            Ok(Part::TopIndex(handle)) => self.extents.push(handle),
+            Ok(Part::Partition(filter)) => {
+                self.extents.extend(filter.as_ref().map(|(handle, _)| *handle));
+                self.filter = filter;
+            }
+            Ok(Part::Index(handle, ..)) => self.extents.push(handle),
+            Ok(Part::Data { handle, separator: (key, stamp), .. }) => {
+                self.extents.push(handle);
+                self.block = handle.offset;
+                self.separator = self.bounds.replace((key.to_vec(), stamp));
+            }
+            Ok(Part::Version { key, stamp, value }) => self.version(key, stamp, value),
+        }
+    }
+
+    fn version(&mut self, key: &[u8], stamp: Stamp, value: &[u8]) {
+        let block = self.block;
+        let named = || format!("key {:?} at {}", key.escape_ascii().to_string(), stamp.seqno().0);
+        let behind = |mark: &Option<Mark>| {
+            mark.as_ref().is_none_or(|(last, last_stamp)| compare(last, *last_stamp, key, stamp).is_lt())
+        };
+        if !behind(&self.last) {
+            self.problem(block, format!("{} is not behind the version before it", named()));
+        }
+        if !behind(&self.separator) {
+            self.problem(block, format!("{} belongs into an earlier block, as the index has it", named()));
+        }
+        if self.bounds.as_ref().is_some_and(|(end, end_stamp)| compare(key, stamp, end, *end_stamp).is_gt()) {
+            self.problem(block, format!("{} belongs into a later block, as the index has it", named()));
+        }
+        match stamp.kind() {
+            None => self.problem(block, format!("{} is of an unknown kind", named())),
+            Some(Kind::Delete) if !value.is_empty() => {
+                self.problem(block, format!("{} is a delete, and has a value", named()))
+            }
+            Some(kind) if kind.is_address() => self.address(named(), value),
+            Some(_) => {}
+        }
+        match split_key(key) {
+            Some((keyspace, _)) if (self.around.knows)(keyspace) => {}
+            _ => self.problem(block, format!("{} is in a keyspace that does not exist", named())),
+        }
+        let new_key = self.last.as_ref().is_none_or(|(last, _)| last != key);
+        if let Some((handle, filter)) = &self.filter
+            && new_key
+            && may_contain(filter, key) != Some(true)
+        {
+            let at = handle.offset;
+            self.problem(at, format!("the filter does not know {}", named()));
+        }
+        if self.counted.entries == 0 {
+            self.counted.smallest = key.to_vec();
+        }
+        self.counted.count(key, stamp, value);
+        self.last = Some((key.to_vec(), stamp));
+    }
+
+    fn address(&mut self, named: String, payload: &[u8]) {
+        let wrong = match Address::decode(payload) {
+            Some(address) => (self.around.judge)(address),
+            None => Some("which is none".to_owned()),
+        };
+        if let Some(wrong) = wrong {
+            let block = self.block;
+            self.problem(block, format!("{named} has an address {wrong}"));
+        }
+    }
+
+    fn finish(mut self, table: &TableFile) -> u64 {
+        let last_key = self.last.take().map(|(key, _)| key).unwrap_or_default();
+        self.counted.set_ends(last_key, &self.ranges);
+        if self.damaged {
+            return self.counted.entries;
+        }
+        if self.counted != table.properties {
+            let (offset, found) = (table.footer.properties.offset, &self.counted);
+            let said = &table.properties;
+            let message = format!(
+                "the properties count other versions than there are ({} versions from {} to {}, not {} from {} to {})",
+                found.entries, found.seqno_min.0, found.seqno_max.0, said.entries, said.seqno_min.0, said.seqno_max.0
+            );
+            self.problem(offset, message);
+        }
+        // Blocks lie one behind the other, so every byte is under a checksum.
+        self.extents.sort_by_key(|extent| extent.offset);
+        let mut end = 0;
+        for extent in std::mem::take(&mut self.extents) {
+            if extent.offset != end {
+                self.problem(end.min(extent.offset), format!("blocks overlap or leave a gap, up to {}", extent.offset));
+            }
+            end = extent.offset.saturating_add(extent.len + TRAILER_BYTES as u64);
+        }
+        if end != table.blocks_end() {
+            self.problem(end, "no block lies here, and it is not the footer".to_owned());
+        }
+        self.counted.entries
+    }
+}

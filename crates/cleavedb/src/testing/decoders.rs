@@ -1,0 +1,246 @@
+//! Every decoder of the engine behind a plain function that takes any bytes: none may panic, hang, or take much more
+//! memory than the bytes themselves. The fuzz targets in `fuzz/` call them, and so does a test here, over random bytes and
+//! over valid ones with damage.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::base::{Address, Buffer, Cursor, FileId, Stamp};
+use crate::db::manifest_decoders;
+use crate::format::block::{BlockCursor, BlockOrigin};
+use crate::format::compression::{Compression, decompress};
+use crate::format::edit::Edit;
+use crate::format::filter::may_contain;
+use crate::format::frame::{FrameHeader, decode_log_header};
+use crate::format::meta::TableMeta;
+use crate::format::record::Record;
+use crate::format::stats_page::Page;
+use crate::format::table::{BlockHandle, FOOTER_BYTES, Footer, PartitionHandles, Properties, check_block};
+use crate::front::log_reader::{LogReader, Opened};
+use crate::io::{Access, SimDisk, Storage};
+use crate::levels::table_file::TableFile;
+
+/// The number that fuzzed files have.
+const FILE: FileId = FileId(7);
+/// Blocks may not become larger than this.
+const BLOCK_MAX: usize = 1 << 20;
+
+/// A decoder by name.
+pub type Decoder = (&'static str, fn(&[u8]));
+
+/// All of them.
+pub const ALL: [Decoder; 12] = [
+    ("records", fuzz_records),
+    ("frame", fuzz_frame),
+    ("log", fuzz_log),
+    ("edit", fuzz_edit),
+    ("manifest", fuzz_manifest),
+    ("current", fuzz_current),
+    ("block", fuzz_block),
+    ("table_parts", fuzz_table_parts),
+    ("table", fuzz_table),
+    ("filter", fuzz_filter),
+    ("compression", fuzz_compression),
+    ("stats_page", fuzz_stats_page),
+];
+
+/// Records of a log, back to back.
+pub fn fuzz_records(mut bytes: &[u8]) {
+    while Record::take(&mut bytes).is_ok() {}
+}
+
+/// The headers of a frame and of a log.
+pub fn fuzz_frame(bytes: &[u8]) {
+    for offset in [0, 4096] {
+        let header = FrameHeader::decode(bytes, FILE, offset);
+        assert!(header.is_none_or(|header| header.frame_bytes() > u64::from(header.body_len)));
+    }
+    decode_log_header(bytes);
+}
+
+/// A file that holds these bytes.
+fn file_of(bytes: &[u8]) -> Arc<dyn crate::io::File> {
+    let disk = SimDisk::new();
+    disk.write_file(Path::new("/fuzzed"), bytes);
+    disk.open_read(Path::new("/fuzzed"), Access::Buffered).expect("a file that was put there can be opened")
+}
+
+/// A whole log, the bytes being the ring as well.
+pub fn fuzz_log(bytes: &[u8]) {
+    let file = file_of(bytes);
+    for ring in [None, Some(bytes).filter(|ring| !ring.is_empty())] {
+        if let Ok(Opened::Log(mut reader)) = LogReader::open(&*file, FILE, ring) {
+            while let Ok(Some(_)) = reader.next_frame() {}
+            let _ = (reader.explain(), reader.skip_damage(u64::MAX), reader.find_sync_mark(crate::base::Seqno(1)));
+        }
+    }
+}
+
+/// An edit of the manifest, and the description of a table.
+pub fn fuzz_edit(bytes: &[u8]) {
+    if let Ok(edit) = Edit::decode(bytes) {
+        assert_eq!(Edit::decode(&edit.encode()).as_ref(), Ok(&edit));
+    }
+    TableMeta::decode(&mut &bytes[..]);
+    Address::decode(bytes);
+}
+
+/// A manifest file.
+pub fn fuzz_manifest(bytes: &[u8]) {
+    manifest_decoders::file(FILE, bytes);
+}
+
+/// `CURRENT`.
+pub fn fuzz_current(bytes: &[u8]) {
+    manifest_decoders::current(bytes);
+}
+
+/// A sorted block, walked both ways and searched.
+pub fn fuzz_block(bytes: &[u8]) {
+    let origin = BlockOrigin::new(Path::new("fuzzed").into(), 0);
+    let Ok(mut cursor) = BlockCursor::new(Arc::new(Buffer::new(bytes.to_vec())), origin) else { return };
+    let mut moved = cursor.seek_first();
+    while moved.is_ok() && cursor.valid() {
+        let _ = (cursor.key().len(), cursor.value().len(), cursor.stamp().kind());
+        moved = cursor.next();
+    }
+    moved = cursor.seek_last();
+    for _ in 0..64 {
+        if moved.is_err() || !cursor.valid() {
+            break;
+        }
+        moved = cursor.prev();
+    }
+    let _ = (cursor.seek(&bytes[..bytes.len().min(9)], Stamp::NEWEST), cursor.seek_before(b"m", Stamp::OLDEST));
+}
+
+/// Footer, properties, handles and trailers of a table.
+pub fn fuzz_table_parts(bytes: &[u8]) {
+    if let Some(footer) = bytes.first_chunk::<FOOTER_BYTES>() {
+        let _ = Footer::decode(footer, Footer::file_of(footer), Path::new("fuzzed"), 0);
+    }
+    let _ = (Properties::decode(bytes), BlockHandle::decode(bytes), PartitionHandles::decode(bytes));
+    let _ = check_block(bytes, FILE, 0);
+}
+
+/// A whole table file.
+pub fn fuzz_table(bytes: &[u8]) {
+    if let Ok(table) = TableFile::open(file_of(bytes), None) {
+        let _ = table.walk(&mut |_| std::ops::ControlFlow::Continue(()));
+    }
+}
+
+/// A filter; the first bytes are the key that is looked for.
+pub fn fuzz_filter(bytes: &[u8]) {
+    let (key, filter) = bytes.split_at(bytes.len().min(8));
+    may_contain(filter, key);
+}
+
+/// Blocks compressed in each way.
+pub fn fuzz_compression(bytes: &[u8]) {
+    for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
+        if let Ok(raw) = decompress(compression, bytes, BLOCK_MAX) {
+            assert!(compression == Compression::None || raw.len() <= BLOCK_MAX);
+        }
+    }
+}
+
+/// The page of statistics.
+pub fn fuzz_stats_page(bytes: &[u8]) {
+    if let Ok(page) = Page::decode(bytes) {
+        assert_eq!(Page::decode(&page.encode()).as_ref(), Ok(&page));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sched::random::Random;
+    use crate::testing::Tuning;
+    use crate::{Options, WriteBatch};
+
+    /// Files of a small database, and parts of them.
+    fn valid_inputs() -> Vec<Vec<u8>> {
+        let disk = SimDisk::new();
+        let options = || Options::new().log_backend(crate::LogBackend::Plain);
+        let db = crate::testing::open(Arc::new(disk.clone()), Path::new("/db"), options(), Tuning::tiny()).unwrap();
+        for round in 0..3 {
+            let mut batch = WriteBatch::new();
+            for number in 0..60_u32 {
+                batch.put(&db.default_keyspace(), number.to_be_bytes(), vec![number as u8; 40 * round]);
+                batch.delete(&db.default_keyspace(), (number + 1000).to_be_bytes());
+            }
+            db.write(batch).unwrap();
+            if round == 1 {
+                db.flush().unwrap();
+            }
+        }
+        db.close().unwrap();
+        let mut inputs: Vec<Vec<u8>> = disk
+            .files()
+            .iter()
+            .map(|(path, _)| disk.read_file(path).unwrap())
+            .filter(|bytes| !bytes.is_empty())
+            .collect();
+        // What decoders are given of a file begins anywhere in it.
+        for bytes in inputs.clone() {
+            for start in [24 + 12, 4096, 4096 + 36, bytes.len().saturating_sub(FOOTER_BYTES)] {
+                inputs.extend(bytes.get(start..).filter(|part| !part.is_empty()).map(<[u8]>::to_vec));
+            }
+        }
+        inputs.push(Page { process: 1, sequence: 2, uptime_us: 3, numbers: (0..90).collect() }.encode().to_vec());
+        inputs
+    }
+
+    /// Flips, cuts, repeats or replaces some of it.
+    fn damage(bytes: &mut Vec<u8>, random: &mut Random) {
+        for _ in 0..=random.below(3) {
+            let len = bytes.len() as u64;
+            if len == 0 {
+                return;
+            }
+            let at = random.below(len) as usize;
+            match random.below(5) {
+                0 => bytes[at] ^= 1 << random.below(8),
+                1 => bytes[at] = random.draw() as u8,
+                2 => bytes.truncate(at),
+                3 => {
+                    let end = (at + random.below(16) as usize).min(bytes.len());
+                    let part = bytes[at..end].to_vec();
+                    bytes.splice(at..at, part);
+                }
+                _ => {
+                    let end = (at + 8).min(bytes.len());
+                    bytes[at..end].fill(0xff);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_decoder_panics_over_random_or_damaged_bytes() {
+        const CASES: u64 = 2000;
+        let valid = valid_inputs();
+        assert!(valid.len() > 8);
+        for (index, (name, decoder)) in ALL.into_iter().enumerate() {
+            // Whole files are slow to read in an unoptimised build.
+            let cases = if matches!(name, "log" | "table") { CASES / 4 } else { CASES };
+            for case in 0..cases {
+                let mut random = Random::new(case << 8 | index as u64);
+                let bytes = match random.below(4) {
+                    0 => (0..random.below(200)).map(|_| random.draw() as u8).collect(),
+                    _ => {
+                        let mut bytes = valid[random.below(valid.len() as u64) as usize].clone();
+                        damage(&mut bytes, &mut random);
+                        bytes
+                    }
+                };
+                let decoded = std::panic::catch_unwind(|| decoder(&bytes));
+                assert!(decoded.is_ok(), "decoder {name}, case {case}: {} bytes", bytes.len());
+            }
+            for bytes in &valid {
+                decoder(bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! What a database tells of itself while it works: to listeners, on the page of statistics, and with the cargo features
+//! through `metrics` and `tracing`.
+
+// A failed step is a failed test, in helpers as well.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use cleavedb::testing::{self, Faults, SimDisk, Tuning};
+use cleavedb::{Db, Event, Listener, Options, live_stats};
+
+#[derive(Default)]
+struct Heard {
+    events: Mutex<Vec<Event>>,
+    /// Read by the listener itself, which may use the database.
+    db: Mutex<Option<Db>>,
+    panics: bool,
+}
+
+impl Listener for Heard {
+    fn event(&self, event: &Event) {
+        self.events.lock().unwrap().push(event.clone());
+        if let Some(db) = &*self.db.lock().unwrap() {
+            db.get("000001").unwrap();
+            assert!(db.stats().seqno > 0);
+        }
+        assert!(!self.panics, "a listener of a test that panics");
+    }
+}
+
+fn open(disk: &SimDisk, listener: &Arc<Heard>) -> Db {
+    let options = Options::new().listener(listener.clone());
+    testing::open(Arc::new(disk.clone()), Path::new("/db"), options, Tuning::tiny()).unwrap()
+}
+
+fn fill(db: &Db, count: usize) {
+    for number in 0..count {
+        db.put(format!("{number:06}"), vec![number as u8; 300]).unwrap();
+    }
+}
+
+#[test]
+fn flushes_and_compactions_are_told_with_what_they_moved() {
+    let heard = Arc::new(Heard::default());
+    let db = open(&SimDisk::new(), &heard);
+    *heard.db.lock().unwrap() = Some(db.clone());
+    fill(&db, 2000);
+    db.compact_range::<std::ops::RangeFull>(&db.default_keyspace(), ..).unwrap();
+    let stats = db.stats();
+    *heard.db.lock().unwrap() = None;
+    db.close().unwrap();
+    let events = heard.events.lock().unwrap();
+    let count = |wanted: fn(&Event) -> bool| events.iter().filter(|event| wanted(event)).count() as u64;
+    assert_eq!(
+        count(|event| matches!(event, Event::FlushBegun { .. })),
+        count(|event| matches!(event, Event::FlushEnded { .. }))
+    );
+    assert!(count(|event| matches!(event, Event::FlushEnded { succeeded: true, .. })) >= stats.flushes);
+    assert!(count(|event| matches!(event, Event::CompactionEnded { succeeded: true, .. })) >= stats.compactions);
+    let (mut read, mut written) = (0, 0);
+    for event in events.iter() {
+        if let Event::FlushEnded { bytes, bytes_written, .. } = event {
+            assert!(*bytes > 0);
+            written += bytes_written;
+        }
+        if let Event::CompactionEnded { bytes, bytes_written, from, to, .. } = event {
+            assert!(from <= to);
+            read += bytes;
+            written += bytes_written;
+        }
+    }
+    assert!(read > 0 && written >= stats.table_bytes_written, "{read} read, {written} written");
+}
+
+#[test]
+fn a_listener_that_panics_does_no_harm_and_failures_are_told() {
+    let heard = Arc::new(Heard { panics: true, ..Heard::default() });
+    let disk = SimDisk::new();
+    let db = open(&disk, &heard);
+    fill(&db, 500);
+    db.flush().unwrap();
+    disk.set_faults(Faults { fail_write_after: Some(3), lasting: true, ..Faults::default() });
+    while db.put("x", vec![1; 500]).is_ok() {}
+    drop(db);
+    let events = heard.events.lock().unwrap();
+    assert!(events.iter().any(|event| matches!(event, Event::FlushEnded { succeeded: true, .. })));
+    let poisoned = events.iter().filter(|event| matches!(event, Event::Poisoned { .. })).count();
+    assert_eq!(poisoned, 1, "the first failure is told, once");
+}
+
+#[test]
+fn stalls_have_a_beginning_and_an_end() {
+    let heard = Arc::new(Heard::default());
+    let mut tuning = Tuning::tiny();
+    (tuning.front_bytes_max, tuning.index_table_bytes) = (8 << 10, 1 << 10);
+    let options = Options::new().listener(heard.clone());
+    let db = testing::open(Arc::new(SimDisk::new()), Path::new("/db"), options, tuning).unwrap();
+    fill(&db, 5000);
+    let stats = db.stats();
+    db.close().unwrap();
+    let events = heard.events.lock().unwrap();
+    let begun = events.iter().filter(|event| matches!(event, Event::StallBegun)).count() as u64;
+    let ended = events.iter().filter(|event| matches!(event, Event::StallEnded { .. })).count() as u64;
+    let lost = events.iter().any(|event| matches!(event, Event::Lost { .. }));
+    assert!(
+        lost || (begun == ended && ended == stats.stalls),
+        "{begun} begun, {ended} ended, {} counted",
+        stats.stalls
+    );
+}
+
+#[test]
+fn an_open_database_keeps_a_page_of_its_figures_and_a_closed_one_does_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    assert!(live_stats(&path).unwrap().is_none());
+    let mut tuning = Tuning::for_budget(16 << 20);
+    tuning.stats_interval = Some(std::time::Duration::from_millis(20));
+    let storage = Arc::new(testing::OsStorage::new());
+    let db = testing::open(storage, &path, Options::new().memory_budget(16 << 20), tuning).unwrap();
+    fill(&db, 1000);
+    db.flush().unwrap();
+    let began = std::time::Instant::now();
+    let live = loop {
+        match live_stats(&path).unwrap() {
+            Some(live) if live.stats.seqno == 1000 && live.stats.flushes > 0 => break live,
+            _ => assert!(began.elapsed().as_secs() < 20, "the page is not written"),
+        }
+    };
+    let stats = db.stats();
+    assert_eq!(live.process, std::process::id());
+    assert_eq!((live.stats.flushes, live.stats.user_bytes_written), (stats.flushes, stats.user_bytes_written));
+    assert_eq!(live.stats.levels.iter().map(|level| level.tables).sum::<usize>(), 1);
+    assert_eq!(live.stats.memory_budget, 16 << 20);
+    db.close().unwrap();
+    assert!(live_stats(&path).unwrap().is_none());
+    assert!(!path.join("STATS").exists());
+}
+
+#[cfg(feature = "metrics")]
+mod metrics_facade {
+    use std::collections::BTreeMap;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Records {
+        numbers: Mutex<BTreeMap<String, Arc<AtomicU64>>>,
+    }
+
+    struct Count(Arc<AtomicU64>);
+
+    impl HistogramFn for Count {
+        fn record(&self, _: f64) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    impl Records {
+        fn place(&self, key: &Key) -> Arc<AtomicU64> {
+            assert!(key.labels().any(|label| label.key() == "database"), "{key}");
+            self.numbers.lock().unwrap().entry(key.name().to_owned()).or_default().clone()
+        }
+    }
+
+    impl Recorder for &'static Records {
+        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+            Counter::from_arc(self.place(key))
+        }
+        fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+            Gauge::from_arc(self.place(key))
+        }
+        fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+            Histogram::from_arc(Arc::new(Count(self.place(key))))
+        }
+    }
+
+    #[test]
+    fn figures_reach_the_recorder() {
+        static RECORDS: std::sync::OnceLock<Records> = std::sync::OnceLock::new();
+        let records = RECORDS.get_or_init(Records::default);
+        metrics::set_global_recorder(records).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let db = Options::new().memory_budget(16 << 20).open(dir.path().join("db")).unwrap();
+        fill(&db, 1000);
+        db.flush().unwrap();
+        db.close().unwrap();
+        let numbers = records.numbers.lock().unwrap();
+        let number = |name: &str| numbers.get(name).map_or(0, |number| number.load(Ordering::Relaxed));
+        assert!(number("cleavedb_user_bytes_written_total") > 300_000, "{:?}", numbers.keys());
+        assert!(number("cleavedb_flushes_total") >= 1 && number("cleavedb_flush_seconds") >= 1);
+        assert!(numbers.contains_key("cleavedb_level_bytes"));
+    }
+}
+
+#[cfg(feature = "tracing")]
+mod tracing_spans {
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Metadata, Subscriber};
+
+    use super::*;
+
+    static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+    struct Watch;
+
+    impl Subscriber for Watch {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            metadata.target() == "cleavedb"
+        }
+        fn new_span(&self, span: &Attributes<'_>) -> Id {
+            SEEN.lock().unwrap().push(format!("span {}", span.metadata().name()));
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn event(&self, event: &tracing::Event<'_>) {
+            SEEN.lock().unwrap().push(format!("event {}", event.metadata().level()));
+        }
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    #[test]
+    fn jobs_have_spans_and_events() {
+        tracing::subscriber::set_global_default(Watch).unwrap();
+        let db = open(&SimDisk::new(), &Arc::new(Heard::default()));
+        fill(&db, 2000);
+        db.compact_range::<std::ops::RangeFull>(&db.default_keyspace(), ..).unwrap();
+        db.close().unwrap();
+        let seen = SEEN.lock().unwrap();
+        for wanted in ["span seal", "span flush", "event INFO"] {
+            assert!(seen.iter().any(|line| line == wanted), "{wanted} in {seen:?}");
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! What the world around a database can do to it, on the real operating system: a full disk, too few descriptors, a
+//! directory that cannot be written, files that are not ours, bytes that decay. Always an error that says what is wrong,
+//! or the right answer.
+//!
+//! Some of it needs root (a small tmpfs, a read-only mount) and is passed over, with a word, without it.
+
+// A failed step is a failed test, in helpers as well.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use cleave_sim::rng::Rng;
+use cleavedb::{Action, Db, Error, LogBackend, Options, Result};
+use tempfile::TempDir;
+
+const CHILD: &str = "CLEAVE_FEW_FILES";
+
+fn options() -> Options {
+    Options::new().memory_budget(16 << 20)
+}
+
+fn key(number: usize) -> String {
+    format!("{number:06}")
+}
+
+fn value(number: usize, len: usize) -> Vec<u8> {
+    number.to_le_bytes().into_iter().cycle().take(len).collect()
+}
+
+/// A mount that goes with its guard; none where mounting is not allowed.
+struct Mount {
+    at: TempDir,
+}
+
+impl Mount {
+    fn try_new(args: &[&str], what: &str) -> Option<Mount> {
+        let at = tempfile::tempdir().unwrap();
+        let output = Command::new("mount").args(args).arg(at.path()).output();
+        if output.as_ref().is_ok_and(|output| output.status.success()) {
+            return Some(Mount { at });
+        }
+        println!("passed over: {what} cannot be mounted here: {output:?}");
+        None
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(self.at.path()).status();
+    }
+}
+
+#[test]
+fn a_full_disk_is_said_loses_nothing_and_is_forgotten_when_there_is_space_again() {
+    for backend in [LogBackend::Auto, LogBackend::Plain] {
+        let Some(mount) = Mount::try_new(&["-t", "tmpfs", "-o", "size=64m", "none"], "a small tmpfs") else { return };
+        let path = mount.at.path().join("db");
+        let open = || options().log_backend(backend).compression(cleavedb::Compression::None).open(&path);
+        let db = open().unwrap();
+        let ballast = mount.at.path().join("ballast");
+        fs::write(&ballast, vec![1; 24 << 20]).unwrap();
+        let mut count = 0;
+        let refused = loop {
+            match db.put(key(count), value(count, 2000)) {
+                Ok(()) => count += 1,
+                Err(error) => break error,
+            }
+            assert!(count < 40_000, "the disk was to be full");
+        };
+        assert!(matches!(refused, Error::NoSpace { .. }), "{refused}");
+        assert_eq!(refused.action(), Action::FreeSpace);
+        let check = |db: &Db, count: usize| {
+            for number in (0..count).step_by(97) {
+                assert_eq!(db.get(key(number)).unwrap().unwrap(), value(number, 2000));
+            }
+        };
+        for _ in 0..3 {
+            assert!(matches!(db.put("large", vec![7; 8 << 20]), Err(Error::NoSpace { .. })));
+            check(&db, count);
+        }
+        fs::remove_file(&ballast).unwrap();
+        let began = std::time::Instant::now();
+        while let Err(error) = db.put(key(count), value(count, 2000)) {
+            assert!(matches!(error, Error::NoSpace { .. }), "{error}");
+            assert!(began.elapsed().as_secs() < 20, "there is space, and writes do not work again");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        count += 1;
+        check(&db, count);
+        // There may be too little for the last flush; what the logs hold is settled all the same.
+        let close = |db: Db| match db.close() {
+            Ok(()) | Err(Error::NoSpace { .. }) => {}
+            Err(error) => panic!("{error}"),
+        };
+        close(db);
+        let report = cleavedb::check(&path).unwrap();
+        assert!(report.is_sound(), "{:?}", report.problems);
+        let db = open().unwrap();
+        assert_eq!(db.iter().unwrap().count(), count);
+        check(&db, count);
+        close(db);
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_an_error_that_names_it_and_can_be_checked() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = options().open(dir.path().join("db")).unwrap();
+    db.put("key", "value").unwrap();
+    db.close().unwrap();
+    let source = dir.path().to_str().unwrap();
+    let Some(mount) = Mount::try_new(&["--bind", source], "a directory") else { return };
+    let remounted = Command::new("mount").args(["-o", "remount,ro,bind"]).arg(mount.at.path()).output().unwrap();
+    if !remounted.status.success() {
+        println!("passed over: a directory cannot be made read-only here");
+        return;
+    }
+    let path = mount.at.path().join("db");
+    let refused = options().open(&path).map(drop).unwrap_err();
+    assert!(matches!(refused, Error::Io { .. }), "{refused}");
+    assert!(refused.to_string().contains(path.to_str().unwrap()), "{refused}");
+    let refused = options().open(mount.at.path().join("new")).map(drop).unwrap_err();
+    assert!(refused.to_string().contains("new"), "{refused}");
+    let report = cleavedb::check(&path).unwrap();
+    assert!(report.is_sound() && report.logs == 1, "{report:?}");
+}
+
+#[test]
+fn a_file_where_a_directory_should_be_is_an_error_that_names_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    fs::write(&path, "I was here first").unwrap();
+    for place in [path.clone(), path.join("below")] {
+        let refused = options().open(&place).map(drop).unwrap_err();
+        assert!(matches!(refused, Error::Io { .. }), "{refused}");
+        assert!(refused.to_string().contains(path.to_str().unwrap()), "{refused}");
+    }
+    let refused = options().create_if_missing(false).open(&path).map(drop).unwrap_err();
+    assert!(matches!(refused, Error::Io { .. } | Error::NotFound { .. }), "{refused}");
+    assert_eq!(fs::read(&path).unwrap(), b"I was here first");
+}
+
+#[test]
+fn what_is_not_ours_is_neither_followed_nor_removed() {
+    let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let path = dir.path().join("db");
+    fs::create_dir(&path).unwrap();
+    let treasure = outside.path().join("treasure");
+    fs::write(&treasure, "of another").unwrap();
+    fs::create_dir(path.join("lost+found")).unwrap();
+    fs::create_dir(path.join("00000098.table")).unwrap();
+    fs::write(path.join("notes.txt"), "mine").unwrap();
+    fs::write(path.join("7.log"), "not a log of ours").unwrap();
+    for name in ["00000099.log", "00000097.table", "STATS", "link"] {
+        symlink(&treasure, path.join(name)).unwrap();
+    }
+    for round in 0..3_usize {
+        let db = options().open(&path).unwrap();
+        for number in 0..500 {
+            db.put(key(number), value(number + round, 100)).unwrap();
+        }
+        db.flush().unwrap();
+        // Long enough for the page of statistics.
+        std::thread::sleep(std::time::Duration::from_millis(if round == 0 { 1200 } else { 0 }));
+        db.compact_range::<std::ops::RangeFull>(&db.default_keyspace(), ..).unwrap();
+        db.close().unwrap();
+        assert_eq!(fs::read(&treasure).unwrap(), b"of another");
+        assert_eq!(fs::read(path.join("notes.txt")).unwrap(), b"mine");
+        assert_eq!(fs::read(path.join("7.log")).unwrap(), b"not a log of ours");
+        for name in ["00000099.log", "00000097.table", "STATS", "link"] {
+            assert_eq!(fs::read_link(path.join(name)).unwrap(), treasure, "{name}");
+        }
+        assert!(path.join("lost+found").is_dir() && path.join("00000098.table").is_dir());
+        assert!(cleavedb::check(&path).unwrap().is_sound());
+    }
+}
+
+/// Not a test by itself: what the process with few descriptors does.
+#[test]
+fn few_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Ok(path) = std::env::var(CHILD) else { return };
+    let path = Path::new(&path);
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let allow = |files| setrlimit(Resource::Nofile, Rlimit { current: Some(files), maximum }).unwrap();
+    allow(40);
+    let refused = options().open(path).map(drop).unwrap_err();
+    assert!(matches!(refused, Error::InvalidInput { .. }), "{refused}");
+    assert!(refused.to_string().contains("may open only 40"), "{refused}");
+    allow(64);
+    let db = options().open(path).unwrap();
+    let read_all = || {
+        let (mut right, mut refused) = (0, 0);
+        for number in 0..40 {
+            match db.get(key(number)) {
+                Ok(found) => {
+                    assert_eq!(found.unwrap(), value(number, 5000));
+                    right += 1;
+                }
+                Err(error) => {
+                    assert!(matches!(error, Error::Io { operation: "open", .. }), "{error}");
+                    assert!(error.to_string().contains(".table"), "{error}");
+                    refused += 1;
+                }
+            }
+        }
+        (right, refused)
+    };
+    assert_eq!(read_all(), (40, 0));
+    // Someone else in the process takes all that is left.
+    let mut taken = Vec::new();
+    while let Ok(file) = fs::File::open("/dev/null") {
+        taken.push(file);
+    }
+    let (right, refused) = read_all();
+    assert_eq!(right + refused, 40);
+    taken.clear();
+    assert_eq!(read_all(), (40, 0));
+    db.put("later", "value").unwrap();
+    db.close().unwrap();
+    println!("few files were enough");
+}
+
+#[test]
+fn too_few_descriptors_are_an_error_that_says_so_and_do_no_harm() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let mut tuning = cleavedb::testing::Tuning::for_budget(16 << 20);
+    (tuning.hl0_compact_tables, tuning.hl0_stop_tables) = (1 << 20, 1 << 20);
+    let storage = std::sync::Arc::new(cleavedb::testing::OsStorage::new());
+    let db = cleavedb::testing::open(storage, &path, options(), tuning).unwrap();
+    for number in 0..40 {
+        db.put(key(number), value(number, 5000)).unwrap();
+        db.flush().unwrap();
+    }
+    db.close().unwrap();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "few_files", "--nocapture", "--test-threads=1"])
+        .env(CHILD, &path)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("few files were enough"), "{output:?}");
+    assert!(cleavedb::check(&path).unwrap().is_sound());
+}
+
+/// Copies the files of a closed database.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+fn read_all(path: &Path, count: usize, place: &str) {
+    let is_known = |error: &Error| {
+        matches!(error, Error::Corruption { .. } | Error::Unsupported { .. }) && error.action() == Action::Restore
+    };
+    let db = match options().create_if_missing(false).open(path) {
+        Ok(db) => db,
+        Err(error) => return assert!(is_known(&error) || matches!(error, Error::NotFound { .. }), "{place}: {error}"),
+    };
+    for number in 0..count {
+        match db.get(key(number)) {
+            Ok(found) => {
+                assert!(found.is_some_and(|found| found == value(number, 50 + number % 900)), "{place}: {number}")
+            }
+            Err(error) => assert!(is_known(&error), "{place}: {error}"),
+        }
+    }
+    match db.iter().and_then(Iterator::collect::<Result<Vec<_>>>) {
+        Ok(all) => assert_eq!(all.len(), count, "{place}"),
+        Err(error) => assert!(is_known(&error), "{place}: {error}"),
+    }
+}
+
+#[test]
+fn decay_in_real_files_is_found_and_gives_no_wrong_answer() {
+    const COUNT: usize = 6000;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let db = options().open(&path).unwrap();
+    for number in 0..COUNT {
+        db.put(key(number), value(number, 50 + number % 900)).unwrap();
+        if number == COUNT / 2 || number == COUNT - 500 {
+            db.flush().unwrap();
+        }
+    }
+    db.close().unwrap();
+    assert!(cleavedb::check(&path).unwrap().is_sound());
+    let files: Vec<PathBuf> = fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let means_nothing = |file: &Path| file.ends_with("LOCK") || file.ends_with("ring");
+    let files: Vec<PathBuf> = files.into_iter().filter(|file| !means_nothing(file)).collect();
+    let mut rng = Rng::new(11);
+    for round in 0..40 {
+        let image = dir.path().join(format!("image {round}"));
+        copy(&path, &image);
+        let file = image.join(rng.pick(&files).file_name().unwrap());
+        let mut bytes = fs::read(&file).unwrap();
+        let offset = rng.below(bytes.len() as u64) as usize;
+        let place = match round % 4 {
+            0 => {
+                bytes.truncate(offset);
+                format!("{} cut to {offset}", file.display())
+            }
+            _ => {
+                bytes[offset] ^= 1 << rng.below(8);
+                format!("byte {offset} of {}", file.display())
+            }
+        };
+        fs::write(&file, bytes).unwrap();
+        let report = cleavedb::check(&image).unwrap();
+        assert!(!report.is_sound(), "{place} was not missed");
+        read_all(&image, COUNT, &place);
+        fs::remove_dir_all(&image).unwrap();
+    }
+}
