@@ -20,6 +20,8 @@ fn stop(db: &Db) {
         db.put(format!("key {round}"), "value").unwrap();
         db.flush().unwrap();
     }
+    // The job that has just ended may not have looked at the pace yet.
+    db.wait_for_background().unwrap();
     assert_eq!(db.stats().pace_bytes_per_second, Some(0));
 }
 
