@@ -50,10 +50,10 @@ pub struct Shape {
     /// Operations of all clients together. Default: the number of records, or what the workload says
     #[arg(long, value_name = "N")]
     pub operations: Option<u64>,
-    /// Bytes of a key, 8 or more: N, LOW-HIGH (all as likely) or normal:MEAN:DEVIATION[:MIN]
+    /// Bytes of a key, 8 or more: N, LOW-HIGH (all as likely) or `normal:MEAN:DEVIATION[:MIN]`
     #[arg(long, value_name = "BYTES", default_value = "24", value_parser = size::parse_key_lengths)]
     pub key_size: Lengths,
-    /// Bytes of a value: N, LOW-HIGH (all as likely) or normal:MEAN:DEVIATION[:MIN]
+    /// Bytes of a value: N, LOW-HIGH (all as likely) or `normal:MEAN:DEVIATION[:MIN]`
     #[arg(long, value_name = "BYTES", default_value = "1000")]
     pub value_size: Lengths,
     /// How much of each value compresses away, from 0 to 1
