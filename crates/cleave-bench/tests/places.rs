@@ -123,7 +123,7 @@ fn what_a_killed_run_leaves_behind_is_removed_by_the_next_one_there() {
 fn engines_without_direct_io_say_so_if_it_is_asked_for() {
     let work = ["--workload", "ycsb-b", "--records", "300", "--memory", "16M", "--verify"];
     for outcome in run(&[&work[..], &["--engine", &engines().join(","), "--direct"]].concat()) {
-        let has_it = matches!(outcome["engine"].as_str().unwrap(), "rocksdb" | "blobdb");
+        let has_it = matches!(outcome["engine"].as_str().unwrap(), "cleave" | "rocksdb" | "blobdb");
         assert_ne!(has_it, notes(&outcome).contains("direct"), "{outcome}");
         assert_eq!(outcome["settings"]["options"]["direct"], true);
     }

@@ -211,7 +211,7 @@ impl Core {
                     self.work.changed.wait_for(&mut state, NO_SPACE_RETRY);
                 }
                 None => {
-                    if duty == Duty::All && state.running + state.compacting_threads == 0 {
+                    if may_work && duty == Duty::All && state.running + state.compacting_threads == 0 {
                         state.idle = true;
                         self.work.progress.notify_all();
                     }
