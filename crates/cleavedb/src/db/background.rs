@@ -377,11 +377,13 @@ impl Core {
     }
 
     fn next_of_logs(&self, state: &mut WorkState) -> Option<Job> {
-        if !state.emptying_trash && !self.trash.is_empty() {
-            state.emptying_trash = true;
-            return Some(Job::EmptyTrash);
+        // Files can wait (each is a job of its own); a writer without a next log cannot.
+        if state.no_space.is_none() && self.wants_log(state) {
+            return Some(Job::PrepareLog);
         }
-        (state.no_space.is_none() && self.wants_log(state)).then_some(Job::PrepareLog)
+        let empties = !state.emptying_trash && !self.trash.is_empty();
+        state.emptying_trash |= empties;
+        empties.then_some(Job::EmptyTrash)
     }
 
     /// Help with a compaction, or a compaction of its own.

@@ -67,7 +67,10 @@ impl Core {
         match job {
             Job::Flush(runs) => simple(&|| self.flush_runs(runs)),
             Job::PrepareLog => simple(&|| self.prepare_spare_log()),
-            Job::EmptyTrash => simple(&|| self.empty_trash()),
+            Job::EmptyTrash => simple(&|| {
+                self.remove_from_trash();
+                Ok(())
+            }),
             Job::Help(begun) => match begun.parts.do_one(self, worker) {
                 Done::Job(result) => Some((Some(begun.clone()), result)),
                 Done::Nothing | Done::Part => None,
@@ -133,12 +136,11 @@ impl Core {
         }
     }
 
-    /// Removes files that the manifest has forgotten and nothing reads any more.
-    pub fn empty_trash(&self) -> Result<()> {
-        for path in self.trash.take() {
-            // Nothing depends on it: what cannot be removed now is removed by the next open.
-            let _ = self.storage.remove(&path);
-        }
-        Ok(())
+    /// Removes a file that the manifest has forgotten and nothing reads any more; false if there is none.
+    pub fn remove_from_trash(&self) -> bool {
+        let Some(path) = self.trash.take() else { return false };
+        // Nothing depends on it: what cannot be removed now is removed by the next open.
+        let _ = self.storage.remove(&path);
+        true
     }
 }

@@ -409,7 +409,8 @@ impl Core {
         // What is doomed goes with its last holder, and here is one.
         drop((settled, logs, view));
         self.release_files();
-        self.empty_trash()
+        while self.remove_from_trash() {}
+        Ok(())
     }
 
     /// Lets go of the view, so that doomed files that no reader holds can be removed.

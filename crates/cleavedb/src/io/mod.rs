@@ -123,8 +123,14 @@ pub trait File: Send + Sync {
     fn read_needed(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         self.read_at(buffer, offset)
     }
+    /// Says that a reader is about to go on through these bytes with plain reads, so that the system may fetch them while
+    /// the reader works on what it has. A hint, without effect where reads bypass the page cache.
+    fn will_go_on(&self, _offset: u64, _len: u64) {}
     /// Writes all of `bytes` at `offset`, growing the file if needed.
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()>;
+    /// Says that these bytes, just written, will not change, so that the system may begin to bring them to storage instead
+    /// of leaving all of it to the sync. A hint.
+    fn write_back(&self, _offset: u64, _len: u64) {}
     /// Makes all that was written (and the length) durable.
     fn sync(&self) -> Result<()>;
     /// The length in bytes.

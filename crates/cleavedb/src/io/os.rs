@@ -331,12 +331,25 @@ impl File for OsFile {
         let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(len), Advice::WillNeed);
     }
 
+    fn will_go_on(&self, offset: u64, len: u64) {
+        self.will_need(offset, len);
+    }
+
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
         if self.access == Access::Direct {
             assert_aligned(bytes, offset);
         }
         let file = self.direct.as_ref().unwrap_or(&self.file);
         self.wrap("write", file.write_all_at(bytes, offset))
+    }
+
+    /// The advice starts the write-back of what is dirty, and drops only pages that are clean: these stay, because they are
+    /// being written.
+    #[cfg(not(feature = "portable"))]
+    fn write_back(&self, offset: u64, len: u64) {
+        if self.direct.is_none() {
+            let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(len), Advice::DontNeed);
+        }
     }
 
     fn sync(&self) -> Result<()> {

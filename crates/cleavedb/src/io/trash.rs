@@ -14,9 +14,9 @@ pub struct Trash {
 }
 
 impl Trash {
-    /// Takes what is there.
-    pub fn take(&self) -> Vec<Arc<Path>> {
-        std::mem::take(&mut *self.paths.lock())
+    /// Takes one of them.
+    pub fn take(&self) -> Option<Arc<Path>> {
+        self.paths.lock().pop()
     }
 
     /// True if nothing waits.

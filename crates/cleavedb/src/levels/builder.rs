@@ -280,6 +280,9 @@ impl TableBuilder {
         match &mut self.aligned {
             None => {
                 self.file.write_at(&self.pending, self.pending_offset)?;
+                if !at_end {
+                    self.file.write_back(self.pending_offset, self.pending.len() as u64);
+                }
                 self.pending_offset = size;
                 self.pending.clear();
             }

@@ -272,6 +272,15 @@ impl Table {
         read_into(&*self.handle.file()?, buffer, offset)
     }
 
+    /// A job is about to read these bytes of the file.
+    pub(super) fn will_go_on(&self, offset: u64, len: u64) {
+        if len > 0
+            && let Ok(file) = self.handle.file()
+        {
+            file.will_go_on(offset, len);
+        }
+    }
+
     /// Checks and decompresses a block out of bytes that were read ahead, with its trailer, and keeps it if asked to.
     pub(super) fn unseal_part(&self, handle: BlockHandle, sealed: &[u8], fill_cache: bool) -> Result<Arc<Buffer>> {
         let (compression, payload_len) = self.check(handle, sealed)?;

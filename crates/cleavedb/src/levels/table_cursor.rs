@@ -17,6 +17,9 @@ use crate::io::read_ahead::Room;
 const READ_AHEAD_BYTES_FIRST: usize = 256 << 10;
 /// And never more than this.
 const READ_AHEAD_BYTES_MAX: usize = 1 << 20;
+/// The system is told of so much beyond what a job has read, so that it comes while the job works. It lies in the page
+/// cache, and costs the job no memory; the system fetches it in few large reads.
+const TOLD_BYTES: u64 = 2 << 20;
 /// A user's scan reads ahead once it has gone on from one block to the next so often.
 const SCAN_STEPS: u32 = 2;
 /// It may end soon, so it begins with less.
@@ -53,6 +56,21 @@ struct Ahead {
     room: Option<Room>,
     /// How much to ask for next.
     wanted: usize,
+    /// The system was told that the file will be read up to here.
+    told_to: u64,
+}
+
+impl Ahead {
+    /// What the system should be told now that bytes up to `end` were read, out of `file_end`: from where, how much.
+    fn next_to_tell(&mut self, end: u64, file_end: u64) -> (u64, u64) {
+        // What was told of before a seek says nothing.
+        let told_to = if (end..=end + TOLD_BYTES).contains(&self.told_to) { self.told_to } else { end };
+        if told_to > end + TOLD_BYTES / 2 {
+            return (told_to, 0);
+        }
+        self.told_to = (end + TOLD_BYTES).min(file_end);
+        (told_to, self.told_to - told_to)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -81,7 +99,7 @@ impl Direction {
 impl TableCursor {
     pub(super) fn new(table: Arc<Table>, fill_cache: bool) -> TableCursor {
         let wanted = if fill_cache { SCAN_AHEAD_BYTES_FIRST } else { READ_AHEAD_BYTES_FIRST };
-        let ahead = Ahead { start: 0, bytes: Vec::new(), room: None, wanted };
+        let ahead = Ahead { start: 0, bytes: Vec::new(), room: None, wanted, told_to: 0 };
         TableCursor {
             table,
             fill_cache,
@@ -335,6 +353,10 @@ impl TableCursor {
         ahead.bytes.resize(len, 0);
         ahead.start = handle.offset;
         table.read_into(&mut ahead.bytes, handle.offset).inspect_err(|_| ahead.bytes.clear())?;
+        if !self.fill_cache {
+            let (from, bytes) = ahead.next_to_tell(handle.offset + len as u64, table.blocks_end());
+            table.will_go_on(from, bytes);
+        }
         let sealed = table.within(&ahead.bytes, ahead.start, handle);
         let sealed = sealed.expect("a block that fits lies within what was read for it");
         table.unseal_part(handle, sealed, self.fill_cache)
