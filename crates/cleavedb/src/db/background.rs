@@ -51,6 +51,7 @@ pub(crate) struct WorkState {
     flushing: usize,
     merging: Vec<Arc<Run>>,
     preparing_log: bool,
+    evacuating: bool,
     emptying_trash: bool,
     /// What compactions write.
     pub compacting: Vec<Running>,
@@ -324,6 +325,7 @@ impl Core {
             Job::Flush(_) => state.flushing = 0,
             Job::MergeRuns(_) => state.merging.clear(),
             Job::PrepareLog => state.preparing_log = false,
+            Job::Evacuate(_) => state.evacuating = false,
             Job::EmptyTrash => state.emptying_trash = false,
             Job::Compact(choice) => self.release_choice(state, choice),
             Job::Help(_) => unreachable!("what ends is the job, not the help with it"),
@@ -370,7 +372,8 @@ impl Core {
             state.merging = runs.clone();
             return Some(Job::MergeRuns(runs));
         }
-        let compaction = self.next_compaction(state, duty);
+        let evacuation = if duty == Duty::All { self.next_evacuation(state) } else { None };
+        let compaction = evacuation.or_else(|| self.next_compaction(state, duty));
         // On a full disk what gives space back comes first, and a log is made by a thread that finds nothing else.
         let full = state.no_space.is_some();
         compaction.or_else(|| (full && self.wants_log(state)).then_some(Job::PrepareLog))
@@ -398,6 +401,16 @@ impl Core {
             return None;
         }
         self.choose_compaction(state).filter(|choice| *choice != Choice::Nothing).map(Job::Compact)
+    }
+
+    /// Files of values to empty, by one job at a time.
+    fn next_evacuation(&self, state: &mut WorkState) -> Option<Job> {
+        let victims = self.published.view().values.victims.clone();
+        if state.evacuating || victims.is_empty() {
+            return None;
+        }
+        state.evacuating = true;
+        Some(Job::Evacuate(victims))
     }
 
     /// The next log is not ready, and nobody makes it: the caller does.

@@ -21,6 +21,8 @@ mod parts;
 mod runs;
 mod flush;
 mod compact;
+mod values;
+mod evacuate;
 mod recovery;
 mod manifest;
 mod multi_get;
@@ -156,6 +158,7 @@ impl Db {
             name: name.to_owned(),
             operator: options.operator,
             compression: options.compression.map(|compression| compression as u8),
+            separation: options.separation,
         };
         let mut edit =
             Edit { keyspaces_added: vec![record.clone()], next_keyspace: Some(KeyspaceId(next)), ..Edit::default() };

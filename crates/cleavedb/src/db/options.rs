@@ -11,6 +11,7 @@ use super::{Db, Tuning};
 use crate::base::limits::MEMORY_BUDGET_MIN;
 use crate::base::{Error, MergeOperator, Result};
 use crate::format::compression::Compression;
+use crate::format::edit::Separation;
 use crate::io::OsStorage;
 
 /// With fewer open tables reads would mostly open files.
@@ -347,10 +348,11 @@ pub(super) fn check_interval(interval: Duration) -> Result<()> {
 pub struct KeyspaceOptions {
     pub(super) operator: Option<String>,
     pub(super) compression: Option<Compression>,
+    pub(super) separation: Separation,
 }
 
 impl KeyspaceOptions {
-    /// No merge operator, compression as the database.
+    /// No merge operator, compression as the database, separation of values from 192 B on.
     pub fn new() -> KeyspaceOptions {
         KeyspaceOptions::default()
     }
@@ -365,6 +367,14 @@ impl KeyspaceOptions {
     /// Compression of this keyspace's blocks, whatever the database's. Fixed.
     pub fn compression(mut self, compression: Compression) -> KeyspaceOptions {
         self.compression = Some(compression);
+        self
+    }
+
+    /// Values of at least so many bytes lie apart from their keys: they are written once, to the log, and stay there while
+    /// keys are sorted and merged. `None` keeps all values with their keys. The default is 192 B (HashKV, section 3.5).
+    /// Can be changed at any time by [`Keyspace::set_separation`](crate::Keyspace::set_separation).
+    pub fn separation(mut self, bytes: Option<u32>) -> KeyspaceOptions {
+        self.separation = bytes.map_or(Separation::Never, Separation::From);
         self
     }
 }

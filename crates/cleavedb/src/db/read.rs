@@ -56,11 +56,14 @@ impl Core {
         let damaged = |message| Error::corruption(&self.fast, 0, message);
         let address = Address::decode(&payload)
             .ok_or_else(|| damaged(format!("key {:?} has a damaged address", full.escape_ascii().to_string())))?;
-        let log = view
-            .logs
-            .get(&address.file)
-            .ok_or_else(|| damaged(format!("an address names log {}, which does not exist", address.file.0)))?;
-        log.read_value(address, full, stamp.seqno(), &self.memory.values)
+        if let Some(log) = view.logs.get(&address.file) {
+            return log.read_value(address, full, stamp.seqno(), &self.memory.values);
+        }
+        let (file, address) = view
+            .values
+            .locate(address)?
+            .ok_or_else(|| damaged(format!("an address names file {}, which does not exist", address.file.0)))?;
+        file.read_value(address, full, stamp.seqno(), &self.memory.values)
     }
 }
 

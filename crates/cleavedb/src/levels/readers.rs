@@ -16,7 +16,7 @@ pub struct Readers {
     /// The files that are open.
     pub handles: Arc<Handles>,
     /// Blocks that readers may want again.
-    pub cache: BlockCache,
+    pub cache: Arc<BlockCache>,
     /// For jobs, which move through whole tables.
     pub ahead: ReadAhead,
     /// Memory of jobs: blocks and bytes that they read past the cache.
@@ -34,7 +34,7 @@ impl Readers {
         Arc::new(Readers {
             handles: Arc::new(Handles::new(storage.clone(), crate::io::Access::Buffered, 4)),
             storage,
-            cache: BlockCache::new(cache_bytes),
+            cache: Arc::new(BlockCache::new(cache_bytes)),
             ahead: ReadAhead::new(64 << 10, jobs.clone()),
             jobs,
             resident: Arc::default(),

@@ -19,6 +19,7 @@ use crate::format::range_block::RangeBlock;
 use crate::format::table::{
     BLOCK_BYTES_MAX, BlockHandle, FOOTER_BYTES, Footer, Properties, TRAILER_BYTES, check_block,
 };
+use crate::format::values::Names;
 use crate::io::File;
 use crate::io::handles::Handle;
 use crate::io::trash::FileGuard;
@@ -43,7 +44,6 @@ pub struct Table {
 #[derive(Clone, Copy)]
 struct Places {
     top_index: BlockHandle,
-    #[cfg(test)]
     properties: BlockHandle,
     /// The range tombstones, if there are any.
     ranges: Option<BlockHandle>,
@@ -117,7 +117,6 @@ impl Table {
         }
         Ok(Places {
             top_index: footer.top_index,
-            #[cfg(test)]
             properties: footer.properties,
             ranges: properties.range_block,
             placed,
@@ -139,8 +138,15 @@ impl Table {
         self.guard.doom();
     }
 
+    /// What its addresses name. One small read, if there are any.
+    pub fn names(&self) -> Result<Names> {
+        match self.meta.addresses {
+            0 => Ok(Names::default()),
+            _ => self.properties().map(|properties| properties.names),
+        }
+    }
+
     /// What it holds, read from the file.
-    #[cfg(test)]
     pub fn properties(&self) -> Result<Properties> {
         let handle = self.places()?.properties;
         self.properties_from(handle, &self.read_sealed(handle)?)

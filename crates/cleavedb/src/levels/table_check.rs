@@ -13,14 +13,17 @@ use crate::base::tombstones::Fragment;
 use crate::base::{Address, Buffer, Error, KeyspaceId, Kind, Stamp, split_key};
 use crate::format::filter::may_contain;
 use crate::format::meta::Cleared;
+use crate::format::values::Names;
 use crate::format::table::{BlockHandle, Properties, TRAILER_BYTES};
 
 /// What a check of a table needs to know of the database around it.
 pub struct Surroundings<'a> {
     /// The keyspace exists, or did until lately.
     pub knows: &'a dyn Fn(KeyspaceId) -> bool,
-    /// What is wrong with an address of this version.
-    pub judge: &'a dyn Fn(Address) -> Option<String>,
+    /// What is wrong with the address of this version, of which it gets key and stamp.
+    pub judge: &'a dyn Fn(&[u8], Stamp, Address) -> Option<String>,
+    /// Hears what the addresses of the table name.
+    pub names: &'a mut dyn FnMut(&Names),
     /// Hears of each problem: where, and what.
     pub problem: &'a mut dyn FnMut(Option<u64>, String),
 }
@@ -131,7 +134,7 @@ impl TableCheck<'_, '_> {
             Some(Kind::Delete) if !value.is_empty() => {
                 self.problem(block, format!("{} is a delete, and has a value", named()))
             }
-            Some(kind) if kind.is_address() => self.address(named(), value),
+            Some(kind) if kind.is_address() => self.address(named(), key, stamp, value),
             Some(_) => {}
         }
         match split_key(key) {
@@ -153,9 +156,9 @@ impl TableCheck<'_, '_> {
         self.last = Some((key.to_vec(), stamp));
     }
 
-    fn address(&mut self, named: String, payload: &[u8]) {
+    fn address(&mut self, named: String, key: &[u8], stamp: Stamp, payload: &[u8]) {
         let wrong = match Address::decode(payload) {
-            Some(address) => (self.around.judge)(address),
+            Some(address) => (self.around.judge)(key, stamp, address),
             None => Some("which is none".to_owned()),
         };
         if let Some(wrong) = wrong {
@@ -167,6 +170,7 @@ impl TableCheck<'_, '_> {
     fn finish(mut self, table: &TableFile) -> u64 {
         let last_key = self.last.take().map(|(key, _)| key).unwrap_or_default();
         self.counted.set_ends(last_key, &self.ranges);
+        (self.around.names)(&self.counted.names);
         if self.damaged {
             return self.counted.entries;
         }

@@ -2,9 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use crate::db::files::FileKind;
 use crate::base::{FileId, KeyspaceId, Seqno};
 use crate::format::edit::{Edit, KeyspaceRecord};
+#[cfg(test)]
+use crate::format::edit::Separation;
 use crate::format::meta::TableMeta;
+use crate::format::values::{ValuePlace, ValueState};
 
 /// The files and numbers of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +20,8 @@ pub(crate) struct ManifestState {
     pub logs: BTreeMap<FileId, Option<u64>>,
     /// Tables by level.
     pub tables: BTreeMap<FileId, (u8, TableMeta)>,
+    /// Files of values, and what tables name in them and in logs.
+    pub values: ValueState,
     /// Everything up to here is in tables.
     pub flushed: Seqno,
     /// Numbers up to here were given out and are durable.
@@ -33,6 +39,7 @@ impl Default for ManifestState {
             dropped: BTreeMap::new(),
             logs: BTreeMap::new(),
             tables: BTreeMap::new(),
+            values: ValueState::default(),
             flushed: Seqno::ZERO,
             last_seqno: Seqno::ZERO,
             next_file: FileId(1),
@@ -49,6 +56,10 @@ impl ManifestState {
             let id = keyspace.id;
             let before = self.keyspaces.insert(id, keyspace.clone());
             claim(before.is_none(), || format!("keyspace {} was added twice", id.0))?;
+        }
+        for (keyspace, separation) in &edit.keyspaces_separated {
+            let known = self.keyspaces.get_mut(keyspace).map(|record| record.separation = *separation);
+            claim(known.is_some(), || format!("keyspace {} was changed before it was added", keyspace.0))?;
         }
         for (keyspace, seqno) in &edit.keyspaces_dropped {
             // A full state names keyspaces that were dropped before it was written.
@@ -79,12 +90,31 @@ impl ManifestState {
             let before = self.tables.insert(meta.id, (*level, meta.clone()));
             claim(before.is_none(), || format!("table {} was added twice", meta.id.0))?;
         }
+        self.values.apply(edit)?;
+        for (file, _) in &edit.values_placed {
+            // A log that holds values only has left the front.
+            self.logs.remove(file);
+        }
         self.flushed = edit.flushed.map_or(self.flushed, |flushed| flushed.max(self.flushed));
         self.last_seqno = edit.last_seqno.map_or(self.last_seqno, |last| last.max(self.last_seqno));
         self.next_file = edit.next_file.map_or(self.next_file, |next| next.max(self.next_file));
         self.database = edit.database.unwrap_or(self.database);
         self.next_keyspace = edit.next_keyspace.map_or(self.next_keyspace, |next| next.max(self.next_keyspace));
         Ok(())
+    }
+
+    /// The file holds values, or leads to where they are.
+    pub fn holds_values(&self, kind: FileKind, id: FileId) -> bool {
+        let place = self.values.places.get(&id);
+        match kind {
+            FileKind::Log => matches!(place, Some(ValuePlace::Log { .. })),
+            FileKind::Segment => matches!(place, Some(ValuePlace::Segment { .. })),
+            FileKind::Redirect => {
+                let leads = |place: &ValuePlace| matches!(place, ValuePlace::Moved { redirect, .. } if *redirect == id);
+                self.values.places.values().any(leads)
+            }
+            FileKind::Table | FileKind::Manifest => false,
+        }
     }
 
     /// One edit that leads from nothing to this state.
@@ -95,6 +125,9 @@ impl ManifestState {
             logs_added: self.logs.keys().copied().collect(),
             logs_ended: self.logs.iter().filter_map(|(id, end)| Some((*id, (*end)?))).collect(),
             tables_added: self.tables.values().cloned().collect(),
+            // Those with higher numbers first, so that what has moved has somewhere to go.
+            values_placed: self.values.places.iter().rev().map(|(file, place)| (*file, *place)).collect(),
+            named: self.values.named.clone(),
             flushed: Some(self.flushed),
             last_seqno: Some(self.last_seqno),
             next_file: Some(self.next_file),
@@ -116,7 +149,7 @@ mod tests {
     #[test]
     fn a_state_survives_being_written_as_one_edit() {
         let mut state = ManifestState::default();
-        let keyspace = KeyspaceRecord { id: KeyspaceId(1), name: "a".into(), operator: None, compression: None };
+        let keyspace = KeyspaceRecord { id: KeyspaceId(1), name: "a".into(), operator: None, compression: None, separation: Separation::Never };
         let edit = Edit {
             keyspaces_added: vec![keyspace],
             keyspaces_dropped: vec![(KeyspaceId(9), Seqno(5))],
