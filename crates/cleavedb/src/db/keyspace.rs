@@ -377,7 +377,8 @@ impl Keyspace {
     }
 
     /// About how many bytes the keys within `range` take: in table files, by their indexes (exact to a block at each end
-    /// of each table, with index blocks and filters where a table lies wholly inside), and in the front, by samples, the
+    /// of each table, with index blocks and filters where a table lies wholly inside; with the values that lie apart), and in the
+    /// front, by samples, the
     /// values in logs included. Old versions and deletes count until they are gone. O(tables in the range); reads two index
     /// blocks at most at each end of a table that reaches over an end of the range.
     pub fn approximate_size<R: RangeBounds<Vec<u8>>>(&self, range: R) -> Result<u64> {

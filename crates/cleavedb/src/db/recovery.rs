@@ -169,12 +169,12 @@ impl Replay<'_> {
                     file.sync()?;
                 }
                 self.edit.logs_ended.push((id, end.offset));
-            } else if self.named.of(id).records > 0 {
+            } else if self.named.of(id).records > 0 && !self.read_only {
                 // Its values stay, though nothing of it is to be replayed.
                 file.sync()?;
                 self.edit.values_placed.push((id, ValuePlace::Log { end: end.offset }));
                 return Ok(());
-            } else {
+            } else if self.named.of(id).records == 0 {
                 self.edit.logs_removed.push(id);
                 return Ok(());
             }
