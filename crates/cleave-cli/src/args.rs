@@ -1,8 +1,11 @@
 //! The commands and flags of `cleave`: the one definition behind parser and help.
 
-use std::path::PathBuf;
+use std::fmt;
+use std::path::{Path, PathBuf};
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
+use cleavedb::Options;
+use cleavedb::limits::KEYSPACE_NAME_BYTES_MAX;
 
 use crate::form::Form;
 use crate::transfer::FileForm;
@@ -25,6 +28,11 @@ pub enum Command {
     Tour(Tour),
     /// Read records from a file into a database, which is created if missing
     Import(Import),
+    /// Load a file of sorted records straight into tables: all of it at once, or nothing. Faster than import
+    ///
+    /// The keys must ascend, as in what `cleave export` writes; otherwise --sort is needed. The database and the
+    /// keyspace are created if missing.
+    Ingest(Ingest),
     /// Write all records of one keyspace, as they are at one moment, into a file
     Export(Export),
     /// Write one record; the database and the keyspace are created if missing
@@ -43,6 +51,11 @@ pub enum Command {
     Stats(Stats),
     /// Check every checksum of a closed database and whether its files agree; changes nothing. Exit code 1: damaged
     Check(Check),
+    /// Copy a database into another directory, which is then a database by itself; by hard links where that is possible
+    ///
+    /// Everything lands in that one directory. Until the copy is whole it is no database and no command opens it as
+    /// one.
+    Checkpoint(Checkpoint),
     /// Show what is in a log, a table, a manifest, CURRENT or STATS, as far as it can be read
     Dump(Dump),
     /// Merge everything down the levels, so that what was overwritten or deleted gives its space back
@@ -72,13 +85,53 @@ pub struct Tour {
     pub records: u64,
 }
 
+/// A database: its directory, and those of its parts if they lie elsewhere.
+#[derive(Debug, ClapArgs)]
+pub struct Database {
+    /// Directory of the database
+    #[arg(value_name = "DB")]
+    pub path: PathBuf,
+    /// Where logs and the manifest lie, if not in DB
+    #[arg(long, value_name = "DIR", global = true)]
+    pub fast_dir: Option<PathBuf>,
+    /// Where tables lie, if not in DB
+    #[arg(long, value_name = "DIR", global = true)]
+    pub slow_dir: Option<PathBuf>,
+}
+
+impl Database {
+    /// A database that lies in one directory.
+    pub fn at(path: &Path) -> Database {
+        Database { path: path.to_owned(), fast_dir: None, slow_dir: None }
+    }
+
+    /// Options that name the directories.
+    pub fn options(&self) -> Options {
+        let options = match &self.fast_dir {
+            Some(dir) => Options::new().fast_dir(dir),
+            None => Options::new(),
+        };
+        match &self.slow_dir {
+            Some(dir) => options.slow_dir(dir),
+            None => options,
+        }
+    }
+}
+
+impl fmt::Display for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.path.display())
+    }
+}
+
 /// A database and one of its keyspaces.
 #[derive(Debug, ClapArgs)]
 pub struct Place {
-    /// Directory of the database
-    pub db: PathBuf,
+    /// The database.
+    #[command(flatten)]
+    pub database: Database,
     /// Keyspace to work on
-    #[arg(long, short, value_name = "NAME", default_value = "default")]
+    #[arg(long, short, value_name = "NAME", default_value = "default", value_parser = keyspace_name)]
     pub keyspace: String,
 }
 
@@ -128,11 +181,34 @@ pub struct Import {
     /// Database and keyspace.
     #[command(flatten)]
     pub place: Place,
+    /// Records to read.
+    #[command(flatten)]
+    pub source: Source,
+}
+
+/// A file of records.
+#[derive(Debug, ClapArgs)]
+pub struct Source {
     /// File to read (`-`: standard input)
     pub file: PathBuf,
     /// Form of the file. Default: whichever it is
     #[arg(long)]
     pub format: Option<FileForm>,
+}
+
+/// `cleave ingest`.
+#[derive(Debug, ClapArgs)]
+pub struct Ingest {
+    /// Database and keyspace.
+    #[command(flatten)]
+    pub place: Place,
+    /// Records to read.
+    #[command(flatten)]
+    pub source: Source,
+    /// Sort the records first, in a temporary database (cleave-sort-... in TMPDIR, about as large as the file); a key
+    /// that comes twice keeps its last value
+    #[arg(long)]
+    pub sort: bool,
 }
 
 /// `cleave export`.
@@ -245,8 +321,9 @@ pub struct Scan {
 /// `cleave keyspaces`.
 #[derive(Debug, ClapArgs)]
 pub struct Keyspaces {
-    /// Directory of the database
-    pub db: PathBuf,
+    /// The database.
+    #[command(flatten)]
+    pub database: Database,
     /// What to do; without it, the keyspaces are listed.
     #[command(subcommand)]
     pub change: Option<KeyspaceChange>,
@@ -258,9 +335,10 @@ pub enum KeyspaceChange {
     /// Make a keyspace; the database is created if missing
     Create {
         /// Its name
+        #[arg(value_parser = keyspace_name)]
         name: String,
-        /// Its merge operator: u64-add, append, max, min or field-patch
-        #[arg(long)]
+        /// Its merge operator
+        #[arg(long, value_parser = ["u64-add", "append", "max", "min", "field-patch"])]
         operator: Option<String>,
     },
     /// Drop a keyspace and everything in it
@@ -273,8 +351,9 @@ pub enum KeyspaceChange {
 /// `cleave stats`.
 #[derive(Debug, ClapArgs)]
 pub struct Stats {
-    /// Directory of the database
-    pub db: PathBuf,
+    /// The database.
+    #[command(flatten)]
+    pub database: Database,
     /// As one JSON object, with --watch one a line
     #[arg(long)]
     pub json: bool,
@@ -289,6 +368,13 @@ pub struct Stats {
     pub count: Option<u64>,
 }
 
+fn keyspace_name(text: &str) -> Result<String, String> {
+    match text.len() {
+        1..=KEYSPACE_NAME_BYTES_MAX => Ok(text.to_owned()),
+        len => Err(format!("a keyspace name has from 1 to {KEYSPACE_NAME_BYTES_MAX} bytes, this one has {len}")),
+    }
+}
+
 fn interval(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.01..=86_400.0).contains(&seconds) => Ok(seconds),
@@ -299,8 +385,9 @@ fn interval(text: &str) -> Result<f64, String> {
 /// `cleave check`.
 #[derive(Debug, ClapArgs)]
 pub struct Check {
-    /// Directory of the database
-    pub db: PathBuf,
+    /// The database.
+    #[command(flatten)]
+    pub database: Database,
     /// As one JSON object
     #[arg(long)]
     pub json: bool,
@@ -319,11 +406,22 @@ pub struct Dump {
     pub limit: Option<u64>,
 }
 
+/// `cleave checkpoint`.
+#[derive(Debug, ClapArgs)]
+pub struct Checkpoint {
+    /// The database.
+    #[command(flatten)]
+    pub database: Database,
+    /// Directory for the copy, missing or empty
+    pub target: PathBuf,
+}
+
 /// `cleave compact`.
 #[derive(Debug, ClapArgs)]
 pub struct Compact {
-    /// Directory of the database
-    pub db: PathBuf,
+    /// The database.
+    #[command(flatten)]
+    pub database: Database,
     /// Only this keyspace
     #[arg(long, short, value_name = "NAME")]
     pub keyspace: Option<String>,

@@ -10,7 +10,7 @@ use crate::{open, progress};
 
 /// `cleave compact`.
 pub fn run(args: &args::Compact) -> Result<()> {
-    let db = open::existing(&args.db)?;
+    let db = open::to_write(&args.database)?;
     let keyspaces = match &args.keyspace {
         Some(name) => vec![db.open_keyspace(name)?],
         None => db.keyspaces().iter().map(|name| db.open_keyspace(name)).collect::<EngineResult<Vec<Keyspace>>>()?,

@@ -10,6 +10,9 @@ use crate::form::escaped;
 
 /// `cleave dump`. A damaged file is shown as far as it goes; then the error says where it is damaged.
 pub fn run(args: &args::Dump, out: &mut dyn Write) -> Result<()> {
+    if args.file.is_dir() {
+        return Err(Failure::new(format!("{} is a directory; name one file of it", args.file.display())));
+    }
     let mut versions_left = args.limit.unwrap_or(u64::MAX);
     let mut written = Ok(());
     let dumped = cleavedb::dump(&args.file, &mut |entry| {

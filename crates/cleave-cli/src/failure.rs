@@ -4,7 +4,10 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-use crate::live;
+use indicatif::HumanCount;
+
+use crate::args::Database;
+use crate::{live, progress};
 
 /// The result of a command or a part of one.
 pub type Result<T, E = Failure> = std::result::Result<T, E>;
@@ -28,21 +31,77 @@ impl Failure {
         Failure::Message(message.into())
     }
 
-    /// What the engine said about the database at `path`; if it is open elsewhere, by whom.
-    pub fn of_database(path: &Path, error: cleavedb::Error) -> Failure {
-        if !matches!(error, cleavedb::Error::Locked { .. }) {
-            return Failure::Engine(error);
+    /// What the engine said about a database, with what a user of the program can do about it; if it is open elsewhere,
+    /// by whom.
+    pub fn of_database(database: &Database, error: cleavedb::Error) -> Failure {
+        match error {
+            cleavedb::Error::Locked { .. } => {
+                let owner = match live::read(database) {
+                    Ok(Some(live)) => format!(", in process {}", live.process),
+                    _ => String::new(),
+                };
+                Failure::OpenElsewhere(format!("the database {database} is open elsewhere{owner}"))
+            }
+            cleavedb::Error::Io { ref path, ref source, .. } => match (path.parent(), source.kind()) {
+                (Some(dir), io::ErrorKind::NotADirectory) => not_a_directory(dir),
+                (Some(dir), io::ErrorKind::NotFound) if !dir.exists() => {
+                    Failure::new(format!("not found: directory {} of the database {database}", dir.display()))
+                }
+                (Some(dir), io::ErrorKind::NotFound) if path.ends_with("LOCK") => Failure::new(format!(
+                    "{} has no file LOCK, without which readers cannot keep writers away: `touch {}` makes one",
+                    dir.display(),
+                    path.display()
+                )),
+                _ => Failure::Engine(error),
+            },
+            other => Failure::Engine(other),
         }
-        let owner = match live::read(path) {
-            Ok(Some(live)) => format!(", in process {}", live.process),
-            _ => String::new(),
-        };
-        Failure::OpenElsewhere(format!("the database {} is open elsewhere{owner}", path.display()))
+    }
+
+    /// Another process has the database, or where a copy of it is to go, open.
+    pub fn is_open_elsewhere(&self) -> bool {
+        matches!(self, Failure::OpenElsewhere(_) | Failure::Engine(cleavedb::Error::Locked { .. }))
     }
 
     /// `path` could not be `verb` ("read", "create").
     pub fn file(path: &Path, verb: &str, error: &io::Error) -> Failure {
         Failure::Message(format!("cannot {verb} {}: {error}", path.display()))
+    }
+}
+
+/// `path`, or something above it, is a file where a directory is needed.
+pub fn not_a_directory(path: &Path) -> Failure {
+    let file = path.ancestors().find(|path| path.is_file()).unwrap_or(path);
+    Failure::new(format!("{} is a file, and the directory of a database is needed", file.display()))
+}
+
+/// Counts the keys that are left out because their merge operator fails: one such key is no reason to hide the others.
+#[derive(Debug, Default)]
+pub struct LeftOut {
+    count: u64,
+}
+
+impl LeftOut {
+    /// What was read; `None`, with a line on stderr, if it could not be merged.
+    pub fn sift<T>(&mut self, read: cleavedb::Result<T>) -> Result<Option<T>> {
+        match read {
+            Err(error @ cleavedb::Error::MergeFailed { .. }) => {
+                self.count += 1;
+                progress::note(&format!("cleave: {error}"));
+                Ok(None)
+            }
+            read => Ok(Some(read?)),
+        }
+    }
+
+    /// How a command ends that ended with `done`: what was left out counts for more than a reader who went away.
+    pub fn end<T>(self, done: Result<T>) -> Result<T> {
+        match (self.count, done) {
+            (1.., Ok(_) | Err(Failure::Output(_))) => {
+                Err(Failure::new(format!("left out, because they cannot be merged: {}", HumanCount(self.count))))
+            }
+            (_, done) => done,
+        }
     }
 }
 

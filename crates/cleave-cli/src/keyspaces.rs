@@ -6,19 +6,20 @@ use cleavedb::KeyspaceOptions;
 
 use crate::args::{KeyspaceChange, Keyspaces};
 use crate::failure::Result;
+use crate::form::escaped;
 use crate::open;
 
 /// `cleave keyspaces`.
 pub fn run(args: &Keyspaces, out: &mut dyn Write) -> Result<()> {
     match &args.change {
         None => {
-            for name in open::existing(&args.db)?.keyspaces() {
-                writeln!(out, "{name}")?;
+            for name in open::to_read(&args.database)?.keyspaces() {
+                writeln!(out, "{}", escaped(name.as_bytes()))?;
             }
             Ok(())
         }
         Some(KeyspaceChange::Create { name, operator }) => {
-            let db = open::existing_or_new(&args.db)?;
+            let db = open::existing_or_new(&args.database)?;
             let options = KeyspaceOptions::new();
             let options = match operator {
                 Some(operator) => options.merge_operator(operator),
@@ -28,7 +29,7 @@ pub fn run(args: &Keyspaces, out: &mut dyn Write) -> Result<()> {
             Ok(db.close()?)
         }
         Some(KeyspaceChange::Drop { name }) => {
-            let db = open::existing(&args.db)?;
+            let db = open::to_write(&args.database)?;
             db.drop_keyspace(name)?;
             Ok(db.close()?)
         }

@@ -1,6 +1,7 @@
 //! `cleave stats` of a database that another process has open, from the page that its owner writes; `--watch` shows how
 //! it goes on: in place on a terminal, a line each time elsewhere.
 
+use std::fs::{File, TryLockError};
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::thread::sleep;
@@ -10,21 +11,40 @@ use cleavedb::{LiveStats, Stats};
 use indicatif::{BinaryBytes, HumanCount, HumanDuration};
 use serde_json::{Value, json};
 
+use crate::args::Database;
 use crate::failure::{Failure, Result};
 use crate::{args, picture, stats};
 
 /// Home, and clear what is below.
 const REDRAW: &str = "\x1b[H\x1b[J";
 
+/// An owner that has something to tell writes its page about once a second; one that is idle need not.
+const FRESH: Duration = Duration::from_secs(5);
+
 /// The page of a database that a living process has open.
-pub fn read(db: &Path) -> Result<Option<LiveStats>> {
-    Ok(cleavedb::live_stats(db)?.filter(|live| is_alive(live.process)))
+pub fn read(database: &Database) -> Result<Option<LiveStats>> {
+    let dir = database.fast_dir.as_ref().unwrap_or(&database.path);
+    let page = database.options().live_stats(&database.path)?;
+    Ok(page.filter(|page| is_alive(page.process) && (is_fresh(dir) || is_locked(dir))))
 }
 
 /// Whoever cannot tell takes the process for alive.
 fn is_alive(process: u32) -> bool {
     let Some(pid) = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw) else { return true };
     !matches!(rustix::process::test_kill_process(pid), Err(rustix::io::Errno::SRCH))
+}
+
+/// The page was written just now.
+fn is_fresh(dir: &Path) -> bool {
+    let age = dir.join("STATS").metadata().and_then(|page| page.modified()).ok().and_then(|time| time.elapsed().ok());
+    age.is_some_and(|age| age < FRESH)
+}
+
+/// A crash leaves the page behind, and later another process may get the number on it; but a lock goes with its owner.
+/// Asking takes the lock for a moment, so it is done only where the page gives reason for doubt.
+fn is_locked(dir: &Path) -> bool {
+    let lock = File::open(dir.join("LOCK"));
+    lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
 /// `cleave stats` while the database is open elsewhere.
@@ -44,12 +64,12 @@ pub fn watch(args: &args::Stats, out: &mut dyn Write) -> Result<()> {
     let mut before: Option<LiveStats> = None;
     let mut left = args.count.unwrap_or(u64::MAX);
     while left > 0 {
-        let Some(live) = read(&args.db)? else {
+        let Some(live) = read(&args.database)? else {
             return match before {
                 Some(_) => Ok(()),
                 None => Err(Failure::new(format!(
                     "{} is not open in any process; without --watch, stats opens it",
-                    args.db.display()
+                    args.database
                 ))),
             };
         };

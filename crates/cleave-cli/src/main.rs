@@ -1,7 +1,7 @@
 //! `cleave`, the command line program of CleaveDB. `cleave tour` shows what the store does; the other commands work on
 //! a database of yours, which is always the first argument.
 //!
-//! Exit codes: 0 done, 1 failed or damaged (one line on stderr), 2 wrong usage, 3 the database is open elsewhere. A signal
+//! Exit codes: 0 done, 1 failed or damaged (stderr says why), 2 wrong usage, 3 the database is open elsewhere. A signal
 //! ends any command at once and leaves a sound database, as a crash does.
 
 mod args;
@@ -14,6 +14,7 @@ mod transfer;
 mod stats;
 mod live;
 mod check;
+mod checkpoint;
 mod dump;
 mod compact;
 mod shell;
@@ -40,10 +41,7 @@ fn main() -> ExitCode {
         Err(failure) => {
             // Nobody is left to be told if stderr is closed too.
             let _ = writeln!(io::stderr(), "cleave: {failure}");
-            match failure {
-                Failure::OpenElsewhere(_) => ExitCode::from(OPEN_ELSEWHERE),
-                _ => ExitCode::FAILURE,
-            }
+            if failure.is_open_elsewhere() { ExitCode::from(OPEN_ELSEWHERE) } else { ExitCode::FAILURE }
         }
     }
 }
@@ -54,6 +52,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Tour(args) => tour::run(args, &mut out)?,
         Command::TourLoader { db } => tour::crash::load_until_killed(db, &mut out)?,
         Command::Import(args) => transfer::import(args)?,
+        Command::Ingest(args) => transfer::ingest(args)?,
         Command::Export(args) => transfer::export(args, &mut out)?,
         Command::Put(args) => records::put(args)?,
         Command::Get(args) => records::get(args, &mut out)?,
@@ -63,6 +62,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Keyspaces(args) => keyspaces::run(args, &mut out)?,
         Command::Stats(args) => stats::run(args, &mut out)?,
         Command::Check(args) => check::run(args, &mut out)?,
+        Command::Checkpoint(args) => checkpoint::run(args)?,
         Command::Dump(args) => dump::run(args, &mut out)?,
         Command::Compact(args) => compact::run(args)?,
         Command::Completions(args) => shell::completions(args, &mut out)?,

@@ -6,12 +6,20 @@ use std::ops::Bound;
 use cleavedb::{Durability, Iter, Result as EngineResult, Slice};
 
 use crate::args::{Delete, Get, Merge, Put, Scan};
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, LeftOut, Result};
 use crate::form::{Form, escaped};
 use crate::open;
+use crate::transfer::check_limits;
 
 fn parse(form: Form, text: &str) -> Result<Vec<u8>> {
     form.parse(text).map_err(Failure::Message)
+}
+
+/// A key within the limits: what is refused here makes no database.
+fn parse_key(form: Form, text: &str) -> Result<Vec<u8>> {
+    let key = parse(form, text)?;
+    check_limits(key.len(), 0).map_err(Failure::Message)?;
+    Ok(key)
 }
 
 fn durability(sync: bool) -> Durability {
@@ -20,9 +28,9 @@ fn durability(sync: bool) -> Durability {
 
 /// `cleave put`.
 pub fn put(args: &Put) -> Result<()> {
-    let key = parse(args.forms.key(), &args.key)?;
+    let key = parse_key(args.forms.key(), &args.key)?;
     let value = parse(args.forms.value(), &args.value)?;
-    let db = open::existing_or_new(&args.place.db)?;
+    let db = open::existing_or_new(&args.place.database)?;
     let keyspace = db.keyspace(&args.place.keyspace)?;
     keyspace.put_with(key, value, durability(args.sync))?;
     Ok(db.close()?)
@@ -30,8 +38,8 @@ pub fn put(args: &Put) -> Result<()> {
 
 /// `cleave get`.
 pub fn get(args: &Get, out: &mut dyn Write) -> Result<()> {
-    let key = parse(args.forms.key(), &args.key)?;
-    let db = open::existing(&args.place.db)?;
+    let key = parse_key(args.forms.key(), &args.key)?;
+    let db = open::to_read(&args.place.database)?;
     let keyspace = db.open_keyspace(&args.place.keyspace)?;
     let Some(value) = keyspace.get(&key)? else {
         let place = &args.place;
@@ -43,8 +51,8 @@ pub fn get(args: &Get, out: &mut dyn Write) -> Result<()> {
 
 /// `cleave delete`.
 pub fn delete(args: &Delete) -> Result<()> {
-    let key = parse(args.forms.key(), &args.key)?;
-    let db = open::existing(&args.place.db)?;
+    let key = parse_key(args.forms.key(), &args.key)?;
+    let db = open::to_write(&args.place.database)?;
     let keyspace = db.open_keyspace(&args.place.keyspace)?;
     keyspace.delete_with(key, durability(args.sync))?;
     Ok(db.close()?)
@@ -52,9 +60,9 @@ pub fn delete(args: &Delete) -> Result<()> {
 
 /// `cleave merge`. A keyspace made on the way would have no operator, so nothing is created here.
 pub fn merge(args: &Merge) -> Result<()> {
-    let key = parse(args.forms.key(), &args.key)?;
+    let key = parse_key(args.forms.key(), &args.key)?;
     let operand = parse(args.forms.value(), &args.operand)?;
-    let db = open::existing(&args.place.db)?;
+    let db = open::to_write(&args.place.database)?;
     let keyspace = db.open_keyspace(&args.place.keyspace)?;
     keyspace.merge_with(key, operand, durability(args.sync))?;
     Ok(db.close()?)
@@ -69,27 +77,48 @@ pub fn scan(args: &Scan, out: &mut dyn Write) -> Result<()> {
     {
         return Err(Failure::new("--from lies after --to; --reverse turns the order, not the bounds"));
     }
-    let db = open::existing(&args.place.db)?;
+    let db = open::to_read(&args.place.database)?;
     let keyspace = db.open_keyspace(&args.place.keyspace)?;
     let records: Iter = match prefix {
         Some(prefix) => keyspace.prefix(prefix)?,
         None => keyspace
             .range((from.map_or(Bound::Unbounded, Bound::Included), to.map_or(Bound::Unbounded, Bound::Excluded)))?,
     };
-    let limit = args.limit.unwrap_or(usize::MAX);
-    if args.reverse { print(args, records.rev().take(limit), out) } else { print(args, records.take(limit), out) }
+    let lines: Lines = if args.keys_only {
+        directed(records.keys().map(|key| key.map(|key| (key, None))), args.reverse)
+    } else {
+        directed(records.map(|record| record.map(|(key, value)| (key, Some(value)))), args.reverse)
+    };
+    let mut left_out = LeftOut::default();
+    let printed = print(args, lines.take(args.limit.unwrap_or(usize::MAX)), &mut left_out, out);
+    left_out.end(printed)
 }
 
-fn print(args: &Scan, records: impl Iterator<Item = EngineResult<(Slice, Slice)>>, out: &mut dyn Write) -> Result<()> {
-    for record in records {
-        let (key, value) = record?;
-        let key = args.forms.key().field(&key).map_err(Failure::Message)?;
-        if args.keys_only {
-            writeln!(out, "{key}")?;
-        } else {
-            let value = args.forms.value().field(&value).map_err(Failure::Message)?;
-            writeln!(out, "{key}\t{value}")?;
+/// What a scan prints: keys, and values if they are wanted.
+type Lines = Box<dyn Iterator<Item = EngineResult<(Slice, Option<Slice>)>>>;
+
+fn directed<I>(items: I, reverse: bool) -> Box<dyn Iterator<Item = I::Item>>
+where
+    I: DoubleEndedIterator + 'static,
+{
+    if reverse { Box::new(items.rev()) } else { Box::new(items) }
+}
+
+fn print(
+    args: &Scan,
+    lines: impl Iterator<Item = EngineResult<(Slice, Option<Slice>)>>,
+    left_out: &mut LeftOut,
+    out: &mut dyn Write,
+) -> Result<()> {
+    for line in lines {
+        let Some((key, value)) = left_out.sift(line)? else { continue };
+        // Both before either is printed, so that what is printed are whole lines.
+        let name = args.forms.key().field(&key).map_err(Failure::Message)?;
+        let value = value.map(|value| args.forms.value().field(&value)).transpose();
+        match value.map_err(|error| Failure::new(format!("value of key \"{}\": {error}", escaped(&key))))? {
+            Some(value) => writeln!(out, "{name}\t{value}")?,
+            None => writeln!(out, "{name}")?,
         }
     }
-    Ok(())
+    Ok(out.flush()?)
 }

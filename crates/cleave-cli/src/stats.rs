@@ -14,11 +14,11 @@ pub fn run(args: &args::Stats, out: &mut dyn Write) -> Result<()> {
     if args.watch {
         return live::watch(args, out);
     }
-    let db = match open::existing(&args.db) {
+    let db = match open::to_read(&args.database) {
         Ok(db) => db,
         // Its owner tells.
         Err(failure @ Failure::OpenElsewhere(_)) => {
-            return match live::read(&args.db)? {
+            return match live::read(&args.database)? {
                 Some(live) => live::show(&live, args.json, out),
                 None => Err(failure),
             };

@@ -64,7 +64,8 @@ pub use format::compression::Compression;
 /// ```
 ///
 /// # Errors
-/// [`Error::NotFound`] if there is no database, [`Error::Locked`] if it is open, [`Error::Io`] if the directory cannot be
+/// [`Error::NotFound`] if there is no database, [`Error::Locked`] if it is open, [`Error::InvalidInput`] if its tables
+/// lie in another directory ([`Options::slow_dir`], [`Options::check_files`]), [`Error::Io`] if the directory cannot be
 /// read. Damage is in the report and no error.
 pub fn check(path: impl AsRef<std::path::Path>) -> Result<Report> {
     Options::new().check_files(path)

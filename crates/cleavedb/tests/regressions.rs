@@ -181,3 +181,38 @@ fn two_databases_cannot_share_a_slow_directory() -> Result<()> {
     assert_eq!(first.get("k")?.as_deref(), Some(&b"v"[..]));
     first.close()
 }
+
+#[test]
+fn a_database_with_a_slow_directory_is_refused_without_it_before_there_is_any_table() -> Result<()> {
+    let disk = SimDisk::new();
+    let open_at = |options: Options| open(Arc::new(disk.clone()), Path::new("/db"), options, Tuning::tiny());
+    open_at(Options::new())?.close()?;
+    for _ in 0..2 {
+        open_at(Options::new().slow_dir("/slow"))?.close()?;
+        for read_only in [false, true] {
+            match open_at(Options::new().read_only(read_only)) {
+                Err(Error::InvalidInput { message }) => assert!(message.contains("slow_dir"), "{message}"),
+                other => panic!("{:?}", other.map(drop)),
+            }
+        }
+    }
+    let db = open_at(Options::new().slow_dir("/slow"))?;
+    db.put("k", "v")?;
+    db.flush()?;
+    db.checkpoint(Path::new("/copy"))?;
+    db.close()?;
+    // A copy lies in one directory, whatever the original did.
+    let copy = open(Arc::new(disk.clone()), Path::new("/copy"), Options::new(), Tuning::tiny())?;
+    assert_eq!(copy.get("k")?.as_deref(), Some(&b"v"[..]));
+    copy.close()
+}
+
+#[test]
+fn a_slow_directory_of_another_database_leaves_the_layout_as_it_was() -> Result<()> {
+    let disk = SimDisk::new();
+    let open_at = |name: &str, options| open(Arc::new(disk.clone()), Path::new(name), options, Tuning::tiny());
+    open_at("/first", Options::new().slow_dir("/bulk"))?.close()?;
+    open_at("/second", Options::new())?.close()?;
+    assert!(matches!(open_at("/second", Options::new().slow_dir("/bulk")), Err(Error::InvalidInput { .. })));
+    open_at("/second", Options::new())?.close()
+}

@@ -13,6 +13,7 @@ use cleavedb::{Db, Keyspace, WriteBatch};
 use indicatif::HumanCount;
 
 use super::{Guide, check};
+use crate::args::Database;
 use crate::failure::{Failure, Result};
 use crate::form::escaped;
 use crate::{open, progress};
@@ -34,7 +35,7 @@ pub fn show(path: &Path, records: u64, guide: &mut Guide<'_>) -> Result<Db> {
     guide.say("(Durability::Buffered: no write waited for a sync)")?;
 
     let start = Instant::now();
-    let db = open::existing(path)?;
+    let db = open::to_write(&Database::at(path))?;
     let took = start.elapsed();
     let found = verify(&db.open_keyspace(KEYSPACE)?, acknowledged)?;
     let (records, more) = (HumanCount(found * BATCH_RECORDS), found - acknowledged);
@@ -141,7 +142,7 @@ fn record(batch: u64, number: u64) -> (String, String) {
 
 /// The hidden command `tour-loader`: writes batch after batch, and reports on `out` how many are acknowledged.
 pub fn load_until_killed(path: &Path, out: &mut dyn Write) -> Result<()> {
-    let db = open::existing(path)?;
+    let db = open::to_write(&Database::at(path))?;
     let keyspace = db.keyspace(KEYSPACE)?;
     // Ends when the process is killed, or with a broken pipe if the tour is gone.
     for number in 0.. {

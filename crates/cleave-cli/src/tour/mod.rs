@@ -14,7 +14,7 @@ use cleavedb::Db;
 use indicatif::HumanCount;
 use tempfile::TempDir;
 
-use crate::args::Tour;
+use crate::args::{Database, Tour};
 use crate::failure::{Failure, Result};
 use crate::picture;
 
@@ -25,7 +25,7 @@ pub fn run(args: &Tour, out: &mut dyn Write) -> Result<()> {
     let mut guide = Guide { out, steps: 0 };
 
     guide.step("Make a database")?;
-    let db = Db::open(place.path())?;
+    let db = Db::open(place.path()).map_err(|error| Failure::of_database(&Database::at(place.path()), error))?;
     guide.say(&place.path().display().to_string())?;
 
     cities::show(&db, &mut guide)?;

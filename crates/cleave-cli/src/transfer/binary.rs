@@ -12,6 +12,8 @@ pub const MAGIC: [u8; 8] = *b"\x89CLEAVE\x01";
 pub struct Reader<R> {
     source: R,
     offset: u64,
+    /// Where the record that came last starts.
+    start: u64,
 }
 
 impl<R: BufRead> Reader<R> {
@@ -20,7 +22,7 @@ impl<R: BufRead> Reader<R> {
     /// # Errors
     /// A sentence, if the magic is not there.
     pub fn new(source: R) -> Result<Reader<R>, String> {
-        let mut reader = Reader { source, offset: 0 };
+        let mut reader = Reader { source, offset: 0, start: 0 };
         let magic = reader.take(MAGIC.len(), "the magic")?;
         if magic != MAGIC {
             return Err("offset 0: this is not an export in binary form, or of a version that is not known".to_owned());
@@ -37,13 +39,18 @@ impl<R: BufRead> Reader<R> {
         if rest.is_empty() {
             return Ok(None);
         }
-        let start = self.offset;
+        self.start = self.offset;
         let lengths = self.take(8, "a record's lengths")?;
         let length =
             |at: usize| u32::from_le_bytes([lengths[at], lengths[at + 1], lengths[at + 2], lengths[at + 3]]) as usize;
         let (key_len, value_len) = (length(0), length(4));
-        check_limits(key_len, value_len).map_err(|error| format!("offset {start}: {error}"))?;
+        check_limits(key_len, value_len).map_err(|error| format!("{}: {error}", self.place()))?;
         Ok(Some((self.take(key_len, "a key")?, self.take(value_len, "a value")?)))
+    }
+
+    /// Where the record that came last stands.
+    pub fn place(&self) -> String {
+        format!("offset {}", self.start)
     }
 
     /// Takes `len` bytes. Memory grows with what is really there, not with what a damaged length says.

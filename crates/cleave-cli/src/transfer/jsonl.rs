@@ -1,28 +1,35 @@
 //! Records as JSON lines: `{"key":"...","value":"..."}`, with `key_base64` or `value_base64` for bytes that are not UTF-8.
 //! The form is described in docs/formats/export.md. Used by import, export and the tour.
 
+use std::fmt;
 use std::io::{self, BufRead, Read, Write};
 
 use cleavedb::limits::{KEY_BYTES_MAX, VALUE_BYTES_LIMIT};
 use data_encoding::BASE64;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
 use super::{Record, check_limits};
 
-/// The longest line that a record within the limits can need: JSON writes a byte as six characters at worst.
-const LINE_BYTES_MAX: u64 = 6 * (KEY_BYTES_MAX + VALUE_BYTES_LIMIT) as u64 + 64;
+/// From this length on, bytes are written in whichever way is shorter; below, as text if they are text.
+const LARGE_BYTES: usize = 1 << 20;
+/// The longest line that is written, and with it the memory that a line may take: a key that JSON needs six characters
+/// a byte for, the largest value in base64, and what stands between them.
+const LINE_BYTES_MAX: u64 = 6 * KEY_BYTES_MAX as u64 + 4 * VALUE_BYTES_LIMIT.div_ceil(3) as u64 + 64;
 
 /// Reads records line by line. Empty lines are passed over.
 pub struct Reader<R> {
     source: R,
     line: Vec<u8>,
     number: u64,
+    line_bytes_max: u64,
 }
 
 impl<R: BufRead> Reader<R> {
     /// Reads from `source`.
     pub fn new(source: R) -> Reader<R> {
-        Reader { source, line: Vec::new(), number: 0 }
+        Reader { source, line: Vec::new(), number: 0, line_bytes_max: LINE_BYTES_MAX }
     }
 
     /// The next record, `None` at the end.
@@ -33,16 +40,56 @@ impl<R: BufRead> Reader<R> {
         loop {
             self.line.clear();
             self.number += 1;
-            let read = self.source.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut self.line);
+            let read = self.source.by_ref().take(self.line_bytes_max + 1).read_until(b'\n', &mut self.line);
             let read = read.map_err(|error| format!("line {}: cannot read: {error}", self.number))?;
             if read == 0 {
                 return Ok(None);
+            }
+            if read as u64 > self.line_bytes_max {
+                let (number, max) = (self.number, self.line_bytes_max);
+                return Err(format!("line {number}: longer than {max} bytes, which no record needs in base64"));
             }
             let line = self.line.trim_ascii();
             if !line.is_empty() {
                 return parse(line).map(Some).map_err(|error| format!("line {}: {error}", self.number));
             }
         }
+    }
+
+    /// Where the record that came last stands.
+    pub fn place(&self) -> String {
+        format!("line {}", self.number)
+    }
+}
+
+/// The fields of an object, each of which may be there once.
+struct Fields(Map<String, Value>);
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Fields, D::Error> {
+        deserializer.deserialize_map(FieldsVisitor)
+    }
+}
+
+struct FieldsVisitor;
+
+impl<'de> Visitor<'de> for FieldsVisitor {
+    type Value = Fields;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with a key and a value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+        let mut fields = Map::new();
+        while let Some(name) = map.next_key::<String>()? {
+            let value = map.next_value()?;
+            if fields.contains_key(&name) {
+                return Err(A::Error::custom(format_args!("field {name:?} is there twice")));
+            }
+            fields.insert(name, value);
+        }
+        Ok(Fields(fields))
     }
 }
 
@@ -51,11 +98,11 @@ impl<R: BufRead> Reader<R> {
 /// # Errors
 /// A sentence that says what is wrong with the line.
 pub fn parse(line: &[u8]) -> Result<Record, String> {
-    let mut fields: Map<String, Value> = serde_json::from_slice(line).map_err(|error| {
+    let Fields(mut fields) = serde_json::from_slice(line).map_err(|error| {
         // The parser always sees one line, so its own line number would only confuse.
         let (sentence, column) = (error.to_string(), error.column());
         let sentence = sentence.split(" at line").next().unwrap_or_default();
-        format!("not a JSON object: {sentence} (column {column})")
+        format!("not a record in JSON: {sentence} (column {column})")
     })?;
     let (key, value) = (take(&mut fields, "key")?, take(&mut fields, "value")?);
     if let Some(name) = fields.keys().next() {
@@ -89,12 +136,22 @@ pub fn write(out: &mut dyn Write, key: &[u8], value: &[u8]) -> io::Result<()> {
 
 fn write_field(out: &mut dyn Write, name: &str, bytes: &[u8]) -> io::Result<()> {
     match std::str::from_utf8(bytes) {
-        Ok(text) => {
+        Ok(text) if bytes.len() < LARGE_BYTES || escaped_len(bytes) <= BASE64.encode_len(bytes.len()) => {
             write!(out, "\"{name}\":")?;
             Ok(serde_json::to_writer(out, text)?)
         }
-        Err(_) => write!(out, "\"{name}_base64\":\"{}\"", BASE64.encode(bytes)),
+        _ => write!(out, "\"{name}_base64\":\"{}\"", BASE64.encode(bytes)),
     }
+}
+
+/// How long a text is in JSON.
+fn escaped_len(text: &[u8]) -> usize {
+    let escaped = |&byte: &u8| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
+        0..0x20 => 6,
+        _ => 1,
+    };
+    text.iter().map(escaped).sum()
 }
 
 #[cfg(test)]
@@ -133,13 +190,44 @@ mod tests {
 
     #[test]
     fn every_other_shape_is_refused_with_its_reason() {
-        assert!(error("nonsense").starts_with("not a JSON object"));
-        assert!(error("[1]").starts_with("not a JSON object"));
-        assert!(error("{\"key\":\"a\",\"value\":\"b\"").starts_with("not a JSON object"));
+        assert!(error("nonsense").starts_with("not a record in JSON"));
+        assert!(error("[1]").starts_with("not a record in JSON"));
+        assert!(error("{\"key\":\"a\",\"value\":\"b\"").starts_with("not a record in JSON"));
+        let twice = error("{\"key\":\"a\",\"value\":\"b\",\"key\":\"a\"}");
+        assert!(twice.contains("field \"key\" is there twice"), "{twice}");
         assert_eq!(error("{\"key\":1,\"value\":\"b\"}"), "key is not a string");
         assert_eq!(error("{\"key\":\"a\",\"value\":\"b\",\"x\":1}"), "unknown field \"x\"");
         assert!(error("{\"key\":\"a\",\"key_base64\":\"YQ==\",\"value\":\"b\"}").starts_with("both key"));
         assert!(error("{\"key\":\"\",\"value\":\"b\"}").starts_with("a key of 0 bytes"));
         assert!(error("{\"key_base64\":\"YQ\",\"value\":\"b\"}").starts_with("key_base64 is not base64"));
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_refused_before_all_of_it_is_read() {
+        let line = |len: usize| format!("{{\"key\":\"a\",\"value\":\"{}\"}}\n", "v".repeat(len - 23));
+        let text = line(100) + &line(101) + &line(100);
+        let mut reader = Reader::new(text.as_bytes());
+        reader.line_bytes_max = 100;
+        assert!(reader.next().unwrap().is_some());
+        assert_eq!(reader.next().unwrap_err(), "line 2: longer than 100 bytes, which no record needs in base64");
+        assert_eq!(reader.line.len(), 101);
+    }
+
+    #[test]
+    fn large_text_that_is_mostly_escapes_is_written_in_base64_and_no_line_is_longer_than_is_read() {
+        let mut text = Vec::new();
+        let values = [vec![0; LARGE_BYTES], vec![b'"'; LARGE_BYTES], vec![b'a'; LARGE_BYTES], vec![0; LARGE_BYTES - 1]];
+        for value in &values {
+            write(&mut text, &[1; KEY_BYTES_MAX], value).unwrap();
+            let longest = 6 * KEY_BYTES_MAX + 64 + BASE64.encode_len(value.len());
+            let line = text.split(|&byte| byte == b'\n').rfind(|line| !line.is_empty()).unwrap();
+            assert!(line.len() <= longest || value.len() < LARGE_BYTES);
+        }
+        let mut reader = Reader::new(&text[..]);
+        for value in values {
+            assert_eq!(reader.next().unwrap(), Some((vec![1; KEY_BYTES_MAX], value)));
+        }
+        assert!(6 * LARGE_BYTES < LINE_BYTES_MAX as usize / 2);
+        assert_eq!(LINE_BYTES_MAX, 1_432_049_042, "docs/formats/export.md says so");
     }
 }

@@ -1,8 +1,9 @@
-//! `import` and `export`: whole keyspaces from and to files, in the forms of docs/formats/export.md.
+//! `import`, `ingest` and `export`: whole keyspaces from and to files, in the forms of docs/formats/export.md.
 
 mod record;
 pub mod jsonl;
 pub mod binary;
+mod ingest;
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
@@ -11,12 +12,13 @@ use std::time::Instant;
 
 use clap::ValueEnum;
 use cleavedb::{Db, Iter, Keyspace, WriteBatch};
-use indicatif::HumanCount;
+use indicatif::{HumanCount, ProgressBar};
 
-use crate::args::{Export, Import};
-use crate::failure::{Failure, Result};
+use crate::args::{Export, Import, Source};
+use crate::failure::{Failure, LeftOut, Result};
 use crate::{open, progress};
 
+pub use ingest::ingest;
 pub use record::{Record, check_limits};
 
 /// The form of a file.
@@ -87,81 +89,112 @@ impl<R: BufRead> Records<R> {
             Records::Binary(reader) => reader.next(),
         }
     }
+
+    fn place(&self) -> String {
+        match self {
+            Records::Jsonl(reader) => reader.place(),
+            Records::Binary(reader) => reader.place(),
+        }
+    }
+}
+
+/// A file of records, or standard input, and a bar that shows how far it is read.
+struct Input {
+    name: String,
+    bar: ProgressBar,
+    records: Records<BufReader<Box<dyn Read>>>,
+}
+
+impl Input {
+    fn open(args: &Source, what: &'static str) -> Result<Input> {
+        let (name, source, len): (String, Box<dyn Read>, Option<u64>) = if args.file == Path::new("-") {
+            ("standard input".into(), Box::new(io::stdin().lock()), None)
+        } else {
+            let file = File::open(&args.file).map_err(|error| Failure::file(&args.file, "open", &error))?;
+            let len = file.metadata().ok().filter(|metadata| metadata.is_file()).map(|metadata| metadata.len());
+            (args.file.display().to_string(), Box::new(file), len)
+        };
+        let bar = progress::bytes(what, len);
+        let source: Box<dyn Read> = Box::new(bar.wrap_read(source));
+        let records = Records::new(BufReader::with_capacity(1 << 20, source), args.format);
+        let records = records.map_err(|error| Failure::new(format!("{name}: {error}")))?;
+        Ok(Input { name, bar, records })
+    }
+
+    /// The next record. A failure names the file and the place in it.
+    fn next(&mut self) -> Result<Option<Record>> {
+        self.records.next().map_err(|error| Failure::new(format!("{}: {error}", self.name)))
+    }
+
+    /// Where the record that came last stands.
+    fn place(&self) -> String {
+        format!("{}: {}", self.name, self.records.place())
+    }
 }
 
 /// `cleave import`. Records before a bad one are kept, and the error says how many they are.
 pub fn import(args: &Import) -> Result<()> {
     let start = Instant::now();
-    let from_stdin = args.file == Path::new("-");
-    let (source, len): (Box<dyn Read>, Option<u64>) = if from_stdin {
-        (Box::new(io::stdin().lock()), None)
-    } else {
-        let file = File::open(&args.file).map_err(|error| Failure::file(&args.file, "open", &error))?;
-        let len = file.metadata().ok().filter(|metadata| metadata.is_file()).map(|metadata| metadata.len());
-        (Box::new(file), len)
-    };
-    let name = if from_stdin { "standard input".into() } else { args.file.display().to_string() };
-    let bar = progress::bytes("importing", len);
-    let source = BufReader::with_capacity(1 << 20, bar.wrap_read(source));
-    let mut records = Records::new(source, args.format).map_err(|error| Failure::new(format!("{name}: {error}")))?;
-
-    let db = open::existing_or_new(&args.place.db)?;
+    let mut input = Input::open(&args.source, "importing")?;
+    let db = open::existing_or_new(&args.place.database)?;
     let keyspace = db.keyspace(&args.place.keyspace)?;
     let mut batches = Batches::new(&db, &keyspace);
     let mut count = 0u64;
     let outcome = loop {
-        match records.next() {
+        match input.next() {
             Ok(Some((key, value))) => batches.put(&key, &value)?,
             Ok(None) => break Ok(()),
-            Err(error) => break Err(error),
+            Err(failure) => break Err(failure),
         }
         count += 1;
     };
     batches.write()?;
     db.close()?;
-    bar.finish_and_clear();
-    outcome.map_err(|error| {
-        Failure::new(format!("{name}: {error} (records before it, imported: {})", HumanCount(count)))
-    })?;
-    let seconds = start.elapsed().as_secs_f64();
-    let (count, name) = (HumanCount(count), keyspace.name());
-    progress::note(&format!("imported {count} records into keyspace {name:?} in {seconds:.2} s"));
+    input.bar.finish_and_clear();
+    outcome
+        .map_err(|failure| Failure::new(format!("{failure} (records before it, imported: {})", HumanCount(count))))?;
+    progress::note(&moved("imported", count, "into", &keyspace, start));
     Ok(())
+}
+
+/// "imported 5 records into keyspace \"default\" in 0.01 s"
+fn moved(did: &str, count: u64, whither: &str, keyspace: &Keyspace, start: Instant) -> String {
+    let (count, name, seconds) = (HumanCount(count), keyspace.name(), start.elapsed().as_secs_f64());
+    format!("{did} {count} records {whither} keyspace {name:?} in {seconds:.2} s")
 }
 
 /// `cleave export`: what a snapshot taken now sees.
 pub fn export(args: &Export, stdout: &mut dyn Write) -> Result<()> {
     let start = Instant::now();
-    let db = open::existing(&args.place.db)?;
+    let db = open::to_read(&args.place.database)?;
     let keyspace = db.open_keyspace(&args.place.keyspace)?;
     let records = db.snapshot().iter(&keyspace)?;
-    let count = if args.file == Path::new("-") {
-        write_records(records, args.format, stdout)?
+    let mut left_out = LeftOut::default();
+    let written = if args.file == Path::new("-") {
+        write_records(records, args.format, &mut left_out, stdout)
     } else {
-        let incomplete = |failure| match failure {
-            Failure::Output(error) => Failure::file(&args.file, "write", &error),
-            other => Failure::new(format!("{other} ({} is incomplete)", args.file.display())),
-        };
         let file = File::create(&args.file).map_err(|error| Failure::file(&args.file, "create", &error))?;
         let mut out = BufWriter::with_capacity(1 << 20, file);
-        let count = write_records(records, args.format, &mut out).map_err(incomplete)?;
-        out.flush().map_err(Failure::Output).map_err(incomplete)?;
-        count
+        let written = write_records(records, args.format, &mut left_out, &mut out);
+        written.map_err(|failure| match failure {
+            Failure::Output(error) => Failure::file(&args.file, "write", &error),
+            other => Failure::new(format!("{other} ({} is incomplete)", args.file.display())),
+        })
     };
-    let seconds = start.elapsed().as_secs_f64();
-    let (count, name) = (HumanCount(count), keyspace.name());
-    progress::note(&format!("exported {count} records of keyspace {name:?} in {seconds:.2} s"));
-    Ok(())
+    if let Ok(count) = written {
+        progress::note(&moved("exported", count, "of", &keyspace, start));
+    }
+    left_out.end(written).map(drop)
 }
 
-fn write_records(records: Iter, form: FileForm, out: &mut dyn Write) -> Result<u64> {
+fn write_records(records: Iter, form: FileForm, left_out: &mut LeftOut, out: &mut dyn Write) -> Result<u64> {
     let bar = progress::records_unbounded("exporting");
     if form == FileForm::Binary {
         out.write_all(&binary::MAGIC)?;
     }
     let mut count = 0;
     for record in records {
-        let (key, value) = record?;
+        let Some((key, value)) = left_out.sift(record)? else { continue };
         match form {
             FileForm::Jsonl => jsonl::write(out, &key, &value)?,
             FileForm::Binary => binary::write(out, &key, &value)?,
@@ -169,6 +202,7 @@ fn write_records(records: Iter, form: FileForm, out: &mut dyn Write) -> Result<u
         count += 1;
         bar.inc(1);
     }
+    out.flush()?;
     bar.finish_and_clear();
     Ok(count)
 }

@@ -12,6 +12,7 @@ use super::files::{
     CURRENT, CURRENT_NEW, FileKind, LOCK, OWNER, RING, log_name, parse, redirect_name, segment_name, table_name,
 };
 use super::manifest::{Manifest, ManifestState};
+use super::open::check_layout;
 use super::options::Options;
 use super::recovery::recover;
 use super::tuning::Tuning;
@@ -108,7 +109,10 @@ pub(crate) fn check(storage: Arc<dyn Storage>, path: &Path, options: &Options) -
             check.problem(&current, Some(0), "the file is missing, but there are files of a database");
             check.each_by_itself(&files);
         }
-        Ok(Some(manifest)) => check.all(&manifest, &files)?,
+        Ok(Some(manifest)) => {
+            check_layout(&*check.storage, manifest.state(), &check.fast, &check.slow)?;
+            check.all(&manifest, &files)?;
+        }
         Err(error) => {
             check.note(&error);
             check.each_by_itself(&files);

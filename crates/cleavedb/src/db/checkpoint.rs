@@ -118,7 +118,7 @@ impl Core {
         }
         // A database of its own: one that shared its number with this one could be opened with this one's tables.
         let database = self.storage.unique_number()?;
-        let state = ManifestState { database, ..captured.state.clone() };
+        let state = ManifestState { database, tables_apart: false, ..captured.state.clone() };
         self.storage.sync_dir(&copy.dir)?;
         Manifest::write_whole(self.storage.clone(), &copy.dir, state)
     }

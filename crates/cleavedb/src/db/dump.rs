@@ -196,6 +196,7 @@ fn lines_of(edit: &Edit) -> Vec<(&'static str, String)> {
         ("database", edit.database.map(|number| format!("{number:016x}"))),
     ];
     lines.extend(singles.into_iter().filter_map(|(what, text)| Some((what, text?))));
+    lines.extend(edit.tables_apart.then(|| ("tables apart", "in a directory of their own".to_owned())));
     lines
 }
 

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::core::{Core, Parts};
 use super::events::Events;
-use super::files::{CURRENT, FileKind, LOCK, OWNER, manifest_name, parse};
+use super::files::{CURRENT, FileKind, LOCK, OWNER, manifest_name, parse, table_name};
 use super::keyspace::{DEFAULT_ID, DEFAULT_NAME, Keyspaces};
-use super::manifest::Manifest;
+use super::manifest::{Manifest, ManifestState};
 use super::memory::Memory;
 use super::options::{Options, Settings};
 use super::recovery::recover;
@@ -59,8 +59,9 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
             .ok_or_else(|| Error::NotFound { what: format!("database {}", path.display()) })?,
         false => read_or_make_manifest(&storage, &fast, &slow, &tuning)?,
     };
+    check_layout(&*storage, manifest.state(), &fast, &slow)?;
     if slow != fast {
-        check_owner(&*storage, &slow, &manifest, options.read_only)?;
+        check_owner(&*storage, &slow, &mut manifest, options.read_only)?;
     }
     let trash = Arc::new(Trash::default());
     let access = if options.direct_io { Access::Direct } else { Access::Buffered };
@@ -205,27 +206,43 @@ fn check_keyspace_compression(fast: &Path, manifest: &Manifest) -> Result<()> {
     Ok(())
 }
 
+/// Whether tables have a directory of their own is settled by the first opening that gives them one, or by the first
+/// table.
+pub(super) fn check_layout(storage: &dyn Storage, state: &ManifestState, fast: &Path, slow: &Path) -> Result<()> {
+    let apart = slow != fast;
+    if state.tables_apart && !apart {
+        return Err(Error::input(format!(
+            "the tables of the database in {} lie in a directory of their own, which the option slow_dir must name",
+            fast.display()
+        )));
+    }
+    let Some(table) = state.tables.keys().next().filter(|_| apart) else { return Ok(()) };
+    let is_there = |name: &str| storage.exists(&slow.join(name));
+    match state.tables_apart && (is_there(OWNER)? || is_there(&table_name(*table))?) {
+        true => Ok(()),
+        false => Err(tables_elsewhere(slow)),
+    }
+}
+
 /// A slow directory of its own says whose it is: two databases with one slow directory would remove each other's tables.
-fn check_owner(storage: &dyn Storage, slow: &Path, manifest: &Manifest, read_only: bool) -> Result<()> {
+fn check_owner(storage: &dyn Storage, slow: &Path, manifest: &mut Manifest, read_only: bool) -> Result<()> {
     let path = slow.join(OWNER);
     let own = format!("{:016x}\n", manifest.state().database);
     let found = if storage.exists(&path)? { read_whole(storage, &path)? } else { Vec::new() };
-    if found == own.as_bytes() {
+    if found == own.as_bytes() && manifest.state().tables_apart {
         return Ok(());
     }
-    if found.len() == own.len() {
+    if found.len() == own.len() && found != own.as_bytes() {
         return Err(another_owner(slow, &path));
     }
-    if let Some(table) = manifest.state().tables.keys().next() {
-        if found.is_empty() && !storage.exists(&slow.join(super::files::table_name(*table)))? {
-            return Err(tables_elsewhere(slow));
-        }
+    if !manifest.state().tables.is_empty() {
         return Err(Error::corruption(&path, 0, "the file that names the owner of this directory is missing or cut"));
     }
     if read_only {
         return Ok(());
     }
-    // The directory is new, or a crash came while it was claimed.
+    // The directory is new, or a crash came while it was claimed. From now on no table may come to lie elsewhere.
+    commit_before_start(manifest, &Edit { tables_apart: true, ..Edit::default() })?;
     if storage.exists(&path)? {
         storage.remove(&path)?;
     }
@@ -317,7 +334,7 @@ fn open_tables(slow: &Path, manifest: &Manifest, trash: &Arc<Trash>, readers: &A
     let mut tables = Vec::new();
     let all = &manifest.state().tables;
     if let Some(first) = all.keys().next()
-        && !readers.storage.exists(&slow.join(super::files::table_name(*first)))?
+        && !readers.storage.exists(&slow.join(table_name(*first)))?
     {
         let listed = readers.storage.list(slow)?;
         let is_table = |name: &str| matches!(parse(name), Some((FileKind::Table, id)) if all.contains_key(&id));
@@ -326,7 +343,7 @@ fn open_tables(slow: &Path, manifest: &Manifest, trash: &Arc<Trash>, readers: &A
         }
     }
     for (level, meta) in all.values() {
-        let path = slow.join(super::files::table_name(meta.id));
+        let path = slow.join(table_name(meta.id));
         if *level as usize >= LEVELS_MAX {
             return Err(Error::corruption(&path, 0, format!("the manifest puts this table into level {level}")));
         }

@@ -195,8 +195,8 @@ impl Options {
         self
     }
 
-    /// Where tables lie, instead of the database's own directory. Fixed once there are tables: where none of them is found,
-    /// opening is [`Error::InvalidInput`].
+    /// Where tables lie, instead of the database's own directory. Fixed once there are tables, or once the database was
+    /// opened with it: without it, or where the tables are not found, opening is [`Error::InvalidInput`].
     pub fn slow_dir(mut self, path: impl Into<PathBuf>) -> Options {
         self.slow_dir = Some(path.into());
         self

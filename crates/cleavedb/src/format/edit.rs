@@ -104,6 +104,8 @@ pub struct Edit {
     pub next_keyspace: Option<KeyspaceId>,
     /// The number that tells this database from all others.
     pub database: Option<u64>,
+    /// From now on tables lie in a directory of their own.
+    pub tables_apart: bool,
 }
 
 /// Stored tags: do not renumber.
@@ -121,11 +123,12 @@ mod tag {
     pub const NEXT_FILE: u64 = 11;
     pub const NEXT_KEYSPACE: u64 = 12;
     pub const DATABASE: u64 = 13;
-    pub const KEYSPACE_SEPARATED: u64 = 14;
-    pub const VALUES_PLACED: u64 = 15;
-    pub const VALUES_REMOVED: u64 = 16;
-    pub const NAMED: u64 = 17;
-    pub const UNNAMED: u64 = 18;
+pub const TABLES_APART: u64 = 14;
+    pub const KEYSPACE_SEPARATED: u64 = 15;
+    pub const VALUES_PLACED: u64 = 16;
+    pub const VALUES_REMOVED: u64 = 17;
+    pub const NAMED: u64 = 18;
+    pub const UNNAMED: u64 = 19;
 }
 
 impl Edit {
@@ -186,6 +189,7 @@ impl Edit {
             (tag::NEXT_FILE, self.next_file.map(|file| file.0)),
             (tag::NEXT_KEYSPACE, self.next_keyspace.map(|keyspace| keyspace.0 as u64)),
             (tag::DATABASE, self.database),
+            (tag::TABLES_APART, self.tables_apart.then_some(1)),
         ];
         for (tag, value) in singles {
             if let Some(value) = value {
@@ -231,6 +235,10 @@ impl Edit {
             tag::NEXT_FILE => self.next_file = Some(FileId(take(bytes)?)),
             tag::NEXT_KEYSPACE => self.next_keyspace = Some(take_keyspace(bytes)?),
             tag::DATABASE => self.database = Some(take(bytes)?),
+            tag::TABLES_APART => {
+                take(bytes).filter(|&apart| apart == 1)?;
+                self.tables_apart = true;
+            }
             _ => return None,
         }
         Some(())
@@ -317,6 +325,7 @@ mod tests {
             next_file: Some(FileId(13)),
             next_keyspace: Some(KeyspaceId(8)),
             database: Some(u64::MAX),
+            tables_apart: true,
         }
     }
 

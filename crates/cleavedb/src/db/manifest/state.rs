@@ -30,6 +30,8 @@ pub(crate) struct ManifestState {
     pub next_keyspace: KeyspaceId,
     /// Tells this database from all others; 0 before the first edit.
     pub database: u64,
+    /// Tables lie in a directory of their own.
+    pub tables_apart: bool,
 }
 
 impl Default for ManifestState {
@@ -45,6 +47,7 @@ impl Default for ManifestState {
             next_file: FileId(1),
             next_keyspace: KeyspaceId(1),
             database: 0,
+            tables_apart: false,
         }
     }
 }
@@ -99,6 +102,7 @@ impl ManifestState {
         self.last_seqno = edit.last_seqno.map_or(self.last_seqno, |last| last.max(self.last_seqno));
         self.next_file = edit.next_file.map_or(self.next_file, |next| next.max(self.next_file));
         self.database = edit.database.unwrap_or(self.database);
+        self.tables_apart |= edit.tables_apart;
         self.next_keyspace = edit.next_keyspace.map_or(self.next_keyspace, |next| next.max(self.next_keyspace));
         Ok(())
     }
@@ -133,6 +137,7 @@ impl ManifestState {
             next_file: Some(self.next_file),
             next_keyspace: Some(self.next_keyspace),
             database: (self.database != 0).then_some(self.database),
+            tables_apart: self.tables_apart,
             ..Edit::default()
         }
     }
@@ -157,6 +162,7 @@ mod tests {
             logs_ended: vec![(FileId(3), 8192)],
             last_seqno: Some(Seqno(10)),
             next_file: Some(FileId(5)),
+            tables_apart: true,
             ..Edit::default()
         };
         state.apply(&edit).unwrap();

@@ -1,0 +1,181 @@
+//! One record, and records in key order: `put`, `get`, `delete`, `merge`, `scan`, `keyspaces`.
+
+use std::path::Path;
+
+use crate::support::{cleave, fail, file, fill, fresh, run, start, with_a_broken_sum};
+
+#[test]
+fn put_get_and_delete() {
+    let (_dir, db) = fresh();
+    run(&["put", &db, "colour", "grün", "--sync"]);
+    assert_eq!(run(&["get", &db, "colour"]), "grün\n");
+    assert_eq!(run(&["get", &db, "636f6c6f7572", "--hex"]), "6772c3bc6e\n");
+    assert_eq!(run(&["get", &db, "colour", "--value-format", "base64"]), "Z3LDvG4=\n");
+    run(&["delete", &db, "colour"]);
+    assert!(fail(&["get", &db, "colour"]).contains("colour"));
+}
+
+#[test]
+fn a_missing_key_is_exit_code_1_and_wrong_usage_is_2() {
+    let (_dir, db) = fresh();
+    run(&["put", &db, "a", "1"]);
+    let output = cleave(&["get", &db, "b"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stdout.is_empty());
+    assert_eq!(cleave(&["get", &db]).status.code(), Some(2));
+    assert_eq!(cleave(&["gett", &db, "b"]).status.code(), Some(2));
+}
+
+#[test]
+fn commands_that_read_never_create_a_database() {
+    let (dir, db) = fresh();
+    let (_, target) = file(&dir, "out");
+    for args in [
+        &["get", &db, "a"][..],
+        &["scan", &db],
+        &["stats", &db],
+        &["keyspaces", &db],
+        &["keyspaces", &db, "drop", "x"],
+        &["export", &db, &target],
+        &["delete", &db, "a"],
+        &["merge", &db, "a", "1"],
+    ] {
+        fail(args);
+        assert!(!Path::new(&db).exists(), "{args:?} made a database");
+        assert!(!Path::new(&target).exists(), "{args:?} made a file");
+    }
+    std::fs::create_dir(&db).unwrap();
+    fail(&["scan", &db]);
+    assert_eq!(std::fs::read_dir(&db).unwrap().count(), 0, "scan left something in an empty directory");
+}
+
+#[test]
+fn a_missing_keyspace_is_not_made_by_reading() {
+    let (_dir, db) = fresh();
+    run(&["put", &db, "a", "1"]);
+    assert!(fail(&["get", &db, "a", "--keyspace", "other"]).contains("other"));
+    fail(&["scan", &db, "-k", "other"]);
+    assert_eq!(run(&["keyspaces", &db]), "default\n");
+}
+
+#[test]
+fn scans_go_both_ways_within_bounds() {
+    let (_dir, db) = fresh();
+    for key in ["a1", "a2", "b1", "b2", "c1"] {
+        run(&["put", &db, key, &format!("value of {key}")]);
+    }
+    let keys = |flags: &[&str]| {
+        let args: Vec<&str> = ["scan", &db, "--keys-only"].iter().chain(flags).copied().collect();
+        run(&args).replace('\n', " ")
+    };
+    assert_eq!(keys(&[]), "a1 a2 b1 b2 c1 ");
+    assert_eq!(keys(&["--reverse"]), "c1 b2 b1 a2 a1 ");
+    assert_eq!(keys(&["--from", "a2", "--to", "b2"]), "a2 b1 ");
+    assert_eq!(keys(&["--from", "a2", "--to", "b2", "--reverse"]), "b1 a2 ");
+    assert_eq!(keys(&["--prefix", "b"]), "b1 b2 ");
+    assert_eq!(keys(&["--prefix", "b", "--reverse", "--limit", "1"]), "b2 ");
+    assert_eq!(keys(&["--limit", "0"]), "");
+    assert_eq!(run(&["scan", &db, "--prefix", "c"]), "c1\tvalue of c1\n");
+    assert!(fail(&["scan", &db, "--from", "b", "--to", "a"]).contains("--from"));
+    assert_eq!(cleave(&["scan", &db, "--from", "a", "--prefix", "b"]).status.code(), Some(2));
+}
+
+#[test]
+fn scan_lines_stay_lines_whatever_the_bytes() {
+    let (_dir, db) = fresh();
+    run(&["put", &db, "61090a5cff", "00", "--hex"]);
+    assert_eq!(run(&["scan", &db]), "a\\t\\n\\\\\\xff\t\\u{0}\n");
+    assert_eq!(run(&["scan", &db, "--hex"]), "61090a5cff\t00\n");
+}
+
+#[test]
+fn counters_are_merged_without_being_read() {
+    let (_dir, db) = fresh();
+    run(&["keyspaces", &db, "create", "hits", "--operator", "u64-add"]);
+    assert_eq!(run(&["keyspaces", &db]), "default\nhits\n");
+    for number in ["40", "2"] {
+        run(&["merge", &db, "page", "--u64", number, "-k", "hits"]);
+    }
+    assert_eq!(run(&["get", &db, "page", "--u64", "-k", "hits"]), "42\n");
+    assert_eq!(run(&["scan", &db, "--u64", "-k", "hits"]), "page\t42\n");
+    assert_eq!(run(&["get", &db, "page", "--value-format", "hex", "-k", "hits"]), "2a00000000000000\n");
+    fail(&["merge", &db, "page", "1"]);
+    fail(&["keyspaces", &db, "create", "hits"]);
+    run(&["keyspaces", &db, "drop", "hits"]);
+    assert_eq!(run(&["keyspaces", &db]), "default\n");
+}
+
+#[test]
+fn a_reader_that_stops_reading_ends_the_program_quietly() {
+    let (dir, db) = fresh();
+    fill(&dir, &db, 50_000);
+    let mut child = start(&["scan", &db]);
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_key_that_cannot_be_merged_is_told_and_a_scan_goes_on_without_it() {
+    let (_dir, db) = fresh();
+    with_a_broken_sum(&db);
+    for (flags, lines) in [(&[][..], "a\t1\nz\t1\n"), (&["--reverse"], "z\t1\na\t1\n")] {
+        let output = cleave(&[&["scan", &db, "--u64", "-k", "sums"], flags].concat());
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), lines);
+        assert_eq!(output.status.code(), Some(1));
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.contains("broken") && error.contains("left out") && error.lines().count() == 2, "{error}");
+    }
+    assert_eq!(run(&["scan", &db, "-k", "sums", "--keys-only"]), "a\nbroken\nz\n");
+    assert_eq!(run(&["scan", &db, "-k", "sums", "--keys-only", "--reverse"]), "z\nbroken\na\n");
+    // A reader who went away hears nothing, but the exit code still says it.
+    let mut child = start(&["scan", &db, "-k", "sums", "--hex"]);
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+}
+
+#[test]
+fn a_write_that_breaks_a_limit_makes_no_database() {
+    let (_dir, db) = fresh();
+    let long = "k".repeat(65_536);
+    for key in ["", &long] {
+        for args in [&["put", &db, key, "value"][..], &["get", &db, key], &["delete", &db, key]] {
+            let error = fail(args);
+            assert!(error.contains(&format!("a key of {} bytes, and 1 to 65535 are allowed", key.len())), "{error}");
+        }
+    }
+    for name in ["", &"n".repeat(256)] {
+        let output = cleave(&["put", &db, "key", "value", "-k", name]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("from 1 to 255 bytes"));
+    }
+    assert_eq!(cleave(&["keyspaces", &db, "create", "x", "--operator", "nope"]).status.code(), Some(2));
+    assert!(!Path::new(&db).exists());
+    run(&["put", &db, &long[1..], "value"]);
+    assert_eq!(run(&["get", &db, &long[1..]]), "value\n");
+}
+
+#[test]
+fn names_and_keys_may_be_anything() {
+    let (_dir, db) = fresh();
+    for name in ["a/b c", "ü 🦀", "-dash", "two\nlines"] {
+        run(&["put", &db, "--", "-k", "--"]);
+        run(&["put", &db, &format!("--keyspace={name}"), "--", "größe", name]);
+        assert_eq!(run(&["get", &db, "größe", &format!("--keyspace={name}")]), format!("{name}\n"));
+    }
+    assert_eq!(run(&["get", &db, "--", "-k"]), "--\n");
+    assert_eq!(run(&["keyspaces", &db]), "-dash\na/b c\ndefault\ntwo\\nlines\nü 🦀\n");
+    for operator in ["u64-add", "append", "max", "min", "field-patch"] {
+        run(&["keyspaces", &db, "create", operator, "--operator", operator]);
+    }
+}
+
+#[test]
+fn a_value_that_its_form_cannot_say_is_named_by_its_key_and_ends_the_scan_after_whole_lines() {
+    let (_dir, db) = fresh();
+    run(&["put", &db, "a", "7", "--u64"]);
+    run(&["put", &db, "b", "no number"]);
+    assert!(fail(&["scan", &db, "--u64"]).contains("value of key \"b\": "));
+    assert_eq!(String::from_utf8(cleave(&["scan", &db, "--u64"]).stdout).unwrap(), "a\t7\n");
+    assert_eq!(run(&["scan", &db, "--u64", "--keys-only"]), "a\nb\n");
+}

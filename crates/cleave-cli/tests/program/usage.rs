@@ -1,0 +1,68 @@
+//! What a new user does wrong: always one clear sentence, and an exit code.
+
+use std::path::Path;
+
+use crate::support::{cleave, fail, file, fresh, run};
+
+#[test]
+fn a_file_where_a_directory_is_needed_is_named() {
+    let (dir, _) = fresh();
+    let (path, own) = file(&dir, "file");
+    std::fs::write(&path, "mine").unwrap();
+    let below = format!("{own}/below");
+    for args in [
+        &["get", &own, "a"][..],
+        &["put", &own, "a", "1"],
+        &["scan", &own],
+        &["stats", &own],
+        &["check", &own],
+        &["compact", &own],
+        &["keyspaces", &own],
+        &["checkpoint", &own, &below],
+        &["put", &below, "a", "1"],
+    ] {
+        let error = fail(args);
+        assert!(error.contains(&format!("{own} is a file, and the directory")), "{args:?}: {error}");
+    }
+    assert_eq!(std::fs::read(path).unwrap(), b"mine");
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let (dir, db) = fresh();
+    for args in [
+        &["get", &db, "a"][..],
+        &["check", &db],
+        &["compact", &db],
+        &["checkpoint", &db, "copy"],
+        &["get", &db, "a", "--slow-dir", &db],
+        &["get", dir.path().to_str().unwrap(), "a", "--fast-dir", &db],
+    ] {
+        let error = fail(args);
+        assert!(error.contains("not found: database "), "{args:?}: {error}");
+        assert!(!Path::new(&db).exists());
+    }
+    let (_, nowhere) = file(&dir, "nowhere");
+    for args in [&["import", &db, &nowhere][..], &["ingest", &db, &nowhere], &["dump", &nowhere]] {
+        assert!(fail(args).contains(&nowhere), "{args:?}");
+        assert!(!Path::new(&db).exists());
+    }
+    run(&["put", &db, "a", "1"]);
+    assert!(fail(&["dump", &db]).contains("is a directory"));
+    assert!(fail(&["export", &db, &format!("{nowhere}/out")]).contains(&nowhere));
+}
+
+#[test]
+fn every_command_without_arguments_is_wrong_usage_and_has_help() {
+    assert_eq!(cleave(&[]).status.code(), Some(2));
+    let help = run(&["--help"]);
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let commands: Vec<&str> = commands.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(commands.contains(&"checkpoint") && commands.contains(&"ingest"), "{help}");
+    for command in commands.iter().filter(|command| **command != "help") {
+        assert!(run(&[command, "--help"]).contains("Usage: cleave"));
+        if !["tour", "man"].contains(command) {
+            assert_eq!(cleave(&[command]).status.code(), Some(2), "{command}");
+        }
+    }
+}
