@@ -123,7 +123,7 @@ mod tag {
     pub const NEXT_FILE: u64 = 11;
     pub const NEXT_KEYSPACE: u64 = 12;
     pub const DATABASE: u64 = 13;
-pub const TABLES_APART: u64 = 14;
+    pub const TABLES_APART: u64 = 14;
     pub const KEYSPACE_SEPARATED: u64 = 15;
     pub const VALUES_PLACED: u64 = 16;
     pub const VALUES_REMOVED: u64 = 17;
