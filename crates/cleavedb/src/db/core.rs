@@ -10,7 +10,7 @@ use super::durability::Horizon;
 use super::events::{Event, Events};
 use super::keyspace::Keyspaces;
 use super::logs::LogSupply;
-use super::manifest::Manifest;
+use super::manifest::{Manifest, usable};
 use super::memory::Memory;
 use super::options::{LogBackend, Settings};
 use super::pacing::Pacer;
@@ -19,6 +19,7 @@ use super::snapshot::Snapshots;
 use super::stats::Counters;
 use super::stats_page::StatsPage;
 use super::view::View;
+use crate::base::limits::FILE_ID_MAX;
 use crate::base::{Error, FileId, Result, Seqno};
 use crate::format::edit::Edit;
 use crate::io::trash::{FileGuard, Trash};
@@ -134,8 +135,12 @@ impl Core {
     }
 
     /// A number for a new file.
-    pub fn new_file_id(&self) -> FileId {
-        FileId(self.next_file.fetch_add(1, Ordering::Relaxed))
+    ///
+    /// # Errors
+    /// [`Error::InvalidInput`] if there is none left.
+    pub fn new_file_id(&self) -> Result<FileId> {
+        // So far from the end of a word that the counter cannot wrap, however often it is asked in vain.
+        usable(FileId(self.next_file.fetch_add(1, Ordering::Relaxed)))
     }
 
     pub fn table_path(&self, id: FileId) -> PathBuf {
@@ -206,7 +211,7 @@ impl Core {
 
     /// Every edit carries the numbers that must never be given out twice.
     pub fn add_counters(&self, edit: &mut Edit) {
-        edit.next_file = Some(FileId(self.next_file.load(Ordering::Relaxed)));
+        edit.next_file = Some(FileId(self.next_file.load(Ordering::Relaxed).min(FILE_ID_MAX + 1)));
         let durable = self.horizon.durable();
         edit.last_seqno = Some(edit.flushed.map_or(durable, |flushed| flushed.max(durable)));
     }

@@ -166,7 +166,7 @@ impl Core {
     /// in the manifest. On a small or nearly full disk it is smaller, down to `needed`.
     fn make_log(&self, needed: u64) -> Result<Arc<LogFile>> {
         let ring = self.logs.ring(self)?;
-        let id = self.new_file_id();
+        let id = self.new_file_id()?;
         let path = self.fast.join(log_name(id));
         let access = if ring.is_some() { Access::Direct } else { Access::Buffered };
         let file = self.storage.create(&path, access)?;

@@ -9,7 +9,7 @@ use super::core::{Core, Parts};
 use super::events::Events;
 use super::files::{CURRENT, FileKind, LOCK, OWNER, manifest_name, parse};
 use super::keyspace::{DEFAULT_ID, DEFAULT_NAME, Keyspaces};
-use super::manifest::Manifest;
+use super::manifest::{Manifest, usable};
 use super::memory::Memory;
 use super::options::{Options, Settings};
 use super::recovery::recover;
@@ -154,9 +154,10 @@ fn take_locks(storage: &dyn Storage, fast: &Path, slow: &Path, read_only: bool) 
 
 /// The manifest of the database that is there, or of a new one.
 fn read_or_make_manifest(storage: &Arc<dyn Storage>, fast: &Path, slow: &Path, tuning: &Tuning) -> Result<Manifest> {
-    // Files that a crash left behind keep their numbers until they are removed.
+    // Files that a crash left behind keep their numbers until they are removed; and whatever else has such a name would be
+    // in the way of a file with that number.
     let files = our_files(&**storage, fast, slow)?;
-    let newest = files.iter().map(|(_, _, id)| *id).max().unwrap_or_default();
+    let newest = our_names(&**storage, fast, slow)?.iter().map(|(_, _, id, _)| *id).max().unwrap_or_default();
     let mut manifest = match Manifest::read(storage.clone(), fast, tuning.manifest_bytes)? {
         Some(manifest) => manifest,
         None => {
@@ -168,7 +169,7 @@ fn read_or_make_manifest(storage: &Arc<dyn Storage>, fast: &Path, slow: &Path, t
             Manifest::new(storage.clone(), fast, tuning.manifest_bytes)
         }
     };
-    manifest.reserve_files(FileId(newest.0.saturating_add(1)));
+    manifest.reserve_files(FileId(newest.0 + 1));
     if manifest.named().is_none() {
         commit_before_start(&mut manifest, &new_database(storage.unique_number()?))?;
     }
@@ -257,7 +258,7 @@ fn new_database(number: u64) -> Edit {
 /// Commits an edit while nothing else can give out file numbers.
 fn commit_before_start(manifest: &mut Manifest, edit: &Edit) -> Result<()> {
     let next = manifest.state().next_file;
-    manifest.commit(edit, &|| next).map(drop)
+    manifest.commit(edit, &|| usable(next)).map(drop)
 }
 
 /// Removes files of ours that the manifest does not name: what a crash left of unfinished jobs. Not before the manifest
@@ -289,16 +290,23 @@ fn remove_unknown(
 
 /// The numbered files in both directories. Anything else is someone else's and never touched.
 fn our_files(storage: &dyn Storage, fast: &Path, slow: &Path) -> Result<Vec<(PathBuf, FileKind, FileId)>> {
+    let mut names = our_names(storage, fast, slow)?;
+    names.retain(|(.., is_file)| *is_file);
+    Ok(names.into_iter().map(|(path, kind, id, _)| (path, kind, id)).collect())
+}
+
+/// Everything in both directories that has the name of a numbered file, and whether it is a regular file.
+fn our_names(storage: &dyn Storage, fast: &Path, slow: &Path) -> Result<Vec<(PathBuf, FileKind, FileId, bool)>> {
     let dirs: BTreeSet<&Path> = [fast, slow].into();
-    let mut files = Vec::new();
+    let mut names = Vec::new();
     for dir in dirs {
-        for entry in storage.list(dir)?.into_iter().filter(|entry| entry.is_file) {
+        for entry in storage.list(dir)? {
             if let Some((kind, id)) = parse(&entry.name) {
-                files.push((dir.join(&entry.name), kind, id));
+                names.push((dir.join(&entry.name), kind, id, entry.is_file));
             }
         }
     }
-    Ok(files)
+    Ok(names)
 }
 
 fn open_tables(slow: &Path, manifest: &Manifest, trash: &Arc<Trash>, readers: &Arc<Readers>) -> Result<Version> {

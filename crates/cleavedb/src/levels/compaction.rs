@@ -23,7 +23,7 @@ pub struct TableSink<'a> {
     /// The path of the table with a number.
     pub path_of: &'a dyn Fn(FileId) -> PathBuf,
     /// A number that no file has had.
-    pub next_file: &'a dyn Fn() -> FileId,
+    pub next_file: &'a dyn Fn() -> Result<FileId>,
     /// Block size, filters and default compression.
     pub options: TableOptions,
     /// The compression of a keyspace, where it is not the default.
@@ -131,7 +131,7 @@ impl Writer<'_> {
         }
         let opened = self.open.is_none();
         if opened {
-            let id = (self.sink.next_file)();
+            let id = (self.sink.next_file)()?;
             let path = (self.sink.path_of)(id);
             self.open = Some(TableBuilder::create(self.sink.storage, &path, id, self.sink.options)?);
             self.created.push(path);

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::state::ManifestState;
+use crate::base::limits::FILE_ID_MAX;
 use crate::base::{Error, FileId, Result};
 use crate::db::files::{CURRENT, CURRENT_NEW, manifest_name};
 use crate::format::edit::Edit;
@@ -25,12 +26,19 @@ pub(crate) struct Manifest {
     open: Option<OpenFile>,
     /// The database is closed, and its directories may be someone else's by now.
     closed: bool,
+    /// The first failure after which it is not known what storage holds: nothing is committed any more.
+    failed: Option<String>,
     /// The file that [`CURRENT`] names.
     named: Option<FileId>,
     /// It has edits that [`CURRENT`] does not vouch for: a crash of the process may have left them unsynced.
     has_tail: bool,
     /// A new file is started beyond this size and four times the state's.
     bytes_max: u64,
+}
+
+/// Refuses a file number beyond the limit.
+pub(crate) fn usable(id: FileId) -> Result<FileId> {
+    if id.0 <= FILE_ID_MAX { Ok(id) } else { Err(Error::input("this database has no file numbers left")) }
 }
 
 struct OpenFile {
@@ -50,6 +58,7 @@ impl Manifest {
             state,
             open: None,
             closed: false,
+            failed: None,
             named: None,
             has_tail: false,
             bytes_max,
@@ -60,7 +69,7 @@ impl Manifest {
     pub fn write_whole(storage: Arc<dyn Storage>, dir: &Path, state: ManifestState) -> Result<()> {
         let id = state.next_file;
         let mut manifest = Manifest { state, ..Manifest::new(storage, dir, u64::MAX) };
-        manifest.commit(&Edit { next_file: Some(FileId(id.0 + 1)), ..Edit::default() }, &|| id).map(drop)
+        manifest.commit(&Edit { next_file: Some(FileId(id.0 + 1)), ..Edit::default() }, &|| usable(id)).map(drop)
     }
 
     /// Reads the manifest that [`CURRENT`] names; `None` if there is no database in `dir`.
@@ -84,6 +93,7 @@ impl Manifest {
             state,
             open: None,
             closed: false,
+            failed: None,
             named: Some(id),
             has_tail: bytes.len() as u64 > whole_len,
             bytes_max,
@@ -110,15 +120,26 @@ impl Manifest {
         self.named
     }
 
-    /// Makes an edit durable, then true. Returns the bytes written. On an error nothing has changed here, but what a
-    /// later open finds may be either.
-    pub fn commit(&mut self, edit: &Edit, new_file_id: &dyn Fn() -> FileId) -> Result<u64> {
+    /// Makes an edit durable, then true. Returns the bytes written. After [`Error::NoSpace`] all is as it was. After any
+    /// other error of storage nothing has changed here, but what a later open finds may be either, so nothing more is
+    /// committed.
+    pub fn commit(&mut self, edit: &Edit, new_file_id: &dyn Fn() -> Result<FileId>) -> Result<u64> {
         if self.closed {
             return Err(Error::Closed);
         }
+        self.check_failed()?;
+        let misfit = |why| Error::Poisoned { cause: format!("an edit does not fit the manifest: {why}") };
+        self.state.check(edit).map_err(misfit)?;
         let roll = self.open.as_ref().is_none_or(|open| open.len > self.bytes_max.max(4 * open.state_len));
-        let written = if roll { self.start_file(new_file_id(), edit)? } else { self.append(edit)? };
-        self.state.apply(edit).expect("the engine's own edits fit its state");
+        let written = match roll {
+            true => {
+                let id = new_file_id()?;
+                self.start_file(id, edit)
+            }
+            false => self.append(edit),
+        };
+        let written = self.note_failure(written)?;
+        self.state.apply(edit).map_err(misfit)?;
         if let Some(named) = self.named {
             self.reserve_files(FileId(named.0 + 1));
         }
@@ -127,10 +148,28 @@ impl Manifest {
 
     /// The database is closed: from now on every byte of the manifest must be whole.
     pub fn seal(&mut self) -> Result<()> {
-        match &self.open {
+        self.check_failed()?;
+        let sealed = match &self.open {
             Some(open) => self.write_current(open.id, open.len),
             None => Ok(()),
+        };
+        self.note_failure(sealed)
+    }
+
+    fn check_failed(&self) -> Result<()> {
+        match &self.failed {
+            Some(cause) => Err(Error::Poisoned { cause: cause.clone() }),
+            None => Ok(()),
         }
+    }
+
+    fn note_failure<T>(&mut self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result
+            && !matches!(error, Error::NoSpace { .. })
+        {
+            self.failed = Some(error.to_string());
+        }
+        result
     }
 
     /// Nothing is committed from here on.
@@ -226,6 +265,9 @@ pub(crate) fn parse_current(path: &Path, bytes: &[u8]) -> Result<(FileId, u64)> 
         words.next().filter(|_| found).and_then(|word| word.parse().ok()).ok_or_else(|| damaged("a number is missing"))
     };
     let (id, len) = (FileId(number("manifest")?), number("length")?);
+    if id.0 > FILE_ID_MAX {
+        return Err(damaged("the number of the manifest is too large"));
+    }
     match encode_current(id, len) == text {
         true => Ok((id, len)),
         false => Err(damaged("checksum does not match")),
