@@ -16,6 +16,7 @@ use super::events::Event;
 use super::jobs::{Begun, Job};
 use super::pacing::unflushed_log_bytes;
 use super::parts::Worker;
+use super::pause::paused;
 use super::view::View;
 use crate::base::{Error, FileId, Result, Seqno};
 use crate::front::merge_policy;
@@ -68,6 +69,8 @@ pub(crate) struct WorkState {
     pub running: usize,
     /// How many want background work to stand still.
     pub pauses: usize,
+    /// Calls of users that write files in their own threads, without being a job.
+    outside_writers: usize,
     /// Nothing runs, and a thread that may do anything has found nothing to do.
     idle: bool,
     /// A job found the disk full, and nothing has succeeded since: which job, and what could not grow.
@@ -133,6 +136,11 @@ impl Work {
         state.stop
     }
 
+    /// Wakes those who wait for progress; its caller holds the lock.
+    pub fn tell_progress(&self) {
+        self.progress.notify_all();
+    }
+
     /// Waits until a job has ended.
     pub fn wait_for_progress(&self, state: &mut MutexGuard<'_, WorkState>) {
         self.progress.wait(state);
@@ -178,9 +186,9 @@ impl Core {
     pub fn stop_background(&self) {
         self.work.lock().stop = true;
         self.work.wake_all();
-        // Compactions that users asked for run in their threads.
+        // Compactions that users asked for, and loads, run in their threads.
         let mut state = self.work.lock();
-        while !state.busy_tables.is_empty() {
+        while !state.busy_tables.is_empty() || state.outside_writers > 0 {
             self.work.progress.wait(&mut state);
         }
         drop(state);
@@ -236,9 +244,20 @@ impl Core {
         }
     }
 
+    /// Counts a call that writes files in its caller's thread; a close waits for its end.
+    pub fn begin_outside(&self) -> Result<OutsideWriter<'_>> {
+        let mut state = self.work.lock();
+        self.check_open()?;
+        state.outside_writers += 1;
+        Ok(OutsideWriter(self))
+    }
+
     /// Waits until nothing runs and nothing is due.
     pub fn wait_for_background(&self) -> Result<()> {
         self.check_open()?;
+        if self.settings.read_only {
+            return Ok(());
+        }
         let mut state = self.work.lock();
         let since = state.started;
         state.idle = false;
@@ -255,7 +274,7 @@ impl Core {
     }
 
     /// Someone wants background work to stand still; a close does not care.
-    fn is_paused(&self, state: &WorkState) -> bool {
+    pub fn is_paused(&self, state: &WorkState) -> bool {
         state.pauses > 0 && self.check_open().is_ok()
     }
 
@@ -279,7 +298,6 @@ impl Core {
         worker: Worker,
     ) -> MutexGuard<'a, WorkState> {
         state.started += 1;
-        state.running += 1;
         let number = state.started;
         let compacts = job.is_compaction();
         state.compacting_threads += usize::from(compacts);
@@ -298,7 +316,6 @@ impl Core {
             self.poison(error);
         }
         let mut state = self.work.lock();
-        state.running -= 1;
         state.compacting_threads -= usize::from(compacts);
         state.running -= 1;
         if let Some((begun, result)) = ended {
@@ -450,11 +467,12 @@ impl Core {
     pub fn flush(&self) -> Result<()> {
         self.check_writable()?;
         self.check_not_paused()?;
-        self.flush_front()
+        self.flush_front(false)
     }
 
-    /// As [`flush`](Core::flush), also while closing.
-    pub fn flush_front(&self) -> Result<()> {
+    /// As [`flush`](Core::flush), also while closing. If a pause begins meanwhile it is waited out, unless
+    /// `ends_at_pause`.
+    pub fn flush_front(&self, ends_at_pause: bool) -> Result<()> {
         let target = {
             let mut commit = self.commit.lock();
             self.check_poison()?;
@@ -475,8 +493,34 @@ impl Core {
             }
             self.check_poison()?;
             state.check_space(since)?;
+            if ends_at_pause && self.is_paused(&state) {
+                return Err(paused());
+            }
             self.work.progress.wait(&mut state);
         }
         Ok(())
+    }
+
+    /// Waits while HL0 has as many tables as it may.
+    pub fn wait_for_hl0(&self) -> Result<()> {
+        let mut state = self.work.lock();
+        let since = state.started;
+        while self.published.view().version.levels()[0].tables().len() >= self.settings.tuning.hl0_stop_tables {
+            self.check_open()?;
+            self.check_poison()?;
+            state.check_space(since)?;
+            self.work.progress.wait(&mut state);
+        }
+        Ok(())
+    }
+}
+
+/// A call that writes files in its caller's thread.
+pub(crate) struct OutsideWriter<'a>(&'a Core);
+
+impl Drop for OutsideWriter<'_> {
+    fn drop(&mut self) {
+        self.0.work.lock().outside_writers -= 1;
+        self.0.work.wake_all();
     }
 }

@@ -345,8 +345,8 @@ impl Core {
     }
 }
 
-/// Every writer of a group gets the same answer.
-fn same_error(error: &Error) -> Error {
+/// The same answer for another who waits for it.
+pub(super) fn same_error(error: &Error) -> Error {
     match error {
         Error::NoSpace { path } => Error::NoSpace { path: path.clone() },
         Error::Closed => Error::Closed,

@@ -150,7 +150,11 @@ impl Core {
                 return Err(Error::Closed);
             }
             self.check_poison()?;
-            let choice = self.choose_with(&mut state, |figures| choose_range(figures, from, to, start, end));
+            // A pause that began after the level before this one is waited out.
+            let choice = match self.is_paused(&state) {
+                true => None,
+                false => self.choose_with(&mut state, |figures| choose_range(figures, from, to, start, end)),
+            };
             match choice {
                 Some(choice) => break choice,
                 None => self.work.wait_for_progress(&mut state),
@@ -209,11 +213,6 @@ impl TableWork {
                 marks.extend(table.cursor(false).marks()?);
             }
         }
-        if compact.from == 0 {
-            let upper = &sources[..sources.len() - 1];
-            let upper_bytes = upper.iter().flat_map(|tables| tables.iter()).map(|table| table.meta().size).sum();
-            core.pacer.hl0.begin(upper_bytes, tables().map(|table| table.meta().entries).sum());
-        }
         let ranges = cut(marks, threads, bytes_min);
         let mut tombstones = Vec::new();
         for table in tables().filter(|table| table.has_ranges()) {
@@ -224,6 +223,12 @@ impl TableWork {
         let bottom = |start: &[u8], end: &[u8]| !version.may_hold_range_from(to + 1, start, end);
         let dropped = |keyspace| horizon.dropped.contains_key(&keyspace);
         let tombstones_left = survivors(&tombstones, &horizon.snapshots, &bottom, &dropped);
+        // From here on nothing fails, and whoever ends the job tells of it.
+        if compact.from == 0 {
+            let upper = &sources[..sources.len() - 1];
+            let upper_bytes = upper.iter().flat_map(|tables| tables.iter()).map(|table| table.meta().size).sum();
+            core.pacer.hl0.begin(upper_bytes, tables().map(|table| table.meta().entries).sum());
+        }
         core.events.raise(Event::CompactionBegun { from: compact.from, to: compact.to, bytes });
         let (from, began) = (compact.from, now());
         Ok(TableWork { from, to, sources, horizon, tombstones, tombstones_left, ranges, began })

@@ -25,7 +25,7 @@ use crate::format::edit::Edit;
 use crate::io::trash::{FileGuard, Trash};
 use crate::io::{Lock, Storage};
 use crate::levels::readers::Readers;
-use crate::sched::sync::Mutex;
+use crate::sched::sync::{Condvar, Mutex};
 
 /// An open database.
 pub(crate) struct Core {
@@ -52,6 +52,10 @@ pub(crate) struct Core {
     pub events: Events,
     pub next_file: AtomicU64,
     pub closed: AtomicBool,
+    /// How the close went, once it is over.
+    pub close_result: Mutex<Option<Result<()>>>,
+    /// It is over.
+    pub close_ended: Condvar,
     poison: Poison,
     /// Held as long as the database is open.
     pub locks: Mutex<Vec<Box<dyn Lock>>>,
@@ -129,6 +133,8 @@ impl Core {
             events: parts.events,
             next_file: AtomicU64::new(next_file.0),
             closed: AtomicBool::new(false),
+            close_result: Mutex::default(),
+            close_ended: Condvar::new(),
             poison: Poison::default(),
             locks: Mutex::new(parts.locks),
         }

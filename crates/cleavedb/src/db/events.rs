@@ -160,6 +160,13 @@ impl Events {
     }
 }
 
+/// Whoever makes events may be given up before it is closed.
+impl Drop for Events {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
 impl Told {
     fn run(&self) {
         TELLS.set(true);

@@ -57,8 +57,6 @@ impl Core {
 
     fn write_and_install(&self, view: &View, runs: &[Arc<Run>], flushed: Seqno, snapshots: Vec<Seqno>) -> Result<()> {
         let tables = self.write_runs(view, runs, snapshots)?;
-        let written: u64 = tables.iter().map(|table| table.meta().size).sum();
-        self.counters.flush_table_bytes.fetch_add(written, Ordering::Relaxed);
         let edit = self.flush_edit(view, flushed, &tables);
         let ids: BTreeSet<FileId> = edit.logs_removed.iter().copied().collect();
         let added: Vec<(usize, Arc<Table>)> = tables.iter().map(|table| (0, table.clone())).collect();
@@ -74,7 +72,10 @@ impl Core {
             next.logs = Arc::new(logs);
             next
         })
-        .inspect_err(|error| doom_refused(error, &tables))
+        .inspect_err(|error| doom_refused(error, &tables))?;
+        let written: u64 = tables.iter().map(|table| table.meta().size).sum();
+        self.counters.flush_table_bytes.fetch_add(written, Ordering::Relaxed);
+        Ok(())
     }
 
     fn write_runs(&self, view: &View, runs: &[Arc<Run>], snapshots: Vec<Seqno>) -> Result<Vec<Arc<Table>>> {

@@ -33,6 +33,8 @@ struct Inner {
     /// Those of the log writer, as long as there is one.
     chunks: Weak<ChunkWriter>,
     spare: Option<Arc<LogFile>>,
+    /// Named by the manifest, and never to be written: there was no space yet to say so.
+    to_retire: Vec<Arc<LogFile>>,
     /// No log made before this one may be written any more.
     newest_taken: FileId,
 }
@@ -55,8 +57,16 @@ impl LogSupply {
     }
 
     /// Gives up the spare.
-    pub fn take_spare(&self) -> Option<Arc<LogFile>> {
+    fn take_spare(&self) -> Option<Arc<LogFile>> {
         self.inner.lock().spare.take()
+    }
+
+    /// Gives up the spare and whatever else will never be written.
+    pub fn take_needless(&self) -> Vec<Arc<LogFile>> {
+        let mut inner = self.inner.lock();
+        let mut logs = std::mem::take(&mut inner.to_retire);
+        logs.extend(inner.spare.take());
+        logs
     }
 
     /// True if the caller demanded the ring, so that it must be had or refused at open.
@@ -136,7 +146,12 @@ impl Core {
             too_small => match self.make_log(needed) {
                 Ok(log) => (log, too_small),
                 Err(error) => {
-                    self.logs.inner.lock().spare = too_small;
+                    if let Some(log) = too_small {
+                        let mut inner = self.logs.inner.lock();
+                        // Another may have come in meanwhile.
+                        let newer = inner.spare.replace(log);
+                        inner.to_retire.extend(newer);
+                    }
                     return Err(error);
                 }
             },
@@ -156,7 +171,8 @@ impl Core {
         let mut inner = self.logs.inner.lock();
         if inner.spare.is_none() && log.id() > inner.newest_taken {
             inner.spare = Some(log);
-            return Ok(());
+            drop(inner);
+            return self.retire_logs(Vec::new());
         }
         drop(inner);
         self.retire_logs(vec![log])
@@ -213,16 +229,22 @@ impl Core {
         result.map(|()| needed)
     }
 
-    /// Forgets logs that nothing names; their files go with their last holders.
+    /// Forgets these logs, and those that are still to be forgotten; their files go with their last holders. Without space
+    /// for the edit they wait for the next time.
     fn retire_logs(&self, logs: Vec<Arc<LogFile>>) -> Result<()> {
-        if logs.is_empty() {
+        let mut manifest = self.manifest.lock();
+        let mut all = std::mem::take(&mut self.logs.inner.lock().to_retire);
+        all.extend(logs);
+        if all.is_empty() {
             return Ok(());
         }
-        let mut edit = Edit { logs_removed: logs.iter().map(|log| log.id()).collect(), ..Edit::default() };
-        let mut manifest = self.manifest.lock();
+        let mut edit = Edit { logs_removed: all.iter().map(|log| log.id()).collect(), ..Edit::default() };
         self.add_counters(&mut edit);
-        self.commit_edit(&mut manifest, &edit)?;
-        logs.iter().for_each(|log| log.doom());
+        match self.commit_edit(&mut manifest, &edit) {
+            Ok(()) => all.iter().for_each(|log| log.doom()),
+            Err(Error::NoSpace { .. }) => self.logs.inner.lock().to_retire = all,
+            Err(error) => return Err(error),
+        }
         Ok(())
     }
 }

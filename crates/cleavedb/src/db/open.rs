@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::core::{Core, Parts};
+use super::commit::same_error;
+use super::core::{Core, Parts, guard_panic};
 use super::events::Events;
 use super::files::{CURRENT, FileKind, LOCK, OWNER, manifest_name, parse};
 use super::keyspace::{DEFAULT_ID, DEFAULT_NAME, Keyspaces};
@@ -334,16 +335,31 @@ fn open_tables(slow: &Path, manifest: &Manifest, trash: &Arc<Trash>, readers: &A
 
 impl Core {
     /// Ends all work and leaves the database so that the next open has nothing to repair. Only the first call does
-    /// anything.
+    /// anything; others wait for its end and get the same answer.
     pub fn close(&self) -> Result<()> {
-        {
+        let is_first = {
             let _commit = self.commit.lock();
-            if self.closed.swap(true, Ordering::AcqRel) {
-                return Ok(());
+            !self.closed.swap(true, Ordering::AcqRel)
+        };
+        if !is_first {
+            let mut result = self.close_result.lock();
+            while result.is_none() {
+                self.close_ended.wait(&mut result);
             }
+            return result.as_ref().map_or(Ok(()), |result| result.as_ref().map_err(same_error).copied());
         }
+        let closed = guard_panic("a close", || self.close_once());
+        *self.close_result.lock() = Some(closed.as_ref().map_err(same_error).copied());
+        self.close_ended.notify_all();
+        // Last, because it waits for listeners, and one of them may be waiting in a close of its own.
+        self.events.finish();
+        closed
+    }
+
+    fn close_once(&self) -> Result<()> {
         self.work.wake_all();
         if self.settings.read_only {
+            self.stop_background();
             self.release_files();
             self.locks.lock().clear();
             return Ok(());
@@ -362,7 +378,6 @@ impl Core {
         if self.settings.tuning.stats_interval.is_some() {
             telemetry::publish(&self.fast, &self.stats());
         }
-        self.events.finish();
         settled
     }
 
@@ -373,7 +388,7 @@ impl Core {
         let left: Vec<_> = view.logs.values().filter(|log| log.last_seqno() > flushed).collect();
         let bytes: u64 = left.iter().map(|log| log.end()).sum();
         if bytes > self.settings.tuning.close_flush_bytes || left.len() > LOGS_LEFT_MAX {
-            self.flush_front()?;
+            self.flush_front(false)?;
         }
         Ok(())
     }
@@ -386,8 +401,8 @@ impl Core {
         let mut manifest = self.manifest.lock();
         let mut edit = Edit { last_seqno: Some(self.horizon.durable()), ..Edit::default() };
         let view = self.published.view();
-        let spare = self.logs.take_spare();
-        let logs: Vec<Arc<LogFile>> = view.logs.values().cloned().chain(spare).collect();
+        let needless = self.logs.take_needless();
+        let logs: Vec<Arc<LogFile>> = view.logs.values().cloned().chain(needless).collect();
         let mut settled = Vec::new();
         for log in &logs {
             let named = manifest.state().logs.get(&log.id()).copied();

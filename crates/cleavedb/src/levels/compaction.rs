@@ -49,17 +49,16 @@ pub fn write_tables(
         ranges: ranges.into_iter(),
         range: None,
     };
-    let written = writer.write_all(source);
-    if written.is_err() {
-        writer.remove_created();
-    }
-    written.map(|()| writer.finished)
+    writer.write_all(source)?;
+    writer.created.clear();
+    Ok(std::mem::take(&mut writer.finished))
 }
 
 struct Writer<'a> {
     sink: &'a TableSink<'a>,
     open: Option<TableBuilder>,
     finished: Vec<TableMeta>,
+    /// Files that go with the writer, unless all is well in the end. (The source may be a user's, and panic.)
     created: Vec<PathBuf>,
     /// The key that came last, of a version or at the start of a fragment.
     last_key: Vec<u8>,
@@ -164,10 +163,12 @@ impl Writer<'_> {
         }
         Ok(())
     }
+}
 
+impl Drop for Writer<'_> {
     /// The error that led here is the one to report, so failures to remove are left to the clean-up at the next open,
     /// which removes every file that the manifest does not name.
-    fn remove_created(&mut self) {
+    fn drop(&mut self) {
         self.open = None;
         for path in self.created.drain(..) {
             self.sink.storage.remove(&path).ok();

@@ -174,3 +174,31 @@ fn a_table_that_cannot_be_opened_again_fails_its_reads_and_nothing_else() {
         db.close().unwrap();
     });
 }
+
+/// Whatever there was no space to forget is forgotten later.
+#[test]
+fn logs_that_were_never_used_go_though_the_disk_was_full() {
+    with_each_log(|backend| {
+        // A log for the large value, and between none and a few of the edits about it.
+        for free in (17..22_u64).flat_map(|pages| (0..120).step_by(4).map(move |bytes| (pages << 12) + bytes)) {
+            let disk = SimDisk::new();
+            let db = open(&disk, backend).unwrap();
+            for number in 0..20 {
+                db.put(format!("{number:06}"), value("v", 300)).unwrap();
+            }
+            db.wait_for_background().unwrap();
+            disk.set_faults(Faults { no_space_after_bytes: Some(free), ..Faults::default() });
+            for _ in 0..3 {
+                // Larger than the log that is ready.
+                let _ = db.put("large", value("v", 70_000));
+            }
+            disk.clear_faults();
+            testing::sleep(Duration::from_millis(300));
+            db.put("later", "v").unwrap();
+            db.flush().unwrap();
+            db.close().unwrap();
+            let logs = disk.files().iter().filter(|(path, _)| path.extension().is_some_and(|it| it == "log")).count();
+            assert_eq!(logs, 0, "{free} bytes were free");
+        }
+    });
+}
