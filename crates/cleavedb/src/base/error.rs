@@ -5,6 +5,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 /// The result of every fallible call in the crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -96,9 +98,21 @@ impl Error {
             Error::InvalidInput { .. } | Error::NotFound { .. } | Error::MergeFailed { .. } => Action::FixInput,
             Error::Locked { .. } | Error::WouldStall => Action::Retry,
             Error::NoSpace { .. } => Action::FreeSpace,
+            Error::Io { .. } if self.is_too_many_files() => Action::Retry,
             Error::Poisoned { .. } | Error::Closed | Error::Io { .. } => Action::Reopen,
             Error::Corruption { .. } | Error::Unsupported { .. } => Action::Restore,
         }
+    }
+
+    /// The process, or the system, had no file descriptor left.
+    pub(crate) fn is_too_many_files(&self) -> bool {
+        let Error::Io { source, .. } = self else { return false };
+        matches!(Errno::from_io_error(source), Some(Errno::MFILE | Errno::NFILE))
+    }
+
+    /// There was no space or no file descriptor: nothing was done, and a later try may work.
+    pub(crate) fn is_passing(&self) -> bool {
+        matches!(self, Error::NoSpace { .. }) || self.is_too_many_files()
     }
 
     /// An input error with this message.

@@ -190,11 +190,23 @@ impl Core {
     /// Passes a result through; a failure that must stop writes poisons them.
     pub fn guarded<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result
-            && !matches!(error, Error::NoSpace { .. } | Error::Closed | Error::InvalidInput { .. })
+            && !error.is_passing()
+            && !matches!(error, Error::Closed | Error::InvalidInput { .. })
         {
             self.poison(error);
         }
         result
+    }
+
+    /// Tries once more, with idle tables closed, what found no file descriptor left.
+    pub fn with_descriptors<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+        match work() {
+            Err(error) if error.is_too_many_files() => {
+                self.readers.handles.close_idle();
+                work()
+            }
+            result => result,
+        }
     }
 
     /// Makes a finished job true: syncs the logs up to `seqno`, commits the edit, and swaps the view (DESIGN rules 2, 4,
@@ -210,7 +222,8 @@ impl Core {
 
     /// Commits an edit that changes no view; its caller holds the manifest.
     pub fn commit_edit(&self, manifest: &mut Manifest, edit: &Edit) -> Result<()> {
-        let bytes = self.guarded(manifest.commit(edit, &|| self.new_file_id()))?;
+        let commit = || manifest.commit(edit, &|| self.new_file_id());
+        let bytes = self.guarded(self.with_descriptors(commit))?;
         self.counters.manifest_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }

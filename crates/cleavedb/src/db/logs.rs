@@ -80,7 +80,7 @@ impl LogSupply {
         let Some(ring) = self.ring(core)? else {
             return Ok(BackEnd::Plain);
         };
-        let chunks = ChunkWriter::start(tuning.chunk_threads, tuning.chunk_buffers, tuning.chunk_bytes);
+        let chunks = ChunkWriter::start(tuning.chunk_threads, tuning.chunk_buffers, tuning.chunk_bytes)?;
         let chunks = Arc::new(chunks);
         self.inner.lock().chunks = Arc::downgrade(&chunks);
         Ok(BackEnd::Ring { ring, chunks, chunk_bytes: tuning.chunk_bytes })
@@ -185,11 +185,11 @@ impl Core {
         let id = self.new_file_id()?;
         let path = self.fast.join(log_name(id));
         let access = if ring.is_some() { Access::Direct } else { Access::Buffered };
-        let file = self.storage.create(&path, access)?;
+        let file = self.with_descriptors(|| self.storage.create(&path, access))?;
         let guard = self.guard(path);
         let capacity = self.start_log(id, &*file, needed).inspect_err(|error| {
             // Only then is it certain that the manifest does not name the log.
-            if matches!(error, Error::NoSpace { .. }) {
+            if error.is_passing() {
                 guard.doom();
             }
         })?;
@@ -203,7 +203,7 @@ impl Core {
         block.copy_from_slice(&encode_log_header(id));
         file.write_at(&block, 0)?;
         self.guarded(file.sync())?;
-        self.guarded(self.storage.sync_dir(&self.fast))?;
+        self.guarded(self.with_descriptors(|| self.storage.sync_dir(&self.fast)))?;
         self.counters.log_bytes.fetch_add(LOG_HEADER_BYTES as u64, Ordering::Relaxed);
         let mut edit = Edit { logs_added: vec![id], ..Edit::default() };
         let mut manifest = self.manifest.lock();
@@ -242,7 +242,7 @@ impl Core {
         self.add_counters(&mut edit);
         match self.commit_edit(&mut manifest, &edit) {
             Ok(()) => all.iter().for_each(|log| log.doom()),
-            Err(Error::NoSpace { .. }) => self.logs.inner.lock().to_retire = all,
+            Err(error) if error.is_passing() => self.logs.inner.lock().to_retire = all,
             Err(error) => return Err(error),
         }
         Ok(())

@@ -16,6 +16,7 @@ mod snapshot;
 mod view;
 mod published;
 mod background;
+mod shortage;
 mod jobs;
 mod parts;
 mod runs;
@@ -206,9 +207,9 @@ impl Db {
         core.keyspaces.remove(keyspace.state(), commit.last_seqno);
         drop(manifest);
         drop(commit);
-        core.forget_dropped_keyspaces()?;
+        let forgotten = core.forget_dropped_keyspaces();
         core.work.wake_all();
-        Ok(())
+        forgotten
     }
 
     /// The keyspace that every database has.

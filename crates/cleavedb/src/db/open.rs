@@ -111,7 +111,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
         read_only: options.read_only,
         tuning,
     };
-    let events = Events::new(options.listeners.into_iter().chain(telemetry::listener(&fast)).collect());
+    let events = Events::new(options.listeners.into_iter().chain(telemetry::listener(&fast)).collect())?;
     let core = Arc::new(Core::new(Parts {
         storage,
         fast,
@@ -136,7 +136,11 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
         if core.logs.demands_ring() {
             core.map_ring()?;
         }
-        core.start_background();
+        if let Err(error) = core.start_background() {
+            // Ends those that were started. The error to report is the first.
+            let _ = core.close();
+            return Err(error);
+        }
     }
     Ok(Db { inner: Arc::new(DbInner { core }) })
 }

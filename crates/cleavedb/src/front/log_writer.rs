@@ -139,6 +139,11 @@ impl LogWriter {
             } else {
                 // What is not submitted yet spans less than half the ring, so it is never in the way.
                 let tail = (active.stream_base + active.end + bytes).saturating_sub(ring_bytes);
+                if tail > self.submitted_tail {
+                    // No chunk answers for that much: the last of a frame in several answers for where the frame began, and
+                    // a new log goes on at the next turn of the ring.
+                    chunks.wait(self.last_ticket)?;
+                }
                 chunks.wait_ring_tail(tail.min(self.submitted_tail))?;
             }
         }
@@ -322,3 +327,7 @@ impl Drop for LogWriter {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "log_writer_test.rs"]
+mod tests;

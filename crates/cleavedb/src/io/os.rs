@@ -58,7 +58,8 @@ impl Storage for OsStorage {
             .map_err(|error| Error::io(path, "create", error))?;
         let direct = match access {
             Access::Buffered => None,
-            Access::Direct => open_direct(path)?,
+            // An empty file would be in the way of the next try.
+            Access::Direct => open_direct(path).inspect_err(|_| drop(fs::remove_file(path)))?,
         };
         Ok(Arc::new(OsFile { path: path.to_owned(), file, access, direct }))
     }
@@ -164,8 +165,8 @@ impl Storage for OsStorage {
 
     fn sync_dir(&self, path: &Path) -> Result<()> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        let sync = || fs::File::open(path)?.sync_all();
-        sync().map_err(|error| Error::sync(path, error))
+        let directory = fs::File::open(path).map_err(|error| Error::io(path, "open", error))?;
+        directory.sync_all().map_err(|error| Error::sync(path, error))
     }
 
     fn unique_number(&self) -> Result<u64> {

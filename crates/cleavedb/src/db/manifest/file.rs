@@ -120,8 +120,8 @@ impl Manifest {
         self.named
     }
 
-    /// Makes an edit durable, then true. Returns the bytes written. After [`Error::NoSpace`] all is as it was. After any
-    /// other error of storage nothing has changed here, but what a later open finds may be either, so nothing more is
+    /// Makes an edit durable, then true. Returns the bytes written. Without space or file descriptors all is as it was. After
+    /// any other error of storage nothing has changed here, but what a later open finds may be either, so nothing more is
     /// committed.
     pub fn commit(&mut self, edit: &Edit, new_file_id: &dyn Fn() -> Result<FileId>) -> Result<u64> {
         if self.closed {
@@ -165,7 +165,7 @@ impl Manifest {
 
     fn note_failure<T>(&mut self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result
-            && !matches!(error, Error::NoSpace { .. })
+            && !error.is_passing()
         {
             self.failed = Some(error.to_string());
         }
@@ -204,8 +204,8 @@ impl Manifest {
         })?;
         let len = bytes.len() as u64;
         self.write_current(id, len).inspect_err(|error| {
-            // Without space CURRENT was not replaced; after any other error it may have been.
-            if matches!(error, Error::NoSpace { .. }) {
+            // Then CURRENT was not replaced; after any other error it may have been.
+            if error.is_passing() {
                 let _ = self.storage.remove(&path);
             }
         })?;
@@ -233,8 +233,13 @@ impl Manifest {
         let file = self.storage.create(&temporary, Access::Buffered)?;
         file.write_at(encode_current(id, whole_len).as_bytes(), 0)?;
         file.sync()?;
+        // The directory needs a descriptor, and from here on there is no way back.
+        drop(file);
         self.storage.rename(&temporary, &self.dir.join(CURRENT))?;
-        self.storage.sync_dir(&self.dir)
+        self.storage.sync_dir(&self.dir).map_err(|error| match error.is_passing() {
+            true => Error::Poisoned { cause: error.to_string() },
+            false => error,
+        })
     }
 }
 
