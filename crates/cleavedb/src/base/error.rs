@@ -5,8 +5,6 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::io::Errno;
-
 /// The result of every fallible call in the crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -107,7 +105,8 @@ impl Error {
     /// The process, or the system, had no file descriptor left.
     pub(crate) fn is_too_many_files(&self) -> bool {
         let Error::Io { source, .. } = self else { return false };
-        matches!(Errno::from_io_error(source), Some(Errno::MFILE | Errno::NFILE))
+        // ENFILE and EMFILE, the same numbers on every Unix; the standard library has no name for them.
+        matches!(source.raw_os_error(), Some(23 | 24))
     }
 
     /// There was no space or no file descriptor: nothing was done, and a later try may work.

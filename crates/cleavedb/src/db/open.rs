@@ -80,6 +80,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
     let version = open_tables(&slow, &manifest, &trash, &readers)?;
     let recovered = recover(&*storage, &fast, manifest.state(), &tuning, &trash, options.read_only)?;
     if !options.read_only {
+        remove_never_named(&*storage, &fast, &slow, &manifest)?;
         if let Some(edit) = &recovered.edit {
             commit_before_start(&mut manifest, edit)?;
         }
@@ -264,6 +265,14 @@ fn new_database(number: u64) -> Edit {
 fn commit_before_start(manifest: &mut Manifest, edit: &Edit) -> Result<()> {
     let next = manifest.state().next_file;
     manifest.commit(edit, &|| usable(next)).map(drop)
+}
+
+/// Removes tables that no edit has ever named: what a crash left of unfinished jobs. Whatever part of the manifest is on
+/// storage does not name them, so they can go before the next edit, which may need their space: jobs fill disks.
+fn remove_never_named(storage: &dyn Storage, fast: &Path, slow: &Path, manifest: &Manifest) -> Result<()> {
+    let files = our_files(storage, fast, slow)?;
+    let mut left_over = files.iter().filter(|(_, kind, id)| *kind == FileKind::Table && !manifest.ever_named(*id));
+    left_over.try_for_each(|(path, ..)| storage.remove(path))
 }
 
 /// Removes files of ours that the manifest does not name: what a crash left of unfinished jobs. Not before the manifest

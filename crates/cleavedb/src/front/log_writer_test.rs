@@ -1,6 +1,7 @@
 //! The log writer over a disk that takes its time.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::*;
@@ -99,4 +100,61 @@ fn the_ring_is_not_overwritten_before_its_bytes_are_in_the_log() {
         releasing.join().unwrap();
     });
     ended.unwrap();
+}
+
+/// A file that is on a full disk from some moment on.
+struct Full {
+    file: Arc<dyn File>,
+    is_full: AtomicBool,
+}
+
+impl File for Full {
+    fn path(&self) -> &Path {
+        self.file.path()
+    }
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.file.read_at(buffer, offset)
+    }
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        match self.is_full.load(Ordering::SeqCst) {
+            true => Err(Error::NoSpace { path: self.path().to_owned() }),
+            false => self.file.write_at(bytes, offset),
+        }
+    }
+    fn sync(&self) -> Result<()> {
+        self.file.sync()
+    }
+    fn len(&self) -> Result<u64> {
+        self.file.len()
+    }
+    fn allocate(&self, len: u64) -> Result<()> {
+        self.file.allocate(len)
+    }
+    fn truncate(&self, len: u64) -> Result<()> {
+        self.file.truncate(len)
+    }
+}
+
+/// Where a file system cannot reserve space, a log may find none for the padding before a sync.
+#[test]
+fn what_is_published_can_be_synced_though_there_is_no_space_for_padding() {
+    let disk = SimDisk::new();
+    let file = disk.create(Path::new("/1.log"), Access::Buffered).unwrap();
+    let file = Arc::new(Full { file, is_full: AtomicBool::new(false) });
+    let guard = FileGuard::new(Path::new("/1.log"), Arc::default());
+    let header = LOG_HEADER_BYTES as u64;
+    let log = Arc::new(LogFile::new(FileId(1), guard, file.clone(), None, 1 << 20, header, Seqno::ZERO));
+    let mut writer = LogWriter::new(BackEnd::Plain);
+    writer.rotate(log.clone());
+    writer.begin(100).unwrap();
+    writer.push(&[1; 100]).unwrap();
+    writer.finish(Seqno(1)).unwrap();
+    assert!(writer.has_room(100, 1 << 20));
+    file.is_full.store(true, Ordering::SeqCst);
+    writer.prepare_sync(Seqno(1), Seqno::ZERO).unwrap().wait().unwrap();
+    assert_eq!((log.end(), file.len().unwrap()), (header + 100, header + 100));
+    file.is_full.store(false, Ordering::SeqCst);
+    assert!(!writer.has_room(100, 1 << 20), "a block that was synced is not written again");
+    writer.prepare_sync(Seqno(1), Seqno::ZERO).unwrap().wait().unwrap();
+    assert_eq!(log.end(), header + 100);
 }

@@ -270,24 +270,31 @@ fn open_direct_read(path: &Path) -> Result<Arc<dyn File>> {
 }
 
 /// Reserves space for `len` bytes and makes the file at least that long. Without the call in the file system only the
-/// length is set.
+/// length is set, and the answer is false.
 #[cfg(feature = "portable")]
-pub(super) fn reserve(file: &fs::File, len: u64) -> io::Result<()> {
-    if file.metadata()?.len() < len { file.set_len(len) } else { Ok(()) }
+pub(super) fn reserve(file: &fs::File, len: u64) -> io::Result<bool> {
+    set_least_len(file, len)
 }
 
 /// Reserves space for `len` bytes and makes the file at least that long. Without the call in the file system only the
-/// length is set.
+/// length is set, and the answer is false.
 #[cfg(not(feature = "portable"))]
-pub(super) fn reserve(file: &fs::File, len: u64) -> io::Result<()> {
+pub(super) fn reserve(file: &fs::File, len: u64) -> io::Result<bool> {
     if len == 0 {
-        return Ok(());
+        return Ok(true);
     }
     match retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len)) {
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) if file.metadata()?.len() < len => file.set_len(len),
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-        other => other.map_err(io::Error::from),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => set_least_len(file, len),
+        other => other.map(|()| true).map_err(io::Error::from),
     }
+}
+
+/// Without space behind it: false.
+fn set_least_len(file: &fs::File, len: u64) -> io::Result<bool> {
+    if file.metadata()?.len() < len {
+        file.set_len(len)?;
+    }
+    Ok(false)
 }
 
 /// Reads until the buffer is full or the file ends.
@@ -368,7 +375,7 @@ impl File for OsFile {
             // A file system that ran out of space half-way keeps what it got. The first error is the one to report.
             let _ = self.file.set_len(before);
         }
-        self.wrap("allocate", result)
+        self.wrap("allocate", result.map(drop))
     }
 
     fn truncate(&self, len: u64) -> Result<()> {

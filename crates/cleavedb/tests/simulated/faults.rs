@@ -326,6 +326,30 @@ fn a_keyspace_is_dropped_or_it_is_not_however_full_the_disk_is() {
     assert!((1..120).contains(&dropped), "{dropped}");
 }
 
+/// What a job left behind that filled the disk and died makes room for the edit of the next open.
+#[test]
+fn a_crash_on_a_full_disk_leaves_a_database_that_opens() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let db = open(&disk, backend).unwrap();
+        for number in 0..100 {
+            db.put(format!("{number:06}"), value("v", 300)).unwrap();
+        }
+        db.sync().unwrap();
+        let crashed = disk.process_crash();
+        disk.halt();
+        drop(db);
+        crashed.write_file(Path::new("/db/00000999.table"), &[7; 60_000]);
+        for seed in 0..4 {
+            let disk = crashed.power_loss(seed);
+            disk.set_capacity(Some(disk.used()));
+            let db = open(&disk, backend).unwrap();
+            assert_reads_work(&db, 100);
+            db.close().unwrap();
+        }
+    });
+}
+
 #[test]
 fn threads_that_cannot_be_started_are_an_error() {
     let mut opened = 0;

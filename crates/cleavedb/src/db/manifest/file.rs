@@ -2,6 +2,7 @@
 //! whole. A session that commits nothing writes nothing; one that does starts a new file with the whole state, so a torn
 //! tail is never appended to. Diagram: `docs/formats/manifest.md`.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -32,6 +33,8 @@ pub(crate) struct Manifest {
     named: Option<FileId>,
     /// It has edits that [`CURRENT`] does not vouch for: a crash of the process may have left them unsynced.
     has_tail: bool,
+    /// Tables that some edit of the file that was read has named.
+    named_tables: BTreeSet<FileId>,
     /// A new file is started beyond this size and four times the state's.
     bytes_max: u64,
 }
@@ -61,6 +64,7 @@ impl Manifest {
             failed: None,
             named: None,
             has_tail: false,
+            named_tables: BTreeSet::new(),
             bytes_max,
         }
     }
@@ -85,7 +89,7 @@ impl Manifest {
             return Err(Error::corruption(&current, 0, format!("{} is missing", path.display())));
         }
         let bytes = read_whole(&*storage, &path)?;
-        let mut state = replay(&path, id, &bytes, whole_len)?;
+        let (mut state, named_tables) = replay(&path, id, &bytes, whole_len)?;
         state.next_file = state.next_file.max(FileId(id.0 + 1));
         Ok(Some(Manifest {
             storage,
@@ -96,6 +100,7 @@ impl Manifest {
             failed: None,
             named: Some(id),
             has_tail: bytes.len() as u64 > whole_len,
+            named_tables,
             bytes_max,
         }))
     }
@@ -113,6 +118,12 @@ impl Manifest {
     /// What was read may not be durable yet. The next commit starts a new file and settles that.
     pub fn has_tail(&self) -> bool {
         self.has_tail && self.open.is_none()
+    }
+
+    /// Some edit that is on storage, or is thought to be, names the table or has named it. All that an earlier state can
+    /// name counts: a file begins with the whole state of the one before it.
+    pub fn ever_named(&self, table: FileId) -> bool {
+        self.named_tables.contains(&table) || self.state.tables.contains_key(&table)
     }
 
     /// The file that must be kept.
@@ -319,16 +330,20 @@ fn record_at(bytes: &[u8], id: FileId, offset: usize) -> Option<&[u8]> {
 }
 
 /// Adds up all edits. A torn last edit is left out, unless it lies in the part that must be whole or another follows.
-fn replay(path: &Path, id: FileId, bytes: &[u8], whole_len: u64) -> Result<ManifestState> {
+/// Also returns all tables that were ever added.
+fn replay(path: &Path, id: FileId, bytes: &[u8], whole_len: u64) -> Result<(ManifestState, BTreeSet<FileId>)> {
     check_file_header(path, id, bytes)?;
-    let mut state = ManifestState::default();
+    let (mut state, mut named_tables) = (ManifestState::default(), BTreeSet::new());
     let mut offset = FILE_HEADER_BYTES;
     while offset < bytes.len() {
         let Some(payload) = record_at(bytes, id, offset) else {
             break;
         };
         Edit::decode(payload)
-            .and_then(|edit| state.apply(&edit))
+            .and_then(|edit| {
+                named_tables.extend(edit.tables_added.iter().map(|(_, meta)| meta.id));
+                state.apply(&edit)
+            })
             .map_err(|message| Error::corruption(path, offset as u64, message))?;
         offset += RECORD_HEADER_BYTES + payload.len();
     }
@@ -336,7 +351,7 @@ fn replay(path: &Path, id: FileId, bytes: &[u8], whole_len: u64) -> Result<Manif
     if (offset as u64) < whole_len || (offset < bytes.len() && follows()) {
         return Err(Error::corruption(path, offset as u64, "an edit is damaged"));
     }
-    Ok(state)
+    Ok((state, named_tables))
 }
 
 /// Shows the edits of a manifest one by one, with their offsets and lengths, as far as they are whole; `see` says whether
