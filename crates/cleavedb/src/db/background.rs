@@ -212,15 +212,20 @@ impl Core {
             }
             let may_work = self.check_poison().is_ok() && !self.is_paused(&state);
             let job = if may_work { self.next_job(&mut state, duty) } else { None };
-            match job {
-                Some(job) => state = self.run_job(state, job, worker),
-                None if may_work && duty == Duty::All && self.is_stuck(&state) => {
-                    let cause = "HL0 is full, and a table that cannot be read is in the way of compactions".to_owned();
+            let stuck_by = match job {
+                None if may_work && duty == Duty::All => self.stuck_by(&state),
+                _ => None,
+            };
+            match (job, stuck_by) {
+                (Some(job), _) => state = self.run_job(state, job, worker),
+                (None, Some(table)) => {
+                    let path = self.table_path(table);
+                    let cause = format!("HL0 is full, and {}, which cannot be read, is in the way", path.display());
                     drop(state);
                     self.poison(&Error::Poisoned { cause });
                     state = self.work.lock();
                 }
-                None if state.shortages.any() => {
+                (None, None) if state.shortages.any() => {
                     let now = now();
                     if may_work && duty == Duty::All && state.compacting_threads == 0 {
                         state.shortages.expire(now);
@@ -228,7 +233,7 @@ impl Core {
                     let rest = state.shortages.next_try(now);
                     self.work.changed.wait_for(&mut state, rest);
                 }
-                None => {
+                (None, None) => {
                     if may_work && duty == Duty::All && state.running + state.compacting_threads == 0 {
                         state.idle = true;
                         self.work.progress.notify_all();
@@ -262,13 +267,18 @@ impl Core {
         Ok(OutsideWriter(self))
     }
 
-    /// Writers wait for HL0, and nothing can make it smaller any more, as its caller has just found.
-    fn is_stuck(&self, state: &WorkState) -> bool {
+    /// Writers wait for HL0, and nothing can make it smaller any more, as its caller has just found: the table that was set
+    /// aside is why.
+    fn stuck_by(&self, state: &WorkState) -> Option<FileId> {
+        if state.set_aside.is_empty()
+            || state.compacting_threads > 0
+            || !state.shortages.may_try(Need::Compaction, now())
+        {
+            return None;
+        }
         let version = self.published.view().version.clone();
-        state.compacting_threads == 0
-            && state.shortages.may_try(Need::Compaction, now())
-            && version.levels()[0].tables().len() >= self.settings.tuning.hl0_stop_tables
-            && state.set_aside.iter().any(|id| version.find(*id).is_some())
+        let is_full = version.levels()[0].tables().len() >= self.settings.tuning.hl0_stop_tables;
+        state.set_aside.iter().copied().find(|id| is_full && version.find(*id).is_some())
     }
 
     /// Waits until nothing runs and nothing is due.
