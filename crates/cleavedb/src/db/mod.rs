@@ -380,9 +380,9 @@ impl Db {
     }
 
     /// Closes the database and says whether that went well. Other handles get [`Error::Closed`] from here on; iterators
-    /// that exist go on. Of several calls the first closes, and the others wait for it and get the same answer. Loads and
-    /// compactions under way are waited for; loads stop at their next pair (so the pairs of one must not close the
-    /// database).
+    /// that exist go on. Of several calls the first closes, and the others wait for it and get the same answer. Loads,
+    /// checkpoints and compactions under way are waited for; loads stop at their next pair (so the pairs of one must not
+    /// close the database), checkpoints at their next table.
     pub fn close(self) -> Result<()> {
         self.inner.core.close()
     }
