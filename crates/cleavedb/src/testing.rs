@@ -11,7 +11,7 @@ pub use crate::io::{Faults, OsStorage, SimDisk, Storage};
 pub use crate::sched::clock::now;
 pub use crate::sched::random::Random;
 pub use crate::sched::sim::{SimConfig, SimFailure, SimReport, random, simulate, simulate_with, yield_point};
-pub use crate::sched::thread::{JoinHandle, sleep, spawn};
+pub use crate::sched::thread::{JoinHandle, limit_threads, sleep, spawn};
 
 /// Opens a database on any storage with sizes of the caller's choice.
 pub fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tuning: Tuning) -> Result<Db> {

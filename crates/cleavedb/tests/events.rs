@@ -241,3 +241,20 @@ mod tracing_spans {
         }
     }
 }
+
+#[test]
+fn the_thread_that_tells_ends_with_the_database_however_that_was_opened() {
+    let heard = Arc::new(Heard::default());
+    let disk = SimDisk::new();
+    disk.set_mapping(false);
+    let options = || Options::new().listener(heard.clone());
+    let storage = || Arc::new(disk.clone());
+    let refused =
+        testing::open(storage(), Path::new("/db"), options().log_backend(cleavedb::LogBackend::Ring), Tuning::tiny());
+    assert!(refused.is_err());
+    assert_eq!(Arc::strong_count(&heard), 1, "an open that failed");
+    testing::open(storage(), Path::new("/db"), options(), Tuning::tiny()).unwrap().close().unwrap();
+    assert_eq!(Arc::strong_count(&heard), 1);
+    testing::open(storage(), Path::new("/db"), options().read_only(true), Tuning::tiny()).unwrap().close().unwrap();
+    assert_eq!(Arc::strong_count(&heard), 1, "a reader");
+}

@@ -307,7 +307,8 @@ impl Keyspace {
     /// returns. Snapshots taken before do not see them. Others may read and write meanwhile; a write that is acknowledged
     /// before this returns may come before or after the load as a whole. Memory does not grow with the load. The front is
     /// flushed once; if others write all the time, they wait for the length of a flush. What overlaps existing data
-    /// becomes tables of HL0, which hold up writers until compactions have joined them.
+    /// becomes tables of HL0, which hold up writers until compactions have joined them; while HL0 is full, the load waits.
+    /// If background work is paused meanwhile, the load may be refused at its end.
     ///
     /// # Errors
     /// [`Error::InvalidInput`] if a limit is broken or the keys do not ascend, naming the key; otherwise as

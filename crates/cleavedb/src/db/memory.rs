@@ -77,7 +77,7 @@ impl Core {
         let tuning = &self.settings.tuning;
         let view = self.published.view();
         // The active index table counts as full: it soon will be.
-        let front = view.front_bytes() - view.active.bytes() + tuning.index_table_bytes;
+        let front = view.waiting_bytes() + tuning.index_table_bytes;
         let jobs = tuning.merging_bytes() + tuning.job_bytes;
         // At rest the cache borrows half of it. It is not all, because memory that many small blocks have used does not
         // come back whole when large buffers are wanted.

@@ -16,6 +16,7 @@ mod snapshot;
 mod view;
 mod published;
 mod background;
+mod shortage;
 mod jobs;
 mod parts;
 mod runs;
@@ -206,9 +207,9 @@ impl Db {
         core.keyspaces.remove(keyspace.state(), commit.last_seqno);
         drop(manifest);
         drop(commit);
-        core.forget_dropped_keyspaces()?;
+        let forgotten = core.forget_dropped_keyspaces();
         core.work.wake_all();
-        Ok(())
+        forgotten
     }
 
     /// The keyspace that every database has.
@@ -317,7 +318,8 @@ impl Db {
     }
 
     /// Waits until background work has nothing left to do: no merge or compaction is running or due. (What is in the front
-    /// stays there; [`flush`](Db::flush) moves it.) While others write, that may take for ever.
+    /// stays there; [`flush`](Db::flush) moves it.) While others write, that may take for ever; a pause is waited out, so who
+    /// holds one must not call this. Opened for reading only, a database has no background work.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if storage is full, [`Error::Poisoned`] after a failure of storage, [`Error::Closed`].
@@ -378,7 +380,9 @@ impl Db {
     }
 
     /// Closes the database and says whether that went well. Other handles get [`Error::Closed`] from here on; iterators
-    /// that exist go on.
+    /// that exist go on. Of several calls the first closes, and the others wait for it and get the same answer. Loads,
+    /// checkpoints and compactions under way are waited for; loads stop at their next pair (so the pairs of one must not
+    /// close the database), checkpoints at their next table.
     pub fn close(self) -> Result<()> {
         self.inner.core.close()
     }

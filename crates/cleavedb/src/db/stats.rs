@@ -63,6 +63,8 @@ pub struct Stats {
     pub sealed: usize,
     /// Runs, newest first.
     pub runs: Vec<RunStats>,
+    /// Tables that compactions could not read, and leave alone until the next open.
+    pub tables_set_aside: usize,
     /// Levels of tables, HL0 first.
     pub levels: Vec<LevelStats>,
     /// Bytes of records that users wrote (keys, values and record headers).
@@ -172,6 +174,7 @@ impl Core {
                     seqno_max: run.seqnos().1.0,
                 })
                 .collect(),
+            tables_set_aside: self.work.lock().set_aside.iter().filter(|id| view.version.find(**id).is_some()).count(),
             levels: view
                 .version
                 .levels()

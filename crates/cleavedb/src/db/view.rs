@@ -32,8 +32,13 @@ impl View {
 
     /// Memory of index tables and runs, in bytes.
     pub fn front_bytes(&self) -> usize {
+        self.active.bytes() + self.waiting_bytes()
+    }
+
+    /// The same without the active index table, which grows all the time.
+    pub fn waiting_bytes(&self) -> usize {
         let sealed: usize = self.sealed.iter().map(|table| table.bytes()).sum();
         let runs: usize = self.runs.iter().map(|run| run.bytes()).sum();
-        self.active.bytes() + sealed + runs
+        sealed + runs
     }
 }

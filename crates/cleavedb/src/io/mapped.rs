@@ -26,18 +26,22 @@ const ZEROS: usize = 64 << 10;
 /// Maps a file of exactly `len` bytes; see [`Storage::map`](super::Storage::map).
 pub(super) fn map_file(path: &Path, len: usize) -> Result<Option<OsMapping>> {
     let file = prepare(path, len as u64).map_err(|error| Error::io(path, "prepare for mapping", error))?;
-    Ok(Pages::map(&file, len).map(|pages| OsMapping { len, pages: RwLock::new(pages) }))
+    let pages = file.and_then(|file| Pages::map(&file, len));
+    Ok(pages.map(|pages| OsMapping { len, pages: RwLock::new(pages) }))
 }
 
-/// Opens the file and makes sure that it has `len` bytes and a block of storage under each of them.
-fn prepare(path: &Path, len: u64) -> io::Result<fs::File> {
+/// Opens the file and makes sure that it has `len` bytes and a block of storage under each of them. None where the file
+/// system cannot reserve space: the logs that the mapping leads to could not be written without fail either.
+fn prepare(path: &Path, len: u64) -> io::Result<Option<fs::File>> {
     let file = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
     let fits = file.metadata()?.len() == len;
     if !fits {
         file.set_len(0)?;
     }
     // Also in a file of the right size, which may have holes: a copy may have made them.
-    reserve(&file, len)?;
+    if !reserve(&file, len)? {
+        return Ok(None);
+    }
     if !fits {
         let zeros = vec![0; ZEROS];
         let mut offset = 0;
@@ -47,7 +51,7 @@ fn prepare(path: &Path, len: u64) -> io::Result<fs::File> {
             offset += count;
         }
     }
-    Ok(file)
+    Ok(Some(file))
 }
 
 /// A mapped file.
