@@ -72,7 +72,7 @@ pub(super) trait Find {
 
 /// Looks up as if no other key were wanted.
 #[derive(Default)]
-struct OneByOne(Option<TableCursor>);
+pub(super) struct OneByOne(Option<TableCursor>);
 
 impl Find for OneByOne {
     fn find(&mut self, table: &Arc<Table>, full: &[u8], seqno: Seqno) -> Result<Option<&mut TableCursor>> {

@@ -329,6 +329,10 @@ fn a_scan_does_not_read_what_a_newer_range_tombstone_covers() {
         assert_eq!(count(&mut db.iter().unwrap().rev()), 101);
         assert_eq!(db.get("200").unwrap(), None);
         assert_eq!(db.get("222").unwrap().unwrap(), "new");
+        // Nor does it when a key among them has many versions, so that it is left by a seek.
+        (0..30).for_each(|_| db.put("222", "newer").unwrap());
+        assert_eq!(count(&mut db.iter().unwrap()), 101);
+        assert_eq!(count(&mut db.iter().unwrap().rev()), 101);
     });
 }
 
