@@ -72,6 +72,7 @@ pub use stats_page::LiveStats;
 pub use tuning::{Canary, Tuning};
 
 pub(crate) use check::check;
+pub(crate) use dump::dump_from;
 pub(crate) use manifest::decoders as manifest_decoders;
 pub(crate) use open::open;
 

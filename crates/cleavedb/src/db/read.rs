@@ -176,8 +176,7 @@ impl Versions {
 
     /// The key has a value, whatever it is: a put, or a delta, which every operator makes a value of.
     pub fn has_value(&self) -> bool {
-        let deleted = |(stamp, _): &(Stamp, Slice)| stamp.kind() == Some(Kind::Delete);
-        !self.deltas.is_empty() || self.base.as_ref().is_some_and(|base| !deleted(base))
+        !self.deltas.is_empty() || self.base.as_ref().is_some_and(|(stamp, _)| !is_delete(*stamp))
     }
 
     fn settled(&self) -> bool {
@@ -187,7 +186,7 @@ impl Versions {
     /// The value: the base with the deltas applied. `None` if there is none.
     pub fn resolve(&self, core: &Core, view: &View, keyspace: &KeyspaceState, full: &[u8]) -> Result<Option<Slice>> {
         let base = match &self.base {
-            Some((stamp, _)) if matches!(stamp.kind(), Some(Kind::Delete | Kind::DeleteRange)) => None,
+            Some((stamp, _)) if is_delete(*stamp) => None,
             Some((stamp, payload)) => Some(core.payload(view, full, *stamp, payload.clone())?),
             None => None,
         };
@@ -207,6 +206,10 @@ impl Versions {
     }
 }
 
+fn is_delete(stamp: Stamp) -> bool {
+    matches!(stamp.kind(), Some(Kind::Delete | Kind::DeleteRange))
+}
+
 fn merge(keyspace: &KeyspaceState, full: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Slice> {
     let key = split_key(full).map_or(full, |(_, key)| key);
     let failed = |reason: String| {
@@ -218,4 +221,20 @@ fn merge(keyspace: &KeyspaceState, full: &[u8], base: Option<&[u8]>, operands: &
         return Err(failed(format!("merge operator {name:?} is not registered")));
     };
     full_merge(&**operator, key, base, operands).map(Slice::owned).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_has_a_value_unless_its_base_is_a_delete_of_either_kind() {
+        let has_value = |kind| {
+            let mut versions = Versions::default();
+            versions.push_older(Stamp::new(Seqno(3), kind), Slice::default());
+            versions.has_value()
+        };
+        let all = [Kind::Put, Kind::PutAt, Kind::Delta, Kind::DeltaAt, Kind::Delete, Kind::DeleteRange];
+        assert_eq!(all.map(has_value), [true, true, true, true, false, false]);
+    }
 }
