@@ -46,8 +46,7 @@ pub fn as_json(stats: &Stats) -> Value {
     let memory = &stats.memory;
     let logs: Vec<Value> = stats.logs.iter().map(|log| json!({"id": log.id, "bytes": log.bytes})).collect();
     let run = |run: &cleavedb::RunStats| json!({"entries": run.entries, "bytes": run.bytes, "seqno_min": run.seqno_min, "seqno_max": run.seqno_max});
-    let level =
-        |level: &cleavedb::LevelStats| json!({"tables": level.tables, "bytes": level.bytes, "entries": level.entries});
+    let level = |level: &cleavedb::LevelStats| json!({"tables": level.tables, "bytes": level.bytes, "entries": level.entries, "range_tombstones": level.range_tombstones});
     json!({
         "seqno": stats.seqno,
         "durable_seqno": stats.durable_seqno,

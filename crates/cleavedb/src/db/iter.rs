@@ -24,7 +24,15 @@ type Item = (Slice, Slice);
 /// files it reads until dropped.
 ///
 /// A key whose merge operator fails is an error in its place, and the scan goes on; after any other error it yields
-/// nothing more.
+/// nothing more until it is [refreshed](Iter::refresh). Once the database is closed that error is [`Error::Closed`]; what
+/// was handed out before stays valid.
+///
+/// A key costs O(log sources), and as many versions of it as must be merged; versions that are not needed, and keys under
+/// a range tombstone, cost a seek in each source if they are many. The first key costs a seek in each source:
+/// O(tables of HL0 + levels), each O(log keys).
+///
+/// # Errors
+/// Items are [`Error::MergeFailed`], [`Error::Corruption`], [`Error::Unsupported`], [`Error::Io`] or [`Error::Closed`].
 pub struct Iter {
     front: Option<Sources>,
     back: Option<Sources>,
@@ -124,7 +132,6 @@ impl Iter {
             None => core.snapshots.hold(&core.published),
         };
         let held = Held { db: db.clone(), seqno };
-        // Asked last: a close that comes later leaves this view alone.
         core.check_open()?;
         let done = bounds.is_empty();
         Ok(Iter {
@@ -341,7 +348,14 @@ impl Iter {
         if self.done {
             return None;
         }
-        let item = step(self).transpose();
+        // The files of a closed database may be someone else's, and tables are opened when they are first read.
+        let item = match self.held.db.core.check_open() {
+            Ok(()) => {
+                let item = step(self);
+                self.held.db.core.unless_closed(item).transpose()
+            }
+            Err(closed) => Some(Err(closed)),
+        };
         // A key whose operator fails is reported and passed by; the rest of the range is not its fault.
         self.done = !matches!(item, Some(Ok(_) | Err(Error::MergeFailed { .. })));
         if self.done {

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::core::Core;
+use super::files::log_name;
 use super::keyspace::KeyspaceState;
 use super::view::View;
 use crate::base::operator::full_merge;
@@ -33,11 +34,11 @@ impl Core {
         self.check_read(keyspace, key)?;
         let full = full_key(keyspace.record.id, key);
         let mut versions = Versions::default();
-        find_versions(view, &full, seqno, &mut versions, &mut OneByOne::default())?;
-        versions.resolve(self, view, keyspace, &full)
+        let found = find_versions(view, &full, seqno, &mut versions, &mut OneByOne::default());
+        self.unless_closed(found.and_then(|()| versions.resolve(self, view, keyspace, &full)))
     }
 
-    /// Refuses what cannot be read. Asked after the view was taken: a close that comes later leaves it alone.
+    /// Refuses what cannot be read. Asked after the view was taken: nothing that is published before a close is missing.
     pub(super) fn check_read(&self, keyspace: &KeyspaceState, key: &[u8]) -> Result<()> {
         self.check_open()?;
         keyspace.check(self.database)?;
@@ -53,13 +54,22 @@ impl Core {
         if !stamp.kind().is_some_and(Kind::is_address) {
             return Ok(payload);
         }
-        let damaged = |message| Error::corruption(&self.fast, 0, message);
-        let address = Address::decode(&payload)
-            .ok_or_else(|| damaged(format!("key {:?} has a damaged address", full.escape_ascii().to_string())))?;
-        let log = view
-            .logs
-            .get(&address.file)
-            .ok_or_else(|| damaged(format!("an address names log {}, which does not exist", address.file.0)))?;
+        let named = || format!("key {:?} at {}", full.escape_ascii().to_string(), stamp.seqno().0);
+        let address = Address::decode(&payload).ok_or_else(|| {
+            Error::corruption(
+                &self.slow,
+                0,
+                format!("{} has an address that is none; a check says in which file", named()),
+            )
+        })?;
+        let log = view.logs.get(&address.file).ok_or_else(|| {
+            let path = self.fast.join(log_name(address.file));
+            Error::corruption(
+                &path,
+                address.offset,
+                format!("{} should lie in this log, which does not exist", named()),
+            )
+        })?;
         log.read_value(address, full, stamp.seqno(), &self.memory.values)
     }
 }

@@ -63,6 +63,8 @@ pub struct Stats {
     pub sealed: usize,
     /// Runs, newest first.
     pub runs: Vec<RunStats>,
+    /// Range tombstones in index tables and runs; in runs they are cut where they overlap.
+    pub front_range_tombstones: u64,
     /// Levels of tables, HL0 first.
     pub levels: Vec<LevelStats>,
     /// Bytes of records that users wrote (keys, values and record headers).
@@ -133,6 +135,8 @@ pub struct LevelStats {
     pub bytes: u64,
     /// Versions.
     pub entries: u64,
+    /// Range tombstones, cut where they overlap.
+    pub range_tombstones: u64,
 }
 
 impl Stats {
@@ -172,6 +176,7 @@ impl Core {
                     seqno_max: run.seqnos().1.0,
                 })
                 .collect(),
+            front_range_tombstones: view.front_ranges(),
             levels: view
                 .version
                 .levels()
@@ -180,6 +185,7 @@ impl Core {
                     tables: level.tables().len(),
                     bytes: level.bytes(),
                     entries: level.entries(),
+                    range_tombstones: level.range_deletes(),
                 })
                 .collect(),
             user_bytes_written: count(&counters.user_bytes),

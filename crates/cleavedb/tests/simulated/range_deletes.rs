@@ -69,8 +69,11 @@ fn a_table_of_nothing_but_range_tombstones_is_sound() {
         db.flush().unwrap();
         db.delete_range(bound("b")..bound("d")).unwrap();
         db.delete_range(bound("c")..bound("g")).unwrap();
+        assert_eq!(db.stats().front_range_tombstones, 2);
         db.flush().unwrap();
         assert_eq!(db.stats().levels.iter().map(|level| (level.tables, level.entries)).max(), Some((2, 8)));
+        let stats = db.stats();
+        assert_eq!((stats.front_range_tombstones, stats.levels[0].range_tombstones), (0, 2));
         drop(snapshot);
         db.close().unwrap();
         assert_sound(&disk);
