@@ -55,6 +55,7 @@ pub fn as_json(stats: &Stats) -> Value {
         "logs": logs,
         "index_table": {"entries": stats.index_table_entries, "bytes": stats.index_table_bytes},
         "sealed": stats.sealed,
+        "front_range_tombstones": stats.front_range_tombstones,
         "runs": stats.runs.iter().map(run).collect::<Vec<Value>>(),
         "levels": stats.levels.iter().map(level).collect::<Vec<Value>>(),
         "memory_budget": stats.memory_budget,
