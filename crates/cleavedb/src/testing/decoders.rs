@@ -236,7 +236,8 @@ mod tests {
         // To begin with for the fuzz targets: see `fuzz/README.md`.
         if let Some(corpus) = std::env::var_os("CLEAVE_CORPUS") {
             for (number, bytes) in valid.iter().enumerate() {
-                std::fs::write(Path::new(&corpus).join(format!("valid-{number}")), bytes).unwrap();
+                let path = Path::new(&corpus).join(format!("valid-{number}"));
+                crate::io::OsStorage::new().create(&path, Access::Buffered).unwrap().write_at(bytes, 0).unwrap();
             }
         }
         for (index, (name, decoder)) in ALL.into_iter().enumerate() {
