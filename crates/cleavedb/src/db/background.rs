@@ -191,7 +191,9 @@ impl Core {
             self.work.progress.wait(&mut state);
         }
         drop(state);
-        for thread in std::mem::take(&mut *self.work.threads.lock()) {
+        let threads = std::mem::take(&mut *self.work.threads.lock());
+        // A recorder of metrics may close the database, in the thread that tells it.
+        for thread in threads.into_iter().filter(|thread| !thread.is_current()) {
             // Jobs catch their own panics, so there is nothing to hear.
             let _ = thread.join();
         }

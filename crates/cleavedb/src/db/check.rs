@@ -7,11 +7,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::files::{CURRENT, CURRENT_NEW, FileKind, LOCK, OWNER, RING, log_name, parse, table_name};
+use super::files::{CURRENT, CURRENT_NEW, FileKind, LOCK, OWNER, log_name, parse, table_name};
 use super::manifest::{Manifest, ManifestState};
 use super::open::check_layout;
 use super::options::Options;
-use super::recovery::recover;
+use super::recovery::{read_ring, recover};
 use super::tuning::Tuning;
 use crate::base::limits::MEMORY_BUDGET_MIN;
 use crate::base::{Address, Error, FileId, KeyspaceId, Result, Seqno};
@@ -308,18 +308,14 @@ impl Check {
     fn logs(&mut self, state: &ManifestState) {
         let before = self.report.problems.len();
         let unsettled = state.logs.values().any(|end| end.is_none());
-        let ring_path = self.fast.join(RING);
-        let ring = match self.storage.exists(&ring_path) {
-            Ok(true) if unsettled => read_whole(&*self.storage, &ring_path),
-            _ => Ok(Vec::new()),
-        };
+        let ring = if unsettled { read_ring(&*self.storage, &self.fast) } else { Ok(None) };
         let ring = ring.unwrap_or_else(|error| {
             self.note(&error);
-            Vec::new()
+            None
         });
         for (&id, &settled_end) in &state.logs {
             let path = self.fast.join(log_name(id));
-            let ring = (settled_end.is_none() && !ring.is_empty()).then_some(&ring[..]);
+            let ring = ring.as_deref().filter(|ring| settled_end.is_none() && !ring.is_empty());
             self.log(&path, &LogPlace { id, settled_end, ring }, &|keyspace| knows(state, keyspace));
         }
         if self.report.problems.len() > before {

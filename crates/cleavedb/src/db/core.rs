@@ -165,6 +165,11 @@ impl Core {
         }
     }
 
+    /// What a read has come to. If it failed and the database is closed by now, that is why: the files may be someone else's.
+    pub fn unless_closed<T>(&self, read: Result<T>) -> Result<T> {
+        read.map_err(|error| self.check_open().err().unwrap_or(error))
+    }
+
     /// Refuses what would change a database that is closed or was opened for reading only.
     pub fn check_writable(&self) -> Result<()> {
         self.check_open()?;

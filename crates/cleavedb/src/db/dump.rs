@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::files::{FileKind, parse};
 use super::manifest::{self, parse_current, show_edits};
+use super::stats_page::read_whole_page;
 use crate::base::tombstones::Fragment;
 use crate::base::{Error, FileId, KeyspaceId, Kind, Result, Seqno, split_key};
 use crate::format::compression::Compression;
@@ -14,7 +15,7 @@ use crate::format::edit::{Edit, KeyspaceRecord};
 use crate::format::frame::{FrameKind, HEADER_BYTES, LOG_MAGIC};
 use crate::format::meta::TableMeta;
 use crate::format::record::Record;
-use crate::format::stats_page::{self, Page};
+use crate::format::stats_page;
 use crate::format::table::{FOOTER_BYTES, MAGIC as TABLE_MAGIC};
 use crate::front::log_reader::{LogReader, Opened};
 use crate::io::{Access, File, OsStorage, Storage, read_exact_at, read_whole};
@@ -78,7 +79,7 @@ pub(crate) fn dump_from(storage: &dyn Storage, path: &Path, see: &mut See<'_>) -
     match named.map(|(kind, _)| kind) {
         _ if start == LOG_MAGIC => dump_log(&*file, id(FileKind::Log), see),
         _ if start == manifest::MAGIC => dump_manifest(storage, path, id(FileKind::Manifest), see),
-        _ if start == stats_page::MAGIC => dump_stats_page(storage, path, see),
+        _ if start == stats_page::MAGIC => dump_stats_page(&*file, see),
         _ if end == *TABLE_MAGIC => dump_table(file, id(FileKind::Table), see),
         _ if start == *b"cleavedb" => dump_current(storage, path, see),
         // The name says what the damaged file should be.
@@ -102,8 +103,8 @@ fn dump_current(storage: &dyn Storage, path: &Path, see: &mut See<'_>) -> Result
     Ok(())
 }
 
-fn dump_stats_page(storage: &dyn Storage, path: &Path, see: &mut See<'_>) -> Result<()> {
-    let page = Page::decode(&read_whole(storage, path)?).map_err(|why| Error::corruption(path, 0, why))?;
+fn dump_stats_page(file: &dyn File, see: &mut See<'_>) -> Result<()> {
+    let page = read_whole_page(file)?.map_err(|why| Error::corruption(file.path(), 0, why))?;
     let uptime = page.uptime_us as f64 / 1e6;
     let text = format!("process {}, sequence {}, open for {uptime:.1} s", page.process, page.sequence);
     if see(&entry(0, "STATS", text)) {

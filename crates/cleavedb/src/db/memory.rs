@@ -35,7 +35,7 @@ pub struct MemoryStats {
     pub table_reader_bytes: usize,
     /// Keyspaces: their names and options.
     pub keyspace_bytes: usize,
-    /// Blocks, values and replaced runs that callers or running scans hold; not part of the budget.
+    /// Blocks, values, replaced runs, and bytes read ahead that callers or running scans hold; not part of the budget.
     pub pinned_bytes: usize,
 }
 
@@ -57,6 +57,8 @@ impl MemoryStats {
 pub(crate) struct Memory {
     /// Flushes and compactions.
     pub jobs: Arc<Gauge>,
+    /// What users' scans have read ahead.
+    pub scans: Arc<Gauge>,
     /// Runs that are being built.
     pub merging: Arc<Gauge>,
     /// Blocks of all runs that live.
@@ -135,7 +137,7 @@ impl Core {
             log_buffer_bytes: self.logs.buffer_bytes(&self.settings.tuning),
             table_reader_bytes: self.readers.resident.get(),
             keyspace_bytes: self.keyspaces.bytes(),
-            pinned_bytes: cache.pinned_bytes() + self.memory.values.get() + old_run_bytes,
+            pinned_bytes: cache.pinned_bytes() + self.memory.values.get() + self.memory.scans.get() + old_run_bytes,
         }
     }
 }

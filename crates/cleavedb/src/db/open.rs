@@ -74,6 +74,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
         storage: storage.clone(),
         cache: BlockCache::new(tuning.cache_bytes),
         ahead: ReadAhead::new(tuning.read_ahead_bytes, memory.jobs.clone()),
+        scan_ahead: ReadAhead::new(tuning.read_ahead_bytes, memory.scans.clone()),
         jobs: memory.jobs.clone(),
         resident: Arc::default(),
     });

@@ -37,6 +37,14 @@ pub(crate) struct Recovered {
     pub edit: Option<Edit>,
 }
 
+/// What is in the ring's file, if there is one: a link or a directory is someone else's.
+pub(super) fn read_ring(storage: &dyn Storage, fast: &Path) -> Result<Option<Vec<u8>>> {
+    match storage.list(fast)?.iter().any(|entry| entry.name == RING && entry.is_file) {
+        true => read_whole(storage, &fast.join(RING)).map(Some),
+        false => Ok(None),
+    }
+}
+
 /// Replays the logs that the manifest names.
 pub(crate) fn recover(
     storage: &dyn Storage,
@@ -47,11 +55,7 @@ pub(crate) fn recover(
     read_only: bool,
 ) -> Result<Recovered> {
     let unsettled = state.logs.values().any(|end| end.is_none());
-    let ring_path = fast.join(RING);
-    let ring = match unsettled && storage.exists(&ring_path)? {
-        true => Some(read_whole(storage, &ring_path)?),
-        false => None,
-    };
+    let ring = if unsettled { read_ring(storage, fast)? } else { None };
     let mut replay = Replay {
         tuning,
         flushed: state.flushed,

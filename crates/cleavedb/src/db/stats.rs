@@ -65,6 +65,8 @@ pub struct Stats {
     pub runs: Vec<RunStats>,
     /// Tables that compactions could not read, and leave alone until the next open.
     pub tables_set_aside: usize,
+    /// Range tombstones in index tables and runs; in runs they are cut where they overlap.
+    pub front_range_tombstones: u64,
     /// Levels of tables, HL0 first.
     pub levels: Vec<LevelStats>,
     /// Bytes of records that users wrote (keys, values and record headers).
@@ -135,6 +137,8 @@ pub struct LevelStats {
     pub bytes: u64,
     /// Versions.
     pub entries: u64,
+    /// Range tombstones, cut where they overlap.
+    pub range_tombstones: u64,
 }
 
 impl Stats {
@@ -175,6 +179,7 @@ impl Core {
                 })
                 .collect(),
             tables_set_aside: self.work.lock().set_aside.iter().filter(|id| view.version.find(**id).is_some()).count(),
+            front_range_tombstones: view.front_ranges(),
             levels: view
                 .version
                 .levels()
@@ -183,6 +188,7 @@ impl Core {
                     tables: level.tables().len(),
                     bytes: level.bytes(),
                     entries: level.entries(),
+                    range_tombstones: level.range_deletes(),
                 })
                 .collect(),
             user_bytes_written: count(&counters.user_bytes),

@@ -30,6 +30,12 @@ impl View {
         self.active.is_empty() && self.sealed.is_empty() && self.runs.is_empty()
     }
 
+    /// Range tombstones in index tables and runs.
+    pub fn front_ranges(&self) -> u64 {
+        let tables = std::iter::once(&self.active).chain(&self.sealed).map(|table| table.range_count() as u64);
+        tables.chain(self.runs.iter().map(|run| run.range_count())).sum()
+    }
+
     /// Memory of index tables and runs, in bytes.
     pub fn front_bytes(&self) -> usize {
         self.active.bytes() + self.waiting_bytes()

@@ -21,6 +21,11 @@ pub struct JoinHandle {
 }
 
 impl JoinHandle {
+    /// The thread that asks is the one that was started.
+    pub fn is_current(&self) -> bool {
+        self.inner.thread().id() == std::thread::current().id()
+    }
+
     /// Waits for the thread to end; `Err` holds what it panicked with. Inside a simulation the panic then counts as
     /// seen, and is not reported as a failure of the run.
     pub fn join(self) -> std::thread::Result<()> {

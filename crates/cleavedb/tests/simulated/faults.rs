@@ -379,3 +379,64 @@ fn threads_that_cannot_be_started_are_an_error() {
     }
     assert!((1..12).contains(&opened), "{opened}");
 }
+
+/// The figures on the page of statistics, as a dump shows them.
+fn page(disk: &SimDisk) -> Result<String> {
+    let mut numbers = String::new();
+    testing::dump(disk, Path::new("/db/STATS"), &mut |entry| {
+        numbers = format!("{}: {}", entry.what, entry.text);
+        true
+    })?;
+    Ok(numbers)
+}
+
+#[test]
+fn a_page_of_statistics_that_could_not_be_written_is_tried_again_and_goes_at_the_close() {
+    in_world(5, || {
+        let disk = SimDisk::new();
+        let mut tuning = Tuning::tiny();
+        tuning.stats_interval = Some(Duration::from_millis(10));
+        let db = open_with(&disk, Options::new(), tuning).unwrap();
+        let fail_next_write = || disk.set_faults(Faults { fail_write_after: Some(0), ..Faults::default() });
+        testing::sleep(Duration::from_millis(50));
+        let before = page(&disk).unwrap();
+        fail_next_write();
+        // Changes the figures, and nothing else on the disk.
+        let snapshot = db.snapshot();
+        testing::sleep(Duration::from_millis(100));
+        let after = page(&disk).unwrap();
+        assert!(after.starts_with("numbers") && after != before, "{after}");
+        fail_next_write();
+        drop(snapshot);
+        testing::sleep(Duration::from_millis(15));
+        disk.clear_faults();
+        db.close().unwrap();
+        assert!(disk.files().iter().all(|(path, _)| !path.ends_with("STATS")));
+    });
+}
+
+#[test]
+fn a_dump_of_a_page_of_statistics_waits_for_the_end_of_its_writing() {
+    in_world(5, || {
+        let disk = SimDisk::new();
+        let mut tuning = Tuning::tiny();
+        tuning.stats_interval = Some(Duration::from_millis(10));
+        let db = open_with(&disk, Options::new(), tuning).unwrap();
+        testing::sleep(Duration::from_millis(50));
+        let path = Path::new("/db/STATS");
+        let whole = disk.read_file(path).unwrap();
+        db.close().unwrap();
+        let mut torn = whole.clone();
+        torn[1000..].fill(0);
+        disk.write_file(path, &torn);
+        let other = disk.clone();
+        let writer = testing::spawn("writer", move || {
+            testing::sleep(Duration::from_millis(5));
+            other.write_file(Path::new("/db/STATS"), &whole);
+        });
+        assert!(page(&disk).unwrap().starts_with("numbers"));
+        writer.join().unwrap();
+        disk.write_file(path, &torn);
+        assert!(matches!(page(&disk), Err(Error::Corruption { .. })));
+    });
+}

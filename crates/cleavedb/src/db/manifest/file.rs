@@ -10,6 +10,7 @@ use super::state::ManifestState;
 use crate::base::limits::FILE_ID_MAX;
 use crate::base::{Error, FileId, Result};
 use crate::db::files::{CURRENT, CURRENT_NEW, manifest_name};
+use crate::format::checksum::agrees;
 use crate::format::edit::Edit;
 use crate::io::{Access, File, Storage, read_whole};
 
@@ -321,12 +322,12 @@ fn record_crc(header: &[u8], id: FileId, offset: u64) -> u32 {
 fn record_at(bytes: &[u8], id: FileId, offset: usize) -> Option<&[u8]> {
     let header = bytes.get(offset..offset + RECORD_HEADER_BYTES)?;
     let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-    if word(0) != record_crc(header, id, offset as u64) {
+    if !agrees(word(0), record_crc(header, id, offset as u64)) {
         return None;
     }
     let start = offset + RECORD_HEADER_BYTES;
     let payload = bytes.get(start..start + word(4) as usize)?;
-    (crc32c::crc32c(payload) == word(8)).then_some(payload)
+    agrees(word(8), crc32c::crc32c(payload)).then_some(payload)
 }
 
 /// Adds up all edits. A torn last edit is left out, unless it lies in the part that must be whole or another follows.
