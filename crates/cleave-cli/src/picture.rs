@@ -40,6 +40,10 @@ fn rows(stats: &Stats) -> Vec<Row> {
     if stats.sealed > 0 {
         index_table.note = format!("  and {} to become runs", counted(stats.sealed, "sealed one"));
     }
+    if stats.front_range_tombstones > 0 {
+        let ranges = counted(stats.front_range_tombstones, "range tombstone");
+        index_table.note.push_str(&format!("  and {ranges} in all of the front"));
+    }
     let mut rows = vec![Row::new("logs", counted(stats.logs.len(), "file"), log_bytes), index_table];
     for run in &stats.runs {
         let mut row = Row::new("run", entries(run.entries), run.bytes);
@@ -48,7 +52,11 @@ fn rows(stats: &Stats) -> Vec<Row> {
     }
     for (number, level) in stats.levels.iter().enumerate().filter(|(_, level)| level.tables > 0) {
         let what = format!("{}, {}", counted(level.tables, "table"), entries(level.entries));
-        rows.push(Row::new(&format!("HL{number}"), what, level.bytes));
+        let mut row = Row::new(&format!("HL{number}"), what, level.bytes);
+        if level.range_tombstones > 0 {
+            row.note = format!("  and {}", counted(level.range_tombstones, "range tombstone"));
+        }
+        rows.push(row);
     }
     rows
 }

@@ -46,8 +46,7 @@ pub fn as_json(stats: &Stats) -> Value {
     let memory = &stats.memory;
     let logs: Vec<Value> = stats.logs.iter().map(|log| json!({"id": log.id, "bytes": log.bytes})).collect();
     let run = |run: &cleavedb::RunStats| json!({"entries": run.entries, "bytes": run.bytes, "seqno_min": run.seqno_min, "seqno_max": run.seqno_max});
-    let level =
-        |level: &cleavedb::LevelStats| json!({"tables": level.tables, "bytes": level.bytes, "entries": level.entries});
+    let level = |level: &cleavedb::LevelStats| json!({"tables": level.tables, "bytes": level.bytes, "entries": level.entries, "range_tombstones": level.range_tombstones});
     json!({
         "seqno": stats.seqno,
         "durable_seqno": stats.durable_seqno,
@@ -56,6 +55,7 @@ pub fn as_json(stats: &Stats) -> Value {
         "logs": logs,
         "index_table": {"entries": stats.index_table_entries, "bytes": stats.index_table_bytes},
         "sealed": stats.sealed,
+        "front_range_tombstones": stats.front_range_tombstones,
         "runs": stats.runs.iter().map(run).collect::<Vec<Value>>(),
         "levels": stats.levels.iter().map(level).collect::<Vec<Value>>(),
         "memory_budget": stats.memory_budget,

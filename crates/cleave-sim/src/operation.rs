@@ -211,6 +211,10 @@ pub enum Operation {
     Create(u8),
     /// Drops the keyspace of a changing slot.
     Drop(u8),
+    /// Lets background work stand still, until [`Resume`](Operation::Resume) or a write that would have to wait for it.
+    Pause,
+    /// Lets it go on.
+    Resume,
     /// Compares everything with the model.
     CheckAll,
     /// Closes and opens again.

@@ -201,7 +201,12 @@ impl Simulation {
                 self.take_over(&image, None);
             }
             (Ended::Working(expected), Some(image)) => self.take_over(&image, Some(*expected)),
-            (Ended::Working(expected), None) => self.close_cleanly(*expected),
+            (Ended::Working(expected), None) => {
+                if world.tolerance == Tolerance::Nothing {
+                    self.check_files()?;
+                }
+                self.close_cleanly(*expected);
+            }
             (Ended::Opening, None) => {
                 return Err(Failure("the opening of the database stopped without a crash".into()));
             }
@@ -228,6 +233,16 @@ impl Simulation {
         match content() == before {
             true => Ok(Ok(())),
             false => Ok(Err(Failure("opening for reading only has changed files".into()))),
+        }
+    }
+
+    /// Nothing in the files of a database that was closed is damaged or contradicts something else.
+    fn check_files(&self) -> Result<(), Failure> {
+        let report = testing::check(Arc::new(self.disk.clone()), Path::new(HOME), &self.plan.options());
+        let report = report.map_err(|error| Failure(format!("check the files: {error}")))?;
+        match report.problems.first() {
+            None => Ok(()),
+            Some(problem) => Err(Failure(format!("check the files: {problem}"))),
         }
     }
 

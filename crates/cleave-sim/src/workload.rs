@@ -21,10 +21,10 @@ pub struct Workload {
     batch_changes_max: u64,
 }
 
-const KINDS: usize = 18;
+const KINDS: usize = 20;
 /// Write, get, scan, take and release a snapshot, sync, flush, compact, create, drop, check all, reopen, crash; get many,
-/// scan keys, refresh, ingest, checkpoint.
-const WEIGHTS: [u32; KINDS] = [400, 120, 60, 12, 10, 8, 6, 4, 4, 3, 1, 1, 0, 30, 15, 15, 3, 1];
+/// scan keys, refresh, ingest, checkpoint, pause background work, let it go on.
+const WEIGHTS: [u32; KINDS] = [400, 120, 60, 12, 10, 8, 6, 4, 4, 3, 1, 1, 0, 30, 15, 15, 3, 1, 1, 8];
 
 impl Workload {
     /// The operations of `seed`, among all keyspaces.
@@ -93,6 +93,8 @@ impl Workload {
                 Operation::Ingest { slot, puts }
             }
             17 => Operation::Checkpoint,
+            18 => Operation::Pause,
+            19 => Operation::Resume,
             _ => Operation::Crash(self.crash()),
         }
     }

@@ -63,6 +63,8 @@ pub struct World {
     pub ledger: Ledger,
     /// The machine has crashed: whatever the engine still says does not count.
     pub crashed: Arc<AtomicBool>,
+    /// Some client has paused background work, perhaps for others as well.
+    pub has_paused: Arc<AtomicBool>,
     /// What the disk is known to do.
     pub tolerance: Tolerance,
     /// The database's default durability is `Sync`.
@@ -78,6 +80,7 @@ impl World {
             epoch,
             ledger: Ledger::new(),
             crashed: Arc::default(),
+            has_paused: Arc::default(),
             tolerance: Tolerance::Nothing,
             sync_by_default,
             copies: None,

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::{Db, Options, Report, Result};
+use crate::{Db, DumpEntry, Options, Report, Result};
 
 pub use crate::db::{Canary, Tuning};
 pub use crate::io::sim::{Phase, SyncPoint};
@@ -11,7 +11,7 @@ pub use crate::io::{Faults, OsStorage, SimDisk, Storage};
 pub use crate::sched::clock::now;
 pub use crate::sched::random::Random;
 pub use crate::sched::sim::{SimConfig, SimFailure, SimReport, random, simulate, simulate_with, yield_point};
-pub use crate::sched::thread::{JoinHandle, sleep, spawn};
+pub use crate::sched::thread::{JoinHandle, limit_threads, sleep, spawn};
 
 /// Opens a database on any storage with sizes of the caller's choice.
 pub fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tuning: Tuning) -> Result<Db> {
@@ -21,6 +21,11 @@ pub fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tuning: Tu
 /// As [`check`](crate::check), on any storage.
 pub fn check(storage: Arc<dyn Storage>, path: &Path, options: &Options) -> Result<Report> {
     crate::db::check(storage, path, options)
+}
+
+/// As [`dump`](crate::dump), on any storage.
+pub fn dump(storage: &dyn Storage, path: &Path, see: &mut dyn FnMut(&DumpEntry<'_>) -> bool) -> Result<()> {
+    crate::db::dump_from(storage, path, see)
 }
 
 pub mod decoders;

@@ -6,6 +6,8 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+#[cfg(feature = "metrics")]
+use std::time::Duration;
 
 use cleavedb::testing::{self, Faults, SimDisk, Tuning};
 use cleavedb::{Db, Event, Listener, Options, live_stats};
@@ -152,6 +154,9 @@ mod metrics_facade {
         numbers: Mutex<BTreeMap<String, Arc<AtomicU64>>>,
     }
 
+    /// A database that the recorder closes when it next hears of a figure, and who is to be told.
+    static CLOSE: Mutex<Option<(Db, std::sync::mpsc::Sender<()>)>> = Mutex::new(None);
+
     struct Count(Arc<AtomicU64>);
 
     impl HistogramFn for Count {
@@ -175,6 +180,11 @@ mod metrics_facade {
             Counter::from_arc(self.place(key))
         }
         fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+            let close = CLOSE.lock().unwrap().take();
+            if let Some((db, closed)) = close {
+                db.close().unwrap();
+                closed.send(()).unwrap();
+            }
             Gauge::from_arc(self.place(key))
         }
         fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
@@ -197,6 +207,16 @@ mod metrics_facade {
         assert!(number("cleavedb_user_bytes_written_total") > 300_000, "{:?}", numbers.keys());
         assert!(number("cleavedb_flushes_total") >= 1 && number("cleavedb_flush_seconds") >= 1);
         assert!(numbers.contains_key("cleavedb_level_bytes"));
+        drop(numbers);
+
+        // The recorder may close the database that tells it.
+        let db = Options::new().memory_budget(16 << 20).open(dir.path().join("other")).unwrap();
+        let (closed, told) = std::sync::mpsc::channel();
+        *CLOSE.lock().unwrap() = Some((db.clone(), closed));
+        told.recv_timeout(Duration::from_secs(30)).expect("the close returns");
+        assert!(matches!(db.put("k", "v"), Err(cleavedb::Error::Closed)));
+        drop(db);
+        assert!(!dir.path().join("other/STATS").exists());
     }
 }
 
@@ -240,4 +260,21 @@ mod tracing_spans {
             assert!(seen.iter().any(|line| line == wanted), "{wanted} in {seen:?}");
         }
     }
+}
+
+#[test]
+fn the_thread_that_tells_ends_with_the_database_however_that_was_opened() {
+    let heard = Arc::new(Heard::default());
+    let disk = SimDisk::new();
+    disk.set_mapping(false);
+    let options = || Options::new().listener(heard.clone());
+    let storage = || Arc::new(disk.clone());
+    let refused =
+        testing::open(storage(), Path::new("/db"), options().log_backend(cleavedb::LogBackend::Ring), Tuning::tiny());
+    assert!(refused.is_err());
+    assert_eq!(Arc::strong_count(&heard), 1, "an open that failed");
+    testing::open(storage(), Path::new("/db"), options(), Tuning::tiny()).unwrap().close().unwrap();
+    assert_eq!(Arc::strong_count(&heard), 1);
+    testing::open(storage(), Path::new("/db"), options().read_only(true), Tuning::tiny()).unwrap().close().unwrap();
+    assert_eq!(Arc::strong_count(&heard), 1, "a reader");
 }

@@ -216,3 +216,60 @@ fn a_slow_directory_of_another_database_leaves_the_layout_as_it_was() -> Result<
     assert!(matches!(open_at("/second", Options::new().slow_dir("/bulk")), Err(Error::InvalidInput { .. })));
     open_at("/second", Options::new())?.close()
 }
+
+#[test]
+fn stray_files_with_the_largest_numbers_do_no_harm() -> Result<()> {
+    for name in ["18446744073709551615.log", "18446744073709551615.table", "18446744073709551615.manifest"] {
+        let disk = SimDisk::new();
+        let stray = Path::new("/db").join(name);
+        for round in 0..3 {
+            let db = open_tiny(&disk)?;
+            for number in 0..200 {
+                db.put(format!("{number}"), format!("{round}").repeat(100))?;
+            }
+            db.flush()?;
+            db.close()?;
+            if round == 0 {
+                disk.write_file(&stray, b"not ours");
+            }
+        }
+        assert_eq!(open_tiny(&disk)?.iter()?.count(), 200);
+        assert_eq!(disk.read_file(&stray).as_deref(), Some(&b"not ours"[..]), "it is someone else's");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_database_without_file_numbers_left_says_so_and_keeps_what_it_has() -> Result<()> {
+    let disk = SimDisk::new();
+    let db = open_tiny(&disk)?;
+    db.put("k", "v")?;
+    db.flush()?;
+    db.close()?;
+    let last = format!("/db/{}.log", cleavedb::limits::FILE_ID_MAX);
+    disk.write_file(Path::new(&last), b"the last number");
+    let refused = open_tiny(&disk);
+    assert!(matches!(&refused, Err(Error::InvalidInput { message }) if message.contains("numbers")), "{refused:?}");
+    cleavedb::testing::Storage::remove(&disk, Path::new(&last))?;
+    assert_eq!(open_tiny(&disk)?.get("k")?.as_deref(), Some(&b"v"[..]));
+    Ok(())
+}
+
+#[test]
+fn a_directory_with_the_name_of_a_coming_file_is_not_in_the_way() -> Result<()> {
+    let disk = SimDisk::new();
+    for number in 1..40 {
+        for extension in ["log", "table", "manifest"] {
+            let path = format!("/db/{number:08}.{extension}");
+            cleavedb::testing::Storage::create_dir_all(&disk, Path::new(&path))?;
+        }
+    }
+    let db = open_tiny(&disk)?;
+    for number in 0..200 {
+        db.put(format!("{number}"), vec![7; 100])?;
+    }
+    db.flush()?;
+    db.close()?;
+    assert_eq!(open_tiny(&disk)?.iter()?.count(), 200);
+    Ok(())
+}

@@ -300,6 +300,48 @@ fn what_is_not_ours_is_neither_followed_nor_removed() {
     }
 }
 
+#[test]
+fn a_file_named_ring_that_is_none_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let treasure = dir.path().join("treasure");
+    // As long as a ring may be.
+    fs::write(&treasure, vec![7; 65_536]).unwrap();
+    type Lay = fn(&Path, &Path);
+    let lay: [Lay; 4] = [
+        |_, ring| fs::write(ring, "of gold").unwrap(),
+        |treasure, ring| symlink(treasure, ring).unwrap(),
+        |treasure, ring| fs::hard_link(treasure, ring).unwrap(),
+        |_, ring| fs::create_dir(ring).unwrap(),
+    ];
+    for (round, lay) in lay.into_iter().enumerate() {
+        let path = dir.path().join(format!("db {round}"));
+        fs::create_dir(&path).unwrap();
+        lay(&treasure, &path.join("ring"));
+        let before = fs::read(path.join("ring")).ok();
+        for opening in 0..2 {
+            let refused = options().log_backend(LogBackend::Ring).open(&path).map(drop).unwrap_err();
+            assert!(matches!(refused, Error::InvalidInput { .. }), "{refused}");
+            let db = options().log_backend(LogBackend::Auto).open(&path).unwrap();
+            assert_eq!(db.get("k").unwrap().is_some(), opening > 0);
+            db.put("k", "v").unwrap();
+            // What a crash would leave.
+            let image = dir.path().join(format!("image {round} {opening}"));
+            fs::create_dir(&image).unwrap();
+            for entry in fs::read_dir(&path).unwrap().map(|entry| entry.unwrap()) {
+                if entry.file_name() != "ring" {
+                    fs::copy(entry.path(), image.join(entry.file_name())).unwrap();
+                }
+            }
+            lay(&treasure, &image.join("ring"));
+            assert!(cleavedb::check(&image).unwrap().is_sound());
+            assert!(options().open(&image).unwrap().get("k").unwrap().is_some());
+            db.close().unwrap();
+            assert_eq!(fs::read(path.join("ring")).ok(), before);
+        }
+        assert_eq!(fs::read(&treasure).unwrap(), vec![7; 65_536]);
+    }
+}
+
 /// Not a test by itself: what the process with few descriptors does.
 #[test]
 fn few_files() {

@@ -96,9 +96,22 @@ impl Error {
             Error::InvalidInput { .. } | Error::NotFound { .. } | Error::MergeFailed { .. } => Action::FixInput,
             Error::Locked { .. } | Error::WouldStall => Action::Retry,
             Error::NoSpace { .. } => Action::FreeSpace,
+            Error::Io { .. } if self.is_too_many_files() => Action::Retry,
             Error::Poisoned { .. } | Error::Closed | Error::Io { .. } => Action::Reopen,
             Error::Corruption { .. } | Error::Unsupported { .. } => Action::Restore,
         }
+    }
+
+    /// The process, or the system, had no file descriptor left.
+    pub(crate) fn is_too_many_files(&self) -> bool {
+        let Error::Io { source, .. } = self else { return false };
+        // ENFILE and EMFILE, the same numbers on every Unix; the standard library has no name for them.
+        matches!(source.raw_os_error(), Some(23 | 24))
+    }
+
+    /// There was no space or no file descriptor: nothing was done, and a later try may work.
+    pub(crate) fn is_passing(&self) -> bool {
+        matches!(self, Error::NoSpace { .. }) || self.is_too_many_files()
     }
 
     /// An input error with this message.

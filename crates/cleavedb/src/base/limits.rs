@@ -20,9 +20,12 @@ pub const KEYSPACE_PREFIX_BYTES: usize = 4;
 pub const BLOCK_IO_BYTES: usize = 4096;
 /// Sequence numbers use 56 bits, so that a stamp (sequence number and kind) fits one word.
 pub const SEQNO_MAX: u64 = (1 << 56) - 1;
+/// Largest number of a file. A file with a larger one is not ours.
+pub const FILE_ID_MAX: u64 = (1 << 56) - 1;
 /// Smallest `memory_budget` with which the store can work.
 pub const MEMORY_BUDGET_MIN: usize = 16 << 20;
 
+const _: () = assert!(FILE_ID_MAX < u64::MAX);
 const _: () = assert!(KEY_BYTES_MAX <= u16::MAX as usize);
 const _: () = assert!(VALUE_BYTES_LIMIT <= u32::MAX as usize / 2);
 const _: () = assert!(BATCH_BYTES_LIMIT >= VALUE_BYTES_LIMIT);

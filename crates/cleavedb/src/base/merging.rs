@@ -135,6 +135,18 @@ impl<C: Cursor> Merging<C> {
         })
     }
 
+    /// Passes over versions of `key`, the current one, in the present direction: forward to the first at or after `stamp`,
+    /// backward to the last before it. One seek for each source that stands on the key; the others, which may have passed
+    /// over something, stay where they are.
+    pub fn skip(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
+        let backward = self.backward;
+        self.reposition(backward, |_, source| match source.valid() && source.key() == key {
+            true if backward && source.stamp() <= stamp => source.seek_before(key, stamp),
+            true if !backward && source.stamp() > stamp => source.seek(key, stamp),
+            _ => Ok(()),
+        })
+    }
+
     fn current(&self) -> &C {
         &self.sources[self.heap[0].source]
     }
@@ -305,6 +317,26 @@ mod tests {
             merging.prev().unwrap();
         }
         assert_eq!(found, ["z9", "c9", "b1", "a1", "a9"]);
+    }
+
+    #[test]
+    fn versions_of_a_key_are_skipped_and_what_was_passed_over_before_stays_so() {
+        let newer = VecCursor::new(vec![version(b"b", 9, "b9"), version(b"b", 7, "b7"), version(b"b", 5, "b5")]);
+        let older = ["a", "b", "c", "d"].map(|key| version(key.as_bytes(), 1, &format!("{key}1")));
+        let mut merging = Merging::new(vec![newer, VecCursor::new(older.to_vec())]);
+        merging.seek_first().unwrap();
+        merging.pass_over(1, b"a", b"d").unwrap();
+        merging.skip(b"b", Stamp::at(Seqno(7))).unwrap();
+        assert_eq!(merging.value(), b"b7");
+        merging.skip(b"b", Stamp::OLDEST).unwrap();
+        assert_eq!(values(&mut merging), ["d1"]);
+        merging.seek_last().unwrap();
+        merging.pass_over(1, b"b", b"e").unwrap();
+        assert_eq!(merging.value(), b"b5");
+        merging.skip(b"b", Stamp::NEWEST).unwrap();
+        assert_eq!(merging.value(), b"a1");
+        merging.prev().unwrap();
+        assert!(!merging.valid());
     }
 
     fn keys() -> impl Strategy<Value = Vec<u8>> {

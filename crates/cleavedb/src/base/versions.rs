@@ -180,8 +180,11 @@ impl<'a, C: Cursor> Retention<'a, C> {
             } else {
                 let (stamp, value) = match (stamp.kind(), self.horizon.fetch) {
                     (Some(Kind::PutAt), Some(fetch)) if stripe.wants_base(operator) => {
-                        let value = fetch(&self.key, stamp, self.cursor.value())?;
-                        (Stamp::new(stamp.seqno(), Kind::Put), value)
+                        match fetch(&self.key, stamp, self.cursor.value()) {
+                            Ok(value) => (Stamp::new(stamp.seqno(), Kind::Put), value),
+                            // Whoever reads the key will hear of it; the job goes on without the fold.
+                            Err(_) => (stamp, self.cursor.value_slice()),
+                        }
                     }
                     _ => (stamp, self.cursor.value_slice()),
                 };

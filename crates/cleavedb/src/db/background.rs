@@ -6,7 +6,7 @@
 //! back to the front in the midst of a part.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,18 +16,19 @@ use super::events::Event;
 use super::jobs::{Begun, Job};
 use super::pacing::unflushed_log_bytes;
 use super::parts::Worker;
+use super::pause::paused;
+use super::shortage::{Need, Shortages};
 use super::view::View;
 use crate::base::{Error, FileId, Result, Seqno};
 use crate::front::merge_policy;
 use crate::front::run::Run;
 use crate::levels::picker::{Choice, Running};
+use crate::sched::clock::now;
 use crate::sched::sync::{Condvar, Mutex, MutexGuard};
-use crate::sched::thread::{JoinHandle, spawn};
+use crate::sched::thread::{JoinHandle, try_spawn};
 
 /// After so long without a job, the block cache may use what is set apart for jobs.
 const CALM: Duration = Duration::from_secs(1);
-/// After a full disk, jobs are tried again this often.
-const NO_SPACE_RETRY: Duration = Duration::from_millis(100);
 
 /// The state of background work.
 #[derive(Default)]
@@ -69,10 +70,14 @@ pub(crate) struct WorkState {
     pub running: usize,
     /// How many want background work to stand still.
     pub pauses: usize,
+    /// Calls of users that write files in their own threads, without being a job.
+    outside_writers: usize,
     /// Nothing runs, and a thread that may do anything has found nothing to do.
     idle: bool,
-    /// A job found the disk full, and nothing has succeeded since: which job, and what could not grow.
-    no_space: Option<(u64, PathBuf)>,
+    /// What jobs did not get of storage.
+    pub shortages: Shortages,
+    /// Tables that compactions could not read.
+    pub set_aside: BTreeSet<FileId>,
     stop: bool,
 }
 
@@ -82,17 +87,23 @@ impl WorkState {
         self.started
     }
 
-    /// An error if a job that was started after number `since` found the disk full.
+    /// An error if a job that was started after number `since` did not get what it needs of storage.
     pub fn check_space(&self, since: u64) -> Result<()> {
-        match &self.no_space {
-            Some((number, path)) if *number > since => Err(Error::NoSpace { path: path.clone() }),
-            _ => Ok(()),
-        }
+        self.shortages.check(None, since)
     }
 
     /// A job of which some part has not been begun.
     fn to_help(&self, wanted: impl Fn(&Job) -> bool) -> Option<Arc<Begun>> {
         self.in_parts.iter().find(|begun| wanted(&begun.job) && begun.parts.has_more()).cloned()
+    }
+}
+
+/// The file that could not be read, if that is what an error says.
+pub(super) fn unreadable(error: &Error) -> Option<&Path> {
+    match error {
+        Error::Corruption { path, .. } | Error::Unsupported { path, .. } => Some(path),
+        Error::Io { path, operation: "read" | "open" | "measure", .. } if !error.is_too_many_files() => Some(path),
+        _ => None,
     }
 }
 
@@ -134,6 +145,11 @@ impl Work {
         state.stop
     }
 
+    /// Wakes those who wait for progress; its caller holds the lock.
+    pub fn tell_progress(&self) {
+        self.progress.notify_all();
+    }
+
     /// Waits until a job has ended.
     pub fn wait_for_progress(&self, state: &mut MutexGuard<'_, WorkState>) {
         self.progress.wait(state);
@@ -162,30 +178,33 @@ impl Work {
 
 impl Core {
     /// Starts the threads.
-    pub fn start_background(self: &Arc<Core>) {
+    pub fn start_background(self: &Arc<Core>) -> Result<()> {
         let count = self.settings.background_threads;
         let mut threads = self.work.threads.lock();
         for index in 0..count {
             let core = self.clone();
             let worker = if index == 0 { Worker::First } else { Worker::Other };
             let duty = if index == 0 && count > 1 { Duty::FrontAndParts } else { Duty::All };
-            threads.push(spawn(&format!("cleave-work-{index}"), move || core.run_background(worker, duty)));
+            threads.push(try_spawn(&format!("cleave-work-{index}"), move || core.run_background(worker, duty))?);
         }
         let core = self.clone();
-        threads.push(spawn("cleave-logs", move || core.run_background(Worker::Other, Duty::Logs)));
+        threads.push(try_spawn("cleave-logs", move || core.run_background(Worker::Other, Duty::Logs))?);
+        Ok(())
     }
 
     /// Ends the threads after the jobs they are in.
     pub fn stop_background(&self) {
         self.work.lock().stop = true;
         self.work.wake_all();
-        // Compactions that users asked for run in their threads.
+        // Compactions that users asked for, and loads, run in their threads.
         let mut state = self.work.lock();
-        while !state.busy_tables.is_empty() {
+        while !state.busy_tables.is_empty() || state.outside_writers > 0 {
             self.work.progress.wait(&mut state);
         }
         drop(state);
-        for thread in std::mem::take(&mut *self.work.threads.lock()) {
+        let threads = std::mem::take(&mut *self.work.threads.lock());
+        // A recorder of metrics may close the database, in the thread that tells it.
+        for thread in threads.into_iter().filter(|thread| !thread.is_current()) {
             // Jobs catch their own panics, so there is nothing to hear.
             let _ = thread.join();
         }
@@ -206,12 +225,28 @@ impl Core {
             }
             let may_work = self.check_poison().is_ok() && !self.is_paused(&state);
             let job = if may_work { self.next_job(&mut state, duty) } else { None };
-            match job {
-                Some(job) => state = self.run_job(state, job, worker),
-                None if state.no_space.is_some() => {
-                    self.work.changed.wait_for(&mut state, NO_SPACE_RETRY);
+            let stuck_by = match job {
+                None if may_work && duty == Duty::All => self.stuck_by(&state),
+                _ => None,
+            };
+            match (job, stuck_by) {
+                (Some(job), _) => state = self.run_job(state, job, worker),
+                (None, Some(table)) => {
+                    let path = self.table_path(table);
+                    let cause = format!("HL0 is full, and {}, which cannot be read, is in the way", path.display());
+                    drop(state);
+                    self.poison(&Error::Poisoned { cause });
+                    state = self.work.lock();
                 }
-                None => {
+                (None, None) if state.shortages.any() => {
+                    let now = now();
+                    if may_work && duty == Duty::All && state.compacting_threads == 0 {
+                        state.shortages.expire(now);
+                    }
+                    let rest = state.shortages.next_try(now);
+                    self.work.changed.wait_for(&mut state, rest);
+                }
+                (None, None) => {
                     if may_work && duty == Duty::All && state.running + state.compacting_threads == 0 {
                         state.idle = true;
                         self.work.progress.notify_all();
@@ -237,9 +272,34 @@ impl Core {
         }
     }
 
+    /// Counts a call that writes files in its caller's thread; a close waits for its end.
+    pub fn begin_outside(&self) -> Result<OutsideWriter<'_>> {
+        let mut state = self.work.lock();
+        self.check_open()?;
+        state.outside_writers += 1;
+        Ok(OutsideWriter(self))
+    }
+
+    /// Writers wait for HL0, and nothing can make it smaller any more, as its caller has just found: the table that was set
+    /// aside is why.
+    fn stuck_by(&self, state: &WorkState) -> Option<FileId> {
+        if state.set_aside.is_empty()
+            || state.compacting_threads > 0
+            || !state.shortages.may_try(Need::Compaction, now())
+        {
+            return None;
+        }
+        let version = self.published.view().version.clone();
+        let is_full = version.levels()[0].tables().len() >= self.settings.tuning.hl0_stop_tables;
+        state.set_aside.iter().copied().find(|id| is_full && version.find(*id).is_some())
+    }
+
     /// Waits until nothing runs and nothing is due.
     pub fn wait_for_background(&self) -> Result<()> {
         self.check_open()?;
+        if self.settings.read_only {
+            return Ok(());
+        }
         let mut state = self.work.lock();
         let since = state.started;
         state.idle = false;
@@ -256,7 +316,7 @@ impl Core {
     }
 
     /// Someone wants background work to stand still; a close does not care.
-    fn is_paused(&self, state: &WorkState) -> bool {
+    pub fn is_paused(&self, state: &WorkState) -> bool {
         state.pauses > 0 && self.check_open().is_ok()
     }
 
@@ -264,7 +324,7 @@ impl Core {
     pub fn serve_front(&self) {
         let mut state = self.work.lock();
         // On a full disk it is the compaction that makes room.
-        while !state.stop && state.no_space.is_none() && self.check_poison().is_ok() && !self.is_paused(&state) {
+        while !state.stop && !state.shortages.any() && self.check_poison().is_ok() && !self.is_paused(&state) {
             let Some(job) = self.next_job(&mut state, Duty::Front) else {
                 return;
             };
@@ -280,7 +340,6 @@ impl Core {
         worker: Worker,
     ) -> MutexGuard<'a, WorkState> {
         state.started += 1;
-        state.running += 1;
         let number = state.started;
         let compacts = job.is_compaction();
         state.compacting_threads += usize::from(compacts);
@@ -292,14 +351,18 @@ impl Core {
         }
         let ended = self.run_job_safely(&job, number, worker);
         // What went wrong is known before anyone can see that the job is over.
-        if let Some((_, Err(error))) = &ended
-            && !matches!(error, Error::NoSpace { .. })
+        let mut set_aside = Vec::new();
+        if let Some((begun, Err(error))) = &ended
+            && !error.is_passing()
         {
-            // Storage or our own files cannot be trusted; going on could make it worse.
-            self.poison(error);
+            set_aside = self.unreadable_input(begun.as_ref().map_or(&job, |begun| &begun.job), error);
+            if set_aside.is_empty() {
+                // Storage or our own files cannot be trusted; going on could make it worse.
+                self.poison(error);
+            }
         }
         let mut state = self.work.lock();
-        state.running -= 1;
+        state.set_aside.extend(set_aside);
         state.compacting_threads -= usize::from(compacts);
         state.running -= 1;
         if let Some((begun, result)) = ended {
@@ -332,16 +395,43 @@ impl Core {
         }
         self.fit_cache();
         self.update_pace();
+        let need = match job {
+            Job::PrepareLog => Need::Log,
+            Job::Compact(_) => Need::Compaction,
+            Job::Evacuate(_) => Need::Evacuation,
+            _ => Need::Flush,
+        };
         match result {
-            Err(Error::NoSpace { path }) => {
-                self.events.raise(Event::NoSpace { path: path.clone() });
-                state.no_space = Some((number, path));
-                // Not at once again: something has to make room first.
-                self.work.progress.notify_all();
-                self.work.changed.wait_for(state, NO_SPACE_RETRY);
+            Err(error) if error.is_passing() => {
+                match &error {
+                    Error::Io { path, .. } => {
+                        self.readers.handles.close_idle();
+                        self.events.raise(Event::TooManyFiles { path: path.clone() });
+                    }
+                    Error::NoSpace { path } => self.events.raise(Event::NoSpace { path: path.clone() }),
+                    _ => {}
+                }
+                state.shortages.note(need, number, error, now());
             }
-            _ => state.no_space = None,
+            Ok(()) if !matches!(job, Job::EmptyTrash | Job::Seal(_) | Job::MergeRuns(_)) => state.shortages.clear(need),
+            _ => {}
         }
+    }
+
+    /// The table that a compaction could not read, or the files of values that were to be emptied, if that is why the job
+    /// failed: nothing was written in vain, nothing is lost that was not before, and writes go on.
+    fn unreadable_input(&self, job: &Job, error: &Error) -> Vec<FileId> {
+        let Some(path) = unreadable(error) else { return Vec::new() };
+        let files = match job {
+            Job::Compact(choice) => self.unreadable_table(choice, path).into_iter().collect(),
+            // A look-up in a table may have failed as well: either way they are not to be emptied.
+            Job::Evacuate(victims) => victims.clone(),
+            _ => Vec::new(),
+        };
+        if !files.is_empty() {
+            self.events.raise(Event::TableSetAside { path: path.to_owned(), cause: error.to_string() });
+        }
+        files
     }
 
     /// The next job, marked as running.
@@ -349,8 +439,11 @@ impl Core {
         if duty == Duty::Logs {
             return self.next_of_logs(state);
         }
-        // Writers keep the front busy all the time; while nothing compacts, HL0 would fill up behind it.
+        let (now, full) = (now(), state.shortages.any());
+        // Writers keep the front busy all the time; while nothing compacts, HL0 would fill up behind it. On a full disk
+        // the front comes first: what it needs is less, and writers stop without it.
         if duty == Duty::All
+            && !full
             && state.compacting_threads == 0
             && let Some(job) = self.next_compaction(state, duty)
         {
@@ -364,7 +457,9 @@ impl Core {
             state.sealing = true;
             return Some(Job::Seal(table.clone()));
         }
-        if let Some(runs) = self.runs_to_flush(state, &view) {
+        if state.shortages.may_try(Need::Flush, now)
+            && let Some(runs) = self.runs_to_flush(state, &view)
+        {
             state.flushing = runs.len();
             return Some(Job::Flush(runs));
         }
@@ -375,13 +470,13 @@ impl Core {
         let evacuation = if duty == Duty::All { self.next_evacuation(state) } else { None };
         let compaction = evacuation.or_else(|| self.next_compaction(state, duty));
         // On a full disk what gives space back comes first, and a log is made by a thread that finds nothing else.
-        let full = state.no_space.is_some();
-        compaction.or_else(|| (full && self.wants_log(state)).then_some(Job::PrepareLog))
+        let tries_log = full && state.shortages.may_try(Need::Log, now);
+        compaction.or_else(|| (tries_log && self.wants_log(state)).then_some(Job::PrepareLog))
     }
 
     fn next_of_logs(&self, state: &mut WorkState) -> Option<Job> {
         // Files can wait (each is a job of its own); a writer without a next log cannot.
-        if state.no_space.is_none() && self.wants_log(state) {
+        if !state.shortages.any() && self.wants_log(state) {
             return Some(Job::PrepareLog);
         }
         let empties = !state.emptying_trash && !self.trash.is_empty();
@@ -397,7 +492,7 @@ impl Core {
         if let Some(begun) = state.to_help(|job| matches!(job, Job::Compact(_))) {
             return Some(Job::Help(begun));
         }
-        if duty == Duty::FrontAndParts {
+        if duty == Duty::FrontAndParts || !state.shortages.may_try(Need::Compaction, now()) {
             return None;
         }
         self.choose_compaction(state).filter(|choice| *choice != Choice::Nothing).map(Job::Compact)
@@ -405,8 +500,12 @@ impl Core {
 
     /// Files of values to empty, by one job at a time.
     fn next_evacuation(&self, state: &mut WorkState) -> Option<Job> {
-        let victims = self.published.view().values.victims.clone();
-        if state.evacuating || victims.is_empty() {
+        if state.evacuating || !state.shortages.may_try(Need::Evacuation, now()) {
+            return None;
+        }
+        let mut victims = self.published.view().values.victims.clone();
+        victims.retain(|file| !state.set_aside.contains(file));
+        if victims.is_empty() {
             return None;
         }
         state.evacuating = true;
@@ -463,11 +562,12 @@ impl Core {
     pub fn flush(&self) -> Result<()> {
         self.check_writable()?;
         self.check_not_paused()?;
-        self.flush_front()
+        self.flush_front(false)
     }
 
-    /// As [`flush`](Core::flush), also while closing.
-    pub fn flush_front(&self) -> Result<()> {
+    /// As [`flush`](Core::flush), also while closing. If a pause begins meanwhile it is waited out, unless
+    /// `ends_at_pause`.
+    pub fn flush_front(&self, ends_at_pause: bool) -> Result<()> {
         let target = {
             let mut commit = self.commit.lock();
             self.check_poison()?;
@@ -477,6 +577,7 @@ impl Core {
         let mut state = self.work.lock();
         let since = state.started;
         state.flush_target = state.flush_target.max(target);
+        state.shortages.try_now(Need::Flush);
         self.work.changed.notify_all();
         let in_front = || {
             let view = self.published.view();
@@ -487,9 +588,35 @@ impl Core {
                 return Err(Error::Closed);
             }
             self.check_poison()?;
+            state.shortages.check(Some(Need::Flush), since)?;
+            if ends_at_pause && self.is_paused(&state) {
+                return Err(paused());
+            }
+            self.work.progress.wait(&mut state);
+        }
+        Ok(())
+    }
+
+    /// Waits while HL0 has as many tables as it may.
+    pub fn wait_for_hl0(&self) -> Result<()> {
+        let mut state = self.work.lock();
+        let since = state.started;
+        while self.published.view().version.levels()[0].tables().len() >= self.settings.tuning.hl0_stop_tables {
+            self.check_open()?;
+            self.check_poison()?;
             state.check_space(since)?;
             self.work.progress.wait(&mut state);
         }
         Ok(())
+    }
+}
+
+/// A call that writes files in its caller's thread.
+pub(crate) struct OutsideWriter<'a>(&'a Core);
+
+impl Drop for OutsideWriter<'_> {
+    fn drop(&mut self) {
+        self.0.work.lock().outside_writers -= 1;
+        self.0.work.wake_all();
     }
 }

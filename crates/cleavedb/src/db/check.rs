@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::files::{
-    CURRENT, CURRENT_NEW, FileKind, LOCK, OWNER, RING, log_name, parse, redirect_name, segment_name, table_name,
+    CURRENT, CURRENT_NEW, FileKind, LOCK, OWNER, log_name, parse, redirect_name, segment_name, table_name,
 };
 use super::manifest::{Manifest, ManifestState};
 use super::open::check_layout;
 use super::options::Options;
-use super::recovery::recover;
+use super::recovery::{read_ring, recover};
 use super::tuning::Tuning;
 use super::values::open_values;
 use crate::base::limits::MEMORY_BUDGET_MIN;
@@ -332,6 +332,7 @@ impl Check {
             storage: self.storage.clone(),
             cache: Arc::new(BlockCache::new(MEMORY_BUDGET_MIN / 4)),
             ahead: ReadAhead::new(0, Arc::default()),
+            scan_ahead: ReadAhead::new(0, Arc::default()),
             jobs: Arc::default(),
             resident: Arc::default(),
         });
@@ -362,7 +363,8 @@ impl Check {
                         }
                     });
                     if let Some((from, offset)) = lost {
-                        let message = format!("offset {from} leads to {offset} of segment {}, where no record is", to.0);
+                        let message =
+                            format!("offset {from} leads to {offset} of segment {}, where no record is", to.0);
                         self.problem(&path, None, message);
                     }
                 }
@@ -454,18 +456,14 @@ impl Check {
     fn logs(&mut self, state: &ManifestState) {
         let before = self.report.problems.len();
         let unsettled = state.logs.values().any(|end| end.is_none());
-        let ring_path = self.fast.join(RING);
-        let ring = match self.storage.exists(&ring_path) {
-            Ok(true) if unsettled => read_whole(&*self.storage, &ring_path),
-            _ => Ok(Vec::new()),
-        };
+        let ring = if unsettled { read_ring(&*self.storage, &self.fast) } else { Ok(None) };
         let ring = ring.unwrap_or_else(|error| {
             self.note(&error);
-            Vec::new()
+            None
         });
         for (&id, &settled_end) in &state.logs {
             let path = self.fast.join(log_name(id));
-            let ring = (settled_end.is_none() && !ring.is_empty()).then_some(&ring[..]);
+            let ring = ring.as_deref().filter(|ring| settled_end.is_none() && !ring.is_empty());
             self.log(&path, &LogPlace { id, settled_end, ring }, &|keyspace| knows(state, keyspace));
         }
         if self.report.problems.len() > before {
@@ -512,13 +510,7 @@ fn knows(state: &ManifestState, keyspace: KeyspaceId) -> bool {
 
 /// An address leads into a file that is there, and not past its end.
 /// A version's address must lead to its record: in a log that is there, or through the files of values, where it is read.
-fn judge(
-    state: &ManifestState,
-    values: &ValueFiles,
-    key: &[u8],
-    stamp: Stamp,
-    address: Address,
-) -> Option<String> {
+fn judge(state: &ManifestState, values: &ValueFiles, key: &[u8], stamp: Stamp, address: Address) -> Option<String> {
     match state.logs.get(&address.file) {
         Some(Some(end)) if address.offset.saturating_add(address.len.into()) > *end => {
             return Some(format!("behind the end of log {}", address.file.0));

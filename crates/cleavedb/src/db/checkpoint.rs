@@ -40,6 +40,8 @@ impl Core {
     pub fn checkpoint(&self, target: &Path) -> Result<()> {
         self.check_writable()?;
         let target = self.check_target(target)?;
+        // After a close someone else may remove what is to be copied.
+        let _writing = self.begin_outside()?;
         let captured = self.capture()?;
         self.sync_to(captured.last_seqno)?;
         let copied =
@@ -94,6 +96,7 @@ impl Core {
 
     fn fill(&self, copy: &mut Copy<'_>, captured: &Captured) -> Result<()> {
         for id in captured.state.tables.keys() {
+            self.check_open()?;
             let name = table_name(*id);
             let from = self.slow.join(&name);
             if !copy.link(&from, &name)? {

@@ -75,11 +75,20 @@ impl CommitQueue {
 }
 
 impl Core {
-    /// Writes a batch and returns once it has the durability asked for.
+    /// Writes a batch and returns once it has the durability asked for. The batch is empty then, and after every error but
+    /// [`Error::WouldStall`], after which it is as it was.
     ///
     /// # Errors
     /// [`Error::WouldStall`] if it would have to wait longer for background work than `options` allow.
     pub fn write(self: &Arc<Core>, batch: &mut WriteBatch, options: WriteOptions) -> Result<()> {
+        let written = self.write_batch(batch, options);
+        if !matches!(written, Err(Error::WouldStall)) {
+            batch.clear();
+        }
+        written
+    }
+
+    fn write_batch(self: &Arc<Core>, batch: &mut WriteBatch, options: WriteOptions) -> Result<()> {
         let durability = options.durability.unwrap_or(self.settings.durability);
         if let Durability::Interval(interval) = durability {
             check_interval(interval)?;
@@ -95,15 +104,12 @@ impl Core {
         match durability {
             Durability::Buffered => Ok(()),
             Durability::Sync => self.sync_to(seqno),
-            Durability::Interval(interval) => {
-                self.sync_within(interval);
-                Ok(())
-            }
+            Durability::Interval(interval) => self.sync_within(interval),
         }
     }
 
-    /// Queues a batch and returns its last sequence number once it is visible. The batch is left empty then, and is as it
-    /// was after [`Error::WouldStall`].
+    /// Queues a batch and returns its last sequence number once it is visible. The batch is as it was after
+    /// [`Error::WouldStall`].
     fn commit(&self, batch: &mut WriteBatch, deadline: Option<Duration>) -> Result<Seqno> {
         if let Some(deadline) = deadline {
             self.logs.wait_for_buffer(deadline)?;
@@ -159,7 +165,6 @@ impl Core {
             .and_then(|()| self.append_guarded(&mut commit, &[batch]))
             .map(|()| commit.last_seqno);
         drop(commit);
-        batch.clear();
         committed
     }
 
@@ -307,12 +312,6 @@ impl Core {
 
     /// Goes on with a new log that has room for `bytes`.
     fn rotate_log(&self, commit: &mut CommitState, bytes: u64) -> Result<()> {
-        let log = self.take_log(bytes)?;
-        self.published.update(|view| {
-            let mut logs = (*view.logs).clone();
-            logs.insert(log.id(), log.clone());
-            View { logs: Arc::new(logs), ..view.clone() }
-        });
         let writer = match &mut commit.writer {
             Some(writer) => writer,
             none => {
@@ -322,6 +321,12 @@ impl Core {
                 writer
             }
         };
+        let log = self.take_log(bytes)?;
+        self.published.update(|view| {
+            let mut logs = (*view.logs).clone();
+            logs.insert(log.id(), log.clone());
+            View { logs: Arc::new(logs), ..view.clone() }
+        });
         commit.unsynced.extend(writer.rotate(log));
         self.work.wake();
         Ok(())
@@ -345,13 +350,17 @@ impl Core {
     }
 }
 
-/// Every writer of a group gets the same answer.
-fn same_error(error: &Error) -> Error {
+/// The same answer for another who waits for it.
+pub(super) fn same_error(error: &Error) -> Error {
     match error {
         Error::NoSpace { path } => Error::NoSpace { path: path.clone() },
         Error::Closed => Error::Closed,
         Error::InvalidInput { message } => Error::InvalidInput { message: message.clone() },
         Error::Poisoned { cause } => Error::Poisoned { cause: cause.clone() },
+        Error::Io { path, operation, source } if error.is_too_many_files() => {
+            let again = source.raw_os_error().map_or_else(|| source.kind().into(), std::io::Error::from_raw_os_error);
+            Error::Io { path: path.clone(), operation, source: again }
+        }
         other => Error::Poisoned { cause: other.to_string() },
     }
 }

@@ -1,11 +1,13 @@
 //! Compaction jobs: what the picker chose, carried out and committed.
 
+use std::collections::BTreeSet;
 use std::ops::RangeBounds;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::background::WorkState;
+use super::background::{WorkState, unreadable};
 use super::core::Core;
 use super::events::Event;
 use super::flush::{doom_refused, names_of};
@@ -13,6 +15,7 @@ use super::iter::Bounds;
 use super::keyspace::KeyspaceState;
 use super::pacing::{Progress, Watched};
 use super::parts::{Breaks, WithBreaks, Work};
+use super::shortage::Need;
 use super::snapshot::JobHorizon;
 use super::values::Healed;
 use super::view::View;
@@ -33,7 +36,8 @@ const PART_TABLES: u64 = 2;
 impl Core {
     /// The most urgent compaction, marked as running.
     pub fn choose_compaction(&self, state: &mut WorkState) -> Option<Choice> {
-        self.choose_with(state, |figures| Some(choose(figures)))
+        let set_aside = state.set_aside.clone();
+        self.choose_with(state, &set_aside, |figures| Some(choose(figures)))
     }
 
     /// The shape that the levels should have.
@@ -45,6 +49,7 @@ impl Core {
     fn choose_with(
         &self,
         state: &mut WorkState,
+        set_aside: &BTreeSet<FileId>,
         choose: impl FnOnce(&Figures<'_>) -> Option<Choice>,
     ) -> Option<Choice> {
         let tuning = &self.settings.tuning;
@@ -55,7 +60,7 @@ impl Core {
         let version = self.published.view().version.clone();
         let dropped: Vec<KeyspaceId> = self.keyspaces.dropped().into_keys().collect();
         let mut figures = Figures {
-            levels: version.figures(&|id| state.busy_tables.contains(&id)),
+            levels: version.figures(&|id| state.busy_tables.contains(&id) || set_aside.contains(&id)),
             targets: self.level_targets(),
             dropped: &dropped,
             running: &state.compacting,
@@ -100,6 +105,11 @@ impl Core {
             let index = state.compacting.iter().position(|other| *other == running);
             state.compacting.swap_remove(index.expect("a running compaction is listed until it ends"));
         }
+    }
+
+    /// The table of a choice that lies at `path`.
+    pub fn unreadable_table(&self, choice: &Choice, path: &Path) -> Option<FileId> {
+        inputs_of(choice).into_iter().find(|id| self.table_path(*id) == *path)
     }
 
     /// Commits that `added` take the place of `removed`.
@@ -158,7 +168,13 @@ impl Core {
                 return Err(Error::Closed);
             }
             self.check_poison()?;
-            let choice = self.choose_with(&mut state, |figures| choose_range(figures, from, to, start, end));
+            // A pause that began after the level before this one is waited out.
+            let choice = match self.is_paused(&state) {
+                true => None,
+                // Tables that could not be read are tried again when a user asks.
+                false => self
+                    .choose_with(&mut state, &BTreeSet::new(), |figures| choose_range(figures, from, to, start, end)),
+            };
             match choice {
                 Some(choice) => break choice,
                 None => self.work.wait_for_progress(&mut state),
@@ -166,8 +182,15 @@ impl Core {
         };
         state.compacting_threads += 1;
         drop(state);
-        let result = self.guarded(self.run_and_wait(&choice));
+        let result = self.run_and_wait(&choice);
+        let result = match &result {
+            Err(error) if unreadable(error).and_then(|path| self.unreadable_table(&choice, path)).is_some() => result,
+            _ => self.guarded(result),
+        };
         let mut state = self.work.lock();
+        if result.is_ok() {
+            state.shortages.clear(Need::Compaction);
+        }
         state.compacting_threads -= 1;
         self.release_choice(&mut state, &choice);
         drop(state);
@@ -217,11 +240,6 @@ impl TableWork {
                 marks.extend(table.cursor(false).marks()?);
             }
         }
-        if compact.from == 0 {
-            let upper = &sources[..sources.len() - 1];
-            let upper_bytes = upper.iter().flat_map(|tables| tables.iter()).map(|table| table.meta().size).sum();
-            core.pacer.hl0.begin(upper_bytes, tables().map(|table| table.meta().entries).sum());
-        }
         let ranges = cut(marks, threads, bytes_min);
         let mut tombstones = Vec::new();
         for table in tables().filter(|table| table.has_ranges()) {
@@ -232,6 +250,12 @@ impl TableWork {
         let bottom = |start: &[u8], end: &[u8]| !version.may_hold_range_from(to + 1, start, end);
         let dropped = |keyspace| horizon.dropped.contains_key(&keyspace);
         let tombstones_left = survivors(&tombstones, &horizon.snapshots, &bottom, &dropped);
+        // From here on nothing fails, and whoever ends the job tells of it.
+        if compact.from == 0 {
+            let upper = &sources[..sources.len() - 1];
+            let upper_bytes = upper.iter().flat_map(|tables| tables.iter()).map(|table| table.meta().size).sum();
+            core.pacer.hl0.begin(upper_bytes, tables().map(|table| table.meta().entries).sum());
+        }
         core.events.raise(Event::CompactionBegun { from: compact.from, to: compact.to, bytes });
         let (from, began) = (compact.from, now());
         Ok(TableWork { from, to, sources, horizon, tombstones, tombstones_left, ranges, began })
@@ -282,7 +306,8 @@ impl Work for TableWork {
         let bottom = |key: &[u8]| !self.horizon.view.version.may_hold_below(self.to, key);
         let dropped = |keyspace| self.horizon.dropped.contains_key(&keyspace);
         let view = &self.horizon.view;
-        let fetch = |key: &[u8], stamp: Stamp, payload: &[u8]| core.payload(view, key, stamp, Slice::copy_from(payload));
+        let fetch =
+            |key: &[u8], stamp: Stamp, payload: &[u8]| core.payload(view, key, stamp, Slice::copy_from(payload));
         let horizon = Horizon { fetch: Some(&fetch), ..self.horizon.over(&bottom, &dropped, &core.keyspaces) };
         let source = Retention::new(cursor, horizon).until(range.to.as_deref()).with_ranges(&self.tombstones);
         let source = Watched::new(Healed::new(source, &view.values), self.progress(core));

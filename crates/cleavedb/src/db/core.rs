@@ -10,7 +10,7 @@ use super::durability::Horizon;
 use super::events::{Event, Events};
 use super::keyspace::Keyspaces;
 use super::logs::LogSupply;
-use super::manifest::Manifest;
+use super::manifest::{Manifest, usable};
 use super::memory::Memory;
 use super::options::{LogBackend, Settings};
 use super::pacing::Pacer;
@@ -19,12 +19,13 @@ use super::snapshot::Snapshots;
 use super::stats::Counters;
 use super::stats_page::StatsPage;
 use super::view::View;
+use crate::base::limits::FILE_ID_MAX;
 use crate::base::{Error, FileId, Result, Seqno};
 use crate::format::edit::Edit;
 use crate::io::trash::{FileGuard, Trash};
 use crate::io::{Lock, Storage};
 use crate::levels::readers::Readers;
-use crate::sched::sync::Mutex;
+use crate::sched::sync::{Condvar, Mutex};
 use crate::values::files::Entry;
 
 /// An open database.
@@ -52,6 +53,10 @@ pub(crate) struct Core {
     pub events: Events,
     pub next_file: AtomicU64,
     pub closed: AtomicBool,
+    /// How the close went, once it is over.
+    pub close_result: Mutex<Option<Result<()>>>,
+    /// It is over.
+    pub close_ended: Condvar,
     poison: Poison,
     /// Held as long as the database is open.
     pub locks: Mutex<Vec<Box<dyn Lock>>>,
@@ -129,14 +134,20 @@ impl Core {
             events: parts.events,
             next_file: AtomicU64::new(next_file.0),
             closed: AtomicBool::new(false),
+            close_result: Mutex::default(),
+            close_ended: Condvar::new(),
             poison: Poison::default(),
             locks: Mutex::new(parts.locks),
         }
     }
 
     /// A number for a new file.
-    pub fn new_file_id(&self) -> FileId {
-        FileId(self.next_file.fetch_add(1, Ordering::Relaxed))
+    ///
+    /// # Errors
+    /// [`Error::InvalidInput`] if there is none left.
+    pub fn new_file_id(&self) -> Result<FileId> {
+        // So far from the end of a word that the counter cannot wrap, however often it is asked in vain.
+        usable(FileId(self.next_file.fetch_add(1, Ordering::Relaxed)))
     }
 
     pub fn table_path(&self, id: FileId) -> PathBuf {
@@ -153,6 +164,11 @@ impl Core {
             true => Err(Error::Closed),
             false => Ok(()),
         }
+    }
+
+    /// What a read has come to. If it failed and the database is closed by now, that is why: the files may be someone else's.
+    pub fn unless_closed<T>(&self, read: Result<T>) -> Result<T> {
+        read.map_err(|error| self.check_open().err().unwrap_or(error))
     }
 
     /// Refuses what would change a database that is closed or was opened for reading only.
@@ -180,11 +196,23 @@ impl Core {
     /// Passes a result through; a failure that must stop writes poisons them.
     pub fn guarded<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result
-            && !matches!(error, Error::NoSpace { .. } | Error::Closed | Error::InvalidInput { .. })
+            && !error.is_passing()
+            && !matches!(error, Error::Closed | Error::InvalidInput { .. })
         {
             self.poison(error);
         }
         result
+    }
+
+    /// Tries once more, with idle tables closed, what found no file descriptor left.
+    pub fn with_descriptors<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+        match work() {
+            Err(error) if error.is_too_many_files() => {
+                self.readers.handles.close_idle();
+                work()
+            }
+            result => result,
+        }
     }
 
     /// Makes a finished job true: syncs the logs up to `seqno`, commits the edit, and swaps the view (DESIGN rules 2, 4,
@@ -210,14 +238,15 @@ impl Core {
 
     /// Commits an edit that changes no view; its caller holds the manifest.
     pub fn commit_edit(&self, manifest: &mut Manifest, edit: &Edit) -> Result<()> {
-        let bytes = self.guarded(manifest.commit(edit, &|| self.new_file_id()))?;
+        let commit = || manifest.commit(edit, &|| self.new_file_id());
+        let bytes = self.guarded(self.with_descriptors(commit))?;
         self.counters.manifest_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
 
     /// Every edit carries the numbers that must never be given out twice.
     pub fn add_counters(&self, edit: &mut Edit) {
-        edit.next_file = Some(FileId(self.next_file.load(Ordering::Relaxed)));
+        edit.next_file = Some(FileId(self.next_file.load(Ordering::Relaxed).min(FILE_ID_MAX + 1)));
         let durable = self.horizon.durable();
         edit.last_seqno = Some(edit.flushed.map_or(durable, |flushed| flushed.max(durable)));
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::files::{FileKind, parse};
 use super::manifest::{self, parse_current, show_edits};
+use super::stats_page::read_whole_page;
 use crate::base::tombstones::Fragment;
 use crate::base::{Error, FileId, KeyspaceId, Kind, Result, Seqno, split_key};
 use crate::format::compression::Compression;
@@ -14,9 +15,9 @@ use crate::format::edit::{Edit, KeyspaceRecord, Separation};
 use crate::format::frame::{FrameKind, HEADER_BYTES, LOG_MAGIC};
 use crate::format::meta::TableMeta;
 use crate::format::record::Record;
-use crate::format::stats_page::{self, Page};
-use crate::format::values::Named;
+use crate::format::stats_page;
 use crate::format::table::{FOOTER_BYTES, MAGIC as TABLE_MAGIC};
+use crate::format::values::Named;
 use crate::front::log_reader::{LogReader, Opened};
 use crate::io::{Access, File, OsStorage, Storage, read_exact_at, read_whole};
 use crate::levels::table_file::{Part, TableFile};
@@ -83,7 +84,7 @@ pub(crate) fn dump_from(storage: &dyn Storage, path: &Path, see: &mut See<'_>) -
         _ if start == manifest::MAGIC => dump_manifest(storage, path, id(FileKind::Manifest), see),
         _ if start == segment::MAGIC => dump_segment(&*file, id(FileKind::Segment), see),
         _ if start == redirect::MAGIC => dump_redirect(&*file, id(FileKind::Redirect), see),
-        _ if start == stats_page::MAGIC => dump_stats_page(storage, path, see),
+        _ if start == stats_page::MAGIC => dump_stats_page(&*file, see),
         _ if end == *TABLE_MAGIC => dump_table(file, id(FileKind::Table), see),
         _ if start == *b"cleavedb" => dump_current(storage, path, see),
         // The name says what the damaged file should be.
@@ -93,9 +94,10 @@ pub(crate) fn dump_from(storage: &dyn Storage, path: &Path, see: &mut See<'_>) -
         Some(FileKind::Segment) => dump_segment(&*file, id(FileKind::Segment), see),
         Some(FileKind::Redirect) => dump_redirect(&*file, id(FileKind::Redirect), see),
         None if name == super::files::CURRENT => dump_current(storage, path, see),
-        None => {
-            Err(Error::input(format!("{} is no log, table, manifest, segment, redirect table, CURRENT or STATS of a database", path.display())))
-        }
+        None => Err(Error::input(format!(
+            "{} is no log, table, manifest, segment, redirect table, CURRENT or STATS of a database",
+            path.display()
+        ))),
     }
 }
 
@@ -112,8 +114,7 @@ fn dump_segment(file: &dyn File, id: Option<FileId>, see: &mut See<'_>) -> Resul
     let mut goes_on = see(&entry(0, "segment", format!("segment {}, {end} B long", id.0)));
     for_each_record(file, id, end, &mut |offset, record, _| {
         let operation = record.operation;
-        let version =
-            version(operation.keyspace, operation.key, record.seqno, Some(operation.kind), operation.value);
+        let version = version(operation.keyspace, operation.key, record.seqno, Some(operation.kind), operation.value);
         goes_on = goes_on && see(&DumpEntry { offset, what: "record", text: String::new(), version: Some(version) });
         Ok(())
     })
@@ -137,8 +138,8 @@ fn dump_current(storage: &dyn Storage, path: &Path, see: &mut See<'_>) -> Result
     Ok(())
 }
 
-fn dump_stats_page(storage: &dyn Storage, path: &Path, see: &mut See<'_>) -> Result<()> {
-    let page = Page::decode(&read_whole(storage, path)?).map_err(|why| Error::corruption(path, 0, why))?;
+fn dump_stats_page(file: &dyn File, see: &mut See<'_>) -> Result<()> {
+    let page = read_whole_page(file)?.map_err(|why| Error::corruption(file.path(), 0, why))?;
     let uptime = page.uptime_us as f64 / 1e6;
     let text = format!("process {}, sequence {}, open for {uptime:.1} s", page.process, page.sequence);
     if see(&entry(0, "STATS", text)) {

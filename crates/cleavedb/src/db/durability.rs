@@ -13,7 +13,7 @@ use super::tuning::Canary;
 use crate::base::{Error, Result, Seqno};
 use crate::sched::clock::now;
 use crate::sched::sync::{Condvar, Mutex};
-use crate::sched::thread::{JoinHandle, spawn};
+use crate::sched::thread::{JoinHandle, try_spawn};
 
 /// How far history is durable, and who is moving that.
 pub(crate) struct Horizon {
@@ -129,18 +129,26 @@ impl Core {
     }
 
     /// Promises a sync of what was written so far within `interval`.
-    pub fn sync_within(self: &Arc<Core>, interval: Duration) {
+    pub fn sync_within(self: &Arc<Core>, interval: Duration) -> Result<()> {
         let due = now().saturating_add(interval);
         let mut state = self.horizon.interval.lock();
         if state.thread.is_none() && !state.stop {
             let core = self.clone();
-            state.thread = Some(spawn("cleave-interval", move || core.run_interval_thread()));
+            match try_spawn("cleave-interval", move || core.run_interval_thread()) {
+                Ok(thread) => state.thread = Some(thread),
+                // The write is in the log already. The promise is kept at once, and the next write tries again.
+                Err(_) => {
+                    drop(state);
+                    return self.sync();
+                }
+            }
         }
         if state.deadline.is_none_or(|deadline| due < deadline) {
             state.deadline = Some(due);
             drop(state);
             self.horizon.interval_changed.notify_all();
         }
+        Ok(())
     }
 
     fn run_interval_thread(&self) {

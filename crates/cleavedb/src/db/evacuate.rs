@@ -11,14 +11,14 @@ use std::sync::atomic::Ordering;
 use super::core::Core;
 use super::files::{redirect_name, segment_name};
 use super::view::View;
+use crate::base::memory::Counted;
 use crate::base::{Cursor, Error, FileId, Kind, Result, Seqno, full_key};
 use crate::format::edit::Edit;
 use crate::format::frame::{FrameKind, HEADER_BYTES};
 use crate::format::record::Record;
 use crate::format::values::ValuePlace;
-use crate::base::memory::Counted;
-use crate::io::File;
 use crate::front::log_reader::{LogReader, Opened};
+use crate::io::File;
 use crate::levels::version::Version;
 use crate::values::files::Entry;
 use crate::values::redirect::RedirectBuilder;
@@ -86,7 +86,7 @@ impl Core {
         victims: &[FileId],
         paths: &mut Vec<PathBuf>,
     ) -> Result<Vec<(FileId, ValuePlace)>> {
-        let to = self.new_file_id();
+        let to = self.new_file_id()?;
         let path = self.slow.join(segment_name(to));
         paths.push(path.clone());
         let mut evacuation = Evacuation {
@@ -103,7 +103,7 @@ impl Core {
             // A file that nothing led to any more has gone meanwhile.
             let Some(Entry::Here(file)) = view.values.files.get(victim) else { continue };
             evacuation.copy_live(file)?;
-            let redirect = self.new_file_id();
+            let redirect = self.new_file_id()?;
             let path = self.slow.join(redirect_name(redirect));
             paths.push(path.clone());
             let len = std::mem::take(&mut evacuation.redirect).write(&*self.storage, &path, redirect)?;
@@ -190,7 +190,6 @@ impl Evacuation<'_> {
         self.counted.set(self.window.capacity() + self.redirect.bytes() + SEGMENT_BUFFER_BYTES);
         Ok(())
     }
-
 }
 
 /// Some table holds the address of version `seqno` of a key. A version is in one place only, so its address leads to the

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::core::guard_panic;
+use crate::base::Result;
 use crate::sched::sync::{Condvar, Mutex};
-use crate::sched::thread::{JoinHandle, spawn};
+use crate::sched::thread::{JoinHandle, try_spawn};
 
 /// So many events wait at most; a listener that is slower than that loses the oldest.
 const WAITING_MAX: usize = 4096;
@@ -83,6 +84,19 @@ pub enum Event {
         /// What could not grow.
         path: PathBuf,
     },
+    /// A background job could not open or make a file, because the process has too many open; it is tried again.
+    TooManyFiles {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A compaction could not read a table. It is left where it is, and takes part in no compaction that nobody asked for,
+    /// until the database is opened again. The range of keys in it is compacted no more; all else goes on.
+    TableSetAside {
+        /// The table.
+        path: PathBuf,
+        /// What was wrong.
+        cause: String,
+    },
     /// Writes are refused until the database is opened again.
     Poisoned {
         /// The first failure.
@@ -124,14 +138,14 @@ struct Queue {
 
 impl Events {
     /// Starts the thread, if anyone listens.
-    pub fn new(listeners: Vec<Arc<dyn Listener>>) -> Events {
+    pub fn new(listeners: Vec<Arc<dyn Listener>>) -> Result<Events> {
         if listeners.is_empty() {
-            return Events::default();
+            return Ok(Events::default());
         }
         let told = Arc::new(Told { listeners, queue: Mutex::default(), changed: Condvar::new() });
         let teller = told.clone();
-        let thread = spawn("cleave-events", move || teller.run());
-        Events { told: Some(told), thread: Mutex::new(Some(thread)) }
+        let thread = try_spawn("cleave-events", move || teller.run())?;
+        Ok(Events { told: Some(told), thread: Mutex::new(Some(thread)) })
     }
 
     /// Something happened. Never waits for a listener.
@@ -157,6 +171,13 @@ impl Events {
             // Panics of listeners were caught.
             let _ = thread.join();
         }
+    }
+}
+
+/// Whoever makes events may be given up before it is closed.
+impl Drop for Events {
+    fn drop(&mut self) {
+        self.finish();
     }
 }
 
@@ -213,7 +234,7 @@ mod tests {
     #[test]
     fn all_hear_everything_in_order_though_one_panics() {
         let (good, bad) = (Arc::new(Notes::default()), Arc::new(Notes { panics: true, ..Notes::default() }));
-        let events = Events::new(vec![bad.clone(), good.clone()]);
+        let events = Events::new(vec![bad.clone(), good.clone()]).unwrap();
         (0..100).for_each(|number| events.raise(pace(number)));
         events.finish();
         let all: Vec<Event> = (0..100).map(pace).collect();
@@ -237,7 +258,7 @@ mod tests {
             }
         }
         let slow = Arc::new(Slow(Mutex::default(), Mutex::default(), Condvar::new()));
-        let events = Events::new(vec![slow.clone()]);
+        let events = Events::new(vec![slow.clone()]).unwrap();
         let count = 3 * WAITING_MAX as u64;
         (0..count).for_each(|number| events.raise(pace(number)));
         *slow.1.lock() = true;

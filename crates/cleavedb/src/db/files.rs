@@ -1,6 +1,7 @@
 //! The names of our files. Everything else in the directories belongs to someone else and is never touched.
 
 use crate::base::FileId;
+use crate::base::limits::FILE_ID_MAX;
 
 /// Names the manifest in force.
 pub(crate) const CURRENT: &str = "CURRENT";
@@ -66,7 +67,7 @@ pub(crate) fn parse(name: &str) -> Option<(FileKind, FileId)> {
         FileKind::Segment => segment_name(id),
         FileKind::Redirect => redirect_name(id),
     };
-    (plain && name_again == name).then_some((kind, id))
+    (plain && id.0 <= FILE_ID_MAX && name_again == name).then_some((kind, id))
 }
 
 #[cfg(test)]
@@ -77,9 +78,18 @@ mod tests {
     fn only_our_own_names_parse() {
         assert_eq!(parse(&log_name(FileId(7))), Some((FileKind::Log, FileId(7))));
         assert_eq!(parse(&table_name(FileId(123_456_789))), Some((FileKind::Table, FileId(123_456_789))));
-        for foreign in
-            ["lost+found", "7.log", "00000007.log.bak", "0000000007.log", "+0000007.log", "CURRENT", "x.table"]
-        {
+        assert_eq!(parse(&log_name(FileId(FILE_ID_MAX))), Some((FileKind::Log, FileId(FILE_ID_MAX))));
+        for foreign in [
+            &log_name(FileId(FILE_ID_MAX + 1)),
+            "18446744073709551615.table",
+            "lost+found",
+            "7.log",
+            "00000007.log.bak",
+            "0000000007.log",
+            "+0000007.log",
+            "CURRENT",
+            "x.table",
+        ] {
             assert_eq!(parse(foreign), None, "{foreign}");
         }
     }

@@ -59,8 +59,6 @@ impl Core {
 
     fn write_and_install(&self, view: &View, runs: &[Arc<Run>], flushed: Seqno, snapshots: Vec<Seqno>) -> Result<()> {
         let tables = self.write_runs(view, runs, snapshots)?;
-        let written: u64 = tables.iter().map(|table| table.meta().size).sum();
-        self.counters.flush_table_bytes.fetch_add(written, Ordering::Relaxed);
         let edit = self.flush_edit(view, flushed, &tables)?;
         self.cut_logs(view, flushed, &edit)?;
         let removed: BTreeSet<FileId> = edit.logs_removed.iter().copied().collect();
@@ -83,7 +81,10 @@ impl Core {
             next.logs = Arc::new(logs);
             next
         })
-        .inspect_err(|error| doom_refused(error, &tables))
+        .inspect_err(|error| doom_refused(error, &tables))?;
+        let written: u64 = tables.iter().map(|table| table.meta().size).sum();
+        self.counters.flush_table_bytes.fetch_add(written, Ordering::Relaxed);
+        Ok(())
     }
 
     fn write_runs(&self, view: &View, runs: &[Arc<Run>], snapshots: Vec<Seqno>) -> Result<Vec<Arc<Table>>> {
@@ -141,8 +142,12 @@ impl Core {
         }
         let bytes = metas.iter().map(|meta| meta.size).sum();
         self.counters.table_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.guarded(self.storage.sync_dir(&self.slow))?;
-        metas.into_iter().map(|meta| self.open_table(meta)).collect()
+        let paths: Vec<_> = metas.iter().map(|meta| self.table_path(meta.id)).collect();
+        let synced = self.guarded(self.with_descriptors(|| self.storage.sync_dir(&self.slow)));
+        let opened: Result<Vec<_>> =
+            synced.and_then(|()| metas.into_iter().map(|meta| self.open_table(meta)).collect());
+        // Nothing names them; what cannot be removed now is removed by the next open.
+        opened.inspect_err(|_| paths.iter().for_each(|path| drop(self.storage.remove(path))))
     }
 
     /// Opens a table that the manifest names or is about to.
@@ -217,8 +222,12 @@ impl Core {
         }
         let mut edit = Edit { keyspaces_forgotten: gone.clone(), ..Edit::default() };
         self.add_counters(&mut edit);
-        self.commit_edit(&mut manifest, &edit)?;
-        self.keyspaces.forget(&gone);
+        match self.commit_edit(&mut manifest, &edit) {
+            Ok(()) => self.keyspaces.forget(&gone),
+            // What led here is done; the next job that comes by tries again.
+            Err(error) if error.is_passing() => {}
+            Err(error) => return Err(error),
+        }
         Ok(())
     }
 }
@@ -232,9 +241,9 @@ pub(super) fn fragments_of_runs(runs: &[Arc<Run>], snapshots: &[Seqno]) -> Resul
     Ok(fragment(&tombstones, snapshots))
 }
 
-/// Tables of a job that found no space for its edit go; after any other error the edit may be on storage.
+/// Tables of a job whose edit could not be begun go; after any other error the edit may be on storage.
 pub(super) fn doom_refused(error: &Error, tables: &[Arc<Table>]) {
-    if matches!(error, Error::NoSpace { .. }) {
+    if error.is_passing() {
         tables.iter().for_each(|table| table.doom());
     }
 }
@@ -259,13 +268,15 @@ enum Route {
 /// The routing point: the one place that decides by shape.
 fn route(core: &Core, key: &[u8], stamp: Stamp, payload: &[u8]) -> Result<Route> {
     match stamp.kind() {
-        Some(kind) if kind.is_address() => Address::decode(payload).map(|address| match stays(core, key, kind, address) {
-            true => Route::Inline(Slice::copy_from(payload)),
-            false => Route::Fetch(address),
-        }).ok_or_else(|| {
-            let message = format!("key {:?} has a damaged address", key.escape_ascii().to_string());
-            Error::corruption(&core.fast, 0, message)
-        }),
+        Some(kind) if kind.is_address() => Address::decode(payload)
+            .map(|address| match stays(core, key, kind, address) {
+                true => Route::Inline(Slice::copy_from(payload)),
+                false => Route::Fetch(address),
+            })
+            .ok_or_else(|| {
+                let message = format!("key {:?} has a damaged address", key.escape_ascii().to_string());
+                Error::corruption(&core.fast, 0, message)
+            }),
         _ => Ok(Route::Inline(Slice::copy_from(payload))),
     }
 }

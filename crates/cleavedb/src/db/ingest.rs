@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::commit::CommitState;
-use super::core::Core;
+use super::core::{Core, guard_panic};
 use super::keyspace::KeyspaceState;
 use super::pacing::Gate;
 use super::view::View;
@@ -29,7 +29,8 @@ use crate::levels::version::{LEVELS_MAX, Version};
 const UNPLACED: Stamp = Stamp(Kind::Put as u64);
 
 /// Keys that the caller says ascend, as a stream of versions.
-struct Load<I> {
+struct Load<'a, I> {
+    core: &'a Core,
     pairs: I,
     /// The full key that the stream stands on.
     key: Vec<u8>,
@@ -39,13 +40,15 @@ struct Load<I> {
     bytes: u64,
 }
 
-impl<I, K, V> VersionSource for Load<I>
+impl<I, K, V> VersionSource for Load<'_, I>
 where
     I: Iterator<Item = (K, V)>,
     K: AsRef<[u8]>,
     V: AsRef<[u8]>,
 {
     fn advance(&mut self) -> Result<bool> {
+        // A close waits for the load to end.
+        self.core.check_open()?;
         let Some((key, value)) = self.pairs.next() else {
             return Ok(false);
         };
@@ -95,9 +98,10 @@ impl Core {
         self.check_writable()?;
         self.check_poison()?;
         keyspace.check(self.database)?;
+        let _writing = self.begin_outside()?;
         let key = keyspace.record.id.prefix().to_vec();
         let prefix_len = key.len();
-        let mut load = Load { pairs, key, prefix_len, value: Vec::new(), count: 0, bytes: 0 };
+        let mut load = Load { core: self, pairs, key, prefix_len, value: Vec::new(), count: 0, bytes: 0 };
         let tables = self.guarded(self.write_tables(&mut load, Vec::new(), LEVELS_MAX - 1, self.table_bytes()))?;
         if tables.is_empty() {
             return Ok(0);
@@ -126,7 +130,12 @@ impl Core {
     fn install_load(&self, keyspace: &KeyspaceState, tables: &[Arc<Table>]) -> Result<(), (Error, bool)> {
         let mut gate = None;
         loop {
-            self.flush().map_err(|error| (error, false))?;
+            // Whoever paused background work may be waiting for the gate himself.
+            let flushed = match gate {
+                None => self.wait_for_hl0().and_then(|()| self.flush()),
+                Some(_) => self.check_not_paused().and_then(|()| self.flush_front(true)),
+            };
+            flushed.map_err(|error| (error, false))?;
             let view = self.published.view();
             let clear = clear_of(&view.version, tables);
             let mut commit = self.commit.lock();
@@ -134,7 +143,11 @@ impl Core {
                 self.check_open().and_then(|()| self.check_poison()).and_then(|()| keyspace.check(self.database));
             usable.map_err(|error| (error, false))?;
             if self.published.view().front_is_empty() && self.horizon.durable() >= commit.last_seqno {
-                return self.commit_load(&mut commit, tables, &clear);
+                let done = guard_panic("a load", || Ok(self.commit_load(&mut commit, tables, &clear)));
+                return done.unwrap_or_else(|panic| {
+                    self.poison(&panic);
+                    Err((panic, true))
+                });
             }
             drop(commit);
             // Whoever had begun to write when the gate closed comes to an end.
@@ -174,7 +187,7 @@ impl Core {
         }
         self.release_levels(&added);
         committed.map_err(|error| {
-            let is_named = !matches!(error, Error::NoSpace { .. });
+            let is_named = !error.is_passing();
             (error, is_named)
         })
     }

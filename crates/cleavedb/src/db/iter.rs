@@ -1,13 +1,14 @@
 //! Iteration: a merge of all sources of one view, forward and reverse. The two ends have a merge each, made when first
 //! needed, and stop where they meet.
 
+use std::cmp::Ordering;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use super::DbInner;
 use super::covers::{Sources, SourcesBuilder};
 use super::keyspace::KeyspaceState;
-use super::read::Versions;
+use super::read::{OneByOne, Versions, find_versions};
 use super::snapshot::Held;
 use super::view::View;
 use crate::base::key::prefix_end;
@@ -23,7 +24,15 @@ type Item = (Slice, Slice);
 /// files it reads until dropped.
 ///
 /// A key whose merge operator fails is an error in its place, and the scan goes on; after any other error it yields
-/// nothing more.
+/// nothing more until it is [refreshed](Iter::refresh). Once the database is closed that error is [`Error::Closed`]; what
+/// was handed out before stays valid.
+///
+/// A key costs O(log sources), and as many versions of it as must be merged; versions that are not needed, and keys under
+/// a range tombstone, cost a seek in each source if they are many. The first key costs a seek in each source:
+/// O(tables of HL0 + levels), each O(log keys).
+///
+/// # Errors
+/// Items are [`Error::MergeFailed`], [`Error::Corruption`], [`Error::Unsupported`], [`Error::Io`] or [`Error::Closed`].
 pub struct Iter {
     front: Option<Sources>,
     back: Option<Sources>,
@@ -123,7 +132,6 @@ impl Iter {
             None => core.snapshots.hold(&core.published),
         };
         let held = Held { db: db.clone(), seqno };
-        // Asked last: a close that comes later leaves this view alone.
         core.check_open()?;
         let done = bounds.is_empty();
         Ok(Iter {
@@ -213,14 +221,22 @@ impl Iter {
         };
         let mut key = std::mem::take(&mut self.scratch);
         let mut found = Ok(None);
+        // `key` is the one that the sources stood on before, and whether they may do so still.
+        let (mut seen, mut may_stay) = (false, self.front_key.is_none());
         while matches!(found, Ok(None)) && sources.cursors.valid() {
             let next = sources.cursors.key();
             if self.bounds.above(next) || self.back_key.as_ref().is_some_and(|back| next >= &back[..]) {
                 break;
             }
+            let last = if seen { &key } else { self.front_key.as_ref().unwrap_or(&self.bounds.lower) };
+            if !goes_on(next.cmp(last), may_stay) {
+                return Err(self.out_of_order(next));
+            }
+            seen = true;
             key.clear();
             key.extend_from_slice(next);
-            if sources.pass_over_covered(self.held.seqno)? {
+            may_stay = sources.pass_over_covered(self.held.seqno)?;
+            if may_stay {
                 continue;
             }
             self.collect_forward(&mut sources, &key)?;
@@ -228,33 +244,63 @@ impl Iter {
         }
         let item = found.map(|found| found.map(|value| (user_key(&key), value)));
         self.front = Some(sources);
-        // A key that is passed by in vain is not where the iterator stands.
-        self.scratch = match item {
-            Ok(None) => key,
-            _ => self.front_key.replace(key).unwrap_or_default(),
-        };
+        self.scratch = if was_told(&item) { self.front_key.replace(key).unwrap_or_default() } else { key };
         item
     }
 
-    /// Takes the versions of `key` that the snapshot sees, and leaves the cursor on the next key.
+    /// Takes the versions of `key` that the snapshot sees, and leaves the cursor on the next key. Versions that it does not
+    /// see, or does not need, cost a seek if they are many.
     fn collect_forward(&mut self, sources: &mut Sources, key: &[u8]) -> Result<()> {
         self.versions.clear();
         self.versions.cover(sources.cover());
+        let newest = Stamp::at(self.held.seqno);
         let sources = &mut sources.cursors;
         let mut steps = 0;
         let mut wanted = true;
         while sources.valid() && sources.key() == key {
-            if wanted && sources.stamp() <= Stamp::at(self.held.seqno) {
+            let visible = sources.stamp() <= newest;
+            if wanted && visible {
                 wanted = self.versions.push_older(sources.stamp(), self.payload_of(sources));
             }
             steps += 1;
-            if !wanted && steps > STEPS_BEFORE_SEEK {
-                sources.seek(key, Stamp::OLDEST)?;
-                break;
+            match steps > STEPS_BEFORE_SEEK {
+                true if !wanted => return sources.skip(key, Stamp::OLDEST),
+                true if !visible => sources.skip(key, newest)?,
+                _ => sources.next()?,
             }
-            sources.next()?;
         }
         Ok(())
+    }
+
+    /// The same from the back, where the versions come oldest first. If they are many, the newest that the snapshot sees
+    /// are looked up from the front, as for a single key.
+    fn collect_backward(&mut self, sources: &mut Sources, key: &[u8]) -> Result<()> {
+        self.versions.clear();
+        self.versions.cover(sources.cover());
+        let sources = &mut sources.cursors;
+        let mut steps = 0;
+        while sources.valid() && sources.key() == key {
+            if steps == STEPS_BEFORE_SEEK {
+                self.versions.clear();
+                let mut tables = OneByOne::default();
+                find_versions(&self.view, key, self.held.seqno, &mut self.versions, &mut tables)?;
+                return sources.skip(key, Stamp::NEWEST);
+            }
+            if sources.stamp() <= Stamp::at(self.held.seqno) {
+                self.versions.push_newer(sources.stamp(), self.payload_of(sources));
+            }
+            steps += 1;
+            sources.prev()?;
+        }
+        self.versions.newest_first();
+        Ok(())
+    }
+
+    #[cold]
+    fn out_of_order(&self, key: &[u8]) -> Error {
+        let key = user_key(key).escape_ascii().to_string();
+        let message = format!("some table has key {key:?} out of order; a check of the closed database says which");
+        Error::corruption(&self.held.db.core.slow, 0, message)
     }
 
     /// The next key with a value, from the back.
@@ -272,34 +318,29 @@ impl Iter {
         };
         let mut key = std::mem::take(&mut self.scratch);
         let mut found = Ok(None);
+        let (mut seen, mut may_stay) = (false, false);
         while matches!(found, Ok(None)) && sources.cursors.valid() {
             let next = sources.cursors.key();
             if next < &self.bounds.lower[..] || self.front_key.as_ref().is_some_and(|front| next <= &front[..]) {
                 break;
             }
+            let last = if seen { Some(&key) } else { self.back_key.as_ref().or(self.bounds.upper.as_ref()) };
+            if last.is_some_and(|last| !goes_on(last[..].cmp(next), may_stay)) {
+                return Err(self.out_of_order(next));
+            }
+            seen = true;
             key.clear();
             key.extend_from_slice(next);
-            if sources.pass_over_covered(self.held.seqno)? {
+            may_stay = sources.pass_over_covered(self.held.seqno)?;
+            if may_stay {
                 continue;
             }
-            self.versions.clear();
-            self.versions.cover(sources.cover());
-            let cursors = &mut sources.cursors;
-            while cursors.valid() && cursors.key() == key {
-                if cursors.stamp() <= Stamp::at(self.held.seqno) {
-                    self.versions.push_newer(cursors.stamp(), self.payload_of(cursors));
-                }
-                cursors.prev()?;
-            }
-            self.versions.newest_first();
+            self.collect_backward(&mut sources, &key)?;
             found = self.resolve(&key);
         }
         let item = found.map(|found| found.map(|value| (user_key(&key), value)));
         self.back = Some(sources);
-        self.scratch = match item {
-            Ok(None) => key,
-            _ => self.back_key.replace(key).unwrap_or_default(),
-        };
+        self.scratch = if was_told(&item) { self.back_key.replace(key).unwrap_or_default() } else { key };
         item
     }
 
@@ -307,7 +348,14 @@ impl Iter {
         if self.done {
             return None;
         }
-        let item = step(self).transpose();
+        // The files of a closed database may be someone else's, and tables are opened when they are first read.
+        let item = match self.held.db.core.check_open() {
+            Ok(()) => {
+                let item = step(self);
+                self.held.db.core.unless_closed(item).transpose()
+            }
+            Err(closed) => Some(Err(closed)),
+        };
         // A key whose operator fails is reported and passed by; the rest of the range is not its fault.
         self.done = !matches!(item, Some(Ok(_) | Err(Error::MergeFailed { .. })));
         if self.done {
@@ -315,6 +363,18 @@ impl Iter {
         }
         item
     }
+}
+
+/// The order of the last key and the next is as it must be in the direction of a scan. Sources that lie damaged on storage
+/// might go back, and do so for ever.
+fn goes_on(order: Ordering, may_stay: bool) -> bool {
+    order.is_gt() || order.is_eq() && may_stay
+}
+
+/// The caller heard of the key, so the iterator now stands on it: not of one that is passed by in vain, or could not be
+/// read.
+fn was_told(item: &Result<Option<Item>>) -> bool {
+    matches!(item, Ok(Some(_)) | Err(Error::MergeFailed { .. }))
 }
 
 fn user_key(full: &[u8]) -> Slice {

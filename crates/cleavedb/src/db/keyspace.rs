@@ -12,9 +12,9 @@ use super::batch::WriteBatch;
 use super::iter::Iter;
 use super::options::WriteOptions;
 use super::sizes::KeyspaceStats;
+use crate::base::limits::SEPARATION_BYTES_DEFAULT;
 use crate::base::{Error, KeyspaceId, Kind, MergeOperator, OperatorSource, Result, Seqno, Slice};
 use crate::format::compression::Compression;
-use crate::base::limits::SEPARATION_BYTES_DEFAULT;
 use crate::format::edit::{KeyspaceRecord, Separation};
 use crate::sched::sync::RwLock;
 
@@ -272,6 +272,9 @@ impl Keyspace {
     }
 
     /// Removes `key`; no error if it does not exist.
+    ///
+    /// # Errors
+    /// As [`put`](Keyspace::put).
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
         self.write(Kind::Delete, key.as_ref(), &[], WriteOptions::new())
     }
@@ -299,6 +302,9 @@ impl Keyspace {
     }
 
     /// Hands `operand` to the merge operator: a blind read-modify-write.
+    ///
+    /// # Errors
+    /// As [`put`](Keyspace::put); whether the operator can use the operand shows when the key is read.
     pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
         self.write(Kind::Delta, key.as_ref(), operand.as_ref(), WriteOptions::new())
     }
@@ -324,7 +330,14 @@ impl Keyspace {
         written
     }
 
-    /// The value of `key`. Not copied where it lies in a block.
+    /// The value of `key`. Not copied where it lies in a block. O(log keys) in each source that may hold it, up to the first
+    /// that settles the value: index tables, runs, tables of HL0, one table of each level; most tables without it are ruled
+    /// out by their filter.
+    ///
+    /// # Errors
+    /// [`Error::InvalidInput`] if the key is too long or empty, [`Error::NotFound`] if the keyspace was dropped,
+    /// [`Error::MergeFailed`] if its operator fails, [`Error::Corruption`], [`Error::Unsupported`], [`Error::Io`],
+    /// [`Error::Closed`].
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
         self.db.core.get(&self.state, key.as_ref())
     }
@@ -334,6 +347,9 @@ impl Keyspace {
     ///
     /// Cheaper than single reads: keys are looked up in order, so that neighbours share blocks, and blocks that the cache
     /// does not have are read for many keys together. O(keys x log keys), and a read for each block.
+    ///
+    /// # Errors
+    /// For each key as [`get`](Keyspace::get).
     ///
     /// ```
     /// # fn main() -> cleavedb::Result<()> {
@@ -356,7 +372,9 @@ impl Keyspace {
     /// returns. Snapshots taken before do not see them. Others may read and write meanwhile; a write that is acknowledged
     /// before this returns may come before or after the load as a whole. Memory does not grow with the load. The front is
     /// flushed once; if others write all the time, they wait for the length of a flush. What overlaps existing data
-    /// becomes tables of HL0, which hold up writers until compactions have joined them.
+    /// becomes tables of HL0, which hold up writers until compactions have joined them; while HL0 is full, the load waits.
+    /// If background work is paused meanwhile, the load may be refused at its end.
+    /// O(keys), and O(log tables) for each table written.
     ///
     /// # Errors
     /// [`Error::InvalidInput`] if a limit is broken or the keys do not ascend, naming the key; otherwise as
@@ -381,31 +399,42 @@ impl Keyspace {
     /// front, by samples, the
     /// values in logs included. Old versions and deletes count until they are gone. O(tables in the range); reads two index
     /// blocks at most at each end of a table that reaches over an end of the range.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if the keyspace was dropped, [`Error::Corruption`], [`Error::Unsupported`], [`Error::Io`],
+    /// [`Error::Closed`].
     pub fn approximate_size<R: RangeBounds<Vec<u8>>>(&self, range: R) -> Result<u64> {
         self.db.core.approximate_size(&self.state, &range)
     }
 
     /// About how much the keyspace holds. Costs as much as [`approximate_size`](Keyspace::approximate_size) of everything.
+    ///
+    /// # Errors
+    /// As [`approximate_size`](Keyspace::approximate_size).
     pub fn stats(&self) -> Result<KeyspaceStats> {
         self.db.core.keyspace_stats(&self.state)
     }
 
-    /// True if `key` has a value.
+    /// True if `key` has a value. Costs as much as [`get`](Keyspace::get), and fails as that does.
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         Ok(self.get(key)?.is_some())
     }
 
-    /// All keys, in byte order.
+    /// All keys, in byte order. O(tables of HL0 + levels) to begin, and what [`Iter`] says for each key.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if the keyspace was dropped, [`Error::Closed`]; those of reading come with the items.
     pub fn iter(&self) -> Result<Iter> {
         self.range::<std::ops::RangeFull>(..)
     }
 
-    /// The keys within `range`, in byte order.
+    /// The keys within `range`, in byte order. Costs and errors as [`iter`](Keyspace::iter); a range that holds no key is
+    /// allowed.
     pub fn range<R: RangeBounds<Vec<u8>>>(&self, range: R) -> Result<Iter> {
         Iter::over_range(&self.db, &self.state, range, None)
     }
 
-    /// The keys that start with `prefix`, in byte order.
+    /// The keys that start with `prefix`, in byte order. Costs and errors as [`iter`](Keyspace::iter).
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Iter> {
         Iter::over_prefix(&self.db, &self.state, prefix.as_ref(), None)
     }

@@ -33,6 +33,8 @@ struct Inner {
     /// Those of the log writer, as long as there is one.
     chunks: Weak<ChunkWriter>,
     spare: Option<Arc<LogFile>>,
+    /// Named by the manifest, and never to be written: there was no space yet to say so.
+    to_retire: Vec<Arc<LogFile>>,
     /// No log made before this one may be written any more.
     newest_taken: FileId,
 }
@@ -55,8 +57,16 @@ impl LogSupply {
     }
 
     /// Gives up the spare.
-    pub fn take_spare(&self) -> Option<Arc<LogFile>> {
+    fn take_spare(&self) -> Option<Arc<LogFile>> {
         self.inner.lock().spare.take()
+    }
+
+    /// Gives up the spare and whatever else will never be written.
+    pub fn take_needless(&self) -> Vec<Arc<LogFile>> {
+        let mut inner = self.inner.lock();
+        let mut logs = std::mem::take(&mut inner.to_retire);
+        logs.extend(inner.spare.take());
+        logs
     }
 
     /// True if the caller demanded the ring, so that it must be had or refused at open.
@@ -70,7 +80,7 @@ impl LogSupply {
         let Some(ring) = self.ring(core)? else {
             return Ok(BackEnd::Plain);
         };
-        let chunks = ChunkWriter::start(tuning.chunk_threads, tuning.chunk_buffers, tuning.chunk_bytes);
+        let chunks = ChunkWriter::start(tuning.chunk_threads, tuning.chunk_buffers, tuning.chunk_bytes)?;
         let chunks = Arc::new(chunks);
         self.inner.lock().chunks = Arc::downgrade(&chunks);
         Ok(BackEnd::Ring { ring, chunks, chunk_bytes: tuning.chunk_bytes })
@@ -136,7 +146,12 @@ impl Core {
             too_small => match self.make_log(needed) {
                 Ok(log) => (log, too_small),
                 Err(error) => {
-                    self.logs.inner.lock().spare = too_small;
+                    if let Some(log) = too_small {
+                        let mut inner = self.logs.inner.lock();
+                        // Another may have come in meanwhile.
+                        let newer = inner.spare.replace(log);
+                        inner.to_retire.extend(newer);
+                    }
                     return Err(error);
                 }
             },
@@ -156,7 +171,8 @@ impl Core {
         let mut inner = self.logs.inner.lock();
         if inner.spare.is_none() && log.id() > inner.newest_taken {
             inner.spare = Some(log);
-            return Ok(());
+            drop(inner);
+            return self.retire_logs(Vec::new());
         }
         drop(inner);
         self.retire_logs(vec![log])
@@ -166,14 +182,14 @@ impl Core {
     /// in the manifest. On a small or nearly full disk it is smaller, down to `needed`.
     fn make_log(&self, needed: u64) -> Result<Arc<LogFile>> {
         let ring = self.logs.ring(self)?;
-        let id = self.new_file_id();
+        let id = self.new_file_id()?;
         let path = self.fast.join(log_name(id));
         let access = if ring.is_some() { Access::Direct } else { Access::Buffered };
-        let file = self.storage.create(&path, access)?;
+        let file = self.with_descriptors(|| self.storage.create(&path, access))?;
         let guard = self.guard(path);
         let capacity = self.start_log(id, &*file, needed).inspect_err(|error| {
             // Only then is it certain that the manifest does not name the log.
-            if matches!(error, Error::NoSpace { .. }) {
+            if error.is_passing() {
                 guard.doom();
             }
         })?;
@@ -187,7 +203,7 @@ impl Core {
         block.copy_from_slice(&encode_log_header(id));
         file.write_at(&block, 0)?;
         self.guarded(file.sync())?;
-        self.guarded(self.storage.sync_dir(&self.fast))?;
+        self.guarded(self.with_descriptors(|| self.storage.sync_dir(&self.fast)))?;
         self.counters.log_bytes.fetch_add(LOG_HEADER_BYTES as u64, Ordering::Relaxed);
         let mut edit = Edit { logs_added: vec![id], ..Edit::default() };
         let mut manifest = self.manifest.lock();
@@ -213,16 +229,22 @@ impl Core {
         result.map(|()| needed)
     }
 
-    /// Forgets logs that nothing names; their files go with their last holders.
+    /// Forgets these logs, and those that are still to be forgotten; their files go with their last holders. Without space
+    /// for the edit they wait for the next time.
     fn retire_logs(&self, logs: Vec<Arc<LogFile>>) -> Result<()> {
-        if logs.is_empty() {
+        let mut manifest = self.manifest.lock();
+        let mut all = std::mem::take(&mut self.logs.inner.lock().to_retire);
+        all.extend(logs);
+        if all.is_empty() {
             return Ok(());
         }
-        let mut edit = Edit { logs_removed: logs.iter().map(|log| log.id()).collect(), ..Edit::default() };
-        let mut manifest = self.manifest.lock();
+        let mut edit = Edit { logs_removed: all.iter().map(|log| log.id()).collect(), ..Edit::default() };
         self.add_counters(&mut edit);
-        self.commit_edit(&mut manifest, &edit)?;
-        logs.iter().for_each(|log| log.doom());
+        match self.commit_edit(&mut manifest, &edit) {
+            Ok(()) => all.iter().for_each(|log| log.doom()),
+            Err(error) if error.is_passing() => self.logs.inner.lock().to_retire = all,
+            Err(error) => return Err(error),
+        }
         Ok(())
     }
 }

@@ -35,7 +35,7 @@ pub struct MemoryStats {
     pub table_reader_bytes: usize,
     /// Keyspaces: their names and options.
     pub keyspace_bytes: usize,
-    /// Blocks, values and replaced runs that callers or running scans hold; not part of the budget.
+    /// Blocks, values, replaced runs, and bytes read ahead that callers or running scans hold; not part of the budget.
     pub pinned_bytes: usize,
 }
 
@@ -57,6 +57,8 @@ impl MemoryStats {
 pub(crate) struct Memory {
     /// Flushes and compactions.
     pub jobs: Arc<Gauge>,
+    /// What users' scans have read ahead.
+    pub scans: Arc<Gauge>,
     /// Runs that are being built.
     pub merging: Arc<Gauge>,
     /// Blocks of all runs that live.
@@ -77,7 +79,7 @@ impl Core {
         let tuning = &self.settings.tuning;
         let view = self.published.view();
         // The active index table counts as full: it soon will be.
-        let front = view.front_bytes() - view.active.bytes() + tuning.index_table_bytes;
+        let front = view.waiting_bytes() + tuning.index_table_bytes;
         let jobs = tuning.merging_bytes() + tuning.job_bytes;
         // At rest the cache borrows half of it. It is not all, because memory that many small blocks have used does not
         // come back whole when large buffers are wanted.
@@ -135,7 +137,7 @@ impl Core {
             log_buffer_bytes: self.logs.buffer_bytes(&self.settings.tuning),
             table_reader_bytes: self.readers.resident.get(),
             keyspace_bytes: self.keyspaces.bytes(),
-            pinned_bytes: cache.pinned_bytes() + self.memory.values.get() + old_run_bytes,
+            pinned_bytes: cache.pinned_bytes() + self.memory.values.get() + self.memory.scans.get() + old_run_bytes,
         }
     }
 }

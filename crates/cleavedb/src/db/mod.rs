@@ -16,6 +16,7 @@ mod snapshot;
 mod view;
 mod published;
 mod background;
+mod shortage;
 mod jobs;
 mod parts;
 mod runs;
@@ -74,6 +75,7 @@ pub use stats_page::LiveStats;
 pub use tuning::{Canary, Tuning};
 
 pub(crate) use check::check;
+pub(crate) use dump::dump_from;
 pub(crate) use manifest::decoders as manifest_decoders;
 pub(crate) use open::open;
 
@@ -111,7 +113,10 @@ impl Db {
         open(Arc::new(SimDisk::new()), Path::new("/memory"), options, None)
     }
 
-    /// The keyspace `name`, made with default options if it does not exist.
+    /// The keyspace `name`, made with default options if it does not exist. O(log keyspaces); making one syncs the manifest.
+    ///
+    /// # Errors
+    /// As [`create_keyspace`](Db::create_keyspace), except that it may exist.
     pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
         match self.open_keyspace(name) {
             Err(Error::NotFound { .. }) => match self.create_keyspace(name, KeyspaceOptions::new()) {
@@ -128,8 +133,9 @@ impl Db {
     /// Makes the keyspace `name`.
     ///
     /// # Errors
-    /// [`Error::InvalidInput`] if it exists, its name is empty or longer than 255 bytes, or its merge operator is not
-    /// registered.
+    /// [`Error::InvalidInput`] if it exists, its name is empty or longer than 255 bytes, its merge operator is not
+    /// registered, or memory has no room for more; [`Error::NoSpace`], [`Error::Poisoned`], [`Error::Io`],
+    /// [`Error::Closed`].
     pub fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         let core = &self.inner.core;
         core.check_writable()?;
@@ -209,9 +215,9 @@ impl Db {
         core.keyspaces.remove(keyspace.state(), commit.last_seqno);
         drop(manifest);
         drop(commit);
-        core.forget_dropped_keyspaces()?;
+        let forgotten = core.forget_dropped_keyspaces();
         core.work.wake_all();
-        Ok(())
+        forgotten
     }
 
     /// The keyspace that every database has.
@@ -308,19 +314,29 @@ impl Db {
         Snapshot::take(&self.inner)
     }
 
-    /// Returns once everything that was written so far survives loss of power.
+    /// Returns once everything that was written so far survives loss of power. Callers share a sync of the device; costs what
+    /// that does for the bytes that are not durable yet.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::Poisoned`] or [`Error::Io`] if a sync has failed, [`Error::Closed`].
     pub fn sync(&self) -> Result<()> {
         self.inner.core.check_open()?;
         self.inner.core.sync()
     }
 
-    /// Moves everything in the front to tables and waits for it.
+    /// Moves everything in the front to tables and waits for it. O(bytes in the front), at most the part of the budget that
+    /// the front may take and what it leads to in logs.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if storage is full, [`Error::Poisoned`] after a failure of storage, [`Error::InvalidInput`] during a
+    /// [pause](Db::pause_background) or if the database is read only, [`Error::Closed`].
     pub fn flush(&self) -> Result<()> {
         self.inner.core.flush()
     }
 
     /// Waits until background work has nothing left to do: no merge or compaction is running or due. (What is in the front
-    /// stays there; [`flush`](Db::flush) moves it.) While others write, that may take for ever.
+    /// stays there; [`flush`](Db::flush) moves it.) While others write, that may take for ever; a pause is waited out, so who
+    /// holds one must not call this. Opened for reading only, a database has no background work.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if storage is full, [`Error::Poisoned`] after a failure of storage, [`Error::Closed`].
@@ -328,7 +344,11 @@ impl Db {
         self.inner.core.wait_for_background()
     }
 
-    /// Merges everything in a range of keys down the levels and waits for it.
+    /// Merges everything in a range of keys down the levels and waits for it. Reads and writes every table that overlaps the
+    /// range, and those below them, once for each level.
+    ///
+    /// # Errors
+    /// As [`flush`](Db::flush); [`Error::NotFound`] if the keyspace was dropped, [`Error::Corruption`] if a table is damaged.
     pub fn compact_range<R: RangeBounds<Vec<u8>>>(&self, keyspace: &Keyspace, range: R) -> Result<()> {
         keyspace.check_database(&self.inner)?;
         self.inner.core.compact_range(keyspace.state(), &range)
@@ -380,8 +400,17 @@ impl Db {
         self.inner.core.stats()
     }
 
-    /// Closes the database and says whether that went well. Other handles get [`Error::Closed`] from here on; iterators
-    /// that exist go on.
+    /// Closes the database and says whether that went well. Other handles, snapshots and iterators get [`Error::Closed`] from
+    /// here on, because the files may be someone else's; values and keys that they have handed out stay valid. What does not
+    /// survive loss of power yet is synced. O(bytes of the front) if that is large enough to be flushed.
+    ///
+    /// Of several calls the first closes, and the others wait for it and get the same answer. Loads, checkpoints and
+    /// compactions under way are waited for; loads stop at their next pair (so the pairs of one must not close the
+    /// database), checkpoints at their next table.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::Poisoned`], [`Error::Io`]: the database is closed all the same, and nothing that was
+    /// acknowledged with its durability is lost.
     pub fn close(self) -> Result<()> {
         self.inner.core.close()
     }

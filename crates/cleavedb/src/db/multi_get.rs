@@ -96,8 +96,9 @@ impl Moment<'_> {
         let found = find_versions(self.view, &key.full, self.seqno, &mut versions, lookups);
         match (lookups.take_missing(), found) {
             (Some(missing), _) => Err(missing),
-            (None, Err(error)) => Ok(Err(error)),
-            (None, Ok(())) => Ok(versions.resolve(self.core, self.view, self.keyspace, &key.full)),
+            (None, found) => Ok(self
+                .core
+                .unless_closed(found.and_then(|()| versions.resolve(self.core, self.view, self.keyspace, &key.full)))),
         }
     }
 }

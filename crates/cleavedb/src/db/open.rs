@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::core::{Core, Parts};
+use super::commit::same_error;
+use super::core::{Core, Parts, guard_panic};
 use super::events::Events;
 use super::files::{CURRENT, FileKind, LOCK, OWNER, manifest_name, parse, table_name};
 use super::keyspace::{DEFAULT_ID, DEFAULT_NAME, Keyspaces};
-use super::manifest::{Manifest, ManifestState};
+use super::manifest::{Manifest, ManifestState, usable};
 use super::memory::Memory;
 use super::options::{Options, Settings};
 use super::recovery::recover;
@@ -75,6 +76,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
         storage: storage.clone(),
         cache: Arc::new(BlockCache::new(tuning.cache_bytes)),
         ahead: ReadAhead::new(tuning.read_ahead_bytes, memory.jobs.clone()),
+        scan_ahead: ReadAhead::new(tuning.read_ahead_bytes, memory.scans.clone()),
         jobs: memory.jobs.clone(),
         resident: Arc::default(),
     });
@@ -82,6 +84,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
     let version = open_tables(&slow, &manifest, &trash, &readers)?;
     let recovered = recover(&*storage, &fast, manifest.state(), &tuning, &trash, options.read_only)?;
     if !options.read_only {
+        remove_never_named(&*storage, &fast, &slow, &manifest)?;
         if let Some(edit) = &recovered.edit {
             commit_before_start(&mut manifest, edit)?;
         }
@@ -115,7 +118,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
         read_only: options.read_only,
         tuning,
     };
-    let events = Events::new(options.listeners.into_iter().chain(telemetry::listener(&fast)).collect());
+    let events = Events::new(options.listeners.into_iter().chain(telemetry::listener(&fast)).collect())?;
     let core = Arc::new(Core::new(Parts {
         storage,
         fast,
@@ -141,7 +144,11 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
         if core.logs.demands_ring() {
             core.map_ring()?;
         }
-        core.start_background();
+        if let Err(error) = core.start_background() {
+            // Ends those that were started. The error to report is the first.
+            let _ = core.close();
+            return Err(error);
+        }
     }
     Ok(Db { inner: Arc::new(DbInner { core }) })
 }
@@ -160,9 +167,10 @@ fn take_locks(storage: &dyn Storage, fast: &Path, slow: &Path, read_only: bool) 
 
 /// The manifest of the database that is there, or of a new one.
 fn read_or_make_manifest(storage: &Arc<dyn Storage>, fast: &Path, slow: &Path, tuning: &Tuning) -> Result<Manifest> {
-    // Files that a crash left behind keep their numbers until they are removed.
+    // Files that a crash left behind keep their numbers until they are removed; and whatever else has such a name would be
+    // in the way of a file with that number.
     let files = our_files(&**storage, fast, slow)?;
-    let newest = files.iter().map(|(_, _, id)| *id).max().unwrap_or_default();
+    let newest = our_names(&**storage, fast, slow)?.iter().map(|(_, _, id, _)| *id).max().unwrap_or_default();
     let mut manifest = match Manifest::read(storage.clone(), fast, tuning.manifest_bytes)? {
         Some(manifest) => manifest,
         None => {
@@ -174,7 +182,7 @@ fn read_or_make_manifest(storage: &Arc<dyn Storage>, fast: &Path, slow: &Path, t
             Manifest::new(storage.clone(), fast, tuning.manifest_bytes)
         }
     };
-    manifest.reserve_files(FileId(newest.0.saturating_add(1)));
+    manifest.reserve_files(FileId(newest.0 + 1));
     if manifest.named().is_none() {
         commit_before_start(&mut manifest, &new_database(storage.unique_number()?))?;
     }
@@ -285,7 +293,15 @@ fn new_database(number: u64) -> Edit {
 /// Commits an edit while nothing else can give out file numbers.
 fn commit_before_start(manifest: &mut Manifest, edit: &Edit) -> Result<()> {
     let next = manifest.state().next_file;
-    manifest.commit(edit, &|| next).map(drop)
+    manifest.commit(edit, &|| usable(next)).map(drop)
+}
+
+/// Removes tables that no edit has ever named: what a crash left of unfinished jobs. Whatever part of the manifest is on
+/// storage does not name them, so they can go before the next edit, which may need their space: jobs fill disks.
+fn remove_never_named(storage: &dyn Storage, fast: &Path, slow: &Path, manifest: &Manifest) -> Result<()> {
+    let files = our_files(storage, fast, slow)?;
+    let mut left_over = files.iter().filter(|(_, kind, id)| *kind == FileKind::Table && !manifest.ever_named(*id));
+    left_over.try_for_each(|(path, ..)| storage.remove(path))
 }
 
 /// Removes files of ours that the manifest does not name: what a crash left of unfinished jobs. Not before the manifest
@@ -301,12 +317,14 @@ fn remove_unknown(
     let unknown = |manifest: &Manifest| -> Result<Vec<PathBuf>> {
         let state = manifest.state();
         let mut files = our_files(storage, fast, slow)?;
-        files.retain(|(_, kind, id)| (match kind {
-            FileKind::Log => !state.logs.contains_key(id),
-            FileKind::Table => !state.tables.contains_key(id),
-            FileKind::Manifest => manifest.named() != Some(*id),
-            FileKind::Segment | FileKind::Redirect => true,
-        }) && !state.holds_values(*kind, *id));
+        files.retain(|(_, kind, id)| {
+            (match kind {
+                FileKind::Log => !state.logs.contains_key(id),
+                FileKind::Table => !state.tables.contains_key(id),
+                FileKind::Manifest => manifest.named() != Some(*id),
+                FileKind::Segment | FileKind::Redirect => true,
+            }) && !state.holds_values(*kind, *id)
+        });
         Ok(files.into_iter().map(|(path, ..)| path).collect())
     };
     if !is_durable && (manifest.has_tail() || !unknown(manifest)?.is_empty()) {
@@ -318,16 +336,23 @@ fn remove_unknown(
 
 /// The numbered files in both directories. Anything else is someone else's and never touched.
 fn our_files(storage: &dyn Storage, fast: &Path, slow: &Path) -> Result<Vec<(PathBuf, FileKind, FileId)>> {
+    let mut names = our_names(storage, fast, slow)?;
+    names.retain(|(.., is_file)| *is_file);
+    Ok(names.into_iter().map(|(path, kind, id, _)| (path, kind, id)).collect())
+}
+
+/// Everything in both directories that has the name of a numbered file, and whether it is a regular file.
+fn our_names(storage: &dyn Storage, fast: &Path, slow: &Path) -> Result<Vec<(PathBuf, FileKind, FileId, bool)>> {
     let dirs: BTreeSet<&Path> = [fast, slow].into();
-    let mut files = Vec::new();
+    let mut names = Vec::new();
     for dir in dirs {
-        for entry in storage.list(dir)?.into_iter().filter(|entry| entry.is_file) {
+        for entry in storage.list(dir)? {
             if let Some((kind, id)) = parse(&entry.name) {
-                files.push((dir.join(&entry.name), kind, id));
+                names.push((dir.join(&entry.name), kind, id, entry.is_file));
             }
         }
     }
-    Ok(files)
+    Ok(names)
 }
 
 fn open_tables(slow: &Path, manifest: &Manifest, trash: &Arc<Trash>, readers: &Arc<Readers>) -> Result<Version> {
@@ -355,16 +380,31 @@ fn open_tables(slow: &Path, manifest: &Manifest, trash: &Arc<Trash>, readers: &A
 
 impl Core {
     /// Ends all work and leaves the database so that the next open has nothing to repair. Only the first call does
-    /// anything.
+    /// anything; others wait for its end and get the same answer.
     pub fn close(&self) -> Result<()> {
-        {
+        let is_first = {
             let _commit = self.commit.lock();
-            if self.closed.swap(true, Ordering::AcqRel) {
-                return Ok(());
+            !self.closed.swap(true, Ordering::AcqRel)
+        };
+        if !is_first {
+            let mut result = self.close_result.lock();
+            while result.is_none() {
+                self.close_ended.wait(&mut result);
             }
+            return result.as_ref().map_or(Ok(()), |result| result.as_ref().map_err(same_error).copied());
         }
+        let closed = guard_panic("a close", || self.close_once());
+        *self.close_result.lock() = Some(closed.as_ref().map_err(same_error).copied());
+        self.close_ended.notify_all();
+        // Last, because it waits for listeners, and one of them may be waiting in a close of its own.
+        self.events.finish();
+        closed
+    }
+
+    fn close_once(&self) -> Result<()> {
         self.work.wake_all();
         if self.settings.read_only {
+            self.stop_background();
             self.release_files();
             self.locks.lock().clear();
             return Ok(());
@@ -383,7 +423,6 @@ impl Core {
         if self.settings.tuning.stats_interval.is_some() {
             telemetry::publish(&self.fast, &self.stats());
         }
-        self.events.finish();
         settled
     }
 
@@ -394,7 +433,7 @@ impl Core {
         let left: Vec<_> = view.logs.values().filter(|log| log.last_seqno() > flushed).collect();
         let bytes: u64 = left.iter().map(|log| log.end()).sum();
         if bytes > self.settings.tuning.close_flush_bytes || left.len() > LOGS_LEFT_MAX {
-            self.flush_front()?;
+            self.flush_front(false)?;
         }
         Ok(())
     }
@@ -407,8 +446,8 @@ impl Core {
         let mut manifest = self.manifest.lock();
         let mut edit = Edit { last_seqno: Some(self.horizon.durable()), ..Edit::default() };
         let view = self.published.view();
-        let spare = self.logs.take_spare();
-        let logs: Vec<Arc<LogFile>> = view.logs.values().cloned().chain(spare).collect();
+        let needless = self.logs.take_needless();
+        let logs: Vec<Arc<LogFile>> = view.logs.values().cloned().chain(needless).collect();
         let mut settled = Vec::new();
         for log in &logs {
             let named = manifest.state().logs.get(&log.id()).copied();

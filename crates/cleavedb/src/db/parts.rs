@@ -97,8 +97,8 @@ impl<W: Work> PartedJob<W> {
             Ok(output) => progress.outputs[part] = output,
             Err(error) => {
                 progress.next = progress.outputs.len();
-                // Of several failures a full disk is the one that says least.
-                let known = progress.failure.take().filter(|known| !is_no_space(known) || is_no_space(&error));
+                // Of several failures one that passes says least.
+                let known = progress.failure.take().filter(|known| !known.is_passing() || error.is_passing());
                 progress.failure = Some(known.unwrap_or(error));
             }
         }
@@ -141,10 +141,6 @@ impl<W: Work> Parted for PartedJob<W> {
             }
         })
     }
-}
-
-fn is_no_space(error: &Error) -> bool {
-    matches!(error, Error::NoSpace { .. })
 }
 
 /// The moments at which a part looks up from its work.

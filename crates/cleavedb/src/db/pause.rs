@@ -37,6 +37,8 @@ impl Core {
     fn pause(&self) -> Result<()> {
         let mut state = self.work.lock();
         state.pauses += 1;
+        // Some end their waiting when a pause begins.
+        self.work.tell_progress();
         while state.running > 0 || state.compacting_threads > 0 {
             if self.work.is_stopping(&state) {
                 return Err(Error::Closed);
@@ -55,9 +57,14 @@ impl Core {
     pub fn check_not_paused(&self) -> Result<()> {
         match self.work.lock().pauses {
             0 => Ok(()),
-            _ => Err(Error::input("background work is paused")),
+            _ => Err(paused()),
         }
     }
+}
+
+/// Why something that needs background work is refused during a pause.
+pub(super) fn paused() -> Error {
+    Error::input("background work is paused")
 }
 
 impl std::fmt::Debug for BackgroundPause {

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::core::Core;
+use super::files::log_name;
 use super::keyspace::KeyspaceState;
 use super::view::View;
 use crate::base::operator::full_merge;
@@ -33,11 +34,11 @@ impl Core {
         self.check_read(keyspace, key)?;
         let full = full_key(keyspace.record.id, key);
         let mut versions = Versions::default();
-        find_versions(view, &full, seqno, &mut versions, &mut OneByOne::default())?;
-        versions.resolve(self, view, keyspace, &full)
+        let found = find_versions(view, &full, seqno, &mut versions, &mut OneByOne::default());
+        self.unless_closed(found.and_then(|()| versions.resolve(self, view, keyspace, &full)))
     }
 
-    /// Refuses what cannot be read. Asked after the view was taken: a close that comes later leaves it alone.
+    /// Refuses what cannot be read. Asked after the view was taken: nothing that is published before a close is missing.
     pub(super) fn check_read(&self, keyspace: &KeyspaceState, key: &[u8]) -> Result<()> {
         self.check_open()?;
         keyspace.check(self.database)?;
@@ -53,16 +54,22 @@ impl Core {
         if !stamp.kind().is_some_and(Kind::is_address) {
             return Ok(payload);
         }
-        let damaged = |message| Error::corruption(&self.fast, 0, message);
-        let address = Address::decode(&payload)
-            .ok_or_else(|| damaged(format!("key {:?} has a damaged address", full.escape_ascii().to_string())))?;
+        let named = || format!("key {:?} at {}", full.escape_ascii().to_string(), stamp.seqno().0);
+        let address = Address::decode(&payload).ok_or_else(|| {
+            Error::corruption(
+                &self.slow,
+                0,
+                format!("{} has an address that is none; a check says in which file", named()),
+            )
+        })?;
         if let Some(log) = view.logs.get(&address.file) {
             return log.read_value(address, full, stamp.seqno(), &self.memory.values);
         }
-        let (file, address) = view
-            .values
-            .locate(address)?
-            .ok_or_else(|| damaged(format!("an address names file {}, which does not exist", address.file.0)))?;
+        let (file, address) = view.values.locate(address)?.ok_or_else(|| {
+            let path = self.fast.join(log_name(address.file));
+            let message = format!("{} should lie in this log, which does not exist", named());
+            Error::corruption(&path, address.offset, message)
+        })?;
         file.read_value(address, full, stamp.seqno(), &self.memory.values)
     }
 }
@@ -75,7 +82,7 @@ pub(super) trait Find {
 
 /// Looks up as if no other key were wanted.
 #[derive(Default)]
-struct OneByOne(Option<TableCursor>);
+pub(super) struct OneByOne(Option<TableCursor>);
 
 impl Find for OneByOne {
     fn find(&mut self, table: &Arc<Table>, full: &[u8], seqno: Seqno) -> Result<Option<&mut TableCursor>> {
@@ -179,8 +186,7 @@ impl Versions {
 
     /// The key has a value, whatever it is: a put, or a delta, which every operator makes a value of.
     pub fn has_value(&self) -> bool {
-        let deleted = |(stamp, _): &(Stamp, Slice)| stamp.kind() == Some(Kind::Delete);
-        !self.deltas.is_empty() || self.base.as_ref().is_some_and(|base| !deleted(base))
+        !self.deltas.is_empty() || self.base.as_ref().is_some_and(|(stamp, _)| !is_delete(*stamp))
     }
 
     fn settled(&self) -> bool {
@@ -190,7 +196,7 @@ impl Versions {
     /// The value: the base with the deltas applied. `None` if there is none.
     pub fn resolve(&self, core: &Core, view: &View, keyspace: &KeyspaceState, full: &[u8]) -> Result<Option<Slice>> {
         let base = match &self.base {
-            Some((stamp, _)) if matches!(stamp.kind(), Some(Kind::Delete | Kind::DeleteRange)) => None,
+            Some((stamp, _)) if is_delete(*stamp) => None,
             Some((stamp, payload)) => Some(core.payload(view, full, *stamp, payload.clone())?),
             None => None,
         };
@@ -210,6 +216,10 @@ impl Versions {
     }
 }
 
+fn is_delete(stamp: Stamp) -> bool {
+    matches!(stamp.kind(), Some(Kind::Delete | Kind::DeleteRange))
+}
+
 fn merge(keyspace: &KeyspaceState, full: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Slice> {
     let key = split_key(full).map_or(full, |(_, key)| key);
     let failed = |reason: String| {
@@ -221,4 +231,20 @@ fn merge(keyspace: &KeyspaceState, full: &[u8], base: Option<&[u8]>, operands: &
         return Err(failed(format!("merge operator {name:?} is not registered")));
     };
     full_merge(&**operator, key, base, operands).map(Slice::owned).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_has_a_value_unless_its_base_is_a_delete_of_either_kind() {
+        let has_value = |kind| {
+            let mut versions = Versions::default();
+            versions.push_older(Stamp::new(Seqno(3), kind), Slice::default());
+            versions.has_value()
+        };
+        let all = [Kind::Put, Kind::PutAt, Kind::Delta, Kind::DeltaAt, Kind::Delete, Kind::DeleteRange];
+        assert_eq!(all.map(has_value), [true, true, true, true, false, false]);
+    }
 }

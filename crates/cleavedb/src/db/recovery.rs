@@ -39,6 +39,14 @@ pub(crate) struct Recovered {
     pub edit: Option<Edit>,
 }
 
+/// What is in the ring's file, if there is one: a link or a directory is someone else's.
+pub(super) fn read_ring(storage: &dyn Storage, fast: &Path) -> Result<Option<Vec<u8>>> {
+    match storage.list(fast)?.iter().any(|entry| entry.name == RING && entry.is_file) {
+        true => read_whole(storage, &fast.join(RING)).map(Some),
+        false => Ok(None),
+    }
+}
+
 /// Replays the logs that the manifest names.
 pub(crate) fn recover(
     storage: &dyn Storage,
@@ -49,11 +57,7 @@ pub(crate) fn recover(
     read_only: bool,
 ) -> Result<Recovered> {
     let unsettled = state.logs.values().any(|end| end.is_none());
-    let ring_path = fast.join(RING);
-    let ring = match unsettled && storage.exists(&ring_path)? {
-        true => Some(read_whole(storage, &ring_path)?),
-        false => None,
-    };
+    let ring = if unsettled { read_ring(storage, fast)? } else { None };
     let thresholds = state.keyspaces.values().map(|keyspace| keyspace.separation.bytes(tuning.separation_bytes));
     let separation_bytes = thresholds.min().unwrap_or(usize::MAX).min(SEPARATION_BYTES_DEFAULT);
     let mut replay = Replay {

@@ -106,7 +106,8 @@ impl Core {
     }
 }
 
-/// A consistent picture of the whole database at one moment, for as long as it is held. Cheap to take and to clone.
+/// A consistent picture of the whole database at one moment, for as long as it is held. Cheap to take and to clone: O(1).
+/// While it is held, versions that it sees are kept, and with them their space.
 #[derive(Clone)]
 pub struct Snapshot {
     held: Arc<Held>,
@@ -138,13 +139,16 @@ impl Snapshot {
         self.held.seqno
     }
 
-    /// The value of `key` at the snapshot.
+    /// The value of `key` at the snapshot. Costs as much as [`Keyspace::get`]; versions written since are passed over.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`]; [`InvalidInput`](crate::Error::InvalidInput) if the keyspace is another database's.
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
         keyspace.check_database(&self.held.db)?;
         self.held.db.core.get_at(keyspace.state(), key.as_ref(), self.held.seqno)
     }
 
-    /// The values of many keys at the snapshot; see [`Keyspace::multi_get`].
+    /// The values of many keys at the snapshot; costs and errors as [`Keyspace::multi_get`].
     pub fn multi_get<K: AsRef<[u8]>>(
         &self,
         keyspace: &Keyspace,
@@ -157,23 +161,26 @@ impl Snapshot {
         self.held.db.core.multi_get(keyspace.state(), &keys, Some(self.held.seqno))
     }
 
-    /// True if `key` has a value at the snapshot.
+    /// True if `key` has a value at the snapshot. Costs and errors as [`get`](Snapshot::get).
     pub fn contains(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
         Ok(self.get(keyspace, key)?.is_some())
     }
 
-    /// All keys of a keyspace at the snapshot.
+    /// All keys of a keyspace at the snapshot. Costs as [`Keyspace::iter`].
+    ///
+    /// # Errors
+    /// As [`Keyspace::iter`]; [`InvalidInput`](crate::Error::InvalidInput) if the keyspace is another database's.
     pub fn iter(&self, keyspace: &Keyspace) -> Result<Iter> {
         self.range::<std::ops::RangeFull>(keyspace, ..)
     }
 
-    /// The keys of a keyspace within `range` at the snapshot.
+    /// The keys of a keyspace within `range` at the snapshot. Costs and errors as [`iter`](Snapshot::iter).
     pub fn range<R: RangeBounds<Vec<u8>>>(&self, keyspace: &Keyspace, range: R) -> Result<Iter> {
         keyspace.check_database(&self.held.db)?;
         Iter::over_range(&self.held.db, keyspace.state(), range, Some(self.held.seqno))
     }
 
-    /// The keys of a keyspace that start with `prefix` at the snapshot.
+    /// The keys of a keyspace that start with `prefix` at the snapshot. Costs and errors as [`iter`](Snapshot::iter).
     pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Result<Iter> {
         keyspace.check_database(&self.held.db)?;
         Iter::over_prefix(&self.held.db, keyspace.state(), prefix.as_ref(), Some(self.held.seqno))

@@ -65,6 +65,10 @@ pub struct Stats {
     pub sealed: usize,
     /// Runs, newest first.
     pub runs: Vec<RunStats>,
+    /// Tables that compactions could not read, and leave alone until the next open.
+    pub tables_set_aside: usize,
+    /// Range tombstones in index tables and runs; in runs they are cut where they overlap.
+    pub front_range_tombstones: u64,
     /// Levels of tables, HL0 first.
     pub levels: Vec<LevelStats>,
     /// Files that hold values apart from their keys: logs that have left the front, and segments.
@@ -147,6 +151,8 @@ pub struct LevelStats {
     pub bytes: u64,
     /// Versions.
     pub entries: u64,
+    /// Range tombstones, cut where they overlap.
+    pub range_tombstones: u64,
 }
 
 impl Stats {
@@ -194,6 +200,8 @@ impl Core {
                     seqno_max: run.seqnos().1.0,
                 })
                 .collect(),
+            tables_set_aside: self.work.lock().set_aside.iter().filter(|id| view.version.find(**id).is_some()).count(),
+            front_range_tombstones: view.front_ranges(),
             levels: view
                 .version
                 .levels()
@@ -202,6 +210,7 @@ impl Core {
                     tables: level.tables().len(),
                     bytes: level.bytes(),
                     entries: level.entries(),
+                    range_tombstones: level.range_deletes(),
                 })
                 .collect(),
             user_bytes_written: count(&counters.user_bytes),

@@ -2,7 +2,7 @@
 //! logs writes it about once a second, if anything has changed; a clean close removes it. It is not part of recovery, and
 //! a database that cannot write it goes on without.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,10 +31,11 @@ pub(crate) struct StatsPage {
 
 #[derive(Default)]
 struct PageState {
-    /// The file, once it was made or found to be ours; none if it cannot be had.
+    /// The file, once it was made or found to be ours.
     file: Option<Arc<dyn File>>,
-    tried: bool,
-    opened: Duration,
+    /// Nobody is to look for the file (again): it is someone else's, or the database is closed.
+    given_up: bool,
+    opened: Option<Duration>,
     due: Duration,
     sequence: u64,
     numbers: Vec<u64>,
@@ -58,23 +59,34 @@ impl Core {
     /// Writes the page if it is time; says when the next time is. Without an interval never.
     pub fn publish_stats(&self) -> Option<Duration> {
         let interval = self.settings.tuning.stats_interval?;
-        let mut state = self.stats_page.state.lock();
         let now = now();
-        if !state.tried {
-            state.tried = true;
-            state.opened = now;
-            state.file = claim(&*self.storage, &self.fast).ok().flatten();
-        }
-        if now >= state.due {
-            state.due = now + interval;
+        let (is_due, due) = {
+            let mut state = self.stats_page.state.lock();
+            let is_due = now >= state.due;
+            if is_due {
+                state.due = now + interval;
+            }
+            (is_due, state.due)
+        };
+        if is_due {
             let stats = self.stats();
+            // Someone else's code, which may close the database: no lock is held.
             super::telemetry::publish(&self.fast, &stats);
-            self.write_page(&mut state, &stats, now);
+            self.write_page(&mut self.stats_page.state.lock(), &stats, now);
         }
-        Some(state.due.saturating_sub(now))
+        Some(due.saturating_sub(now))
     }
 
     fn write_page(&self, state: &mut PageState, stats: &Stats, now: Duration) {
+        let opened = *state.opened.get_or_insert(now);
+        if state.file.is_none() && !state.given_up {
+            match claim(&*self.storage, &self.fast) {
+                Ok(Some(file)) => state.file = Some(file),
+                Ok(None) => state.given_up = true,
+                // Tried again when the page is next due.
+                Err(_) => {}
+            }
+        }
         let Some(file) = state.file.clone() else { return };
         let numbers = to_numbers(stats);
         if state.sequence > 0 && numbers == state.numbers {
@@ -85,19 +97,19 @@ impl Core {
         let page = Page {
             process: std::process::id(),
             sequence: state.sequence,
-            uptime_us: now.saturating_sub(state.opened).as_micros() as u64,
+            uptime_us: now.saturating_sub(opened).as_micros() as u64,
             numbers: state.numbers.clone(),
         };
         if file.write_at(&page.encode(), 0).is_err() {
-            // A full disk or worse; others will say so.
-            state.file = None;
+            // A full disk or worse; others will say so. Tried again when the page is next due.
+            state.numbers.clear();
         }
     }
 
     /// The database is closed: there is nothing more to see.
     pub fn remove_stats_page(&self) {
         let mut state = self.stats_page.state.lock();
-        state.tried = true;
+        state.given_up = true;
         if state.file.take().is_some() {
             let _ = self.storage.remove(&self.fast.join(STATS));
         }
@@ -122,22 +134,32 @@ fn claim(storage: &dyn Storage, dir: &Path) -> Result<Option<Arc<dyn File>>> {
 
 /// Reads the page of the database in `dir`; `None` if there is none that is whole.
 pub(crate) fn read_page(storage: &dyn Storage, dir: &Path) -> Result<Option<LiveStats>> {
-    let path: PathBuf = dir.join(STATS);
     let is_there = storage.exists(dir)? && storage.list(dir)?.iter().any(|entry| entry.name == STATS && entry.is_file);
-    for _ in 0..if is_there { READ_TRIES } else { 0 } {
-        // It may go at any moment.
-        let Ok(file) = storage.open_read(&path, Access::Buffered) else { break };
-        let mut bytes = vec![0; PAGE_BYTES];
-        if file.read_at(&mut bytes, 0)? == PAGE_BYTES
-            && let Ok(page) = Page::decode(&bytes)
-        {
-            let uptime = Duration::from_micros(page.uptime_us);
-            let stats = from_numbers(&page.numbers);
-            return Ok(Some(LiveStats { process: page.process, sequence: page.sequence, uptime, stats }));
+    if !is_there {
+        return Ok(None);
+    }
+    // It may go at any moment.
+    let Ok(file) = storage.open_read(&dir.join(STATS), Access::Buffered) else { return Ok(None) };
+    Ok(read_whole_page(&*file)?.ok().map(|page| {
+        let uptime = Duration::from_micros(page.uptime_us);
+        let stats = from_numbers(&page.numbers);
+        LiveStats { process: page.process, sequence: page.sequence, uptime, stats }
+    }))
+}
+
+/// Reads a page, again if its owner was writing it meanwhile; if it stays as it is, what is wrong with it.
+pub(super) fn read_whole_page(file: &dyn File) -> Result<Result<Page, &'static str>> {
+    let mut bytes = vec![0; PAGE_BYTES];
+    let mut tries = READ_TRIES;
+    loop {
+        let read = file.read_at(&mut bytes, 0)?;
+        let page = Page::decode(&bytes[..read]);
+        tries -= 1;
+        if page.is_ok() || tries == 0 {
+            return Ok(page);
         }
         sleep(Duration::from_millis(1));
     }
-    Ok(None)
 }
 
 /// The figures in the order of the page. Do not reorder: add at the end.
@@ -190,6 +212,8 @@ fn to_numbers(stats: &Stats) -> Vec<u64> {
     let runs = &stats.runs[..stats.runs.len().min(LISTED_MAX)];
     numbers.push(runs.len() as u64);
     numbers.extend(runs.iter().flat_map(|run| [run.entries, run.bytes, run.seqno_min, run.seqno_max]));
+    numbers.push(stats.front_range_tombstones);
+    numbers.extend((0..LEVELS_MAX).map(|level| stats.levels.get(level).map_or(0, |level| level.range_tombstones)));
     numbers
 }
 
@@ -238,13 +262,20 @@ fn from_numbers(numbers: &[u64]) -> Stats {
         pace_bytes_per_second: next().checked_sub(1),
         ..Stats::default()
     };
-    let level = |next: &mut dyn FnMut() -> u64| LevelStats { tables: next() as usize, bytes: next(), entries: next() };
-    let levels = (0..LEVELS_MAX).map(|_| level(&mut next)).collect();
+    let level = |next: &mut dyn FnMut() -> u64| LevelStats {
+        tables: next() as usize,
+        bytes: next(),
+        entries: next(),
+        range_tombstones: 0,
+    };
+    let mut levels: Vec<LevelStats> = (0..LEVELS_MAX).map(|_| level(&mut next)).collect();
     let logs = (0..next().min(LISTED_MAX as u64)).map(|_| FileStats { id: next(), bytes: next() }).collect();
     let runs = 0..next().min(LISTED_MAX as u64);
     let run = |_| RunStats { entries: next(), bytes: next(), seqno_min: next(), seqno_max: next() };
     let runs = runs.map(run).collect();
-    Stats { levels, logs, runs, ..stats }
+    let front_range_tombstones = next();
+    levels.iter_mut().for_each(|level| level.range_tombstones = next());
+    Stats { levels, logs, runs, front_range_tombstones, ..stats }
 }
 
 #[cfg(test)]
@@ -254,8 +285,8 @@ mod tests {
 
     #[test]
     fn figures_come_back_from_the_page_as_they_were() {
-        let numbers: Vec<u64> = (2..).take(36 + 3 * LEVELS_MAX).chain([2, 7, 8, 9, 10, 1, 20, 21, 22, 23]).collect();
-        let mut numbers = numbers;
+        let lists = [2, 7, 8, 9, 10, 1, 20, 21, 22, 23].into_iter().chain(30..31 + LEVELS_MAX as u64);
+        let mut numbers: Vec<u64> = (2..).take(36 + 3 * LEVELS_MAX).chain(lists).collect();
         numbers[12] = 1;
         let stats = from_numbers(&numbers);
         assert_eq!(to_numbers(&stats), numbers);
@@ -265,7 +296,7 @@ mod tests {
 
     #[test]
     fn the_fullest_page_fits() {
-        const { assert!(36 + 3 * LEVELS_MAX + 2 + LISTED_MAX * (2 + 4) <= NUMBERS_MAX) };
+        const { assert!(36 + 4 * LEVELS_MAX + 3 + LISTED_MAX * (2 + 4) <= NUMBERS_MAX) };
     }
 
     #[test]

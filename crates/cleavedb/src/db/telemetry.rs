@@ -66,6 +66,12 @@ impl Telemetry {
             Event::NoSpace { path } => {
                 tracing::warn!(target: "cleavedb", database, path = %path.display(), "storage is full");
             }
+            Event::TooManyFiles { path } => {
+                tracing::warn!(target: "cleavedb", database, path = %path.display(), "too many files are open");
+            }
+            Event::TableSetAside { path, cause } => {
+                tracing::error!(target: "cleavedb", database, path = %path.display(), cause, "a table cannot be read");
+            }
             Event::StallBegun | Event::StallEnded { .. } => {
                 tracing::warn!(target: "cleavedb", database, event = ?event);
             }

@@ -47,7 +47,7 @@ pub struct Tuning {
     pub job_bytes: usize,
     /// A flush fetches values from logs up to this much at a time.
     pub fetch_bytes: usize,
-    /// Jobs together read ahead at most this much.
+    /// Jobs together read ahead at most this much; so do users' scans, which is beside the budget as all that they hold.
     pub read_ahead_bytes: usize,
     /// Tables are written in pieces of this size.
     pub write_bytes: usize,

@@ -48,14 +48,7 @@ pub(super) fn open_values(
     Ok(values)
 }
 
-fn entry(
-    id: FileId,
-    place: ValuePlace,
-    fast: &Path,
-    slow: &Path,
-    trash: &Arc<Trash>,
-    readers: &Arc<Readers>,
-) -> Entry {
+fn entry(id: FileId, place: ValuePlace, fast: &Path, slow: &Path, trash: &Arc<Trash>, readers: &Arc<Readers>) -> Entry {
     let guard = |path| FileGuard::new(path, trash.clone());
     let file = |layout, end, path| {
         let guard = guard(path);
@@ -157,7 +150,8 @@ impl<S: VersionSource> VersionSource for Healed<'_, S> {
         let (_, stamp, payload) = self.source.current();
         if stamp.kind() == Some(Kind::PutAt)
             && let Some(address) = Address::decode(payload)
-            && let Some(now) = self.values.healed(address)?
+            // What cannot be read now is not lost by being named as it was.
+            && let Ok(Some(now)) = self.values.healed(address)
         {
             let mut payload = Vec::with_capacity(Address::ENCODED_BYTES_MAX);
             now.encode(&mut payload);

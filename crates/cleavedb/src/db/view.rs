@@ -33,10 +33,21 @@ impl View {
         self.active.is_empty() && self.sealed.is_empty() && self.runs.is_empty()
     }
 
+    /// Range tombstones in index tables and runs.
+    pub fn front_ranges(&self) -> u64 {
+        let tables = std::iter::once(&self.active).chain(&self.sealed).map(|table| table.range_count() as u64);
+        tables.chain(self.runs.iter().map(|run| run.range_count())).sum()
+    }
+
     /// Memory of index tables and runs, in bytes.
     pub fn front_bytes(&self) -> usize {
+        self.active.bytes() + self.waiting_bytes()
+    }
+
+    /// The same without the active index table, which grows all the time.
+    pub fn waiting_bytes(&self) -> usize {
         let sealed: usize = self.sealed.iter().map(|table| table.bytes()).sum();
         let runs: usize = self.runs.iter().map(|run| run.bytes()).sum();
-        self.active.bytes() + sealed + runs
+        sealed + runs
     }
 }

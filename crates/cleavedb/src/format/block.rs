@@ -229,6 +229,11 @@ impl BlockCursor {
         Ok(())
     }
 
+    /// There is no entry in the block.
+    pub fn is_empty(&self) -> bool {
+        self.entries_end == 0
+    }
+
     fn parse_tail(block: &[u8], origin: &BlockOrigin) -> Result<(usize, usize)> {
         let parsed = block.split_last_chunk::<OFFSET_BYTES>().and_then(|(rest, count)| {
             let count = u32::from_le_bytes(*count) as usize;

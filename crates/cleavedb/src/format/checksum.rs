@@ -3,6 +3,13 @@
 
 use crate::base::FileId;
 
+/// The checksum that was stored is that of the bytes. For a fuzzer (`cfg(fuzzing)`) each is, or it would hardly ever come to
+/// what lies behind one.
+#[inline]
+pub fn agrees<T: PartialEq>(stored: T, computed: T) -> bool {
+    cfg!(fuzzing) || stored == computed
+}
+
 /// XXH3 of `bytes`, 64 bits, seed 0.
 pub fn xxh3_64(bytes: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(bytes)

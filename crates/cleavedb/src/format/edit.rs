@@ -4,6 +4,7 @@
 
 use super::meta::TableMeta;
 use super::values::{Names, ValuePlace};
+use crate::base::limits::FILE_ID_MAX;
 use crate::base::varint::{put, put_bytes, take, take_bytes};
 use crate::base::{FileId, KeyspaceId, Seqno};
 
@@ -215,24 +216,27 @@ impl Edit {
             tag::KEYSPACE_ADDED => self.keyspaces_added.push(decode_keyspace(bytes)?),
             tag::KEYSPACE_DROPPED => self.keyspaces_dropped.push((take_keyspace(bytes)?, Seqno(take(bytes)?))),
             tag::KEYSPACE_FORGOTTEN => self.keyspaces_forgotten.push(take_keyspace(bytes)?),
-            tag::LOG_ADDED => self.logs_added.push(FileId(take(bytes)?)),
-            tag::LOG_REMOVED => self.logs_removed.push(FileId(take(bytes)?)),
-            tag::LOG_ENDED => self.logs_ended.push((FileId(take(bytes)?), take(bytes)?)),
+            tag::LOG_ADDED => self.logs_added.push(take_file(bytes, FILE_ID_MAX)?),
+            tag::LOG_REMOVED => self.logs_removed.push(take_file(bytes, FILE_ID_MAX)?),
+            tag::LOG_ENDED => self.logs_ended.push((take_file(bytes, FILE_ID_MAX)?, take(bytes)?)),
             tag::TABLE_ADDED => {
                 let level = u8::try_from(take(bytes)?).ok()?;
-                self.tables_added.push((level, TableMeta::decode(bytes)?));
+                let meta = TableMeta::decode(bytes).filter(|meta| meta.id.0 <= FILE_ID_MAX)?;
+                self.tables_added.push((level, meta));
             }
-            tag::TABLE_REMOVED => self.tables_removed.push(FileId(take(bytes)?)),
+            tag::TABLE_REMOVED => self.tables_removed.push(take_file(bytes, FILE_ID_MAX)?),
             tag::KEYSPACE_SEPARATED => {
                 self.keyspaces_separated.push((take_keyspace(bytes)?, Separation::take(bytes)?));
             }
-            tag::VALUES_PLACED => self.values_placed.push((FileId(take(bytes)?), ValuePlace::take(bytes)?)),
-            tag::VALUES_REMOVED => self.values_removed.push(FileId(take(bytes)?)),
+            tag::VALUES_PLACED => {
+                self.values_placed.push((take_file(bytes, FILE_ID_MAX)?, ValuePlace::take(bytes)?));
+            }
+            tag::VALUES_REMOVED => self.values_removed.push(take_file(bytes, FILE_ID_MAX)?),
             tag::NAMED => self.named.add_all(&Names::take(bytes)?),
             tag::UNNAMED => self.unnamed.add_all(&Names::take(bytes)?),
             tag::FLUSHED => self.flushed = Some(take_seqno(bytes)?),
             tag::LAST_SEQNO => self.last_seqno = Some(take_seqno(bytes)?),
-            tag::NEXT_FILE => self.next_file = Some(FileId(take(bytes)?)),
+            tag::NEXT_FILE => self.next_file = Some(take_file(bytes, FILE_ID_MAX + 1)?),
             tag::NEXT_KEYSPACE => self.next_keyspace = Some(take_keyspace(bytes)?),
             tag::DATABASE => self.database = Some(take(bytes)?),
             tag::TABLES_APART => {
@@ -253,6 +257,10 @@ fn put_all<const N: usize>(out: &mut Vec<u8>, values: [u64; N]) {
 
 fn take_seqno(bytes: &mut &[u8]) -> Option<Seqno> {
     take(bytes).map(Seqno).filter(|seqno| *seqno <= Seqno::MAX)
+}
+
+fn take_file(bytes: &mut &[u8], max: u64) -> Option<FileId> {
+    take(bytes).filter(|id| *id <= max).map(FileId)
 }
 
 fn take_keyspace(bytes: &mut &[u8]) -> Option<KeyspaceId> {
@@ -333,6 +341,16 @@ mod tests {
     fn edits_round_trip() {
         assert_eq!(Edit::decode(&edit().encode()), Ok(edit()));
         assert_eq!(Edit::decode(&[]), Ok(Edit::default()));
+    }
+
+    #[test]
+    fn file_numbers_beyond_the_limit_are_refused() {
+        let log = |id| Edit { logs_added: vec![FileId(id)], ..Edit::default() };
+        let next = |id| Edit { next_file: Some(FileId(id)), ..Edit::default() };
+        for (largest, over) in [(log(FILE_ID_MAX), log(FILE_ID_MAX + 1)), (next(FILE_ID_MAX + 1), next(u64::MAX))] {
+            assert_eq!(Edit::decode(&largest.encode()), Ok(largest));
+            assert!(Edit::decode(&over.encode()).is_err());
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! salted with the log's id and the frame's offset, so that bytes left over from another log, another place or another
 //! life of the ring never pass for a frame. Diagram: `docs/formats/log.md`.
 
+use super::checksum::agrees;
 use crate::base::{FileId, Seqno, limits};
 
 /// Bytes of a frame header.
@@ -61,7 +62,7 @@ impl FrameHeader {
         let bytes = bytes.first_chunk::<HEADER_BYTES>()?;
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let long = |at: usize| word(at) as u64 | (word(at + 4) as u64) << 32;
-        if word(0) != salted_crc(bytes, file, offset) {
+        if !agrees(word(0), salted_crc(bytes, file, offset)) {
             return None;
         }
         let kind = match bytes[32] {
@@ -139,7 +140,7 @@ pub fn decode_log_header(block: &[u8]) -> LogHeader {
     };
     let crc = crc32c::crc32c(&block[..20]);
     let rest_is_zero = block[24..].iter().all(|&byte| byte == 0);
-    if block[..8] != LOG_MAGIC || block[20..24] != crc.to_le_bytes() || !rest_is_zero {
+    if block[..8] != LOG_MAGIC || !agrees(&block[20..24], &crc.to_le_bytes()) || !rest_is_zero {
         return LogHeader::Invalid;
     }
     let version = u32::from_le_bytes([block[8], block[9], block[10], block[11]]);

@@ -2,7 +2,7 @@
 //! once a second, for others to look at. A reader may meet it half-written: then the checksum is wrong, and it reads
 //! again. Nothing depends on it. Diagram: `docs/formats/stats.md`.
 
-use super::checksum::xxh3_64;
+use super::checksum::{agrees, xxh3_64};
 use crate::base::limits::BLOCK_IO_BYTES;
 
 /// Size of the page and of its file.
@@ -63,7 +63,7 @@ impl Page {
         if word(8) != VERSION {
             return Err("the page is of a version that is not known");
         }
-        if long(CHECKSUM_AT) != xxh3_64(&page[..CHECKSUM_AT]) {
+        if !agrees(long(CHECKSUM_AT), xxh3_64(&page[..CHECKSUM_AT])) {
             return Err("the checksum of the page does not match");
         }
         let count = usize::try_from(long(32)).ok().filter(|&count| count <= NUMBERS_MAX);

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use super::checksum::{placed_checksum, xxh3_64};
+use super::checksum::{agrees, placed_checksum, xxh3_64};
 use super::compression::Compression;
 use super::meta::Cleared;
 use super::values::Names;
@@ -97,7 +97,7 @@ pub fn seal_block(out: &mut Vec<u8>, start: usize, compression: Compression, fil
 /// What is wrong; the caller knows the path.
 pub fn check_block(sealed: &[u8], file: FileId, offset: u64) -> Result<(Compression, usize), &'static str> {
     let (checked, checksum) = sealed.split_last_chunk::<8>().ok_or("a block is shorter than its trailer")?;
-    if placed_checksum(checked, file, offset) != u64::from_le_bytes(*checksum) {
+    if !agrees(u64::from_le_bytes(*checksum), placed_checksum(checked, file, offset)) {
         return Err("the checksum of a block does not match");
     }
     let (&compression, payload) = checked.split_last().ok_or("a block is shorter than its trailer")?;
@@ -355,7 +355,7 @@ impl Footer {
             let message = format!("it is a table of format {version}, this version reads format {FORMAT_VERSION}");
             return Err(Error::Unsupported { path: path.to_owned(), message });
         }
-        if xxh3_64(&bytes[..FOOTER_CHECKED_BYTES]) != number(FOOTER_CHECKED_BYTES) {
+        if !agrees(number(FOOTER_CHECKED_BYTES), xxh3_64(&bytes[..FOOTER_CHECKED_BYTES])) {
             return Err(Error::corruption(path, offset, "the checksum of the footer does not match"));
         }
         let footer = Footer {

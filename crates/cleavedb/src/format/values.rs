@@ -22,8 +22,8 @@ pub struct Named {
 impl Named {
     /// Both sums.
     pub fn add(&mut self, other: Named) {
-        self.records += other.records;
-        self.bytes += other.bytes;
+        self.records = self.records.saturating_add(other.records);
+        self.bytes = self.bytes.saturating_add(other.bytes);
     }
 
     /// Both differences; `None` if there is less than that.
@@ -247,7 +247,8 @@ mod tests {
     #[test]
     fn a_file_is_reached_through_all_that_moved_into_it() {
         let moved = |to| ValuePlace::Moved { redirect: FileId(to + 100), len: 1, to: FileId(to) };
-        let places = [(1, moved(3)), (2, ValuePlace::Log { end: 1 }), (3, moved(4)), (4, ValuePlace::Segment { end: 1 })];
+        let places =
+            [(1, moved(3)), (2, ValuePlace::Log { end: 1 }), (3, moved(4)), (4, ValuePlace::Segment { end: 1 })];
         let places: BTreeMap<_, _> = places.into_iter().map(|(id, place)| (FileId(id), place)).collect();
         let mut state = ValueState { places, named: names(&[(1, 2), (4, 1)]) };
         assert_eq!(state.reach(), names(&[(1, 2), (3, 2), (4, 3)]));

@@ -12,7 +12,7 @@ use crate::base::{Error, Result};
 use crate::io::aligned::AlignedBuffer;
 use crate::sched::clock::now;
 use crate::sched::sync::{Condvar, Mutex, MutexGuard};
-use crate::sched::thread::{JoinHandle, spawn};
+use crate::sched::thread::{JoinHandle, try_spawn};
 
 /// Part of a log on its way to the file.
 pub struct Chunk {
@@ -65,18 +65,18 @@ struct Announcement {
 }
 
 impl ChunkWriter {
-    /// Starts `threads` writers that share `buffers` buffers of `chunk_bytes`.
-    pub fn start(threads: usize, buffers: usize, chunk_bytes: usize) -> ChunkWriter {
+    /// Starts `threads` writers that share `buffers` buffers of `chunk_bytes`. If one cannot be started none stays.
+    pub fn start(threads: usize, buffers: usize, chunk_bytes: usize) -> Result<ChunkWriter> {
         let state =
             State { buffers: (0..buffers).map(|_| AlignedBuffer::new(chunk_bytes)).collect(), ..State::default() };
         let shared = Arc::new(Shared { state: Mutex::new(state), work: Condvar::new(), done: Condvar::new() });
-        let threads = (0..threads)
-            .map(|index| {
-                let shared = shared.clone();
-                spawn(&format!("cleave-log-{index}"), move || shared.run())
-            })
-            .collect();
-        ChunkWriter { shared, threads: Mutex::new(threads) }
+        let writer = ChunkWriter { shared, threads: Mutex::default() };
+        for index in 0..threads {
+            let shared = writer.shared.clone();
+            let thread = try_spawn(&format!("cleave-log-{index}"), move || shared.run())?;
+            writer.threads.lock().push(thread);
+        }
+        Ok(writer)
     }
 
     /// A buffer to fill; waits while all are in flight.

@@ -27,7 +27,7 @@ use crate::sched::sync::{Mutex, RwLock};
 pub const PIECE_ENTRIES: usize = 512;
 /// A scan merges at most this many pieces by itself; beyond, they join the table's sorted order.
 const LOOSE_PIECES_MAX: usize = 8;
-/// How many versions of a sealed table are looked at to cut it into ranges.
+/// About how many versions are looked at to say how the bytes lie along the keys.
 const MARKS: usize = 128;
 const ENTRY_HEADER_BYTES: usize = 16;
 /// What a version costs beside its bytes: its entry and its share of the hash table.
@@ -226,6 +226,11 @@ impl IndexTable {
         self.ranges.read().tombstones().to_vec()
     }
 
+    /// How many range tombstones are in it.
+    pub fn range_count(&self) -> usize {
+        if self.has_ranges() { self.ranges.read().tombstones().len() } else { 0 }
+    }
+
     /// A cursor over what is in the table now; later insertions do not show.
     /// O(new versions x log) to sort what no cursor has sorted before.
     pub fn cursors(&self) -> Vec<IndexCursor> {
@@ -251,21 +256,21 @@ impl IndexTable {
 
     /// One cursor over everything in a range of keys; the table must be sealed (no insertion may follow).
     pub fn sealed_cursor(&self, range: &KeyRange) -> IndexCursor {
-        let pieces = self.sealed_pieces();
+        let pieces = self.all_pieces();
         let order = sort_within(&pieces, 0..pieces.len(), range);
         IndexCursor::new(Arc::new(pieces), Arc::new(order))
     }
 
-    /// How the bytes lie along the keys, from a sample of the versions; the table must be sealed.
+    /// How the bytes lie along the keys, from a sample of the versions that are in it now.
     pub fn marks(&self) -> Vec<Mark> {
-        let pieces = self.sealed_pieces();
+        let pieces = self.all_pieces();
         let step = (self.len() / MARKS).max(1);
         let bytes = (self.bytes() * step / self.len().max(1)) as u64;
         let slots = pieces.iter().flat_map(|piece| (0..piece.entries.len()).map(move |slot| piece.version(slot).key));
         slots.step_by(step).map(|key| Mark::new(key, bytes)).collect()
     }
 
-    fn sealed_pieces(&self) -> Vec<Arc<Piece>> {
+    fn all_pieces(&self) -> Vec<Arc<Piece>> {
         let inner = self.inner.read();
         inner.frozen.iter().cloned().chain([Arc::new(inner.tail.clone())]).collect()
     }

@@ -112,10 +112,10 @@ impl LogFile {
     }
 
     fn read_record(&self, address: Address, full_key: &[u8], seqno: Seqno) -> Result<Vec<u8>> {
-        let end = address.offset + address.len as u64;
-        if end > self.capacity {
+        let end = address.offset.checked_add(address.len.into()).filter(|&end| end <= self.capacity);
+        let Some(end) = end else {
             return Err(Error::corruption(self.path(), address.offset, "address lies outside the log"));
-        }
+        };
         let mut bytes = vec![0; address.len as usize];
         if !self.is_written(end)
             && let Some(ring) = &self.ring
@@ -158,5 +158,25 @@ pub fn write_ring(ring: &dyn Mapping, offset: u64, bytes: &[u8]) {
         let part = (len - at).min(bytes.len() - done);
         ring.write(at, &bytes[done..done + part]);
         done += part;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::{KeyspaceId, full_key};
+    use crate::io::{Access, SimDisk, Storage};
+
+    #[test]
+    fn an_address_outside_the_log_is_an_error_that_names_it() {
+        let (disk, path) = (SimDisk::new(), Path::new("/00000003.log"));
+        let file = disk.create(path, Access::Buffered).unwrap();
+        let guard = FileGuard::new(path.to_owned(), Arc::default());
+        let log = LogFile::new(FileId(3), guard, file, None, 8192, 4096, Seqno(1));
+        for offset in [8192 - 99, u64::MAX - 99, u64::MAX] {
+            let address = Address { file: FileId(3), offset, len: 100, value_len: 10 };
+            let read = log.read_value(address, &full_key(KeyspaceId(1), b"k"), Seqno(1), &Arc::default());
+            assert!(matches!(read, Err(Error::Corruption { path, .. }) if path.ends_with("00000003.log")));
+        }
     }
 }

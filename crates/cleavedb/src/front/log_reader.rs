@@ -2,6 +2,7 @@
 //! place that is no frame, and then looks further for proof that something was synced behind it (DESIGN rule 3).
 
 use crate::base::{Error, FileId, Result, Seqno};
+use crate::format::checksum::agrees;
 use crate::format::frame::{
     BodyChecksum, FrameHeader, FrameKind, HEADER_BYTES, LOG_HEADER_BYTES, LOG_VERSION, LogHeader, decode_log_header,
 };
@@ -50,7 +51,8 @@ impl<'a> LogReader<'a> {
         let read = file.read_at(&mut block, 0)?;
         match decode_log_header(&block[..read]) {
             LogHeader::Log(id) => Ok(id),
-            _ => Err(Error::corruption(file.path(), 0, "log header is damaged")),
+            LogHeader::OtherVersion(version) => Err(other_version(file, version)),
+            LogHeader::Invalid => Err(Error::corruption(file.path(), 0, "log header is damaged")),
         }
     }
 
@@ -64,10 +66,7 @@ impl<'a> LogReader<'a> {
                 let message = format!("this is log {}, not log {}", found.0, id.0);
                 return Err(Error::corruption(file.path(), 0, message));
             }
-            LogHeader::OtherVersion(version) => {
-                let message = format!("log format {version} is not the known {LOG_VERSION}");
-                return Err(Error::Unsupported { path: file.path().to_owned(), message });
-            }
+            LogHeader::OtherVersion(version) => return Err(other_version(file, version)),
             LogHeader::Invalid if block.iter().all(|&byte| byte == 0) => return Ok(Opened::Blank),
             LogHeader::Invalid => return Err(Error::corruption(file.path(), 0, "log header is damaged")),
         }
@@ -225,6 +224,11 @@ impl<'a> LogReader<'a> {
     }
 }
 
+fn other_version(file: &dyn File, version: u32) -> Error {
+    let message = format!("log format {version} is not the known {LOG_VERSION}");
+    Error::Unsupported { path: file.path().to_owned(), message }
+}
+
 /// Copies from what was the ring, where the byte at log offset `o` lies at `o` modulo the ring's size.
 fn copy_from_ring(ring: &[u8], offset: u64, buffer: &mut [u8]) -> Option<()> {
     let start = (offset % (ring.len() as u64).max(1)) as usize;
@@ -247,5 +251,26 @@ fn body_is_whole(header: &FrameHeader, mut body: &[u8]) -> bool {
             _ => return false,
         }
     }
-    body.is_empty() && header.count > 0 && sum.get() == header.body_crc
+    body.is_empty() && header.count > 0 && agrees(header.body_crc, sum.get())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::frame::encode_log_header;
+    use crate::io::{Access, SimDisk, Storage};
+    use std::path::Path;
+
+    #[test]
+    fn a_log_of_another_format_is_unsupported_and_not_damaged() {
+        let (disk, path) = (SimDisk::new(), Path::new("/00000003.log"));
+        let mut header = encode_log_header(FileId(3)).to_vec();
+        header[8..12].copy_from_slice(&(LOG_VERSION + 1).to_le_bytes());
+        let crc = crc32c::crc32c(&header[..20]);
+        header[20..24].copy_from_slice(&crc.to_le_bytes());
+        disk.write_file(path, &header);
+        let file = disk.open_read(path, Access::Buffered).unwrap();
+        assert!(matches!(LogReader::own_id(&*file), Err(Error::Unsupported { .. })));
+        assert!(matches!(LogReader::open(&*file, FileId(3), None), Err(Error::Unsupported { .. })));
+    }
 }

@@ -52,6 +52,8 @@ struct Active {
     frame_start: u64,
     /// Added to an offset, gives its stream position: the ring is used in the order of these, across logs.
     stream_base: u64,
+    /// A sync found no space for its padding, so the last block is not whole: nothing may follow.
+    is_ended: bool,
     /// The frame is too large for the ring; it is in the file before it is acknowledged.
     past_ring: bool,
     /// Ring: bytes from `pending_offset` that are not submitted yet. Plain: the frame so far.
@@ -102,6 +104,7 @@ impl LogWriter {
     pub fn has_room(&self, bytes: u64, capacity_max: u64) -> bool {
         self.active
             .as_ref()
+            .filter(|active| !active.is_ended)
             .is_some_and(|active| active.end + bytes <= active.log.capacity() && active.log.capacity() <= capacity_max)
     }
 
@@ -120,8 +123,16 @@ impl LogWriter {
             }
             _ => 0,
         };
-        self.active =
-            Some(Active { log, end, frame_start: end, stream_base, past_ring: false, pending, pending_offset: end });
+        self.active = Some(Active {
+            log,
+            end,
+            frame_start: end,
+            stream_base,
+            is_ended: false,
+            past_ring: false,
+            pending,
+            pending_offset: end,
+        });
         before.map(|before| before.log)
     }
 
@@ -139,6 +150,11 @@ impl LogWriter {
             } else {
                 // What is not submitted yet spans less than half the ring, so it is never in the way.
                 let tail = (active.stream_base + active.end + bytes).saturating_sub(ring_bytes);
+                if tail > self.submitted_tail {
+                    // No chunk answers for that much: the last of a frame in several answers for where the frame began, and
+                    // a new log goes on at the next turn of the ring.
+                    chunks.wait(self.last_ticket)?;
+                }
                 chunks.wait_ring_tail(tail.min(self.submitted_tail))?;
             }
         }
@@ -240,7 +256,7 @@ impl LogWriter {
     fn pad(&mut self, last_seqno: Seqno, sync_point: Seqno) -> Result<()> {
         let Some(active) = &mut self.active else { return Ok(()) };
         let padding = padding_bytes(active.end);
-        if padding == 0 || active.end + padding > active.log.capacity() {
+        if padding == 0 || active.is_ended || active.end + padding > active.log.capacity() {
             // At the very end of a log there may be no room for a padding frame; nothing follows there anyway.
             return Ok(());
         }
@@ -260,11 +276,12 @@ impl LogWriter {
         let plain = matches!(self.back_end, BackEnd::Plain);
         let active = self.active.as_mut().expect("the log was active a line ago");
         if plain && let Err(error) = active.write_plain() {
-            // As after a frame that found no room: the log ends where it ended before.
-            return Err(match self.abandon() {
-                Ok(()) => error,
-                Err(second) => Error::Poisoned { cause: format!("{error}; then {second}") },
-            });
+            // As after a frame that found no room: the log ends where it ended before, and for good. What is in it is
+            // published, and can be synced all the same.
+            self.abandon().map_err(|second| Error::Poisoned { cause: format!("{error}; then {second}") })?;
+            let active = self.active.as_mut().expect("the log was active a line ago");
+            active.is_ended = true;
+            return if error.is_passing() { Ok(()) } else { Err(error) };
         }
         active.frame_start = active.end;
         active.log.set_end(active.end);
@@ -322,3 +339,7 @@ impl Drop for LogWriter {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "log_writer_test.rs"]
+mod tests;

@@ -25,6 +25,7 @@ pub struct Run {
     filter: Filter,
     ranges: Option<RangeBlock>,
     entries: u64,
+    range_count: u64,
     bytes: usize,
     block_bytes: usize,
     value_bytes: u64,
@@ -71,7 +72,8 @@ impl Run {
     /// cover, which is wider than what survived.
     pub fn join(parts: Vec<RunPart>, ranges: &[Fragment], seqnos: (Seqno, Seqno), gauge: &Arc<Gauge>) -> Run {
         let versions: u64 = parts.iter().map(|part| part.entries).sum();
-        let entries = versions + ranges.len() as u64;
+        let range_count = ranges.len() as u64;
+        let entries = versions + range_count;
         let value_bytes = parts.iter().map(|part| part.value_bytes).sum();
         let (mut blocks, mut filter) = (Vec::new(), FilterBuilder::new(FILTER_BITS));
         for part in parts {
@@ -88,7 +90,7 @@ impl Run {
         let index_bytes: usize = blocks.iter().map(|block| block.first_key.len() + size_of::<RunBlock>()).sum();
         let bytes = block_bytes + index_bytes + filter.len();
         let (seqno_min, seqno_max) = seqnos;
-        Run { blocks, filter, ranges, entries, bytes, block_bytes, value_bytes, seqno_min, seqno_max }
+        Run { blocks, filter, ranges, entries, range_count, bytes, block_bytes, value_bytes, seqno_min, seqno_max }
     }
 
     /// How its bytes lie along the keys.
@@ -146,6 +148,11 @@ impl Run {
     /// Some range tombstones are held.
     pub fn has_ranges(&self) -> bool {
         self.ranges.is_some()
+    }
+
+    /// How many fragments of range tombstones are held.
+    pub fn range_count(&self) -> u64 {
+        self.range_count
     }
 
     /// The newest range tombstone that covers a key for a reader at `snapshot`; 0 if there is none.

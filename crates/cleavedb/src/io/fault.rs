@@ -15,6 +15,9 @@ pub struct Faults {
     pub fail_directory_after: Option<u64>,
     /// Each read fails with this chance, and works when tried again.
     pub fail_read_one_in: Option<u32>,
+    /// Each creation, opening for reading and sync of a directory finds no file descriptor left with this chance, has no
+    /// effect, and works when tried again.
+    pub no_descriptor_one_in: Option<u32>,
     /// Files can grow by so many bytes together, then there is no space. Freed space does not come back until the
     /// faults are cleared; [`SimDisk::set_capacity`](super::sim::SimDisk::set_capacity) models a full disk fully.
     pub no_space_after_bytes: Option<u64>,
@@ -51,6 +54,10 @@ impl FaultState {
 
     pub(super) fn read_fails(&mut self) -> bool {
         self.plan.fail_read_one_in.is_some_and(|n| self.random.one_in(n))
+    }
+
+    pub(super) fn descriptor_fails(&mut self) -> bool {
+        self.plan.no_descriptor_one_in.is_some_and(|n| self.random.one_in(n))
     }
 
     /// How many bytes files can still grow by.

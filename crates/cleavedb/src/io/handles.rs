@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use super::{Access, File, Storage};
-use crate::base::{Error, Result};
+use crate::base::Result;
 use crate::sched::sync::Mutex;
 
 /// The open files of one database.
@@ -77,8 +77,8 @@ impl Handles {
     fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
         self.opened.fetch_add(1, Ordering::Relaxed);
         match self.storage.open_read(path, self.access) {
-            Err(error) if is_too_many(&error) => {
-                self.evict_down_to(0);
+            Err(error) if error.is_too_many_files() => {
+                self.close_idle();
                 self.storage.open_read(path, self.access)
             }
             result => result,
@@ -94,17 +94,11 @@ impl Handles {
         drop(evicted);
     }
 
-    fn evict_down_to(&self, open_max: usize) {
-        let evicted = self.clock.lock().evict_down_to(open_max);
+    /// Closes all files that nobody reads.
+    pub fn close_idle(&self) {
+        let evicted = self.clock.lock().evict_down_to(0);
         drop(evicted);
     }
-}
-
-/// The process or the system has no descriptor left.
-fn is_too_many(error: &Error) -> bool {
-    use rustix::io::Errno;
-    let Error::Io { source, .. } = error else { return false };
-    matches!(Errno::from_io_error(source), Some(Errno::MFILE | Errno::NFILE))
 }
 
 impl Clock {
@@ -152,6 +146,7 @@ impl Handle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::Error;
     use crate::io::{Faults, SimDisk};
 
     fn disk_with(files: usize) -> (SimDisk, Vec<Arc<Path>>) {

@@ -12,11 +12,15 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use super::Mapping;
 use super::os::reserve;
+use crate::base::limits::BLOCK_IO_BYTES;
 use crate::base::{Error, Result};
 use crate::sched::sync::RwLock;
 
@@ -26,18 +30,35 @@ const ZEROS: usize = 64 << 10;
 /// Maps a file of exactly `len` bytes; see [`Storage::map`](super::Storage::map).
 pub(super) fn map_file(path: &Path, len: usize) -> Result<Option<OsMapping>> {
     let file = prepare(path, len as u64).map_err(|error| Error::io(path, "prepare for mapping", error))?;
-    Ok(Pages::map(&file, len).map(|pages| OsMapping { len, pages: RwLock::new(pages) }))
+    let pages = file.and_then(|file| Pages::map(&file, len));
+    Ok(pages.map(|pages| OsMapping { len, pages: RwLock::new(pages) }))
 }
 
-/// Opens the file and makes sure that it has `len` bytes and a block of storage under each of them.
-fn prepare(path: &Path, len: u64) -> io::Result<fs::File> {
-    let file = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+/// Opens the file and makes sure that it has `len` bytes and a block of storage under each of them. None if what lies
+/// there is not ours, or where the file system cannot reserve space: the logs that the mapping leads to could not be
+/// written without fail either.
+fn prepare(path: &Path, len: u64) -> io::Result<Option<fs::File>> {
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    // A link is not followed, and a pipe not waited for.
+    let opened = options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed()).open(path);
+    let file = match opened {
+        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::LOOP | Errno::ISDIR | Errno::NXIO)) => {
+            return Ok(None);
+        }
+        opened => opened?,
+    };
+    if !is_ours(&file)? {
+        return Ok(None);
+    }
     let fits = file.metadata()?.len() == len;
     if !fits {
         file.set_len(0)?;
     }
     // Also in a file of the right size, which may have holes: a copy may have made them.
-    reserve(&file, len)?;
+    if !reserve(&file, len)? {
+        return Ok(None);
+    }
     if !fits {
         let zeros = vec![0; ZEROS];
         let mut offset = 0;
@@ -47,7 +68,32 @@ fn prepare(path: &Path, len: u64) -> io::Result<fs::File> {
             offset += count;
         }
     }
-    Ok(file)
+    Ok(Some(file))
+}
+
+/// A mapped file has no header. It is a regular file of one name whose size is a power of two; or it holds nothing but
+/// zeros, because a crash came while it was made.
+fn is_ours(file: &fs::File) -> io::Result<bool> {
+    let metadata = file.metadata()?;
+    let len = metadata.len();
+    if !metadata.is_file() || metadata.nlink() != 1 {
+        return Ok(false);
+    }
+    Ok(len == 0 || len.is_power_of_two() && len >= BLOCK_IO_BYTES as u64 || is_zeros(file, len)?)
+}
+
+fn is_zeros(file: &fs::File, len: u64) -> io::Result<bool> {
+    let mut bytes = vec![0; ZEROS];
+    let mut offset = 0;
+    while offset < len {
+        let count = (len - offset).min(ZEROS as u64) as usize;
+        file.read_exact_at(&mut bytes[..count], offset)?;
+        if bytes[..count].iter().any(|&byte| byte != 0) {
+            return Ok(false);
+        }
+        offset += count as u64;
+    }
+    Ok(true)
 }
 
 /// A mapped file.
@@ -220,8 +266,21 @@ mod tests {
         let path = dir.path().join("ring");
         // A file of the right size that is one hole.
         fs::File::create(&path).unwrap().set_len(65_536).unwrap();
-        prepare(&path, 65_536).unwrap();
+        assert!(prepare(&path, 65_536).unwrap().is_some());
         assert!(fs::metadata(&path).unwrap().blocks() * 512 >= 65_536);
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn what_was_left_of_a_ring_that_was_being_made_is_ours() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ring");
+        for (content, ours) in [(vec![0; 3 * 65_536 + 7], true), (vec![0; 4096], true), (b"\0\0ours?".to_vec(), false)]
+        {
+            fs::write(&path, &content).unwrap();
+            assert_eq!(map_file(&path, 65_536).unwrap().is_some(), ours);
+            assert_eq!(fs::read(&path).unwrap().len(), if ours { 65_536 } else { content.len() });
+        }
     }
 
     #[test]

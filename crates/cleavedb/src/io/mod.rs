@@ -87,7 +87,8 @@ pub trait Storage: Send + Sync {
     /// A number, not zero, that no other database on this storage was given.
     fn unique_number(&self) -> Result<u64>;
     /// Maps a file of exactly `len` bytes, made and preallocated if it is missing or of another size, and keeps its
-    /// pages in memory so that no later access can fault. `Ok(None)` if mapping or locking is not to be had here.
+    /// pages in memory so that no later access can fault. `Ok(None)` if mapping, locking or reserving space is not to be
+    /// had here.
     fn map(&self, path: &Path, len: usize) -> Result<Option<Arc<dyn Mapping>>>;
 }
 

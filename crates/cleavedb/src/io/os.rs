@@ -58,7 +58,8 @@ impl Storage for OsStorage {
             .map_err(|error| Error::io(path, "create", error))?;
         let direct = match access {
             Access::Buffered => None,
-            Access::Direct => open_direct(path)?,
+            // An empty file would be in the way of the next try.
+            Access::Direct => open_direct(path).inspect_err(|_| drop(fs::remove_file(path)))?,
         };
         Ok(Arc::new(OsFile { path: path.to_owned(), file, access, direct }))
     }
@@ -164,8 +165,8 @@ impl Storage for OsStorage {
 
     fn sync_dir(&self, path: &Path) -> Result<()> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        let sync = || fs::File::open(path)?.sync_all();
-        sync().map_err(|error| Error::sync(path, error))
+        let directory = fs::File::open(path).map_err(|error| Error::io(path, "open", error))?;
+        directory.sync_all().map_err(|error| Error::sync(path, error))
     }
 
     fn unique_number(&self) -> Result<u64> {
@@ -269,24 +270,31 @@ fn open_direct_read(path: &Path) -> Result<Arc<dyn File>> {
 }
 
 /// Reserves space for `len` bytes and makes the file at least that long. Without the call in the file system only the
-/// length is set.
+/// length is set, and the answer is false.
 #[cfg(feature = "portable")]
-pub(super) fn reserve(file: &fs::File, len: u64) -> io::Result<()> {
-    if file.metadata()?.len() < len { file.set_len(len) } else { Ok(()) }
+pub(super) fn reserve(file: &fs::File, len: u64) -> io::Result<bool> {
+    set_least_len(file, len)
 }
 
 /// Reserves space for `len` bytes and makes the file at least that long. Without the call in the file system only the
-/// length is set.
+/// length is set, and the answer is false.
 #[cfg(not(feature = "portable"))]
-pub(super) fn reserve(file: &fs::File, len: u64) -> io::Result<()> {
+pub(super) fn reserve(file: &fs::File, len: u64) -> io::Result<bool> {
     if len == 0 {
-        return Ok(());
+        return Ok(true);
     }
     match retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len)) {
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) if file.metadata()?.len() < len => file.set_len(len),
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-        other => other.map_err(io::Error::from),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => set_least_len(file, len),
+        other => other.map(|()| true).map_err(io::Error::from),
     }
+}
+
+/// Without space behind it: false.
+fn set_least_len(file: &fs::File, len: u64) -> io::Result<bool> {
+    if file.metadata()?.len() < len {
+        file.set_len(len)?;
+    }
+    Ok(false)
 }
 
 /// Reads until the buffer is full or the file ends.
@@ -367,7 +375,7 @@ impl File for OsFile {
             // A file system that ran out of space half-way keeps what it got. The first error is the one to report.
             let _ = self.file.set_len(before);
         }
-        self.wrap("allocate", result)
+        self.wrap("allocate", result.map(drop))
     }
 
     fn truncate(&self, len: u64) -> Result<()> {

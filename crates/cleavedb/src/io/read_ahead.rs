@@ -1,7 +1,8 @@
-//! Memory for reading ahead, shared by all jobs of a database: who moves forward through a file asks for room, and gets
-//! the more the less others have taken. With n readers at work each ends up with about a part in n + 4.
+//! Memory for reading ahead: who moves forward through a file asks for room, and gets the more the less others have taken.
+//! With n readers at work each ends up with about a part in n + 4. A database has two pools: one that its jobs share, and
+//! one for users' scans, which keep what they took for as long as they stand still.
 //!
-//! Called by table cursors that do not fill the block cache.
+//! Called by table cursors.
 
 use std::sync::Arc;
 
@@ -30,6 +31,12 @@ impl ReadAhead {
     /// At most `bytes_max` together, counted in `gauge` as well.
     pub fn new(bytes_max: usize, gauge: Arc<Gauge>) -> ReadAhead {
         ReadAhead { bytes_max, taken: Arc::default(), gauge }
+    }
+
+    /// What readers have now, in bytes.
+    #[cfg(test)]
+    pub fn taken(&self) -> usize {
+        self.taken.get()
     }
 
     /// Room for `bytes` at most, or a good part of what is left; perhaps nothing. A power of two, so that a reader that

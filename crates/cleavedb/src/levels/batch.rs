@@ -43,7 +43,7 @@ impl Lookups {
     /// As [`Table::find`], from the block cache alone; it fails if a block is not there, and
     /// [`take_missing`](Lookups::take_missing) says which. Moving the cursor on reads what it needs.
     pub fn find(&mut self, table: &Arc<Table>, key: &[u8], snapshot: Seqno) -> Result<Option<&mut TableCursor>> {
-        if snapshot < table.meta().seqno_min || !table.meta().spans(key) {
+        if !table.may_hold(key, snapshot) {
             return Ok(None);
         }
         let id = table.meta().id;

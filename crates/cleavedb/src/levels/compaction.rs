@@ -23,7 +23,7 @@ pub struct TableSink<'a> {
     /// The path of the table with a number.
     pub path_of: &'a dyn Fn(FileId) -> PathBuf,
     /// A number that no file has had.
-    pub next_file: &'a dyn Fn() -> FileId,
+    pub next_file: &'a dyn Fn() -> Result<FileId>,
     /// Block size, filters and default compression.
     pub options: TableOptions,
     /// The compression of a keyspace, where it is not the default.
@@ -49,17 +49,16 @@ pub fn write_tables(
         ranges: ranges.into_iter(),
         range: None,
     };
-    let written = writer.write_all(source);
-    if written.is_err() {
-        writer.remove_created();
-    }
-    written.map(|()| writer.finished)
+    writer.write_all(source)?;
+    writer.created.clear();
+    Ok(std::mem::take(&mut writer.finished))
 }
 
 struct Writer<'a> {
     sink: &'a TableSink<'a>,
     open: Option<TableBuilder>,
     finished: Vec<TableMeta>,
+    /// Files that go with the writer, unless all is well in the end. (The source may be a user's, and panic.)
     created: Vec<PathBuf>,
     /// The key that came last, of a version or at the start of a fragment.
     last_key: Vec<u8>,
@@ -131,7 +130,7 @@ impl Writer<'_> {
         }
         let opened = self.open.is_none();
         if opened {
-            let id = (self.sink.next_file)();
+            let id = (self.sink.next_file)()?;
             let path = (self.sink.path_of)(id);
             self.open = Some(TableBuilder::create(self.sink.storage, &path, id, self.sink.options)?);
             self.created.push(path);
@@ -164,10 +163,12 @@ impl Writer<'_> {
         }
         Ok(())
     }
+}
 
+impl Drop for Writer<'_> {
     /// The error that led here is the one to report, so failures to remove are left to the clean-up at the next open,
     /// which removes every file that the manifest does not name.
-    fn remove_created(&mut self) {
+    fn drop(&mut self) {
         self.open = None;
         for path in self.created.drain(..) {
             self.sink.storage.remove(&path).ok();

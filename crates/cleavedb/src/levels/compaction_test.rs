@@ -63,7 +63,7 @@ fn write_with(
     let sink = TableSink {
         storage: disk,
         path_of: &path_of,
-        next_file: &|| FileId(next.replace(next.get() + 1)),
+        next_file: &|| Ok(FileId(next.replace(next.get() + 1))),
         options: TableOptions { block_size: 512, ..TableOptions::default() },
         compression: &|keyspace| (keyspace == KeyspaceId(2)).then_some(Compression::None),
         target_bytes: 8 << 10,

@@ -4,6 +4,7 @@
 
 pub mod version;
 pub mod readers;
+mod blocks;
 pub mod table;
 pub mod table_cursor;
 pub mod batch;

@@ -19,6 +19,8 @@ pub struct Readers {
     pub cache: Arc<BlockCache>,
     /// For jobs, which move through whole tables.
     pub ahead: ReadAhead,
+    /// For users' scans, which may stand still for as long as they like.
+    pub scan_ahead: ReadAhead,
     /// Memory of jobs: blocks and bytes that they read past the cache.
     pub jobs: Arc<Gauge>,
     /// Memory that open tables keep outside the cache.
@@ -36,6 +38,7 @@ impl Readers {
             storage,
             cache: Arc::new(BlockCache::new(cache_bytes)),
             ahead: ReadAhead::new(64 << 10, jobs.clone()),
+            scan_ahead: ReadAhead::new(64 << 10, Arc::default()),
             jobs,
             resident: Arc::default(),
         })

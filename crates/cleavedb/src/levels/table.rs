@@ -7,21 +7,19 @@
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use super::blocks::Blocks;
 use super::readers::Readers;
 use super::table_cursor::TableCursor;
 use crate::base::memory::Counted;
 use crate::base::tombstones::{Fragment, RangeTombstones, Stretch};
 use crate::base::{Buffer, Cursor, Error, Gauge, Result, Seqno, Stamp};
 use crate::format::block::{BlockCursor, BlockOrigin};
-use crate::format::compression::{Compression, decompress};
 use crate::format::meta::TableMeta;
 use crate::format::range_block::RangeBlock;
-use crate::format::table::{
-    BLOCK_BYTES_MAX, BlockHandle, FOOTER_BYTES, Footer, Properties, TRAILER_BYTES, check_block,
-};
+use crate::format::table::{BlockHandle, FOOTER_BYTES, Footer, Properties};
 use crate::format::values::Names;
-use crate::io::File;
 use crate::io::handles::Handle;
+use crate::io::read_exact_at;
 use crate::io::trash::FileGuard;
 
 /// Read from the end of a table when it is used first: the footer, and the properties unless their keys are long.
@@ -98,7 +96,8 @@ impl Table {
     fn read_places(&self) -> Result<Places> {
         let len = self.meta.size;
         let tail_offset = len.saturating_sub(TAIL_BYTES);
-        let tail = read_exactly(&*self.handle.file()?, tail_offset, (len - tail_offset) as usize)?;
+        let mut tail = vec![0; (len - tail_offset) as usize];
+        self.read_into(&mut tail, tail_offset)?;
         let footer_bytes = tail.last_chunk().expect("the tail was read from at least a footer's length");
         let footer = Footer::decode(footer_bytes, self.meta.id, self.path(), len - FOOTER_BYTES as u64)?;
         let properties = match self.within(&tail, tail_offset, footer.properties) {
@@ -155,12 +154,17 @@ impl Table {
     /// A cursor on the newest version of `key` at or below `snapshot`; moving on gives the older ones. The filter is
     /// asked first, so most keys that are absent cost no read of data.
     pub fn find(self: &Arc<Self>, key: &[u8], snapshot: Seqno) -> Result<Option<TableCursor>> {
-        if snapshot < self.meta.seqno_min || self.meta.entries == 0 || !self.meta.spans(key) {
+        if !self.may_hold(key, snapshot) {
             return Ok(None);
         }
         let mut cursor = self.cursor(true);
         cursor.seek_filtered(key, Stamp::at(snapshot))?;
         Ok((cursor.valid() && cursor.key() == key).then_some(cursor))
+    }
+
+    /// What is known without reading does not rule out a version of `key` at or below `snapshot`.
+    pub(super) fn may_hold(&self, key: &[u8], snapshot: Seqno) -> bool {
+        snapshot >= self.meta.seqno_min && self.meta.entries > 0 && self.meta.spans(key)
     }
 
     /// Some range tombstones are in it.
@@ -275,7 +279,7 @@ impl Table {
 
     /// Fills `buffer` with blocks from `offset` on.
     pub(super) fn read_into(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
-        read_into(&*self.handle.file()?, buffer, offset)
+        read_exact_at(&*self.handle.file()?, buffer, offset)
     }
 
     /// A job is about to read these bytes of the file.
@@ -287,14 +291,13 @@ impl Table {
         }
     }
 
+    fn blocks(&self) -> Blocks<'_> {
+        Blocks { id: self.meta.id, path: self.path(), end: self.blocks_end() }
+    }
+
     /// Checks and decompresses a block out of bytes that were read ahead, with its trailer, and keeps it if asked to.
     pub(super) fn unseal_part(&self, handle: BlockHandle, sealed: &[u8], fill_cache: bool) -> Result<Arc<Buffer>> {
-        let (compression, payload_len) = self.check(handle, sealed)?;
-        let bytes = match compression {
-            Compression::None => sealed[..payload_len].to_vec(),
-            _ => self.decompress(handle, compression, &sealed[..payload_len])?,
-        };
-        let block = self.counted(bytes, self.gauge(fill_cache));
+        let block = self.counted(self.blocks().open_part(handle, sealed)?, self.gauge(fill_cache));
         if fill_cache {
             self.keep(handle, &block);
         }
@@ -302,23 +305,8 @@ impl Table {
     }
 
     /// The same for bytes that are the block's own.
-    fn unseal(&self, handle: BlockHandle, mut sealed: Vec<u8>, gauge: &Arc<Gauge>) -> Result<Arc<Buffer>> {
-        let (compression, payload_len) = self.check(handle, &sealed)?;
-        sealed.truncate(payload_len);
-        let bytes = match compression {
-            Compression::None => sealed,
-            _ => self.decompress(handle, compression, &sealed)?,
-        };
-        Ok(self.counted(bytes, gauge))
-    }
-
-    fn check(&self, handle: BlockHandle, sealed: &[u8]) -> Result<(Compression, usize)> {
-        check_block(sealed, self.meta.id, handle.offset).map_err(|message| self.damaged(handle.offset, message))
-    }
-
-    fn decompress(&self, handle: BlockHandle, compression: Compression, payload: &[u8]) -> Result<Vec<u8>> {
-        compression.check_available(self.path())?;
-        decompress(compression, payload, BLOCK_BYTES_MAX).map_err(|message| self.damaged(handle.offset, message))
+    fn unseal(&self, handle: BlockHandle, sealed: Vec<u8>, gauge: &Arc<Gauge>) -> Result<Arc<Buffer>> {
+        Ok(self.counted(self.blocks().open(handle, sealed)?.1, gauge))
     }
 
     fn counted(&self, mut bytes: Vec<u8>, gauge: &Arc<Gauge>) -> Arc<Buffer> {
@@ -336,23 +324,16 @@ impl Table {
 
     #[cold]
     pub(super) fn damaged(&self, offset: u64, message: &str) -> Error {
-        Error::corruption(self.path(), offset, message)
+        self.blocks().damaged(offset, message)
     }
 
     fn read_sealed(&self, handle: BlockHandle) -> Result<Vec<u8>> {
-        match handle.end() {
-            Some(end) if end <= self.blocks_end() => {
-                read_exactly(&*self.handle.file()?, handle.offset, handle.len as usize + TRAILER_BYTES)
-            }
-            _ => Err(self.damaged(handle.offset, "a block is said to lie outside the table")),
-        }
+        self.blocks().read(&*self.handle.file()?, handle)
     }
 
     fn properties_from(&self, handle: BlockHandle, sealed: &[u8]) -> Result<Properties> {
-        let offset = handle.offset;
-        check_block(sealed, self.meta.id, offset)
-            .and_then(|(_, payload_len)| Properties::decode(&sealed[..payload_len]))
-            .map_err(|message| self.damaged(offset, message))
+        let (_, payload_len) = self.blocks().check(handle, sealed)?;
+        Properties::decode(&sealed[..payload_len]).map_err(|message| self.damaged(handle.offset, message))
     }
 }
 
@@ -360,22 +341,6 @@ impl RangeTombstones for Table {
     fn stretch(&self, key: &[u8], snapshot: Seqno) -> Result<Stretch> {
         self.ranges(true)?.map_or(Ok(Stretch::default()), |ranges| ranges.stretch(key, snapshot))
     }
-}
-
-/// Reads `len` bytes; the caller has bounded `len` by the file's length.
-fn read_exactly(file: &dyn File, offset: u64, len: usize) -> Result<Vec<u8>> {
-    let mut bytes = vec![0; len];
-    read_into(file, &mut bytes, offset)?;
-    Ok(bytes)
-}
-
-/// Fills `buffer`; a file that ends before is damaged.
-fn read_into(file: &dyn File, buffer: &mut [u8], offset: u64) -> Result<()> {
-    let read = file.read_at(buffer, offset)?;
-    if read < buffer.len() {
-        return Err(Error::corruption(file.path(), offset + read as u64, "the table ends too early"));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

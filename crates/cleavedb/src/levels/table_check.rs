@@ -13,8 +13,8 @@ use crate::base::tombstones::Fragment;
 use crate::base::{Address, Buffer, Error, KeyspaceId, Kind, Stamp, split_key};
 use crate::format::filter::may_contain;
 use crate::format::meta::Cleared;
-use crate::format::values::Names;
 use crate::format::table::{BlockHandle, Properties, TRAILER_BYTES};
+use crate::format::values::Names;
 
 /// What a check of a table needs to know of the database around it.
 pub struct Surroundings<'a> {
@@ -134,6 +134,9 @@ impl TableCheck<'_, '_> {
             Some(Kind::Delete) if !value.is_empty() => {
                 self.problem(block, format!("{} is a delete, and has a value", named()))
             }
+            Some(Kind::DeleteRange) => {
+                self.problem(block, format!("{} is a range tombstone among versions of single keys", named()))
+            }
             Some(kind) if kind.is_address() => self.address(named(), key, stamp, value),
             Some(_) => {}
         }
@@ -196,5 +199,39 @@ impl TableCheck<'_, '_> {
             self.problem(end, "no block lies here, and it is not the footer".to_owned());
         }
         self.counted.entries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::{Seqno, full_key};
+    use crate::format::compression::Compression;
+
+    #[test]
+    fn a_range_tombstone_among_versions_is_a_problem() {
+        let mut problems = Vec::new();
+        let mut check = TableCheck {
+            around: &mut Surroundings {
+                knows: &|_| true,
+                judge: &|_, _, _| None,
+                names: &mut |_| (),
+                problem: &mut |_, message| problems.push(message),
+            },
+            path: Path::new("table"),
+            damaged: false,
+            extents: Vec::new(),
+            filter: None,
+            block: 0,
+            separator: None,
+            bounds: None,
+            last: None,
+            ranges: Vec::new(),
+            counted: Properties::new(Compression::None, 4096),
+        };
+        check.version(&full_key(KeyspaceId(1), b"a"), Stamp::new(Seqno(2), Kind::Put), b"v");
+        check.version(&full_key(KeyspaceId(1), b"b"), Stamp::new(Seqno(3), Kind::DeleteRange), b"c");
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(problems[0].contains("range tombstone"), "{problems:?}");
     }
 }

@@ -337,7 +337,9 @@ impl TableCursor {
         let rest = usize::try_from(table.blocks_end() - handle.offset).unwrap_or(usize::MAX);
         // The room that is given back may be what others are short of.
         ahead.room = None;
-        let room = table.readers().ahead.take(ahead.wanted.min(rest.next_power_of_two()));
+        let readers = table.readers();
+        let pool = if self.fill_cache { &readers.scan_ahead } else { &readers.ahead };
+        let room = pool.take(ahead.wanted.min(rest.next_power_of_two()));
         let len = room.bytes().min(rest);
         if block_bytes > len as u64 {
             ahead.bytes = Vec::new();
@@ -448,5 +450,32 @@ impl Cursor for TableCursor {
         }
         let moved = self.skip_exhausted(Direction::Backward);
         self.settle(moved)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_is_told_of_every_byte_once_and_well_before_it_is_read() {
+        let mut ahead = Ahead { start: 0, bytes: Vec::new(), room: None, wanted: 0, told_to: 0 };
+        let (file_end, step) = (10 * TOLD_BYTES + 5, 256 << 10);
+        let mut told: Vec<(u64, u64)> = Vec::new();
+        for end in (step..file_end).step_by(step as usize).chain([file_end]) {
+            let (from, bytes) = ahead.next_to_tell(end, file_end);
+            if bytes > 0 {
+                assert!(bytes >= TOLD_BYTES / 2 || from + bytes == file_end, "in few pieces: {bytes} at {end}");
+                assert!(from == told.last().map_or(end, |(from, bytes)| from + bytes), "{from} at {end}");
+                told.push((from, bytes));
+            }
+            assert!(ahead.told_to > end + TOLD_BYTES / 2 || ahead.told_to == file_end, "{} at {end}", ahead.told_to);
+        }
+        assert_eq!(told.iter().map(|(_, bytes)| bytes).sum::<u64>(), file_end - step);
+        // After a seek, back or far on, what was told of before counts for nothing.
+        for end in [step, 5 * TOLD_BYTES] {
+            assert_eq!(ahead.next_to_tell(end, file_end), (end, TOLD_BYTES));
+        }
+        assert_eq!(ahead.next_to_tell(file_end, file_end), (file_end, 0));
     }
 }

@@ -7,15 +7,14 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::blocks::Blocks;
 use crate::base::tombstones::Fragment;
 use crate::base::{Buffer, Cursor, Error, FileId, Result, Stamp};
 use crate::format::block::{BlockCursor, BlockOrigin};
-use crate::format::compression::{Compression, decompress};
+use crate::format::compression::Compression;
 use crate::format::meta::TableMeta;
 use crate::format::range_block::RangeBlock;
-use crate::format::table::{
-    BLOCK_BYTES_MAX, BlockHandle, FOOTER_BYTES, Footer, PartitionHandles, Properties, TRAILER_BYTES, check_block,
-};
+use crate::format::table::{BlockHandle, FOOTER_BYTES, Footer, PartitionHandles, Properties};
 use crate::io::{File, read_exact_at};
 
 /// Footer and properties of a table file.
@@ -87,6 +86,10 @@ impl TableFile {
             Err(error) => return see(Err(error)),
         };
         see(Ok(Part::TopIndex(self.footer.top_index)))?;
+        // A table may hold range tombstones only; then, and only then, the top index leads nowhere.
+        if self.properties.entries == 0 && top.is_empty() {
+            return ControlFlow::Continue(());
+        }
         self.entries(top, self.footer.top_index, see, &mut |entry, see| match PartitionHandles::decode(entry.value()) {
             Some(handles) => self.partition(handles, entry, see),
             None => see(Err(self.damaged(self.footer.top_index, "the top index holds a bad handle"))),
@@ -170,24 +173,15 @@ impl TableFile {
 
     /// A block, checked and decompressed.
     fn payload(&self, handle: BlockHandle) -> Result<(Compression, Vec<u8>)> {
-        let within = handle.end().is_some_and(|end| end <= self.blocks_end());
-        if !within {
-            return Err(self.damaged(handle, "a block is said to lie outside the table"));
-        }
-        let mut sealed = vec![0; handle.len as usize + TRAILER_BYTES];
-        read_exact_at(&*self.file, &mut sealed, handle.offset)?;
-        let checked = check_block(&sealed, self.footer.file, handle.offset);
-        let (compression, len) = checked.map_err(|why| self.damaged(handle, why))?;
-        sealed.truncate(len);
-        if compression == Compression::None {
-            return Ok((compression, sealed));
-        }
-        compression.check_available(&self.path)?;
-        let bytes = decompress(compression, &sealed, BLOCK_BYTES_MAX).map_err(|why| self.damaged(handle, why))?;
-        Ok((compression, bytes))
+        let blocks = self.blocks();
+        blocks.open(handle, blocks.read(&*self.file, handle)?)
+    }
+
+    fn blocks(&self) -> Blocks<'_> {
+        Blocks { id: self.footer.file, path: &self.path, end: self.blocks_end() }
     }
 
     fn damaged(&self, handle: BlockHandle, message: &str) -> Error {
-        Error::corruption(&self.path, handle.offset, message)
+        self.blocks().damaged(handle.offset, message)
     }
 }

@@ -9,9 +9,13 @@ use crate::base::cursor::compare;
 use crate::base::cursor::model::{Step, VecCursor, Version, assert_same_walk, sort};
 use crate::base::limits::BLOCK_IO_BYTES;
 use crate::base::{FileId, KeyspaceId, Kind, Slice, full_key};
-use crate::io::{Access, Faults, SimDisk};
+use crate::format::compression::Compression;
+use crate::format::table::{TRAILER_BYTES, check_block};
+use crate::io::{Access, Faults, SimDisk, Storage};
 use crate::levels::batch::{Lookups, Missing, read_together};
 use crate::levels::builder::{TableBuilder, TableOptions};
+use crate::levels::table_check::{Surroundings, check_table};
+use crate::levels::table_file::TableFile;
 
 const ID: FileId = FileId(12);
 
@@ -157,6 +161,23 @@ fn a_scan_that_does_not_fill_the_cache_reads_ahead_and_leaves_it_alone() {
     assert!(scan(&mut table.cursor(true)) == versions);
     assert!(cache.weight() > 900 << 10);
     assert_eq!(cache.pinned_bytes(), 0);
+}
+
+#[test]
+fn scans_that_stand_still_leave_jobs_their_memory_for_reading_ahead() {
+    let versions = numbered(2_000, 1, 100);
+    let (table, readers) = table_of(&versions, small_blocks(512, Compression::None));
+    let room_for_jobs = || readers.ahead.take(1 << 20).bytes();
+    let alone = room_for_jobs();
+    let mut scans: Vec<TableCursor> = (0..8).map(|_| table.cursor(true)).collect();
+    for scan in &mut scans {
+        scan.seek_first().unwrap();
+        (0..50).for_each(|_| scan.next().unwrap());
+    }
+    assert!(readers.scan_ahead.taken() > 0, "they have read ahead");
+    assert_eq!((room_for_jobs(), readers.jobs.get()), (alone, 0));
+    drop(scans);
+    assert_eq!(readers.scan_ahead.taken(), 0);
 }
 
 #[test]
@@ -501,4 +522,25 @@ fn a_block_that_this_build_cannot_decompress_is_unsupported_and_names_the_featur
         Err(Error::Corruption { .. }) => assert!(Compression::Zstd.is_available()),
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn a_table_of_range_tombstones_only_is_whole_and_holds_no_key() {
+    let disk = SimDisk::new();
+    let mut builder = TableBuilder::create(&disk, &path(), ID, TableOptions::default()).unwrap();
+    let key = |key: &str| full_key(KeyspaceId(1), key.as_bytes());
+    builder.add_range(Fragment { start: key("b"), end: key("d"), seqnos: vec![Seqno(5), Seqno(2)] });
+    let meta = builder.finish().unwrap();
+    let readers = readers(&disk);
+    let table = Table::open(&readers, guard(), meta).unwrap();
+    // Not even a block that the cache lacks.
+    assert!(Lookups::default().find(&table, &key("c"), Seqno::MAX).unwrap().is_none());
+    assert_eq!(table.cover(&key("c"), Seqno(4)).unwrap(), Seqno(2));
+    let file = TableFile::open(disk.open_read(&path(), Access::Buffered).unwrap(), Some(ID)).unwrap();
+    let mut problems = Vec::new();
+    let problem = &mut |_: Option<u64>, message: String| problems.push(message);
+    let names = &mut |_: &_| ();
+    let around = &mut Surroundings { knows: &|_| true, judge: &|_, _, _| None, names, problem };
+    assert_eq!(check_table(&file, &path(), around), 0);
+    assert_eq!(problems, [""; 0]);
 }

@@ -24,14 +24,16 @@ pub struct Level {
     ranged: Arc<[Arc<Table>]>,
     bytes: u64,
     entries: u64,
+    range_deletes: u64,
 }
 
 impl Level {
     fn new(tables: Vec<Arc<Table>>) -> Level {
         let bytes = tables.iter().map(|table| table.meta().size).sum();
         let entries = tables.iter().map(|table| table.meta().entries).sum();
+        let range_deletes = tables.iter().map(|table| table.meta().range_deletes).sum();
         let ranged = tables.iter().filter(|table| table.has_ranges()).cloned().collect();
-        Level { tables: tables.into(), ranged, bytes, entries }
+        Level { tables: tables.into(), ranged, bytes, entries, range_deletes }
     }
 
     /// The tables: newest first in HL0, by key below.
@@ -47,6 +49,11 @@ impl Level {
     /// Versions in all tables.
     pub fn entries(&self) -> u64 {
         self.entries
+    }
+
+    /// Fragments of range tombstones in all tables.
+    pub fn range_deletes(&self) -> u64 {
+        self.range_deletes
     }
 }
 

@@ -3,6 +3,15 @@
 use std::time::Duration;
 
 use super::world::{self, Member, Wait};
+use crate::base::{Error, Result};
+
+/// In a simulation: only so many more threads can be started from now on. None: as many as are wanted.
+///
+/// # Panics
+/// Outside of a simulation.
+pub fn limit_threads(more: Option<usize>) {
+    world::current().expect("only the threads of a simulation can be limited").limit_threads(more);
+}
 
 /// A started thread. Dropping it leaves the thread running on its own.
 #[derive(Debug)]
@@ -12,6 +21,11 @@ pub struct JoinHandle {
 }
 
 impl JoinHandle {
+    /// The thread that asks is the one that was started.
+    pub fn is_current(&self) -> bool {
+        self.inner.thread().id() == std::thread::current().id()
+    }
+
     /// Waits for the thread to end; `Err` holds what it panicked with. Inside a simulation the panic then counts as
     /// seen, and is not reported as a failure of the run.
     pub fn join(self) -> std::thread::Result<()> {
@@ -22,24 +36,40 @@ impl JoinHandle {
     }
 }
 
-/// Starts a thread with this name.
+/// Starts a thread with this name: for tests.
 ///
 /// # Panics
 /// If the operating system cannot start another thread, as [`std::thread::spawn`] does.
 pub fn spawn(name: &str, f: impl FnOnce() + Send + 'static) -> JoinHandle {
-    let simulated = world::current().map(|here| here.add_thread(name));
+    match try_spawn(name, f) {
+        Ok(thread) => thread,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Starts a thread with this name.
+///
+/// # Errors
+/// [`Error::Io`] if the operating system cannot start another thread.
+pub fn try_spawn(name: &str, f: impl FnOnce() + Send + 'static) -> Result<JoinHandle> {
+    let failed = |source| Error::Io { path: name.into(), operation: "start thread", source };
+    let here = world::current();
+    if here.as_ref().is_some_and(|here| !here.may_add_thread()) {
+        return Err(failed(std::io::ErrorKind::WouldBlock.into()));
+    }
+    let simulated = here.map(|here| here.add_thread(name));
     let builder = std::thread::Builder::new().name(name.to_owned());
     let started = match simulated.clone() {
         Some(member) => builder.spawn(move || member.run(f)),
         None => builder.spawn(f),
     };
     match started {
-        Ok(inner) => JoinHandle { inner, simulated },
+        Ok(inner) => Ok(JoinHandle { inner, simulated }),
         Err(error) => {
             if let Some(member) = simulated {
                 member.cancel();
             }
-            panic!("cannot start thread {name}: {error}")
+            Err(failed(error))
         }
     }
 }

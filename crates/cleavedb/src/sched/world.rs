@@ -113,6 +113,8 @@ struct State {
     running: Option<usize>,
     stop: Option<Stop>,
     over: bool,
+    /// How many more may be started.
+    threads_left: Option<usize>,
 }
 
 /// How a world ended.
@@ -154,6 +156,7 @@ impl World {
             running: None,
             stop: None,
             over: false,
+            threads_left: None,
         };
         Arc::new(World { state: Mutex::new(state), ended: Condvar::new() })
     }
@@ -298,6 +301,23 @@ impl Member {
     /// The world's next random number below `bound`.
     pub(super) fn random(&self, bound: u64) -> u64 {
         self.world.state.lock().random.below(bound)
+    }
+
+    /// See [`limit_threads`](super::thread::limit_threads).
+    pub(super) fn limit_threads(&self, more: Option<usize>) {
+        self.world.state.lock().threads_left = more;
+    }
+
+    /// Counts one of them.
+    pub(super) fn may_add_thread(&self) -> bool {
+        match &mut self.world.state.lock().threads_left {
+            Some(0) => false,
+            Some(left) => {
+                *left -= 1;
+                true
+            }
+            None => true,
+        }
     }
 
     /// Adds a thread to the same world.

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::base::{Address, Buffer, Cursor, FileId, Stamp};
+use crate::base::{Address, Buffer, Cursor, FileId, Seqno, Stamp};
 use crate::db::manifest_decoders;
 use crate::format::block::{BlockCursor, BlockOrigin};
 use crate::format::compression::{Compression, decompress};
@@ -13,6 +13,7 @@ use crate::format::edit::Edit;
 use crate::format::filter::may_contain;
 use crate::format::frame::{FrameHeader, decode_log_header};
 use crate::format::meta::TableMeta;
+use crate::format::range_block::RangeBlock;
 use crate::format::record::Record;
 use crate::format::stats_page::Page;
 use crate::format::table::{BlockHandle, FOOTER_BYTES, Footer, PartitionHandles, Properties, check_block};
@@ -68,10 +69,11 @@ fn file_of(bytes: &[u8]) -> Arc<dyn crate::io::File> {
 /// A whole log, the bytes being the ring as well.
 pub fn fuzz_log(bytes: &[u8]) {
     let file = file_of(bytes);
+    let id = LogReader::own_id(&*file).unwrap_or(FILE);
     for ring in [None, Some(bytes).filter(|ring| !ring.is_empty())] {
-        if let Ok(Opened::Log(mut reader)) = LogReader::open(&*file, FILE, ring) {
+        if let Ok(Opened::Log(mut reader)) = LogReader::open(&*file, id, ring) {
             while let Ok(Some(_)) = reader.next_frame() {}
-            let _ = (reader.explain(), reader.skip_damage(u64::MAX), reader.find_sync_mark(crate::base::Seqno(1)));
+            let _ = (reader.explain(), reader.skip_damage(u64::MAX), reader.find_sync_mark(Seqno(1)));
         }
     }
 }
@@ -95,8 +97,15 @@ pub fn fuzz_current(bytes: &[u8]) {
     manifest_decoders::current(bytes);
 }
 
-/// A sorted block, walked both ways and searched.
+/// A sorted block, walked both ways and searched, and the same bytes as range tombstones.
 pub fn fuzz_block(bytes: &[u8]) {
+    let ranges =
+        RangeBlock::new(Arc::new(Buffer::new(bytes.to_vec())), BlockOrigin::new(Path::new("fuzzed").into(), 0));
+    let _ = ranges.fragments();
+    for key in [&b""[..], b"m", &bytes[..bytes.len().min(9)]] {
+        let _ = ranges.cover(key, Seqno::MAX);
+        assert!(ranges.stretch(key, Seqno::MAX).map_or(true, |stretch| stretch.holds(key)));
+    }
     let origin = BlockOrigin::new(Path::new("fuzzed").into(), 0);
     let Ok(mut cursor) = BlockCursor::new(Arc::new(Buffer::new(bytes.to_vec())), origin) else { return };
     let mut moved = cursor.seek_first();
@@ -170,6 +179,8 @@ mod tests {
                 batch.put(&db.default_keyspace(), number.to_be_bytes(), vec![number as u8; 40 * round]);
                 batch.delete(&db.default_keyspace(), (number + 1000).to_be_bytes());
             }
+            let (from, to) = (round as u32 * 7, round as u32 * 20);
+            batch.delete_range(&db.default_keyspace(), from.to_be_bytes().to_vec()..to.to_be_bytes().to_vec());
             db.write(batch).unwrap();
             if round == 1 {
                 db.flush().unwrap();
@@ -222,6 +233,13 @@ mod tests {
         const CASES: u64 = 2000;
         let valid = valid_inputs();
         assert!(valid.len() > 8);
+        // To begin with for the fuzz targets: see `fuzz/README.md`.
+        if let Some(corpus) = std::env::var_os("CLEAVE_CORPUS") {
+            for (number, bytes) in valid.iter().enumerate() {
+                let path = Path::new(&corpus).join(format!("valid-{number}"));
+                crate::io::OsStorage::new().create(&path, Access::Buffered).unwrap().write_at(bytes, 0).unwrap();
+            }
+        }
         for (index, (name, decoder)) in ALL.into_iter().enumerate() {
             // Whole files are slow to read in an unoptimised build.
             let cases = if matches!(name, "log" | "table") { CASES / 4 } else { CASES };

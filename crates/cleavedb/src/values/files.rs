@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::redirect::Redirect;
-use super::value_file::ValueFile;
+use super::segment::HEADER_BYTES;
+use super::value_file::{Layout, ValueFile};
 use super::victim::Candidate;
 use crate::base::{Address, Error, FileId, Result};
 use crate::format::values::ValueState;
@@ -44,6 +45,8 @@ impl ValueFiles {
     pub fn candidates(&self) -> Vec<Candidate> {
         let reach = self.state.reach();
         let here = self.files.iter().filter_map(|(id, entry)| match entry {
+            // The header of a segment is there whatever is emptied.
+            Entry::Here(file) if file.layout() == Layout::Segment => Some((id, file.end() - HEADER_BYTES as u64)),
             Entry::Here(file) => Some((id, file.end())),
             Entry::Moved(_) => None,
         });

@@ -83,14 +83,7 @@ pub struct Redirect {
 
 impl Redirect {
     /// Table `id` of `len` bytes under `guard`, which leads into segment `to`.
-    pub fn new(
-        id: FileId,
-        to: FileId,
-        len: u64,
-        guard: FileGuard,
-        handle: Handle,
-        cache: Arc<BlockCache>,
-    ) -> Redirect {
+    pub fn new(id: FileId, to: FileId, len: u64, guard: FileGuard, handle: Handle, cache: Arc<BlockCache>) -> Redirect {
         Redirect { id, to, len, guard, handle, cache }
     }
 
@@ -218,7 +211,8 @@ pub fn read_all(file: &dyn File, id: FileId, see: &mut dyn FnMut(u64, u64)) -> R
         let offset = number * PAGE_BYTES as u64;
         read_exact_at(file, &mut page, offset)?;
         check_page(&page, id, offset).map_err(|reason| damaged(offset, reason))?;
-        for bytes in page[..PAGE_PAIRS * PAIR_BYTES].chunks_exact(PAIR_BYTES).take(left.min(PAGE_PAIRS as u64) as usize) {
+        for bytes in page[..PAGE_PAIRS * PAIR_BYTES].chunks_exact(PAIR_BYTES).take(left.min(PAGE_PAIRS as u64) as usize)
+        {
             let (from, to) = pair(bytes);
             if from <= last {
                 return Err(damaged(offset, "offsets do not ascend"));

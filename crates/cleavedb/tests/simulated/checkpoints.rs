@@ -2,7 +2,8 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use cleavedb::testing::{self, Faults, SimDisk, Tuning, spawn};
 use cleavedb::{Compression, Db, Durability, Error, LogBackend, Options, Result};
@@ -153,6 +154,40 @@ fn targets_that_will_not_do_are_refused_and_left_alone() {
         assert_eq!(text(&copy, "key").unwrap(), "value");
         db.clone().close().unwrap();
         assert!(matches!(db.checkpoint("/late"), Err(Error::Closed)));
+    });
+}
+
+/// When a database is closed, someone else may open it and remove what a copy still needs.
+#[test]
+fn a_close_waits_for_a_checkpoint_and_that_stops() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        disk.set_linking(false);
+        let db = open(&disk, backend).unwrap();
+        for number in 0..300 {
+            db.put(format!("{number:03}"), value(&format!("{number}"), 500)).unwrap();
+        }
+        db.flush().unwrap();
+        db.wait_for_background().unwrap();
+        // The first file of the copy takes its time to be synced.
+        let began = Arc::new(AtomicBool::new(false));
+        let begins = began.clone();
+        disk.on_sync(move |_, point| {
+            if point.path.starts_with("/copy") && !begins.swap(true, Ordering::SeqCst) {
+                testing::sleep(Duration::from_secs(5));
+            }
+        });
+        let other = db.clone();
+        let copying = testing::spawn("copying", move || {
+            let copied = other.checkpoint("/copy");
+            assert!(matches!(copied, Err(Error::Closed)), "{copied:?}");
+        });
+        while !began.load(Ordering::SeqCst) {
+            testing::yield_point();
+        }
+        db.close().unwrap();
+        assert!(files_in(&disk, "/copy").is_empty());
+        copying.join().unwrap();
     });
 }
 

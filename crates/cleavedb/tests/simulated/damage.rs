@@ -2,12 +2,12 @@
 //! answered from.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use cleave_sim::material::Value;
 use cleave_sim::rng::Rng;
-use cleavedb::testing::{self, SimDisk};
-use cleavedb::{Compression, Durability, Error, LogBackend, Options, Report, Result};
+use cleavedb::testing::{self, SimDisk, Tuning};
+use cleavedb::{Compression, Durability, Error, Event, Listener, LogBackend, Options, Report, Result};
 
 use crate::support::{in_world, open, open_with, unflushed, value, with_each_log};
 
@@ -287,5 +287,77 @@ fn several_damaged_blocks_are_several_problems() {
         let report = check(&disk).unwrap();
         assert_eq!(report.problems.len(), 3, "{:?}", report.problems);
         assert!(report.problems.iter().all(|problem| problem.offset.is_some()), "{:?}", report.problems);
+    });
+}
+
+#[derive(Default)]
+struct SetAside(Mutex<Vec<PathBuf>>);
+
+impl Listener for SetAside {
+    fn event(&self, event: &Event) {
+        if let Event::TableSetAside { path, .. } = event {
+            self.0.lock().unwrap().push(path.clone());
+        }
+    }
+}
+
+fn tables(disk: &SimDisk) -> Vec<PathBuf> {
+    let files = disk.files().into_iter().map(|(path, _)| path);
+    files.filter(|path| path.extension().is_some_and(|it| it == "table")).collect()
+}
+
+/// A bad block in a table below, in the way of compactions of its range.
+#[test]
+fn a_table_that_cannot_be_read_is_set_aside_and_writes_go_on() {
+    with_each_log(|backend| {
+        let (disk, told) = (SimDisk::new(), Arc::new(SetAside::default()));
+        let mut tuning = Tuning::tiny();
+        tuning.cache_bytes = 0;
+        let options = || Options::new().log_backend(backend).listener(told.clone());
+        let db = open_with(&disk, options(), tuning.clone()).unwrap();
+        for number in 0..50 {
+            db.put(format!("z {number:03}"), value("v", 50)).unwrap();
+        }
+        db.compact_range(&db.default_keyspace(), ..).unwrap();
+        let bad = tables(&disk).pop().unwrap();
+        disk.flip_bit(&bad, 100, 3);
+        for session in 0..2 {
+            let db = match session {
+                0 => db.clone(),
+                _ => open_with(&disk, options(), tuning.clone()).unwrap(),
+            };
+            // Into its range, until a compaction comes by.
+            for number in 0..400 {
+                db.put(format!("z {:03}", number % 200), value("w", 300)).unwrap();
+            }
+            db.flush().unwrap();
+            db.wait_for_background().unwrap();
+            assert_eq!(db.stats().tables_set_aside, 1);
+            db.put("other", "v").unwrap();
+            assert_eq!(db.get("z 100").unwrap().unwrap(), value("w", 300));
+            // Who asks for it hears of it, and does no harm.
+            assert!(matches!(db.compact_range(&db.default_keyspace(), ..), Err(Error::Corruption { .. })));
+            db.put("other", "v").unwrap();
+            db.close().unwrap();
+        }
+        drop(db);
+        let told = told.0.lock().unwrap();
+        assert_eq!(*told, [bad.clone(), bad], "once in each session");
+    });
+}
+
+#[test]
+fn writers_are_not_left_waiting_for_a_compaction_that_cannot_be() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let mut tuning = Tuning::tiny();
+        tuning.cache_bytes = 0;
+        let db = open_with(&disk, Options::new().log_backend(backend), tuning).unwrap();
+        db.put("000100", "v").unwrap();
+        db.flush().unwrap();
+        disk.flip_bit(&tables(&disk)[0], 5, 3);
+        let failed = (0..100_000).find_map(|number| db.put(format!("{:06}", number % 500), value("v", 300)).err());
+        assert!(matches!(failed, Some(Error::Poisoned { .. })), "{failed:?}");
+        assert_eq!(db.get("000001").unwrap().unwrap(), value("v", 300));
     });
 }

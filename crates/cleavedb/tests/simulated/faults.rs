@@ -1,11 +1,16 @@
 //! A disk that fails and says so (DESIGN rule 9).
 
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use cleavedb::testing::{self, Faults, SimDisk, Tuning};
-use cleavedb::{Db, Durability, Error, LogBackend, Options, Result};
+use cleavedb::{
+    Action, Compression, Db, Durability, Error, Event, KeyspaceOptions, Listener, LogBackend, Options, Result,
+};
 
-use crate::support::{open, open_with, text, value, with_each_log};
+use crate::support::{in_world, open, open_with, text, value, with_each_log};
 
 /// Writes until that fails; returns how many puts were taken, and the error.
 fn put_until_it_fails(db: &Db, len: usize) -> (usize, Error) {
@@ -172,5 +177,266 @@ fn a_table_that_cannot_be_opened_again_fails_its_reads_and_nothing_else() {
         db.put("later", "1").unwrap();
         assert!(db.stats().open_table_files <= 1 && db.stats().table_files_opened > 100);
         db.close().unwrap();
+    });
+}
+
+/// Whatever there was no space to forget is forgotten later.
+#[test]
+fn logs_that_were_never_used_go_though_the_disk_was_full() {
+    with_each_log(|backend| {
+        // A log for the large value, and between none and a few of the edits about it.
+        for free in (17..22_u64).flat_map(|pages| (0..120).step_by(4).map(move |bytes| (pages << 12) + bytes)) {
+            let disk = SimDisk::new();
+            let db = open(&disk, backend).unwrap();
+            for number in 0..20 {
+                db.put(format!("{number:06}"), value("v", 300)).unwrap();
+            }
+            db.wait_for_background().unwrap();
+            disk.set_faults(Faults { no_space_after_bytes: Some(free), ..Faults::default() });
+            for _ in 0..3 {
+                // Larger than the log that is ready.
+                let _ = db.put("large", value("v", 70_000));
+            }
+            disk.clear_faults();
+            testing::sleep(Duration::from_millis(300));
+            db.put("later", "v").unwrap();
+            db.flush().unwrap();
+            db.close().unwrap();
+            let logs = disk.files().iter().filter(|(path, _)| path.extension().is_some_and(|it| it == "log")).count();
+            assert_eq!(logs, 0, "{free} bytes were free");
+        }
+    });
+}
+
+#[test]
+fn without_file_descriptors_writes_fail_for_the_moment_and_nothing_is_poisoned() {
+    with_each_log(|backend| {
+        for seed in 0..6 {
+            let disk = SimDisk::new();
+            let db = open(&disk, backend).unwrap();
+            disk.set_faults(Faults { no_descriptor_one_in: Some(3), seed, ..Faults::default() });
+            let mut refused = 0;
+            let mut again = |attempt: &mut dyn FnMut() -> Result<()>| {
+                while let Err(error) = attempt() {
+                    assert!(matches!(error, Error::Io { .. }) && error.action() == Action::Retry, "{error}");
+                    refused += 1;
+                    assert!(refused < 5000);
+                }
+            };
+            for number in 0..600 {
+                again(&mut || db.put(format!("{:06}", number % 400), value("v", 300)));
+                if number % 100 == 0 {
+                    again(&mut || db.flush());
+                    again(&mut || db.ingest([(format!("load {number:03}"), "v")]).map(drop));
+                    again(&mut || db.create_keyspace(&format!("{number}"), KeyspaceOptions::new()).map(drop));
+                }
+            }
+            again(&mut || db.compact_range(&db.default_keyspace(), ..));
+            assert!(refused > 0);
+            disk.clear_faults();
+            testing::sleep(Duration::from_secs(7));
+            db.wait_for_background().unwrap();
+            db.sync().unwrap();
+            for db in [open(&disk.power_loss(seed), backend).unwrap(), db] {
+                assert_eq!(db.iter().unwrap().collect::<Result<Vec<_>>>().unwrap().len(), 406);
+                assert_eq!(db.keyspaces().len(), 7);
+                db.close().unwrap();
+            }
+            let report = testing::check(Arc::new(disk), Path::new("/db"), &Options::new()).unwrap();
+            assert!(report.problems.is_empty(), "{:?}", report.problems);
+        }
+    });
+}
+
+#[derive(Default)]
+struct Full(AtomicUsize);
+
+impl Listener for Full {
+    fn event(&self, event: &Event) {
+        self.0.fetch_add(usize::from(matches!(event, Event::NoSpace { .. })), Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_compaction_too_large_for_the_disk_is_tried_less_and_less_and_flushes_go_on() {
+    with_each_log(|backend| {
+        let (disk, full) = (SimDisk::new(), Arc::new(Full::default()));
+        let mut tuning = Tuning::tiny();
+        // One compaction of all that is there.
+        (tuning.hl0_compact_tables, tuning.hl0_stop_tables) = (20, 60);
+        (tuning.table_bytes, tuning.level_base_bytes) = (4 << 20, 4 << 20);
+        let options = Options::new().log_backend(backend).listener(full.clone()).compression(Compression::None);
+        let db = open_with(&disk, options, tuning).unwrap();
+        let mut keys = 0;
+        while db.stats().levels[0].tables < 19 {
+            for number in 0..30 {
+                db.put(format!("{number:03} {keys}"), value("v", 300)).unwrap();
+                keys += 1;
+            }
+            db.flush().unwrap();
+        }
+        db.wait_for_background().unwrap();
+        disk.set_capacity(Some(disk.used() + (80 << 10)));
+        while full.0.load(Ordering::SeqCst) == 0 {
+            db.put(format!("000 {keys}"), "v").unwrap();
+            keys += 1;
+            db.flush().unwrap();
+            testing::sleep(Duration::from_millis(1));
+            assert!(keys < 700, "{:?}", db.stats());
+        }
+        testing::sleep(Duration::from_secs(30));
+        let tried = full.0.load(Ordering::SeqCst);
+        assert!((1..20).contains(&tried), "tried {tried} times");
+        for number in 0..3 {
+            db.put(format!("later {number}"), "v").unwrap();
+            db.flush().unwrap();
+        }
+        let compactions = db.stats().compactions;
+        disk.set_capacity(None);
+        testing::sleep(Duration::from_secs(7));
+        db.wait_for_background().unwrap();
+        assert!(db.stats().compactions > compactions);
+        assert_eq!(db.iter().unwrap().count(), keys + 3);
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn a_keyspace_is_dropped_or_it_is_not_however_full_the_disk_is() {
+    let mut dropped = 0;
+    for free in 0..120 {
+        let disk = SimDisk::new();
+        let db = open(&disk, LogBackend::Plain).unwrap();
+        // No table has anything of it, so it can be forgotten at once, by a second edit.
+        db.keyspace("doomed").unwrap();
+        db.put("k", "v").unwrap();
+        db.flush().unwrap();
+        disk.set_faults(Faults { no_space_after_bytes: Some(free), ..Faults::default() });
+        match db.drop_keyspace("doomed") {
+            Ok(()) => {
+                dropped += 1;
+                assert!(db.open_keyspace("doomed").is_err());
+            }
+            Err(Error::NoSpace { .. }) => assert!(db.open_keyspace("doomed").is_ok(), "{free} bytes were free"),
+            Err(error) => panic!("{error}"),
+        }
+        disk.clear_faults();
+        db.close().unwrap();
+    }
+    assert!((1..120).contains(&dropped), "{dropped}");
+}
+
+/// What a job left behind that filled the disk and died makes room for the edit of the next open.
+#[test]
+fn a_crash_on_a_full_disk_leaves_a_database_that_opens() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let db = open(&disk, backend).unwrap();
+        for number in 0..100 {
+            db.put(format!("{number:06}"), value("v", 300)).unwrap();
+        }
+        db.sync().unwrap();
+        let crashed = disk.process_crash();
+        disk.halt();
+        drop(db);
+        crashed.write_file(Path::new("/db/00000999.table"), &[7; 60_000]);
+        for seed in 0..4 {
+            let disk = crashed.power_loss(seed);
+            disk.set_capacity(Some(disk.used()));
+            let db = open(&disk, backend).unwrap();
+            assert_reads_work(&db, 100);
+            db.close().unwrap();
+        }
+    });
+}
+
+#[test]
+fn threads_that_cannot_be_started_are_an_error() {
+    let mut opened = 0;
+    for more in 0..12 {
+        opened += in_world(more as u64, move || {
+            let disk = SimDisk::new();
+            testing::limit_threads(Some(more));
+            let options = Options::new().background_threads(3).listener(Arc::new(Full::default()));
+            let opened = open_with(&disk, options, Tuning::tiny());
+            let kept = if let Ok(db) = &opened {
+                let keyspace = db.default_keyspace();
+                let interval = Durability::Interval(Duration::from_secs(3600));
+                let written = keyspace.put_with("k", "v", interval).is_ok();
+                // Without a thread for it the promise is kept at once.
+                assert!(!written || more > 7 || db.stats().durable_seqno == db.stats().seqno);
+                Some(written)
+            } else {
+                None
+            };
+            drop(opened);
+            testing::limit_threads(None);
+            let db = open(&disk, LogBackend::Auto).unwrap();
+            assert!(kept != Some(true) || db.get("k").unwrap().is_some());
+            db.close().unwrap();
+            usize::from(kept.is_some())
+        });
+    }
+    assert!((1..12).contains(&opened), "{opened}");
+}
+
+/// The figures on the page of statistics, as a dump shows them.
+fn page(disk: &SimDisk) -> Result<String> {
+    let mut numbers = String::new();
+    testing::dump(disk, Path::new("/db/STATS"), &mut |entry| {
+        numbers = format!("{}: {}", entry.what, entry.text);
+        true
+    })?;
+    Ok(numbers)
+}
+
+#[test]
+fn a_page_of_statistics_that_could_not_be_written_is_tried_again_and_goes_at_the_close() {
+    in_world(5, || {
+        let disk = SimDisk::new();
+        let mut tuning = Tuning::tiny();
+        tuning.stats_interval = Some(Duration::from_millis(10));
+        let db = open_with(&disk, Options::new(), tuning).unwrap();
+        let fail_next_write = || disk.set_faults(Faults { fail_write_after: Some(0), ..Faults::default() });
+        testing::sleep(Duration::from_millis(50));
+        let before = page(&disk).unwrap();
+        fail_next_write();
+        // Changes the figures, and nothing else on the disk.
+        let snapshot = db.snapshot();
+        testing::sleep(Duration::from_millis(100));
+        let after = page(&disk).unwrap();
+        assert!(after.starts_with("numbers") && after != before, "{after}");
+        fail_next_write();
+        drop(snapshot);
+        testing::sleep(Duration::from_millis(15));
+        disk.clear_faults();
+        db.close().unwrap();
+        assert!(disk.files().iter().all(|(path, _)| !path.ends_with("STATS")));
+    });
+}
+
+#[test]
+fn a_dump_of_a_page_of_statistics_waits_for_the_end_of_its_writing() {
+    in_world(5, || {
+        let disk = SimDisk::new();
+        let mut tuning = Tuning::tiny();
+        tuning.stats_interval = Some(Duration::from_millis(10));
+        let db = open_with(&disk, Options::new(), tuning).unwrap();
+        testing::sleep(Duration::from_millis(50));
+        let path = Path::new("/db/STATS");
+        let whole = disk.read_file(path).unwrap();
+        db.close().unwrap();
+        let mut torn = whole.clone();
+        torn[1000..].fill(0);
+        disk.write_file(path, &torn);
+        let other = disk.clone();
+        let writer = testing::spawn("writer", move || {
+            testing::sleep(Duration::from_millis(5));
+            other.write_file(Path::new("/db/STATS"), &whole);
+        });
+        assert!(page(&disk).unwrap().starts_with("numbers"));
+        writer.join().unwrap();
+        disk.write_file(path, &torn);
+        assert!(matches!(page(&disk), Err(Error::Corruption { .. })));
     });
 }

@@ -1,9 +1,9 @@
 //! Opening, cloning, closing.
 
-use cleavedb::testing::{self, SimDisk, Tuning};
+use cleavedb::testing::{self, Faults, SimDisk, Tuning};
 use cleavedb::{Db, Error, Iter, Keyspace, Options, Slice, Snapshot, WriteBatch};
 
-use crate::support::{open, open_with, with_each_log};
+use crate::support::{in_world, open, open_with, with_each_log};
 
 #[test]
 fn handles_go_everywhere() {
@@ -112,5 +112,41 @@ fn many_threads_may_write_and_read_at_once() {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!(db.iter().unwrap().count(), 200);
         assert_eq!(db.stats().seqno, 200);
+    });
+}
+
+#[test]
+fn a_second_close_waits_for_the_first_and_gets_its_answer() {
+    for seed in 0..10 {
+        in_world(seed, move || {
+            let disk = SimDisk::new();
+            let backend = crate::support::BACKENDS[seed as usize % 2];
+            let db = open(&disk, backend).unwrap();
+            for number in 0..100 {
+                db.put(format!("{number}"), vec![b'v'; 400]).unwrap();
+            }
+            let first = db.clone();
+            let closing = testing::spawn("closing", move || first.close().unwrap());
+            while db.put("x", "v").is_ok() {
+                testing::yield_point();
+            }
+            db.close().unwrap();
+            // Nothing holds the directory any more.
+            open(&disk, backend).unwrap().close().unwrap();
+            closing.join().unwrap();
+        });
+    }
+}
+
+#[test]
+fn closes_agree_about_a_failure() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let db = open(&disk, backend).unwrap();
+        db.put("k", "v").unwrap();
+        let other = db.clone();
+        disk.set_faults(Faults { fail_sync_after: Some(0), lasting: true, ..Faults::default() });
+        assert!(db.close().is_err());
+        assert!(other.close().is_err());
     });
 }

@@ -1,12 +1,13 @@
 //! Sorted loads: all at once, durable, in the right order with what others write.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
-use cleavedb::testing::{self, SimDisk, spawn};
-use cleavedb::{Error, KeyspaceOptions, LogBackend};
+use cleavedb::testing::{self, SimDisk, Tuning, spawn};
+use cleavedb::{Error, KeyspaceOptions, LogBackend, Options};
 
-use crate::support::{in_world, open, text, value, with_each_log};
+use crate::support::{in_world, open, open_with, text, value, with_each_log};
 
 fn pairs(range: std::ops::Range<usize>, name: &str) -> impl Iterator<Item = (String, Vec<u8>)> {
     let name = name.to_owned();
@@ -156,4 +157,79 @@ fn loads_among_writers_appear_whole() {
         let backend = crate::support::BACKENDS[seed as usize % 2];
         in_world(seed, move || load_among_writers(seed, backend));
     }
+}
+
+fn table_files(disk: &SimDisk) -> usize {
+    disk.files().iter().filter(|(path, _)| path.extension().is_some_and(|it| it == "table")).count()
+}
+
+/// A close in the midst of a load waits for it to stop, which it does soon; the directory is nobody's after that.
+#[test]
+fn a_close_waits_for_a_load_and_the_load_stops() {
+    for seed in 0..10 {
+        in_world(seed, move || {
+            let disk = SimDisk::new();
+            let db = open(&disk, crate::support::BACKENDS[seed as usize % 2]).unwrap();
+            let (other, taken) = (db.clone(), Arc::new(AtomicUsize::new(0)));
+            let counted = taken.clone();
+            let loading = spawn("loading", move || {
+                let pairs = pairs(0..1_000_000, "load").inspect(|_| {
+                    // Time enough for a close that does not wait.
+                    if counted.fetch_add(1, Ordering::SeqCst) == 500 {
+                        testing::sleep(Duration::from_secs(5));
+                    }
+                });
+                assert!(matches!(other.ingest(pairs), Err(Error::Closed)));
+            });
+            while taken.load(Ordering::SeqCst) <= 500 {
+                testing::yield_point();
+            }
+            db.close().unwrap();
+            let at_close = taken.load(Ordering::SeqCst);
+            assert_eq!(table_files(&disk), 0, "all of the load was removed before the directory was given up");
+            loading.join().unwrap();
+            assert!(taken.load(Ordering::SeqCst) <= at_close + 1);
+        });
+    }
+}
+
+#[test]
+fn a_panic_in_the_callers_iterator_leaves_no_files() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let db = open(&disk, backend).unwrap();
+        let load = pairs(0..2000, "load").inspect(|(key, _)| assert!(key != "001500", "a test that panics"));
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| db.ingest(load)));
+        assert!(panic.is_err());
+        assert_eq!(table_files(&disk), 0);
+        db.put("later", "v").unwrap();
+        db.flush().unwrap();
+        assert_eq!(db.iter().unwrap().count(), 1);
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn loads_wait_while_hl0_is_full() {
+    with_each_log(|backend| {
+        let mut tuning = Tuning::tiny();
+        (tuning.hl0_compact_tables, tuning.hl0_stop_tables) = (100, 2);
+        let db = open_with(&SimDisk::new(), Options::new().log_backend(backend), tuning).unwrap();
+        for round in 0..2 {
+            db.put("0", "v").unwrap();
+            db.put(format!("{round}"), "v").unwrap();
+            db.flush().unwrap();
+        }
+        let loading = {
+            let db = db.clone();
+            spawn("loading", move || db.ingest([("0", "load"), ("1", "load")]).map(drop).unwrap())
+        };
+        testing::sleep(Duration::from_millis(50));
+        assert_eq!(text(&db, "0").unwrap(), "v", "the load waits");
+        assert_eq!(db.stats().levels[0].tables, 2);
+        db.compact_range(&db.default_keyspace(), ..).unwrap();
+        loading.join().unwrap();
+        assert_eq!(text(&db, "0").unwrap(), "load");
+        db.close().unwrap();
+    });
 }

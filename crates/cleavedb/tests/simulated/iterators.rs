@@ -1,9 +1,10 @@
 //! Keys without values, and iterators that go on with the newest state.
 
-use cleavedb::testing::SimDisk;
-use cleavedb::{Error, KeyspaceOptions, Result};
+use cleave_sim::material::Value;
+use cleavedb::testing::{Faults, SimDisk};
+use cleavedb::{Compression, Error, KeyspaceOptions, Options, Result};
 
-use crate::support::{open, value, with_each_log};
+use crate::support::{open, open_with, unflushed, value, with_each_log};
 
 fn text(key: Result<cleavedb::Slice>) -> String {
     String::from_utf8_lossy(&key.unwrap()).into_owned()
@@ -89,8 +90,72 @@ fn an_iterator_at_its_end_goes_on_with_what_came_later() {
         let mut gone = dropped.iter().unwrap();
         db.drop_keyspace("dropped").unwrap();
         assert!(matches!(gone.refresh(), Err(Error::NotFound { .. })));
+        let (first, handed_out) = left.next().unwrap().unwrap();
         db.clone().close().unwrap();
+        assert!(first == "a" && handed_out == "1");
         assert!(matches!(left.refresh(), Err(Error::Closed)));
-        assert_eq!(left.count(), 3);
+        assert!(matches!(left.next(), Some(Err(Error::Closed))) && left.next().is_none());
+    });
+}
+
+#[test]
+fn a_key_whose_value_could_not_be_read_comes_after_a_refresh() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let options = || Options::new().log_backend(backend);
+        let db = open_with(&disk, options(), unflushed()).unwrap();
+        // Values that lie in the log, and go out of the ring with the process.
+        ["a", "b", "c", "d"].iter().for_each(|key| db.put(key, value(key, 300)).unwrap());
+        db.close().unwrap();
+        let db = open_with(&disk, options(), unflushed()).unwrap();
+        let mut iter = db.iter().unwrap();
+        assert_eq!(iter.next().unwrap().unwrap().0, "a");
+        assert_eq!(iter.next_back().unwrap().unwrap().0, "d");
+        for from_behind in [false, true] {
+            disk.set_faults(Faults { fail_read_one_in: Some(1), ..Faults::default() });
+            let failed = if from_behind { iter.next_back() } else { iter.next() };
+            assert!(matches!(failed, Some(Err(Error::Io { .. }))), "{failed:?}");
+            disk.clear_faults();
+            iter.refresh().unwrap();
+        }
+        assert_eq!(iter.next().unwrap().unwrap().0, "b");
+        assert_eq!(iter.next_back().unwrap().unwrap().0, "c");
+        assert!(iter.next().is_none());
+    });
+}
+
+#[test]
+fn versions_that_an_iterator_does_not_see_are_not_read_one_by_one() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let options = || Options::new().log_backend(backend).compression(Compression::None);
+        let db = open_with(&disk, options(), unflushed()).unwrap();
+        let bytes = |number: u32| Value { seed: 2 * number + 1, len: 1000 }.bytes();
+        let mut snapshots = Vec::new();
+        db.put("a", "before").unwrap();
+        for number in 0..300 {
+            db.put("k", bytes(number)).unwrap();
+            snapshots.push(db.snapshot());
+        }
+        db.put("z", "behind").unwrap();
+        db.compact_range(&db.default_keyspace(), ..).unwrap();
+        // Whoever reads one of these blocks hears of it.
+        for (path, _) in disk.files().iter().filter(|(path, _)| path.extension().is_some_and(|kind| kind == "table")) {
+            let file = disk.read_file(path).unwrap();
+            for needle in (50..250).map(bytes) {
+                let at = file.windows(needle.len()).position(|part| part == needle);
+                at.iter().for_each(|&at| disk.flip_bit(path, at as u64 + 50, 3));
+            }
+        }
+        let space = db.default_keyspace();
+        for (snapshot, number) in [(&snapshots[3], 3), (&snapshots[296], 296)] {
+            let forward: Vec<_> = snapshot.iter(&space).unwrap().collect::<Result<_>>().unwrap();
+            let mut backward: Vec<_> = snapshot.iter(&space).unwrap().rev().collect::<Result<_>>().unwrap();
+            backward.reverse();
+            assert!(forward == backward && forward.len() == 2 && forward[1].1 == bytes(number)[..]);
+        }
+        assert!(snapshots[150].iter(&space).unwrap().any(|item| item.is_err()), "the blocks are damaged");
+        assert_eq!(db.iter().unwrap().count(), 3);
+        assert_eq!(db.iter().unwrap().rev().filter(|item| item.is_ok()).count(), 3);
     });
 }

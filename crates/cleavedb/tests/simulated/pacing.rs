@@ -135,3 +135,27 @@ fn who_waits_for_background_work_finds_nothing_left_to_do() {
         });
     }
 }
+
+#[test]
+fn a_batch_is_empty_after_every_error_but_a_stall() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let db = open_with(&disk, Options::new().log_backend(backend), Tuning::tiny()).unwrap();
+        let other = Db::in_memory().unwrap();
+        let mut foreign = batch(&other);
+        assert!(matches!(db.try_write(&mut foreign), Err(Error::InvalidInput { .. })));
+        assert!(foreign.is_empty());
+        disk.set_capacity(Some(disk.used()));
+        let mut refused = batch(&db);
+        refused.put(&db.default_keyspace(), "large", value("v", 100_000));
+        let full = db.try_write(&mut refused);
+        assert!(matches!(full, Err(Error::NoSpace { .. })), "{full:?}");
+        assert!(refused.is_empty());
+        disk.set_capacity(None);
+        let late = batch(&db);
+        db.clone().close().unwrap();
+        let mut late = late;
+        assert!(matches!(db.try_write(&mut late), Err(Error::Closed)));
+        assert!(late.is_empty());
+    });
+}

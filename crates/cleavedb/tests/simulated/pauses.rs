@@ -1,11 +1,13 @@
 //! Pausing background work.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cleavedb::testing::{self, SimDisk, Tuning};
 use cleavedb::{Error, Options, WriteOptions};
 
-use crate::support::{open_with, value, with_each_log};
+use crate::support::{in_world, open, open_with, value, with_each_log};
 
 #[test]
 fn nothing_runs_during_a_pause_and_writers_wait_for_its_end() {
@@ -59,4 +61,79 @@ fn a_close_ends_a_pause() {
         let db = open_with(&disk, Options::new().log_backend(backend), tuning).unwrap();
         assert_eq!(db.iter().unwrap().count(), 30);
     });
+}
+
+/// A load that holds writers back must not wait for the end of a pause that a writer is to end.
+#[test]
+fn a_load_does_not_hold_writers_back_during_a_pause() {
+    for seed in 0..60 {
+        in_world(seed, move || {
+            let db = open(&SimDisk::new(), crate::support::BACKENDS[seed as usize % 2]).unwrap();
+            let stop = Arc::new(AtomicBool::new(false));
+            let (other, stopped) = (db.clone(), stop.clone());
+            let writing = testing::spawn("writing", move || {
+                for number in 0.. {
+                    if stopped.load(Ordering::SeqCst) {
+                        break;
+                    }
+                    other.put(format!("{:06}", number % 100), value("v", 30)).unwrap();
+                    testing::yield_point();
+                }
+            });
+            let other = db.clone();
+            let loading = testing::spawn("loading", move || {
+                for load in 0..6 {
+                    let loaded = other.ingest((0..20).map(|number| (format!("{load} {number:03}"), "v")));
+                    assert!(matches!(loaded, Ok(20) | Err(Error::InvalidInput { .. })), "{loaded:?}");
+                }
+            });
+            for round in 0..20 {
+                let pause = db.pause_background().unwrap();
+                for number in 0..3 {
+                    db.put(format!("paused {round} {number}"), "v").unwrap();
+                }
+                pause.resume();
+                testing::yield_point();
+            }
+            loading.join().unwrap();
+            stop.store(true, Ordering::SeqCst);
+            writing.join().unwrap();
+            db.close().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_compaction_that_was_asked_for_stands_still_during_a_pause() {
+    let mut stood_still = 0;
+    for seed in 0..12 {
+        stood_still += in_world(seed, move || {
+            let mut tuning = Tuning::tiny();
+            (tuning.level_base_bytes, tuning.table_bytes) = (4 << 10, 4 << 10);
+            let db = open_with(&SimDisk::new(), Options::new(), tuning).unwrap();
+            for number in 0..1000 {
+                db.put(format!("{:06}", number * 7 % 1000), value("v", 300)).unwrap();
+            }
+            db.flush().unwrap();
+            db.wait_for_background().unwrap();
+            let (other, before) = (db.clone(), db.stats());
+            let compacting = testing::spawn("compacting", move || {
+                let done = other.compact_range(&other.default_keyspace(), ..);
+                assert!(matches!(done, Ok(()) | Err(Error::InvalidInput { .. })), "{done:?}");
+            });
+            while db.stats().table_bytes_written == before.table_bytes_written {
+                testing::yield_point();
+            }
+            let pause = db.pause_background().unwrap();
+            let at_pause = db.stats();
+            testing::sleep(Duration::from_millis(100));
+            let later = db.stats();
+            assert_eq!(at_pause.table_bytes_written, later.table_bytes_written);
+            assert_eq!(at_pause.compactions, later.compactions);
+            drop(pause);
+            compacting.join().unwrap();
+            usize::from(db.stats().compactions > later.compactions)
+        });
+    }
+    assert!(stood_still > 0, "no pause came between two levels");
 }

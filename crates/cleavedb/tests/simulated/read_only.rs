@@ -109,3 +109,16 @@ fn tables_that_lie_elsewhere_are_an_error_that_names_the_option() {
         assert_eq!(open_with(&disk, place("/slow"), unflushed()).unwrap().iter().unwrap().count(), 3);
     });
 }
+
+#[test]
+fn nothing_runs_behind_a_reader_and_nobody_waits_for_it() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        open(&disk, backend).unwrap().close().unwrap();
+        let db = read_only(&disk).unwrap();
+        db.wait_for_background().unwrap();
+        let other = db.clone();
+        db.close().unwrap();
+        assert!(matches!(other.wait_for_background(), Err(Error::Closed)));
+    });
+}

@@ -2,12 +2,15 @@
 //! whole. A session that commits nothing writes nothing; one that does starts a new file with the whole state, so a torn
 //! tail is never appended to. Diagram: `docs/formats/manifest.md`.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::state::ManifestState;
+use crate::base::limits::FILE_ID_MAX;
 use crate::base::{Error, FileId, Result};
 use crate::db::files::{CURRENT, CURRENT_NEW, manifest_name};
+use crate::format::checksum::agrees;
 use crate::format::edit::Edit;
 use crate::io::{Access, File, Storage, read_whole};
 
@@ -25,12 +28,21 @@ pub(crate) struct Manifest {
     open: Option<OpenFile>,
     /// The database is closed, and its directories may be someone else's by now.
     closed: bool,
+    /// The first failure after which it is not known what storage holds: nothing is committed any more.
+    failed: Option<String>,
     /// The file that [`CURRENT`] names.
     named: Option<FileId>,
     /// It has edits that [`CURRENT`] does not vouch for: a crash of the process may have left them unsynced.
     has_tail: bool,
+    /// Tables that some edit of the file that was read has named.
+    named_tables: BTreeSet<FileId>,
     /// A new file is started beyond this size and four times the state's.
     bytes_max: u64,
+}
+
+/// Refuses a file number beyond the limit.
+pub(crate) fn usable(id: FileId) -> Result<FileId> {
+    if id.0 <= FILE_ID_MAX { Ok(id) } else { Err(Error::input("this database has no file numbers left")) }
 }
 
 struct OpenFile {
@@ -50,8 +62,10 @@ impl Manifest {
             state,
             open: None,
             closed: false,
+            failed: None,
             named: None,
             has_tail: false,
+            named_tables: BTreeSet::new(),
             bytes_max,
         }
     }
@@ -60,7 +74,7 @@ impl Manifest {
     pub fn write_whole(storage: Arc<dyn Storage>, dir: &Path, state: ManifestState) -> Result<()> {
         let id = state.next_file;
         let mut manifest = Manifest { state, ..Manifest::new(storage, dir, u64::MAX) };
-        manifest.commit(&Edit { next_file: Some(FileId(id.0 + 1)), ..Edit::default() }, &|| id).map(drop)
+        manifest.commit(&Edit { next_file: Some(FileId(id.0 + 1)), ..Edit::default() }, &|| usable(id)).map(drop)
     }
 
     /// Reads the manifest that [`CURRENT`] names; `None` if there is no database in `dir`.
@@ -76,7 +90,7 @@ impl Manifest {
             return Err(Error::corruption(&current, 0, format!("{} is missing", path.display())));
         }
         let bytes = read_whole(&*storage, &path)?;
-        let mut state = replay(&path, id, &bytes, whole_len)?;
+        let (mut state, named_tables) = replay(&path, id, &bytes, whole_len)?;
         state.next_file = state.next_file.max(FileId(id.0 + 1));
         Ok(Some(Manifest {
             storage,
@@ -84,8 +98,10 @@ impl Manifest {
             state,
             open: None,
             closed: false,
+            failed: None,
             named: Some(id),
             has_tail: bytes.len() as u64 > whole_len,
+            named_tables,
             bytes_max,
         }))
     }
@@ -105,20 +121,37 @@ impl Manifest {
         self.has_tail && self.open.is_none()
     }
 
+    /// Some edit that is on storage, or is thought to be, names the table or has named it. All that an earlier state can
+    /// name counts: a file begins with the whole state of the one before it.
+    pub fn ever_named(&self, table: FileId) -> bool {
+        self.named_tables.contains(&table) || self.state.tables.contains_key(&table)
+    }
+
     /// The file that must be kept.
     pub fn named(&self) -> Option<FileId> {
         self.named
     }
 
-    /// Makes an edit durable, then true. Returns the bytes written. On an error nothing has changed here, but what a
-    /// later open finds may be either.
-    pub fn commit(&mut self, edit: &Edit, new_file_id: &dyn Fn() -> FileId) -> Result<u64> {
+    /// Makes an edit durable, then true. Returns the bytes written. Without space or file descriptors all is as it was. After
+    /// any other error of storage nothing has changed here, but what a later open finds may be either, so nothing more is
+    /// committed.
+    pub fn commit(&mut self, edit: &Edit, new_file_id: &dyn Fn() -> Result<FileId>) -> Result<u64> {
         if self.closed {
             return Err(Error::Closed);
         }
+        self.check_failed()?;
+        let misfit = |why| Error::Poisoned { cause: format!("an edit does not fit the manifest: {why}") };
+        self.state.check(edit).map_err(misfit)?;
         let roll = self.open.as_ref().is_none_or(|open| open.len > self.bytes_max.max(4 * open.state_len));
-        let written = if roll { self.start_file(new_file_id(), edit)? } else { self.append(edit)? };
-        self.state.apply(edit).expect("the engine's own edits fit its state");
+        let written = match roll {
+            true => {
+                let id = new_file_id()?;
+                self.start_file(id, edit)
+            }
+            false => self.append(edit),
+        };
+        let written = self.note_failure(written)?;
+        self.state.apply(edit).map_err(misfit)?;
         if let Some(named) = self.named {
             self.reserve_files(FileId(named.0 + 1));
         }
@@ -127,10 +160,28 @@ impl Manifest {
 
     /// The database is closed: from now on every byte of the manifest must be whole.
     pub fn seal(&mut self) -> Result<()> {
-        match &self.open {
+        self.check_failed()?;
+        let sealed = match &self.open {
             Some(open) => self.write_current(open.id, open.len),
             None => Ok(()),
+        };
+        self.note_failure(sealed)
+    }
+
+    fn check_failed(&self) -> Result<()> {
+        match &self.failed {
+            Some(cause) => Err(Error::Poisoned { cause: cause.clone() }),
+            None => Ok(()),
         }
+    }
+
+    fn note_failure<T>(&mut self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result
+            && !error.is_passing()
+        {
+            self.failed = Some(error.to_string());
+        }
+        result
     }
 
     /// Nothing is committed from here on.
@@ -165,8 +216,8 @@ impl Manifest {
         })?;
         let len = bytes.len() as u64;
         self.write_current(id, len).inspect_err(|error| {
-            // Without space CURRENT was not replaced; after any other error it may have been.
-            if matches!(error, Error::NoSpace { .. }) {
+            // Then CURRENT was not replaced; after any other error it may have been.
+            if error.is_passing() {
                 let _ = self.storage.remove(&path);
             }
         })?;
@@ -194,8 +245,13 @@ impl Manifest {
         let file = self.storage.create(&temporary, Access::Buffered)?;
         file.write_at(encode_current(id, whole_len).as_bytes(), 0)?;
         file.sync()?;
+        // The directory needs a descriptor, and from here on there is no way back.
+        drop(file);
         self.storage.rename(&temporary, &self.dir.join(CURRENT))?;
-        self.storage.sync_dir(&self.dir)
+        self.storage.sync_dir(&self.dir).map_err(|error| match error.is_passing() {
+            true => Error::Poisoned { cause: error.to_string() },
+            false => error,
+        })
     }
 }
 
@@ -226,6 +282,9 @@ pub(crate) fn parse_current(path: &Path, bytes: &[u8]) -> Result<(FileId, u64)> 
         words.next().filter(|_| found).and_then(|word| word.parse().ok()).ok_or_else(|| damaged("a number is missing"))
     };
     let (id, len) = (FileId(number("manifest")?), number("length")?);
+    if id.0 > FILE_ID_MAX {
+        return Err(damaged("the number of the manifest is too large"));
+    }
     match encode_current(id, len) == text {
         true => Ok((id, len)),
         false => Err(damaged("checksum does not match")),
@@ -263,25 +322,29 @@ fn record_crc(header: &[u8], id: FileId, offset: u64) -> u32 {
 fn record_at(bytes: &[u8], id: FileId, offset: usize) -> Option<&[u8]> {
     let header = bytes.get(offset..offset + RECORD_HEADER_BYTES)?;
     let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-    if word(0) != record_crc(header, id, offset as u64) {
+    if !agrees(word(0), record_crc(header, id, offset as u64)) {
         return None;
     }
     let start = offset + RECORD_HEADER_BYTES;
     let payload = bytes.get(start..start + word(4) as usize)?;
-    (crc32c::crc32c(payload) == word(8)).then_some(payload)
+    agrees(word(8), crc32c::crc32c(payload)).then_some(payload)
 }
 
 /// Adds up all edits. A torn last edit is left out, unless it lies in the part that must be whole or another follows.
-fn replay(path: &Path, id: FileId, bytes: &[u8], whole_len: u64) -> Result<ManifestState> {
+/// Also returns all tables that were ever added.
+fn replay(path: &Path, id: FileId, bytes: &[u8], whole_len: u64) -> Result<(ManifestState, BTreeSet<FileId>)> {
     check_file_header(path, id, bytes)?;
-    let mut state = ManifestState::default();
+    let (mut state, mut named_tables) = (ManifestState::default(), BTreeSet::new());
     let mut offset = FILE_HEADER_BYTES;
     while offset < bytes.len() {
         let Some(payload) = record_at(bytes, id, offset) else {
             break;
         };
         Edit::decode(payload)
-            .and_then(|edit| state.apply(&edit))
+            .and_then(|edit| {
+                named_tables.extend(edit.tables_added.iter().map(|(_, meta)| meta.id));
+                state.apply(&edit)
+            })
             .map_err(|message| Error::corruption(path, offset as u64, message))?;
         offset += RECORD_HEADER_BYTES + payload.len();
     }
@@ -289,7 +352,7 @@ fn replay(path: &Path, id: FileId, bytes: &[u8], whole_len: u64) -> Result<Manif
     if (offset as u64) < whole_len || (offset < bytes.len() && follows()) {
         return Err(Error::corruption(path, offset as u64, "an edit is damaged"));
     }
-    Ok(state)
+    Ok((state, named_tables))
 }
 
 /// Shows the edits of a manifest one by one, with their offsets and lengths, as far as they are whole; `see` says whether

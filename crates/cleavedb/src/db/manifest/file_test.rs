@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
-use crate::base::Seqno;
-use crate::io::SimDisk;
+use crate::base::{KeyspaceId, Seqno};
+use crate::format::edit::{KeyspaceRecord, Separation};
+use crate::io::{Faults, SimDisk};
 
 fn dir() -> PathBuf {
     PathBuf::from("/db")
@@ -16,7 +17,7 @@ fn make(disk: &SimDisk, edits: u64) -> Manifest {
     let next = AtomicU64::new(100);
     for number in 1..=edits {
         let edit = Edit { last_seqno: Some(Seqno(number)), ..Edit::default() };
-        manifest.commit(&edit, &|| FileId(next.fetch_add(1, Ordering::Relaxed))).unwrap();
+        manifest.commit(&edit, &|| Ok(FileId(next.fetch_add(1, Ordering::Relaxed)))).unwrap();
     }
     manifest
 }
@@ -74,4 +75,73 @@ fn damage_before_a_whole_edit_or_after_a_clean_close_is_reported() {
     disk.write_file(&path, &bytes);
     manifest.seal().unwrap();
     assert!(matches!(flip(last), Err(Error::Corruption { .. })));
+}
+
+#[test]
+fn after_a_failure_nothing_more_is_committed() {
+    let edit = |number| Edit { last_seqno: Some(Seqno(number)), ..Edit::default() };
+    let faults = |after| {
+        let sync = Faults { fail_sync_after: Some(after), ..Faults::default() };
+        let directory = Faults { fail_directory_after: Some(after), ..Faults::default() };
+        let write = Faults { fail_write_after: Some(after), ..Faults::default() };
+        [sync, directory, write]
+    };
+    for edits in [0, 1] {
+        for fault in (0..4).flat_map(faults) {
+            let disk = SimDisk::new();
+            let mut manifest = make(&disk, edits);
+            disk.set_faults(fault.clone());
+            let failed = manifest.commit(&edit(5), &|| Ok(FileId(200)));
+            let sealed = failed.is_ok().then(|| manifest.seal());
+            disk.clear_faults();
+            if failed.is_ok() && sealed.is_some_and(|sealed| sealed.is_ok()) {
+                continue;
+            }
+            // The disk works again, but what is on it is not known.
+            let again = manifest.commit(&edit(6), &|| Ok(FileId(201)));
+            assert!(matches!(again, Err(Error::Poisoned { .. })), "{edits} edits, {fault:?}: {again:?}");
+            assert!(matches!(manifest.seal(), Err(Error::Poisoned { .. })), "{edits} edits, {fault:?}");
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_leaves_the_manifest_as_it_was() {
+    for edits in [0, 1] {
+        let disk = SimDisk::new();
+        let mut manifest = make(&disk, edits);
+        let before = disk.files();
+        disk.set_capacity(Some(disk.used()));
+        let records = (1..200).map(|id| KeyspaceRecord {
+            id: KeyspaceId(id),
+            name: "k".repeat(200),
+            operator: None,
+            compression: None,
+            separation: Separation::Default,
+        });
+        let edit = Edit { keyspaces_added: records.collect(), last_seqno: Some(Seqno(9)), ..Edit::default() };
+        let full = manifest.commit(&edit, &|| Ok(FileId(200)));
+        assert!(matches!(full, Err(Error::NoSpace { .. })), "{full:?}");
+        assert_eq!(disk.files(), before);
+        assert_eq!(read(&disk).unwrap(), Seqno(edits));
+        disk.set_capacity(None);
+        manifest.commit(&edit, &|| Ok(FileId(201))).unwrap();
+        assert_eq!(read(&disk.power_loss(3)).unwrap(), Seqno(9));
+    }
+}
+
+#[test]
+fn an_edit_that_does_not_fit_is_refused_before_anything_is_written() {
+    let disk = SimDisk::new();
+    let mut manifest = make(&disk, 1);
+    let before = manifest_file(&disk);
+    let bad = Edit { logs_removed: vec![FileId(7)], ..Edit::default() };
+    assert!(matches!(manifest.commit(&bad, &|| Ok(FileId(200))), Err(Error::Poisoned { .. })));
+    assert_eq!(manifest_file(&disk), before);
+}
+
+#[test]
+fn a_manifest_number_beyond_the_limit_is_damage() {
+    let text = encode_current(FileId(FILE_ID_MAX + 1), 100);
+    assert!(matches!(parse_current(&dir(), text.as_bytes()), Err(Error::Corruption { .. })));
 }

@@ -4,5 +4,5 @@
 mod state;
 mod file;
 
-pub(crate) use file::{MAGIC, Manifest, decoders, parse_current, show_edits};
+pub(crate) use file::{MAGIC, Manifest, decoders, parse_current, show_edits, usable};
 pub(crate) use state::ManifestState;

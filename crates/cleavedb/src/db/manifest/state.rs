@@ -1,12 +1,12 @@
 //! What all edits so far add up to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::db::files::FileKind;
 use crate::base::{FileId, KeyspaceId, Seqno};
-use crate::format::edit::{Edit, KeyspaceRecord};
+use crate::db::files::FileKind;
 #[cfg(test)]
 use crate::format::edit::Separation;
+use crate::format::edit::{Edit, KeyspaceRecord};
 use crate::format::meta::TableMeta;
 use crate::format::values::{ValuePlace, ValueState};
 
@@ -53,16 +53,63 @@ impl Default for ManifestState {
 }
 
 impl ManifestState {
-    /// Applies an edit; says what is wrong if it contradicts what came before. On an error the state is of no use.
-    pub fn apply(&mut self, edit: &Edit) -> Result<(), String> {
+    /// Says what is wrong with an edit that contradicts what came before.
+    pub fn check(&self, edit: &Edit) -> Result<(), String> {
+        let mut added = BTreeSet::new();
         for keyspace in &edit.keyspaces_added {
             let id = keyspace.id;
-            let before = self.keyspaces.insert(id, keyspace.clone());
-            claim(before.is_none(), || format!("keyspace {} was added twice", id.0))?;
+            let is_new = !self.keyspaces.contains_key(&id) && added.insert(id);
+            claim(is_new, || format!("keyspace {} was added twice", id.0))?;
         }
+        let dropped: BTreeSet<_> = edit.keyspaces_dropped.iter().map(|(id, _)| *id).collect();
+        let mut forgotten = BTreeSet::new();
+        for keyspace in &edit.keyspaces_forgotten {
+            let known = self.dropped.contains_key(keyspace) || dropped.contains(keyspace);
+            claim(known && forgotten.insert(*keyspace), || {
+                format!("keyspace {} was forgotten before it was dropped", keyspace.0)
+            })?;
+        }
+        let mut added = BTreeSet::new();
+        for log in &edit.logs_added {
+            let is_new = !self.logs.contains_key(log) && added.insert(*log);
+            claim(is_new, || format!("log {} was added twice", log.0))?;
+        }
+        let known = |log: &FileId| self.logs.contains_key(log) || added.contains(log);
+        for (log, _) in &edit.logs_ended {
+            claim(known(log), || format!("log {} ended before it was added", log.0))?;
+        }
+        let mut removed = BTreeSet::new();
+        for log in &edit.logs_removed {
+            claim(known(log) && removed.insert(*log), || format!("log {} was removed before it was added", log.0))?;
+        }
+        let mut removed = BTreeSet::new();
+        for table in &edit.tables_removed {
+            let known = self.tables.contains_key(table) && removed.insert(*table);
+            claim(known, || format!("table {} was removed before it was added", table.0))?;
+        }
+        let mut added = BTreeSet::new();
+        for (_, meta) in &edit.tables_added {
+            let is_new = !self.tables.contains_key(&meta.id) || removed.contains(&meta.id);
+            claim(is_new && added.insert(meta.id), || format!("table {} was added twice", meta.id.0))?;
+        }
+        let separated = edit.keyspaces_separated.iter().map(|(id, _)| id);
+        let added = |id: &KeyspaceId| edit.keyspaces_added.iter().any(|keyspace| keyspace.id == *id);
+        for keyspace in separated {
+            let known = self.keyspaces.contains_key(keyspace) || added(keyspace);
+            claim(known, || format!("keyspace {} was changed before it was added", keyspace.0))?;
+        }
+        if edit.concerns_values() || !edit.values_removed.is_empty() {
+            self.values.clone().apply(edit)?;
+        }
+        Ok(())
+    }
+
+    /// Applies an edit; says what is wrong, and changes nothing, if it contradicts what came before.
+    pub fn apply(&mut self, edit: &Edit) -> Result<(), String> {
+        self.check(edit)?;
+        self.keyspaces.extend(edit.keyspaces_added.iter().map(|keyspace| (keyspace.id, keyspace.clone())));
         for (keyspace, separation) in &edit.keyspaces_separated {
-            let known = self.keyspaces.get_mut(keyspace).map(|record| record.separation = *separation);
-            claim(known.is_some(), || format!("keyspace {} was changed before it was added", keyspace.0))?;
+            self.keyspaces.entry(*keyspace).and_modify(|record| record.separation = *separation);
         }
         for (keyspace, seqno) in &edit.keyspaces_dropped {
             // A full state names keyspaces that were dropped before it was written.
@@ -70,34 +117,24 @@ impl ManifestState {
             self.dropped.insert(*keyspace, *seqno);
         }
         for keyspace in &edit.keyspaces_forgotten {
-            let before = self.dropped.remove(keyspace);
-            claim(before.is_some(), || format!("keyspace {} was forgotten before it was dropped", keyspace.0))?;
+            self.dropped.remove(keyspace);
         }
-        for log in &edit.logs_added {
-            let before = self.logs.insert(*log, None);
-            claim(before.is_none(), || format!("log {} was added twice", log.0))?;
-        }
-        for (log, end) in &edit.logs_ended {
-            let known = self.logs.get_mut(log).map(|settled| *settled = Some(*end));
-            claim(known.is_some(), || format!("log {} ended before it was added", log.0))?;
-        }
+        self.logs.extend(edit.logs_added.iter().map(|log| (*log, None)));
+        self.logs.extend(edit.logs_ended.iter().map(|(log, end)| (*log, Some(*end))));
         for log in &edit.logs_removed {
-            let before = self.logs.remove(log);
-            claim(before.is_some(), || format!("log {} was removed before it was added", log.0))?;
+            self.logs.remove(log);
         }
         for table in &edit.tables_removed {
-            let before = self.tables.remove(table);
-            claim(before.is_some(), || format!("table {} was removed before it was added", table.0))?;
+            self.tables.remove(table);
         }
-        for (level, meta) in &edit.tables_added {
-            let before = self.tables.insert(meta.id, (*level, meta.clone()));
-            claim(before.is_none(), || format!("table {} was added twice", meta.id.0))?;
+        if edit.concerns_values() || !edit.values_removed.is_empty() {
+            self.values.apply(edit)?;
         }
-        self.values.apply(edit)?;
         for (file, _) in &edit.values_placed {
             // A log that holds values only has left the front.
             self.logs.remove(file);
         }
+        self.tables.extend(edit.tables_added.iter().map(|(level, meta)| (meta.id, (*level, meta.clone()))));
         self.flushed = edit.flushed.map_or(self.flushed, |flushed| flushed.max(self.flushed));
         self.last_seqno = edit.last_seqno.map_or(self.last_seqno, |last| last.max(self.last_seqno));
         self.next_file = edit.next_file.map_or(self.next_file, |next| next.max(self.next_file));
@@ -154,7 +191,13 @@ mod tests {
     #[test]
     fn a_state_survives_being_written_as_one_edit() {
         let mut state = ManifestState::default();
-        let keyspace = KeyspaceRecord { id: KeyspaceId(1), name: "a".into(), operator: None, compression: None, separation: Separation::Never };
+        let keyspace = KeyspaceRecord {
+            id: KeyspaceId(1),
+            name: "a".into(),
+            operator: None,
+            compression: None,
+            separation: Separation::Never,
+        };
         let edit = Edit {
             keyspaces_added: vec![keyspace],
             keyspaces_dropped: vec![(KeyspaceId(9), Seqno(5))],
@@ -177,5 +220,13 @@ mod tests {
         assert!(ManifestState::default().apply(&removed).is_err());
         let ended = Edit { logs_ended: vec![(FileId(1), 1)], ..Edit::default() };
         assert!(ManifestState::default().apply(&ended).is_err());
+        for twice in [
+            Edit { logs_added: vec![FileId(1), FileId(1)], ..Edit::default() },
+            Edit { logs_added: vec![FileId(1)], logs_removed: vec![FileId(1), FileId(1)], ..Edit::default() },
+        ] {
+            let mut state = ManifestState::default();
+            assert!(state.apply(&twice).is_err());
+            assert_eq!(state, ManifestState::default(), "nothing of it was applied");
+        }
     }
 }

@@ -103,6 +103,7 @@ impl State {
         if self.exists(path) {
             return Err(Error::io(path, "create", io::ErrorKind::AlreadyExists.into()));
         }
+        self.descriptor_is_left(path, "create")?;
         self.directory_works(path, "create")?;
         self.link_new(path, Inode::default())
     }
@@ -192,6 +193,7 @@ impl State {
     }
 
     pub(super) fn sync_dir(&mut self, path: &Path) -> Result<()> {
+        self.descriptor_is_left(path, "open")?;
         if self.faults.sync_fails() {
             return Err(broken(path, "sync directory"));
         }
@@ -258,7 +260,15 @@ impl State {
 
     /// An opening for reading fails like a read.
     pub(super) fn opening_works(&mut self, path: &Path) -> Result<()> {
+        self.descriptor_is_left(path, "open")?;
         if self.faults.read_fails() { Err(broken(path, "open")) } else { Ok(()) }
+    }
+
+    fn descriptor_is_left(&mut self, path: &Path, operation: &'static str) -> Result<()> {
+        match self.faults.descriptor_fails() {
+            true => Err(Error::io(path, operation, rustix::io::Errno::MFILE.into())),
+            false => Ok(()),
+        }
     }
 
     pub(super) fn read(&mut self, number: InodeNumber, path: &Path, buffer: &mut [u8], offset: u64) -> Result<usize> {

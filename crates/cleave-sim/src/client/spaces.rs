@@ -1,0 +1,70 @@
+//! Keyspaces that a client creates and drops.
+
+use cleavedb::{Error, KeyspaceOptions};
+
+use crate::client::{Client, Space};
+use crate::ledger::Answer;
+use crate::operation::{FIRST_CHANGING_SLOT, SLOTS, name_of_slot, operator_of_slot};
+use crate::world::Failure;
+
+impl Client {
+    pub(super) fn create(&mut self, slot: u8) -> Result<(), Failure> {
+        if !(FIRST_CHANGING_SLOT..SLOTS).contains(&slot) || self.order.is_some() || self.unsure.contains(&slot) {
+            return Ok(());
+        }
+        let name = name_of_slot(slot);
+        let operator = operator_of_slot(slot);
+        let options =
+            operator.map_or(KeyspaceOptions::new(), |operator| KeyspaceOptions::new().merge_operator(operator.name()));
+        if self.spaces.contains_key(&slot) {
+            return match self.db.create_keyspace(&name, options) {
+                Ok(_) => Err(Failure(format!("keyspace {name} was created while it existed"))),
+                Err(Error::InvalidInput { .. }) => Ok(()),
+                Err(error) => self.forgive("create_keyspace", &error, false),
+            };
+        }
+        let id = self.model.create(&name, operator);
+        self.world.ledger.begin_change(slot, id, true);
+        match self.db.create_keyspace(&name, options) {
+            Ok(handle) => {
+                self.world.ledger.answer_change(Answer::Acknowledged);
+                if let Some((other, _)) = self.spaces.iter().find(|(_, space)| space.handle.id() == handle.id()) {
+                    return Err(Failure(format!("keyspace {name} was given the id of {}", name_of_slot(*other))));
+                }
+                self.spaces.insert(slot, Space { id, handle });
+                Ok(())
+            }
+            Err(error) => {
+                self.world.ledger.answer_change(Answer::InDoubt);
+                self.unsure.push(slot);
+                self.forgive("create_keyspace", &error, false)
+            }
+        }
+    }
+
+    pub(super) fn drop_keyspace(&mut self, slot: u8) -> Result<(), Failure> {
+        if slot < FIRST_CHANGING_SLOT {
+            return Ok(());
+        }
+        let Some(space) = self.spaces.remove(&slot) else {
+            return Ok(());
+        };
+        self.world.ledger.begin_change(slot, space.id, false);
+        // Gone or not: this client does not look at it again.
+        self.model.drop_space(space.id);
+        match self.db.drop_keyspace(&name_of_slot(slot)) {
+            Ok(()) => self.world.ledger.answer_change(Answer::Acknowledged),
+            Err(error) => {
+                self.world.ledger.answer_change(Answer::InDoubt);
+                self.unsure.push(slot);
+                return self.forgive("drop_keyspace", &error, false);
+            }
+        }
+        match space.handle.put("k", "v") {
+            Ok(()) if !self.world.has_crashed() => {
+                Err(Failure("a write was taken through the handle of a dropped keyspace".into()))
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The log writer over a disk that takes its time.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::*;
+use crate::base::FileId;
+use crate::format::frame::LOG_HEADER_BYTES;
+use crate::io::trash::FileGuard;
+use crate::io::{Access, File, SimDisk, Storage};
+use crate::sched::sim::simulate;
+use crate::sched::sync::{Condvar, Mutex};
+use crate::sched::thread::{sleep, spawn};
+
+const CHUNK: usize = 8 << 10;
+const RING: usize = 64 << 10;
+
+/// A file whose writes from `slow_from` on wait until they may go on.
+struct Slow {
+    file: Arc<dyn File>,
+    slow_from: u64,
+    gate: Arc<(Mutex<bool>, Condvar)>,
+}
+
+impl File for Slow {
+    fn path(&self) -> &Path {
+        self.file.path()
+    }
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.file.read_at(buffer, offset)
+    }
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        let mut open = self.gate.0.lock();
+        while offset >= self.slow_from && !*open {
+            self.gate.1.wait(&mut open);
+        }
+        drop(open);
+        self.file.write_at(bytes, offset)
+    }
+    fn sync(&self) -> Result<()> {
+        self.file.sync()
+    }
+    fn len(&self) -> Result<u64> {
+        self.file.len()
+    }
+    fn allocate(&self, len: u64) -> Result<()> {
+        self.file.allocate(len)
+    }
+    fn truncate(&self, len: u64) -> Result<()> {
+        self.file.truncate(len)
+    }
+}
+
+/// A frame of two chunks that ends where a chunk does leaves nothing to submit; both chunks answer for the place where it
+/// began. The next log goes on at the next turn of the ring, over the second chunk.
+#[test]
+fn the_ring_is_not_overwritten_before_its_bytes_are_in_the_log() {
+    let ended = simulate(1, || {
+        let disk = SimDisk::new();
+        let ring = disk.map(Path::new("/ring"), RING).unwrap().unwrap();
+        let gate = Arc::new((Mutex::new(false), Condvar::new()));
+        let log = |id: u64, slow_from: u64| {
+            let path = format!("/{id}.log");
+            let file = disk.create(Path::new(&path), Access::Direct).unwrap();
+            file.allocate(RING as u64).unwrap();
+            let file = Arc::new(Slow { file, slow_from, gate: gate.clone() });
+            let guard = FileGuard::new(Path::new(&path), Arc::default());
+            let header = LOG_HEADER_BYTES as u64;
+            Arc::new(LogFile::new(FileId(id), guard, file, Some(ring.clone()), RING as u64, header, Seqno::ZERO))
+        };
+        let chunks = Arc::new(ChunkWriter::start(1, 4, CHUNK).unwrap());
+        let mut writer = LogWriter::new(BackEnd::Ring { ring: ring.clone(), chunks, chunk_bytes: CHUNK });
+        let second_chunk = CHUNK as u64;
+        let frame = vec![1; 2 * CHUNK - LOG_HEADER_BYTES];
+        let append = |writer: &mut LogWriter, byte: u8| {
+            writer.begin(frame.len() as u64).unwrap();
+            writer.push(&vec![byte; frame.len()]).unwrap();
+            writer.finish(Seqno(1)).unwrap();
+        };
+        writer.rotate(log(1, second_chunk));
+        append(&mut writer, 1);
+        writer.rotate(log(2, u64::MAX));
+        let releasing = {
+            let (gate, ring, disk) = (gate.clone(), ring.clone(), disk.clone());
+            spawn("releasing", move || {
+                sleep(Duration::from_secs(1));
+                let mut kept = vec![0; CHUNK];
+                ring.read(CHUNK, &mut kept);
+                let mut file = vec![0; CHUNK];
+                let whole = disk.read_file(Path::new("/1.log")).unwrap();
+                file.copy_from_slice(&whole[CHUNK..2 * CHUNK]);
+                assert_eq!(file, vec![0; CHUNK], "the chunk is not in the file yet");
+                assert_eq!(kept, vec![1; CHUNK], "so it must be in the ring");
+                *gate.0.lock() = true;
+                gate.1.notify_all();
+            })
+        };
+        append(&mut writer, 2);
+        releasing.join().unwrap();
+    });
+    ended.unwrap();
+}
+
+/// A file that is on a full disk from some moment on.
+struct Full {
+    file: Arc<dyn File>,
+    is_full: AtomicBool,
+}
+
+impl File for Full {
+    fn path(&self) -> &Path {
+        self.file.path()
+    }
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.file.read_at(buffer, offset)
+    }
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        match self.is_full.load(Ordering::SeqCst) {
+            true => Err(Error::NoSpace { path: self.path().to_owned() }),
+            false => self.file.write_at(bytes, offset),
+        }
+    }
+    fn sync(&self) -> Result<()> {
+        self.file.sync()
+    }
+    fn len(&self) -> Result<u64> {
+        self.file.len()
+    }
+    fn allocate(&self, len: u64) -> Result<()> {
+        self.file.allocate(len)
+    }
+    fn truncate(&self, len: u64) -> Result<()> {
+        self.file.truncate(len)
+    }
+}
+
+/// Where a file system cannot reserve space, a log may find none for the padding before a sync.
+#[test]
+fn what_is_published_can_be_synced_though_there_is_no_space_for_padding() {
+    let disk = SimDisk::new();
+    let file = disk.create(Path::new("/1.log"), Access::Buffered).unwrap();
+    let file = Arc::new(Full { file, is_full: AtomicBool::new(false) });
+    let guard = FileGuard::new(Path::new("/1.log"), Arc::default());
+    let header = LOG_HEADER_BYTES as u64;
+    let log = Arc::new(LogFile::new(FileId(1), guard, file.clone(), None, 1 << 20, header, Seqno::ZERO));
+    let mut writer = LogWriter::new(BackEnd::Plain);
+    writer.rotate(log.clone());
+    writer.begin(100).unwrap();
+    writer.push(&[1; 100]).unwrap();
+    writer.finish(Seqno(1)).unwrap();
+    assert!(writer.has_room(100, 1 << 20));
+    file.is_full.store(true, Ordering::SeqCst);
+    writer.prepare_sync(Seqno(1), Seqno::ZERO).unwrap().wait().unwrap();
+    assert_eq!((log.end(), file.len().unwrap()), (header + 100, header + 100));
+    file.is_full.store(false, Ordering::SeqCst);
+    assert!(!writer.has_room(100, 1 << 20), "a block that was synced is not written again");
+    writer.prepare_sync(Seqno(1), Seqno::ZERO).unwrap().wait().unwrap();
+    assert_eq!(log.end(), header + 100);
+}
