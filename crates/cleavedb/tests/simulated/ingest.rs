@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cleavedb::testing::{self, SimDisk, spawn};
-use cleavedb::{Error, KeyspaceOptions, LogBackend};
+use cleavedb::{Error, KeyspaceOptions, LogBackend, Options};
 
 use crate::support::{in_world, open, text, value, with_each_log};
 
@@ -155,5 +155,38 @@ fn loads_among_writers_appear_whole() {
     for seed in 0..6 {
         let backend = crate::support::BACKENDS[seed as usize % 2];
         in_world(seed, move || load_among_writers(seed, backend));
+    }
+}
+
+/// A compaction joins two tables into one that reaches over the gap between them, while a load looks for its place there.
+fn load_beside_a_compaction(seed: u64) {
+    let disk = SimDisk::new();
+    let db = open(&disk, LogBackend::Plain).unwrap();
+    let space = db.default_keyspace();
+    for round in 0..8 {
+        for side in ["a", "z"] {
+            (0..20).for_each(|number| db.put(format!("{round}{side}{number:02}"), value("v", 30)).unwrap());
+            db.flush().unwrap();
+        }
+        let loader = {
+            let db = db.clone();
+            spawn("loader", move || {
+                assert_eq!(db.ingest((0..20).map(|number| (format!("{round}m{number:02}"), "load"))).unwrap(), 20);
+            })
+        };
+        let range = format!("{round}").into_bytes()..format!("{}", round + 1).into_bytes();
+        db.compact_range(&space, range.clone()).unwrap();
+        loader.join().unwrap();
+        assert_eq!(space.range(range).unwrap().count(), 60, "seed {seed}");
+    }
+    db.close().unwrap();
+    let report = testing::check(Arc::new(disk), "/db".as_ref(), &Options::new()).unwrap();
+    assert!(report.is_sound(), "seed {seed}: {:?}", report.problems);
+}
+
+#[test]
+fn a_load_and_a_compaction_never_write_the_same_range_of_a_level() {
+    for seed in 0..30 {
+        in_world(seed, move || load_beside_a_compaction(seed));
     }
 }
