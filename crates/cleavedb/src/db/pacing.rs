@@ -447,14 +447,21 @@ impl Core {
         let flushed = self.counters.flushed_bytes.load(Ordering::Relaxed) as f64;
         let written = self.counters.flush_table_bytes.load(Ordering::Relaxed) as f64;
         let shrunk = if written > 0.0 { flushed / written } else { 1.0 };
+        let coming = unflushed_log_bytes(view, self.work.flushed());
         Stage {
             fill: tables as f64 * (1.0 - done) / stop as f64,
             drain: drain * shrunk,
-            room: stop.saturating_sub(tables) as f64 * self.settings.tuning.flush_bytes as f64,
+            room: hl0_room(stop.saturating_sub(tables), self.settings.tuning.flush_bytes, coming),
             left: self.pacer.hl0.left() as f64 * shrunk,
             is_full: tables >= stop,
         }
     }
+}
+
+/// What may still be written, in bytes, while HL0 has places for so many more tables: what is in the front takes some of
+/// them whatever writers do now.
+fn hl0_room(places: usize, flush_bytes: u64, front_bytes: u64) -> f64 {
+    (places as u64 * flush_bytes).saturating_sub(front_bytes) as f64
 }
 
 /// Bytes of the logs that hold anything not yet in tables: what recovery would read.

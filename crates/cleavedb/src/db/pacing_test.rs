@@ -98,3 +98,13 @@ fn the_drain_rate_is_measured_only_while_a_job_runs() {
     meter.sample(at(60_000), &progress);
     assert!((meter.rate - 1e6).abs() < 1.0, "{}", meter.rate);
 }
+
+#[test]
+fn what_is_in_the_front_takes_places_in_hl0() {
+    assert_eq!(hl0_room(3, 32, 0), 96.0);
+    assert_eq!(hl0_room(3, 32, 40), 56.0);
+    // With nothing left, writers go as slowly as they may, and do not stop before HL0 is full.
+    assert_eq!(hl0_room(3, 32, 1000), 0.0);
+    let stage = Stage { fill: 0.4, drain: 100e6, room: 0.0, left: 1e6, is_full: false };
+    assert_eq!(pace(&[stage]), Pace::Limited(PACE_MIN));
+}

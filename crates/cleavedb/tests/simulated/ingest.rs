@@ -233,3 +233,56 @@ fn loads_wait_while_hl0_is_full() {
         db.close().unwrap();
     });
 }
+
+/// A compaction joins two tables into one that reaches over the gap between them, while a load looks for its place there.
+fn load_beside_a_compaction(seed: u64) {
+    let disk = SimDisk::new();
+    let db = open(&disk, LogBackend::Plain).unwrap();
+    let space = db.default_keyspace();
+    for round in 0..8 {
+        for side in ["a", "z"] {
+            (0..20).for_each(|number| db.put(format!("{round}{side}{number:02}"), value("v", 30)).unwrap());
+            db.flush().unwrap();
+        }
+        let loader = {
+            let db = db.clone();
+            spawn("loader", move || {
+                assert_eq!(db.ingest((0..20).map(|number| (format!("{round}m{number:02}"), "load"))).unwrap(), 20);
+            })
+        };
+        let range = format!("{round}").into_bytes()..format!("{}", round + 1).into_bytes();
+        // The load may be anywhere on its way.
+        (0..(7 * round + 13 * seed) % 97).for_each(|_| testing::yield_point());
+        db.compact_range(&space, range.clone()).unwrap();
+        loader.join().unwrap();
+        assert_eq!(space.range(range).unwrap().count(), 60, "seed {seed}");
+    }
+    db.close().unwrap();
+    let report = testing::check(Arc::new(disk), "/db".as_ref(), &Options::new()).unwrap();
+    assert!(report.is_sound(), "seed {seed}: {:?}", report.problems);
+}
+
+#[test]
+fn a_load_and_a_compaction_never_write_the_same_range_of_a_level() {
+    for seed in 0..30 {
+        in_world(seed, move || load_beside_a_compaction(seed));
+    }
+}
+
+#[test]
+fn a_load_is_not_hidden_by_a_range_tombstone_that_came_before() {
+    with_each_log(|backend| {
+        let db = open(&SimDisk::new(), backend).unwrap();
+        (50..90).for_each(|number| db.put(format!("m{number}"), value("v", 300)).unwrap());
+        db.compact_range(&db.default_keyspace(), ..).unwrap();
+        // Covers little of what lies below, so the table stays above it; no key of it lies where the load goes.
+        db.delete_range(b"m00".to_vec()..b"m51".to_vec()).unwrap();
+        db.put("a", "v").unwrap();
+        db.put("z", "v").unwrap();
+        db.flush().unwrap();
+        assert!(db.stats().levels[0].range_tombstones > 0);
+        db.ingest((0..30).map(|number| (format!("m{number:02}"), "load"))).unwrap();
+        assert_eq!(text(&db, "m07").as_deref(), Some("load"));
+        assert_eq!(db.iter().unwrap().count(), 2 + 30 + 39);
+    });
+}
