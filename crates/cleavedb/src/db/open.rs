@@ -48,6 +48,10 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
             Tuning::for_options(memory_budget, options.block_size, options.filter_bits, options.background_threads)?
         }
     };
+    let tuning = match options.separation {
+        Some(bytes) => Tuning { separation_bytes: bytes as usize, ..tuning },
+        None => tuning,
+    };
     let open_files_max = options.resolve_open_files(storage.open_files_limit())?.min(tuning.open_files_max);
     let fast = options.fast_dir.clone().unwrap_or_else(|| path.to_owned());
     let slow = options.slow_dir.clone().unwrap_or_else(|| path.to_owned());

@@ -97,6 +97,7 @@ pub struct Options {
     pub(super) compression: Compression,
     /// HL0 first; levels below the last one follow the last one. Empty: `compression` everywhere.
     pub(super) compression_by_level: Vec<Compression>,
+    pub(super) separation: Option<u32>,
     pub(super) block_size: usize,
     pub(super) filter_bits: u32,
     pub(super) background_threads: usize,
@@ -125,6 +126,7 @@ impl Options {
             durability: Durability::Buffered,
             compression: Compression::Lz4,
             compression_by_level: Vec::new(),
+            separation: None,
             block_size: 4096,
             filter_bits: 10,
             background_threads: 2,
@@ -166,6 +168,14 @@ impl Options {
     /// that chose its own keeps it on all levels. Applies to new tables: one that moves down as it is keeps what it has.
     pub fn compression_by_level(mut self, levels: &[Compression]) -> Options {
         self.compression_by_level = levels.to_vec();
+        self
+    }
+
+    /// Values of at least so many bytes lie apart from their keys, in keyspaces that do not say otherwise
+    /// ([`KeyspaceOptions::separation`]). The default is that none do, as long as scans fetch such values one by one. Applies to
+    /// values written from now on.
+    pub fn separation(mut self, bytes: Option<u32>) -> Options {
+        self.separation = bytes;
         self
     }
 
@@ -352,7 +362,7 @@ pub struct KeyspaceOptions {
 }
 
 impl KeyspaceOptions {
-    /// No merge operator, compression as the database, separation of values from 192 B on.
+    /// No merge operator, compression and separation of values as the database.
     pub fn new() -> KeyspaceOptions {
         KeyspaceOptions::default()
     }
@@ -371,7 +381,8 @@ impl KeyspaceOptions {
     }
 
     /// Values of at least so many bytes lie apart from their keys: they are written once, to the log, and stay there while
-    /// keys are sorted and merged. `None` keeps all values with their keys. The default is 192 B (HashKV, section 3.5).
+    /// keys are sorted and merged; 192 B is a good choice (HashKV, section 3.5). `None` keeps all values with their keys.
+    /// The default is what [`Options::separation`] says.
     /// Can be changed at any time by [`Keyspace::set_separation`](crate::Keyspace::set_separation).
     pub fn separation(mut self, bytes: Option<u32>) -> KeyspaceOptions {
         self.separation = bytes.map_or(Separation::Never, Separation::From);

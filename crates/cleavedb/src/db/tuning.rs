@@ -155,7 +155,7 @@ impl Tuning {
             chunk_bytes: (ring_bytes / 16).clamp(64 << 10, MIB),
             chunk_threads: 4,
             chunk_buffers: 8,
-            separation_bytes: SEPARATION_BYTES_DEFAULT,
+            separation_bytes: usize::MAX,
             garbage_bytes: 256 * MIB as u64,
             garbage_percent: 30,
             cache_bytes: 0,

@@ -21,12 +21,15 @@ pub struct Surroundings<'a> {
     /// The keyspace exists, or did until lately.
     pub knows: &'a dyn Fn(KeyspaceId) -> bool,
     /// What is wrong with the address of this version, of which it gets key and stamp.
-    pub judge: &'a dyn Fn(&[u8], Stamp, Address) -> Option<String>,
+    pub judge: &'a Judge<'a>,
     /// Hears what the addresses of the table name.
     pub names: &'a mut dyn FnMut(&Names),
     /// Hears of each problem: where, and what.
     pub problem: &'a mut dyn FnMut(Option<u64>, String),
 }
+
+/// From a full key, the stamp of a version and its address, to what is wrong with the address.
+pub type Judge<'a> = dyn Fn(&[u8], Stamp, Address) -> Option<String> + 'a;
 
 /// Checks a whole table; the number of versions in it.
 pub fn check_table(table: &TableFile, path: &Path, around: &mut Surroundings<'_>) -> u64 {

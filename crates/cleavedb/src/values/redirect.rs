@@ -125,9 +125,10 @@ impl Redirect {
             };
             guesses += 1;
             let page = self.page(guess + 1)?;
-            let pairs = || page[..PAGE_PAIRS * PAIR_BYTES].chunks_exact(PAIR_BYTES).map(pair);
-            let count = self.pairs_in(&page);
-            let (Some(first), Some(last)) = (pairs().next(), pairs().take(count).last()) else {
+            // The last page ends with zeros, which are no offsets of records.
+            let pairs = page[..PAGE_PAIRS * PAIR_BYTES].chunks_exact(PAIR_BYTES).map(pair);
+            let pairs: Vec<(u64, u64)> = pairs.take_while(|pair| pair.0 != 0).collect();
+            let (Some(first), Some(last)) = (pairs.first(), pairs.last()) else {
                 return Err(self.damaged(guess + 1, "a page holds nothing"));
             };
             if offset < first.0 {
@@ -135,16 +136,10 @@ impl Redirect {
             } else if offset > last.0 {
                 (low, below) = (guess + 1, last.0);
             } else {
-                let all: Vec<(u64, u64)> = pairs().take(count).collect();
-                return Ok(all.binary_search_by_key(&offset, |pair| pair.0).ok().map(|index| all[index].1));
+                return Ok(pairs.binary_search_by_key(&offset, |pair| pair.0).ok().map(|index| pairs[index].1));
             }
         }
         Ok(None)
-    }
-
-    /// Pairs in a page: the last one ends with zeros, which are no offsets of records.
-    fn pairs_in(&self, page: &[u8]) -> usize {
-        page[..PAGE_PAIRS * PAIR_BYTES].chunks_exact(PAIR_BYTES).take_while(|bytes| pair(bytes).0 != 0).count()
     }
 
     /// A page of pairs (from 1 on), through the block cache.

@@ -86,16 +86,14 @@ impl SegmentBuilder {
     }
 }
 
+/// Hears of a record: where it lies, what it is, and its bytes.
+pub type See<'a> = dyn FnMut(u64, &Record<'_>, &[u8]) -> Result<()> + 'a;
+
 /// Goes through all records of segment `id`, `end` bytes long: where each lies, what it is, and its bytes.
 ///
 /// # Errors
 /// [`Error::Corruption`] where no whole record lies; what `see` returns.
-pub fn for_each_record(
-    file: &dyn File,
-    id: FileId,
-    end: u64,
-    see: &mut dyn FnMut(u64, &Record<'_>, &[u8]) -> Result<()>,
-) -> Result<()> {
+pub fn for_each_record(file: &dyn File, id: FileId, end: u64, see: &mut See<'_>) -> Result<()> {
     let mut found = [0; HEADER_BYTES];
     read_exact_at(file, &mut found, 0)?;
     check_header(file.path(), id, &found)?;
