@@ -57,7 +57,9 @@ fn a_large_value_is_written_once_and_found_by_every_way_of_reading() {
         let snapshot = db.snapshot();
         let stats = settle(&db);
         let records: usize = (0..400).map(|number| 23 + key(number).len() + of_round(number, 0).len()).sum();
-        assert_eq!(stats.value_bytes_live, records as u64);
+        assert_eq!(db.default_keyspace().stats().unwrap().bytes_apart, records as u64);
+        // All but those in the log that is being written.
+        assert!(stats.value_bytes_live > records as u64 / 4 * 3 && stats.value_bytes_live <= records as u64);
         let tables: u64 = stats.levels.iter().map(|level| level.bytes).sum();
         assert!(tables < 40_000 && stats.evacuations == 0, "{stats:?}");
         assert_round(&db, 400, 0);
@@ -196,7 +198,7 @@ fn a_newer_operand_does_not_kill_the_value_it_applies_to() {
             settle(&db);
         }
         assert!(db.stats().evacuations > 0);
-        let expected = |number: usize| [of_round(number, 0), b"+".to_vec()].concat();
+        let expected = |number: usize| [of_round(number, 0), b",+".to_vec()].concat();
         for number in 0..100 {
             assert_eq!(&space.get(key(number)).unwrap().unwrap()[..], expected(number));
         }
@@ -264,8 +266,12 @@ fn a_value_that_moved_several_times_is_found_and_tables_are_healed() {
         check(&disk);
         let db = open_with(&disk, Options::new().log_backend(backend), tuning).unwrap();
         let cold = db.open_keyspace("cold").unwrap();
-        db.compact_range(&cold, ..).unwrap();
-        let stats = settle(&db);
+        // What the close left over is emptied meanwhile, and followed by the next compaction.
+        for _ in 0..4 {
+            db.compact_range(&cold, ..).unwrap();
+            settle(&db);
+        }
+        let stats = db.stats();
         assert_eq!(stats.moved_files, 0, "all have followed: {stats:?}");
         for number in 0..300 {
             assert_eq!(&cold.get(key(number)).unwrap().unwrap()[..], of_round(number, 0));
@@ -282,7 +288,8 @@ fn values_change_sides_on_their_next_write() {
         let live = |round: usize, separation: Option<u32>| {
             space.set_separation(separation).unwrap();
             write_round(&db, 100, round);
-            settle(&db).value_bytes_live
+            settle(&db);
+            space.stats().unwrap().bytes_apart
         };
         assert_eq!(live(0, None), 0);
         assert!(live(1, Some(310)) > 0 && live(1, Some(310)) < live(2, Some(0)));
@@ -292,7 +299,8 @@ fn values_change_sides_on_their_next_write() {
         for number in 0..100 {
             db.put(key(number), "tiny").unwrap();
         }
-        assert!(settle(&db).value_bytes_live > 0);
+        settle(&db);
+        assert!(space.stats().unwrap().bytes_apart > 0);
         db.close().unwrap();
         check(&disk);
         let db = open(&disk, backend).unwrap();
