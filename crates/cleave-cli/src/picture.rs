@@ -58,6 +58,11 @@ fn rows(stats: &Stats) -> Vec<Row> {
         }
         rows.push(row);
     }
+    if stats.value_files > 0 {
+        let mut row = Row::new("values", counted(stats.value_files, "file"), stats.value_bytes);
+        row.note = format!("  {} of it live", BinaryBytes(stats.value_bytes_live));
+        rows.push(row);
+    }
     rows
 }
 
@@ -66,6 +71,7 @@ fn costs(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
     let written = [
         (stats.log_bytes_written, "log"),
         (stats.table_bytes_written, "tables"),
+        (stats.evacuation_bytes_written, "evacuated values"),
         (stats.manifest_bytes_written, "manifest"),
     ];
     let held = [
@@ -93,11 +99,12 @@ fn costs(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "   {user} of records written as {}{cost}", listed(&written))?;
     writeln!(
         out,
-        "   background work: {}, {}, {}, {}",
+        "   background work: {}, {}, {}, {}, {}",
         counted(stats.seals, "seal"),
         counted(stats.index_merges, "index merge"),
         counted(stats.flushes, "flush"),
         counted(stats.compactions, "compaction"),
+        counted(stats.evacuations, "evacuation"),
     )?;
     let waited = stats.stall_time.as_secs_f64() * 1e3;
     let paced = stats.paced_time.as_secs_f64() * 1e3;

@@ -120,6 +120,8 @@ impl Plan {
         tuning.chunk_threads = *rng.pick(&[1, 2, 4]);
         tuning.chunk_buffers = tuning.chunk_threads + *rng.pick(&[1, 4, 12]);
         tuning.separation_bytes = *rng.pick(&[1, 64, 192, 192, 1 << 20]);
+        tuning.garbage_bytes = *rng.pick(&[0, 4 << 10, 32 << 10]);
+        tuning.garbage_percent = *rng.pick(&[5, 30]);
         tuning.cache_bytes = *rng.pick(&[4 << 10, 256 << 10]);
         tuning.table_bytes = *rng.pick(&[4 << 10, 16 << 10, 64 << 10]);
         tuning.level_base_bytes = *rng.pick(&[16 << 10, 64 << 10]);

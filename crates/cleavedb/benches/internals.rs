@@ -50,8 +50,13 @@ fn insert_all(table: &IndexTable, first: u64, value: &[u8]) {
 
 fn run_of(mut cursor: impl Cursor, seqnos: (Seqno, Seqno)) -> Run {
     cursor.seek_first().expect("memory can be read");
-    let horizon =
-        Horizon { snapshots: vec![seqnos.1], bottom: &|_| false, dropped: &|_| false, operators: &NoOperators };
+    let horizon = Horizon {
+        snapshots: vec![seqnos.1],
+        bottom: &|_| false,
+        dropped: &|_| false,
+        operators: &NoOperators,
+        fetch: None,
+    };
     let mut source = Retention::new(cursor, horizon);
     let gauge = Arc::new(Gauge::default());
     let part = RunPart::build(&mut source, &gauge).expect("memory can be read");

@@ -27,6 +27,7 @@
 pub(crate) mod db;
 pub(crate) mod front;
 pub(crate) mod levels;
+pub(crate) mod values;
 pub(crate) mod format;
 pub(crate) mod io;
 pub(crate) mod sched;

@@ -4,8 +4,17 @@
 use std::path::{Path, PathBuf};
 
 /// The rooms and their floors.
-const FLOORS: [(&str, u8); 8] =
-    [("base", 0), ("format", 1), ("io", 1), ("sched", 1), ("front", 2), ("levels", 2), ("db", 3), ("testing", 4)];
+const FLOORS: [(&str, u8); 9] = [
+    ("base", 0),
+    ("format", 1),
+    ("io", 1),
+    ("sched", 1),
+    ("front", 2),
+    ("levels", 2),
+    ("values", 2),
+    ("db", 3),
+    ("testing", 4),
+];
 /// Rooms of this floor are stores: they never import each other.
 const STORES: u8 = 2;
 /// What only `io/` and `sched/` may name.

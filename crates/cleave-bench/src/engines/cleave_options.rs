@@ -16,7 +16,7 @@ struct Known {
 }
 
 /// All of them. A new option of the engine is a new row.
-const KNOWN: [Known; 5] = [
+const KNOWN: [Known; 6] = [
     Known {
         key: "log-backend",
         values: "auto, ring or plain",
@@ -48,6 +48,14 @@ const KNOWN: [Known; 5] = [
         key: "filter-bits",
         values: "a number",
         set: |options, value| Some(options.filter_bits(value.parse().ok()?)),
+    },
+    Known {
+        key: "separation",
+        values: "bytes or never",
+        set: |options, value| match value {
+            "never" => Some(options.separation(None)),
+            bytes => Some(options.separation(Some(size::parse(bytes).ok()?.try_into().ok()?))),
+        },
     },
     Known {
         key: "open-files",
@@ -113,7 +121,7 @@ mod tests {
 
     #[test]
     fn every_option_is_known_and_others_are_refused_by_name() {
-        let all = "log-backend=plain,compression=none,block-size=16K,filter-bits=0,open-files=64";
+        let all = "log-backend=plain,compression=none,block-size=16K,filter-bits=0,separation=192,open-files=64";
         assert_eq!(all.parse::<CleaveOptions>().unwrap().to_string(), all);
         assert_eq!(all.split(',').count(), KNOWN.len());
         let error = |text: &str| text.parse::<CleaveOptions>().unwrap_err();

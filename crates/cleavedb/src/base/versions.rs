@@ -50,7 +50,12 @@ pub struct Horizon<'a> {
     pub dropped: &'a dyn Fn(KeyspaceId) -> bool,
     /// Finds merge operators.
     pub operators: &'a dyn OperatorSource,
+    /// Fetches the value of a put that lies elsewhere, so that deltas can be folded onto it; `None` if that can wait.
+    pub fetch: Option<&'a Fetch<'a>>,
 }
+
+/// From a full key, the stamp of a version and its payload, an address, to the value there.
+pub type Fetch<'a> = dyn Fn(&[u8], Stamp, &[u8]) -> Result<Slice> + 'a;
 
 impl Horizon<'_> {
     /// The stripe a version belongs to: the index of the oldest snapshot that sees it.
@@ -173,7 +178,16 @@ impl<'a, C: Cursor> Retention<'a, C> {
             if stripe.has_base {
                 self.dropped_entries += 1;
             } else {
-                let value = self.cursor.value_slice();
+                let (stamp, value) = match (stamp.kind(), self.horizon.fetch) {
+                    (Some(Kind::PutAt), Some(fetch)) if stripe.wants_base(operator) => {
+                        match fetch(&self.key, stamp, self.cursor.value()) {
+                            Ok(value) => (Stamp::new(stamp.seqno(), Kind::Put), value),
+                            // Whoever reads the key will hear of it; the job goes on without the fold.
+                            Err(_) => (stamp, self.cursor.value_slice()),
+                        }
+                    }
+                    _ => (stamp, self.cursor.value_slice()),
+                };
                 stripe.push(stamp, value, &mut self.kept, &self.key, operator);
             }
             self.cursor.next()?;
@@ -249,6 +263,11 @@ struct KeyStripe {
 }
 
 impl KeyStripe {
+    /// A put would be the base of deltas that an operator can fold.
+    fn wants_base(&self, operator: &FindOperator<'_>) -> bool {
+        !self.deltas.is_empty() && operator().is_some()
+    }
+
     fn push(
         &mut self,
         stamp: Stamp,

@@ -109,7 +109,8 @@ fn retain_within(
         .map(|(seqno, kind, value)| (key.clone(), Stamp::new(Seqno(*seqno), *kind), value.as_bytes().to_vec()))
         .collect();
     let operators = Operators(case.operator.then(|| Arc::new(Add) as _));
-    let horizon = Horizon { snapshots, bottom: &|_| case.bottom, dropped: &|_| case.dropped, operators: &operators };
+    let (bottom, dropped) = (&|_: &[u8]| case.bottom, &|_| case.dropped);
+    let horizon = Horizon { snapshots, bottom, dropped, operators: &operators, fetch: None };
     let mut retention = Retention::new(Versions { entries, at: 0 }, horizon).with_ranges(&ranges);
     let mut kept = Vec::new();
     while let Some((_, stamp, value)) = retention.next().unwrap() {

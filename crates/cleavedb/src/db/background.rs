@@ -6,6 +6,7 @@
 //! back to the front in the midst of a part.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -51,6 +52,7 @@ pub(crate) struct WorkState {
     flushing: usize,
     merging: Vec<Arc<Run>>,
     preparing_log: bool,
+    evacuating: bool,
     emptying_trash: bool,
     /// What compactions write.
     pub compacting: Vec<Running>,
@@ -93,6 +95,15 @@ impl WorkState {
     /// A job of which some part has not been begun.
     fn to_help(&self, wanted: impl Fn(&Job) -> bool) -> Option<Arc<Begun>> {
         self.in_parts.iter().find(|begun| wanted(&begun.job) && begun.parts.has_more()).cloned()
+    }
+}
+
+/// The file that could not be read, if that is what an error says.
+pub(super) fn unreadable(error: &Error) -> Option<&Path> {
+    match error {
+        Error::Corruption { path, .. } | Error::Unsupported { path, .. } => Some(path),
+        Error::Io { path, operation: "read" | "open" | "measure", .. } if !error.is_too_many_files() => Some(path),
+        _ => None,
     }
 }
 
@@ -340,12 +351,12 @@ impl Core {
         }
         let ended = self.run_job_safely(&job, number, worker);
         // What went wrong is known before anyone can see that the job is over.
-        let mut set_aside = None;
+        let mut set_aside = Vec::new();
         if let Some((begun, Err(error))) = &ended
             && !error.is_passing()
         {
             set_aside = self.unreadable_input(begun.as_ref().map_or(&job, |begun| &begun.job), error);
-            if set_aside.is_none() {
+            if set_aside.is_empty() {
                 // Storage or our own files cannot be trusted; going on could make it worse.
                 self.poison(error);
             }
@@ -377,6 +388,7 @@ impl Core {
             Job::Flush(_) => state.flushing = 0,
             Job::MergeRuns(_) => state.merging.clear(),
             Job::PrepareLog => state.preparing_log = false,
+            Job::Evacuate(_) => state.evacuating = false,
             Job::EmptyTrash => state.emptying_trash = false,
             Job::Compact(choice) => self.release_choice(state, choice),
             Job::Help(_) => unreachable!("what ends is the job, not the help with it"),
@@ -386,6 +398,7 @@ impl Core {
         let need = match job {
             Job::PrepareLog => Need::Log,
             Job::Compact(_) => Need::Compaction,
+            Job::Evacuate(_) => Need::Evacuation,
             _ => Need::Flush,
         };
         match result {
@@ -405,13 +418,20 @@ impl Core {
         }
     }
 
-    /// The table that a compaction could not read, if that is why it failed: nothing was written in vain, nothing is lost
-    /// that was not before, and writes go on.
-    fn unreadable_input(&self, job: &Job, error: &Error) -> Option<FileId> {
-        let Job::Compact(choice) = job else { return None };
-        let table = self.unreadable_table(choice, error)?;
-        self.events.raise(Event::TableSetAside { path: self.table_path(table), cause: error.to_string() });
-        Some(table)
+    /// The table that a compaction could not read, or the files of values that were to be emptied, if that is why the job
+    /// failed: nothing was written in vain, nothing is lost that was not before, and writes go on.
+    fn unreadable_input(&self, job: &Job, error: &Error) -> Vec<FileId> {
+        let Some(path) = unreadable(error) else { return Vec::new() };
+        let files = match job {
+            Job::Compact(choice) => self.unreadable_table(choice, path).into_iter().collect(),
+            // A look-up in a table may have failed as well: either way they are not to be emptied.
+            Job::Evacuate(victims) => victims.clone(),
+            _ => Vec::new(),
+        };
+        if !files.is_empty() {
+            self.events.raise(Event::TableSetAside { path: path.to_owned(), cause: error.to_string() });
+        }
+        files
     }
 
     /// The next job, marked as running.
@@ -447,7 +467,8 @@ impl Core {
             state.merging = runs.clone();
             return Some(Job::MergeRuns(runs));
         }
-        let compaction = self.next_compaction(state, duty);
+        let evacuation = if duty == Duty::All { self.next_evacuation(state) } else { None };
+        let compaction = evacuation.or_else(|| self.next_compaction(state, duty));
         // On a full disk what gives space back comes first, and a log is made by a thread that finds nothing else.
         let tries_log = full && state.shortages.may_try(Need::Log, now);
         compaction.or_else(|| (tries_log && self.wants_log(state)).then_some(Job::PrepareLog))
@@ -475,6 +496,20 @@ impl Core {
             return None;
         }
         self.choose_compaction(state).filter(|choice| *choice != Choice::Nothing).map(Job::Compact)
+    }
+
+    /// Files of values to empty, by one job at a time.
+    fn next_evacuation(&self, state: &mut WorkState) -> Option<Job> {
+        if state.evacuating || !state.shortages.may_try(Need::Evacuation, now()) {
+            return None;
+        }
+        let mut victims = self.published.view().values.victims.clone();
+        victims.retain(|file| !state.set_aside.contains(file));
+        if victims.is_empty() {
+            return None;
+        }
+        state.evacuating = true;
+        Some(Job::Evacuate(victims))
     }
 
     /// The next log is not ready, and nobody makes it: the caller does.

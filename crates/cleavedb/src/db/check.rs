@@ -4,25 +4,40 @@
 //! What is found is listed and not returned as an error, so that one damaged block does not hide the next. Without a
 //! manifest that can be read, tables and logs are checked each by itself.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::files::{CURRENT, CURRENT_NEW, FileKind, LOCK, OWNER, log_name, parse, table_name};
+use super::files::{
+    CURRENT, CURRENT_NEW, FileKind, LOCK, OWNER, log_name, parse, redirect_name, segment_name, table_name,
+};
 use super::manifest::{Manifest, ManifestState};
 use super::open::check_layout;
 use super::options::Options;
 use super::recovery::{read_ring, recover};
 use super::tuning::Tuning;
+use super::values::open_values;
 use crate::base::limits::MEMORY_BUDGET_MIN;
-use crate::base::{Address, Error, FileId, KeyspaceId, Result, Seqno};
+use crate::base::{Address, Error, FileId, KeyspaceId, Result, Seqno, Stamp};
 use crate::format::meta::TableMeta;
+use crate::format::values::{Names, ValuePlace};
 use crate::front::log_check::{LogPlace, check_log};
+use crate::io::cache::BlockCache;
+use crate::io::handles::Handles;
+use crate::io::read_ahead::ReadAhead;
 use crate::io::trash::Trash;
 use crate::io::untouched::Untouched;
 use crate::io::{Access, Lock, Storage, read_whole};
+use crate::levels::readers::Readers;
 use crate::levels::table_check::{Surroundings, check_table};
 use crate::levels::table_file::TableFile;
 use crate::levels::version::LEVELS_MAX;
+use crate::values::files::ValueFiles;
+use crate::values::redirect::read_all;
+use crate::values::segment::for_each_record;
+
+/// Files that the check holds open at once.
+const OPEN_FILES: usize = 16;
 
 /// What a check has found. See [`check`](crate::check).
 #[derive(Debug, Clone, Default)]
@@ -38,7 +53,9 @@ pub struct Report {
     pub versions: u64,
     /// Logs read.
     pub logs: u64,
-    /// Records in them.
+    /// Segments and redirect tables read.
+    pub value_files: u64,
+    /// Records in logs and segments.
     pub records: u64,
     /// Bytes of all files read.
     pub bytes: u64,
@@ -82,7 +99,8 @@ pub(crate) fn check(storage: Arc<dyn Storage>, path: &Path, options: &Options) -
     }
     let _locks = lock(&*storage, &fast, &slow)?;
     let read = Manifest::read(storage.clone(), &fast, u64::MAX);
-    let mut check = Check { storage, fast, slow, report: Report::default() };
+    let (report, names) = (Report::default(), Names::default());
+    let mut check = Check { storage, fast, slow, report, values: None, names };
     let files = check.our_files()?;
     match read {
         Ok(None) if files.iter().all(|(_, kind, _)| *kind == FileKind::Manifest) => return Err(missing()),
@@ -120,6 +138,10 @@ struct Check {
     fast: PathBuf,
     slow: PathBuf,
     report: Report,
+    /// The files of values that the manifest names, if they are all there.
+    values: Option<Arc<ValueFiles>>,
+    /// What tables name.
+    names: Names,
 }
 
 impl Check {
@@ -162,16 +184,22 @@ impl Check {
         }
         self.numbers(manifest);
         self.owner(state);
+        self.values(state);
         for (level, meta) in state.tables.values() {
             let path = self.slow.join(table_name(meta.id));
             self.table(&path, meta.id, Some((*level, meta)), Some(state));
         }
+        self.ledger(manifest);
         self.order_of_tables(state);
         self.logs(state);
-        let named = |kind: FileKind, id: &FileId| match kind {
-            FileKind::Log => state.logs.contains_key(id),
-            FileKind::Table => state.tables.contains_key(id),
-            FileKind::Manifest => manifest.named() == Some(*id),
+        let named = |kind: FileKind, id: &FileId| {
+            state.holds_values(kind, *id)
+                || match kind {
+                    FileKind::Log => state.logs.contains_key(id),
+                    FileKind::Table => state.tables.contains_key(id),
+                    FileKind::Manifest => manifest.named() == Some(*id),
+                    FileKind::Segment | FileKind::Redirect => false,
+                }
         };
         for (path, ..) in files.iter().filter(|(_, kind, id)| !named(*kind, id)) {
             self.report.notes.push(format!("{} is left over; the next open removes it", path.display()));
@@ -188,6 +216,8 @@ impl Check {
             match kind {
                 FileKind::Table => self.table(path, *id, None, None),
                 FileKind::Log => self.log(path, &LogPlace { id: *id, settled_end: None, ring: None }, &|_| true),
+                FileKind::Segment => drop(self.segment(path, *id, None)),
+                FileKind::Redirect => self.redirect(path, *id, None, &mut |_, _| {}),
                 FileKind::Manifest => {}
             }
         }
@@ -197,7 +227,11 @@ impl Check {
     fn numbers(&mut self, manifest: &Manifest) {
         let state = manifest.state();
         let path = self.fast.join(manifest.named().map(super::files::manifest_name).unwrap_or_default());
-        let newest = state.logs.keys().chain(state.tables.keys()).max().copied().unwrap_or_default();
+        let values = state.values.places.keys().chain(state.values.places.values().filter_map(|place| match place {
+            ValuePlace::Moved { redirect, .. } => Some(redirect),
+            _ => None,
+        }));
+        let newest = state.logs.keys().chain(state.tables.keys()).chain(values).max().copied().unwrap_or_default();
         if newest >= state.next_file {
             let message = format!("file {} exists, and the next one would get number {}", newest.0, state.next_file.0);
             self.problem(&path, None, message);
@@ -273,19 +307,133 @@ impl Check {
             let (newest, last) = (table.properties.seqno_max.0, state.last_seqno.0);
             self.problem(path, None, format!("the table holds write {newest}, but only {last} were given out"));
         }
-        let problems = &mut self.report.problems;
+        let values = self.values.clone();
+        let values = values.as_deref();
+        let (problems, found) = (&mut self.report.problems, &mut self.names);
         let versions = check_table(
             &table,
             path,
             &mut Surroundings {
                 knows: &|keyspace| state.is_none_or(|state| knows(state, keyspace)),
-                judge: &|address| judge(state?, address),
+                judge: &|key, stamp, address| judge(state?, values?, key, stamp, address),
+                names: &mut |names| found.add_all(names),
                 problem: &mut |offset, message| problems.push(Problem { path: path.to_owned(), offset, message }),
             },
         );
         self.report.tables += 1;
         self.report.versions += versions;
         self.report.bytes += table.blocks_end();
+    }
+
+    /// Every file of values by itself, and whether redirect tables lead to records.
+    fn values(&mut self, state: &ManifestState) {
+        let readers = Arc::new(Readers {
+            handles: Arc::new(Handles::new(self.storage.clone(), Access::Buffered, OPEN_FILES)),
+            storage: self.storage.clone(),
+            cache: Arc::new(BlockCache::new(MEMORY_BUDGET_MIN / 4)),
+            ahead: ReadAhead::new(0, Arc::default()),
+            scan_ahead: ReadAhead::new(0, Arc::default()),
+            jobs: Arc::default(),
+            resident: Arc::default(),
+        });
+        match open_values(&self.fast, &self.slow, state, &Arc::new(Trash::default()), &readers) {
+            Ok(values) => self.values = Some(Arc::new(values)),
+            Err(error) => self.note(&error),
+        }
+        let mut records = BTreeMap::<FileId, BTreeSet<u64>>::new();
+        for (id, place) in state.values.places.iter().rev() {
+            match *place {
+                ValuePlace::Log { end } => {
+                    let path = self.fast.join(log_name(*id));
+                    let place = LogPlace { id: *id, settled_end: Some(end), ring: None };
+                    self.log(&path, &place, &|keyspace| knows(state, keyspace));
+                }
+                ValuePlace::Segment { end } => {
+                    let places = self.segment(&self.slow.join(segment_name(*id)), *id, Some(end));
+                    records.insert(*id, places);
+                }
+                ValuePlace::Moved { redirect, len, to } => {
+                    let path = self.slow.join(redirect_name(redirect));
+                    let mut lost = None;
+                    // Of a segment that was emptied in its turn, the records are not known any more.
+                    let known = records.get(&to);
+                    self.redirect(&path, redirect, Some(len), &mut |from, offset| {
+                        if known.is_some_and(|known| !known.contains(&offset)) {
+                            lost.get_or_insert((from, offset));
+                        }
+                    });
+                    if let Some((from, offset)) = lost {
+                        let message =
+                            format!("offset {from} leads to {offset} of segment {}, where no record is", to.0);
+                        self.problem(&path, None, message);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The places of the records of a segment.
+    fn segment(&mut self, path: &Path, id: FileId, end: Option<u64>) -> BTreeSet<u64> {
+        let mut places = BTreeSet::new();
+        let read = self.storage.open_read(path, Access::Buffered).and_then(|file| {
+            let end = end.map_or_else(|| file.len(), Ok)?;
+            for_each_record(&*file, id, end, &mut |offset, _, _| {
+                places.insert(offset);
+                Ok(())
+            })
+            .map(|()| end)
+        });
+        match read {
+            Ok(bytes) => {
+                self.report.value_files += 1;
+                self.report.records += places.len() as u64;
+                self.report.bytes += bytes;
+            }
+            Err(error) => self.note(&error),
+        }
+        places
+    }
+
+    fn redirect(&mut self, path: &Path, id: FileId, len: Option<u64>, see: &mut dyn FnMut(u64, u64)) {
+        let read = self.storage.open_read(path, Access::Buffered).and_then(|file| {
+            let found = file.len()?;
+            match len {
+                Some(len) if len != found => {
+                    let message = format!("the table is {found} B long, and the manifest says {len} B");
+                    Err(Error::corruption(path, found.min(len), message))
+                }
+                _ => read_all(&*file, id, see).map(|()| found),
+            }
+        });
+        match read {
+            Ok(bytes) => {
+                self.report.value_files += 1;
+                self.report.bytes += bytes;
+            }
+            Err(error) => self.note(&error),
+        }
+    }
+
+    /// The ledger says what tables name, and nothing is kept that nothing leads to.
+    fn ledger(&mut self, manifest: &Manifest) {
+        let state = manifest.state();
+        let path = self.fast.join(manifest.named().map(super::files::manifest_name).unwrap_or_default());
+        if self.names != state.values.named {
+            let files: BTreeSet<_> = self.names.0.keys().chain(state.values.named.0.keys()).copied().collect();
+            for file in files {
+                let (found, said) = (self.names.of(file), state.values.named.of(file));
+                if found != said {
+                    let message = format!(
+                        "tables name {} records ({} B) of file {}, and the ledger says {} ({} B)",
+                        found.records, found.bytes, file.0, said.records, said.bytes
+                    );
+                    self.problem(&path, None, message);
+                }
+            }
+        }
+        for file in state.values.unreachable() {
+            self.report.notes.push(format!("nothing leads to values {}; the next edit removes them", file.0));
+        }
     }
 
     /// HL0: where tables overlap, each covers an interval of numbers of its own. Below: no two overlap.
@@ -361,12 +509,18 @@ fn knows(state: &ManifestState, keyspace: KeyspaceId) -> bool {
 }
 
 /// An address leads into a file that is there, and not past its end.
-fn judge(state: &ManifestState, address: Address) -> Option<String> {
+/// A version's address must lead to its record: in a log that is there, or through the files of values, where it is read.
+fn judge(state: &ManifestState, values: &ValueFiles, key: &[u8], stamp: Stamp, address: Address) -> Option<String> {
     match state.logs.get(&address.file) {
-        None => Some(format!("in file {}, which the manifest does not name", address.file.0)),
         Some(Some(end)) if address.offset.saturating_add(address.len.into()) > *end => {
-            Some(format!("behind the end of log {}", address.file.0))
+            return Some(format!("behind the end of log {}", address.file.0));
         }
-        Some(_) => None,
+        Some(_) => return None,
+        None => {}
     }
+    let read = values.locate(address).and_then(|place| match place {
+        None => Ok(Some(format!("in file {}, which the manifest does not name", address.file.0))),
+        Some((file, at)) => file.read_value(at, key, stamp.seqno(), &Arc::default()).map(|_| None),
+    });
+    read.unwrap_or_else(|error| Some(format!("that leads nowhere: {error}")))
 }

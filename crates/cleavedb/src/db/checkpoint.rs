@@ -7,15 +7,17 @@
 //!
 //! Everything lands in one directory, whatever directories the original has, under a database number of its own.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::core::{Core, guard_panic};
-use super::files::{LOCK, log_name, table_name};
+use super::files::{LOCK, log_name, redirect_name, segment_name, table_name};
 use super::manifest::{Manifest, ManifestState};
 use super::view::View;
 use crate::base::{Error, FileId, Result, Seqno};
+use crate::format::values::ValuePlace;
 use crate::front::log::LogFile;
 use crate::io::{Access, Storage, read_exact_at};
 
@@ -25,7 +27,8 @@ const COPY_BYTES: usize = 1 << 20;
 /// What a checkpoint is made of, captured at one moment and kept until it is written.
 struct Captured {
     state: ManifestState,
-    /// The logs that hold what is not in tables, and how far they are copied.
+    /// The logs of the front: those that hold what is not in tables, and those that only hold values, and how far they are
+    /// copied.
     logs: Vec<(Arc<LogFile>, u64)>,
     last_seqno: Seqno,
     /// Keeps the files.
@@ -75,9 +78,19 @@ impl Core {
         let mut state = manifest.state().clone();
         let needed = view.logs.values().filter(|log| log.last_seqno() > state.flushed);
         let logs: Vec<_> = needed.map(|log| (log.clone(), log.end())).collect();
+        // A log of which everything is in tables may still hold values.
+        let values: Vec<_> = view
+            .logs
+            .values()
+            .filter(|log| log.last_seqno() <= state.flushed && state.values.named.of(log.id()).records > 0)
+            .map(|log| (log.clone(), log.end()))
+            .collect();
+        let places = values.iter().map(|(log, end)| (log.id(), ValuePlace::Log { end: *end }));
+        state.values.places.extend(places);
         state.logs = logs.iter().map(|(log, end)| (log.id(), Some(*end))).collect();
         state.last_seqno = commit.last_seqno;
         state.next_file = FileId(self.next_file.load(Ordering::Relaxed));
+        let logs = logs.into_iter().chain(values).collect();
         Ok(Captured { state, logs, last_seqno: commit.last_seqno, _view: view })
     }
 
@@ -89,6 +102,18 @@ impl Core {
             if !copy.link(&from, &name)? {
                 let (_, meta) = &captured.state.tables[id];
                 copy.copy(&*self.storage.open_read(&from, Access::Buffered)?, meta.size, &name)?;
+            }
+        }
+        let copied: BTreeSet<FileId> = captured.logs.iter().map(|(log, _)| log.id()).collect();
+        for (id, place) in captured.state.values.places.iter().filter(|(id, _)| !copied.contains(id)) {
+            let (dir, name, len) = match *place {
+                ValuePlace::Log { end } => (&self.fast, log_name(*id), end),
+                ValuePlace::Segment { end } => (&self.slow, segment_name(*id), end),
+                ValuePlace::Moved { redirect, len, .. } => (&self.slow, redirect_name(redirect), len),
+            };
+            let from = dir.join(&name);
+            if !copy.link(&from, &name)? {
+                copy.copy(&*self.storage.open_read(&from, Access::Buffered)?, len, &name)?;
             }
         }
         for (log, end) in &captured.logs {

@@ -305,7 +305,7 @@ impl Core {
         let mut place = RecordPlace { log, offset: frame_offset + HEADER_BYTES as u64 };
         for operation in group.iter().flat_map(|batch| batch.operations()) {
             *last_seqno = last_seqno.next();
-            let separation_bytes = self.settings.tuning.separation_bytes;
+            let separation_bytes = self.keyspaces.separation_min();
             inserter.add_record(&operation, *last_seqno, &mut place, separation_bytes);
         }
     }

@@ -2,25 +2,27 @@
 
 use std::collections::BTreeSet;
 use std::ops::RangeBounds;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::background::WorkState;
+use super::background::{WorkState, unreadable};
 use super::core::Core;
 use super::events::Event;
-use super::flush::doom_refused;
+use super::flush::{doom_refused, names_of};
 use super::iter::Bounds;
 use super::keyspace::KeyspaceState;
 use super::pacing::{Progress, Watched};
 use super::parts::{Breaks, WithBreaks, Work};
 use super::shortage::Need;
 use super::snapshot::JobHorizon;
+use super::values::Healed;
 use super::view::View;
 use crate::base::ranges::{KeyRange, cut};
 use crate::base::tombstones::{Fragment, clip, fragment, survivors, unfold};
-use crate::base::versions::Retention;
-use crate::base::{Cursor, Error, FileId, KeyspaceId, Merging, Result, Seqno, Stamp};
+use crate::base::versions::{Horizon, Retention};
+use crate::base::{Cursor, Error, FileId, KeyspaceId, Merging, Result, Seqno, Slice, Stamp};
 use crate::format::edit::Edit;
 use crate::format::meta::TableMeta;
 use crate::levels::level_cursor::LevelCursor;
@@ -105,24 +107,26 @@ impl Core {
         }
     }
 
-    /// The table of a choice that could not be read, if that is what `error` says.
-    pub fn unreadable_table(&self, choice: &Choice, error: &Error) -> Option<FileId> {
-        let path = match error {
-            Error::Corruption { path, .. } | Error::Unsupported { path, .. } => path,
-            Error::Io { path, operation: "read" | "open" | "measure", .. } if !error.is_too_many_files() => path,
-            _ => return None,
-        };
+    /// The table of a choice that lies at `path`.
+    pub fn unreadable_table(&self, choice: &Choice, path: &Path) -> Option<FileId> {
         inputs_of(choice).into_iter().find(|id| self.table_path(*id) == *path)
     }
 
     /// Commits that `added` take the place of `removed`.
     fn replace_tables(&self, seqno: Seqno, removed: &[FileId], added: Vec<(usize, Arc<Table>)>) -> Result<()> {
+        let kept = |id: &FileId| added.iter().any(|(_, table)| table.meta().id == *id);
+        let version = self.published.view().version.clone();
+        let gone = removed.iter().filter(|id| !kept(id));
+        let gone: Vec<_> = gone.filter_map(|id| version.find(*id)).map(|(_, table)| table.clone()).collect();
+        let new = added.iter().filter(|(_, table)| !removed.contains(&table.meta().id));
+        let new: Vec<_> = new.map(|(_, table)| table.clone()).collect();
         let edit = Edit {
             tables_removed: removed.to_vec(),
             tables_added: added.iter().map(|(level, table)| (*level as u8, table.meta().clone())).collect(),
+            named: names_of(&new)?,
+            unnamed: names_of(&gone)?,
             ..Edit::default()
         };
-        let kept = |id: &FileId| added.iter().any(|(_, table)| table.meta().id == *id);
         self.install(seqno, edit, |now| {
             for id in removed.iter().filter(|id| !kept(id)) {
                 if let Some((_, table)) = now.version.find(*id) {
@@ -180,7 +184,7 @@ impl Core {
         drop(state);
         let result = self.run_and_wait(&choice);
         let result = match &result {
-            Err(error) if self.unreadable_table(&choice, error).is_some() => result,
+            Err(error) if unreadable(error).and_then(|path| self.unreadable_table(&choice, path)).is_some() => result,
             _ => self.guarded(result),
         };
         let mut state = self.work.lock();
@@ -301,9 +305,12 @@ impl Work for TableWork {
         // HL0 is always taken whole, and what a flush brings meanwhile is newer.
         let bottom = |key: &[u8]| !self.horizon.view.version.may_hold_below(self.to, key);
         let dropped = |keyspace| self.horizon.dropped.contains_key(&keyspace);
-        let horizon = self.horizon.over(&bottom, &dropped, &core.keyspaces);
+        let view = &self.horizon.view;
+        let fetch =
+            |key: &[u8], stamp: Stamp, payload: &[u8]| core.payload(view, key, stamp, Slice::copy_from(payload));
+        let horizon = Horizon { fetch: Some(&fetch), ..self.horizon.over(&bottom, &dropped, &core.keyspaces) };
         let source = Retention::new(cursor, horizon).until(range.to.as_deref()).with_ranges(&self.tombstones);
-        let source = Watched::new(source, self.progress(core));
+        let source = Watched::new(Healed::new(source, &view.values), self.progress(core));
         let tombstones = clip(&self.tombstones_left, range);
         core.write_tables(&mut WithBreaks { source, breaks }, tombstones, self.to, core.table_bytes())
     }

@@ -26,6 +26,7 @@ use crate::io::trash::{FileGuard, Trash};
 use crate::io::{Lock, Storage};
 use crate::levels::readers::Readers;
 use crate::sched::sync::{Condvar, Mutex};
+use crate::values::files::Entry;
 
 /// An open database.
 pub(crate) struct Core {
@@ -220,8 +221,18 @@ impl Core {
         self.sync_to(seqno)?;
         let mut manifest = self.manifest.lock();
         self.add_counters(&mut edit);
+        let values = self.values_after(&mut edit, &manifest)?;
         self.commit_edit(&mut manifest, &edit)?;
-        self.published.update(change);
+        self.published.update(|now| {
+            let next = change(now);
+            match values {
+                Some(after) => {
+                    after.gone.iter().for_each(Entry::doom);
+                    View { values: after.files, ..next }
+                }
+                None => next,
+            }
+        });
         Ok(())
     }
 

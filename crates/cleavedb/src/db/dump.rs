@@ -11,15 +11,18 @@ use super::stats_page::read_whole_page;
 use crate::base::tombstones::Fragment;
 use crate::base::{Error, FileId, KeyspaceId, Kind, Result, Seqno, split_key};
 use crate::format::compression::Compression;
-use crate::format::edit::{Edit, KeyspaceRecord};
+use crate::format::edit::{Edit, KeyspaceRecord, Separation};
 use crate::format::frame::{FrameKind, HEADER_BYTES, LOG_MAGIC};
 use crate::format::meta::TableMeta;
 use crate::format::record::Record;
 use crate::format::stats_page;
 use crate::format::table::{FOOTER_BYTES, MAGIC as TABLE_MAGIC};
+use crate::format::values::Named;
 use crate::front::log_reader::{LogReader, Opened};
 use crate::io::{Access, File, OsStorage, Storage, read_exact_at, read_whole};
 use crate::levels::table_file::{Part, TableFile};
+use crate::values::redirect::{self, read_all};
+use crate::values::segment::{self, for_each_record};
 
 /// One thing in a file.
 #[derive(Debug, Clone)]
@@ -79,6 +82,8 @@ pub(crate) fn dump_from(storage: &dyn Storage, path: &Path, see: &mut See<'_>) -
     match named.map(|(kind, _)| kind) {
         _ if start == LOG_MAGIC => dump_log(&*file, id(FileKind::Log), see),
         _ if start == manifest::MAGIC => dump_manifest(storage, path, id(FileKind::Manifest), see),
+        _ if start == segment::MAGIC => dump_segment(&*file, id(FileKind::Segment), see),
+        _ if start == redirect::MAGIC => dump_redirect(&*file, id(FileKind::Redirect), see),
         _ if start == stats_page::MAGIC => dump_stats_page(&*file, see),
         _ if end == *TABLE_MAGIC => dump_table(file, id(FileKind::Table), see),
         _ if start == *b"cleavedb" => dump_current(storage, path, see),
@@ -86,11 +91,41 @@ pub(crate) fn dump_from(storage: &dyn Storage, path: &Path, see: &mut See<'_>) -
         Some(FileKind::Log) => dump_log(&*file, id(FileKind::Log), see),
         Some(FileKind::Manifest) => dump_manifest(storage, path, id(FileKind::Manifest), see),
         Some(FileKind::Table) => dump_table(file, id(FileKind::Table), see),
+        Some(FileKind::Segment) => dump_segment(&*file, id(FileKind::Segment), see),
+        Some(FileKind::Redirect) => dump_redirect(&*file, id(FileKind::Redirect), see),
         None if name == super::files::CURRENT => dump_current(storage, path, see),
-        None => {
-            Err(Error::input(format!("{} is no log, table, manifest, CURRENT or STATS of a database", path.display())))
-        }
+        None => Err(Error::input(format!(
+            "{} is no log, table, manifest, segment, redirect table, CURRENT or STATS of a database",
+            path.display()
+        ))),
     }
+}
+
+/// The number that a segment or a redirect table has for its own.
+fn own_id(file: &dyn File) -> Result<FileId> {
+    let mut bytes = [0; 8];
+    read_exact_at(file, &mut bytes, 12)?;
+    Ok(FileId(u64::from_le_bytes(bytes)))
+}
+
+fn dump_segment(file: &dyn File, id: Option<FileId>, see: &mut See<'_>) -> Result<()> {
+    let id = id.map_or_else(|| own_id(file), Ok)?;
+    let end = file.len()?;
+    let mut goes_on = see(&entry(0, "segment", format!("segment {}, {end} B long", id.0)));
+    for_each_record(file, id, end, &mut |offset, record, _| {
+        let operation = record.operation;
+        let version = version(operation.keyspace, operation.key, record.seqno, Some(operation.kind), operation.value);
+        goes_on = goes_on && see(&DumpEntry { offset, what: "record", text: String::new(), version: Some(version) });
+        Ok(())
+    })
+}
+
+fn dump_redirect(file: &dyn File, id: Option<FileId>, see: &mut See<'_>) -> Result<()> {
+    let id = id.map_or_else(|| own_id(file), Ok)?;
+    let mut goes_on = see(&entry(0, "redirect table", format!("redirect table {}, {} B long", id.0, file.len()?)));
+    read_all(file, id, &mut |from, to| {
+        goes_on = goes_on && see(&entry(from, "moved", format!("to {to}")));
+    })
 }
 
 fn entry(offset: u64, what: &'static str, text: String) -> DumpEntry<'static> {
@@ -141,6 +176,19 @@ fn lines_of(edit: &Edit) -> Vec<(&'static str, String)> {
     let added =
         edit.tables_added.iter().map(|(level, meta)| format!("{} to HL{level}: {}", meta.id.0, meta_text(meta)));
     lines.extend(added.map(|text| ("table added", text)));
+    let separated = |separation: &Separation| match separation {
+        Separation::Default => "by default".to_owned(),
+        Separation::From(bytes) => format!("from {bytes} B on"),
+        Separation::Never => "never".to_owned(),
+    };
+    let changed = edit.keyspaces_separated.iter().map(|(id, how)| format!("{}: {}", id.0, separated(how)));
+    lines.extend(changed.map(|text| ("values apart", text)));
+    lines.extend(edit.values_placed.iter().map(|(id, place)| ("values placed", format!("{}: {place:?}", id.0))));
+    lines.extend(numbered("values removed", &edit.values_removed));
+    for (what, names) in [("named", &edit.named), ("no longer named", &edit.unnamed)] {
+        let text = |id: &FileId, named: &Named| format!("{}: {} records, {} B", id.0, named.records, named.bytes);
+        lines.extend(names.0.iter().map(|(id, named)| (what, text(id, named))));
+    }
     let singles = [
         ("flushed", edit.flushed.map(|seqno| seqno.0.to_string())),
         ("last seqno", edit.last_seqno.map(|seqno| seqno.0.to_string())),

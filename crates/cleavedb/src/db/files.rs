@@ -23,6 +23,8 @@ pub(crate) enum FileKind {
     Log,
     Table,
     Manifest,
+    Segment,
+    Redirect,
 }
 
 pub(crate) fn log_name(id: FileId) -> String {
@@ -31,6 +33,14 @@ pub(crate) fn log_name(id: FileId) -> String {
 
 pub(crate) fn table_name(id: FileId) -> String {
     format!("{:08}.table", id.0)
+}
+
+pub(crate) fn segment_name(id: FileId) -> String {
+    format!("{:08}.segment", id.0)
+}
+
+pub(crate) fn redirect_name(id: FileId) -> String {
+    format!("{:08}.redirect", id.0)
 }
 
 pub(crate) fn manifest_name(id: FileId) -> String {
@@ -44,6 +54,8 @@ pub(crate) fn parse(name: &str) -> Option<(FileKind, FileId)> {
         "log" => FileKind::Log,
         "table" => FileKind::Table,
         "manifest" => FileKind::Manifest,
+        "segment" => FileKind::Segment,
+        "redirect" => FileKind::Redirect,
         _ => return None,
     };
     let plain = number.len() >= 8 && number.bytes().all(|byte| byte.is_ascii_digit());
@@ -52,6 +64,8 @@ pub(crate) fn parse(name: &str) -> Option<(FileKind, FileId)> {
         FileKind::Log => log_name(id),
         FileKind::Table => table_name(id),
         FileKind::Manifest => manifest_name(id),
+        FileKind::Segment => segment_name(id),
+        FileKind::Redirect => redirect_name(id),
     };
     (plain && id.0 <= FILE_ID_MAX && name_again == name).then_some((kind, id))
 }

@@ -12,10 +12,12 @@ use super::view::View;
 use crate::base::memory::Counted;
 use crate::base::tombstones::{Fragment, fragment, survivors, unfold};
 use crate::base::versions::{Horizon, Retention, VersionRef, VersionSource};
-use crate::base::{Address, Buffer, Cursor, Error, FileId, Kind, Merging, Result, Seqno, Slice, Stamp};
+use crate::base::{Address, Buffer, Cursor, Error, FileId, Kind, Merging, Result, Seqno, Slice, Stamp, split_key};
 use crate::format::edit::Edit;
 use crate::format::meta::TableMeta;
-use crate::front::log::{LogFile, check_record};
+use crate::format::record::check_record;
+use crate::format::values::{Names, ValuePlace};
+use crate::front::log::LogFile;
 use crate::front::run::Run;
 use crate::levels::builder::TableOptions;
 use crate::levels::compaction::{TableSink, write_tables};
@@ -57,8 +59,10 @@ impl Core {
 
     fn write_and_install(&self, view: &View, runs: &[Arc<Run>], flushed: Seqno, snapshots: Vec<Seqno>) -> Result<()> {
         let tables = self.write_runs(view, runs, snapshots)?;
-        let edit = self.flush_edit(view, flushed, &tables);
-        let ids: BTreeSet<FileId> = edit.logs_removed.iter().copied().collect();
+        let edit = self.flush_edit(view, flushed, &tables)?;
+        self.cut_logs(view, flushed, &edit)?;
+        let removed: BTreeSet<FileId> = edit.logs_removed.iter().copied().collect();
+        let adopted: BTreeSet<FileId> = edit.values_placed.iter().map(|(id, _)| *id).collect();
         let added: Vec<(usize, Arc<Table>)> = tables.iter().map(|table| (0, table.clone())).collect();
         let count = runs.len();
         self.install(flushed, edit, |now| {
@@ -67,8 +71,13 @@ impl Core {
             assert!(Arc::ptr_eq(&now.runs[kept], &runs[count - 1]), "the oldest runs stay the oldest while they flush");
             next.runs.truncate(kept);
             next.version = Arc::new(now.version.apply(&added, &[]));
-            let (gone, logs) = (*now.logs).clone().into_iter().partition(|(id, _)| ids.contains(id));
-            doom(gone);
+            let mut logs = (*now.logs).clone();
+            logs.retain(|id, log| {
+                if removed.contains(id) {
+                    log.doom();
+                }
+                !removed.contains(id) && !adopted.contains(id)
+            });
             next.logs = Arc::new(logs);
             next
         })
@@ -89,6 +98,7 @@ impl Core {
             bottom: &|key| view.version.tables_for_key(key).next().is_none(),
             dropped: &dropped,
             operators: &self.keyspaces,
+            fetch: None,
         };
         let mut cursor = Merging::new(runs.iter().rev().map(|run| run.cursor()).collect());
         cursor.seek_first()?;
@@ -146,18 +156,44 @@ impl Core {
         Table::open(&self.readers, guard, meta)
     }
 
-    /// The new tables, and the logs that nothing needs once everything up to `flushed` is in tables.
-    fn flush_edit(&self, view: &View, flushed: Seqno, tables: &[Arc<Table>]) -> Edit {
-        let needless = |log: &&Arc<LogFile>| log.last_seqno() != Seqno::ZERO && log.last_seqno() <= flushed;
+    /// The new tables, and the logs that leave the front once everything up to `flushed` is in tables: those that tables
+    /// name stay for their values, the others go.
+    fn flush_edit(&self, view: &View, flushed: Seqno, tables: &[Arc<Table>]) -> Result<Edit> {
+        let named = names_of(tables)?;
+        let now = self.published.view();
+        let done = |log: &&Arc<LogFile>| log.last_seqno() != Seqno::ZERO && log.last_seqno() <= flushed;
         let newest = view.logs.keys().next_back().copied();
-        let removed = view.logs.values().filter(needless).map(|log| log.id());
-        Edit {
+        // The newest log may be the active one.
+        let done = view.logs.values().filter(done).filter(|log| Some(log.id()) != newest);
+        // Only flushes bring names of logs, and this is the one that is running.
+        let is_named = |log: &&Arc<LogFile>| {
+            [&named, &now.values.state.named].into_iter().any(|names| names.of(log.id()).records > 0)
+        };
+        let (adopted, removed): (Vec<_>, Vec<_>) = done.partition(is_named);
+        Ok(Edit {
             tables_added: tables.iter().map(|table| (0, table.meta().clone())).collect(),
-            // The newest log may be the active one.
-            logs_removed: removed.filter(|id| Some(*id) != newest).collect(),
+            logs_removed: removed.into_iter().map(|log| log.id()).collect(),
+            values_placed: adopted.into_iter().map(|log| (log.id(), ValuePlace::Log { end: log.end() })).collect(),
+            named,
             flushed: Some(flushed),
             ..Edit::default()
+        })
+    }
+
+    /// Gives back the space reserved behind the ends of logs that stay for their values, before anyone may hold them
+    /// otherwise than as logs.
+    fn cut_logs(&self, view: &View, flushed: Seqno, edit: &Edit) -> Result<()> {
+        if edit.values_placed.is_empty() {
+            return Ok(());
         }
+        self.sync_to(flushed)?;
+        for (id, _) in &edit.values_placed {
+            if let Some(log) = view.logs.get(id) {
+                // If this fails the space stays reserved.
+                let _ = log.file().truncate(log.end());
+            }
+        }
+        Ok(())
     }
 
     /// Dropped keyspaces leave the manifest once no run, log or table can hold their versions.
@@ -212,13 +248,18 @@ pub(super) fn doom_refused(error: &Error, tables: &[Arc<Table>]) {
     }
 }
 
-fn doom(logs: std::collections::BTreeMap<FileId, Arc<LogFile>>) {
-    logs.values().for_each(|log| log.doom());
+/// What tables name, all together.
+pub(super) fn names_of(tables: &[Arc<Table>]) -> Result<Names> {
+    let mut names = Names::default();
+    for table in tables {
+        names.add_all(&table.names()?);
+    }
+    Ok(names)
 }
 
 /// Where a version goes when it leaves the front.
 enum Route {
-    /// Into the table, with the bytes it has.
+    /// Into the table, with the bytes it has: a value, or the address of one that stays where it is.
     Inline(Slice),
     /// Into the table, once its bytes are fetched from the log.
     Fetch(Address),
@@ -227,12 +268,24 @@ enum Route {
 /// The routing point: the one place that decides by shape.
 fn route(core: &Core, key: &[u8], stamp: Stamp, payload: &[u8]) -> Result<Route> {
     match stamp.kind() {
-        Some(kind) if kind.is_address() => Address::decode(payload).map(Route::Fetch).ok_or_else(|| {
-            let message = format!("key {:?} has a damaged address", key.escape_ascii().to_string());
-            Error::corruption(&core.fast, 0, message)
-        }),
+        Some(kind) if kind.is_address() => Address::decode(payload)
+            .map(|address| match stays(core, key, kind, address) {
+                true => Route::Inline(Slice::copy_from(payload)),
+                false => Route::Fetch(address),
+            })
+            .ok_or_else(|| {
+                let message = format!("key {:?} has a damaged address", key.escape_ascii().to_string());
+                Error::corruption(&core.fast, 0, message)
+            }),
         _ => Ok(Route::Inline(Slice::copy_from(payload))),
     }
+}
+
+/// The value is large enough for its keyspace to lie apart from its key. Operands never do: they are to be folded.
+fn stays(core: &Core, key: &[u8], kind: Kind, address: Address) -> bool {
+    let keyspace = split_key(key).map(|(keyspace, _)| keyspace);
+    kind == Kind::PutAt
+        && keyspace.is_some_and(|keyspace| address.value_len as usize >= core.keyspaces.separation_bytes(keyspace))
 }
 
 struct Entry {
@@ -260,11 +313,14 @@ impl<S: VersionSource> VersionSource for Routed<'_, S> {
             if !self.source.advance()? {
                 return Ok(false);
             }
-            let (_, stamp, _) = self.source.current();
+            let (key, stamp, payload) = self.source.current();
             if !stamp.kind().is_some_and(Kind::is_address) {
                 return Ok(true);
             }
-            self.fill()?;
+            match route(self.core, key, stamp, payload)? {
+                Route::Inline(_) => return Ok(true),
+                Route::Fetch(_) => self.fill()?,
+            }
         }
         self.fetched = self.window.pop_front().map(|entry| match entry.route {
             Route::Inline(value) => (entry.key, entry.stamp, value),

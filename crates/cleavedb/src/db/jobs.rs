@@ -8,7 +8,7 @@ use super::core::{Core, guard_panic};
 use super::parts::{Done, Parted, PartedJob, Worker};
 use super::runs::{RunWork, Sources};
 use super::telemetry;
-use crate::base::Result;
+use crate::base::{FileId, Result};
 use crate::front::index_table::IndexTable;
 use crate::front::run::Run;
 use crate::levels::picker::Choice;
@@ -23,6 +23,8 @@ pub(super) enum Job {
     PrepareLog,
     EmptyTrash,
     Compact(Choice),
+    /// To empty files of values.
+    Evacuate(Vec<FileId>),
     /// A part of a job that another thread has begun.
     Help(Arc<Begun>),
 }
@@ -66,6 +68,7 @@ impl Core {
         let simple = |work: &dyn Fn() -> Result<()>| Some((None, guard_panic("a background job", work)));
         match job {
             Job::Flush(runs) => simple(&|| self.flush_runs(runs)),
+            Job::Evacuate(files) => simple(&|| self.evacuate(files)),
             Job::PrepareLog => simple(&|| self.prepare_spare_log()),
             Job::EmptyTrash => simple(&|| {
                 self.remove_from_trash();

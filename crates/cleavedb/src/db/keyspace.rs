@@ -5,16 +5,17 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::DbInner;
 use super::batch::WriteBatch;
 use super::iter::Iter;
 use super::options::WriteOptions;
 use super::sizes::KeyspaceStats;
+use crate::base::limits::SEPARATION_BYTES_DEFAULT;
 use crate::base::{Error, KeyspaceId, Kind, MergeOperator, OperatorSource, Result, Seqno, Slice};
 use crate::format::compression::Compression;
-use crate::format::edit::KeyspaceRecord;
+use crate::format::edit::{KeyspaceRecord, Separation};
 use crate::sched::sync::RwLock;
 
 /// The name of the keyspace that every database has.
@@ -28,12 +29,19 @@ pub(crate) struct KeyspaceState {
     pub operator: Option<Arc<dyn MergeOperator>>,
     /// Its own choice.
     pub compression: Option<Compression>,
+    /// The least size of a value that lies apart from its key, in bytes.
+    separation: AtomicUsize,
     /// Which open database it belongs to.
     pub database: u64,
     dropped: AtomicBool,
 }
 
 impl KeyspaceState {
+    /// The least size of a value that lies apart from its key, in bytes.
+    pub fn separation_bytes(&self) -> usize {
+        self.separation.load(Ordering::Relaxed)
+    }
+
     /// Refuses keyspaces that are gone or belong to another database.
     pub fn check(&self, database: u64) -> Result<()> {
         if self.database != database {
@@ -51,6 +59,10 @@ pub(crate) struct Keyspaces {
     inner: RwLock<Inner>,
     operators: Vec<Arc<dyn MergeOperator>>,
     database: u64,
+    /// The least size of a value that lies apart in keyspaces that do not say otherwise.
+    separation_default: usize,
+    /// No keyspace keeps smaller values apart.
+    separation_min: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -78,8 +90,11 @@ impl Keyspaces {
         dropped: BTreeMap<KeyspaceId, Seqno>,
         operators: Vec<Arc<dyn MergeOperator>>,
         database: u64,
+        separation_default: usize,
     ) -> Keyspaces {
-        let keyspaces = Keyspaces { inner: RwLock::new(Inner { dropped, ..Inner::default() }), operators, database };
+        let inner = RwLock::new(Inner { dropped, ..Inner::default() });
+        let separation_min = AtomicUsize::new(separation_default.min(SEPARATION_BYTES_DEFAULT));
+        let keyspaces = Keyspaces { inner, operators, database, separation_default, separation_min };
         for record in records {
             keyspaces.add(record);
         }
@@ -91,8 +106,11 @@ impl Keyspaces {
         let operator = record.operator.as_deref().and_then(|name| self.find_operator(name));
         let compression = record.compression.and_then(Compression::from_u8);
         let dropped = AtomicBool::new(false);
-        let state = Arc::new(KeyspaceState { record, operator, compression, database: self.database, dropped });
+        let separation = AtomicUsize::new(record.separation.bytes(self.separation_default));
+        let state =
+            Arc::new(KeyspaceState { record, operator, compression, separation, database: self.database, dropped });
         let mut inner = self.inner.write();
+        self.separation_min.fetch_min(state.separation_bytes(), Ordering::Relaxed);
         inner.bytes += bytes_of(&state.record);
         inner.by_name.insert(state.record.name.clone(), state.clone());
         inner.by_id.insert(state.record.id, state.clone());
@@ -143,6 +161,23 @@ impl Keyspaces {
     /// Dropped keyspaces of which files may still hold versions.
     pub fn dropped(&self) -> BTreeMap<KeyspaceId, Seqno> {
         self.inner.read().dropped.clone()
+    }
+
+    /// From this size on a value stays in the log while its key is in the front.
+    pub fn separation_min(&self) -> usize {
+        self.separation_min.load(Ordering::Relaxed)
+    }
+
+    /// Values of a keyspace that are written from now on lie apart from another size on.
+    pub fn set_separation(&self, keyspace: &KeyspaceState, separation: Separation) {
+        let bytes = separation.bytes(self.separation_default);
+        keyspace.separation.store(bytes, Ordering::Relaxed);
+        self.separation_min.fetch_min(bytes, Ordering::Relaxed);
+    }
+
+    /// The least size of a value of a keyspace that lies apart from its key, in bytes.
+    pub fn separation_bytes(&self, keyspace: KeyspaceId) -> usize {
+        self.inner.read().by_id.get(&keyspace).map_or(usize::MAX, |state| state.separation_bytes())
     }
 
     /// How the blocks of a keyspace are compressed.
@@ -201,6 +236,20 @@ impl Keyspace {
     /// The name of its merge operator.
     pub fn merge_operator(&self) -> Option<&str> {
         self.state.record.operator.as_deref()
+    }
+
+    /// From which size on values lie apart from their keys, in bytes; `None` if they never do.
+    pub fn separation(&self) -> Option<u32> {
+        u32::try_from(self.state.separation_bytes()).ok()
+    }
+
+    /// As [`KeyspaceOptions::separation`](crate::KeyspaceOptions::separation), from now on: values that are there change
+    /// sides when their keys are written next. Durable when this returns.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if storage is full, [`Error::Poisoned`] after an earlier failure of storage, [`Error::Closed`].
+    pub fn set_separation(&self, bytes: Option<u32>) -> Result<()> {
+        self.db.core.set_separation(&self.state, bytes.map_or(Separation::Never, Separation::From))
     }
 
     /// Sets `key` to `value` with the database's durability.
@@ -346,7 +395,8 @@ impl Keyspace {
     }
 
     /// About how many bytes the keys within `range` take: in table files, by their indexes (exact to a block at each end
-    /// of each table, with index blocks and filters where a table lies wholly inside), and in the front, by samples, the
+    /// of each table, with index blocks and filters where a table lies wholly inside; with the values that lie apart), and in the
+    /// front, by samples, the
     /// values in logs included. Old versions and deletes count until they are gone. O(tables in the range); reads two index
     /// blocks at most at each end of a table that reaches over an end of the range.
     ///

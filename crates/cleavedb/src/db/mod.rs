@@ -22,6 +22,8 @@ mod parts;
 mod runs;
 mod flush;
 mod compact;
+mod values;
+mod evacuate;
 mod recovery;
 mod manifest;
 mod multi_get;
@@ -162,6 +164,7 @@ impl Db {
             name: name.to_owned(),
             operator: options.operator,
             compression: options.compression.map(|compression| compression as u8),
+            separation: options.separation,
         };
         let mut edit =
             Edit { keyspaces_added: vec![record.clone()], next_keyspace: Some(KeyspaceId(next)), ..Edit::default() };

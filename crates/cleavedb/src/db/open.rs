@@ -16,12 +16,14 @@ use super::options::{Options, Settings};
 use super::recovery::recover;
 use super::telemetry;
 use super::tuning::Tuning;
+use super::values::open_values;
 use super::view::View;
 use super::{Db, DbInner};
 use crate::base::{Error, FileId, KeyspaceId, Result};
 use crate::format::compression::Compression;
-use crate::format::edit::{Edit, KeyspaceRecord};
+use crate::format::edit::{Edit, KeyspaceRecord, Separation};
 use crate::format::frame::LOG_HEADER_BYTES;
+use crate::format::values::ValuePlace;
 use crate::front::index_table::IndexTable;
 use crate::front::log::LogFile;
 use crate::io::cache::BlockCache;
@@ -45,6 +47,10 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
         None => {
             Tuning::for_options(memory_budget, options.block_size, options.filter_bits, options.background_threads)?
         }
+    };
+    let tuning = match options.separation {
+        Some(bytes) => Tuning { separation_bytes: bytes as usize, ..tuning },
+        None => tuning,
     };
     let open_files_max = options.resolve_open_files(storage.open_files_limit())?.min(tuning.open_files_max);
     let fast = options.fast_dir.clone().unwrap_or_else(|| path.to_owned());
@@ -72,7 +78,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
     let readers = Arc::new(Readers {
         handles: Arc::new(Handles::new(storage.clone(), access, open_files_max)),
         storage: storage.clone(),
-        cache: BlockCache::new(tuning.cache_bytes),
+        cache: Arc::new(BlockCache::new(tuning.cache_bytes)),
         ahead: ReadAhead::new(tuning.read_ahead_bytes, memory.jobs.clone()),
         scan_ahead: ReadAhead::new(tuning.read_ahead_bytes, memory.scans.clone()),
         jobs: memory.jobs.clone(),
@@ -92,8 +98,9 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
     static DATABASES: AtomicU64 = AtomicU64::new(0);
     let database = DATABASES.fetch_add(1, Ordering::Relaxed);
     let state = manifest.state();
+    let records = state.keyspaces.values().cloned();
     let keyspaces =
-        Keyspaces::new(state.keyspaces.values().cloned(), state.dropped.clone(), options.operators.clone(), database);
+        Keyspaces::new(records, state.dropped.clone(), options.operators.clone(), database, tuning.separation_bytes);
     let mut tables = recovered.tables.into_iter();
     let view = View {
         active: tables.next().unwrap_or_else(|| Arc::new(IndexTable::new())),
@@ -101,6 +108,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
         runs: Vec::new(),
         version: Arc::new(version),
         logs: Arc::new(recovered.logs),
+        values: Arc::new(open_values(&fast, &slow, state, &trash, &readers)?),
     };
     let flushed = state.flushed;
     let settings = Settings {
@@ -136,6 +144,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
     core.fit_cache();
     if !core.settings.read_only {
         core.update_pace();
+        core.review_victims();
         if core.logs.demands_ring() {
             core.map_ring()?;
         }
@@ -270,7 +279,13 @@ fn another_owner(slow: &Path, owner: &Path) -> Error {
 
 /// A new database: one keyspace, no files.
 fn new_database(number: u64) -> Edit {
-    let keyspace = KeyspaceRecord { id: DEFAULT_ID, name: DEFAULT_NAME.to_owned(), operator: None, compression: None };
+    let keyspace = KeyspaceRecord {
+        id: DEFAULT_ID,
+        name: DEFAULT_NAME.to_owned(),
+        operator: None,
+        compression: None,
+        separation: Separation::Default,
+    };
     Edit {
         keyspaces_added: vec![keyspace],
         next_keyspace: Some(KeyspaceId(DEFAULT_ID.0 + 1)),
@@ -306,10 +321,13 @@ fn remove_unknown(
     let unknown = |manifest: &Manifest| -> Result<Vec<PathBuf>> {
         let state = manifest.state();
         let mut files = our_files(storage, fast, slow)?;
-        files.retain(|(_, kind, id)| match kind {
-            FileKind::Log => !state.logs.contains_key(id),
-            FileKind::Table => !state.tables.contains_key(id),
-            FileKind::Manifest => manifest.named() != Some(*id),
+        files.retain(|(_, kind, id)| {
+            (match kind {
+                FileKind::Log => !state.logs.contains_key(id),
+                FileKind::Table => !state.tables.contains_key(id),
+                FileKind::Manifest => manifest.named() != Some(*id),
+                FileKind::Segment | FileKind::Redirect => true,
+            }) && !state.holds_values(*kind, *id)
         });
         Ok(files.into_iter().map(|(path, ..)| path).collect())
     };
@@ -440,12 +458,17 @@ impl Core {
             let needed = log.last_seqno() > flushed;
             match named {
                 Some(None) if needed => settled.push(log.clone()),
+                Some(_) if !needed && manifest.state().values.named.of(log.id()).records > 0 => {
+                    edit.values_placed.push((log.id(), ValuePlace::Log { end: log.end() }));
+                    settled.push(log.clone());
+                }
                 Some(_) if !needed => edit.logs_removed.push(log.id()),
                 _ => {}
             }
         }
-        edit.logs_ended = settled.iter().map(|log| (log.id(), log.end().max(LOG_HEADER_BYTES as u64))).collect();
-        if edit.logs_ended.len() + edit.logs_removed.len() > 0 {
+        let ended = settled.iter().filter(|log| log.last_seqno() > flushed);
+        edit.logs_ended = ended.map(|log| (log.id(), log.end().max(LOG_HEADER_BYTES as u64))).collect();
+        if edit.logs_ended.len() + edit.logs_removed.len() + edit.values_placed.len() > 0 {
             self.add_counters(&mut edit);
             self.commit_edit(&mut manifest, &edit)?;
         }
@@ -478,6 +501,7 @@ impl Core {
             runs: Vec::new(),
             version: Arc::new(Version::default()),
             logs: Arc::default(),
+            values: Arc::default(),
         });
         commit.unsynced.clear();
     }

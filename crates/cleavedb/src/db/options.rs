@@ -11,6 +11,7 @@ use super::{Db, Tuning};
 use crate::base::limits::MEMORY_BUDGET_MIN;
 use crate::base::{Error, MergeOperator, Result};
 use crate::format::compression::Compression;
+use crate::format::edit::Separation;
 use crate::io::OsStorage;
 
 /// With fewer open tables reads would mostly open files.
@@ -96,6 +97,7 @@ pub struct Options {
     pub(super) compression: Compression,
     /// HL0 first; levels below the last one follow the last one. Empty: `compression` everywhere.
     pub(super) compression_by_level: Vec<Compression>,
+    pub(super) separation: Option<u32>,
     pub(super) block_size: usize,
     pub(super) filter_bits: u32,
     pub(super) background_threads: usize,
@@ -124,6 +126,7 @@ impl Options {
             durability: Durability::Buffered,
             compression: Compression::Lz4,
             compression_by_level: Vec::new(),
+            separation: None,
             block_size: 4096,
             filter_bits: 10,
             background_threads: 2,
@@ -165,6 +168,14 @@ impl Options {
     /// that chose its own keeps it on all levels. Applies to new tables: one that moves down as it is keeps what it has.
     pub fn compression_by_level(mut self, levels: &[Compression]) -> Options {
         self.compression_by_level = levels.to_vec();
+        self
+    }
+
+    /// Values of at least so many bytes lie apart from their keys, in keyspaces that do not say otherwise
+    /// ([`KeyspaceOptions::separation`]). The default is that none do, as long as scans fetch such values one by one. Applies to
+    /// values written from now on.
+    pub fn separation(mut self, bytes: Option<u32>) -> Options {
+        self.separation = bytes;
         self
     }
 
@@ -347,10 +358,11 @@ pub(super) fn check_interval(interval: Duration) -> Result<()> {
 pub struct KeyspaceOptions {
     pub(super) operator: Option<String>,
     pub(super) compression: Option<Compression>,
+    pub(super) separation: Separation,
 }
 
 impl KeyspaceOptions {
-    /// No merge operator, compression as the database.
+    /// No merge operator, compression and separation of values as the database.
     pub fn new() -> KeyspaceOptions {
         KeyspaceOptions::default()
     }
@@ -365,6 +377,15 @@ impl KeyspaceOptions {
     /// Compression of this keyspace's blocks, whatever the database's. Fixed.
     pub fn compression(mut self, compression: Compression) -> KeyspaceOptions {
         self.compression = Some(compression);
+        self
+    }
+
+    /// Values of at least so many bytes lie apart from their keys: they are written once, to the log, and stay there while
+    /// keys are sorted and merged; 192 B is a good choice (HashKV, section 3.5). `None` keeps all values with their keys.
+    /// The default is what [`Options::separation`] says.
+    /// Can be changed at any time by [`Keyspace::set_separation`](crate::Keyspace::set_separation).
+    pub fn separation(mut self, bytes: Option<u32>) -> KeyspaceOptions {
+        self.separation = bytes.map_or(Separation::Never, Separation::From);
         self
     }
 }

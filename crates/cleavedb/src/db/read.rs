@@ -62,15 +62,15 @@ impl Core {
                 format!("{} has an address that is none; a check says in which file", named()),
             )
         })?;
-        let log = view.logs.get(&address.file).ok_or_else(|| {
+        if let Some(log) = view.logs.get(&address.file) {
+            return log.read_value(address, full, stamp.seqno(), &self.memory.values);
+        }
+        let (file, address) = view.values.locate(address)?.ok_or_else(|| {
             let path = self.fast.join(log_name(address.file));
-            Error::corruption(
-                &path,
-                address.offset,
-                format!("{} should lie in this log, which does not exist", named()),
-            )
+            let message = format!("{} should lie in this log, which does not exist", named());
+            Error::corruption(&path, address.offset, message)
         })?;
-        log.read_value(address, full, stamp.seqno(), &self.memory.values)
+        file.read_value(address, full, stamp.seqno(), &self.memory.values)
     }
 }
 

@@ -12,10 +12,12 @@ use std::sync::Arc;
 use super::files::{RING, log_name};
 use super::manifest::ManifestState;
 use super::tuning::Tuning;
+use crate::base::limits::SEPARATION_BYTES_DEFAULT;
 use crate::base::{Error, FileId, Result, Seqno};
 use crate::format::edit::Edit;
 use crate::format::frame::{FrameHeader, FrameKind, HEADER_BYTES, LOG_HEADER_BYTES};
 use crate::format::record::Record;
+use crate::format::values::{Names, ValuePlace};
 use crate::front::index_table::{IndexTable, RecordPlace};
 use crate::front::log::LogFile;
 use crate::front::log_reader::{LogReader, Opened};
@@ -56,6 +58,8 @@ pub(crate) fn recover(
 ) -> Result<Recovered> {
     let unsettled = state.logs.values().any(|end| end.is_none());
     let ring = if unsettled { read_ring(storage, fast)? } else { None };
+    let thresholds = state.keyspaces.values().map(|keyspace| keyspace.separation.bytes(tuning.separation_bytes));
+    let separation_bytes = thresholds.min().unwrap_or(usize::MAX).min(SEPARATION_BYTES_DEFAULT);
     let mut replay = Replay {
         tuning,
         flushed: state.flushed,
@@ -66,6 +70,8 @@ pub(crate) fn recover(
         logs: BTreeMap::new(),
         edit: Edit::default(),
         read_only,
+        named: &state.values.named,
+        separation_bytes,
     };
     let image = ring.clone().filter(|ring| read_only && !ring.is_empty());
     let image = image.map(|ring| Arc::new(MappingImage::new(ring)) as Arc<dyn Mapping>);
@@ -106,6 +112,10 @@ struct Replay<'a> {
     tables: Vec<Arc<IndexTable>>,
     logs: BTreeMap<FileId, Arc<LogFile>>,
     edit: Edit,
+    /// What tables name.
+    named: &'a Names,
+    /// Values from this size on stay in their logs.
+    separation_bytes: usize,
     /// Nothing is written: what only the ring has is read from a copy of it.
     read_only: bool,
 }
@@ -163,7 +173,14 @@ impl Replay<'_> {
                     file.sync()?;
                 }
                 self.edit.logs_ended.push((id, end.offset));
-            } else {
+            } else if self.named.of(id).records > 0 && !self.read_only {
+                // Its values stay, though nothing of it is to be replayed. If the space behind them cannot be given back, it
+                // stays reserved.
+                let _ = file.truncate(end.offset);
+                file.sync()?;
+                self.edit.values_placed.push((id, ValuePlace::Log { end: end.offset }));
+                return Ok(());
+            } else if self.named.of(id).records == 0 {
                 self.edit.logs_removed.push(id);
                 return Ok(());
             }
@@ -253,7 +270,7 @@ impl Replay<'_> {
         let table = self.tables.last().expect("there is always a table to fill").clone();
         let mut inserter = table.insert();
         while let Ok(record) = Record::take(&mut body) {
-            inserter.add_record(&record.operation, record.seqno, &mut place, self.tuning.separation_bytes);
+            inserter.add_record(&record.operation, record.seqno, &mut place, self.separation_bytes);
         }
         drop(inserter);
         if self.tuning.is_full(&table) {

@@ -19,6 +19,8 @@ pub(crate) enum Need {
     Log,
     /// Levels keep their shape.
     Compaction,
+    /// Files of values give their space back.
+    Evacuation,
 }
 
 impl Need {
@@ -26,7 +28,7 @@ impl Need {
     fn wait_max(self) -> Duration {
         match self {
             Need::Flush | Need::Log => Duration::from_millis(400),
-            Need::Compaction => Duration::from_secs(6),
+            Need::Compaction | Need::Evacuation => Duration::from_secs(6),
         }
     }
 }
@@ -43,7 +45,7 @@ struct Shortage {
 /// The needs that are not met now.
 #[derive(Default)]
 pub(crate) struct Shortages {
-    of: [Option<Shortage>; 3],
+    of: [Option<Shortage>; 4],
 }
 
 impl Shortages {

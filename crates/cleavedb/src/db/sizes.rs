@@ -22,15 +22,17 @@ pub struct KeyspaceStats {
     pub entries: u64,
     /// Bytes of table files: keys and values after compression, without index blocks and filters where a table is shared.
     pub table_bytes: u64,
+    /// Bytes of records that lie apart from their keys and that tables lead to. Shared out as entries are.
+    pub bytes_apart: u64,
     /// Bytes in the front: index tables and runs in memory, and the values in logs that they lead to.
     pub front_bytes: u64,
 }
 
 impl Core {
-    /// Bytes of a range: of table files, and in the front.
+    /// Bytes of a range: of table files and the values that they lead to, and in the front.
     pub fn approximate_size<R: RangeBounds<Vec<u8>>>(&self, keyspace: &KeyspaceState, range: &R) -> Result<u64> {
         let sizes = self.sizes(keyspace, Bounds::of_range(keyspace.record.id, range))?;
-        Ok(sizes.table_bytes + sizes.front_bytes)
+        Ok(sizes.table_bytes + sizes.bytes_apart + sizes.front_bytes)
     }
 
     /// What a keyspace holds.
@@ -53,6 +55,7 @@ impl Core {
             }
             let bytes = bytes_within(table, &range)?;
             sizes.table_bytes += bytes;
+            sizes.bytes_apart += share(table.meta().bytes_apart, bytes, table.meta().size);
             sizes.entries += share(table.meta().entries, bytes, table.meta().size);
         }
         for table in std::iter::once(&view.active).chain(&view.sealed) {

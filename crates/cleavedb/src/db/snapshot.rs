@@ -94,7 +94,7 @@ impl JobHorizon {
         dropped: &'a dyn Fn(KeyspaceId) -> bool,
         operators: &'a dyn OperatorSource,
     ) -> Horizon<'a> {
-        Horizon { snapshots: self.snapshots.clone(), bottom, dropped, operators }
+        Horizon { snapshots: self.snapshots.clone(), bottom, dropped, operators, fetch: None }
     }
 }
 

@@ -25,6 +25,8 @@ pub(crate) struct Counters {
     pub stall_us: AtomicU64,
     pub paced: AtomicU64,
     pub paced_us: AtomicU64,
+    pub evacuations: AtomicU64,
+    pub evacuated_bytes: AtomicU64,
     /// What flushes took out of the front: bytes of runs and of the values they lead to.
     pub flushed_bytes: AtomicU64,
     /// The tables that flushes made of it.
@@ -69,6 +71,14 @@ pub struct Stats {
     pub front_range_tombstones: u64,
     /// Levels of tables, HL0 first.
     pub levels: Vec<LevelStats>,
+    /// Files that hold values apart from their keys: logs that have left the front, and segments.
+    pub value_files: usize,
+    /// Their bytes.
+    pub value_bytes: u64,
+    /// Bytes of records in them that tables lead to.
+    pub value_bytes_live: u64,
+    /// Files of which the values have moved, and addresses in tables have not all followed.
+    pub moved_files: usize,
     /// Bytes of records that users wrote (keys, values and record headers).
     pub user_bytes_written: u64,
     /// Bytes of frames appended to logs.
@@ -83,6 +93,10 @@ pub struct Stats {
     pub flushes: u64,
     /// Compactions done.
     pub compactions: u64,
+    /// Evacuations done: how often files of values were emptied.
+    pub evacuations: u64,
+    /// Bytes of segments and redirect tables written by them.
+    pub evacuation_bytes_written: u64,
     /// Merges of runs done.
     pub index_merges: u64,
     /// Index tables sorted into runs.
@@ -144,7 +158,10 @@ pub struct LevelStats {
 impl Stats {
     /// Bytes written to storage per byte that users wrote; 0 before the first write.
     pub fn write_amplification(&self) -> f64 {
-        let written = self.log_bytes_written + self.table_bytes_written + self.manifest_bytes_written;
+        let written = self.log_bytes_written
+            + self.table_bytes_written
+            + self.manifest_bytes_written
+            + self.evacuation_bytes_written;
         if self.user_bytes_written == 0 { 0.0 } else { written as f64 / self.user_bytes_written as f64 }
     }
 }
@@ -154,7 +171,12 @@ impl Core {
         let (view, seqno) = self.published.read();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.counters;
+        let values = view.values.candidates();
         Stats {
+            value_files: values.len(),
+            value_bytes: values.iter().map(|file| file.bytes).sum(),
+            value_bytes_live: values.iter().map(|file| file.live.min(file.bytes)).sum(),
+            moved_files: view.values.files.len() - values.len(),
             memory_budget: self.settings.memory_budget,
             memory: self.memory_stats(&view),
             open_table_files: self.readers.handles.open_count(),
@@ -198,6 +220,8 @@ impl Core {
             bytes_read: count(&counters.bytes_read),
             flushes: count(&counters.flushes),
             compactions: count(&counters.compactions),
+            evacuations: count(&counters.evacuations),
+            evacuation_bytes_written: count(&counters.evacuated_bytes),
             index_merges: count(&counters.index_merges),
             seals: count(&counters.seals),
             compaction_parts: count(&counters.compaction_parts),

@@ -214,6 +214,14 @@ fn to_numbers(stats: &Stats) -> Vec<u64> {
     numbers.extend(runs.iter().flat_map(|run| [run.entries, run.bytes, run.seqno_min, run.seqno_max]));
     numbers.push(stats.front_range_tombstones);
     numbers.extend((0..LEVELS_MAX).map(|level| stats.levels.get(level).map_or(0, |level| level.range_tombstones)));
+    numbers.extend([
+        stats.value_files as u64,
+        stats.value_bytes,
+        stats.value_bytes_live,
+        stats.moved_files as u64,
+        stats.evacuations,
+        stats.evacuation_bytes_written,
+    ]);
     numbers
 }
 
@@ -275,7 +283,11 @@ fn from_numbers(numbers: &[u64]) -> Stats {
     let runs = runs.map(run).collect();
     let front_range_tombstones = next();
     levels.iter_mut().for_each(|level| level.range_tombstones = next());
-    Stats { levels, logs, runs, front_range_tombstones, ..stats }
+    let value_files = next() as usize;
+    let (value_bytes, value_bytes_live, moved_files) = (next(), next(), next() as usize);
+    let (evacuations, evacuation_bytes_written) = (next(), next());
+    let values = Stats { value_files, value_bytes, value_bytes_live, moved_files, ..stats };
+    Stats { levels, logs, runs, front_range_tombstones, evacuations, evacuation_bytes_written, ..values }
 }
 
 #[cfg(test)]
@@ -285,7 +297,7 @@ mod tests {
 
     #[test]
     fn figures_come_back_from_the_page_as_they_were() {
-        let lists = [2, 7, 8, 9, 10, 1, 20, 21, 22, 23].into_iter().chain(30..31 + LEVELS_MAX as u64);
+        let lists = [2, 7, 8, 9, 10, 1, 20, 21, 22, 23].into_iter().chain(30..37 + LEVELS_MAX as u64);
         let mut numbers: Vec<u64> = (2..).take(36 + 3 * LEVELS_MAX).chain(lists).collect();
         numbers[12] = 1;
         let stats = from_numbers(&numbers);
@@ -296,7 +308,7 @@ mod tests {
 
     #[test]
     fn the_fullest_page_fits() {
-        const { assert!(36 + 4 * LEVELS_MAX + 3 + LISTED_MAX * (2 + 4) <= NUMBERS_MAX) };
+        const { assert!(36 + 4 * LEVELS_MAX + 9 + LISTED_MAX * (2 + 4) <= NUMBERS_MAX) };
     }
 
     #[test]

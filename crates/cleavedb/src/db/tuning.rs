@@ -75,8 +75,12 @@ pub struct Tuning {
     pub chunk_threads: usize,
     /// Buffers for direct writes.
     pub chunk_buffers: usize,
-    /// Values from this size on stay in the log while they are in the front.
+    /// Values of at least so many bytes lie apart from their keys, in keyspaces that do not say otherwise.
     pub separation_bytes: usize,
+    /// So much garbage may lie in files of values beside what is live in them, in bytes...
+    pub garbage_bytes: u64,
+    /// ...and in hundredths of it (DESIGN section 4).
+    pub garbage_percent: u64,
     /// Size of the block cache while there is room for it.
     pub cache_bytes: usize,
     /// The block cache never gets smaller than this.
@@ -151,7 +155,9 @@ impl Tuning {
             chunk_bytes: (ring_bytes / 16).clamp(64 << 10, MIB),
             chunk_threads: 4,
             chunk_buffers: 8,
-            separation_bytes: SEPARATION_BYTES_DEFAULT,
+            separation_bytes: usize::MAX,
+            garbage_bytes: 256 * MIB as u64,
+            garbage_percent: 30,
             cache_bytes: 0,
             cache_bytes_min: part,
             table_bytes: flush_bytes as u64,
@@ -224,6 +230,8 @@ impl Tuning {
             chunk_threads: 2,
             chunk_buffers: 3,
             separation_bytes: SEPARATION_BYTES_DEFAULT,
+            garbage_bytes: 32 << 10,
+            garbage_percent: 30,
             cache_bytes: 256 << 10,
             cache_bytes_min: 0,
             table_bytes: 16 << 10,

@@ -8,6 +8,7 @@ use crate::front::index_table::IndexTable;
 use crate::front::log::LogFile;
 use crate::front::run::Run;
 use crate::levels::version::Version;
+use crate::values::files::ValueFiles;
 
 /// All sources of versions at one moment. Holding it keeps their files.
 #[derive(Clone)]
@@ -22,6 +23,8 @@ pub(crate) struct View {
     pub version: Arc<Version>,
     /// The logs that addresses may name.
     pub logs: Arc<BTreeMap<FileId, Arc<LogFile>>>,
+    /// The files of values that addresses in tables may name.
+    pub values: Arc<ValueFiles>,
 }
 
 impl View {

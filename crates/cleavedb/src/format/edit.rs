@@ -3,6 +3,7 @@
 //! Diagram: `docs/formats/manifest.md`.
 
 use super::meta::TableMeta;
+use super::values::{Names, ValuePlace};
 use crate::base::limits::FILE_ID_MAX;
 use crate::base::varint::{put, put_bytes, take, take_bytes};
 use crate::base::{FileId, KeyspaceId, Seqno};
@@ -18,6 +19,52 @@ pub struct KeyspaceRecord {
     pub operator: Option<String>,
     /// The stored form of its compression; `None` follows the database.
     pub compression: Option<u8>,
+    /// Values of at least so many bytes lie apart from their keys.
+    pub separation: Separation,
+}
+
+/// From which size on values lie apart from their keys.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Separation {
+    /// As the engine thinks best.
+    #[default]
+    Default,
+    /// From so many bytes on.
+    From(u32),
+    /// Never.
+    Never,
+}
+
+impl Separation {
+    /// The least size of a value that lies apart, in bytes; `default` is the engine's.
+    pub fn bytes(self, default: usize) -> usize {
+        match self {
+            Separation::Default => default,
+            // What has no value, a delete, has nothing to keep apart.
+            Separation::From(bytes) => (bytes as usize).max(1),
+            Separation::Never => usize::MAX,
+        }
+    }
+
+    /// Stored two higher, so that 0 and 1 can mean the others.
+    fn encode(self, out: &mut Vec<u8>) {
+        put(
+            out,
+            match self {
+                Separation::Default => 0,
+                Separation::Never => 1,
+                Separation::From(bytes) => bytes as u64 + 2,
+            },
+        );
+    }
+
+    fn take(bytes: &mut &[u8]) -> Option<Separation> {
+        Some(match take(bytes)? {
+            0 => Separation::Default,
+            1 => Separation::Never,
+            stored => Separation::From(u32::try_from(stored - 2).ok()?),
+        })
+    }
 }
 
 /// A set of changes that become true together.
@@ -25,6 +72,8 @@ pub struct KeyspaceRecord {
 pub struct Edit {
     /// Keyspaces that now exist.
     pub keyspaces_added: Vec<KeyspaceRecord>,
+    /// Keyspaces whose values lie apart from another size on.
+    pub keyspaces_separated: Vec<(KeyspaceId, Separation)>,
     /// Keyspaces that are gone, and the last sequence number that may be theirs.
     pub keyspaces_dropped: Vec<(KeyspaceId, Seqno)>,
     /// Dropped keyspaces of which no file holds a version any more.
@@ -39,6 +88,14 @@ pub struct Edit {
     pub tables_added: Vec<(u8, TableMeta)>,
     /// Tables that nothing names any more.
     pub tables_removed: Vec<FileId>,
+    /// Files of values, and where their records are now; a log among them has left the front.
+    pub values_placed: Vec<(FileId, ValuePlace)>,
+    /// Files of values that nothing names any more.
+    pub values_removed: Vec<FileId>,
+    /// What the added tables name, and what the removed ones named.
+    pub named: Names,
+    /// See [`named`](Edit::named).
+    pub unnamed: Names,
     /// Everything up to here is in tables.
     pub flushed: Option<Seqno>,
     /// Sequence numbers up to here were given out.
@@ -69,15 +126,29 @@ mod tag {
     pub const NEXT_KEYSPACE: u64 = 12;
     pub const DATABASE: u64 = 13;
     pub const TABLES_APART: u64 = 14;
+    pub const KEYSPACE_SEPARATED: u64 = 15;
+    pub const VALUES_PLACED: u64 = 16;
+    pub const VALUES_REMOVED: u64 = 17;
+    pub const NAMED: u64 = 18;
+    pub const UNNAMED: u64 = 19;
 }
 
 impl Edit {
+    /// It says something of values, or of what names them.
+    pub fn concerns_values(&self) -> bool {
+        !(self.values_placed.is_empty() && self.named.0.is_empty() && self.unnamed.0.is_empty())
+    }
+
     /// The stored form: tag varint, then the field.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for keyspace in &self.keyspaces_added {
             put(&mut out, tag::KEYSPACE_ADDED);
             encode_keyspace(&mut out, keyspace);
+        }
+        for (keyspace, separation) in &self.keyspaces_separated {
+            put_all(&mut out, [tag::KEYSPACE_SEPARATED, keyspace.0 as u64]);
+            separation.encode(&mut out);
         }
         for (keyspace, seqno) in &self.keyspaces_dropped {
             put_all(&mut out, [tag::KEYSPACE_DROPPED, keyspace.0 as u64, seqno.0]);
@@ -100,6 +171,19 @@ impl Edit {
         }
         for table in &self.tables_removed {
             put_all(&mut out, [tag::TABLE_REMOVED, table.0]);
+        }
+        for (file, place) in &self.values_placed {
+            put_all(&mut out, [tag::VALUES_PLACED, file.0]);
+            place.encode(&mut out);
+        }
+        for file in &self.values_removed {
+            put_all(&mut out, [tag::VALUES_REMOVED, file.0]);
+        }
+        for (tag, names) in [(tag::NAMED, &self.named), (tag::UNNAMED, &self.unnamed)] {
+            if !names.0.is_empty() {
+                put(&mut out, tag);
+                names.encode(&mut out);
+            }
         }
         let singles = [
             (tag::FLUSHED, self.flushed.map(|seqno| seqno.0)),
@@ -142,6 +226,15 @@ impl Edit {
                 self.tables_added.push((level, meta));
             }
             tag::TABLE_REMOVED => self.tables_removed.push(take_file(bytes, FILE_ID_MAX)?),
+            tag::KEYSPACE_SEPARATED => {
+                self.keyspaces_separated.push((take_keyspace(bytes)?, Separation::take(bytes)?));
+            }
+            tag::VALUES_PLACED => {
+                self.values_placed.push((take_file(bytes, FILE_ID_MAX)?, ValuePlace::take(bytes)?));
+            }
+            tag::VALUES_REMOVED => self.values_removed.push(take_file(bytes, FILE_ID_MAX)?),
+            tag::NAMED => self.named.add_all(&Names::take(bytes)?),
+            tag::UNNAMED => self.unnamed.add_all(&Names::take(bytes)?),
             tag::FLUSHED => self.flushed = Some(take_seqno(bytes)?),
             tag::LAST_SEQNO => self.last_seqno = Some(take_seqno(bytes)?),
             tag::NEXT_FILE => self.next_file = Some(take_file(bytes, FILE_ID_MAX + 1)?),
@@ -184,6 +277,7 @@ fn encode_keyspace(out: &mut Vec<u8>, keyspace: &KeyspaceRecord) {
     }
     // Stored one higher, so that 0 can mean "as the database".
     put(out, keyspace.compression.map_or(0, |compression| compression as u64 + 1));
+    keyspace.separation.encode(out);
 }
 
 fn decode_keyspace(bytes: &mut &[u8]) -> Option<KeyspaceRecord> {
@@ -198,7 +292,8 @@ fn decode_keyspace(bytes: &mut &[u8]) -> Option<KeyspaceRecord> {
         0 => None,
         stored => Some(u8::try_from(stored - 1).ok()?),
     };
-    Some(KeyspaceRecord { id, name, operator, compression })
+    let separation = Separation::take(bytes)?;
+    Some(KeyspaceRecord { id, name, operator, compression, separation })
 }
 
 fn take_text(bytes: &mut &[u8]) -> Option<String> {
@@ -208,6 +303,7 @@ fn take_text(bytes: &mut &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::values::Named;
 
     fn edit() -> Edit {
         let keyspace = KeyspaceRecord {
@@ -215,9 +311,17 @@ mod tests {
             name: "users".into(),
             operator: Some("u64-add".into()),
             compression: Some(0),
+            separation: Separation::From(0),
         };
+        let mut names = Names::default();
+        names.add(FileId(12), Named { records: 2, bytes: 2000 });
         Edit {
             keyspaces_added: vec![keyspace],
+            keyspaces_separated: vec![(KeyspaceId(3), Separation::Never), (KeyspaceId(4), Separation::From(u32::MAX))],
+            values_placed: vec![(FileId(9), ValuePlace::Segment { end: 5 })],
+            values_removed: vec![FileId(10)],
+            unnamed: names.clone(),
+            named: names,
             keyspaces_dropped: vec![(KeyspaceId(3), Seqno(900))],
             keyspaces_forgotten: vec![KeyspaceId(2)],
             logs_added: vec![FileId(12)],

@@ -80,6 +80,8 @@ pub struct TableMeta {
     pub deltas: u64,
     /// Versions whose payload is an address.
     pub addresses: u64,
+    /// Bytes of the records that these lead to.
+    pub bytes_apart: u64,
     /// The first full key.
     pub smallest: Vec<u8>,
     /// The first full key after all that it holds: its versions lie before it, and so do the ranges of its tombstones.
@@ -104,6 +106,7 @@ impl TableMeta {
             deletes: properties.deletes,
             deltas: properties.deltas,
             addresses: properties.addresses,
+            bytes_apart: properties.names.0.values().map(|named| named.bytes).sum(),
             smallest: properties.smallest.clone(),
             end: properties.end.clone(),
             seqno_min: properties.seqno_min,
@@ -121,7 +124,8 @@ impl TableMeta {
     /// Appends the encoding: varints and length-prefixed keys in the order of the fields. The manifest's version covers
     /// it; do not reorder.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        for number in [self.id.0, self.size, self.entries, self.deletes, self.deltas, self.addresses] {
+        let counts = [self.entries, self.deletes, self.deltas, self.addresses, self.bytes_apart];
+        for number in [self.id.0, self.size].into_iter().chain(counts) {
             varint::put(out, number);
         }
         varint::put_bytes(out, &self.smallest);
@@ -141,6 +145,7 @@ impl TableMeta {
             deletes: varint::take(bytes)?,
             deltas: varint::take(bytes)?,
             addresses: varint::take(bytes)?,
+            bytes_apart: varint::take(bytes)?,
             smallest: varint::take_bytes(bytes)?.to_vec(),
             end: varint::take_bytes(bytes)?.to_vec(),
             seqno_min: Seqno(varint::take(bytes)?),
@@ -180,6 +185,7 @@ mod tests {
             deletes: 3,
             deltas: 4,
             addresses: 300,
+            bytes_apart: 300_000,
             smallest: b"0001a".to_vec(),
             end: b"0001z".to_vec(),
             seqno_min: Seqno(10),

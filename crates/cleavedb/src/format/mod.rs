@@ -11,4 +11,5 @@ pub mod filter;
 pub mod range_block;
 pub mod table;
 pub mod meta;
+pub mod values;
 pub mod stats_page;

@@ -4,7 +4,7 @@
 //! Written by the commit path, read by recovery, by flush and by `get`.
 
 use super::checksum::agrees;
-use crate::base::{KeyspaceId, Kind, Seqno, limits};
+use crate::base::{Address, KeyspaceId, Kind, Seqno, limits, split_key};
 
 /// Bytes before the key.
 pub const HEADER_BYTES: usize = 23;
@@ -97,6 +97,20 @@ impl<'a> Record<'a> {
         *bytes = &rest[key_len + value_len..];
         Ok(Record { seqno: Seqno(seqno), operation: Operation { kind, keyspace, key, value }, crc })
     }
+}
+
+/// Checks that `bytes` are the record that was asked for.
+pub fn check_record(bytes: &[u8], address: Address, full_key: &[u8], seqno: Seqno) -> Result<(), &'static str> {
+    let mut rest = bytes;
+    let record = Record::take(&mut rest)?;
+    let same_key = split_key(full_key) == Some((record.operation.keyspace, record.operation.key));
+    if !rest.is_empty() || !same_key || record.operation.value.len() != address.value_len as usize {
+        return Err("another record lies at the address");
+    }
+    if record.seqno != seqno {
+        return Err("another version lies at the address");
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -8,9 +8,10 @@ use std::path::Path;
 use super::checksum::{agrees, placed_checksum, xxh3_64};
 use super::compression::Compression;
 use super::meta::Cleared;
+use super::values::Names;
 use crate::base::limits::{KEY_BYTES_MAX, KEYSPACE_PREFIX_BYTES, VALUE_BYTES_LIMIT};
 use crate::base::tombstones::Fragment;
-use crate::base::{Error, FileId, Kind, Result, Seqno, Stamp, varint};
+use crate::base::{Address, Error, FileId, Kind, Result, Seqno, Stamp, varint};
 
 /// The version this code writes.
 pub const FORMAT_VERSION: u32 = 2;
@@ -163,6 +164,8 @@ pub struct Properties {
     pub range_block: Option<BlockHandle>,
     /// The widest ranges without a gap that they cover.
     pub cleared: Vec<Cleared>,
+    /// What its addresses name.
+    pub names: Names,
 }
 
 impl Properties {
@@ -184,6 +187,7 @@ impl Properties {
             range_deletes: 0,
             range_block: None,
             cleared: Vec::new(),
+            names: Names::default(),
         }
     }
 
@@ -192,7 +196,11 @@ impl Properties {
         self.entries += 1;
         self.deletes += (stamp.kind() == Some(Kind::Delete)) as u64;
         self.deltas += stamp.kind().is_some_and(|kind| !kind.is_base()) as u64;
-        self.addresses += stamp.kind().is_some_and(Kind::is_address) as u64;
+        if stamp.kind().is_some_and(Kind::is_address) {
+            self.addresses += 1;
+            // A damaged one names nothing; who reads it will say so.
+            Address::decode(value).into_iter().for_each(|address| self.names.count(address));
+        }
         self.key_bytes += key.len() as u64;
         self.value_bytes += value.len() as u64;
         self.seqno_min = self.seqno_min.min(stamp.seqno());
@@ -252,7 +260,9 @@ impl Properties {
         self.range_block.iter().for_each(|handle| handle.encode(&mut range_block));
         let mut cleared = Vec::new();
         Cleared::encode_all(&self.cleared, &mut cleared);
-        for (tag, bytes) in [(7, &self.smallest), (14, &self.end), (15, &range_block), (16, &cleared)] {
+        let mut names = Vec::new();
+        self.names.encode(&mut names);
+        for (tag, bytes) in [(7, &self.smallest), (14, &self.end), (15, &range_block), (16, &cleared), (17, &names)] {
             varint::put(&mut out, tag);
             varint::put_bytes(&mut out, bytes);
         }
@@ -292,6 +302,7 @@ impl Properties {
                 14 => properties.end = field.to_vec(),
                 15 if field.is_empty() => properties.range_block = None,
                 15 => properties.range_block = Some(BlockHandle::decode(field).ok_or(CUT)?),
+                17 => properties.names = Names::take(&mut &field[..]).ok_or(CUT)?,
                 16 => properties.cleared = Cleared::take_all(&mut &field[..]).ok_or(CUT)?,
                 _ => {}
             }

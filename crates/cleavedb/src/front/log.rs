@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::base::{Address, Buffer, Error, FileId, Gauge, Result, Seqno, Slice, split_key};
-use crate::format::record::Record;
+use crate::base::{Address, Buffer, Error, FileId, Gauge, Result, Seqno, Slice};
+use crate::format::record::check_record;
 use crate::io::trash::FileGuard;
 use crate::io::{File, Mapping};
 
@@ -135,20 +135,6 @@ impl LogFile {
             Err(reason) => Err(Error::corruption(self.path(), address.offset, reason)),
         }
     }
-}
-
-/// Checks that `bytes` are the record that was asked for.
-pub fn check_record(bytes: &[u8], address: Address, full_key: &[u8], seqno: Seqno) -> Result<(), &'static str> {
-    let mut rest = bytes;
-    let record = Record::take(&mut rest)?;
-    let same_key = split_key(full_key) == Some((record.operation.keyspace, record.operation.key));
-    if !rest.is_empty() || !same_key || record.operation.value.len() != address.value_len as usize {
-        return Err("another record lies at the address");
-    }
-    if record.seqno != seqno {
-        return Err("another version lies at the address");
-    }
-    Ok(())
 }
 
 /// Copies from the ring, where the byte at log offset `o` lies at `o` modulo the ring's size.

@@ -41,6 +41,7 @@ fn meta(text: &str) -> (TableMeta, bool) {
         deletes,
         deltas: 0,
         addresses: 0,
+        bytes_apart: 0,
         smallest: full(smallest),
         end: after(largest),
         seqno_min: Seqno(id * 10),

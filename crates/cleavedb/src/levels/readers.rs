@@ -16,7 +16,7 @@ pub struct Readers {
     /// The files that are open.
     pub handles: Arc<Handles>,
     /// Blocks that readers may want again.
-    pub cache: BlockCache,
+    pub cache: Arc<BlockCache>,
     /// For jobs, which move through whole tables.
     pub ahead: ReadAhead,
     /// For users' scans, which may stand still for as long as they like.
@@ -36,7 +36,7 @@ impl Readers {
         Arc::new(Readers {
             handles: Arc::new(Handles::new(storage.clone(), crate::io::Access::Buffered, 4)),
             storage,
-            cache: BlockCache::new(cache_bytes),
+            cache: Arc::new(BlockCache::new(cache_bytes)),
             ahead: ReadAhead::new(64 << 10, jobs.clone()),
             scan_ahead: ReadAhead::new(64 << 10, Arc::default()),
             jobs,

@@ -17,6 +17,7 @@ use crate::format::block::{BlockCursor, BlockOrigin};
 use crate::format::meta::TableMeta;
 use crate::format::range_block::RangeBlock;
 use crate::format::table::{BlockHandle, FOOTER_BYTES, Footer, Properties};
+use crate::format::values::Names;
 use crate::io::handles::Handle;
 use crate::io::read_exact_at;
 use crate::io::trash::FileGuard;
@@ -41,7 +42,6 @@ pub struct Table {
 #[derive(Clone, Copy)]
 struct Places {
     top_index: BlockHandle,
-    #[cfg(test)]
     properties: BlockHandle,
     /// The range tombstones, if there are any.
     ranges: Option<BlockHandle>,
@@ -116,7 +116,6 @@ impl Table {
         }
         Ok(Places {
             top_index: footer.top_index,
-            #[cfg(test)]
             properties: footer.properties,
             ranges: properties.range_block,
             placed,
@@ -138,8 +137,15 @@ impl Table {
         self.guard.doom();
     }
 
+    /// What its addresses name. One small read, if there are any.
+    pub fn names(&self) -> Result<Names> {
+        match self.meta.addresses {
+            0 => Ok(Names::default()),
+            _ => self.properties().map(|properties| properties.names),
+        }
+    }
+
     /// What it holds, read from the file.
-    #[cfg(test)]
     pub fn properties(&self) -> Result<Properties> {
         let handle = self.places()?.properties;
         self.properties_from(handle, &self.read_sealed(handle)?)

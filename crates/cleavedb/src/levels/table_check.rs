@@ -14,16 +14,22 @@ use crate::base::{Address, Buffer, Error, KeyspaceId, Kind, Stamp, split_key};
 use crate::format::filter::may_contain;
 use crate::format::meta::Cleared;
 use crate::format::table::{BlockHandle, Properties, TRAILER_BYTES};
+use crate::format::values::Names;
 
 /// What a check of a table needs to know of the database around it.
 pub struct Surroundings<'a> {
     /// The keyspace exists, or did until lately.
     pub knows: &'a dyn Fn(KeyspaceId) -> bool,
-    /// What is wrong with an address of this version.
-    pub judge: &'a dyn Fn(Address) -> Option<String>,
+    /// What is wrong with the address of this version, of which it gets key and stamp.
+    pub judge: &'a Judge<'a>,
+    /// Hears what the addresses of the table name.
+    pub names: &'a mut dyn FnMut(&Names),
     /// Hears of each problem: where, and what.
     pub problem: &'a mut dyn FnMut(Option<u64>, String),
 }
+
+/// From a full key, the stamp of a version and its address, to what is wrong with the address.
+pub type Judge<'a> = dyn Fn(&[u8], Stamp, Address) -> Option<String> + 'a;
 
 /// Checks a whole table; the number of versions in it.
 pub fn check_table(table: &TableFile, path: &Path, around: &mut Surroundings<'_>) -> u64 {
@@ -134,7 +140,7 @@ impl TableCheck<'_, '_> {
             Some(Kind::DeleteRange) => {
                 self.problem(block, format!("{} is a range tombstone among versions of single keys", named()))
             }
-            Some(kind) if kind.is_address() => self.address(named(), value),
+            Some(kind) if kind.is_address() => self.address(named(), key, stamp, value),
             Some(_) => {}
         }
         match split_key(key) {
@@ -156,9 +162,9 @@ impl TableCheck<'_, '_> {
         self.last = Some((key.to_vec(), stamp));
     }
 
-    fn address(&mut self, named: String, payload: &[u8]) {
+    fn address(&mut self, named: String, key: &[u8], stamp: Stamp, payload: &[u8]) {
         let wrong = match Address::decode(payload) {
-            Some(address) => (self.around.judge)(address),
+            Some(address) => (self.around.judge)(key, stamp, address),
             None => Some("which is none".to_owned()),
         };
         if let Some(wrong) = wrong {
@@ -170,6 +176,7 @@ impl TableCheck<'_, '_> {
     fn finish(mut self, table: &TableFile) -> u64 {
         let last_key = self.last.take().map(|(key, _)| key).unwrap_or_default();
         self.counted.set_ends(last_key, &self.ranges);
+        (self.around.names)(&self.counted.names);
         if self.damaged {
             return self.counted.entries;
         }
@@ -210,7 +217,8 @@ mod tests {
         let mut check = TableCheck {
             around: &mut Surroundings {
                 knows: &|_| true,
-                judge: &|_| None,
+                judge: &|_, _, _| None,
+                names: &mut |_| (),
                 problem: &mut |_, message| problems.push(message),
             },
             path: Path::new("table"),

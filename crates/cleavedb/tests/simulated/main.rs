@@ -18,6 +18,7 @@ mod iterators;
 mod multi_get;
 mod sizes;
 mod ingest;
+mod values;
 mod checkpoints;
 mod read_only;
 mod pauses;

@@ -281,6 +281,8 @@ fn operands_after_a_range_delete_apply_to_nothing() {
 fn filled(disk: &SimDisk, backend: LogBackend) -> Db {
     let options = Options::new().log_backend(backend).compression(Compression::None);
     let db = open_with(disk, options, Tuning::tiny()).unwrap();
+    // The tables are to hold the bytes.
+    db.default_keyspace().set_separation(None).unwrap();
     (0..400_u32)
         .for_each(|number| db.put(format!("{number:03}"), Value { seed: 2 * number + 1, len: 500 }.bytes()).unwrap());
     db.flush().unwrap();

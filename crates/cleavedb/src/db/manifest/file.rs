@@ -16,7 +16,7 @@ use crate::io::{Access, File, Storage, read_whole};
 
 /// The first bytes of the file.
 pub(crate) const MAGIC: [u8; 8] = *b"CleaveMf";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const FILE_HEADER_BYTES: usize = 24;
 const RECORD_HEADER_BYTES: usize = 12;
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 use crate::base::{KeyspaceId, Seqno};
-use crate::format::edit::KeyspaceRecord;
+use crate::format::edit::{KeyspaceRecord, Separation};
 use crate::io::{Faults, SimDisk};
 
 fn dir() -> PathBuf {
@@ -117,6 +117,7 @@ fn a_full_disk_leaves_the_manifest_as_it_was() {
             name: "k".repeat(200),
             operator: None,
             compression: None,
+            separation: Separation::Default,
         });
         let edit = Edit { keyspaces_added: records.collect(), last_seqno: Some(Seqno(9)), ..Edit::default() };
         let full = manifest.commit(&edit, &|| Ok(FileId(200)));

@@ -3,8 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::{FileId, KeyspaceId, Seqno};
+use crate::db::files::FileKind;
+#[cfg(test)]
+use crate::format::edit::Separation;
 use crate::format::edit::{Edit, KeyspaceRecord};
 use crate::format::meta::TableMeta;
+use crate::format::values::{ValuePlace, ValueState};
 
 /// The files and numbers of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +20,8 @@ pub(crate) struct ManifestState {
     pub logs: BTreeMap<FileId, Option<u64>>,
     /// Tables by level.
     pub tables: BTreeMap<FileId, (u8, TableMeta)>,
+    /// Files of values, and what tables name in them and in logs.
+    pub values: ValueState,
     /// Everything up to here is in tables.
     pub flushed: Seqno,
     /// Numbers up to here were given out and are durable.
@@ -35,6 +41,7 @@ impl Default for ManifestState {
             dropped: BTreeMap::new(),
             logs: BTreeMap::new(),
             tables: BTreeMap::new(),
+            values: ValueState::default(),
             flushed: Seqno::ZERO,
             last_seqno: Seqno::ZERO,
             next_file: FileId(1),
@@ -85,6 +92,15 @@ impl ManifestState {
             let is_new = !self.tables.contains_key(&meta.id) || removed.contains(&meta.id);
             claim(is_new && added.insert(meta.id), || format!("table {} was added twice", meta.id.0))?;
         }
+        let separated = edit.keyspaces_separated.iter().map(|(id, _)| id);
+        let added = |id: &KeyspaceId| edit.keyspaces_added.iter().any(|keyspace| keyspace.id == *id);
+        for keyspace in separated {
+            let known = self.keyspaces.contains_key(keyspace) || added(keyspace);
+            claim(known, || format!("keyspace {} was changed before it was added", keyspace.0))?;
+        }
+        if edit.concerns_values() || !edit.values_removed.is_empty() {
+            self.values.clone().apply(edit)?;
+        }
         Ok(())
     }
 
@@ -92,6 +108,9 @@ impl ManifestState {
     pub fn apply(&mut self, edit: &Edit) -> Result<(), String> {
         self.check(edit)?;
         self.keyspaces.extend(edit.keyspaces_added.iter().map(|keyspace| (keyspace.id, keyspace.clone())));
+        for (keyspace, separation) in &edit.keyspaces_separated {
+            self.keyspaces.entry(*keyspace).and_modify(|record| record.separation = *separation);
+        }
         for (keyspace, seqno) in &edit.keyspaces_dropped {
             // A full state names keyspaces that were dropped before it was written.
             self.keyspaces.remove(keyspace);
@@ -108,6 +127,13 @@ impl ManifestState {
         for table in &edit.tables_removed {
             self.tables.remove(table);
         }
+        if edit.concerns_values() || !edit.values_removed.is_empty() {
+            self.values.apply(edit)?;
+        }
+        for (file, _) in &edit.values_placed {
+            // A log that holds values only has left the front.
+            self.logs.remove(file);
+        }
         self.tables.extend(edit.tables_added.iter().map(|(level, meta)| (meta.id, (*level, meta.clone()))));
         self.flushed = edit.flushed.map_or(self.flushed, |flushed| flushed.max(self.flushed));
         self.last_seqno = edit.last_seqno.map_or(self.last_seqno, |last| last.max(self.last_seqno));
@@ -118,6 +144,20 @@ impl ManifestState {
         Ok(())
     }
 
+    /// The file holds values, or leads to where they are.
+    pub fn holds_values(&self, kind: FileKind, id: FileId) -> bool {
+        let place = self.values.places.get(&id);
+        match kind {
+            FileKind::Log => matches!(place, Some(ValuePlace::Log { .. })),
+            FileKind::Segment => matches!(place, Some(ValuePlace::Segment { .. })),
+            FileKind::Redirect => {
+                let leads = |place: &ValuePlace| matches!(place, ValuePlace::Moved { redirect, .. } if *redirect == id);
+                self.values.places.values().any(leads)
+            }
+            FileKind::Table | FileKind::Manifest => false,
+        }
+    }
+
     /// One edit that leads from nothing to this state.
     pub fn to_edit(&self) -> Edit {
         Edit {
@@ -126,6 +166,9 @@ impl ManifestState {
             logs_added: self.logs.keys().copied().collect(),
             logs_ended: self.logs.iter().filter_map(|(id, end)| Some((*id, (*end)?))).collect(),
             tables_added: self.tables.values().cloned().collect(),
+            // Those with higher numbers first, so that what has moved has somewhere to go.
+            values_placed: self.values.places.iter().rev().map(|(file, place)| (*file, *place)).collect(),
+            named: self.values.named.clone(),
             flushed: Some(self.flushed),
             last_seqno: Some(self.last_seqno),
             next_file: Some(self.next_file),
@@ -148,7 +191,13 @@ mod tests {
     #[test]
     fn a_state_survives_being_written_as_one_edit() {
         let mut state = ManifestState::default();
-        let keyspace = KeyspaceRecord { id: KeyspaceId(1), name: "a".into(), operator: None, compression: None };
+        let keyspace = KeyspaceRecord {
+            id: KeyspaceId(1),
+            name: "a".into(),
+            operator: None,
+            compression: None,
+            separation: Separation::Never,
+        };
         let edit = Edit {
             keyspaces_added: vec![keyspace],
             keyspaces_dropped: vec![(KeyspaceId(9), Seqno(5))],
