@@ -340,6 +340,9 @@ pub enum KeyspaceChange {
         /// Its merge operator
         #[arg(long, value_parser = ["u64-add", "append", "max", "min", "field-patch"])]
         operator: Option<String>,
+        /// Keep values of at least so many bytes apart from their keys; 192 is a good choice
+        #[arg(long, value_name = "BYTES")]
+        separation: Option<u32>,
     },
     /// Drop a keyspace and everything in it
     Drop {

@@ -18,13 +18,15 @@ pub fn run(args: &Keyspaces, out: &mut dyn Write) -> Result<()> {
             }
             Ok(())
         }
-        Some(KeyspaceChange::Create { name, operator }) => {
+        Some(KeyspaceChange::Create { name, operator, separation }) => {
             let db = open::existing_or_new(&args.database)?;
-            let options = KeyspaceOptions::new();
-            let options = match operator {
-                Some(operator) => options.merge_operator(operator),
-                None => options,
-            };
+            let mut options = KeyspaceOptions::new();
+            if let Some(operator) = operator {
+                options = options.merge_operator(operator);
+            }
+            if separation.is_some() {
+                options = options.separation(*separation);
+            }
             db.create_keyspace(name, options)?;
             Ok(db.close()?)
         }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::{cleave, fail, file, fill, fresh, run, start, with_a_broken_sum};
+use crate::support::{cleave, fail, file, files, fill, fresh, run, start, with_a_broken_sum};
 
 #[test]
 fn put_get_and_delete() {
@@ -103,6 +103,32 @@ fn counters_are_merged_without_being_read() {
     fail(&["keyspaces", &db, "create", "hits"]);
     run(&["keyspaces", &db, "drop", "hits"]);
     assert_eq!(run(&["keyspaces", &db]), "default\n");
+}
+
+#[test]
+fn values_lie_apart_where_a_keyspace_asks_for_it() {
+    let (_dir, db) = fresh();
+    run(&["keyspaces", &db, "create", "docs", "--separation", "192"]);
+    let text = "a document ".repeat(40);
+    for round in ["one", "two"] {
+        for number in 0..5 {
+            run(&["put", &db, &format!("{number}"), &format!("{text}{round}"), "-k", "docs"]);
+            run(&["put", &db, &format!("{number}"), &format!("{text}{round}")]);
+        }
+    }
+    run(&["compact", &db, "-k", "docs"]);
+    run(&["compact", &db]);
+    let stats: serde_json::Value = serde_json::from_str(&run(&["stats", &db, "--json"])).unwrap();
+    let live = stats["values"]["bytes_live"].as_u64().unwrap();
+    assert!((5 * text.len() as u64..5 * text.len() as u64 * 2).contains(&live), "{stats}");
+    assert!(run(&["stats", &db]).contains("of it live"));
+    for number in 0..5 {
+        assert_eq!(run(&["get", &db, &format!("{number}"), "-k", "docs"]), format!("{text}two\n"));
+    }
+    run(&["check", &db]);
+    for log in files(&db, "log") {
+        assert!(run(&["dump", log.to_str().unwrap()]).contains("record"));
+    }
 }
 
 #[test]
