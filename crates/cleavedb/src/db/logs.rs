@@ -217,13 +217,9 @@ impl Core {
         let needed = needed.next_multiple_of(BLOCK_IO_BYTES as u64);
         let usual = self.settings.tuning.log_bytes;
         let sizes = [usual, usual / 4, usual / 16].map(|size| size.next_multiple_of(BLOCK_IO_BYTES as u64).max(needed));
-        // What was set apart is to be had for a moment, but not by writers.
-        if self.reserve.is_lent() {
-            return Err(Error::NoSpace { path: file.path().to_owned() });
-        }
         let mut result = Ok(true);
         for size in sizes {
-            result = file.allocate(size);
+            result = self.reserve.beside(file.path(), || file.allocate(size));
             match &result {
                 Ok(_) => return Ok(size),
                 Err(Error::NoSpace { .. }) => {}

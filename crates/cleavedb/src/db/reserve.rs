@@ -20,7 +20,7 @@ pub(crate) struct Reserve {
     storage: Arc<dyn Storage>,
     /// Directories, and how many bytes there.
     places: Vec<(PathBuf, u64)>,
-    /// Held while any of it is made or given up.
+    /// Held while any of it is made or given up, and while a log gets its space.
     changing: Mutex<()>,
     /// All of it is there, or never will be.
     settled: AtomicBool,
@@ -53,8 +53,14 @@ impl Reserve {
         }
     }
 
-    /// True while somebody is at work with it.
-    pub fn is_lent(&self) -> bool {
+    /// Takes space for what has no right to any of it: there is none while somebody is at work with it.
+    pub fn beside<T>(&self, path: &Path, take: impl FnOnce() -> Result<T>) -> Result<T> {
+        let _changing = self.changing.lock();
+        if self.is_lent() { Err(Error::NoSpace { path: path.to_owned() }) } else { take() }
+    }
+
+    /// Somebody is at work with it.
+    fn is_lent(&self) -> bool {
         self.lent.load(Ordering::Acquire) > 0
     }
 

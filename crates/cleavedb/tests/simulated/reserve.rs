@@ -1,6 +1,7 @@
 //! What goes on when the disk is full, because space is set apart for it (DESIGN rule 9).
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -56,23 +57,11 @@ fn assert_holds(db: &Db, least: usize, most: usize) {
 }
 
 #[test]
-fn on_a_full_disk_the_front_is_flushed_and_writers_get_nothing_of_what_that_took() {
+fn on_a_full_disk_the_front_is_flushed() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let (db, count) = full(&disk, backend);
-        // Not even those that are there while it is taken.
-        let writer = {
-            let db = db.clone();
-            testing::spawn("writer", move || {
-                for _ in 0..20 {
-                    let refused = db.put("x", value("v", 70_000));
-                    assert!(matches!(refused, Err(Error::NoSpace { .. })), "{refused:?}");
-                    testing::sleep(Duration::from_millis(1));
-                }
-            })
-        };
         db.flush().unwrap();
-        writer.join().unwrap();
         assert!(db.stats().flushes > 0);
         assert_holds(&db, count, count);
         // What the flush left is set apart again.
@@ -82,6 +71,33 @@ fn on_a_full_disk_the_front_is_flushed_and_writers_get_nothing_of_what_that_took
         assert_holds(&db, count, count);
         db.close().unwrap();
     });
+}
+
+/// While a flush is at work with it, and at the moment when it is over, in many orders of threads.
+#[test]
+fn writers_get_nothing_of_what_is_set_apart() {
+    for seed in 0..60 {
+        in_world(seed, || {
+            let disk = SimDisk::new();
+            let (db, count) = full(&disk, LogBackend::Plain);
+            let flushed = Arc::new(AtomicBool::new(false));
+            let writer = {
+                let (db, flushed) = (db.clone(), flushed.clone());
+                testing::spawn("writer", move || {
+                    while !flushed.load(Ordering::SeqCst) {
+                        // The log that the flush frees is smaller.
+                        let refused = db.put("x", value("v", 90_000));
+                        assert!(matches!(refused, Err(Error::NoSpace { .. })), "{refused:?}");
+                    }
+                })
+            };
+            db.flush().unwrap();
+            flushed.store(true, Ordering::SeqCst);
+            writer.join().unwrap();
+            assert_holds(&db, count, count);
+            db.close().unwrap();
+        });
+    }
 }
 
 #[test]
