@@ -76,7 +76,7 @@ fn on_a_full_disk_the_front_is_flushed() {
 /// While a flush is at work with it, and at the moment when it is over, in many orders of threads.
 #[test]
 fn writers_get_nothing_of_what_is_set_apart() {
-    for seed in 0..60 {
+    for seed in 0..20 {
         in_world(seed, || {
             let disk = SimDisk::new();
             let (db, count) = full(&disk, LogBackend::Plain);
