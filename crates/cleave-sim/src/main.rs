@@ -119,6 +119,7 @@ impl Tally {
                 self.total.faulty_epochs += report.faulty_epochs;
                 self.total.compactions += report.compactions;
                 self.total.compaction_parts += report.compaction_parts;
+                self.total.evacuations += report.evacuations;
                 self.total.runs += report.runs;
                 self.total.run_parts += report.run_parts;
             }
@@ -134,8 +135,8 @@ impl Tally {
         let total = &self.total;
         println!(
             "{} seeds, {} failed; {} operations, {} openings, {} process crashes, {} power losses ({} of these crashes \
-             during recovery), {} epochs with a failing disk; {} compactions with {} parts more than one, {} runs made with \
-             {} parts more than one; {seconds:.1} s",
+             during recovery), {} epochs with a failing disk; {} compactions with {} parts more than one, {} \
+             evacuations, {} runs made with {} parts more than one; {seconds:.1} s",
             self.seeds,
             self.failed,
             total.operations,
@@ -146,6 +147,7 @@ impl Tally {
             total.faulty_epochs,
             total.compactions,
             total.compaction_parts,
+            total.evacuations,
             total.runs,
             total.run_parts
         );

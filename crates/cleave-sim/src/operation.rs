@@ -207,6 +207,8 @@ pub enum Operation {
     Flush,
     /// Compacts a span of a keyspace.
     Compact(u8, Span),
+    /// Keeps values of a keyspace apart from another size on.
+    Separate(u8, Option<u32>),
     /// Creates the keyspace of a changing slot.
     Create(u8),
     /// Drops the keyspace of a changing slot.

@@ -48,6 +48,8 @@ pub struct Report {
     pub compactions: u64,
     /// Parts of them beyond the first of each.
     pub compaction_parts: u64,
+    /// Evacuations done by them.
+    pub evacuations: u64,
     /// Seals and merges of runs.
     pub runs: u64,
     /// Parts of them beyond the first of each.
@@ -292,6 +294,7 @@ impl Simulation {
         let mut progress = lock(&self.progress);
         progress.report.compactions += stats.compactions;
         progress.report.compaction_parts += stats.compaction_parts.saturating_sub(stats.compactions);
+        progress.report.evacuations += stats.evacuations;
         progress.report.runs += stats.seals + stats.index_merges;
         progress.report.run_parts += stats.run_parts.saturating_sub(stats.seals + stats.index_merges);
     }

@@ -21,10 +21,10 @@ pub struct Workload {
     batch_changes_max: u64,
 }
 
-const KINDS: usize = 20;
+const KINDS: usize = 21;
 /// Write, get, scan, take and release a snapshot, sync, flush, compact, create, drop, check all, reopen, crash; get many,
-/// scan keys, refresh, ingest, checkpoint, pause background work, let it go on.
-const WEIGHTS: [u32; KINDS] = [400, 120, 60, 12, 10, 8, 6, 4, 4, 3, 1, 1, 0, 30, 15, 15, 3, 1, 1, 8];
+/// scan keys, refresh, ingest, checkpoint, pause background work, let it go on, keep values apart.
+const WEIGHTS: [u32; KINDS] = [400, 120, 60, 12, 10, 8, 6, 4, 4, 3, 1, 1, 0, 30, 15, 15, 3, 1, 1, 8, 2];
 
 impl Workload {
     /// The operations of `seed`, among all keyspaces.
@@ -95,6 +95,7 @@ impl Workload {
             17 => Operation::Checkpoint,
             18 => Operation::Pause,
             19 => Operation::Resume,
+            20 => Operation::Separate(self.slot(), *self.rng.pick(&[None, Some(0), Some(64), Some(192), Some(5000)])),
             _ => Operation::Crash(self.crash()),
         }
     }

@@ -143,6 +143,7 @@ impl Client {
             Operation::Create(slot) => self.create(*slot),
             Operation::Drop(slot) => self.drop_keyspace(*slot),
             Operation::CheckAll => self.check_all(),
+            Operation::Separate(slot, bytes) => self.separate(*slot, *bytes),
             Operation::Pause => self.pause(),
             Operation::Resume => {
                 self.pause = None;

@@ -42,6 +42,17 @@ impl Client {
         }
     }
 
+    /// No answer depends on it.
+    pub(super) fn separate(&mut self, slot: u8, bytes: Option<u32>) -> Result<(), Failure> {
+        let Some(space) = self.spaces.get(&slot) else {
+            return Ok(());
+        };
+        match space.handle.set_separation(bytes) {
+            Ok(()) => Ok(()),
+            Err(error) => self.forgive("set_separation", &error, false),
+        }
+    }
+
     pub(super) fn drop_keyspace(&mut self, slot: u8) -> Result<(), Failure> {
         if slot < FIRST_CHANGING_SLOT {
             return Ok(());

@@ -40,7 +40,8 @@ impl Separation {
     pub fn bytes(self, default: usize) -> usize {
         match self {
             Separation::Default => default,
-            Separation::From(bytes) => bytes as usize,
+            // What has no value, a delete, has nothing to keep apart.
+            Separation::From(bytes) => (bytes as usize).max(1),
             Separation::Never => usize::MAX,
         }
     }

@@ -18,8 +18,13 @@ use crate::format::record::Record;
 use crate::format::stats_page::Page;
 use crate::format::table::{BlockHandle, FOOTER_BYTES, Footer, PartitionHandles, Properties, check_block};
 use crate::front::log_reader::{LogReader, Opened};
+use crate::io::cache::BlockCache;
+use crate::io::handles::Handles;
+use crate::io::trash::FileGuard;
 use crate::io::{Access, SimDisk, Storage};
 use crate::levels::table_file::TableFile;
+use crate::values::redirect::{self, Redirect};
+use crate::values::segment;
 
 /// The number that fuzzed files have.
 const FILE: FileId = FileId(7);
@@ -30,7 +35,7 @@ const BLOCK_MAX: usize = 1 << 20;
 pub type Decoder = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const ALL: [Decoder; 12] = [
+pub const ALL: [Decoder; 14] = [
     ("records", fuzz_records),
     ("frame", fuzz_frame),
     ("log", fuzz_log),
@@ -43,6 +48,8 @@ pub const ALL: [Decoder; 12] = [
     ("filter", fuzz_filter),
     ("compression", fuzz_compression),
     ("stats_page", fuzz_stats_page),
+    ("segment", fuzz_segment),
+    ("redirect", fuzz_redirect),
 ];
 
 /// Records of a log, back to back.
@@ -154,6 +161,44 @@ pub fn fuzz_compression(bytes: &[u8]) {
     }
 }
 
+/// A whole segment.
+pub fn fuzz_segment(bytes: &[u8]) {
+    let (file, mut last) = (file_of(bytes), 0);
+    let _ = segment::for_each_record(&*file, own_id(bytes), bytes.len() as u64, &mut |offset, _, record| {
+        assert!(offset > last && offset + record.len() as u64 <= bytes.len() as u64);
+        last = offset;
+        Ok(())
+    });
+}
+
+/// A whole redirect table, read through and searched.
+pub fn fuzz_redirect(bytes: &[u8]) {
+    let disk = SimDisk::new();
+    let path: Arc<Path> = Path::new("/fuzzed").into();
+    disk.write_file(&path, bytes);
+    let id = own_id(bytes);
+    let mut first = None;
+    let read = redirect::read_all(&*file_of(bytes), id, &mut |from, to| {
+        first.get_or_insert((from, to));
+    });
+    let guard = FileGuard::new(path.clone(), Arc::default());
+    let handle = Arc::new(Handles::new(Arc::new(disk), Access::Buffered, 1)).handle(path);
+    let cache = Arc::new(BlockCache::new(1 << 20));
+    let table = Redirect::new(id, FileId(8), bytes.len() as u64, guard, handle, cache);
+    for offset in [0, 1, 4096, u64::MAX] {
+        let _ = table.find(offset);
+    }
+    if let (Ok(()), Some((from, to))) = (read, first) {
+        assert_eq!(table.find(from).ok(), Some(Some(to)));
+    }
+}
+
+/// The number that a segment or a redirect table has for its own.
+fn own_id(bytes: &[u8]) -> FileId {
+    let own = bytes.get(12..).and_then(<[u8]>::first_chunk);
+    own.map_or(FILE, |own| FileId(u64::from_le_bytes(*own)))
+}
+
 /// The page of statistics.
 pub fn fuzz_stats_page(bytes: &[u8]) {
     if let Ok(page) = Page::decode(bytes) {
@@ -164,6 +209,8 @@ pub fn fuzz_stats_page(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::{KeyspaceId, Kind};
+    use crate::format::record::Operation;
     use crate::sched::random::Random;
     use crate::testing::Tuning;
     use crate::{Options, WriteBatch};
@@ -199,6 +246,20 @@ mod tests {
                 inputs.extend(bytes.get(start..).filter(|part| !part.is_empty()).map(<[u8]>::to_vec));
             }
         }
+        let path = Path::new("/values");
+        let mut segment = segment::SegmentBuilder::create(&disk, path, FILE).unwrap();
+        for number in 0..50_u64 {
+            let operation = Operation { kind: Kind::Put, keyspace: KeyspaceId(1), key: b"key", value: &[7; 90] };
+            let (seqno, value) = (Seqno(number), operation.value);
+            let header = operation.header(seqno, operation.crc(seqno));
+            segment.add(&[&header[..], operation.key, value].concat()).unwrap();
+        }
+        segment.finish().unwrap();
+        inputs.push(disk.read_file(path).unwrap());
+        let mut redirect = redirect::RedirectBuilder::default();
+        (1..400).for_each(|number| redirect.add(number * 90, number));
+        redirect.write(&disk, Path::new("/moved"), FILE).unwrap();
+        inputs.push(disk.read_file(Path::new("/moved")).unwrap());
         inputs.push(Page { process: 1, sequence: 2, uptime_us: 3, numbers: (0..90).collect() }.encode().to_vec());
         inputs
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::base::{Buffer, Error, FileId, Result};
-use crate::format::checksum::placed_checksum;
+use crate::format::checksum::{agrees, placed_checksum};
 use crate::io::cache::BlockCache;
 use crate::io::handles::Handle;
 use crate::io::trash::FileGuard;
@@ -168,7 +168,9 @@ fn pair(bytes: &[u8]) -> (u64, u64) {
 
 fn check_page(bytes: &[u8], id: FileId, offset: u64) -> Result<(), &'static str> {
     match bytes.split_last_chunk::<CHECKSUM_BYTES>() {
-        Some((checked, checksum)) if placed_checksum(checked, id, offset) == u64::from_le_bytes(*checksum) => Ok(()),
+        Some((checked, checksum)) if agrees(u64::from_le_bytes(*checksum), placed_checksum(checked, id, offset)) => {
+            Ok(())
+        }
         _ => Err("the checksum of a page does not match"),
     }
 }

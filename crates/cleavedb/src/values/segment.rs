@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::base::{Error, FileId, Result};
+use crate::format::checksum::agrees;
 use crate::format::record::Record;
 use crate::io::{Access, File, Storage, read_exact_at};
 
@@ -30,7 +31,7 @@ fn header(id: FileId) -> [u8; HEADER_BYTES] {
 }
 
 fn check_header(path: &Path, id: FileId, found: &[u8; HEADER_BYTES]) -> Result<()> {
-    if found[..8] != MAGIC || found[20..] != crc32c::crc32c(&found[..20]).to_le_bytes() {
+    if found[..8] != MAGIC || !agrees(&found[20..], &crc32c::crc32c(&found[..20]).to_le_bytes()[..]) {
         return Err(Error::corruption(path, 0, "the header of the segment is damaged"));
     }
     let version = u32::from_le_bytes([found[8], found[9], found[10], found[11]]);
@@ -38,7 +39,7 @@ fn check_header(path: &Path, id: FileId, found: &[u8; HEADER_BYTES]) -> Result<(
         let message = format!("segment format {version} is not the known {VERSION}");
         return Err(Error::Unsupported { path: path.to_owned(), message });
     }
-    match *found == header(id) {
+    match found[..20] == header(id)[..20] {
         true => Ok(()),
         false => Err(Error::corruption(path, 12, "this is another segment")),
     }

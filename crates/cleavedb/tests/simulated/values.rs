@@ -299,12 +299,16 @@ fn values_change_sides_on_their_next_write() {
         for number in 0..100 {
             db.put(key(number), "tiny").unwrap();
         }
+        space.set_separation(Some(0)).unwrap();
+        db.put("empty", "").unwrap();
+        db.delete("nothing").unwrap();
         settle(&db);
         assert!(space.stats().unwrap().bytes_apart > 0);
         db.close().unwrap();
         check(&disk);
         let db = open(&disk, backend).unwrap();
-        assert_eq!(db.default_keyspace().separation(), Some(1));
+        assert_eq!(db.default_keyspace().separation(), Some(1), "an empty value has nothing to keep apart");
+        assert_eq!(db.get("empty").unwrap().unwrap(), "");
         assert!((0..100).all(|number| db.get(key(number)).unwrap().unwrap() == "tiny"));
     });
 }
