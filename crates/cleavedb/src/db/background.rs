@@ -54,6 +54,7 @@ pub(crate) struct WorkState {
     preparing_log: bool,
     evacuating: bool,
     emptying_trash: bool,
+    making_reserve: bool,
     /// What compactions write.
     pub compacting: Vec<Running>,
     /// Threads that compact, users' included: each has its part of the memory for jobs.
@@ -76,6 +77,8 @@ pub(crate) struct WorkState {
     idle: bool,
     /// What jobs did not get of storage.
     pub shortages: Shortages,
+    /// That there is no room for the reserve: nobody waits for it, and nothing else is done in another order.
+    reserve_shortage: Shortages,
     /// Tables that compactions could not read.
     pub set_aside: BTreeSet<FileId>,
     stop: bool,
@@ -257,7 +260,9 @@ impl Core {
                     }
                     // At rest the cache may have what is set apart for jobs.
                     let rest = (duty == Duty::Logs && self.work.is_active()).then_some(CALM);
-                    match rest.into_iter().chain(publish_in).min() {
+                    let reserve_in = (duty == Duty::Logs && state.reserve_shortage.any())
+                        .then(|| state.reserve_shortage.next_try(now()));
+                    match rest.into_iter().chain(publish_in).chain(reserve_in).min() {
                         Some(due) => {
                             let quiet = self.work.changed.wait_for(&mut state, due);
                             if quiet && rest.is_some() && state.running == 0 {
@@ -390,11 +395,19 @@ impl Core {
             Job::PrepareLog => state.preparing_log = false,
             Job::Evacuate(_) => state.evacuating = false,
             Job::EmptyTrash => state.emptying_trash = false,
+            Job::MakeReserve => state.making_reserve = false,
             Job::Compact(choice) => self.release_choice(state, choice),
             Job::Help(_) => unreachable!("what ends is the job, not the help with it"),
         }
         self.fit_cache();
         self.update_pace();
+        if matches!(job, Job::MakeReserve) {
+            match result {
+                Err(error) => state.reserve_shortage.note(Need::Reserve, number, error, now()),
+                Ok(()) => state.reserve_shortage.clear(Need::Reserve),
+            }
+            return;
+        }
         let need = match job {
             Job::PrepareLog => Need::Log,
             Job::Compact(_) => Need::Compaction,
@@ -481,7 +494,13 @@ impl Core {
         }
         let empties = !state.emptying_trash && !self.trash.is_empty();
         state.emptying_trash |= empties;
-        empties.then_some(Job::EmptyTrash)
+        if empties {
+            return Some(Job::EmptyTrash);
+        }
+        let makes =
+            !state.making_reserve && self.reserve.is_wanted() && state.reserve_shortage.may_try(Need::Reserve, now());
+        state.making_reserve |= makes;
+        makes.then_some(Job::MakeReserve)
     }
 
     /// Help with a compaction, or a compaction of its own.

@@ -15,6 +15,7 @@ use super::memory::Memory;
 use super::options::{LogBackend, Settings};
 use super::pacing::Pacer;
 use super::published::Published;
+use super::reserve::Reserve;
 use super::snapshot::Snapshots;
 use super::stats::Counters;
 use super::stats_page::StatsPage;
@@ -48,6 +49,7 @@ pub(crate) struct Core {
     pub readers: Arc<Readers>,
     pub memory: Memory,
     pub trash: Arc<Trash>,
+    pub reserve: Reserve,
     pub counters: Counters,
     pub stats_page: StatsPage,
     pub events: Events,
@@ -104,6 +106,7 @@ pub(crate) struct Parts {
     pub readers: Arc<Readers>,
     pub memory: Memory,
     pub trash: Arc<Trash>,
+    pub reserve: Reserve,
     pub events: Events,
     pub locks: Vec<Box<dyn Lock>>,
 }
@@ -129,6 +132,7 @@ impl Core {
             readers: parts.readers,
             memory: parts.memory,
             trash: parts.trash,
+            reserve: parts.reserve,
             counters: Counters::default(),
             stats_page: StatsPage::default(),
             events: parts.events,
@@ -222,7 +226,8 @@ impl Core {
         let mut manifest = self.manifest.lock();
         self.add_counters(&mut edit);
         let values = self.values_after(&mut edit, &manifest)?;
-        self.commit_edit(&mut manifest, &edit)?;
+        // A job that has come so far gives back more than its edit takes.
+        self.reserve.with(|| self.commit_edit(&mut manifest, &edit))?;
         self.published.update(|now| {
             let next = change(now);
             match values {

@@ -14,6 +14,9 @@ pub(crate) const OWNER: &str = "OWNER";
 /// The mapped ring.
 pub(crate) const RING: &str = "ring";
 
+/// Space set apart for work that must go on when the disk is full.
+pub(crate) const RESERVE: &str = "RESERVE";
+
 /// Figures for others to look at while the database is open.
 pub(crate) const STATS: &str = "STATS";
 

@@ -22,6 +22,8 @@ pub(super) enum Job {
     MergeRuns(Vec<Arc<Run>>),
     PrepareLog,
     EmptyTrash,
+    /// To set space apart for a full disk.
+    MakeReserve,
     Compact(Choice),
     /// To empty files of values.
     Evacuate(Vec<FileId>),
@@ -32,7 +34,7 @@ pub(super) enum Job {
 impl Job {
     /// It takes from what is set apart for jobs.
     pub fn takes_memory(&self) -> bool {
-        !matches!(self, Job::PrepareLog | Job::EmptyTrash)
+        !matches!(self, Job::PrepareLog | Job::EmptyTrash | Job::MakeReserve)
     }
 
     /// A compaction, or a part of one.
@@ -67,13 +69,14 @@ impl Core {
     fn run_safely(&self, job: &Job, number: u64, worker: Worker) -> Option<Ended> {
         let simple = |work: &dyn Fn() -> Result<()>| Some((None, guard_panic("a background job", work)));
         match job {
-            Job::Flush(runs) => simple(&|| self.flush_runs(runs)),
-            Job::Evacuate(files) => simple(&|| self.evacuate(files)),
+            Job::Flush(runs) => simple(&|| self.reserve.with(|| self.flush_runs(runs))),
+            Job::Evacuate(files) => simple(&|| self.reserve.with(|| self.evacuate(files))),
             Job::PrepareLog => simple(&|| self.prepare_spare_log()),
             Job::EmptyTrash => simple(&|| {
                 self.remove_from_trash();
                 Ok(())
             }),
+            Job::MakeReserve => simple(&|| self.reserve.make()),
             Job::Help(begun) => match begun.parts.do_one(self, worker) {
                 Done::Job(result) => Some((Some(begun.clone()), result)),
                 Done::Nothing | Done::Part => None,

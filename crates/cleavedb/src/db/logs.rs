@@ -217,16 +217,16 @@ impl Core {
         let needed = needed.next_multiple_of(BLOCK_IO_BYTES as u64);
         let usual = self.settings.tuning.log_bytes;
         let sizes = [usual, usual / 4, usual / 16].map(|size| size.next_multiple_of(BLOCK_IO_BYTES as u64).max(needed));
-        let mut result = Ok(());
+        let mut result = Ok(true);
         for size in sizes {
-            result = file.allocate(size);
+            result = self.reserve.beside(file.path(), || file.allocate(size));
             match &result {
-                Ok(()) => return Ok(size),
+                Ok(_) => return Ok(size),
                 Err(Error::NoSpace { .. }) => {}
                 Err(_) => break,
             }
         }
-        result.map(|()| needed)
+        result.map(|_| needed)
     }
 
     /// Forgets these logs, and those that are still to be forgotten; their files go with their last holders. Without space

@@ -17,6 +17,7 @@ mod view;
 mod published;
 mod background;
 mod shortage;
+mod reserve;
 mod jobs;
 mod parts;
 mod runs;
@@ -211,7 +212,7 @@ impl Db {
         let id = keyspace.state().record.id;
         let mut edit = Edit { keyspaces_dropped: vec![(id, commit.last_seqno)], ..Edit::default() };
         core.add_counters(&mut edit);
-        core.commit_edit(&mut manifest, &edit)?;
+        core.reserve.with(|| core.commit_edit(&mut manifest, &edit))?;
         core.keyspaces.remove(keyspace.state(), commit.last_seqno);
         drop(manifest);
         drop(commit);

@@ -14,6 +14,7 @@ use super::manifest::{Manifest, ManifestState, usable};
 use super::memory::Memory;
 use super::options::{Options, Settings};
 use super::recovery::recover;
+use super::reserve::Reserve;
 use super::telemetry;
 use super::tuning::Tuning;
 use super::values::open_values;
@@ -87,12 +88,13 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
     check_keyspace_compression(&fast, &manifest)?;
     let version = open_tables(&slow, &manifest, &trash, &readers)?;
     let recovered = recover(&*storage, &fast, manifest.state(), &tuning, &trash, options.read_only)?;
+    let reserve = Reserve::new(storage.clone(), &fast, &slow, &tuning);
     if !options.read_only {
         remove_never_named(&*storage, &fast, &slow, &manifest)?;
         if let Some(edit) = &recovered.edit {
-            commit_before_start(&mut manifest, edit)?;
+            reserve.with(|| commit_before_start(&mut manifest, edit))?;
         }
-        remove_unknown(&*storage, &fast, &slow, &mut manifest, recovered.edit.is_some())?;
+        reserve.with(|| remove_unknown(&*storage, &fast, &slow, &mut manifest, recovered.edit.is_some()))?;
     }
 
     static DATABASES: AtomicU64 = AtomicU64::new(0);
@@ -137,6 +139,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
         readers,
         memory,
         trash,
+        reserve,
         events,
         locks,
     }));
@@ -470,9 +473,9 @@ impl Core {
         edit.logs_ended = ended.map(|log| (log.id(), log.end().max(LOG_HEADER_BYTES as u64))).collect();
         if edit.logs_ended.len() + edit.logs_removed.len() + edit.values_placed.len() > 0 {
             self.add_counters(&mut edit);
-            self.commit_edit(&mut manifest, &edit)?;
+            self.reserve.with(|| self.commit_edit(&mut manifest, &edit))?;
         }
-        self.guarded(manifest.seal())?;
+        self.guarded(self.reserve.with(|| manifest.seal()))?;
         for log in &logs {
             if edit.logs_removed.contains(&log.id()) {
                 log.doom();

@@ -21,6 +21,8 @@ pub(crate) enum Need {
     Compaction,
     /// Files of values give their space back.
     Evacuation,
+    /// Space is set apart for a full disk.
+    Reserve,
 }
 
 impl Need {
@@ -28,7 +30,7 @@ impl Need {
     fn wait_max(self) -> Duration {
         match self {
             Need::Flush | Need::Log => Duration::from_millis(400),
-            Need::Compaction | Need::Evacuation => Duration::from_secs(6),
+            Need::Compaction | Need::Evacuation | Need::Reserve => Duration::from_secs(6),
         }
     }
 }
@@ -45,7 +47,7 @@ struct Shortage {
 /// The needs that are not met now.
 #[derive(Default)]
 pub(crate) struct Shortages {
-    of: [Option<Shortage>; 4],
+    of: [Option<Shortage>; 5],
 }
 
 impl Shortages {

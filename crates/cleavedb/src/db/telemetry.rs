@@ -161,6 +161,6 @@ fn span(job: &Job) -> tracing::Span {
         Job::Evacuate(files) => tracing::info_span!(target: "cleavedb", "evacuation", files = files.len()),
         Job::Help(_) => tracing::info_span!(target: "cleavedb", "help"),
         Job::PrepareLog => tracing::info_span!(target: "cleavedb", "prepare_log"),
-        Job::EmptyTrash => tracing::Span::none(),
+        Job::EmptyTrash | Job::MakeReserve => tracing::Span::none(),
     }
 }

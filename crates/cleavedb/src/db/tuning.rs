@@ -97,6 +97,8 @@ pub struct Tuning {
     pub close_flush_bytes: u64,
     /// The manifest starts a new file beyond this size.
     pub manifest_bytes: u64,
+    /// So much space is set apart where tables lie, for when the disk is full; none if this is zero.
+    pub reserve_bytes: u64,
     /// The page of statistics is written this often; never if there is none.
     pub stats_interval: Option<Duration>,
     /// A planted bug.
@@ -166,6 +168,8 @@ impl Tuning {
             hl0_stop_tables: HL0_STOP_TABLES,
             close_flush_bytes: 4 * MIB as u64,
             manifest_bytes: 4 * MIB as u64,
+            // A flush takes runs until they are enough, so it is less than two at their largest.
+            reserve_bytes: 2 * flush_bytes as u64 + 4 * MIB as u64,
             stats_interval: Some(Duration::from_secs(1)),
             canary: None,
         };
@@ -240,6 +244,7 @@ impl Tuning {
             hl0_stop_tables: 24,
             close_flush_bytes: 24 << 10,
             manifest_bytes: 16 << 10,
+            reserve_bytes: 48 << 10,
             stats_interval: None,
             canary: None,
         }

@@ -44,7 +44,7 @@ impl File for Slow {
     fn len(&self) -> Result<u64> {
         self.file.len()
     }
-    fn allocate(&self, len: u64) -> Result<()> {
+    fn allocate(&self, len: u64) -> Result<bool> {
         self.file.allocate(len)
     }
     fn truncate(&self, len: u64) -> Result<()> {
@@ -127,7 +127,7 @@ impl File for Full {
     fn len(&self) -> Result<u64> {
         self.file.len()
     }
-    fn allocate(&self, len: u64) -> Result<()> {
+    fn allocate(&self, len: u64) -> Result<bool> {
         self.file.allocate(len)
     }
     fn truncate(&self, len: u64) -> Result<()> {

@@ -137,9 +137,10 @@ pub trait File: Send + Sync {
     /// The length in bytes.
     fn len(&self) -> Result<u64>;
     /// Reserves space and sets the length to `len`; what was not written reads as zeros. Growing a file this way makes
-    /// later writes below `len` unable to fail for lack of space, where the file system can promise that. Never shortens
-    /// the file; if it fails the length is as before. Not to be called while writes past the end are in flight.
-    fn allocate(&self, len: u64) -> Result<()>;
+    /// later writes below `len` unable to fail for lack of space, where the file system can promise that; false where it
+    /// cannot, and only the length is set. Never shortens the file; if it fails the length is as before. Not to be called
+    /// while writes past the end are in flight.
+    fn allocate(&self, len: u64) -> Result<bool>;
     /// Cuts the file to `len` bytes.
     fn truncate(&self, len: u64) -> Result<()>;
 }

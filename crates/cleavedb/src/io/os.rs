@@ -368,14 +368,14 @@ impl File for OsFile {
         self.wrap("measure", self.file.metadata().map(|metadata| metadata.len()))
     }
 
-    fn allocate(&self, len: u64) -> Result<()> {
+    fn allocate(&self, len: u64) -> Result<bool> {
         let before = self.len()?;
         let result = reserve(&self.file, len);
         if result.is_err() && before < len {
             // A file system that ran out of space half-way keeps what it got. The first error is the one to report.
             let _ = self.file.set_len(before);
         }
-        self.wrap("allocate", result.map(drop))
+        self.wrap("allocate", result)
     }
 
     fn truncate(&self, len: u64) -> Result<()> {
@@ -480,7 +480,7 @@ mod direct {
             self.file.metadata().map(|metadata| metadata.len()).map_err(|error| Error::io(&self.path, "measure", error))
         }
 
-        fn allocate(&self, _len: u64) -> Result<()> {
+        fn allocate(&self, _len: u64) -> Result<bool> {
             self.refuse("allocate")
         }
 

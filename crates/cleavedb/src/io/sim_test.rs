@@ -94,7 +94,7 @@ fn a_sync_after_cutting_and_growing_makes_exactly_the_content_durable() {
             let offset = random.below(20_000);
             match random.below(4) {
                 0 => file.truncate(offset).unwrap(),
-                1 => file.allocate(offset).unwrap(),
+                1 => drop(file.allocate(offset).unwrap()),
                 _ => file.write_at(&vec![random.draw() as u8; random.below(6000) as usize], offset).unwrap(),
             }
         }

@@ -125,8 +125,8 @@ impl File for Forgetful {
         self.file.len()
     }
 
-    fn allocate(&self, _: u64) -> Result<()> {
-        Ok(())
+    fn allocate(&self, _: u64) -> Result<bool> {
+        Ok(false)
     }
 
     fn truncate(&self, _: u64) -> Result<()> {

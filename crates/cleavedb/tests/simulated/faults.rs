@@ -262,6 +262,7 @@ fn a_compaction_too_large_for_the_disk_is_tried_less_and_less_and_flushes_go_on(
     with_each_log(|backend| {
         let (disk, full) = (SimDisk::new(), Arc::new(Full::default()));
         let mut tuning = Tuning::tiny();
+        tuning.separation_bytes = usize::MAX;
         // One compaction of all that is there.
         (tuning.hl0_compact_tables, tuning.hl0_stop_tables) = (20, 60);
         (tuning.table_bytes, tuning.level_base_bytes) = (4 << 20, 4 << 20);

@@ -7,6 +7,7 @@ mod promises;
 mod images;
 mod damage;
 mod faults;
+mod reserve;
 mod pacing;
 mod keyspaces;
 mod operators;

@@ -189,9 +189,10 @@ impl File for SimFile {
         self.disk.act(&self.path, "measure", |state| Ok(state.inode(self.inode).len()))
     }
 
-    fn allocate(&self, len: u64) -> Result<()> {
+    fn allocate(&self, len: u64) -> Result<bool> {
         self.writable("allocate")?;
-        self.disk.act(&self.path, "allocate", |state| state.allocate(self.inode, &self.path, len))
+        self.disk.act(&self.path, "allocate", |state| state.allocate(self.inode, &self.path, len))?;
+        Ok(true)
     }
 
     fn truncate(&self, len: u64) -> Result<()> {
