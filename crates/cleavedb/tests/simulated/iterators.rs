@@ -130,6 +130,8 @@ fn versions_that_an_iterator_does_not_see_are_not_read_one_by_one() {
         let disk = SimDisk::new();
         let options = || Options::new().log_backend(backend).compression(Compression::None);
         let db = open_with(&disk, options(), unflushed()).unwrap();
+        // The blocks are to hold the values.
+        db.default_keyspace().set_separation(None).unwrap();
         let bytes = |number: u32| Value { seed: 2 * number + 1, len: 1000 }.bytes();
         let mut snapshots = Vec::new();
         db.put("a", "before").unwrap();
