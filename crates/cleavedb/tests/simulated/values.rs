@@ -39,6 +39,19 @@ fn settle(db: &Db) -> Stats {
     db.stats()
 }
 
+/// Overwrites until files of values have been emptied several times, and tables still name so many of them: when that
+/// happens depends on the order of threads.
+fn write_until_moved(db: &Db, keys: usize, moved_files: usize) {
+    for round in 1..40 {
+        write_round(db, keys, round);
+        let stats = settle(db);
+        if stats.evacuations >= 3 && stats.moved_files >= moved_files {
+            return;
+        }
+    }
+    panic!("nothing moves: {:?}", db.stats());
+}
+
 fn assert_round(db: &Db, keys: usize, round: usize) {
     for number in 0..keys {
         assert_eq!(&db.get(key(number)).unwrap().unwrap()[..], of_round(number, round), "{number}");
@@ -252,13 +265,8 @@ fn a_value_that_moved_several_times_is_found_and_tables_are_healed() {
             db.put(key(number), of_round(number, 0)).unwrap();
             cold.put(key(number), of_round(number, 0)).unwrap();
         }
-        for round in 1..6 {
-            write_round(&db, 300, round);
-            settle(&db);
-        }
-        let stats = db.stats();
         // Nobody compacts the cold keyspace, so its tables name the logs in which its values were born.
-        assert!(stats.evacuations >= 3 && stats.moved_files >= 2, "{stats:?}");
+        write_until_moved(&db, 300, 2);
         for number in 0..300 {
             assert_eq!(&cold.get(key(number)).unwrap().unwrap()[..], of_round(number, 0));
         }
@@ -267,18 +275,19 @@ fn a_value_that_moved_several_times_is_found_and_tables_are_healed() {
         let db = open_with(&disk, Options::new().log_backend(backend), tuning).unwrap();
         let cold = db.open_keyspace("cold").unwrap();
         // What the close left over is emptied meanwhile, and followed by the next compaction.
-        for _ in 0..4 {
+        let follow = |_: &i32| {
             db.compact_range(&cold, ..).unwrap();
-            settle(&db);
-        }
-        let stats = db.stats();
-        assert_eq!(stats.moved_files, 0, "all have followed: {stats:?}");
+            settle(&db).moved_files > 0
+        };
+        assert!((0..20).take_while(follow).count() < 20, "not all have followed: {:?}", db.stats());
         for number in 0..300 {
             assert_eq!(&cold.get(key(number)).unwrap().unwrap()[..], of_round(number, 0));
         }
     };
     // An order of threads in which files move that often.
-    BACKENDS.into_iter().for_each(|backend| in_world(5, move || each(backend)));
+    for seed in 0..4 {
+        BACKENDS.into_iter().for_each(|backend| in_world(seed, move || each(backend)));
+    }
 }
 
 #[test]
@@ -346,10 +355,7 @@ fn damage_in_files_of_values_is_an_error_or_the_right_answer_and_the_check_sees_
             db.put(key(number), of_round(number, 0)).unwrap();
             cold.put(key(number), of_round(number, 0)).unwrap();
         }
-        for round in 1..4 {
-            write_round(&db, 60, round);
-            settle(&db);
-        }
+        write_until_moved(&db, 60, 1);
         db.close().unwrap();
         let of_values =
             |path: &Path| matches!(path.extension().and_then(|it| it.to_str()), Some("segment" | "redirect"));
