@@ -15,6 +15,9 @@ use crate::base::{Error, Result};
 use crate::io::{Access, Storage};
 use crate::sched::sync::Mutex;
 
+/// Of a small file system no more than one part in so many is set apart: logs need room as well.
+const SPACE_PARTS: u64 = 16;
+
 /// What is set apart in each directory.
 pub(crate) struct Reserve {
     storage: Arc<dyn Storage>,
@@ -34,6 +37,9 @@ impl Reserve {
         let mut places = vec![(slow.to_owned(), tuning.reserve_bytes)];
         if slow != fast {
             places.push((fast.to_owned(), tuning.manifest_bytes.min(tuning.reserve_bytes)));
+        }
+        for (dir, bytes) in &mut places {
+            *bytes = (*bytes).min(storage.space_of(dir) / SPACE_PARTS);
         }
         places.retain(|(_, bytes)| *bytes > 0);
         let settled = AtomicBool::new(places.is_empty());

@@ -58,6 +58,10 @@ pub trait Storage: Send + Sync {
     fn open_read(&self, path: &Path, access: Access) -> Result<Arc<dyn File>>;
     /// The length of a file, in bytes, without opening it; `None` if there is no such file.
     fn file_len(&self, path: &Path) -> Result<Option<u64>>;
+    /// The size of the file system that a directory lies in, in bytes, used or not; the largest number if that is not known.
+    fn space_of(&self, _dir: &Path) -> u64 {
+        u64::MAX
+    }
     /// How many files the process may have open at once.
     fn open_files_limit(&self) -> usize;
     /// True if the path names a file or directory.

@@ -83,6 +83,11 @@ impl Storage for OsStorage {
         }
     }
 
+    fn space_of(&self, dir: &Path) -> u64 {
+        let found = rustix::fs::statvfs(dir);
+        found.map_or(u64::MAX, |system| system.f_blocks.saturating_mul(system.f_frsize))
+    }
+
     fn open_files_limit(&self) -> usize {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         limit.map_or(usize::MAX, |files| files as usize)

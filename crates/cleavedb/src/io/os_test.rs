@@ -212,3 +212,11 @@ fn bytes_that_were_told_of_are_read_and_leave_no_descriptor_behind() {
         assert_eq!((file.read_needed(&mut buffer, 7).unwrap(), buffer), (3, [7, 8, 9]));
     }
 }
+
+#[test]
+fn a_file_system_has_a_size_and_what_is_not_there_has_none_that_is_known() {
+    let dir = tempfile::tempdir().unwrap();
+    let space = OsStorage::new().space_of(dir.path());
+    assert!(space > 1 << 20 && space < u64::MAX, "{space}");
+    assert_eq!(OsStorage::new().space_of(&dir.path().join("missing")), u64::MAX);
+}
