@@ -2,13 +2,21 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{cleave, fail, file, files, fill, fresh, run, start};
+use crate::support::{cleave, fail, file, files, fill, fresh, run};
+
+/// Starts a command that Ctrl-C ends: whoever runs the tests may ignore that signal, which children inherit.
+fn start(args: &[&str]) -> Child {
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_cleave")]).args(args);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
 
 /// Sends a signal after a while. Whether that ended the process (and not the end of its work).
 fn interrupt(child: &mut Child, signal: Signal, after: Duration) -> bool {
