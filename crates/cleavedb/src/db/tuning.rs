@@ -14,7 +14,7 @@
 
 use std::time::Duration;
 
-use crate::base::limits::{MEMORY_BUDGET_MIN, SEPARATION_BYTES_DEFAULT};
+use crate::base::limits::MEMORY_BUDGET_MIN;
 use crate::base::{Error, Result};
 use crate::front::index_table::IndexTable;
 use crate::levels::builder::TableOptions;
@@ -233,7 +233,7 @@ impl Tuning {
             chunk_bytes: 8 << 10,
             chunk_threads: 2,
             chunk_buffers: 3,
-            separation_bytes: SEPARATION_BYTES_DEFAULT,
+            separation_bytes: usize::MAX,
             garbage_bytes: 32 << 10,
             garbage_percent: 30,
             cache_bytes: 256 << 10,

@@ -4,9 +4,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cleavedb::testing::{self, Random, SimDisk, Tuning};
-use cleavedb::{Db, Durability, KeyspaceOptions, LogBackend, Options, Stats};
+use cleavedb::{Db, Durability, KeyspaceOptions, LogBackend, Options, Result, Stats};
 
-use crate::support::{BACKENDS, in_world, open, open_with, value, with_each_log};
+use crate::support::{BACKENDS, in_world, open_with, value, with_each_log};
+
+/// Values from 192 B on lie apart.
+fn apart() -> Options {
+    Options::new().separation(Some(192))
+}
+
+fn open(disk: &SimDisk, backend: LogBackend) -> Result<Db> {
+    open_with(disk, apart().log_backend(backend), Tuning::tiny())
+}
 
 fn check(disk: &SimDisk) {
     let report = testing::check(Arc::new(disk.clone()), Path::new("/db"), &Options::new()).unwrap();
@@ -86,11 +95,11 @@ fn a_large_value_is_written_once_and_found_by_every_way_of_reading() {
         drop(snapshot);
         db.close().unwrap();
         check(&disk);
-        let copy = testing::open(Arc::new(disk.clone()), Path::new("/copy"), Options::new(), Tuning::tiny()).unwrap();
+        let copy = testing::open(Arc::new(disk.clone()), Path::new("/copy"), apart(), Tuning::tiny()).unwrap();
         assert_round(&copy, 400, 0);
         copy.close().unwrap();
         for read_only in [true, false] {
-            let options = Options::new().log_backend(backend).read_only(read_only);
+            let options = apart().log_backend(backend).read_only(read_only);
             assert_round(&open_with(&disk, options, Tuning::tiny()).unwrap(), 400, 0);
         }
     });
@@ -259,7 +268,7 @@ fn a_value_that_moved_several_times_is_found_and_tables_are_healed() {
         let disk = SimDisk::new();
         let mut tuning = Tuning::tiny();
         (tuning.garbage_bytes, tuning.garbage_percent) = (0, 1);
-        let db = open_with(&disk, Options::new().log_backend(backend), tuning.clone()).unwrap();
+        let db = open_with(&disk, apart().log_backend(backend), tuning.clone()).unwrap();
         let cold = db.create_keyspace("cold", KeyspaceOptions::new()).unwrap();
         for number in 0..300 {
             db.put(key(number), of_round(number, 0)).unwrap();
@@ -272,7 +281,7 @@ fn a_value_that_moved_several_times_is_found_and_tables_are_healed() {
         }
         db.close().unwrap();
         check(&disk);
-        let db = open_with(&disk, Options::new().log_backend(backend), tuning).unwrap();
+        let db = open_with(&disk, apart().log_backend(backend), tuning).unwrap();
         let cold = db.open_keyspace("cold").unwrap();
         // What the close left over is emptied meanwhile, and followed by the next compaction.
         let follow = |_: &i32| {
@@ -349,7 +358,7 @@ fn damage_in_files_of_values_is_an_error_or_the_right_answer_and_the_check_sees_
         let disk = SimDisk::new();
         let mut tuning = Tuning::tiny();
         (tuning.garbage_bytes, tuning.garbage_percent) = (0, 1);
-        let db = open_with(&disk, Options::new(), tuning).unwrap();
+        let db = open_with(&disk, apart(), tuning).unwrap();
         let cold = db.create_keyspace("cold", KeyspaceOptions::new()).unwrap();
         for number in 0..60 {
             db.put(key(number), of_round(number, 0)).unwrap();
