@@ -222,7 +222,10 @@ fn one_file_of_another_user_is_named_whichever_it_is() {
     }
     let names: Vec<PathBuf> = {
         let dir = tempfile::tempdir().unwrap();
-        files_of(&closed_database(&dir)).iter().map(|file| file.file_name().unwrap().into()).collect()
+        let files = files_of(&closed_database(&dir));
+        let names = files.iter().map(|file| PathBuf::from(file.file_name().unwrap()));
+        // Whether the reserve was made in so short a time is left to chance.
+        names.filter(|name| name != Path::new("RESERVE")).collect()
     };
     let is = |name: &Path, ending: &str| name.to_str().unwrap().ends_with(ending);
     assert!(
@@ -241,9 +244,8 @@ fn one_file_of_another_user_is_named_whichever_it_is() {
         let Some(answers) = ask_another_user(&path) else { return };
         for answer in answers {
             let is_named = answer.contains(file.to_str().unwrap()) && answer.contains("Permission denied");
-            // After a close the ring holds nothing, and the reserve never does.
-            let is_needless = is(&name, "ring") || is(&name, "RESERVE");
-            assert!(is_named || is_needless && answer.ends_with("read 2"), "{}: {answer}", name.display());
+            // After a close the ring holds nothing.
+            assert!(is_named || is(&name, "ring") && answer.ends_with("read 2"), "{}: {answer}", name.display());
         }
         set_mode(&file, 0o644);
         assert!(cleavedb::check(&path).unwrap().is_sound());
