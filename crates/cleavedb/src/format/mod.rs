@@ -5,6 +5,7 @@ pub mod record;
 pub mod frame;
 pub mod edit;
 pub mod checksum;
+pub mod file_header;
 pub mod compression;
 pub mod block;
 pub mod filter;

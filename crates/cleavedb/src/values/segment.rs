@@ -6,44 +6,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::base::{Error, FileId, Result};
-use crate::format::checksum::agrees;
+use crate::format::file_header::{FILE_HEADER_BYTES, Kind};
 use crate::format::record::Record;
 use crate::io::{Access, File, Storage, read_exact_at};
 
 /// The first bytes of a segment.
 pub const MAGIC: [u8; 8] = *b"clvSEGMT";
-const VERSION: u32 = 1;
+const HEADER: Kind = Kind { magic: MAGIC, version: 1, name: "segment" };
 /// Before the first record.
-pub const HEADER_BYTES: usize = 24;
+pub const HEADER_BYTES: usize = FILE_HEADER_BYTES;
 /// Written, and read, in pieces of this size.
 const PIECE_BYTES: usize = 1 << 20;
 /// While a reader works on a piece, so much more of the file is fetched.
 const AHEAD_BYTES: u64 = 2 << 20;
-
-fn header(id: FileId) -> [u8; HEADER_BYTES] {
-    let mut header = [0; HEADER_BYTES];
-    header[..8].copy_from_slice(&MAGIC);
-    header[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    header[12..20].copy_from_slice(&id.0.to_le_bytes());
-    let crc = crc32c::crc32c(&header[..20]);
-    header[20..].copy_from_slice(&crc.to_le_bytes());
-    header
-}
-
-fn check_header(path: &Path, id: FileId, found: &[u8; HEADER_BYTES]) -> Result<()> {
-    if found[..8] != MAGIC || !agrees(&found[20..], &crc32c::crc32c(&found[..20]).to_le_bytes()[..]) {
-        return Err(Error::corruption(path, 0, "the header of the segment is damaged"));
-    }
-    let version = u32::from_le_bytes([found[8], found[9], found[10], found[11]]);
-    if version != VERSION {
-        let message = format!("segment format {version} is not the known {VERSION}");
-        return Err(Error::Unsupported { path: path.to_owned(), message });
-    }
-    match found[..20] == header(id)[..20] {
-        true => Ok(()),
-        false => Err(Error::corruption(path, 12, "this is another segment")),
-    }
-}
 
 /// A segment being written.
 pub struct SegmentBuilder {
@@ -57,7 +32,7 @@ impl SegmentBuilder {
     /// Creates the file of segment `id` at `path`, which must not exist.
     pub fn create(storage: &dyn Storage, path: &Path, id: FileId) -> Result<SegmentBuilder> {
         let file = storage.create(path, Access::Buffered)?;
-        Ok(SegmentBuilder { file, pending: header(id).to_vec(), offset: 0 })
+        Ok(SegmentBuilder { file, pending: HEADER.encode(id).to_vec(), offset: 0 })
     }
 
     /// Appends the bytes of a record; returns where they lie.
@@ -97,7 +72,7 @@ pub type See<'a> = dyn FnMut(u64, &Record<'_>, &[u8]) -> Result<()> + 'a;
 pub fn for_each_record(file: &dyn File, id: FileId, end: u64, see: &mut See<'_>) -> Result<()> {
     let mut found = [0; HEADER_BYTES];
     read_exact_at(file, &mut found, 0)?;
-    check_header(file.path(), id, &found)?;
+    HEADER.check(file.path(), id, &found)?;
     let mut window: Vec<u8> = Vec::new();
     let (mut offset, mut read_to) = (HEADER_BYTES as u64, HEADER_BYTES as u64);
     while offset < end {

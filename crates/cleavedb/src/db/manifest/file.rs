@@ -12,12 +12,12 @@ use crate::base::{Error, FileId, Result};
 use crate::db::files::{CURRENT, CURRENT_NEW, manifest_name};
 use crate::format::checksum::agrees;
 use crate::format::edit::Edit;
+use crate::format::file_header::{FILE_HEADER_BYTES, Kind};
 use crate::io::{Access, File, Storage, read_whole};
 
 /// The first bytes of the file.
 pub(crate) const MAGIC: [u8; 8] = *b"CleaveMf";
-const VERSION: u32 = 3;
-const FILE_HEADER_BYTES: usize = 24;
+const HEADER: Kind = Kind { magic: MAGIC, version: 3, name: "manifest" };
 const RECORD_HEADER_BYTES: usize = 12;
 
 /// The state and the file it is written to.
@@ -206,7 +206,7 @@ impl Manifest {
     /// Starts a file with the whole state and the edit.
     fn start_file(&mut self, id: FileId, edit: &Edit) -> Result<u64> {
         let path = self.dir.join(manifest_name(id));
-        let mut bytes = encode_file_header(id).to_vec();
+        let mut bytes = HEADER.encode(id).to_vec();
         bytes.extend_from_slice(&encode_record(id, bytes.len() as u64, &self.state.to_edit().encode()));
         bytes.extend_from_slice(&encode_record(id, bytes.len() as u64, &edit.encode()));
         let file = self.storage.create(&path, Access::Buffered)?;
@@ -291,16 +291,6 @@ pub(crate) fn parse_current(path: &Path, bytes: &[u8]) -> Result<(FileId, u64)> 
     }
 }
 
-fn encode_file_header(id: FileId) -> [u8; FILE_HEADER_BYTES] {
-    let mut header = [0; FILE_HEADER_BYTES];
-    header[..8].copy_from_slice(&MAGIC);
-    header[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    header[12..20].copy_from_slice(&id.0.to_le_bytes());
-    let crc = crc32c::crc32c(&header[..20]);
-    header[20..].copy_from_slice(&crc.to_le_bytes());
-    header
-}
-
 /// `header crc u32 | len u32 | payload crc u32 | payload`; the header's checksum is salted with file and offset.
 fn encode_record(id: FileId, offset: u64, payload: &[u8]) -> Vec<u8> {
     let mut record = vec![0; RECORD_HEADER_BYTES];
@@ -333,7 +323,7 @@ fn record_at(bytes: &[u8], id: FileId, offset: usize) -> Option<&[u8]> {
 /// Adds up all edits. A torn last edit is left out, unless it lies in the part that must be whole or another follows.
 /// Also returns all tables that were ever added.
 fn replay(path: &Path, id: FileId, bytes: &[u8], whole_len: u64) -> Result<(ManifestState, BTreeSet<FileId>)> {
-    check_file_header(path, id, bytes)?;
+    HEADER.check(path, id, bytes)?;
     let (mut state, mut named_tables) = (ManifestState::default(), BTreeSet::new());
     let mut offset = FILE_HEADER_BYTES;
     while offset < bytes.len() {
@@ -365,7 +355,7 @@ pub(crate) fn show_edits(
 ) -> Result<()> {
     let own = bytes.get(12..20).and_then(<[u8]>::first_chunk).map(|own| FileId(u64::from_le_bytes(*own)));
     let id = id.or(own).unwrap_or_default();
-    check_file_header(path, id, bytes)?;
+    HEADER.check(path, id, bytes)?;
     let mut offset = FILE_HEADER_BYTES;
     while offset < bytes.len() {
         let payload = record_at(bytes, id, offset);
@@ -393,24 +383,6 @@ pub(crate) mod decoders {
     /// `CURRENT`.
     pub fn current(bytes: &[u8]) {
         let _ = parse_current(Path::new("fuzzed"), bytes);
-    }
-}
-
-fn check_file_header(path: &Path, id: FileId, bytes: &[u8]) -> Result<()> {
-    let Some(header) = bytes.first_chunk::<FILE_HEADER_BYTES>() else {
-        return Err(Error::corruption(path, 0, "the file is cut short"));
-    };
-    if header[..8] != MAGIC || header[20..] != crc32c::crc32c(&header[..20]).to_le_bytes() {
-        return Err(Error::corruption(path, 0, "manifest header is damaged"));
-    }
-    let version = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
-    if version != VERSION {
-        let message = format!("manifest format {version} is not the known {VERSION}");
-        return Err(Error::Unsupported { path: path.to_owned(), message });
-    }
-    match *header == encode_file_header(id) {
-        true => Ok(()),
-        false => Err(Error::corruption(path, 12, "this is another manifest")),
     }
 }
 

@@ -1,0 +1,148 @@
+//! Which job is next: for each duty the first that is due and that nobody does. Asked under the work lock, so each choice is
+//! marked as running in the same step. What is due is decided by policies: `front/merge_policy.rs`, `levels/picker.rs`,
+//! `values/victim.rs`.
+
+use std::sync::Arc;
+
+use super::{Duty, WorkState};
+use crate::db::core::Core;
+use crate::db::jobs::Job;
+use crate::db::pacing::unflushed_log_bytes;
+use crate::db::shortage::Need;
+use crate::db::view::View;
+use crate::front::merge_policy;
+use crate::front::run::Run;
+use crate::levels::picker::Choice;
+use crate::sched::clock::now;
+
+impl Core {
+    /// The next job, marked as running.
+    pub(super) fn next_job(&self, state: &mut WorkState, duty: Duty) -> Option<Job> {
+        if duty == Duty::Logs {
+            return self.next_of_logs(state);
+        }
+        let (now, full) = (now(), state.shortages.any());
+        // Writers keep the front busy all the time; while nothing compacts, HL0 would fill up behind it. On a full disk
+        // the front comes first: what it needs is less, and writers stop without it.
+        if duty == Duty::All
+            && !full
+            && state.compacting_threads == 0
+            && let Some(job) = self.next_compaction(state, duty)
+        {
+            return Some(job);
+        }
+        let view = self.published.view();
+        if let Some(begun) = state.to_help(|job| !matches!(job, Job::Compact(_))) {
+            return Some(Job::Help(begun));
+        }
+        if let Some(table) = view.sealed.last().filter(|_| !state.sealing) {
+            state.sealing = true;
+            return Some(Job::Seal(table.clone()));
+        }
+        if state.shortages.may_try(Need::Flush, now)
+            && let Some(runs) = self.runs_to_flush(state, &view)
+        {
+            state.flushing = runs.len();
+            return Some(Job::Flush(runs));
+        }
+        if let Some(runs) = self.runs_to_merge(state, &view) {
+            state.merging = runs.clone();
+            return Some(Job::MergeRuns(runs));
+        }
+        let evacuation = if duty == Duty::All { self.next_evacuation(state) } else { None };
+        let compaction = evacuation.or_else(|| self.next_compaction(state, duty));
+        // On a full disk what gives space back comes first, and a log is made by a thread that finds nothing else.
+        let tries_log = full && state.shortages.may_try(Need::Log, now);
+        compaction.or_else(|| (tries_log && self.wants_log(state)).then_some(Job::PrepareLog))
+    }
+
+    fn next_of_logs(&self, state: &mut WorkState) -> Option<Job> {
+        // Files can wait (each is a job of its own); a writer without a next log cannot.
+        if !state.shortages.any() && self.wants_log(state) {
+            return Some(Job::PrepareLog);
+        }
+        let empties = !state.emptying_trash && !self.trash.is_empty();
+        state.emptying_trash |= empties;
+        if empties {
+            return Some(Job::EmptyTrash);
+        }
+        let makes =
+            !state.making_reserve && self.reserve.is_wanted() && state.reserve_shortage.may_try(Need::Reserve, now());
+        state.making_reserve |= makes;
+        makes.then_some(Job::MakeReserve)
+    }
+
+    /// Help with a compaction, or a compaction of its own.
+    fn next_compaction(&self, state: &mut WorkState, duty: Duty) -> Option<Job> {
+        if duty == Duty::Front || state.compacting_threads >= self.settings.tuning.compactions_max {
+            return None;
+        }
+        if let Some(begun) = state.to_help(|job| matches!(job, Job::Compact(_))) {
+            return Some(Job::Help(begun));
+        }
+        if duty == Duty::FrontAndParts || !state.shortages.may_try(Need::Compaction, now()) {
+            return None;
+        }
+        self.choose_compaction(state).filter(|choice| *choice != Choice::Nothing).map(Job::Compact)
+    }
+
+    /// Files of values to empty, by one job at a time.
+    fn next_evacuation(&self, state: &mut WorkState) -> Option<Job> {
+        if state.evacuating || !state.shortages.may_try(Need::Evacuation, now()) {
+            return None;
+        }
+        let mut victims = self.published.view().values.victims.clone();
+        victims.retain(|file| !state.set_aside.contains(file));
+        if victims.is_empty() {
+            return None;
+        }
+        state.evacuating = true;
+        Some(Job::Evacuate(victims))
+    }
+
+    /// The next log is not ready, and nobody makes it: the caller does.
+    fn wants_log(&self, state: &mut WorkState) -> bool {
+        let wants = !state.preparing_log && self.logs.wants_spare();
+        state.preparing_log |= wants;
+        wants
+    }
+
+    /// The oldest runs, oldest first, if it is time to flush them.
+    fn runs_to_flush(&self, state: &WorkState, view: &View) -> Option<Vec<Arc<Run>>> {
+        if state.flushing > 0 {
+            return None;
+        }
+        let tuning = &self.settings.tuning;
+        // A full index table shrinks a little when it becomes a run, and is still worth a flush.
+        let flush_bytes = tuning.flush_bytes / 4 * 3;
+        let merging = |run: &&Arc<Run>| state.merging.iter().any(|other| Arc::ptr_eq(other, run));
+        let mut total = 0;
+        let mut oldest = Vec::new();
+        for run in view.runs.iter().rev().take_while(|run| !merging(run)) {
+            if total >= flush_bytes {
+                break;
+            }
+            total += run.weight();
+            oldest.push(run.clone());
+        }
+        let asked = oldest.first().is_some_and(|run| run.seqnos().0 <= state.flush_target);
+        // However little of them is still live, logs do not pile up.
+        let due = total >= flush_bytes
+            || asked
+            || view.front_bytes() > tuning.front_bytes_max
+            || unflushed_log_bytes(view, self.work.flushed()) > tuning.logs_bytes_max / 2;
+        (due && !oldest.is_empty()).then_some(oldest)
+    }
+
+    /// Neighbours in age to merge, oldest first.
+    fn runs_to_merge(&self, state: &WorkState, view: &View) -> Option<Vec<Arc<Run>>> {
+        if !state.merging.is_empty() {
+            return None;
+        }
+        let idle: Vec<&Arc<Run>> = view.runs.iter().rev().skip(state.flushing).collect();
+        let sizes: Vec<u64> = idle.iter().map(|run| run.weight()).collect();
+        let tuning = &self.settings.tuning;
+        let range = merge_policy::pick(&sizes, tuning.index_merge_runs, tuning.flush_bytes)?;
+        Some(idle[range].iter().map(|run| Arc::clone(run)).collect())
+    }
+}

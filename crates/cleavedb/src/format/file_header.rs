@@ -1,0 +1,58 @@
+//! The header of files that never change once written, or only grow: `magic 8 | version u32 | number u64 | CRC32C u32`.
+//! Manifests and segments begin with it.
+
+use std::path::Path;
+
+use super::checksum::agrees;
+use crate::base::{Error, FileId, Result};
+
+/// Its length.
+pub const FILE_HEADER_BYTES: usize = 24;
+
+/// What tells one kind of file from the others.
+#[derive(Debug, Clone, Copy)]
+pub struct Kind {
+    /// The first bytes.
+    pub magic: [u8; 8],
+    /// The version that this code knows.
+    pub version: u32,
+    /// What to call it in messages.
+    pub name: &'static str,
+}
+
+impl Kind {
+    /// The header of file `id`.
+    pub fn encode(&self, id: FileId) -> [u8; FILE_HEADER_BYTES] {
+        let mut header = [0; FILE_HEADER_BYTES];
+        header[..8].copy_from_slice(&self.magic);
+        header[8..12].copy_from_slice(&self.version.to_le_bytes());
+        header[12..20].copy_from_slice(&id.0.to_le_bytes());
+        let crc = crc32c::crc32c(&header[..20]);
+        header[20..].copy_from_slice(&crc.to_le_bytes());
+        header
+    }
+
+    /// Checks the first bytes of the file at `path`, which should be file `id`.
+    ///
+    /// # Errors
+    /// [`Error::Corruption`] if they are no header, or another file's; [`Error::Unsupported`] for another version.
+    pub fn check(&self, path: &Path, id: FileId, bytes: &[u8]) -> Result<()> {
+        let damaged = |offset, message: String| Error::corruption(path, offset, message);
+        let Some(header) = bytes.first_chunk::<FILE_HEADER_BYTES>() else {
+            return Err(damaged(0, "the file is cut short".to_owned()));
+        };
+        let stored = u32::from_le_bytes([header[20], header[21], header[22], header[23]]);
+        if header[..8] != self.magic || !agrees(stored, crc32c::crc32c(&header[..20])) {
+            return Err(damaged(0, format!("{} header is damaged", self.name)));
+        }
+        let version = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
+        if version != self.version {
+            let message = format!("{} format {version} is not the known {}", self.name, self.version);
+            return Err(Error::Unsupported { path: path.to_owned(), message });
+        }
+        match header[..20] == self.encode(id)[..20] {
+            true => Ok(()),
+            false => Err(damaged(12, format!("this is another {}", self.name))),
+        }
+    }
+}
