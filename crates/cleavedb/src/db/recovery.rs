@@ -174,9 +174,8 @@ impl Replay<'_> {
                 }
                 self.edit.logs_ended.push((id, end.offset));
             } else if self.named.of(id).records > 0 && !self.read_only {
-                // Its values stay, though nothing of it is to be replayed. If the space behind them cannot be given back, it
-                // stays reserved.
-                let _ = file.truncate(end.offset);
+                // Its values stay, though nothing of it is to be replayed. It is not cut: what a damaged frame hides from
+                // this reading may still be named.
                 file.sync()?;
                 self.edit.values_placed.push((id, ValuePlace::Log { end: end.offset }));
                 return Ok(());
