@@ -422,7 +422,7 @@ impl Check {
             let files: BTreeSet<_> = self.names.0.keys().chain(state.values.named.0.keys()).copied().collect();
             for file in files {
                 let (found, said) = (self.names.of(file), state.values.named.of(file));
-                if found != said {
+                if (found.records, found.bytes) != (said.records, said.bytes) || found.end > said.end {
                     let message = format!(
                         "tables name {} records ({} B) of file {}, and the ledger says {} ({} B)",
                         found.records, found.bytes, file.0, said.records, said.bytes

@@ -167,19 +167,26 @@ impl Replay<'_> {
         image: Option<Arc<dyn Mapping>>,
     ) -> Result<()> {
         let end = self.frames(id, settled_end, &*file, ring)?;
+        let named = self.named.of(id);
+        if named.end > end.offset {
+            // All that tables name was durable before they were.
+            let message = format!("a frame is damaged; tables name records of this log up to {}", named.end);
+            return Err(Error::corruption(file.path(), end.offset, message));
+        }
         if settled_end.is_none() {
             if end.is_needed {
                 if !self.read_only {
                     file.sync()?;
                 }
                 self.edit.logs_ended.push((id, end.offset));
-            } else if self.named.of(id).records > 0 && !self.read_only {
-                // Its values stay, though nothing of it is to be replayed. It is not cut: what a damaged frame hides from
-                // this reading may still be named.
+            } else if named.records > 0 && !self.read_only {
+                // Its values stay, though nothing of it is to be replayed. If the space behind them cannot be given back, it
+                // stays reserved.
+                let _ = file.truncate(end.offset);
                 file.sync()?;
                 self.edit.values_placed.push((id, ValuePlace::Log { end: end.offset }));
                 return Ok(());
-            } else if self.named.of(id).records == 0 {
+            } else if named.records == 0 {
                 self.edit.logs_removed.push(id);
                 return Ok(());
             }

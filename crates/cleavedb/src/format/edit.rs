@@ -314,7 +314,7 @@ mod tests {
             separation: Separation::From(0),
         };
         let mut names = Names::default();
-        names.add(FileId(12), Named { records: 2, bytes: 2000 });
+        names.add(FileId(12), Named { records: 2, bytes: 2000, end: 9000 });
         Edit {
             keyspaces_added: vec![keyspace],
             keyspaces_separated: vec![(KeyspaceId(3), Separation::Never), (KeyspaceId(4), Separation::From(u32::MAX))],

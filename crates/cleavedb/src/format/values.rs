@@ -17,19 +17,22 @@ pub struct Named {
     pub records: u64,
     /// Their bytes, with headers and keys.
     pub bytes: u64,
+    /// No record that is named reaches beyond this offset. What is no longer named does not lower it.
+    pub end: u64,
 }
 
 impl Named {
-    /// Both sums.
+    /// Both together.
     pub fn add(&mut self, other: Named) {
         self.records = self.records.saturating_add(other.records);
         self.bytes = self.bytes.saturating_add(other.bytes);
+        self.end = self.end.max(other.end);
     }
 
-    /// Both differences; `None` if there is less than that.
+    /// What is left without the other; `None` if there is less than that.
     pub fn checked_sub(self, other: Named) -> Option<Named> {
         let records = self.records.checked_sub(other.records)?;
-        Some(Named { records, bytes: self.bytes.checked_sub(other.bytes)? })
+        Some(Named { records, bytes: self.bytes.checked_sub(other.bytes)?, end: self.end })
     }
 }
 
@@ -40,7 +43,8 @@ pub struct Names(pub BTreeMap<FileId, Named>);
 impl Names {
     /// One more name.
     pub fn count(&mut self, address: Address) {
-        self.add(address.file, Named { records: 1, bytes: address.len.into() });
+        let bytes = address.len.into();
+        self.add(address.file, Named { records: 1, bytes, end: address.offset.saturating_add(bytes) });
     }
 
     /// More names of one file.
@@ -57,7 +61,7 @@ impl Names {
     pub fn remove_all(&mut self, other: &Names) -> Result<(), FileId> {
         for (file, named) in &other.0 {
             let left = self.0.get(file).copied().unwrap_or_default().checked_sub(*named).ok_or(*file)?;
-            match left == Named::default() {
+            match (left.records, left.bytes) == (0, 0) {
                 true => drop(self.0.remove(file)),
                 false => drop(self.0.insert(*file, left)),
             }
@@ -70,11 +74,11 @@ impl Names {
         self.0.get(&file).copied().unwrap_or_default()
     }
 
-    /// Appends the encoding: how many files, then number, records and bytes of each.
+    /// Appends the encoding: how many files, then number, records, bytes and end of each.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put(out, self.0.len() as u64);
         for (file, named) in &self.0 {
-            [file.0, named.records, named.bytes].into_iter().for_each(|number| put(out, number));
+            [file.0, named.records, named.bytes, named.end].into_iter().for_each(|number| put(out, number));
         }
     }
 
@@ -84,7 +88,7 @@ impl Names {
         let mut names = Names::default();
         for _ in 0..count {
             let file = FileId(take(bytes)?);
-            let named = Named { records: take(bytes)?, bytes: take(bytes)? };
+            let named = Named { records: take(bytes)?, bytes: take(bytes)?, end: take(bytes)? };
             if names.0.insert(file, named).is_some() {
                 return None;
             }
@@ -188,7 +192,7 @@ impl ValueState {
         for (file, place) in &self.places {
             if let ValuePlace::Moved { to, .. } = place {
                 let moved = reach.of(*file);
-                if moved != Named::default() {
+                if moved.records > 0 {
                     reach.add(*to, moved);
                 }
             }
@@ -208,7 +212,11 @@ mod tests {
     use super::*;
 
     fn names(of: &[(u64, u64)]) -> Names {
-        Names(of.iter().map(|&(file, records)| (FileId(file), Named { records, bytes: records * 100 })).collect())
+        Names(
+            of.iter()
+                .map(|&(file, records)| (FileId(file), Named { records, bytes: records * 100, end: 7000 }))
+                .collect(),
+        )
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cleavedb::testing::{self, Random, SimDisk, Tuning};
-use cleavedb::{Db, Durability, KeyspaceOptions, LogBackend, Options, Result, Stats};
+use cleavedb::{Db, Durability, Error, KeyspaceOptions, LogBackend, Options, Result, Stats};
 
 use crate::support::{BACKENDS, in_world, open_with, value, with_each_log};
 
@@ -388,5 +388,48 @@ fn damage_in_files_of_values_is_an_error_or_the_right_answer_and_the_check_sees_
                 }
             }
         }
+    });
+}
+
+#[test]
+fn damage_before_what_tables_name_in_a_log_is_reported_and_nothing_is_cut() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let db = open(&disk, backend).unwrap();
+        (0..60).for_each(|number| db.put(key(number), of_round(number, 0)).unwrap());
+        db.flush().unwrap();
+        // The newest log is still the front's, though all in it is in tables.
+        let crashed = disk.process_crash();
+        disk.halt();
+        drop(db);
+        let is_log = |path: &Path| path.extension().is_some_and(|it| it == "log");
+        let logs: Vec<_> = crashed.files().into_iter().map(|(path, _)| path).filter(|path| is_log(path)).collect();
+        let mut reported = 0;
+        for path in logs {
+            let mut bytes = crashed.read_file(&path).unwrap();
+            // The middle of the first frame.
+            let Some(byte) = bytes.get_mut(4096 + 100) else { continue };
+            *byte ^= 1;
+            let damaged = crashed.process_crash();
+            damaged.write_file(&path, &bytes);
+            // Which would mend it.
+            if let Some(ring) = damaged.read_file(Path::new("/db/ring")) {
+                damaged.write_file(Path::new("/db/ring"), &vec![0; ring.len()]);
+            }
+            match open(&damaged, backend) {
+                Err(Error::Corruption { .. }) => {
+                    reported += 1;
+                    assert_eq!(damaged.read_file(&path).unwrap(), bytes);
+                }
+                Err(error) => panic!("{error}"),
+                // Where the log had left the front, reading the value tells.
+                Ok(db) => assert!((0..60).all(|number| match db.get(key(number)) {
+                    Ok(found) => *found.unwrap() == of_round(number, 0),
+                    Err(error) => matches!(error, Error::Corruption { .. }),
+                })),
+            }
+        }
+        assert!(reported > 0);
+        assert_round(&open(&crashed, backend).unwrap(), 60, 0);
     });
 }
