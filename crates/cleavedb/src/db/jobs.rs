@@ -11,6 +11,7 @@ use super::telemetry;
 use crate::base::{FileId, Result};
 use crate::front::index_table::IndexTable;
 use crate::front::run::Run;
+use crate::io::trash::Refuse;
 use crate::levels::picker::Choice;
 use crate::sched::sync::Mutex;
 
@@ -142,11 +143,15 @@ impl Core {
         }
     }
 
-    /// Removes a file that the manifest has forgotten and nothing reads any more; false if there is none.
+    /// Removes a file, or gives back a part of one, that the manifest has forgotten and nothing reads any more; false if
+    /// there is none.
     pub fn remove_from_trash(&self) -> bool {
-        let Some(path) = self.trash.take() else { return false };
-        // Nothing depends on it: what cannot be removed now is removed by the next open.
-        let _ = self.storage.remove(&path);
+        let Some(refuse) = self.trash.take() else { return false };
+        // Nothing depends on it: what cannot be given back now is given back by the next open.
+        let _ = match refuse {
+            Refuse::File(path) => self.storage.remove(&path),
+            Refuse::Part { path, offset, len } => self.storage.punch(&path, offset, len).map(|_| ()),
+        };
         true
     }
 }

@@ -2,6 +2,7 @@
 
 mod options;
 mod tuning;
+mod value_options;
 mod open;
 mod keyspace;
 mod batch;
@@ -74,6 +75,7 @@ pub use snapshot::Snapshot;
 pub use stats::{FileStats, LevelStats, RunStats, Stats};
 pub use stats_page::LiveStats;
 pub use tuning::{Canary, Tuning};
+pub use value_options::{ValueOptions, ValuePlacement, VictimPolicy};
 
 pub(crate) use check::check;
 pub(crate) use dump::dump_from;

@@ -14,6 +14,7 @@
 
 use std::time::Duration;
 
+use super::value_options::{ValuePlacement, VictimPolicy};
 use crate::base::limits::MEMORY_BUDGET_MIN;
 use crate::base::{Error, Result};
 use crate::front::index_table::IndexTable;
@@ -77,6 +78,12 @@ pub struct Tuning {
     pub chunk_buffers: usize,
     /// Values of at least so many bytes lie apart from their keys, in keyspaces that do not say otherwise.
     pub separation_bytes: usize,
+    /// Where values go when they are moved.
+    pub placement: ValuePlacement,
+    /// What gives its space back first.
+    pub victims: VictimPolicy,
+    /// Values that were not updated since they were last moved lie apart.
+    pub hot_cold: bool,
     /// So much garbage may lie in files of values beside what is live in them, in bytes...
     pub garbage_bytes: u64,
     /// ...and in hundredths of it (DESIGN section 4).
@@ -158,6 +165,9 @@ impl Tuning {
             chunk_threads: 4,
             chunk_buffers: 8,
             separation_bytes: usize::MAX,
+            placement: ValuePlacement::Hash,
+            victims: VictimPolicy::Greedy,
+            hot_cold: true,
             garbage_bytes: 256 * MIB as u64,
             garbage_percent: 30,
             cache_bytes: 0,
@@ -234,6 +244,9 @@ impl Tuning {
             chunk_threads: 2,
             chunk_buffers: 3,
             separation_bytes: usize::MAX,
+            placement: ValuePlacement::Hash,
+            victims: VictimPolicy::Greedy,
+            hot_cold: true,
             garbage_bytes: 32 << 10,
             garbage_percent: 30,
             cache_bytes: 256 << 10,
