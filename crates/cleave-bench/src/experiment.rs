@@ -116,7 +116,7 @@ fn outcome(plan: &Plan, kind: &Kind, ground: &Ground, phase: &Phase, whole: &Who
     let elapsed_s = phase.elapsed.as_secs_f64();
     let mut latency_by_op = tally.latencies.by_operation("");
     latency_by_op.extend(phase.background.by_operation("-background"));
-    let amplification = used.device_bytes_written as f64 / tally.user_bytes_written as f64;
+    let amplification = |device: u64, user: u64| (user > 0).then(|| device as f64 / user as f64);
     let (key_size, value_size) = ground.source.mean_lengths();
     Ok(Outcome {
         engine: plan.engine.clone(),
@@ -154,7 +154,9 @@ fn outcome(plan: &Plan, kind: &Kind, ground: &Ground, phase: &Phase, whole: &Who
         device_bytes_written: used.device_bytes_written,
         device_bytes_read: used.device_bytes_read,
         user_bytes_written: tally.user_bytes_written,
-        write_amplification: (tally.user_bytes_written > 0).then_some(amplification),
+        write_amplification: amplification(used.device_bytes_written, tally.user_bytes_written),
+        user_bytes_read: tally.user_bytes_read,
+        read_amplification: amplification(used.device_bytes_read, tally.user_bytes_read),
         values_read: tally.values_read,
         reads_missing: tally.reads_missing,
         space_bytes: whole.space_bytes,

@@ -52,7 +52,7 @@ pub fn measure(args: &Run) -> Result<Vec<Outcome>> {
     let mut outcomes = Vec::new();
     for name in &args.workload {
         let mut repeats = vec![Vec::new(); args.engine.len()];
-        for _ in 0..args.repeat.max(1) {
+        for _ in 0..args.repeat {
             for (engine, outcomes) in args.engine.iter().zip(&mut repeats) {
                 outcomes.push(run_apart(args, engine, name)?);
             }
