@@ -213,6 +213,21 @@ fn keys_and_values_are_as_long_as_asked() {
 }
 
 #[test]
+fn a_store_is_aged_by_updates_that_are_not_measured() {
+    let engines = engines().join(",");
+    let arguments =
+        ["--workload", "readrandom,ycsb-f", "--records", "300", "--memory", "16M", "--verify", "--threads", "2"];
+    let sizes = ["--value-size", "16*1+1000*2", "--distribution", "zipfian:0.9", "--age", "2", "--engine", &engines];
+    for outcome in run(&[&arguments[..], &sizes].concat()) {
+        assert_eq!((number(&outcome, "operations"), number(&outcome["settings"]["options"], "age")), (300, 2));
+        assert_eq!(outcome["settings"]["options"]["distribution"], "zipfian:0.9");
+        assert!(outcome["workload"] != "readrandom" || number(&outcome, "user_bytes_written") == 0);
+        assert_eq!(number(&outcome, "reads_missing"), 0);
+    }
+    refuse(&["run", "--workload", "fillrandom", "--age", "1"], "--age is for workloads that load");
+}
+
+#[test]
 fn a_store_that_was_killed_opens_again_with_what_was_acknowledged() {
     let engines = engines().join(",");
     let arguments = ["--workload", "fillrandom,readrandom", "--records", "300", "--memory", "16M", "--recover"];
