@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args as ClapArgs, Parser, Subcommand};
+use clap::{Args as ClapArgs, Parser, Subcommand, value_parser};
 
 use crate::paper::Name;
 use crate::plan::{Places, Shape};
@@ -54,7 +54,7 @@ pub struct Run {
     #[command(flatten)]
     pub places: Places,
     /// Run everything so many times; the run with the median throughput counts
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u64).range(1..))]
     pub repeat: u64,
     /// Write all results, one object for each engine and workload
     #[arg(long, value_name = "FILE")]
@@ -77,7 +77,7 @@ pub struct Compare {
     #[command(flatten)]
     pub places: Places,
     /// Run everything so many times; the run with the median throughput counts
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u64).range(1..))]
     pub repeat: u64,
     /// Write all results, one object for each engine and workload
     #[arg(long, value_name = "FILE")]
@@ -102,7 +102,7 @@ pub struct Paper {
     #[command(flatten)]
     pub places: Places,
     /// Run everything so many times; the run with the median throughput counts
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u64).range(1..))]
     pub repeat: u64,
     /// Write all results and the claims
     #[arg(long, value_name = "FILE")]

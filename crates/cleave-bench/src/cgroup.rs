@@ -10,6 +10,9 @@ use std::time::Duration;
 use crate::failure::{Failure, Result};
 use crate::scratch::clear_away_too;
 
+/// Before the number of the process that made a cgroup, in its name.
+const PREFIX: &str = "cleave-bench-";
+
 /// A cgroup that goes away with this handle; no process may be left in it.
 pub struct MemoryCgroup(PathBuf);
 
@@ -23,7 +26,8 @@ impl MemoryCgroup {
         let root = controller(&mounts, "memory").ok_or_else(|| {
             Failure::new("--cgroup-memory needs the memory controller of cgroup v1, which is not mounted here")
         })?;
-        let dir = root.join(format!("cleave-bench-{}", process::id()));
+        remove_left_behind(&root);
+        let dir = root.join(format!("{PREFIX}{}", process::id()));
         fs::create_dir(&dir)
             .map_err(Failure::because(format!("--cgroup-memory cannot create {} (are we root?)", dir.display())))?;
         clear_away_too(&dir);
@@ -52,6 +56,17 @@ impl Drop for MemoryCgroup {
     }
 }
 
+/// Removes the cgroups below `root` that runs made and could not remove, because they were killed.
+fn remove_left_behind(root: &Path) {
+    for dir in fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        let maker = dir.file_name().and_then(|name| name.to_str()?.strip_prefix(PREFIX)?.parse::<u32>().ok());
+        if maker.is_some_and(|maker| !Path::new(&format!("/proc/{maker}")).exists()) {
+            // The kernel refuses if a process is in it.
+            let _ = fs::remove_dir(dir);
+        }
+    }
+}
+
 /// Moves this process into the cgroup `dir`.
 ///
 /// # Errors
@@ -73,6 +88,21 @@ pub fn controller(mounts: &str, name: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cgroups_of_the_dead_are_removed_and_those_of_the_living_are_left_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let make = |name: String| {
+            let dir = root.path().join(name);
+            fs::create_dir(&dir).unwrap();
+            dir
+        };
+        // No process has a number as high as the first.
+        let (dead, living, foreign) =
+            (make(format!("{PREFIX}4294967295")), make(format!("{PREFIX}{}", process::id())), make("mine".to_owned()));
+        remove_left_behind(root.path());
+        assert!(!dead.exists() && living.exists() && foreign.exists());
+    }
 
     #[test]
     fn controllers_are_found_among_mounts() {

@@ -45,6 +45,8 @@ pub struct Tally {
     pub user_bytes_written: u64,
     /// Values that were read and checked.
     pub values_read: u64,
+    /// Bytes of their keys and of themselves.
+    pub user_bytes_read: u64,
     /// Reads of records that were not there, and need not be.
     pub reads_missing: u64,
 }
@@ -55,6 +57,7 @@ impl Tally {
         self.latencies.add(&other.latencies);
         self.user_bytes_written += other.user_bytes_written;
         self.values_read += other.values_read;
+        self.user_bytes_read += other.user_bytes_read;
         self.reads_missing += other.reads_missing;
     }
 }
@@ -249,15 +252,19 @@ impl<'a> Client<'a> {
     fn read(&mut self, record: u64, keep: bool) -> Result<()> {
         let (bench, key, kept) = (self.bench, &self.key, &mut self.value);
         let must_be_there = bench.ground.presence.has(record);
-        let mut right = true;
+        let (mut right, mut bytes) = (true, 0);
         let found = bench.engine.get(key, &mut |value| {
             right = bench.ground.source.check(key, value);
+            bytes = key.len() + value.len();
             if keep {
                 kept.extend_from_slice(value);
             }
         })?;
         match (found, right) {
-            (true, true) => self.tally.values_read += 1,
+            (true, true) => {
+                self.tally.values_read += 1;
+                self.tally.user_bytes_read += bytes as u64;
+            }
             (false, _) if !must_be_there => self.tally.reads_missing += 1,
             (true, false) => return Err(Failure::new(format!("the value read for record {record} is not its own"))),
             (false, _) => return Err(Failure::new(format!("record {record} was written and is not found"))),
@@ -268,7 +275,7 @@ impl<'a> Client<'a> {
     fn scan(&mut self, record: u64, length: u64) -> Result<()> {
         let (bench, from, last) = (self.bench, &self.key, &mut self.last_key);
         let must_start_here = bench.ground.presence.has(record);
-        let (mut right, mut seen) = (true, 0);
+        let (mut right, mut seen, mut bytes) = (true, 0, 0);
         last.clear();
         let found = bench.engine.scan(from, length, &mut |key, value| {
             let in_order = match seen {
@@ -277,6 +284,7 @@ impl<'a> Client<'a> {
             };
             right &= in_order && bench.ground.source.check(key, value);
             seen += 1;
+            bytes += key.len() + value.len();
             last.clear();
             last.extend_from_slice(key);
         })?;
@@ -284,6 +292,132 @@ impl<'a> Client<'a> {
             return Err(Failure::new(format!("the scan from record {record} gave wrong or unordered records")));
         }
         self.tally.values_read += found;
+        self.tally.user_bytes_read += bytes as u64;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::{Mutex, PoisonError};
+
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Args, Command};
+    use crate::workload;
+
+    /// What is wrong with the store.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Fault {
+        Nothing,
+        LosesWrites,
+        MixesUpValues,
+        TearsValues,
+        ScansBackwards,
+        FailsReads,
+        FailsWrites,
+    }
+
+    /// A store in memory, with a fault that shows now and then.
+    struct Faulty {
+        records: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
+        fault: Fault,
+        calls: AtomicU64,
+    }
+
+    impl Faulty {
+        fn is_now(&self, fault: Fault) -> bool {
+            self.fault == fault && self.calls.fetch_add(1, Ordering::Relaxed) % 10 == 9
+        }
+    }
+
+    impl Engine for Faulty {
+        fn get(&self, key: &[u8], read: &mut dyn FnMut(&[u8])) -> Result<bool> {
+            if self.is_now(Fault::FailsReads) {
+                return Err(Failure::new("the store cannot read"));
+            }
+            let records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+            let other = records.iter().find(|(other, _)| *other != key).filter(|_| self.is_now(Fault::MixesUpValues));
+            let value = other.map(|(_, value)| value).or_else(|| records.get(key));
+            let torn = value.filter(|_| self.is_now(Fault::TearsValues)).map(|value| &value[..value.len() - 1]);
+            torn.or(value.map(|value| &value[..])).into_iter().for_each(read);
+            Ok(value.is_some())
+        }
+
+        fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+            if self.is_now(Fault::FailsWrites) {
+                return Err(Failure::new("the store cannot write"));
+            }
+            if !self.is_now(Fault::LosesWrites) {
+                self.records.lock().unwrap().insert(key.to_vec(), value.to_vec());
+            }
+            Ok(())
+        }
+
+        fn delete(&self, key: &[u8]) -> Result<()> {
+            self.records.lock().unwrap().remove(key);
+            Ok(())
+        }
+
+        fn merge(&self, _: &[u8], _: &[u8]) -> Result<()> {
+            Err(Failure::new("the store has no merge"))
+        }
+
+        fn scan(&self, from: &[u8], count: u64, read: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {
+            let records = self.records.lock().unwrap();
+            let mut found: Vec<_> = records.range(from.to_vec()..).take(count as usize).collect();
+            if self.is_now(Fault::ScansBackwards) {
+                found.reverse();
+            }
+            found.iter().for_each(|(key, value)| read(key, value));
+            Ok(found.len() as u64)
+        }
+
+        fn sync(&self) -> Result<()> {
+            Ok(())
+        }
+
+        fn flush(&self) -> Result<()> {
+            Ok(())
+        }
+
+        fn close(self: Box<Self>) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Loads and reads, updates and scans a store with `fault`.
+    fn outcome(fault: Fault) -> Result<Tally> {
+        let args = Args::parse_from(["cleave-bench", "run", "--workload", "mixed:50", "--records", "200"]);
+        let Command::Run(args) = args.command else { panic!("the command is `run`") };
+        let mut mixed = workload::find("mixed:50").unwrap();
+        mixed.mix.push((Operation::Scan, 50));
+        let load = workload::find("fillseq").unwrap();
+        let load = Workload { order: mixed.order, ..load };
+        let ground = Ground::new(&args.shape, &mixed).unwrap();
+        let engine = Faulty { records: Mutex::default(), fault, calls: AtomicU64::new(0) };
+        let share = Share { client: 0, clients: 1, operations: 200, pace: None };
+        Client::new(&Bench::new(&engine, &load, &ground), Rng::new(1)).run(share)?;
+        Client::new(&Bench::new(&engine, &mixed, &ground), Rng::new(2)).run(share)
+    }
+
+    #[test]
+    fn a_store_that_loses_fails_or_mixes_up_an_operation_fails_the_run() {
+        let tally = outcome(Fault::Nothing).unwrap();
+        assert!(tally.values_read > 0 && tally.reads_missing == 0);
+        assert!(tally.user_bytes_read >= tally.values_read * 1024);
+        for (fault, sentence) in [
+            (Fault::LosesWrites, "was written and is not found"),
+            (Fault::MixesUpValues, "is not its own"),
+            (Fault::TearsValues, "is not its own"),
+            (Fault::ScansBackwards, "wrong or unordered records"),
+            (Fault::FailsReads, "the store cannot read"),
+            (Fault::FailsWrites, "the store cannot write"),
+        ] {
+            let failure = outcome(fault).err().map(|failure| failure.to_string()).unwrap_or_default();
+            assert!(failure.contains(sentence), "{sentence}: {failure:?}");
+        }
     }
 }

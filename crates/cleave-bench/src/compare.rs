@@ -42,6 +42,7 @@ pub fn run(args: &Compare, out: &mut dyn Write) -> Result<()> {
         value_size: Lengths::Fixed(1000),
         compressibility: 0.0,
         distribution: None,
+        age: 0,
         scan_length: 10,
         input: None,
         rate_from_trace: false,

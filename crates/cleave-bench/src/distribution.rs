@@ -1,24 +1,74 @@
 //! Which record an operation falls on. Draws depend on nothing but the stream of random numbers and the number of
 //! records, so a seed gives the same operations on every engine.
 
-use clap::ValueEnum;
+use std::fmt;
+use std::str::FromStr;
+
 use cleave_sim::rng::Rng;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The skew of YCSB's zipfian distribution.
 pub const ZIPFIAN_EXPONENT: f64 = 0.99;
+/// Beyond it nearly all operations fall on one record.
+const EXPONENT_MAX: f64 = 5.0;
 
-/// How popular each record is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
+/// How popular each record is: on the command line `uniform`, `zipfian`, `zipfian:EXPONENT` or `latest`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum Distribution {
     /// All the same.
     Uniform,
-    /// Zipfian with exponent 0.99, the popular records spread over all (YCSB calls this scrambled)
-    Zipfian,
-    /// Zipfian with exponent 0.99, newer records more popular than older ones
+    /// Zipfian with this exponent, the popular records spread over all (YCSB calls this scrambled).
+    Zipfian(f64),
+    /// Zipfian with exponent 0.99, newer records more popular than older ones.
     Latest,
+}
+
+impl Distribution {
+    /// YCSB's zipfian distribution.
+    pub const YCSB: Distribution = Distribution::Zipfian(ZIPFIAN_EXPONENT);
+}
+
+impl FromStr for Distribution {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Distribution, String> {
+        let exponent = |text: &str| text.parse().ok().filter(|exponent| *exponent > 0.0 && *exponent <= EXPONENT_MAX);
+        match (text, text.strip_prefix("zipfian:").map(exponent)) {
+            ("uniform", _) => Ok(Distribution::Uniform),
+            ("zipfian", _) => Ok(Distribution::YCSB),
+            ("latest", _) => Ok(Distribution::Latest),
+            (_, Some(Some(exponent))) => Ok(Distribution::Zipfian(exponent)),
+            (_, Some(None)) => Err(format!("{text:?}: the exponent is more than 0 and at most {EXPONENT_MAX}")),
+            (_, None) => Err(format!("{text:?} is neither uniform nor zipfian nor zipfian:EXPONENT nor latest")),
+        }
+    }
+}
+
+impl TryFrom<String> for Distribution {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Distribution, String> {
+        text.parse()
+    }
+}
+
+impl From<Distribution> for String {
+    fn from(distribution: Distribution) -> String {
+        distribution.to_string()
+    }
+}
+
+impl fmt::Display for Distribution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Distribution::Uniform => f.write_str("uniform"),
+            Distribution::YCSB => f.write_str("zipfian"),
+            Distribution::Zipfian(exponent) => write!(f, "zipfian:{exponent}"),
+            Distribution::Latest => f.write_str("latest"),
+        }
+    }
 }
 
 /// Draws records.
@@ -32,7 +82,11 @@ impl Chooser {
     /// Draws from `0..records`, which must not be empty.
     pub fn new(distribution: Distribution, records: u64) -> Chooser {
         assert!(records > 0, "there must be records to draw from");
-        Chooser { distribution, zipf: Zipf::new(records, ZIPFIAN_EXPONENT) }
+        let exponent = match distribution {
+            Distribution::Zipfian(exponent) => exponent,
+            Distribution::Uniform | Distribution::Latest => ZIPFIAN_EXPONENT,
+        };
+        Chooser { distribution, zipf: Zipf::new(records, exponent) }
     }
 
     /// The record that the next operation falls on, of the `records` that there are by now.
@@ -43,7 +97,7 @@ impl Chooser {
         }
         match self.distribution {
             Distribution::Uniform => rng.below(records),
-            Distribution::Zipfian => xxh3_64(&self.zipf.rank(rng).to_le_bytes()) % self.zipf.count,
+            Distribution::Zipfian(_) => xxh3_64(&self.zipf.rank(rng).to_le_bytes()) % self.zipf.count,
             Distribution::Latest => records - 1 - self.zipf.rank(rng),
         }
     }
@@ -52,7 +106,7 @@ impl Chooser {
 /// Ranks `0..count` with probability in proportion to `1 / (rank + 1)^exponent`, by rejection-inversion (Hörmann and
 /// Derflinger, 1996): exact, and nothing to compute in advance that grows with `count`.
 #[derive(Debug, Clone)]
-struct Zipf {
+pub struct Zipf {
     count: u64,
     exponent: f64,
     area_first: f64,
@@ -61,7 +115,8 @@ struct Zipf {
 }
 
 impl Zipf {
-    fn new(count: u64, exponent: f64) -> Zipf {
+    /// Ranks up to `count`, which is 1 or more.
+    pub fn new(count: u64, exponent: f64) -> Zipf {
         let mut zipf = Zipf { count, exponent, area_first: 0.0, area_all: 0.0, shortcut: 0.0 };
         zipf.area_first = zipf.area(1.5) - 1.0;
         zipf.area_all = zipf.area(count as f64 + 0.5);
@@ -73,18 +128,32 @@ impl Zipf {
         x.powf(-self.exponent)
     }
 
-    /// The area under the density from 1 to `x`; the exponent is not 1.
+    /// The area under the density from 1 to `x`.
     fn area(&self, x: f64) -> f64 {
-        let power = 1.0 - self.exponent;
-        (power * x.ln()).exp_m1() / power
+        match 1.0 - self.exponent {
+            0.0 => x.ln(),
+            power => (power * x.ln()).exp_m1() / power,
+        }
     }
 
     fn area_inverse(&self, area: f64) -> f64 {
-        let power = 1.0 - self.exponent;
-        ((power * area).max(-1.0).ln_1p() / power).exp()
+        match 1.0 - self.exponent {
+            0.0 => area.exp(),
+            power => ((power * area).max(-1.0).ln_1p() / power).exp(),
+        }
     }
 
-    fn rank(&self, rng: &mut Rng) -> u64 {
+    /// The mean rank.
+    pub fn mean(&self) -> f64 {
+        let weights = (1..=self.count).map(|rank| self.density(rank as f64));
+        let (sum, ranks) = weights
+            .zip(0u64..)
+            .fold((0.0, 0.0), |(sum, ranks), (weight, rank)| (sum + weight, ranks + weight * rank as f64));
+        ranks / sum
+    }
+
+    /// The next rank.
+    pub fn rank(&self, rng: &mut Rng) -> u64 {
         loop {
             let fraction = (rng.next() >> 11) as f64 / (1u64 << 53) as f64;
             let area = self.area_all + fraction * (self.area_first - self.area_all);
@@ -114,7 +183,11 @@ mod tests {
 
     /// What zipfian ranks should come to, over all draws.
     fn expected(records: u64) -> Vec<f64> {
-        let weights: Vec<f64> = (1..=records).map(|rank| (rank as f64).powf(-ZIPFIAN_EXPONENT)).collect();
+        expected_with(records, ZIPFIAN_EXPONENT)
+    }
+
+    fn expected_with(records: u64, exponent: f64) -> Vec<f64> {
+        let weights: Vec<f64> = (1..=records).map(|rank| (rank as f64).powf(-exponent)).collect();
         let sum: f64 = weights.iter().sum();
         weights.iter().map(|weight| weight / sum * DRAWS as f64).collect()
     }
@@ -137,12 +210,28 @@ mod tests {
 
     #[test]
     fn ranks_are_zipfian_in_small_and_large_sets() {
-        for records in [1, 2, 10, 1000] {
-            let (zipf, mut rng) = (Zipf::new(records, ZIPFIAN_EXPONENT), Rng::new(2));
+        for (records, exponent) in
+            [(1, 0.99), (2, 0.99), (10, 0.99), (1000, 0.99), (1000, 0.5), (1000, 0.9), (1000, 1.0), (200, 1.2)]
+        {
+            let (zipf, mut rng) = (Zipf::new(records, exponent), Rng::new(2));
             let mut counts = vec![0.0; records as usize];
             (0..DRAWS).for_each(|_| counts[zipf.rank(&mut rng) as usize] += 1.0);
-            let chi_square = chi_square(&counts, &expected(records));
-            assert!(chi_square <= chi_square_limit(records as usize), "{records} records: chi-square {chi_square}");
+            let expected = expected_with(records, exponent);
+            let chi_square = chi_square(&counts, &expected);
+            assert!(chi_square <= chi_square_limit(records as usize), "{records} {exponent}: chi-square {chi_square}");
+            let mean = expected.iter().zip(0u64..).map(|(count, rank)| count * rank as f64).sum::<f64>() / DRAWS as f64;
+            assert!((zipf.mean() - mean).abs() < 1e-6 * records as f64, "{records} {exponent}: mean {}", zipf.mean());
+        }
+    }
+
+    #[test]
+    fn distributions_are_written_as_they_are_read() {
+        for text in ["uniform", "zipfian", "zipfian:0.8", "zipfian:1", "zipfian:1.2", "latest"] {
+            assert_eq!(text.parse::<Distribution>().unwrap().to_string(), text);
+        }
+        assert_eq!("zipfian:0.99".parse(), Ok(Distribution::YCSB));
+        for wrong in ["", "zipf", "zipfian:", "zipfian:0", "zipfian:-1", "zipfian:9", "zipfian:nan", "latest:1"] {
+            assert!(wrong.parse::<Distribution>().is_err(), "{wrong:?}");
         }
     }
 
@@ -157,7 +246,7 @@ mod tests {
 
     #[test]
     fn zipfian_spreads_the_popular_records() {
-        let counts = counts(Distribution::Zipfian, 1000);
+        let counts = counts(Distribution::YCSB, 1000);
         let mut order: Vec<usize> = (0..1000).collect();
         order.sort_by(|&a, &b| counts[b].total_cmp(&counts[a]));
         let share = counts[order[0]] / DRAWS as f64;
@@ -169,7 +258,7 @@ mod tests {
     #[test]
     fn a_seed_gives_the_same_draws() {
         let draw = |seed| {
-            let (mut chooser, mut rng) = (Chooser::new(Distribution::Zipfian, 1 << 40), Rng::new(seed));
+            let (mut chooser, mut rng) = (Chooser::new(Distribution::YCSB, 1 << 40), Rng::new(seed));
             (0..100).map(|_| chooser.choose(1 << 40, &mut rng)).collect::<Vec<_>>()
         };
         assert_eq!(draw(5), draw(5));

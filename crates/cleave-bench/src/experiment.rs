@@ -22,8 +22,8 @@ use crate::series::{self, Series, Spread};
 use crate::workload::{self, Operation, Workload};
 use crate::{engines, machine, recovery};
 
-/// Streams of random numbers: the load's, the clients', the background client's.
-const STREAMS: [u64; 3] = [0x10AD << 32, 0xC11E << 32, 0xBACC << 32];
+/// Streams of random numbers: the load's, the clients', the background client's, those of the updates before.
+const STREAMS: [u64; 4] = [0x10AD << 32, 0xC11E << 32, 0xBACC << 32, 0xA6E5 << 32];
 
 /// What clients did, together and over time.
 #[derive(Default)]
@@ -95,16 +95,25 @@ pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<()> {
     kept.map_or(Ok(()), |engine| recovery::write_until_killed(&*engine, plan))
 }
 
-/// Writes all records once, with as many clients as the run will have, and closes the store, at rest if it can be: what
-/// a load leaves to compact is none of the run's, and RocksDB keeps the inputs of a compaction on disk for long.
+/// Writes all records once, with as many clients as the run will have, and ages the store if asked; then closes it, at
+/// rest if it can be: what a load leaves to compact is none of the run's, and RocksDB keeps the inputs of a compaction on
+/// disk for long.
 fn load(kind: &Kind, plan: &Plan, workload: &Workload, ground: &Ground, meter: &Meter) -> Result<()> {
-    let mix = vec![(Operation::Insert, 1)];
-    let load = Workload { mix, distribution: Distribution::Uniform, background: None, ..workload.clone() };
+    let only = |operation, distribution| {
+        let mix = vec![(operation, 1)];
+        Workload { mix, distribution, background: None, ..workload.clone() }
+    };
+    let load = only(Operation::Insert, Distribution::Uniform);
     let shape = Shape { rate: None, ..plan.shape.clone() };
     let plan = Plan { shape, ..plan.clone() };
     let engine = open(kind, &plan)?;
     let title = format!("{} loads", plan.engine);
     work(&Bench::new(&*engine, &load, ground), &plan, meter, ground.records, STREAMS[0], title)?;
+    if plan.shape.age > 0 {
+        let updates = only(Operation::Update, plan.shape.distribution.unwrap_or(Distribution::YCSB));
+        let (count, title) = (ground.records.saturating_mul(plan.shape.age), format!("{} ages", plan.engine));
+        work(&Bench::new(&*engine, &updates, ground), &plan, meter, count, STREAMS[3], title)?;
+    }
     engine.flush()?;
     engine.settle()?;
     engine.sync()?;
@@ -116,7 +125,7 @@ fn outcome(plan: &Plan, kind: &Kind, ground: &Ground, phase: &Phase, whole: &Who
     let elapsed_s = phase.elapsed.as_secs_f64();
     let mut latency_by_op = tally.latencies.by_operation("");
     latency_by_op.extend(phase.background.by_operation("-background"));
-    let amplification = used.device_bytes_written as f64 / tally.user_bytes_written as f64;
+    let amplification = |device: u64, user: u64| (user > 0).then(|| device as f64 / user as f64);
     let (key_size, value_size) = ground.source.mean_lengths();
     Ok(Outcome {
         engine: plan.engine.clone(),
@@ -154,7 +163,9 @@ fn outcome(plan: &Plan, kind: &Kind, ground: &Ground, phase: &Phase, whole: &Who
         device_bytes_written: used.device_bytes_written,
         device_bytes_read: used.device_bytes_read,
         user_bytes_written: tally.user_bytes_written,
-        write_amplification: (tally.user_bytes_written > 0).then_some(amplification),
+        write_amplification: amplification(used.device_bytes_written, tally.user_bytes_written),
+        user_bytes_read: tally.user_bytes_read,
+        read_amplification: amplification(used.device_bytes_read, tally.user_bytes_read),
         values_read: tally.values_read,
         reads_missing: tally.reads_missing,
         space_bytes: whole.space_bytes,
@@ -268,5 +279,92 @@ fn verify(engine: &dyn Engine, ground: &Ground) -> Result<()> {
         true => Ok(()),
         false if right => Err(Failure::new(format!("the store has {found} records and must have {expected}"))),
         false => Err(Failure::new("a value in the store is not its key's")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Args, Command};
+    use crate::engine::{Dirs, Merges};
+    use crate::plan::Task;
+
+    static PUTS: AtomicU64 = AtomicU64::new(0);
+
+    /// A store that only counts what is written to it.
+    struct Counting;
+
+    impl Engine for Counting {
+        fn get(&self, _: &[u8], _: &mut dyn FnMut(&[u8])) -> Result<bool> {
+            Ok(false)
+        }
+
+        fn put(&self, _: &[u8], _: &[u8]) -> Result<()> {
+            PUTS.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn delete(&self, _: &[u8]) -> Result<()> {
+            Ok(())
+        }
+
+        fn merge(&self, _: &[u8], _: &[u8]) -> Result<()> {
+            Ok(())
+        }
+
+        fn scan(&self, _: &[u8], _: u64, _: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {
+            Ok(0)
+        }
+
+        fn sync(&self) -> Result<()> {
+            Ok(())
+        }
+
+        fn flush(&self) -> Result<()> {
+            Ok(())
+        }
+
+        fn close(self: Box<Self>) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_load_writes_every_record_once_and_ages_the_store_by_whole_rounds() {
+        let kind = Kind {
+            name: "counting",
+            version: "",
+            merges: Merges::Native,
+            notes: &[],
+            notes_of: |_| Vec::new(),
+            buffered_survives_kill: true,
+            open: |_| Ok(Box::new(Counting)),
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let puts_with_age = |age: &str| {
+            let args =
+                ["cleave-bench", "run", "--workload", "readrandom", "--records", "70", "--threads", "2", "--age", age];
+            let Command::Run(args) = Args::parse_from(args).command else { panic!("the command is `run`") };
+            let plan = Plan {
+                task: Task::Run,
+                engine: kind.name.to_owned(),
+                workload: "readrandom".to_owned(),
+                dirs: Dirs { main: dir.path().to_owned(), fast: None, fast_bytes: None, slow: None },
+                places: args.places,
+                cgroup: None,
+                cgroup_memory: None,
+                shape: args.shape,
+            };
+            let workload = workload::find(&plan.workload).unwrap();
+            let ground = Ground::new(&plan.shape, &workload).unwrap();
+            let before = PUTS.load(Ordering::Relaxed);
+            load(&kind, &plan, &workload, &ground, &Meter::new(&plan.dirs, false).unwrap()).unwrap();
+            PUTS.load(Ordering::Relaxed) - before
+        };
+        assert_eq!((puts_with_age("0"), puts_with_age("3")), (70, 280));
     }
 }

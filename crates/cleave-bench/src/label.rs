@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use crate::result::Outcome;
 
 /// Options that people compare, the most telling first; the others come after, by name.
-const TELLING: [&str; 8] =
-    ["distribution", "value_size", "key_size", "threads", "rate", "durability", "memory", "records"];
+const TELLING: [&str; 9] =
+    ["distribution", "value_size", "key_size", "threads", "rate", "durability", "memory", "records", "age"];
 
 /// A name for each outcome. Outcomes have the same one if they did the same, whatever the engine.
 pub fn labels(outcomes: &[Outcome]) -> Vec<String> {

@@ -50,18 +50,24 @@ pub struct Shape {
     /// Operations of all clients together. Default: the number of records, or what the workload says
     #[arg(long, value_name = "N")]
     pub operations: Option<u64>,
-    /// Bytes of a key, 8 or more: N, LOW-HIGH (all as likely) or `normal:MEAN:DEVIATION[:MIN]`
+    /// Bytes of a key, 8 or more; written as for --value-size
     #[arg(long, value_name = "BYTES", default_value = "24", value_parser = size::parse_key_lengths)]
     pub key_size: Lengths,
-    /// Bytes of a value: N, LOW-HIGH (all as likely) or `normal:MEAN:DEVIATION[:MIN]`
+    /// Bytes of a value: N, LOW-HIGH (all as likely), `normal:MEAN:DEVIATION[:MIN]`, `zipfian:LOW-HIGH` (short ones are
+    /// likely) or `N*WEIGHT+N*WEIGHT` (one of two)
     #[arg(long, value_name = "BYTES", default_value = "1000")]
     pub value_size: Lengths,
     /// How much of each value compresses away, from 0 to 1
     #[arg(long, value_name = "PART", default_value_t = 0.0)]
     pub compressibility: f64,
-    /// Which records operations fall on. Default: what the workload says
-    #[arg(long)]
+    /// Which records operations fall on: uniform, zipfian (the exponent is 0.99), zipfian:EXPONENT or latest. Default: what
+    /// the workload says
+    #[arg(long, value_name = "D")]
     pub distribution: Option<Distribution>,
+    /// After the load, and before anything is measured, update as many records as there are so many times (zipfian,
+    /// or as --distribution says): stores differ in what updates leave behind
+    #[arg(long, value_name = "ROUNDS", default_value_t = 0)]
+    pub age: u64,
     /// Records that a scan reads, unless the workload says
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub scan_length: u64,

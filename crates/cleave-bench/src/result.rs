@@ -90,6 +90,13 @@ pub struct Outcome {
     pub user_bytes_written: u64,
     /// Device bytes written for each user byte; none if users wrote nothing.
     pub write_amplification: Option<f64>,
+    /// Bytes of the keys and values that clients read.
+    #[serde(default)]
+    pub user_bytes_read: u64,
+    /// Device bytes read for each user byte read (what the page cache has is not read from the device); none if users
+    /// read nothing.
+    #[serde(default)]
+    pub read_amplification: Option<f64>,
     /// Values that were read and checked.
     pub values_read: u64,
     /// Reads of records that were not there and need not be.

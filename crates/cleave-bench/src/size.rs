@@ -6,6 +6,7 @@ use std::str::FromStr;
 use cleave_sim::rng::Rng;
 use serde::{Deserialize, Serialize};
 
+use crate::distribution::{ZIPFIAN_EXPONENT, Zipf};
 use crate::keys::KEY_BYTES_MIN;
 
 /// `text` as a number of bytes: digits, then perhaps K, M, G or T (powers of 1024).
@@ -51,6 +52,15 @@ pub enum Lengths {
         /// The shortest.
         min: usize,
     },
+    /// From `low` to `high`, the shortest the most likely: zipfian with exponent 0.99.
+    Zipfian {
+        /// The shortest.
+        low: usize,
+        /// The longest.
+        high: usize,
+    },
+    /// One of two, each with its weight.
+    Two([(usize, u32); 2]),
 }
 
 impl Lengths {
@@ -67,6 +77,8 @@ impl Lengths {
                 let length = (mean + deviation * normal).round();
                 (length.max(min as f64) as usize).min(self.longest())
             }
+            Lengths::Zipfian { low, high } => low + zipf(low, high).rank(&mut rng) as usize,
+            Lengths::Two(lengths) => lengths[rng.weighted(&lengths.map(|(_, weight)| weight))].0,
         }
     }
 
@@ -76,6 +88,12 @@ impl Lengths {
             Lengths::Fixed(length) => length,
             Lengths::Uniform { low, high } => (low + high).div_ceil(2),
             Lengths::Normal { mean, .. } => mean.round() as usize,
+            Lengths::Zipfian { low, high } => low + zipf(low, high).mean().round() as usize,
+            Lengths::Two(lengths) => {
+                let weighted = |(length, weight): (usize, u32)| length as f64 * f64::from(weight);
+                let weights: f64 = lengths.iter().map(|(_, weight)| f64::from(*weight)).sum();
+                (lengths.into_iter().map(weighted).sum::<f64>() / weights).round() as usize
+            }
         }
     }
 
@@ -83,8 +101,9 @@ impl Lengths {
     pub fn shortest(&self) -> usize {
         match *self {
             Lengths::Fixed(length) => length,
-            Lengths::Uniform { low, .. } => low,
+            Lengths::Uniform { low, .. } | Lengths::Zipfian { low, .. } => low,
             Lengths::Normal { min, .. } => min,
+            Lengths::Two([(one, _), (other, _)]) => one.min(other),
         }
     }
 
@@ -92,10 +111,15 @@ impl Lengths {
     pub fn longest(&self) -> usize {
         match *self {
             Lengths::Fixed(length) => length,
-            Lengths::Uniform { high, .. } => high,
+            Lengths::Uniform { high, .. } | Lengths::Zipfian { high, .. } => high,
             Lengths::Normal { mean, min, .. } => (2.0 * mean) as usize - min,
+            Lengths::Two([(one, _), (other, _)]) => one.max(other),
         }
     }
+}
+
+fn zipf(low: usize, high: usize) -> Zipf {
+    Zipf::new((high - low + 1) as u64, ZIPFIAN_EXPONENT)
 }
 
 /// `text` as lengths of keys: a normal distribution ends at the shortest key there is unless `text` says otherwise.
@@ -107,15 +131,31 @@ pub fn parse_key_lengths(text: &str) -> Result<Lengths, String> {
 }
 
 fn parse_lengths(text: &str, min: usize) -> Result<Lengths, String> {
-    let wrong = || format!("{text:?} is neither N nor LOW-HIGH nor normal:MEAN:DEVIATION[:MIN]");
+    let wrong = || {
+        let forms = "nor LOW-HIGH nor normal:MEAN:DEVIATION[:MIN] nor zipfian:LOW-HIGH nor N*WEIGHT+N*WEIGHT";
+        format!("{text:?} is neither N {forms}")
+    };
     let size = |text: &str| usize::try_from(parse(text).map_err(|_| wrong())?).map_err(|_| wrong());
+    let range = |(low, high)| match (size(low)?, size(high)?) {
+        (low, high) if low <= high => Ok((low, high)),
+        _ => Err(format!("{text:?}: the second length is less than the first")),
+    };
+    if let Some(zipfian) = text.strip_prefix("zipfian:") {
+        let (low, high) = range(zipfian.split_once('-').ok_or_else(wrong)?)?;
+        return Ok(Lengths::Zipfian { low, high });
+    }
+    if let Some((one, other)) = text.split_once('+') {
+        let weighted = |part: &str| {
+            let (length, weight) = part.split_once('*').ok_or_else(wrong)?;
+            let weight = weight.parse().ok().filter(|weight| (1..=1000).contains(weight)).ok_or_else(wrong)?;
+            Ok::<_, String>((size(length)?, weight))
+        };
+        return Ok(Lengths::Two([weighted(one)?, weighted(other)?]));
+    }
     let Some(normal) = text.strip_prefix("normal:") else {
         return match text.split_once('-') {
             None => Ok(Lengths::Fixed(size(text)?)),
-            Some((low, high)) => match (size(low)?, size(high)?) {
-                (low, high) if low <= high => Ok(Lengths::Uniform { low, high }),
-                _ => Err(format!("{text:?}: the second length is less than the first")),
-            },
+            Some(ends) => range(ends).map(|(low, high)| Lengths::Uniform { low, high }),
         };
     };
     let mut parts = normal.split(':');
@@ -157,6 +197,10 @@ impl fmt::Display for Lengths {
             Lengths::Fixed(length) => write!(f, "{length}"),
             Lengths::Uniform { low, high } => write!(f, "{low}-{high}"),
             Lengths::Normal { mean, deviation, min } => write!(f, "normal:{mean}:{deviation}:{min}"),
+            Lengths::Zipfian { low, high } => write!(f, "zipfian:{low}-{high}"),
+            Lengths::Two([(one, weight), (other, other_weight)]) => {
+                write!(f, "{one}*{weight}+{other}*{other_weight}")
+            }
         }
     }
 }
@@ -195,16 +239,52 @@ mod tests {
     }
 
     #[test]
+    fn zipfian_lengths_are_mostly_short_and_have_their_mean() {
+        let lengths: Lengths = "zipfian:16-1015".parse().unwrap();
+        let draws: Vec<usize> = (0..50_000).map(|identity| lengths.of(identity)).collect();
+        assert_eq!((draws.iter().min(), draws.iter().max()), (Some(&16), Some(&1015)));
+        let shortest = draws.iter().filter(|length| **length == 16).count() as f64 / draws.len() as f64;
+        // One over the sum of rank^-0.99 for a thousand ranks.
+        assert!((shortest - 0.1294).abs() < 0.01, "{shortest}");
+        let mean = draws.iter().sum::<usize>() as f64 / draws.len() as f64;
+        assert!((mean - lengths.mean() as f64).abs() < 5.0, "{mean}, expected {}", lengths.mean());
+    }
+
+    #[test]
+    fn two_lengths_come_by_their_weights() {
+        let lengths: Lengths = "16*1+1000*2".parse().unwrap();
+        let short = (0..30_000).filter(|identity| lengths.of(*identity) == 16).count();
+        let long = (0..30_000).filter(|identity| lengths.of(*identity) == 1000).count();
+        assert!((9_600..10_400).contains(&short) && short + long == 30_000, "{short}");
+        assert_eq!((lengths.mean(), lengths.shortest(), lengths.longest()), (672, 16, 1000));
+    }
+
+    #[test]
     fn lengths_are_written_as_they_are_read() {
-        for text in ["24", "16-32", "normal:46.8:11.6:1"] {
+        for text in ["24", "16-32", "normal:46.8:11.6:1", "zipfian:16-8168", "16*1+1000*2"] {
             assert_eq!(text.parse::<Lengths>().unwrap().to_string(), text);
         }
         assert_eq!("normal:100:10".parse(), Ok(Lengths::Normal { mean: 100.0, deviation: 10.0, min: 1 }));
         assert_eq!(parse_key_lengths("normal:20:2").map(|lengths| lengths.shortest()), Ok(KEY_BYTES_MIN));
         assert_eq!("1K-4K".parse(), Ok(Lengths::Uniform { low: 1024, high: 4096 }));
-        for wrong in
-            ["", "x", "9-8", "1-2-3", "normal:5", "normal:5:x", "normal:5:1:6", "normal:5:1:2:3", "-5", "normal:-5:1"]
-        {
+        for wrong in [
+            "",
+            "x",
+            "9-8",
+            "1-2-3",
+            "normal:5",
+            "normal:5:x",
+            "normal:5:1:6",
+            "normal:5:1:2:3",
+            "-5",
+            "normal:-5:1",
+            "zipfian:5",
+            "zipfian:9-8",
+            "5*1",
+            "5*1+6",
+            "5*0+6*1",
+            "5*1+6*1+7*1",
+        ] {
             assert!(wrong.parse::<Lengths>().is_err(), "{wrong:?}");
         }
     }

@@ -159,6 +159,6 @@ impl Source {
 fn length_of(lengths: &Lengths, key: &[u8]) -> usize {
     match lengths {
         Lengths::Fixed(length) => *length,
-        Lengths::Uniform { .. } | Lengths::Normal { .. } => lengths.of(xxh3_64(key)),
+        _ => lengths.of(xxh3_64(key)),
     }
 }

@@ -15,7 +15,7 @@ use crate::plan::{Plan, Shape, Task};
 use crate::recovery::{self, Recovery};
 use crate::result::Outcome;
 use crate::scratch::{self, Running, Scratch};
-use crate::workload::Origin;
+use crate::workload::{Origin, Workload};
 use crate::{engines, table, workload};
 
 /// Does all runs, prints the table and writes the JSON; what the runs came to, in the order of workloads.
@@ -27,8 +27,12 @@ pub fn run(args: &Run, out: &mut dyn Write) -> Result<Vec<Outcome>> {
     for engine in &args.engine {
         engines::find(engine)?;
     }
-    let origins = args.workload.iter().map(|name| workload::find(name).map(|workload| workload.origin));
-    check_input(&args.shape, &origins.collect::<Result<Vec<Origin>>>()?)?;
+    let workloads: Vec<Workload> = args.workload.iter().map(|name| workload::find(name)).collect::<Result<_>>()?;
+    check_input(&args.shape, &workloads.iter().map(|workload| workload.origin).collect::<Vec<_>>())?;
+    if let Some(workload) = workloads.iter().find(|workload| args.shape.age > 0 && !workload.loaded) {
+        let sentence = "--age is for workloads that load their store first, which";
+        return Err(Failure::new(format!("{sentence} {} does not", workload.name)));
+    }
     if let Some(path) = &args.json {
         // Better now than after hours.
         write(path, "[]\n")?;
@@ -52,7 +56,7 @@ pub fn measure(args: &Run) -> Result<Vec<Outcome>> {
     let mut outcomes = Vec::new();
     for name in &args.workload {
         let mut repeats = vec![Vec::new(); args.engine.len()];
-        for _ in 0..args.repeat.max(1) {
+        for _ in 0..args.repeat {
             for (engine, outcomes) in args.engine.iter().zip(&mut repeats) {
                 outcomes.push(run_apart(args, engine, name)?);
             }

@@ -106,9 +106,10 @@ pub const NAMES: &[&str] = &[
 /// # Errors
 /// If there is none.
 pub fn find(name: &str) -> Result<Workload> {
-    use Distribution::{Latest, Uniform, Zipfian};
+    use Distribution::{Latest, Uniform};
     use Operation::{Delete, Insert, Merge, Read, Rmw, Scan, Update};
 
+    const ZIPFIAN: Distribution = Distribution::YCSB;
     let base = Workload {
         name: name.to_owned(),
         origin: Origin::Numbers,
@@ -133,36 +134,36 @@ pub fn find(name: &str) -> Result<Workload> {
     Ok(match (stem, percent) {
         ("fillseq", None) => Workload { loaded: false, order: Order::Sequential, ..mixed(Uniform, &[(Insert, 1)]) },
         ("fillrandom" | "kvaccel-a", None) => Workload { loaded: false, ..mixed(Uniform, &[(Update, 1)]) },
-        ("overwrite", None) => mixed(Zipfian, &[(Update, 1)]),
+        ("overwrite", None) => mixed(ZIPFIAN, &[(Update, 1)]),
         ("readrandom", None) => mixed(Uniform, &[(Read, 1)]),
         ("readwhilewriting", None) => Workload { background: Some(Update), ..mixed(Uniform, &[(Read, 1)]) },
         ("seekrandom", None) => mixed(Uniform, &[(Scan, 1)]),
         ("deleterandom", None) => mixed(Uniform, &[(Delete, 1)]),
         ("mergerandom", None) => mixed(Uniform, &[(Merge, 1)]),
         ("readwhilemerging", None) => Workload { background: Some(Merge), ..mixed(Uniform, &[(Read, 1)]) },
-        ("ycsb-a", None) => mixed(Zipfian, &[(Read, 50), (Update, 50)]),
-        ("ycsb-b", None) => mixed(Zipfian, &[(Read, 95), (Update, 5)]),
-        ("ycsb-c", None) => mixed(Zipfian, &[(Read, 1)]),
+        ("ycsb-a", None) => mixed(ZIPFIAN, &[(Read, 50), (Update, 50)]),
+        ("ycsb-b", None) => mixed(ZIPFIAN, &[(Read, 95), (Update, 5)]),
+        ("ycsb-c", None) => mixed(ZIPFIAN, &[(Read, 1)]),
         ("ycsb-d", None) => mixed(Latest, &[(Read, 95), (Insert, 5)]),
-        ("ycsb-e", None) => Workload { scan: ScanLength::UpTo(100), ..mixed(Zipfian, &[(Scan, 95), (Insert, 5)]) },
-        ("ycsb-f", None) => mixed(Zipfian, &[(Read, 50), (Rmw, 50)]),
-        ("ycsb-am" | "ycsb-fm", None) => mixed(Zipfian, &[(Read, 50), (Merge, 50)]),
-        ("ycsb-bm", None) => mixed(Zipfian, &[(Read, 95), (Merge, 5)]),
-        ("rmw", Some(reads)) => mixed(Zipfian, &[(Read, reads), (Rmw, 100 - reads)]),
-        ("mixed", Some(reads)) => mixed(Zipfian, &[(Read, reads), (Update, 100 - reads)]),
+        ("ycsb-e", None) => Workload { scan: ScanLength::UpTo(100), ..mixed(ZIPFIAN, &[(Scan, 95), (Insert, 5)]) },
+        ("ycsb-f", None) => mixed(ZIPFIAN, &[(Read, 50), (Rmw, 50)]),
+        ("ycsb-am" | "ycsb-fm", None) => mixed(ZIPFIAN, &[(Read, 50), (Merge, 50)]),
+        ("ycsb-bm", None) => mixed(ZIPFIAN, &[(Read, 95), (Merge, 5)]),
+        ("rmw", Some(reads)) => mixed(ZIPFIAN, &[(Read, reads), (Rmw, 100 - reads)]),
+        ("mixed", Some(reads)) => mixed(ZIPFIAN, &[(Read, reads), (Update, 100 - reads)]),
         ("up2x", None) => {
-            Workload { lengths: Some(up2x), ..mixed(Zipfian, &[(Merge, 9253), (Read, 746), (Update, 1)]) }
+            Workload { lengths: Some(up2x), ..mixed(ZIPFIAN, &[(Merge, 9253), (Read, 746), (Update, 1)]) }
         }
-        ("production", None) => mixed(Zipfian, &[(Update, 57), (Read, 41), (Scan, 2)]),
-        ("hashkv-updates", None) => Workload { operations: (3, 1), ..mixed(Zipfian, &[(Update, 1)]) },
+        ("production", None) => mixed(ZIPFIAN, &[(Update, 57), (Read, 41), (Scan, 2)]),
+        ("hashkv-updates", None) => Workload { operations: (3, 1), ..mixed(ZIPFIAN, &[(Update, 1)]) },
         ("kvaccel-b", None) => mixed(Uniform, &[(Update, 90), (Read, 10)]),
         ("kvaccel-c", None) => mixed(Uniform, &[(Update, 80), (Read, 20)]),
         ("kvaccel-d", None) => {
             let scan = ScanLength::Fixed(1024);
             Workload { scan, operations: (1, 100), ..mixed(Uniform, &[(Scan, 1)]) }
         }
-        ("cities", None) => Workload { origin: Origin::Cities, ..mixed(Zipfian, &[(Read, 50), (Update, 50)]) },
-        ("input", None) => Workload { origin: Origin::Input, ..mixed(Zipfian, &[(Read, 50), (Update, 50)]) },
+        ("cities", None) => Workload { origin: Origin::Cities, ..mixed(ZIPFIAN, &[(Read, 50), (Update, 50)]) },
+        ("input", None) => Workload { origin: Origin::Input, ..mixed(ZIPFIAN, &[(Read, 50), (Update, 50)]) },
         ("trace", None) => Workload { origin: Origin::Trace, loaded: false, ..base.clone() },
         _ => return Err(Failure::new(format!("there is no workload {name:?}; there are: {}", NAMES.join(" ")))),
     })

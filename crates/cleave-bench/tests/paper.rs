@@ -51,13 +51,39 @@ fn decoupling_is_measured_and_what_is_not_built_is_absent() {
 }
 
 #[test]
+fn options_of_ours_are_set_over_others_and_rivals_are_run_once() {
+    let (out, results) = paper(&["hashkv", "--scale", "0.00001"]);
+    let with_rocksdb = cfg!(feature = "rocksdb");
+    for claim in claims(&results) {
+        let figures = claim["figures"].as_array().unwrap();
+        let value = |engine: &Value| figures.iter().find(|figure| figure["engine"] == *engine)?["value"].as_f64();
+        let over = &claim["over"];
+        if claim["workload"].is_null() {
+            assert!(claim["waits_for"].as_str().unwrap().starts_with("waits for"), "{claim}");
+        } else if over == "rocksdb" {
+            assert_eq!(claim["measured"].is_number(), with_rocksdb, "{claim}");
+        } else {
+            let (ours, other) = (figures[0]["value"].as_f64().unwrap(), value(over).unwrap());
+            assert!((claim["measured"].as_f64().unwrap() / (ours / other) - 1.0).abs() < 1e-9, "{claim}");
+        }
+    }
+    let mut runs: Vec<String> = Vec::new();
+    for run in results["runs"].as_array().unwrap() {
+        let options = run["settings"]["options"].as_object().unwrap();
+        // CleaveDB alone reads its own options.
+        let options = options.iter().filter(|(name, _)| run["engine"] == "cleave" || *name != "cleave");
+        runs.push(format!("{} {} {:?}", run["engine"], run["workload"], options.collect::<Vec<_>>()));
+    }
+    let count = runs.len();
+    runs.sort();
+    runs.dedup();
+    assert_eq!(runs.len(), count, "a run was done twice");
+    assert!(out.contains("cleave (large apart)") && out.contains("7: 40 B : 1 KiB = 1:1"), "{out}");
+}
+
+#[test]
 fn a_paper_that_nothing_is_built_of_says_what_its_claims_wait_for() {
-    let stores = [
-        ("kdsep", "the delta store"),
-        ("hashkv", "values in groups"),
-        ("rexio", "hash keyspaces"),
-        ("kvaccel", "the bypass"),
-    ];
+    let stores = [("kdsep", "the delta store"), ("rexio", "hash keyspaces"), ("kvaccel", "the bypass")];
     for (name, store) in stores {
         let (out, results) = paper(&[name]);
         assert!(out.contains("Nothing was measured") && out.contains(&format!("waits for {store}")), "{out}");

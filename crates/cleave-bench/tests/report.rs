@@ -11,7 +11,7 @@ use std::process::Command;
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
 /// Charts that every workload with writes must have.
-const CHARTS: [&str; 8] = [
+const CHARTS: [&str; 9] = [
     "Throughput, operations per second",
     "Latency, logarithmic scale",
     "Operations in each second",
@@ -20,6 +20,7 @@ const CHARTS: [&str; 8] = [
     "Write amplification: device bytes for each user byte",
     "Space on storage, MiB",
     "Peak of resident memory, MiB",
+    "Milliseconds to open",
 ];
 
 /// Asks the loaded page what a person would see, and writes the answers where `--dump-dom` shows them.
@@ -118,6 +119,7 @@ fn a_page_loads_with_its_charts_in_light_and_dark() {
             let charts = loaded.dom.matches(&format!("aria-label=\"{chart}\"")).count();
             assert_eq!(charts, 2, "{chart}, once for each workload");
         }
+        assert!(loaded.dom.contains("cleave: peak"), "space at its peak");
         assert!(loaded.dom.contains("waits for the delta store") && loaded.dom.contains("How to reproduce"));
     }
 }

@@ -68,7 +68,11 @@ const FIELDS: &[&str] = &[
     "device_bytes_read",
     "user_bytes_written",
     "write_amplification",
+    "user_bytes_read",
+    "read_amplification",
     "space_bytes",
+    "space_peak_bytes",
+    "open_s",
     "live_bytes",
     "rss_peak_bytes",
     "settings",
@@ -106,6 +110,9 @@ fn check(outcome: &Value, shares: &[(&str, f64)]) {
     assert!(!writes || number(outcome, "user_bytes_written") > 0);
     let reads = shares.iter().any(|(name, _)| matches!(*name, "read" | "scan" | "rmw"));
     assert_eq!(reads, number(outcome, "values_read") > 0);
+    assert_eq!(reads, number(outcome, "user_bytes_read") > 0);
+    assert_eq!(reads, outcome["read_amplification"].is_number());
+    assert!(number(outcome, "user_bytes_read") >= number(outcome, "values_read") * number(outcome, "key_size") / 2);
     assert_eq!(number(outcome, "reads_missing"), 0);
     assert!(number(outcome, "live_bytes") > 0 && number(outcome, "space_bytes") > 0);
 }
@@ -206,6 +213,21 @@ fn keys_and_values_are_as_long_as_asked() {
 }
 
 #[test]
+fn a_store_is_aged_by_updates_that_are_not_measured() {
+    let engines = engines().join(",");
+    let arguments =
+        ["--workload", "readrandom,ycsb-f", "--records", "300", "--memory", "16M", "--verify", "--threads", "2"];
+    let sizes = ["--value-size", "16*1+1000*2", "--distribution", "zipfian:0.9", "--age", "2", "--engine", &engines];
+    for outcome in run(&[&arguments[..], &sizes].concat()) {
+        assert_eq!((number(&outcome, "operations"), number(&outcome["settings"]["options"], "age")), (300, 2));
+        assert_eq!(outcome["settings"]["options"]["distribution"], "zipfian:0.9");
+        assert!(outcome["workload"] != "readrandom" || number(&outcome, "user_bytes_written") == 0);
+        assert_eq!(number(&outcome, "reads_missing"), 0);
+    }
+    refuse(&["run", "--workload", "fillrandom", "--age", "1"], "--age is for workloads that load");
+}
+
+#[test]
 fn a_store_that_was_killed_opens_again_with_what_was_acknowledged() {
     let engines = engines().join(",");
     let arguments = ["--workload", "fillrandom,readrandom", "--records", "300", "--memory", "16M", "--recover"];
@@ -225,7 +247,7 @@ fn options_of_cleave_are_taken_recorded_and_refused_by_name() {
     assert_eq!(outcomes[0]["settings"]["options"]["cleave"], own);
     assert_eq!(outcomes[0]["settings"]["options"]["compression"], "none");
     let fill = ["run", "--workload", "fillseq", "--cleave"];
-    refuse(&[&fill[..], &["speed=high"]].concat(), "it has log-backend, compression, block-size, filter-bits");
+    refuse(&[&fill[..], &["speed=high"]].concat(), "it has log-backend, compression, compression-by-level, block-size");
     refuse(&[&fill[..], &["block-size=1"]].concat(), "block_size");
 }
 
@@ -286,5 +308,6 @@ fn wrong_options_are_refused_in_a_sentence() {
     refuse(&["run", "--workload", "fillseq", "--value-size", "normal:10"], "normal:MEAN:DEVIATION");
     refuse(&["run", "--workload", "fillseq", "--fast", "fast"], "--slow");
     refuse(&["run", "--workload", "fillseq", "--slow", "slow", "--fast-bytes", "1M"], "--fast");
+    refuse(&["run", "--workload", "fillseq", "--repeat", "0"], "--repeat");
     refuse(&["run"], "--workload");
 }

@@ -16,7 +16,7 @@ struct Known {
 }
 
 /// All of them. A new option of the engine is a new row.
-const KNOWN: [Known; 6] = [
+const KNOWN: [Known; 7] = [
     Known {
         key: "log-backend",
         values: "auto, ring or plain",
@@ -32,11 +32,15 @@ const KNOWN: [Known; 6] = [
     },
     Known {
         key: "compression",
-        values: "none or lz4",
-        set: |options, value| match value {
-            "none" => Some(options.compression(Compression::None)),
-            "lz4" => Some(options.compression(Compression::Lz4)),
-            _ => None,
+        values: "none, lz4 or zstd (with the cargo feature zstd)",
+        set: |options, value| Some(options.compression(compression(value)?)),
+    },
+    Known {
+        key: "compression-by-level",
+        values: "those of compression with + between, level 0 first",
+        set: |options, value| {
+            let levels: Option<Vec<Compression>> = value.split('+').map(compression).collect();
+            Some(options.compression_by_level(&levels?))
         },
     },
     Known {
@@ -63,6 +67,15 @@ const KNOWN: [Known; 6] = [
         set: |options, value| Some(options.open_files_max(value.parse().ok()?)),
     },
 ];
+
+fn compression(name: &str) -> Option<Compression> {
+    match name {
+        "none" => Some(Compression::None),
+        "lz4" => Some(Compression::Lz4),
+        "zstd" => Some(Compression::Zstd),
+        _ => None,
+    }
+}
 
 /// Options as the user wrote them; all are known, and have values of the right kind.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -121,13 +134,15 @@ mod tests {
 
     #[test]
     fn every_option_is_known_and_others_are_refused_by_name() {
-        let all = "log-backend=plain,compression=none,block-size=16K,filter-bits=0,separation=192,open-files=64";
+        let all = "log-backend=plain,compression=none,compression-by-level=none+lz4+zstd,block-size=16K,filter-bits=0,\
+                   separation=192,open-files=64";
         assert_eq!(all.parse::<CleaveOptions>().unwrap().to_string(), all);
         assert_eq!(all.split(',').count(), KNOWN.len());
         let error = |text: &str| text.parse::<CleaveOptions>().unwrap_err();
         let names_all = error("speed=high");
         assert!(KNOWN.iter().all(|known| names_all.contains(known.key)), "{names_all}");
         assert_eq!(error("log-backend=fast"), "log-backend is auto, ring or plain, and not \"fast\"");
+        assert!(error("compression-by-level=none+fast").starts_with("compression-by-level is those of compression"));
         assert_eq!(error("filter-bits"), "\"filter-bits\" is not KEY=VALUE");
     }
 }

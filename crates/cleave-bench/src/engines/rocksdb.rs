@@ -29,7 +29,7 @@ pub const BLOBDB: Kind = Kind {
     merges: Merges::Native,
     notes: &[
         "memtables charged to the block cache, up to half of it",
-        "values of 128 bytes and more in blob files, with garbage collection",
+        "values of 128 bytes and more in blob files, with garbage collection; they share the block cache",
     ],
     notes_of: |settings| {
         let blobs =
@@ -81,6 +81,8 @@ fn open(settings: &Settings, blobs: bool) -> Result<Box<dyn Engine>> {
         options.set_min_blob_size(BLOB_BYTES_MIN);
         options.set_enable_blob_gc(true);
         options.set_blob_compression_type(compression);
+        // Else only the page cache would have values, and not the budget that all others get.
+        options.set_blob_cache(&cache);
     }
     let dirs = &settings.dirs;
     if let Some(slow) = &dirs.slow {

@@ -4,12 +4,12 @@ use std::io::{self, Write};
 
 use serde::{Deserialize, Serialize};
 
-use super::experiment::{Experiment, How, Metric, Spec};
+use super::OURS;
+use super::experiment::{Experiment, How, Metric, Over, Spec};
 use crate::engines;
 use crate::result::Outcome;
 
-/// Ours, and the engine that claims relate to.
-const OURS: &str = "cleave";
+/// The engine that most claims relate to.
 const RIVAL: &str = "rocksdb";
 
 /// One claim. The names of the fields are a stable public format.
@@ -21,9 +21,12 @@ pub struct Claim {
     pub experiment: String,
     /// What the paper says.
     pub claim: String,
-    /// Its figure over RocksDB's: the least and the most; none if the paper gives no number.
+    /// What figures are set over: `rocksdb`, or ours with options of that name.
+    #[serde(default = "rival")]
+    pub over: String,
+    /// Its figure over the other's: the least and the most; none if the paper gives no number.
     pub claimed: Option<(f64, f64)>,
-    /// Our figure over RocksDB's; none if it was not measured.
+    /// Our figure over the other's; none if it was not measured.
     pub measured: Option<f64>,
     /// `measured` over the nearest of what is claimed: 1 within the claim.
     pub ratio: Option<f64>,
@@ -42,7 +45,7 @@ pub struct Claim {
 /// What one engine did.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Figure {
-    /// The engine's name.
+    /// The engine's name, and in parentheses what options it had, if those are what is compared.
     pub engine: String,
     /// Its figure.
     pub value: f64,
@@ -55,6 +58,7 @@ impl Claim {
             paper: paper.to_owned(),
             experiment: experiment.name.to_owned(),
             claim: experiment.claim.to_owned(),
+            over: RIVAL.to_owned(),
             claimed: experiment.claimed,
             measured: None,
             ratio: None,
@@ -66,31 +70,36 @@ impl Claim {
         };
         match experiment.how {
             How::Waits(what) => claim.waits_for = Some(format!("waits for {what}")),
-            How::Measured(spec, metric) => {
-                let outcomes = measured.iter().find(|(done, _)| *done == spec).map(|(_, outcomes)| &outcomes[..]);
-                claim.measure(&spec, metric, outcomes);
-            }
+            How::Measured(spec, metric, over) => claim.measure(&spec, metric, over, measured),
         }
         claim
     }
 
-    fn measure(&mut self, spec: &Spec, metric: Metric, outcomes: Option<&[Outcome]>) {
+    fn measure(&mut self, spec: &Spec, metric: Metric, over: Over, measured: &[(Spec, Vec<Outcome>)]) {
         self.less_is_better = metric.less_is_better();
         self.workload = Some(spec.workload.to_owned());
         self.unit = Some(metric.unit().to_owned());
-        let Some(outcomes) = outcomes else {
+        let of_run = |spec: &Spec| measured.iter().find(|(done, _)| done == spec).map(|(_, outcomes)| &outcomes[..]);
+        let (ours, other) = (of_run(spec), spec.other(over));
+        self.over = other.map_or(RIVAL.to_owned(), |other| name_of(&other));
+        let theirs = other.map_or(ours, |other| of_run(&other));
+        let (Some(ours), Some(theirs)) = (ours, theirs) else {
             self.waits_for = Some("the run was not done".to_owned());
             return;
         };
-        let figure = |outcome: &Outcome| {
-            let value = metric.of(outcome).filter(|value| value.is_finite())?;
-            Some(Figure { engine: outcome.engine.clone(), value })
+        self.figures = figures(spec, ours, metric);
+        let of_other = other.map_or(Vec::new(), |other| figures(&other, theirs, metric));
+        self.figures.extend(of_other.into_iter().filter(|figure| figure.engine == self.over));
+        self.measured = self
+            .of_engine(&name_of(spec))
+            .zip(self.of_engine(&self.over).filter(|value| *value > 0.0))
+            .map(|(one, other)| one / other);
+        self.ratio = self.measured.zip(self.claimed).map(|(measured, claimed)| over_claimed(measured, claimed));
+        let has = |outcomes: &[Outcome], name: &str| outcomes.iter().any(|outcome| outcome.engine == name);
+        let missing = match other {
+            None => [OURS, RIVAL].into_iter().find(|name| !has(ours, name)),
+            Some(_) => (!has(ours, OURS)).then_some(OURS),
         };
-        self.figures = outcomes.iter().filter_map(figure).collect();
-        let missing = [OURS, RIVAL].into_iter().find(|name| outcomes.iter().all(|outcome| outcome.engine != *name));
-        self.measured =
-            self.of_engine(OURS).zip(self.of_engine(RIVAL).filter(|value| *value > 0.0)).map(|(a, b)| a / b);
-        self.ratio = self.measured.zip(self.claimed).map(|(measured, claimed)| over(measured, claimed));
         self.waits_for = match (self.measured, missing) {
             (Some(_), _) => None,
             (None, Some(name)) if engines::find(name).is_err() => Some(format!("needs --features {name}")),
@@ -127,8 +136,28 @@ impl Claim {
     }
 }
 
+/// The default of claims in results of earlier versions.
+fn rival() -> String {
+    RIVAL.to_owned()
+}
+
+/// What our figure in `spec` is called.
+pub fn name_of(spec: &Spec) -> String {
+    spec.variant.map_or(OURS.to_owned(), |variant| format!("{OURS} ({})", variant.name))
+}
+
+/// The figures of all engines in the run of `spec`, ours with the name of its options.
+fn figures(spec: &Spec, outcomes: &[Outcome], metric: Metric) -> Vec<Figure> {
+    let figure = |outcome: &Outcome| {
+        let value = metric.of(outcome).filter(|value| value.is_finite())?;
+        let engine = if outcome.engine == OURS { name_of(spec) } else { outcome.engine.clone() };
+        Some(Figure { engine, value })
+    };
+    outcomes.iter().filter_map(figure).collect()
+}
+
 /// How far `measured` is from what is claimed, as a factor.
-fn over(measured: f64, (low, high): (f64, f64)) -> f64 {
+fn over_claimed(measured: f64, (low, high): (f64, f64)) -> f64 {
     measured / measured.clamp(low, high)
 }
 
@@ -154,7 +183,8 @@ pub fn print(claims: &[Claim], out: &mut dyn Write) -> io::Result<()> {
     }
     writeln!(
         out,
-        "\nmeasured: CleaveDB's figure over RocksDB's; ratio: measured over claimed, 1 within a claimed range"
+        "\nmeasured: CleaveDB's figure over RocksDB's, or over its own with the other options that the claim is about; \
+         ratio: measured over claimed, 1 within a claimed range"
     )?;
     for claim in claims.iter().filter(|claim| !claim.figures.is_empty()) {
         writeln!(out, "{}: {}", claim.experiment, claim.figures_words())?;
@@ -168,10 +198,10 @@ mod tests {
 
     #[test]
     fn a_ratio_is_to_the_nearest_of_what_is_claimed() {
-        assert_eq!(over(3.0, (2.0, 4.0)), 1.0);
-        assert_eq!(over(1.0, (2.0, 4.0)), 0.5);
-        assert_eq!(over(8.0, (2.0, 4.0)), 2.0);
-        assert_eq!(over(2.15, (4.3, 4.3)), 0.5);
+        assert_eq!(over_claimed(3.0, (2.0, 4.0)), 1.0);
+        assert_eq!(over_claimed(1.0, (2.0, 4.0)), 0.5);
+        assert_eq!(over_claimed(8.0, (2.0, 4.0)), 2.0);
+        assert_eq!(over_claimed(2.15, (4.3, 4.3)), 0.5);
     }
 
     #[test]

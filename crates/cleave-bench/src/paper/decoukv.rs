@@ -1,11 +1,11 @@
 //! DecouKV: what decoupling keys from data in the front does to writes, and what it costs reads.
 
 use super::Paper;
-use super::experiment::{Experiment, How, Metric, Spec};
+use super::experiment::{Experiment, How, Metric, Over, Spec};
 use crate::distribution::Distribution;
+use crate::size::Lengths;
 
-const BASE: Spec =
-    Spec { workload: "", distribution: None, value_size: 1000, records_per_operation: None, recover: false };
+const BASE: Spec = Spec::of("", 1000);
 /// The load of the database.
 pub const INSERT: Spec = Spec { workload: "fillrandom", ..BASE };
 const UPDATE: Spec = Spec { workload: "overwrite", distribution: Some(Distribution::Uniform), ..BASE };
@@ -29,7 +29,7 @@ const fn beside(
     spec: Spec,
     metric: Metric,
 ) -> Experiment {
-    Experiment { name, claim, claimed, how: How::Measured(spec, metric) }
+    Experiment { name, claim, claimed, how: How::Measured(spec, metric, Over::RocksDb) }
 }
 
 const fn waits(name: &'static str, claim: &'static str, what: &'static str) -> Experiment {
@@ -37,7 +37,7 @@ const fn waits(name: &'static str, claim: &'static str, what: &'static str) -> E
 }
 
 const fn load(name: &'static str, claim: &'static str, value_size: usize) -> Experiment {
-    let spec = Spec { value_size, ..INSERT };
+    let spec = Spec { value_size: Lengths::Fixed(value_size), ..INSERT };
     beside(name, claim, None, spec, Metric::Throughput)
 }
 
@@ -53,6 +53,7 @@ pub const PAPER: Paper = Paper {
     title: "DecouKV (USENIX ATC'25): operation decoupling on fast and slow storage. Here: one tier, decoupled front",
     data: 600 << 20,
     data_per_memory: 33,
+    engines: None,
     experiments: EXPERIMENTS,
 };
 

@@ -1,8 +1,9 @@
-//! What an experiment is: a claim, the run that tests it, and the figure of the run that it is about.
+//! What an experiment is: a claim, the run that tests it, what it is compared with, and the figure that it is about.
 
 use crate::distribution::Distribution;
 use crate::result::Outcome;
 use crate::series::Spread;
+use crate::size::Lengths;
 
 /// One claim of a paper.
 pub struct Experiment {
@@ -10,7 +11,8 @@ pub struct Experiment {
     pub name: &'static str,
     /// What the paper says, in words.
     pub claim: &'static str,
-    /// The paper's figure over RocksDB's: the least and the most of what it gives. None if it gives no number.
+    /// The paper's figure over that of what it compares with: the least and the most of what it gives. None if it gives
+    /// no number.
     pub claimed: Option<(f64, f64)>,
     /// How it is measured here.
     pub how: How,
@@ -19,25 +21,75 @@ pub struct Experiment {
 /// How a claim is measured.
 #[derive(Debug, Clone, Copy)]
 pub enum How {
-    /// By this figure of this run, ours over RocksDB's.
-    Measured(Spec, Metric),
+    /// By this figure of this run, ours over the other's.
+    Measured(Spec, Metric, Over),
     /// Not yet: it needs this.
     Waits(&'static str),
+}
+
+/// What our figure is compared with.
+#[derive(Debug, Clone, Copy)]
+pub enum Over {
+    /// RocksDB's in the same run.
+    RocksDb,
+    /// Our own in the same run with these options, and the paper's memory.
+    Ours(Option<Variant>),
+}
+
+/// CleaveDB with options of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Variant {
+    /// What its figures are called.
+    pub name: &'static str,
+    /// The options, as `--cleave` takes them.
+    pub options: &'static str,
+    /// Whether other engines have nothing to do with it.
+    pub alone: bool,
 }
 
 /// A run, apart from the paper's own sizes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spec {
+    /// CleaveDB's options, if not those that it has by itself.
+    pub variant: Option<Variant>,
     /// The workload's name.
     pub workload: &'static str,
     /// Where operations fall, if not where the workload says.
     pub distribution: Option<Distribution>,
     /// Bytes of a value; there are as many records as make the same data.
-    pub value_size: usize,
+    pub value_size: Lengths,
+    /// Rounds of updates between the load and what is measured.
+    pub age: u64,
+    /// How many times the paper's part of memory.
+    pub memory: u64,
     /// One operation for so many records. None: what the workload says.
     pub records_per_operation: Option<u64>,
     /// Whether the store is killed after it, and opened again.
     pub recover: bool,
+}
+
+impl Spec {
+    /// A run of `workload` with values of `value_size` bytes, and nothing special.
+    pub const fn of(workload: &'static str, value_size: usize) -> Spec {
+        Spec {
+            variant: None,
+            workload,
+            distribution: None,
+            value_size: Lengths::Fixed(value_size),
+            age: 0,
+            memory: 1,
+            records_per_operation: None,
+            recover: false,
+        }
+    }
+
+    /// The run that this one is compared with, if it is not RocksDB in this one.
+    pub fn other(self, over: Over) -> Option<Spec> {
+        match over {
+            Over::RocksDb => None,
+            Over::Ours(variant) => Some(Spec { variant, memory: 1, ..self }),
+        }
+    }
 }
 
 /// A figure of a run.
@@ -59,6 +111,10 @@ pub enum Metric {
     Disk,
     /// Resident memory at its peak.
     Memory,
+    /// Bytes written to the device.
+    Written,
+    /// Bytes on storage at the end.
+    Space,
     /// Seconds to open after a kill in the middle of writes.
     Recovery,
 }
@@ -67,6 +123,7 @@ impl Metric {
     /// This figure of `outcome`; none if the run was too short for it.
     pub fn of(self, outcome: &Outcome) -> Option<f64> {
         let seconds = || Spread::of(&outcome.cpu_per_second);
+        let mebibytes = |bytes: u64| Some(bytes as f64 / f64::from(1 << 20));
         match self {
             Metric::Throughput => Some(outcome.ops_per_s),
             Metric::Mean => Some(outcome.latency_us.mean),
@@ -76,7 +133,9 @@ impl Metric {
             Metric::CpuBand => seconds().map(|spread| spread.p90 - spread.p10),
             Metric::Disk => outcome.disk_utilisation.map(|spread| spread.mean * 100.0),
             Metric::Recovery => outcome.recover_s,
-            Metric::Memory => Some(outcome.rss_peak_bytes as f64 / f64::from(1 << 20)),
+            Metric::Memory => mebibytes(outcome.rss_peak_bytes),
+            Metric::Written => mebibytes(outcome.device_bytes_written),
+            Metric::Space => mebibytes(outcome.space_bytes),
         }
     }
 
@@ -87,7 +146,7 @@ impl Metric {
             Metric::Mean | Metric::P90 | Metric::P99 => "us",
             Metric::Cpu | Metric::CpuBand => "cores",
             Metric::Disk => "%",
-            Metric::Memory => "MiB",
+            Metric::Memory | Metric::Written | Metric::Space => "MiB",
             Metric::Recovery => "s",
         }
     }

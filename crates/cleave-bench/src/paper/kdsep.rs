@@ -15,6 +15,7 @@ pub const PAPER: Paper = Paper {
     title: "KDSep (ICDE'24): delta buckets for read-modify-write",
     data: 600 << 20,
     data_per_memory: 25,
+    engines: None,
     experiments: EXPERIMENTS,
 };
 

@@ -15,6 +15,7 @@ pub const PAPER: Paper = Paper {
     title: "KVAccel (IPDPS'25): redirection of writes during stalls",
     data: 600 << 20,
     data_per_memory: 64,
+    engines: None,
     experiments: EXPERIMENTS,
 };
 

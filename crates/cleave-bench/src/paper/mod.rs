@@ -64,6 +64,8 @@ struct Paper {
     data: u64,
     /// Bytes of data for each byte of memory, as in the paper.
     data_per_memory: u64,
+    /// The engines that it compares with, if not all of the build.
+    engines: Option<&'static [&'static str]>,
     experiments: &'static [Experiment],
 }
 
@@ -95,7 +97,8 @@ pub fn run(args: &args::Paper, out: &mut dyn Write) -> Result<()> {
     let paper = args.paper.paper();
     let mut engines = args.engine.clone();
     if engines.is_empty() {
-        engines = engines::all().iter().map(|kind| kind.name.to_owned()).collect();
+        let wanted = |name: &str| paper.engines.is_none_or(|engines| engines.contains(&name));
+        engines = engines::all().iter().filter(|kind| wanted(kind.name)).map(|kind| kind.name.to_owned()).collect();
     }
     engines.iter().try_for_each(|engine| engines::find(engine).map(drop))?;
 
@@ -117,10 +120,14 @@ impl Paper {
     fn specs(&self) -> Vec<Spec> {
         let mut specs = Vec::new();
         for experiment in self.experiments {
-            if let How::Measured(spec, _) = experiment.how
-                && !specs.contains(&spec)
-            {
-                specs.push(spec);
+            let needed = match experiment.how {
+                How::Measured(spec, _, over) => [Some(spec), spec.other(over)],
+                How::Waits(_) => [None, None],
+            };
+            for spec in needed.into_iter().flatten() {
+                if !specs.contains(&spec) {
+                    specs.push(spec);
+                }
             }
         }
         specs
@@ -129,15 +136,17 @@ impl Paper {
     /// The arguments of `run` that do `spec`.
     fn arguments(&self, spec: &Spec, args: &args::Paper, engines: &[String]) -> args::Run {
         let data = (self.data as f64 * args.scale) as u64;
-        let records = (data / (KEY_SIZE + spec.value_size) as u64).max(100);
-        let memory = (data / self.data_per_memory).max(MEMORY_MIN);
+        let records = (data / (KEY_SIZE + spec.value_size.mean()) as u64).max(100);
+        let memory = (data / self.data_per_memory).max(MEMORY_MIN) * spec.memory;
+        let is_alone = |engine: &str| engine == OURS || spec.variant.is_none_or(|variant| !variant.alone);
         let shape = Shape {
             records,
             operations: spec.records_per_operation.map(|part| (records / part).max(1)),
             key_size: Lengths::Fixed(KEY_SIZE),
-            value_size: Lengths::Fixed(spec.value_size),
+            value_size: spec.value_size,
             compressibility: 0.0,
             distribution: spec.distribution,
+            age: spec.age,
             scan_length: 100,
             input: None,
             rate_from_trace: false,
@@ -149,13 +158,13 @@ impl Paper {
             background_threads: 4,
             durability: Durability::Buffered,
             compression: None,
-            cleave: None,
+            cleave: spec.variant.map(|variant| variant.options.parse().expect("the tests parse the options of papers")),
             seed: 1,
             verify: false,
             recover: spec.recover,
         };
         args::Run {
-            engine: engines.to_vec(),
+            engine: engines.iter().filter(|engine| is_alone(engine)).cloned().collect(),
             workload: vec![spec.workload.to_owned()],
             shape,
             places: args.places.clone(),
@@ -185,6 +194,8 @@ impl Paper {
     }
 }
 
+/// Ourselves.
+const OURS: &str = "cleave";
 /// Bytes of a key, in all papers that say.
 const KEY_SIZE: usize = 24;
 /// What users must know if nothing bounds it.
@@ -216,6 +227,7 @@ fn print(paper: &Paper, results: &Results, is_bounded: bool, out: &mut dyn Write
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engines::CleaveOptions;
 
     #[test]
     fn every_paper_has_claims_and_every_run_is_a_workload() {
@@ -224,9 +236,18 @@ mod tests {
             assert_eq!(name.to_possible_value().unwrap().get_name(), paper.name);
             assert!(!paper.experiments.is_empty());
             for spec in paper.specs() {
-                crate::workload::find(spec.workload).unwrap();
+                let workload = crate::workload::find(spec.workload).unwrap();
+                assert!(workload.loaded || spec.age == 0, "{} is not loaded", spec.workload);
+                let options = spec.variant.map_or("separation=never", |variant| variant.options);
+                assert_eq!(options.parse::<CleaveOptions>().map(|_| ()), Ok(()));
             }
             for experiment in paper.experiments {
+                if let How::Measured(spec, _, over) = experiment.how
+                    && let Some(other) = spec.other(over)
+                {
+                    let names = [spec, other].map(|spec| claim::name_of(&spec));
+                    assert_ne!(names[0], names[1], "{}: figures cannot be told apart", experiment.name);
+                }
                 assert!(experiment.claimed.is_none_or(|(low, high)| 0.0 < low && low <= high), "{}", experiment.name);
             }
         }
@@ -237,7 +258,7 @@ mod tests {
         let specs = decoukv::PAPER.specs();
         let inserts = specs.iter().filter(|spec| **spec == decoukv::INSERT).count();
         let claims = decoukv::PAPER.experiments.iter();
-        let needed = claims.filter(|claim| matches!(claim.how, How::Measured(spec, _) if spec == decoukv::INSERT));
+        let needed = claims.filter(|claim| matches!(claim.how, How::Measured(spec, ..) if spec == decoukv::INSERT));
         assert!(inserts == 1 && needed.count() > 1);
     }
 }

@@ -15,6 +15,7 @@ pub const PAPER: Paper = Paper {
     title: "REXIO: in-memory extendible hashing, write amplification near 1",
     data: 600 << 20,
     data_per_memory: 64,
+    engines: None,
     experiments: EXPERIMENTS,
 };
 

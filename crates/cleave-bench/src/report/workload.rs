@@ -21,6 +21,8 @@ pub fn section(number: usize, group: &Group<'_>) -> String {
     html += &amplification(entries);
     html += &space(entries);
     html += &memory(entries);
+    let open = each(entries, |outcome| Some(outcome.open_s * 1e3));
+    html += &bars("Milliseconds to open", "the store as its load left it, or a new one", &open, short);
     html += &bars("Seconds to recover after a kill", "", &each(entries, |outcome| outcome.recover_s), short);
     html + "</div>\n"
 }
@@ -110,10 +112,7 @@ fn utilisation(entries: &[Entry<'_>]) -> String {
 fn amplification(entries: &[Entry<'_>]) -> String {
     let write = each(entries, |outcome| outcome.write_amplification);
     let mut html = bars("Write amplification: device bytes for each user byte", "", &write, times);
-    let read = each(entries, |outcome| {
-        let user = outcome.values_read * (outcome.key_size + outcome.value_size) as u64;
-        (user > 0).then(|| outcome.device_bytes_read as f64 / user as f64)
-    });
+    let read = each(entries, |outcome| outcome.read_amplification);
     html += &bars(
         "Read amplification: device bytes for each user byte",
         "page cache hits are not device bytes",
@@ -132,7 +131,11 @@ fn space(entries: &[Entry<'_>]) -> String {
     };
     let lines: Vec<Line> = entries.iter().map(used).collect();
     let live = entries.iter().map(|entry| entry.outcome.live_bytes).max().unwrap_or(0);
-    let note = format!("dashed: live bytes at the end, {}", size::human(live));
+    let peaks = notes(entries, |outcome| {
+        let (peak, end) = (size::human(outcome.space_peak_bytes), size::human(outcome.space_bytes));
+        Some(format!("peak {peak}, end {end}"))
+    });
+    let note = format!("{peaks}\ndashed: live bytes at the end, {}", size::human(live));
     let mut html = seconds("Space on storage, MiB", &note, &lines);
     let factor =
         |outcome: &Outcome| (outcome.live_bytes > 0).then(|| outcome.space_bytes as f64 / outcome.live_bytes as f64);
