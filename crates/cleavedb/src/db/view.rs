@@ -44,6 +44,12 @@ impl View {
         self.active.bytes() + self.waiting_bytes()
     }
 
+    /// Bytes of records in logs of the front that stay there when their keys leave it.
+    pub fn kept_bytes(&self) -> u64 {
+        let tables = std::iter::once(&self.active).chain(&self.sealed).map(|table| table.kept_bytes());
+        tables.chain(self.runs.iter().map(|run| run.kept_bytes())).sum()
+    }
+
     /// The same without the active index table, which grows all the time.
     pub fn waiting_bytes(&self) -> usize {
         let sealed: usize = self.sealed.iter().map(|table| table.bytes()).sum();

@@ -130,7 +130,7 @@ impl Core {
         let due = total >= flush_bytes
             || asked
             || view.front_bytes() > tuning.front_bytes_max
-            || unflushed_log_bytes(view, self.work.flushed()) > tuning.logs_bytes_max / 2;
+            || unflushed_log_bytes(view, self.work.flushed()).is_due(tuning);
         (due && !oldest.is_empty()).then_some(oldest)
     }
 
