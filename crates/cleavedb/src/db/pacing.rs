@@ -1,7 +1,8 @@
 //! Pacing: how fast writers may go while background work is behind, so that waiting is spread over many writes instead
 //! of falling on one.
 //!
-//! Two stages drain what writers bring: flushes empty the front, compactions empty HL0. Each is measured in bytes that
+//! Two stages drain what writers bring: flushes empty the front, compactions empty HL0. (A third, `space.rs`, looks at the
+//! garbage that their overwrites leave behind, and never stops them.) Each is measured in bytes that
 //! users wrote: how much waits, how much may wait, and how fast it drains. From half full on, writers share a multiple
 //! of the drain rate that falls as the stage fills, and is one at three quarters, where a steady load settles; and the
 //! room that is left must do until the running job makes more. Only a full stage stops writers. Decision record 013 has
@@ -407,7 +408,8 @@ impl Core {
         state.reviewed = now;
         state.flush.sample(now, &self.pacer.flush);
         state.hl0.sample(now, &self.pacer.hl0);
-        let stages = [self.front_stage(&view, state.flush.rate), self.hl0_stage(&view, state.hl0.rate)];
+        let (flush, hl0) = (state.flush.rate, state.hl0.rate);
+        let stages = [self.front_stage(&view, flush), self.hl0_stage(&view, hl0), self.space_stage(&view.values)];
         state.pace = if self.pacer.gates.load(Ordering::Relaxed) > 0 { Pace::Stopped } else { pace(&stages) };
         if differs(state.pace, state.told) {
             state.told = state.pace;

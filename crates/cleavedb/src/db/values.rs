@@ -92,15 +92,22 @@ impl Core {
             gone.extend(files.insert(*id, entry));
         }
         gone.extend(edit.values_removed.iter().filter_map(|file| files.remove(file)));
-        let mut after = ValueFiles { files, state, victims: Vec::new() };
+        let mut after = ValueFiles { files, state, ..ValueFiles::default() };
         self.choose_victims(&mut after);
         Ok(Some(ValuesAfter { files: Arc::new(after), gone }))
     }
 
     fn choose_victims(&self, values: &mut ValueFiles) {
+        let candidates = values.candidates();
+        values.file_bytes = candidates.iter().map(|file| file.bytes).sum();
+        values.live_bytes = candidates.iter().map(|file| file.live.min(file.bytes)).sum();
+        values.victims = choose(&candidates, self.allowance(), self.settings.tuning.log_bytes);
+    }
+
+    /// How much garbage may lie in files of values.
+    pub fn allowance(&self) -> Allowance {
         let tuning = &self.settings.tuning;
-        let allowance = Allowance { percent: tuning.garbage_percent, bytes: tuning.garbage_bytes };
-        values.victims = choose(&values.candidates(), allowance, tuning.log_bytes);
+        Allowance { percent: tuning.garbage_percent, bytes: tuning.garbage_bytes }
     }
 
     /// Chooses anew what is to be emptied: after the open, when no edit has done so yet.

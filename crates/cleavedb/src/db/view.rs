@@ -33,6 +33,12 @@ impl View {
         self.active.is_empty() && self.sealed.is_empty() && self.runs.is_empty()
     }
 
+    /// Versions in index tables and runs, and range tombstones.
+    pub fn front_entries(&self) -> u64 {
+        let tables = std::iter::once(&self.active).chain(&self.sealed).map(|table| table.len() as u64);
+        tables.chain(self.runs.iter().map(|run| run.entries())).sum()
+    }
+
     /// Range tombstones in index tables and runs.
     pub fn front_ranges(&self) -> u64 {
         let tables = std::iter::once(&self.active).chain(&self.sealed).map(|table| table.range_count() as u64);

@@ -38,6 +38,10 @@ pub struct ValueFiles {
     pub state: ValueState,
     /// Those that are to be emptied next.
     pub victims: Vec<FileId>,
+    /// Bytes of all of them.
+    pub file_bytes: u64,
+    /// Of these, bytes of records that something leads to.
+    pub live_bytes: u64,
 }
 
 impl ValueFiles {
