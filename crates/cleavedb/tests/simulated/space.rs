@@ -3,6 +3,8 @@
 //! or compacts by hand.
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
 
 use cleavedb::testing::{self, Random, SimDisk, Tuning};
 use cleavedb::{Db, Keyspace, KeyspaceOptions, LogBackend, Options, Stats};
@@ -20,12 +22,24 @@ fn key(number: usize) -> String {
 #[derive(Debug, Clone)]
 enum Phase {
     /// Puts, by how many numbers of chance the smallest of which says the key: one is uniform, more are skewed.
-    Skewed { puts: usize, draws: usize, sizes: Sizes },
+    Skewed {
+        puts: usize,
+        draws: usize,
+        sizes: Sizes,
+    },
     /// Puts of one key after the other.
-    Sequential { puts: usize, sizes: Sizes },
+    Sequential {
+        puts: usize,
+        sizes: Sizes,
+    },
     /// Deletes of each so many'th key.
-    Delete { step: usize },
-    DeleteRange { from: usize, to: usize },
+    Delete {
+        step: usize,
+    },
+    DeleteRange {
+        from: usize,
+        to: usize,
+    },
     /// The second keyspace is dropped, and made anew.
     Drop,
     DeleteEverything,
@@ -166,8 +180,83 @@ fn run(phases: &[Phase], seed: u64, backend: LogBackend, holds: bool) -> Result<
         }
     }
     model.db.close().unwrap();
-    let report = testing::check(std::sync::Arc::new(disk), std::path::Path::new("/db"), &Options::new()).unwrap();
+    let report = testing::check(Arc::new(disk), Path::new("/db"), &Options::new()).unwrap();
     if report.is_sound() { Ok(()) } else { Err(format!("{:?}", report.problems)) }
+}
+
+fn open(disk: &SimDisk) -> Db {
+    let mut tuning = tuning();
+    // No other reason to compact, or to wait.
+    (tuning.hl0_compact_tables, tuning.hl0_stop_tables) = (100, 200);
+    (tuning.logs_bytes_max, tuning.replay_bytes_max) = (8 << 20, 8 << 20);
+    open_with(disk, Options::new().separation(Some(SEPARATION as u32)), tuning).unwrap()
+}
+
+/// Writes each so many'th of 200 values of 1000 B.
+fn put_each(db: &Db, step: usize) {
+    (0..200).step_by(step).for_each(|number| db.put(key(number), value(&key(number), 1000)).unwrap());
+    db.flush().unwrap();
+}
+
+#[test]
+fn writers_are_slowed_down_and_not_stopped_at_the_cap() {
+    in_world(1, || {
+        let disk = SimDisk::new();
+        let db = open(&disk);
+        put_each(&db, 1);
+        let (mut paces, mut most) = (Vec::new(), 0);
+        for _ in 0..30 {
+            put_each(&db, 1);
+            let stats = db.stats();
+            paces.extend(stats.pace_bytes_per_second);
+            most = most.max(stats.value_bytes);
+        }
+        assert!(paces.len() > 3 && paces.iter().all(|&pace| pace > 0), "{paces:?}");
+        db.wait_for_background().unwrap();
+        let stats = db.stats();
+        assert!(stats.evacuations > 0 && stats.stalls == 0 && stats.pace_bytes_per_second.is_none(), "{stats:?}");
+        assert!(most < 700_000, "{most} B");
+    });
+}
+
+#[test]
+fn writers_go_on_where_snapshots_hold_everything() {
+    in_world(2, || {
+        let disk = SimDisk::new();
+        let db = open(&disk);
+        let mut snapshots = Vec::new();
+        for _ in 0..5 {
+            put_each(&db, 1);
+            db.compact_range(&db.default_keyspace(), ..).unwrap();
+            snapshots.push(db.snapshot());
+        }
+        let stats = db.stats();
+        assert!(stats.value_bytes > 800_000 && stats.pace_bytes_per_second.is_none(), "{stats:?}");
+        drop(snapshots);
+        db.wait_for_background().unwrap();
+        assert!(db.stats().value_bytes < 400_000, "{:?}", db.stats());
+    });
+}
+
+#[test]
+fn writers_go_on_where_files_of_garbage_cannot_be_read() {
+    in_world(3, || {
+        let disk = SimDisk::new();
+        let db = open(&disk);
+        put_each(&db, 1);
+        let is_log = |path: &Path| path.extension().is_some_and(|it| it == "log");
+        for (path, len) in disk.files().into_iter().filter(|(path, _)| is_log(path)) {
+            (1..len / 4096).for_each(|page| disk.flip_bit(&path, page * 4096 + 2048, 1));
+        }
+        put_each(&db, 2);
+        db.compact_range(&db.default_keyspace(), ..).unwrap();
+        db.wait_for_background().unwrap();
+        let stats = db.stats();
+        let garbage = stats.value_bytes - stats.value_bytes_live;
+        assert!(garbage > stats.value_bytes_live * 3 / 10 + (32 << 10) && stats.evacuations == 0, "{stats:?}");
+        put_each(&db, 100);
+        assert_eq!(db.stats().pace_bytes_per_second, None);
+    });
 }
 
 proptest! {
