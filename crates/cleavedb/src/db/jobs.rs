@@ -28,6 +28,8 @@ pub(super) enum Job {
     Compact(Choice),
     /// To empty files of values.
     Evacuate(Vec<FileId>),
+    /// To have the front flushed, which hides dead values.
+    SealFront,
     /// A part of a job that another thread has begun.
     Help(Arc<Begun>),
 }
@@ -35,7 +37,7 @@ pub(super) enum Job {
 impl Job {
     /// It takes from what is set apart for jobs.
     pub fn takes_memory(&self) -> bool {
-        !matches!(self, Job::PrepareLog | Job::EmptyTrash | Job::MakeReserve)
+        !matches!(self, Job::PrepareLog | Job::EmptyTrash | Job::MakeReserve | Job::SealFront)
     }
 
     /// A compaction, or a part of one.
@@ -71,7 +73,8 @@ impl Core {
         let simple = |work: &dyn Fn() -> Result<()>| Some((None, guard_panic("a background job", work)));
         match job {
             Job::Flush(runs) => simple(&|| self.reserve.with(|| self.flush_runs(runs))),
-            Job::Evacuate(files) => simple(&|| self.reserve.with(|| self.evacuate(files))),
+            Job::Evacuate(files) => simple(&|| self.reserve.with(|| self.evacuate_measured(files))),
+            Job::SealFront => simple(&|| self.seal_front()),
             Job::PrepareLog => simple(&|| self.prepare_spare_log()),
             Job::EmptyTrash => simple(&|| {
                 self.remove_from_trash();

@@ -8,6 +8,7 @@ mod keyspace;
 mod batch;
 mod commit;
 mod pacing;
+mod space;
 mod durability;
 mod logs;
 mod read;

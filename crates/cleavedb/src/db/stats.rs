@@ -32,6 +32,8 @@ pub(crate) struct Counters {
     pub judged_by_look_up: AtomicU64,
     /// What flushes took out of the front: bytes of runs and of the values they lead to.
     pub flushed_bytes: AtomicU64,
+    /// The same without the values that stayed in their logs.
+    pub flushed_weight: AtomicU64,
     /// The tables that flushes made of it.
     pub flush_table_bytes: AtomicU64,
 }

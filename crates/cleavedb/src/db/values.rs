@@ -146,7 +146,7 @@ impl Core {
         edit.values_removed.iter().for_each(|file| drop(state.places.remove(file)));
         let view = self.published.view();
         let (files, stored) = (view.values.files.clone(), view.values.stored.clone());
-        let mut after = ValueFiles { files, stored, state, victims: Vec::new() };
+        let mut after = ValueFiles { files, stored, state, ..ValueFiles::default() };
         let around = ValueHome { fast: &self.fast, slow: &self.slow, trash: &self.trash, readers: &self.readers };
         let mut gone = Gone { files: Vec::new(), stored: Vec::new() };
         for (id, place) in &edit.values_placed {
@@ -166,9 +166,17 @@ impl Core {
     }
 
     fn choose_victims(&self, values: &mut ValueFiles) {
+        let candidates = values.candidates();
+        values.file_bytes = candidates.iter().map(|file| file.bytes).sum();
+        values.live_bytes = candidates.iter().map(|file| file.live.min(file.bytes)).sum();
+        values.moved_dead_bytes = values.state.moved_dead_bytes();
+        values.victims = self.placement.victims(&candidates, self.allowance());
+    }
+
+    /// How much garbage may lie in files of values.
+    pub fn allowance(&self) -> Allowance {
         let tuning = &self.settings.tuning;
-        let allowance = Allowance { percent: tuning.garbage_percent, bytes: tuning.garbage_bytes };
-        values.victims = self.placement.victims(&values.candidates(), allowance);
+        Allowance { percent: tuning.garbage_percent, bytes: tuning.garbage_bytes }
     }
 
     /// Chooses anew what is to be emptied: after the open, when no edit has done so yet.

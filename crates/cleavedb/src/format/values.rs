@@ -265,6 +265,19 @@ impl ValueState {
         reach
     }
 
+    /// Bytes of records that are named, and were dead when their files were emptied: a bound from below, as
+    /// [`reach`](ValueState::reach) is one from above.
+    pub fn moved_dead_bytes(&self) -> u64 {
+        let reach = self.reach();
+        let moved = self.places.iter().filter_map(|(file, place)| match place {
+            ValuePlace::Moved { to, .. } => {
+                Some((reach.of(*file).bytes, to.iter().map(|(_, moved)| moved.bytes).sum()))
+            }
+            _ => None,
+        });
+        moved.map(|(through, moved): (u64, u64)| through.saturating_sub(moved)).sum()
+    }
+
     /// Files that nothing leads to, ascending. Unlike [`reach`](ValueState::reach) not a matter of how much: as long as a name
     /// leads to a file that was emptied, it may lead to whatever moved from there.
     pub fn unreachable(&self) -> Vec<FileId> {
@@ -379,6 +392,8 @@ mod tests {
         assert_eq!(all(4), [3, 1]);
         assert_eq!(all(1), [1, 1]);
         assert_eq!(all(0), [0, 0]);
+        let dead = |named| state(&places, &[(1, named)]).moved_dead_bytes();
+        assert_eq!([10, 8, 4].map(dead), [200, 0, 0]);
         // Nothing was moved, yet the dead are still named: who follows such a name hears that the record was dead.
         let nothing = state(&[(1, moved(&[]))], &[(1, 3)]);
         assert!(nothing.unreachable().is_empty());

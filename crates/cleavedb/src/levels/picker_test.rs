@@ -42,6 +42,8 @@ fn meta(text: &str) -> (TableMeta, bool) {
         deltas: 0,
         addresses: 0,
         bytes_apart: 0,
+        bytes_hidden: 0,
+        record_bytes_max: 0,
         smallest: full(smallest),
         end: after(largest),
         seqno_min: Seqno(id * 10),
@@ -91,6 +93,7 @@ impl Case {
             dropped: &self.dropped,
             running: &self.running,
             oldest_snapshot: self.oldest_snapshot,
+            uncovers: false,
         })
     }
 

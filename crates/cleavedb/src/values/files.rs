@@ -40,6 +40,12 @@ pub struct ValueFiles {
     pub state: ValueState,
     /// Those that are to be emptied next.
     pub victims: Vec<FileId>,
+    /// Bytes of all files.
+    pub file_bytes: u64,
+    /// Of these, bytes of records that something leads to.
+    pub live_bytes: u64,
+    /// Bytes of records that tables name, and that are gone.
+    pub moved_dead_bytes: u64,
 }
 
 /// Where a record is that an address leads to.
