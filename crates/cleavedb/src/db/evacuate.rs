@@ -18,7 +18,7 @@ use super::files::{redirect_name, segment_name};
 use super::snapshot::JobHorizon;
 use super::view::View;
 use crate::base::memory::Counted;
-use crate::base::{Cursor, Error, FileId, Kind, Result, Seqno, full_key};
+use crate::base::{Address, Cursor, Error, FileId, Kind, Result, Seqno, full_key};
 use crate::format::edit::Edit;
 use crate::format::frame::{FrameKind, HEADER_BYTES};
 use crate::format::group::{Group, group_hash};
@@ -26,8 +26,7 @@ use crate::format::record::{self, Record};
 use crate::format::values::{Moved, ValuePlace, Warmth};
 use crate::front::log_reader::{LogReader, Opened};
 use crate::io::{File, read_exact_at};
-use crate::levels::version::Version;
-use crate::values::files::Entry;
+use crate::values::files::{Entry, Located};
 use crate::values::newest::{Batch, Fate, Seen};
 use crate::values::placement::{Liveness, Surroundings, Survivor};
 use crate::values::redirect::{RedirectBuilder, TABLES_MAX};
@@ -210,14 +209,11 @@ impl<'a> Evacuation<'a> {
     fn settle(&mut self) -> Result<()> {
         let mut batch = std::mem::take(&mut self.batch);
         self.counted.set(batch.bytes() + self.redirects.bytes() + BUFFER_BYTES);
-        let version = &self.horizon.view.version;
         let counters = &self.core.counters;
         let liveness = self.core.placement.liveness();
         if liveness == Liveness::LookUpEach {
             for index in 0..batch.seen.len() {
-                if !is_named(version, batch.key(&batch.seen[index]), batch.seen[index].seqno)? {
-                    batch.seen[index].fate = Fate::Dead;
-                }
+                self.look_up(&mut batch, index)?;
             }
         }
         batch.judge(&self.horizon.snapshots);
@@ -235,9 +231,7 @@ impl<'a> Evacuation<'a> {
             let mut order: Vec<usize> = (0..batch.seen.len()).filter(|index| batch.seen[*index].fate.lives()).collect();
             order.sort_unstable_by(|one, other| batch.key(&batch.seen[*one]).cmp(batch.key(&batch.seen[*other])));
             for index in order {
-                if !is_named(version, batch.key(&batch.seen[index]), batch.seen[index].seqno)? {
-                    batch.seen[index].fate = Fate::Dead;
-                }
+                self.look_up(&mut batch, index)?;
             }
         }
         let judged = batch.seen.len() as u64;
@@ -249,6 +243,15 @@ impl<'a> Evacuation<'a> {
         counter.fetch_add(judged, Ordering::Relaxed);
         batch.seen.retain(|seen| seen.fate.lives());
         self.move_out(&batch)
+    }
+
+    fn look_up(&self, batch: &mut Batch, index: usize) -> Result<()> {
+        let seen = &batch.seen[index];
+        let file = self.victims[seen.file as usize].0.id();
+        if !is_named(&self.horizon.view, batch.key(seen), seen, file)? {
+            batch.seen[index].fate = Fate::Dead;
+        }
+        Ok(())
     }
 
     /// Writes the survivors, an extent for each group, hot and cold ones apart.
@@ -394,18 +397,25 @@ fn for_each_record_of_log(
     Ok(())
 }
 
-/// Some table holds the address of version `seqno` of a key. A version is in one place only, so its address leads to the
-/// record that was asked about, straight or through redirect tables.
-fn is_named(version: &Version, full: &[u8], seqno: Seqno) -> Result<bool> {
-    for table in version.tables_for_key(full) {
+/// Some table holds the address of a record, or one that leads to it.
+///
+/// That it holds the version does not say so: what recovery wrote again (decision 004) lies in two logs, and tables name one
+/// of them.
+fn is_named(view: &View, full: &[u8], seen: &Seen, file: FileId) -> Result<bool> {
+    for table in view.version.tables_for_key(full) {
         let meta = table.meta();
-        if meta.addresses == 0 || !(meta.seqno_min..=meta.seqno_max).contains(&seqno) {
+        if meta.addresses == 0 || !(meta.seqno_min..=meta.seqno_max).contains(&seen.seqno) {
             continue;
         }
-        if let Some(cursor) = table.find(full, seqno)?
-            && cursor.stamp().seqno() == seqno
+        if let Some(cursor) = table.find(full, seen.seqno)?
+            && cursor.stamp().seqno() == seen.seqno
         {
-            return Ok(cursor.stamp().kind() == Some(Kind::PutAt));
+            let address = Address::decode(cursor.value()).filter(|_| cursor.stamp().kind() == Some(Kind::PutAt));
+            let Some(address) = address else { return Ok(false) };
+            return Ok(match view.values.locate(address)? {
+                Located::At(found, now) => (found.id(), now.offset) == (file, seen.offset),
+                Located::Dead | Located::Unknown => false,
+            });
         }
     }
     Ok(false)

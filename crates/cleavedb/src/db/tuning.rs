@@ -88,6 +88,8 @@ pub struct Tuning {
     pub victims: VictimPolicy,
     /// Values that were not updated since they were last moved lie apart.
     pub hot_cold: bool,
+    /// Groups of values are halved beyond this size, and about so much that is live is moved at a time.
+    pub group_bytes: u64,
     /// So much garbage may lie in files of values beside what is live in them, in bytes...
     pub garbage_bytes: u64,
     /// ...and in hundredths of it (DESIGN section 4).
@@ -174,6 +176,7 @@ impl Tuning {
             placement: ValuePlacement::Hash,
             victims: VictimPolicy::Greedy,
             hot_cold: true,
+            group_bytes: (logs_bytes_max / 4) as u64,
             garbage_bytes: 256 * MIB as u64,
             garbage_percent: 30,
             cache_bytes: 0,
@@ -255,6 +258,7 @@ impl Tuning {
             placement: ValuePlacement::Hash,
             victims: VictimPolicy::Greedy,
             hot_cold: true,
+            group_bytes: 64 << 10,
             garbage_bytes: 32 << 10,
             garbage_percent: 30,
             cache_bytes: 256 << 10,

@@ -39,6 +39,7 @@ pub struct ValueOptions {
     placement: ValuePlacement,
     victims: VictimPolicy,
     hot_cold: bool,
+    group_bytes: Option<u64>,
     garbage: Option<(u32, u64)>,
 }
 
@@ -52,7 +53,7 @@ impl ValueOptions {
     /// The defaults.
     pub fn new() -> ValueOptions {
         let (placement, victims) = (ValuePlacement::default(), VictimPolicy::default());
-        ValueOptions { placement, victims, hot_cold: true, garbage: None }
+        ValueOptions { placement, victims, hot_cold: true, group_bytes: None, garbage: None }
     }
 
     /// Which values lie together once they have been moved.
@@ -74,6 +75,13 @@ impl ValueOptions {
         self
     }
 
+    /// With [`ValuePlacement::Hash`], a group is halved beyond about so many bytes, at least 64 KiB; groups are larger where
+    /// there would be very many. As much is moved at a time. Default: the size of a log, up to 64 MiB.
+    pub fn group_bytes(mut self, bytes: u64) -> ValueOptions {
+        self.group_bytes = Some(bytes);
+        self
+    }
+
     /// How much garbage may lie in files of values: `percent` hundredths of what is live in them, from 1 to 1000, and `bytes`
     /// more. Less of it takes more moving. Default: 30, and 256 MiB.
     pub fn garbage(mut self, percent: u32, bytes: u64) -> ValueOptions {
@@ -86,13 +94,21 @@ impl ValueOptions {
             Some((percent, _)) if !(1..=1000).contains(&percent) => {
                 Err(Error::input(format!("garbage of {percent} % was allowed, but it must be from 1 to 1000")))
             }
-            _ => Ok(()),
+            _ => match self.group_bytes {
+                Some(bytes) if bytes < 64 << 10 => {
+                    Err(Error::input(format!("groups of {bytes} B were asked for, and they have at least 64 KiB")))
+                }
+                _ => Ok(()),
+            },
         }
     }
 
     /// What follows for the sizes inside the engine.
     pub(super) fn tune(&self, tuning: &mut Tuning) {
         (tuning.placement, tuning.victims, tuning.hot_cold) = (self.placement, self.victims, self.hot_cold);
+        if let Some(bytes) = self.group_bytes {
+            tuning.group_bytes = bytes;
+        }
         if let Some((percent, bytes)) = self.garbage {
             (tuning.garbage_percent, tuning.garbage_bytes) = (percent.into(), bytes);
         }
@@ -106,7 +122,7 @@ impl Tuning {
             ValuePlacement::Hash => {
                 Box::new(Hash { segment_bytes: self.log_bytes, policy: self.victims, hot_cold: self.hot_cold })
             }
-            ValuePlacement::Log { look_up_each } => Box::new(Log { segment_bytes: self.log_bytes, look_up_each }),
+            ValuePlacement::Log { look_up_each } => Box::new(Log { segment_bytes: self.group_bytes, look_up_each }),
         }
     }
 }
