@@ -118,6 +118,8 @@ fn space_comes_back_from_overwrites_and_from_deleting_everything() {
         }
         let stats = db.stats();
         assert!(stats.evacuations > 0 && stats.value_files < 12, "{stats:?}");
+        let (files, list_bytes) = (stats.value_files + stats.moved_files, stats.memory.value_list_bytes);
+        assert!((files * 300..files * 2000).contains(&list_bytes), "{list_bytes} B for {files} files");
         assert_round(&db, 400, 11);
         db.close().unwrap();
         check(&disk);
