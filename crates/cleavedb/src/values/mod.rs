@@ -10,3 +10,4 @@ pub mod segment;
 pub mod redirect;
 pub mod files;
 pub mod victim;
+pub mod stale;
