@@ -25,6 +25,7 @@ impl Core {
         let (now, full) = (now(), state.shortages.any());
         // Near the cap on the space of values what is known to be dead goes first.
         if duty == Duty::All
+            && !full
             && self.is_near_cap()
             && let Some(job) = self.next_evacuation(state)
         {
