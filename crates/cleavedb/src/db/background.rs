@@ -57,6 +57,11 @@ pub(crate) struct WorkState {
     evacuating: bool,
     /// The front is being sealed, to be flushed for what it hides.
     sealing_front: bool,
+    looking_for_stale: bool,
+    /// How many evacuations there had been when tables were looked through for addresses out of date.
+    looked_after: Option<u64>,
+    /// The tables that are to be written anew for theirs.
+    pub stale: BTreeSet<FileId>,
     emptying_trash: bool,
     making_reserve: bool,
     /// What compactions write.
@@ -399,6 +404,7 @@ impl Core {
             Job::PrepareLog => state.preparing_log = false,
             Job::Evacuate(_) => state.evacuating = false,
             Job::SealFront => state.sealing_front = false,
+            Job::LookForStale => state.looking_for_stale = false,
             Job::EmptyTrash => state.emptying_trash = false,
             Job::MakeReserve => state.making_reserve = false,
             Job::Compact(choice) => self.release_choice(state, choice),
@@ -431,7 +437,12 @@ impl Core {
                 }
                 state.shortages.note(need, number, error, now());
             }
-            Ok(()) if !matches!(job, Job::EmptyTrash | Job::Seal(_) | Job::SealFront | Job::MergeRuns(_)) => {
+            Ok(())
+                if !matches!(
+                    job,
+                    Job::EmptyTrash | Job::Seal(_) | Job::SealFront | Job::MergeRuns(_) | Job::LookForStale
+                ) =>
+            {
                 state.shortages.clear(need)
             }
             _ => {}

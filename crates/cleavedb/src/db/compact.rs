@@ -66,6 +66,7 @@ impl Core {
             dropped: &dropped,
             running: &state.compacting,
             oldest_snapshot: self.snapshots.oldest(&self.published),
+            stale: &state.stale,
             uncovers: false,
         };
         self.snapshots.tell_from(awaited_snapshot(&figures));
@@ -73,8 +74,9 @@ impl Core {
         figures.oldest_snapshot = self.snapshots.oldest(&self.published);
         // What is known to be dead is removed first.
         let is_emptied = values.victims.iter().any(|file| !state.set_aside.contains(file));
-        figures.uncovers = self.hides_too_much(values, || figures.hidden()) && !is_emptied;
+        figures.uncovers = self.hides_too_much(&view, &figures) && !is_emptied;
         let choice = choose(&figures)?;
+        drop(figures);
         if choice == Choice::Nothing && state.compacting.is_empty() {
             self.work.space.nothing_to_uncover();
         }

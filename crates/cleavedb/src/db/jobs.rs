@@ -30,6 +30,8 @@ pub(super) enum Job {
     Evacuate(Vec<FileId>),
     /// To have the front flushed, which hides dead values.
     SealFront,
+    /// To look which tables have addresses out of date.
+    LookForStale,
     /// A part of a job that another thread has begun.
     Help(Arc<Begun>),
 }
@@ -37,7 +39,7 @@ pub(super) enum Job {
 impl Job {
     /// It takes from what is set apart for jobs.
     pub fn takes_memory(&self) -> bool {
-        !matches!(self, Job::PrepareLog | Job::EmptyTrash | Job::MakeReserve | Job::SealFront)
+        !matches!(self, Job::PrepareLog | Job::EmptyTrash | Job::MakeReserve | Job::SealFront | Job::LookForStale)
     }
 
     /// A compaction, or a part of one.
@@ -75,6 +77,10 @@ impl Core {
             Job::Flush(runs) => simple(&|| self.reserve.with(|| self.flush_runs(runs))),
             Job::Evacuate(files) => simple(&|| self.reserve.with(|| self.evacuate_measured(files))),
             Job::SealFront => simple(&|| self.seal_front()),
+            Job::LookForStale => simple(&|| {
+                self.look_for_stale();
+                Ok(())
+            }),
             Job::PrepareLog => simple(&|| self.prepare_spare_log()),
             Job::EmptyTrash => simple(&|| {
                 self.remove_from_trash();

@@ -7,14 +7,18 @@
 //! the cap, and slower beyond. They are never stopped, and go on as they like where nothing can be removed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::core::Core;
 use super::pacing::Stage;
 use super::view::View;
-use crate::base::{FileId, Result};
+use crate::base::{FileId, Result, Seqno};
 use crate::levels::hidden::Hidden;
+use crate::levels::picker::Figures;
+use crate::levels::version::Version;
 use crate::sched::clock::now;
+use crate::sched::sync::Mutex;
 use crate::values::files::ValueFiles;
 use crate::values::placement::Allowance;
 
@@ -39,9 +43,23 @@ pub(crate) struct Space {
     record_max: AtomicU64,
     /// There is no file that could be emptied.
     no_victims: AtomicBool,
+    /// What was found of tables last, and as of which snapshot: most jobs change no tables.
+    looked: Mutex<Option<(Weak<Version>, Seqno, Hidden)>>,
 }
 
 impl Space {
+    /// How much tables hide from who sees nothing older than `oldest`, which may be known.
+    fn hidden_in(&self, version: &Arc<Version>, oldest: Seqno, look: impl FnOnce() -> Hidden) -> Hidden {
+        // Beyond all that is in tables it makes no difference.
+        let tables = version.levels().iter().flat_map(|level| level.tables().iter());
+        let oldest = oldest.min(tables.map(|table| table.meta().seqno_max).max().unwrap_or_default());
+        let mut looked = self.looked.lock();
+        match &*looked {
+            Some((known, at, hidden)) if *at == oldest && known.as_ptr() == Arc::as_ptr(version) => *hidden,
+            _ => looked.insert((Arc::downgrade(version), oldest, look())).2,
+        }
+    }
+
     /// No compaction could show more.
     pub fn nothing_to_uncover(&self) {
         self.hidden.store(0, Ordering::Relaxed);
@@ -106,19 +124,22 @@ impl Core {
     }
 
     /// Looks how much tables may hide, if that can matter; true if files of values take too much should it all be dead.
-    pub fn hides_too_much(&self, values: &ValueFiles, hidden: impl FnOnce() -> Hidden) -> bool {
+    pub fn hides_too_much(&self, view: &View, figures: &Figures<'_>) -> bool {
         let space = &self.work.space;
         let allowed = |live| live + self.allowance().of(live);
-        let is_possible = values.file_bytes > allowed(0);
-        let Hidden { named, hidden, record_max } = if is_possible { hidden() } else { Hidden::default() };
+        let is_possible = view.values.file_bytes > allowed(0);
+        let Hidden { named, hidden, record_max } = match is_possible {
+            true => space.hidden_in(&view.version, figures.oldest_snapshot, || figures.hidden()),
+            false => Hidden::default(),
+        };
         // Some of what tables hide was found without them, and is gone.
-        let (named, hidden) =
-            (named - values.moved_dead_bytes.min(named), hidden.saturating_sub(values.moved_dead_bytes));
+        let gone = view.values.moved_dead_bytes;
+        let (named, hidden) = (named.saturating_sub(gone), hidden.saturating_sub(gone));
         space.hidden.store(hidden, Ordering::Relaxed);
         let live = named.saturating_sub(hidden);
         space.live_min.store(live, Ordering::Relaxed);
         space.record_max.store(record_max, Ordering::Relaxed);
-        is_possible && values.file_bytes > allowed(live)
+        is_possible && view.values.file_bytes > allowed(live)
     }
 
     /// Files of values take more than they may if what is in the front kills what it can, and not otherwise.

@@ -94,6 +94,8 @@ pub struct Tuning {
     pub garbage_bytes: u64,
     /// ...and in hundredths of it (DESIGN section 4).
     pub garbage_percent: u64,
+    /// Tables are written anew if more than so many in a hundred of their addresses lead through redirect tables.
+    pub stale_percent: u64,
     /// Size of the block cache while there is room for it.
     pub cache_bytes: usize,
     /// The block cache never gets smaller than this.
@@ -179,6 +181,7 @@ impl Tuning {
             group_bytes: (logs_bytes_max / 4) as u64,
             garbage_bytes: 256 * MIB as u64,
             garbage_percent: 30,
+            stale_percent: 50,
             cache_bytes: 0,
             cache_bytes_min: part,
             table_bytes: flush_bytes as u64,
@@ -261,6 +264,7 @@ impl Tuning {
             group_bytes: 64 << 10,
             garbage_bytes: 32 << 10,
             garbage_percent: 30,
+            stale_percent: 50,
             cache_bytes: 256 << 10,
             cache_bytes_min: 0,
             table_bytes: 16 << 10,

@@ -2,6 +2,8 @@
 //! values of `bytes_apart` lie apart, the largest of them twice the mean. `"hidden=20"`: of these, bytes that newer versions
 //! in the table hide; `"killers=5"`: so many versions; `"clears=b-d"`: range tombstones; `"busy"`.
 
+use std::collections::BTreeSet;
+
 use super::super::picker::{Compact, LevelTargets, awaited_snapshot, choose};
 use super::*;
 use crate::base::{FileId, KeyspaceId, full_key};
@@ -52,6 +54,7 @@ fn choice_at(levels: &[&[&str]], file_bytes: u64, oldest_snapshot: u64) -> (Stri
         dropped: &[],
         running: &[],
         oldest_snapshot: Seqno(oldest_snapshot),
+        stale: &BTreeSet::new(),
         uncovers: false,
     };
     let Hidden { named, hidden, .. } = figures.hidden();

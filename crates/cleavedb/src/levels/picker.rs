@@ -5,9 +5,12 @@
 //! version, and those that hold range tombstones only with nothing beneath them; the level most over its target is
 //! relieved; what hides dead values of which the space is wanted is merged with them (`hidden.rs`); tables that partly
 //! lie in dropped keyspaces are rewritten; tables dense with tombstones, or whose range
-//! tombstones hide much, are pushed down; tombstones with nothing beneath them are removed once no snapshot needs them.
+//! tombstones hide much, are pushed down; tombstones with nothing beneath them are removed once no snapshot needs them;
+//! tables whose addresses are out of date are written anew.
 //! A choice never takes a table that a running job has, and never
 //! writes into a key range of a level that a running job writes into.
+
+use std::collections::BTreeSet;
 
 use crate::base::cursor::leading_bytes;
 use crate::base::key::prefix_end;
@@ -174,6 +177,8 @@ pub struct Figures<'a> {
     pub running: &'a [Running],
     /// The oldest sequence number that a reader may still ask for.
     pub oldest_snapshot: Seqno,
+    /// Tables to write anew because their addresses are out of date.
+    pub stale: &'a BTreeSet<FileId>,
     /// Values apart from their keys take too much space for what may be live of them: what is dead is to be found.
     pub uncovers: bool,
 }
@@ -238,6 +243,7 @@ pub fn choose(figures: &Figures<'_>) -> Choice {
         .or_else(|| figures.rewrite_dropped())
         .or_else(|| figures.push_deletes_down())
         .or_else(|| figures.remove_needless_deletes())
+        .or_else(|| figures.heal())
         .unwrap_or(Choice::Nothing)
 }
 
@@ -449,6 +455,16 @@ impl<'a> Figures<'a> {
     fn remove_needless_deletes(&self) -> Option<Choice> {
         let mut free = self.needless_deletes().filter(|(_, table)| table.seqno_max <= self.oldest_snapshot);
         free.find_map(|(level, table)| self.compact(level, level, &[table]).map(Choice::Compact))
+    }
+
+    /// Tables below HL0 whose addresses are out of date are written anew where they are.
+    fn heal(&self) -> Option<Choice> {
+        let levels = self.levels.iter().enumerate().skip(1).filter(|_| !self.stale.is_empty());
+        let mut tables = levels.flat_map(|(level, tables)| tables.iter().map(move |table| (level, table)));
+        tables.find_map(|(level, table)| match self.stale.contains(&table.id) {
+            true => self.compact(level, level, &[table]).map(Choice::Compact),
+            false => None,
+        })
     }
 
     /// Tables below HL0, with their levels, that would be smaller without their tombstones and have nothing beneath them.

@@ -11,3 +11,4 @@ pub mod redirect;
 pub mod files;
 pub mod placement;
 pub mod newest;
+pub mod stale;

@@ -136,6 +136,11 @@ impl Redirect {
         &self.file
     }
 
+    /// The extents that it leads into.
+    pub fn to(&self) -> &[FileId] {
+        &self.to
+    }
+
     /// Where a record is that lay at `address`; `None` if it was dead. O(log log n) page reads.
     ///
     /// # Errors

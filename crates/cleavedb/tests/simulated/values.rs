@@ -118,6 +118,8 @@ fn space_comes_back_from_overwrites_and_from_deleting_everything() {
         }
         let stats = db.stats();
         assert!(stats.evacuations > 0 && stats.value_files < 12, "{stats:?}");
+        let (files, list_bytes) = (stats.value_files + stats.moved_files, stats.memory.value_list_bytes);
+        assert!((files * 300..files * 2000).contains(&list_bytes), "{list_bytes} B for {files} files");
         assert_round(&db, 400, 11);
         db.close().unwrap();
         check(&disk);
@@ -267,7 +269,7 @@ fn a_value_that_moved_several_times_is_found_and_tables_are_healed() {
     let each = |backend| {
         let disk = SimDisk::new();
         let mut tuning = Tuning::tiny();
-        (tuning.garbage_bytes, tuning.garbage_percent) = (0, 1);
+        (tuning.garbage_bytes, tuning.garbage_percent, tuning.stale_percent) = (0, 1, 100);
         let db = open_with(&disk, apart().log_backend(backend), tuning.clone()).unwrap();
         let cold = db.create_keyspace("cold", KeyspaceOptions::new()).unwrap();
         for number in 0..300 {
@@ -357,7 +359,7 @@ fn damage_in_files_of_values_is_an_error_or_the_right_answer_and_the_check_sees_
     in_world(5, || {
         let disk = SimDisk::new();
         let mut tuning = Tuning::tiny();
-        (tuning.garbage_bytes, tuning.garbage_percent) = (0, 1);
+        (tuning.garbage_bytes, tuning.garbage_percent, tuning.stale_percent) = (0, 1, 100);
         let db = open_with(&disk, apart(), tuning).unwrap();
         let cold = db.create_keyspace("cold", KeyspaceOptions::new()).unwrap();
         for number in 0..60 {
@@ -458,4 +460,33 @@ fn values_that_stay_do_not_fill_a_flush_but_what_recovery_reads_is_bounded() {
     // A flush for each two or three logs of 64 KiB.
     let bounded = flushes(Some(192), 256 << 10);
     assert!((4..20).contains(&bounded) && bounded > keys, "{bounded} flushes");
+}
+
+#[test]
+fn tables_that_nothing_compacts_follow_values_that_moved() {
+    let each = |backend| {
+        let disk = SimDisk::new();
+        let mut tuning = Tuning::tiny();
+        tuning.table_bytes = 4 << 10;
+        let db = open_with(&disk, apart().log_backend(backend), tuning).unwrap();
+        let cold = db.create_keyspace("cold", KeyspaceOptions::new()).unwrap();
+        for number in 0..1000 {
+            db.put(key(number), of_round(number, 0)).unwrap();
+            cold.put(key(number), of_round(number, 0)).unwrap();
+        }
+        settle(&db);
+        // Half of what lies in the logs dies, so the other half moves.
+        write_round(&db, 1000, 1);
+        let stats = settle(&db);
+        assert!(stats.evacuations > 3 && stats.moved_files < 8, "{stats:?}");
+        let jobs = (stats.compactions, stats.evacuations);
+        testing::sleep(std::time::Duration::from_secs(5));
+        assert_eq!((db.stats().compactions, db.stats().evacuations), jobs, "it comes to rest");
+        for number in 0..1000 {
+            assert_eq!(&cold.get(key(number)).unwrap().unwrap()[..], of_round(number, 0));
+        }
+        db.close().unwrap();
+        check(&disk);
+    };
+    BACKENDS.into_iter().for_each(|backend| in_world(1, move || each(backend)));
 }

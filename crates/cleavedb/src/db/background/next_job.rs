@@ -3,6 +3,7 @@
 //! `values/victim.rs`.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::{Duty, WorkState};
 use crate::db::core::Core;
@@ -24,6 +25,7 @@ impl Core {
         let (now, full) = (now(), state.shortages.any());
         // Near the cap on the space of values what is known to be dead goes first.
         if duty == Duty::All
+            && !full
             && self.is_near_cap()
             && let Some(job) = self.next_evacuation(state)
         {
@@ -59,6 +61,7 @@ impl Core {
         let evacuation = if duty == Duty::All { self.next_evacuation(state) } else { None };
         let compaction = evacuation.or_else(|| self.next_compaction(state, duty));
         let compaction = compaction.or_else(|| self.flush_for_space(state, duty, &view));
+        let compaction = compaction.or_else(|| self.next_look(state, duty, &view));
         // On a full disk what gives space back comes first, and a log is made by a thread that finds nothing else.
         let tries_log = full && state.shortages.may_try(Need::Log, now);
         compaction.or_else(|| (tries_log && self.wants_log(state)).then_some(Job::PrepareLog))
@@ -115,6 +118,17 @@ impl Core {
         let is_due = idle && state.shortages.may_try(Need::Flush, now()) && self.front_hides_too_much(view);
         state.sealing_front |= is_due;
         is_due.then_some(Job::SealFront)
+    }
+
+    /// To look for addresses out of date: when nothing else is to be done, and values have moved since the last look.
+    fn next_look(&self, state: &mut WorkState, duty: Duty, view: &View) -> Option<Job> {
+        let moved = Some(self.counters.evacuations.load(Ordering::Relaxed));
+        let busy = state.looking_for_stale || state.evacuating || state.compacting_threads > 0;
+        if duty != Duty::All || busy || state.looked_after == moved || view.values.files.is_empty() {
+            return None;
+        }
+        (state.looked_after, state.looking_for_stale) = (moved, true);
+        Some(Job::LookForStale)
     }
 
     /// The next log is not ready, and nobody makes it: the caller does.
