@@ -84,7 +84,7 @@ pub struct Stats {
     pub value_bytes: u64,
     /// Bytes of records in them that tables lead to.
     pub value_bytes_live: u64,
-    /// Files of which the values have moved, and addresses in tables have not all followed.
+    /// Files of redirect tables: of values that have moved, and that addresses in tables have not all followed.
     pub moved_files: usize,
     /// Bytes of records that users wrote (keys, values and record headers).
     pub user_bytes_written: u64,
@@ -188,7 +188,7 @@ impl Core {
             value_bytes: values.iter().map(|file| file.bytes).sum(),
             value_bytes_live: values.iter().map(|file| file.live.min(file.bytes)).sum(),
             value_groups: values.iter().filter_map(|file| file.part).map(|part| part.0).collect::<BTreeSet<_>>().len(),
-            moved_files: view.values.files.len() - values.len(),
+            moved_files: view.values.redirect_files(),
             memory_budget: self.settings.memory_budget,
             memory: self.memory_stats(&view),
             open_table_files: self.readers.handles.open_count(),

@@ -195,7 +195,7 @@ impl Core {
     pub fn look_for_stale(&self) {
         let view = self.published.view();
         let moved = view.values.files.iter().filter_map(|(id, entry)| match entry {
-            Entry::Moved(redirect) => Some((*id, redirect.to())),
+            Entry::Moved(redirect) => Some((*id, redirect.stored().id(), redirect.to())),
             Entry::Here(_) => None,
         });
         let hops = Hops::new(moved);
@@ -207,7 +207,7 @@ impl Core {
                 tables.push(hops.naming(table.meta().id, table.meta().size, &names));
             }
         }
-        let files = view.values.files.len() - hops.len();
+        let files = view.values.stored.len() - view.values.redirect_files();
         self.work.lock().stale = hops.choose(tables, files, self.settings.tuning.stale_percent);
     }
 

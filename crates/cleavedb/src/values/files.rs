@@ -1,6 +1,6 @@
 //! The files of values that a view holds, by their numbers, and the ledger of that moment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::placement::Candidate;
@@ -77,6 +77,15 @@ impl ValueFiles {
             Candidate { file, bytes, live: reach.of(file).bytes, part }
         })
         .collect()
+    }
+
+    /// How many files hold redirect tables.
+    pub fn redirect_files(&self) -> usize {
+        let redirects = self.files.values().filter_map(|entry| match entry {
+            Entry::Moved(redirect) => Some(redirect.stored().id()),
+            Entry::Here(_) => None,
+        });
+        redirects.collect::<BTreeSet<_>>().len()
     }
 
     /// Where the record is that lies, or lay, at `address`. Follows redirect tables.

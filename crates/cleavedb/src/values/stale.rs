@@ -12,9 +12,9 @@ const HOPS_MAX: usize = 2;
 /// Beside as many redirect tables as there are files of values, there may be so many.
 const REDIRECTS_FREE: usize = 8;
 
-/// How many redirect tables lead from each file that was emptied to its records.
+/// How many redirect tables lead from each file that was emptied to its records, and which file the first of them is in.
 #[derive(Debug, Default)]
-pub struct Hops(BTreeMap<FileId, usize>);
+pub struct Hops(BTreeMap<FileId, (usize, FileId)>);
 
 /// A table whose addresses may be out of date.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,17 +29,18 @@ pub struct Naming {
     pub stale: u64,
     /// The longest way to one of them.
     pub hops: usize,
-    /// The files that were emptied and that it names.
-    pub files: Vec<FileId>,
+    /// The files of redirect tables that it needs.
+    pub files: BTreeSet<FileId>,
 }
 
 impl Hops {
-    /// Of the files that were emptied, each with those that it moved into, which have higher numbers; in order.
-    pub fn new<'a>(moved: impl DoubleEndedIterator<Item = (FileId, &'a [FileId])>) -> Hops {
-        let mut hops = BTreeMap::new();
-        for (file, to) in moved.rev() {
-            let further = to.iter().filter_map(|to| hops.get(to).copied()).max().unwrap_or(0);
-            hops.insert(file, 1 + further);
+    /// Of the files that were emptied, each with the file that its redirect table is in, and those that it moved into, which
+    /// have higher numbers than its own; in order.
+    pub fn new<'a>(moved: impl DoubleEndedIterator<Item = (FileId, FileId, &'a [FileId])>) -> Hops {
+        let mut hops: BTreeMap<FileId, (usize, FileId)> = BTreeMap::new();
+        for (file, redirect, to) in moved.rev() {
+            let further = to.iter().filter_map(|to| hops.get(to)).map(|(hops, _)| *hops).max().unwrap_or(0);
+            hops.insert(file, (1 + further, redirect));
         }
         Hops(hops)
     }
@@ -49,20 +50,15 @@ impl Hops {
         self.0.is_empty()
     }
 
-    /// How many files were emptied.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
     /// What is out of date in a table of `size` bytes that names these.
     pub fn naming(&self, table: FileId, size: u64, names: &Names) -> Naming {
         let records = names.0.values().map(|named| named.records).sum();
-        let mut naming = Naming { table, size, records, stale: 0, hops: 0, files: Vec::new() };
+        let mut naming = Naming { table, size, records, stale: 0, hops: 0, files: BTreeSet::new() };
         for (file, named) in &names.0 {
-            if let Some(hops) = self.0.get(file) {
+            if let Some((hops, redirect)) = self.0.get(file) {
                 naming.stale += named.records;
                 naming.hops = naming.hops.max(*hops);
-                naming.files.push(*file);
+                naming.files.insert(*redirect);
             }
         }
         naming
@@ -114,7 +110,8 @@ mod tests {
     /// Files of the first numbers moved into those of the second.
     fn hops(moved: &[(u64, u64)]) -> Hops {
         let moved: Vec<_> = moved.iter().map(|&(file, to)| (FileId(file), [FileId(to), FileId(1000)])).collect();
-        Hops::new(moved.iter().map(|(file, to)| (*file, &to[..])))
+        // Each has a file of redirect tables for itself.
+        Hops::new(moved.iter().map(|(file, to)| (*file, FileId(file.0 + 500), &to[..])))
     }
 
     /// Number and size of a table, and what it names.

@@ -102,8 +102,14 @@ impl Core {
         if state.evacuating || !state.shortages.may_try(Need::Evacuation, now()) {
             return None;
         }
-        let mut victims = self.published.view().values.victims.clone();
-        victims.retain(|file| !state.set_aside.contains(file));
+        let values = self.published.view().values.clone();
+        let mut victims = values.victims.clone();
+        if victims.iter().any(|file| state.set_aside.contains(file)) {
+            // What cannot be emptied does not count for what is due, or the others would be emptied again and again for it.
+            let mut candidates = values.candidates();
+            candidates.retain(|candidate| !state.set_aside.contains(&candidate.file));
+            victims = self.placement.victims(&candidates, self.allowance());
+        }
         self.work.space.note_victims(!victims.is_empty());
         if victims.is_empty() {
             return None;
