@@ -56,6 +56,8 @@ struct Evacuation<'a> {
     /// bytes.
     known_live: u64,
     known_garbage: u64,
+    /// All that was moved was looked up.
+    is_proven: bool,
     /// The segment, its number, and its extents, once there is something to write.
     segment: Option<(SegmentBuilder, FileId)>,
     extents: Vec<(FileId, ValuePlace)>,
@@ -122,6 +124,7 @@ impl<'a> Evacuation<'a> {
             batch_bytes_max: core.settings.tuning.job_bytes / 4,
             known_live: 0,
             known_garbage: 0,
+            is_proven: true,
             segment: None,
             extents: Vec::new(),
             redirects: RedirectBuilder::default(),
@@ -153,7 +156,10 @@ impl<'a> Evacuation<'a> {
         let mut places = std::mem::take(&mut self.extents);
         for ((file, to), (start, len)) in self.victims.drain(..).zip(tables) {
             self.core.counters.evacuated_bytes.fetch_add(len, Ordering::Relaxed);
-            places.push((file.id(), ValuePlace::Moved { redirect, start, len, to: to.into() }));
+            // What was looked up lives, whatever the ledger says of it.
+            let unproven = if self.is_proven { 0 } else { to.iter().map(|(_, moved)| moved.records).sum() };
+            let reached = reach.of(file.id()).records.max(unproven);
+            places.push((file.id(), ValuePlace::Moved { redirect, start, len, reached, to: to.into() }));
         }
         Ok(places)
     }
@@ -226,6 +232,7 @@ impl<'a> Evacuation<'a> {
             Liveness::LookUp => true,
             Liveness::LookUpEach => false,
         };
+        self.is_proven &= looks || liveness == Liveness::LookUpEach;
         if looks {
             // In the order of keys, neighbours share blocks.
             let mut order: Vec<usize> = (0..batch.seen.len()).filter(|index| batch.seen[*index].fate.lives()).collect();

@@ -14,7 +14,7 @@ use crate::base::tombstones::Fragment;
 use crate::base::{Address, Error, FileId, Kind, Result, Seqno, Stamp, varint};
 
 /// The version this code writes.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 /// After each block: how it is compressed, and its checksum.
 pub const TRAILER_BYTES: usize = 9;
 /// The last bytes of every table.
@@ -417,7 +417,7 @@ mod tests {
         let mut bytes = footer().encode();
         let decode = |bytes: &[u8; FOOTER_BYTES], file| Footer::decode(bytes, FileId(file), Path::new("t"), 0);
         assert!(matches!(decode(&bytes, 8), Err(Error::Corruption { .. })));
-        bytes[8] = 3;
+        bytes[8] = 4;
         assert!(matches!(decode(&bytes, 7), Err(Error::Unsupported { .. })));
     }
 
