@@ -42,13 +42,18 @@ const BUFFER_BYTES: usize = 4 << 20;
 /// Survivors are looked up if they are more than is live for all that the ledger knows by this, in hundredths.
 const HIDDEN_PERCENT: u64 = 10;
 
+/// A file that is emptied, and the extents that its live records went to.
+struct Victim {
+    file: Arc<ValueFile>,
+    to: Vec<(FileId, Moved)>,
+}
+
 /// Moves what is live out of files into a segment.
 struct Evacuation<'a> {
     core: &'a Core,
     horizon: JobHorizon,
     around: Surroundings,
-    /// The files, and where their live records went.
-    victims: Vec<(Arc<ValueFile>, Vec<(FileId, Moved)>)>,
+    victims: Vec<Victim>,
     /// What has been read and not been judged yet.
     batch: Batch,
     batch_bytes_max: usize,
@@ -102,13 +107,13 @@ impl<'a> Evacuation<'a> {
         let values = &horizon.view.values;
         // A file that nothing led to any more has gone meanwhile.
         let found = victims.iter().filter_map(|victim| match values.files.get(victim) {
-            Some(Entry::Here(file)) => Some((file.clone(), Vec::new())),
+            Some(Entry::Here(file)) => Some(Victim { file: file.clone(), to: Vec::new() }),
             _ => None,
         });
         let victims: Vec<_> = found.take(TABLES_MAX).collect();
         let mut around = Surroundings::default();
         for candidate in values.candidates() {
-            if victims.iter().all(|(victim, _)| victim.id() != candidate.file) {
+            if victims.iter().all(|victim| victim.file.id() != candidate.file) {
                 match candidate.part {
                     Some((group, _)) => drop(around.groups.insert(group)),
                     None => around.in_logs += candidate.live.min(candidate.bytes),
@@ -136,7 +141,7 @@ impl<'a> Evacuation<'a> {
     /// Writes everything durably; returns where it is then.
     fn run(&mut self) -> Result<Vec<(FileId, ValuePlace)>> {
         let reach = self.horizon.view.values.state.reach();
-        let files: Vec<Arc<ValueFile>> = self.victims.iter().map(|(file, _)| file.clone()).collect();
+        let files: Vec<Arc<ValueFile>> = self.victims.iter().map(|victim| victim.file.clone()).collect();
         for (index, file) in files.iter().enumerate() {
             self.redirects.begin(file.id());
             let live = reach.of(file.id()).bytes;
@@ -154,7 +159,7 @@ impl<'a> Evacuation<'a> {
         let tables = std::mem::take(&mut self.redirects).write(&*self.core.storage, &path, redirect)?;
         self.core.guarded(self.core.storage.sync_dir(&self.core.slow))?;
         let mut places = std::mem::take(&mut self.extents);
-        for ((file, to), (start, len)) in self.victims.drain(..).zip(tables) {
+        for (Victim { file, to }, (start, len)) in self.victims.drain(..).zip(tables) {
             self.core.counters.evacuated_bytes.fetch_add(len, Ordering::Relaxed);
             // What was looked up lives, whatever the ledger says of it.
             let unproven = if self.is_proven { 0 } else { to.iter().map(|(_, moved)| moved.records).sum() };
@@ -254,7 +259,7 @@ impl<'a> Evacuation<'a> {
 
     fn look_up(&self, batch: &mut Batch, index: usize) -> Result<()> {
         let seen = &batch.seen[index];
-        let file = self.victims[seen.file as usize].0.id();
+        let file = self.victims[seen.file as usize].file.id();
         if !is_named(&self.horizon.view, batch.key(seen), seen, file)? {
             batch.seen[index].fate = Fate::Dead;
         }
@@ -281,7 +286,7 @@ impl<'a> Evacuation<'a> {
     /// What was not updated since it was last moved is cold (HashKV section 3.4). What comes from a log has not been moved
     /// before.
     fn warmth(&self, seen: &Seen) -> Warmth {
-        let is_new = matches!(self.victims[seen.file as usize].0.layout(), Layout::Log);
+        let is_new = matches!(self.victims[seen.file as usize].file.layout(), Layout::Log);
         match self.core.placement.parts_cold() && !is_new && seen.fate == Fate::Kept {
             true => Warmth::Cold,
             false => Warmth::Hot,
@@ -307,13 +312,13 @@ impl<'a> Evacuation<'a> {
                 one.file == next.file && near() && fits()
             });
             let (run, others) = rest.split_at(together.count() + 1);
-            let (victim, to) = &mut self.victims[first.file as usize];
+            let Victim { file, to } = &mut self.victims[first.file as usize];
             if to.last().is_none_or(|(last, _)| *last != id) {
                 to.push((id, Moved::default()));
             }
             let index = to.len() - 1;
             let moved = &mut to[index].1;
-            copy.copy(victim, run, &mut |seen, place| {
+            copy.copy(file, run, &mut |seen, place| {
                 self.redirects.add(seen.file, seen.offset, (index, place));
                 moved.records += 1;
                 moved.bytes += u64::from(seen.len);

@@ -49,7 +49,7 @@ impl Group {
     pub fn halves(self) -> Option<[Group; 2]> {
         let depth = self.depth + 1;
         let upper = self.bits | 1 << (64 - depth);
-        (depth <= DEPTH_MAX).then(|| [Group { depth, ..self }, Group { depth, bits: upper }])
+        (depth <= DEPTH_MAX).then_some([Group { depth, ..self }, Group { depth, bits: upper }])
     }
 
     /// The other half of what it is a half of; `None` for all keys.
