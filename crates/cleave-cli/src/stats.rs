@@ -63,6 +63,9 @@ pub fn as_json(stats: &Stats) -> Value {
             "bytes": stats.value_bytes,
             "bytes_live": stats.value_bytes_live,
             "moved_files": stats.moved_files,
+            "groups": stats.value_groups,
+            "records_judged_alone": stats.records_judged_alone,
+            "records_looked_up": stats.records_looked_up,
         },
         "memory_budget": stats.memory_budget,
         "memory": {

@@ -118,11 +118,15 @@ impl ValueOptions {
 impl Tuning {
     /// Where values go when they are moved.
     pub(super) fn placement(&self) -> Box<dyn Placement> {
+        let segment_bytes = self.log_bytes;
         match self.placement {
-            ValuePlacement::Hash => {
-                Box::new(Hash { segment_bytes: self.log_bytes, policy: self.victims, hot_cold: self.hot_cold })
-            }
-            ValuePlacement::Log { look_up_each } => Box::new(Log { segment_bytes: self.group_bytes, look_up_each }),
+            ValuePlacement::Hash => Box::new(Hash {
+                segment_bytes,
+                group_bytes: self.group_bytes,
+                policy: self.victims,
+                hot_cold: self.hot_cold,
+            }),
+            ValuePlacement::Log { look_up_each } => Box::new(Log { segment_bytes, look_up_each }),
         }
     }
 }

@@ -171,19 +171,18 @@ impl Redirect {
             };
             guesses += 1;
             let page = self.page(guess)?;
-            // The last page ends with zeros, which are no offsets of records.
-            let pairs = page[..PAGE_PAIRS * PAIR_BYTES].chunks_exact(PAIR_BYTES).map(pair);
-            let pairs: Vec<(u64, u64)> = pairs.take_while(|pair| pair.0 != 0).collect();
-            let (Some(first), Some(last)) = (pairs.first(), pairs.last()) else {
-                return Err(self.damaged(guess, "a page holds nothing"));
-            };
-            if offset < first.0 {
-                (high, above) = (guess, Some(first.0));
-            } else if offset > last.0 {
-                (low, below) = (guess + 1, last.0);
-            } else {
-                let found = pairs.binary_search_by_key(&offset, |pair| pair.0);
-                return Ok(found.ok().map(|index| unpack(pairs[index].1)));
+            // The last page ends with zeros, which are no offsets of records: there the search ends, too.
+            let at = |index: usize| pair(&page[index * PAIR_BYTES..]);
+            let (first, last) = (at(0).0, at(PAGE_PAIRS - 1).0);
+            let is_last = last == 0;
+            let index = partition_point(PAGE_PAIRS, |index| (1..offset).contains(&at(index).0));
+            let found = Some(index).filter(|index| *index < PAGE_PAIRS).map(at).filter(|pair| pair.0 != 0);
+            match found {
+                _ if first == 0 => return Err(self.damaged(guess, "a page holds nothing")),
+                Some(pair) if pair.0 == offset => return Ok(Some(unpack(pair.1))),
+                Some(_) if index > 0 => return Ok(None),
+                Some(pair) => (high, above) = (guess, Some(pair.0)),
+                None => (low, below) = (guess + 1, if is_last { at(index - 1).0 } else { last }),
             }
         }
         Ok(None)
@@ -206,6 +205,19 @@ impl Redirect {
     fn damaged(&self, page: u64, reason: &str) -> Error {
         Error::corruption(self.file.path(), self.start + page * PAGE_BYTES as u64, reason)
     }
+}
+
+/// The first of `count` indices for which it does not hold; it holds for all before.
+fn partition_point(count: usize, holds: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, count);
+    while low < high {
+        let middle = low.midpoint(high);
+        match holds(middle) {
+            true => low = middle + 1,
+            false => high = middle,
+        }
+    }
+    low
 }
 
 fn pair(bytes: &[u8]) -> (u64, u64) {

@@ -17,8 +17,10 @@ const GROUPS_MAX: u64 = 64;
 
 /// Groups, and the units that are emptied together.
 pub struct Hash {
-    /// Files that hold so many live bytes are emptied together; a group is meant to hold as many, or more if there is much.
+    /// Files that hold so many live bytes are emptied together.
     pub segment_bytes: u64,
+    /// A group is meant to hold so many bytes, or more if there is much.
+    pub group_bytes: u64,
     /// Which unit goes first.
     pub policy: VictimPolicy,
     /// Hot and cold values lie apart.
@@ -61,7 +63,7 @@ impl Unit<'_> {
 impl Hash {
     /// A group should hold so many bytes if there are `live` in all.
     fn group_bytes(&self, live: u64) -> u64 {
-        self.segment_bytes.max(live / GROUPS_MAX).max(1)
+        self.group_bytes.max(live / GROUPS_MAX).max(1)
     }
 
     /// The units with garbage, those that go first in front.
@@ -177,7 +179,7 @@ mod tests {
     const ALLOWANCE: Allowance = Allowance { percent: 30, bytes: 1000 };
 
     fn hash(segment_bytes: u64) -> Hash {
-        Hash { segment_bytes, policy: VictimPolicy::Greedy, hot_cold: true }
+        Hash { segment_bytes, group_bytes: segment_bytes, policy: VictimPolicy::Greedy, hot_cold: true }
     }
 
     fn log(file: u64, bytes: u64, live: u64) -> Candidate {
