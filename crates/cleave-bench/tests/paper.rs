@@ -63,6 +63,7 @@ fn options_of_ours_are_set_over_others_and_rivals_are_run_once() {
         } else if over == "rocksdb" {
             assert_eq!(claim["measured"].is_number(), with_rocksdb, "{claim}");
         } else {
+            assert_eq!(figures.len(), 2, "{claim}");
             let (ours, other) = (figures[0]["value"].as_f64().unwrap(), value(over).unwrap());
             assert!((claim["measured"].as_f64().unwrap() / (ours / other) - 1.0).abs() < 1e-9, "{claim}");
         }
