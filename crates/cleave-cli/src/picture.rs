@@ -82,6 +82,7 @@ fn costs(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
         (memory.cache_bytes as u64, "cache"),
         (memory.table_reader_bytes as u64, "table readers"),
         (memory.keyspace_bytes as u64, "keyspaces"),
+        (memory.value_list_bytes as u64, "files of values"),
     ];
     let total = BinaryBytes(memory.total() as u64);
     let budget = BinaryBytes(stats.memory_budget as u64);

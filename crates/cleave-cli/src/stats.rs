@@ -75,6 +75,7 @@ pub fn as_json(stats: &Stats) -> Value {
             "log_buffer_bytes": memory.log_buffer_bytes,
             "table_reader_bytes": memory.table_reader_bytes,
             "keyspace_bytes": memory.keyspace_bytes,
+            "value_list_bytes": memory.value_list_bytes,
             "pinned_bytes": memory.pinned_bytes,
         },
         "open_table_files": stats.open_table_files,

@@ -2,6 +2,7 @@
 
 use cleavedb::testing::{Canary, Tuning};
 use cleavedb::{Compression, Durability, LogBackend, Options};
+use cleavedb::{ValuePlacement, VictimPolicy};
 
 use crate::rng::Rng;
 
@@ -120,8 +121,14 @@ impl Plan {
         tuning.chunk_threads = *rng.pick(&[1, 2, 4]);
         tuning.chunk_buffers = tuning.chunk_threads + *rng.pick(&[1, 4, 12]);
         tuning.separation_bytes = *rng.pick(&[1, 64, 192, 192, 1 << 20]);
+        let log = |look_up_each| ValuePlacement::Log { look_up_each };
+        tuning.placement = *rng.pick(&[ValuePlacement::Hash, ValuePlacement::Hash, log(false), log(true)]);
+        tuning.victims = *rng.pick(&[VictimPolicy::Greedy, VictimPolicy::CostBenefit, VictimPolicy::GreedyRandom(2)]);
+        tuning.hot_cold = rng.one_in(2);
+        tuning.group_bytes = *rng.pick(&[4 << 10, 16 << 10, 64 << 10]);
         tuning.garbage_bytes = *rng.pick(&[0, 4 << 10, 32 << 10]);
         tuning.garbage_percent = *rng.pick(&[5, 30]);
+        tuning.stale_percent = *rng.pick(&[0, 50, 100]);
         tuning.cache_bytes = *rng.pick(&[4 << 10, 256 << 10]);
         tuning.table_bytes = *rng.pick(&[4 << 10, 16 << 10, 64 << 10]);
         tuning.level_base_bytes = *rng.pick(&[16 << 10, 64 << 10]);

@@ -59,8 +59,8 @@ fn run_of(mut cursor: impl Cursor, seqnos: (Seqno, Seqno)) -> Run {
     };
     let mut source = Retention::new(cursor, horizon);
     let gauge = Arc::new(Gauge::default());
-    let part = RunPart::build(&mut source, &gauge).expect("memory can be read");
-    Run::join(vec![part], &[], seqnos, &gauge)
+    let part = RunPart::build(&mut source, &mut |_, _, _| false, &gauge).expect("memory can be read");
+    Run::join(vec![part], &[], seqnos, 0, &gauge)
 }
 
 fn seal_table(table: &IndexTable) -> Run {

@@ -42,7 +42,7 @@ pub use base::{limits, operators};
 pub use db::{
     BackgroundPause, Db, DumpEntry, DumpVersion, Durability, Event, FileStats, Iter, Keys, Keyspace, KeyspaceOptions,
     KeyspaceStats, LevelStats, Listener, LiveStats, LogBackend, MemoryStats, Options, Problem, Report, RunStats,
-    Snapshot, Stats, WriteBatch, WriteOptions, dump,
+    Snapshot, Stats, ValueOptions, ValuePlacement, VictimPolicy, WriteBatch, WriteOptions, dump,
 };
 pub use format::compression::Compression;
 

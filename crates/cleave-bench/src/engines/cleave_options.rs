@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use cleavedb::{Compression, LogBackend, Options};
+use cleavedb::{Compression, LogBackend, Options, ValueOptions, ValuePlacement, VictimPolicy};
 use serde::{Deserialize, Serialize};
 
 use crate::size;
@@ -12,61 +12,172 @@ use crate::size;
 struct Known {
     key: &'static str,
     values: &'static str,
-    set: fn(Options, &str) -> Option<Options>,
+    set: fn(Chosen, &str) -> Option<Chosen>,
+}
+
+/// What has been chosen so far.
+struct Chosen {
+    options: Options,
+    values: ValueOptions,
+    /// Garbage that may lie among values: hundredths of what is live, and bytes.
+    spare: (u32, u64),
+}
+
+impl Chosen {
+    fn of(options: Options) -> Chosen {
+        Chosen { options, values: ValueOptions::new(), spare: (30, 256 << 20) }
+    }
+
+    fn options(self, set: impl FnOnce(Options) -> Options) -> Option<Chosen> {
+        Some(Chosen { options: set(self.options), ..self })
+    }
+
+    fn values(self, set: impl FnOnce(ValueOptions) -> ValueOptions) -> Option<Chosen> {
+        Some(Chosen { values: set(self.values), ..self })
+    }
+
+    fn done(self) -> Options {
+        self.options.values(self.values.garbage(self.spare.0, self.spare.1))
+    }
 }
 
 /// All of them. A new option of the engine is a new row.
-const KNOWN: [Known; 7] = [
+const KNOWN: [Known; 14] = [
     Known {
         key: "log-backend",
         values: "auto, ring or plain",
-        set: |options, value| {
+        set: |chosen, value| {
             let backend = match value {
                 "auto" => LogBackend::Auto,
                 "ring" => LogBackend::Ring,
                 "plain" => LogBackend::Plain,
                 _ => return None,
             };
-            Some(options.log_backend(backend))
+            chosen.options(|options| options.log_backend(backend))
         },
     },
     Known {
         key: "compression",
         values: "none, lz4 or zstd (with the cargo feature zstd)",
-        set: |options, value| Some(options.compression(compression(value)?)),
+        set: |chosen, value| {
+            let compression = compression(value)?;
+            chosen.options(|options| options.compression(compression))
+        },
     },
     Known {
         key: "compression-by-level",
         values: "those of compression with + between, level 0 first",
-        set: |options, value| {
-            let levels: Option<Vec<Compression>> = value.split('+').map(compression).collect();
-            Some(options.compression_by_level(&levels?))
+        set: |chosen, value| {
+            let levels: Vec<Compression> = value.split('+').map(compression).collect::<Option<_>>()?;
+            chosen.options(|options| options.compression_by_level(&levels))
         },
     },
     Known {
         key: "block-size",
         values: "bytes",
-        set: |options, value| Some(options.block_size(size::parse(value).ok()?.try_into().ok()?)),
+        set: |chosen, value| {
+            let bytes = size::parse(value).ok()?.try_into().ok()?;
+            chosen.options(|options| options.block_size(bytes))
+        },
     },
     Known {
         key: "filter-bits",
         values: "a number",
-        set: |options, value| Some(options.filter_bits(value.parse().ok()?)),
+        set: |chosen, value| {
+            let bits = value.parse().ok()?;
+            chosen.options(|options| options.filter_bits(bits))
+        },
     },
     Known {
         key: "separation",
         values: "bytes or never",
-        set: |options, value| match value {
-            "never" => Some(options.separation(None)),
-            bytes => Some(options.separation(Some(size::parse(bytes).ok()?.try_into().ok()?))),
+        set: |chosen, value| {
+            let bytes = match value {
+                "never" => None,
+                bytes => Some(size::parse(bytes).ok()?.try_into().ok()?),
+            };
+            chosen.options(|options| options.separation(bytes))
         },
+    },
+    Known {
+        key: "placement",
+        values: "hash, log, or log-look-ups (each record looked up by itself)",
+        set: |chosen, value| {
+            let placement = match value {
+                "hash" => ValuePlacement::Hash,
+                "log" => ValuePlacement::Log { look_up_each: false },
+                "log-look-ups" => ValuePlacement::Log { look_up_each: true },
+                _ => return None,
+            };
+            chosen.values(|values| values.placement(placement))
+        },
+    },
+    Known {
+        key: "victims",
+        values: "greedy, cost-benefit or random:N",
+        set: |chosen, value| {
+            let policy = match value {
+                "greedy" => VictimPolicy::Greedy,
+                "cost-benefit" => VictimPolicy::CostBenefit,
+                random => VictimPolicy::GreedyRandom(random.strip_prefix("random:")?.parse().ok()?),
+            };
+            chosen.values(|values| values.victims(policy))
+        },
+    },
+    Known {
+        key: "hot-cold",
+        values: "on or off",
+        set: |chosen, value| {
+            let apart = on_or_off(value)?;
+            chosen.values(|values| values.hot_cold(apart))
+        },
+    },
+    Known {
+        key: "group-size",
+        values: "bytes",
+        set: |chosen, value| {
+            let bytes = size::parse(value).ok()?;
+            chosen.values(|values| values.group_bytes(bytes))
+        },
+    },
+    Known {
+        key: "spare",
+        values: "hundredths of what is live, 1 to 1000",
+        set: |chosen, value| {
+            let percent = value.parse().ok().filter(|percent| (1..=1000).contains(percent))?;
+            Some(Chosen { spare: (percent, chosen.spare.1), ..chosen })
+        },
+    },
+    Known {
+        key: "spare-bytes",
+        values: "bytes",
+        set: |chosen, value| Some(Chosen { spare: (chosen.spare.0, size::parse(value).ok()?), ..chosen }),
     },
     Known {
         key: "open-files",
         values: "a number",
-        set: |options, value| Some(options.open_files_max(value.parse().ok()?)),
+        set: |chosen, value| {
+            let files = value.parse().ok()?;
+            chosen.options(|options| options.open_files_max(files))
+        },
+    },
+    Known {
+        key: "background-threads",
+        values: "a number",
+        set: |chosen, value| {
+            let threads = value.parse().ok()?;
+            chosen.options(|options| options.background_threads(threads))
+        },
     },
 ];
+
+fn on_or_off(value: &str) -> Option<bool> {
+    match value {
+        "on" => Some(true),
+        "off" => Some(false),
+        _ => None,
+    }
+}
 
 fn compression(name: &str) -> Option<Compression> {
     match name {
@@ -90,14 +201,15 @@ impl CleaveOptions {
 }
 
 fn set_all(text: &str, options: Options) -> Result<Options, String> {
-    text.split(',').try_fold(options, |options, part| {
+    let chosen = text.split(',').try_fold(Chosen::of(options), |chosen, part| {
         let (key, value) = part.split_once('=').ok_or_else(|| format!("{part:?} is not KEY=VALUE"))?;
         let known = KNOWN.iter().find(|known| known.key == key).ok_or_else(|| {
             let keys = KNOWN.map(|known| known.key).join(", ");
             format!("CleaveDB has no option {key:?}; it has {keys}")
         })?;
-        (known.set)(options, value).ok_or_else(|| format!("{key} is {}, and not {value:?}", known.values))
-    })
+        (known.set)(chosen, value).ok_or_else(|| format!("{key} is {}, and not {value:?}", known.values))
+    })?;
+    Ok(chosen.done())
 }
 
 impl FromStr for CleaveOptions {
@@ -135,9 +247,14 @@ mod tests {
     #[test]
     fn every_option_is_known_and_others_are_refused_by_name() {
         let all = "log-backend=plain,compression=none,compression-by-level=none+lz4+zstd,block-size=16K,filter-bits=0,\
-                   separation=192,open-files=64";
+                   separation=192,placement=log-look-ups,victims=random:3,hot-cold=off,group-size=1M,spare=20,\
+                   spare-bytes=0,open-files=64,background-threads=1";
         assert_eq!(all.parse::<CleaveOptions>().unwrap().to_string(), all);
         assert_eq!(all.split(',').count(), KNOWN.len());
+        assert!(["hash", "log"].iter().all(|name| format!("placement={name}").parse::<CleaveOptions>().is_ok()));
+        assert!(
+            ["spare=0", "hot-cold=yes", "victims=random"].iter().all(|text| text.parse::<CleaveOptions>().is_err())
+        );
         let error = |text: &str| text.parse::<CleaveOptions>().unwrap_err();
         let names_all = error("speed=high");
         assert!(KNOWN.iter().all(|known| names_all.contains(known.key)), "{names_all}");

@@ -155,7 +155,9 @@ impl Client {
     }
 
     fn checkpoint(&mut self) -> Result<(), Failure> {
-        let Some(copies) = self.world.copies.clone() else { return Ok(()) };
+        // Whether a keyspace is there that was made on a full disk is not known, so neither is what a copy must hold.
+        let copies = self.world.copies.clone().filter(|_| self.unsure.is_empty());
+        let Some(copies) = copies else { return Ok(()) };
         let Some(before) = self.learn()? else { return Ok(()) };
         let number = copies.begin(&self.model, self.order.is_none().then_some(before));
         let path = copies.path(number);

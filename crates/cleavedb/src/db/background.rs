@@ -19,6 +19,7 @@ use super::jobs::{Begun, Job};
 use super::parts::Worker;
 use super::pause::paused;
 use super::shortage::{Need, Shortages};
+use super::space::Space;
 use crate::base::{Error, FileId, Result, Seqno};
 use crate::front::run::Run;
 use crate::levels::picker::Running;
@@ -40,6 +41,8 @@ pub(crate) struct Work {
     flushed: AtomicU64,
     /// Jobs that take memory ran within the last second.
     active: AtomicBool,
+    /// What is known of the space of values apart from their keys.
+    pub space: Space,
     threads: Mutex<Vec<JoinHandle>>,
 }
 
@@ -52,6 +55,13 @@ pub(crate) struct WorkState {
     merging: Vec<Arc<Run>>,
     preparing_log: bool,
     evacuating: bool,
+    /// The front is being sealed, to be flushed for what it hides.
+    sealing_front: bool,
+    looking_for_stale: bool,
+    /// How many evacuations there had been when tables were looked through for addresses out of date.
+    looked_after: Option<u64>,
+    /// The tables that are to be written anew for theirs.
+    pub stale: BTreeSet<FileId>,
     emptying_trash: bool,
     making_reserve: bool,
     /// What compactions write.
@@ -393,6 +403,8 @@ impl Core {
             Job::MergeRuns(_) => state.merging.clear(),
             Job::PrepareLog => state.preparing_log = false,
             Job::Evacuate(_) => state.evacuating = false,
+            Job::SealFront => state.sealing_front = false,
+            Job::LookForStale => state.looking_for_stale = false,
             Job::EmptyTrash => state.emptying_trash = false,
             Job::MakeReserve => state.making_reserve = false,
             Job::Compact(choice) => self.release_choice(state, choice),
@@ -425,7 +437,14 @@ impl Core {
                 }
                 state.shortages.note(need, number, error, now());
             }
-            Ok(()) if !matches!(job, Job::EmptyTrash | Job::Seal(_) | Job::MergeRuns(_)) => state.shortages.clear(need),
+            Ok(())
+                if !matches!(
+                    job,
+                    Job::EmptyTrash | Job::Seal(_) | Job::SealFront | Job::MergeRuns(_) | Job::LookForStale
+                ) =>
+            {
+                state.shortages.clear(need)
+            }
             _ => {}
         }
     }
@@ -482,6 +501,18 @@ impl Core {
             }
             self.work.progress.wait(&mut state);
         }
+        Ok(())
+    }
+
+    /// Everything that was written is to be flushed; does not wait.
+    pub fn seal_front(&self) -> Result<()> {
+        let target = {
+            let mut commit = self.commit.lock();
+            self.seal(&mut commit);
+            commit.last_seqno
+        };
+        let mut state = self.work.lock();
+        state.flush_target = state.flush_target.max(target);
         Ok(())
     }
 

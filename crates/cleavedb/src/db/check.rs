@@ -4,37 +4,32 @@
 //! What is found is listed and not returned as an error, so that one damaged block does not hide the next. Without a
 //! manifest that can be read, tables and logs are checked each by itself.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod values;
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::files::{
-    CURRENT, CURRENT_NEW, FileKind, LOCK, OWNER, log_name, parse, redirect_name, segment_name, table_name,
-};
+use self::values::{DeadVersion, Judged, judge};
+use super::files::{CURRENT, CURRENT_NEW, FileKind, LOCK, OWNER, log_name, parse, table_name};
 use super::manifest::{Manifest, ManifestState};
 use super::open::check_layout;
 use super::options::Options;
 use super::recovery::{read_ring, recover};
 use super::tuning::Tuning;
-use super::values::open_values;
 use crate::base::limits::MEMORY_BUDGET_MIN;
-use crate::base::{Address, Error, FileId, KeyspaceId, Result, Seqno, Stamp};
+use crate::base::{Error, FileId, KeyspaceId, Result, Seqno};
 use crate::format::meta::TableMeta;
-use crate::format::values::{Names, ValuePlace};
+use crate::format::values::Names;
 use crate::front::log_check::{LogPlace, check_log};
-use crate::io::cache::BlockCache;
-use crate::io::handles::Handles;
-use crate::io::read_ahead::ReadAhead;
 use crate::io::trash::Trash;
 use crate::io::untouched::Untouched;
 use crate::io::{Access, Lock, Storage, read_whole};
-use crate::levels::readers::Readers;
 use crate::levels::table_check::{Surroundings, check_table};
 use crate::levels::table_file::TableFile;
 use crate::levels::version::LEVELS_MAX;
 use crate::values::files::ValueFiles;
-use crate::values::redirect::read_all;
-use crate::values::segment::for_each_record;
 
 /// Files that the check holds open at once.
 const OPEN_FILES: usize = 16;
@@ -100,7 +95,7 @@ pub(crate) fn check(storage: Arc<dyn Storage>, path: &Path, options: &Options) -
     let _locks = lock(&*storage, &fast, &slow)?;
     let read = Manifest::read(storage.clone(), &fast, u64::MAX);
     let (report, names) = (Report::default(), Names::default());
-    let mut check = Check { storage, fast, slow, report, values: None, names };
+    let mut check = Check { storage, fast, slow, report, values: None, names, dead: Vec::new() };
     let files = check.our_files()?;
     match read {
         Ok(None) if files.iter().all(|(_, kind, _)| *kind == FileKind::Manifest) => return Err(missing()),
@@ -142,6 +137,8 @@ struct Check {
     values: Option<Arc<ValueFiles>>,
     /// What tables name.
     names: Names,
+    /// Versions whose values were dead when their files were emptied; checked once all tables are.
+    dead: Vec<DeadVersion>,
 }
 
 impl Check {
@@ -189,6 +186,7 @@ impl Check {
             let path = self.slow.join(table_name(meta.id));
             self.table(&path, meta.id, Some((*level, meta)), Some(state));
         }
+        self.dead(state);
         self.ledger(manifest);
         self.order_of_tables(state);
         self.logs(state);
@@ -216,8 +214,8 @@ impl Check {
             match kind {
                 FileKind::Table => self.table(path, *id, None, None),
                 FileKind::Log => self.log(path, &LogPlace { id: *id, settled_end: None, ring: None }, &|_| true),
-                FileKind::Segment => drop(self.segment(path, *id, None)),
-                FileKind::Redirect => self.redirect(path, *id, None, &mut |_, _| {}),
+                FileKind::Segment => self.whole_segment(path, *id),
+                FileKind::Redirect => drop(self.redirects(path, *id, &mut |_, _, _| {})),
                 FileKind::Manifest => {}
             }
         }
@@ -227,11 +225,9 @@ impl Check {
     fn numbers(&mut self, manifest: &Manifest) {
         let state = manifest.state();
         let path = self.fast.join(manifest.named().map(super::files::manifest_name).unwrap_or_default());
-        let values = state.values.places.keys().chain(state.values.places.values().filter_map(|place| match place {
-            ValuePlace::Moved { redirect, .. } => Some(redirect),
-            _ => None,
-        }));
-        let newest = state.logs.keys().chain(state.tables.keys()).chain(values).max().copied().unwrap_or_default();
+        let places = &state.values.places;
+        let values = places.keys().copied().chain(places.values().filter_map(|place| place.lies_in()));
+        let newest = state.logs.keys().chain(state.tables.keys()).copied().chain(values).max().unwrap_or_default();
         if newest >= state.next_file {
             let message = format!("file {} exists, and the next one would get number {}", newest.0, state.next_file.0);
             self.problem(&path, None, message);
@@ -309,13 +305,22 @@ impl Check {
         }
         let values = self.values.clone();
         let values = values.as_deref();
-        let (problems, found) = (&mut self.report.problems, &mut self.names);
+        let (problems, found, dead) = (&mut self.report.problems, &mut self.names, &mut self.dead);
+        let dead = RefCell::new(dead);
         let versions = check_table(
             &table,
             path,
             &mut Surroundings {
                 knows: &|keyspace| state.is_none_or(|state| knows(state, keyspace)),
-                judge: &|key, stamp, address| judge(state?, values?, key, stamp, address),
+                judge: &|key, stamp, address| match judge(state?, values?, key, stamp, address) {
+                    Judged::Right => None,
+                    Judged::Wrong(why) => Some(why),
+                    Judged::Dead => {
+                        let version = DeadVersion { path: path.to_owned(), key: key.to_vec(), seqno: stamp.seqno() };
+                        dead.borrow_mut().push(version);
+                        None
+                    }
+                },
                 names: &mut |names| found.add_all(names),
                 problem: &mut |offset, message| problems.push(Problem { path: path.to_owned(), offset, message }),
             },
@@ -323,95 +328,6 @@ impl Check {
         self.report.tables += 1;
         self.report.versions += versions;
         self.report.bytes += table.blocks_end();
-    }
-
-    /// Every file of values by itself, and whether redirect tables lead to records.
-    fn values(&mut self, state: &ManifestState) {
-        let readers = Arc::new(Readers {
-            handles: Arc::new(Handles::new(self.storage.clone(), Access::Buffered, OPEN_FILES)),
-            storage: self.storage.clone(),
-            cache: Arc::new(BlockCache::new(MEMORY_BUDGET_MIN / 4)),
-            ahead: ReadAhead::new(0, Arc::default()),
-            scan_ahead: ReadAhead::new(0, Arc::default()),
-            jobs: Arc::default(),
-            resident: Arc::default(),
-        });
-        match open_values(&self.fast, &self.slow, state, &Arc::new(Trash::default()), &readers) {
-            Ok(values) => self.values = Some(Arc::new(values)),
-            Err(error) => self.note(&error),
-        }
-        let mut records = BTreeMap::<FileId, BTreeSet<u64>>::new();
-        for (id, place) in state.values.places.iter().rev() {
-            match *place {
-                ValuePlace::Log { end } => {
-                    let path = self.fast.join(log_name(*id));
-                    let place = LogPlace { id: *id, settled_end: Some(end), ring: None };
-                    self.log(&path, &place, &|keyspace| knows(state, keyspace));
-                }
-                ValuePlace::Segment { end } => {
-                    let places = self.segment(&self.slow.join(segment_name(*id)), *id, Some(end));
-                    records.insert(*id, places);
-                }
-                ValuePlace::Moved { redirect, len, to } => {
-                    let path = self.slow.join(redirect_name(redirect));
-                    let mut lost = None;
-                    // Of a segment that was emptied in its turn, the records are not known any more.
-                    let known = records.get(&to);
-                    self.redirect(&path, redirect, Some(len), &mut |from, offset| {
-                        if known.is_some_and(|known| !known.contains(&offset)) {
-                            lost.get_or_insert((from, offset));
-                        }
-                    });
-                    if let Some((from, offset)) = lost {
-                        let message =
-                            format!("offset {from} leads to {offset} of segment {}, where no record is", to.0);
-                        self.problem(&path, None, message);
-                    }
-                }
-            }
-        }
-    }
-
-    /// The places of the records of a segment.
-    fn segment(&mut self, path: &Path, id: FileId, end: Option<u64>) -> BTreeSet<u64> {
-        let mut places = BTreeSet::new();
-        let read = self.storage.open_read(path, Access::Buffered).and_then(|file| {
-            let end = end.map_or_else(|| file.len(), Ok)?;
-            for_each_record(&*file, id, end, &mut |offset, _, _| {
-                places.insert(offset);
-                Ok(())
-            })
-            .map(|()| end)
-        });
-        match read {
-            Ok(bytes) => {
-                self.report.value_files += 1;
-                self.report.records += places.len() as u64;
-                self.report.bytes += bytes;
-            }
-            Err(error) => self.note(&error),
-        }
-        places
-    }
-
-    fn redirect(&mut self, path: &Path, id: FileId, len: Option<u64>, see: &mut dyn FnMut(u64, u64)) {
-        let read = self.storage.open_read(path, Access::Buffered).and_then(|file| {
-            let found = file.len()?;
-            match len {
-                Some(len) if len != found => {
-                    let message = format!("the table is {found} B long, and the manifest says {len} B");
-                    Err(Error::corruption(path, found.min(len), message))
-                }
-                _ => read_all(&*file, id, see).map(|()| found),
-            }
-        });
-        match read {
-            Ok(bytes) => {
-                self.report.value_files += 1;
-                self.report.bytes += bytes;
-            }
-            Err(error) => self.note(&error),
-        }
     }
 
     /// The ledger says what tables name, and nothing is kept that nothing leads to.
@@ -506,21 +422,4 @@ impl Check {
 /// Versions of dropped keyspaces stay in files for a while, and those of forgotten ones in logs.
 fn knows(state: &ManifestState, keyspace: KeyspaceId) -> bool {
     keyspace < state.next_keyspace
-}
-
-/// An address leads into a file that is there, and not past its end.
-/// A version's address must lead to its record: in a log that is there, or through the files of values, where it is read.
-fn judge(state: &ManifestState, values: &ValueFiles, key: &[u8], stamp: Stamp, address: Address) -> Option<String> {
-    match state.logs.get(&address.file) {
-        Some(Some(end)) if address.offset.saturating_add(address.len.into()) > *end => {
-            return Some(format!("behind the end of log {}", address.file.0));
-        }
-        Some(_) => return None,
-        None => {}
-    }
-    let read = values.locate(address).and_then(|place| match place {
-        None => Ok(Some(format!("in file {}, which the manifest does not name", address.file.0))),
-        Some((file, at)) => file.read_value(at, key, stamp.seqno(), &Arc::default()).map(|_| None),
-    });
-    read.unwrap_or_else(|error| Some(format!("that leads nowhere: {error}")))
 }

@@ -7,7 +7,7 @@
 //!
 //! Everything lands in one directory, whatever directories the original has, under a database number of its own.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -105,15 +105,21 @@ impl Core {
             }
         }
         let copied: BTreeSet<FileId> = captured.logs.iter().map(|(log, _)| log.id()).collect();
+        // Several extents, or redirect tables, may lie in one file; as much of it is copied as they need.
+        let mut files = BTreeMap::<(&PathBuf, String), u64>::new();
         for (id, place) in captured.state.values.places.iter().filter(|(id, _)| !copied.contains(id)) {
-            let (dir, name, len) = match *place {
-                ValuePlace::Log { end } => (&self.fast, log_name(*id), end),
-                ValuePlace::Segment { end } => (&self.slow, segment_name(*id), end),
-                ValuePlace::Moved { redirect, len, .. } => (&self.slow, redirect_name(redirect), len),
+            let (dir, name, end) = match place {
+                ValuePlace::Log { end } => (&self.fast, log_name(*id), *end),
+                ValuePlace::Extent { segment, end, .. } => (&self.slow, segment_name(*segment), *end),
+                ValuePlace::Moved { redirect, start, len, .. } => (&self.slow, redirect_name(*redirect), start + len),
             };
+            let needed = files.entry((dir, name)).or_default();
+            *needed = end.max(*needed);
+        }
+        for ((dir, name), end) in files {
             let from = dir.join(&name);
             if !copy.link(&from, &name)? {
-                copy.copy(&*self.storage.open_read(&from, Access::Buffered)?, len, &name)?;
+                copy.copy(&*self.storage.open_read(&from, Access::Buffered)?, end, &name)?;
             }
         }
         for (log, end) in &captured.logs {

@@ -16,7 +16,7 @@ use super::pacing::REVIEW_BYTES;
 use super::view::View;
 use crate::base::{Error, Result, Seqno};
 use crate::format::frame::{BodyChecksum, FrameHeader, FrameKind, HEADER_BYTES};
-use crate::front::index_table::{IndexTable, RecordPlace};
+use crate::front::index_table::{Apart, IndexTable, RecordPlace};
 use crate::front::log::LogFile;
 use crate::front::log_writer::LogWriter;
 use crate::sched::clock::now;
@@ -303,10 +303,12 @@ impl Core {
         let CommitState { active, last_seqno, .. } = commit;
         let mut inserter = active.insert();
         let mut place = RecordPlace { log, offset: frame_offset + HEADER_BYTES as u64 };
+        let (in_front, mut for_good) = (self.keyspaces.separation_min(), self.keyspaces.separations());
         for operation in group.iter().flat_map(|batch| batch.operations()) {
             *last_seqno = last_seqno.next();
-            let separation_bytes = self.keyspaces.separation_min();
-            inserter.add_record(&operation, *last_seqno, &mut place, separation_bytes);
+            let may_stay = operation.value.len() >= in_front;
+            let for_good = if may_stay { for_good(operation.keyspace) } else { usize::MAX };
+            inserter.add_record(&operation, *last_seqno, &mut place, Apart { in_front, for_good });
         }
     }
 

@@ -57,7 +57,8 @@ impl Core {
         if state.compacting_threads >= tuning.compactions_max {
             return None;
         }
-        let version = self.published.view().version.clone();
+        let view = self.published.view();
+        let (version, values) = (&view.version, &view.values);
         let dropped: Vec<KeyspaceId> = self.keyspaces.dropped().into_keys().collect();
         let mut figures = Figures {
             levels: version.figures(&|id| state.busy_tables.contains(&id) || set_aside.contains(&id)),
@@ -65,11 +66,20 @@ impl Core {
             dropped: &dropped,
             running: &state.compacting,
             oldest_snapshot: self.snapshots.oldest(&self.published),
+            stale: &state.stale,
+            uncovers: false,
         };
         self.snapshots.tell_from(awaited_snapshot(&figures));
         // What was released before that is seen now; what is released later, tells.
         figures.oldest_snapshot = self.snapshots.oldest(&self.published);
+        // What is known to be dead is removed first.
+        let is_emptied = values.victims.iter().any(|file| !state.set_aside.contains(file));
+        figures.uncovers = self.hides_too_much(&view, &figures) && !is_emptied;
         let choice = choose(&figures)?;
+        drop(figures);
+        if choice == Choice::Nothing && state.compacting.is_empty() {
+            self.work.space.nothing_to_uncover();
+        }
         state.busy_tables.extend(inputs_of(&choice));
         if let Choice::Compact(compact) = &choice {
             state.compacting.push(compact.running());
@@ -327,6 +337,8 @@ impl Work for TableWork {
         self.progress(core).iter().for_each(|progress| progress.end(installed.is_ok()));
         self.tell_end(core, written.iter().map(|table| table.meta().size).sum(), installed.is_ok());
         installed.inspect_err(|error| doom_refused(error, &written))?;
+        let rows = self.sources.iter().map(|tables| tables.iter().map(|table| table.meta().bytes_apart).sum());
+        core.work.space.note_merge(rows, written.iter().map(|table| table.meta().bytes_apart).sum());
         core.counters.compactions.fetch_add(1, Ordering::Relaxed);
         core.counters.compaction_parts.fetch_add(parts, Ordering::Relaxed);
         core.forget_dropped_keyspaces()

@@ -27,7 +27,7 @@ use crate::io::trash::{FileGuard, Trash};
 use crate::io::{Lock, Storage};
 use crate::levels::readers::Readers;
 use crate::sched::sync::{Condvar, Mutex};
-use crate::values::files::Entry;
+use crate::values::placement::Placement;
 
 /// An open database.
 pub(crate) struct Core {
@@ -50,6 +50,7 @@ pub(crate) struct Core {
     pub memory: Memory,
     pub trash: Arc<Trash>,
     pub reserve: Reserve,
+    pub placement: Box<dyn Placement>,
     pub counters: Counters,
     pub stats_page: StatsPage,
     pub events: Events,
@@ -114,6 +115,7 @@ pub(crate) struct Parts {
 impl Core {
     pub fn new(parts: Parts) -> Core {
         let next_file = parts.manifest.state().next_file;
+        let placement = parts.settings.tuning.placement();
         Core {
             storage: parts.storage,
             fast: parts.fast,
@@ -133,6 +135,7 @@ impl Core {
             memory: parts.memory,
             trash: parts.trash,
             reserve: parts.reserve,
+            placement,
             counters: Counters::default(),
             stats_page: StatsPage::default(),
             events: parts.events,
@@ -232,7 +235,7 @@ impl Core {
             let next = change(now);
             match values {
                 Some(after) => {
-                    after.gone.iter().for_each(Entry::doom);
+                    after.gone.doom();
                     View { values: after.files, ..next }
                 }
                 None => next,

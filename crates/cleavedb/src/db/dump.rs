@@ -22,7 +22,7 @@ use crate::front::log_reader::{LogReader, Opened};
 use crate::io::{Access, File, OsStorage, Storage, read_exact_at, read_whole};
 use crate::levels::table_file::{Part, TableFile};
 use crate::values::redirect::{self, read_all};
-use crate::values::segment::{self, for_each_record};
+use crate::values::segment::{self, extents};
 
 /// One thing in a file.
 #[derive(Debug, Clone)]
@@ -110,22 +110,29 @@ fn own_id(file: &dyn File) -> Result<FileId> {
 
 fn dump_segment(file: &dyn File, id: Option<FileId>, see: &mut See<'_>) -> Result<()> {
     let id = id.map_or_else(|| own_id(file), Ok)?;
-    let end = file.len()?;
-    let mut goes_on = see(&entry(0, "segment", format!("segment {}, {end} B long", id.0)));
-    for_each_record(file, id, end, &mut |offset, record, _| {
-        let operation = record.operation;
-        let version = version(operation.keyspace, operation.key, record.seqno, Some(operation.kind), operation.value);
-        goes_on = goes_on && see(&DumpEntry { offset, what: "record", text: String::new(), version: Some(version) });
-        Ok(())
+    let mut goes_on = see(&entry(0, "segment", format!("segment {}, {} B long", id.0, file.len()?)));
+    extents(file, id, &mut |extent| {
+        goes_on =
+            goes_on && see(&entry(extent.start, "extent", format!("extent {} until {}", extent.id.0, extent.end)));
+        extent.for_each_record(file, &mut |offset, record, _| {
+            let operation = record.operation;
+            let version =
+                version(operation.keyspace, operation.key, record.seqno, Some(operation.kind), operation.value);
+            goes_on =
+                goes_on && see(&DumpEntry { offset, what: "record", text: String::new(), version: Some(version) });
+            Ok(())
+        })
     })
 }
 
 fn dump_redirect(file: &dyn File, id: Option<FileId>, see: &mut See<'_>) -> Result<()> {
     let id = id.map_or_else(|| own_id(file), Ok)?;
-    let mut goes_on = see(&entry(0, "redirect table", format!("redirect table {}, {} B long", id.0, file.len()?)));
-    read_all(file, id, &mut |from, to| {
-        goes_on = goes_on && see(&entry(from, "moved", format!("to {to}")));
-    })
+    let mut goes_on = see(&entry(0, "redirect tables", format!("file {}, {} B long", id.0, file.len()?)));
+    let see_pair = &mut |table: &redirect::Table, from, (index, offset)| {
+        let text = format!("from {}, to {offset} of extent {index} of those of the table", table.of.0);
+        goes_on = goes_on && see(&entry(from, "moved", text));
+    };
+    read_all(file, id, see_pair).map(|_| ())
 }
 
 fn entry(offset: u64, what: &'static str, text: String) -> DumpEntry<'static> {

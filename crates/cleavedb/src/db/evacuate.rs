@@ -1,54 +1,74 @@
-//! Evacuation: a file of values that is mostly garbage gives its space back. What is live in it is copied into one segment,
-//! in the order in which it lies, with a redirect table from the old places to the new; tables go on naming the old ones
-//! until compactions pass by (DESIGN sections 1 and 2).
+//! Evacuation: files of values that are garbage for a good part give their space back. What is live in them is copied into a
+//! new segment, an extent for each group of keys, with redirect tables from the old places to the new; tables go on naming
+//! the old ones until compactions pass by (DESIGN sections 1 and 2). Logs and the extents of a group are emptied alike.
 //!
-//! A record is live as long as a table names it, whoever may see it: retention has decided that already. So each record
-//! is looked up in the tables, by key and sequence number.
+//! A record is dead if a newer base of its key is among those that the job reads and no snapshot tells the two apart
+//! ([`values::newest`](crate::values::newest)). What is left may still be named by no table: it is looked up there, by key
+//! and sequence number, if the placement says so or the ledger knows of more garbage than has been found.
+//!
+//! Files are gone through twice: once for the bases in them, and once, in the order in which they will lie, for what lives.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::core::Core;
 use super::files::{redirect_name, segment_name};
+use super::snapshot::JobHorizon;
 use super::view::View;
 use crate::base::memory::Counted;
-use crate::base::{Cursor, Error, FileId, Kind, Result, Seqno, full_key};
+use crate::base::{Address, Cursor, Error, FileId, Kind, Result, Seqno, full_key};
 use crate::format::edit::Edit;
 use crate::format::frame::{FrameKind, HEADER_BYTES};
-use crate::format::record::Record;
-use crate::format::values::ValuePlace;
+use crate::format::group::{Group, group_hash};
+use crate::format::record::{self, Record};
+use crate::format::values::{Moved, ValuePlace, Warmth};
 use crate::front::log_reader::{LogReader, Opened};
-use crate::io::File;
-use crate::levels::version::Version;
-use crate::values::files::Entry;
-use crate::values::redirect::RedirectBuilder;
-use crate::values::segment::{SegmentBuilder, for_each_record};
+use crate::io::{File, read_exact_at};
+use crate::values::files::{Entry, Located};
+use crate::values::newest::{Batch, Fate, Seen};
+use crate::values::placement::{Liveness, Surroundings, Survivor};
+use crate::values::redirect::{RedirectBuilder, TABLES_MAX};
+use crate::values::segment::{Extent, SegmentBuilder};
 use crate::values::value_file::{Layout, ValueFile};
 
-/// Records are looked up, in the order of their keys, once so many bytes of them have been read.
-const WINDOW_BYTES: usize = 1 << 20;
-/// About what a segment that is being written takes.
-const SEGMENT_BUFFER_BYTES: usize = 2 << 20;
+/// Records closer than this are copied with what lies between them in one read.
+const GAP_BYTES: u64 = 16 << 10;
+/// One read, and what of a large record is held at once.
+const PIECE_BYTES: usize = 1 << 20;
+/// What reading and writing takes, in bytes.
+const BUFFER_BYTES: usize = 4 << 20;
+/// Survivors are looked up if they are more than is live for all that the ledger knows by this, in hundredths.
+const HIDDEN_PERCENT: u64 = 10;
 
-/// A record that waits to be looked up.
-struct Waiting {
-    full: Vec<u8>,
-    seqno: Seqno,
-    offset: u64,
-    /// Where its bytes are in the window.
-    bytes: std::ops::Range<usize>,
-    live: bool,
+/// A file that is emptied, and the extents that its live records went to.
+struct Victim {
+    file: Arc<ValueFile>,
+    to: Vec<(FileId, Moved)>,
 }
 
-/// Copies live records out of files into a segment.
+/// Moves what is live out of files into a segment.
 struct Evacuation<'a> {
     core: &'a Core,
-    view: &'a View,
-    segment: SegmentBuilder,
-    /// Of the file that is being read.
-    redirect: RedirectBuilder,
-    window: Vec<u8>,
-    waiting: Vec<Waiting>,
+    horizon: JobHorizon,
+    around: Surroundings,
+    victims: Vec<Victim>,
+    /// What has been read and not been judged yet.
+    batch: Batch,
+    batch_bytes_max: usize,
+    /// In what has been read and not been judged yet, the ledger knows of so much that is live, and so much that is not, in
+    /// bytes.
+    known_live: u64,
+    known_garbage: u64,
+    /// All that was moved was looked up.
+    is_proven: bool,
+    /// The segment, its number, and its extents, once there is something to write.
+    segment: Option<(SegmentBuilder, FileId)>,
+    extents: Vec<(FileId, ValuePlace)>,
+    redirects: RedirectBuilder,
+    /// Files that were made.
+    paths: Vec<PathBuf>,
     /// Memory of all this.
     counted: Counted,
 }
@@ -56,15 +76,17 @@ struct Evacuation<'a> {
 impl Core {
     /// Moves what is live in files of values into one segment.
     pub fn evacuate(&self, victims: &[FileId]) -> Result<()> {
-        let view = self.published.view();
-        let mut paths = Vec::new();
-        let moved = self.move_live(&view, victims, &mut paths);
-        let places = moved.inspect_err(|_| self.remove_unnamed(&paths))?;
+        let mut evacuation = Evacuation::plan(self, victims);
+        if evacuation.victims.is_empty() {
+            return Ok(());
+        }
+        let moved = evacuation.run();
+        let places = moved.inspect_err(|_| self.remove_unnamed(&evacuation.paths))?;
         let edit = Edit { values_placed: places, ..Edit::default() };
         // What is moved was durable already, so nothing has to be synced for the edit.
         self.install(Seqno::ZERO, edit, View::clone).inspect_err(|error| {
             if matches!(error, Error::NoSpace { .. }) {
-                self.remove_unnamed(&paths);
+                self.remove_unnamed(&evacuation.paths);
             }
         })?;
         self.counters.evacuations.fetch_add(1, Ordering::Relaxed);
@@ -77,133 +99,335 @@ impl Core {
             let _ = self.storage.remove(path);
         }
     }
+}
 
-    /// Writes a segment, and a redirect table for each victim, durably; notes their paths as they are made. Returns where
-    /// everything is then.
-    fn move_live(
-        &self,
-        view: &View,
-        victims: &[FileId],
-        paths: &mut Vec<PathBuf>,
-    ) -> Result<Vec<(FileId, ValuePlace)>> {
-        let to = self.new_file_id()?;
-        let path = self.slow.join(segment_name(to));
-        paths.push(path.clone());
-        let mut evacuation = Evacuation {
-            core: self,
-            view,
-            segment: SegmentBuilder::create(&*self.storage, &path, to)?,
-            redirect: RedirectBuilder::default(),
-            window: Vec::new(),
-            waiting: Vec::new(),
-            counted: self.memory.jobs.hold(0),
-        };
-        let mut places = Vec::new();
-        for victim in victims {
-            // A file that nothing led to any more has gone meanwhile.
-            let Some(Entry::Here(file)) = view.values.files.get(victim) else { continue };
-            evacuation.copy_live(file)?;
-            let redirect = self.new_file_id()?;
-            let path = self.slow.join(redirect_name(redirect));
-            paths.push(path.clone());
-            let len = std::mem::take(&mut evacuation.redirect).write(&*self.storage, &path, redirect)?;
-            self.counters.evacuated_bytes.fetch_add(len, Ordering::Relaxed);
-            places.push((*victim, ValuePlace::Moved { redirect, len, to }));
+impl<'a> Evacuation<'a> {
+    fn plan(core: &'a Core, victims: &[FileId]) -> Evacuation<'a> {
+        let horizon = core.job_horizon();
+        let values = &horizon.view.values;
+        // A file that nothing led to any more has gone meanwhile.
+        let found = victims.iter().filter_map(|victim| match values.files.get(victim) {
+            Some(Entry::Here(file)) => Some(Victim { file: file.clone(), to: Vec::new() }),
+            _ => None,
+        });
+        let victims: Vec<_> = found.take(TABLES_MAX).collect();
+        let mut around = Surroundings::default();
+        for candidate in values.candidates() {
+            if victims.iter().all(|victim| victim.file.id() != candidate.file) {
+                match candidate.part {
+                    Some((group, _)) => drop(around.groups.insert(group)),
+                    None => around.in_logs += candidate.live.min(candidate.bytes),
+                }
+            }
         }
-        let end = self.guarded(evacuation.segment.finish())?;
-        self.counters.evacuated_bytes.fetch_add(end, Ordering::Relaxed);
-        self.guarded(self.storage.sync_dir(&self.slow))?;
-        places.insert(0, (to, ValuePlace::Segment { end }));
+        Evacuation {
+            core,
+            horizon,
+            around,
+            victims,
+            batch: Batch::default(),
+            batch_bytes_max: core.settings.tuning.job_bytes / 4,
+            known_live: 0,
+            known_garbage: 0,
+            is_proven: true,
+            segment: None,
+            extents: Vec::new(),
+            redirects: RedirectBuilder::default(),
+            paths: Vec::new(),
+            counted: core.memory.jobs.hold(BUFFER_BYTES),
+        }
+    }
+
+    /// Writes everything durably; returns where it is then.
+    fn run(&mut self) -> Result<Vec<(FileId, ValuePlace)>> {
+        let reach = self.horizon.view.values.state.reach();
+        let files: Vec<Arc<ValueFile>> = self.victims.iter().map(|victim| victim.file.clone()).collect();
+        for (index, file) in files.iter().enumerate() {
+            self.redirects.begin(file.id());
+            let live = reach.of(file.id()).bytes;
+            self.read(index as u32, file, live)?;
+            self.core.counters.bytes_read.fetch_add(file.end() - file.start(), Ordering::Relaxed);
+        }
+        self.settle()?;
+        if let Some((segment, _)) = self.segment.take() {
+            let end = self.core.guarded(segment.finish())?;
+            self.core.counters.evacuated_bytes.fetch_add(end, Ordering::Relaxed);
+        }
+        let redirect = self.core.new_file_id()?;
+        let path = self.core.slow.join(redirect_name(redirect));
+        self.paths.push(path.clone());
+        let tables = std::mem::take(&mut self.redirects).write(&*self.core.storage, &path, redirect)?;
+        self.core.guarded(self.core.storage.sync_dir(&self.core.slow))?;
+        let mut places = std::mem::take(&mut self.extents);
+        for (Victim { file, to }, (start, len)) in self.victims.drain(..).zip(tables) {
+            self.core.counters.evacuated_bytes.fetch_add(len, Ordering::Relaxed);
+            // What was looked up lives, whatever the ledger says of it.
+            let unproven = if self.is_proven { 0 } else { to.iter().map(|(_, moved)| moved.records).sum() };
+            let reached = reach.of(file.id()).records.max(unproven);
+            places.push((file.id(), ValuePlace::Moved { redirect, start, len, reached, to: to.into() }));
+        }
         Ok(places)
     }
-}
 
-impl Evacuation<'_> {
-    /// Copies what is live in a file.
-    fn copy_live(&mut self, file: &ValueFile) -> Result<()> {
-        let source = file.file()?;
-        match file.layout() {
-            Layout::Segment => {
-                for_each_record(&*source, file.id(), file.end(), &mut |offset, record, bytes| {
-                    self.see(offset, record, bytes)
-                })?;
+    /// Takes note of the bases in a file, of which so many bytes are live for all that the ledger knows.
+    fn read(&mut self, index: u32, file: &ValueFile, live: u64) -> Result<()> {
+        let source = file.stored().file()?;
+        let mut read_to = file.start();
+        let size = (file.end() - file.start()).max(1);
+        let mut see = |offset: u64, record: &Record<'_>| {
+            self.note(index, offset, record, file.layout());
+            if self.batch.bytes() < self.batch_bytes_max {
+                return Ok(());
             }
-            Layout::Log => self.copy_from_log(file, &*source)?,
+            let end = offset + record.operation.record_bytes() as u64;
+            self.count_known(live, end - read_to, size);
+            read_to = end;
+            self.settle()
+        };
+        match file.layout() {
+            Layout::Extent { start, .. } => {
+                let extent = Extent { id: file.id(), start, end: file.end() };
+                extent.for_each_record(&*source, &mut |offset, record, _| see(offset, record))?;
+            }
+            Layout::Log => for_each_record_of_log(file, &*source, &mut see)?,
         }
-        self.core.counters.bytes_read.fetch_add(file.end(), Ordering::Relaxed);
-        self.settle()
+        self.count_known(live, file.end() - read_to, size);
+        Ok(())
     }
 
-    fn copy_from_log(&mut self, log: &ValueFile, source: &dyn File) -> Result<()> {
-        let Opened::Log(mut reader) = LogReader::open(source, log.id(), None)? else {
-            return Err(Error::corruption(log.path(), 0, "the log has no header"));
+    /// So much of a file of `size` bytes has been read, of which the ledger knows so much that is live.
+    fn count_known(&mut self, live: u64, read: u64, size: u64) {
+        let live = (u128::from(live.min(size)) * u128::from(read) / u128::from(size)) as u64;
+        self.known_live += live;
+        self.known_garbage += read - live;
+    }
+
+    fn note(&mut self, file: u32, offset: u64, record: &Record<'_>, layout: Layout) {
+        let fate = match record.operation.kind {
+            Kind::Put => Fate::Kept,
+            Kind::Delete => Fate::Killer,
+            // No base.
+            _ => return,
         };
-        while reader.offset() < log.end() {
-            let Some(frame) = reader.next_frame()? else {
-                let (offset, why) = reader.explain()?;
-                return Err(Error::corruption(log.path(), offset, why));
-            };
-            let mut offset = frame.offset + HEADER_BYTES as u64;
-            let mut rest = if frame.header.kind == FrameKind::Records { frame.body } else { &[] };
-            while !rest.is_empty() {
-                let before = rest;
-                let taken = Record::take(&mut rest);
-                let record = taken.map_err(|reason| Error::corruption(log.path(), offset, reason))?;
-                let bytes = &before[..before.len() - rest.len()];
-                self.see(offset, &record, bytes)?;
-                offset += bytes.len() as u64;
+        let full = full_key(record.operation.keyspace, record.operation.key);
+        let len = record.operation.record_bytes() as u32;
+        let hash = group_hash(&full);
+        debug_assert!(matches!(layout, Layout::Log) || fate == Fate::Kept);
+        self.batch.add(&full, Seen { hash, seqno: record.seqno, key: 0..0, file, offset, len, fate });
+    }
+
+    /// Judges what has been read, and moves what lives.
+    fn settle(&mut self) -> Result<()> {
+        let mut batch = std::mem::take(&mut self.batch);
+        self.counted.set(batch.bytes() + self.redirects.bytes() + BUFFER_BYTES);
+        let counters = &self.core.counters;
+        let liveness = self.core.placement.liveness();
+        if liveness == Liveness::LookUpEach {
+            for index in 0..batch.seen.len() {
+                self.look_up(&mut batch, index)?;
             }
+        }
+        batch.judge(&self.horizon.snapshots);
+        let living: u64 = batch.seen.iter().filter(|seen| seen.fate.lives()).map(|seen| u64::from(seen.len)).sum();
+        let (known_live, garbage) = (std::mem::take(&mut self.known_live), std::mem::take(&mut self.known_garbage));
+        let hidden = living.saturating_sub(known_live);
+        let looks = match liveness {
+            // In any case half of the garbage goes, so that what is emptied again is not what was emptied just now.
+            Liveness::NewestWins => hidden > known_live / 100 * HIDDEN_PERCENT || hidden > garbage / 2,
+            Liveness::LookUp => true,
+            Liveness::LookUpEach => false,
+        };
+        self.is_proven &= looks || liveness == Liveness::LookUpEach;
+        if looks {
+            // In the order of keys, neighbours share blocks.
+            let mut order: Vec<usize> = (0..batch.seen.len()).filter(|index| batch.seen[*index].fate.lives()).collect();
+            order.sort_unstable_by(|one, other| batch.key(&batch.seen[*one]).cmp(batch.key(&batch.seen[*other])));
+            for index in order {
+                self.look_up(&mut batch, index)?;
+            }
+        }
+        let judged = batch.seen.len() as u64;
+        let counter = if looks || liveness == Liveness::LookUpEach {
+            &counters.judged_by_look_up
+        } else {
+            &counters.judged_alone
+        };
+        counter.fetch_add(judged, Ordering::Relaxed);
+        batch.seen.retain(|seen| seen.fate.lives());
+        self.move_out(&batch)
+    }
+
+    fn look_up(&self, batch: &mut Batch, index: usize) -> Result<()> {
+        let seen = &batch.seen[index];
+        let file = self.victims[seen.file as usize].file.id();
+        if !is_named(&self.horizon.view, batch.key(seen), seen, file)? {
+            batch.seen[index].fate = Fate::Dead;
         }
         Ok(())
     }
 
-    fn see(&mut self, offset: u64, record: &Record<'_>, bytes: &[u8]) -> Result<()> {
-        // Nothing else is ever named by its address in a table.
-        if record.operation.kind != Kind::Put {
+    /// Writes the survivors, an extent for each group, hot and cold ones apart.
+    fn move_out(&mut self, batch: &Batch) -> Result<()> {
+        let survivors: Vec<Survivor> =
+            batch.seen.iter().map(|seen| Survivor { hash: seen.hash, bytes: seen.len.into() }).collect();
+        let groups = self.core.placement.groups(&survivors, &self.around);
+        drop(survivors);
+        let mut extents = BTreeMap::<(Group, Warmth), Vec<&Seen>>::new();
+        for (seen, group) in batch.seen.iter().zip(groups) {
+            extents.entry((group, self.warmth(seen))).or_default().push(seen);
+        }
+        for ((group, warmth), mut records) in extents {
+            records.sort_unstable_by_key(|seen| (seen.file, seen.offset));
+            self.write_extent(group, warmth, &records)?;
+        }
+        Ok(())
+    }
+
+    /// What was not updated since it was last moved is cold (HashKV section 3.4). What comes from a log has not been moved
+    /// before.
+    fn warmth(&self, seen: &Seen) -> Warmth {
+        let is_new = matches!(self.victims[seen.file as usize].file.layout(), Layout::Log);
+        match self.core.placement.parts_cold() && !is_new && seen.fate == Fate::Kept {
+            true => Warmth::Cold,
+            false => Warmth::Hot,
+        }
+    }
+
+    fn write_extent(&mut self, group: Group, warmth: Warmth, records: &[&Seen]) -> Result<()> {
+        let (core, id) = (self.core, self.core.new_file_id()?);
+        if self.segment.is_none() {
+            let segment = core.new_file_id()?;
+            let path = core.slow.join(segment_name(segment));
+            self.paths.push(path.clone());
+            self.segment = Some((SegmentBuilder::create(&*core.storage, &path, segment)?, segment));
+        }
+        let Some((builder, segment)) = &mut self.segment else { unreachable!("it was made just now") };
+        let start = builder.begin_extent(id, records.iter().map(|seen| u64::from(seen.len)).sum());
+        let mut copy = Copy { buffer: Vec::new(), builder };
+        let mut rest = records;
+        while let Some(first) = rest.first() {
+            let together = rest.iter().zip(rest.iter().skip(1)).take_while(|(one, next)| {
+                let near = || next.offset <= one.offset + u64::from(one.len) + GAP_BYTES;
+                let fits = || next.offset + u64::from(next.len) - first.offset <= PIECE_BYTES as u64;
+                one.file == next.file && near() && fits()
+            });
+            let (run, others) = rest.split_at(together.count() + 1);
+            let Victim { file, to } = &mut self.victims[first.file as usize];
+            if to.last().is_none_or(|(last, _)| *last != id) {
+                to.push((id, Moved::default()));
+            }
+            let index = to.len() - 1;
+            let moved = &mut to[index].1;
+            copy.copy(file, run, &mut |seen, place| {
+                self.redirects.add(seen.file, seen.offset, (index, place));
+                moved.records += 1;
+                moved.bytes += u64::from(seen.len);
+            })?;
+            rest = others;
+        }
+        let place = ValuePlace::Extent { segment: *segment, start, end: builder.end(), group, warmth };
+        self.extents.push((id, place));
+        Ok(())
+    }
+}
+
+/// Copies records from a file to a segment, and checks them once more.
+struct Copy<'a> {
+    buffer: Vec<u8>,
+    builder: &'a mut SegmentBuilder,
+}
+
+impl Copy<'_> {
+    /// Copies records that lie close together, or one.
+    fn copy(&mut self, from: &ValueFile, run: &[&Seen], moved: &mut dyn FnMut(&Seen, u64)) -> Result<()> {
+        let source = from.stored().file()?;
+        let damaged = |seen: &Seen, reason: &str| Error::corruption(from.stored().path(), seen.offset, reason);
+        let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(()) };
+        if run.len() == 1 && first.len as usize > PIECE_BYTES {
+            let place = self.copy_large(&*source, first)?;
+            moved(first, place);
             return Ok(());
         }
-        let start = self.window.len();
-        self.window.extend_from_slice(bytes);
-        self.waiting.push(Waiting {
-            full: full_key(record.operation.keyspace, record.operation.key),
-            seqno: record.seqno,
-            offset,
-            bytes: start..self.window.len(),
-            live: false,
-        });
-        if self.window.len() >= WINDOW_BYTES { self.settle() } else { Ok(()) }
+        self.buffer.resize((last.offset - first.offset) as usize + last.len as usize, 0);
+        read_exact_at(&*source, &mut self.buffer, first.offset)?;
+        for seen in run {
+            let start = (seen.offset - first.offset) as usize;
+            let bytes = &self.buffer[start..start + seen.len as usize];
+            let record = Record::take(&mut &bytes[..]).map_err(|reason| damaged(seen, reason))?;
+            if record.seqno != seen.seqno {
+                return Err(damaged(seen, "another record lies here than a moment ago"));
+            }
+            moved(seen, self.builder.add(bytes)?);
+        }
+        Ok(())
     }
 
-    /// Looks up what waits, and copies what is live.
-    fn settle(&mut self) -> Result<()> {
-        // In the order of keys, neighbours share blocks.
-        self.waiting.sort_unstable_by(|one, other| one.full.cmp(&other.full));
-        for waiting in &mut self.waiting {
-            waiting.live = is_named(&self.view.version, &waiting.full, waiting.seqno)?;
+    /// Piece by piece, so that a record of any size takes no more memory than others.
+    fn copy_large(&mut self, source: &dyn File, seen: &Seen) -> Result<u64> {
+        let place = self.builder.end();
+        let mut check = record::Check::default();
+        let end = seen.offset + u64::from(seen.len);
+        let mut offset = seen.offset;
+        while offset < end {
+            self.buffer.resize((end - offset).min(PIECE_BYTES as u64) as usize, 0);
+            read_exact_at(source, &mut self.buffer, offset)?;
+            check.add(&self.buffer);
+            self.builder.add(&self.buffer)?;
+            offset += self.buffer.len() as u64;
         }
-        self.waiting.sort_unstable_by_key(|waiting| waiting.offset);
-        for waiting in self.waiting.drain(..).filter(|waiting| waiting.live) {
-            let to = self.segment.add(&self.window[waiting.bytes])?;
-            self.redirect.add(waiting.offset, to);
+        match check.agrees() {
+            true => Ok(place),
+            false => Err(Error::corruption(source.path(), seen.offset, "record checksum does not match")),
         }
-        self.window.clear();
-        self.counted.set(self.window.capacity() + self.redirect.bytes() + SEGMENT_BUFFER_BYTES);
-        Ok(())
     }
 }
 
-/// Some table holds the address of version `seqno` of a key. A version is in one place only, so its address leads to the
-/// record that was asked about, straight or through redirect tables.
-fn is_named(version: &Version, full: &[u8], seqno: Seqno) -> Result<bool> {
-    for table in version.tables_for_key(full) {
+/// Goes through all records of a log that has left the front.
+fn for_each_record_of_log(
+    log: &ValueFile,
+    source: &dyn File,
+    see: &mut dyn FnMut(u64, &Record<'_>) -> Result<()>,
+) -> Result<()> {
+    let path = log.stored().path();
+    let Opened::Log(mut reader) = LogReader::open(source, log.id(), None)? else {
+        return Err(Error::corruption(path, 0, "the log has no header"));
+    };
+    while reader.offset() < log.end() {
+        let Some(frame) = reader.next_frame()? else {
+            let (offset, why) = reader.explain()?;
+            return Err(Error::corruption(path, offset, why));
+        };
+        let mut offset = frame.offset + HEADER_BYTES as u64;
+        let mut rest = if frame.header.kind == FrameKind::Records { frame.body } else { &[] };
+        while !rest.is_empty() {
+            let before = rest.len();
+            let record = Record::take(&mut rest).map_err(|reason| Error::corruption(path, offset, reason))?;
+            see(offset, &record)?;
+            offset += (before - rest.len()) as u64;
+        }
+    }
+    Ok(())
+}
+
+/// Some table holds the address of a record, or one that leads to it.
+///
+/// That it holds the version does not say so: what recovery wrote again (decision 004) lies in two logs, and tables name one
+/// of them.
+fn is_named(view: &View, full: &[u8], seen: &Seen, file: FileId) -> Result<bool> {
+    for table in view.version.tables_for_key(full) {
         let meta = table.meta();
-        if meta.addresses == 0 || !(meta.seqno_min..=meta.seqno_max).contains(&seqno) {
+        if meta.addresses == 0 || !(meta.seqno_min..=meta.seqno_max).contains(&seen.seqno) {
             continue;
         }
-        if let Some(cursor) = table.find(full, seqno)?
-            && cursor.stamp().seqno() == seqno
+        if let Some(cursor) = table.find(full, seen.seqno)?
+            && cursor.stamp().seqno() == seen.seqno
         {
-            return Ok(cursor.stamp().kind() == Some(Kind::PutAt));
+            let address = Address::decode(cursor.value()).filter(|_| cursor.stamp().kind() == Some(Kind::PutAt));
+            let Some(address) = address else { return Ok(false) };
+            return Ok(match view.values.locate(address)? {
+                Located::At(found, now) => (found.id(), now.offset) == (file, seen.offset),
+                Located::Dead | Located::Unknown => false,
+            });
         }
     }
     Ok(false)

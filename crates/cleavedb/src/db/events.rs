@@ -29,12 +29,12 @@ thread_local! {
 pub enum Event {
     /// Runs are about to be written to tables of HL0.
     FlushBegun {
-        /// The runs, with the values that they lead to.
+        /// The runs, with the values that go into the tables.
         bytes: u64,
     },
     /// A flush is over.
     FlushEnded {
-        /// The runs, with the values that they lead to.
+        /// The runs, with the values that went into the tables.
         bytes: u64,
         /// The tables that they became; 0 if it failed.
         bytes_written: u64,

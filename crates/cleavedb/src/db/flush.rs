@@ -12,11 +12,14 @@ use super::view::View;
 use crate::base::memory::Counted;
 use crate::base::tombstones::{Fragment, fragment, survivors, unfold};
 use crate::base::versions::{Horizon, Retention, VersionRef, VersionSource};
-use crate::base::{Address, Buffer, Cursor, Error, FileId, Kind, Merging, Result, Seqno, Slice, Stamp, split_key};
+use crate::base::{
+    Address, Buffer, Cursor, Error, FileId, KeyspaceId, Kind, Merging, Result, Seqno, Slice, Stamp, split_key,
+};
 use crate::format::edit::Edit;
 use crate::format::meta::TableMeta;
 use crate::format::record::check_record;
 use crate::format::values::{Names, ValuePlace};
+use crate::front::index_table::Apart;
 use crate::front::log::LogFile;
 use crate::front::run::Run;
 use crate::levels::builder::TableOptions;
@@ -36,10 +39,12 @@ impl Core {
     pub fn flush_runs(&self, runs: &[Arc<Run>]) -> Result<()> {
         let (view, snapshots) = self.snapshots.capture(&self.published);
         let flushed = runs.iter().map(|run| run.seqnos().1).max().expect("a flush has at least one run");
-        let weight = runs.iter().map(|run| run.weight()).sum();
+        let weight: u64 = runs.iter().map(|run| run.weight()).sum();
+        // What leaves the front, in bytes that users wrote.
+        let drained = weight + runs.iter().map(|run| run.kept_bytes()).sum::<u64>();
         let (began, before) = (now(), self.counters.flush_table_bytes.load(Ordering::Relaxed));
         self.events.raise(Event::FlushBegun { bytes: weight });
-        self.pacer.flush.begin(weight, runs.iter().map(|run| run.entries()).sum());
+        self.pacer.flush.begin(drained, runs.iter().map(|run| run.entries()).sum());
         let flushing = self.write_and_install(&view, runs, flushed, snapshots);
         self.pacer.flush.end(flushing.is_ok());
         // One flush runs at a time.
@@ -51,7 +56,8 @@ impl Core {
             succeeded: flushing.is_ok(),
         });
         flushing?;
-        self.counters.flushed_bytes.fetch_add(weight, Ordering::Relaxed);
+        self.counters.flushed_bytes.fetch_add(drained, Ordering::Relaxed);
+        self.counters.flushed_weight.fetch_add(weight, Ordering::Relaxed);
         self.work.note_flushed(flushed);
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
         self.forget_dropped_keyspaces()
@@ -269,7 +275,7 @@ enum Route {
 fn route(core: &Core, key: &[u8], stamp: Stamp, payload: &[u8]) -> Result<Route> {
     match stamp.kind() {
         Some(kind) if kind.is_address() => Address::decode(payload)
-            .map(|address| match stays(core, key, kind, address) {
+            .map(|address| match stays(&mut |keyspace| core.keyspaces.separation_bytes(keyspace), key, kind, address) {
                 true => Route::Inline(Slice::copy_from(payload)),
                 false => Route::Fetch(address),
             })
@@ -282,10 +288,15 @@ fn route(core: &Core, key: &[u8], stamp: Stamp, payload: &[u8]) -> Result<Route>
 }
 
 /// The value is large enough for its keyspace to lie apart from its key. Operands never do: they are to be folded.
-fn stays(core: &Core, key: &[u8], kind: Kind, address: Address) -> bool {
+pub(super) fn stays(
+    separation: &mut impl FnMut(KeyspaceId) -> usize,
+    key: &[u8],
+    kind: Kind,
+    address: Address,
+) -> bool {
     let keyspace = split_key(key).map(|(keyspace, _)| keyspace);
-    kind == Kind::PutAt
-        && keyspace.is_some_and(|keyspace| address.value_len as usize >= core.keyspaces.separation_bytes(keyspace))
+    let for_good = |keyspace| Apart { in_front: 0, for_good: separation(keyspace) };
+    keyspace.map(for_good).is_some_and(|apart| apart.stays(kind, address.value_len as usize))
 }
 
 struct Entry {

@@ -11,6 +11,7 @@ use super::telemetry;
 use crate::base::{FileId, Result};
 use crate::front::index_table::IndexTable;
 use crate::front::run::Run;
+use crate::io::trash::Refuse;
 use crate::levels::picker::Choice;
 use crate::sched::sync::Mutex;
 
@@ -27,6 +28,10 @@ pub(super) enum Job {
     Compact(Choice),
     /// To empty files of values.
     Evacuate(Vec<FileId>),
+    /// To have the front flushed, which hides dead values.
+    SealFront,
+    /// To look which tables have addresses out of date.
+    LookForStale,
     /// A part of a job that another thread has begun.
     Help(Arc<Begun>),
 }
@@ -34,7 +39,7 @@ pub(super) enum Job {
 impl Job {
     /// It takes from what is set apart for jobs.
     pub fn takes_memory(&self) -> bool {
-        !matches!(self, Job::PrepareLog | Job::EmptyTrash | Job::MakeReserve)
+        !matches!(self, Job::PrepareLog | Job::EmptyTrash | Job::MakeReserve | Job::SealFront | Job::LookForStale)
     }
 
     /// A compaction, or a part of one.
@@ -70,7 +75,12 @@ impl Core {
         let simple = |work: &dyn Fn() -> Result<()>| Some((None, guard_panic("a background job", work)));
         match job {
             Job::Flush(runs) => simple(&|| self.reserve.with(|| self.flush_runs(runs))),
-            Job::Evacuate(files) => simple(&|| self.reserve.with(|| self.evacuate(files))),
+            Job::Evacuate(files) => simple(&|| self.reserve.with(|| self.evacuate_measured(files))),
+            Job::SealFront => simple(&|| self.seal_front()),
+            Job::LookForStale => simple(&|| {
+                self.look_for_stale();
+                Ok(())
+            }),
             Job::PrepareLog => simple(&|| self.prepare_spare_log()),
             Job::EmptyTrash => simple(&|| {
                 self.remove_from_trash();
@@ -142,11 +152,15 @@ impl Core {
         }
     }
 
-    /// Removes a file that the manifest has forgotten and nothing reads any more; false if there is none.
+    /// Removes a file, or gives back a part of one, that the manifest has forgotten and nothing reads any more; false if
+    /// there is none.
     pub fn remove_from_trash(&self) -> bool {
-        let Some(path) = self.trash.take() else { return false };
-        // Nothing depends on it: what cannot be removed now is removed by the next open.
-        let _ = self.storage.remove(&path);
+        let Some(refuse) = self.trash.take() else { return false };
+        // Nothing depends on it: what cannot be given back now is given back by the next open.
+        let _ = match refuse {
+            Refuse::File(path) => self.storage.remove(&path),
+            Refuse::Part { path, offset, len } => self.storage.punch(&path, offset, len).map(|_| ()),
+        };
         true
     }
 }

@@ -180,6 +180,15 @@ impl Keyspaces {
         self.inner.read().by_id.get(&keyspace).map_or(usize::MAX, |state| state.separation_bytes())
     }
 
+    /// The same for one version after the other: most are of the keyspace of the one before.
+    pub fn separations(&self) -> impl FnMut(KeyspaceId) -> usize {
+        let mut last = None;
+        move |keyspace| match last {
+            Some((known, bytes)) if known == keyspace => bytes,
+            _ => last.insert((keyspace, self.separation_bytes(keyspace))).1,
+        }
+    }
+
     /// How the blocks of a keyspace are compressed.
     pub fn compression(&self, keyspace: KeyspaceId) -> Option<Compression> {
         self.inner.read().by_id.get(&keyspace).and_then(|state| state.compression)

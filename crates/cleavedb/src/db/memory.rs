@@ -6,7 +6,10 @@ use std::sync::Arc;
 use super::core::Core;
 use super::view::View;
 use crate::base::memory::Counted;
-use crate::base::{Error, Gauge, Result};
+use crate::base::{Error, FileId, Gauge, Result};
+use crate::format::values::{Named, ValuePlace};
+use crate::values::files::{Entry, ValueFiles};
+use crate::values::value_file::ValueFile;
 
 /// The block cache borrows at most this much from jobs while none runs.
 const LENT_BYTES_MAX: usize = 32 << 20;
@@ -35,6 +38,8 @@ pub struct MemoryStats {
     pub table_reader_bytes: usize,
     /// Keyspaces: their names and options.
     pub keyspace_bytes: usize,
+    /// The list of files of values, with the ledger of what is named in each.
+    pub value_list_bytes: usize,
     /// Blocks, values, replaced runs, and bytes read ahead that callers or running scans hold; not part of the budget.
     pub pinned_bytes: usize,
 }
@@ -49,6 +54,7 @@ impl MemoryStats {
             + self.log_buffer_bytes
             + self.table_reader_bytes
             + self.keyspace_bytes
+            + self.value_list_bytes
     }
 }
 
@@ -65,6 +71,18 @@ pub(crate) struct Memory {
     pub runs: Arc<Gauge>,
     /// Values that were read from logs.
     pub values: Arc<Gauge>,
+}
+
+/// About what a file of values, or a redirect table, takes: the open file, its path and its handle, and an entry of the
+/// list.
+const VALUE_FILE_BYTES: usize = size_of::<ValueFile>() + size_of::<(FileId, Entry)>() + 256;
+/// About what the ledger takes for a file: where it is and what is named in it, in the view and in the manifest.
+const LEDGER_BYTES: usize = 2 * (size_of::<(FileId, ValuePlace)>() + size_of::<(FileId, Named)>());
+
+/// Memory of the list of files of values.
+fn value_list_bytes(values: &ValueFiles) -> usize {
+    let named = values.state.named.0.len().max(values.files.len());
+    values.files.len() * VALUE_FILE_BYTES + named * LEDGER_BYTES
 }
 
 impl Core {
@@ -85,7 +103,8 @@ impl Core {
         // come back whole when large buffers are wanted.
         let lent = if self.work.is_active() { 0 } else { (jobs / 2).min(LENT_BYTES_MAX) };
         let logs = self.logs.buffer_bytes(tuning);
-        let others = logs + jobs - lent + front + self.readers.resident.get() + self.keyspaces.bytes();
+        let lists = self.readers.resident.get() + self.keyspaces.bytes() + value_list_bytes(&view.values);
+        let others = logs + jobs - lent + front + lists;
         let left = tuning.memory_bytes.saturating_sub(others);
         let most = tuning.cache_bytes + tuning.log_buffer_bytes() - logs + lent;
         let capacity = left.clamp(tuning.cache_bytes_min, most) as u64;
@@ -137,6 +156,7 @@ impl Core {
             log_buffer_bytes: self.logs.buffer_bytes(&self.settings.tuning),
             table_reader_bytes: self.readers.resident.get(),
             keyspace_bytes: self.keyspaces.bytes(),
+            value_list_bytes: value_list_bytes(&view.values),
             pinned_bytes: cache.pinned_bytes() + self.memory.values.get() + self.memory.scans.get() + old_run_bytes,
         }
     }

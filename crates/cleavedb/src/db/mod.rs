@@ -2,11 +2,13 @@
 
 mod options;
 mod tuning;
+mod value_options;
 mod open;
 mod keyspace;
 mod batch;
 mod commit;
 mod pacing;
+mod space;
 mod durability;
 mod logs;
 mod read;
@@ -74,6 +76,7 @@ pub use snapshot::Snapshot;
 pub use stats::{FileStats, LevelStats, RunStats, Stats};
 pub use stats_page::LiveStats;
 pub use tuning::{Canary, Tuning};
+pub use value_options::{ValueOptions, ValuePlacement, VictimPolicy};
 
 pub(crate) use check::check;
 pub(crate) use dump::dump_from;

@@ -17,7 +17,7 @@ use super::recovery::recover;
 use super::reserve::Reserve;
 use super::telemetry;
 use super::tuning::Tuning;
-use super::values::open_values;
+use super::values::{ValueHome, give_back_gaps, open_values};
 use super::view::View;
 use super::{Db, DbInner};
 use crate::base::{Error, FileId, KeyspaceId, Result};
@@ -49,10 +49,11 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
             Tuning::for_options(memory_budget, options.block_size, options.filter_bits, options.background_threads)?
         }
     };
-    let tuning = match options.separation {
+    let mut tuning = match options.separation {
         Some(bytes) => Tuning { separation_bytes: bytes as usize, ..tuning },
         None => tuning,
     };
+    options.values.iter().for_each(|values| values.tune(&mut tuning));
     let open_files_max = options.resolve_open_files(storage.open_files_limit())?.min(tuning.open_files_max);
     let fast = options.fast_dir.clone().unwrap_or_else(|| path.to_owned());
     let slow = options.slow_dir.clone().unwrap_or_else(|| path.to_owned());
@@ -86,7 +87,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
         resident: Arc::default(),
     });
     check_keyspace_compression(&fast, &manifest)?;
-    let version = open_tables(&slow, &manifest, &trash, &readers)?;
+    let version = open_tables(&slow, manifest.state(), &trash, &readers)?;
     let recovered = recover(&*storage, &fast, manifest.state(), &tuning, &trash, options.read_only)?;
     let reserve = Reserve::new(storage.clone(), &fast, &slow, &tuning);
     if !options.read_only {
@@ -104,13 +105,18 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
     let keyspaces =
         Keyspaces::new(records, state.dropped.clone(), options.operators.clone(), database, tuning.separation_bytes);
     let mut tables = recovered.tables.into_iter();
+    let around = ValueHome { fast: &fast, slow: &slow, trash: &trash, readers: &readers };
+    let values = open_values(&around, state)?;
+    if !options.read_only {
+        give_back_gaps(&values, &trash);
+    }
     let view = View {
         active: tables.next().unwrap_or_else(|| Arc::new(IndexTable::new())),
         sealed: tables.collect(),
         runs: Vec::new(),
         version: Arc::new(version),
         logs: Arc::new(recovered.logs),
-        values: Arc::new(open_values(&fast, &slow, state, &trash, &readers)?),
+        values: Arc::new(values),
     };
     let flushed = state.flushed;
     let settings = Settings {
@@ -362,9 +368,14 @@ fn our_names(storage: &dyn Storage, fast: &Path, slow: &Path) -> Result<Vec<(Pat
     Ok(names)
 }
 
-fn open_tables(slow: &Path, manifest: &Manifest, trash: &Arc<Trash>, readers: &Arc<Readers>) -> Result<Version> {
+pub(super) fn open_tables(
+    slow: &Path,
+    state: &ManifestState,
+    trash: &Arc<Trash>,
+    readers: &Arc<Readers>,
+) -> Result<Version> {
     let mut tables = Vec::new();
-    let all = &manifest.state().tables;
+    let all = &state.tables;
     if let Some(first) = all.keys().next()
         && !readers.storage.exists(&slow.join(table_name(*first)))?
     {

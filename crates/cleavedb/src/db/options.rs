@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::check::Report;
 use super::events::Listener;
 use super::stats_page::LiveStats;
+use super::value_options::ValueOptions;
 use super::{Db, Tuning};
 use crate::base::limits::MEMORY_BUDGET_MIN;
 use crate::base::{Error, MergeOperator, Result};
@@ -98,6 +99,8 @@ pub struct Options {
     /// HL0 first; levels below the last one follow the last one. Empty: `compression` everywhere.
     pub(super) compression_by_level: Vec<Compression>,
     pub(super) separation: Option<u32>,
+    /// What Tuning says, if there is none.
+    pub(super) values: Option<ValueOptions>,
     pub(super) block_size: usize,
     pub(super) filter_bits: u32,
     pub(super) background_threads: usize,
@@ -127,6 +130,7 @@ impl Options {
             compression: Compression::Lz4,
             compression_by_level: Vec::new(),
             separation: None,
+            values: None,
             block_size: 4096,
             filter_bits: 10,
             background_threads: 2,
@@ -176,6 +180,12 @@ impl Options {
     /// values written from now on.
     pub fn separation(mut self, bytes: Option<u32>) -> Options {
         self.separation = bytes;
+        self
+    }
+
+    /// How values that lie apart are kept. Takes effect at each open.
+    pub fn values(mut self, values: ValueOptions) -> Options {
+        self.values = Some(values);
         self
     }
 
@@ -313,6 +323,7 @@ impl Options {
         if let Durability::Interval(interval) = self.durability {
             check_interval(interval)?;
         }
+        self.values.iter().try_for_each(ValueOptions::check)?;
         self.compression_by_level.iter().chain([&self.compression]).try_for_each(|&chosen| check_compression(chosen))
     }
 

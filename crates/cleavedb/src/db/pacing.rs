@@ -1,7 +1,8 @@
 //! Pacing: how fast writers may go while background work is behind, so that waiting is spread over many writes instead
 //! of falling on one.
 //!
-//! Two stages drain what writers bring: flushes empty the front, compactions empty HL0. Each is measured in bytes that
+//! Two stages drain what writers bring: flushes empty the front, compactions empty HL0. (A third, `space.rs`, looks at the
+//! garbage that their overwrites leave behind, and never stops them.) Each is measured in bytes that
 //! users wrote: how much waits, how much may wait, and how fast it drains. From half full on, writers share a multiple
 //! of the drain rate that falls as the stage fills, and is one at three quarters, where a steady load settles; and the
 //! room that is left must do until the running job makes more. Only a full stage stops writers. Decision record 013 has
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use super::core::Core;
 use super::events::Event;
+use super::tuning::Tuning;
 use super::view::View;
 use crate::base::versions::{VersionRef, VersionSource};
 use crate::base::{Error, Result, Seqno};
@@ -406,7 +408,8 @@ impl Core {
         state.reviewed = now;
         state.flush.sample(now, &self.pacer.flush);
         state.hl0.sample(now, &self.pacer.hl0);
-        let stages = [self.front_stage(&view, state.flush.rate), self.hl0_stage(&view, state.hl0.rate)];
+        let (flush, hl0) = (state.flush.rate, state.hl0.rate);
+        let stages = [self.front_stage(&view, flush), self.hl0_stage(&view, hl0), self.space_stage(&view.values)];
         state.pace = if self.pacer.gates.load(Ordering::Relaxed) > 0 { Pace::Stopped } else { pace(&stages) };
         if differs(state.pace, state.told) {
             state.told = state.pace;
@@ -418,23 +421,28 @@ impl Core {
     /// What flushes drain. Full are memory, logs (which bounds recovery), or the queue of index tables.
     fn front_stage(&self, view: &View, drain: f64) -> Stage {
         let tuning = &self.settings.tuning;
-        let logs = unflushed_log_bytes(view, self.work.flushed());
+        let LogBytes { all: logs, carried } = unflushed_log_bytes(view, self.work.flushed());
         let front = view.front_bytes() as u64;
         let front_max = (tuning.front_bytes_max + tuning.index_table_bytes) as u64;
         let has_work = !view.sealed.is_empty() || !view.runs.is_empty();
         let flushed = self.pacer.flush.current();
         // The share of the logs that is flushed has left the front in the same measure, though its memory is still held.
-        let logs_left = logs.saturating_sub(flushed) as f64;
-        let front_left = front as f64 * logs_left / logs.max(1) as f64;
-        let log_fill = if has_work { logs_left / tuning.logs_bytes_max as f64 } else { 0.0 };
-        let log_room = tuning.logs_bytes_max.saturating_sub(logs) as f64;
+        let left = logs.saturating_sub(flushed) as f64 / logs.max(1) as f64;
+        let front_left = front as f64 * left;
+        let carried_fill = carried as f64 / tuning.logs_bytes_max as f64;
+        let full = carried_fill.max(logs as f64 / tuning.replay_bytes_max as f64);
+        let log_fill = if has_work { full * left } else { 0.0 };
+        // All in bytes that users wrote, of which a flush takes only a part along.
+        let share = logs as f64 / carried.max(1) as f64;
+        let carried_room = tuning.logs_bytes_max.saturating_sub(carried) as f64 * share;
+        let log_room = carried_room.min(tuning.replay_bytes_max.saturating_sub(logs) as f64);
         let front_room = front_max.saturating_sub(front) as f64 * logs as f64 / front.max(1) as f64;
         Stage {
             fill: log_fill.max(front_left / front_max as f64),
             drain,
             room: log_room.min(front_room),
             left: self.pacer.flush.left() as f64,
-            is_full: view.sealed.len() >= SEALED_MAX || front > front_max || has_work && logs > tuning.logs_bytes_max,
+            is_full: view.sealed.len() >= SEALED_MAX || front > front_max || has_work && full > 1.0,
         }
     }
 
@@ -447,26 +455,44 @@ impl Core {
         let flushed = self.counters.flushed_bytes.load(Ordering::Relaxed) as f64;
         let written = self.counters.flush_table_bytes.load(Ordering::Relaxed) as f64;
         let shrunk = if written > 0.0 { flushed / written } else { 1.0 };
-        let coming = unflushed_log_bytes(view, self.work.flushed());
+        let weight = self.counters.flushed_weight.load(Ordering::Relaxed) as f64;
+        let grown = if weight > 0.0 { flushed / weight } else { 1.0 };
+        let coming = unflushed_log_bytes(view, self.work.flushed()).carried.max(view.front_bytes() as u64);
+        let room = hl0_room(stop.saturating_sub(tables), self.settings.tuning.flush_bytes, coming);
         Stage {
             fill: tables as f64 * (1.0 - done) / stop as f64,
             drain: drain * shrunk,
-            room: hl0_room(stop.saturating_sub(tables), self.settings.tuning.flush_bytes, coming),
+            room: room * grown,
             left: self.pacer.hl0.left() as f64 * shrunk,
             is_full: tables >= stop,
         }
     }
 }
 
-/// What may still be written, in bytes, while HL0 has places for so many more tables: what is in the front takes some of
+/// What may still be flushed, in bytes, while HL0 has places for so many more tables: what is in the front takes some of
 /// them whatever writers do now.
 fn hl0_room(places: usize, flush_bytes: u64, front_bytes: u64) -> f64 {
     (places as u64 * flush_bytes).saturating_sub(front_bytes) as f64
 }
 
-/// Bytes of the logs that hold anything not yet in tables: what recovery would read.
-pub(super) fn unflushed_log_bytes(view: &View, flushed: Seqno) -> u64 {
-    view.logs.values().filter(|log| log.last_seqno() > flushed).map(|log| log.end()).sum()
+/// Bytes of the logs that hold anything not yet in tables.
+pub(super) struct LogBytes {
+    /// All of them: what recovery would read.
+    pub all: u64,
+    /// Without records that stay there: what flushes have yet to carry, or found dead.
+    pub carried: u64,
+}
+
+impl LogBytes {
+    /// So much of it that it is time for a flush, however little a flush would find alive.
+    pub fn is_due(&self, tuning: &Tuning) -> bool {
+        self.carried > tuning.logs_bytes_max / 2 || self.all > tuning.replay_bytes_max / 2
+    }
+}
+
+pub(super) fn unflushed_log_bytes(view: &View, flushed: Seqno) -> LogBytes {
+    let all = view.logs.values().filter(|log| log.last_seqno() > flushed).map(|log| log.end()).sum::<u64>();
+    LogBytes { all, carried: all.saturating_sub(view.kept_bytes()) }
 }
 
 #[cfg(test)]

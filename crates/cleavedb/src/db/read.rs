@@ -11,6 +11,7 @@ use crate::base::operator::full_merge;
 use crate::base::{Address, Cursor, Error, Kind, Result, Seqno, Slice, Stamp, full_key, limits, split_key};
 use crate::levels::table::Table;
 use crate::levels::table_cursor::TableCursor;
+use crate::values::files::Located;
 
 impl Core {
     /// The newest value of `key`.
@@ -65,12 +66,15 @@ impl Core {
         if let Some(log) = view.logs.get(&address.file) {
             return log.read_value(address, full, stamp.seqno(), &self.memory.values);
         }
-        let (file, address) = view.values.locate(address)?.ok_or_else(|| {
+        let lost = |reason: &str| {
             let path = self.fast.join(log_name(address.file));
-            let message = format!("{} should lie in this log, which does not exist", named());
-            Error::corruption(&path, address.offset, message)
-        })?;
-        file.read_value(address, full, stamp.seqno(), &self.memory.values)
+            Error::corruption(&path, address.offset, format!("{} should lie in this log, {reason}", named()))
+        };
+        match view.values.locate(address)? {
+            Located::At(file, now) => file.read_value(now, full, stamp.seqno(), &self.memory.values),
+            Located::Dead => Err(lost("and was dead when the log was emptied")),
+            Located::Unknown => Err(lost("which does not exist")),
+        }
     }
 }
 

@@ -13,12 +13,12 @@ use super::files::{RING, log_name};
 use super::manifest::ManifestState;
 use super::tuning::Tuning;
 use crate::base::limits::SEPARATION_BYTES_DEFAULT;
-use crate::base::{Error, FileId, Result, Seqno};
-use crate::format::edit::Edit;
+use crate::base::{Error, FileId, KeyspaceId, Result, Seqno};
+use crate::format::edit::{Edit, KeyspaceRecord};
 use crate::format::frame::{FrameHeader, FrameKind, HEADER_BYTES, LOG_HEADER_BYTES};
 use crate::format::record::Record;
 use crate::format::values::{Names, ValuePlace};
-use crate::front::index_table::{IndexTable, RecordPlace};
+use crate::front::index_table::{Apart, IndexTable, RecordPlace};
 use crate::front::log::LogFile;
 use crate::front::log_reader::{LogReader, Opened};
 use crate::io::trash::{FileGuard, Trash};
@@ -58,8 +58,10 @@ pub(crate) fn recover(
 ) -> Result<Recovered> {
     let unsettled = state.logs.values().any(|end| end.is_none());
     let ring = if unsettled { read_ring(storage, fast)? } else { None };
-    let thresholds = state.keyspaces.values().map(|keyspace| keyspace.separation.bytes(tuning.separation_bytes));
-    let separation_bytes = thresholds.min().unwrap_or(usize::MAX).min(SEPARATION_BYTES_DEFAULT);
+    let separation = |keyspace: &KeyspaceRecord| keyspace.separation.bytes(tuning.separation_bytes);
+    let separations: BTreeMap<KeyspaceId, usize> =
+        state.keyspaces.values().map(|keyspace| (keyspace.id, separation(keyspace))).collect();
+    let in_front = separations.values().copied().min().unwrap_or(usize::MAX).min(SEPARATION_BYTES_DEFAULT);
     let mut replay = Replay {
         tuning,
         flushed: state.flushed,
@@ -71,7 +73,8 @@ pub(crate) fn recover(
         edit: Edit::default(),
         read_only,
         named: &state.values.named,
-        separation_bytes,
+        in_front,
+        separations,
     };
     let image = ring.clone().filter(|ring| read_only && !ring.is_empty());
     let image = image.map(|ring| Arc::new(MappingImage::new(ring)) as Arc<dyn Mapping>);
@@ -114,8 +117,10 @@ struct Replay<'a> {
     edit: Edit,
     /// What tables name.
     named: &'a Names,
-    /// Values from this size on stay in their logs.
-    separation_bytes: usize,
+    /// Values from this size on are not in index tables.
+    in_front: usize,
+    /// From which sizes on they lie apart from their keys for good.
+    separations: BTreeMap<KeyspaceId, usize>,
     /// Nothing is written: what only the ring has is read from a copy of it.
     read_only: bool,
 }
@@ -276,7 +281,9 @@ impl Replay<'_> {
         let table = self.tables.last().expect("there is always a table to fill").clone();
         let mut inserter = table.insert();
         while let Ok(record) = Record::take(&mut body) {
-            inserter.add_record(&record.operation, record.seqno, &mut place, self.separation_bytes);
+            let for_good = self.separations.get(&record.operation.keyspace).copied().unwrap_or(usize::MAX);
+            let apart = Apart { in_front: self.in_front, for_good };
+            inserter.add_record(&record.operation, record.seqno, &mut place, apart);
         }
         drop(inserter);
         if self.tuning.is_full(&table) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::core::Core;
-use super::flush::fragments_of_runs;
+use super::flush::{fragments_of_runs, stays};
 use super::parts::{Breaks, Work};
 use super::snapshot::JobHorizon;
 use super::view::View;
@@ -68,7 +68,9 @@ impl RunWork {
         let dropped = |keyspace| self.horizon.dropped.contains_key(&keyspace);
         let horizon = self.horizon.over(&|_| false, &dropped, &core.keyspaces);
         let mut source = Retention::new(cursor, horizon).until(range.to.as_deref()).with_ranges(&self.tombstones);
-        RunPart::build(&mut source, &core.memory.runs)
+        let mut separations = core.keyspaces.separations();
+        let mut stays = |key: &[u8], kind, address| stays(&mut separations, key, kind, address);
+        RunPart::build(&mut source, &mut stays, &core.memory.runs)
     }
 }
 
@@ -106,12 +108,13 @@ impl Work for RunWork {
         match &self.sources {
             Sources::Sealed(table) => {
                 let seqnos = table.seqnos().expect("only tables with versions are sealed");
-                let run = Arc::new(Run::join(outputs, &ranges, seqnos, &core.memory.runs));
+                let run = Arc::new(Run::join(outputs, &ranges, seqnos, table.kept_bytes(), &core.memory.runs));
                 core.published.update(|now| with_sealed(now, table, &run));
                 core.counters.seals.fetch_add(1, Ordering::Relaxed);
             }
             Sources::Runs(runs) => {
-                let run = Arc::new(Run::join(outputs, &ranges, seqnos_of(runs), &core.memory.runs));
+                let kept = runs.iter().map(|run| run.kept_bytes()).sum();
+                let run = Arc::new(Run::join(outputs, &ranges, seqnos_of(runs), kept, &core.memory.runs));
                 core.published.update(|now| with_merged(now, runs, &run));
                 core.counters.index_merges.fetch_add(1, Ordering::Relaxed);
             }

@@ -1,5 +1,6 @@
 //! What the store tells of itself: plain numbers, taken at one moment.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -27,8 +28,12 @@ pub(crate) struct Counters {
     pub paced_us: AtomicU64,
     pub evacuations: AtomicU64,
     pub evacuated_bytes: AtomicU64,
+    pub judged_alone: AtomicU64,
+    pub judged_by_look_up: AtomicU64,
     /// What flushes took out of the front: bytes of runs and of the values they lead to.
     pub flushed_bytes: AtomicU64,
+    /// The same without the values that stayed in their logs.
+    pub flushed_weight: AtomicU64,
     /// The tables that flushes made of it.
     pub flush_table_bytes: AtomicU64,
 }
@@ -71,13 +76,15 @@ pub struct Stats {
     pub front_range_tombstones: u64,
     /// Levels of tables, HL0 first.
     pub levels: Vec<LevelStats>,
-    /// Files that hold values apart from their keys: logs that have left the front, and segments.
+    /// What holds values apart from their keys: logs that have left the front, and extents of segments.
     pub value_files: usize,
-    /// Their bytes.
+    /// Groups of keys that these extents are of.
+    pub value_groups: usize,
+    /// Bytes of logs and extents.
     pub value_bytes: u64,
     /// Bytes of records in them that tables lead to.
     pub value_bytes_live: u64,
-    /// Files of which the values have moved, and addresses in tables have not all followed.
+    /// Files of redirect tables: of values that have moved, and that addresses in tables have not all followed.
     pub moved_files: usize,
     /// Bytes of records that users wrote (keys, values and record headers).
     pub user_bytes_written: u64,
@@ -97,6 +104,10 @@ pub struct Stats {
     pub evacuations: u64,
     /// Bytes of segments and redirect tables written by them.
     pub evacuation_bytes_written: u64,
+    /// Versions that evacuations have judged by what they had read alone.
+    pub records_judged_alone: u64,
+    /// Versions for which evacuations have asked the tables.
+    pub records_looked_up: u64,
     /// Merges of runs done.
     pub index_merges: u64,
     /// Index tables sorted into runs.
@@ -176,7 +187,8 @@ impl Core {
             value_files: values.len(),
             value_bytes: values.iter().map(|file| file.bytes).sum(),
             value_bytes_live: values.iter().map(|file| file.live.min(file.bytes)).sum(),
-            moved_files: view.values.files.len() - values.len(),
+            value_groups: values.iter().filter_map(|file| file.part).map(|part| part.0).collect::<BTreeSet<_>>().len(),
+            moved_files: view.values.redirect_files(),
             memory_budget: self.settings.memory_budget,
             memory: self.memory_stats(&view),
             open_table_files: self.readers.handles.open_count(),
@@ -222,6 +234,8 @@ impl Core {
             compactions: count(&counters.compactions),
             evacuations: count(&counters.evacuations),
             evacuation_bytes_written: count(&counters.evacuated_bytes),
+            records_judged_alone: count(&counters.judged_alone),
+            records_looked_up: count(&counters.judged_by_look_up),
             index_merges: count(&counters.index_merges),
             seals: count(&counters.seals),
             compaction_parts: count(&counters.compaction_parts),

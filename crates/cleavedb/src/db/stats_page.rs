@@ -221,6 +221,10 @@ fn to_numbers(stats: &Stats) -> Vec<u64> {
         stats.moved_files as u64,
         stats.evacuations,
         stats.evacuation_bytes_written,
+        memory.value_list_bytes as u64,
+        stats.value_groups as u64,
+        stats.records_judged_alone,
+        stats.records_looked_up,
     ]);
     numbers
 }
@@ -241,6 +245,7 @@ fn from_numbers(numbers: &[u64]) -> Stats {
             table_reader_bytes: next() as usize,
             keyspace_bytes: next() as usize,
             pinned_bytes: next() as usize,
+            ..MemoryStats::default()
         },
         open_table_files: next() as usize,
         table_files_opened: next(),
@@ -286,7 +291,10 @@ fn from_numbers(numbers: &[u64]) -> Stats {
     let value_files = next() as usize;
     let (value_bytes, value_bytes_live, moved_files) = (next(), next(), next() as usize);
     let (evacuations, evacuation_bytes_written) = (next(), next());
-    let values = Stats { value_files, value_bytes, value_bytes_live, moved_files, ..stats };
+    let memory = MemoryStats { value_list_bytes: next() as usize, ..stats.memory };
+    let values = Stats { memory, value_files, value_bytes, value_bytes_live, moved_files, ..stats };
+    let (value_groups, records_judged_alone, records_looked_up) = (next() as usize, next(), next());
+    let values = Stats { value_groups, records_judged_alone, records_looked_up, ..values };
     Stats { levels, logs, runs, front_range_tombstones, evacuations, evacuation_bytes_written, ..values }
 }
 
@@ -297,7 +305,7 @@ mod tests {
 
     #[test]
     fn figures_come_back_from_the_page_as_they_were() {
-        let lists = [2, 7, 8, 9, 10, 1, 20, 21, 22, 23].into_iter().chain(30..37 + LEVELS_MAX as u64);
+        let lists = [2, 7, 8, 9, 10, 1, 20, 21, 22, 23].into_iter().chain(30..41 + LEVELS_MAX as u64);
         let mut numbers: Vec<u64> = (2..).take(36 + 3 * LEVELS_MAX).chain(lists).collect();
         numbers[12] = 1;
         let stats = from_numbers(&numbers);
@@ -308,7 +316,7 @@ mod tests {
 
     #[test]
     fn the_fullest_page_fits() {
-        const { assert!(36 + 4 * LEVELS_MAX + 9 + LISTED_MAX * (2 + 4) <= NUMBERS_MAX) };
+        const { assert!(36 + 4 * LEVELS_MAX + 13 + LISTED_MAX * (2 + 4) <= NUMBERS_MAX) };
     }
 
     #[test]

@@ -14,6 +14,7 @@
 
 use std::time::Duration;
 
+use super::value_options::{ValuePlacement, VictimPolicy};
 use crate::base::limits::MEMORY_BUDGET_MIN;
 use crate::base::{Error, Result};
 use crate::front::index_table::IndexTable;
@@ -57,14 +58,18 @@ pub struct Tuning {
     pub open_files_max: usize,
     /// An index table is sealed at this size (DecouKV: 8 MiB).
     pub index_table_bytes: usize,
-    /// Runs are flushed once they hold this much, values in logs included (DFTS, DecouKV: 32 MiB).
+    /// Runs are flushed once they hold this much (DFTS, DecouKV: 32 MiB). Values in logs count as far as they go into
+    /// tables.
     pub flush_bytes: u64,
     /// Runs of similar size are merged from this many on (IMTN, DecouKV: 2).
     pub index_merge_runs: usize,
     /// Writers wait while index tables and runs hold more than this and one index table.
     pub front_bytes_max: usize,
-    /// Writers wait while logs that are not flushed hold more than this, which bounds the time that recovery takes.
+    /// Writers wait while logs that are not flushed hold more than this of what a flush takes along.
     pub logs_bytes_max: u64,
+    /// Writers wait while logs that are not flushed hold more than this, values that stay in them included: recovery reads
+    /// all of it.
+    pub replay_bytes_max: u64,
     /// Size of a log.
     pub log_bytes: u64,
     /// Size of the mapped ring.
@@ -77,10 +82,20 @@ pub struct Tuning {
     pub chunk_buffers: usize,
     /// Values of at least so many bytes lie apart from their keys, in keyspaces that do not say otherwise.
     pub separation_bytes: usize,
+    /// Where values go when they are moved.
+    pub placement: ValuePlacement,
+    /// What gives its space back first.
+    pub victims: VictimPolicy,
+    /// Values that were not updated since they were last moved lie apart.
+    pub hot_cold: bool,
+    /// Groups of values are halved beyond this size, and about so much that is live is moved at a time.
+    pub group_bytes: u64,
     /// So much garbage may lie in files of values beside what is live in them, in bytes...
     pub garbage_bytes: u64,
     /// ...and in hundredths of it (DESIGN section 4).
     pub garbage_percent: u64,
+    /// Tables are written anew if more than so many in a hundred of their addresses lead through redirect tables.
+    pub stale_percent: u64,
     /// Size of the block cache while there is room for it.
     pub cache_bytes: usize,
     /// The block cache never gets smaller than this.
@@ -137,6 +152,7 @@ impl Tuning {
         let ring_bytes = (1 << (2 * part).max(1).ilog2()).clamp(MIB, 16 * MIB);
         let flush_bytes = (4 * part).clamp(2 * MIB, 32 * MIB);
         let logs_bytes_max = budget.min(256 * MIB);
+        let replay_bytes_max = budget.saturating_mul(8).min(1 << 30);
         let write_bytes = (budget / 64).clamp(256 << 10, MIB).next_multiple_of(4096);
         let read_ahead_bytes = (budget / 64).clamp(512 << 10, 16 * MIB);
         let mut tuning = Tuning {
@@ -152,14 +168,20 @@ impl Tuning {
             index_merge_runs: 2,
             front_bytes_max: 8 * part,
             logs_bytes_max: logs_bytes_max as u64,
+            replay_bytes_max: replay_bytes_max as u64,
             log_bytes: (logs_bytes_max / 4) as u64,
             ring_bytes,
             chunk_bytes: (ring_bytes / 16).clamp(64 << 10, MIB),
             chunk_threads: 4,
             chunk_buffers: 8,
             separation_bytes: usize::MAX,
+            placement: ValuePlacement::Hash,
+            victims: VictimPolicy::Greedy,
+            hot_cold: true,
+            group_bytes: (logs_bytes_max / 4) as u64,
             garbage_bytes: 256 * MIB as u64,
             garbage_percent: 30,
+            stale_percent: 50,
             cache_bytes: 0,
             cache_bytes_min: part,
             table_bytes: flush_bytes as u64,
@@ -207,7 +229,8 @@ impl Tuning {
         self.log_buffer_bytes() + self.front_bytes_max + self.index_table_bytes + self.merging_bytes()
     }
 
-    /// An index table is full when it, or what it leads to in the log, is large enough for its next station.
+    /// An index table is full when it, or what it leads to in the log, is large enough for its next station. Values that
+    /// stay in the log count as well: their tables are small and stay in the caches of the CPU, and their runs are merged.
     pub(crate) fn is_full(&self, table: &IndexTable) -> bool {
         let bytes = table.bytes();
         bytes >= self.index_table_bytes || bytes as u64 + table.value_bytes() >= self.flush_bytes
@@ -228,14 +251,20 @@ impl Tuning {
             index_merge_runs: 2,
             front_bytes_max: 256 << 10,
             logs_bytes_max: 1 << 20,
+            replay_bytes_max: 1 << 20,
             log_bytes: 64 << 10,
             ring_bytes: 64 << 10,
             chunk_bytes: 8 << 10,
             chunk_threads: 2,
             chunk_buffers: 3,
             separation_bytes: usize::MAX,
+            placement: ValuePlacement::Hash,
+            victims: VictimPolicy::Greedy,
+            hot_cold: true,
+            group_bytes: 64 << 10,
             garbage_bytes: 32 << 10,
             garbage_percent: 30,
+            stale_percent: 50,
             cache_bytes: 256 << 10,
             cache_bytes_min: 0,
             table_bytes: 16 << 10,

@@ -1,6 +1,7 @@
 //! Values apart from their keys, as the database sees them: which files hold them, what an edit changes in that, and
 //! addresses that are brought up to date as compactions pass them by.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,56 +13,96 @@ use super::view::View;
 use crate::base::versions::{VersionRef, VersionSource};
 use crate::base::{Address, Error, FileId, Kind, Result};
 use crate::format::edit::{Edit, Separation};
-use crate::format::values::ValuePlace;
-use crate::io::trash::{FileGuard, Trash};
+use crate::format::values::{EXTENT_ALIGN, ValuePlace};
+use crate::io::trash::{FileGuard, Refuse, Trash};
 use crate::levels::readers::Readers;
 use crate::values::files::{Entry, ValueFiles};
+use crate::values::placement::Allowance;
 use crate::values::redirect::Redirect;
-use crate::values::value_file::{Layout, ValueFile};
-use crate::values::victim::{Allowance, choose};
+use crate::values::stale::Hops;
+use crate::values::value_file::{Layout, StoredFile, ValueFile};
+
+/// Where the files of values of a database lie, and what its readers share.
+pub(super) struct ValueHome<'a> {
+    pub fast: &'a Path,
+    pub slow: &'a Path,
+    pub trash: &'a Arc<Trash>,
+    pub readers: &'a Arc<Readers>,
+}
+
+impl ValueHome<'_> {
+    /// The file on storage in which file `id` has its place.
+    fn stored(&self, id: FileId, place: &ValuePlace) -> StoredFile {
+        let (own, path) = match place {
+            ValuePlace::Log { .. } => (id, self.fast.join(log_name(id))),
+            ValuePlace::Extent { segment, .. } => (*segment, self.slow.join(segment_name(*segment))),
+            ValuePlace::Moved { redirect, .. } => (*redirect, self.slow.join(redirect_name(*redirect))),
+        };
+        let guard = FileGuard::new(path, self.trash.clone());
+        let handle = self.readers.handles.handle(guard.path().clone());
+        StoredFile::new(own, guard, handle)
+    }
+
+    /// Adds a file, or says that its records are elsewhere now; returns what was known of it before.
+    fn place(&self, values: &mut ValueFiles, id: FileId, place: &ValuePlace) -> Option<Entry> {
+        let own = place.lies_in().unwrap_or(id);
+        let stored = values.stored.entry(own).or_insert_with(|| Arc::new(self.stored(id, place))).clone();
+        let here = |layout, end| Entry::Here(Arc::new(ValueFile::new(id, layout, end, stored.clone())));
+        let entry = match place {
+            ValuePlace::Log { end } => here(Layout::Log, *end),
+            ValuePlace::Extent { start, end, group, warmth, .. } => {
+                here(Layout::Extent { start: *start, group: *group, warmth: *warmth }, *end)
+            }
+            ValuePlace::Moved { start, len, to, .. } => {
+                let to = to.iter().map(|(file, _)| *file).collect();
+                Entry::Moved(Arc::new(Redirect::new(stored, *start, *len, to, self.readers.cache.clone())))
+            }
+        };
+        values.files.insert(id, entry)
+    }
+}
 
 /// The files of values that the manifest names. Each must be there, and as long as it says.
-pub(super) fn open_values(
-    fast: &Path,
-    slow: &Path,
-    state: &ManifestState,
-    trash: &Arc<Trash>,
-    readers: &Arc<Readers>,
-) -> Result<ValueFiles> {
+pub(super) fn open_values(around: &ValueHome<'_>, state: &ManifestState) -> Result<ValueFiles> {
     let mut values = ValueFiles { state: state.values.clone(), ..ValueFiles::default() };
     for (id, place) in &state.values.places {
-        let entry = entry(*id, *place, fast, slow, trash, readers);
-        let (path, len) = match (&entry, place) {
-            (Entry::Moved(redirect), _) => (redirect.path().clone(), redirect.len()),
-            (Entry::Here(file), _) => (file.path().clone(), file.end()),
+        around.place(&mut values, *id, place);
+        let path = values.stored[&place.lies_in().unwrap_or(*id)].path();
+        let end = match place {
+            ValuePlace::Log { end } | ValuePlace::Extent { end, .. } => *end,
+            ValuePlace::Moved { start, len, .. } => start.saturating_add(*len),
         };
-        match readers.storage.file_len(&path)? {
-            None => return Err(Error::corruption(&path, 0, "the manifest names this file, but it is missing")),
-            Some(found) if found < len => {
-                let message = format!("the file is {found} B long, and the manifest says {len} B");
-                return Err(Error::corruption(&path, found, message));
+        match around.readers.storage.file_len(path)? {
+            None => return Err(Error::corruption(path, 0, "the manifest names this file, but it is missing")),
+            Some(found) if found < end => {
+                let message = format!("the file is {found} B long, and the manifest says {end} B");
+                return Err(Error::corruption(path, found, message));
             }
             Some(_) => {}
         }
-        values.files.insert(*id, entry);
     }
     Ok(values)
 }
 
-fn entry(id: FileId, place: ValuePlace, fast: &Path, slow: &Path, trash: &Arc<Trash>, readers: &Arc<Readers>) -> Entry {
-    let guard = |path| FileGuard::new(path, trash.clone());
-    let file = |layout, end, path| {
-        let guard = guard(path);
-        let handle = readers.handles.handle(guard.path().clone());
-        Entry::Here(Arc::new(ValueFile::new(id, layout, end, guard, handle)))
-    };
-    match place {
-        ValuePlace::Log { end } => file(Layout::Log, end, fast.join(log_name(id))),
-        ValuePlace::Segment { end } => file(Layout::Segment, end, slow.join(segment_name(id))),
-        ValuePlace::Moved { redirect, len, to } => {
-            let guard = guard(slow.join(redirect_name(redirect)));
-            let handle = readers.handles.handle(guard.path().clone());
-            Entry::Moved(Arc::new(Redirect::new(redirect, to, len, guard, handle, readers.cache.clone())))
+/// Gives back, once more, the space of extents that are gone, in segments of which others are left: whoever should have done
+/// it may not have come to it. Each is a gap between the extents that the manifest names.
+pub(super) fn give_back_gaps(values: &ValueFiles, trash: &Trash) {
+    let mut extents = BTreeMap::<FileId, Vec<(u64, u64)>>::new();
+    for place in values.state.places.values() {
+        if let ValuePlace::Extent { segment, start, end, .. } = place {
+            extents.entry(*segment).or_default().push((*start, end.next_multiple_of(EXTENT_ALIGN)));
+        }
+    }
+    for (segment, mut extents) in extents {
+        extents.sort_unstable();
+        let path = values.stored[&segment].path();
+        // The header of the segment is in the first block.
+        let mut offset = EXTENT_ALIGN;
+        for (start, end) in extents {
+            if start > offset {
+                trash.add(Refuse::Part { path: path.clone(), offset, len: start - offset });
+            }
+            offset = end;
         }
     }
 }
@@ -70,7 +111,26 @@ fn entry(id: FileId, place: ValuePlace, fast: &Path, slow: &Path, trash: &Arc<Tr
 pub(super) struct ValuesAfter {
     pub files: Arc<ValueFiles>,
     /// What the edit takes away; to be doomed once it is committed.
-    pub gone: Vec<Entry>,
+    pub gone: Gone,
+}
+
+/// What the manifest no longer names.
+pub(super) struct Gone {
+    files: Vec<Entry>,
+    stored: Vec<Arc<StoredFile>>,
+}
+
+impl Gone {
+    /// It goes with its last holder.
+    pub fn doom(&self) {
+        // These first: an extent gives nothing back by itself where all goes together.
+        self.stored.iter().for_each(|stored| stored.doom());
+        for entry in &self.files {
+            if let Entry::Here(file) = entry {
+                file.doom();
+            }
+        }
+    }
 }
 
 impl Core {
@@ -84,23 +144,40 @@ impl Core {
         let mut state = manifest.state().values.clone();
         state.apply(edit).map_err(broken)?;
         edit.values_removed = state.unreachable();
-        state.places.retain(|file, _| !edit.values_removed.contains(file));
-        let mut files = self.published.view().values.files.clone();
-        let mut gone = Vec::new();
+        edit.values_removed.iter().for_each(|file| drop(state.places.remove(file)));
+        let view = self.published.view();
+        let (files, stored) = (view.values.files.clone(), view.values.stored.clone());
+        let mut after = ValueFiles { files, stored, state, ..ValueFiles::default() };
+        let around = ValueHome { fast: &self.fast, slow: &self.slow, trash: &self.trash, readers: &self.readers };
+        let mut gone = Gone { files: Vec::new(), stored: Vec::new() };
         for (id, place) in &edit.values_placed {
-            let entry = entry(*id, *place, &self.fast, &self.slow, &self.trash, &self.readers);
-            gone.extend(files.insert(*id, entry));
+            gone.files.extend(around.place(&mut after, *id, place));
         }
-        gone.extend(edit.values_removed.iter().filter_map(|file| files.remove(file)));
-        let mut after = ValueFiles { files, state, victims: Vec::new() };
+        gone.files.extend(edit.values_removed.iter().filter_map(|file| after.files.remove(file)));
+        if !gone.files.is_empty() {
+            let needed: BTreeSet<FileId> = after.files.values().map(|entry| entry.stored().id()).collect();
+            after.stored.retain(|id, stored| {
+                let stays = needed.contains(id);
+                gone.stored.extend((!stays).then(|| stored.clone()));
+                stays
+            });
+        }
         self.choose_victims(&mut after);
         Ok(Some(ValuesAfter { files: Arc::new(after), gone }))
     }
 
     fn choose_victims(&self, values: &mut ValueFiles) {
+        let candidates = values.candidates();
+        values.file_bytes = candidates.iter().map(|file| file.bytes).sum();
+        values.live_bytes = candidates.iter().map(|file| file.live.min(file.bytes)).sum();
+        values.moved_dead_bytes = values.state.moved_dead_bytes();
+        values.victims = self.placement.victims(&candidates, self.allowance());
+    }
+
+    /// How much garbage may lie in files of values.
+    pub fn allowance(&self) -> Allowance {
         let tuning = &self.settings.tuning;
-        let allowance = Allowance { percent: tuning.garbage_percent, bytes: tuning.garbage_bytes };
-        values.victims = choose(&values.candidates(), allowance, tuning.log_bytes);
+        Allowance { percent: tuning.garbage_percent, bytes: tuning.garbage_bytes }
     }
 
     /// Chooses anew what is to be emptied: after the open, when no edit has done so yet.
@@ -111,6 +188,27 @@ impl Core {
             self.choose_victims(&mut values);
             View { values: Arc::new(values), ..now.clone() }
         });
+    }
+
+    /// Looks which tables below HL0 have addresses out of date, and has those written anew for which it is worth it. HL0 is
+    /// written anew in any case. A small read for each table, if values have moved at all.
+    pub fn look_for_stale(&self) {
+        let view = self.published.view();
+        let moved = view.values.files.iter().filter_map(|(id, entry)| match entry {
+            Entry::Moved(redirect) => Some((*id, redirect.stored().id(), redirect.to())),
+            Entry::Here(_) => None,
+        });
+        let hops = Hops::new(moved);
+        let mut tables = Vec::new();
+        if !hops.is_empty() {
+            for table in view.version.levels()[1..].iter().flat_map(|level| level.tables().iter()) {
+                // Whoever needs a table that cannot be read will say so.
+                let names = table.names().unwrap_or_default();
+                tables.push(hops.naming(table.meta().id, table.meta().size, &names));
+            }
+        }
+        let files = view.values.stored.len() - view.values.redirect_files();
+        self.work.lock().stale = hops.choose(tables, files, self.settings.tuning.stale_percent);
     }
 
     /// Values of a keyspace lie apart from another size on.

@@ -33,6 +33,12 @@ impl View {
         self.active.is_empty() && self.sealed.is_empty() && self.runs.is_empty()
     }
 
+    /// Versions in index tables and runs, and range tombstones.
+    pub fn front_entries(&self) -> u64 {
+        let tables = std::iter::once(&self.active).chain(&self.sealed).map(|table| table.len() as u64);
+        tables.chain(self.runs.iter().map(|run| run.entries())).sum()
+    }
+
     /// Range tombstones in index tables and runs.
     pub fn front_ranges(&self) -> u64 {
         let tables = std::iter::once(&self.active).chain(&self.sealed).map(|table| table.range_count() as u64);
@@ -42,6 +48,12 @@ impl View {
     /// Memory of index tables and runs, in bytes.
     pub fn front_bytes(&self) -> usize {
         self.active.bytes() + self.waiting_bytes()
+    }
+
+    /// Bytes of records in logs of the front that stay there when their keys leave it.
+    pub fn kept_bytes(&self) -> u64 {
+        let tables = std::iter::once(&self.active).chain(&self.sealed).map(|table| table.kept_bytes());
+        tables.chain(self.runs.iter().map(|run| run.kept_bytes())).sum()
     }
 
     /// The same without the active index table, which grows all the time.

@@ -318,7 +318,7 @@ mod tests {
         Edit {
             keyspaces_added: vec![keyspace],
             keyspaces_separated: vec![(KeyspaceId(3), Separation::Never), (KeyspaceId(4), Separation::From(u32::MAX))],
-            values_placed: vec![(FileId(9), ValuePlace::Segment { end: 5 })],
+            values_placed: vec![(FileId(9), ValuePlace::Log { end: 5 })],
             values_removed: vec![FileId(10)],
             unnamed: names.clone(),
             named: names,

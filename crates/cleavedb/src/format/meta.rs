@@ -82,6 +82,10 @@ pub struct TableMeta {
     pub addresses: u64,
     /// Bytes of the records that these lead to.
     pub bytes_apart: u64,
+    /// Of these, bytes of records that a newer base in the table hides: only snapshots keep them.
+    pub bytes_hidden: u64,
+    /// Bytes of the largest of these records.
+    pub record_bytes_max: u64,
     /// The first full key.
     pub smallest: Vec<u8>,
     /// The first full key after all that it holds: its versions lie before it, and so do the ranges of its tombstones.
@@ -107,6 +111,8 @@ impl TableMeta {
             deltas: properties.deltas,
             addresses: properties.addresses,
             bytes_apart: properties.names.0.values().map(|named| named.bytes).sum(),
+            bytes_hidden: properties.bytes_hidden,
+            record_bytes_max: properties.record_bytes_max,
             smallest: properties.smallest.clone(),
             end: properties.end.clone(),
             seqno_min: properties.seqno_min,
@@ -124,8 +130,9 @@ impl TableMeta {
     /// Appends the encoding: varints and length-prefixed keys in the order of the fields. The manifest's version covers
     /// it; do not reorder.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let counts = [self.entries, self.deletes, self.deltas, self.addresses, self.bytes_apart];
-        for number in [self.id.0, self.size].into_iter().chain(counts) {
+        let counts = [self.entries, self.deletes, self.deltas, self.addresses];
+        let apart = [self.bytes_apart, self.bytes_hidden, self.record_bytes_max];
+        for number in [self.id.0, self.size].into_iter().chain(counts).chain(apart) {
             varint::put(out, number);
         }
         varint::put_bytes(out, &self.smallest);
@@ -146,6 +153,8 @@ impl TableMeta {
             deltas: varint::take(bytes)?,
             addresses: varint::take(bytes)?,
             bytes_apart: varint::take(bytes)?,
+            bytes_hidden: varint::take(bytes)?,
+            record_bytes_max: varint::take(bytes)?,
             smallest: varint::take_bytes(bytes)?.to_vec(),
             end: varint::take_bytes(bytes)?.to_vec(),
             seqno_min: Seqno(varint::take(bytes)?),
@@ -159,7 +168,8 @@ impl TableMeta {
         let within = |range: &Cleared| meta.smallest <= range.start && range.end <= meta.end;
         let cleared_fit = meta.cleared.len() as u64 <= meta.range_deletes && meta.cleared.iter().all(within);
         let holds_any = meta.entries > 0 || meta.range_deletes > 0;
-        (holds_any && counts_fit && ranges_fit && seqnos_fit && cleared_fit).then_some(meta)
+        let apart_fits = meta.bytes_hidden.max(meta.record_bytes_max) <= meta.bytes_apart;
+        (holds_any && counts_fit && ranges_fit && seqnos_fit && cleared_fit && apart_fits).then_some(meta)
     }
 
     /// The table may say something of keys from `start` up to, not including, `end`.
@@ -186,6 +196,8 @@ mod tests {
             deltas: 4,
             addresses: 300,
             bytes_apart: 300_000,
+            bytes_hidden: 7_000,
+            record_bytes_max: 5_000,
             smallest: b"0001a".to_vec(),
             end: b"0001z".to_vec(),
             seqno_min: Seqno(10),
@@ -233,6 +245,8 @@ mod tests {
         assert!(refused(|meta| meta.smallest = b"0002".to_vec()));
         assert!(refused(|meta| meta.seqno_min = Seqno::MAX));
         assert!(refused(|meta| meta.seqno_max = Seqno(u64::MAX)));
+        assert!(refused(|meta| meta.bytes_hidden = 300_001));
+        assert!(refused(|meta| meta.record_bytes_max = 300_001));
         assert!(!refused(|_| ()));
     }
 

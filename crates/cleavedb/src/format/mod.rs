@@ -12,5 +12,6 @@ pub mod filter;
 pub mod range_block;
 pub mod table;
 pub mod meta;
+pub mod group;
 pub mod values;
 pub mod stats_page;

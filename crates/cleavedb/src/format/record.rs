@@ -99,6 +99,29 @@ impl<'a> Record<'a> {
     }
 }
 
+/// Checks the checksum of a record that comes in pieces.
+#[derive(Default)]
+pub struct Check {
+    stored: Vec<u8>,
+    crc: u32,
+}
+
+impl Check {
+    /// The next piece.
+    pub fn add(&mut self, bytes: &[u8]) {
+        let missing = size_of::<u32>().saturating_sub(self.stored.len()).min(bytes.len());
+        let (stored, body) = bytes.split_at(missing);
+        self.stored.extend_from_slice(stored);
+        self.crc = crc32c::crc32c_append(self.crc, body);
+    }
+
+    /// That was all; true if the checksum is right.
+    pub fn agrees(&self) -> bool {
+        let stored = self.stored.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
+        stored.is_some_and(|stored| agrees(stored, self.crc))
+    }
+}
+
 /// Checks that `bytes` are the record that was asked for.
 pub fn check_record(bytes: &[u8], address: Address, full_key: &[u8], seqno: Seqno) -> Result<(), &'static str> {
     let mut rest = bytes;
@@ -123,6 +146,20 @@ mod tests {
         bytes.extend_from_slice(b"keyvalue");
         assert_eq!(bytes.len(), operation.record_bytes());
         bytes
+    }
+
+    #[test]
+    fn a_record_is_checked_in_pieces_of_any_size() {
+        let mut bytes = encoded();
+        let check = |bytes: &[u8], size| {
+            let mut check = Check::default();
+            bytes.chunks(size).for_each(|piece| check.add(piece));
+            check.agrees()
+        };
+        assert!((1..40).all(|size| check(&bytes, size)));
+        bytes[9] ^= 1;
+        assert!((1..40).all(|size| !check(&bytes, size)));
+        assert!(!check(&[], 1) && !check(&bytes[..3], 1));
     }
 
     #[test]

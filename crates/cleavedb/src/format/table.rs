@@ -14,7 +14,7 @@ use crate::base::tombstones::Fragment;
 use crate::base::{Address, Error, FileId, Kind, Result, Seqno, Stamp, varint};
 
 /// The version this code writes.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 /// After each block: how it is compressed, and its checksum.
 pub const TRAILER_BYTES: usize = 9;
 /// The last bytes of every table.
@@ -166,6 +166,10 @@ pub struct Properties {
     pub cleared: Vec<Cleared>,
     /// What its addresses name.
     pub names: Names,
+    /// Bytes of the records that versions lead to of which the table holds a newer base: only snapshots keep them.
+    pub bytes_hidden: u64,
+    /// Bytes of the largest record that a version leads to.
+    pub record_bytes_max: u64,
 }
 
 impl Properties {
@@ -188,18 +192,25 @@ impl Properties {
             range_block: None,
             cleared: Vec::new(),
             names: Names::default(),
+            bytes_hidden: 0,
+            record_bytes_max: 0,
         }
     }
 
-    /// Counts one version; the keys are set apart from this.
-    pub fn count(&mut self, key: &[u8], stamp: Stamp, value: &[u8]) {
+    /// Counts one version, which a newer base of its key may hide; the keys are set apart from this.
+    pub fn count(&mut self, key: &[u8], stamp: Stamp, value: &[u8], is_hidden: bool) {
         self.entries += 1;
         self.deletes += (stamp.kind() == Some(Kind::Delete)) as u64;
         self.deltas += stamp.kind().is_some_and(|kind| !kind.is_base()) as u64;
         if stamp.kind().is_some_and(Kind::is_address) {
             self.addresses += 1;
             // A damaged one names nothing; who reads it will say so.
-            Address::decode(value).into_iter().for_each(|address| self.names.count(address));
+            if let Some(address) = Address::decode(value) {
+                let bytes = u64::from(address.len);
+                self.names.count(address);
+                self.bytes_hidden += if is_hidden { bytes } else { 0 };
+                self.record_bytes_max = self.record_bytes_max.max(bytes);
+            }
         }
         self.key_bytes += key.len() as u64;
         self.value_bytes += value.len() as u64;
@@ -249,6 +260,8 @@ impl Properties {
             (11, self.compression as u64),
             (12, self.block_size),
             (13, self.range_deletes),
+            (18, self.bytes_hidden),
+            (19, self.record_bytes_max),
         ];
         for (tag, number) in numbers {
             let mut field = Vec::new();
@@ -303,6 +316,8 @@ impl Properties {
                 15 if field.is_empty() => properties.range_block = None,
                 15 => properties.range_block = Some(BlockHandle::decode(field).ok_or(CUT)?),
                 17 => properties.names = Names::take(&mut &field[..]).ok_or(CUT)?,
+                18 => properties.bytes_hidden = number()?,
+                19 => properties.record_bytes_max = number()?,
                 16 => properties.cleared = Cleared::take_all(&mut &field[..]).ok_or(CUT)?,
                 _ => {}
             }
@@ -402,15 +417,16 @@ mod tests {
         let mut bytes = footer().encode();
         let decode = |bytes: &[u8; FOOTER_BYTES], file| Footer::decode(bytes, FileId(file), Path::new("t"), 0);
         assert!(matches!(decode(&bytes, 8), Err(Error::Corruption { .. })));
-        bytes[8] = 3;
+        bytes[8] = 4;
         assert!(matches!(decode(&bytes, 7), Err(Error::Unsupported { .. })));
     }
 
     #[test]
     fn properties_round_trip_and_skip_unknown_tags() {
         let mut properties = Properties::new(Compression::Lz4, 4096);
-        properties.count(b"0000a", Stamp::new(Seqno(5), Kind::Delete), b"");
-        properties.count(b"0000b", Stamp::new(Seqno(9), Kind::DeltaAt), b"12345");
+        properties.count(b"0000a", Stamp::new(Seqno(5), Kind::Delete), b"", false);
+        properties.count(b"0000b", Stamp::new(Seqno(9), Kind::DeltaAt), b"12345", false);
+        (properties.bytes_hidden, properties.record_bytes_max) = (70, 40);
         properties.smallest = b"0000a".to_vec();
         properties.end = b"0000c".to_vec();
         let seqnos = vec![Seqno(12), Seqno(4)];

@@ -4,9 +4,11 @@
 //! has the sums, so a file that nothing names, directly or through what moved into it, can go. Diagrams:
 //! `docs/formats/values.md`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::edit::Edit;
+use super::group::Group;
 use crate::base::varint::{put, take};
 use crate::base::{Address, FileId};
 
@@ -97,59 +99,125 @@ impl Names {
     }
 }
 
-/// Where the records of a file of values are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How often the records of an extent change (HashKV section 3.4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Warmth {
+    /// New, or changed since the group was last gone through.
+    Hot,
+    /// Not changed since then.
+    Cold,
+}
+
+/// Where the records of a file of values are. A file is a log that has left the front, or an *extent*: a part of a segment
+/// that has a number of its own, as if it were a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValuePlace {
     /// In a log that has left the front, up to `end`.
     Log {
         /// Where it ends, in bytes.
         end: u64,
     },
-    /// In a segment of `end` bytes.
-    Segment {
-        /// Its length, in bytes.
+    /// In a segment, from `start` to `end`.
+    Extent {
+        /// The segment's own number.
+        segment: FileId,
+        /// Where the extent begins, in bytes: a multiple of [`EXTENT_ALIGN`].
+        start: u64,
+        /// Where it ends, in bytes.
         end: u64,
+        /// Which keys its records have.
+        group: Group,
+        /// How often they change.
+        warmth: Warmth,
     },
-    /// Gone from the file: redirect table `redirect` says where in segment `to` they are now.
+    /// Gone from the file: a redirect table says where they are now.
     Moved {
-        /// The redirect table.
+        /// The file that the redirect table is in.
         redirect: FileId,
-        /// Its length, in bytes.
+        /// Where in it the table begins, in bytes.
+        start: u64,
+        /// How long the table is, in bytes.
         len: u64,
-        /// The segment that holds what was live; its number is higher than this file's.
-        to: FileId,
+        /// How many records of the file could be reached, dead ones that were still named among them, when it was emptied. No
+        /// less than were moved, unless all of these are known to have lived.
+        reached: u64,
+        /// The extents that hold what was live, and how much of it; their numbers are higher than this file's.
+        to: Arc<[(FileId, Moved)]>,
     },
+}
+
+/// Extents begin at multiples of this, in bytes, so that each can give all its space back by itself.
+pub const EXTENT_ALIGN: u64 = 4096;
+
+/// Records that were moved, and their bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// How many.
+    pub records: u64,
+    /// Their bytes, with headers and keys.
+    pub bytes: u64,
 }
 
 /// Stored: do not renumber.
 mod tag {
     pub const LOG: u64 = 0;
-    pub const SEGMENT: u64 = 1;
-    pub const MOVED: u64 = 2;
+    pub const HOT_EXTENT: u64 = 1;
+    pub const COLD_EXTENT: u64 = 2;
+    pub const MOVED: u64 = 3;
 }
 
 impl ValuePlace {
     /// Appends the encoding.
-    pub fn encode(self, out: &mut Vec<u8>) {
+    pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            ValuePlace::Log { end } => [tag::LOG, end].into_iter().for_each(|number| put(out, number)),
-            ValuePlace::Segment { end } => [tag::SEGMENT, end].into_iter().for_each(|number| put(out, number)),
-            ValuePlace::Moved { redirect, len, to } => {
-                [tag::MOVED, redirect.0, len, to.0].into_iter().for_each(|number| put(out, number));
+            ValuePlace::Log { end } => [tag::LOG, *end].into_iter().for_each(|number| put(out, number)),
+            ValuePlace::Extent { segment, start, end, group, warmth } => {
+                let tag = if *warmth == Warmth::Hot { tag::HOT_EXTENT } else { tag::COLD_EXTENT };
+                [tag, segment.0, *start, *end].into_iter().for_each(|number| put(out, number));
+                group.encode(out);
+            }
+            ValuePlace::Moved { redirect, start, len, reached, to } => {
+                let fields = [tag::MOVED, redirect.0, *start, *len, *reached, to.len() as u64];
+                fields.into_iter().for_each(|number| put(out, number));
+                for (file, moved) in to.iter() {
+                    [file.0, moved.records, moved.bytes].into_iter().for_each(|number| put(out, number));
+                }
             }
         }
     }
 
     /// Takes a place off the front of `bytes`; `None` if it is malformed.
     pub fn take(bytes: &mut &[u8]) -> Option<ValuePlace> {
-        Some(match take(bytes)? {
-            tag::LOG => ValuePlace::Log { end: take(bytes)? },
-            tag::SEGMENT => ValuePlace::Segment { end: take(bytes)? },
+        let extent = |warmth, bytes: &mut &[u8]| {
+            let (segment, start, end) = (FileId(take(bytes)?), take(bytes)?, take(bytes)?);
+            let group = Group::take(bytes)?;
+            let sound = start.is_multiple_of(EXTENT_ALIGN) && start <= end;
+            sound.then_some(ValuePlace::Extent { segment, start, end, group, warmth })
+        };
+        match take(bytes)? {
+            tag::LOG => Some(ValuePlace::Log { end: take(bytes)? }),
+            tag::HOT_EXTENT => extent(Warmth::Hot, bytes),
+            tag::COLD_EXTENT => extent(Warmth::Cold, bytes),
             tag::MOVED => {
-                ValuePlace::Moved { redirect: FileId(take(bytes)?), len: take(bytes)?, to: FileId(take(bytes)?) }
+                let (redirect, start, len) = (FileId(take(bytes)?), take(bytes)?, take(bytes)?);
+                let (reached, count) = (take(bytes)?, take(bytes)?);
+                let mut to = Vec::new();
+                for _ in 0..count {
+                    to.push((FileId(take(bytes)?), Moved { records: take(bytes)?, bytes: take(bytes)? }));
+                }
+                Some(ValuePlace::Moved { redirect, start, len, reached, to: to.into() })
             }
-            _ => return None,
-        })
+            _ => None,
+        }
+    }
+
+    /// The number of the file on storage, if it is not the one that the place is of: a segment, or that of a redirect table.
+    pub fn lies_in(&self) -> Option<FileId> {
+        match self {
+            ValuePlace::Log { .. } => None,
+            ValuePlace::Extent { segment, .. } => Some(*segment),
+            ValuePlace::Moved { redirect, .. } => Some(*redirect),
+        }
     }
 }
 
@@ -170,11 +238,11 @@ impl ValueState {
         unnamed.map_err(|file| format!("more names of file {} were removed than there were", file.0))?;
         for (file, place) in &edit.values_placed {
             if let ValuePlace::Moved { to, .. } = place
-                && (to <= file || !self.places.contains_key(to))
+                && let Some((to, _)) = to.iter().find(|(to, _)| to <= file || !self.places.contains_key(to))
             {
                 return Err(format!("file {} moved into {}, which is no place for it", file.0, to.0));
             }
-            self.places.insert(*file, *place);
+            self.places.insert(*file, place.clone());
         }
         for file in &edit.values_removed {
             if self.places.remove(file).is_none() {
@@ -184,27 +252,55 @@ impl ValueState {
         Ok(())
     }
 
-    /// What can be reached in each file: by its own name, and through those whose records have moved into it. A bound from
-    /// above, which holds as long as what is named was moved.
+    /// How much of each file is read by its own name or through those whose records have moved into it. What is read by the name
+    /// of a file that was emptied is not known extent by extent: of what moved from there as large a part seems to be left as of
+    /// what could be reached when it did. So right after a move all that moved seems to live.
     pub fn reach(&self) -> Names {
         let mut reach = self.named.clone();
-        // A file's records only move into one with a higher number.
+        // A file's records only move into those with higher numbers.
         for (file, place) in &self.places {
-            if let ValuePlace::Moved { to, .. } = place {
-                let moved = reach.of(*file);
-                if moved.records > 0 {
-                    reach.add(*to, moved);
-                }
+            let ValuePlace::Moved { reached, to, .. } = place else { continue };
+            let through = reach.of(*file).records.min(*reached);
+            for (to, part) in to.iter().filter(|_| through > 0) {
+                let of = |number| share(number, through, *reached);
+                reach.add(*to, Named { records: of(part.records), bytes: of(part.bytes), end: 0 });
             }
         }
         reach
     }
 
-    /// Files that nothing leads to.
-    pub fn unreachable(&self) -> Vec<FileId> {
+    /// About how many bytes of records are named that were dead when their files were emptied.
+    pub fn moved_dead_bytes(&self) -> u64 {
         let reach = self.reach();
-        self.places.keys().copied().filter(|file| reach.of(*file).records == 0).collect()
+        let dead = self.places.iter().filter_map(|(file, place)| match place {
+            ValuePlace::Moved { reached, to, .. } => {
+                let (through, moved) = (reach.of(*file), to.iter().map(|(_, moved)| moved.bytes).sum());
+                Some(through.bytes.saturating_sub(share(moved, through.records.min(*reached), *reached)))
+            }
+            _ => None,
+        });
+        dead.sum()
     }
+
+    /// Files that nothing leads to, ascending. Unlike [`reach`](ValueState::reach) not a matter of how much: as long as a name
+    /// leads to a file that was emptied, it may lead to whatever moved from there.
+    pub fn unreachable(&self) -> Vec<FileId> {
+        let mut led_to = BTreeSet::new();
+        let mut unreachable = Vec::new();
+        for (file, place) in &self.places {
+            if self.named.of(*file).records == 0 && !led_to.contains(file) {
+                unreachable.push(*file);
+            } else if let ValuePlace::Moved { to, .. } = place {
+                led_to.extend(to.iter().map(|(to, _)| *to));
+            }
+        }
+        unreachable
+    }
+}
+
+/// `part` of `whole` of a number, rounded up.
+fn share(number: u64, part: u64, whole: u64) -> u64 {
+    (u128::from(number) * u128::from(part)).div_ceil(u128::from(whole.max(1))) as u64
 }
 
 #[cfg(test)]
@@ -226,8 +322,14 @@ mod tests {
         all.encode(&mut bytes);
         let places = [
             ValuePlace::Log { end: 77 },
-            ValuePlace::Segment { end: 1 << 40 },
-            ValuePlace::Moved { redirect: FileId(5), len: 4096, to: FileId(6) },
+            ValuePlace::Extent {
+                segment: FileId(4),
+                start: 1 << 40,
+                end: (1 << 40) + 5,
+                group: Group::of(u64::MAX, 7),
+                warmth: Warmth::Cold,
+            },
+            moved(9, &[(6, 3), (9, 5)]),
         ];
         places.iter().for_each(|place| place.encode(&mut bytes));
         let rest = &mut &bytes[..];
@@ -252,16 +354,73 @@ mod tests {
         assert_eq!(all.remove_all(&names(&[(2, 2)])), Err(FileId(2)));
     }
 
+    /// Of so many records that could be reached, so many went to each of these.
+    fn moved(reached: u64, to: &[(u64, u64)]) -> ValuePlace {
+        let to = to.iter().map(|&(file, records)| (FileId(file), Moved { records, bytes: records * 100 }));
+        ValuePlace::Moved { redirect: FileId(100), start: 8192, len: 4096, reached, to: to.collect() }
+    }
+
+    fn here() -> ValuePlace {
+        ValuePlace::Log { end: 1 }
+    }
+
+    fn state(places: &[(u64, ValuePlace)], named: &[(u64, u64)]) -> ValueState {
+        let places = places.iter().map(|(id, place)| (FileId(*id), place.clone()));
+        ValueState { places: places.collect(), named: names(named) }
+    }
+
+    fn reached(state: &ValueState, file: u64) -> (u64, u64) {
+        let named = state.reach().of(FileId(file));
+        (named.records, named.bytes)
+    }
+
     #[test]
     fn a_file_is_reached_through_all_that_moved_into_it() {
-        let moved = |to| ValuePlace::Moved { redirect: FileId(to + 100), len: 1, to: FileId(to) };
-        let places =
-            [(1, moved(3)), (2, ValuePlace::Log { end: 1 }), (3, moved(4)), (4, ValuePlace::Segment { end: 1 })];
-        let places: BTreeMap<_, _> = places.into_iter().map(|(id, place)| (FileId(id), place)).collect();
-        let mut state = ValueState { places, named: names(&[(1, 2), (4, 1)]) };
-        assert_eq!(state.reach(), names(&[(1, 2), (3, 2), (4, 3)]));
+        let places = [(1, moved(2, &[(3, 2)])), (2, here()), (3, moved(2, &[(4, 2)])), (4, here())];
+        let mut state = state(&places, &[(1, 2), (4, 1)]);
+        assert_eq!([1, 2, 3, 4].map(|file| reached(&state, file)), [(2, 200), (0, 0), (2, 200), (3, 300)]);
         assert_eq!(state.unreachable(), [FileId(2)]);
         state.named = names(&[(4, 1)]);
         assert_eq!(state.unreachable(), [FileId(1), FileId(2), FileId(3)]);
+    }
+
+    #[test]
+    fn what_was_dead_when_a_file_was_emptied_is_not_taken_for_alive_elsewhere() {
+        // Ten are named, of which eight were moved, to two files.
+        let places = [(1, moved(10, &[(2, 6), (3, 2)])), (2, here()), (3, here())];
+        let all = |named| {
+            let state = state(&places, &[(1, named)]);
+            [2, 3].map(|file| reached(&state, file).0)
+        };
+        assert_eq!(all(10), [6, 2]);
+        assert_eq!(all(5), [3, 1]);
+        assert_eq!(all(1), [1, 1]);
+        assert_eq!(all(0), [0, 0]);
+        let dead = |named| state(&places, &[(1, named)]).moved_dead_bytes();
+        assert_eq!([10, 5, 0].map(dead), [200, 100, 0]);
+        // Nothing was moved, yet the dead are still named: who follows such a name hears that the record was dead.
+        let nothing = state(&[(1, moved(3, &[]))], &[(1, 3)]);
+        assert!(nothing.unreachable().is_empty());
+    }
+
+    #[test]
+    fn what_was_just_moved_seems_to_live_however_little_was_known_of_it() {
+        // Of twenty half are named, and it is not known which: so each of the two extents seems to be half garbage. The first
+        // is not; after it was emptied nothing in what came of it seems dead.
+        let mut places = vec![(1, moved(20, &[(2, 10), (3, 10)])), (2, here()), (3, here()), (4, here())];
+        let before = state(&places, &[(1, 10)]);
+        assert_eq!([2, 3].map(|file| reached(&before, file).0), [5, 5]);
+        places[1].1 = moved(5, &[(4, 10)]);
+        assert_eq!(reached(&state(&places, &[(1, 10)]), 4).0, 10);
+        assert_eq!(reached(&state(&places, &[(1, 5)]), 4).0, 6);
+    }
+
+    #[test]
+    fn a_place_is_refused_that_leads_back_or_to_nothing() {
+        for to in [&[(1, 1)][..], &[(5, 1)], &[(3, 1), (5, 1)]] {
+            let mut state = state(&[(1, here()), (2, here()), (3, here())], &[]);
+            let edit = Edit { values_placed: vec![(FileId(2), moved(9, to))], ..Edit::default() };
+            assert!(state.apply(&edit).is_err(), "{to:?}");
+        }
     }
 }

@@ -42,6 +42,7 @@ pub struct IndexTable {
     sorted: Mutex<Sorted>,
     bytes: AtomicUsize,
     value_bytes: AtomicU64,
+    kept_bytes: AtomicU64,
     entries: AtomicUsize,
     seqno_min: AtomicU64,
     seqno_max: AtomicU64,
@@ -153,6 +154,7 @@ impl IndexTable {
             sorted: Mutex::new(Sorted::default()),
             bytes: AtomicUsize::new(0),
             value_bytes: AtomicU64::new(0),
+            kept_bytes: AtomicU64::new(0),
             entries: AtomicUsize::new(0),
             seqno_min: AtomicU64::new(u64::MAX),
             seqno_max: AtomicU64::new(0),
@@ -172,6 +174,11 @@ impl IndexTable {
     /// Bytes of values that lie in the log behind addresses.
     pub fn value_bytes(&self) -> u64 {
         self.value_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the records whose values stay in the log.
+    pub fn kept_bytes(&self) -> u64 {
+        self.kept_bytes.load(Ordering::Relaxed)
     }
 
     /// Versions and range tombstones held.
@@ -307,6 +314,22 @@ pub struct RecordPlace {
     pub offset: u64,
 }
 
+/// Which values lie in the log and not in the index table, by their sizes in bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Apart {
+    /// From this size on, while the key is in the front.
+    pub in_front: usize,
+    /// From this size on also when the key leaves the front. Operands come along whatever their size.
+    pub for_good: usize,
+}
+
+impl Apart {
+    /// The value stays where it is when its key leaves the front.
+    pub fn stays(self, kind: Kind, value_len: usize) -> bool {
+        kind.inline() == Kind::Put && value_len >= self.for_good
+    }
+}
+
 /// Exclusive right to insert.
 pub struct Inserter<'a> {
     table: &'a IndexTable,
@@ -314,22 +337,16 @@ pub struct Inserter<'a> {
 }
 
 impl Inserter<'_> {
-    /// Inserts a record that lies at `place`, and moves the place behind it: a value shorter than `separation_bytes`
+    /// Inserts a record that lies at `place`, and moves the place behind it: a value that is too short to lie apart
     /// goes inside, for a longer one its address.
-    pub fn add_record(
-        &mut self,
-        operation: &Operation<'_>,
-        seqno: Seqno,
-        place: &mut RecordPlace,
-        separation_bytes: usize,
-    ) {
+    pub fn add_record(&mut self, operation: &Operation<'_>, seqno: Seqno, place: &mut RecordPlace, apart: Apart) {
         let prefix = operation.keyspace.prefix();
         let len = operation.record_bytes();
         let value_len = operation.value.len();
         if operation.kind == Kind::DeleteRange {
             let start = full_key(operation.keyspace, operation.key);
             self.add_range(start, range_end(operation.keyspace, operation.value), seqno);
-        } else if value_len < separation_bytes {
+        } else if value_len < apart.in_front {
             self.add(&prefix, operation.key, Stamp::new(seqno, operation.kind), operation.value, 0);
         } else {
             let (len, value_bytes) = (len as u32, value_len as u32);
@@ -339,6 +356,9 @@ impl Inserter<'_> {
             address.encode(&mut payload);
             self.add(&prefix, operation.key, Stamp::new(seqno, operation.kind.addressed()), &payload, value_len);
             self.inner.payload = payload;
+            if apart.stays(operation.kind, value_len) {
+                self.table.kept_bytes.fetch_add(len as u64, Ordering::Relaxed);
+            }
         }
         place.offset += len as u64;
     }

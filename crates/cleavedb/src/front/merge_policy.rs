@@ -5,7 +5,7 @@ const TIER_FACTOR: u64 = 4;
 
 /// Picks neighbours to merge: the oldest stretch of at least `trigger` (IMTN) runs of similar size.
 ///
-/// `sizes` are the bytes of the runs with the values they lead to, oldest first, without those that are being flushed.
+/// `sizes` are the bytes of the runs with the values that a flush fetches, oldest first, without those that are being flushed.
 /// What is merged stays below `limit` (the flush size): a run that is ready to be flushed gains nothing by waiting.
 /// Returns a range of indices.
 pub fn pick(sizes: &[u64], trigger: usize, limit: u64) -> Option<std::ops::Range<usize>> {

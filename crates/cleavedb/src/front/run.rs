@@ -9,7 +9,7 @@ use crate::base::cursor::compare;
 use crate::base::ranges::Mark;
 use crate::base::tombstones::{Fragment, RangeTombstones, Stretch};
 use crate::base::versions::VersionSource;
-use crate::base::{Address, Buffer, Cursor, Gauge, Result, Seqno, Slice, Stamp, verify};
+use crate::base::{Address, Buffer, Cursor, Gauge, Kind, Result, Seqno, Slice, Stamp, verify};
 use crate::format::block::{BlockBuilder, BlockCursor, BlockOrigin};
 use crate::format::filter::{Filter, FilterBuilder};
 use crate::format::range_block::{RangeBlock, RangeBlockBuilder};
@@ -29,6 +29,8 @@ pub struct Run {
     bytes: usize,
     block_bytes: usize,
     value_bytes: u64,
+    fetch_bytes: u64,
+    kept_bytes: u64,
     seqno_min: Seqno,
     seqno_max: Seqno,
 }
@@ -45,36 +47,52 @@ pub struct RunPart {
     filter: FilterBuilder,
     entries: u64,
     value_bytes: u64,
+    fetch_bytes: u64,
 }
 
 impl RunPart {
-    /// Builds a part from a sorted stream. The blocks are counted in `gauge`.
-    pub fn build(source: &mut impl VersionSource, gauge: &Arc<Gauge>) -> Result<RunPart> {
+    /// Builds a part from a sorted stream. The blocks are counted in `gauge`; `stays` says of a key, a kind and an address
+    /// whether the value there stays in its log for good.
+    pub fn build(
+        source: &mut impl VersionSource,
+        stays: &mut dyn FnMut(&[u8], Kind, Address) -> bool,
+        gauge: &Arc<Gauge>,
+    ) -> Result<RunPart> {
         let mut builder = RunBuilder { block: BlockBuilder::new(), first: None, blocks: Vec::new(), gauge };
         let mut filter = FilterBuilder::new(FILTER_BITS);
-        let (mut entries, mut value_bytes) = (0, 0);
+        let (mut entries, mut value_bytes, mut fetch_bytes) = (0, 0, 0);
         while source.advance()? {
             let (key, stamp, payload) = source.current();
             filter.add(key);
             entries += 1;
-            if stamp.kind().is_some_and(|kind| kind.is_address()) {
-                value_bytes += Address::decode(payload).map_or(0, |address| address.value_len as u64);
+            if let Some(kind) = stamp.kind().filter(|kind| kind.is_address())
+                && let Some(address) = Address::decode(payload)
+            {
+                value_bytes += address.value_len as u64;
+                fetch_bytes += if stays(key, kind, address) { 0 } else { address.value_len as u64 };
             }
             builder.add(key, stamp, payload);
         }
         builder.cut();
-        Ok(RunPart { blocks: builder.blocks, filter, entries, value_bytes })
+        Ok(RunPart { blocks: builder.blocks, filter, entries, value_bytes, fetch_bytes })
     }
 }
 
 impl Run {
     /// Joins parts, given in key order, with the range tombstones of all. `seqnos` is the interval that their sources
-    /// cover, which is wider than what survived.
-    pub fn join(parts: Vec<RunPart>, ranges: &[Fragment], seqnos: (Seqno, Seqno), gauge: &Arc<Gauge>) -> Run {
+    /// cover, which is wider than what survived; so is `kept_bytes`, the bytes of records that stay in their logs.
+    pub fn join(
+        parts: Vec<RunPart>,
+        ranges: &[Fragment],
+        seqnos: (Seqno, Seqno),
+        kept_bytes: u64,
+        gauge: &Arc<Gauge>,
+    ) -> Run {
         let versions: u64 = parts.iter().map(|part| part.entries).sum();
         let range_count = ranges.len() as u64;
         let entries = versions + range_count;
         let value_bytes = parts.iter().map(|part| part.value_bytes).sum();
+        let fetch_bytes = parts.iter().map(|part| part.fetch_bytes).sum();
         let (mut blocks, mut filter) = (Vec::new(), FilterBuilder::new(FILTER_BITS));
         for part in parts {
             blocks.extend(part.blocks);
@@ -90,7 +108,20 @@ impl Run {
         let index_bytes: usize = blocks.iter().map(|block| block.first_key.len() + size_of::<RunBlock>()).sum();
         let bytes = block_bytes + index_bytes + filter.len();
         let (seqno_min, seqno_max) = seqnos;
-        Run { blocks, filter, ranges, entries, range_count, bytes, block_bytes, value_bytes, seqno_min, seqno_max }
+        Run {
+            blocks,
+            filter,
+            ranges,
+            entries,
+            range_count,
+            bytes,
+            block_bytes,
+            value_bytes,
+            fetch_bytes,
+            kept_bytes,
+            seqno_min,
+            seqno_max,
+        }
     }
 
     /// How its bytes lie along the keys.
@@ -121,9 +152,16 @@ impl Run {
         self.block_bytes
     }
 
-    /// What a flush of the run has to write, in bytes: its own and those of the values it leads to.
+    /// What a flush of the run has to write, in bytes: its own and those of the values that it fetches. Values that stay
+    /// in their logs weigh no more than their addresses.
     pub fn weight(&self) -> u64 {
-        self.bytes as u64 + self.value_bytes
+        self.bytes as u64 + self.fetch_bytes
+    }
+
+    /// Bytes of the records that came into the front with the run and stay in their logs, those included that newer ones
+    /// have killed since.
+    pub fn kept_bytes(&self) -> u64 {
+        self.kept_bytes
     }
 
     /// The interval of sequence numbers that the run covers.

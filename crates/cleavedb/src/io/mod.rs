@@ -79,6 +79,12 @@ pub trait Storage: Send + Sync {
     /// Gives a file one more name, `to`, which must be free. False, and nothing done, where the two lie on different
     /// devices or the file system knows no such names.
     fn link(&self, from: &Path, to: &Path) -> Result<bool>;
+    /// Gives the space of a part of a file back, which reads as zeros then; length and the rest stay. False, and nothing done,
+    /// where the file has another name (a checkpoint's), or the file system cannot do it. Both numbers are multiples of
+    /// [`BLOCK_IO_BYTES`](crate::base::limits::BLOCK_IO_BYTES).
+    fn punch(&self, _path: &Path, _offset: u64, _len: u64) -> Result<bool> {
+        Ok(false)
+    }
     /// The path without links and dots, as far as what it names exists; for comparing places.
     fn real_path(&self, path: &Path) -> Result<PathBuf>;
     /// Makes creations, renames and removals in a directory durable.

@@ -148,6 +148,22 @@ impl Storage for OsStorage {
         }
     }
 
+    #[cfg(not(feature = "portable"))]
+    fn punch(&self, path: &Path, offset: u64, len: u64) -> Result<bool> {
+        use std::os::unix::fs::MetadataExt;
+        let failed = |error| Error::io(path, "punch", error);
+        let file = fs::File::options().write(true).open(path).map_err(failed)?;
+        if file.metadata().map_err(failed)?.nlink() > 1 {
+            return Ok(false);
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match retry_on_intr(|| rustix::fs::fallocate(&file, flags, offset, len)) {
+            Ok(()) => Ok(true),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
+            Err(error) => Err(failed(error.into())),
+        }
+    }
+
     fn real_path(&self, path: &Path) -> Result<PathBuf> {
         let failed = |error| Error::io(path, "resolve", error);
         let path = std::path::absolute(path).map_err(failed)?;

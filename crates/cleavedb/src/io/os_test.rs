@@ -220,3 +220,25 @@ fn a_file_system_has_a_size_and_what_is_not_there_has_none_that_is_known() {
     assert!(space > 1 << 20 && space < u64::MAX, "{space}");
     assert_eq!(OsStorage::new().space_of(&dir.path().join("missing")), u64::MAX);
 }
+
+#[cfg(not(feature = "portable"))]
+#[test]
+fn a_part_of_a_file_gives_its_space_back_unless_the_file_has_another_name() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = directory();
+    let (path, other) = (dir.path().join("segment"), dir.path().join("checkpoint"));
+    fs::write(&path, vec![7; 1 << 20]).unwrap();
+    fs::File::open(&path).unwrap().sync_all().unwrap();
+    let blocks = || fs::metadata(&path).unwrap().blocks();
+    let before = blocks();
+    assert!(OsStorage.link(&path, &other).unwrap());
+    assert!(!OsStorage.punch(&path, 4096, 512 << 10).unwrap());
+    assert_eq!(fs::read(&path).unwrap(), vec![7; 1 << 20]);
+    fs::remove_file(&other).unwrap();
+    if OsStorage.punch(&path, 4096, 512 << 10).unwrap() {
+        let content = fs::read(&path).unwrap();
+        assert!(blocks() < before);
+        assert_eq!((content.len(), content[4095], content[4096], content[4096 + (512 << 10)]), (1 << 20, 7, 0, 7));
+    }
+    assert!(OsStorage.punch(&dir.path().join("missing"), 0, 4096).is_err());
+}

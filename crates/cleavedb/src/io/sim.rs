@@ -119,6 +119,11 @@ impl SimDisk {
         self.state().can_map = can_map;
     }
 
+    /// Decides whether parts of files give their space back (at first they do).
+    pub fn set_punching(&self, can_punch: bool) {
+        self.state().can_punch = can_punch;
+    }
+
     /// Decides whether a file can have several names (at first it can); without, the disk behaves as if every directory
     /// lay on a device of its own.
     pub fn set_linking(&self, can_link: bool) {

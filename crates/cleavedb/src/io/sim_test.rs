@@ -523,3 +523,21 @@ fn disk_calls_are_switching_points_of_a_simulation() {
     }
     assert!(orders.len() > 4, "{orders:?}");
 }
+
+#[test]
+fn a_part_that_is_given_back_reads_as_zeros_takes_no_space_and_comes_back_with_a_write() {
+    let disk = disk();
+    disk.write_file(&path("a"), &[7; 5 * 4096]);
+    assert!(disk.punch(&path("a"), 4096, 3 * 4096).unwrap());
+    let read = content(&disk, "a").unwrap();
+    assert_eq!((read.len(), disk.used()), (5 * 4096, 2 * 4096));
+    assert!(read.iter().enumerate().all(|(at, &byte)| byte == if (4096..4 * 4096).contains(&at) { 0 } else { 7 }));
+    disk.open(&path("a")).unwrap().write_at(&[1], 8192).unwrap();
+    assert_eq!(disk.used(), 3 * 4096);
+    disk.link(&path("a"), &path("b")).unwrap();
+    assert!(!disk.punch(&path("a"), 0, 4096).unwrap(), "another name");
+    disk.remove(&path("b")).unwrap();
+    disk.set_punching(false);
+    assert!(!disk.punch(&path("a"), 0, 4096).unwrap());
+    assert_eq!(content(&disk, "a").unwrap()[0], 7);
+}

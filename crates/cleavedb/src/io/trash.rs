@@ -1,5 +1,5 @@
-//! Files that are to go once nothing reads them. The manifest has already forgotten such a file when it is doomed; its
-//! last holder drops the guard, and a background job removes it (DESIGN rule 4).
+//! Files, and parts of files, that are to go once nothing reads them. The manifest has already forgotten such a thing when it
+//! is doomed; its last holder drops the guard, and a background job gives its space back (DESIGN rule 4).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,21 +7,42 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::sched::sync::Mutex;
 
-/// Paths waiting to be removed.
+/// Something to give back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refuse {
+    /// A file.
+    File(Arc<Path>),
+    /// A part of a file that goes on.
+    Part {
+        /// The file.
+        path: Arc<Path>,
+        /// Where the part begins, in bytes.
+        offset: u64,
+        /// How long it is, in bytes.
+        len: u64,
+    },
+}
+
+/// What waits to be given back.
 #[derive(Default)]
 pub struct Trash {
-    paths: Mutex<Vec<Arc<Path>>>,
+    waiting: Mutex<Vec<Refuse>>,
 }
 
 impl Trash {
     /// Takes one of them.
-    pub fn take(&self) -> Option<Arc<Path>> {
-        self.paths.lock().pop()
+    pub fn take(&self) -> Option<Refuse> {
+        self.waiting.lock().pop()
+    }
+
+    /// One more; nobody reads it.
+    pub fn add(&self, refuse: Refuse) {
+        self.waiting.lock().push(refuse);
     }
 
     /// True if nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.paths.lock().is_empty()
+        self.waiting.lock().is_empty()
     }
 }
 
@@ -47,12 +68,19 @@ impl FileGuard {
     pub fn doom(&self) {
         self.doomed.store(true, Ordering::Release);
     }
+
+    /// A part of the file is needed no longer, by nobody. It goes now if the file does not go as a whole.
+    pub fn give_back(&self, offset: u64, len: u64) {
+        if !self.doomed.load(Ordering::Acquire) {
+            self.trash.add(Refuse::Part { path: self.path.clone(), offset, len });
+        }
+    }
 }
 
 impl Drop for FileGuard {
     fn drop(&mut self) {
         if self.doomed.load(Ordering::Acquire) {
-            self.trash.paths.lock().push(self.path.clone());
+            self.trash.add(Refuse::File(self.path.clone()));
         }
     }
 }

@@ -74,6 +74,10 @@ impl Storage for Untouched<'_> {
         refused(from, "link")
     }
 
+    fn punch(&self, path: &Path, _: u64, _: u64) -> Result<bool> {
+        refused(path, "punch")
+    }
+
     fn real_path(&self, path: &Path) -> Result<PathBuf> {
         self.storage.real_path(path)
     }

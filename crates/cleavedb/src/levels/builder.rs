@@ -84,6 +84,8 @@ pub struct TableBuilder {
     top_index: BlockBuilder,
     last_key: Vec<u8>,
     last_stamp: Stamp,
+    /// A base of the last key was added.
+    has_base: bool,
     ranges: Vec<Fragment>,
     range_bytes: usize,
     properties: Properties,
@@ -110,6 +112,7 @@ impl TableBuilder {
             top_index: BlockBuilder::with_restart_every(INDEX_RESTART_ENTRIES),
             last_key: Vec::new(),
             last_stamp: Stamp::NEWEST,
+            has_base: false,
             ranges: Vec::new(),
             range_bytes: 0,
             properties: Properties::new(options.compression, options.block_size),
@@ -152,7 +155,9 @@ impl TableBuilder {
             self.last_key.extend_from_slice(key);
         }
         self.last_stamp = stamp;
-        self.properties.count(key, stamp, value);
+        let is_hidden = self.has_base && !new_key;
+        self.has_base = is_hidden || stamp.kind().is_some_and(Kind::is_base);
+        self.properties.count(key, stamp, value, is_hidden);
         self.data.add(key, stamp, value);
         if self.data.size_estimate() >= self.options.block_size {
             self.finish_data_block()?;

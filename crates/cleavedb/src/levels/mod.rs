@@ -12,5 +12,6 @@ pub mod level_cursor;
 pub mod builder;
 pub mod compaction;
 pub mod picker;
+pub mod hidden;
 pub mod table_file;
 pub mod table_check;

@@ -3,10 +3,14 @@
 //!
 //! In order: tables that lie wholly in dropped keyspaces go, and so do those of which a range tombstone covers every
 //! version, and those that hold range tombstones only with nothing beneath them; the level most over its target is
-//! relieved; tables that partly lie in dropped keyspaces are rewritten; tables dense with tombstones, or whose range
-//! tombstones hide much, are pushed down; tombstones with nothing beneath them are removed once no snapshot needs them.
+//! relieved; what hides dead values of which the space is wanted is merged with them (`hidden.rs`); tables that partly
+//! lie in dropped keyspaces are rewritten; tables dense with tombstones, or whose range
+//! tombstones hide much, are pushed down; tombstones with nothing beneath them are removed once no snapshot needs them;
+//! tables whose addresses are out of date are written anew.
 //! A choice never takes a table that a running job has, and never
 //! writes into a key range of a level that a running job writes into.
+
+use std::collections::BTreeSet;
 
 use crate::base::cursor::leading_bytes;
 use crate::base::key::prefix_end;
@@ -24,12 +28,22 @@ pub struct TableFigures<'a> {
     pub smallest: &'a [u8],
     /// The first full key after it.
     pub end: &'a [u8],
+    /// The oldest version.
+    pub seqno_min: Seqno,
     /// The newest version.
     pub seqno_max: Seqno,
     /// Versions in it.
     pub entries: u64,
     /// Versions that are deletes.
     pub deletes: u64,
+    /// Versions that are deltas.
+    pub deltas: u64,
+    /// Bytes of the records that versions lead to.
+    pub bytes_apart: u64,
+    /// Of these, bytes of records that a newer base in the table hides.
+    pub bytes_hidden: u64,
+    /// Bytes of the largest of these records.
+    pub record_bytes_max: u64,
     /// Fragments of range tombstones in it.
     pub range_deletes: u64,
     /// What these cover.
@@ -46,9 +60,14 @@ impl<'a> TableFigures<'a> {
             size: meta.size,
             smallest: &meta.smallest,
             end: &meta.end,
+            seqno_min: meta.seqno_min,
             seqno_max: meta.seqno_max,
             entries: meta.entries,
             deletes: meta.deletes,
+            deltas: meta.deltas,
+            bytes_apart: meta.bytes_apart,
+            bytes_hidden: meta.bytes_hidden,
+            record_bytes_max: meta.record_bytes_max,
             range_deletes: meta.range_deletes,
             cleared: &meta.cleared,
             busy,
@@ -73,6 +92,12 @@ impl<'a> TableFigures<'a> {
                 && other.seqno_max < range.seqno
         };
         self.id != other.id && self.cleared.iter().any(hides)
+    }
+
+    /// One of its range tombstones may kill a version of `other`, which is older.
+    pub(super) fn may_cover_some_of(&self, other: &TableFigures<'_>) -> bool {
+        let meets = |range: &Cleared| overlap(other, &range.start, &range.end);
+        self.range_deletes > self.cleared.len() as u64 || self.cleared.iter().any(meets)
     }
 
     /// About how many bytes of `other` its range tombstones cover, if keys are spread evenly.
@@ -152,6 +177,10 @@ pub struct Figures<'a> {
     pub running: &'a [Running],
     /// The oldest sequence number that a reader may still ask for.
     pub oldest_snapshot: Seqno,
+    /// Tables to write anew because their addresses are out of date.
+    pub stale: &'a BTreeSet<FileId>,
+    /// Values apart from their keys take too much space for what may be live of them: what is dead is to be found.
+    pub uncovers: bool,
 }
 
 /// What to do next.
@@ -210,19 +239,22 @@ pub fn choose(figures: &Figures<'_>) -> Choice {
         .or_else(|| figures.drop_covered())
         .or_else(|| figures.drop_needless_ranges())
         .or_else(|| figures.relieve_pressure())
+        .or_else(|| figures.uncover())
         .or_else(|| figures.rewrite_dropped())
         .or_else(|| figures.push_deletes_down())
         .or_else(|| figures.remove_needless_deletes())
+        .or_else(|| figures.heal())
         .unwrap_or(Choice::Nothing)
 }
 
-/// The oldest snapshot from which on there will be tombstones to remove that snapshots hold now.
+/// The oldest snapshot from which on there will be tombstones to remove, or values to uncover, that snapshots hold now.
 pub fn awaited_snapshot(figures: &Figures<'_>) -> Option<Seqno> {
     let is_held = |table: &&TableFigures<'_>| table.seqno_max > figures.oldest_snapshot;
     let needless = figures.needless_deletes().map(|(_, table)| table).filter(is_held);
     let covering = figures.covering().filter(|(_, table)| is_held(table));
     let covering = covering.filter(|(level, table)| figures.covered(*level, table).next().is_some());
-    needless.chain(covering.map(|(_, table)| table)).map(|table| table.seqno_max).min()
+    let tombstones = needless.chain(covering.map(|(_, table)| table)).map(|table| table.seqno_max);
+    tombstones.chain(figures.held_names()).min()
 }
 
 /// The merge of all tables of `from` that overlap a key range into `to` (the same level or the next). Of HL0, all tables
@@ -383,7 +415,7 @@ impl<'a> Figures<'a> {
         })
     }
 
-    fn compact_whole_hl0(&self) -> Option<Choice> {
+    pub(super) fn compact_whole_hl0(&self) -> Option<Choice> {
         self.compact(0, 1, &self.levels[0].iter().collect::<Vec<_>>()).map(Choice::Compact)
     }
 
@@ -425,6 +457,16 @@ impl<'a> Figures<'a> {
         free.find_map(|(level, table)| self.compact(level, level, &[table]).map(Choice::Compact))
     }
 
+    /// Tables below HL0 whose addresses are out of date are written anew where they are.
+    fn heal(&self) -> Option<Choice> {
+        let levels = self.levels.iter().enumerate().skip(1).filter(|_| !self.stale.is_empty());
+        let mut tables = levels.flat_map(|(level, tables)| tables.iter().map(move |table| (level, table)));
+        tables.find_map(|(level, table)| match self.stale.contains(&table.id) {
+            true => self.compact(level, level, &[table]).map(Choice::Compact),
+            false => None,
+        })
+    }
+
     /// Tables below HL0, with their levels, that would be smaller without their tombstones and have nothing beneath them.
     fn needless_deletes(&self) -> impl Iterator<Item = (usize, &TableFigures<'a>)> {
         let levels = self.levels.iter().enumerate().skip(1);
@@ -439,12 +481,12 @@ impl<'a> Figures<'a> {
     }
 
     /// A level below has a table that may hold what this table's tombstones delete.
-    fn lies_above(&self, level: usize, table: &TableFigures<'_>) -> bool {
+    pub(super) fn lies_above(&self, level: usize, table: &TableFigures<'_>) -> bool {
         (level + 1..self.levels.len()).any(|below| self.overlapping(below, table.smallest, table.end).next().is_some())
     }
 
     /// A move, if nothing below overlaps the table; one that is mostly tombstones is rewritten instead, to lose them.
-    fn move_down(&self, from: usize, table: &TableFigures<'_>) -> Option<Choice> {
+    pub(super) fn move_down(&self, from: usize, table: &TableFigures<'_>) -> Option<Choice> {
         let to = from + 1;
         let free = !table.busy
             && !table.mostly_deletes()
@@ -454,7 +496,7 @@ impl<'a> Figures<'a> {
     }
 
     /// The merge of `inputs` with what they overlap in `to`; `None` if a running job is in the way.
-    fn compact(&self, from: usize, to: usize, inputs: &[&TableFigures<'a>]) -> Option<Compact> {
+    pub(super) fn compact(&self, from: usize, to: usize, inputs: &[&TableFigures<'a>]) -> Option<Compact> {
         let smallest = inputs.iter().map(|table| table.smallest).min()?;
         let end = inputs.iter().map(|table| table.end).max()?;
         let below: Vec<&TableFigures<'a>> = match from == to {
@@ -474,7 +516,12 @@ impl<'a> Figures<'a> {
         Some(Compact { from, to, inputs: ids(inputs), inputs_below: ids(&below), smallest, end })
     }
 
-    fn overlapping(&self, level: usize, start: &[u8], end: &[u8]) -> impl Iterator<Item = &TableFigures<'a>> {
+    pub(super) fn overlapping(
+        &self,
+        level: usize,
+        start: &[u8],
+        end: &[u8],
+    ) -> impl Iterator<Item = &TableFigures<'a>> {
         let tables = &self.levels[level];
         // Below HL0 they are in order, so that a search finds the first.
         let first = if level == 0 { 0 } else { tables.partition_point(|table| table.end <= start) };

@@ -42,6 +42,8 @@ fn meta(text: &str) -> (TableMeta, bool) {
         deltas: 0,
         addresses: 0,
         bytes_apart: 0,
+        bytes_hidden: 0,
+        record_bytes_max: 0,
         smallest: full(smallest),
         end: after(largest),
         seqno_min: Seqno(id * 10),
@@ -57,13 +59,14 @@ struct Case {
     dropped: Vec<KeyspaceId>,
     running: Vec<Running>,
     oldest_snapshot: Seqno,
+    stale: BTreeSet<FileId>,
 }
 
 /// The levels given, padded with empty ones to five. HL0 has room for three tables, HL1 for 100 bytes, HL2 for 1000.
 fn case(levels: &[&[&str]]) -> Case {
     let mut levels: Vec<Vec<_>> = levels.iter().map(|level| level.iter().map(|text| meta(text)).collect()).collect();
     levels.resize_with(5, Vec::new);
-    Case { levels, dropped: Vec::new(), running: Vec::new(), oldest_snapshot: Seqno::MAX }
+    Case { levels, dropped: Vec::new(), running: Vec::new(), oldest_snapshot: Seqno::MAX, stale: BTreeSet::new() }
 }
 
 impl Case {
@@ -91,6 +94,8 @@ impl Case {
             dropped: &self.dropped,
             running: &self.running,
             oldest_snapshot: self.oldest_snapshot,
+            stale: &self.stale,
+            uncovers: false,
         })
     }
 
@@ -345,4 +350,12 @@ fn targets_grow_by_the_multiplier_and_do_not_overflow() {
     let targets = LevelTargets { hl0_trigger: 4, base_bytes: 100, multiplier: 10 };
     assert_eq!((targets.bytes(1), targets.bytes(2), targets.bytes(4)), (100, 1000, 100_000));
     assert_eq!(LevelTargets { base_bytes: u64::MAX, ..targets }.bytes(6), u64::MAX);
+}
+
+#[test]
+fn tables_out_of_date_are_written_anew_when_nothing_else_is_due() {
+    let mut levels = case(&[&["9 a-z 10"], &["7 a-b 50 busy", "8 c-d 49"], &["5 a-b 10", "6 m-n 10"]]);
+    levels.stale = [9, 7, 6].map(FileId).into();
+    assert_eq!(levels.choice(), "compact 6 of 2 with  of 2");
+    assert_eq!(levels.running(2, "n", "o").choice(), "nothing");
 }

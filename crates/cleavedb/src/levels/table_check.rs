@@ -45,6 +45,7 @@ pub fn check_table(table: &TableFile, path: &Path, around: &mut Surroundings<'_>
         last: None,
         ranges: Vec::new(),
         counted: Properties::new(table.properties.compression, table.properties.block_size as usize),
+        has_base: false,
     };
     // The visitor never stops the walk.
     let _ = table.walk(&mut |part| {
@@ -73,6 +74,8 @@ struct TableCheck<'c, 'a> {
     last: Option<Mark>,
     ranges: Vec<Fragment>,
     counted: Properties,
+    /// A base of the last key was counted.
+    has_base: bool,
 }
 
 impl TableCheck<'_, '_> {
@@ -158,7 +161,9 @@ impl TableCheck<'_, '_> {
         if self.counted.entries == 0 {
             self.counted.smallest = key.to_vec();
         }
-        self.counted.count(key, stamp, value);
+        let is_hidden = self.has_base && !new_key;
+        self.has_base = is_hidden || stamp.kind().is_some_and(Kind::is_base);
+        self.counted.count(key, stamp, value, is_hidden);
         self.last = Some((key.to_vec(), stamp));
     }
 
@@ -231,6 +236,7 @@ mod tests {
             last: None,
             ranges: Vec::new(),
             counted: Properties::new(Compression::None, 4096),
+            has_base: false,
         };
         check.version(&full_key(KeyspaceId(1), b"a"), Stamp::new(Seqno(2), Kind::Put), b"v");
         check.version(&full_key(KeyspaceId(1), b"b"), Stamp::new(Seqno(3), Kind::DeleteRange), b"c");

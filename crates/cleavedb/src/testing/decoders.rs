@@ -25,6 +25,7 @@ use crate::io::{Access, SimDisk, Storage};
 use crate::levels::table_file::TableFile;
 use crate::values::redirect::{self, Redirect};
 use crate::values::segment;
+use crate::values::value_file::StoredFile;
 
 /// The number that fuzzed files have.
 const FILE: FileId = FileId(7);
@@ -164,10 +165,12 @@ pub fn fuzz_compression(bytes: &[u8]) {
 /// A whole segment.
 pub fn fuzz_segment(bytes: &[u8]) {
     let (file, mut last) = (file_of(bytes), 0);
-    let _ = segment::for_each_record(&*file, own_id(bytes), bytes.len() as u64, &mut |offset, _, record| {
-        assert!(offset > last && offset + record.len() as u64 <= bytes.len() as u64);
-        last = offset;
-        Ok(())
+    let _ = segment::extents(&*file, own_id(bytes), &mut |extent| {
+        extent.for_each_record(&*file, &mut |offset, _, record| {
+            assert!(offset > last && offset + record.len() as u64 <= bytes.len() as u64);
+            last = offset;
+            Ok(())
+        })
     });
 }
 
@@ -178,18 +181,24 @@ pub fn fuzz_redirect(bytes: &[u8]) {
     disk.write_file(&path, bytes);
     let id = own_id(bytes);
     let mut first = None;
-    let read = redirect::read_all(&*file_of(bytes), id, &mut |from, to| {
-        first.get_or_insert((from, to));
+    let read = redirect::read_all(&*file_of(bytes), id, &mut |table, from, to| {
+        first.get_or_insert((*table, from, to));
     });
     let guard = FileGuard::new(path.clone(), Arc::default());
     let handle = Arc::new(Handles::new(Arc::new(disk), Access::Buffered, 1)).handle(path);
     let cache = Arc::new(BlockCache::new(1 << 20));
-    let table = Redirect::new(id, FileId(8), bytes.len() as u64, guard, handle, cache);
+    let stored = Arc::new(StoredFile::new(id, guard, handle));
+    let (start, len) = first.map_or((4096, bytes.len() as u64), |(table, ..)| (table.start, table.len));
+    let table = Redirect::new(stored, start, len, vec![FileId(8), FileId(9)], cache);
+    let at = |offset| Address { file: FILE, offset, len: 30, value_len: 5 };
     for offset in [0, 1, 4096, u64::MAX] {
-        let _ = table.find(offset);
+        let _ = table.follow(at(offset));
     }
-    if let (Ok(()), Some((from, to))) = (read, first) {
-        assert_eq!(table.find(from).ok(), Some(Some(to)));
+    if let (Ok(_), Some((_, from, (index, offset)))) = (read, first) {
+        match table.follow(at(from)) {
+            Ok(to) => assert_eq!(to.map(|to| (to.file.0, to.offset)), Some((8 + index as u64, offset))),
+            Err(_) => assert!(index > 1),
+        }
     }
 }
 
@@ -248,6 +257,7 @@ mod tests {
         }
         let path = Path::new("/values");
         let mut segment = segment::SegmentBuilder::create(&disk, path, FILE).unwrap();
+        segment.begin_extent(FileId(8), 50 * (23 + 3 + 90));
         for number in 0..50_u64 {
             let operation = Operation { kind: Kind::Put, keyspace: KeyspaceId(1), key: b"key", value: &[7; 90] };
             let (seqno, value) = (Seqno(number), operation.value);
@@ -257,7 +267,8 @@ mod tests {
         segment.finish().unwrap();
         inputs.push(disk.read_file(path).unwrap());
         let mut redirect = redirect::RedirectBuilder::default();
-        (1..400).for_each(|number| redirect.add(number * 90, number));
+        let table = redirect.begin(FILE);
+        (1..400).for_each(|number| redirect.add(table, number * 90, (0, number)));
         redirect.write(&disk, Path::new("/moved"), FILE).unwrap();
         inputs.push(disk.read_file(Path::new("/moved")).unwrap());
         inputs.push(Page { process: 1, sequence: 2, uptime_us: 3, numbers: (0..90).collect() }.encode().to_vec());

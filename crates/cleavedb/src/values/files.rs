@@ -1,13 +1,13 @@
 //! The files of values that a view holds, by their numbers, and the ledger of that moment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::placement::Candidate;
 use super::redirect::Redirect;
-use super::segment::HEADER_BYTES;
-use super::value_file::{Layout, ValueFile};
-use super::victim::Candidate;
-use crate::base::{Address, Error, FileId, Result};
+use super::segment::EXTENT_HEADER_BYTES;
+use super::value_file::{Layout, StoredFile, ValueFile};
+use crate::base::{Address, FileId, Result};
 use crate::format::values::ValueState;
 
 /// Where the records of one file are.
@@ -20,11 +20,11 @@ pub enum Entry {
 }
 
 impl Entry {
-    /// The manifest no longer names what is behind this.
-    pub fn doom(&self) {
+    /// The file on storage that it lies in.
+    pub fn stored(&self) -> &Arc<StoredFile> {
         match self {
-            Entry::Here(file) => file.doom(),
-            Entry::Moved(redirect) => redirect.doom(),
+            Entry::Here(file) => file.stored(),
+            Entry::Moved(redirect) => redirect.stored(),
         }
     }
 }
@@ -34,10 +34,28 @@ impl Entry {
 pub struct ValueFiles {
     /// By number.
     pub files: BTreeMap<FileId, Entry>,
+    /// The files on storage that these lie in, by their own numbers.
+    pub stored: BTreeMap<FileId, Arc<StoredFile>>,
     /// What the manifest says of them.
     pub state: ValueState,
     /// Those that are to be emptied next.
     pub victims: Vec<FileId>,
+    /// Bytes of all files.
+    pub file_bytes: u64,
+    /// Of these, bytes of records that something leads to.
+    pub live_bytes: u64,
+    /// Bytes of records that tables name, and that are gone.
+    pub moved_dead_bytes: u64,
+}
+
+/// Where a record is that an address leads to.
+pub enum Located<'a> {
+    /// In a file, at an address there.
+    At(&'a Arc<ValueFile>, Address),
+    /// Nowhere: it was dead when its file was emptied. A newer base of its key is in the tables.
+    Dead,
+    /// The file is not known.
+    Unknown,
 }
 
 impl ValueFiles {
@@ -45,33 +63,45 @@ impl ValueFiles {
     pub fn candidates(&self) -> Vec<Candidate> {
         let reach = self.state.reach();
         let here = self.files.iter().filter_map(|(id, entry)| match entry {
-            // The header of a segment is there whatever is emptied.
-            Entry::Here(file) if file.layout() == Layout::Segment => Some((id, file.end() - HEADER_BYTES as u64)),
-            Entry::Here(file) => Some((id, file.end())),
+            Entry::Here(file) => Some((*id, file)),
             Entry::Moved(_) => None,
         });
-        here.map(|(id, bytes)| Candidate { file: *id, bytes, live: reach.of(*id).bytes }).collect()
+        here.map(|(file, value_file)| {
+            let (bytes, part) = match value_file.layout() {
+                Layout::Log => (value_file.end(), None),
+                // The header is there whatever is emptied.
+                Layout::Extent { start, group, warmth } => {
+                    (value_file.end() - start - EXTENT_HEADER_BYTES as u64, Some((group, warmth)))
+                }
+            };
+            Candidate { file, bytes, live: reach.of(file).bytes, part }
+        })
+        .collect()
     }
 
-    /// Where the record is that lies, or lay, at `address`: the file, and the address there. Follows redirect tables.
-    ///
-    /// `None` if the file is not known.
+    /// How many files hold redirect tables.
+    pub fn redirect_files(&self) -> usize {
+        let redirects = self.files.values().filter_map(|entry| match entry {
+            Entry::Moved(redirect) => Some(redirect.stored().id()),
+            Entry::Here(_) => None,
+        });
+        redirects.collect::<BTreeSet<_>>().len()
+    }
+
+    /// Where the record is that lies, or lay, at `address`. Follows redirect tables.
     ///
     /// # Errors
-    /// [`Error::Corruption`] if the record was dead when its file was emptied.
-    pub fn locate(&self, address: Address) -> Result<Option<(&Arc<ValueFile>, Address)>> {
+    /// As reading a redirect table.
+    pub fn locate(&self, address: Address) -> Result<Located<'_>> {
         let mut at = address;
         loop {
             match self.files.get(&at.file) {
-                Some(Entry::Here(file)) => return Ok(Some((file, at))),
-                Some(Entry::Moved(redirect)) => match redirect.find(at.offset)? {
-                    Some(offset) => at = Address { file: redirect.to(), offset, ..at },
-                    None => {
-                        let message = format!("offset {} of file {} is named, and was dead", at.offset, at.file.0);
-                        return Err(Error::corruption(redirect.path(), 0, message));
-                    }
+                Some(Entry::Here(file)) => return Ok(Located::At(file, at)),
+                Some(Entry::Moved(redirect)) => match redirect.follow(at)? {
+                    Some(next) => at = next,
+                    None => return Ok(Located::Dead),
                 },
-                None => return Ok(None),
+                None => return Ok(Located::Unknown),
             }
         }
     }
@@ -79,7 +109,10 @@ impl ValueFiles {
     /// The present address of a record, if its file was emptied and it is known where it went.
     pub fn healed(&self, address: Address) -> Result<Option<Address>> {
         match self.files.get(&address.file) {
-            Some(Entry::Moved(_)) => Ok(self.locate(address)?.map(|(_, now)| now)),
+            Some(Entry::Moved(_)) => Ok(match self.locate(address)? {
+                Located::At(_, now) => Some(now),
+                Located::Dead | Located::Unknown => None,
+            }),
             _ => Ok(None),
         }
     }

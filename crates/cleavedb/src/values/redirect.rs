@@ -1,5 +1,6 @@
-//! Redirect tables: where the records of a file went when it was emptied. Pages of pairs (old offset, new offset) in the
-//! order of the old ones; an offset that is not there was dead. Diagram: `docs/formats/values.md`.
+//! Redirect tables: where the records of a file of values went when it was emptied. Pages of pairs (old offset, new place) in
+//! the order of the old ones; an offset that is not there was dead. Files that are emptied together have their tables in one
+//! file, one behind the other. Diagram: `docs/formats/values.md`.
 //!
 //! Nothing of a table is resident. A look-up guesses the page from the offset, since records lie about evenly, and reads
 //! it through the block cache; one to three pages, most often one.
@@ -7,60 +8,104 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::base::{Buffer, Error, FileId, Result};
+use super::value_file::StoredFile;
+use crate::base::{Address, Buffer, Error, FileId, Result};
 use crate::format::checksum::{agrees, placed_checksum};
 use crate::io::cache::BlockCache;
-use crate::io::handles::Handle;
-use crate::io::trash::FileGuard;
 use crate::io::{Access, File, Storage, read_exact_at};
 
-/// The first bytes of a redirect table.
+/// The first bytes of a file of redirect tables.
 pub const MAGIC: [u8; 8] = *b"clvMOVED";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const PAGE_BYTES: usize = 4096;
 const CHECKSUM_BYTES: usize = 8;
 const PAIR_BYTES: usize = 16;
-/// Pairs of a full page; the last one has fewer, and the header is a page of its own.
+/// Pairs of a full page; the last one of a table has fewer.
 const PAGE_PAIRS: usize = (PAGE_BYTES - CHECKSUM_BYTES) / PAIR_BYTES;
-/// The header counts them.
-const HEADER_FIELDS_BYTES: usize = 28;
+/// The header, a page of its own, has magic, version, number and how many tables there are, and of each the file that was
+/// emptied and how many pairs it has.
+const HEADER_FIELDS_BYTES: usize = 24;
+const TABLE_BYTES: usize = 16;
+/// A new place is the number of the extent among those of its job, and the offset in the segment below it.
+const OFFSET_BITS: u32 = 40;
 
-/// A redirect table being written; in memory until then: 16 B for each record that moved.
+/// So many tables fit one file.
+pub const TABLES_MAX: usize = (PAGE_BYTES - CHECKSUM_BYTES - HEADER_FIELDS_BYTES) / TABLE_BYTES;
+/// So many extents can be led to from one table.
+pub const TARGETS_MAX: usize = 1 << (u64::BITS - OFFSET_BITS);
+
+/// Where a record went: to the extent of this index among those of the table, at this offset of its segment.
+pub type Place = (usize, u64);
+
+fn pack((index, offset): Place) -> u64 {
+    debug_assert!(index < TARGETS_MAX && offset >> OFFSET_BITS == 0);
+    (index as u64) << OFFSET_BITS | offset
+}
+
+fn unpack(place: u64) -> Place {
+    ((place >> OFFSET_BITS) as usize, place & ((1 << OFFSET_BITS) - 1))
+}
+
+/// Redirect tables being written; in memory until then: 24 B for each record that moved.
 #[derive(Default)]
 pub struct RedirectBuilder {
-    pairs: Vec<u8>,
+    tables: Vec<FileId>,
+    /// The table, the old offset, the new place.
+    pairs: Vec<(u32, u64, u64)>,
 }
 
 impl RedirectBuilder {
-    /// What lay at `from` lies at `to` now. Old offsets ascend.
-    pub fn add(&mut self, from: u64, to: u64) {
-        self.pairs.extend_from_slice(&from.to_le_bytes());
-        self.pairs.extend_from_slice(&to.to_le_bytes());
+    /// Begins the table of a file; returns its index. At most [`TABLES_MAX`].
+    pub fn begin(&mut self, file: FileId) -> u32 {
+        self.tables.push(file);
+        self.tables.len() as u32 - 1
+    }
+
+    /// What lay at `from` is at `to` now. In any order.
+    pub fn add(&mut self, table: u32, from: u64, to: Place) {
+        self.pairs.push((table, from, pack(to)));
     }
 
     /// Memory that it takes.
     pub fn bytes(&self) -> usize {
-        self.pairs.capacity()
+        self.pairs.capacity() * size_of::<(u32, u64, u64)>()
     }
 
-    /// Writes and syncs the file of table `id` at `path`, which must not exist; returns its length. The caller syncs the
-    /// directory.
-    pub fn write(&self, storage: &dyn Storage, path: &Path, id: FileId) -> Result<u64> {
-        let mut out = Vec::with_capacity(PAGE_BYTES * 2 + self.pairs.len() / PAGE_PAIRS / PAIR_BYTES * PAGE_BYTES);
+    /// Writes and syncs file `id` at `path`, which must not exist; returns where each table begins and how long it is. The
+    /// caller syncs the directory.
+    pub fn write(mut self, storage: &dyn Storage, path: &Path, id: FileId) -> Result<Vec<(u64, u64)>> {
+        self.pairs.sort_unstable();
+        let pairs_of = |table: usize| {
+            let from = self.pairs.partition_point(|pair| (pair.0 as usize) < table);
+            from..self.pairs.partition_point(|pair| pair.0 as usize <= table)
+        };
+        let mut out = Vec::with_capacity(PAGE_BYTES * (2 + self.tables.len() + self.pairs.len() / PAGE_PAIRS));
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&VERSION.to_le_bytes());
         out.extend_from_slice(&id.0.to_le_bytes());
-        out.extend_from_slice(&((self.pairs.len() / PAIR_BYTES) as u64).to_le_bytes());
+        out.extend_from_slice(&(self.tables.len() as u32).to_le_bytes());
+        for (table, file) in self.tables.iter().enumerate() {
+            out.extend_from_slice(&file.0.to_le_bytes());
+            out.extend_from_slice(&(pairs_of(table).len() as u64).to_le_bytes());
+        }
         seal_page(&mut out, 0, id);
-        for page in self.pairs.chunks(PAGE_PAIRS * PAIR_BYTES) {
-            let start = out.len();
-            out.extend_from_slice(page);
-            seal_page(&mut out, start, id);
+        let mut places = Vec::new();
+        for table in 0..self.tables.len() {
+            let begin = out.len();
+            for page in self.pairs[pairs_of(table)].chunks(PAGE_PAIRS) {
+                let start = out.len();
+                for (_, from, to) in page {
+                    out.extend_from_slice(&from.to_le_bytes());
+                    out.extend_from_slice(&to.to_le_bytes());
+                }
+                seal_page(&mut out, start, id);
+            }
+            places.push((begin as u64, (out.len() - begin) as u64));
         }
         let file = storage.create(path, Access::Buffered)?;
         file.write_at(&out, 0)?;
         file.sync()?;
-        Ok(out.len() as u64)
+        Ok(places)
     }
 }
 
@@ -73,45 +118,46 @@ fn seal_page(out: &mut Vec<u8>, start: usize, id: FileId) {
 
 /// A redirect table, open for look-ups.
 pub struct Redirect {
-    id: FileId,
-    to: FileId,
+    file: Arc<StoredFile>,
+    start: u64,
     len: u64,
-    guard: FileGuard,
-    handle: Handle,
+    to: Vec<FileId>,
     cache: Arc<BlockCache>,
 }
 
 impl Redirect {
-    /// Table `id` of `len` bytes under `guard`, which leads into segment `to`.
-    pub fn new(id: FileId, to: FileId, len: u64, guard: FileGuard, handle: Handle, cache: Arc<BlockCache>) -> Redirect {
-        Redirect { id, to, len, guard, handle, cache }
+    /// The table of `len` bytes from `start` in a file, which leads into these extents.
+    pub fn new(file: Arc<StoredFile>, start: u64, len: u64, to: Vec<FileId>, cache: Arc<BlockCache>) -> Redirect {
+        Redirect { file, start, len, to, cache }
     }
 
-    /// The segment that it leads into.
-    pub fn to(&self) -> FileId {
-        self.to
+    /// The file that it is in.
+    pub fn stored(&self) -> &Arc<StoredFile> {
+        &self.file
     }
 
-    /// Its path.
-    pub fn path(&self) -> &Arc<Path> {
-        self.guard.path()
+    /// The extents that it leads into.
+    pub fn to(&self) -> &[FileId] {
+        &self.to
     }
 
-    /// Its length, in bytes.
-    pub fn len(&self) -> u64 {
-        self.len
+    /// Where a record is that lay at `address`; `None` if it was dead. O(log log n) page reads.
+    ///
+    /// # Errors
+    /// [`Error::Corruption`] if a page is damaged.
+    pub fn follow(&self, address: Address) -> Result<Option<Address>> {
+        let Some((index, offset)) = self.find(address.offset)? else { return Ok(None) };
+        match self.to.get(index) {
+            Some(&file) => Ok(Some(Address { file, offset, ..address })),
+            None => {
+                Err(Error::corruption(self.file.path(), self.start, "a record went to an extent that is not known"))
+            }
+        }
     }
 
-    /// The manifest no longer names the table: it goes with its last holder.
-    pub fn doom(&self) {
-        self.guard.doom();
-    }
-
-    /// Where in the segment the record is that lay at `offset`; `None` if it was dead. O(log log n) page reads.
-    pub fn find(&self, offset: u64) -> Result<Option<u64>> {
-        let pages = (self.len / PAGE_BYTES as u64).saturating_sub(1);
+    fn find(&self, offset: u64) -> Result<Option<Place>> {
         // The page is one of low..high; what is known of the offsets around them guides the guess.
-        let (mut low, mut high) = (0, pages);
+        let (mut low, mut high) = (0, self.len / PAGE_BYTES as u64);
         let (mut below, mut above) = (0, None);
         let mut guesses = 0;
         while low < high {
@@ -124,40 +170,41 @@ impl Redirect {
                 _ => low + (high - low) / 2,
             };
             guesses += 1;
-            let page = self.page(guess + 1)?;
+            let page = self.page(guess)?;
             // The last page ends with zeros, which are no offsets of records.
             let pairs = page[..PAGE_PAIRS * PAIR_BYTES].chunks_exact(PAIR_BYTES).map(pair);
             let pairs: Vec<(u64, u64)> = pairs.take_while(|pair| pair.0 != 0).collect();
             let (Some(first), Some(last)) = (pairs.first(), pairs.last()) else {
-                return Err(self.damaged(guess + 1, "a page holds nothing"));
+                return Err(self.damaged(guess, "a page holds nothing"));
             };
             if offset < first.0 {
                 (high, above) = (guess, Some(first.0));
             } else if offset > last.0 {
                 (low, below) = (guess + 1, last.0);
             } else {
-                return Ok(pairs.binary_search_by_key(&offset, |pair| pair.0).ok().map(|index| pairs[index].1));
+                let found = pairs.binary_search_by_key(&offset, |pair| pair.0);
+                return Ok(found.ok().map(|index| unpack(pairs[index].1)));
             }
         }
         Ok(None)
     }
 
-    /// A page of pairs (from 1 on), through the block cache.
+    /// A page of pairs, through the block cache.
     fn page(&self, number: u64) -> Result<Arc<Buffer>> {
-        let offset = number * PAGE_BYTES as u64;
-        if let Some(page) = self.cache.get(self.id, offset) {
+        let (id, offset) = (self.file.id(), self.start + number * PAGE_BYTES as u64);
+        if let Some(page) = self.cache.get(id, offset) {
             return Ok(page);
         }
         let mut bytes = vec![0; PAGE_BYTES];
-        read_exact_at(&*self.handle.file()?, &mut bytes, offset)?;
-        check_page(&bytes, self.id, offset).map_err(|reason| self.damaged(number, reason))?;
+        read_exact_at(&*self.file.file()?, &mut bytes, offset)?;
+        check_page(&bytes, id, offset).map_err(|reason| self.damaged(number, reason))?;
         let page = Arc::new(Buffer::counted(bytes, self.cache.gauge().clone()));
-        self.cache.insert(self.id, offset, page.clone());
+        self.cache.insert(id, offset, page.clone());
         Ok(page)
     }
 
     fn damaged(&self, page: u64, reason: &str) -> Error {
-        Error::corruption(self.path(), page * PAGE_BYTES as u64, reason)
+        Error::corruption(self.file.path(), self.start + page * PAGE_BYTES as u64, reason)
     }
 }
 
@@ -175,51 +222,77 @@ fn check_page(bytes: &[u8], id: FileId, offset: u64) -> Result<(), &'static str>
     }
 }
 
-/// Reads a whole redirect table and checks everything in it; hands out its pairs in order.
+/// One redirect table as its file says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Table {
+    /// The file that was emptied.
+    pub of: FileId,
+    /// Where the table begins, in bytes.
+    pub start: u64,
+    /// How long it is, in bytes.
+    pub len: u64,
+}
+
+/// Reads a whole file of redirect tables and checks everything in it; hands out the pairs of each table in order.
 ///
 /// # Errors
 /// [`Error::Corruption`] for damage, [`Error::Unsupported`] for another version.
-pub fn read_all(file: &dyn File, id: FileId, see: &mut dyn FnMut(u64, u64)) -> Result<()> {
+pub fn read_all(file: &dyn File, id: FileId, see: &mut dyn FnMut(&Table, u64, Place)) -> Result<Vec<Table>> {
     let damaged = |offset, reason: &str| Error::corruption(file.path(), offset, reason);
     let len = file.len()?;
-    let mut page = vec![0; PAGE_BYTES];
-    read_exact_at(file, &mut page, 0)?;
-    if page[..8] != MAGIC {
+    let mut header = vec![0; PAGE_BYTES];
+    read_exact_at(file, &mut header, 0)?;
+    if header[..8] != MAGIC {
         return Err(damaged(0, "this is no redirect table"));
     }
-    check_page(&page, id, 0).map_err(|reason| damaged(0, reason))?;
-    let version = u32::from_le_bytes([page[8], page[9], page[10], page[11]]);
-    if version != VERSION {
-        let message = format!("redirect table format {version} is not the known {VERSION}");
+    check_page(&header, id, 0).map_err(|reason| damaged(0, reason))?;
+    let number = |at: usize| header[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    let small = |at: usize| number(at) as u32;
+    if small(8) != VERSION {
+        let message = format!("redirect table format {} is not the known {VERSION}", small(8));
         return Err(Error::Unsupported { path: file.path().to_owned(), message });
     }
-    let number = |at: usize| page[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-    let (own, count) = (number(12), number(20));
-    const { assert!(HEADER_FIELDS_BYTES + CHECKSUM_BYTES <= PAGE_BYTES) };
-    if own != id.0 {
+    if number(12) != id.0 {
         return Err(damaged(12, "this is another redirect table"));
     }
-    let pages = count.div_ceil(PAGE_PAIRS as u64);
-    if pages.checked_add(1).and_then(|pages| pages.checked_mul(PAGE_BYTES as u64)) != Some(len) {
-        return Err(damaged(20, "the table is not as long as it says"));
+    let count = small(20) as usize;
+    if count > TABLES_MAX {
+        return Err(damaged(20, "there are more tables than fit"));
     }
-    let (mut last, mut left) = (0, count);
-    for number in 1..=pages {
-        let offset = number * PAGE_BYTES as u64;
-        read_exact_at(file, &mut page, offset)?;
-        check_page(&page, id, offset).map_err(|reason| damaged(offset, reason))?;
-        for bytes in page[..PAGE_PAIRS * PAIR_BYTES].chunks_exact(PAIR_BYTES).take(left.min(PAGE_PAIRS as u64) as usize)
-        {
-            let (from, to) = pair(bytes);
-            if from <= last {
-                return Err(damaged(offset, "offsets do not ascend"));
+    let mut tables = Vec::new();
+    let mut start = PAGE_BYTES as u64;
+    let mut page = vec![0; PAGE_BYTES];
+    for index in 0..count {
+        let at = HEADER_FIELDS_BYTES + index * TABLE_BYTES;
+        let (of, pairs) = (FileId(number(at)), number(at + 8));
+        let pages = pairs.div_ceil(PAGE_PAIRS as u64);
+        let end = pages.checked_mul(PAGE_BYTES as u64).and_then(|bytes| bytes.checked_add(start));
+        let Some(end) = end.filter(|end| *end <= len) else {
+            return Err(damaged(at as u64 + 8, "a table is longer than its file"));
+        };
+        let table = Table { of, start, len: end - start };
+        let (mut last, mut left) = (0, pairs);
+        for offset in (start..end).step_by(PAGE_BYTES) {
+            read_exact_at(file, &mut page, offset)?;
+            check_page(&page, id, offset).map_err(|reason| damaged(offset, reason))?;
+            let here = left.min(PAGE_PAIRS as u64) as usize;
+            for bytes in page[..PAGE_PAIRS * PAIR_BYTES].chunks_exact(PAIR_BYTES).take(here) {
+                let (from, to) = pair(bytes);
+                if from <= last {
+                    return Err(damaged(offset, "offsets do not ascend"));
+                }
+                last = from;
+                see(&table, from, unpack(to));
             }
-            last = from;
-            see(from, to);
+            left -= here as u64;
         }
-        left = left.saturating_sub(PAGE_PAIRS as u64);
+        tables.push(table);
+        start = end;
     }
-    Ok(())
+    match start == len {
+        true => Ok(tables),
+        false => Err(damaged(start, "something lies behind the last table")),
+    }
 }
 
 #[cfg(test)]
@@ -227,37 +300,59 @@ mod tests {
     use super::*;
     use crate::io::SimDisk;
     use crate::io::handles::Handles;
-    use crate::io::trash::Trash;
+    use crate::io::trash::{FileGuard, Trash};
 
-    fn table(disk: &SimDisk, pairs: &[(u64, u64)]) -> Redirect {
+    fn write(disk: &SimDisk, tables: &[&[(u64, Place)]]) -> Vec<(u64, u64)> {
         let mut builder = RedirectBuilder::default();
-        pairs.iter().for_each(|&(from, to)| builder.add(from, to));
-        let (id, path) = (FileId(9), Path::new("r"));
-        let len = builder.write(disk, path, id).unwrap();
+        for (index, pairs) in tables.iter().enumerate() {
+            let table = builder.begin(FileId(index as u64));
+            // In any order.
+            pairs.iter().rev().for_each(|&(from, to)| builder.add(table, from, to));
+        }
+        builder.write(disk, Path::new("r"), FileId(9)).unwrap()
+    }
+
+    fn open(disk: &SimDisk, (start, len): (u64, u64)) -> Redirect {
         let storage: Arc<dyn Storage> = Arc::new(disk.clone());
-        let guard = FileGuard::new(path, Arc::new(Trash::default()));
-        let handle = Arc::new(Handles::new(storage, Access::Buffered, 4)).handle(path.into());
-        Redirect::new(id, FileId(12), len, guard, handle, Arc::new(BlockCache::new(1 << 20)))
+        let guard = FileGuard::new(Path::new("r"), Arc::new(Trash::default()));
+        let handle = Arc::new(Handles::new(storage, Access::Buffered, 4)).handle(Path::new("r").into());
+        let file = Arc::new(StoredFile::new(FileId(9), guard, handle));
+        Redirect::new(file, start, len, vec![FileId(20), FileId(30)], Arc::new(BlockCache::new(1 << 20)))
+    }
+
+    fn follow(redirect: &Redirect, offset: u64) -> Result<Option<(u64, u64)>> {
+        let address = Address { file: FileId(1), offset, len: 9, value_len: 5 };
+        let to = redirect.follow(address)?;
+        Ok(to.map(|to| {
+            assert_eq!((to.len, to.value_len), (9, 5));
+            (to.file.0, to.offset)
+        }))
     }
 
     #[test]
     fn every_pair_is_found_and_nothing_else_however_they_lie() {
-        for count in [0, 1, 2, 254, 255, 256, 1000, 5000] {
+        for count in [0_u64, 1, 2, 254, 255, 256, 1000, 5000] {
             for bend in [1, 2, 3] {
                 // Evenly, ever farther apart, and in two heaps.
                 let from = |n: u64| match bend {
-                    1 => 4096 + n * 1000,
-                    2 => 4096 + n * n * 7,
-                    _ => 4096 + n * 24 + if n > count / 2 { 1 << 40 } else { 0 },
+                    1 => n * 1000 + 24,
+                    2 => n * n * 7 + n * 3 + 24,
+                    _ => n * 40 + 24 + if n > count / 2 { 1 << 40 } else { 0 },
                 };
-                let pairs: Vec<(u64, u64)> = (0..count).map(|n| (from(n), n * 5 + 24)).collect();
-                let redirect = table(&SimDisk::new(), &pairs);
-                for &(from, to) in &pairs {
-                    assert_eq!(redirect.find(from).unwrap(), Some(to), "{from} of {count}");
-                    assert_eq!(redirect.find(from + 1).unwrap(), None);
+                let pairs: Vec<(u64, Place)> = (0..count).map(|n| (from(n), ((n % 2) as usize, n * 5 + 24))).collect();
+                let disk = SimDisk::new();
+                let places = write(&disk, &[&[(77, (0, 1))], &pairs, &[]]);
+                let redirect = open(&disk, places[1]);
+                for (n, &(from, (_, to))) in pairs.iter().enumerate() {
+                    let file = if n % 2 == 0 { 20 } else { 30 };
+                    assert_eq!(follow(&redirect, from).unwrap(), Some((file, to)), "{from} of {count}");
+                    assert_eq!(follow(&redirect, from + 1).unwrap(), None);
                 }
-                assert_eq!(redirect.find(1).unwrap(), None);
-                assert_eq!(redirect.find(u64::MAX).unwrap(), None);
+                for offset in [1, 77, u64::MAX] {
+                    assert_eq!(follow(&redirect, offset).unwrap(), None);
+                }
+                assert_eq!(follow(&open(&disk, places[0]), 77).unwrap(), Some((20, 1)));
+                assert_eq!(follow(&open(&disk, places[2]), 77).unwrap(), None);
             }
         }
     }
@@ -265,24 +360,26 @@ mod tests {
     #[test]
     fn flipped_bytes_are_errors_and_never_answers() {
         let disk = SimDisk::new();
-        let pairs: Vec<(u64, u64)> = (1..600).map(|n| (n * 100, n)).collect();
-        table(&disk, &pairs);
+        let pairs: Vec<(u64, Place)> = (1..600).map(|n| (n * 100, (0, n))).collect();
+        let places = write(&disk, &[&pairs, &[(5, (1, 6))]]);
         let good = disk.read_file(Path::new("r")).unwrap();
         let mut seen = Vec::new();
         let file = disk.open_read(Path::new("r"), Access::Buffered).unwrap();
-        read_all(&*file, FileId(9), &mut |from, to| seen.push((from, to))).unwrap();
-        assert_eq!(seen, pairs);
-        assert!(read_all(&*file, FileId(8), &mut |_, _| {}).is_err());
+        let tables = read_all(&*file, FileId(9), &mut |table, from, to| seen.push((table.of.0, from, to))).unwrap();
+        let wanted = pairs.iter().map(|&(from, to)| (0, from, to)).chain([(1, 5, (1, 6))]);
+        assert_eq!(seen, wanted.collect::<Vec<_>>());
+        assert_eq!(tables.iter().map(|table| (table.start, table.len)).collect::<Vec<_>>(), places);
+        assert!(read_all(&*file, FileId(8), &mut |_, _, _| {}).is_err());
         for at in (0..good.len()).step_by(7) {
-            let fresh = SimDisk::new();
-            let redirect = table(&fresh, &pairs);
             let mut bad = good.clone();
             bad[at] ^= 1;
-            fresh.write_file(Path::new("r"), &bad);
-            let file = fresh.open_read(Path::new("r"), Access::Buffered).unwrap();
-            assert!(read_all(&*file, FileId(9), &mut |_, _| {}).is_err(), "byte {at}");
-            for &(from, to) in pairs.iter().step_by(50) {
-                assert!(redirect.find(from).is_err() || redirect.find(from).unwrap() == Some(to), "byte {at}");
+            disk.write_file(Path::new("r"), &bad);
+            let redirect = open(&disk, places[0]);
+            let file = disk.open_read(Path::new("r"), Access::Buffered).unwrap();
+            assert!(read_all(&*file, FileId(9), &mut |_, _, _| {}).is_err(), "byte {at}");
+            for &(from, (_, to)) in pairs.iter().step_by(50) {
+                let found = follow(&redirect, from);
+                assert!(found.is_err() || found.unwrap() == Some((20, to)), "byte {at}");
             }
         }
     }

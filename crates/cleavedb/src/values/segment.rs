@@ -1,26 +1,32 @@
-//! A segment: records that were moved here, one behind the other, behind a header. Diagram: `docs/formats/values.md`.
+//! A segment: records that were moved here. It is made of *extents*, one for each group of keys, so that each can be emptied,
+//! and give its space back, by itself. Diagram: `docs/formats/values.md`.
 //!
-//! Written once by an evacuation, synced, and never changed. A record is the same bytes as in the log it was born in.
+//! Written once, synced, and never changed but for the holes that extents leave behind. A record is the same bytes as in the
+//! log it was born in.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::base::{Error, FileId, Result};
+use crate::format::checksum::agrees;
 use crate::format::file_header::{FILE_HEADER_BYTES, Kind};
 use crate::format::record::Record;
+use crate::format::values::EXTENT_ALIGN;
 use crate::io::{Access, File, Storage, read_exact_at};
 
 /// The first bytes of a segment.
 pub const MAGIC: [u8; 8] = *b"clvSEGMT";
-const HEADER: Kind = Kind { magic: MAGIC, version: 1, name: "segment" };
-/// Before the first record.
-pub const HEADER_BYTES: usize = FILE_HEADER_BYTES;
+const HEADER: Kind = Kind { magic: MAGIC, version: 2, name: "segment" };
+/// The first bytes of an extent, before its number, its length and a checksum of all these.
+const EXTENT_MAGIC: [u8; 8] = *b"clvEXTNT";
+/// Before the first record of an extent.
+pub const EXTENT_HEADER_BYTES: usize = 28;
 /// Written, and read, in pieces of this size.
 const PIECE_BYTES: usize = 1 << 20;
 /// While a reader works on a piece, so much more of the file is fetched.
 const AHEAD_BYTES: u64 = 2 << 20;
 
-/// A segment being written.
+/// A segment being written: one extent behind the other, each of a length that is known when it begins.
 pub struct SegmentBuilder {
     file: Arc<dyn File>,
     pending: Vec<u8>,
@@ -35,15 +41,28 @@ impl SegmentBuilder {
         Ok(SegmentBuilder { file, pending: HEADER.encode(id).to_vec(), offset: 0 })
     }
 
-    /// Appends the bytes of a record; returns where they lie.
-    pub fn add(&mut self, record: &[u8]) -> Result<u64> {
-        let at = self.offset + self.pending.len() as u64;
-        self.pending.extend_from_slice(record);
+    /// Begins extent `id`, whose records have so many bytes; returns where it begins.
+    pub fn begin_extent(&mut self, id: FileId, records_bytes: u64) -> u64 {
+        let start = self.end().next_multiple_of(EXTENT_ALIGN);
+        self.pending.resize((start - self.offset) as usize, 0);
+        self.pending.extend_from_slice(&extent_header(id, EXTENT_HEADER_BYTES as u64 + records_bytes));
+        start
+    }
+
+    /// Appends bytes of records; returns where they lie.
+    pub fn add(&mut self, records: &[u8]) -> Result<u64> {
+        let at = self.end();
+        self.pending.extend_from_slice(records);
         if self.pending.len() >= PIECE_BYTES {
             self.write()?;
             self.pending.shrink_to(2 * PIECE_BYTES);
         }
         Ok(at)
+    }
+
+    /// Where the next byte will lie.
+    pub fn end(&self) -> u64 {
+        self.offset + self.pending.len() as u64
     }
 
     fn write(&mut self) -> Result<()> {
@@ -62,47 +81,137 @@ impl SegmentBuilder {
     }
 }
 
+fn extent_header(id: FileId, len: u64) -> [u8; EXTENT_HEADER_BYTES] {
+    let mut header = [0; EXTENT_HEADER_BYTES];
+    header[..8].copy_from_slice(&EXTENT_MAGIC);
+    header[8..16].copy_from_slice(&id.0.to_le_bytes());
+    header[16..24].copy_from_slice(&len.to_le_bytes());
+    let crc = crc32c::crc32c(&header[..24]);
+    header[24..].copy_from_slice(&crc.to_le_bytes());
+    header
+}
+
+/// An extent as it says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Its number.
+    pub id: FileId,
+    /// Where it begins, in bytes.
+    pub start: u64,
+    /// Where it ends, in bytes.
+    pub end: u64,
+}
+
+impl Extent {
+    /// What begins at `start` in a file of `len` bytes; `None` if the space there was given back.
+    ///
+    /// # Errors
+    /// [`Error::Corruption`] if it is damaged.
+    pub fn read(file: &dyn File, start: u64, len: u64) -> Result<Option<Extent>> {
+        let damaged = |reason: &str| Error::corruption(file.path(), start, reason);
+        let mut header = [0; EXTENT_HEADER_BYTES];
+        read_exact_at(file, &mut header, start)?;
+        if header == [0; EXTENT_HEADER_BYTES] {
+            return Ok(None);
+        }
+        let number = |at: usize| header[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let stored = u32::from_le_bytes([header[24], header[25], header[26], header[27]]);
+        if header[..8] != EXTENT_MAGIC || !agrees(stored, crc32c::crc32c(&header[..24])) {
+            return Err(damaged("the header of an extent is damaged"));
+        }
+        let (id, extent_len) = (FileId(number(8)), number(16));
+        match start.checked_add(extent_len) {
+            Some(end) if end <= len && extent_len >= EXTENT_HEADER_BYTES as u64 => Ok(Some(Extent { id, start, end })),
+            _ => Err(damaged("an extent is longer than its segment")),
+        }
+    }
+
+    /// Goes through all records: where each lies, what it is, and its bytes.
+    ///
+    /// # Errors
+    /// [`Error::Corruption`] where no whole record lies; what `see` returns.
+    pub fn for_each_record(&self, file: &dyn File, see: &mut See<'_>) -> Result<()> {
+        let mut window: Vec<u8> = Vec::new();
+        let mut offset = self.start + EXTENT_HEADER_BYTES as u64;
+        let mut read_to = offset;
+        while offset < self.end {
+            // What is whole in the window comes first; then more is read, and what was cut is looked at again.
+            let mut rest = &window[..];
+            let mut why = "the extent ends within a record";
+            loop {
+                let before = rest;
+                match Record::take(&mut rest) {
+                    Ok(record) => {
+                        let bytes = &before[..before.len() - rest.len()];
+                        see(offset, &record, bytes)?;
+                        offset += bytes.len() as u64;
+                    }
+                    Err(reason) => {
+                        why = if reason.ends_with("is cut short") { why } else { reason };
+                        break;
+                    }
+                }
+            }
+            let left = rest.len();
+            let more = usize::try_from(self.end - read_to).unwrap_or(usize::MAX).min(PIECE_BYTES.max(left));
+            if offset < self.end && more == 0 {
+                return Err(Error::corruption(file.path(), offset, why));
+            }
+            window.drain(..window.len() - left);
+            window.resize(left + more, 0);
+            read_exact_at(file, &mut window[left..], read_to)?;
+            read_to += more as u64;
+            file.will_go_on(read_to, AHEAD_BYTES.min(self.end - read_to));
+        }
+        Ok(())
+    }
+}
+
+/// Checks that there are zeros from `offset` to the next multiple of [`EXTENT_ALIGN`] or the end of the file: what no checksum
+/// covers.
+///
+/// # Errors
+/// [`Error::Corruption`] if there is something else.
+pub fn check_padding(file: &dyn File, offset: u64) -> Result<()> {
+    let mut padding = vec![0; (offset.next_multiple_of(EXTENT_ALIGN) - offset) as usize];
+    let read = file.read_at(&mut padding, offset)?;
+    match padding[..read].iter().position(|byte| *byte != 0) {
+        None => Ok(()),
+        Some(at) => Err(Error::corruption(file.path(), offset + at as u64, "the space between extents is not empty")),
+    }
+}
+
 /// Hears of a record: where it lies, what it is, and its bytes.
 pub type See<'a> = dyn FnMut(u64, &Record<'_>, &[u8]) -> Result<()> + 'a;
 
-/// Goes through all records of segment `id`, `end` bytes long: where each lies, what it is, and its bytes.
+/// Checks the header of segment `id`.
 ///
 /// # Errors
-/// [`Error::Corruption`] where no whole record lies; what `see` returns.
-pub fn for_each_record(file: &dyn File, id: FileId, end: u64, see: &mut See<'_>) -> Result<()> {
-    let mut found = [0; HEADER_BYTES];
+/// [`Error::Corruption`] if it is damaged or another's, [`Error::Unsupported`] for another version.
+pub fn check_header(file: &dyn File, id: FileId) -> Result<()> {
+    let mut found = [0; FILE_HEADER_BYTES];
     read_exact_at(file, &mut found, 0)?;
     HEADER.check(file.path(), id, &found)?;
-    let mut window: Vec<u8> = Vec::new();
-    let (mut offset, mut read_to) = (HEADER_BYTES as u64, HEADER_BYTES as u64);
-    while offset < end {
-        // What is whole in the window comes first; then more is read, and what was cut is looked at again.
-        let mut rest = &window[..];
-        let mut why = "the segment ends within a record";
-        loop {
-            let before = rest;
-            match Record::take(&mut rest) {
-                Ok(record) => {
-                    let bytes = &before[..before.len() - rest.len()];
-                    see(offset, &record, bytes)?;
-                    offset += bytes.len() as u64;
-                }
-                Err(reason) => {
-                    why = if reason.ends_with("is cut short") { why } else { reason };
-                    break;
-                }
+    check_padding(file, FILE_HEADER_BYTES as u64)
+}
+
+/// All extents of segment `id` that still have their space, in order.
+///
+/// # Errors
+/// As [`check_header`] and [`Extent::read`].
+pub fn extents(file: &dyn File, id: FileId, see: &mut dyn FnMut(Extent) -> Result<()>) -> Result<()> {
+    check_header(file, id)?;
+    let len = file.len()?;
+    let mut start = EXTENT_ALIGN;
+    while start.saturating_add(EXTENT_HEADER_BYTES as u64) <= len {
+        start = match Extent::read(file, start, len)? {
+            Some(extent) => {
+                check_padding(file, extent.end)?;
+                see(extent)?;
+                extent.end.next_multiple_of(EXTENT_ALIGN)
             }
-        }
-        let left = rest.len();
-        let more = usize::try_from(end - read_to).unwrap_or(usize::MAX).min(PIECE_BYTES.max(left));
-        if offset < end && more == 0 {
-            return Err(Error::corruption(file.path(), offset, why));
-        }
-        window.drain(..window.len() - left);
-        window.resize(left + more, 0);
-        read_exact_at(file, &mut window[left..], read_to)?;
-        read_to += more as u64;
-        file.will_go_on(read_to, AHEAD_BYTES.min(end - read_to));
+            None => start + EXTENT_ALIGN,
+        };
     }
     Ok(())
 }
@@ -121,47 +230,71 @@ mod tests {
         [&operation.header(seqno, operation.crc(seqno)), &key[..], &value[..]].concat()
     }
 
-    fn segment(disk: &SimDisk, id: FileId, values: &[usize]) -> (Vec<u64>, u64) {
-        let mut builder = SegmentBuilder::create(disk, Path::new("s"), id).unwrap();
-        let mut places = Vec::new();
-        for (number, len) in values.iter().enumerate() {
-            places.push(builder.add(&record(number as u64, *len)).unwrap());
+    /// Segment 4 with extents 5, 6, .. of records with values of these lengths; where the records lie.
+    fn segment(disk: &SimDisk, extents: &[&[usize]]) -> Vec<u64> {
+        let mut builder = SegmentBuilder::create(disk, Path::new("s"), FileId(4)).unwrap();
+        let (mut places, mut number) = (Vec::new(), 0);
+        for (index, values) in extents.iter().enumerate() {
+            let records: Vec<Vec<u8>> = values.iter().map(|len| (number += 1, record(number, *len)).1).collect();
+            let bytes = records.iter().map(|record| record.len() as u64).sum();
+            let start = builder.begin_extent(FileId(5 + index as u64), bytes);
+            assert!(start.is_multiple_of(EXTENT_ALIGN));
+            places.extend(records.iter().map(|record| builder.add(record).unwrap()));
         }
-        (places, builder.finish().unwrap())
+        builder.finish().unwrap();
+        places
+    }
+
+    /// The places of all records, and the extents.
+    fn read(disk: &SimDisk) -> Result<(Vec<u64>, Vec<Extent>)> {
+        let file = disk.open_read(Path::new("s"), Access::Buffered)?;
+        let (mut places, mut found) = (Vec::new(), Vec::new());
+        extents(&*file, FileId(4), &mut |extent| {
+            found.push(extent);
+            extent.for_each_record(&*file, &mut |at, seen, bytes| {
+                assert_eq!(bytes, record(seen.seqno.0, seen.operation.value.len()));
+                places.push(at);
+                Ok(())
+            })
+        })?;
+        Ok((places, found))
     }
 
     #[test]
-    fn records_come_back_in_order_with_their_places_across_pieces() {
+    fn records_come_back_in_order_with_their_places_across_pieces_and_extents() {
         let disk = SimDisk::new();
-        let values = [300, 700_000, 0, 900_000, 3_000_000, 17, 1_500_000];
-        let (places, end) = segment(&disk, FileId(4), &values);
-        let file = disk.open_read(Path::new("s"), Access::Buffered).unwrap();
-        let mut seen = Vec::new();
-        for_each_record(&*file, FileId(4), end, &mut |at, found, bytes| {
-            assert_eq!(bytes, record(found.seqno.0, values[found.seqno.0 as usize]));
-            seen.push(at);
-            Ok(())
-        })
-        .unwrap();
-        assert_eq!(seen, places);
+        let places = segment(&disk, &[&[300, 700_000, 0], &[], &[900_000, 3_000_000, 17, 1_500_000]]);
+        let (found, extents) = read(&disk).unwrap();
+        assert_eq!(found, places);
+        assert_eq!(extents.iter().map(|extent| extent.id.0).collect::<Vec<_>>(), [5, 6, 7]);
+    }
+
+    #[test]
+    fn an_extent_that_gave_its_space_back_is_passed_over() {
+        let disk = SimDisk::new();
+        let places = segment(&disk, &[&[30, 9000], &[5000], &[77]]);
+        let second = read(&disk).unwrap().1[1];
+        let len = second.end.next_multiple_of(EXTENT_ALIGN) - second.start;
+        assert!(disk.punch(Path::new("s"), second.start, len).unwrap());
+        assert_eq!(read(&disk).unwrap().0, [places[0], places[1], places[3]]);
     }
 
     #[test]
     fn damage_anywhere_is_an_error_that_names_a_place() {
         let disk = SimDisk::new();
-        let (_, end) = segment(&disk, FileId(4), &[30, 40]);
+        segment(&disk, &[&[30, 40], &[50]]);
         let good = disk.read_file(Path::new("s")).unwrap();
         for at in 0..good.len() {
             let mut bad = good.clone();
             bad[at] ^= 4;
             disk.write_file(Path::new("s"), &bad);
-            let file = disk.open_read(Path::new("s"), Access::Buffered).unwrap();
-            let result = for_each_record(&*file, FileId(4), end, &mut |_, _, _| Ok(()));
-            assert!(matches!(result, Err(Error::Corruption { .. } | Error::Unsupported { .. })), "byte {at}");
+            assert!(matches!(read(&disk), Err(Error::Corruption { .. } | Error::Unsupported { .. })), "byte {at}");
         }
         disk.write_file(Path::new("s"), &good);
         let file = disk.open_read(Path::new("s"), Access::Buffered).unwrap();
-        assert!(for_each_record(&*file, FileId(5), end, &mut |_, _, _| Ok(())).is_err());
-        assert!(for_each_record(&*file, FileId(4), end - 1, &mut |_, _, _| Ok(())).is_err());
+        assert!(check_header(&*file, FileId(5)).is_err());
+        let mut cut = read(&disk).unwrap().1[1];
+        cut.end -= 1;
+        assert!(cut.for_each_record(&*file, &mut |_, _, _| Ok(())).is_err());
     }
 }

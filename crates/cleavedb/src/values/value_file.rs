@@ -1,22 +1,74 @@
-//! A file that holds values and never changes any more: a log that has left the front, or a segment. Its records are read
-//! by address, and each is checked against the key and sequence number that were asked for.
+//! What holds values and never changes any more: a log that has left the front, or an extent of a segment. Its records are
+//! read by address, and each is checked against the key and sequence number that were asked for.
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::base::{Address, Buffer, Error, FileId, Gauge, Result, Seqno, Slice};
+use crate::format::group::Group;
 use crate::format::record::check_record;
+use crate::format::values::{EXTENT_ALIGN, Warmth};
 use crate::io::handles::Handle;
 use crate::io::trash::FileGuard;
 use crate::io::{File, read_exact_at};
+
+/// A file on storage that holds values or redirect tables, of one or several files of values.
+pub struct StoredFile {
+    id: FileId,
+    guard: FileGuard,
+    handle: Handle,
+}
+
+impl StoredFile {
+    /// The file under `guard`.
+    pub fn new(id: FileId, guard: FileGuard, handle: Handle) -> StoredFile {
+        StoredFile { id, guard, handle }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> FileId {
+        self.id
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Arc<Path> {
+        self.guard.path()
+    }
+
+    /// The open file.
+    ///
+    /// # Errors
+    /// As opening it.
+    pub fn file(&self) -> Result<Arc<dyn File>> {
+        self.handle.file()
+    }
+
+    /// The manifest no longer names the file: it goes with its last holder.
+    pub fn doom(&self) {
+        self.guard.doom();
+    }
+
+    /// Gives back the space of an extent that begins and ends here, and that nobody reads.
+    pub fn give_back(&self, start: u64, end: u64) {
+        self.guard.give_back(start, end.next_multiple_of(EXTENT_ALIGN) - start);
+    }
+}
 
 /// What the bytes of a file of values look like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
     /// Frames of records.
     Log,
-    /// Records, one behind the other.
-    Segment,
+    /// A header, then records, one behind the other.
+    Extent {
+        /// Where it begins in its segment, in bytes.
+        start: u64,
+        /// Which keys its records have.
+        group: Group,
+        /// How often they change.
+        warmth: Warmth,
+    },
 }
 
 /// A file of values.
@@ -24,14 +76,15 @@ pub struct ValueFile {
     id: FileId,
     layout: Layout,
     end: u64,
-    guard: FileGuard,
-    handle: Handle,
+    stored: Arc<StoredFile>,
+    /// The manifest no longer names it.
+    doomed: AtomicBool,
 }
 
 impl ValueFile {
-    /// The file under `guard`, of which `end` bytes count.
-    pub fn new(id: FileId, layout: Layout, end: u64, guard: FileGuard, handle: Handle) -> ValueFile {
-        ValueFile { id, layout, end, guard, handle }
+    /// File `id`, which lies in `stored` up to `end`.
+    pub fn new(id: FileId, layout: Layout, end: u64, stored: Arc<StoredFile>) -> ValueFile {
+        ValueFile { id, layout, end, stored, doomed: AtomicBool::new(false) }
     }
 
     /// Its number.
@@ -44,24 +97,27 @@ impl ValueFile {
         self.layout
     }
 
-    /// How many bytes count.
+    /// Where it begins, in bytes.
+    pub fn start(&self) -> u64 {
+        match self.layout {
+            Layout::Log => 0,
+            Layout::Extent { start, .. } => start,
+        }
+    }
+
+    /// Where what counts of it ends, in bytes.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// Its path.
-    pub fn path(&self) -> &Arc<Path> {
-        self.guard.path()
+    /// The file that it lies in.
+    pub fn stored(&self) -> &Arc<StoredFile> {
+        &self.stored
     }
 
-    /// The open file.
-    pub fn file(&self) -> Result<Arc<dyn File>> {
-        self.handle.file()
-    }
-
-    /// The manifest no longer names the file: it goes with its last holder.
+    /// The manifest no longer names it: an extent gives its space back with its last holder.
     pub fn doom(&self) {
-        self.guard.doom();
+        self.doomed.store(true, Ordering::Release);
     }
 
     /// The value of the record at `address`, which must be version `seqno` of `full_key`. One read.
@@ -69,14 +125,25 @@ impl ValueFile {
     /// # Errors
     /// [`Error::Corruption`] if another record, or none, lies there.
     pub fn read_value(&self, address: Address, full_key: &[u8], seqno: Seqno, gauge: &Arc<Gauge>) -> Result<Slice> {
-        let damaged = |reason: &str| Error::corruption(self.path(), address.offset, reason);
-        if address.offset.checked_add(address.len.into()).is_none_or(|end| end > self.end) {
+        let damaged = |reason: &str| Error::corruption(self.stored.path(), address.offset, reason);
+        let end = address.offset.checked_add(address.len.into()).filter(|end| *end <= self.end);
+        if end.is_none() || address.offset < self.start() {
             return Err(damaged("an address lies outside the file"));
         }
         let mut bytes = vec![0; address.len as usize];
-        read_exact_at(&*self.file()?, &mut bytes, address.offset)?;
+        read_exact_at(&*self.stored.file()?, &mut bytes, address.offset)?;
         check_record(&bytes, address, full_key, seqno).map_err(damaged)?;
         let (start, len) = (bytes.len() - address.value_len as usize, address.value_len as usize);
         Ok(Slice::shared(Arc::new(Buffer::counted(bytes, gauge.clone())), start, len))
+    }
+}
+
+impl Drop for ValueFile {
+    fn drop(&mut self) {
+        if let Layout::Extent { start, .. } = self.layout
+            && self.doomed.load(Ordering::Acquire)
+        {
+            self.stored.give_back(start, self.end);
+        }
     }
 }

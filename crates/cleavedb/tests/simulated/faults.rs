@@ -339,6 +339,8 @@ fn a_crash_on_a_full_disk_leaves_a_database_that_opens() {
             db.put(format!("{number:06}"), value("v", 300)).unwrap();
         }
         db.sync().unwrap();
+        // The reserve is made.
+        db.wait_for_background().unwrap();
         let crashed = disk.process_crash();
         disk.halt();
         drop(db);

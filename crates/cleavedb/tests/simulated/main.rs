@@ -18,6 +18,7 @@ mod range_deletes;
 mod iterators;
 mod multi_get;
 mod sizes;
+mod space;
 mod ingest;
 mod values;
 mod checkpoints;

@@ -3,6 +3,7 @@
 //! `values/victim.rs`.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::{Duty, WorkState};
 use crate::db::core::Core;
@@ -22,6 +23,14 @@ impl Core {
             return self.next_of_logs(state);
         }
         let (now, full) = (now(), state.shortages.any());
+        // Near the cap on the space of values what is known to be dead goes first.
+        if duty == Duty::All
+            && !full
+            && self.is_near_cap()
+            && let Some(job) = self.next_evacuation(state)
+        {
+            return Some(job);
+        }
         // Writers keep the front busy all the time; while nothing compacts, HL0 would fill up behind it. On a full disk
         // the front comes first: what it needs is less, and writers stop without it.
         if duty == Duty::All
@@ -51,6 +60,8 @@ impl Core {
         }
         let evacuation = if duty == Duty::All { self.next_evacuation(state) } else { None };
         let compaction = evacuation.or_else(|| self.next_compaction(state, duty));
+        let compaction = compaction.or_else(|| self.flush_for_space(state, duty, &view));
+        let compaction = compaction.or_else(|| self.next_look(state, duty, &view));
         // On a full disk what gives space back comes first, and a log is made by a thread that finds nothing else.
         let tries_log = full && state.shortages.may_try(Need::Log, now);
         compaction.or_else(|| (tries_log && self.wants_log(state)).then_some(Job::PrepareLog))
@@ -91,13 +102,39 @@ impl Core {
         if state.evacuating || !state.shortages.may_try(Need::Evacuation, now()) {
             return None;
         }
-        let mut victims = self.published.view().values.victims.clone();
-        victims.retain(|file| !state.set_aside.contains(file));
+        let values = self.published.view().values.clone();
+        let mut victims = values.victims.clone();
+        if victims.iter().any(|file| state.set_aside.contains(file)) {
+            // What cannot be emptied does not count for what is due, or the others would be emptied again and again for it.
+            let mut candidates = values.candidates();
+            candidates.retain(|candidate| !state.set_aside.contains(&candidate.file));
+            victims = self.placement.victims(&candidates, self.allowance());
+        }
+        self.work.space.note_victims(!victims.is_empty());
         if victims.is_empty() {
             return None;
         }
         state.evacuating = true;
         Some(Job::Evacuate(victims))
+    }
+
+    /// To flush the front, if values that it hides are all that may be dead, and there are too many.
+    fn flush_for_space(&self, state: &mut WorkState, duty: Duty, view: &View) -> Option<Job> {
+        let idle = duty == Duty::All && state.compacting_threads == 0 && !state.evacuating && !state.sealing_front;
+        let is_due = idle && state.shortages.may_try(Need::Flush, now()) && self.front_hides_too_much(view);
+        state.sealing_front |= is_due;
+        is_due.then_some(Job::SealFront)
+    }
+
+    /// To look for addresses out of date: when nothing else is to be done, and values have moved since the last look.
+    fn next_look(&self, state: &mut WorkState, duty: Duty, view: &View) -> Option<Job> {
+        let moved = Some(self.counters.evacuations.load(Ordering::Relaxed));
+        let busy = state.looking_for_stale || state.evacuating || state.compacting_threads > 0;
+        if duty != Duty::All || busy || state.looked_after == moved || view.values.files.is_empty() {
+            return None;
+        }
+        (state.looked_after, state.looking_for_stale) = (moved, true);
+        Some(Job::LookForStale)
     }
 
     /// The next log is not ready, and nobody makes it: the caller does.
@@ -130,7 +167,7 @@ impl Core {
         let due = total >= flush_bytes
             || asked
             || view.front_bytes() > tuning.front_bytes_max
-            || unflushed_log_bytes(view, self.work.flushed()) > tuning.logs_bytes_max / 2;
+            || unflushed_log_bytes(view, self.work.flushed()).is_due(tuning);
         (due && !oldest.is_empty()).then_some(oldest)
     }
 

@@ -146,13 +146,14 @@ impl ManifestState {
 
     /// The file holds values, or leads to where they are.
     pub fn holds_values(&self, kind: FileKind, id: FileId) -> bool {
-        let place = self.values.places.get(&id);
+        let places = &self.values.places;
         match kind {
-            FileKind::Log => matches!(place, Some(ValuePlace::Log { .. })),
-            FileKind::Segment => matches!(place, Some(ValuePlace::Segment { .. })),
+            FileKind::Log => matches!(places.get(&id), Some(ValuePlace::Log { .. })),
+            FileKind::Segment => {
+                places.values().any(|place| matches!(place, ValuePlace::Extent { segment, .. } if *segment == id))
+            }
             FileKind::Redirect => {
-                let leads = |place: &ValuePlace| matches!(place, ValuePlace::Moved { redirect, .. } if *redirect == id);
-                self.values.places.values().any(leads)
+                places.values().any(|place| matches!(place, ValuePlace::Moved { redirect, .. } if *redirect == id))
             }
             FileKind::Table | FileKind::Manifest => false,
         }
@@ -167,7 +168,7 @@ impl ManifestState {
             logs_ended: self.logs.iter().filter_map(|(id, end)| Some((*id, (*end)?))).collect(),
             tables_added: self.tables.values().cloned().collect(),
             // Those with higher numbers first, so that what has moved has somewhere to go.
-            values_placed: self.values.places.iter().rev().map(|(file, place)| (*file, *place)).collect(),
+            values_placed: self.values.places.iter().rev().map(|(file, place)| (*file, place.clone())).collect(),
             named: self.values.named.clone(),
             flushed: Some(self.flushed),
             last_seqno: Some(self.last_seqno),

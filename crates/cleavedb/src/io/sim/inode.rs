@@ -49,6 +49,8 @@ pub(super) struct Inode {
     dirty_mapped: BTreeSet<u64>,
     /// The shortest that the file has been since the last sync.
     len_min: u64,
+    /// Pages whose space was given back.
+    holes: BTreeSet<u64>,
     /// Open files and mappings of it.
     pub(super) handles: usize,
 }
@@ -78,8 +80,23 @@ impl Inode {
             return;
         }
         self.current.write(bytes, offset);
+        pages_of(offset, bytes.len() as u64).for_each(|page| {
+            self.holes.remove(&page);
+        });
         self.dirty.extend(pages_of(offset, bytes.len() as u64));
         self.unsynced.push(Change::Write { order, offset, bytes: bytes.into() });
+    }
+
+    /// Zeros, without the space for them; as soon durable as if they had been written.
+    pub(super) fn punch(&mut self, offset: u64, len: u64, order: u64) {
+        let len = len.min(self.len().saturating_sub(offset));
+        self.write(&vec![0; len as usize], offset, order);
+        self.holes.extend(pages_of(offset, len));
+    }
+
+    /// How many of its pages have no space behind them.
+    pub(super) fn hole_pages(&self) -> u64 {
+        self.holes.len() as u64
     }
 
     pub(super) fn set_len(&mut self, len: u64, order: u64) {

@@ -30,6 +30,7 @@ pub(super) struct State {
     pub(super) capacity: Option<u64>,
     pub(super) can_map: bool,
     pub(super) can_link: bool,
+    pub(super) can_punch: bool,
     pub(super) halted: bool,
 }
 
@@ -46,6 +47,7 @@ impl State {
             capacity: None,
             can_map: true,
             can_link: true,
+            can_punch: true,
             halted: false,
         }
     }
@@ -179,6 +181,17 @@ impl State {
         let order = self.next_order();
         let (directory, name) = self.directory_mut(to, "link")?;
         directory.link(&name, number, order);
+        Ok(true)
+    }
+
+    pub(super) fn punch(&mut self, path: &Path, offset: u64, len: u64) -> Result<bool> {
+        let number = self.find_or_fail(path, "punch")?;
+        let names = self.directories.values().flat_map(|directory| directory.names().values());
+        if !self.can_punch || names.filter(|inode| **inode == number).count() > 1 {
+            return Ok(false);
+        }
+        let order = self.next_order();
+        self.inode_mut(number).punch(offset, len, order);
         Ok(true)
     }
 
@@ -361,7 +374,7 @@ impl State {
         let named: BTreeSet<InodeNumber> =
             self.directories.values().flat_map(|directory| directory.names().values().copied()).collect();
         let present = self.inodes.iter().filter(|(number, inode)| inode.handles > 0 || named.contains(number));
-        present.map(|(_, inode)| in_pages(inode.len())).sum()
+        present.map(|(_, inode)| in_pages(inode.len()) - inode.hole_pages() * PAGE as u64).sum()
     }
 
     /// The length up to which a file can be written.

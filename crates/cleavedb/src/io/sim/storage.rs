@@ -114,6 +114,10 @@ impl Storage for SimDisk {
         self.act(to, "link", |state| state.link(from, to))
     }
 
+    fn punch(&self, path: &Path, offset: u64, len: u64) -> Result<bool> {
+        self.act(path, "punch", |state| state.punch(path, offset, len))
+    }
+
     fn real_path(&self, path: &Path) -> Result<PathBuf> {
         Ok(path.to_owned())
     }

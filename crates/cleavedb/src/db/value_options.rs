@@ -1,0 +1,128 @@
+//! How values that lie apart are kept: where they go when they are moved, and how much garbage may lie among them.
+
+pub use crate::values::placement::VictimPolicy;
+
+use super::Tuning;
+use crate::base::{Error, Result};
+use crate::values::placement::Placement;
+use crate::values::placement::hash::Hash;
+use crate::values::placement::log::Log;
+
+/// Which values lie together once they have been moved. One for a database, chosen at each open; what another one left is
+/// read as ever, and changes over as it is moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ValuePlacement {
+    /// Those of keys with like hashes, in groups that are halved as they grow and joined as they shrink (HashKV). What is dead
+    /// in a group is mostly found without asking the tables. The default.
+    #[default]
+    Hash,
+    /// All in the order of arrival; space comes back from the oldest end (WiscKey). For comparison.
+    Log {
+        /// Each record is looked up in the tables by itself, as the paper does, and not many in the order of their keys.
+        look_up_each: bool,
+    },
+}
+
+/// How values that lie apart are kept. The defaults need no thought; the rest is there to be measured.
+///
+/// ```
+/// # fn main() -> cleavedb::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// // Half as much garbage as live values at most.
+/// let values = cleavedb::ValueOptions::new().garbage(50, 64 << 20);
+/// let db = cleavedb::Options::new().separation(Some(192)).values(values).open(dir.path().join("db"))?;
+/// # db.close()
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ValueOptions {
+    placement: ValuePlacement,
+    victims: VictimPolicy,
+    hot_cold: bool,
+    group_bytes: Option<u64>,
+    garbage: Option<(u32, u64)>,
+}
+
+impl Default for ValueOptions {
+    fn default() -> ValueOptions {
+        ValueOptions::new()
+    }
+}
+
+impl ValueOptions {
+    /// The defaults.
+    pub fn new() -> ValueOptions {
+        let (placement, victims) = (ValuePlacement::default(), VictimPolicy::default());
+        ValueOptions { placement, victims, hot_cold: true, group_bytes: None, garbage: None }
+    }
+
+    /// Which values lie together once they have been moved.
+    pub fn placement(mut self, placement: ValuePlacement) -> ValueOptions {
+        self.placement = placement;
+        self
+    }
+
+    /// What gives its space back first, with [`ValuePlacement::Hash`]. Default: what has the most garbage for its size.
+    pub fn victims(mut self, victims: VictimPolicy) -> ValueOptions {
+        self.victims = victims;
+        self
+    }
+
+    /// With [`ValuePlacement::Hash`], values that were not updated since they were last moved lie apart from the others
+    /// (default), so that they are seldom moved again.
+    pub fn hot_cold(mut self, apart: bool) -> ValueOptions {
+        self.hot_cold = apart;
+        self
+    }
+
+    /// With [`ValuePlacement::Hash`], a group is halved beyond about so many bytes, at least 64 KiB; groups are larger where
+    /// there would be very many. As much is moved at a time. Default: the size of a log, up to 64 MiB.
+    pub fn group_bytes(mut self, bytes: u64) -> ValueOptions {
+        self.group_bytes = Some(bytes);
+        self
+    }
+
+    /// How much garbage may lie in files of values: `percent` hundredths of what is live in them, from 1 to 1000, and `bytes`
+    /// more. Less of it takes more moving. Default: 30, and 256 MiB.
+    pub fn garbage(mut self, percent: u32, bytes: u64) -> ValueOptions {
+        self.garbage = Some((percent, bytes));
+        self
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        match self.garbage {
+            Some((percent, _)) if !(1..=1000).contains(&percent) => {
+                Err(Error::input(format!("garbage of {percent} % was allowed, but it must be from 1 to 1000")))
+            }
+            _ => match self.group_bytes {
+                Some(bytes) if bytes < 64 << 10 => {
+                    Err(Error::input(format!("groups of {bytes} B were asked for, and they have at least 64 KiB")))
+                }
+                _ => Ok(()),
+            },
+        }
+    }
+
+    /// What follows for the sizes inside the engine.
+    pub(super) fn tune(&self, tuning: &mut Tuning) {
+        (tuning.placement, tuning.victims, tuning.hot_cold) = (self.placement, self.victims, self.hot_cold);
+        if let Some(bytes) = self.group_bytes {
+            tuning.group_bytes = bytes;
+        }
+        if let Some((percent, bytes)) = self.garbage {
+            (tuning.garbage_percent, tuning.garbage_bytes) = (percent.into(), bytes);
+        }
+    }
+}
+
+impl Tuning {
+    /// Where values go when they are moved.
+    pub(super) fn placement(&self) -> Box<dyn Placement> {
+        match self.placement {
+            ValuePlacement::Hash => {
+                Box::new(Hash { segment_bytes: self.log_bytes, policy: self.victims, hot_cold: self.hot_cold })
+            }
+            ValuePlacement::Log { look_up_each } => Box::new(Log { segment_bytes: self.group_bytes, look_up_each }),
+        }
+    }
+}

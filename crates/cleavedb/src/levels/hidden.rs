@@ -1,0 +1,141 @@
+//! Dead values that nobody knows of: a version in an upper level kills what lies below only when a compaction brings the
+//! two together, and until then the ledger has the value for a live one. This bounds from above how many bytes of values
+//! may be hidden so, and chooses the compaction that brings the most of them to light for what it reads.
+//!
+//! A version kills at most one value of each older version that it meets; one that a snapshot still sees does not die and
+//! counts as live. Each choice takes versions one level down, or leaves its table without anything hidden, so the choices
+//! come to an end however wrong the bound is. Part of the picker, and pure as the rest of it.
+
+use super::picker::{Choice, Figures, TableFigures};
+use crate::base::Seqno;
+
+/// What tables name, in bytes of records, and how much of it may be dead.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Hidden {
+    /// All that they name.
+    pub named: u64,
+    /// Of these at most so much is hidden by newer versions that lie in other tables, or were kept for a snapshot that is
+    /// held no more.
+    pub hidden: u64,
+    /// The largest record.
+    pub record_max: u64,
+}
+
+impl<'a> Figures<'a> {
+    /// How much may be dead of what is taken for live. O(tables log tables), or more where tables overlap many others.
+    pub fn hidden(&self) -> Hidden {
+        let mut all = Hidden::default();
+        for (level, tables) in self.levels.iter().enumerate() {
+            for (index, table) in tables.iter().enumerate() {
+                all.named += table.bytes_apart;
+                all.hidden += self.hidden_by(level, index);
+                all.record_max = all.record_max.max(table.record_bytes_max);
+            }
+        }
+        Hidden { hidden: all.hidden.min(all.named), ..all }
+    }
+
+    /// The next compaction that shows which values are dead. While one runs, what it shows is waited for.
+    pub(super) fn uncover(&self) -> Option<Choice> {
+        if !self.uncovers || !self.running.is_empty() {
+            return None;
+        }
+        let (mut hiding, mut of_hl0) = (Vec::new(), 0);
+        for (level, tables) in self.levels.iter().enumerate() {
+            for (index, table) in tables.iter().enumerate() {
+                match (level, self.hidden_by(level, index)) {
+                    (_, 0) => {}
+                    (0, hides) => of_hl0 += hides,
+                    (_, hides) => hiding.push((level, table, hides)),
+                }
+            }
+        }
+        let mut choices: Vec<(u128, usize, Option<&TableFigures<'a>>)> = Vec::new();
+        let worth = |hides: u64, read: u64| hides as u128 * 1000 / read.max(1) as u128;
+        if of_hl0 > 0 {
+            choices.push((worth(of_hl0, self.bytes_read_by_hl0()), 0, None));
+        }
+        for (level, table, hides) in hiding {
+            choices.push((worth(hides, table.size + self.bytes_below(level, table)), level, Some(table)));
+        }
+        // Of equals the upper level first: what comes down from it is taken along later.
+        choices.sort_by_key(|(worth, level, _)| (std::cmp::Reverse(*worth), *level));
+        choices.into_iter().find_map(|(_, level, table)| match table {
+            None => self.compact_whole_hl0(),
+            Some(table) => self.bring_down(level, table),
+        })
+    }
+
+    /// Sequence numbers from which on more values may die, as soon as no older snapshot is held.
+    pub(super) fn held_names(&self) -> impl Iterator<Item = Seqno> {
+        let tables = || self.levels.iter().flat_map(|tables| tables.iter());
+        let any = tables().any(|table| table.bytes_apart > 0);
+        let held = tables().filter(move |table| any && table.seqno_max > self.oldest_snapshot);
+        held.filter_map(|table| match table.seqno_min > self.oldest_snapshot {
+            true => Some(table.seqno_min),
+            false => (table.bytes_hidden > 0 || table.range_deletes > 0).then_some(table.seqno_max),
+        })
+    }
+
+    /// Bytes of values that the versions of a table hide at most: in itself, in older tables of HL0, and below.
+    fn hidden_by(&self, level: usize, index: usize) -> u64 {
+        let table = &self.levels[level][index];
+        let killers = table.entries - table.deltas.min(table.entries);
+        let (mut met, mut met_max, mut covered) = (0, 0, 0);
+        let mut count = |older: &TableFigures<'a>| {
+            // All of it is kept by a snapshot that sees nothing newer.
+            let is_held = older.seqno_max <= self.oldest_snapshot && self.oldest_snapshot < table.seqno_min;
+            match is_held {
+                true => {}
+                false if table.may_cover_some_of(older) => covered += older.bytes_apart,
+                false => (met, met_max) = (met + older.bytes_apart, older.record_bytes_max.max(met_max)),
+            }
+        };
+        if level == 0 {
+            let older = self.levels[0][index + 1..].iter();
+            older.filter(|older| older.smallest < table.end && table.smallest < older.end).for_each(&mut count);
+        }
+        for below in level + 1..self.levels.len() {
+            self.overlapping(below, table.smallest, table.end).for_each(&mut count);
+        }
+        // A value that several versions hide is counted with the oldest of these.
+        self.hidden_within(table) + covered + met.min(killers.saturating_mul(met_max))
+    }
+
+    /// Bytes of values in the table that newer versions in it hide, and that no snapshot keeps any more.
+    fn hidden_within(&self, table: &TableFigures<'_>) -> u64 {
+        match (table.seqno_max <= self.oldest_snapshot, table.range_deletes) {
+            (false, _) => 0,
+            (true, 0) => table.bytes_hidden,
+            // What lies under its range tombstones is not counted.
+            (true, _) => table.bytes_apart,
+        }
+    }
+
+    /// The table goes one level down; it is written anew where it is if nothing lies below.
+    fn bring_down(&self, level: usize, table: &TableFigures<'a>) -> Option<Choice> {
+        if !self.lies_above(level, table) {
+            return self.compact(level, level, &[table]).map(Choice::Compact);
+        }
+        self.move_down(level, table).or_else(|| self.compact(level, level + 1, &[table]).map(Choice::Compact))
+    }
+
+    fn bytes_below(&self, level: usize, table: &TableFigures<'_>) -> u64 {
+        match level + 1 < self.levels.len() {
+            true => self.overlapping(level + 1, table.smallest, table.end).map(|below| below.size).sum(),
+            false => 0,
+        }
+    }
+
+    fn bytes_read_by_hl0(&self) -> u64 {
+        let tables = &self.levels[0];
+        let smallest = tables.iter().map(|table| table.smallest).min().unwrap_or_default();
+        let end = tables.iter().map(|table| table.end).max().unwrap_or_default();
+        let below: u64 = self.overlapping(1, smallest, end).map(|table| table.size).sum();
+        below + tables.iter().map(|table| table.size).sum::<u64>()
+    }
+}
+
+#[cfg(test)]
+#[path = "hidden_test.rs"]
+mod tests;

@@ -1,0 +1,135 @@
+//! Tables are written `"id keys bytes_apart flags"`: 100 versions of numbers 10 * id to 10 * id + 9, in keyspace 1, whose
+//! values of `bytes_apart` lie apart, the largest of them twice the mean. `"hidden=20"`: of these, bytes that newer versions
+//! in the table hide; `"killers=5"`: so many versions; `"clears=b-d"`: range tombstones; `"busy"`.
+
+use std::collections::BTreeSet;
+
+use super::super::picker::{Compact, LevelTargets, awaited_snapshot, choose};
+use super::*;
+use crate::base::{FileId, KeyspaceId, full_key};
+use crate::format::meta::{Cleared, TableMeta};
+
+fn full(key: &str) -> Vec<u8> {
+    full_key(KeyspaceId(1), key.as_bytes())
+}
+
+fn meta(text: &str) -> (TableMeta, bool) {
+    let words: Vec<&str> = text.split(' ').collect();
+    let flag = |name: &str| words.iter().find_map(|word| word.strip_prefix(name));
+    let number = |name: &str, other: u64| flag(name).map_or(other, |number| number.parse().unwrap());
+    let (smallest, largest) = words[1].split_once('-').unwrap();
+    let (id, bytes_apart): (u64, u64) = (words[0].parse().unwrap(), words[2].parse().unwrap());
+    let entries = number("killers=", 100);
+    let cleared = flag("clears=").map(|range| range.split_once('-').unwrap());
+    let cleared = cleared.map(|(start, end)| Cleared { start: full(start), end: full(end), seqno: Seqno(id * 10 + 9) });
+    let meta = TableMeta {
+        id: FileId(id),
+        size: number("size=", 10),
+        entries,
+        deletes: 0,
+        deltas: 0,
+        addresses: entries,
+        bytes_apart,
+        bytes_hidden: number("hidden=", 0),
+        record_bytes_max: bytes_apart / 50,
+        smallest: full(smallest),
+        end: full(&format!("{largest}\0")),
+        seqno_min: Seqno(id * 10),
+        seqno_max: Seqno(id * 10 + 9),
+        range_deletes: cleared.iter().len() as u64,
+        cleared: cleared.into_iter().collect(),
+    };
+    (meta, words.contains(&"busy"))
+}
+
+/// What is chosen if files of values take so many bytes, and 30 in a hundred more than what is live are allowed; and for
+/// which snapshot it waits. Nothing else is due.
+fn choice_at(levels: &[&[&str]], file_bytes: u64, oldest_snapshot: u64) -> (String, Option<u64>) {
+    let mut levels: Vec<Vec<_>> = levels.iter().map(|level| level.iter().map(|text| meta(text)).collect()).collect();
+    levels.resize_with(4, Vec::new);
+    let figures = levels.iter().map(|level| level.iter().map(|(meta, busy)| TableFigures::new(meta, *busy)).collect());
+    let mut figures = Figures {
+        levels: figures.collect(),
+        targets: LevelTargets { hl0_trigger: 9, base_bytes: 1 << 30, multiplier: 10 },
+        dropped: &[],
+        running: &[],
+        oldest_snapshot: Seqno(oldest_snapshot),
+        stale: &BTreeSet::new(),
+        uncovers: false,
+    };
+    let Hidden { named, hidden, .. } = figures.hidden();
+    figures.uncovers = file_bytes > (named - hidden) * 13 / 10;
+    let list = |ids: &[FileId]| ids.iter().map(|id| id.0.to_string()).collect::<Vec<_>>().join(",");
+    let choice = match choose(&figures) {
+        Choice::Nothing => "nothing".into(),
+        Choice::Move { to, table, .. } => format!("{} to {to}", table.0),
+        Choice::Compact(Compact { to, inputs, inputs_below, .. }) => {
+            format!("{} with {} in {to}", list(&inputs), list(&inputs_below))
+        }
+        Choice::Drop { .. } => panic!("nothing is dropped"),
+    };
+    (choice, awaited_snapshot(&figures).map(|seqno| seqno.0))
+}
+
+fn choice(levels: &[&[&str]], file_bytes: u64) -> String {
+    choice_at(levels, file_bytes, Seqno::MAX.0).0
+}
+
+#[test]
+fn nothing_is_uncovered_where_nothing_can_be_hidden_or_there_is_space() {
+    assert_eq!(choice(&[], 0), "nothing");
+    // All in one level: what is dead is known.
+    assert_eq!(choice(&[&[], &["1 a-c 1000", "2 d-f 1000"]], 1 << 40), "nothing");
+    assert_eq!(choice(&[&["3 m-n 1000"], &["1 a-c 1000", "2 d-f 1000"]], 1 << 40), "nothing");
+    // At most 1000 of 2000 B are dead, and 1300 B are allowed.
+    let both: &[&[&str]] = &[&["3 a-c 1000"], &["1 a-c 1000"]];
+    assert_eq!(choice(both, 1300), "nothing");
+    assert_eq!(choice(both, 1301), "3 with 1 in 1");
+    // Two versions hide at most two of the largest values, 40 B, however much they span.
+    let few: &[&[&str]] = &[&["3 a-z 0 killers=2"], &["1 a-c 1000", "2 d-f 1000"]];
+    assert_eq!(choice(few, 1960 * 13 / 10 - 60), "nothing");
+    assert_eq!(choice(few, 1960 * 13 / 10), "nothing");
+    assert_eq!(choice(few, 1960 * 13 / 10 + 1), "3 with 1,2 in 1");
+}
+
+#[test]
+fn what_shows_most_for_what_is_read_goes_first() {
+    // Of two the one that hides more for its bytes; HL0 if it hides most.
+    let tables: &[&[&str]] = &[&[], &["5 a-b 100 killers=10", "6 m-n 1000"], &["1 a-b 1000", "2 m-n 1000"]];
+    assert_eq!(choice(tables, 1 << 40), "6 with 2 in 2");
+    let tables: &[&[&str]] = &[&["9 a-n 3000"], tables[1], tables[2]];
+    assert_eq!(choice(tables, 1 << 40), "9 with 5,6 in 1");
+    let tables: &[&[&str]] = &[&["9 a-n 3000 size=90"], tables[1], tables[2]];
+    assert_eq!(choice(tables, 1 << 40), "6 with 2 in 2");
+    // Tables of HL0 hide in each other.
+    assert_eq!(choice(&[&["2 a-n 500", "1 c-d 1000"]], 1 << 40), "2,1 with  in 1");
+    // Where a level has nothing of the range a table passes through it.
+    assert_eq!(choice(&[&[], &["5 a-c 100"], &[], &["1 a-c 1000"]], 1 << 40), "5 to 2");
+}
+
+#[test]
+fn one_that_is_in_use_is_passed_over() {
+    let tables: &[&[&str]] = &[&[], &["5 a-b 100", "6 m-n 1000 busy"], &["1 a-b 1000", "2 m-n 1000"]];
+    assert_eq!(choice(tables, 1 << 40), "5 with 1 in 2");
+}
+
+#[test]
+fn range_tombstones_may_hide_all_that_lies_under_them() {
+    let tables: &[&[&str]] = &[&[], &["5 a-z 0 killers=1 clears=a-e"], &["1 d-g 1000", "2 m-n 1000"]];
+    assert_eq!(choice(tables, 1000 * 13 / 10 - 30), "nothing");
+    assert_eq!(choice(tables, 1000 * 13 / 10), "5 with 1,2 in 2");
+    // Its own values lie under its tombstones, too, until it lies lowest and is written without them.
+    assert_eq!(choice(&[&[], &["5 a-z 1000 clears=a-e"]], 1 << 40), "5 with  in 1");
+}
+
+#[test]
+fn what_a_snapshot_holds_counts_as_live_until_it_is_released() {
+    let tables: &[&[&str]] = &[&["3 a-c 1000"], &["1 a-c 1000"]];
+    assert_eq!(choice_at(tables, 1 << 40, 19), ("nothing".into(), Some(30)));
+    assert_eq!(choice_at(tables, 1 << 40, 30), ("3 with 1 in 1".into(), None));
+    // What a snapshot kept when the table was written goes when the table is written anew.
+    let kept: &[&[&str]] = &[&[], &[], &["3 a-c 1000 hidden=500"]];
+    assert_eq!(choice_at(kept, 1 << 40, 35), ("nothing".into(), Some(39)));
+    assert_eq!(choice_at(kept, 1 << 40, 39), ("3 with  in 2".into(), None));
+    assert_eq!(choice_at(kept, 650, 39), ("nothing".into(), None));
+}

@@ -1,0 +1,163 @@
+//! What a group can tell of its own records without asking the tables (HashKV section 3.3): of two bases of a key that no
+//! snapshot tells apart the older one is dead. A delete is a base, too, where one is seen. The newest base may be dead as well,
+//! if what killed it lies elsewhere; that is for the ledger to say.
+
+use std::ops::Range;
+
+use crate::base::Seqno;
+
+/// A base that a job has read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// Its key is grouped by this.
+    pub hash: u64,
+    /// Which version of the key it is.
+    pub seqno: Seqno,
+    /// The key, with its keyspace, among the [`keys`](Batch::keys).
+    pub key: Range<u32>,
+    /// Which of the files of the job it lies in.
+    pub file: u32,
+    /// Where it lies there, in bytes.
+    pub offset: u64,
+    /// How long it is, in bytes.
+    pub len: u32,
+    /// What it is, and what has been found out about it.
+    pub fate: Fate,
+}
+
+/// What becomes of a base.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It makes older ones dead and is not moved itself.
+    Killer,
+    /// It may live.
+    Kept,
+    /// It may live, and an older one of its key was dead.
+    Updated,
+    /// It is dead.
+    Dead,
+}
+
+impl Fate {
+    /// It is to be moved.
+    pub fn lives(self) -> bool {
+        matches!(self, Fate::Kept | Fate::Updated)
+    }
+}
+
+/// Bases that are judged together.
+#[derive(Default)]
+pub struct Batch {
+    /// Keys, one behind the other.
+    pub keys: Vec<u8>,
+    /// In any order.
+    pub seen: Vec<Seen>,
+}
+
+impl Batch {
+    /// One more base.
+    pub fn add(&mut self, full_key: &[u8], mut seen: Seen) {
+        let start = self.keys.len() as u32;
+        self.keys.extend_from_slice(full_key);
+        seen.key = start..self.keys.len() as u32;
+        self.seen.push(seen);
+    }
+
+    /// The key of a base.
+    pub fn key(&self, seen: &Seen) -> &[u8] {
+        &self.keys[seen.key.start as usize..seen.key.end as usize]
+    }
+
+    /// Its memory.
+    pub fn bytes(&self) -> usize {
+        self.keys.capacity() + self.seen.capacity() * size_of::<Seen>()
+    }
+
+    /// Sorts by key, the newest version first, and marks older versions of a key dead that none of the snapshots tells apart
+    /// from a newer one. O(n log n).
+    pub fn judge(&mut self, snapshots: &[Seqno]) {
+        let keys = &self.keys;
+        let key = |seen: &Seen| &keys[seen.key.start as usize..seen.key.end as usize];
+        self.seen.sort_unstable_by(|one, other| {
+            let by_key = one.hash.cmp(&other.hash).then_with(|| key(one).cmp(key(other)));
+            by_key.then_with(|| other.seqno.cmp(&one.seqno))
+        });
+        let stripe = |seqno: Seqno| snapshots.partition_point(|snapshot| *snapshot < seqno);
+        for versions in self.seen.chunk_by_mut(|one, other| one.hash == other.hash && key(one) == key(other)) {
+            for index in 1..versions.len() {
+                let newer = versions[index - 1].seqno;
+                // The same record may lie in two logs, of which tables name one (decision 004).
+                let dead = versions[index].seqno < newer && stripe(versions[index].seqno) == stripe(newer);
+                if dead && versions[index].fate != Fate::Killer {
+                    versions[index].fate = Fate::Dead;
+                    if versions[0].fate == Fate::Kept {
+                        versions[0].fate = Fate::Updated;
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::group::group_hash;
+
+    /// Which versions of the keys live, in order of keys, as (key, number).
+    fn living(records: &[(&str, u64, Fate)], snapshots: &[u64]) -> Vec<(String, u64)> {
+        let mut batch = Batch::default();
+        for (key, seqno, fate) in records {
+            let seen = Seen {
+                hash: group_hash(key.as_bytes()),
+                seqno: Seqno(*seqno),
+                key: 0..0,
+                file: 0,
+                offset: *seqno,
+                len: 10,
+                fate: *fate,
+            };
+            batch.add(key.as_bytes(), seen);
+        }
+        batch.judge(&snapshots.iter().map(|seqno| Seqno(*seqno)).collect::<Vec<_>>());
+        let lives = batch.seen.iter().filter(|seen| seen.fate.lives());
+        let mut living: Vec<_> =
+            lives.map(|seen| (String::from_utf8(batch.key(seen).to_vec()).unwrap(), seen.seqno.0)).collect();
+        living.sort();
+        living
+    }
+
+    use Fate::{Kept, Killer};
+
+    fn of(pairs: &[(&str, u64)]) -> Vec<(String, u64)> {
+        pairs.iter().map(|(key, seqno)| (key.to_string(), *seqno)).collect()
+    }
+
+    #[test]
+    fn the_newest_base_of_each_key_lives() {
+        let records = [("a", 3, Kept), ("b", 5, Kept), ("a", 9, Kept), ("a", 7, Kept)];
+        assert_eq!(living(&records, &[10]), of(&[("a", 9), ("b", 5)]));
+    }
+
+    #[test]
+    fn a_snapshot_between_two_bases_keeps_the_older() {
+        let records = [("a", 3, Kept), ("a", 7, Kept), ("a", 9, Kept)];
+        assert_eq!(living(&records, &[3, 20]), of(&[("a", 3), ("a", 9)]));
+        assert_eq!(living(&records, &[6, 20]), of(&[("a", 3), ("a", 9)]));
+        assert_eq!(living(&records, &[7, 20]), of(&[("a", 7), ("a", 9)]));
+        assert_eq!(living(&records, &[3, 8, 20]), of(&[("a", 3), ("a", 7), ("a", 9)]));
+        assert_eq!(living(&records, &[2, 9]), of(&[("a", 9)]));
+    }
+
+    #[test]
+    fn deletes_kill_and_stay_where_they_are() {
+        assert_eq!(living(&[("a", 3, Kept), ("a", 5, Killer)], &[9]), of(&[]));
+        assert_eq!(living(&[("a", 3, Kept), ("a", 5, Killer), ("a", 6, Kept)], &[9]), of(&[("a", 6)]));
+        assert_eq!(living(&[("a", 3, Kept), ("a", 5, Killer)], &[4, 9]), of(&[("a", 3)]));
+    }
+
+    #[test]
+    fn one_record_in_two_logs_does_not_kill_itself() {
+        assert_eq!(living(&[("a", 3, Kept), ("a", 3, Kept)], &[9]), of(&[("a", 3), ("a", 3)]));
+    }
+}

@@ -1,0 +1,293 @@
+//! Placement by the hash of the key (HashKV section 3): the values of a group lie together, so whoever has read the group knows
+//! of each key which version is the newest, without asking the tables. Groups are halved as they grow and joined as they
+//! shrink (extendible hashing); which there are is said by the extents that there are.
+//!
+//! New values are in logs, whatever their group. A log that is emptied brings each group an extent; the hot extents of a
+//! group, or the cold ones, are emptied together. Where a log or a unit of extents has the most garbage, it goes first.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Allowance, Candidate, Liveness, Placement, Surroundings, Survivor, VictimPolicy, is_due};
+use crate::base::FileId;
+use crate::format::group::{DEPTH_MAX, Group};
+use crate::sched::random::Random;
+
+/// However much there is, there are not many more groups than this, or each log would bring each of them next to nothing.
+const GROUPS_MAX: u64 = 64;
+
+/// Groups, and the units that are emptied together.
+pub struct Hash {
+    /// Files that hold so many live bytes are emptied together; a group is meant to hold as many, or more if there is much.
+    pub segment_bytes: u64,
+    /// Which unit goes first.
+    pub policy: VictimPolicy,
+    /// Hot and cold values lie apart.
+    pub hot_cold: bool,
+}
+
+/// Files that are emptied together: a log by itself, or extents of a group that are as warm.
+#[derive(Default)]
+struct Unit<'a> {
+    files: Vec<&'a Candidate>,
+}
+
+impl Unit<'_> {
+    fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).sum()
+    }
+
+    fn live(&self) -> u64 {
+        self.files.iter().map(|file| file.live.min(file.bytes)).sum()
+    }
+
+    fn garbage(&self) -> u64 {
+        self.files.iter().map(|file| file.garbage()).sum()
+    }
+
+    fn group(&self) -> Option<Group> {
+        self.files.first()?.part.map(|(group, _)| group)
+    }
+
+    /// In so many parts of the whole.
+    fn garbage_share(&self) -> u128 {
+        (u128::from(self.garbage()) << 32) / u128::from(self.bytes().max(1))
+    }
+
+    fn newest(&self) -> FileId {
+        self.files.iter().map(|file| file.file).max().unwrap_or_default()
+    }
+}
+
+impl Hash {
+    /// A group should hold so many bytes if there are `live` in all.
+    fn group_bytes(&self, live: u64) -> u64 {
+        self.segment_bytes.max(live / GROUPS_MAX).max(1)
+    }
+
+    /// The units with garbage, those that go first in front.
+    fn ranked<'a>(&self, candidates: &'a [Candidate]) -> Vec<Unit<'a>> {
+        let mut units = BTreeMap::<_, Unit<'a>>::new();
+        for candidate in candidates {
+            let key = match candidate.part {
+                None => (Some(candidate.file), None),
+                Some(part) => (None, Some(part)),
+            };
+            units.entry(key).or_default().files.push(candidate);
+        }
+        let mut units: Vec<Unit<'a>> = units.into_values().filter(|unit| unit.garbage() > 0).collect();
+        let oldest = |unit: &Unit<'_>| unit.files.iter().map(|file| file.file).min();
+        units.sort_by_key(|unit| (std::cmp::Reverse(unit.garbage_share()), oldest(unit)));
+        match self.policy {
+            VictimPolicy::Greedy => {}
+            VictimPolicy::CostBenefit => {
+                let now = units.iter().map(|unit| unit.newest().0).max().unwrap_or_default();
+                // Dividing by what is read and written (LFS: 1 + u).
+                let score = |unit: &Unit<'_>| {
+                    let age = u128::from(now - unit.newest().0 + 1);
+                    (u128::from(unit.garbage()) << 32) * age / u128::from((unit.bytes() + unit.live()).max(1))
+                };
+                units.sort_by_key(|unit| std::cmp::Reverse(score(unit)));
+            }
+            VictimPolicy::GreedyRandom(draws) => {
+                // The same files give the same draws, so a choice that is asked for twice is one choice.
+                let seed = units.iter().map(Unit::live).fold(units.len() as u64, u64::wrapping_add);
+                let mut random = Random::new(seed);
+                let drawn = (0..draws.max(1)).map(|_| random.below(units.len().max(1) as u64) as usize).min();
+                units.drain(..drawn.unwrap_or(0).min(units.len()));
+            }
+        }
+        units
+    }
+}
+
+impl Placement for Hash {
+    fn victims(&self, candidates: &[Candidate], allowance: Allowance) -> Vec<FileId> {
+        if !is_due(candidates, allowance) {
+            return Vec::new();
+        }
+        let live = candidates.iter().map(|candidate| candidate.live.min(candidate.bytes)).sum();
+        let group_bytes = self.group_bytes(live);
+        let in_group =
+            |group: Group| candidates.iter().filter(move |file| file.part.is_some_and(|part| part.0 == group));
+        let live_in = |group: Group| in_group(group).map(|file| file.live.min(file.bytes)).sum::<u64>();
+        let (mut victims, mut moved) = (BTreeSet::new(), 0);
+        for unit in self.ranked(candidates) {
+            moved += unit.live();
+            if !victims.is_empty() && moved > self.segment_bytes {
+                break;
+            }
+            victims.extend(unit.files.iter().map(|file| file.file));
+            let Some(group) = unit.group() else { continue };
+            // Halving and joining take all that there is of a group.
+            let own = live_in(group);
+            if own > 2 * group_bytes {
+                victims.extend(in_group(group).map(|file| file.file));
+            }
+            if let Some(sibling) = group.sibling().filter(|sibling| own + live_in(*sibling) < group_bytes / 2) {
+                victims.extend(in_group(group).chain(in_group(sibling)).map(|file| file.file));
+            }
+        }
+        victims.into_iter().collect()
+    }
+
+    fn liveness(&self) -> Liveness {
+        Liveness::NewestWins
+    }
+
+    fn groups(&self, survivors: &[Survivor], around: &Surroundings) -> Vec<Group> {
+        let live = around.in_logs + survivors.iter().map(|survivor| survivor.bytes).sum::<u64>();
+        let mut groups = Vec::with_capacity(survivors.len());
+        let group_bytes = self.group_bytes(live);
+        divide(Group::ALL, survivors, around, group_bytes, &mut groups);
+        groups
+    }
+
+    fn parts_cold(&self) -> bool {
+        self.hot_cold
+    }
+}
+
+/// Divides records of group `node`, in the order of their hashes: among the groups that there are, and where there is none
+/// by size.
+fn divide(node: Group, records: &[Survivor], around: &Surroundings, group_bytes: u64, out: &mut Vec<Group>) {
+    if records.is_empty() {
+        return;
+    }
+    let divided = around.groups.iter().any(|group| node.covers(*group) && *group != node);
+    let covering = (0..=node.depth()).rev().map(|depth| Group::of(node.first_hash(), depth));
+    let covering = covering.into_iter().find(|group| around.groups.contains(group));
+    let bytes: u64 = records.iter().map(|record| record.bytes).sum();
+    let too_large = covering.is_none() && bytes + (around.in_logs >> node.depth()) > group_bytes;
+    match node.halves() {
+        Some(halves) if divided || too_large => {
+            let middle = records.partition_point(|record| halves[0].holds(record.hash));
+            divide(halves[0], &records[..middle], around, group_bytes, out);
+            divide(halves[1], &records[middle..], around, group_bytes, out);
+        }
+        _ => out.extend(std::iter::repeat_n(covering.unwrap_or(node), records.len())),
+    }
+    const { assert!(DEPTH_MAX < 64) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::values::Warmth;
+
+    const ALLOWANCE: Allowance = Allowance { percent: 30, bytes: 1000 };
+
+    fn hash(segment_bytes: u64) -> Hash {
+        Hash { segment_bytes, policy: VictimPolicy::Greedy, hot_cold: true }
+    }
+
+    fn log(file: u64, bytes: u64, live: u64) -> Candidate {
+        Candidate { file: FileId(file), bytes, live, part: None }
+    }
+
+    fn extent(file: u64, bytes: u64, live: u64, group: Group, warmth: Warmth) -> Candidate {
+        Candidate { part: Some((group, warmth)), ..log(file, bytes, live) }
+    }
+
+    fn ids(numbers: &[u64]) -> Vec<FileId> {
+        numbers.iter().map(|number| FileId(*number)).collect()
+    }
+
+    #[test]
+    fn nothing_is_emptied_while_little_is_dead() {
+        assert!(hash(1).victims(&[], ALLOWANCE).is_empty());
+        let little = [log(1, 10_000, 10_000), log(2, 10_000, 9_000)];
+        assert!(hash(1).victims(&little, ALLOWANCE).is_empty());
+        // Live bytes counted from above may exceed the file.
+        assert!(hash(1).victims(&[log(1, 10_000, 90_000)], ALLOWANCE).is_empty());
+        let live = [log(1, 10_000, 10_000); 3];
+        assert!(hash(1).victims(&live, Allowance { percent: 0, bytes: 0 }).is_empty());
+    }
+
+    #[test]
+    fn the_emptiest_goes_first_and_as_many_go_together_as_fill_a_segment() {
+        let all = [log(1, 10_000, 8_000), log(2, 20_000, 6_000), log(3, 10_000, 2_000)];
+        assert_eq!(hash(7_999).victims(&all, ALLOWANCE), ids(&[3]));
+        assert_eq!(hash(8_000).victims(&all, ALLOWANCE), ids(&[2, 3]));
+        assert_eq!(hash(16_000).victims(&all, ALLOWANCE), ids(&[1, 2, 3]));
+    }
+
+    #[test]
+    fn extents_of_a_group_that_are_as_warm_go_together() {
+        let [one, other] = Group::ALL.halves().unwrap();
+        let all = [
+            extent(1, 10_000, 5_000, one, Warmth::Hot),
+            extent(2, 10_000, 9_000, one, Warmth::Cold),
+            extent(3, 10_000, 2_000, one, Warmth::Hot),
+            extent(4, 10_000, 5_000, other, Warmth::Hot),
+        ];
+        assert_eq!(hash(10_000).victims(&all, ALLOWANCE), ids(&[1, 3]));
+    }
+
+    #[test]
+    fn a_group_that_has_grown_too_large_is_taken_as_a_whole_and_small_siblings_together() {
+        let [one, other] = Group::ALL.halves().unwrap();
+        let all = [
+            extent(1, 10_000, 5_000, one, Warmth::Hot),
+            extent(2, 10_000, 9_000, one, Warmth::Cold),
+            extent(3, 10_000, 2_000, other, Warmth::Cold),
+        ];
+        assert_eq!(hash(5_000).victims(&all[..2], ALLOWANCE), ids(&[1, 2]));
+        assert_eq!(hash(40_000).victims(&all, ALLOWANCE), ids(&[1, 2, 3]));
+    }
+
+    #[test]
+    fn policies_differ_in_what_goes_first() {
+        let all: Vec<Candidate> = (1..=40).map(|file| log(file, 10_000, file * 200)).collect();
+        let first = |policy| Hash { policy, ..hash(1) }.victims(&all, ALLOWANCE)[0].0;
+        assert_eq!(first(VictimPolicy::Greedy), 1);
+        // Old and half empty pays more than new and emptier.
+        let two = [log(1, 10_000, 5_000), log(90, 10_000, 4_000)];
+        let policy = VictimPolicy::CostBenefit;
+        assert_eq!(Hash { policy, ..hash(1) }.victims(&two, ALLOWANCE), ids(&[1]));
+        assert_eq!(hash(1).victims(&two, ALLOWANCE), ids(&[90]));
+        // One draw is any of them; of many, one is near the best.
+        let drawn = |draws, more: u64| {
+            let mut all = all.clone();
+            all[0].live += more;
+            Hash { policy: VictimPolicy::GreedyRandom(draws), ..hash(1) }.victims(&all, ALLOWANCE)[0].0
+        };
+        let mean = |draws| (0..100).map(|more| drawn(draws, more)).sum::<u64>() / 100;
+        assert!((12..29).contains(&mean(1)) && mean(8) < 8, "{} {}", mean(1), mean(8));
+    }
+
+    fn survivors(count: u64) -> Vec<Survivor> {
+        let step = u64::MAX / count;
+        (0..count).map(|number| Survivor { hash: number * step, bytes: 100 }).collect()
+    }
+
+    #[test]
+    fn groups_are_halved_until_each_is_small_enough() {
+        let depths = |count, in_logs| -> BTreeSet<u8> {
+            let around = Surroundings { in_logs, ..Surroundings::default() };
+            let groups = hash(1_000).groups(&survivors(count), &around);
+            assert_eq!(groups.len() as u64, count);
+            assert!(groups.iter().zip(survivors(count)).all(|(group, record)| group.holds(record.hash)));
+            groups.iter().map(|group| group.depth()).collect()
+        };
+        assert_eq!(depths(10, 0), BTreeSet::from([0]));
+        assert_eq!(depths(11, 0), BTreeSet::from([1]));
+        assert_eq!(depths(36, 0), BTreeSet::from([2]));
+        // What is still in logs will have to be taken, too.
+        assert_eq!(depths(10, 6_000), BTreeSet::from([3]));
+        // However much there is, there are not many more than so many groups.
+        assert_eq!(depths(10_000, 0).last(), Some(&7));
+    }
+
+    #[test]
+    fn groups_that_are_there_are_kept_and_gaps_between_them_filled() {
+        let [one, other] = Group::ALL.halves().unwrap();
+        let [_, quarter] = one.halves().unwrap();
+        let around = Surroundings { groups: BTreeSet::from([other, quarter]), in_logs: 0 };
+        let groups: BTreeSet<Group> = hash(1_000).groups(&survivors(30), &around).into_iter().collect();
+        assert_eq!(groups, BTreeSet::from([one.halves().unwrap()[0], quarter, other]));
+        // What another placement left covers all keys, and does for those that have no group of their own.
+        let around = Surroundings { groups: BTreeSet::from([Group::ALL, quarter]), in_logs: 0 };
+        let groups: BTreeSet<Group> = hash(1_000).groups(&survivors(30), &around).into_iter().collect();
+        assert_eq!(groups, BTreeSet::from([Group::ALL, quarter]));
+    }
+}

@@ -1,0 +1,61 @@
+//! Placement in the order of arrival: all values in one row, emptied from its tail (WiscKey section 3.3.2). The baseline of the
+//! others.
+
+use super::{Allowance, Candidate, Liveness, Placement, Surroundings, Survivor, is_due};
+use crate::base::FileId;
+use crate::format::group::Group;
+
+/// The oldest file first, and what lives of it goes to the head.
+pub struct Log {
+    /// Files that hold so many live bytes are emptied together.
+    pub segment_bytes: u64,
+    /// Records are looked up one by one, as the paper does.
+    pub look_up_each: bool,
+}
+
+impl Placement for Log {
+    fn victims(&self, candidates: &[Candidate], allowance: Allowance) -> Vec<FileId> {
+        let (mut victims, mut moved) = (Vec::new(), 0);
+        if !is_due(candidates, allowance) {
+            return victims;
+        }
+        let mut oldest: Vec<&Candidate> = candidates.iter().collect();
+        oldest.sort_by_key(|candidate| candidate.file);
+        for candidate in oldest {
+            moved += candidate.live.min(candidate.bytes);
+            if !victims.is_empty() && moved > self.segment_bytes {
+                break;
+            }
+            victims.push(candidate.file);
+        }
+        victims
+    }
+
+    fn liveness(&self) -> Liveness {
+        if self.look_up_each { Liveness::LookUpEach } else { Liveness::LookUp }
+    }
+
+    fn groups(&self, survivors: &[Survivor], _: &Surroundings) -> Vec<Group> {
+        vec![Group::ALL; survivors.len()]
+    }
+
+    fn parts_cold(&self) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tail_goes_first_whatever_is_dead_in_it() {
+        let candidate = |file, live| Candidate { file: FileId(file), bytes: 1000, live, part: None };
+        let all = [candidate(7, 100), candidate(3, 900), candidate(5, 500)];
+        let log = |segment_bytes| Log { segment_bytes, look_up_each: false };
+        let allowance = Allowance { percent: 30, bytes: 0 };
+        assert_eq!(log(1).victims(&all, allowance), [FileId(3)]);
+        assert_eq!(log(1400).victims(&all, allowance), [FileId(3), FileId(5)]);
+        assert!(log(1).victims(&all, Allowance { percent: 30, bytes: 5000 }).is_empty());
+    }
+}

@@ -1,0 +1,153 @@
+//! Which tables are worth writing anew so that their addresses name the files where values are now. Compactions heal what
+//! they pass, but nothing passes a table that is written no more: each look-up of its values goes through redirect tables,
+//! and these stay for its sake. Pure functions.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::base::FileId;
+use crate::format::values::Names;
+
+/// A look-up through more redirect tables than this is too long.
+const HOPS_MAX: usize = 2;
+/// Beside as many redirect tables as there are files of values, there may be so many.
+const REDIRECTS_FREE: usize = 8;
+
+/// How many redirect tables lead from each file that was emptied to its records, and which file the first of them is in.
+#[derive(Debug, Default)]
+pub struct Hops(BTreeMap<FileId, (usize, FileId)>);
+
+/// A table whose addresses may be out of date.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Naming {
+    /// The table.
+    pub table: FileId,
+    /// Its length, in bytes.
+    pub size: u64,
+    /// Records that it names.
+    pub records: u64,
+    /// Of these, those that lead through redirect tables.
+    pub stale: u64,
+    /// The longest way to one of them.
+    pub hops: usize,
+    /// The files of redirect tables that it needs.
+    pub files: BTreeSet<FileId>,
+}
+
+impl Hops {
+    /// Of the files that were emptied, each with the file that its redirect table is in, and those that it moved into, which
+    /// have higher numbers than its own; in order.
+    pub fn new<'a>(moved: impl DoubleEndedIterator<Item = (FileId, FileId, &'a [FileId])>) -> Hops {
+        let mut hops: BTreeMap<FileId, (usize, FileId)> = BTreeMap::new();
+        for (file, redirect, to) in moved.rev() {
+            let further = to.iter().filter_map(|to| hops.get(to)).map(|(hops, _)| *hops).max().unwrap_or(0);
+            hops.insert(file, (1 + further, redirect));
+        }
+        Hops(hops)
+    }
+
+    /// No file was emptied.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What is out of date in a table of `size` bytes that names these.
+    pub fn naming(&self, table: FileId, size: u64, names: &Names) -> Naming {
+        let records = names.0.values().map(|named| named.records).sum();
+        let mut naming = Naming { table, size, records, stale: 0, hops: 0, files: BTreeSet::new() };
+        for (file, named) in &names.0 {
+            if let Some((hops, redirect)) = self.0.get(file) {
+                naming.stale += named.records;
+                naming.hops = naming.hops.max(*hops);
+                naming.files.insert(*redirect);
+            }
+        }
+        naming
+    }
+
+    /// The tables to write anew: those with more than `percent` in a hundred names that lead through redirect tables, or
+    /// some that lead through too many in a row; and if there
+    /// are more redirect tables than `files` of values and some, those with the most stale names for their size, until
+    /// half of the redirect tables that are allowed would be left.
+    pub fn choose(&self, mut tables: Vec<Naming>, files: usize, percent: u64) -> BTreeSet<FileId> {
+        tables.retain(|naming| naming.stale > 0);
+        let allowed = REDIRECTS_FREE + files;
+        let mut named: BTreeMap<FileId, usize> = BTreeMap::new();
+        tables.iter().flat_map(|naming| &naming.files).for_each(|file| *named.entry(*file).or_default() += 1);
+        let too_many = named.len() > allowed;
+        let costly = |naming: &Naming| naming.stale * 100 > naming.records * percent || naming.hops > HOPS_MAX;
+        let by_worth = |naming: &Naming| naming.stale as u128 * 1000 / naming.size.max(1) as u128;
+        tables.sort_by_key(|naming| (!costly(naming), std::cmp::Reverse(by_worth(naming)), naming.table));
+        let mut chosen = BTreeSet::new();
+        for naming in &tables {
+            let is_worth_it = costly(naming) || too_many && named.len() > allowed / 2;
+            if !is_worth_it {
+                break;
+            }
+            chosen.insert(naming.table);
+            for file in &naming.files {
+                if let Some(tables) = named.get_mut(file) {
+                    *tables -= 1;
+                    if *tables == 0 {
+                        named.remove(file);
+                    }
+                }
+            }
+        }
+        chosen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::values::Named;
+
+    fn names(of: &[(u64, u64)]) -> Names {
+        let named = |records| Named { records, bytes: records * 100, end: 7000 };
+        Names(of.iter().map(|&(file, records)| (FileId(file), named(records))).collect())
+    }
+
+    /// Files of the first numbers moved into those of the second.
+    fn hops(moved: &[(u64, u64)]) -> Hops {
+        let moved: Vec<_> = moved.iter().map(|&(file, to)| (FileId(file), [FileId(to), FileId(1000)])).collect();
+        // Each has a file of redirect tables for itself.
+        Hops::new(moved.iter().map(|(file, to)| (*file, FileId(file.0 + 500), &to[..])))
+    }
+
+    /// Number and size of a table, and what it names.
+    type Table<'a> = (u64, u64, &'a [(u64, u64)]);
+
+    fn chosen(hops: &Hops, tables: &[Table<'_>], files: usize) -> Vec<u64> {
+        let tables = tables.iter().map(|(id, size, of)| hops.naming(FileId(*id), *size, &names(of)));
+        hops.choose(tables.collect(), files, 50).into_iter().map(|id| id.0).collect()
+    }
+
+    #[test]
+    fn tables_that_mostly_lead_through_redirects_are_chosen() {
+        let hops = hops(&[(1, 3), (2, 9)]);
+        assert_eq!(chosen(&hops, &[(70, 10, &[(1, 5), (8, 5)]), (71, 10, &[(1, 3), (2, 3), (8, 5)])], 2), [71]);
+        assert_eq!(chosen(&hops, &[(70, 10, &[(8, 5)]), (71, 10, &[])], 2), [0u64; 0]);
+    }
+
+    #[test]
+    fn a_long_way_is_healed_however_few_go_it() {
+        let hops = hops(&[(1, 2), (2, 3), (3, 4)]);
+        assert_eq!(hops.naming(FileId(70), 10, &names(&[(1, 1), (3, 1), (9, 9)])).hops, 3);
+        assert_eq!(chosen(&hops, &[(70, 10, &[(1, 1), (9, 99)]), (71, 10, &[(2, 9), (9, 99)])], 2), [70]);
+    }
+
+    #[test]
+    fn too_many_redirects_for_old_names_become_half_as_many_as_may_be() {
+        let moved: Vec<(u64, u64)> = (1..=12).map(|file| (file, 99)).collect();
+        let hops = hops(&moved);
+        // Each names three files that were emptied, and mostly others.
+        let lists: Vec<Vec<(u64, u64)>> =
+            (0..4).map(|table| (1..=3).map(|file| (table * 3 + file, 1)).chain([(99, 50)]).collect()).collect();
+        let sizes = [40, 30, 20, 10];
+        let tables: Vec<_> = (0..4).map(|table| (70 + table as u64, sizes[table], &lists[table][..])).collect();
+        assert_eq!(chosen(&hops, &tables, 4), [0u64; 0]);
+        // Of 12, 5 may be left.
+        assert_eq!(chosen(&hops, &tables, 3), [71, 72, 73]);
+        assert_eq!(chosen(&hops, &tables[..3], 0), [71, 72]);
+    }
+}

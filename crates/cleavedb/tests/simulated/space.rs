@@ -1,0 +1,275 @@
+//! The cap on the space of values apart from their keys: whatever was written and deleted in whatever order, files of
+//! values take no more than the tuning allows for what is live, as soon as background work has come to rest. Nobody flushes
+//! or compacts by hand.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use cleavedb::testing::{self, Random, SimDisk, Tuning};
+use cleavedb::{Db, Keyspace, KeyspaceOptions, LogBackend, Options, Stats};
+use proptest::prelude::*;
+
+use crate::support::{BACKENDS, in_world, open_with, value};
+
+const KEYS: usize = 300;
+const SEPARATION: usize = 192;
+
+fn key(number: usize) -> String {
+    format!("{number:05}")
+}
+
+#[derive(Debug, Clone)]
+enum Phase {
+    /// Puts, by how many numbers of chance the smallest of which says the key: one is uniform, more are skewed.
+    Skewed {
+        puts: usize,
+        draws: usize,
+        sizes: Sizes,
+    },
+    /// Puts of one key after the other.
+    Sequential {
+        puts: usize,
+        sizes: Sizes,
+    },
+    /// Deletes of each so many'th key.
+    Delete {
+        step: usize,
+    },
+    DeleteRange {
+        from: usize,
+        to: usize,
+    },
+    /// The second keyspace is dropped, and made anew.
+    Drop,
+    DeleteEverything,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Sizes {
+    Large,
+    /// Some that lie with their keys, and few very large ones.
+    Mixed,
+}
+
+impl Sizes {
+    fn draw(self, random: &mut Random) -> usize {
+        match (self, random.below(20)) {
+            (Sizes::Mixed, 0) => 12_000,
+            (Sizes::Mixed, 1..10) => random.below(SEPARATION as u64) as usize,
+            _ => SEPARATION + random.below(800) as usize,
+        }
+    }
+}
+
+fn phase() -> impl Strategy<Value = Phase> {
+    let sizes = || prop_oneof![Just(Sizes::Large), Just(Sizes::Mixed)];
+    prop_oneof![
+        4 => (100..900usize, 1..6usize, sizes()).prop_map(|(puts, draws, sizes)| Phase::Skewed { puts, draws, sizes }),
+        2 => (100..900usize, sizes()).prop_map(|(puts, sizes)| Phase::Sequential { puts, sizes }),
+        2 => (1..5usize).prop_map(|step| Phase::Delete { step }),
+        1 => (0..KEYS, 0..KEYS).prop_map(|(from, to)| Phase::DeleteRange { from: from.min(to), to: from.max(to) + 1 }),
+        1 => Just(Phase::Drop),
+        1 => Just(Phase::DeleteEverything),
+    ]
+}
+
+/// Two keyspaces, and how many bytes the record of each key has if it lies apart.
+struct Model {
+    db: Db,
+    spaces: [Keyspace; 2],
+    live: [BTreeMap<usize, u64>; 2],
+    random: Random,
+    next: usize,
+}
+
+impl Model {
+    fn put(&mut self, number: usize, sizes: Sizes) {
+        let len = sizes.draw(&mut self.random);
+        let space = number % 2;
+        self.spaces[space].put(key(number), value(&key(number), len)).unwrap();
+        let record = 23 + key(number).len() + len;
+        self.live[space].insert(number, if len >= SEPARATION { record as u64 } else { 0 });
+    }
+
+    fn run(&mut self, phase: &Phase) {
+        match *phase {
+            Phase::Skewed { puts, draws, sizes } => {
+                for _ in 0..puts {
+                    let number = (0..draws).map(|_| self.random.below(KEYS as u64)).min().unwrap() as usize;
+                    self.put(number, sizes);
+                }
+            }
+            Phase::Sequential { puts, sizes } => {
+                for _ in 0..puts {
+                    self.next = (self.next + 1) % KEYS;
+                    self.put(self.next, sizes);
+                }
+            }
+            Phase::Delete { step } => {
+                for number in (0..KEYS).step_by(step) {
+                    self.spaces[number % 2].delete(key(number)).unwrap();
+                    self.live[number % 2].remove(&number);
+                }
+            }
+            Phase::DeleteRange { from, to } => {
+                for (space, live) in self.spaces.iter().zip(&mut self.live) {
+                    space.delete_range(key(from).into_bytes()..key(to).into_bytes()).unwrap();
+                    live.retain(|number, _| !(from..to).contains(number));
+                }
+            }
+            Phase::Drop => {
+                self.db.drop_keyspace("second").unwrap();
+                self.spaces[1] = self.db.create_keyspace("second", KeyspaceOptions::new()).unwrap();
+                self.live[1].clear();
+            }
+            Phase::DeleteEverything => {
+                for number in 0..KEYS {
+                    self.spaces[number % 2].delete(key(number)).unwrap();
+                }
+                self.live.iter_mut().for_each(BTreeMap::clear);
+            }
+        }
+    }
+
+    /// Waits for background work, and says by how much files of values take more than they may.
+    fn excess(&self) -> (u64, Stats) {
+        self.db.wait_for_background().unwrap();
+        let stats = self.db.stats();
+        let live: u64 = self.live.iter().flat_map(|live| live.values()).sum();
+        let tuning = tuning();
+        let allowed = live + live * tuning.garbage_percent / 100 + tuning.garbage_bytes;
+        // The front is not worth a flush if it hides less than one.
+        (stats.value_bytes.saturating_sub(allowed + 2 * tuning.flush_bytes), stats)
+    }
+}
+
+fn tuning() -> Tuning {
+    Tuning::tiny()
+}
+
+/// Runs phases, with a snapshot held if so asked; without one, space is looked at after each of them.
+fn run(phases: &[Phase], seed: u64, backend: LogBackend, holds: bool) -> Result<(), String> {
+    let disk = SimDisk::new();
+    let options = Options::new().separation(Some(SEPARATION as u32)).log_backend(backend);
+    let db = open_with(&disk, options, tuning()).unwrap();
+    let second = db.create_keyspace("second", KeyspaceOptions::new()).unwrap();
+    let spaces = [db.default_keyspace(), second];
+    let mut model = Model { db, spaces, live: Default::default(), random: Random::new(seed), next: 0 };
+    let mut snapshots = Vec::new();
+    for (number, phase) in phases.iter().enumerate() {
+        if holds {
+            snapshots.push(model.db.snapshot());
+        }
+        model.run(phase);
+        match (model.excess(), holds) {
+            ((0, _), _) | (_, true) => {}
+            ((excess, stats), _) => return Err(format!("{excess} B too many after phase {number}: {stats:?}")),
+        }
+    }
+    drop(snapshots);
+    match model.excess() {
+        (0, _) => {}
+        (excess, stats) => return Err(format!("{excess} B too many in the end: {stats:?}")),
+    }
+    for (space, live) in model.spaces.iter().zip(&model.live) {
+        let found: Vec<_> = space.iter().unwrap().map(|item| item.unwrap().0.to_vec()).collect();
+        let expected: Vec<_> = live.keys().map(|&number| key(number).into_bytes()).collect();
+        if found != expected {
+            return Err("keys are lost, or back".to_owned());
+        }
+    }
+    model.db.close().unwrap();
+    let report = testing::check(Arc::new(disk), Path::new("/db"), &Options::new()).unwrap();
+    if report.is_sound() { Ok(()) } else { Err(format!("{:?}", report.problems)) }
+}
+
+fn open(disk: &SimDisk) -> Db {
+    let mut tuning = tuning();
+    // No other reason to compact, or to wait.
+    (tuning.hl0_compact_tables, tuning.hl0_stop_tables) = (100, 200);
+    (tuning.logs_bytes_max, tuning.replay_bytes_max) = (8 << 20, 8 << 20);
+    open_with(disk, Options::new().separation(Some(SEPARATION as u32)), tuning).unwrap()
+}
+
+/// Writes each so many'th of 200 values of 1000 B.
+fn put_each(db: &Db, step: usize) {
+    (0..200).step_by(step).for_each(|number| db.put(key(number), value(&key(number), 1000)).unwrap());
+    db.flush().unwrap();
+}
+
+#[test]
+fn writers_are_slowed_down_and_not_stopped_at_the_cap() {
+    in_world(1, || {
+        let disk = SimDisk::new();
+        let db = open(&disk);
+        put_each(&db, 1);
+        let (mut paces, mut most) = (Vec::new(), 0);
+        for _ in 0..30 {
+            put_each(&db, 1);
+            let stats = db.stats();
+            paces.extend(stats.pace_bytes_per_second);
+            most = most.max(stats.value_bytes);
+        }
+        assert!(paces.len() > 3 && paces.iter().all(|&pace| pace > 0), "{paces:?}");
+        db.wait_for_background().unwrap();
+        let stats = db.stats();
+        assert!(stats.evacuations > 0 && stats.stalls == 0 && stats.pace_bytes_per_second.is_none(), "{stats:?}");
+        assert!(most < 700_000, "{most} B");
+    });
+}
+
+#[test]
+fn writers_go_on_where_snapshots_hold_everything() {
+    in_world(2, || {
+        let disk = SimDisk::new();
+        let db = open(&disk);
+        let mut snapshots = Vec::new();
+        for _ in 0..5 {
+            put_each(&db, 1);
+            db.compact_range(&db.default_keyspace(), ..).unwrap();
+            snapshots.push(db.snapshot());
+        }
+        let stats = db.stats();
+        assert!(stats.value_bytes > 800_000 && stats.pace_bytes_per_second.is_none(), "{stats:?}");
+        drop(snapshots);
+        db.wait_for_background().unwrap();
+        assert!(db.stats().value_bytes < 400_000, "{:?}", db.stats());
+    });
+}
+
+#[test]
+fn writers_go_on_where_files_of_garbage_cannot_be_read() {
+    in_world(3, || {
+        let disk = SimDisk::new();
+        let db = open(&disk);
+        put_each(&db, 1);
+        let is_log = |path: &Path| path.extension().is_some_and(|it| it == "log");
+        for (path, len) in disk.files().into_iter().filter(|(path, _)| is_log(path)) {
+            (1..len / 4096).for_each(|page| disk.flip_bit(&path, page * 4096 + 2048, 1));
+        }
+        put_each(&db, 2);
+        db.compact_range(&db.default_keyspace(), ..).unwrap();
+        db.wait_for_background().unwrap();
+        let stats = db.stats();
+        let garbage = stats.value_bytes - stats.value_bytes_live;
+        assert!(garbage > stats.value_bytes_live * 3 / 10 + (32 << 10) && stats.evacuations == 0, "{stats:?}");
+        put_each(&db, 100);
+        assert_eq!(db.stats().pace_bytes_per_second, None);
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn space_comes_back_whatever_was_written(
+        phases in prop::collection::vec(phase(), 1..8),
+        seed in 0..1000u64,
+        backend in 0..2usize,
+        holds in any::<bool>(),
+    ) {
+        let result = in_world(seed, move || run(&phases, seed, BACKENDS[backend], holds));
+        prop_assert!(result.is_ok(), "{}", result.unwrap_err());
+    }
+}
