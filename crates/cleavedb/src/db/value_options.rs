@@ -120,9 +120,28 @@ impl Tuning {
     pub(super) fn placement(&self) -> Box<dyn Placement> {
         match self.placement {
             ValuePlacement::Hash => {
-                Box::new(Hash { segment_bytes: self.log_bytes, policy: self.victims, hot_cold: self.hot_cold })
+                Box::new(Hash { segment_bytes: self.group_bytes, policy: self.victims, hot_cold: self.hot_cold })
             }
-            ValuePlacement::Log { look_up_each } => Box::new(Log { segment_bytes: self.group_bytes, look_up_each }),
+            ValuePlacement::Log { look_up_each } => Box::new(Log { segment_bytes: self.log_bytes, look_up_each }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::values::placement::{Surroundings, Survivor};
+
+    #[test]
+    fn groups_are_as_large_as_asked() {
+        let records: Vec<Survivor> = (0..64).map(|number| Survivor { hash: number << 58, bytes: 64 << 10 }).collect();
+        let groups = |options: ValueOptions| {
+            let mut tuning = Tuning::for_budget(64 << 20);
+            options.tune(&mut tuning);
+            let groups = tuning.placement().groups(&records, &Surroundings::default());
+            groups.into_iter().collect::<std::collections::BTreeSet<_>>().len()
+        };
+        assert_eq!(groups(ValueOptions::new()), 1);
+        assert_eq!(groups(ValueOptions::new().group_bytes(256 << 10)), 16);
     }
 }
