@@ -79,8 +79,8 @@ fn options_of_ours_are_set_over_others_and_rivals_are_run_once() {
     runs.sort();
     runs.dedup();
     assert_eq!(runs.len(), count, "a run was done twice");
-    assert!(out.contains(", memory 16.00 MiB, large apart"), "{out}");
-    assert!(out.contains("cleave (large apart)") && out.contains("7: 40 B : 1 KiB = 1:1"), "{out}");
+    assert!(out.contains(", memory 16.00 MiB, large apart, 20%"), "{out}");
+    assert!(out.contains("cleave (vLog)") && out.contains("7: 40 B : 1 KiB = 1:1"), "{out}");
 }
 
 #[test]
