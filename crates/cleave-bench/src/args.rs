@@ -95,7 +95,7 @@ pub struct Paper {
     /// How many times the records of scale 1, which is about a quarter of an hour of a small machine
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     pub scale: f64,
-    /// Engines, with commas between. Default: all of this build
+    /// Engines, with commas between. Default: all of this build; for hashkv cleave, rocksdb and blobdb
     #[arg(long, value_name = "E", value_delimiter = ',')]
     pub engine: Vec<String>,
     /// Where stores lie.

@@ -6,10 +6,14 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use crate::result::Outcome;
+use crate::size;
 
 /// Options that people compare, the most telling first; the others come after, by name.
 const TELLING: [&str; 9] =
     ["distribution", "value_size", "key_size", "threads", "rate", "durability", "memory", "records", "age"];
+
+/// In the settings of an outcome: what CleaveDB is called with the options that it had.
+pub const VARIANT: &str = "variant";
 
 /// A name for each outcome. Outcomes have the same one if they did the same, whatever the engine.
 pub fn labels(outcomes: &[Outcome]) -> Vec<String> {
@@ -24,10 +28,14 @@ pub fn labels(outcomes: &[Outcome]) -> Vec<String> {
     outcomes.iter().zip(&options).map(label).collect()
 }
 
-/// All that the user chose, in one map.
+/// All that the user chose, in one map. Where CleaveDB's own options have a name, it stands for them.
 fn options(outcome: &Outcome) -> Map<String, Value> {
     let mut options = outcome.settings["options"].as_object().cloned().unwrap_or_default();
     options.insert("cgroup_memory".to_owned(), outcome.settings["cgroup_memory"].clone());
+    if let Some(variant) = outcome.settings.get(VARIANT) {
+        options.remove("cleave");
+        options.insert(VARIANT.to_owned(), variant.clone());
+    }
     options
 }
 
@@ -60,8 +68,11 @@ fn words(name: &str, value: &Value) -> Option<String> {
     match value {
         Value::Null | Value::Bool(false) => None,
         Value::Bool(true) => Some(name),
-        Value::String(text) if name == "distribution" => Some(text.clone()),
+        Value::String(text) if name == "distribution" || name == VARIANT => Some(text.clone()),
         Value::String(text) => Some(format!("{name} {text}")),
+        Value::Number(bytes) if name.ends_with("memory") => {
+            Some(format!("{name} {}", size::human(bytes.as_u64().unwrap_or_default())))
+        }
         Value::Number(number) => Some(format!("{name} {}", number.as_f64().unwrap_or_default())),
         other => Some(format!("{name} {other}")),
     }
@@ -91,6 +102,8 @@ mod tests {
         assert_eq!(words("value_size", &json!(100)), Some("value size 100".to_owned()));
         assert_eq!(words("rate", &json!(25000.0)), Some("rate 25000".to_owned()));
         assert_eq!(words("distribution", &json!("uniform")), Some("uniform".to_owned()));
+        assert_eq!(words("memory", &json!(16 << 20)), Some("memory 16.00 MiB".to_owned()));
+        assert_eq!(words(VARIANT, &json!("vLog")), Some("vLog".to_owned()));
         assert_eq!(words("verify", &json!(false)), None);
     }
 }

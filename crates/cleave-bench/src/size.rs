@@ -30,7 +30,8 @@ pub fn human(bytes: u64) -> String {
     indicatif::HumanBytes(bytes).to_string()
 }
 
-/// How long keys or values are: on the command line `N`, `LOW-HIGH` or `normal:MEAN:DEVIATION[:MIN]`.
+/// How long keys or values are: on the command line `N`, `LOW-HIGH`, `normal:MEAN:DEVIATION[:MIN]`, `zipfian:LOW-HIGH` or
+/// `N*WEIGHT+N*WEIGHT`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Lengths {

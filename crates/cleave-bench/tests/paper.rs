@@ -63,6 +63,7 @@ fn options_of_ours_are_set_over_others_and_rivals_are_run_once() {
         } else if over == "rocksdb" {
             assert_eq!(claim["measured"].is_number(), with_rocksdb, "{claim}");
         } else {
+            assert_eq!(figures.len(), 2, "{claim}");
             let (ours, other) = (figures[0]["value"].as_f64().unwrap(), value(over).unwrap());
             assert!((claim["measured"].as_f64().unwrap() / (ours / other) - 1.0).abs() < 1e-9, "{claim}");
         }
@@ -78,7 +79,8 @@ fn options_of_ours_are_set_over_others_and_rivals_are_run_once() {
     runs.sort();
     runs.dedup();
     assert_eq!(runs.len(), count, "a run was done twice");
-    assert!(out.contains("cleave (large apart)") && out.contains("7: 40 B : 1 KiB = 1:1"), "{out}");
+    assert!(out.contains(", memory 16.00 MiB, large apart, 20%"), "{out}");
+    assert!(out.contains("cleave (vLog)") && out.contains("7: 40 B : 1 KiB = 1:1"), "{out}");
 }
 
 #[test]

@@ -269,7 +269,15 @@ fn a_report_is_one_page_with_every_workload_and_nothing_from_elsewhere() {
     succeed(&[&runs[..], &["--dir", &path("stores"), "--json", &json]].concat());
     succeed(&["report", &json, "--out", &page]);
     let html = std::fs::read_to_string(page).unwrap();
-    for part in [">fillseq</h2>", ">mixed:50</h2>", "Throughput", "P99.9", "--value-size 250", "--repeat 2"] {
+    for part in [
+        ">fillseq</h2>",
+        ">mixed:50</h2>",
+        "Throughput",
+        "P99.9",
+        "--value-size 250",
+        "--repeat 2",
+        "cargo build --release",
+    ] {
         assert!(html.contains(part), "{part} is missing");
     }
     for foreign in ["http", "src=", "<script", "<link", "NaN", "inf,"] {

@@ -44,18 +44,22 @@ pub fn all() -> Vec<Kind> {
 /// # Errors
 /// If there is none, or this program was built without it.
 pub fn find(name: &str) -> Result<Kind> {
-    let feature = match name {
+    let missing = || match feature(name) {
+        Some(feature) => format!("engine {name} is not in this build; build with `--features {feature}`"),
+        None => format!("there is no engine {name:?}; this build has {}", names().join(", ")),
+    };
+    all().into_iter().find(|kind| kind.name == name).ok_or_else(|| Failure::new(missing()))
+}
+
+/// The cargo feature that brings the store called `name`; none if it needs none, or there is no such store.
+pub fn feature(name: &str) -> Option<&'static str> {
+    match name {
         "rocksdb" | "blobdb" => Some("rocksdb"),
         "fjall" | "fjall-kv" => Some("fjall"),
         "redb" => Some("redb"),
         "lmdb" => Some("lmdb"),
         _ => None,
-    };
-    let missing = || match feature {
-        Some(feature) => format!("engine {name} is not in this build; build with `--features {feature}`"),
-        None => format!("there is no engine {name:?}; this build has {}", names().join(", ")),
-    };
-    all().into_iter().find(|kind| kind.name == name).ok_or_else(|| Failure::new(missing()))
+    }
 }
 
 fn names() -> Vec<&'static str> {

@@ -88,8 +88,12 @@ impl Claim {
             return;
         };
         self.figures = figures(spec, ours, metric);
-        let of_other = other.map_or(Vec::new(), |other| figures(&other, theirs, metric));
-        self.figures.extend(of_other.into_iter().filter(|figure| figure.engine == self.over));
+        if let Some(other) = other {
+            // Of rivals in the same run other claims tell.
+            self.figures.extend(figures(&other, theirs, metric));
+            let ours = [name_of(spec), self.over.clone()];
+            self.figures.retain(|figure| ours.contains(&figure.engine));
+        }
         self.measured = self
             .of_engine(&name_of(spec))
             .zip(self.of_engine(&self.over).filter(|value| *value > 0.0))

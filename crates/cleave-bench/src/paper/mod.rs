@@ -22,6 +22,7 @@ use crate::args;
 use crate::engine::Durability;
 use crate::failure::{Failure, Result};
 use crate::flags::flags;
+use crate::label::VARIANT;
 use crate::plan::Shape;
 use crate::result::Outcome;
 use crate::size::Lengths;
@@ -106,7 +107,11 @@ pub fn run(args: &args::Paper, out: &mut dyn Write) -> Result<()> {
     let mut results = paper.results(args, &engines, &measured);
     write(args.json.as_deref(), &results)?;
     for spec in paper.specs() {
-        measured.push((spec, suite::measure(&paper.arguments(&spec, args, &engines))?));
+        let mut outcomes = suite::measure(&paper.arguments(&spec, args, &engines))?;
+        if let Some(variant) = spec.variant {
+            outcomes.iter_mut().for_each(|outcome| outcome.settings[VARIANT] = json!(variant.name));
+        }
+        measured.push((spec, outcomes));
         // What is there is kept if a later run fails.
         results = paper.results(args, &engines, &measured);
         write(args.json.as_deref(), &results)?;

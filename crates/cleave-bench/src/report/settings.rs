@@ -8,7 +8,7 @@ use super::{Group, OURS, escape};
 use crate::flags::flags;
 use crate::paper::Results;
 use crate::result::Outcome;
-use crate::{size, table};
+use crate::{engines, size, table};
 
 /// The title, the machine, what runs have in common, and links to the workloads.
 pub fn opening(outcomes: &[Outcome], groups: &[Group<'_>], engines: &[&str]) -> String {
@@ -66,6 +66,7 @@ pub fn section(outcomes: &[Outcome], groups: &[Group<'_>], plain: &[Outcome], pa
         html += &versions(outcomes);
     }
     html += "<h2>How to reproduce</h2>\n";
+    html += &build(outcomes);
     for paper in papers {
         html += &format!("<pre>{}</pre>\n", escape(&paper.command));
     }
@@ -128,6 +129,17 @@ fn versions(outcomes: &[Outcome]) -> String {
     html + "</table></div>\n"
 }
 
+/// How to get a `cleave-bench` that has the engines of these runs.
+fn build(outcomes: &[Outcome]) -> String {
+    let features = distinct(outcomes.iter().filter_map(|outcome| engines::feature(&outcome.engine)));
+    let fetch = if features.contains(&"rocksdb") { "scripts/get-rocksdb\n" } else { "" };
+    let features = match features.is_empty() {
+        true => String::new(),
+        false => format!(" --features {}", features.join(",")),
+    };
+    format!("<pre>{fetch}cargo build --release -p cleave-bench{features}\nPATH=$PWD/target/release:$PATH</pre>\n")
+}
+
 /// The commands that do these runs again.
 fn commands(outcomes: &[Outcome]) -> String {
     let mut commands: BTreeMap<String, (Vec<&str>, Vec<&str>)> = BTreeMap::new();
@@ -157,5 +169,22 @@ fn options(outcome: &Outcome) -> String {
     match outcome.ops_per_s_of_repeats.len() {
         0 => line,
         repeats => format!("{line} --repeat {repeats}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_has_the_engines_of_the_runs() {
+        let json = include_str!("../../../../docs/benchmarks/compare-quick.json");
+        let mut outcomes: Vec<Outcome> = serde_json::from_str(json).unwrap();
+        let with_rocksdb = "scripts/get-rocksdb\ncargo build --release -p cleave-bench --features rocksdb\n";
+        assert!(build(&outcomes).contains(with_rocksdb), "{}", build(&outcomes));
+        outcomes[0].engine = "fjall-kv".to_owned();
+        assert!(build(&outcomes).contains("--features fjall,rocksdb\n"));
+        outcomes.retain(|outcome| outcome.engine == OURS);
+        assert!(build(&outcomes).contains(">cargo build --release -p cleave-bench\n"), "{}", build(&outcomes));
     }
 }

@@ -125,6 +125,8 @@ enum Duty {
     /// To have the next log ready, and to remove files: both mostly wait for the file system, and neither may wait for a
     /// flush, because a writer without a next log makes it itself.
     Logs,
+    /// To empty files of values: it mostly waits for storage, and goes on beside compactions, which show what is dead.
+    Values,
     /// The front's alone: between two steps of a compaction.
     Front,
     /// The front's, and parts of what others compact.
@@ -199,6 +201,8 @@ impl Core {
             let duty = if index == 0 && count > 1 { Duty::FrontAndParts } else { Duty::All };
             threads.push(try_spawn(&format!("cleave-work-{index}"), move || core.run_background(worker, duty))?);
         }
+        let core = self.clone();
+        threads.push(try_spawn("cleave-values", move || core.run_background(Worker::Other, Duty::Values))?);
         let core = self.clone();
         threads.push(try_spawn("cleave-logs", move || core.run_background(Worker::Other, Duty::Logs))?);
         Ok(())

@@ -8,35 +8,35 @@
 //!
 //! Files are gone through twice: once for the bases in them, and once, in the order in which they will lie, for what lives.
 
+mod copy;
+mod look_up;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use self::copy::Going;
 use super::core::Core;
 use super::files::{redirect_name, segment_name};
 use super::snapshot::JobHorizon;
 use super::view::View;
 use crate::base::memory::Counted;
-use crate::base::{Address, Cursor, Error, FileId, Kind, Result, Seqno, full_key};
+use crate::base::{Error, FileId, Kind, Result, Seqno, full_key};
 use crate::format::edit::Edit;
 use crate::format::frame::{FrameKind, HEADER_BYTES};
 use crate::format::group::{Group, group_hash};
-use crate::format::record::{self, Record};
+use crate::format::record::Record;
 use crate::format::values::{Moved, ValuePlace, Warmth};
 use crate::front::log_reader::{LogReader, Opened};
-use crate::io::{File, read_exact_at};
-use crate::values::files::{Entry, Located};
+use crate::io::File;
+use crate::values::files::Entry;
 use crate::values::newest::{Batch, Fate, Seen};
 use crate::values::placement::{Liveness, Surroundings, Survivor};
 use crate::values::redirect::{RedirectBuilder, TABLES_MAX};
-use crate::values::segment::{Extent, SegmentBuilder};
+use crate::values::segment::{Extent, ExtentPlace, SegmentBuilder};
 use crate::values::value_file::{Layout, ValueFile};
 
-/// Records closer than this are copied with what lies between them in one read.
-const GAP_BYTES: u64 = 16 << 10;
-/// One read, and what of a large record is held at once.
-const PIECE_BYTES: usize = 1 << 20;
 /// What reading and writing takes, in bytes.
 const BUFFER_BYTES: usize = 4 << 20;
 /// Survivors are looked up if they are more than is live for all that the ledger knows by this, in hundredths.
@@ -63,8 +63,8 @@ struct Evacuation<'a> {
     known_garbage: u64,
     /// All that was moved was looked up.
     is_proven: bool,
-    /// The segment, its number, and its extents, once there is something to write.
-    segment: Option<(SegmentBuilder, FileId)>,
+    /// The segment, and its extents, once there is something to write.
+    segment: Option<SegmentBuilder>,
     extents: Vec<(FileId, ValuePlace)>,
     redirects: RedirectBuilder,
     /// Files that were made.
@@ -149,7 +149,7 @@ impl<'a> Evacuation<'a> {
             self.core.counters.bytes_read.fetch_add(file.end() - file.start(), Ordering::Relaxed);
         }
         self.settle()?;
-        if let Some((segment, _)) = self.segment.take() {
+        if let Some(segment) = self.segment.take() {
             let end = self.core.guarded(segment.finish())?;
             self.core.counters.evacuated_bytes.fetch_add(end, Ordering::Relaxed);
         }
@@ -224,7 +224,7 @@ impl<'a> Evacuation<'a> {
         let liveness = self.core.placement.liveness();
         if liveness == Liveness::LookUpEach {
             for index in 0..batch.seen.len() {
-                self.look_up(&mut batch, index)?;
+                self.look_up_each(&mut batch, index)?;
             }
         }
         batch.judge(&self.horizon.snapshots);
@@ -242,9 +242,7 @@ impl<'a> Evacuation<'a> {
             // In the order of keys, neighbours share blocks.
             let mut order: Vec<usize> = (0..batch.seen.len()).filter(|index| batch.seen[*index].fate.lives()).collect();
             order.sort_unstable_by(|one, other| batch.key(&batch.seen[*one]).cmp(batch.key(&batch.seen[*other])));
-            for index in order {
-                self.look_up(&mut batch, index)?;
-            }
+            self.look_up(&mut batch, &order)?;
         }
         let judged = batch.seen.len() as u64;
         let counter = if looks || liveness == Liveness::LookUpEach {
@@ -257,30 +255,32 @@ impl<'a> Evacuation<'a> {
         self.move_out(&batch)
     }
 
-    fn look_up(&self, batch: &mut Batch, index: usize) -> Result<()> {
-        let seen = &batch.seen[index];
-        let file = self.victims[seen.file as usize].file.id();
-        if !is_named(&self.horizon.view, batch.key(seen), seen, file)? {
-            batch.seen[index].fate = Fate::Dead;
-        }
-        Ok(())
-    }
-
     /// Writes the survivors, an extent for each group, hot and cold ones apart.
     fn move_out(&mut self, batch: &Batch) -> Result<()> {
         let survivors: Vec<Survivor> =
             batch.seen.iter().map(|seen| Survivor { hash: seen.hash, bytes: seen.len.into() }).collect();
         let groups = self.core.placement.groups(&survivors, &self.around);
         drop(survivors);
-        let mut extents = BTreeMap::<(Group, Warmth), Vec<&Seen>>::new();
-        for (seen, group) in batch.seen.iter().zip(groups) {
-            extents.entry((group, self.warmth(seen))).or_default().push(seen);
+        let mut extents = BTreeMap::<(Group, Warmth), (u64, usize)>::new();
+        for (seen, group) in batch.seen.iter().zip(&groups) {
+            extents.entry((*group, self.warmth(seen))).or_default().0 += u64::from(seen.len);
         }
-        for ((group, warmth), mut records) in extents {
-            records.sort_unstable_by_key(|seen| (seen.file, seen.offset));
-            self.write_extent(group, warmth, &records)?;
+        if extents.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        for (&(group, warmth), (bytes, index)) in &mut extents {
+            let id = self.core.new_file_id()?;
+            *index = self.extents.len();
+            let place = self.segment()?.begin_extent(id, *bytes);
+            let ExtentPlace { segment, start, end } = place;
+            self.extents.push((id, ValuePlace::Extent { segment, start, end, group, warmth }));
+        }
+        let index_of = |seen: &Seen, group: &Group| extents[&(*group, self.warmth(seen))].1;
+        let going = batch.seen.iter().zip(&groups);
+        let mut records: Vec<Going<'_>> = going.map(|(seen, group)| (seen, index_of(seen, group))).collect();
+        drop(groups);
+        records.sort_unstable_by_key(|(seen, _)| (seen.file, seen.offset));
+        self.copy(&records)
     }
 
     /// What was not updated since it was last moved is cold (HashKV section 3.4). What comes from a log has not been moved
@@ -293,92 +293,16 @@ impl<'a> Evacuation<'a> {
         }
     }
 
-    fn write_extent(&mut self, group: Group, warmth: Warmth, records: &[&Seen]) -> Result<()> {
-        let (core, id) = (self.core, self.core.new_file_id()?);
+    /// The segment, which is made when there is something to write.
+    fn segment(&mut self) -> Result<&mut SegmentBuilder> {
         if self.segment.is_none() {
-            let segment = core.new_file_id()?;
-            let path = core.slow.join(segment_name(segment));
+            let core = self.core;
+            let id = core.new_file_id()?;
+            let path = core.slow.join(segment_name(id));
             self.paths.push(path.clone());
-            self.segment = Some((SegmentBuilder::create(&*core.storage, &path, segment)?, segment));
+            self.segment = Some(SegmentBuilder::create(&*core.storage, &path, id)?);
         }
-        let Some((builder, segment)) = &mut self.segment else { unreachable!("it was made just now") };
-        let start = builder.begin_extent(id, records.iter().map(|seen| u64::from(seen.len)).sum());
-        let mut copy = Copy { buffer: Vec::new(), builder };
-        let mut rest = records;
-        while let Some(first) = rest.first() {
-            let together = rest.iter().zip(rest.iter().skip(1)).take_while(|(one, next)| {
-                let near = || next.offset <= one.offset + u64::from(one.len) + GAP_BYTES;
-                let fits = || next.offset + u64::from(next.len) - first.offset <= PIECE_BYTES as u64;
-                one.file == next.file && near() && fits()
-            });
-            let (run, others) = rest.split_at(together.count() + 1);
-            let Victim { file, to } = &mut self.victims[first.file as usize];
-            if to.last().is_none_or(|(last, _)| *last != id) {
-                to.push((id, Moved::default()));
-            }
-            let index = to.len() - 1;
-            let moved = &mut to[index].1;
-            copy.copy(file, run, &mut |seen, place| {
-                self.redirects.add(seen.file, seen.offset, (index, place));
-                moved.records += 1;
-                moved.bytes += u64::from(seen.len);
-            })?;
-            rest = others;
-        }
-        let place = ValuePlace::Extent { segment: *segment, start, end: builder.end(), group, warmth };
-        self.extents.push((id, place));
-        Ok(())
-    }
-}
-
-/// Copies records from a file to a segment, and checks them once more.
-struct Copy<'a> {
-    buffer: Vec<u8>,
-    builder: &'a mut SegmentBuilder,
-}
-
-impl Copy<'_> {
-    /// Copies records that lie close together, or one.
-    fn copy(&mut self, from: &ValueFile, run: &[&Seen], moved: &mut dyn FnMut(&Seen, u64)) -> Result<()> {
-        let source = from.stored().file()?;
-        let damaged = |seen: &Seen, reason: &str| Error::corruption(from.stored().path(), seen.offset, reason);
-        let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(()) };
-        if run.len() == 1 && first.len as usize > PIECE_BYTES {
-            let place = self.copy_large(&*source, first)?;
-            moved(first, place);
-            return Ok(());
-        }
-        self.buffer.resize((last.offset - first.offset) as usize + last.len as usize, 0);
-        read_exact_at(&*source, &mut self.buffer, first.offset)?;
-        for seen in run {
-            let start = (seen.offset - first.offset) as usize;
-            let bytes = &self.buffer[start..start + seen.len as usize];
-            let record = Record::take(&mut &bytes[..]).map_err(|reason| damaged(seen, reason))?;
-            if record.seqno != seen.seqno {
-                return Err(damaged(seen, "another record lies here than a moment ago"));
-            }
-            moved(seen, self.builder.add(bytes)?);
-        }
-        Ok(())
-    }
-
-    /// Piece by piece, so that a record of any size takes no more memory than others.
-    fn copy_large(&mut self, source: &dyn File, seen: &Seen) -> Result<u64> {
-        let place = self.builder.end();
-        let mut check = record::Check::default();
-        let end = seen.offset + u64::from(seen.len);
-        let mut offset = seen.offset;
-        while offset < end {
-            self.buffer.resize((end - offset).min(PIECE_BYTES as u64) as usize, 0);
-            read_exact_at(source, &mut self.buffer, offset)?;
-            check.add(&self.buffer);
-            self.builder.add(&self.buffer)?;
-            offset += self.buffer.len() as u64;
-        }
-        match check.agrees() {
-            true => Ok(place),
-            false => Err(Error::corruption(source.path(), seen.offset, "record checksum does not match")),
-        }
+        Ok(self.segment.as_mut().expect("it was made just now"))
     }
 }
 
@@ -407,28 +331,4 @@ fn for_each_record_of_log(
         }
     }
     Ok(())
-}
-
-/// Some table holds the address of a record, or one that leads to it.
-///
-/// That it holds the version does not say so: what recovery wrote again (decision 004) lies in two logs, and tables name one
-/// of them.
-fn is_named(view: &View, full: &[u8], seen: &Seen, file: FileId) -> Result<bool> {
-    for table in view.version.tables_for_key(full) {
-        let meta = table.meta();
-        if meta.addresses == 0 || !(meta.seqno_min..=meta.seqno_max).contains(&seen.seqno) {
-            continue;
-        }
-        if let Some(cursor) = table.find(full, seen.seqno)?
-            && cursor.stamp().seqno() == seen.seqno
-        {
-            let address = Address::decode(cursor.value()).filter(|_| cursor.stamp().kind() == Some(Kind::PutAt));
-            let Some(address) = address else { return Ok(false) };
-            return Ok(match view.values.locate(address)? {
-                Located::At(found, now) => (found.id(), now.offset) == (file, seen.offset),
-                Located::Dead | Located::Unknown => false,
-            });
-        }
-    }
-    Ok(false)
 }

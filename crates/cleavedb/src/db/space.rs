@@ -22,8 +22,6 @@ use crate::sched::sync::Mutex;
 use crate::values::files::ValueFiles;
 use crate::values::placement::Allowance;
 
-/// From this part of the garbage that is allowed, in hundredths, evacuations go before compactions.
-const NEAR_PERCENT: u64 = 90;
 /// So much fill of the stage of pacing stands for a tenth of the garbage that is allowed.
 const FILL_PER_TENTH: f64 = 0.25;
 /// The stage is as full where writers go as fast as it drains: at the cap.
@@ -114,13 +112,6 @@ impl Core {
         let fill = if is_moving { fill(values.file_bytes, live, self.allowance()) } else { 0.0 };
         let drain = space.drain.load(Ordering::Relaxed) as f64;
         Stage { fill, drain, room: f64::INFINITY, left: 0.0, is_full: false }
-    }
-
-    /// The garbage that is known comes near to what is allowed.
-    pub fn is_near_cap(&self) -> bool {
-        let values = &self.published.view().values;
-        let garbage = values.file_bytes.saturating_sub(values.live_bytes);
-        garbage > self.allowance().of(values.live_bytes) / 100 * NEAR_PERCENT
     }
 
     /// Looks how much tables may hide, if that can matter; true if files of values take too much should it all be dead.

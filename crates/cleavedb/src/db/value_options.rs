@@ -130,3 +130,22 @@ impl Tuning {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::values::placement::{Surroundings, Survivor};
+
+    #[test]
+    fn groups_are_as_large_as_asked() {
+        let records: Vec<Survivor> = (0..64).map(|number| Survivor { hash: number << 58, bytes: 64 << 10 }).collect();
+        let groups = |options: ValueOptions| {
+            let mut tuning = Tuning::for_budget(64 << 20);
+            options.tune(&mut tuning);
+            let groups = tuning.placement().groups(&records, &Surroundings::default());
+            groups.into_iter().collect::<std::collections::BTreeSet<_>>().len()
+        };
+        assert_eq!(groups(ValueOptions::new()), 1);
+        assert_eq!(groups(ValueOptions::new().group_bytes(256 << 10)), 16);
+    }
+}

@@ -262,7 +262,7 @@ mod tests {
             let operation = Operation { kind: Kind::Put, keyspace: KeyspaceId(1), key: b"key", value: &[7; 90] };
             let (seqno, value) = (Seqno(number), operation.value);
             let header = operation.header(seqno, operation.crc(seqno));
-            segment.add(&[&header[..], operation.key, value].concat()).unwrap();
+            segment.add(0, &[&header[..], operation.key, value].concat()).unwrap();
         }
         segment.finish().unwrap();
         inputs.push(disk.read_file(path).unwrap());

@@ -21,63 +21,85 @@ const HEADER: Kind = Kind { magic: MAGIC, version: 2, name: "segment" };
 const EXTENT_MAGIC: [u8; 8] = *b"clvEXTNT";
 /// Before the first record of an extent.
 pub const EXTENT_HEADER_BYTES: usize = 28;
-/// Written, and read, in pieces of this size.
+/// Read in pieces of this size.
 const PIECE_BYTES: usize = 1 << 20;
+/// An extent is written once so many bytes of it are there.
+const PENDING_BYTES: usize = 32 << 10;
 /// While a reader works on a piece, so much more of the file is fetched.
 const AHEAD_BYTES: u64 = 2 << 20;
 
-/// A segment being written: one extent behind the other, each of a length that is known when it begins.
+/// A segment being written: extents of lengths that are known when they begin, in turn as records come.
 pub struct SegmentBuilder {
+    id: FileId,
     file: Arc<dyn File>,
+    extents: Vec<Growing>,
+    /// Where the next extent may begin, and the file would end.
+    end: u64,
+}
+
+/// An extent being written.
+struct Growing {
     pending: Vec<u8>,
     /// Where the first pending byte goes.
     offset: u64,
+}
+
+/// Where an extent will be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExtentPlace {
+    /// The number of the segment.
+    pub segment: FileId,
+    /// Where the extent begins, in bytes.
+    pub start: u64,
+    /// Where it ends, in bytes.
+    pub end: u64,
 }
 
 impl SegmentBuilder {
     /// Creates the file of segment `id` at `path`, which must not exist.
     pub fn create(storage: &dyn Storage, path: &Path, id: FileId) -> Result<SegmentBuilder> {
         let file = storage.create(path, Access::Buffered)?;
-        Ok(SegmentBuilder { file, pending: HEADER.encode(id).to_vec(), offset: 0 })
+        let header = HEADER.encode(id);
+        file.write_at(&header, 0)?;
+        Ok(SegmentBuilder { id, file, extents: Vec::new(), end: header.len() as u64 })
     }
 
-    /// Begins extent `id`, whose records have so many bytes; returns where it begins.
-    pub fn begin_extent(&mut self, id: FileId, records_bytes: u64) -> u64 {
-        let start = self.end().next_multiple_of(EXTENT_ALIGN);
-        self.pending.resize((start - self.offset) as usize, 0);
-        self.pending.extend_from_slice(&extent_header(id, EXTENT_HEADER_BYTES as u64 + records_bytes));
-        start
+    /// Begins extent `id`, whose records have so many bytes. Extents are known by the order in which they were begun.
+    pub fn begin_extent(&mut self, id: FileId, records_bytes: u64) -> ExtentPlace {
+        let start = self.end.next_multiple_of(EXTENT_ALIGN);
+        let header = extent_header(id, EXTENT_HEADER_BYTES as u64 + records_bytes);
+        self.extents.push(Growing { pending: header.to_vec(), offset: start });
+        self.end = start + EXTENT_HEADER_BYTES as u64 + records_bytes;
+        ExtentPlace { segment: self.id, start, end: self.end }
     }
 
-    /// Appends bytes of records; returns where they lie.
-    pub fn add(&mut self, records: &[u8]) -> Result<u64> {
-        let at = self.end();
-        self.pending.extend_from_slice(records);
-        if self.pending.len() >= PIECE_BYTES {
-            self.write()?;
-            self.pending.shrink_to(2 * PIECE_BYTES);
+    /// Appends bytes of records to an extent; returns where they lie.
+    pub fn add(&mut self, extent: usize, records: &[u8]) -> Result<u64> {
+        let growing = &mut self.extents[extent];
+        let at = growing.offset + growing.pending.len() as u64;
+        growing.pending.extend_from_slice(records);
+        if growing.pending.len() >= PENDING_BYTES {
+            growing.write(&*self.file)?;
         }
         Ok(at)
     }
 
-    /// Where the next byte will lie.
-    pub fn end(&self) -> u64 {
-        self.offset + self.pending.len() as u64
-    }
-
-    fn write(&mut self) -> Result<()> {
-        self.file.write_at(&self.pending, self.offset)?;
-        self.file.write_back(self.offset, self.pending.len() as u64);
-        self.offset += self.pending.len() as u64;
-        self.pending.clear();
-        Ok(())
-    }
-
     /// Syncs the file and says how long it is; the caller syncs the directory.
     pub fn finish(mut self) -> Result<u64> {
-        self.write()?;
+        self.extents.iter_mut().try_for_each(|growing| growing.write(&*self.file))?;
         self.file.sync()?;
-        Ok(self.offset)
+        Ok(self.end)
+    }
+}
+
+impl Growing {
+    fn write(&mut self, file: &dyn File) -> Result<()> {
+        file.write_at(&self.pending, self.offset)?;
+        file.write_back(self.offset, self.pending.len() as u64);
+        self.offset += self.pending.len() as u64;
+        self.pending.clear();
+        self.pending.shrink_to(2 * PENDING_BYTES);
+        Ok(())
     }
 }
 
@@ -237,9 +259,9 @@ mod tests {
         for (index, values) in extents.iter().enumerate() {
             let records: Vec<Vec<u8>> = values.iter().map(|len| (number += 1, record(number, *len)).1).collect();
             let bytes = records.iter().map(|record| record.len() as u64).sum();
-            let start = builder.begin_extent(FileId(5 + index as u64), bytes);
-            assert!(start.is_multiple_of(EXTENT_ALIGN));
-            places.extend(records.iter().map(|record| builder.add(record).unwrap()));
+            let place = builder.begin_extent(FileId(5 + index as u64), bytes);
+            assert!(place.segment == FileId(4) && place.start.is_multiple_of(EXTENT_ALIGN));
+            places.extend(records.iter().map(|record| builder.add(index, record).unwrap()));
         }
         builder.finish().unwrap();
         places

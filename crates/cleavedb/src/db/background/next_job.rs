@@ -22,15 +22,10 @@ impl Core {
         if duty == Duty::Logs {
             return self.next_of_logs(state);
         }
-        let (now, full) = (now(), state.shortages.any());
-        // Near the cap on the space of values what is known to be dead goes first.
-        if duty == Duty::All
-            && !full
-            && self.is_near_cap()
-            && let Some(job) = self.next_evacuation(state)
-        {
-            return Some(job);
+        if duty == Duty::Values {
+            return self.next_evacuation(state);
         }
+        let (now, full) = (now(), state.shortages.any());
         // Writers keep the front busy all the time; while nothing compacts, HL0 would fill up behind it. On a full disk
         // the front comes first: what it needs is less, and writers stop without it.
         if duty == Duty::All
@@ -58,8 +53,7 @@ impl Core {
             state.merging = runs.clone();
             return Some(Job::MergeRuns(runs));
         }
-        let evacuation = if duty == Duty::All { self.next_evacuation(state) } else { None };
-        let compaction = evacuation.or_else(|| self.next_compaction(state, duty));
+        let compaction = self.next_compaction(state, duty);
         let compaction = compaction.or_else(|| self.flush_for_space(state, duty, &view));
         let compaction = compaction.or_else(|| self.next_look(state, duty, &view));
         // On a full disk what gives space back comes first, and a log is made by a thread that finds nothing else.

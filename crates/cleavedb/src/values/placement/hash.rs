@@ -90,12 +90,12 @@ impl Hash {
                 };
                 units.sort_by_key(|unit| std::cmp::Reverse(score(unit)));
             }
-            VictimPolicy::GreedyRandom(draws) => {
+            VictimPolicy::GreedyRandom(among) => {
                 // The same files give the same draws, so a choice that is asked for twice is one choice.
                 let seed = units.iter().map(Unit::live).fold(units.len() as u64, u64::wrapping_add);
                 let mut random = Random::new(seed);
-                let drawn = (0..draws.max(1)).map(|_| random.below(units.len().max(1) as u64) as usize).min();
-                units.drain(..drawn.unwrap_or(0).min(units.len()));
+                let among = units.len().min(among as usize).max(1);
+                units.drain(..random.below(among as u64) as usize);
             }
         }
         units
@@ -247,14 +247,16 @@ mod tests {
         let policy = VictimPolicy::CostBenefit;
         assert_eq!(Hash { policy, ..hash(1) }.victims(&two, ALLOWANCE), ids(&[1]));
         assert_eq!(hash(1).victims(&two, ALLOWANCE), ids(&[90]));
-        // One draw is any of them; of many, one is near the best.
-        let drawn = |draws, more: u64| {
+        // Of the best one, of the best eight, of all.
+        let drawn = |among, more: u64| {
             let mut all = all.clone();
             all[0].live += more;
-            Hash { policy: VictimPolicy::GreedyRandom(draws), ..hash(1) }.victims(&all, ALLOWANCE)[0].0
+            Hash { policy: VictimPolicy::GreedyRandom(among), ..hash(1) }.victims(&all, ALLOWANCE)[0].0
         };
-        let mean = |draws| (0..100).map(|more| drawn(draws, more)).sum::<u64>() / 100;
-        assert!((12..29).contains(&mean(1)) && mean(8) < 8, "{} {}", mean(1), mean(8));
+        let draws = |among| (0..200).map(|more| drawn(among, more)).collect::<BTreeSet<_>>();
+        assert_eq!(draws(1), BTreeSet::from([1]));
+        assert_eq!(draws(8), (1..=8).collect());
+        assert!(draws(1_000_000).len() > 30, "{:?}", draws(1_000_000));
     }
 
     fn survivors(count: u64) -> Vec<Survivor> {

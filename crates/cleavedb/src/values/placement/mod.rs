@@ -44,7 +44,7 @@ impl Allowance {
 /// Emptying begins at this share of what is allowed, in hundredths, so that it is done before writers must wait.
 const BEGIN_PERCENT: u64 = 75;
 
-/// Which unit of files is emptied first (HashKV section 3.3 and experiment 12).
+/// Which unit of files is emptied first (HashKV section 3.3 and experiment 9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum VictimPolicy {
     /// The one with the most garbage for its size.
@@ -52,7 +52,7 @@ pub enum VictimPolicy {
     Greedy,
     /// The one with the most garbage, times its age, for what it costs to read it and to write what is live (LFS).
     CostBenefit,
-    /// The greedy choice among so many that are drawn by chance.
+    /// One by chance of so many with the most garbage: of 1 the greedy choice, of very many any.
     GreedyRandom(u32),
 }
 
