@@ -263,7 +263,9 @@ impl Core {
                     self.work.changed.wait_for(&mut state, rest);
                 }
                 (None, None) => {
-                    if may_work && duty == Duty::All && state.running + state.compacting_threads == 0 {
+                    let at_rest =
+                        state.running + state.compacting_threads == 0 && self.due_evacuation(&state).is_none();
+                    if may_work && duty == Duty::All && at_rest {
                         state.idle = true;
                         self.work.progress.notify_all();
                     }

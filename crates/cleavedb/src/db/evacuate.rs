@@ -239,9 +239,12 @@ impl<'a> Evacuation<'a> {
         };
         self.is_proven &= looks || liveness == Liveness::LookUpEach;
         if looks {
-            // In the order of keys, neighbours share blocks.
+            // The order of tables.
             let mut order: Vec<usize> = (0..batch.seen.len()).filter(|index| batch.seen[*index].fate.lives()).collect();
-            order.sort_unstable_by(|one, other| batch.key(&batch.seen[*one]).cmp(batch.key(&batch.seen[*other])));
+            order.sort_unstable_by(|one, other| {
+                let (one, other) = (&batch.seen[*one], &batch.seen[*other]);
+                batch.key(one).cmp(batch.key(other)).then_with(|| other.seqno.cmp(&one.seqno))
+            });
             self.look_up(&mut batch, &order)?;
         }
         let judged = batch.seen.len() as u64;

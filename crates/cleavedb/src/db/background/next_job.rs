@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Duty, WorkState};
+use crate::base::FileId;
 use crate::db::core::Core;
 use crate::db::jobs::Job;
 use crate::db::pacing::unflushed_log_bytes;
@@ -93,6 +94,13 @@ impl Core {
 
     /// Files of values to empty, by one job at a time.
     fn next_evacuation(&self, state: &mut WorkState) -> Option<Job> {
+        let victims = self.due_evacuation(state)?;
+        state.evacuating = true;
+        Some(Job::Evacuate(victims))
+    }
+
+    /// Files of values that are to be emptied and that nobody empties.
+    pub(super) fn due_evacuation(&self, state: &WorkState) -> Option<Vec<FileId>> {
         if state.evacuating || !state.shortages.may_try(Need::Evacuation, now()) {
             return None;
         }
@@ -105,11 +113,7 @@ impl Core {
             victims = self.placement.victims(&candidates, self.allowance());
         }
         self.work.space.note_victims(!victims.is_empty());
-        if victims.is_empty() {
-            return None;
-        }
-        state.evacuating = true;
-        Some(Job::Evacuate(victims))
+        (!victims.is_empty()).then_some(victims)
     }
 
     /// To flush the front, if values that it hides are all that may be dead, and there are too many.
