@@ -324,11 +324,13 @@ fn a_file_named_ring_that_is_none_is_left_alone() {
             // What a crash would leave.
             let image = dir.path().join(format!("image {round} {opening}"));
             fs::create_dir(&image).unwrap();
+            let pause = db.pause_background().unwrap();
             for entry in fs::read_dir(&path).unwrap().map(|entry| entry.unwrap()) {
                 if entry.file_name() != "ring" {
                     fs::copy(entry.path(), image.join(entry.file_name())).unwrap();
                 }
             }
+            drop(pause);
             lay(&treasure, &image.join("ring"));
             assert!(cleavedb::check(&image).unwrap().is_sound());
             assert!(options().open(&image).unwrap().get("k").unwrap().is_some());

@@ -114,9 +114,13 @@ impl<'a> Evacuation<'a> {
         let mut around = Surroundings::default();
         for candidate in values.candidates() {
             if victims.iter().all(|victim| victim.file.id() != candidate.file) {
+                let live = candidate.live.min(candidate.bytes);
                 match candidate.part {
-                    Some((group, _)) => drop(around.groups.insert(group)),
-                    None => around.in_logs += candidate.live.min(candidate.bytes),
+                    Some((group, _)) => {
+                        around.groups.insert(group);
+                        around.in_groups += live;
+                    }
+                    None => around.in_logs += live,
                 }
             }
         }

@@ -12,8 +12,11 @@ use crate::base::FileId;
 use crate::format::group::{DEPTH_MAX, Group};
 use crate::sched::random::Random;
 
-/// However much there is, there are not many more groups than this, or each log would bring each of them next to nothing.
-const GROUPS_MAX: u64 = 64;
+/// However much there is, there are not many more groups than this, or each log would bring each of them next to nothing: what
+/// is moved at a time makes extents of an eighth of it, so there are about eight for each so many live bytes.
+const GROUPS_MAX: u64 = 8;
+/// Of a unit that holds more, as many files are emptied together as hold so many times the live bytes of a segment.
+const UNIT_SEGMENTS: u64 = 4;
 
 /// Groups, and the units that are emptied together.
 pub struct Hash {
@@ -53,6 +56,21 @@ impl Unit<'_> {
     /// In so many parts of the whole.
     fn garbage_share(&self) -> u128 {
         (u128::from(self.garbage()) << 32) / u128::from(self.bytes().max(1))
+    }
+
+    /// The files with the most garbage for their size, of which as many as hold so many live bytes, and one at least.
+    fn emptiest(&self, live_max: u64) -> Vec<&Candidate> {
+        let mut files = self.files.clone();
+        let share = |file: &Candidate| (u128::from(file.garbage()) << 32) / u128::from(file.bytes.max(1));
+        files.sort_by_key(|file| (std::cmp::Reverse(share(file)), file.file));
+        let mut live = 0;
+        let fits = files.iter().take_while(|file| {
+            live += file.live.min(file.bytes);
+            live <= live_max
+        });
+        let count = fits.count().max(1);
+        files.truncate(count);
+        files
     }
 
     fn newest(&self) -> FileId {
@@ -118,11 +136,13 @@ impl Placement for Hash {
             if !victims.is_empty() && moved > self.segment_bytes {
                 break;
             }
-            victims.extend(unit.files.iter().map(|file| file.file));
-            let Some(group) = unit.group() else { continue };
+            let taken = unit.emptiest(UNIT_SEGMENTS * self.segment_bytes);
+            let is_whole = taken.len() == unit.files.len();
+            victims.extend(taken.into_iter().map(|file| file.file));
+            let Some(group) = unit.group().filter(|_| is_whole) else { continue };
             // Halving and joining take all that there is of a group.
             let own = live_in(group);
-            if own > 2 * group_bytes {
+            if own > 2 * group_bytes && own <= UNIT_SEGMENTS * self.segment_bytes {
                 victims.extend(in_group(group).map(|file| file.file));
             }
             if let Some(sibling) = group.sibling().filter(|sibling| own + live_in(*sibling) < group_bytes / 2) {
@@ -137,7 +157,7 @@ impl Placement for Hash {
     }
 
     fn groups(&self, survivors: &[Survivor], around: &Surroundings) -> Vec<Group> {
-        let live = around.in_logs + survivors.iter().map(|survivor| survivor.bytes).sum::<u64>();
+        let live = around.in_groups + around.in_logs + survivors.iter().map(|survivor| survivor.bytes).sum::<u64>();
         let mut groups = Vec::with_capacity(survivors.len());
         let group_bytes = self.group_bytes(live);
         divide(Group::ALL, survivors, around, group_bytes, &mut groups);
@@ -234,6 +254,11 @@ mod tests {
             extent(3, 10_000, 2_000, other, Warmth::Cold),
         ];
         assert_eq!(hash(5_000).victims(&all[..2], ALLOWANCE), ids(&[1, 2]));
+        // Of one that is very large only a part, the emptiest first.
+        assert_eq!(hash(1_000).victims(&all[..2], ALLOWANCE), ids(&[1]));
+        let large =
+            [(1, 9_000), (2, 4_000), (3, 100), (4, 3_000)].map(|(id, live)| extent(id, 10_000, live, one, Warmth::Hot));
+        assert_eq!(hash(1_000).victims(&large, ALLOWANCE), ids(&[3, 4]));
         assert_eq!(hash(40_000).victims(&all, ALLOWANCE), ids(&[1, 2, 3]));
     }
 
@@ -279,18 +304,18 @@ mod tests {
         // What is still in logs will have to be taken, too.
         assert_eq!(depths(10, 6_000), BTreeSet::from([3]));
         // However much there is, there are not many more than so many groups.
-        assert_eq!(depths(10_000, 0).last(), Some(&7));
+        assert_eq!(depths(10_000, 0).last(), Some(&4));
     }
 
     #[test]
     fn groups_that_are_there_are_kept_and_gaps_between_them_filled() {
         let [one, other] = Group::ALL.halves().unwrap();
         let [_, quarter] = one.halves().unwrap();
-        let around = Surroundings { groups: BTreeSet::from([other, quarter]), in_logs: 0 };
+        let around = Surroundings { groups: BTreeSet::from([other, quarter]), ..Surroundings::default() };
         let groups: BTreeSet<Group> = hash(1_000).groups(&survivors(30), &around).into_iter().collect();
         assert_eq!(groups, BTreeSet::from([one.halves().unwrap()[0], quarter, other]));
         // What another placement left covers all keys, and does for those that have no group of their own.
-        let around = Surroundings { groups: BTreeSet::from([Group::ALL, quarter]), in_logs: 0 };
+        let around = Surroundings { groups: BTreeSet::from([Group::ALL, quarter]), ..Surroundings::default() };
         let groups: BTreeSet<Group> = hash(1_000).groups(&survivors(30), &around).into_iter().collect();
         assert_eq!(groups, BTreeSet::from([Group::ALL, quarter]));
     }

@@ -82,6 +82,8 @@ pub struct Survivor {
 pub struct Surroundings {
     /// The groups of extents that stay.
     pub groups: BTreeSet<Group>,
+    /// Live bytes in these.
+    pub in_groups: u64,
     /// Live bytes in logs, which groups will have to take some day.
     pub in_logs: u64,
 }
