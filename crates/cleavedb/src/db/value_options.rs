@@ -146,6 +146,6 @@ mod tests {
             groups.into_iter().collect::<std::collections::BTreeSet<_>>().len()
         };
         assert_eq!(groups(ValueOptions::new()), 1);
-        assert_eq!(groups(ValueOptions::new().group_bytes(256 << 10)), 16);
+        assert_eq!(groups(ValueOptions::new().group_bytes(1 << 20)), 4);
     }
 }
