@@ -39,6 +39,8 @@ use crate::values::value_file::{Layout, ValueFile};
 
 /// What reading and writing takes, in bytes.
 const BUFFER_BYTES: usize = 4 << 20;
+/// What is judged together takes no more memory than this, however large the budget is.
+const BATCH_BYTES_MAX: usize = 256 << 20;
 /// Survivors are looked up if they are more than is live for all that the ledger knows by this, in hundredths.
 const HIDDEN_PERCENT: u64 = 10;
 
@@ -130,7 +132,7 @@ impl<'a> Evacuation<'a> {
             around,
             victims,
             batch: Batch::default(),
-            batch_bytes_max: core.settings.tuning.job_bytes / 4,
+            batch_bytes_max: (core.settings.tuning.job_bytes / 4).min(BATCH_BYTES_MAX),
             known_live: 0,
             known_garbage: 0,
             is_proven: true,
