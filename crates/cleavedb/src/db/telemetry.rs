@@ -158,6 +158,8 @@ fn span(job: &Job) -> tracing::Span {
         Job::Flush(runs) => tracing::info_span!(target: "cleavedb", "flush", runs = runs.len()),
         Job::MergeRuns(runs) => tracing::info_span!(target: "cleavedb", "merge_runs", runs = runs.len()),
         Job::Compact(choice) => tracing::info_span!(target: "cleavedb", "compaction", choice = ?choice),
+        Job::SealFront => tracing::info_span!(target: "cleavedb", "seal_front"),
+        Job::LookForStale => tracing::info_span!(target: "cleavedb", "look_for_stale"),
         Job::Evacuate(files) => tracing::info_span!(target: "cleavedb", "evacuation", files = files.len()),
         Job::Help(_) => tracing::info_span!(target: "cleavedb", "help"),
         Job::PrepareLog => tracing::info_span!(target: "cleavedb", "prepare_log"),
