@@ -125,6 +125,7 @@ impl Plan {
         tuning.placement = *rng.pick(&[ValuePlacement::Hash, ValuePlacement::Hash, log(false), log(true)]);
         tuning.victims = *rng.pick(&[VictimPolicy::Greedy, VictimPolicy::CostBenefit, VictimPolicy::GreedyRandom(2)]);
         tuning.hot_cold = rng.one_in(2);
+        tuning.finds_in_tables = rng.one_in(2);
         tuning.group_bytes = *rng.pick(&[4 << 10, 16 << 10, 64 << 10]);
         tuning.garbage_bytes = *rng.pick(&[0, 4 << 10, 32 << 10]);
         tuning.garbage_percent = *rng.pick(&[5, 30]);

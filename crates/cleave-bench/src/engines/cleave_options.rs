@@ -42,7 +42,7 @@ impl Chosen {
 }
 
 /// All of them. A new option of the engine is a new row.
-const KNOWN: [Known; 14] = [
+const KNOWN: [Known; 15] = [
     Known {
         key: "log-backend",
         values: "auto, ring or plain",
@@ -130,6 +130,14 @@ const KNOWN: [Known; 14] = [
         set: |chosen, value| {
             let apart = on_or_off(value)?;
             chosen.values(|values| values.hot_cold(apart))
+        },
+    },
+    Known {
+        key: "find-in-tables",
+        values: "on (where that is cheaper than to read files) or off",
+        set: |chosen, value| {
+            let where_cheaper = on_or_off(value)?;
+            chosen.values(|values| values.find_in_tables(where_cheaper))
         },
     },
     Known {

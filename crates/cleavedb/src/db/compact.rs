@@ -72,9 +72,9 @@ impl Core {
         self.snapshots.tell_from(awaited_snapshot(&figures));
         // What was released before that is seen now; what is released later, tells.
         figures.oldest_snapshot = self.snapshots.oldest(&self.published);
-        // What is known to be dead is removed first.
+        // What is known to be dead is removed first, unless it is the smaller part.
         let is_emptied = values.victims.iter().any(|file| !state.set_aside.contains(file));
-        figures.uncovers = self.hides_too_much(&view, &figures) && !is_emptied;
+        figures.uncovers = self.hides_too_much(&view, &figures) && (!is_emptied || self.hides_much(values));
         let choice = choose(&figures)?;
         drop(figures);
         if choice == Choice::Nothing && state.compacting.is_empty() {

@@ -88,6 +88,8 @@ pub struct Tuning {
     pub victims: VictimPolicy,
     /// Values that were not updated since they were last moved lie apart.
     pub hot_cold: bool,
+    /// What lives of files that are emptied is found in the tables where that is cheaper than to read the files.
+    pub finds_in_tables: bool,
     /// Groups of values are halved beyond this size, and about so much that is live is moved at a time.
     pub group_bytes: u64,
     /// So much garbage may lie in files of values beside what is live in them, in bytes...
@@ -178,6 +180,7 @@ impl Tuning {
             placement: ValuePlacement::Hash,
             victims: VictimPolicy::Greedy,
             hot_cold: true,
+            finds_in_tables: true,
             group_bytes: (logs_bytes_max / 4) as u64,
             garbage_bytes: 256 * MIB as u64,
             garbage_percent: 30,
@@ -261,6 +264,7 @@ impl Tuning {
             placement: ValuePlacement::Hash,
             victims: VictimPolicy::Greedy,
             hot_cold: true,
+            finds_in_tables: true,
             group_bytes: 64 << 10,
             garbage_bytes: 32 << 10,
             garbage_percent: 30,

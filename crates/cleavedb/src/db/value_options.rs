@@ -39,6 +39,7 @@ pub struct ValueOptions {
     placement: ValuePlacement,
     victims: VictimPolicy,
     hot_cold: bool,
+    find_in_tables: bool,
     group_bytes: Option<u64>,
     garbage: Option<(u32, u64)>,
 }
@@ -53,7 +54,7 @@ impl ValueOptions {
     /// The defaults.
     pub fn new() -> ValueOptions {
         let (placement, victims) = (ValuePlacement::default(), VictimPolicy::default());
-        ValueOptions { placement, victims, hot_cold: true, group_bytes: None, garbage: None }
+        ValueOptions { placement, victims, hot_cold: true, find_in_tables: true, group_bytes: None, garbage: None }
     }
 
     /// Which values lie together once they have been moved.
@@ -72,6 +73,14 @@ impl ValueOptions {
     /// (default), so that they are seldom moved again.
     pub fn hot_cold(mut self, apart: bool) -> ValueOptions {
         self.hot_cold = apart;
+        self
+    }
+
+    /// What lives of the files that are emptied is found by going through the tables that name them, where that is cheaper
+    /// than to read the files (default). Otherwise files are always read, and the newest version that a group has of a key
+    /// lives, as in HashKV, or each is looked up.
+    pub fn find_in_tables(mut self, where_cheaper: bool) -> ValueOptions {
+        self.find_in_tables = where_cheaper;
         self
     }
 
@@ -106,6 +115,7 @@ impl ValueOptions {
     /// What follows for the sizes inside the engine.
     pub(super) fn tune(&self, tuning: &mut Tuning) {
         (tuning.placement, tuning.victims, tuning.hot_cold) = (self.placement, self.victims, self.hot_cold);
+        tuning.finds_in_tables = self.find_in_tables;
         if let Some(bytes) = self.group_bytes {
             tuning.group_bytes = bytes;
         }
