@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use cleavedb::limits::{GARBAGE_BYTES_DEFAULT, GARBAGE_PERCENT_DEFAULT};
 use cleavedb::{Compression, LogBackend, Options, ValueOptions, ValuePlacement, VictimPolicy};
 use serde::{Deserialize, Serialize};
 
@@ -19,13 +20,15 @@ struct Known {
 struct Chosen {
     options: Options,
     values: ValueOptions,
-    /// Garbage that may lie among values: hundredths of what is live, and bytes.
-    spare: (u32, u64),
+    /// Garbage that may lie among values, in hundredths of what is live.
+    spare_percent: Option<u32>,
+    /// The same in bytes.
+    spare_bytes: Option<u64>,
 }
 
 impl Chosen {
     fn of(options: Options) -> Chosen {
-        Chosen { options, values: ValueOptions::new(), spare: (30, 256 << 20) }
+        Chosen { options, values: ValueOptions::new(), spare_percent: None, spare_bytes: None }
     }
 
     fn options(self, set: impl FnOnce(Options) -> Options) -> Option<Chosen> {
@@ -37,7 +40,14 @@ impl Chosen {
     }
 
     fn done(self) -> Options {
-        self.options.values(self.values.garbage(self.spare.0, self.spare.1))
+        let (percent, bytes) = (self.spare_percent, self.spare_bytes);
+        let values = match percent.is_some() || bytes.is_some() {
+            true => {
+                self.values.garbage(percent.unwrap_or(GARBAGE_PERCENT_DEFAULT), bytes.unwrap_or(GARBAGE_BYTES_DEFAULT))
+            }
+            false => self.values,
+        };
+        self.options.values(values)
     }
 }
 
@@ -145,13 +155,13 @@ const KNOWN: [Known; 14] = [
         values: "hundredths of what is live, 1 to 1000",
         set: |chosen, value| {
             let percent = value.parse().ok().filter(|percent| (1..=1000).contains(percent))?;
-            Some(Chosen { spare: (percent, chosen.spare.1), ..chosen })
+            Some(Chosen { spare_percent: Some(percent), ..chosen })
         },
     },
     Known {
         key: "spare-bytes",
         values: "bytes",
-        set: |chosen, value| Some(Chosen { spare: (chosen.spare.0, size::parse(value).ok()?), ..chosen }),
+        set: |chosen, value| Some(Chosen { spare_bytes: Some(size::parse(value).ok()?), ..chosen }),
     },
     Known {
         key: "open-files",

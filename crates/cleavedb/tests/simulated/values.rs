@@ -336,6 +336,37 @@ fn values_change_sides_on_their_next_write() {
 }
 
 #[test]
+fn unless_told_otherwise_values_of_192_bytes_lie_apart() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let open =
+            |options: Options| open_with(&disk, options.log_backend(backend), Tuning::for_budget(16 << 20)).unwrap();
+        let apart_of = |db: &Db, name: &str| {
+            let space = db.open_keyspace(name).unwrap();
+            for len in [191, 192] {
+                space.put(format!("{len}"), vec![b'v'; len]).unwrap();
+            }
+            settle(db);
+            space.stats().unwrap().bytes_apart
+        };
+        let db = open(Options::new());
+        db.create_keyspace("near", KeyspaceOptions::new().separation(None)).unwrap();
+        db.create_keyspace("all", KeyspaceOptions::new().separation(Some(1))).unwrap();
+        assert_eq!(db.default_keyspace().separation(), Some(192));
+        let one = apart_of(&db, "default");
+        assert!((192..192 + 64).contains(&one), "{one} B of records apart");
+        assert_eq!(apart_of(&db, "near"), 0);
+        assert!(apart_of(&db, "all") >= 191 + 192);
+        db.close().unwrap();
+        // Who did not choose follows the database as it is opened; who did, does not.
+        let db = open(Options::new().separation(None));
+        let chosen = ["default", "near", "all"].map(|name| db.open_keyspace(name).unwrap().separation());
+        assert_eq!(chosen, [None, None, Some(1)]);
+        assert_eq!(apart_of(&db, "default"), 0);
+    });
+}
+
+#[test]
 fn a_dropped_keyspace_gives_back_its_values() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
