@@ -367,6 +367,27 @@ fn unless_told_otherwise_values_of_192_bytes_lie_apart() {
 }
 
 #[test]
+fn the_figures_of_groups_add_up_to_what_lies_in_segments() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let mut tuning = Tuning::tiny();
+        (tuning.group_bytes, tuning.garbage_bytes) = (4 << 10, 4 << 10);
+        let db = open_with(&disk, apart().log_backend(backend), tuning).unwrap();
+        assert!(db.stats().value_group_list.is_empty());
+        write_until_moved(&db, 200, 1);
+        let (stats, groups) = (db.stats(), db.stats().value_group_list);
+        assert!(groups.len() > 1 && groups.len() == stats.value_groups, "{stats:?}");
+        let extents: usize = groups.iter().map(|group| group.extents).sum();
+        let bytes: u64 = groups.iter().map(|group| group.bytes).sum();
+        assert!(extents <= stats.value_files && (1..=stats.value_bytes).contains(&bytes), "{stats:?}");
+        // The rest, if there is any, is in logs.
+        assert_eq!(extents == stats.value_files, bytes == stats.value_bytes, "{stats:?}");
+        assert!(groups.iter().all(|group| group.extents > 0 && group.bytes_live <= group.bytes), "{stats:?}");
+        assert!(groups.iter().any(|group| group.bytes_live > 0));
+    });
+}
+
+#[test]
 fn a_dropped_keyspace_gives_back_its_values() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
