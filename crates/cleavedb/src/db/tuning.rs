@@ -15,7 +15,9 @@
 use std::time::Duration;
 
 use super::value_options::{ValuePlacement, VictimPolicy};
-use crate::base::limits::MEMORY_BUDGET_MIN;
+use crate::base::limits::{
+    GARBAGE_BYTES_DEFAULT, GARBAGE_PERCENT_DEFAULT, MEMORY_BUDGET_MIN, SEPARATION_BYTES_DEFAULT,
+};
 use crate::base::{Error, Result};
 use crate::front::index_table::IndexTable;
 use crate::levels::builder::TableOptions;
@@ -176,14 +178,14 @@ impl Tuning {
             chunk_bytes: (ring_bytes / 16).clamp(64 << 10, MIB),
             chunk_threads: 4,
             chunk_buffers: 8,
-            separation_bytes: usize::MAX,
+            separation_bytes: SEPARATION_BYTES_DEFAULT,
             placement: ValuePlacement::Hash,
             victims: VictimPolicy::Greedy,
             hot_cold: true,
             finds_in_tables: true,
             group_bytes: (logs_bytes_max / 4) as u64,
-            garbage_bytes: 256 * MIB as u64,
-            garbage_percent: 30,
+            garbage_bytes: GARBAGE_BYTES_DEFAULT,
+            garbage_percent: GARBAGE_PERCENT_DEFAULT.into(),
             stale_percent: 50,
             cache_bytes: 0,
             cache_bytes_min: part,
@@ -260,7 +262,7 @@ impl Tuning {
             chunk_bytes: 8 << 10,
             chunk_threads: 2,
             chunk_buffers: 3,
-            separation_bytes: usize::MAX,
+            separation_bytes: SEPARATION_BYTES_DEFAULT,
             placement: ValuePlacement::Hash,
             victims: VictimPolicy::Greedy,
             hot_cold: true,

@@ -30,7 +30,7 @@ pub enum ValuePlacement {
 /// # let dir = tempfile::tempdir().unwrap();
 /// // Half as much garbage as live values at most.
 /// let values = cleavedb::ValueOptions::new().garbage(50, 64 << 20);
-/// let db = cleavedb::Options::new().separation(Some(192)).values(values).open(dir.path().join("db"))?;
+/// let db = cleavedb::Options::new().values(values).open(dir.path().join("db"))?;
 /// # db.close()
 /// # }
 /// ```
@@ -92,7 +92,8 @@ impl ValueOptions {
     }
 
     /// How much garbage may lie in files of values: `percent` hundredths of what is live in them, from 1 to 1000, and `bytes`
-    /// more. Less of it takes more moving. Default: 30, and 256 MiB.
+    /// more. Less of it takes more moving. Default: 30 ([`GARBAGE_PERCENT_DEFAULT`](crate::limits::GARBAGE_PERCENT_DEFAULT)),
+    /// and 256 MiB ([`GARBAGE_BYTES_DEFAULT`](crate::limits::GARBAGE_BYTES_DEFAULT)).
     pub fn garbage(mut self, percent: u32, bytes: u64) -> ValueOptions {
         self.garbage = Some((percent, bytes));
         self
