@@ -55,7 +55,7 @@ impl Chosen {
 }
 
 /// All of them. A new option of the engine is a new row.
-const KNOWN: [Known; 15] = [
+const KNOWN: [Known; 16] = [
     Known {
         key: "log-backend",
         values: "auto, ring or plain",

@@ -76,8 +76,9 @@ impl Core {
         let is_emptied = values.victims.iter().any(|file| !state.set_aside.contains(file));
         figures.uncovers = self.hides_too_much(&view, &figures) && (!is_emptied || self.hides_much(values));
         let choice = choose(&figures)?;
+        let uncovers = figures.uncovers;
         drop(figures);
-        if choice == Choice::Nothing && state.compacting.is_empty() {
+        if uncovers && choice == Choice::Nothing && state.compacting.is_empty() {
             self.work.space.nothing_to_uncover();
         }
         state.busy_tables.extend(inputs_of(&choice));

@@ -38,7 +38,7 @@ use crate::values::redirect::{RedirectBuilder, TABLES_MAX};
 use crate::values::segment::{Extent, ExtentPlace, SegmentBuilder};
 use crate::values::value_file::{Layout, ValueFile};
 
-/// What reading and writing takes, in bytes.
+/// What reading takes, and writing a few extents beside each other, in bytes.
 const BUFFER_BYTES: usize = 4 << 20;
 /// What is judged together takes no more memory than this, however large the budget is.
 const BATCH_BYTES_MAX: usize = 256 << 20;
@@ -323,7 +323,8 @@ impl<'a> Evacuation<'a> {
             let id = core.new_file_id()?;
             let path = core.slow.join(segment_name(id));
             self.paths.push(path.clone());
-            self.segment = Some(SegmentBuilder::create(&*core.storage, &path, id)?);
+            self.segment =
+                Some(SegmentBuilder::create(&*core.storage, &path, id, core.settings.tuning.extent_buffer_bytes())?);
         }
         Ok(self.segment.as_mut().expect("it was made just now"))
     }

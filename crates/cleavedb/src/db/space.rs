@@ -23,16 +23,16 @@ use crate::values::files::ValueFiles;
 use crate::values::placement::Allowance;
 
 /// So much fill of the stage of pacing stands for a tenth of the garbage that is allowed.
-const FILL_PER_TENTH: f64 = 0.25;
+const FILL_PER_TENTH: f64 = 0.125;
 /// The stage is as full where writers go as fast as it drains: at the cap.
 const FILL_AT_CAP: f64 = 0.75;
 
 /// Much further than at the cap writers are not slowed, however much there is: they are never stopped.
 const FILL_MAX: f64 = 1.1;
 /// So much of what is allowed, in hundredths, may be hidden while there is known garbage to remove...
-const HIDDEN_PERCENT: u64 = 40;
+const HIDDEN_PERCENT: u64 = 30;
 /// ...as soon as there is so much of both together.
-const BOTH_PERCENT: u64 = 70;
+const BOTH_PERCENT: u64 = 80;
 /// Until compactions have told, about so much of the bound on what is hidden is taken to be true, in thousandths.
 const FOUND_FIRST: u64 = 500;
 
@@ -116,7 +116,7 @@ impl Space {
     }
 }
 
-/// How full the stage of pacing is: 0.5 at nine tenths of the garbage that is allowed, 0.75 at all of it.
+/// How full the stage of pacing is: 0.5 at eight tenths of the garbage that is allowed, 0.75 at all of it.
 fn fill(file_bytes: u64, live: u64, allowance: Allowance) -> f64 {
     let garbage = file_bytes.saturating_sub(live) as f64;
     let tenths = 10.0 * garbage / allowance.of(live).max(1) as f64;
@@ -189,9 +189,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writers_are_slowed_from_nine_tenths_on_and_go_as_fast_as_it_drains_at_the_cap() {
+    fn writers_are_slowed_from_eight_tenths_on_and_go_as_fast_as_it_drains_at_the_cap() {
         let allowance = Allowance { percent: 30, bytes: 700 };
-        let fills = [0, 900, 1000, 1100, 5000].map(|garbage| fill(1000 + garbage, 1000, allowance));
+        let fills = [0, 800, 1000, 1200, 5000].map(|garbage| fill(1000 + garbage, 1000, allowance));
         assert_eq!(fills, [0.0, 0.5, 0.75, 1.0, FILL_MAX]);
         // Nothing is live, and nothing is allowed.
         assert_eq!(fill(0, 0, Allowance { percent: 30, bytes: 0 }), 0.0);

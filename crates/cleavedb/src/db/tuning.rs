@@ -219,6 +219,11 @@ impl Tuning {
         Some(tuning)
     }
 
+    /// What is held of an extent that is being written, so that it goes to storage in large writes.
+    pub(crate) fn extent_buffer_bytes(&self) -> usize {
+        (self.job_bytes / 128).clamp(4 << 10, 256 << 10)
+    }
+
     /// The ring and the chunk buffers.
     pub(crate) fn log_buffer_bytes(&self) -> usize {
         self.ring_bytes + self.chunk_buffers * (self.chunk_bytes + 4096)
