@@ -269,8 +269,8 @@ impl Core {
                         state.idle = true;
                         self.work.progress.notify_all();
                     }
-                    // The views that a job held went when it was over, and files with them.
-                    if duty != Duty::Logs && !self.trash.is_empty() {
+                    // The views that a job held went when it was over, and files with them. Who is at it already looks again.
+                    if duty != Duty::Logs && !state.emptying_trash && !self.trash.is_empty() {
                         self.work.changed.notify_all();
                     }
                     // At rest the cache may have what is set apart for jobs.
