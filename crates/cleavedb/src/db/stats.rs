@@ -1,12 +1,12 @@
 //! What the store tells of itself: plain numbers, taken at one moment.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::core::Core;
 use super::memory::MemoryStats;
 use crate::io::Access;
+use crate::values::placement::count_groups;
 
 /// Totals since the database was opened.
 #[derive(Default)]
@@ -28,6 +28,8 @@ pub(crate) struct Counters {
     pub paced_us: AtomicU64,
     pub evacuations: AtomicU64,
     pub evacuated_bytes: AtomicU64,
+    pub orderings: AtomicU64,
+    pub ordered_bytes: AtomicU64,
     pub judged_alone: AtomicU64,
     pub judged_by_look_up: AtomicU64,
     /// What flushes took out of the front: bytes of runs and of the values they lead to.
@@ -104,6 +106,11 @@ pub struct Stats {
     pub evacuations: u64,
     /// Bytes of segments and redirect tables written by them.
     pub evacuation_bytes_written: u64,
+    /// How often values were moved at rest so that they lie in the order of their keys, with
+    /// [`ValuePlacement::Range`](crate::ValuePlacement::Range); not among the evacuations.
+    pub orderings: u64,
+    /// Bytes of segments and redirect tables written by them, those given up for something else included.
+    pub ordering_bytes_written: u64,
     /// Versions that evacuations have judged by what they had read alone.
     pub records_judged_alone: u64,
     /// Versions for which evacuations have asked the tables.
@@ -172,7 +179,8 @@ impl Stats {
         let written = self.log_bytes_written
             + self.table_bytes_written
             + self.manifest_bytes_written
-            + self.evacuation_bytes_written;
+            + self.evacuation_bytes_written
+            + self.ordering_bytes_written;
         if self.user_bytes_written == 0 { 0.0 } else { written as f64 / self.user_bytes_written as f64 }
     }
 }
@@ -187,7 +195,7 @@ impl Core {
             value_files: values.len(),
             value_bytes: values.iter().map(|file| file.bytes).sum(),
             value_bytes_live: values.iter().map(|file| file.live.min(file.bytes)).sum(),
-            value_groups: values.iter().filter_map(|file| file.part).map(|part| part.0).collect::<BTreeSet<_>>().len(),
+            value_groups: count_groups(&values),
             moved_files: view.values.redirect_files(),
             memory_budget: self.settings.memory_budget,
             memory: self.memory_stats(&view),
@@ -234,6 +242,8 @@ impl Core {
             compactions: count(&counters.compactions),
             evacuations: count(&counters.evacuations),
             evacuation_bytes_written: count(&counters.evacuated_bytes),
+            orderings: count(&counters.orderings),
+            ordering_bytes_written: count(&counters.ordered_bytes),
             records_judged_alone: count(&counters.judged_alone),
             records_looked_up: count(&counters.judged_by_look_up),
             index_merges: count(&counters.index_merges),

@@ -225,6 +225,8 @@ fn to_numbers(stats: &Stats) -> Vec<u64> {
         stats.value_groups as u64,
         stats.records_judged_alone,
         stats.records_looked_up,
+        stats.orderings,
+        stats.ordering_bytes_written,
     ]);
     numbers
 }
@@ -295,6 +297,7 @@ fn from_numbers(numbers: &[u64]) -> Stats {
     let values = Stats { memory, value_files, value_bytes, value_bytes_live, moved_files, ..stats };
     let (value_groups, records_judged_alone, records_looked_up) = (next() as usize, next(), next());
     let values = Stats { value_groups, records_judged_alone, records_looked_up, ..values };
+    let values = Stats { orderings: next(), ordering_bytes_written: next(), ..values };
     Stats { levels, logs, runs, front_range_tombstones, evacuations, evacuation_bytes_written, ..values }
 }
 
@@ -305,7 +308,7 @@ mod tests {
 
     #[test]
     fn figures_come_back_from_the_page_as_they_were() {
-        let lists = [2, 7, 8, 9, 10, 1, 20, 21, 22, 23].into_iter().chain(30..41 + LEVELS_MAX as u64);
+        let lists = [2, 7, 8, 9, 10, 1, 20, 21, 22, 23].into_iter().chain(30..43 + LEVELS_MAX as u64);
         let mut numbers: Vec<u64> = (2..).take(36 + 3 * LEVELS_MAX).chain(lists).collect();
         numbers[12] = 1;
         let stats = from_numbers(&numbers);
@@ -316,7 +319,7 @@ mod tests {
 
     #[test]
     fn the_fullest_page_fits() {
-        const { assert!(36 + 4 * LEVELS_MAX + 13 + LISTED_MAX * (2 + 4) <= NUMBERS_MAX) };
+        const { assert!(36 + 4 * LEVELS_MAX + 15 + LISTED_MAX * (2 + 4) <= NUMBERS_MAX) };
     }
 
     #[test]
