@@ -379,11 +379,7 @@ fn chance_percent(steps: u64, steps_up: u64) -> u64 {
 }
 
 /// Goes through the records of a file that lie at `from` or behind it, and perhaps others before.
-fn for_each_record(
-    file: &ValueFile,
-    from: u64,
-    see: &mut dyn FnMut(u64, &Record<'_>) -> Result<()>,
-) -> Result<()> {
+fn for_each_record(file: &ValueFile, from: u64, see: &mut dyn FnMut(u64, &Record<'_>) -> Result<()>) -> Result<()> {
     let source = file.stored().file()?;
     match file.layout() {
         Layout::Extent { start, .. } => {

@@ -132,8 +132,7 @@ impl Placement for Hash {
         }
         let live = candidates.iter().map(|candidate| candidate.live.min(candidate.bytes)).sum();
         let group_bytes = self.group_bytes(live);
-        let in_group =
-            |group: HashGroup| candidates.iter().filter(move |file| file.hash_group() == Some(group));
+        let in_group = |group: HashGroup| candidates.iter().filter(move |file| file.hash_group() == Some(group));
         let live_in = |group: HashGroup| in_group(group).map(|file| file.live.min(file.bytes)).sum::<u64>();
         let (mut victims, mut moved) = (BTreeSet::new(), 0);
         for unit in self.ranked(candidates) {
@@ -312,7 +311,10 @@ mod tests {
     }
 
     fn with(groups: &[HashGroup]) -> Surroundings {
-        Surroundings { groups: groups.iter().map(|group| (Group::Hash(*group), 0)).collect(), ..Surroundings::default() }
+        Surroundings {
+            groups: groups.iter().map(|group| (Group::Hash(*group), 0)).collect(),
+            ..Surroundings::default()
+        }
     }
 
     #[test]

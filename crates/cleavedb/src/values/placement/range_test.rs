@@ -189,7 +189,8 @@ fn at_rest_what_is_in_no_order_is_moved_and_what_is_in_order_stays() {
 
 /// What a job leaves of these files: each goes where its records go.
 fn after(range: &Range, all: &mut Vec<(Candidate, Vec<u64>)>, victims: &[FileId], next: &mut u64) -> u64 {
-    let (gone, stays): (Vec<_>, Vec<_>) = std::mem::take(all).into_iter().partition(|(it, _)| victims.contains(&it.file));
+    let (gone, stays): (Vec<_>, Vec<_>) =
+        std::mem::take(all).into_iter().partition(|(it, _)| victims.contains(&it.file));
     *all = stays;
     let mut numbers: Vec<u64> = gone.into_iter().flat_map(|(_, numbers)| numbers).collect();
     numbers.sort_unstable();
@@ -222,9 +223,8 @@ fn putting_in_order_ends_and_moves_nothing_often() {
         let logs = 2 + random.below(12);
         let of_chance = random.below(2) == 0;
         for log_number in 0..logs {
-            let numbers: Vec<u64> = (0..20)
-                .map(|index| if of_chance { random.below(900) } else { log_number * 20 + index })
-                .collect();
+            let numbers: Vec<u64> =
+                (0..20).map(|index| if of_chance { random.below(900) } else { log_number * 20 + index }).collect();
             next += 1;
             all.push((log(next, 2_000, 2_000), numbers));
             // Some logs are emptied in between.
