@@ -252,7 +252,9 @@ mod tests {
                    spare-bytes=0,open-files=64,background-threads=1";
         assert_eq!(all.parse::<CleaveOptions>().unwrap().to_string(), all);
         assert_eq!(all.split(',').count(), KNOWN.len());
-        assert!(["hash", "range", "log"].iter().all(|name| format!("placement={name}").parse::<CleaveOptions>().is_ok()));
+        assert!(
+            ["hash", "range", "log"].iter().all(|name| format!("placement={name}").parse::<CleaveOptions>().is_ok())
+        );
         assert!(
             ["spare=0", "hot-cold=yes", "victims=random"].iter().all(|text| text.parse::<CleaveOptions>().is_err())
         );
