@@ -77,7 +77,7 @@ struct Evacuation<'a> {
     redirects: RedirectBuilder,
     /// Files that were made.
     paths: Vec<PathBuf>,
-    /// Bytes of these.
+    /// Bytes written to these.
     written: u64,
     /// Memory of all this.
     counted: Counted,
@@ -207,7 +207,7 @@ impl<'a> Evacuation<'a> {
             return Ok(Vec::new());
         }
         if let Some(segment) = self.segment.take() {
-            self.written += self.core.guarded(segment.finish())?;
+            self.written = self.core.guarded(segment.finish())?;
         }
         let redirect = self.core.new_file_id()?;
         let path = self.core.slow.join(redirect_name(redirect));
@@ -375,7 +375,7 @@ impl<'a> Evacuation<'a> {
 
 /// How many records in a hundred came in an order of chance, if so many of so many came behind a lower key: half of those do.
 fn chance_percent(steps: u64, steps_up: u64) -> u64 {
-    if steps == 0 { 0 } else { ((steps - steps_up) * 200 / steps).min(100) }
+    ((steps - steps_up) * 200).checked_div(steps).unwrap_or_default().min(100)
 }
 
 /// Goes through the records of a file that lie at `from` or behind it, and perhaps others before.

@@ -173,6 +173,7 @@ impl Evacuation<'_> {
                 at += seen.len as usize;
                 arrived(self, seen, *extent, place);
             }
+            self.written += gathered.len() as u64;
             rest = &rest[window.len()..];
         }
         Ok(())
