@@ -77,6 +77,7 @@ fn costs(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
         (stats.log_bytes_written, "log"),
         (stats.table_bytes_written, "tables"),
         (stats.evacuation_bytes_written, "evacuated values"),
+        (stats.ordering_bytes_written, "values put in order"),
         (stats.manifest_bytes_written, "manifest"),
     ];
     let held = [

@@ -122,7 +122,7 @@ impl Plan {
         tuning.chunk_buffers = tuning.chunk_threads + *rng.pick(&[1, 4, 12]);
         tuning.separation_bytes = *rng.pick(&[1, 64, 192, 192, usize::MAX]);
         let log = |look_up_each| ValuePlacement::Log { look_up_each };
-        tuning.placement = *rng.pick(&[ValuePlacement::Hash, ValuePlacement::Hash, log(false), log(true)]);
+        tuning.placement = *rng.pick(&[ValuePlacement::Hash, ValuePlacement::Range, log(false), log(true)]);
         tuning.victims = *rng.pick(&[VictimPolicy::Greedy, VictimPolicy::CostBenefit, VictimPolicy::GreedyRandom(2)]);
         tuning.hot_cold = rng.one_in(2);
         tuning.finds_in_tables = rng.one_in(2);

@@ -114,10 +114,11 @@ const KNOWN: [Known; 16] = [
     },
     Known {
         key: "placement",
-        values: "hash, log, or log-look-ups (each record looked up by itself)",
+        values: "hash, range, log, or log-look-ups (each record looked up by itself)",
         set: |chosen, value| {
             let placement = match value {
                 "hash" => ValuePlacement::Hash,
+                "range" => ValuePlacement::Range,
                 "log" => ValuePlacement::Log { look_up_each: false },
                 "log-look-ups" => ValuePlacement::Log { look_up_each: true },
                 _ => return None,
@@ -284,7 +285,9 @@ mod tests {
                    spare-bytes=0,open-files=64,background-threads=1,syncs=off";
         assert_eq!(all.parse::<CleaveOptions>().unwrap().to_string(), all);
         assert_eq!(all.split(',').count(), KNOWN.len());
-        assert!(["hash", "log"].iter().all(|name| format!("placement={name}").parse::<CleaveOptions>().is_ok()));
+        assert!(
+            ["hash", "range", "log"].iter().all(|name| format!("placement={name}").parse::<CleaveOptions>().is_ok())
+        );
         assert!(
             ["spare=0", "hot-cold=yes", "victims=random"].iter().all(|text| text.parse::<CleaveOptions>().is_err())
         );

@@ -82,8 +82,16 @@ pub(crate) struct WorkState {
     pub pauses: usize,
     /// Calls of users that write files in their own threads, without being a job.
     outside_writers: usize,
-    /// Nothing runs, and a thread that may do anything has found nothing to do.
+    /// Nothing runs, and a thread that may do anything has found nothing to do but to put values in order, if that.
+    pub quiet: bool,
+    /// The same, and values are in order.
     idle: bool,
+    /// When a job ended last that had to be done.
+    busy_until: Duration,
+    /// How many wait until all is done.
+    waiting: usize,
+    /// There was no room to put values in order, and nothing has happened since.
+    pub no_order: bool,
     /// What jobs did not get of storage.
     pub shortages: Shortages,
     /// That there is no room for the reserve: nobody waits for it, and nothing else is done in another order.
@@ -266,8 +274,13 @@ impl Core {
                     let at_rest =
                         state.running + state.compacting_threads == 0 && self.due_evacuation(&state).is_none();
                     if may_work && duty == Duty::All && at_rest {
-                        state.idle = true;
-                        self.work.progress.notify_all();
+                        if !std::mem::replace(&mut state.quiet, true) {
+                            self.work.changed.notify_all();
+                        }
+                        if self.disorder(&state).is_none() {
+                            state.idle = true;
+                            self.work.progress.notify_all();
+                        }
                     }
                     // The views that a job held went when it was over, and files with them. Who is at it already looks again.
                     if duty != Duty::Logs && !state.emptying_trash && !self.trash.is_empty() {
@@ -277,7 +290,8 @@ impl Core {
                     let rest = (duty == Duty::Logs && self.work.is_active()).then_some(CALM);
                     let reserve_in = (duty == Duty::Logs && state.reserve_shortage.any())
                         .then(|| state.reserve_shortage.next_try(now()));
-                    match rest.into_iter().chain(publish_in).chain(reserve_in).min() {
+                    let order_in = (may_work && duty == Duty::Values).then(|| self.order_in(&state)).flatten();
+                    match rest.into_iter().chain(publish_in).chain(reserve_in).chain(order_in).min() {
                         Some(due) => {
                             let quiet = self.work.changed.wait_for(&mut state, due);
                             if quiet && rest.is_some() && state.running == 0 {
@@ -323,16 +337,39 @@ impl Core {
         let mut state = self.work.lock();
         let since = state.started;
         state.idle = false;
+        state.waiting += 1;
         self.work.changed.notify_all();
-        while !state.idle {
-            if state.stop {
-                return Err(Error::Closed);
+        let result = loop {
+            if state.idle {
+                break Ok(());
             }
-            self.check_poison()?;
-            state.check_space(since)?;
+            if state.stop {
+                break Err(Error::Closed);
+            }
+            if let Err(error) = self.check_poison().and_then(|()| state.check_space(since)) {
+                break Err(error);
+            }
             self.work.progress.wait(&mut state);
-        }
-        Ok(())
+        };
+        state.waiting -= 1;
+        result
+    }
+
+    /// Someone waits for all that can be done, or nothing had to be done for a while.
+    pub fn is_calm(&self, state: &WorkState) -> bool {
+        state.quiet && (state.waiting > 0 || now().saturating_sub(state.busy_until) >= CALM)
+    }
+
+    /// When values are to be put in order, if there will be nothing else to do until then.
+    fn order_in(&self, state: &WorkState) -> Option<Duration> {
+        let is_due = state.quiet && !self.is_calm(state) && self.disorder(state).is_some();
+        is_due.then(|| (state.busy_until + CALM).saturating_sub(now()))
+    }
+
+    /// A job that only puts values in order is to end: something else is to be done, or everything is.
+    pub fn must_yield(&self) -> bool {
+        let state = self.work.lock();
+        state.stop || !state.quiet || state.compacting_threads > 0 || self.is_paused(&state)
     }
 
     /// Someone wants background work to stand still; a close does not care.
@@ -365,6 +402,7 @@ impl Core {
         state.compacting_threads += usize::from(compacts);
         state.running += 1;
         state.idle = false;
+        state.quiet &= !job.must_be_done();
         drop(state);
         if job.takes_memory() && !self.work.active.swap(true, Ordering::Relaxed) {
             self.fit_cache();
@@ -403,12 +441,17 @@ impl Core {
     }
 
     fn finish_job(&self, state: &mut MutexGuard<'_, WorkState>, job: &Job, number: u64, result: Result<()>) {
+        // What comes of it goes before putting values in order: addresses that are out of date.
+        state.quiet &= !job.takes_memory();
+        if job.must_be_done() {
+            (state.busy_until, state.no_order) = (now(), false);
+        }
         match job {
             Job::Seal(_) => state.sealing = false,
             Job::Flush(_) => state.flushing = 0,
             Job::MergeRuns(_) => state.merging.clear(),
             Job::PrepareLog => state.preparing_log = false,
-            Job::Evacuate(_) => state.evacuating = false,
+            Job::Evacuate(_) | Job::PutInOrder(_) => state.evacuating = false,
             Job::SealFront => state.sealing_front = false,
             Job::LookForStale => state.looking_for_stale = false,
             Job::EmptyTrash => state.emptying_trash = false,
@@ -428,7 +471,7 @@ impl Core {
         let need = match job {
             Job::PrepareLog => Need::Log,
             Job::Compact(_) => Need::Compaction,
-            Job::Evacuate(_) => Need::Evacuation,
+            Job::Evacuate(_) | Job::PutInOrder(_) => Need::Evacuation,
             _ => Need::Flush,
         };
         match result {
@@ -446,7 +489,12 @@ impl Core {
             Ok(())
                 if !matches!(
                     job,
-                    Job::EmptyTrash | Job::Seal(_) | Job::SealFront | Job::MergeRuns(_) | Job::LookForStale
+                    Job::EmptyTrash
+                        | Job::Seal(_)
+                        | Job::SealFront
+                        | Job::MergeRuns(_)
+                        | Job::LookForStale
+                        | Job::PutInOrder(_)
                 ) =>
             {
                 state.shortages.clear(need)
@@ -462,7 +510,7 @@ impl Core {
         let files = match job {
             Job::Compact(choice) => self.unreadable_table(choice, path).into_iter().collect(),
             // A look-up in a table may have failed as well: either way they are not to be emptied.
-            Job::Evacuate(victims) => victims.clone(),
+            Job::Evacuate(victims) | Job::PutInOrder(victims) => victims.clone(),
             _ => Vec::new(),
         };
         if !files.is_empty() {

@@ -6,10 +6,12 @@
 //! ([`values::newest`](crate::values::newest)). What is left may still be named by no table: it is looked up there, by key
 //! and sequence number, if the placement says so or the ledger knows of more garbage than has been found.
 //!
-//! Files are gone through twice: once for the bases in them, and once, in the order in which they will lie, for what lives.
+//! Files are gone through twice: once for the bases in them, and once for what lives, in the order in which it lies there. A
+//! placement that sorts has it written in the order of keys instead (`evacuate/sorted.rs`).
 
 mod copy;
 mod find;
+mod sorted;
 mod look_up;
 
 use std::collections::BTreeMap;
@@ -26,7 +28,7 @@ use crate::base::memory::Counted;
 use crate::base::{Error, FileId, Kind, Result, Seqno, full_key};
 use crate::format::edit::Edit;
 use crate::format::frame::{FrameKind, HEADER_BYTES};
-use crate::format::group::{Group, group_hash};
+use crate::format::group::Group;
 use crate::format::record::Record;
 use crate::format::values::{Moved, Names, ValuePlace, Warmth};
 use crate::front::log_reader::{LogReader, Opened};
@@ -35,13 +37,11 @@ use crate::values::files::Entry;
 use crate::values::newest::{Batch, Fate, Seen};
 use crate::values::placement::{Liveness, Surroundings, Survivor};
 use crate::values::redirect::{RedirectBuilder, TABLES_MAX};
-use crate::values::segment::{Extent, ExtentPlace, SegmentBuilder};
+use crate::values::segment::{EXTENT_HEADER_BYTES, Extent, ExtentPlace, SegmentBuilder};
 use crate::values::value_file::{Layout, ValueFile};
 
 /// What reading takes, and writing a few extents beside each other, in bytes.
 const BUFFER_BYTES: usize = 4 << 20;
-/// What is judged together takes no more memory than this, however large the budget is.
-const BATCH_BYTES_MAX: usize = 256 << 20;
 /// Survivors are looked up if they are more than is live for all that the ledger knows by this, in hundredths.
 const HIDDEN_PERCENT: u64 = 10;
 
@@ -66,12 +66,20 @@ struct Evacuation<'a> {
     known_garbage: u64,
     /// All that was moved was looked up.
     is_proven: bool,
+    /// For the sake of order alone: it ends at once when something else is to be done.
+    yields: bool,
+    has_yielded: bool,
+    /// Of the records of logs, how many there were, and how many had a greater key than the one before.
+    steps: u64,
+    steps_up: u64,
     /// The segment, and its extents, once there is something to write.
     segment: Option<SegmentBuilder>,
     extents: Vec<(FileId, ValuePlace)>,
     redirects: RedirectBuilder,
     /// Files that were made.
     paths: Vec<PathBuf>,
+    /// Bytes written to these.
+    written: u64,
     /// Memory of all this.
     counted: Counted,
 }
@@ -83,10 +91,43 @@ impl Core {
         if evacuation.victims.is_empty() {
             return Ok(0);
         }
+        let given_back = self.carry_out(&mut evacuation)?;
+        self.counters.evacuated_bytes.fetch_add(evacuation.written, Ordering::Relaxed);
+        self.counters.evacuations.fetch_add(1, Ordering::Relaxed);
+        Ok(given_back)
+    }
+
+    /// The same, so that values lie in the order of their keys: without the reserve, and only until something else is to be
+    /// done. A disk that is full is no error.
+    pub fn put_in_order(&self, victims: &[FileId]) -> Result<()> {
+        let mut evacuation = Evacuation::plan(self, victims);
+        evacuation.yields = true;
+        if evacuation.victims.is_empty() {
+            return Ok(());
+        }
+        match self.carry_out(&mut evacuation) {
+            Ok(_) => {
+                self.counters.ordered_bytes.fetch_add(evacuation.written, Ordering::Relaxed);
+                self.counters.orderings.fetch_add(u64::from(!evacuation.has_yielded), Ordering::Relaxed);
+                Ok(())
+            }
+            Err(Error::NoSpace { .. }) => {
+                self.work.lock().no_order = true;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Does what was planned; says how many bytes it gives back.
+    fn carry_out(&self, evacuation: &mut Evacuation<'_>) -> Result<u64> {
         let before: u64 = evacuation.victims.iter().map(|victim| victim.file.end() - victim.file.start()).sum();
         let moved = evacuation.run();
         let places = moved.inspect_err(|_| self.remove_unnamed(&evacuation.paths))?;
-        let after: u64 = places.iter().map(|(_, place)| place.bytes()).sum();
+        if evacuation.has_yielded {
+            self.remove_unnamed(&evacuation.paths);
+            return Ok(0);
+        }
         let edit = Edit { values_placed: places, ..Edit::default() };
         // What is moved was durable already, so nothing has to be synced for the edit.
         self.install(Seqno::ZERO, edit, View::clone).inspect_err(|error| {
@@ -94,8 +135,7 @@ impl Core {
                 self.remove_unnamed(&evacuation.paths);
             }
         })?;
-        self.counters.evacuations.fetch_add(1, Ordering::Relaxed);
-        Ok(before.saturating_sub(after))
+        Ok(before.saturating_sub(evacuation.written))
     }
 
     /// No edit names them. If they cannot be removed, the next open does it.
@@ -121,10 +161,7 @@ impl<'a> Evacuation<'a> {
             if victims.iter().all(|victim| victim.file.id() != candidate.file) {
                 let live = candidate.live.min(candidate.bytes);
                 match candidate.part {
-                    Some((group, _)) => {
-                        around.groups.insert(group);
-                        around.in_groups += live;
-                    }
+                    Some((group, _)) => *around.groups.entry(group).or_default() += live,
                     None => around.in_logs += live,
                 }
             }
@@ -135,10 +172,15 @@ impl<'a> Evacuation<'a> {
             around,
             victims,
             batch: Batch::default(),
-            batch_bytes_max: (core.settings.tuning.job_bytes / 4).min(BATCH_BYTES_MAX),
+            batch_bytes_max: core.settings.tuning.judged_bytes_max(),
             known_live: 0,
             known_garbage: 0,
             is_proven: true,
+            yields: false,
+            has_yielded: false,
+            steps: 0,
+            steps_up: 0,
+            written: 0,
             segment: None,
             extents: Vec::new(),
             redirects: RedirectBuilder::default(),
@@ -147,22 +189,25 @@ impl<'a> Evacuation<'a> {
         }
     }
 
-    /// Writes everything durably; returns where it is then.
+    /// Writes everything durably, unless it yields; returns where it is then.
     fn run(&mut self) -> Result<Vec<(FileId, ValuePlace)>> {
         let reach = self.horizon.view.values.state.reach();
         let files: Vec<Arc<ValueFile>> = self.victims.iter().map(|victim| victim.file.clone()).collect();
         for file in &files {
             self.redirects.begin(file.id());
         }
-        let as_wisckey = self.core.placement.liveness() == Liveness::LookUpEach;
-        let reads_files = as_wisckey || !self.core.settings.tuning.finds_in_tables;
+        let reads_each = self.core.placement.liveness() == Liveness::LookUpEach;
+        let reads_files = reads_each || !self.core.settings.tuning.finds_in_tables;
         match if reads_files { None } else { self.naming(&reach)? } {
             Some(naming) => self.move_named(&naming)?,
+            None if self.core.placement.sorts() => self.move_by_key(&files, &reach)?,
             None => self.move_read(&files, &reach)?,
         }
+        if self.has_yielded {
+            return Ok(Vec::new());
+        }
         if let Some(segment) = self.segment.take() {
-            let end = self.core.guarded(segment.finish())?;
-            self.core.counters.evacuated_bytes.fetch_add(end, Ordering::Relaxed);
+            self.written = self.core.guarded(segment.finish())?;
         }
         let redirect = self.core.new_file_id()?;
         let path = self.core.slow.join(redirect_name(redirect));
@@ -171,7 +216,7 @@ impl<'a> Evacuation<'a> {
         self.core.guarded(self.core.storage.sync_dir(&self.core.slow))?;
         let mut places = std::mem::take(&mut self.extents);
         for (Victim { file, to }, (start, len)) in self.victims.drain(..).zip(tables) {
-            self.core.counters.evacuated_bytes.fetch_add(len, Ordering::Relaxed);
+            self.written += len;
             // What was looked up lives, whatever the ledger says of it.
             let unproven = if self.is_proven { 0 } else { to.iter().map(|(_, moved)| moved.records).sum() };
             let reached = reach.of(file.id()).records.max(unproven);
@@ -191,11 +236,10 @@ impl<'a> Evacuation<'a> {
 
     /// Takes note of the bases in a file, of which so many bytes are live for all that the ledger knows.
     fn read(&mut self, index: u32, file: &ValueFile, live: u64) -> Result<()> {
-        let source = file.stored().file()?;
         let mut read_to = file.start();
         let size = (file.end() - file.start()).max(1);
         let mut see = |offset: u64, record: &Record<'_>| {
-            self.note(index, offset, record, file.layout());
+            self.note(index, offset, record);
             if self.batch.bytes() < self.batch_bytes_max {
                 return Ok(());
             }
@@ -204,13 +248,7 @@ impl<'a> Evacuation<'a> {
             read_to = end;
             self.settle()
         };
-        match file.layout() {
-            Layout::Extent { start, .. } => {
-                let extent = Extent { id: file.id(), start, end: file.end() };
-                extent.for_each_record(&*source, &mut |offset, record, _| see(offset, record))?;
-            }
-            Layout::Log => for_each_record_of_log(file, &*source, &mut see)?,
-        }
+        for_each_record(file, file.start(), &mut see)?;
         self.count_known(live, file.end() - read_to, size);
         Ok(())
     }
@@ -222,7 +260,7 @@ impl<'a> Evacuation<'a> {
         self.known_garbage += read - live;
     }
 
-    fn note(&mut self, file: u32, offset: u64, record: &Record<'_>, layout: Layout) {
+    fn note(&mut self, file: u32, offset: u64, record: &Record<'_>) {
         let fate = match record.operation.kind {
             Kind::Put => Fate::Kept,
             Kind::Delete => Fate::Killer,
@@ -231,9 +269,8 @@ impl<'a> Evacuation<'a> {
         };
         let full = full_key(record.operation.keyspace, record.operation.key);
         let len = record.operation.record_bytes() as u32;
-        let hash = group_hash(&full);
-        debug_assert!(matches!(layout, Layout::Log) || fate == Fate::Kept);
-        self.batch.add(&full, Seen { hash, seqno: record.seqno, key: 0..0, file, offset, len, fate });
+        let order = self.core.placement.order(&full);
+        self.batch.add(&full, Seen { order, seqno: record.seqno, key: 0..0, file, offset, len, fate });
     }
 
     /// Judges what has been read, and moves what lives.
@@ -280,13 +317,24 @@ impl<'a> Evacuation<'a> {
 
     /// Writes the survivors, an extent for each group, hot and cold ones apart.
     fn move_out(&mut self, batch: &Batch) -> Result<()> {
-        let survivors: Vec<Survivor> =
-            batch.seen.iter().map(|seen| Survivor { hash: seen.hash, bytes: seen.len.into() }).collect();
-        let groups = self.core.placement.groups(&survivors, &self.around);
+        let survivors: Vec<Survivor<'_>> = batch
+            .seen
+            .iter()
+            .map(|seen| Survivor { order: seen.order, key: batch.key(seen), bytes: seen.len.into() })
+            .collect();
+        let placement = &self.core.placement;
+        self.around.chance_percent = chance_percent(self.steps, self.steps_up);
+        let groups = placement.groups(&survivors, &self.around);
         drop(survivors);
-        let mut extents = BTreeMap::<(Group, Warmth), (u64, usize)>::new();
-        for (seen, group) in batch.seen.iter().zip(&groups) {
-            extents.entry((*group, self.warmth(seen))).or_default().0 += u64::from(seen.len);
+        // The records that go to one group, one behind the other.
+        let mut rest = &batch.seen[..];
+        let runs = groups.iter().map(|(group, records)| (group, rest.split_off(..*records).unwrap_or_default()));
+        let runs: Vec<(&Group, &[Seen])> = runs.collect();
+        let mut extents = BTreeMap::<(&Group, Warmth), (u64, usize)>::new();
+        for (group, run) in &runs {
+            for seen in *run {
+                extents.entry((*group, self.warmth(seen))).or_default().0 += u64::from(seen.len);
+            }
         }
         if extents.is_empty() {
             return Ok(());
@@ -296,12 +344,17 @@ impl<'a> Evacuation<'a> {
             *index = self.extents.len();
             let place = self.segment()?.begin_extent(id, *bytes);
             let ExtentPlace { segment, start, end } = place;
-            self.extents.push((id, ValuePlace::Extent { segment, start, end, group, warmth }));
+            self.extents.push((id, ValuePlace::Extent { segment, start, end, group: group.clone(), warmth }));
         }
-        let index_of = |seen: &Seen, group: &Group| extents[&(*group, self.warmth(seen))].1;
-        let going = batch.seen.iter().zip(&groups);
-        let mut records: Vec<Going<'_>> = going.map(|(seen, group)| (seen, index_of(seen, group))).collect();
-        drop(groups);
+        let going = runs.iter().flat_map(|(group, run)| run.iter().map(|seen| (*group, seen)));
+        let mut records: Vec<Going<'_>> =
+            going.map(|(group, seen)| (seen, extents[&(group, self.warmth(seen))].1)).collect();
+        if placement.sorts() {
+            for ((group, _), (bytes, _)) in extents {
+                *self.around.groups.entry(group.clone()).or_default() += bytes;
+            }
+            return self.copy_sorted(&records);
+        }
         records.sort_unstable_by_key(|(seen, _)| (seen.file, seen.offset));
         self.copy(&records)
     }
@@ -327,6 +380,24 @@ impl<'a> Evacuation<'a> {
                 Some(SegmentBuilder::create(&*core.storage, &path, id, core.settings.tuning.extent_buffer_bytes())?);
         }
         Ok(self.segment.as_mut().expect("it was made just now"))
+    }
+}
+
+/// How many records in a hundred came in an order of chance, if so many of so many came behind a lower key: half of those do.
+fn chance_percent(steps: u64, steps_up: u64) -> u64 {
+    ((steps - steps_up) * 200).checked_div(steps).unwrap_or_default().min(100)
+}
+
+/// Goes through the records of a file that lie at `from` or behind it, and perhaps others before.
+fn for_each_record(file: &ValueFile, from: u64, see: &mut dyn FnMut(u64, &Record<'_>) -> Result<()>) -> Result<()> {
+    let source = file.stored().file()?;
+    match file.layout() {
+        Layout::Extent { start, .. } => {
+            let start = from.saturating_sub(EXTENT_HEADER_BYTES as u64).max(*start);
+            let extent = Extent { id: file.id(), start, end: file.end() };
+            extent.for_each_record(&*source, &mut |offset, record, _| see(offset, record))
+        }
+        Layout::Log => for_each_record_of_log(file, &*source, see),
     }
 }
 

@@ -28,6 +28,8 @@ pub(super) enum Job {
     Compact(Choice),
     /// To empty files of values.
     Evacuate(Vec<FileId>),
+    /// To move values so that they lie in the order of their keys.
+    PutInOrder(Vec<FileId>),
     /// To have the front flushed, which hides dead values.
     SealFront,
     /// To look which tables have addresses out of date.
@@ -40,6 +42,11 @@ impl Job {
     /// It takes from what is set apart for jobs.
     pub fn takes_memory(&self) -> bool {
         !matches!(self, Job::PrepareLog | Job::EmptyTrash | Job::MakeReserve | Job::SealFront | Job::LookForStale)
+    }
+
+    /// Unlike one that puts values in order, which ends when such a job begins. Those that take no memory take no time either.
+    pub fn must_be_done(&self) -> bool {
+        self.takes_memory() && !matches!(self, Job::PutInOrder(_))
     }
 
     /// A compaction, or a part of one.
@@ -76,6 +83,7 @@ impl Core {
         match job {
             Job::Flush(runs) => simple(&|| self.reserve.with(|| self.flush_runs(runs))),
             Job::Evacuate(files) => simple(&|| self.reserve.with(|| self.evacuate_measured(files))),
+            Job::PutInOrder(files) => simple(&|| self.put_in_order(files)),
             Job::SealFront => simple(&|| self.seal_front()),
             Job::LookForStale => simple(&|| {
                 self.look_for_stale();

@@ -1,13 +1,12 @@
 //! What the store tells of itself: plain numbers, taken at one moment.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::core::Core;
 use super::memory::MemoryStats;
 use crate::io::Access;
-use crate::values::placement::Candidate;
+use crate::values::placement::{Candidate, groups};
 
 /// Totals since the database was opened.
 #[derive(Default)]
@@ -29,6 +28,8 @@ pub(crate) struct Counters {
     pub paced_us: AtomicU64,
     pub evacuations: AtomicU64,
     pub evacuated_bytes: AtomicU64,
+    pub orderings: AtomicU64,
+    pub ordered_bytes: AtomicU64,
     pub judged_alone: AtomicU64,
     pub judged_by_look_up: AtomicU64,
     /// What flushes took out of the front: bytes of runs and of the values they lead to.
@@ -107,6 +108,11 @@ pub struct Stats {
     pub evacuations: u64,
     /// Bytes of segments and redirect tables written by them.
     pub evacuation_bytes_written: u64,
+    /// How often values were moved at rest so that they lie in the order of their keys, with
+    /// [`ValuePlacement::Range`](crate::ValuePlacement::Range); not among the evacuations.
+    pub orderings: u64,
+    /// Bytes of segments and redirect tables written by them, those given up for something else included.
+    pub ordering_bytes_written: u64,
     /// Versions that evacuations have judged by what they had read alone.
     pub records_judged_alone: u64,
     /// Versions for which evacuations have asked the tables.
@@ -187,21 +193,20 @@ impl Stats {
         let written = self.log_bytes_written
             + self.table_bytes_written
             + self.manifest_bytes_written
-            + self.evacuation_bytes_written;
+            + self.evacuation_bytes_written
+            + self.ordering_bytes_written;
         if self.user_bytes_written == 0 { 0.0 } else { written as f64 / self.user_bytes_written as f64 }
     }
 }
 
 /// What lies in each group, whether its values change often or not.
 fn groups_of(values: &[Candidate]) -> Vec<GroupStats> {
-    let mut groups = BTreeMap::<_, GroupStats>::new();
-    for (extent, (group, _)) in values.iter().filter_map(|file| Some((file, file.part?))) {
-        let sums = groups.entry(group).or_default();
-        sums.extents += 1;
-        sums.bytes += extent.bytes;
-        sums.bytes_live += extent.live.min(extent.bytes);
-    }
-    groups.into_values().collect()
+    let sums = |extents: Vec<&Candidate>| GroupStats {
+        extents: extents.len(),
+        bytes: extents.iter().map(|extent| extent.bytes).sum(),
+        bytes_live: extents.iter().map(|extent| extent.live.min(extent.bytes)).sum(),
+    };
+    groups(values).into_iter().map(sums).collect()
 }
 
 impl Core {
@@ -263,6 +268,8 @@ impl Core {
             compactions: count(&counters.compactions),
             evacuations: count(&counters.evacuations),
             evacuation_bytes_written: count(&counters.evacuated_bytes),
+            orderings: count(&counters.orderings),
+            ordering_bytes_written: count(&counters.ordered_bytes),
             records_judged_alone: count(&counters.judged_alone),
             records_looked_up: count(&counters.judged_by_look_up),
             index_merges: count(&counters.index_merges),

@@ -227,6 +227,8 @@ fn to_numbers(stats: &Stats) -> Vec<u64> {
         stats.value_groups as u64,
         stats.records_judged_alone,
         stats.records_looked_up,
+        stats.orderings,
+        stats.ordering_bytes_written,
     ]);
     let groups = &stats.value_group_list[..stats.value_group_list.len().min(GROUPS_LISTED_MAX)];
     numbers.push(groups.len() as u64);
@@ -299,10 +301,11 @@ fn from_numbers(numbers: &[u64]) -> Stats {
     let memory = MemoryStats { value_list_bytes: next() as usize, ..stats.memory };
     let values = Stats { memory, value_files, value_bytes, value_bytes_live, moved_files, ..stats };
     let (value_groups, records_judged_alone, records_looked_up) = (next() as usize, next(), next());
+    let values = Stats { value_groups, records_judged_alone, records_looked_up, ..values };
+    let values = Stats { orderings: next(), ordering_bytes_written: next(), ..values };
     let groups = 0..next().min(GROUPS_LISTED_MAX as u64);
     let group = |_| GroupStats { extents: next() as usize, bytes: next(), bytes_live: next() };
-    let value_group_list = groups.map(group).collect();
-    let values = Stats { value_groups, value_group_list, records_judged_alone, records_looked_up, ..values };
+    let values = Stats { value_group_list: groups.map(group).collect(), ..values };
     Stats { levels, logs, runs, front_range_tombstones, evacuations, evacuation_bytes_written, ..values }
 }
 
@@ -315,7 +318,7 @@ mod tests {
     fn figures_come_back_from_the_page_as_they_were() {
         let lists = [2, 7, 8, 9, 10, 1, 20, 21, 22, 23]
             .into_iter()
-            .chain(30..41 + LEVELS_MAX as u64)
+            .chain(30..43 + LEVELS_MAX as u64)
             .chain([2, 60, 61, 62, 63, 64, 65]);
         let mut numbers: Vec<u64> = (2..).take(36 + 3 * LEVELS_MAX).chain(lists).collect();
         numbers[12] = 1;
@@ -328,7 +331,7 @@ mod tests {
 
     #[test]
     fn the_fullest_page_fits() {
-        const { assert!(36 + 4 * LEVELS_MAX + 13 + LISTED_MAX * (2 + 4) + 1 + GROUPS_LISTED_MAX * 3 <= NUMBERS_MAX) };
+        const { assert!(36 + 4 * LEVELS_MAX + 15 + LISTED_MAX * (2 + 4) + 1 + GROUPS_LISTED_MAX * 3 <= NUMBERS_MAX) };
     }
 
     #[test]

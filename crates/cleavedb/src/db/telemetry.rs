@@ -161,6 +161,7 @@ fn span(job: &Job) -> tracing::Span {
         Job::SealFront => tracing::info_span!(target: "cleavedb", "seal_front"),
         Job::LookForStale => tracing::info_span!(target: "cleavedb", "look_for_stale"),
         Job::Evacuate(files) => tracing::info_span!(target: "cleavedb", "evacuation", files = files.len()),
+        Job::PutInOrder(files) => tracing::info_span!(target: "cleavedb", "ordering", files = files.len()),
         Job::Help(_) => tracing::info_span!(target: "cleavedb", "help"),
         Job::PrepareLog => tracing::info_span!(target: "cleavedb", "prepare_log"),
         Job::EmptyTrash | Job::MakeReserve => tracing::Span::none(),

@@ -7,6 +7,10 @@ use crate::base::{Error, Result};
 use crate::values::placement::Placement;
 use crate::values::placement::hash::Hash;
 use crate::values::placement::log::Log;
+use crate::values::placement::range::Range;
+
+/// What is judged together takes no more memory than this, however large the budget is.
+const JUDGED_BYTES_MAX: usize = 256 << 20;
 
 /// Which values lie together once they have been moved. One for a database, chosen at each open; what another one left is
 /// read as ever, and changes over as it is moved.
@@ -16,6 +20,10 @@ pub enum ValuePlacement {
     /// in a group is mostly found without asking the tables. The default.
     #[default]
     Hash,
+    /// Those of neighbouring keys, in the order of their keys: a scan reads what lies side by side. Ranges are cut as they grow
+    /// and joined as they shrink, wherever the keys are. When there is nothing else to do, values that lie in no order are
+    /// moved as well: each once or twice, and counted apart ([`Stats::ordering_bytes_written`](crate::Stats)).
+    Range,
     /// All in the order of arrival; space comes back from the oldest end (WiscKey). For comparison.
     Log {
         /// Each record is looked up in the tables by itself, as the paper does, and not many in the order of their keys.
@@ -63,7 +71,7 @@ impl ValueOptions {
         self
     }
 
-    /// What gives its space back first, with [`ValuePlacement::Hash`]. Default: what has the most garbage for its size.
+    /// What gives its space back first, with [`ValuePlacement::Hash`] or [`ValuePlacement::Range`]. Default: what has the most garbage for its size.
     pub fn victims(mut self, victims: VictimPolicy) -> ValueOptions {
         self.victims = victims;
         self
@@ -84,8 +92,8 @@ impl ValueOptions {
         self
     }
 
-    /// With [`ValuePlacement::Hash`], a group is halved beyond about so many bytes, at least 64 KiB; groups are larger where
-    /// there would be very many. As much is moved at a time. Default: the size of a log, up to 64 MiB.
+    /// With [`ValuePlacement::Hash`] or [`ValuePlacement::Range`], a group is divided beyond about so many bytes, at least
+    /// 64 KiB; groups are larger where there would be very many. As much is moved at a time. Default: the size of a log, up to 64 MiB.
     pub fn group_bytes(mut self, bytes: u64) -> ValueOptions {
         self.group_bytes = Some(bytes);
         self
@@ -127,6 +135,11 @@ impl ValueOptions {
 }
 
 impl Tuning {
+    /// What is known of records that are judged together takes no more memory than this.
+    pub(super) fn judged_bytes_max(&self) -> usize {
+        (self.job_bytes / 4).min(JUDGED_BYTES_MAX)
+    }
+
     /// Where values go when they are moved.
     pub(super) fn placement(&self) -> Box<dyn Placement> {
         let segment_bytes = self.log_bytes;
@@ -136,6 +149,13 @@ impl Tuning {
                 group_bytes: self.group_bytes,
                 policy: self.victims,
                 hot_cold: self.hot_cold,
+            }),
+            ValuePlacement::Range => Box::new(Range {
+                segment_bytes,
+                group_bytes: self.group_bytes,
+                policy: self.victims,
+                // What is known of a record while it is judged takes a few times its size, if it is small.
+                small_bytes: self.judged_bytes_max() as u64 / 8,
             }),
             ValuePlacement::Log { look_up_each } => Box::new(Log { segment_bytes, look_up_each }),
         }
@@ -149,12 +169,13 @@ mod tests {
 
     #[test]
     fn groups_are_as_large_as_asked() {
-        let records: Vec<Survivor> = (0..64).map(|number| Survivor { hash: number << 58, bytes: 64 << 10 }).collect();
+        let records: Vec<Survivor<'_>> =
+            (0..64).map(|number| Survivor { order: number << 58, key: &[], bytes: 64 << 10 }).collect();
         let groups = |options: ValueOptions| {
             let mut tuning = Tuning::for_budget(64 << 20);
             options.tune(&mut tuning);
             let groups = tuning.placement().groups(&records, &Surroundings::default());
-            groups.into_iter().collect::<std::collections::BTreeSet<_>>().len()
+            groups.len()
         };
         assert_eq!(groups(ValueOptions::new()), 1);
         assert_eq!(groups(ValueOptions::new().group_bytes(1 << 20)), 4);

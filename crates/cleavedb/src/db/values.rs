@@ -51,7 +51,7 @@ impl ValueHome<'_> {
         let entry = match place {
             ValuePlace::Log { end } => here(Layout::Log, *end),
             ValuePlace::Extent { start, end, group, warmth, .. } => {
-                here(Layout::Extent { start: *start, group: *group, warmth: *warmth }, *end)
+                here(Layout::Extent { start: *start, group: group.clone(), warmth: *warmth }, *end)
             }
             ValuePlace::Moved { start, len, to, .. } => {
                 let to = to.iter().map(|(file, _)| *file).collect();

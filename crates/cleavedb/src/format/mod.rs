@@ -12,6 +12,7 @@ pub mod filter;
 pub mod range_block;
 pub mod table;
 pub mod meta;
+pub mod interval;
 pub mod group;
 pub mod values;
 pub mod stats_page;

@@ -211,15 +211,6 @@ impl ValuePlace {
         }
     }
 
-    /// How many bytes it takes on storage.
-    pub fn bytes(&self) -> u64 {
-        match self {
-            ValuePlace::Log { end } => *end,
-            ValuePlace::Extent { start, end, .. } => end - start,
-            ValuePlace::Moved { len, .. } => *len,
-        }
-    }
-
     /// The number of the file on storage, if it is not the one that the place is of: a segment, or that of a redirect table.
     pub fn lies_in(&self) -> Option<FileId> {
         match self {
@@ -315,6 +306,8 @@ fn share(number: u64, part: u64, whole: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::group::HashGroup;
+    use crate::format::interval::Interval;
 
     fn names(of: &[(u64, u64)]) -> Names {
         Names(
@@ -335,8 +328,15 @@ mod tests {
                 segment: FileId(4),
                 start: 1 << 40,
                 end: (1 << 40) + 5,
-                group: Group::of(u64::MAX, 7),
+                group: Group::Hash(HashGroup::of(u64::MAX, 7)),
                 warmth: Warmth::Cold,
+            },
+            ValuePlace::Extent {
+                segment: FileId(4),
+                start: 0,
+                end: 5,
+                group: Group::Range(Arc::new(Interval::new(b"a", Some(b"b")).unwrap())),
+                warmth: Warmth::Hot,
             },
             moved(9, &[(6, 3), (9, 5)]),
         ];
@@ -349,7 +349,7 @@ mod tests {
         assert!(rest.is_empty());
         for cut in 0..bytes.len() - 1 {
             let rest = &mut &bytes[..cut];
-            let whole = Names::take(rest).is_some() && (0..3).all(|_| ValuePlace::take(rest).is_some());
+            let whole = Names::take(rest).is_some() && (0..4).all(|_| ValuePlace::take(rest).is_some());
             assert!(!whole, "cut at {cut}");
         }
     }

@@ -71,7 +71,7 @@ impl ValueFiles {
                 Layout::Log => (value_file.end(), None),
                 // The header is there whatever is emptied.
                 Layout::Extent { start, group, warmth } => {
-                    (value_file.end() - start - EXTENT_HEADER_BYTES as u64, Some((group, warmth)))
+                    (value_file.end() - start - EXTENT_HEADER_BYTES as u64, Some((group.clone(), *warmth)))
                 }
             };
             Candidate { file, bytes, live: reach.of(file).bytes, part }

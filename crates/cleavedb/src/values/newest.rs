@@ -9,8 +9,8 @@ use crate::base::Seqno;
 /// A base that a job has read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// Its key is grouped by this.
-    pub hash: u64,
+    /// Bases are sorted by this, and by their keys where it is the same.
+    pub order: u64,
     /// Which version of the key it is.
     pub seqno: Seqno,
     /// The key, with its keyspace, among the [`keys`](Batch::keys).
@@ -68,9 +68,25 @@ impl Batch {
         &self.keys[seen.key.start as usize..seen.key.end as usize]
     }
 
+    /// The key of what was added last.
+    pub fn last_key(&self) -> Option<&[u8]> {
+        self.seen.last().map(|seen| self.key(seen))
+    }
+
     /// Its memory.
     pub fn bytes(&self) -> usize {
         self.keys.capacity() + self.seen.capacity() * size_of::<Seen>()
+    }
+
+    /// Drops those that are not to be kept, and gives memory back.
+    pub fn retain(&mut self, keep: impl Fn(&[u8], &Seen) -> bool) {
+        let all = std::mem::take(self);
+        for seen in &all.seen {
+            let key = all.key(seen);
+            if keep(key, seen) {
+                self.add(key, seen.clone());
+            }
+        }
     }
 
     /// Sorts by key, the newest version first, and marks older versions of a key dead that none of the snapshots tells apart
@@ -79,11 +95,11 @@ impl Batch {
         let keys = &self.keys;
         let key = |seen: &Seen| &keys[seen.key.start as usize..seen.key.end as usize];
         self.seen.sort_unstable_by(|one, other| {
-            let by_key = one.hash.cmp(&other.hash).then_with(|| key(one).cmp(key(other)));
+            let by_key = one.order.cmp(&other.order).then_with(|| key(one).cmp(key(other)));
             by_key.then_with(|| other.seqno.cmp(&one.seqno))
         });
         let stripe = |seqno: Seqno| snapshots.partition_point(|snapshot| *snapshot < seqno);
-        for versions in self.seen.chunk_by_mut(|one, other| one.hash == other.hash && key(one) == key(other)) {
+        for versions in self.seen.chunk_by_mut(|one, other| one.order == other.order && key(one) == key(other)) {
             for index in 1..versions.len() {
                 let newer = versions[index - 1].seqno;
                 // The same record may lie in two logs, of which tables name one (decision 004).
@@ -109,7 +125,7 @@ mod tests {
         let mut batch = Batch::default();
         for (key, seqno, fate) in records {
             let seen = Seen {
-                hash: group_hash(key.as_bytes()),
+                order: group_hash(key.as_bytes()),
                 seqno: Seqno(*seqno),
                 key: 0..0,
                 file: 0,

@@ -56,7 +56,7 @@ impl StoredFile {
 }
 
 /// What the bytes of a file of values look like.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Layout {
     /// Frames of records.
     Log,
@@ -93,8 +93,8 @@ impl ValueFile {
     }
 
     /// What its bytes look like.
-    pub fn layout(&self) -> Layout {
-        self.layout
+    pub fn layout(&self) -> &Layout {
+        &self.layout
     }
 
     /// Where it begins, in bytes.

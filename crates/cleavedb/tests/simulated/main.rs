@@ -21,6 +21,7 @@ mod sizes;
 mod space;
 mod ingest;
 mod values;
+mod ranges;
 mod checkpoints;
 mod read_only;
 mod pauses;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cleavedb::testing::{self, Random, SimDisk, Tuning};
-use cleavedb::{Db, Keyspace, KeyspaceOptions, LogBackend, Options, Stats};
+use cleavedb::{Db, Keyspace, KeyspaceOptions, LogBackend, Options, Stats, ValuePlacement};
 use proptest::prelude::*;
 
 use crate::support::{BACKENDS, in_world, open_with, value};
@@ -149,10 +149,12 @@ fn tuning() -> Tuning {
 }
 
 /// Runs phases, with a snapshot held if so asked; without one, space is looked at after each of them.
-fn run(phases: &[Phase], seed: u64, backend: LogBackend, holds: bool) -> Result<(), String> {
+fn run(phases: &[Phase], seed: u64, backend: LogBackend, holds: bool, range: bool) -> Result<(), String> {
     let disk = SimDisk::new();
+    let mut tuning = tuning();
+    tuning.placement = if range { ValuePlacement::Range } else { ValuePlacement::Hash };
     let options = Options::new().separation(Some(SEPARATION as u32)).log_backend(backend);
-    let db = open_with(&disk, options, tuning()).unwrap();
+    let db = open_with(&disk, options, tuning).unwrap();
     let second = db.create_keyspace("second", KeyspaceOptions::new()).unwrap();
     let spaces = [db.default_keyspace(), second];
     let mut model = Model { db, spaces, live: Default::default(), random: Random::new(seed), next: 0 };
@@ -268,8 +270,9 @@ proptest! {
         seed in 0..1000u64,
         backend in 0..2usize,
         holds in any::<bool>(),
+        range in any::<bool>(),
     ) {
-        let result = in_world(seed, move || run(&phases, seed, BACKENDS[backend], holds));
+        let result = in_world(seed, move || run(&phases, seed, BACKENDS[backend], holds, range));
         prop_assert!(result.is_ok(), "{}", result.unwrap_err());
     }
 }

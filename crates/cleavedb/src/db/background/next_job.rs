@@ -3,7 +3,7 @@
 //! `values/victim.rs`.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Duty, WorkState};
 use crate::base::FileId;
@@ -94,9 +94,20 @@ impl Core {
 
     /// Files of values to empty, by one job at a time.
     fn next_evacuation(&self, state: &mut WorkState) -> Option<Job> {
-        let victims = self.due_evacuation(state)?;
+        let due = self.due_evacuation(state).map(Job::Evacuate);
+        let job = due.or_else(|| self.is_calm(state).then(|| self.disorder(state).map(Job::PutInOrder)).flatten())?;
         state.evacuating = true;
-        Some(Job::Evacuate(victims))
+        Some(job)
+    }
+
+    /// Files of values that are to be emptied for the sake of order, while nothing else is to be done.
+    pub(super) fn disorder(&self, state: &WorkState) -> Option<Vec<FileId>> {
+        if state.evacuating || state.no_order || state.shortages.any() || !self.placement.sorts() {
+            return None;
+        }
+        let mut candidates = self.published.view().values.candidates();
+        candidates.retain(|candidate| !state.set_aside.contains(&candidate.file));
+        Some(self.placement.disorder(&candidates)).filter(|files| !files.is_empty())
     }
 
     /// Files of values that are to be emptied and that nobody empties.
@@ -126,7 +137,8 @@ impl Core {
 
     /// To look for addresses out of date: when nothing else is to be done, and values have moved since the last look.
     fn next_look(&self, state: &mut WorkState, duty: Duty, view: &View) -> Option<Job> {
-        let moved = Some(self.counters.evacuations.load(Ordering::Relaxed));
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let moved = Some(count(&self.counters.evacuations) + count(&self.counters.orderings));
         let busy = state.looking_for_stale || state.evacuating || state.compacting_threads > 0;
         if duty != Duty::All || busy || state.looked_after == moved || view.values.files.is_empty() {
             return None;

@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use super::{Check, OPEN_FILES, knows};
 use crate::base::limits::MEMORY_BUDGET_MIN;
-use crate::base::{Address, Cursor, Error, FileId, Kind, Result, Seqno, Stamp, split_key};
+use crate::base::{Address, Cursor, Error, FileId, Kind, Result, Seqno, Stamp, full_key, split_key};
 use crate::db::files::{log_name, redirect_name, segment_name};
 use crate::db::manifest::ManifestState;
 use crate::db::open::open_tables;
 use crate::db::values::{ValueHome, open_values};
+use crate::format::group::Group;
 use crate::format::values::{Moved, ValuePlace};
 use crate::front::log_check::LogPlace;
 use crate::io::cache::BlockCache;
@@ -78,19 +79,20 @@ impl Check {
             Ok(values) => self.values = Some(Arc::new(values)),
             Err(error) => self.note(&error),
         }
-        let mut segments = BTreeMap::<FileId, Vec<Extent>>::new();
+        let mut segments = BTreeMap::<FileId, Vec<(Extent, &Group)>>::new();
         let mut redirects = BTreeMap::<FileId, Vec<FileId>>::new();
         for (&id, place) in &state.values.places {
-            match *place {
-                ValuePlace::Log { end } => {
+            match place {
+                &ValuePlace::Log { end } => {
                     let path = self.fast.join(log_name(id));
                     let place = LogPlace { id, settled_end: Some(end), ring: None };
                     self.log(&path, &place, &|keyspace| knows(state, keyspace));
                 }
-                ValuePlace::Extent { segment, start, end, .. } => {
-                    segments.entry(segment).or_default().push(Extent { id, start, end });
+                ValuePlace::Extent { segment, start, end, group, .. } => {
+                    let extent = Extent { id, start: *start, end: *end };
+                    segments.entry(*segment).or_default().push((extent, group));
                 }
-                ValuePlace::Moved { redirect, .. } => redirects.entry(redirect).or_default().push(id),
+                ValuePlace::Moved { redirect, .. } => redirects.entry(*redirect).or_default().push(id),
             }
         }
         let mut records = BTreeMap::new();
@@ -103,7 +105,13 @@ impl Check {
     }
 
     /// The extents of a segment that the manifest names; notes the places of their records.
-    fn segment(&mut self, path: &Path, id: FileId, extents: &[Extent], records: &mut BTreeMap<FileId, BTreeSet<u64>>) {
+    fn segment(
+        &mut self,
+        path: &Path,
+        id: FileId,
+        extents: &[(Extent, &Group)],
+        records: &mut BTreeMap<FileId, BTreeSet<u64>>,
+    ) {
         let opened = self.storage.open_read(path, Access::Buffered);
         let opened = opened.and_then(|file| check_header(&*file, id).and_then(|()| Ok((file.len()?, file))));
         let (len, file) = match opened {
@@ -111,10 +119,10 @@ impl Check {
             Err(error) => return self.note(&error),
         };
         self.report.value_files += 1;
-        for extent in extents {
+        for (extent, group) in extents {
             let found = Extent::read(&*file, extent.start, len);
             let read = found.and_then(|found| match found == Some(*extent) {
-                true => check_padding(&*file, extent.end).and_then(|()| places(&*file, extent)),
+                true => check_padding(&*file, extent.end).and_then(|()| places(&*file, extent, group)),
                 false => {
                     let message = format!("extent {} is not as the manifest says", extent.id.0);
                     Err(Error::corruption(path, extent.start, message))
@@ -137,7 +145,7 @@ impl Check {
         let read = self.storage.open_read(path, Access::Buffered).and_then(|file| {
             extents(&*file, id, &mut |extent| {
                 bytes += extent.end - extent.start;
-                records += places(&*file, &extent)?.len() as u64;
+                records += places(&*file, &extent, &Group::ALL)?.len() as u64;
                 Ok(())
             })
         });
@@ -249,11 +257,20 @@ fn has_newer_base(version: &Version, key: &[u8], seqno: Seqno) -> Result<bool> {
     Ok(false)
 }
 
-/// The places of the records of an extent.
-fn places(file: &dyn File, extent: &Extent) -> Result<BTreeSet<u64>> {
+/// Where the records of an extent lie. Those of a range must be in it, and in the order of their keys, newer versions first.
+fn places(file: &dyn File, extent: &Extent, group: &Group) -> Result<BTreeSet<u64>> {
     let mut places = BTreeSet::new();
-    extent.for_each_record(file, &mut |offset, _, _| {
+    let mut last = None::<(Vec<u8>, Seqno)>;
+    extent.for_each_record(file, &mut |offset, record, _| {
         places.insert(offset);
+        if let Some(interval) = group.as_range() {
+            let key = full_key(record.operation.keyspace, record.operation.key).to_vec();
+            let follows = last.as_ref().is_none_or(|(last, seqno)| (last, record.seqno) <= (&key, *seqno));
+            if !follows || interval.place_of(&key).is_ne() {
+                return Err(Error::corruption(file.path(), offset, "a record is not where its key belongs"));
+            }
+            last = Some((key, record.seqno));
+        }
         Ok(())
     })?;
     Ok(places)

@@ -39,12 +39,7 @@ impl Evacuation<'_> {
                     source.will_go_on(from, to - from);
                     told_to = to;
                 }
-                let near = rest.iter().zip(rest.iter().skip(1)).take_while(|((one, _), (next, _))| {
-                    let end = next.offset + u64::from(next.len);
-                    next.offset <= one.offset + u64::from(one.len) + GAP_BYTES
-                        && end - first.offset <= PIECE_BYTES as u64
-                });
-                let (run, others) = rest.split_at(near.count() + 1);
+                let (run, others) = rest.split_at(near(rest, GAP_BYTES, PIECE_BYTES as u64));
                 copy_run(&*source, run, segment, &mut buffer, &mut arrived)?;
                 rest = others;
             }
@@ -74,6 +69,21 @@ impl Arrived<'_> {
     }
 }
 
+/// Of records of one file, how many lie so close together, and in so few bytes; one at least.
+pub(super) fn near(records: &[(&Seen, usize)], gap_bytes: u64, bytes_max: u64) -> usize {
+    let end = |seen: &Seen| seen.offset + u64::from(seen.len);
+    let near = records.windows(2).take_while(|pair| {
+        let (one, next) = (pair[0].0, pair[1].0);
+        next.offset <= end(one) + gap_bytes && end(next) - records[0].0.offset <= bytes_max
+    });
+    near.count() + 1
+}
+
+/// What is wrong with a record in a file.
+pub(super) fn damaged(source: &dyn File, seen: &Seen, reason: &str) -> Error {
+    Error::corruption(source.path(), seen.offset, reason)
+}
+
 /// Copies records that lie close together, or one.
 fn copy_run(
     source: &dyn File,
@@ -82,7 +92,6 @@ fn copy_run(
     buffer: &mut Vec<u8>,
     arrived: &mut Arrived<'_>,
 ) -> Result<()> {
-    let damaged = |seen: &Seen, reason: &str| Error::corruption(source.path(), seen.offset, reason);
     let (Some((first, extent)), Some((last, _))) = (run.first(), run.last()) else { return Ok(()) };
     if run.len() == 1 && first.len as usize > PIECE_BYTES {
         let place = copy_large(source, first, *extent, segment, buffer)?;
@@ -94,9 +103,9 @@ fn copy_run(
     for (seen, extent) in run {
         let start = (seen.offset - first.offset) as usize;
         let bytes = &buffer[start..start + seen.len as usize];
-        let record = Record::take(&mut &bytes[..]).map_err(|reason| damaged(seen, reason))?;
+        let record = Record::take(&mut &bytes[..]).map_err(|reason| damaged(source, seen, reason))?;
         if record.seqno != seen.seqno {
-            return Err(damaged(seen, "another record lies here than a moment ago"));
+            return Err(damaged(source, seen, "another record lies here than a moment ago"));
         }
         let place = segment.add(*extent, bytes)?;
         arrived.note(seen, *extent, place);
@@ -105,7 +114,7 @@ fn copy_run(
 }
 
 /// Piece by piece, so that a record of any size takes no more memory than others.
-fn copy_large(
+pub(super) fn copy_large(
     source: &dyn File,
     seen: &Seen,
     extent: usize,
@@ -124,6 +133,6 @@ fn copy_large(
     }
     match place.filter(|_| check.agrees()) {
         Some(place) => Ok(place),
-        None => Err(Error::corruption(source.path(), seen.offset, "record checksum does not match")),
+        None => Err(damaged(source, seen, "record checksum does not match")),
     }
 }

@@ -8,21 +8,25 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Evacuation;
-use crate::base::{Address, Cursor, Error, FileId, Kind, Result};
-use crate::format::group::group_hash;
+use crate::base::{Address, Cursor, Error, FileId, Kind, Merging, Result};
 use crate::format::values::Names;
+use crate::levels::level_cursor::LevelCursor;
 use crate::levels::table::Table;
 use crate::values::files::{Entry, Located};
 use crate::values::newest::{Fate, Seen};
+use crate::values::value_file::Layout;
 
 /// Reading so much of a file, and noting the keys in it, costs as much as going on by one entry of a table.
 const BYTES_PER_STEP: u64 = 64;
 /// To judge a record, with a look-up, costs as much as so many entries.
 const STEPS_PER_RECORD: u64 = 24;
+/// After so many entries it is asked whether something else is to be done.
+const STEPS_TOGETHER: u64 = 1 << 12;
 
 /// Tables, and of what they name how much lies in the files that are emptied, by their own names.
 pub(super) struct Naming {
-    tables: Vec<Arc<Table>>,
+    /// Tables that follow each other: each of HL0 by itself, those of another level in a row.
+    rows: Vec<Arc<[Arc<Table>]>>,
     direct: BTreeMap<FileId, u64>,
     /// The files that are emptied, and those that were emptied into them, or into others of these.
     leading: BTreeSet<FileId>,
@@ -42,18 +46,27 @@ impl Evacuation<'_> {
                 leading.insert(*id);
             }
         }
-        let mut naming = Naming { tables: Vec::new(), direct: BTreeMap::new(), leading };
+        let mut naming = Naming { rows: Vec::new(), direct: BTreeMap::new(), leading };
         let mut entries = 0;
-        for table in view.version.levels().iter().flat_map(|level| level.tables().iter()) {
-            let names = table.names()?;
-            if !naming.leading.iter().any(|file| names.of(*file).records > 0) {
-                continue;
+        for (level, tables) in view.version.levels().iter().enumerate() {
+            let mut row = Vec::new();
+            for table in tables.tables().iter() {
+                let names = table.names()?;
+                if !naming.leading.iter().any(|file| names.of(*file).records > 0) {
+                    continue;
+                }
+                for file in victims() {
+                    *naming.direct.entry(file.id()).or_default() += names.of(file.id()).records;
+                }
+                entries += table.meta().entries;
+                row.push(table.clone());
+                if level == 0 {
+                    naming.rows.push(std::mem::take(&mut row).into());
+                }
             }
-            for file in victims() {
-                *naming.direct.entry(file.id()).or_default() += names.of(file.id()).records;
+            if !row.is_empty() {
+                naming.rows.push(row.into());
             }
-            entries += table.meta().entries;
-            naming.tables.push(table.clone());
         }
         let (mut bytes, mut records) = (0, 0);
         for file in victims() {
@@ -65,53 +78,75 @@ impl Evacuation<'_> {
         Ok((entries <= bytes / BYTES_PER_STEP + records * STEPS_PER_RECORD).then_some(naming))
     }
 
-    /// Moves whatever the tables lead to.
+    /// Moves whatever the tables lead to. Where it is to be sorted, in the order of keys, so that what is judged together has all
+    /// versions of its keys.
     pub(super) fn move_named(&mut self, naming: &Naming) -> Result<()> {
-        let index_of: BTreeMap<FileId, u32> =
-            (0..).zip(&self.victims).map(|(index, it)| (it.file.id(), index)).collect();
-        let view = self.horizon.view.clone();
-        let mut direct: BTreeMap<FileId, u64> = BTreeMap::new();
-        for table in &naming.tables {
-            let mut cursor = table.cursor(false);
-            cursor.seek_first()?;
-            while cursor.valid() {
-                if cursor.stamp().kind() == Some(Kind::PutAt)
-                    && let Some(address) = Address::decode(cursor.value())
-                    && naming.leading.contains(&address.file)
-                {
-                    let found = match index_of.get(&address.file) {
-                        Some(index) => {
-                            *direct.entry(address.file).or_default() += 1;
-                            Some((*index, address))
-                        }
-                        None => match view.values.locate(address)? {
-                            Located::At(file, now) => index_of.get(&file.id()).map(|index| (*index, now)),
-                            Located::Dead | Located::Unknown => None,
-                        },
-                    };
-                    if let Some((file, Address { offset, len, .. })) = found {
-                        let (hash, seqno) = (group_hash(cursor.key()), cursor.stamp().seqno());
-                        let seen = Seen { hash, seqno, key: 0..0, file, offset, len, fate: Fate::Kept };
-                        self.batch.add(cursor.key(), seen);
-                    }
-                }
-                cursor.next()?;
-                if self.batch.bytes() >= self.batch_bytes_max {
-                    self.settle_found()?;
-                }
-            }
-            self.core.counters.bytes_read.fetch_add(table.meta().size, Ordering::Relaxed);
+        let mut direct = BTreeMap::new();
+        let mut cursors = naming.rows.iter().map(|row| LevelCursor::new(row.clone(), false));
+        if self.core.placement.sorts() {
+            self.go_through(Merging::new(cursors.collect()), &naming.leading, &mut direct)?;
+        } else {
+            cursors.try_for_each(|cursor| self.go_through(cursor, &naming.leading, &mut direct))?;
         }
+        if self.has_yielded {
+            return Ok(());
+        }
+        let read: u64 = naming.rows.iter().flat_map(|row| row.iter()).map(|table| table.meta().size).sum();
+        self.core.counters.bytes_read.fetch_add(read, Ordering::Relaxed);
         // Were one overlooked, it would be lost.
-        if let Some((file, expected)) =
-            naming.direct.iter().find(|(file, named)| direct.get(file).unwrap_or(&0) != *named)
+        if let Some((file, named)) = naming.direct.iter().find(|(file, named)| direct.get(file).unwrap_or(&0) != *named)
         {
             let found = direct.get(file).copied().unwrap_or_default();
             let message =
-                format!("tables say that they name {expected} records of file {}, and {found} were found", file.0);
+                format!("tables say that they name {named} records of file {}, and {found} were found", file.0);
             return Err(Error::corruption(&self.core.slow, 0, message));
         }
         self.settle_found()
+    }
+
+    /// Takes down what leads to the files that are emptied, and counts what does so by their own names.
+    fn go_through(
+        &mut self,
+        mut cursor: impl Cursor,
+        leading: &BTreeSet<FileId>,
+        direct: &mut BTreeMap<FileId, u64>,
+    ) -> Result<()> {
+        let index_of: BTreeMap<FileId, u32> =
+            (0..).zip(&self.victims).map(|(index, it)| (it.file.id(), index)).collect();
+        let view = self.horizon.view.clone();
+        let mut steps = 0;
+        cursor.seek_first()?;
+        while cursor.valid() {
+            if cursor.stamp().kind() == Some(Kind::PutAt)
+                && let Some(address) = Address::decode(cursor.value())
+                && leading.contains(&address.file)
+            {
+                let found = match index_of.get(&address.file) {
+                    Some(index) => {
+                        *direct.entry(address.file).or_default() += 1;
+                        Some((*index, address))
+                    }
+                    None => match view.values.locate(address)? {
+                        Located::At(file, now) => index_of.get(&file.id()).map(|index| (*index, now)),
+                        Located::Dead | Located::Unknown => None,
+                    },
+                };
+                if let Some((file, Address { offset, len, .. })) = found {
+                    let key = cursor.key();
+                    if self.batch.bytes() >= self.batch_bytes_max && self.batch.last_key() != Some(key) {
+                        self.settle_found()?;
+                    }
+                    let (order, seqno) = (self.core.placement.order(key), cursor.stamp().seqno());
+                    self.batch.add(key, Seen { order, seqno, key: 0..0, file, offset, len, fate: Fate::Kept });
+                }
+            }
+            cursor.next()?;
+            steps += 1;
+            if steps % STEPS_TOGETHER == 0 && self.yields_now() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn settle_found(&mut self) -> Result<()> {
@@ -120,6 +155,14 @@ impl Evacuation<'_> {
         self.core.counters.judged_by_look_up.fetch_add(batch.seen.len() as u64, Ordering::Relaxed);
         batch.judge(&self.horizon.snapshots);
         batch.seen.retain(|seen| seen.fate.lives());
+        if self.core.placement.sorts() {
+            let of_log = |seen: &&Seen| matches!(self.victims[seen.file as usize].file.layout(), Layout::Log);
+            let mut arrived: Vec<&Seen> = batch.seen.iter().filter(of_log).collect();
+            arrived.sort_unstable_by_key(|seen| (seen.file, seen.offset));
+            let ups = arrived.windows(2).filter(|pair| batch.key(pair[0]) < batch.key(pair[1])).count();
+            self.steps += arrived.len().saturating_sub(1) as u64;
+            self.steps_up += ups as u64;
+        }
         self.move_out(&batch)
     }
 }

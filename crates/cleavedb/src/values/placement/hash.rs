@@ -9,14 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Allowance, Candidate, Liveness, Placement, Surroundings, Survivor, VictimPolicy, is_due};
 use crate::base::FileId;
-use crate::format::group::{DEPTH_MAX, Group};
+use crate::format::group::{DEPTH_MAX, Group, HashGroup};
 use crate::sched::random::Random;
 
 /// However much there is, there are not many more groups than this, or each log would bring each of them next to nothing: what
 /// is moved at a time makes extents of an eighth of it, so there are about eight for each so many live bytes.
 const GROUPS_MAX: u64 = 8;
 /// Of a unit that holds more, as many files are emptied together as hold so many times the live bytes of a segment.
-const UNIT_SEGMENTS: u64 = 4;
+pub(super) const UNIT_SEGMENTS: u64 = 4;
 
 /// Groups, and the units that are emptied together.
 pub struct Hash {
@@ -32,16 +32,16 @@ pub struct Hash {
 
 /// Files that are emptied together: a log by itself, or extents of a group that are as warm.
 #[derive(Default)]
-struct Unit<'a> {
-    files: Vec<&'a Candidate>,
+pub(super) struct Unit<'a> {
+    pub files: Vec<&'a Candidate>,
 }
 
 impl Unit<'_> {
-    fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()
     }
 
-    fn live(&self) -> u64 {
+    pub fn live(&self) -> u64 {
         self.files.iter().map(|file| file.live.min(file.bytes)).sum()
     }
 
@@ -49,8 +49,8 @@ impl Unit<'_> {
         self.files.iter().map(|file| file.garbage()).sum()
     }
 
-    fn group(&self) -> Option<Group> {
-        self.files.first()?.part.map(|(group, _)| group)
+    fn group(&self) -> Option<HashGroup> {
+        self.files.first()?.part.as_ref()?.0.as_hash()
     }
 
     /// In so many parts of the whole.
@@ -59,7 +59,7 @@ impl Unit<'_> {
     }
 
     /// The files with the most garbage for their size, of which as many as hold so many live bytes, and one at least.
-    fn emptiest(&self, live_max: u64) -> Vec<&Candidate> {
+    pub fn emptiest(&self, live_max: u64) -> Vec<&Candidate> {
         let mut files = self.files.clone();
         let share = |file: &Candidate| (u128::from(file.garbage()) << 32) / u128::from(file.bytes.max(1));
         files.sort_by_key(|file| (std::cmp::Reverse(share(file)), file.file));
@@ -88,36 +88,41 @@ impl Hash {
     fn ranked<'a>(&self, candidates: &'a [Candidate]) -> Vec<Unit<'a>> {
         let mut units = BTreeMap::<_, Unit<'a>>::new();
         for candidate in candidates {
-            let key = match candidate.part {
+            let key = match &candidate.part {
                 None => (Some(candidate.file), None),
                 Some(part) => (None, Some(part)),
             };
             units.entry(key).or_default().files.push(candidate);
         }
-        let mut units: Vec<Unit<'a>> = units.into_values().filter(|unit| unit.garbage() > 0).collect();
-        let oldest = |unit: &Unit<'_>| unit.files.iter().map(|file| file.file).min();
-        units.sort_by_key(|unit| (std::cmp::Reverse(unit.garbage_share()), oldest(unit)));
-        match self.policy {
-            VictimPolicy::Greedy => {}
-            VictimPolicy::CostBenefit => {
-                let now = units.iter().map(|unit| unit.newest().0).max().unwrap_or_default();
-                // Dividing by what is read and written (LFS: 1 + u).
-                let score = |unit: &Unit<'_>| {
-                    let age = u128::from(now - unit.newest().0 + 1);
-                    (u128::from(unit.garbage()) << 32) * age / u128::from((unit.bytes() + unit.live()).max(1))
-                };
-                units.sort_by_key(|unit| std::cmp::Reverse(score(unit)));
-            }
-            VictimPolicy::GreedyRandom(among) => {
-                // The same files give the same draws, so a choice that is asked for twice is one choice.
-                let seed = units.iter().map(Unit::live).fold(units.len() as u64, u64::wrapping_add);
-                let mut random = Random::new(seed);
-                let among = units.len().min(among as usize).max(1);
-                units.drain(..random.below(among as u64) as usize);
-            }
-        }
-        units
+        rank(units.into_values().collect(), self.policy)
     }
+}
+
+/// The units with garbage, those that go first in front.
+pub(super) fn rank(mut units: Vec<Unit<'_>>, policy: VictimPolicy) -> Vec<Unit<'_>> {
+    units.retain(|unit| unit.garbage() > 0);
+    let oldest = |unit: &Unit<'_>| unit.files.iter().map(|file| file.file).min();
+    units.sort_by_key(|unit| (std::cmp::Reverse(unit.garbage_share()), oldest(unit)));
+    match policy {
+        VictimPolicy::Greedy => {}
+        VictimPolicy::CostBenefit => {
+            let now = units.iter().map(|unit| unit.newest().0).max().unwrap_or_default();
+            // Dividing by what is read and written (LFS: 1 + u).
+            let score = |unit: &Unit<'_>| {
+                let age = u128::from(now - unit.newest().0 + 1);
+                (u128::from(unit.garbage()) << 32) * age / u128::from((unit.bytes() + unit.live()).max(1))
+            };
+            units.sort_by_key(|unit| std::cmp::Reverse(score(unit)));
+        }
+        VictimPolicy::GreedyRandom(among) => {
+            // The same files give the same draws, so a choice that is asked for twice is one choice.
+            let seed = units.iter().map(Unit::live).fold(units.len() as u64, u64::wrapping_add);
+            let mut random = Random::new(seed);
+            let among = units.len().min(among as usize).max(1);
+            units.drain(..random.below(among as u64) as usize);
+        }
+    }
+    units
 }
 
 impl Placement for Hash {
@@ -127,9 +132,8 @@ impl Placement for Hash {
         }
         let live = candidates.iter().map(|candidate| candidate.live.min(candidate.bytes)).sum();
         let group_bytes = self.group_bytes(live);
-        let in_group =
-            |group: Group| candidates.iter().filter(move |file| file.part.is_some_and(|part| part.0 == group));
-        let live_in = |group: Group| in_group(group).map(|file| file.live.min(file.bytes)).sum::<u64>();
+        let in_group = |group: HashGroup| candidates.iter().filter(move |file| file.hash_group() == Some(group));
+        let live_in = |group: HashGroup| in_group(group).map(|file| file.live.min(file.bytes)).sum::<u64>();
         let (mut victims, mut moved) = (BTreeSet::new(), 0);
         let (job_bytes, mut share_min) = (UNIT_SEGMENTS * self.segment_bytes, 0);
         for unit in self.ranked(candidates) {
@@ -160,11 +164,12 @@ impl Placement for Hash {
         Liveness::NewestWins
     }
 
-    fn groups(&self, survivors: &[Survivor], around: &Surroundings) -> Vec<Group> {
-        let live = around.in_groups + around.in_logs + survivors.iter().map(|survivor| survivor.bytes).sum::<u64>();
-        let mut groups = Vec::with_capacity(survivors.len());
-        let group_bytes = self.group_bytes(live);
-        divide(Group::ALL, survivors, around, group_bytes, &mut groups);
+    fn groups(&self, survivors: &[Survivor<'_>], around: &Surroundings) -> Vec<(Group, usize)> {
+        let live = around.in_groups() + around.in_logs + survivors.iter().map(|survivor| survivor.bytes).sum::<u64>();
+        let mut groups = Vec::new();
+        let there = around.groups.keys().filter_map(Group::as_hash).collect();
+        let around = Around { groups: there, in_logs: around.in_logs, group_bytes: self.group_bytes(live) };
+        divide(HashGroup::ALL, survivors, &around, &mut groups);
         groups
     }
 
@@ -173,24 +178,34 @@ impl Placement for Hash {
     }
 }
 
+/// What the division of records goes by.
+struct Around {
+    /// The groups that there are.
+    groups: BTreeSet<HashGroup>,
+    /// Live bytes in logs.
+    in_logs: u64,
+    /// A group should hold so many bytes.
+    group_bytes: u64,
+}
+
 /// Divides records of group `node`, in the order of their hashes: among the groups that there are, and where there is none
 /// by size.
-fn divide(node: Group, records: &[Survivor], around: &Surroundings, group_bytes: u64, out: &mut Vec<Group>) {
+fn divide(node: HashGroup, records: &[Survivor<'_>], around: &Around, out: &mut Vec<(Group, usize)>) {
     if records.is_empty() {
         return;
     }
     let divided = around.groups.iter().any(|group| node.covers(*group) && *group != node);
-    let covering = (0..=node.depth()).rev().map(|depth| Group::of(node.first_hash(), depth));
+    let covering = (0..=node.depth()).rev().map(|depth| HashGroup::of(node.first_hash(), depth));
     let covering = covering.into_iter().find(|group| around.groups.contains(group));
     let bytes: u64 = records.iter().map(|record| record.bytes).sum();
-    let too_large = covering.is_none() && bytes + (around.in_logs >> node.depth()) > group_bytes;
+    let too_large = covering.is_none() && bytes + (around.in_logs >> node.depth()) > around.group_bytes;
     match node.halves() {
         Some(halves) if divided || too_large => {
-            let middle = records.partition_point(|record| halves[0].holds(record.hash));
-            divide(halves[0], &records[..middle], around, group_bytes, out);
-            divide(halves[1], &records[middle..], around, group_bytes, out);
+            let middle = records.partition_point(|record| halves[0].holds(record.order));
+            divide(halves[0], &records[..middle], around, out);
+            divide(halves[1], &records[middle..], around, out);
         }
-        _ => out.extend(std::iter::repeat_n(covering.unwrap_or(node), records.len())),
+        _ => out.push((Group::Hash(covering.unwrap_or(node)), records.len())),
     }
     const { assert!(DEPTH_MAX < 64) };
 }
@@ -210,8 +225,8 @@ mod tests {
         Candidate { file: FileId(file), bytes, live, part: None }
     }
 
-    fn extent(file: u64, bytes: u64, live: u64, group: Group, warmth: Warmth) -> Candidate {
-        Candidate { part: Some((group, warmth)), ..log(file, bytes, live) }
+    fn extent(file: u64, bytes: u64, live: u64, group: HashGroup, warmth: Warmth) -> Candidate {
+        Candidate { part: Some((Group::Hash(group), warmth)), ..log(file, bytes, live) }
     }
 
     fn ids(numbers: &[u64]) -> Vec<FileId> {
@@ -225,7 +240,7 @@ mod tests {
         assert!(hash(1).victims(&little, ALLOWANCE).is_empty());
         // Live bytes counted from above may exceed the file.
         assert!(hash(1).victims(&[log(1, 10_000, 90_000)], ALLOWANCE).is_empty());
-        let live = [log(1, 10_000, 10_000); 3];
+        let live = vec![log(1, 10_000, 10_000); 3];
         assert!(hash(1).victims(&live, Allowance { percent: 0, bytes: 0 }).is_empty());
     }
 
@@ -240,7 +255,7 @@ mod tests {
 
     #[test]
     fn extents_of_a_group_that_are_as_warm_go_together() {
-        let [one, other] = Group::ALL.halves().unwrap();
+        let [one, other] = HashGroup::ALL.halves().unwrap();
         let all = [
             extent(1, 10_000, 5_000, one, Warmth::Hot),
             extent(2, 10_000, 9_000, one, Warmth::Cold),
@@ -252,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_group_that_has_grown_too_large_is_taken_as_a_whole_and_small_siblings_together() {
-        let [one, other] = Group::ALL.halves().unwrap();
+        let [one, other] = HashGroup::ALL.halves().unwrap();
         let all = [
             extent(1, 10_000, 5_000, one, Warmth::Hot),
             extent(2, 10_000, 9_000, one, Warmth::Cold),
@@ -289,18 +304,31 @@ mod tests {
         assert!(draws(1_000_000).len() > 30, "{:?}", draws(1_000_000));
     }
 
-    fn survivors(count: u64) -> Vec<Survivor> {
+    fn survivors(count: u64) -> Vec<Survivor<'static>> {
         let step = u64::MAX / count;
-        (0..count).map(|number| Survivor { hash: number * step, bytes: 100 }).collect()
+        (0..count).map(|number| Survivor { order: number * step, key: &[], bytes: 100 }).collect()
+    }
+
+    /// The group of each record.
+    fn groups(count: u64, around: &Surroundings) -> Vec<HashGroup> {
+        let groups = hash(1_000).groups(&survivors(count), around).into_iter();
+        groups.flat_map(|(group, records)| std::iter::repeat_n(group.as_hash().unwrap(), records)).collect()
+    }
+
+    fn with(groups: &[HashGroup]) -> Surroundings {
+        Surroundings {
+            groups: groups.iter().map(|group| (Group::Hash(*group), 0)).collect(),
+            ..Surroundings::default()
+        }
     }
 
     #[test]
     fn groups_are_halved_until_each_is_small_enough() {
         let depths = |count, in_logs| -> BTreeSet<u8> {
             let around = Surroundings { in_logs, ..Surroundings::default() };
-            let groups = hash(1_000).groups(&survivors(count), &around);
+            let groups = groups(count, &around);
             assert_eq!(groups.len() as u64, count);
-            assert!(groups.iter().zip(survivors(count)).all(|(group, record)| group.holds(record.hash)));
+            assert!(groups.iter().zip(survivors(count)).all(|(group, record)| group.holds(record.order)));
             groups.iter().map(|group| group.depth()).collect()
         };
         assert_eq!(depths(10, 0), BTreeSet::from([0]));
@@ -314,14 +342,12 @@ mod tests {
 
     #[test]
     fn groups_that_are_there_are_kept_and_gaps_between_them_filled() {
-        let [one, other] = Group::ALL.halves().unwrap();
+        let [one, other] = HashGroup::ALL.halves().unwrap();
         let [_, quarter] = one.halves().unwrap();
-        let around = Surroundings { groups: BTreeSet::from([other, quarter]), ..Surroundings::default() };
-        let groups: BTreeSet<Group> = hash(1_000).groups(&survivors(30), &around).into_iter().collect();
-        assert_eq!(groups, BTreeSet::from([one.halves().unwrap()[0], quarter, other]));
+        let found: BTreeSet<HashGroup> = groups(30, &with(&[other, quarter])).into_iter().collect();
+        assert_eq!(found, BTreeSet::from([one.halves().unwrap()[0], quarter, other]));
         // What another placement left covers all keys, and does for those that have no group of their own.
-        let around = Surroundings { groups: BTreeSet::from([Group::ALL, quarter]), ..Surroundings::default() };
-        let groups: BTreeSet<Group> = hash(1_000).groups(&survivors(30), &around).into_iter().collect();
-        assert_eq!(groups, BTreeSet::from([Group::ALL, quarter]));
+        let found: BTreeSet<HashGroup> = groups(30, &with(&[HashGroup::ALL, quarter])).into_iter().collect();
+        assert_eq!(found, BTreeSet::from([HashGroup::ALL, quarter]));
     }
 }

@@ -35,8 +35,8 @@ impl Placement for Log {
         if self.look_up_each { Liveness::LookUpEach } else { Liveness::LookUp }
     }
 
-    fn groups(&self, survivors: &[Survivor], _: &Surroundings) -> Vec<Group> {
-        vec![Group::ALL; survivors.len()]
+    fn groups(&self, survivors: &[Survivor<'_>], _: &Surroundings) -> Vec<(Group, usize)> {
+        vec![(Group::ALL, survivors.len())]
     }
 
     fn parts_cold(&self) -> bool {

@@ -4,16 +4,18 @@
 //! Everything here is a pure function of the ledger and of what a job has read.
 
 pub mod hash;
+pub mod range;
 pub mod log;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use crate::base::FileId;
-use crate::format::group::Group;
+use crate::format::group::{Group, HashGroup, group_hash};
+use crate::format::interval::Interval;
 use crate::format::values::Warmth;
 
 /// A file of values as the choice sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
     /// Its number: the lower, the older.
     pub file: FileId,
@@ -70,9 +72,11 @@ pub enum Liveness {
 
 /// A record that lives on, as placement sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Survivor {
-    /// What it is grouped by.
-    pub hash: u64,
+pub struct Survivor<'a> {
+    /// The [order](Placement::order) of its key.
+    pub order: u64,
+    /// Its key, with the keyspace.
+    pub key: &'a [u8],
     /// Its bytes.
     pub bytes: u64,
 }
@@ -80,12 +84,13 @@ pub struct Survivor {
 /// What a job knows beside its own records.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Surroundings {
-    /// The groups of extents that stay.
-    pub groups: BTreeSet<Group>,
-    /// Live bytes in these.
-    pub in_groups: u64,
+    /// The groups of extents that stay, and the live bytes in each.
+    pub groups: BTreeMap<Group, u64>,
     /// Live bytes in logs, which groups will have to take some day.
     pub in_logs: u64,
+    /// Of the records at hand that came from logs, so many in a hundred seem to have come in an order of chance: as many
+    /// bytes of other logs are expected to lie among the same keys.
+    pub chance_percent: u64,
 }
 
 /// Decides which values lie together.
@@ -94,14 +99,40 @@ pub trait Placement: Send + Sync {
     /// segment.
     fn victims(&self, candidates: &[Candidate], allowance: Allowance) -> Vec<FileId>;
 
+    /// The files to empty together next for the sake of order, when nothing else is to be done. Each such job leaves more
+    /// order, so there is an end to it.
+    fn disorder(&self, _candidates: &[Candidate]) -> Vec<FileId> {
+        Vec::new()
+    }
+
     /// How the live records of victims are found.
     fn liveness(&self) -> Liveness;
 
-    /// The groups of records, which come in the order of their hashes, one after the other.
-    fn groups(&self, survivors: &[Survivor], around: &Surroundings) -> Vec<Group>;
+    /// By this records are sorted, and by their keys where it is the same.
+    fn order(&self, full_key: &[u8]) -> u64 {
+        group_hash(full_key)
+    }
+
+    /// The order is that of keys, and extents are written in it.
+    fn sorts(&self) -> bool {
+        false
+    }
+
+    /// The groups of records, which come in their order: how many of them are in the first, in the one behind it, and on. A
+    /// group may come more than once.
+    fn groups(&self, survivors: &[Survivor<'_>], around: &Surroundings) -> Vec<(Group, usize)>;
 
     /// Records that have not changed since they were last moved lie apart.
     fn parts_cold(&self) -> bool;
+}
+
+/// The extents of each group: by hash, then those of each pile of ranges; in order.
+pub fn groups(candidates: &[Candidate]) -> Vec<Vec<&Candidate>> {
+    let mut by_hash = BTreeMap::<HashGroup, Vec<&Candidate>>::new();
+    for (extent, group) in candidates.iter().filter_map(|file| Some((file, file.hash_group()?))) {
+        by_hash.entry(group).or_default().push(extent);
+    }
+    by_hash.into_values().chain(range::extents_of_piles(candidates)).collect()
 }
 
 /// There is enough garbage in all files together.
@@ -111,8 +142,30 @@ fn is_due(candidates: &[Candidate], allowance: Allowance) -> bool {
     garbage > allowance.of(live) / 100 * BEGIN_PERCENT
 }
 
+impl Surroundings {
+    /// Live bytes in extents that stay.
+    fn in_groups(&self) -> u64 {
+        self.groups.values().sum()
+    }
+}
+
 impl Candidate {
     fn garbage(&self) -> u64 {
         self.bytes.saturating_sub(self.live)
+    }
+
+    /// The group of an extent, if it is one by hash.
+    fn hash_group(&self) -> Option<HashGroup> {
+        self.part.as_ref()?.0.as_hash()
+    }
+
+    /// The range of an extent that has one.
+    fn range(&self) -> Option<&Interval> {
+        self.part.as_ref()?.0.as_range()
+    }
+
+    /// Live bytes, which are counted from above, as far as they can be true.
+    fn live(&self) -> u64 {
+        self.live.min(self.bytes)
     }
 }

@@ -1,0 +1,186 @@
+//! Intervals of full keys (with their keyspace), as the extents of ranges have them. Their bounds are short: what is longer than
+//! [`BOUND_BYTES_MAX`] is cut, so that an interval may hold a little more than the keys it was made for.
+
+use std::cmp::Ordering;
+
+use crate::base::varint::{put, take};
+
+/// No bound is longer than this.
+pub const BOUND_BYTES_MAX: usize = 64;
+
+/// Keys from one bound on, up to the other and without it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interval {
+    from: Box<[u8]>,
+    /// `None` if no bound is beyond all its keys.
+    to: Option<Box<[u8]>>,
+}
+
+impl Interval {
+    /// From one bound to the other; `None` if it would be empty or a bound is too long.
+    pub fn new(from: &[u8], to: Option<&[u8]>) -> Option<Interval> {
+        let sound = from.len() <= BOUND_BYTES_MAX && to.is_none_or(|to| to.len() <= BOUND_BYTES_MAX && from < to);
+        sound.then(|| Interval { from: from.into(), to: to.map(Into::into) })
+    }
+
+    /// The first bound.
+    pub fn from(&self) -> &[u8] {
+        &self.from
+    }
+
+    /// The bound behind it.
+    pub fn to(&self) -> Option<&[u8]> {
+        self.to.as_deref()
+    }
+
+    /// Where a key lies: below it, in it, or above it.
+    pub fn place_of(&self, key: &[u8]) -> Ordering {
+        match self.to() {
+            _ if key < self.from() => Ordering::Less,
+            Some(to) if key >= to => Ordering::Greater,
+            _ => Ordering::Equal,
+        }
+    }
+
+    /// Appends the encoding: length and bytes of the first bound; of the other its length and one, or 0, and its bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put(out, self.from.len() as u64);
+        out.extend_from_slice(&self.from);
+        put(out, self.to().map_or(0, |to| to.len() as u64 + 1));
+        out.extend_from_slice(self.to().unwrap_or_default());
+    }
+
+    /// Takes an interval off the front of `bytes`; `None` if it is malformed.
+    pub fn take(bytes: &mut &[u8]) -> Option<Interval> {
+        let len = take(bytes)?;
+        let from = take_bound(bytes, len)?;
+        let to = match take(bytes)?.checked_sub(1) {
+            None => None,
+            Some(len) => Some(take_bound(bytes, len)?),
+        };
+        Interval::new(from, to)
+    }
+}
+
+fn take_bound<'a>(bytes: &mut &'a [u8], len: u64) -> Option<&'a [u8]> {
+    let len = usize::try_from(len).ok().filter(|len| *len <= BOUND_BYTES_MAX)?;
+    let (bound, rest) = bytes.split_at_checked(len)?;
+    *bytes = rest;
+    Some(bound)
+}
+
+impl PartialOrd for Interval {
+    fn partial_cmp(&self, other: &Interval) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// By the first bound; of those that begin together the shorter is first.
+impl Ord for Interval {
+    fn cmp(&self, other: &Interval) -> Ordering {
+        self.from.cmp(&other.from).then_with(|| end_order(self.to(), other.to()))
+    }
+}
+
+/// Which of two ends comes first.
+pub fn end_order(one: Option<&[u8]>, other: Option<&[u8]>) -> Ordering {
+    match (one, other) {
+        (Some(one), Some(other)) => one.cmp(other),
+        (one, other) => one.is_none().cmp(&other.is_none()),
+    }
+}
+
+/// The longest bound with which an interval may begin that holds `first`.
+pub fn bound_at(first: &[u8]) -> &[u8] {
+    &first[..first.len().min(BOUND_BYTES_MAX)]
+}
+
+/// The lowest bound with which an interval may end that holds `last`; `None` if there is none.
+pub fn bound_behind(last: &[u8]) -> Option<Vec<u8>> {
+    if last.len() < BOUND_BYTES_MAX {
+        return Some([last, &[0]].concat());
+    }
+    let start = bound_at(last);
+    let kept = start.iter().rposition(|byte| *byte != u8::MAX)?;
+    let mut bound = start[..=kept].to_vec();
+    bound[kept] += 1;
+    Some(bound)
+}
+
+/// The shortest bound above one key that is not above a greater one; `None` if it would be too long.
+pub fn separator<'a>(below: &[u8], above: &'a [u8]) -> Option<&'a [u8]> {
+    let shared = below.iter().zip(above).take_while(|(one, other)| one == other).count();
+    debug_assert!(below < above);
+    (shared < BOUND_BYTES_MAX).then(|| &above[..=shared])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn separators_are_short_and_separate() {
+        for (below, above, expected) in [
+            (&b"abc"[..], &b"abd"[..], Some(&b"abd"[..])),
+            (b"abc", b"b", Some(b"b")),
+            (b"abc", b"bcd", Some(b"b")),
+            (b"ab", b"abcde", Some(b"abc")),
+            (b"", b"a", Some(b"a")),
+            (b"a", b"a\0", Some(b"a\0")),
+            (&[7; 63], &[7; 64], Some(&[7; 64])),
+            (&[7; 64], &[7; 65], None),
+            (&[7; 100], &[8; 100], Some(&[8])),
+        ] {
+            let found = separator(below, above);
+            assert_eq!(found, expected, "{below:?} {above:?}");
+            assert!(found.is_none_or(|found| below < found && found <= above && found.len() <= BOUND_BYTES_MAX));
+        }
+    }
+
+    #[test]
+    fn bounds_hold_what_they_are_made_for_and_as_little_more_as_they_can() {
+        let long = |byte: u8, len: usize| vec![byte; len];
+        for key in [vec![], b"a".to_vec(), long(9, 63), long(9, 64), long(9, 65), long(9, 300), long(255, 63)] {
+            let to = bound_behind(&key).unwrap();
+            let interval = Interval::new(bound_at(&key), Some(&to)).unwrap();
+            assert_eq!(interval.place_of(&key), Ordering::Equal, "{key:?}");
+            if key.len() < BOUND_BYTES_MAX {
+                assert_eq!(interval.place_of(&[&key[..], b"\0"].concat()), Ordering::Greater);
+            }
+        }
+        assert_eq!(bound_behind(&long(255, 64)), None);
+        let mut ends_high = long(255, 80);
+        ends_high[3] = 7;
+        assert_eq!(bound_behind(&ends_high).unwrap(), [255, 255, 255, 8]);
+        // No key between the two bounds would be a bound.
+        assert_eq!(bound_behind(&long(9, 64)).unwrap(), [long(9, 63), vec![10]].concat());
+    }
+
+    #[test]
+    fn keys_lie_below_in_or_above() {
+        let interval = Interval::new(b"b", Some(b"d")).unwrap();
+        for (key, expected) in [("a", Ordering::Less), ("b", Ordering::Equal), ("cz", Ordering::Equal)] {
+            assert_eq!(interval.place_of(key.as_bytes()), expected, "{key}");
+        }
+        assert_eq!(interval.place_of(b"d"), Ordering::Greater);
+        let open = Interval::new(b"b", None).unwrap();
+        assert_eq!(open.place_of(&[255; 200]), Ordering::Equal);
+        assert!(interval < open && Interval::new(b"a", None).unwrap() < interval);
+    }
+
+    #[test]
+    fn intervals_round_trip_and_others_are_refused() {
+        for (from, to) in [(&b""[..], None), (b"", Some(&b"a"[..])), (&[3; 64], Some(&[4; 64])), (b"a", None)] {
+            let interval = Interval::new(from, to).unwrap();
+            let mut bytes = Vec::new();
+            interval.encode(&mut bytes);
+            let rest = &mut &bytes[..];
+            assert_eq!((Interval::take(rest), rest.len()), (Some(interval), 0));
+            assert!((0..bytes.len()).all(|cut| Interval::take(&mut &bytes[..cut]).is_none()));
+        }
+        let long = [&[65][..], &[3; 65], &[0]].concat();
+        for bad in [&[1, b'b', 2, b'b'][..], &[1, b'b', 2, b'a'], &[0, 1], &long, &[0, 66], &[255, 255, 255, 255, 15]] {
+            assert_eq!(Interval::take(&mut &bad[..]), None, "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Placement by ranges of keys: values of neighbouring keys lie together and in the order of their keys, so that a scan reads
+//! what lies side by side.
+//!
+//! Each extent says from which key to which it goes. Extents that overlap, one with the next, are a *pile*: the group of all
+//! keys from the first to the last of them. What comes to a pile makes one more extent of it, cut in two where the pile has
+//! grown too large; what falls between piles is cut by size. A pile that is emptied as a whole is cut by size as well, or goes
+//! together with a small neighbour, and each of its keys is in one extent then. So there is no directory, and ranges follow the
+//! keys: those at the end of sequential inserts are as large as others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range as Span;
+use std::sync::Arc;
+
+use super::hash::{UNIT_SEGMENTS, Unit, rank};
+use super::{Allowance, Candidate, Liveness, Placement, Surroundings, Survivor, VictimPolicy, is_due};
+use crate::base::FileId;
+use crate::format::group::Group;
+use crate::format::interval::{Interval, bound_at, bound_behind, end_order, separator};
+use crate::values::redirect::TABLES_MAX;
+
+/// However much there is, there are about so many piles at most: each log that is emptied brings an extent to each of them.
+/// More of them are sooner in order again; fewer are fewer files in the meantime.
+const GROUPS_MAX: u64 = 64;
+/// What falls between piles and is less than this part of one goes to a neighbour, if that gets something, too.
+const OWN_PART: u64 = 4;
+
+/// Ranges, and the units that are emptied together.
+pub struct Range {
+    /// Files that hold so many live bytes are emptied together.
+    pub segment_bytes: u64,
+    /// A pile is meant to hold so many bytes, or more if there is much.
+    pub group_bytes: u64,
+    /// Which unit goes first.
+    pub policy: VictimPolicy,
+    /// Neighbours that have no more than this together become one for the sake of order alone. A job must be able to judge so
+    /// much at once.
+    pub small_bytes: u64,
+}
+
+/// Ranges that overlap, one with the next.
+struct Pile<'a, T> {
+    from: &'a [u8],
+    to: Option<&'a [u8]>,
+    /// In the order of their first bounds.
+    items: Vec<(&'a Interval, T)>,
+}
+
+/// Piles, in the order of their keys.
+fn piles<'a, T>(items: impl Iterator<Item = (&'a Interval, T)>) -> Vec<Pile<'a, T>> {
+    let mut items: Vec<_> = items.collect();
+    items.sort_by_key(|(interval, _)| *interval);
+    let mut piles = Vec::<Pile<'a, T>>::new();
+    for (interval, item) in items {
+        match piles.last_mut() {
+            Some(pile) if reaches(pile.to, interval) => {
+                pile.to = later(pile.to, interval.to());
+                pile.items.push((interval, item));
+            }
+            _ => piles.push(Pile { from: interval.from(), to: interval.to(), items: vec![(interval, item)] }),
+        }
+    }
+    piles
+}
+
+/// What ends here overlaps an interval that begins no earlier.
+fn reaches(to: Option<&[u8]>, interval: &Interval) -> bool {
+    to.is_none_or(|to| interval.from() < to)
+}
+
+/// The later one of two ends.
+fn later<'a>(one: Option<&'a [u8]>, other: Option<&'a [u8]>) -> Option<&'a [u8]> {
+    if end_order(one, other).is_lt() { other } else { one }
+}
+
+fn piles_of(candidates: &[Candidate]) -> Vec<Pile<'_, &Candidate>> {
+    piles(candidates.iter().filter_map(|file| Some((file.range()?, file))))
+}
+
+/// The extents of each pile, in order.
+pub fn extents_of_piles(candidates: &[Candidate]) -> impl Iterator<Item = Vec<&Candidate>> {
+    piles_of(candidates).into_iter().map(|pile| pile.items.into_iter().map(|(_, file)| file).collect())
+}
+
+impl<'a> Pile<'a, &'a Candidate> {
+    fn live(&self) -> u64 {
+        self.items.iter().map(|(_, file)| file.live()).sum()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.items.iter().map(|(_, file)| file.bytes).sum()
+    }
+
+    fn files(&self) -> impl Iterator<Item = FileId> {
+        self.items.iter().map(|(_, file)| file.file)
+    }
+
+    /// The first extents that overlap, one with the next, as many as hold so many live bytes; none if no two do. Once they
+    /// are one row each key of theirs is in fewer extents than before, and no other key is in more.
+    fn overlapping(&self, live_max: u64) -> Option<Vec<FileId>> {
+        (0..self.items.len()).find_map(|start| {
+            let (mut to, mut live) = (self.items[start].0.to(), self.items[start].1.live());
+            let more = self.items[start + 1..].iter().take_while(|(interval, file)| {
+                live += file.live();
+                let joins = reaches(to, interval) && live <= live_max;
+                to = later(to, interval.to());
+                joins
+            });
+            let count = (1 + more.count()).min(TABLES_MAX);
+            (count > 1).then(|| self.items[start..start + count].iter().map(|(_, file)| file.file).collect())
+        })
+    }
+}
+
+/// Records that come one behind the other and go to the same place.
+struct Run {
+    records: Span<usize>,
+    bytes: u64,
+    /// The pile that they fall into, or the first one above them.
+    pile: usize,
+    /// They, or some of them, fall into it.
+    inside: bool,
+}
+
+impl Range {
+    /// A pile should hold so many bytes if there are `live` in all.
+    fn size(&self, live: u64) -> u64 {
+        self.group_bytes.max(live / GROUPS_MAX).max(1)
+    }
+
+    /// Records by the pile, or the gap between piles, that they fall into. What is too little for a range of its own goes to
+    /// the pile below or above it, if records of the same job do.
+    fn runs(survivors: &[Survivor<'_>], piles: &[Pile<'_, u64>], small: u64) -> Vec<Run> {
+        let mut runs = Vec::<Run>::new();
+        let mut pile = 0;
+        for (index, Survivor { key, bytes, .. }) in survivors.iter().enumerate() {
+            pile += piles[pile..].iter().take_while(|pile| pile.to.is_some_and(|to| to <= *key)).count();
+            let inside = piles.get(pile).is_some_and(|pile| pile.from <= *key);
+            match runs.last_mut() {
+                Some(run) if (run.pile, run.inside) == (pile, inside) => {
+                    run.records.end += 1;
+                    run.bytes += bytes;
+                }
+                _ => runs.push(Run { records: index..index + 1, bytes: *bytes, pile, inside }),
+            }
+        }
+        let mut joined = Vec::<Run>::new();
+        for run in runs {
+            let is_small = |run: &Run| !run.inside && run.bytes < small;
+            match joined.last_mut() {
+                Some(below) if below.inside && is_small(&run) && below.pile + 1 == run.pile => {
+                    below.records.end = run.records.end;
+                    below.bytes += run.bytes;
+                }
+                Some(below) if is_small(below) && run.inside && below.pile == run.pile => {
+                    below.records.end = run.records.end;
+                    below.bytes += run.bytes;
+                    below.inside = true;
+                }
+                _ => joined.push(run),
+            }
+        }
+        joined
+    }
+}
+
+/// Cuts records into so many parts of like size, between keys that a short bound can tell apart.
+fn cut(records: &[Survivor<'_>], parts: u64, out: &mut Vec<(Group, usize)>) {
+    let (Some(first), Some(last)) = (records.first(), records.last()) else { return };
+    let bytes: u64 = records.iter().map(|record| record.bytes).sum();
+    let part_bytes = bytes.div_ceil(parts.max(1));
+    let (mut from, mut begun, mut held) = (bound_at(first.key), 0, 0);
+    let mut push = |from: &[u8], to: Option<&[u8]>, records: usize| {
+        let interval = Interval::new(from, to).expect("a range begins before the bound behind its last key");
+        out.push((Group::Range(Arc::new(interval)), records));
+    };
+    for (index, pair) in records.windows(2).enumerate() {
+        held += pair[0].bytes;
+        if held >= part_bytes
+            && pair[0].key < pair[1].key
+            && let Some(bound) = separator(pair[0].key, pair[1].key)
+        {
+            push(from, Some(bound), index + 1 - begun);
+            (from, begun, held) = (bound, index + 1, 0);
+        }
+    }
+    push(from, bound_behind(last.key).as_deref(), records.len() - begun);
+}
+
+impl Placement for Range {
+    fn victims(&self, candidates: &[Candidate], allowance: Allowance) -> Vec<FileId> {
+        if !is_due(candidates, allowance) {
+            return Vec::new();
+        }
+        let size = self.size(candidates.iter().map(Candidate::live).sum());
+        let piles = piles_of(candidates);
+        let mut units: Vec<Unit<'_>> = Vec::new();
+        let mut pile_of = BTreeMap::new();
+        for (index, pile) in piles.iter().enumerate() {
+            pile_of.extend(pile.files().map(|file| (file, index)));
+            units.push(Unit { files: pile.items.iter().map(|(_, file)| *file).collect() });
+        }
+        let loose = candidates.iter().filter(|file| file.range().is_none());
+        units.extend(loose.map(|file| Unit { files: vec![file] }));
+        let (mut victims, mut moved) = (BTreeSet::new(), 0);
+        for unit in rank(units, self.policy) {
+            moved += unit.live();
+            if !victims.is_empty() && moved > self.segment_bytes {
+                break;
+            }
+            let taken = unit.emptiest(UNIT_SEGMENTS * self.segment_bytes);
+            let is_whole = taken.len() == unit.files.len();
+            victims.extend(taken.iter().map(|file| file.file));
+            let Some(&index) = pile_of.get(&taken[0].file).filter(|_| is_whole) else { continue };
+            let neighbours = [index.checked_sub(1), Some(index + 1)].into_iter().flatten();
+            for neighbour in neighbours.filter_map(|index| piles.get(index)) {
+                if unit.live() + neighbour.live() < size / 2 {
+                    victims.extend(neighbour.files());
+                }
+            }
+        }
+        victims.into_iter().collect()
+    }
+
+    fn disorder(&self, candidates: &[Candidate]) -> Vec<FileId> {
+        let mut live = 0;
+        let mut loose: Vec<&Candidate> = candidates.iter().filter(|file| file.range().is_none()).collect();
+        loose.sort_by_key(|file| file.file);
+        let fits = loose.iter().take_while(|file| {
+            live += file.live();
+            live <= self.segment_bytes
+        });
+        let count = fits.count().clamp(1, TABLES_MAX);
+        if !loose.is_empty() {
+            return loose.iter().take(count).map(|file| file.file).collect();
+        }
+        let piles = piles_of(candidates);
+        let overlapping = || piles.iter().find_map(|pile| pile.overlapping(UNIT_SEGMENTS * self.segment_bytes));
+        let small = || {
+            let live = candidates.iter().map(Candidate::live).sum();
+            let together_max = self.small_bytes.min(self.size(live) / 2);
+            (0..piles.len()).find_map(|start| {
+                let mut bytes = 0;
+                let fits = piles[start..].iter().take_while(|pile| {
+                    bytes += pile.bytes();
+                    bytes <= together_max
+                });
+                let files: Vec<FileId> = fits.flat_map(Pile::files).take(TABLES_MAX).collect();
+                (files.len() > 1).then_some(files)
+            })
+        };
+        overlapping().or_else(small).unwrap_or_default()
+    }
+
+    fn liveness(&self) -> Liveness {
+        Liveness::NewestWins
+    }
+
+    /// The first bytes.
+    fn order(&self, full_key: &[u8]) -> u64 {
+        let mut first = [0; 8];
+        let len = full_key.len().min(8);
+        first[..len].copy_from_slice(&full_key[..len]);
+        u64::from_be_bytes(first)
+    }
+
+    fn sorts(&self) -> bool {
+        true
+    }
+
+    fn groups(&self, survivors: &[Survivor<'_>], around: &Surroundings) -> Vec<(Group, usize)> {
+        let bytes: u64 = survivors.iter().map(|survivor| survivor.bytes).sum();
+        let size = self.size(around.in_groups() + around.in_logs + bytes);
+        let here = piles(around.groups.iter().filter_map(|(group, live)| Some((group.as_range()?, *live))));
+        let in_pile = |pile: usize| here[pile].items.iter().map(|(_, live)| live).sum::<u64>();
+        // What will come from other logs, and lie among these.
+        let expected = around.in_logs / 100 * around.chance_percent;
+        let with_coming = |run: u64| run + (u128::from(expected) * u128::from(run) / u128::from(bytes.max(1))) as u64;
+        let small = (u128::from(size / OWN_PART) * u128::from(bytes) / u128::from((bytes + expected).max(1))) as u64;
+        let mut groups = Vec::new();
+        for run in Range::runs(survivors, &here, small) {
+            let (all, own) = (with_coming(run.bytes), if run.inside { in_pile(run.pile) } else { 0 });
+            let parts = match run.inside {
+                true if own + all <= 2 * size => 1,
+                true => all.div_ceil(size).max(2),
+                false => all.div_ceil(size).max(1),
+            };
+            cut(&survivors[run.records], parts, &mut groups);
+        }
+        groups
+    }
+
+    fn parts_cold(&self) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+#[path = "range_test.rs"]
+mod tests;

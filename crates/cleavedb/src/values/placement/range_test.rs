@@ -1,0 +1,252 @@
+use super::*;
+use crate::format::values::Warmth;
+
+const ALLOWANCE: Allowance = Allowance { percent: 30, bytes: 1000 };
+
+fn range(segment_bytes: u64) -> Range {
+    Range { segment_bytes, group_bytes: segment_bytes, policy: VictimPolicy::Greedy, small_bytes: segment_bytes / 8 }
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("{number:06}").into_bytes()
+}
+
+/// The range from one number to another, without it.
+fn interval(from: u64, to: u64) -> Group {
+    Group::Range(Arc::new(Interval::new(&key(from), Some(&key(to))).unwrap()))
+}
+
+fn log(file: u64, bytes: u64, live: u64) -> Candidate {
+    Candidate { file: FileId(file), bytes, live, part: None }
+}
+
+fn extent(file: u64, bytes: u64, live: u64, from: u64, to: u64) -> Candidate {
+    Candidate { part: Some((interval(from, to), Warmth::Hot)), ..log(file, bytes, live) }
+}
+
+fn ids(numbers: &[u64]) -> Vec<FileId> {
+    numbers.iter().map(|number| FileId(*number)).collect()
+}
+
+fn around(extents: &[(u64, u64, u64)]) -> Surroundings {
+    let groups = extents.iter().map(|&(from, to, live)| (interval(from, to), live)).collect();
+    Surroundings { groups, ..Surroundings::default() }
+}
+
+/// Where records of 100 B of these numbers go: first and last number of each extent, in order.
+fn parts(range: &Range, numbers: impl IntoIterator<Item = u64>, around: &Surroundings) -> Vec<(u64, u64)> {
+    let numbers: Vec<u64> = numbers.into_iter().collect();
+    let keys: Vec<Vec<u8>> = numbers.iter().map(|number| key(*number)).collect();
+    let survivors: Vec<Survivor<'_>> =
+        keys.iter().map(|key| Survivor { order: range.order(key), key, bytes: 100 }).collect();
+    let mut rest = &numbers[..];
+    let groups = range.groups(&survivors, around);
+    let parts = groups.iter().map(|(group, records)| {
+        let part = rest.split_off(..*records).unwrap();
+        let interval = group.as_range().unwrap();
+        assert!(part.iter().all(|number| interval.place_of(&key(*number)).is_eq()), "{interval:?}");
+        (part[0], part[part.len() - 1])
+    });
+    let parts = parts.collect();
+    assert!(rest.is_empty());
+    // No two of them overlap.
+    let intervals = groups.iter().filter_map(|(group, _)| Some((group.as_range()?, ())));
+    assert_eq!(piles(intervals).len(), groups.len());
+    parts
+}
+
+#[test]
+fn the_order_of_first_bytes_and_keys_is_that_of_keys() {
+    let range = range(1000);
+    let keys: [&[u8]; 7] = [b"", b"a", b"a\0", b"a\0\0\0\0\0\0\0", b"abcdefgh", b"abcdefghi", b"b"];
+    assert!(keys.is_sorted_by_key(|key| (range.order(key), *key)));
+}
+
+#[test]
+fn what_falls_between_piles_is_cut_by_size() {
+    let nothing = Surroundings::default();
+    assert_eq!(parts(&range(1000), 0..10, &nothing), [(0, 9)]);
+    assert_eq!(parts(&range(1000), 0..11, &nothing), [(0, 5), (6, 10)]);
+    assert_eq!(parts(&range(1000), (0..40).map(|number| number * number), &nothing).len(), 4);
+    // However much there is, there are not many more than so many parts.
+    assert_eq!(parts(&range(1), 0..1000, &nothing).len(), 63);
+    assert_eq!(parts(&range(1000), [], &nothing), []);
+}
+
+#[test]
+fn what_logs_still_hold_counts_as_far_as_it_is_like_what_was_read() {
+    let with_logs = |chance_percent| Surroundings { in_logs: 6000, chance_percent, ..Surroundings::default() };
+    assert_eq!(parts(&range(1000), 0..20, &with_logs(0)).len(), 2);
+    assert_eq!(parts(&range(1000), 0..20, &with_logs(50)).len(), 5);
+    assert_eq!(parts(&range(1000), 0..20, &with_logs(100)).len(), 7);
+}
+
+#[test]
+fn sequential_inserts_make_ranges_of_their_own_behind_the_last() {
+    let before = around(&[(0, 10, 1000), (10, 20, 1000)]);
+    assert_eq!(parts(&range(1000), 20..30, &before), [(20, 29)]);
+    assert_eq!(parts(&range(1000), 20..60, &before).len(), 4);
+    // A few keys before the end do not draw what comes behind it into the last pile.
+    assert_eq!(parts(&range(1000), 18..60, &before)[0], (18, 19));
+}
+
+#[test]
+fn piles_keep_what_falls_into_them_and_are_cut_once_they_are_too_large() {
+    let before = around(&[(0, 100, 900), (100, 200, 1700)]);
+    assert_eq!(parts(&range(1000), (0..200).step_by(20), &before), [(0, 80), (100, 140), (160, 180)]);
+    // Extents that overlap are one pile, and it counts what they have together.
+    let before = around(&[(0, 60, 900), (40, 100, 900), (200, 300, 900)]);
+    assert_eq!(parts(&range(1000), (0..300).step_by(20), &before), [(0, 40), (60, 80), (100, 180), (200, 280)]);
+}
+
+#[test]
+fn little_between_piles_goes_to_a_neighbour_and_never_over_the_next_one() {
+    let before = around(&[(0, 100, 900), (120, 200, 900), (300, 400, 900)]);
+    assert_eq!(parts(&range(1000), [50, 110, 130], &before), [(50, 110), (130, 130)]);
+    assert_eq!(parts(&range(1000), [110, 130, 350], &before), [(110, 130), (350, 350)]);
+    assert_eq!(parts(&range(1000), [110, 250], &before), [(110, 110), (250, 250)]);
+    assert_eq!(parts(&range(1000), [50, 250, 350], &before), [(50, 50), (250, 350)]);
+    // Enough for a range of its own.
+    assert_eq!(parts(&range(1000), [50, 210, 220, 230, 350], &before), [(50, 50), (210, 230), (350, 350)]);
+}
+
+#[test]
+fn skewed_keys_are_cut_where_they_are() {
+    let numbers: Vec<u64> = (0..90).chain((100..1100).step_by(100)).collect();
+    let cut = parts(&range(1000), numbers, &Surroundings::default());
+    assert_eq!(cut.len(), 10);
+    assert!(cut[..9].iter().all(|(first, last)| last - first == 9), "{cut:?}");
+}
+
+#[test]
+fn versions_of_a_key_and_keys_that_no_bound_tells_apart_stay_together() {
+    let long = |last: u8| [&[b'k'; 64][..], &[last]].concat();
+    let keys = [key(1), key(1), key(1), long(1), long(2), long(3), b"z".to_vec()];
+    let survivors: Vec<Survivor<'_>> = keys.iter().map(|key| Survivor { order: 0, key, bytes: 1000 }).collect();
+    let groups = range(1000).groups(&survivors, &Surroundings::default());
+    assert_eq!(groups.iter().map(|(_, records)| *records).collect::<Vec<_>>(), [3, 3, 1]);
+    let bounds = |index: usize| {
+        let interval = groups[index].0.as_range().unwrap();
+        (interval.from().to_vec(), interval.to().unwrap().to_vec())
+    };
+    assert_eq!(bounds(0), (key(1), b"k".to_vec()));
+    assert_eq!(bounds(1), (b"k".to_vec(), b"z".to_vec()));
+    assert_eq!(bounds(2), (b"z".to_vec(), b"z\0".to_vec()));
+}
+
+#[test]
+fn what_has_the_most_garbage_goes_first_logs_by_themselves_and_piles_together() {
+    let all = [
+        log(1, 10_000, 7_000),
+        extent(2, 10_000, 9_000, 0, 50),
+        extent(3, 10_000, 1_000, 40, 90),
+        extent(4, 10_000, 6_000, 90, 95),
+        Candidate { part: Some((Group::ALL, Warmth::Cold)), ..log(5, 10_000, 4_000) },
+    ];
+    assert_eq!(range(3_999).victims(&all, ALLOWANCE), ids(&[5]));
+    assert_eq!(range(14_000).victims(&all, ALLOWANCE), ids(&[2, 3, 5]));
+    assert_eq!(range(99_000).victims(&all, ALLOWANCE), ids(&[1, 2, 3, 4, 5]));
+    assert!(range(1).victims(&all[3..4], Allowance { percent: 30, bytes: 5000 }).is_empty());
+    // Of a very large pile only a part, the emptiest first.
+    let large: Vec<_> = (1..9).map(|file| extent(file, 10_000, file * 1000, 0, 100)).collect();
+    assert_eq!(range(1_000).victims(&large, ALLOWANCE), ids(&[1, 2]));
+}
+
+#[test]
+fn a_small_pile_goes_together_with_a_small_neighbour() {
+    let all = [
+        extent(1, 10_000, 9_900, 0, 10),
+        extent(2, 10_000, 500, 20, 30),
+        extent(3, 2_000, 2_000, 40, 50),
+        extent(4, 2_000, 2_000, 60, 70),
+    ];
+    assert_eq!(range(10_000).victims(&all, ALLOWANCE), ids(&[2, 3]));
+    assert_eq!(range(4_000).victims(&all, ALLOWANCE), ids(&[2]));
+}
+
+#[test]
+fn at_rest_what_is_in_no_order_is_moved_and_what_is_in_order_stays() {
+    let range = range(8_000);
+    // Logs, and what another placement left, oldest first.
+    let loose = Candidate { part: Some((Group::ALL, Warmth::Cold)), ..log(4, 5_000, 4_000) };
+    let all = [log(9, 5_000, 5_000), extent(2, 9_000, 9_000, 0, 9), loose, log(3, 5_000, 3_000)];
+    assert_eq!(range.disorder(&all), ids(&[3, 4]));
+    assert_eq!(range.disorder(&[log(9, 50_000, 50_000)]), ids(&[9]));
+    // Extents that overlap.
+    let ordered = [extent(1, 9_000, 9_000, 0, 9), extent(2, 9_000, 9_000, 9, 20), extent(3, 9_000, 5_000, 30, 40)];
+    assert!(range.disorder(&ordered).is_empty());
+    let also = |candidate| range.disorder(&[&ordered[..], &[candidate]].concat());
+    assert_eq!(also(extent(4, 500, 500, 19, 31)), ids(&[2, 4, 3]));
+    assert_eq!(also(extent(4, 500, 500, 35, 36)), ids(&[3, 4]));
+    // More than a job takes.
+    assert_eq!(also(extent(4, 30_000, 30_000, 2, 4)), ids(&[]));
+    assert_eq!(also(extent(4, 24_000, 24_000, 0, 40)), ids(&[]));
+    assert_eq!(also(extent(4, 23_000, 23_000, 0, 40)), ids(&[1, 4]));
+    // Small neighbours.
+    let small = [extent(1, 9_000, 9_000, 0, 9), extent(2, 400, 100, 9, 20), extent(3, 500, 200, 30, 40)];
+    assert_eq!(range.disorder(&small), ids(&[2, 3]));
+    assert!(range.disorder(&[small[1].clone(), extent(3, 700, 10, 30, 40)]).is_empty());
+}
+
+/// What a job leaves of these files: each goes where its records go.
+fn after(range: &Range, all: &mut Vec<(Candidate, Vec<u64>)>, victims: &[FileId], next: &mut u64) -> u64 {
+    let (gone, stays): (Vec<_>, Vec<_>) =
+        std::mem::take(all).into_iter().partition(|(it, _)| victims.contains(&it.file));
+    *all = stays;
+    let mut numbers: Vec<u64> = gone.into_iter().flat_map(|(_, numbers)| numbers).collect();
+    numbers.sort_unstable();
+    let mut around = Surroundings::default();
+    for (file, _) in &*all {
+        match &file.part {
+            Some((group, _)) => *around.groups.entry(group.clone()).or_default() += file.live,
+            None => around.in_logs += file.live,
+        }
+    }
+    let keys: Vec<Vec<u8>> = numbers.iter().map(|number| key(*number)).collect();
+    let survivors: Vec<Survivor<'_>> =
+        keys.iter().map(|key| Survivor { order: range.order(key), key, bytes: 100 }).collect();
+    let mut rest = &numbers[..];
+    for (group, records) in range.groups(&survivors, &around) {
+        *next += 1;
+        let bytes = records as u64 * 100;
+        let file = Candidate { part: Some((group, Warmth::Hot)), ..log(*next, bytes, bytes) };
+        all.push((file, rest.split_off(..records).unwrap().to_vec()));
+    }
+    numbers.len() as u64
+}
+
+#[test]
+fn putting_in_order_ends_and_moves_nothing_often() {
+    for seed in 0..60 {
+        let mut random = crate::sched::random::Random::new(seed);
+        let range = range(2_000);
+        let (mut all, mut next, mut moved) = (Vec::new(), 0, 0);
+        let logs = 2 + random.below(12);
+        let of_chance = random.below(2) == 0;
+        for log_number in 0..logs {
+            let numbers: Vec<u64> =
+                (0..20).map(|index| if of_chance { random.below(900) } else { log_number * 20 + index }).collect();
+            next += 1;
+            all.push((log(next, 2_000, 2_000), numbers));
+            // Some logs are emptied in between.
+            if random.below(3) == 0 {
+                let victims = [FileId(1 + random.below(next))];
+                moved += after(&range, &mut all, &victims, &mut next);
+            }
+        }
+        for turn in 0.. {
+            let candidates: Vec<Candidate> = all.iter().map(|(file, _)| file.clone()).collect();
+            let victims = range.disorder(&candidates);
+            if victims.is_empty() {
+                break;
+            }
+            assert!(turn < 100, "seed {seed}: {candidates:?}");
+            moved += after(&range, &mut all, &victims, &mut next);
+        }
+        let records = logs * 20;
+        assert_eq!(all.iter().map(|(_, numbers)| numbers.len() as u64).sum::<u64>(), records);
+        assert!(moved <= records * 5, "seed {seed}: {moved} moved of {records}");
+        let candidates: Vec<Candidate> = all.iter().map(|(file, _)| file.clone()).collect();
+        assert_eq!(extents_of_piles(&candidates).count(), all.len(), "seed {seed}");
+    }
+}

@@ -1,0 +1,311 @@
+//! Values apart from their keys, placed by ranges of keys: at rest they lie in the order of their keys, whatever was written
+//! in whatever order, and whatever placement was there before.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cleavedb::testing::{self, Random, SimDisk, Tuning};
+use cleavedb::{Db, LogBackend, Options, Stats, ValuePlacement};
+
+use crate::support::{BACKENDS, in_world, open_with, value};
+
+fn tuning(placement: ValuePlacement) -> Tuning {
+    let mut tuning = Tuning::tiny();
+    tuning.placement = placement;
+    (tuning.log_bytes, tuning.group_bytes) = (32 << 10, 32 << 10);
+    tuning
+}
+
+fn open_placed(disk: &SimDisk, backend: LogBackend, placement: ValuePlacement) -> Db {
+    let options = Options::new().separation(Some(192)).log_backend(backend);
+    open_with(disk, options, tuning(placement)).unwrap()
+}
+
+fn open(disk: &SimDisk, backend: LogBackend) -> Db {
+    open_placed(disk, backend, ValuePlacement::Range)
+}
+
+fn check(disk: &SimDisk) {
+    let report = testing::check(Arc::new(disk.clone()), Path::new("/db"), &Options::new()).unwrap();
+    assert!(report.is_sound(), "{:?}", report.problems);
+}
+
+fn key(number: usize) -> String {
+    format!("{number:06}")
+}
+
+fn of_round(number: usize, round: usize) -> Vec<u8> {
+    value(&format!("{number} in round {round}; "), 300 + number % 500)
+}
+
+fn put(db: &Db, number: usize, round: usize) {
+    db.put(key(number), of_round(number, round)).unwrap();
+}
+
+/// The front is flushed, and background work comes to rest.
+fn settle(db: &Db) -> Stats {
+    db.flush().unwrap();
+    db.wait_for_background().unwrap();
+    db.stats()
+}
+
+/// No key is in more than one extent, and none in a log that has left the front.
+fn assert_ordered(stats: &Stats) {
+    assert_eq!(stats.value_files, stats.value_groups, "{stats:?}");
+}
+
+/// Each key has the value of its round, and nothing else is there.
+fn assert_rounds(db: &Db, rounds: &[usize]) {
+    let found: Vec<_> = db.iter().unwrap().map(|item| item.unwrap()).collect();
+    assert_eq!(found.len(), rounds.len());
+    for (number, ((found_key, found), &round)) in found.iter().zip(rounds).enumerate() {
+        assert_eq!(found_key, key(number).as_bytes());
+        assert!(**found == of_round(number, round), "{number}, round {round}");
+    }
+}
+
+#[test]
+fn at_rest_values_lie_in_the_order_of_their_keys_and_stay_there() {
+    for backend in BACKENDS {
+        in_world(1, move || {
+            let disk = SimDisk::new();
+            let db = open(&disk, backend);
+            let (mut random, mut rounds) = (Random::new(3), vec![0; 600]);
+            (0..600).for_each(|number| put(&db, (number * 7) % 600, 0));
+            for round in 1..4 {
+                for _ in 0..400 {
+                    // Skewed: the smallest of three.
+                    let number = (0..3).map(|_| random.below(600)).min().unwrap() as usize;
+                    put(&db, number, round);
+                    rounds[number] = round;
+                }
+            }
+            let stats = settle(&db);
+            assert_ordered(&stats);
+            assert!(stats.value_groups > 4 && stats.orderings > 0 && stats.ordering_bytes_written > 0, "{stats:?}");
+            testing::sleep(Duration::from_secs(60));
+            let after = db.stats();
+            let of = |stats: &Stats| (stats.ordering_bytes_written, stats.evacuations, stats.compactions);
+            assert_eq!(of(&after), of(&stats), "it comes to rest");
+            assert_rounds(&db, &rounds);
+            db.close().unwrap();
+            check(&disk);
+            let db = open(&disk, backend);
+            let stats = settle(&db);
+            assert_ordered(&stats);
+            assert_rounds(&db, &rounds);
+        });
+    }
+}
+
+#[test]
+fn nobody_has_to_wait_for_values_to_be_put_in_order() {
+    in_world(2, || {
+        let disk = SimDisk::new();
+        let db = open(&disk, LogBackend::Ring);
+        (0..400).for_each(|number| put(&db, (number * 7) % 400, 0));
+        db.flush().unwrap();
+        let orderings = db.stats().orderings;
+        testing::sleep(Duration::from_secs(20));
+        let stats = db.stats();
+        assert!(stats.orderings > orderings, "{stats:?}");
+        assert_ordered(&stats);
+    });
+}
+
+#[test]
+fn sequential_inserts_are_moved_once() {
+    in_world(3, || {
+        let disk = SimDisk::new();
+        let db = open(&disk, LogBackend::Ring);
+        for number in 0..2000 {
+            put(&db, number, 0);
+            if number % 500 == 499 {
+                assert_ordered(&settle(&db));
+            }
+        }
+        let stats = settle(&db);
+        let live = stats.value_bytes_live;
+        assert!(stats.value_groups as u64 >= live / (64 << 10), "{stats:?}");
+        assert!(stats.records_judged_alone + stats.records_looked_up <= 2000, "{stats:?}");
+        assert_rounds(&db, &[0; 2000]);
+    });
+}
+
+#[test]
+fn ranges_that_have_become_small_are_joined() {
+    in_world(4, || {
+        let disk = SimDisk::new();
+        let db = open(&disk, LogBackend::Ring);
+        (0..1000).for_each(|number| put(&db, number, 0));
+        let before = settle(&db);
+        (0..1000).filter(|number| number % 50 != 0).for_each(|number| db.delete(key(number)).unwrap());
+        db.compact_range(&db.default_keyspace(), ..).unwrap();
+        let after = settle(&db);
+        assert!(after.value_groups * 4 < before.value_groups, "{} of {}", after.value_groups, before.value_groups);
+        assert_ordered(&after);
+        assert_eq!(db.iter().unwrap().count(), 20);
+        db.close().unwrap();
+        check(&disk);
+    });
+}
+
+#[test]
+fn a_crash_while_values_are_moved_loses_none_of_them() {
+    for seed in 0..12 {
+        in_world(seed, move || {
+            let backend = BACKENDS[seed as usize % 2];
+            let disk = SimDisk::new();
+            let db = open(&disk, backend);
+            let (mut random, mut rounds) = (Random::new(seed), vec![0; 300]);
+            (0..300).for_each(|number| put(&db, number, 0));
+            for round in 1..6 {
+                for _ in 0..200 {
+                    let number = match seed % 3 {
+                        0 => random.below(300) as usize,
+                        1 => (0..4).map(|_| random.below(300)).max().unwrap() as usize,
+                        _ => (round * 37 + random.below(60) as usize) % 300,
+                    };
+                    put(&db, number, round);
+                    rounds[number] = round;
+                }
+                db.sync().unwrap();
+                match round {
+                    // In the midst of what sorts the values, or at rest.
+                    2 | 4 => drop(settle(&db)),
+                    _ => testing::sleep(Duration::from_micros(1_000_000 + random.below(200_000))),
+                }
+                let lost = disk.power_loss(seed * 10 + round as u64);
+                let after = open(&lost, backend);
+                assert_rounds(&after, &rounds);
+                after.wait_for_background().unwrap();
+                assert_rounds(&after, &rounds);
+                after.close().unwrap();
+                check(&lost);
+            }
+        });
+    }
+}
+
+#[test]
+fn another_placement_takes_over_what_it_finds() {
+    use ValuePlacement::{Hash, Range};
+    let log = ValuePlacement::Log { look_up_each: false };
+    for (index, placements) in
+        [[Hash, Range, Hash, Range], [Range, log, Range, Hash], [log, Hash, Range, log]].iter().enumerate()
+    {
+        let placements = *placements;
+        in_world(index as u64, move || {
+            let disk = SimDisk::new();
+            let (mut random, mut rounds) = (Random::new(7), vec![0; 400]);
+            for (turn, placement) in placements.into_iter().enumerate() {
+                let db = open_placed(&disk, BACKENDS[index % 2], placement);
+                (0..400).filter(|_| turn == 0).for_each(|number| put(&db, number, 0));
+                for round in [3 * turn + 1, 3 * turn + 2] {
+                    for _ in 0..400 {
+                        let number = random.below(400) as usize;
+                        put(&db, number, round);
+                        rounds[number] = round;
+                    }
+                    settle(&db);
+                }
+                db.compact_range(&db.default_keyspace(), ..).unwrap();
+                let stats = settle(&db);
+                assert!(stats.evacuations + stats.orderings > 0, "{stats:?}");
+                if placement == Range {
+                    assert_ordered(&stats);
+                }
+                assert_rounds(&db, &rounds);
+                db.close().unwrap();
+                check(&disk);
+            }
+        });
+    }
+}
+
+#[test]
+fn records_beyond_memory_are_put_in_order_range_by_range() {
+    in_world(6, || {
+        let disk = SimDisk::new();
+        let mut tuning = tuning(ValuePlacement::Range);
+        // Some tens of records are judged at once, with values as small as can lie apart, and one larger than a buffer.
+        tuning.job_bytes = 16 << 10;
+        let db = open_with(&disk, Options::new().separation(Some(1)), tuning).unwrap();
+        let of = |number: usize| value(&key(number), if number == 77 { 5 << 20 } else { 1 + number % 40 });
+        for turn in 0..3 {
+            for number in 0..800 {
+                let number = (number * 271 + turn) % 800;
+                if number != 77 || turn == 0 {
+                    db.put(key(number), of(number)).unwrap();
+                }
+            }
+            settle(&db);
+        }
+        let stats = settle(&db);
+        assert_ordered(&stats);
+        let found: Vec<_> = db.iter().unwrap().map(|item| item.unwrap().1).collect();
+        assert!(found.len() == 800 && found.iter().enumerate().all(|(number, value)| **value == of(number)));
+        db.close().unwrap();
+        check(&disk);
+    });
+}
+
+#[test]
+fn work_that_must_be_done_ends_what_only_puts_in_order() {
+    let given_up = |seed| {
+        in_world(seed, move || {
+            let disk = SimDisk::new();
+            let db = open(&disk, LogBackend::Ring);
+            let (mut random, mut given_up) = (Random::new(seed), 0);
+            for turn in 0..10 {
+                (0..300).for_each(|number| put(&db, (number * 7) % 300, turn));
+                db.flush().unwrap();
+                // Who waits for all has values put in order at once.
+                let waiting = db.clone();
+                let waiting = testing::spawn("waiting", move || drop(waiting.wait_for_background()));
+                for _ in 0..random.below(60) {
+                    testing::sleep(Duration::from_micros(1));
+                }
+                let before = db.stats();
+                match turn % 2 {
+                    0 => drop(db.pause_background().unwrap()),
+                    _ => db.compact_range(&db.default_keyspace(), ..).unwrap(),
+                }
+                let after = db.stats();
+                let judged = |stats: &Stats| stats.records_judged_alone + stats.records_looked_up;
+                let done = |stats: &Stats| (stats.orderings, stats.evacuations);
+                given_up += usize::from(judged(&after) > judged(&before) && done(&after) == done(&before));
+                waiting.join().unwrap();
+            }
+            db.close().unwrap();
+            check(&disk);
+            let db = open(&disk, LogBackend::Plain);
+            assert_ordered(&settle(&db));
+            assert_rounds(&db, &[9; 300]);
+            given_up
+        })
+    };
+    assert!((0..8).map(given_up).sum::<usize>() > 0);
+}
+
+#[test]
+fn a_full_disk_leaves_values_in_disorder_and_is_no_error() {
+    in_world(9, || {
+        let disk = SimDisk::new();
+        let db = open(&disk, LogBackend::Plain);
+        (0..600).for_each(|number| put(&db, (number * 7) % 600, 0));
+        db.flush().unwrap();
+        let before = db.stats();
+        assert!(before.value_files > before.value_groups, "{before:?}");
+        disk.set_capacity(Some(disk.used() + (8 << 10)));
+        db.wait_for_background().unwrap();
+        assert_eq!(db.stats().orderings, before.orderings);
+        disk.set_capacity(None);
+        put(&db, 0, 0);
+        assert_ordered(&settle(&db));
+        assert_rounds(&db, &[0; 600]);
+        db.close().unwrap();
+        check(&disk);
+    });
+}
