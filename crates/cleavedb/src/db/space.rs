@@ -40,6 +40,8 @@ const FOUND_FIRST: u64 = 500;
 pub(crate) struct Space {
     /// At most so many bytes of what the ledger has for live are dead, and compactions can show it.
     hidden: AtomicU64,
+    /// That may be too much, so compactions are asked for.
+    hides_too_much: AtomicBool,
     /// Of such bounds compactions found so much to be true lately, in thousandths.
     found: AtomicU64,
     /// Evacuations removed so many bytes of garbage a second.
@@ -57,6 +59,7 @@ impl Default for Space {
     fn default() -> Space {
         Space {
             hidden: AtomicU64::new(0),
+            hides_too_much: AtomicBool::new(false),
             found: AtomicU64::new(FOUND_FIRST),
             drain: AtomicU64::new(0),
             live_min: AtomicU64::new(0),
@@ -83,6 +86,7 @@ impl Space {
     /// No compaction could show more.
     pub fn nothing_to_uncover(&self) {
         self.hidden.store(0, Ordering::Relaxed);
+        self.hides_too_much.store(false, Ordering::Relaxed);
     }
 
     /// There are files that can be emptied, or none.
@@ -129,7 +133,8 @@ impl Core {
         let space = &self.work.space;
         let guessed = space.guessed();
         // With no file to be emptied, and nothing to uncover, it is no use to wait.
-        let is_moving = guessed > 0 || !values.victims.is_empty() && !space.no_victims.load(Ordering::Relaxed);
+        let has_victims = !values.victims.is_empty() && !space.no_victims.load(Ordering::Relaxed);
+        let is_moving = space.hides_too_much.load(Ordering::Relaxed) || has_victims;
         let live = values.live_bytes.saturating_sub(guessed);
         let fill = if is_moving { fill(values.file_bytes, live, self.allowance()) } else { 0.0 };
         let drain = space.drain.load(Ordering::Relaxed) as f64;
@@ -152,7 +157,9 @@ impl Core {
         let live = named.saturating_sub(hidden);
         space.live_min.store(live, Ordering::Relaxed);
         space.record_max.store(record_max, Ordering::Relaxed);
-        is_possible && view.values.file_bytes > allowed(live)
+        let is_too_much = is_possible && view.values.file_bytes > allowed(live);
+        space.hides_too_much.store(is_too_much, Ordering::Relaxed);
+        is_too_much
     }
 
     /// Files of values take more than they may if what is in the front kills what it can, and not otherwise.
