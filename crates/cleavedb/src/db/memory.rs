@@ -4,10 +4,12 @@
 use std::sync::Arc;
 
 use super::core::Core;
+use super::tuning::Tuning;
 use super::view::View;
 use crate::base::memory::Counted;
 use crate::base::{Error, FileId, Gauge, Result};
 use crate::format::values::{Named, ValuePlace};
+use crate::io::read_ahead::ReadAhead;
 use crate::values::files::{Entry, ValueFiles};
 use crate::values::value_file::ValueFile;
 
@@ -59,7 +61,6 @@ impl MemoryStats {
 }
 
 /// Memory that is counted where it is used.
-#[derive(Default)]
 pub(crate) struct Memory {
     /// Flushes and compactions.
     pub jobs: Arc<Gauge>,
@@ -69,8 +70,24 @@ pub(crate) struct Memory {
     pub merging: Arc<Gauge>,
     /// Blocks of all runs that live.
     pub runs: Arc<Gauge>,
-    /// Values that were read from logs.
+    /// Values that were read from logs and files of values.
     pub values: Arc<Gauge>,
+    /// Of these, those that users' scans have fetched before they were asked for: how many that may be.
+    pub values_ahead: ReadAhead,
+}
+
+impl Memory {
+    pub fn new(tuning: &Tuning) -> Memory {
+        Memory {
+            jobs: Arc::default(),
+            scans: Arc::default(),
+            merging: Arc::default(),
+            runs: Arc::default(),
+            values: Arc::default(),
+            // They are counted as values.
+            values_ahead: ReadAhead::new(tuning.read_ahead_bytes, Arc::default()),
+        }
+    }
 }
 
 /// About what a file of values, or a redirect table, takes: the open file, its path and its handle, and an entry of the

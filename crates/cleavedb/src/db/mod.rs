@@ -29,6 +29,7 @@ mod values;
 mod evacuate;
 mod recovery;
 mod manifest;
+mod fetch;
 mod multi_get;
 mod sizes;
 mod ingest;

@@ -177,6 +177,25 @@ impl Versions {
         }
     }
 
+    /// Some payload is an address.
+    pub fn is_apart(&self) -> bool {
+        self.base.iter().chain(&self.deltas).any(is_apart)
+    }
+
+    /// The versions whose payloads are addresses, to be [brought in](bring_in) if they are fetched before they are needed.
+    pub fn apart(&mut self) -> impl Iterator<Item = &mut (Stamp, Slice)> {
+        self.base.iter_mut().chain(&mut self.deltas).filter(|version| is_apart(version))
+    }
+
+    /// Bytes of the payloads, wherever they lie.
+    pub fn bytes(&self) -> usize {
+        let bytes = |version: &(Stamp, Slice)| match Address::decode(&version.1).filter(|_| is_apart(version)) {
+            Some(address) => address.len as usize,
+            None => version.1.len(),
+        };
+        self.base.iter().chain(&self.deltas).map(bytes).sum()
+    }
+
     /// Puts deltas that came oldest first into the order that resolving expects.
     pub fn newest_first(&mut self) {
         self.deltas.reverse();
@@ -218,6 +237,16 @@ impl Versions {
         let operands: Vec<&[u8]> = operands.iter().map(|operand| &operand[..]).collect();
         merge(keyspace, full, base.as_deref(), &operands).map(Some)
     }
+}
+
+fn is_apart(version: &(Stamp, Slice)) -> bool {
+    version.0.kind().is_some_and(Kind::is_address)
+}
+
+/// Puts a payload that was fetched in the place of its address.
+pub(super) fn bring_in(version: &mut (Stamp, Slice), payload: Slice) {
+    let kind = version.0.kind().map_or(Kind::Put, Kind::inline);
+    *version = (Stamp::new(version.0.seqno(), kind), payload);
 }
 
 fn is_delete(stamp: Stamp) -> bool {

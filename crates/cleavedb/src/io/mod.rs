@@ -12,6 +12,7 @@ pub mod aligned;
 pub mod cache;
 pub mod handles;
 pub mod read_ahead;
+pub mod together;
 pub mod trash;
 pub mod untouched;
 pub mod sim;
