@@ -21,6 +21,7 @@ mod sizes;
 mod space;
 mod ingest;
 mod values;
+mod fetches;
 mod checkpoints;
 mod read_only;
 mod pauses;

@@ -1,0 +1,201 @@
+//! Values that lie apart and are fetched before they are asked for: how many are read, and that nobody can tell otherwise.
+
+use std::collections::BTreeMap;
+
+use cleavedb::testing::{Random, SimDisk, Tuning};
+use cleavedb::{Db, Error, Iter, KeyspaceOptions, LogBackend, Options};
+
+use crate::support::{open_with, value, with_each_log};
+
+fn open(disk: &SimDisk, backend: LogBackend, tuning: Tuning) -> Db {
+    // Values from 192 B on lie apart.
+    open_with(disk, Options::new().separation(Some(192)).log_backend(backend), tuning).unwrap()
+}
+
+fn key(number: usize) -> String {
+    format!("{number:05}")
+}
+
+fn of_round(number: usize, round: usize) -> Vec<u8> {
+    value(&format!("{number} in round {round}; "), 250 + number % 40)
+}
+
+/// Keys that come in no order, in tables, with all values in files of values.
+fn fill(db: &Db, keys: usize) {
+    (0..keys).for_each(|turn| db.put(key(turn * 37 % keys), of_round(turn * 37 % keys, 0)).unwrap());
+    db.flush().unwrap();
+    db.compact_range(&db.default_keyspace(), ..).unwrap();
+    db.wait_for_background().unwrap();
+}
+
+/// The tables are in the cache.
+fn warm(db: &Db) {
+    assert!(db.iter().unwrap().keys().rev().all(|key| key.is_ok()));
+    assert!(db.iter().unwrap().keys().all(|key| key.is_ok()));
+}
+
+#[test]
+fn a_scan_fetches_as_far_as_its_caller_has_shown_to_go() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let mut tuning = Tuning::tiny();
+        tuning.cache_bytes = 1 << 20;
+        fill(&open(&disk, backend, tuning.clone()), 400);
+        let db = open(&disk, backend, tuning);
+        warm(&db);
+        let reads = |pull: &mut dyn FnMut()| {
+            let before = disk.reads();
+            pull();
+            disk.reads() - before
+        };
+        assert_eq!(reads(&mut || assert_eq!(db.iter().unwrap().keys().count(), 400)), 0);
+        for backward in [false, true] {
+            let mut iter = db.iter().unwrap();
+            let mut next = || if backward { iter.next_back() } else { iter.next() }.unwrap().unwrap();
+            assert_eq!(reads(&mut || drop(next())), 1);
+            // Of neighbours those that lie near each other come in one read.
+            assert!((1..=2).contains(&reads(&mut || drop(next()))));
+            assert_eq!(reads(&mut || drop(next())), 0);
+            assert!((1..=4).contains(&reads(&mut || drop(next()))));
+            assert_eq!(reads(&mut || (0..3).for_each(|_| drop(next()))), 0);
+            assert!(db.stats().memory.pinned_bytes < 16 << 10);
+            drop(iter);
+            assert_eq!(db.stats().memory.pinned_bytes, 0);
+            let mut iter = db.iter().unwrap();
+            let all = reads(&mut || assert_eq!((&mut iter).count(), 400));
+            assert!(all < 100, "{all} reads for 400 values");
+        }
+        let keys: Vec<String> = (0..400).step_by(4).map(key).collect();
+        let many = reads(&mut || assert!(db.multi_get(&keys).into_iter().all(|found| found.unwrap().is_some())));
+        assert!(many < 30, "{many} reads for 100 values");
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn what_scans_run_ahead_to_is_bounded_however_large_values_are() {
+    with_each_log(|backend| {
+        for len in [3000, 40_000] {
+            let disk = SimDisk::new();
+            let mut tuning = Tuning::tiny();
+            tuning.log_bytes = 256 << 10;
+            let db = open(&disk, backend, tuning);
+            (0..60).for_each(|number| db.put(key(number), value(&key(number), len)).unwrap());
+            db.flush().unwrap();
+            db.wait_for_background().unwrap();
+            let mut iters: Vec<Iter> = (0..10).map(|_| db.iter().unwrap()).collect();
+            for number in 0..60 {
+                for iter in &mut iters {
+                    assert_eq!(iter.next().unwrap().unwrap().1, value(&key(number), len));
+                }
+                // What the pool holds, one block for each, and nothing else.
+                let pinned = db.stats().memory.pinned_bytes;
+                assert!(pinned <= (64 << 10) + 10 * (8 << 10), "{pinned} B at {number} of {len} B");
+            }
+            drop(iters);
+            assert_eq!(db.stats().memory.pinned_bytes, 0);
+            db.close().unwrap();
+        }
+    });
+}
+
+#[test]
+fn an_error_comes_in_its_place_however_far_a_scan_has_run_ahead() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let db = open(&disk, backend, Tuning::tiny());
+        let sums = db.create_keyspace("sums", KeyspaceOptions::new().merge_operator("u64-add")).unwrap();
+        for number in 0..40 {
+            sums.put(key(number), of_round(number, 0)).unwrap();
+            if number % 10 == 7 {
+                // Not a number, so the merge fails.
+                sums.merge(key(number), 1_u64.to_le_bytes()).unwrap();
+            }
+        }
+        fill(&db, 200);
+        let failed: Vec<_> = sums.iter().unwrap().enumerate().filter(|(_, item)| item.is_err()).collect();
+        assert_eq!(failed.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [7, 17, 27, 37]);
+        assert!(failed.iter().all(|(_, item)| matches!(item, Err(Error::MergeFailed { .. }))));
+        assert_eq!(sums.iter().unwrap().rev().count(), 40);
+        drop(sums);
+        db.close().unwrap();
+
+        let needle = of_round(100, 0);
+        let mut damaged = 0;
+        for (path, _) in disk.files() {
+            let file = disk.read_file(&path).unwrap();
+            let at = file.windows(needle.len()).position(|part| part == needle);
+            at.iter().for_each(|&at| disk.flip_bit(&path, at as u64 + 50, 3));
+            damaged += usize::from(at.is_some());
+        }
+        assert!(damaged > 0, "the value is somewhere");
+        let db = open(&disk, backend, Tuning::tiny());
+        let mut iter = db.iter().unwrap();
+        for _ in 0..2 {
+            let before: Vec<_> = iter.by_ref().take_while(Result::is_ok).map(Result::unwrap).collect();
+            assert_eq!(before.last().map(|(key, _)| key.to_vec()).unwrap_or_else(|| key(99).into()), key(99).into_bytes());
+            assert!(iter.next().is_none() && iter.next_back().is_none());
+            iter.refresh().unwrap();
+        }
+        assert_eq!(iter.by_ref().rev().map_while(Result::ok).count(), 99);
+        assert!(matches!(db.get(key(100)), Err(Error::Corruption { .. })));
+        let many = db.multi_get((90..110).map(key));
+        assert!(many.iter().enumerate().all(|(at, found)| found.is_err() == (at == 10)));
+    });
+}
+
+#[test]
+fn both_ends_go_on_as_in_a_map_while_values_move() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let db = open(&disk, backend, Tuning::tiny());
+        let mut random = Random::new(7);
+        let mut model: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+        let mut iters: Vec<(Iter, BTreeMap<String, Vec<u8>>)> = Vec::new();
+        for round in 0..1500 {
+            let number = random.below(150) as usize;
+            match random.below(12) {
+                0 => drop((db.delete(key(number)).unwrap(), model.remove(&key(number)))),
+                // Some values are small, and stay with their keys.
+                1 => drop((db.put(key(number), "small").unwrap(), model.insert(key(number), b"small".to_vec()))),
+                2 => {
+                    // Taken up again, or dropped half-way.
+                    let at = random.below(4) as usize;
+                    match random.below(2) {
+                        0 if at < iters.len() => drop(iters.remove(at)),
+                        _ => iters.push((db.iter().unwrap(), model.clone())),
+                    }
+                }
+                3 if round % 8 == 0 => {
+                    db.compact_range(&db.default_keyspace(), ..).unwrap();
+                    db.wait_for_background().unwrap();
+                }
+                4..8 => {
+                    for _ in 0..random.below(20) {
+                        let at = random.below(iters.len().max(1) as u64) as usize;
+                        let Some((iter, left)) = iters.get_mut(at) else { break };
+                        let (found, expected) = match random.below(3) {
+                            0 => (iter.next_back(), left.pop_last()),
+                            _ => (iter.next(), left.pop_first()),
+                        };
+                        let found = found.map(|item| item.unwrap()).map(|(key, value)| (key.to_vec(), value.to_vec()));
+                        assert_eq!(found, expected.map(|(key, value)| (key.into_bytes(), value)), "round {round}");
+                    }
+                }
+                _ => {
+                    db.put(key(number), of_round(number, round)).unwrap();
+                    model.insert(key(number), of_round(number, round));
+                }
+            }
+            if iters.len() > 6 {
+                iters.remove(0);
+            }
+        }
+        assert!(db.stats().evacuations > 0, "values have moved");
+        for (iter, left) in iters {
+            let found: Vec<_> = iter.map(|item| item.unwrap().1.to_vec()).collect();
+            assert_eq!(found, left.into_values().collect::<Vec<_>>());
+        }
+        assert_eq!(db.stats().memory.pinned_bytes, 0);
+    });
+}
