@@ -235,7 +235,7 @@ impl Iter {
     fn resolve(&self, key: &[u8], versions: &Versions) -> Result<Option<Slice>> {
         match self.keys_only {
             true => Ok(Some(Slice::default())),
-            false => versions.resolve(&self.held.db.core, &self.view, &self.keyspace, key),
+            false => versions.resolve(&self.held.db.core, &self.view, &self.keyspace, key, false),
         }
     }
 
@@ -318,7 +318,7 @@ impl Iter {
             let versions = found.iter_mut().flat_map(Versions::apart);
             versions.map(|version| (&key[..], version))
         });
-        held.db.core.fetch_together(view, apart);
+        held.db.core.fetch_together(view, apart, false);
     }
 
     /// Moves the sources on to the next key with a value: it is in [`End::key`] then, and its versions in `versions`. False at

@@ -41,6 +41,7 @@ mod stats_page;
 mod events;
 mod telemetry;
 mod memory;
+mod balance;
 mod check;
 mod dump;
 mod core;

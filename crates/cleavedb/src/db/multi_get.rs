@@ -97,7 +97,7 @@ impl Moment<'_> {
             let full = &key.full[..];
             versions.apart().map(move |version| (full, version))
         });
-        self.core.fetch_together(self.view, versions);
+        self.core.fetch_together(self.view, versions, true);
         for (key, versions) in apart {
             answers[key.index] = self.resolve(&key, Ok(versions));
         }
@@ -114,7 +114,7 @@ impl Moment<'_> {
     }
 
     fn resolve(&self, key: &Open<'_>, found: Result<Versions>) -> Result<Option<Slice>> {
-        let value = found.and_then(|versions| versions.resolve(self.core, self.view, self.keyspace, &key.full));
+        let value = found.and_then(|versions| versions.resolve(self.core, self.view, self.keyspace, &key.full, true));
         self.core.unless_closed(value)
     }
 }

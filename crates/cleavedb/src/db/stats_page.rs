@@ -69,6 +69,7 @@ impl Core {
             (is_due, state.due)
         };
         if is_due {
+            self.balance_caches();
             let stats = self.stats();
             // Someone else's code, which may close the database: no lock is held.
             super::telemetry::publish(&self.fast, &stats);
@@ -225,6 +226,12 @@ fn to_numbers(stats: &Stats) -> Vec<u64> {
         stats.value_groups as u64,
         stats.records_judged_alone,
         stats.records_looked_up,
+        memory.value_cache_bytes as u64,
+        memory.value_cache_bytes_max as u64,
+        stats.block_cache_hits,
+        stats.block_cache_misses,
+        stats.value_cache_hits,
+        stats.value_cache_misses,
     ]);
     numbers
 }
@@ -294,7 +301,19 @@ fn from_numbers(numbers: &[u64]) -> Stats {
     let memory = MemoryStats { value_list_bytes: next() as usize, ..stats.memory };
     let values = Stats { memory, value_files, value_bytes, value_bytes_live, moved_files, ..stats };
     let (value_groups, records_judged_alone, records_looked_up) = (next() as usize, next(), next());
-    let values = Stats { value_groups, records_judged_alone, records_looked_up, ..values };
+    let memory =
+        MemoryStats { value_cache_bytes: next() as usize, value_cache_bytes_max: next() as usize, ..values.memory };
+    let values = Stats {
+        value_groups,
+        records_judged_alone,
+        records_looked_up,
+        memory,
+        block_cache_hits: next(),
+        block_cache_misses: next(),
+        value_cache_hits: next(),
+        value_cache_misses: next(),
+        ..values
+    };
     Stats { levels, logs, runs, front_range_tombstones, evacuations, evacuation_bytes_written, ..values }
 }
 
@@ -305,7 +324,7 @@ mod tests {
 
     #[test]
     fn figures_come_back_from_the_page_as_they_were() {
-        let lists = [2, 7, 8, 9, 10, 1, 20, 21, 22, 23].into_iter().chain(30..41 + LEVELS_MAX as u64);
+        let lists = [2, 7, 8, 9, 10, 1, 20, 21, 22, 23].into_iter().chain(30..47 + LEVELS_MAX as u64);
         let mut numbers: Vec<u64> = (2..).take(36 + 3 * LEVELS_MAX).chain(lists).collect();
         numbers[12] = 1;
         let stats = from_numbers(&numbers);
@@ -316,7 +335,7 @@ mod tests {
 
     #[test]
     fn the_fullest_page_fits() {
-        const { assert!(36 + 4 * LEVELS_MAX + 13 + LISTED_MAX * (2 + 4) <= NUMBERS_MAX) };
+        const { assert!(36 + 4 * LEVELS_MAX + 19 + LISTED_MAX * (2 + 4) <= NUMBERS_MAX) };
     }
 
     #[test]

@@ -10,6 +10,8 @@ mod mapped;
 mod image;
 pub mod aligned;
 pub mod cache;
+pub mod value_cache;
+pub mod ghosts;
 pub mod handles;
 pub mod read_ahead;
 pub mod together;

@@ -125,7 +125,8 @@ mod tests {
             (&[place(1, 0, 200 * kib), place(1, 200 * kib, 256 * kib), place(1, 256 * kib, 257 * kib)], &[2, 1]),
         ];
         for (sorted, expected) in cases {
-            let lens: Vec<usize> = stretches(sorted, 16 * kib, |place| *place).iter().map(|found| found.len()).collect();
+            let lens: Vec<usize> =
+                stretches(sorted, 16 * kib, |place| *place).iter().map(|found| found.len()).collect();
             assert_eq!(lens, expected, "{sorted:?}");
         }
     }

@@ -133,7 +133,10 @@ fn an_error_comes_in_its_place_however_far_a_scan_has_run_ahead() {
         let mut iter = db.iter().unwrap();
         for _ in 0..2 {
             let before: Vec<_> = iter.by_ref().take_while(Result::is_ok).map(Result::unwrap).collect();
-            assert_eq!(before.last().map(|(key, _)| key.to_vec()).unwrap_or_else(|| key(99).into()), key(99).into_bytes());
+            assert_eq!(
+                before.last().map(|(key, _)| key.to_vec()).unwrap_or_else(|| key(99).into()),
+                key(99).into_bytes()
+            );
             assert!(iter.next().is_none() && iter.next_back().is_none());
             iter.refresh().unwrap();
         }
@@ -197,5 +200,107 @@ fn both_ends_go_on_as_in_a_map_while_values_move() {
             assert_eq!(found, left.into_values().collect::<Vec<_>>());
         }
         assert_eq!(db.stats().memory.pinned_bytes, 0);
+    });
+}
+
+/// Room for both caches, and everything else tiny.
+fn with_caches() -> Tuning {
+    let mut tuning = Tuning::tiny();
+    (tuning.memory_bytes, tuning.cache_bytes) = (16 << 20, 8 << 20);
+    tuning
+}
+
+#[test]
+fn a_get_reads_one_block_and_one_value_at_most_and_then_nothing() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        fill(&open(&disk, backend, with_caches()), 2000);
+        let db = open(&disk, backend, with_caches());
+        let reads = |pull: &mut dyn FnMut()| {
+            let before = disk.reads();
+            pull();
+            disk.reads() - before
+        };
+        let get = |number: usize| assert_eq!(&db.get(key(number)).unwrap().unwrap()[..], of_round(number, 0));
+        // Footers, indices and filters are read once, by whoever comes first.
+        let tables = db.stats().levels.iter().map(|level| level.tables).sum::<usize>();
+        (0..2000).step_by(2000 / (8 * tables)).for_each(get);
+        for number in (3..2000).step_by(101) {
+            assert!(reads(&mut || get(number)) <= 2, "{number}");
+            assert_eq!(reads(&mut || get(number)), 0, "{number}");
+        }
+        let keys: Vec<String> = (0..2000).step_by(9).map(key).collect();
+        let get_many = || assert!(db.multi_get(&keys).into_iter().all(|found| found.unwrap().is_some()));
+        assert!(reads(&mut || get_many()) > 0);
+        assert_eq!(reads(&mut || get_many()), 0);
+    });
+}
+
+#[test]
+fn the_value_cache_is_for_point_reads_and_keeps_values_that_move() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let db = open(&disk, backend, with_caches());
+        let stats = db.stats();
+        assert_eq!(stats.memory.value_cache_bytes_max, 0, "no value lies apart");
+        let for_blocks = stats.memory.cache_bytes_max;
+        fill(&db, 400);
+        let memory = db.stats().memory;
+        assert!(memory.value_cache_bytes_max > 0, "{memory:?}");
+        assert!(memory.value_cache_bytes_max + memory.cache_bytes_max <= for_blocks + (1 << 20));
+        warm(&db);
+        assert_eq!(db.iter().unwrap().count() + db.iter().unwrap().rev().count(), 800);
+        let stats = db.stats();
+        assert_eq!((stats.memory.value_cache_bytes, stats.value_cache_hits + stats.value_cache_misses), (0, 0));
+        let kept: Vec<String> = (0..400).step_by(10).map(key).collect();
+        let get_kept = || assert!(kept.iter().all(|key| db.get(key).unwrap().is_some()));
+        get_kept();
+        let stats = db.stats();
+        assert_eq!((stats.value_cache_hits, stats.value_cache_misses), (0, 40));
+        assert!((40 * 250..40 * 600).contains(&stats.memory.value_cache_bytes), "{:?}", stats.memory);
+        assert_eq!(stats.memory.pinned_bytes, 0);
+        let held = db.get(&kept[0]).unwrap();
+        assert_eq!(db.stats().memory.pinned_bytes, 0, "it is the cache's");
+        for round in 1..6 {
+            let others = (0..400).filter(|number| number % 10 != 0);
+            others.for_each(|number| db.put(key(number), of_round(number, round)).unwrap());
+            db.compact_range(&db.default_keyspace(), ..).unwrap();
+            db.wait_for_background().unwrap();
+        }
+        let before = db.stats();
+        assert!(before.evacuations > 0, "{before:?}");
+        get_kept();
+        let after = db.stats();
+        assert_eq!((after.value_cache_hits, after.value_cache_misses), (before.value_cache_hits + 40, 40));
+        assert!(kept.iter().step_by(3).all(|key| db.get(key).unwrap() == db.multi_get([key]).remove(0).unwrap()));
+        // Replaced, and gone: what is cached belongs to versions that nobody asks for any more.
+        db.put(&kept[0], of_round(0, 9)).unwrap();
+        db.delete(&kept[1]).unwrap();
+        assert_eq!(&db.get(&kept[0]).unwrap().unwrap()[..], of_round(0, 9));
+        assert!(db.get(&kept[1]).unwrap().is_none() && held.unwrap() == of_round(0, 0)[..]);
+        let memory = db.stats().memory;
+        assert!(memory.total() <= 16 << 20, "{memory:?}");
+    });
+}
+
+#[test]
+fn memory_moves_to_the_cache_that_lacks_it() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let mut tuning = with_caches();
+        (tuning.memory_bytes, tuning.cache_bytes) = (2 << 20, 1 << 20);
+        let db = open(&disk, backend, tuning);
+        fill(&db, 3000);
+        let at_first = db.stats().memory;
+        let mut random = Random::new(3);
+        // More values than fit at first, all of them wanted again and again; their few blocks fit with ease.
+        for _ in 0..40_000 {
+            let number = random.below(1200) as usize;
+            assert_eq!(&db.get(key(number)).unwrap().unwrap()[..], of_round(number, 0));
+        }
+        let then = db.stats().memory;
+        assert!(then.value_cache_bytes_max > 2 * at_first.value_cache_bytes_max, "{at_first:?}, then {then:?}");
+        assert!(then.value_cache_bytes > at_first.value_cache_bytes_max, "{then:?}");
+        assert!(then.total() <= 2 << 20, "{then:?}");
     });
 }
