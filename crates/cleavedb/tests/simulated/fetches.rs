@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cleavedb::testing::{Random, SimDisk, Tuning};
-use cleavedb::{Db, Error, Iter, KeyspaceOptions, LogBackend, Options};
+use cleavedb::{Compression, Db, Error, Iter, KeyspaceOptions, LogBackend, Options};
 
 use crate::support::{open_with, value, with_each_log};
 
@@ -302,5 +302,32 @@ fn memory_moves_to_the_cache_that_lacks_it() {
         assert!(then.value_cache_bytes_max > 2 * at_first.value_cache_bytes_max, "{at_first:?}, then {then:?}");
         assert!(then.value_cache_bytes > at_first.value_cache_bytes_max, "{then:?}");
         assert!(then.total() <= 2 << 20, "{then:?}");
+    });
+}
+
+#[test]
+fn indices_and_filters_stay_where_most_blocks_have_no_room() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let mut tuning = Tuning::tiny();
+        (tuning.table_bytes, tuning.level_base_bytes, tuning.open_files_max) = (64 << 10, 256 << 10, 100);
+        tuning.cache_bytes = 64 << 10;
+        let options = || Options::new().separation(Some(192)).compression(Compression::None).log_backend(backend);
+        fill(&open_with(&disk, options(), tuning.clone()).unwrap(), 20_000);
+        let db = open_with(&disk, options(), tuning).unwrap();
+        let mut random = Random::new(4);
+        let mut get = || {
+            let number = random.below(20_000) as usize;
+            assert_eq!(&db.get(key(number)).unwrap().unwrap()[..], of_round(number, 0));
+        };
+        (0..1000).for_each(|_| get());
+        let before = disk.reads();
+        (0..1000).for_each(|_| get());
+        let stats = db.stats();
+        let (reads, tables) = (disk.reads() - before, stats.levels.iter().map(|level| level.bytes).sum::<u64>());
+        assert!(stats.memory.cache_bytes_max < tables as usize * 3 / 5, "{tables} B of tables, {:?}", stats.memory);
+        // A value each, and blocks of data as far as they have no room. If all four blocks of a look-up went alike, it were more
+        // than 2500.
+        assert!((1300..=1800).contains(&reads), "{reads} reads for 1000 values");
     });
 }
