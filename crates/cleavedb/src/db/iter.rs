@@ -1,8 +1,8 @@
 //! Iteration: a merge of all sources of one view, forward and reverse. The two ends have a merge each, made when first
 //! needed, and stop where they meet.
 //!
-//! Where values lie apart, an end runs ahead of the caller and fetches the values of several keys together (`fetch.rs`): none
-//! at first, then twice as many each time, so it fetches about as far as the caller has shown to go. A key that was run ahead
+//! Where values lie apart, an end runs ahead of the caller and fetches the values of several keys together (`fetch.rs`): of one
+//! at first, then of half as many more each time, so it fetches about as far as the caller has shown to go. A key that was run ahead
 //! to counts for nothing until the caller has been told of it; merge operators run only then.
 
 use std::cmp::Ordering;
@@ -40,9 +40,9 @@ type Item = (Slice, Slice);
 ///
 /// A key costs O(log sources), and as many versions of it as must be merged; versions that are not needed, and keys under
 /// a range tombstone, cost a seek in each source if they are many. The first key costs a seek in each source:
-/// O(tables of HL0 + levels), each O(log keys). Values that lie apart from their keys are fetched ahead, for twice as many
-/// keys each time: one read for the first, few for many; at most twice as many values are read as are handed out (decision
-/// record 024).
+/// O(tables of HL0 + levels), each O(log keys). Values that lie apart from their keys are fetched ahead, for half as
+/// many keys more each time: one read for the first, few for many; at most 1.6 times as many values are read as are handed
+/// out (decision record 024).
 ///
 /// # Errors
 /// Items are [`Error::MergeFailed`], [`Error::Corruption`], [`Error::Unsupported`], [`Error::Io`] or [`Error::Closed`].
@@ -315,7 +315,7 @@ impl Iter {
         }
         let Iter { ends, held, view, .. } = self;
         let end = &mut ends[at];
-        (end.window, end.room) = ((2 * window).min(KEYS_AHEAD_MAX), Some(room));
+        (end.window, end.room) = ((window + window.div_ceil(2)).min(KEYS_AHEAD_MAX), Some(room));
         let apart = end.ahead.iter_mut().take(within).flat_map(|Ahead { key, found }| {
             let versions = found.iter_mut().flat_map(Versions::apart);
             versions.map(|version| (&key[..], version))
