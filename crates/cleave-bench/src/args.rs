@@ -26,6 +26,8 @@ pub enum Command {
     Compare(Compare),
     /// Run the experiments of a paper on the engines of this build; print its claims beside what was measured
     Paper(Paper),
+    /// Fill a large CleaveDB, with values of zeros that take no space, and count its files, descriptors and memory
+    Bounded(Bounded),
     /// Make one page of HTML out of results: charts, claims, settings, how to reproduce
     Report(Report),
     /// Make a slow tier for hybrid runs, or take it away (needs root, loop devices and cgroup v1)
@@ -105,6 +107,29 @@ pub struct Paper {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u64).range(1..))]
     pub repeat: u64,
     /// Write all results and the claims
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `cleave-bench bounded`.
+#[derive(Debug, ClapArgs)]
+pub struct Bounded {
+    /// Bytes of live values
+    #[arg(long, value_name = "BYTES", default_value = "100G", value_parser = size::parse)]
+    pub bytes: u64,
+    /// Bytes of a large value; four records of 100 B go with each
+    #[arg(long, value_name = "BYTES", default_value = "64K", value_parser = size::parse)]
+    pub value_size: u64,
+    /// Values to overwrite then, in hundredths of those that there are; values move from about 30 on
+    #[arg(long, value_name = "PERCENT", default_value_t = 100)]
+    pub overwrites: u64,
+    /// Memory of the engine
+    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = size::parse)]
+    pub memory: u64,
+    /// Where the store is made and deleted again. Default: the system's directory for temporary files
+    #[arg(long)]
+    pub dir: Option<PathBuf>,
+    /// Write all lines
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }

@@ -116,8 +116,21 @@ impl Counters {
 /// # Errors
 /// If /proc does not tell.
 pub fn rss_peak_bytes() -> Result<u64> {
+    kibibytes_of_status("VmHWM:")
+}
+
+/// The memory that the process has resident now, in bytes.
+///
+/// # Errors
+/// If /proc does not tell.
+pub fn rss_bytes() -> Result<u64> {
+    kibibytes_of_status("VmRSS:")
+}
+
+/// What a line of the process's status says, in bytes.
+fn kibibytes_of_status(name: &str) -> Result<u64> {
     let status = read("/proc/self/status")?;
-    let kib = field(&status, "VmHWM:").ok_or_else(|| Failure::new("/proc/self/status has no VmHWM"))?;
+    let kib = field(&status, name).ok_or_else(|| Failure::new(format!("/proc/self/status has no {name}")))?;
     Ok(kib << 10)
 }
 
@@ -126,11 +139,18 @@ pub fn rss_peak_bytes() -> Result<u64> {
 /// # Errors
 /// If a directory cannot be read.
 pub fn space_bytes(dirs: &Dirs) -> Result<u64> {
-    let space = |dir: &Path| walk(dir).map_err(Failure::because(format!("cannot read {}", dir.display())));
-    dirs.all().map(space).sum()
+    dirs.all().map(|dir| space_of(dir, &|_| true)).sum()
 }
 
-fn walk(dir: &Path) -> io::Result<u64> {
+/// Bytes on storage of the files in `dir` whose names are wanted.
+///
+/// # Errors
+/// If the directory cannot be read.
+pub fn space_of(dir: &Path, is_wanted: &dyn Fn(&str) -> bool) -> Result<u64> {
+    walk(dir, is_wanted).map_err(Failure::because(format!("cannot read {}", dir.display())))
+}
+
+fn walk(dir: &Path, is_wanted: &dyn Fn(&str) -> bool) -> io::Result<u64> {
     let gone = |error: io::Error| if error.kind() == io::ErrorKind::NotFound { Ok(0) } else { Err(error) };
     let mut bytes = 0;
     let entries = match fs::read_dir(dir) {
@@ -140,8 +160,9 @@ fn walk(dir: &Path) -> io::Result<u64> {
     for entry in entries {
         let entry = entry?;
         bytes += match entry.metadata() {
-            Ok(metadata) if metadata.is_dir() => walk(&entry.path())?,
-            Ok(metadata) => metadata.blocks() * 512,
+            Ok(metadata) if metadata.is_dir() => walk(&entry.path(), is_wanted)?,
+            Ok(metadata) if is_wanted(&entry.file_name().to_string_lossy()) => metadata.blocks() * 512,
+            Ok(_) => 0,
             Err(error) => gone(error)?,
         };
     }

@@ -111,8 +111,31 @@ pub trait Engine: Send + Sync {
         Ok(())
     }
 
+    /// How the values that lie apart from their keys fill their space, in a store that keeps them in groups.
+    fn value_space(&self) -> Result<Option<ValueSpace>> {
+        Ok(None)
+    }
+
     /// Closes the store.
     fn close(self: Box<Self>) -> Result<()>;
+}
+
+/// Values that lie apart from their keys, in groups. The names of the fields are a stable public format.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ValueSpace {
+    /// The groups.
+    pub groups: Vec<ValueGroup>,
+    /// Bytes on storage of the files that hold them.
+    pub space_bytes: u64,
+}
+
+/// One group of them. The names of the fields are a stable public format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ValueGroup {
+    /// Bytes that it takes.
+    pub bytes: u64,
+    /// Of these, bytes of records that are not known to be dead.
+    pub bytes_live: u64,
 }
 
 /// How a store does merges.

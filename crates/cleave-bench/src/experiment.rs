@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::client::{Bench, Client, Share, Tally};
 use crate::counters::{Counters, Meter, rss_peak_bytes, space_bytes};
 use crate::distribution::Distribution;
-use crate::engine::{Engine, Kind, Settings};
+use crate::engine::{Engine, Kind, Settings, ValueSpace};
 use crate::failure::{Failure, Result};
 use crate::ground::Ground;
 use crate::latency::Latencies;
@@ -42,6 +42,7 @@ struct Whole {
     used: Counters,
     counted_by: &'static str,
     space_bytes: u64,
+    value_space: Option<ValueSpace>,
     rss_peak_bytes: u64,
 }
 
@@ -75,7 +76,7 @@ pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<()> {
     meter.settle(&plan.dirs)?;
     let used = meter.now()?.since(&before);
 
-    let space_bytes = space_bytes(&plan.dirs)?;
+    let (space_bytes, value_space) = (space_bytes(&plan.dirs)?, engine.value_space()?);
     if shape.verify {
         verify(&*engine, &ground)?;
     }
@@ -87,8 +88,15 @@ pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<()> {
         }
     };
     let counted_by = meter.counted_by();
-    let whole =
-        Whole { open_s, elapsed_with_flush_s, used, counted_by, space_bytes, rss_peak_bytes: rss_peak_bytes()? };
+    let whole = Whole {
+        open_s,
+        elapsed_with_flush_s,
+        used,
+        counted_by,
+        space_bytes,
+        value_space,
+        rss_peak_bytes: rss_peak_bytes()?,
+    };
     let outcome = serde_json::to_string(&outcome(plan, &kind, &ground, &phase, &whole)?);
     let outcome = outcome.map_err(Failure::because("cannot make JSON"))?;
     writeln!(out, "{outcome}").and_then(|()| out.flush()).map_err(Failure::because("cannot write the outcome"))?;
@@ -172,6 +180,7 @@ fn outcome(plan: &Plan, kind: &Kind, ground: &Ground, phase: &Phase, whole: &Who
         space_per_second: series.space_bytes.clone(),
         space_peak_bytes: series.space_bytes.iter().copied().fold(whole.space_bytes, u64::max),
         live_bytes: ground.live_bytes(),
+        value_space: whole.value_space.clone(),
         rss_peak_bytes: whole.rss_peak_bytes,
         settings: settings_told(plan, kind)?,
     })

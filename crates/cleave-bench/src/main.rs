@@ -1,6 +1,6 @@
 //! `cleave-bench`, the benchmarks of CleaveDB. `run` lets engines do workloads, each run in a process of its own, and
 //! tells what it cost; `compare` does the standard set on us and a rival; `paper` does a paper's experiments and sets its
-//! claims beside them; `report` makes a page of results; `device` makes a slow tier; `list` says which engines and
+//! claims beside them; `bounded` counts what a large store needs besides its bytes; `report` makes a page of results; `device` makes a slow tier; `list` says which engines and
 //! workloads there are.
 //!
 //! Exit codes: 0 done, 1 failed (one line on stderr), 2 wrong usage.
@@ -9,6 +9,7 @@ mod args;
 mod suite;
 mod compare;
 mod paper;
+mod bounded;
 mod plan;
 mod scratch;
 mod experiment;
@@ -18,6 +19,7 @@ mod ground;
 mod client;
 mod engine;
 mod engines;
+mod storage;
 mod source;
 mod keys;
 mod values;
@@ -68,6 +70,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Run(args) => drop(suite::run(args, &mut out)?),
         Command::Compare(args) => compare::run(args, &mut out)?,
         Command::Paper(args) => paper::run(args, &mut out)?,
+        Command::Bounded(args) => bounded::run(args, &mut out)?,
         Command::Report(args) => report::run(args)?,
         Command::Device(args) => device::run(args, &mut out)?,
         Command::List => list(&mut out).map_err(Failure::because("cannot write the output"))?,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::Durability;
+use crate::engine::{Durability, ValueSpace};
 use crate::latency::Summary;
 use crate::series::Spread;
 
@@ -109,6 +109,9 @@ pub struct Outcome {
     pub space_peak_bytes: u64,
     /// Bytes of keys and values of the records that are there at the end.
     pub live_bytes: u64,
+    /// How values that lie apart from their keys fill their space, in a store that keeps them in groups.
+    #[serde(default)]
+    pub value_space: Option<ValueSpace>,
     /// Peak of resident memory of the process, with the load.
     pub rss_peak_bytes: u64,
     /// All options of the run and what a reader must know about the engine.

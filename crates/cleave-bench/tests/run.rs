@@ -252,6 +252,20 @@ fn options_of_cleave_are_taken_recorded_and_refused_by_name() {
 }
 
 #[test]
+fn groups_of_values_are_told_of_once_values_have_moved() {
+    let load = ["--workload", "overwrite", "--records", "20000", "--age", "1", "--memory", "16M", "--verify"];
+    let own = ["--cleave", "spare=10,spare-bytes=0,group-size=1M,syncs=off"];
+    let outcomes = run(&[&load[..], &own].concat());
+    let space = &outcomes[0]["value_space"];
+    let groups = space["groups"].as_array().unwrap();
+    let bytes: u64 = groups.iter().map(|group| number(group, "bytes")).sum();
+    assert!(!groups.is_empty() && bytes > 0 && number(space, "space_bytes") > 0, "{space}");
+    assert!(groups.iter().all(|group| number(group, "bytes_live") <= number(group, "bytes")), "{space}");
+    let kept = run(&["--workload", "overwrite", "--records", "200", "--cleave", "separation=never"]);
+    assert_eq!(kept[0]["value_space"]["groups"].as_array().unwrap().len(), 0);
+}
+
+#[test]
 fn repeats_give_one_result_with_the_throughput_of_each() {
     let outcomes = run(&["--workload", "fillrandom", "--records", "100", "--repeat", "3"]);
     assert_eq!(outcomes.len(), 1);

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use cleavedb::Options;
@@ -184,6 +185,26 @@ pub struct Import {
     /// Records to read.
     #[command(flatten)]
     pub source: Source,
+    /// Keep values of this keyspace of at least so many bytes apart from their keys, or `never`, from now on
+    #[arg(long, value_name = "BYTES")]
+    pub separation: Option<Separation>,
+}
+
+/// From which size on values lie apart from their keys; none: never.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Separation(pub Option<u32>);
+
+impl FromStr for Separation {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Separation, String> {
+        match text {
+            "never" => Ok(Separation(None)),
+            _ => {
+                text.parse().map(|bytes| Separation(Some(bytes))).map_err(|_| "a number of bytes or `never`".to_owned())
+            }
+        }
+    }
 }
 
 /// A file of records.
@@ -340,9 +361,9 @@ pub enum KeyspaceChange {
         /// Its merge operator
         #[arg(long, value_parser = ["u64-add", "append", "max", "min", "field-patch"])]
         operator: Option<String>,
-        /// Keep values of at least so many bytes apart from their keys; 192 is a good choice
+        /// Keep values of at least so many bytes apart from their keys, or `never`. Default: from 192 on
         #[arg(long, value_name = "BYTES")]
-        separation: Option<u32>,
+        separation: Option<Separation>,
     },
     /// Drop a keyspace and everything in it
     Drop {

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use cleavedb::KeyspaceOptions;
 
-use crate::args::{KeyspaceChange, Keyspaces};
+use crate::args::{KeyspaceChange, Keyspaces, Separation};
 use crate::failure::Result;
 use crate::form::escaped;
 use crate::open;
@@ -24,8 +24,8 @@ pub fn run(args: &Keyspaces, out: &mut dyn Write) -> Result<()> {
             if let Some(operator) = operator {
                 options = options.merge_operator(operator);
             }
-            if separation.is_some() {
-                options = options.separation(*separation);
+            if let Some(Separation(bytes)) = separation {
+                options = options.separation(*bytes);
             }
             db.create_keyspace(name, options)?;
             Ok(db.close()?)

@@ -63,6 +63,11 @@ fn rows(stats: &Stats) -> Vec<Row> {
         row.note = format!("  {} of it live", BinaryBytes(stats.value_bytes_live));
         rows.push(row);
     }
+    for (number, group) in stats.value_group_list.iter().enumerate() {
+        let mut row = Row::new(&format!("group {}", number + 1), counted(group.extents, "extent"), group.bytes);
+        row.note = format!("  {} of it live", BinaryBytes(group.bytes_live));
+        rows.push(row);
+    }
     rows
 }
 

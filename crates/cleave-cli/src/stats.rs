@@ -47,6 +47,7 @@ pub fn as_json(stats: &Stats) -> Value {
     let logs: Vec<Value> = stats.logs.iter().map(|log| json!({"id": log.id, "bytes": log.bytes})).collect();
     let run = |run: &cleavedb::RunStats| json!({"entries": run.entries, "bytes": run.bytes, "seqno_min": run.seqno_min, "seqno_max": run.seqno_max});
     let level = |level: &cleavedb::LevelStats| json!({"tables": level.tables, "bytes": level.bytes, "entries": level.entries, "range_tombstones": level.range_tombstones});
+    let group = |group: &cleavedb::GroupStats| json!({"extents": group.extents, "bytes": group.bytes, "bytes_live": group.bytes_live});
     json!({
         "seqno": stats.seqno,
         "durable_seqno": stats.durable_seqno,
@@ -64,6 +65,7 @@ pub fn as_json(stats: &Stats) -> Value {
             "bytes_live": stats.value_bytes_live,
             "moved_files": stats.moved_files,
             "groups": stats.value_groups,
+            "group_list": stats.value_group_list.iter().map(group).collect::<Vec<Value>>(),
             "records_judged_alone": stats.records_judged_alone,
             "records_looked_up": stats.records_looked_up,
         },

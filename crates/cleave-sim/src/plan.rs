@@ -120,11 +120,12 @@ impl Plan {
         tuning.ring_bytes = tuning.chunk_bytes * *rng.pick(&[4, 8]);
         tuning.chunk_threads = *rng.pick(&[1, 2, 4]);
         tuning.chunk_buffers = tuning.chunk_threads + *rng.pick(&[1, 4, 12]);
-        tuning.separation_bytes = *rng.pick(&[1, 64, 192, 192, 1 << 20]);
+        tuning.separation_bytes = *rng.pick(&[1, 64, 192, 192, usize::MAX]);
         let log = |look_up_each| ValuePlacement::Log { look_up_each };
         tuning.placement = *rng.pick(&[ValuePlacement::Hash, ValuePlacement::Hash, log(false), log(true)]);
         tuning.victims = *rng.pick(&[VictimPolicy::Greedy, VictimPolicy::CostBenefit, VictimPolicy::GreedyRandom(2)]);
         tuning.hot_cold = rng.one_in(2);
+        tuning.finds_in_tables = rng.one_in(2);
         tuning.group_bytes = *rng.pick(&[4 << 10, 16 << 10, 64 << 10]);
         tuning.garbage_bytes = *rng.pick(&[0, 4 << 10, 32 << 10]);
         tuning.garbage_percent = *rng.pick(&[5, 30]);

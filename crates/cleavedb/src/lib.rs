@@ -40,9 +40,9 @@ pub use base::operator::MergeOperator;
 pub use base::slice::Slice;
 pub use base::{limits, operators};
 pub use db::{
-    BackgroundPause, Db, DumpEntry, DumpVersion, Durability, Event, FileStats, Iter, Keys, Keyspace, KeyspaceOptions,
-    KeyspaceStats, LevelStats, Listener, LiveStats, LogBackend, MemoryStats, Options, Problem, Report, RunStats,
-    Snapshot, Stats, ValueOptions, ValuePlacement, VictimPolicy, WriteBatch, WriteOptions, dump,
+    BackgroundPause, Db, DumpEntry, DumpVersion, Durability, Event, FileStats, GroupStats, Iter, Keys, Keyspace,
+    KeyspaceOptions, KeyspaceStats, LevelStats, Listener, LiveStats, LogBackend, MemoryStats, Options, Problem, Report,
+    RunStats, Snapshot, Stats, ValueOptions, ValuePlacement, VictimPolicy, WriteBatch, WriteOptions, dump,
 };
 pub use format::compression::Compression;
 

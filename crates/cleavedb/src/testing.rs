@@ -7,7 +7,7 @@ use crate::{Db, DumpEntry, Options, Report, Result};
 
 pub use crate::db::{Canary, Tuning};
 pub use crate::io::sim::{Phase, SyncPoint};
-pub use crate::io::{Faults, OsStorage, SimDisk, Storage};
+pub use crate::io::{Access, DirEntry, Faults, File, Lock, Mapping, OsStorage, SimDisk, Storage};
 pub use crate::sched::clock::now;
 pub use crate::sched::random::Random;
 pub use crate::sched::sim::{SimConfig, SimFailure, SimReport, random, simulate, simulate_with, yield_point};
@@ -16,6 +16,11 @@ pub use crate::sched::thread::{JoinHandle, limit_threads, sleep, spawn};
 /// Opens a database on any storage with sizes of the caller's choice.
 pub fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tuning: Tuning) -> Result<Db> {
     crate::db::open(storage, path, options, Some(tuning))
+}
+
+/// Opens a database on any storage with the sizes that users get.
+pub fn open_on(storage: Arc<dyn Storage>, path: &Path, options: Options) -> Result<Db> {
+    crate::db::open(storage, path, options, None)
 }
 
 /// As [`check`](crate::check), on any storage.

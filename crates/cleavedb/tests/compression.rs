@@ -9,8 +9,9 @@ use std::sync::Arc;
 use cleavedb::testing::{self, SimDisk, Storage, Tuning};
 use cleavedb::{Compression, Db, Error, KeyspaceOptions, Options, Result};
 
+/// All values lie in tables.
 fn open(disk: &SimDisk, options: Options) -> Result<Db> {
-    testing::open(Arc::new(disk.clone()), Path::new("/db"), options, Tuning::tiny())
+    testing::open(Arc::new(disk.clone()), Path::new("/db"), options.separation(None), Tuning::tiny())
 }
 
 fn fill(db: &Db) {

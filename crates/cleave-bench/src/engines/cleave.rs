@@ -1,8 +1,13 @@
 //! CleaveDB.
 
-use cleavedb::{Db, Keyspace, KeyspaceOptions, Options};
+use std::path::PathBuf;
+use std::sync::Arc;
 
-use crate::engine::{Compression, Durability, Engine, Kind, Merges, Settings};
+use cleavedb::{Db, Keyspace, KeyspaceOptions, Options, testing};
+
+use crate::counters;
+use crate::engine::{Compression, Durability, Engine, Kind, Merges, Settings, ValueGroup, ValueSpace};
+use crate::engines::CleaveOptions;
 use crate::failure::{Failure, Result};
 
 /// `cleave`.
@@ -22,6 +27,8 @@ const KEYSPACE: &str = "bench";
 struct Cleave {
     db: Db,
     keyspace: Keyspace,
+    /// Where tables and segments lie.
+    slow: PathBuf,
 }
 
 fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
@@ -46,21 +53,32 @@ fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
     if let Some(slow) = &settings.dirs.slow {
         options = options.slow_dir(slow);
     }
+    let mut storage = None;
     if let Some(own) = &settings.cleave {
-        options = own.apply(options);
+        (options, storage) = own.apply(options);
     }
-    let db = options.open(&settings.dirs.main).map_err(failed)?;
+    let db = match storage {
+        None => options.open(&settings.dirs.main),
+        Some(storage) => testing::open_on(Arc::new(storage), &settings.dirs.main, options),
+    };
+    let db = db.map_err(failed)?;
     let keyspace = if db.keyspaces().iter().any(|name| name == KEYSPACE) {
         db.open_keyspace(KEYSPACE)
     } else {
         db.create_keyspace(KEYSPACE, KeyspaceOptions::new().merge_operator("field-patch"))
     };
-    Ok(Box::new(Cleave { keyspace: keyspace.map_err(failed)?, db }))
+    let slow = settings.dirs.slow.as_ref().unwrap_or(&settings.dirs.main).clone();
+    Ok(Box::new(Cleave { keyspace: keyspace.map_err(failed)?, db, slow }))
 }
 
 fn notes_of(settings: &Settings) -> Vec<&'static str> {
     let unbounded = settings.dirs.fast_bytes.is_some();
-    unbounded.then_some("--fast-bytes is not enforced yet: all logs are on the fast tier").into_iter().collect()
+    let without_syncs = settings.cleave.as_ref().is_some_and(CleaveOptions::without_syncs);
+    let notes = [
+        unbounded.then_some("--fast-bytes is not enforced yet: all logs are on the fast tier"),
+        without_syncs.then_some("nothing was synced, which no user can ask for: for measuring only"),
+    ];
+    notes.into_iter().flatten().collect()
 }
 
 fn failed(error: cleavedb::Error) -> Failure {
@@ -113,8 +131,16 @@ impl Engine for Cleave {
         self.db.wait_for_background().map_err(failed)
     }
 
+    fn value_space(&self) -> Result<Option<ValueSpace>> {
+        let groups = self.db.stats().value_group_list;
+        let groups =
+            groups.iter().map(|group| ValueGroup { bytes: group.bytes, bytes_live: group.bytes_live }).collect();
+        let space_bytes = counters::space_of(&self.slow, &|name| name.ends_with(".segment"))?;
+        Ok(Some(ValueSpace { groups, space_bytes }))
+    }
+
     fn close(self: Box<Self>) -> Result<()> {
-        let Cleave { db, keyspace } = *self;
+        let Cleave { db, keyspace, .. } = *self;
         drop(keyspace);
         db.close().map_err(failed)
     }

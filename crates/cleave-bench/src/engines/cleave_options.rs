@@ -3,10 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
+use cleavedb::limits::{GARBAGE_BYTES_DEFAULT, GARBAGE_PERCENT_DEFAULT};
 use cleavedb::{Compression, LogBackend, Options, ValueOptions, ValuePlacement, VictimPolicy};
 use serde::{Deserialize, Serialize};
 
 use crate::size;
+use crate::storage::Incomplete;
 
 /// One option: its key, the values it takes in words, and how it is set.
 struct Known {
@@ -19,13 +21,17 @@ struct Known {
 struct Chosen {
     options: Options,
     values: ValueOptions,
-    /// Garbage that may lie among values: hundredths of what is live, and bytes.
-    spare: (u32, u64),
+    /// Garbage that may lie among values, in hundredths of what is live.
+    spare_percent: Option<u32>,
+    /// The same in bytes.
+    spare_bytes: Option<u64>,
+    /// What it lies on is synced.
+    syncs: bool,
 }
 
 impl Chosen {
     fn of(options: Options) -> Chosen {
-        Chosen { options, values: ValueOptions::new(), spare: (30, 256 << 20) }
+        Chosen { options, values: ValueOptions::new(), spare_percent: None, spare_bytes: None, syncs: true }
     }
 
     fn options(self, set: impl FnOnce(Options) -> Options) -> Option<Chosen> {
@@ -36,13 +42,20 @@ impl Chosen {
         Some(Chosen { values: set(self.values), ..self })
     }
 
-    fn done(self) -> Options {
-        self.options.values(self.values.garbage(self.spare.0, self.spare.1))
+    fn done(self) -> (Options, Option<Incomplete>) {
+        let (percent, bytes) = (self.spare_percent, self.spare_bytes);
+        let values = match percent.is_some() || bytes.is_some() {
+            true => {
+                self.values.garbage(percent.unwrap_or(GARBAGE_PERCENT_DEFAULT), bytes.unwrap_or(GARBAGE_BYTES_DEFAULT))
+            }
+            false => self.values,
+        };
+        (self.options.values(values), (!self.syncs).then_some(Incomplete { syncs: false, sparse: false }))
     }
 }
 
 /// All of them. A new option of the engine is a new row.
-const KNOWN: [Known; 14] = [
+const KNOWN: [Known; 16] = [
     Known {
         key: "log-backend",
         values: "auto, ring or plain",
@@ -133,6 +146,14 @@ const KNOWN: [Known; 14] = [
         },
     },
     Known {
+        key: "find-in-tables",
+        values: "on (where that is cheaper than to read files) or off",
+        set: |chosen, value| {
+            let where_cheaper = on_or_off(value)?;
+            chosen.values(|values| values.find_in_tables(where_cheaper))
+        },
+    },
+    Known {
         key: "group-size",
         values: "bytes",
         set: |chosen, value| {
@@ -145,13 +166,13 @@ const KNOWN: [Known; 14] = [
         values: "hundredths of what is live, 1 to 1000",
         set: |chosen, value| {
             let percent = value.parse().ok().filter(|percent| (1..=1000).contains(percent))?;
-            Some(Chosen { spare: (percent, chosen.spare.1), ..chosen })
+            Some(Chosen { spare_percent: Some(percent), ..chosen })
         },
     },
     Known {
         key: "spare-bytes",
         values: "bytes",
-        set: |chosen, value| Some(Chosen { spare: (chosen.spare.0, size::parse(value).ok()?), ..chosen }),
+        set: |chosen, value| Some(Chosen { spare_bytes: Some(size::parse(value).ok()?), ..chosen }),
     },
     Known {
         key: "open-files",
@@ -168,6 +189,11 @@ const KNOWN: [Known; 14] = [
             let threads = value.parse().ok()?;
             chosen.options(|options| options.background_threads(threads))
         },
+    },
+    Known {
+        key: "syncs",
+        values: "on, or off: nothing then survives loss of power, to measure what that costs",
+        set: |chosen, value| Some(Chosen { syncs: on_or_off(value)?, ..chosen }),
     },
 ];
 
@@ -194,13 +220,13 @@ fn compression(name: &str) -> Option<Compression> {
 pub struct CleaveOptions(String);
 
 impl CleaveOptions {
-    /// Sets them.
-    pub fn apply(&self, options: Options) -> Options {
+    /// Sets them; and the storage to open on, if it is not the usual one.
+    pub fn apply(&self, options: Options) -> (Options, Option<Incomplete>) {
         set_all(&self.0, options).expect("the options were checked when they were parsed")
     }
 }
 
-fn set_all(text: &str, options: Options) -> Result<Options, String> {
+fn set_all(text: &str, options: Options) -> Result<(Options, Option<Incomplete>), String> {
     let chosen = text.split(',').try_fold(Chosen::of(options), |chosen, part| {
         let (key, value) = part.split_once('=').ok_or_else(|| format!("{part:?} is not KEY=VALUE"))?;
         let known = KNOWN.iter().find(|known| known.key == key).ok_or_else(|| {
@@ -210,6 +236,13 @@ fn set_all(text: &str, options: Options) -> Result<Options, String> {
         (known.set)(chosen, value).ok_or_else(|| format!("{key} is {}, and not {value:?}", known.values))
     })?;
     Ok(chosen.done())
+}
+
+impl CleaveOptions {
+    /// Whether they switch syncs off.
+    pub fn without_syncs(&self) -> bool {
+        self.apply(Options::new()).1.is_some()
+    }
 }
 
 impl FromStr for CleaveOptions {
@@ -248,7 +281,7 @@ mod tests {
     fn every_option_is_known_and_others_are_refused_by_name() {
         let all = "log-backend=plain,compression=none,compression-by-level=none+lz4+zstd,block-size=16K,filter-bits=0,\
                    separation=192,placement=log-look-ups,victims=random:3,hot-cold=off,group-size=1M,spare=20,\
-                   spare-bytes=0,open-files=64,background-threads=1";
+                   spare-bytes=0,open-files=64,background-threads=1,syncs=off";
         assert_eq!(all.parse::<CleaveOptions>().unwrap().to_string(), all);
         assert_eq!(all.split(',').count(), KNOWN.len());
         assert!(["hash", "log"].iter().all(|name| format!("placement={name}").parse::<CleaveOptions>().is_ok()));

@@ -11,6 +11,8 @@ use crate::result::Outcome;
 
 /// The engine that most claims relate to.
 const RIVAL: &str = "rocksdb";
+/// What a figure is set over that is claimed itself.
+const NOTHING: &str = "nothing";
 
 /// One claim. The names of the fields are a stable public format.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -21,12 +23,12 @@ pub struct Claim {
     pub experiment: String,
     /// What the paper says.
     pub claim: String,
-    /// What figures are set over: `rocksdb`, or ours with options of that name.
+    /// What figures are set over: `rocksdb`, ours with options of that name, or `nothing` if the claim is about the figure.
     #[serde(default = "rival")]
     pub over: String,
-    /// Its figure over the other's: the least and the most; none if the paper gives no number.
+    /// Its figure over the other's (or its figure): the least and the most; none if the paper gives no number.
     pub claimed: Option<(f64, f64)>,
-    /// Our figure over the other's; none if it was not measured.
+    /// Our figure over the other's (or our figure); none if it was not measured.
     pub measured: Option<f64>,
     /// `measured` over the nearest of what is claimed: 1 within the claim.
     pub ratio: Option<f64>,
@@ -81,7 +83,10 @@ impl Claim {
         self.unit = Some(metric.unit().to_owned());
         let of_run = |spec: &Spec| measured.iter().find(|(done, _)| done == spec).map(|(_, outcomes)| &outcomes[..]);
         let (ours, other) = (of_run(spec), spec.other(over));
-        self.over = other.map_or(RIVAL.to_owned(), |other| name_of(&other));
+        self.over = match (over, other) {
+            (Over::Nothing, _) => NOTHING.to_owned(),
+            (_, other) => other.map_or(RIVAL.to_owned(), |other| name_of(&other)),
+        };
         let theirs = other.map_or(ours, |other| of_run(&other));
         let (Some(ours), Some(theirs)) = (ours, theirs) else {
             self.waits_for = Some("the run was not done".to_owned());
@@ -94,15 +99,19 @@ impl Claim {
             let ours = [name_of(spec), self.over.clone()];
             self.figures.retain(|figure| ours.contains(&figure.engine));
         }
+        if self.over == NOTHING {
+            self.figures.retain(|figure| figure.engine == name_of(spec));
+        }
+        let other_figure = if self.over == NOTHING { Some(1.0) } else { self.of_engine(&self.over) };
         self.measured = self
             .of_engine(&name_of(spec))
-            .zip(self.of_engine(&self.over).filter(|value| *value > 0.0))
+            .zip(other_figure.filter(|value| *value > 0.0))
             .map(|(one, other)| one / other);
         self.ratio = self.measured.zip(self.claimed).map(|(measured, claimed)| over_claimed(measured, claimed));
         let has = |outcomes: &[Outcome], name: &str| outcomes.iter().any(|outcome| outcome.engine == name);
-        let missing = match other {
-            None => [OURS, RIVAL].into_iter().find(|name| !has(ours, name)),
-            Some(_) => (!has(ours, OURS)).then_some(OURS),
+        let missing = match over {
+            Over::RocksDb => [OURS, RIVAL].into_iter().find(|name| !has(ours, name)),
+            Over::Ours(_) | Over::Nothing => (!has(ours, OURS)).then_some(OURS),
         };
         self.waits_for = match (self.measured, missing) {
             (Some(_), _) => None,
@@ -119,6 +128,9 @@ impl Claim {
     /// What was measured, or why it was not.
     pub fn measured_words(&self) -> String {
         match (self.measured, &self.waits_for) {
+            (Some(measured), _) if self.over == NOTHING => {
+                format!("{} {}", number(measured), self.unit.as_deref().unwrap_or_default())
+            }
             (Some(measured), _) => format!("{measured:.2}x"),
             (None, Some(reason)) => reason.clone(),
             (None, None) => "-".to_owned(),
@@ -187,8 +199,8 @@ pub fn print(claims: &[Claim], out: &mut dyn Write) -> io::Result<()> {
     }
     writeln!(
         out,
-        "\nmeasured: CleaveDB's figure over RocksDB's, or over its own with the other options that the claim is about; \
-         ratio: measured over claimed, 1 within a claimed range"
+        "\nmeasured: CleaveDB's figure over RocksDB's, or over its own with the other options that the claim is about, \
+         or the figure itself; ratio: measured over claimed, 1 within a claimed range"
     )?;
     for claim in claims.iter().filter(|claim| !claim.figures.is_empty()) {
         writeln!(out, "{}: {}", claim.experiment, claim.figures_words())?;

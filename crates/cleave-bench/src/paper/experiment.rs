@@ -1,6 +1,7 @@
 //! What an experiment is: a claim, the run that tests it, what it is compared with, and the figure that it is about.
 
 use crate::distribution::Distribution;
+use crate::engine::ValueGroup;
 use crate::result::Outcome;
 use crate::series::Spread;
 use crate::size::Lengths;
@@ -34,6 +35,8 @@ pub enum Over {
     RocksDb,
     /// Our own in the same run with these options, and the paper's memory.
     Ours(Option<Variant>),
+    /// Nothing: the claim is about the figure itself.
+    Nothing,
 }
 
 /// CleaveDB with options of its own.
@@ -86,7 +89,7 @@ impl Spec {
     /// The run that this one is compared with, if it is not RocksDB in this one.
     pub fn other(self, over: Over) -> Option<Spec> {
         match over {
-            Over::RocksDb => None,
+            Over::RocksDb | Over::Nothing => None,
             Over::Ours(variant) => Some(Spec { variant, memory: 1, ..self }),
         }
     }
@@ -117,6 +120,10 @@ pub enum Metric {
     Space,
     /// Seconds to open after a kill in the middle of writes.
     Recovery,
+    /// By how much, in hundredths of the mean, live bytes of the group of values that is furthest from the mean differ.
+    Balance,
+    /// Bytes of values apart, live or not, in hundredths of the space of their files.
+    SpaceInUse,
 }
 
 impl Metric {
@@ -136,6 +143,12 @@ impl Metric {
             Metric::Memory => mebibytes(outcome.rss_peak_bytes),
             Metric::Written => mebibytes(outcome.device_bytes_written),
             Metric::Space => mebibytes(outcome.space_bytes),
+            Metric::Balance => balance(&outcome.value_space.as_ref()?.groups),
+            Metric::SpaceInUse => {
+                let space = outcome.value_space.as_ref().filter(|space| space.space_bytes > 0)?;
+                let bytes: u64 = space.groups.iter().map(|group| group.bytes).sum();
+                Some(bytes as f64 * 100.0 / space.space_bytes as f64)
+            }
         }
     }
 
@@ -145,7 +158,7 @@ impl Metric {
             Metric::Throughput => "ops/s",
             Metric::Mean | Metric::P90 | Metric::P99 => "us",
             Metric::Cpu | Metric::CpuBand => "cores",
-            Metric::Disk => "%",
+            Metric::Disk | Metric::Balance | Metric::SpaceInUse => "%",
             Metric::Memory | Metric::Written | Metric::Space => "MiB",
             Metric::Recovery => "s",
         }
@@ -153,6 +166,26 @@ impl Metric {
 
     /// Whether less of it is better. Papers want more of CPU and device to be used.
     pub fn less_is_better(self) -> bool {
-        !matches!(self, Metric::Throughput | Metric::Cpu | Metric::Disk)
+        !matches!(self, Metric::Throughput | Metric::Cpu | Metric::Disk | Metric::SpaceInUse)
+    }
+}
+
+/// How far the group furthest from the mean is from it; none of less than two groups.
+fn balance(groups: &[ValueGroup]) -> Option<f64> {
+    let mean = groups.iter().map(|group| group.bytes_live as f64).sum::<f64>() / groups.len() as f64;
+    let furthest = groups.iter().map(|group| (group.bytes_live as f64 - mean).abs()).fold(0.0, f64::max);
+    (groups.len() > 1 && mean > 0.0).then(|| furthest * 100.0 / mean)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_balance_of_groups_is_that_of_the_worst_one() {
+        let group = |bytes_live| ValueGroup { bytes: 1000, bytes_live };
+        assert_eq!(balance(&[group(90), group(100), group(125), group(85)]), Some(25.0));
+        assert_eq!(balance(&[group(100)]), None);
+        assert_eq!(balance(&[group(0), group(0)]), None);
     }
 }

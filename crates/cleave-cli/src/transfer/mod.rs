@@ -14,7 +14,7 @@ use clap::ValueEnum;
 use cleavedb::{Db, Iter, Keyspace, WriteBatch};
 use indicatif::{HumanCount, ProgressBar};
 
-use crate::args::{Export, Import, Source};
+use crate::args::{Export, Import, Separation, Source};
 use crate::failure::{Failure, LeftOut, Result};
 use crate::{open, progress};
 
@@ -138,6 +138,9 @@ pub fn import(args: &Import) -> Result<()> {
     let mut input = Input::open(&args.source, "importing")?;
     let db = open::existing_or_new(&args.place.database)?;
     let keyspace = db.keyspace(&args.place.keyspace)?;
+    if let Some(Separation(bytes)) = args.separation {
+        keyspace.set_separation(bytes)?;
+    }
     let mut batches = Batches::new(&db, &keyspace);
     let mut count = 0u64;
     let outcome = loop {

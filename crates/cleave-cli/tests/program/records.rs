@@ -106,9 +106,14 @@ fn counters_are_merged_without_being_read() {
 }
 
 #[test]
-fn values_lie_apart_where_a_keyspace_asks_for_it() {
-    let (_dir, db) = fresh();
-    run(&["keyspaces", &db, "create", "docs", "--separation", "192"]);
+fn values_lie_apart_unless_a_keyspace_asks_for_other() {
+    let (dir, db) = fresh();
+    let near = dir.path().join("near.jsonl");
+    std::fs::write(&near, "").unwrap();
+    run(&["import", &db, near.to_str().unwrap(), "--separation", "never"]);
+    let wrong = cleave(&["import", &db, near.to_str().unwrap(), "--separation", "seldom"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    run(&["keyspaces", &db, "create", "docs", "--separation", "200"]);
     let text = "a document ".repeat(40);
     for round in ["one", "two"] {
         for number in 0..5 {

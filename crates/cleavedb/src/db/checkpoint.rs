@@ -117,12 +117,14 @@ impl Core {
             *needed = end.max(*needed);
         }
         for ((dir, name), end) in files {
+            self.check_open()?;
             let from = dir.join(&name);
             if !copy.link(&from, &name)? {
                 copy.copy(&*self.storage.open_read(&from, Access::Buffered)?, end, &name)?;
             }
         }
         for (log, end) in &captured.logs {
+            self.check_open()?;
             copy.copy(&**log.file(), *end, &log_name(log.id()))?;
         }
         // A database of its own: one that shared its number with this one could be opened with this one's tables.

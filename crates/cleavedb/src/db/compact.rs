@@ -72,12 +72,13 @@ impl Core {
         self.snapshots.tell_from(awaited_snapshot(&figures));
         // What was released before that is seen now; what is released later, tells.
         figures.oldest_snapshot = self.snapshots.oldest(&self.published);
-        // What is known to be dead is removed first.
+        // What is known to be dead is removed first, unless it is the smaller part.
         let is_emptied = values.victims.iter().any(|file| !state.set_aside.contains(file));
-        figures.uncovers = self.hides_too_much(&view, &figures) && !is_emptied;
+        figures.uncovers = self.hides_too_much(&view, &figures) && (!is_emptied || self.hides_much(values));
         let choice = choose(&figures)?;
+        let uncovers = figures.uncovers;
         drop(figures);
-        if choice == Choice::Nothing && state.compacting.is_empty() {
+        if uncovers && choice == Choice::Nothing && state.compacting.is_empty() {
             self.work.space.nothing_to_uncover();
         }
         state.busy_tables.extend(inputs_of(&choice));

@@ -9,6 +9,7 @@
 //! Files are gone through twice: once for the bases in them, and once, in the order in which they will lie, for what lives.
 
 mod copy;
+mod find;
 mod look_up;
 
 use std::collections::BTreeMap;
@@ -27,7 +28,7 @@ use crate::format::edit::Edit;
 use crate::format::frame::{FrameKind, HEADER_BYTES};
 use crate::format::group::{Group, group_hash};
 use crate::format::record::Record;
-use crate::format::values::{Moved, ValuePlace, Warmth};
+use crate::format::values::{Moved, Names, ValuePlace, Warmth};
 use crate::front::log_reader::{LogReader, Opened};
 use crate::io::File;
 use crate::values::files::Entry;
@@ -37,7 +38,7 @@ use crate::values::redirect::{RedirectBuilder, TABLES_MAX};
 use crate::values::segment::{Extent, ExtentPlace, SegmentBuilder};
 use crate::values::value_file::{Layout, ValueFile};
 
-/// What reading and writing takes, in bytes.
+/// What reading takes, and writing a few extents beside each other, in bytes.
 const BUFFER_BYTES: usize = 4 << 20;
 /// What is judged together takes no more memory than this, however large the budget is.
 const BATCH_BYTES_MAX: usize = 256 << 20;
@@ -76,14 +77,16 @@ struct Evacuation<'a> {
 }
 
 impl Core {
-    /// Moves what is live in files of values into one segment.
-    pub fn evacuate(&self, victims: &[FileId]) -> Result<()> {
+    /// Moves what is live in files of values into one segment; returns how many bytes are given back.
+    pub fn evacuate(&self, victims: &[FileId]) -> Result<u64> {
         let mut evacuation = Evacuation::plan(self, victims);
         if evacuation.victims.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
+        let before: u64 = evacuation.victims.iter().map(|victim| victim.file.end() - victim.file.start()).sum();
         let moved = evacuation.run();
         let places = moved.inspect_err(|_| self.remove_unnamed(&evacuation.paths))?;
+        let after: u64 = places.iter().map(|(_, place)| place.bytes()).sum();
         let edit = Edit { values_placed: places, ..Edit::default() };
         // What is moved was durable already, so nothing has to be synced for the edit.
         self.install(Seqno::ZERO, edit, View::clone).inspect_err(|error| {
@@ -92,7 +95,7 @@ impl Core {
             }
         })?;
         self.counters.evacuations.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        Ok(before.saturating_sub(after))
     }
 
     /// No edit names them. If they cannot be removed, the next open does it.
@@ -148,13 +151,15 @@ impl<'a> Evacuation<'a> {
     fn run(&mut self) -> Result<Vec<(FileId, ValuePlace)>> {
         let reach = self.horizon.view.values.state.reach();
         let files: Vec<Arc<ValueFile>> = self.victims.iter().map(|victim| victim.file.clone()).collect();
-        for (index, file) in files.iter().enumerate() {
+        for file in &files {
             self.redirects.begin(file.id());
-            let live = reach.of(file.id()).bytes;
-            self.read(index as u32, file, live)?;
-            self.core.counters.bytes_read.fetch_add(file.end() - file.start(), Ordering::Relaxed);
         }
-        self.settle()?;
+        let as_wisckey = self.core.placement.liveness() == Liveness::LookUpEach;
+        let reads_files = as_wisckey || !self.core.settings.tuning.finds_in_tables;
+        match if reads_files { None } else { self.naming(&reach)? } {
+            Some(naming) => self.move_named(&naming)?,
+            None => self.move_read(&files, &reach)?,
+        }
         if let Some(segment) = self.segment.take() {
             let end = self.core.guarded(segment.finish())?;
             self.core.counters.evacuated_bytes.fetch_add(end, Ordering::Relaxed);
@@ -173,6 +178,15 @@ impl<'a> Evacuation<'a> {
             places.push((file.id(), ValuePlace::Moved { redirect, start, len, reached, to: to.into() }));
         }
         Ok(places)
+    }
+
+    /// Reads the files, and moves what lives of them.
+    fn move_read(&mut self, files: &[Arc<ValueFile>], reach: &Names) -> Result<()> {
+        for (index, file) in (0..).zip(files) {
+            self.read(index, file, reach.of(file.id()).bytes)?;
+            self.core.counters.bytes_read.fetch_add(file.end() - file.start(), Ordering::Relaxed);
+        }
+        self.settle()
     }
 
     /// Takes note of the bases in a file, of which so many bytes are live for all that the ledger knows.
@@ -309,7 +323,8 @@ impl<'a> Evacuation<'a> {
             let id = core.new_file_id()?;
             let path = core.slow.join(segment_name(id));
             self.paths.push(path.clone());
-            self.segment = Some(SegmentBuilder::create(&*core.storage, &path, id)?);
+            self.segment =
+                Some(SegmentBuilder::create(&*core.storage, &path, id, core.settings.tuning.extent_buffer_bytes())?);
         }
         Ok(self.segment.as_mut().expect("it was made just now"))
     }

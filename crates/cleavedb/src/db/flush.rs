@@ -110,7 +110,8 @@ impl Core {
         cursor.seek_first()?;
         let source = Retention::new(cursor, horizon).with_ranges(&ranges);
         let counted = self.memory.jobs.hold(0);
-        let routed = Routed { core: self, view, source, window: VecDeque::new(), fetched: None, counted };
+        let separation = self.keyspaces.separations();
+        let routed = Routed { core: self, view, source, separation, window: VecDeque::new(), fetched: None, counted };
         self.write_tables(&mut Watched::new(routed, Some(&self.pacer.flush)), ranges_left, 0, u64::MAX)
     }
 
@@ -271,20 +272,21 @@ enum Route {
     Fetch(Address),
 }
 
-/// The routing point: the one place that decides by shape.
-fn route(core: &Core, key: &[u8], stamp: Stamp, payload: &[u8]) -> Result<Route> {
-    match stamp.kind() {
-        Some(kind) if kind.is_address() => Address::decode(payload)
-            .map(|address| match stays(&mut |keyspace| core.keyspaces.separation_bytes(keyspace), key, kind, address) {
-                true => Route::Inline(Slice::copy_from(payload)),
-                false => Route::Fetch(address),
-            })
-            .ok_or_else(|| {
-                let message = format!("key {:?} has a damaged address", key.escape_ascii().to_string());
-                Error::corruption(&core.fast, 0, message)
-            }),
-        _ => Ok(Route::Inline(Slice::copy_from(payload))),
-    }
+/// The routing point: the one place that decides by shape. The address of what is to be fetched; all else goes into the table
+/// as it is.
+fn route(
+    core: &Core,
+    separation: &mut impl FnMut(KeyspaceId) -> usize,
+    key: &[u8],
+    stamp: Stamp,
+    payload: &[u8],
+) -> Result<Option<Address>> {
+    let Some(kind) = stamp.kind().filter(|kind| kind.is_address()) else { return Ok(None) };
+    let address = Address::decode(payload).ok_or_else(|| {
+        let message = format!("key {:?} has a damaged address", key.escape_ascii().to_string());
+        Error::corruption(&core.fast, 0, message)
+    })?;
+    Ok((!stays(separation, key, kind, address)).then_some(address))
 }
 
 /// The value is large enough for its keyspace to lie apart from its key. Operands never do: they are to be folded.
@@ -306,10 +308,12 @@ struct Entry {
 }
 
 /// Passes versions on with their bytes: those at hand as they come, from the first address on a window at a time.
-struct Routed<'a, S> {
+struct Routed<'a, S, F> {
     core: &'a Core,
     view: &'a View,
     source: S,
+    /// From which size on values of a keyspace lie apart.
+    separation: F,
     window: VecDeque<Entry>,
     /// The version shown if it came out of a window, not straight from the source.
     fetched: Option<(Vec<u8>, Stamp, Slice)>,
@@ -317,7 +321,7 @@ struct Routed<'a, S> {
     counted: Counted,
 }
 
-impl<S: VersionSource> VersionSource for Routed<'_, S> {
+impl<S: VersionSource, F: FnMut(KeyspaceId) -> usize> VersionSource for Routed<'_, S, F> {
     fn advance(&mut self) -> Result<bool> {
         self.fetched = None;
         if self.window.is_empty() {
@@ -328,9 +332,9 @@ impl<S: VersionSource> VersionSource for Routed<'_, S> {
             if !stamp.kind().is_some_and(Kind::is_address) {
                 return Ok(true);
             }
-            match route(self.core, key, stamp, payload)? {
-                Route::Inline(_) => return Ok(true),
-                Route::Fetch(_) => self.fill()?,
+            match route(self.core, &mut self.separation, key, stamp, payload)? {
+                None => return Ok(true),
+                Some(_) => self.fill()?,
             }
         }
         self.fetched = self.window.pop_front().map(|entry| match entry.route {
@@ -348,14 +352,17 @@ impl<S: VersionSource> VersionSource for Routed<'_, S> {
     }
 }
 
-impl<S: VersionSource> Routed<'_, S> {
+impl<S: VersionSource, F: FnMut(KeyspaceId) -> usize> Routed<'_, S, F> {
     /// Fills the window from the version that the source stands on, which has an address.
     fn fill(&mut self) -> Result<()> {
         let (mut inline_bytes, mut fetch_bytes) = (0, 0);
         let fetch_bytes_max = self.core.settings.tuning.fetch_bytes;
         loop {
             let (key, stamp, payload) = self.source.current();
-            let route = route(self.core, key, stamp, payload)?;
+            let route = match route(self.core, &mut self.separation, key, stamp, payload)? {
+                None => Route::Inline(Slice::copy_from(payload)),
+                Some(address) => Route::Fetch(address),
+            };
             match &route {
                 Route::Inline(value) => inline_bytes += value.len(),
                 Route::Fetch(address) => fetch_bytes += address.len as usize,

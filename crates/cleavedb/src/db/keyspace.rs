@@ -258,7 +258,7 @@ impl Keyspace {
     /// # Errors
     /// [`Error::NoSpace`] if storage is full, [`Error::Poisoned`] after an earlier failure of storage, [`Error::Closed`].
     pub fn set_separation(&self, bytes: Option<u32>) -> Result<()> {
-        self.db.core.set_separation(&self.state, bytes.map_or(Separation::Never, Separation::From))
+        self.db.core.set_separation(&self.state, Separation::chosen(bytes))
     }
 
     /// Sets `key` to `value` with the database's durability.

@@ -75,7 +75,7 @@ pub use options::{Durability, KeyspaceOptions, LogBackend, Options, WriteOptions
 pub use pause::BackgroundPause;
 pub use sizes::KeyspaceStats;
 pub use snapshot::Snapshot;
-pub use stats::{FileStats, LevelStats, RunStats, Stats};
+pub use stats::{FileStats, GroupStats, LevelStats, RunStats, Stats};
 pub use stats_page::LiveStats;
 pub use tuning::{Canary, Tuning};
 pub use value_options::{ValueOptions, ValuePlacement, VictimPolicy};

@@ -43,16 +43,13 @@ const LOGS_LEFT_MAX: usize = 4;
 pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tuning: Option<Tuning>) -> Result<Db> {
     options.check()?;
     let memory_budget = options.resolve_budget();
-    let tuning = match tuning {
+    let mut tuning = match tuning {
         Some(tuning) => tuning,
         None => {
             Tuning::for_options(memory_budget, options.block_size, options.filter_bits, options.background_threads)?
         }
     };
-    let mut tuning = match options.separation {
-        Some(bytes) => Tuning { separation_bytes: bytes as usize, ..tuning },
-        None => tuning,
-    };
+    tuning.separation_bytes = options.separation.bytes(tuning.separation_bytes);
     options.values.iter().for_each(|values| values.tune(&mut tuning));
     let open_files_max = options.resolve_open_files(storage.open_files_limit())?.min(tuning.open_files_max);
     let fast = options.fast_dir.clone().unwrap_or_else(|| path.to_owned());

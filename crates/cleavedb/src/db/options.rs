@@ -98,7 +98,8 @@ pub struct Options {
     pub(super) compression: Compression,
     /// HL0 first; levels below the last one follow the last one. Empty: `compression` everywhere.
     pub(super) compression_by_level: Vec<Compression>,
-    pub(super) separation: Option<u32>,
+    /// Default: what Tuning says.
+    pub(super) separation: Separation,
     /// What Tuning says, if there is none.
     pub(super) values: Option<ValueOptions>,
     pub(super) block_size: usize,
@@ -129,7 +130,7 @@ impl Options {
             durability: Durability::Buffered,
             compression: Compression::Lz4,
             compression_by_level: Vec::new(),
-            separation: None,
+            separation: Separation::Default,
             values: None,
             block_size: 4096,
             filter_bits: 10,
@@ -176,10 +177,13 @@ impl Options {
     }
 
     /// Values of at least so many bytes lie apart from their keys, in keyspaces that do not say otherwise
-    /// ([`KeyspaceOptions::separation`]). The default is that none do, as long as scans fetch such values one by one. Applies to
-    /// values written from now on.
+    /// ([`KeyspaceOptions::separation`]). Default: from 192 bytes on
+    /// ([`SEPARATION_BYTES_DEFAULT`](crate::limits::SEPARATION_BYTES_DEFAULT)). `None` keeps all values with their keys,
+    /// compressed in blocks with their neighbours: for data that is mostly read in order, or that compresses well. Takes
+    /// effect at each open and is not remembered: it applies to values written from then on, and the others stay where they
+    /// are until their keys are written again.
     pub fn separation(mut self, bytes: Option<u32>) -> Options {
-        self.separation = bytes;
+        self.separation = Separation::chosen(bytes);
         self
     }
 
@@ -392,11 +396,11 @@ impl KeyspaceOptions {
     }
 
     /// Values of at least so many bytes lie apart from their keys: they are written once, to the log, and stay there while
-    /// keys are sorted and merged; 192 B is a good choice (HashKV, section 3.5). `None` keeps all values with their keys.
-    /// The default is what [`Options::separation`] says.
-    /// Can be changed at any time by [`Keyspace::set_separation`](crate::Keyspace::set_separation).
+    /// keys are sorted and merged (HashKV, section 3.5). `None` keeps all values with their keys. Default: what
+    /// [`Options::separation`] says at each open. Can be changed at any time by
+    /// [`Keyspace::set_separation`](crate::Keyspace::set_separation).
     pub fn separation(mut self, bytes: Option<u32>) -> KeyspaceOptions {
-        self.separation = bytes.map_or(Separation::Never, Separation::From);
+        self.separation = Separation::chosen(bytes);
         self
     }
 }

@@ -23,12 +23,20 @@ use crate::values::files::ValueFiles;
 use crate::values::placement::Allowance;
 
 /// So much fill of the stage of pacing stands for a tenth of the garbage that is allowed.
-const FILL_PER_TENTH: f64 = 0.25;
+const FILL_PER_TENTH: f64 = 0.125;
 /// The stage is as full where writers go as fast as it drains: at the cap.
 const FILL_AT_CAP: f64 = 0.75;
 
+/// Much further than at the cap writers are not slowed, however much there is: they are never stopped.
+const FILL_MAX: f64 = 1.1;
+/// So much of what is allowed, in hundredths, may be hidden while there is known garbage to remove...
+const HIDDEN_PERCENT: u64 = 30;
+/// ...as soon as there is so much of both together.
+const BOTH_PERCENT: u64 = 80;
+/// Until compactions have told, about so much of the bound on what is hidden is taken to be true, in thousandths.
+const FOUND_FIRST: u64 = 500;
+
 /// What is known beside the ledger.
-#[derive(Default)]
 pub(crate) struct Space {
     /// At most so many bytes of what the ledger has for live are dead, and compactions can show it.
     hidden: AtomicU64,
@@ -43,6 +51,20 @@ pub(crate) struct Space {
     no_victims: AtomicBool,
     /// What was found of tables last, and as of which snapshot: most jobs change no tables.
     looked: Mutex<Option<(Weak<Version>, Seqno, Hidden)>>,
+}
+
+impl Default for Space {
+    fn default() -> Space {
+        Space {
+            hidden: AtomicU64::new(0),
+            found: AtomicU64::new(FOUND_FIRST),
+            drain: AtomicU64::new(0),
+            live_min: AtomicU64::new(0),
+            record_max: AtomicU64::new(0),
+            no_victims: AtomicBool::new(false),
+            looked: Mutex::default(),
+        }
+    }
 }
 
 impl Space {
@@ -94,11 +116,11 @@ impl Space {
     }
 }
 
-/// How full the stage of pacing is: 0.5 at nine tenths of the garbage that is allowed, 0.75 at all of it.
+/// How full the stage of pacing is: 0.5 at eight tenths of the garbage that is allowed, 0.75 at all of it.
 fn fill(file_bytes: u64, live: u64, allowance: Allowance) -> f64 {
     let garbage = file_bytes.saturating_sub(live) as f64;
     let tenths = 10.0 * garbage / allowance.of(live).max(1) as f64;
-    (FILL_AT_CAP + (tenths - 10.0) * FILL_PER_TENTH).max(0.0)
+    (FILL_AT_CAP + (tenths - 10.0) * FILL_PER_TENTH).clamp(0.0, FILL_MAX)
 }
 
 impl Core {
@@ -145,12 +167,19 @@ impl Core {
         hides >= self.settings.tuning.flush_bytes && !is_too_much(live) && is_too_much(live.saturating_sub(hides))
     }
 
+    /// So much is hidden that it is uncovered while known garbage is removed, and not only after that.
+    pub fn hides_much(&self, values: &ValueFiles) -> bool {
+        let guessed = self.work.space.guessed();
+        let live = values.live_bytes.saturating_sub(guessed);
+        let (allowed, garbage) = (self.allowance().of(live), values.file_bytes.saturating_sub(live));
+        guessed > allowed / 100 * HIDDEN_PERCENT && garbage > allowed / 100 * BOTH_PERCENT
+    }
+
     /// As [`evacuate`](Core::evacuate), and notes how much space it gave back in which time.
     pub fn evacuate_measured(&self, victims: &[FileId]) -> Result<()> {
-        let (began, before) = (now(), self.published.view().values.file_bytes);
-        self.evacuate(victims)?;
-        let after = self.published.view().values.file_bytes;
-        self.work.space.note_drained(before.saturating_sub(after), now().saturating_sub(began));
+        let began = now();
+        let given_back = self.evacuate(victims)?;
+        self.work.space.note_drained(given_back, now().saturating_sub(began));
         Ok(())
     }
 }
@@ -160,10 +189,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writers_are_slowed_from_nine_tenths_on_and_go_as_fast_as_it_drains_at_the_cap() {
+    fn writers_are_slowed_from_eight_tenths_on_and_go_as_fast_as_it_drains_at_the_cap() {
         let allowance = Allowance { percent: 30, bytes: 700 };
-        let fills = [0, 900, 1000, 1100, 5000].map(|garbage| fill(1000 + garbage, 1000, allowance));
-        assert_eq!(fills, [0.0, 0.5, 0.75, 1.0, 10.75]);
+        let fills = [0, 800, 1000, 1200, 5000].map(|garbage| fill(1000 + garbage, 1000, allowance));
+        assert_eq!(fills, [0.0, 0.5, 0.75, 1.0, FILL_MAX]);
         // Nothing is live, and nothing is allowed.
         assert_eq!(fill(0, 0, Allowance { percent: 30, bytes: 0 }), 0.0);
     }
@@ -172,16 +201,16 @@ mod tests {
     fn what_merges_find_of_what_they_might_tells_how_much_is_hidden() {
         let space = Space::default();
         space.hidden.store(1000, Ordering::Relaxed);
-        assert_eq!(space.guessed(), 0);
-        space.note_merge([300, 900].into_iter(), 1200);
-        assert_eq!(space.guessed(), 0);
-        space.note_merge([300, 900].into_iter(), 900);
         assert_eq!(space.guessed(), 500);
+        space.note_merge([300, 900].into_iter(), 1200);
+        assert_eq!(space.guessed(), 250);
+        space.note_merge([300, 900].into_iter(), 900);
+        assert_eq!(space.guessed(), 625);
         // Deletes take more with them than they have themselves; a single row says nothing.
         space.note_merge([0, 900, 100].into_iter(), 100);
-        assert_eq!(space.guessed(), 750);
+        assert_eq!(space.guessed(), 812);
         space.note_merge([900].into_iter(), 900);
-        assert_eq!(space.guessed(), 750);
+        assert_eq!(space.guessed(), 812);
         space.nothing_to_uncover();
         assert_eq!(space.guessed(), 0);
     }

@@ -1,12 +1,13 @@
 //! What the store tells of itself: plain numbers, taken at one moment.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::core::Core;
 use super::memory::MemoryStats;
 use crate::io::Access;
+use crate::values::placement::Candidate;
 
 /// Totals since the database was opened.
 #[derive(Default)]
@@ -89,6 +90,8 @@ pub struct Stats {
     pub value_files: usize,
     /// Groups of keys that these extents are of.
     pub value_groups: usize,
+    /// Each of these groups, in the order of what they are grouped by.
+    pub value_group_list: Vec<GroupStats>,
     /// Bytes of logs and extents.
     pub value_bytes: u64,
     /// Bytes of records in them that tables lead to.
@@ -147,6 +150,18 @@ pub struct FileStats {
     pub bytes: u64,
 }
 
+/// One group of values that lie apart from their keys.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GroupStats {
+    /// The parts of files that it lies in.
+    pub extents: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Bytes of records in them that tables lead to.
+    pub bytes_live: u64,
+}
+
 /// One run.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -186,17 +201,31 @@ impl Stats {
     }
 }
 
+/// What lies in each group, whether its values change often or not.
+fn groups_of(values: &[Candidate]) -> Vec<GroupStats> {
+    let mut groups = BTreeMap::<_, GroupStats>::new();
+    for (extent, (group, _)) in values.iter().filter_map(|file| Some((file, file.part?))) {
+        let sums = groups.entry(group).or_default();
+        sums.extents += 1;
+        sums.bytes += extent.bytes;
+        sums.bytes_live += extent.live.min(extent.bytes);
+    }
+    groups.into_values().collect()
+}
+
 impl Core {
     pub fn stats(&self) -> Stats {
         let (view, seqno) = self.published.read();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.counters;
         let values = view.values.candidates();
+        let groups = groups_of(&values);
         Stats {
             value_files: values.len(),
             value_bytes: values.iter().map(|file| file.bytes).sum(),
             value_bytes_live: values.iter().map(|file| file.live.min(file.bytes)).sum(),
-            value_groups: values.iter().filter_map(|file| file.part).map(|part| part.0).collect::<BTreeSet<_>>().len(),
+            value_groups: groups.len(),
+            value_group_list: groups,
             moved_files: view.values.redirect_files(),
             memory_budget: self.settings.memory_budget,
             memory: self.memory_stats(&view),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::core::Core;
 use super::files::STATS;
 use super::memory::MemoryStats;
-use super::stats::{FileStats, LevelStats, RunStats, Stats};
+use super::stats::{FileStats, GroupStats, LevelStats, RunStats, Stats};
 use crate::base::Result;
 use crate::format::stats_page::{MAGIC, PAGE_BYTES, Page};
 use crate::io::{Access, File, Storage};
@@ -20,6 +20,8 @@ use crate::sched::thread::sleep;
 
 /// Of more logs or runs the page shows the newest ones.
 const LISTED_MAX: usize = 48;
+/// Of more groups of values the page shows the first ones.
+const GROUPS_LISTED_MAX: usize = 32;
 /// A page that is being written is read again so often.
 const READ_TRIES: u32 = 20;
 
@@ -51,7 +53,7 @@ pub struct LiveStats {
     pub sequence: u64,
     /// How long the database had been open when they were written.
     pub uptime: Duration,
-    /// The figures. Of more than 48 logs, or runs, only the newest are listed.
+    /// The figures. Of more than 48 logs, or runs, only the newest are listed; of more than 32 groups of values the first.
     pub stats: Stats,
 }
 
@@ -226,6 +228,11 @@ fn to_numbers(stats: &Stats) -> Vec<u64> {
         stats.value_groups as u64,
         stats.records_judged_alone,
         stats.records_looked_up,
+    ]);
+    let groups = &stats.value_group_list[..stats.value_group_list.len().min(GROUPS_LISTED_MAX)];
+    numbers.push(groups.len() as u64);
+    numbers.extend(groups.iter().flat_map(|group| [group.extents as u64, group.bytes, group.bytes_live]));
+    numbers.extend([
         memory.value_cache_bytes as u64,
         memory.value_cache_bytes_max as u64,
         stats.block_cache_hits,
@@ -301,10 +308,14 @@ fn from_numbers(numbers: &[u64]) -> Stats {
     let memory = MemoryStats { value_list_bytes: next() as usize, ..stats.memory };
     let values = Stats { memory, value_files, value_bytes, value_bytes_live, moved_files, ..stats };
     let (value_groups, records_judged_alone, records_looked_up) = (next() as usize, next(), next());
+    let groups = 0..next().min(GROUPS_LISTED_MAX as u64);
+    let group = |_| GroupStats { extents: next() as usize, bytes: next(), bytes_live: next() };
+    let value_group_list = groups.map(group).collect();
     let memory =
         MemoryStats { value_cache_bytes: next() as usize, value_cache_bytes_max: next() as usize, ..values.memory };
     let values = Stats {
         value_groups,
+        value_group_list,
         records_judged_alone,
         records_looked_up,
         memory,
@@ -324,18 +335,23 @@ mod tests {
 
     #[test]
     fn figures_come_back_from_the_page_as_they_were() {
-        let lists = [2, 7, 8, 9, 10, 1, 20, 21, 22, 23].into_iter().chain(30..47 + LEVELS_MAX as u64);
+        let lists = [2, 7, 8, 9, 10, 1, 20, 21, 22, 23]
+            .into_iter()
+            .chain(30..41 + LEVELS_MAX as u64)
+            .chain([2, 60, 61, 62, 63, 64, 65])
+            .chain(70..76);
         let mut numbers: Vec<u64> = (2..).take(36 + 3 * LEVELS_MAX).chain(lists).collect();
         numbers[12] = 1;
         let stats = from_numbers(&numbers);
         assert_eq!(to_numbers(&stats), numbers);
         assert_eq!((stats.logs.len(), stats.runs.len(), stats.levels.len()), (2, 1, LEVELS_MAX));
+        assert_eq!(stats.value_group_list.last().map(|group| group.bytes_live), Some(65));
         assert_eq!(from_numbers(&[]).seqno, 0);
     }
 
     #[test]
     fn the_fullest_page_fits() {
-        const { assert!(36 + 4 * LEVELS_MAX + 19 + LISTED_MAX * (2 + 4) <= NUMBERS_MAX) };
+        const { assert!(36 + 4 * LEVELS_MAX + 19 + LISTED_MAX * (2 + 4) + 1 + GROUPS_LISTED_MAX * 3 <= NUMBERS_MAX) };
     }
 
     #[test]

@@ -15,7 +15,9 @@
 use std::time::Duration;
 
 use super::value_options::{ValuePlacement, VictimPolicy};
-use crate::base::limits::MEMORY_BUDGET_MIN;
+use crate::base::limits::{
+    GARBAGE_BYTES_DEFAULT, GARBAGE_PERCENT_DEFAULT, MEMORY_BUDGET_MIN, SEPARATION_BYTES_DEFAULT,
+};
 use crate::base::{Error, Result};
 use crate::front::index_table::IndexTable;
 use crate::levels::builder::TableOptions;
@@ -88,6 +90,8 @@ pub struct Tuning {
     pub victims: VictimPolicy,
     /// Values that were not updated since they were last moved lie apart.
     pub hot_cold: bool,
+    /// What lives of files that are emptied is found in the tables where that is cheaper than to read the files.
+    pub finds_in_tables: bool,
     /// Groups of values are halved beyond this size, and about so much that is live is moved at a time.
     pub group_bytes: u64,
     /// So much garbage may lie in files of values beside what is live in them, in bytes...
@@ -174,13 +178,14 @@ impl Tuning {
             chunk_bytes: (ring_bytes / 16).clamp(64 << 10, MIB),
             chunk_threads: 4,
             chunk_buffers: 8,
-            separation_bytes: usize::MAX,
+            separation_bytes: SEPARATION_BYTES_DEFAULT,
             placement: ValuePlacement::Hash,
             victims: VictimPolicy::Greedy,
             hot_cold: true,
+            finds_in_tables: true,
             group_bytes: (logs_bytes_max / 4) as u64,
-            garbage_bytes: 256 * MIB as u64,
-            garbage_percent: 30,
+            garbage_bytes: GARBAGE_BYTES_DEFAULT,
+            garbage_percent: GARBAGE_PERCENT_DEFAULT.into(),
             stale_percent: 50,
             cache_bytes: 0,
             cache_bytes_min: part,
@@ -212,6 +217,11 @@ impl Tuning {
         let rest = budget - (tuning.log_buffer_bytes() + tuning.merging_bytes() + tuning.job_bytes);
         tuning.cache_bytes = rest.min(16 * part);
         Some(tuning)
+    }
+
+    /// What is held of an extent that is being written, so that it goes to storage in large writes.
+    pub(crate) fn extent_buffer_bytes(&self) -> usize {
+        (self.job_bytes / 128).clamp(4 << 10, 256 << 10)
     }
 
     /// The ring and the chunk buffers.
@@ -257,10 +267,11 @@ impl Tuning {
             chunk_bytes: 8 << 10,
             chunk_threads: 2,
             chunk_buffers: 3,
-            separation_bytes: usize::MAX,
+            separation_bytes: SEPARATION_BYTES_DEFAULT,
             placement: ValuePlacement::Hash,
             victims: VictimPolicy::Greedy,
             hot_cold: true,
+            finds_in_tables: true,
             group_bytes: 64 << 10,
             garbage_bytes: 32 << 10,
             garbage_percent: 30,

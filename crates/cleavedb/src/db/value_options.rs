@@ -30,7 +30,7 @@ pub enum ValuePlacement {
 /// # let dir = tempfile::tempdir().unwrap();
 /// // Half as much garbage as live values at most.
 /// let values = cleavedb::ValueOptions::new().garbage(50, 64 << 20);
-/// let db = cleavedb::Options::new().separation(Some(192)).values(values).open(dir.path().join("db"))?;
+/// let db = cleavedb::Options::new().values(values).open(dir.path().join("db"))?;
 /// # db.close()
 /// # }
 /// ```
@@ -39,6 +39,7 @@ pub struct ValueOptions {
     placement: ValuePlacement,
     victims: VictimPolicy,
     hot_cold: bool,
+    find_in_tables: bool,
     group_bytes: Option<u64>,
     garbage: Option<(u32, u64)>,
 }
@@ -53,7 +54,7 @@ impl ValueOptions {
     /// The defaults.
     pub fn new() -> ValueOptions {
         let (placement, victims) = (ValuePlacement::default(), VictimPolicy::default());
-        ValueOptions { placement, victims, hot_cold: true, group_bytes: None, garbage: None }
+        ValueOptions { placement, victims, hot_cold: true, find_in_tables: true, group_bytes: None, garbage: None }
     }
 
     /// Which values lie together once they have been moved.
@@ -75,6 +76,14 @@ impl ValueOptions {
         self
     }
 
+    /// What lives of the files that are emptied is found by going through the tables that name them, where that is cheaper
+    /// than to read the files (default). Otherwise files are always read, and the newest version that a group has of a key
+    /// lives, as in HashKV, or each is looked up.
+    pub fn find_in_tables(mut self, where_cheaper: bool) -> ValueOptions {
+        self.find_in_tables = where_cheaper;
+        self
+    }
+
     /// With [`ValuePlacement::Hash`], a group is halved beyond about so many bytes, at least 64 KiB; groups are larger where
     /// there would be very many. As much is moved at a time. Default: the size of a log, up to 64 MiB.
     pub fn group_bytes(mut self, bytes: u64) -> ValueOptions {
@@ -83,7 +92,8 @@ impl ValueOptions {
     }
 
     /// How much garbage may lie in files of values: `percent` hundredths of what is live in them, from 1 to 1000, and `bytes`
-    /// more. Less of it takes more moving. Default: 30, and 256 MiB.
+    /// more. Less of it takes more moving. Default: 30 ([`GARBAGE_PERCENT_DEFAULT`](crate::limits::GARBAGE_PERCENT_DEFAULT)),
+    /// and 256 MiB ([`GARBAGE_BYTES_DEFAULT`](crate::limits::GARBAGE_BYTES_DEFAULT)).
     pub fn garbage(mut self, percent: u32, bytes: u64) -> ValueOptions {
         self.garbage = Some((percent, bytes));
         self
@@ -106,6 +116,7 @@ impl ValueOptions {
     /// What follows for the sizes inside the engine.
     pub(super) fn tune(&self, tuning: &mut Tuning) {
         (tuning.placement, tuning.victims, tuning.hot_cold) = (self.placement, self.victims, self.hot_cold);
+        tuning.finds_in_tables = self.find_in_tables;
         if let Some(bytes) = self.group_bytes {
             tuning.group_bytes = bytes;
         }

@@ -229,13 +229,16 @@ impl Core {
 pub(super) struct Healed<'a, S> {
     source: S,
     values: &'a ValueFiles,
+    /// Files that were emptied, in order.
+    moved: Vec<FileId>,
     /// The present address of the version that the source stands on, if it is another.
     now: Option<Vec<u8>>,
 }
 
 impl<'a, S> Healed<'a, S> {
     pub fn new(source: S, values: &'a ValueFiles) -> Healed<'a, S> {
-        Healed { source, values, now: None }
+        let is_moved = |(id, entry): (&FileId, &Entry)| matches!(entry, Entry::Moved(_)).then_some(*id);
+        Healed { source, values, moved: values.files.iter().filter_map(is_moved).collect(), now: None }
     }
 }
 
@@ -246,8 +249,10 @@ impl<S: VersionSource> VersionSource for Healed<'_, S> {
             return Ok(false);
         }
         let (_, stamp, payload) = self.source.current();
-        if stamp.kind() == Some(Kind::PutAt)
+        if !self.moved.is_empty()
+            && stamp.kind() == Some(Kind::PutAt)
             && let Some(address) = Address::decode(payload)
+            && self.moved.binary_search(&address.file).is_ok()
             // What cannot be read now is not lost by being named as it was.
             && let Ok(Some(now)) = self.values.healed(address)
         {

@@ -26,7 +26,7 @@ pub struct KeyspaceRecord {
 /// From which size on values lie apart from their keys.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Separation {
-    /// As the engine thinks best.
+    /// As the database says at each open.
     #[default]
     Default,
     /// From so many bytes on.
@@ -36,7 +36,12 @@ pub enum Separation {
 }
 
 impl Separation {
-    /// The least size of a value that lies apart, in bytes; `default` is the engine's.
+    /// What a user chose, `None` being never.
+    pub fn chosen(bytes: Option<u32>) -> Separation {
+        bytes.map_or(Separation::Never, Separation::From)
+    }
+
+    /// The least size of a value that lies apart, in bytes; `default` is what one level up says.
     pub fn bytes(self, default: usize) -> usize {
         match self {
             Separation::Default => default,

@@ -211,6 +211,15 @@ impl ValuePlace {
         }
     }
 
+    /// How many bytes it takes on storage.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            ValuePlace::Log { end } => *end,
+            ValuePlace::Extent { start, end, .. } => end - start,
+            ValuePlace::Moved { len, .. } => *len,
+        }
+    }
+
     /// The number of the file on storage, if it is not the one that the place is of: a segment, or that of a redirect table.
     pub fn lies_in(&self) -> Option<FileId> {
         match self {

@@ -125,6 +125,7 @@ pub fn read_whole(storage: &dyn Storage, path: &Path) -> Result<Vec<u8>> {
 }
 
 /// An open file. Positional, so it can be shared; several writes may be in flight at once.
+#[expect(clippy::len_without_is_empty, reason = "nobody asks whether a file is empty")]
 pub trait File: Send + Sync {
     /// The path it was opened by, for messages.
     fn path(&self) -> &Path;
@@ -159,6 +160,7 @@ pub trait File: Send + Sync {
 }
 
 /// A mapped file: plain memory that survives the process. Durable only when the system happens to write it back.
+#[expect(clippy::len_without_is_empty, reason = "none is empty")]
 pub trait Mapping: Send + Sync {
     /// Its size in bytes.
     fn len(&self) -> usize;

@@ -256,7 +256,7 @@ mod tests {
             }
         }
         let path = Path::new("/values");
-        let mut segment = segment::SegmentBuilder::create(&disk, path, FILE).unwrap();
+        let mut segment = segment::SegmentBuilder::create(&disk, path, FILE, 4096).unwrap();
         segment.begin_extent(FileId(8), 50 * (23 + 3 + 90));
         for number in 0..50_u64 {
             let operation = Operation { kind: Kind::Put, keyspace: KeyspaceId(1), key: b"key", value: &[7; 90] };

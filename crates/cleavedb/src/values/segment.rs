@@ -23,8 +23,6 @@ const EXTENT_MAGIC: [u8; 8] = *b"clvEXTNT";
 pub const EXTENT_HEADER_BYTES: usize = 28;
 /// Read in pieces of this size.
 const PIECE_BYTES: usize = 1 << 20;
-/// An extent is written once so many bytes of it are there.
-const PENDING_BYTES: usize = 32 << 10;
 /// While a reader works on a piece, so much more of the file is fetched.
 const AHEAD_BYTES: u64 = 2 << 20;
 
@@ -33,6 +31,8 @@ pub struct SegmentBuilder {
     id: FileId,
     file: Arc<dyn File>,
     extents: Vec<Growing>,
+    /// An extent is written once so many bytes of it are there, or all.
+    pending_bytes: usize,
     /// Where the next extent may begin, and the file would end.
     end: u64,
 }
@@ -42,6 +42,8 @@ struct Growing {
     pending: Vec<u8>,
     /// Where the first pending byte goes.
     offset: u64,
+    /// Where the extent will end.
+    end: u64,
 }
 
 /// Where an extent will be.
@@ -56,20 +58,21 @@ pub struct ExtentPlace {
 }
 
 impl SegmentBuilder {
-    /// Creates the file of segment `id` at `path`, which must not exist.
-    pub fn create(storage: &dyn Storage, path: &Path, id: FileId) -> Result<SegmentBuilder> {
+    /// Creates the file of segment `id` at `path`, which must not exist. Of each extent so many bytes are held until they are
+    /// written together.
+    pub fn create(storage: &dyn Storage, path: &Path, id: FileId, pending_bytes: usize) -> Result<SegmentBuilder> {
         let file = storage.create(path, Access::Buffered)?;
         let header = HEADER.encode(id);
         file.write_at(&header, 0)?;
-        Ok(SegmentBuilder { id, file, extents: Vec::new(), end: header.len() as u64 })
+        Ok(SegmentBuilder { id, file, extents: Vec::new(), pending_bytes, end: header.len() as u64 })
     }
 
     /// Begins extent `id`, whose records have so many bytes. Extents are known by the order in which they were begun.
     pub fn begin_extent(&mut self, id: FileId, records_bytes: u64) -> ExtentPlace {
         let start = self.end.next_multiple_of(EXTENT_ALIGN);
         let header = extent_header(id, EXTENT_HEADER_BYTES as u64 + records_bytes);
-        self.extents.push(Growing { pending: header.to_vec(), offset: start });
         self.end = start + EXTENT_HEADER_BYTES as u64 + records_bytes;
+        self.extents.push(Growing { pending: header.to_vec(), offset: start, end: self.end });
         ExtentPlace { segment: self.id, start, end: self.end }
     }
 
@@ -78,7 +81,7 @@ impl SegmentBuilder {
         let growing = &mut self.extents[extent];
         let at = growing.offset + growing.pending.len() as u64;
         growing.pending.extend_from_slice(records);
-        if growing.pending.len() >= PENDING_BYTES {
+        if growing.pending.len() >= self.pending_bytes || at + records.len() as u64 == growing.end {
             growing.write(&*self.file)?;
         }
         Ok(at)
@@ -98,7 +101,9 @@ impl Growing {
         file.write_back(self.offset, self.pending.len() as u64);
         self.offset += self.pending.len() as u64;
         self.pending.clear();
-        self.pending.shrink_to(2 * PENDING_BYTES);
+        if self.offset == self.end {
+            self.pending = Vec::new();
+        }
         Ok(())
     }
 }
@@ -254,7 +259,7 @@ mod tests {
 
     /// Segment 4 with extents 5, 6, .. of records with values of these lengths; where the records lie.
     fn segment(disk: &SimDisk, extents: &[&[usize]]) -> Vec<u64> {
-        let mut builder = SegmentBuilder::create(disk, Path::new("s"), FileId(4)).unwrap();
+        let mut builder = SegmentBuilder::create(disk, Path::new("s"), FileId(4), 4096).unwrap();
         let (mut places, mut number) = (Vec::new(), 0);
         for (index, values) in extents.iter().enumerate() {
             let records: Vec<Vec<u8>> = values.iter().map(|len| (number += 1, record(number, *len)).1).collect();

@@ -122,17 +122,18 @@ fn after_a_clean_close_a_flipped_bit_is_an_error_or_does_no_harm() {
                 noticed += 1;
                 continue;
             };
+            // A damaged version of a table's format is one that this program does not know.
             for (key, value) in &all {
                 match db.get(key) {
                     Ok(found) => assert!(found.as_deref() == Some(value), "{place}: a wrong answer for {key:?}"),
-                    Err(Error::Corruption { .. }) => noticed += 1,
+                    Err(Error::Corruption { .. } | Error::Unsupported { .. }) => noticed += 1,
                     Err(error) => panic!("{place}: {error}"),
                 }
             }
             let scanned: Result<Vec<_>, _> = db.iter().unwrap().collect();
             match scanned {
                 Ok(pairs) => assert_eq!(pairs.len(), all.len(), "{place}"),
-                Err(Error::Corruption { .. }) => noticed += 1,
+                Err(Error::Corruption { .. } | Error::Unsupported { .. }) => noticed += 1,
                 Err(error) => panic!("{place}: {error}"),
             }
         }
@@ -313,7 +314,8 @@ fn a_table_that_cannot_be_read_is_set_aside_and_writes_go_on() {
         let (disk, told) = (SimDisk::new(), Arc::new(SetAside::default()));
         let mut tuning = Tuning::tiny();
         tuning.cache_bytes = 0;
-        let options = || Options::new().log_backend(backend).listener(told.clone());
+        // It takes tables of some size to be compacted.
+        let options = || Options::new().log_backend(backend).separation(None).listener(told.clone());
         let db = open_with(&disk, options(), tuning.clone()).unwrap();
         for number in 0..50 {
             db.put(format!("z {number:03}"), value("v", 50)).unwrap();

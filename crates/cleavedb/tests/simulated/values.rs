@@ -14,7 +14,10 @@ fn apart() -> Options {
 }
 
 fn open(disk: &SimDisk, backend: LogBackend) -> Result<Db> {
-    open_with(disk, apart().log_backend(backend), Tuning::tiny())
+    // What lives is found in both ways.
+    let mut tuning = Tuning::tiny();
+    tuning.finds_in_tables = backend == BACKENDS[0];
+    open_with(disk, apart().log_backend(backend), tuning)
 }
 
 fn check(disk: &SimDisk) {
@@ -332,6 +335,58 @@ fn values_change_sides_on_their_next_write() {
         assert_eq!(db.default_keyspace().separation(), Some(1), "an empty value has nothing to keep apart");
         assert_eq!(db.get("empty").unwrap().unwrap(), "");
         assert!((0..100).all(|number| db.get(key(number)).unwrap().unwrap() == "tiny"));
+    });
+}
+
+#[test]
+fn unless_told_otherwise_values_of_192_bytes_lie_apart() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let open =
+            |options: Options| open_with(&disk, options.log_backend(backend), Tuning::for_budget(16 << 20)).unwrap();
+        let apart_of = |db: &Db, name: &str| {
+            let space = db.open_keyspace(name).unwrap();
+            for len in [191, 192] {
+                space.put(format!("{len}"), vec![b'v'; len]).unwrap();
+            }
+            settle(db);
+            space.stats().unwrap().bytes_apart
+        };
+        let db = open(Options::new());
+        db.create_keyspace("near", KeyspaceOptions::new().separation(None)).unwrap();
+        db.create_keyspace("all", KeyspaceOptions::new().separation(Some(1))).unwrap();
+        assert_eq!(db.default_keyspace().separation(), Some(192));
+        let one = apart_of(&db, "default");
+        assert!((192..192 + 64).contains(&one), "{one} B of records apart");
+        assert_eq!(apart_of(&db, "near"), 0);
+        assert!(apart_of(&db, "all") >= 191 + 192);
+        db.close().unwrap();
+        // Who did not choose follows the database as it is opened; who did, does not.
+        let db = open(Options::new().separation(None));
+        let chosen = ["default", "near", "all"].map(|name| db.open_keyspace(name).unwrap().separation());
+        assert_eq!(chosen, [None, None, Some(1)]);
+        assert_eq!(apart_of(&db, "default"), 0);
+    });
+}
+
+#[test]
+fn the_figures_of_groups_add_up_to_what_lies_in_segments() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let mut tuning = Tuning::tiny();
+        (tuning.group_bytes, tuning.garbage_bytes) = (4 << 10, 4 << 10);
+        let db = open_with(&disk, apart().log_backend(backend), tuning).unwrap();
+        assert!(db.stats().value_group_list.is_empty());
+        write_until_moved(&db, 200, 1);
+        let (stats, groups) = (db.stats(), db.stats().value_group_list);
+        assert!(groups.len() > 1 && groups.len() == stats.value_groups, "{stats:?}");
+        let extents: usize = groups.iter().map(|group| group.extents).sum();
+        let bytes: u64 = groups.iter().map(|group| group.bytes).sum();
+        assert!(extents <= stats.value_files && (1..=stats.value_bytes).contains(&bytes), "{stats:?}");
+        // The rest, if there is any, is in logs.
+        assert_eq!(extents == stats.value_files, bytes == stats.value_bytes, "{stats:?}");
+        assert!(groups.iter().all(|group| group.extents > 0 && group.bytes_live <= group.bytes), "{stats:?}");
+        assert!(groups.iter().any(|group| group.bytes_live > 0));
     });
 }
 

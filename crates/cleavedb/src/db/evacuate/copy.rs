@@ -12,6 +12,8 @@ use crate::values::segment::SegmentBuilder;
 
 /// Records closer than this are copied with what lies between them in one read.
 const GAP_BYTES: u64 = 16 << 10;
+/// The system is told of so much before it is read.
+const AHEAD_BYTES: u64 = 4 << 20;
 /// One read, and what of a large record is held at once.
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -29,8 +31,14 @@ impl Evacuation<'_> {
             let source = victim.file.stored().file()?;
             let own = vec![None; extents.len()];
             let mut arrived = Arrived { to: &mut victim.to, redirects: &mut self.redirects, extents: &extents, own };
-            let mut rest = of_file;
+            let (mut rest, mut told_to) = (of_file, 0);
+            let end = of_file.last().map_or(0, |(last, _)| last.offset + u64::from(last.len));
             while let Some((first, _)) = rest.first() {
+                if told_to < end.min(first.offset + AHEAD_BYTES / 2) {
+                    let (from, to) = (first.offset.max(told_to), end.min(first.offset + AHEAD_BYTES));
+                    source.will_go_on(from, to - from);
+                    told_to = to;
+                }
                 let near = rest.iter().zip(rest.iter().skip(1)).take_while(|((one, _), (next, _))| {
                     let end = next.offset + u64::from(next.len);
                     next.offset <= one.offset + u64::from(one.len) + GAP_BYTES

@@ -131,12 +131,16 @@ impl Placement for Hash {
             |group: Group| candidates.iter().filter(move |file| file.part.is_some_and(|part| part.0 == group));
         let live_in = |group: Group| in_group(group).map(|file| file.live.min(file.bytes)).sum::<u64>();
         let (mut victims, mut moved) = (BTreeSet::new(), 0);
+        let (job_bytes, mut share_min) = (UNIT_SEGMENTS * self.segment_bytes, 0);
         for unit in self.ranked(candidates) {
             moved += unit.live();
-            if !victims.is_empty() && moved > self.segment_bytes {
+            // What is emptied together shares the cost of finding out what lives; but what has little garbage waits for more.
+            let waits = moved > self.segment_bytes && unit.garbage_share() < share_min || moved > job_bytes;
+            if !victims.is_empty() && waits {
                 break;
             }
-            let taken = unit.emptiest(UNIT_SEGMENTS * self.segment_bytes);
+            share_min = share_min.max(unit.garbage_share() / 2);
+            let taken = unit.emptiest(job_bytes);
             let is_whole = taken.len() == unit.files.len();
             victims.extend(taken.into_iter().map(|file| file.file));
             let Some(group) = unit.group().filter(|_| is_whole) else { continue };
@@ -226,10 +230,11 @@ mod tests {
     }
 
     #[test]
-    fn the_emptiest_goes_first_and_as_many_go_together_as_fill_a_segment() {
+    fn the_emptiest_goes_first_and_as_many_go_together_as_fill_a_segment_or_several_with_much_garbage() {
         let all = [log(1, 10_000, 8_000), log(2, 20_000, 6_000), log(3, 10_000, 2_000)];
-        assert_eq!(hash(7_999).victims(&all, ALLOWANCE), ids(&[3]));
-        assert_eq!(hash(8_000).victims(&all, ALLOWANCE), ids(&[2, 3]));
+        assert_eq!(hash(1_999).victims(&all, ALLOWANCE), ids(&[3]));
+        assert_eq!(hash(2_000).victims(&all, ALLOWANCE), ids(&[2, 3]));
+        assert_eq!(hash(15_999).victims(&all, ALLOWANCE), ids(&[2, 3]));
         assert_eq!(hash(16_000).victims(&all, ALLOWANCE), ids(&[1, 2, 3]));
     }
 
@@ -240,7 +245,7 @@ mod tests {
             extent(1, 10_000, 5_000, one, Warmth::Hot),
             extent(2, 10_000, 9_000, one, Warmth::Cold),
             extent(3, 10_000, 2_000, one, Warmth::Hot),
-            extent(4, 10_000, 5_000, other, Warmth::Hot),
+            extent(4, 10_000, 8_000, other, Warmth::Hot),
         ];
         assert_eq!(hash(10_000).victims(&all, ALLOWANCE), ids(&[1, 3]));
     }

@@ -42,7 +42,7 @@ impl Allowance {
 }
 
 /// Emptying begins at this share of what is allowed, in hundredths, so that it is done before writers must wait.
-const BEGIN_PERCENT: u64 = 75;
+const BEGIN_PERCENT: u64 = 60;
 
 /// Which unit of files is emptied first (HashKV section 3.3 and experiment 9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

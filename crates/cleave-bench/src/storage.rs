@@ -1,0 +1,225 @@
+//! The operating system's files with something left out, for what no user may switch off and a measurement must: syncs, or
+//! the space of zeros. CleaveDB alone can be opened on it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cleavedb::Result;
+use cleavedb::testing::{Access, DirEntry, File, Lock, Mapping, OsStorage, Storage};
+
+/// Unit of holes in files.
+const PAGE_BYTES: usize = 4096;
+
+/// Files of the operating system, not quite as they are.
+#[derive(Debug, Clone, Copy)]
+pub struct Incomplete {
+    /// Syncs are done. If not, nothing written survives loss of power.
+    pub syncs: bool,
+    /// Pages of zeros take no space, nor does what is reserved. Such a page is not written at all, so that files which are
+    /// never overwritten, as CleaveDB's, read back as they were written.
+    pub sparse: bool,
+}
+
+impl Incomplete {
+    fn wrap(self, file: Arc<dyn File>) -> Arc<dyn File> {
+        Arc::new(IncompleteFile { file, storage: self })
+    }
+}
+
+impl Storage for Incomplete {
+    fn create(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
+        OsStorage.create(path, access).map(|file| self.wrap(file))
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
+        OsStorage.open(path).map(|file| self.wrap(file))
+    }
+
+    fn open_read(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
+        OsStorage.open_read(path, access)
+    }
+
+    fn file_len(&self, path: &Path) -> Result<Option<u64>> {
+        OsStorage.file_len(path)
+    }
+
+    fn space_of(&self, dir: &Path) -> u64 {
+        OsStorage.space_of(dir)
+    }
+
+    fn open_files_limit(&self) -> usize {
+        OsStorage.open_files_limit()
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        OsStorage.exists(path)
+    }
+
+    fn create_dir_all(&self, path: &Path) -> Result<()> {
+        OsStorage.create_dir_all(path)
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<DirEntry>> {
+        OsStorage.list(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        OsStorage.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        OsStorage.remove(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        OsStorage.remove_dir(path)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> Result<bool> {
+        OsStorage.link(from, to)
+    }
+
+    fn punch(&self, path: &Path, offset: u64, len: u64) -> Result<bool> {
+        OsStorage.punch(path, offset, len)
+    }
+
+    fn real_path(&self, path: &Path) -> Result<PathBuf> {
+        OsStorage.real_path(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> Result<()> {
+        if self.syncs { OsStorage.sync_dir(path) } else { Ok(()) }
+    }
+
+    fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        OsStorage.lock(path)
+    }
+
+    fn lock_shared(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        OsStorage.lock_shared(path)
+    }
+
+    fn unique_number(&self) -> Result<u64> {
+        OsStorage.unique_number()
+    }
+
+    fn map(&self, path: &Path, len: usize) -> Result<Option<Arc<dyn Mapping>>> {
+        OsStorage.map(path, len)
+    }
+}
+
+struct IncompleteFile {
+    file: Arc<dyn File>,
+    storage: Incomplete,
+}
+
+impl File for IncompleteFile {
+    fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.file.read_at(buffer, offset)
+    }
+
+    fn will_need(&self, offset: u64, len: u64) {
+        self.file.will_need(offset, len);
+    }
+
+    fn read_needed(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.file.read_needed(buffer, offset)
+    }
+
+    fn will_go_on(&self, offset: u64, len: u64) {
+        self.file.will_go_on(offset, len);
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        if !self.storage.sparse {
+            return self.file.write_at(bytes, offset);
+        }
+        written_ranges(bytes, offset)
+            .try_for_each(|(from, to)| self.file.write_at(&bytes[from..to], offset + from as u64))
+    }
+
+    fn write_back(&self, offset: u64, len: u64) {
+        self.file.write_back(offset, len);
+    }
+
+    fn sync(&self) -> Result<()> {
+        if self.storage.syncs { self.file.sync() } else { Ok(()) }
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.file.len()
+    }
+
+    fn allocate(&self, len: u64) -> Result<bool> {
+        if !self.storage.sparse {
+            return self.file.allocate(len);
+        }
+        if self.file.len()? < len {
+            self.file.truncate(len)?;
+        }
+        // There is no space behind it, but whoever asks is to go on as if there were.
+        Ok(true)
+    }
+
+    fn truncate(&self, len: u64) -> Result<()> {
+        self.file.truncate(len)
+    }
+}
+
+/// The parts of `bytes`, which go to `offset`, that are not pages of zeros. The last page is among them, so that the file
+/// is as long as it should be.
+fn written_ranges(bytes: &[u8], offset: u64) -> impl Iterator<Item = (usize, usize)> {
+    let page_end = move |from: usize| {
+        let into = ((offset + from as u64) % PAGE_BYTES as u64) as usize;
+        (from + PAGE_BYTES - into).min(bytes.len())
+    };
+    let is_hole = move |from: usize, to: usize| {
+        to - from == PAGE_BYTES && to < bytes.len() && bytes[from..to].iter().all(|byte| *byte == 0)
+    };
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        while at < bytes.len() && is_hole(at, page_end(at)) {
+            at = page_end(at);
+        }
+        let from = at;
+        while at < bytes.len() && !is_hole(at, page_end(at)) {
+            at = page_end(at);
+        }
+        (from < at).then_some((from, at))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    fn pages_of_zeros_are_left_out_and_read_back_all_the_same() {
+        let mut bytes = vec![0; 10 * PAGE_BYTES];
+        bytes[PAGE_BYTES + 5] = 1;
+        bytes[7 * PAGE_BYTES..8 * PAGE_BYTES].fill(2);
+        let page = PAGE_BYTES;
+        let expected = [(page, 2 * page), (7 * page, 8 * page), (9 * page, 10 * page)];
+        assert!(written_ranges(&bytes, 0).eq(expected));
+        // Parts of pages are written whatever they hold.
+        let shifted: Vec<_> = written_ranges(&bytes, 100).collect();
+        assert_eq!((shifted[0], shifted.last().unwrap().1), ((0, 2 * page - 100), 10 * page), "{shifted:?}");
+
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let file = Incomplete { syncs: true, sparse: true }.create(&path, Access::Buffered).unwrap();
+        assert!(file.allocate(100 << 20).unwrap());
+        file.write_at(&bytes, 3 * page as u64).unwrap();
+        file.sync().unwrap();
+        let mut read = vec![9; bytes.len()];
+        assert_eq!(file.read_at(&mut read, 3 * page as u64).unwrap(), bytes.len());
+        assert!(read == bytes && file.len().unwrap() == 100 << 20);
+        assert!(std::fs::metadata(&path).unwrap().blocks() * 512 <= 4 * page as u64);
+    }
+}
