@@ -88,39 +88,46 @@ fn more_open_files_than_the_process_may_have_are_refused() {
     }
 }
 
-fn direct(path: &Path, direct: bool) -> Result<Db> {
-    Options::new().memory_budget(16 << 20).direct_io(direct).compression(cleavedb::Compression::None).open(path)
+fn direct(path: &Path, direct: bool, separation: Option<u32>) -> Result<Db> {
+    let options = Options::new().memory_budget(16 << 20).direct_io(direct).separation(separation);
+    options.compression(cleavedb::Compression::None).open(path)
 }
 
 #[test]
-fn tables_written_past_the_page_cache_read_back_with_and_without_it() {
+fn what_was_written_past_the_page_cache_reads_back_with_and_without_it() {
     let directory = tempfile::tempdir().unwrap();
-    let db = match direct(&directory.path().join("db"), true) {
-        Err(Error::InvalidInput { message }) => {
-            assert!(message.contains("direct I/O is not to be had"), "{message}");
-            return;
+    for separation in [None, Some(192)] {
+        let path = directory.path().join(format!("{separation:?}"));
+        let db = match direct(&path, true, separation) {
+            Err(Error::InvalidInput { message }) => {
+                assert!(message.contains("direct I/O is not to be had"), "{message}");
+                return;
+            }
+            opened => opened.unwrap(),
+        };
+        let value = |number: usize| vec![number as u8; number * 7 % 5000];
+        for number in 0..6000 {
+            db.put(key(number * 7 % 6000), value(number * 7 % 6000)).unwrap();
+            if number % 2000 == 1999 {
+                db.flush().unwrap();
+            }
         }
-        opened => opened.unwrap(),
-    };
-    let value = |number: usize| vec![number as u8; number * 7 % 5000];
-    for number in 0..6000 {
-        db.put(key(number * 7 % 6000), value(number * 7 % 6000)).unwrap();
-        if number % 2000 == 1999 {
-            db.flush().unwrap();
-        }
-    }
-    db.compact_range::<std::ops::RangeFull>(&db.default_keyspace(), ..).unwrap();
-    assert!(db.stats().direct_io);
-    db.close().unwrap();
-    for is_direct in [true, false] {
-        let db = direct(&directory.path().join("db"), is_direct).unwrap();
-        assert_eq!(db.stats().direct_io, is_direct);
-        for (number, item) in db.iter().unwrap().enumerate() {
-            let (found, bytes) = item.unwrap();
-            assert_eq!((&found[..], &bytes[..]), (key(number).as_bytes(), &value(number)[..]));
-        }
-        for number in (0..6000).step_by(11) {
-            assert_eq!(db.get(key(number)).unwrap().unwrap(), value(number));
+        db.compact_range::<std::ops::RangeFull>(&db.default_keyspace(), ..).unwrap();
+        assert!(db.stats().direct_io);
+        db.close().unwrap();
+        for is_direct in [true, false] {
+            let db = direct(&path, is_direct, separation).unwrap();
+            assert_eq!(db.stats().direct_io, is_direct);
+            for (number, item) in db.iter().unwrap().enumerate() {
+                let (found, bytes) = item.unwrap();
+                assert_eq!((&found[..], &bytes[..]), (key(number).as_bytes(), &value(number)[..]));
+            }
+            let some = || (0..6000).step_by(11);
+            let many = db.multi_get(some().map(key));
+            assert!(some().zip(many).all(|(number, found)| found.unwrap().unwrap() == value(number)));
+            for number in some() {
+                assert_eq!(db.get(key(number)).unwrap().unwrap(), value(number));
+            }
         }
     }
 }

@@ -74,6 +74,14 @@ impl Slice {
         Slice::shared(Arc::new(Buffer::new(bytes)), 0, len)
     }
 
+    /// The memory that it keeps, which may be more than its own bytes.
+    pub(crate) fn held_bytes(&self) -> usize {
+        match &self.0 {
+            Repr::Copied(bytes) => bytes.len(),
+            Repr::Shared { owner, .. } => owner.bytes.capacity(),
+        }
+    }
+
     /// A part of this slice, without a copy.
     ///
     /// # Panics

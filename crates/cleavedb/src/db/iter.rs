@@ -1,7 +1,12 @@
 //! Iteration: a merge of all sources of one view, forward and reverse. The two ends have a merge each, made when first
 //! needed, and stop where they meet.
+//!
+//! Where values lie apart, an end runs ahead of the caller and fetches the values of several keys together (`fetch.rs`): of one
+//! at first, then of half as many more each time, so it fetches about as far as the caller has shown to go. A key that was run ahead
+//! to counts for nothing until the caller has been told of it; merge operators run only then.
 
 use std::cmp::Ordering;
+use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
@@ -13,9 +18,15 @@ use super::snapshot::Held;
 use super::view::View;
 use crate::base::key::prefix_end;
 use crate::base::{Cursor, Error, KeyspaceId, Result, Slice, Stamp, full_key, split_key};
+use crate::io::read_ahead::Room;
 
 /// Versions of one key that are stepped over one by one before the cursor seeks past the rest.
 const STEPS_BEFORE_SEEK: usize = 8;
+
+/// An end of an iterator runs ahead to at most so many keys whose values lie apart.
+const KEYS_AHEAD_MAX: usize = 256;
+/// And asks for so much memory for each: more than most values need.
+const BYTES_AHEAD_TYPICAL: usize = 4 << 10;
 
 /// A key and its value.
 type Item = (Slice, Slice);
@@ -29,27 +40,71 @@ type Item = (Slice, Slice);
 ///
 /// A key costs O(log sources), and as many versions of it as must be merged; versions that are not needed, and keys under
 /// a range tombstone, cost a seek in each source if they are many. The first key costs a seek in each source:
-/// O(tables of HL0 + levels), each O(log keys).
+/// O(tables of HL0 + levels), each O(log keys). Values that lie apart from their keys are fetched ahead, for half as
+/// many keys more each time: one read for the first, few for many; at most 1.6 times as many values are read as are handed
+/// out (decision record 024).
 ///
 /// # Errors
 /// Items are [`Error::MergeFailed`], [`Error::Corruption`], [`Error::Unsupported`], [`Error::Io`] or [`Error::Closed`].
 pub struct Iter {
-    front: Option<Sources>,
-    back: Option<Sources>,
+    /// The front and the back.
+    ends: [End; 2],
     view: Arc<View>,
     /// Dropped after the view, so that files that only this iterator kept are seen to be free.
     held: Held,
     keyspace: Arc<KeyspaceState>,
     bounds: Bounds,
-    /// The last full key from the front, and from the back.
-    front_key: Option<Vec<u8>>,
-    back_key: Option<Vec<u8>>,
-    /// The key that is being looked at.
-    scratch: Vec<u8>,
     versions: Versions,
     done: bool,
     /// Values are neither fetched nor merged; what is given for them is empty.
     keys_only: bool,
+}
+
+/// One of the two ends of an iterator.
+#[derive(Default)]
+struct End {
+    /// Made when first needed.
+    sources: Option<Sources>,
+    /// The key that the sources stood on last, or where they were put at first, if that is known.
+    key: Option<Vec<u8>>,
+    /// They may stand on it still.
+    may_stay: bool,
+    /// The last full key that the caller was told of.
+    told: Option<Vec<u8>>,
+    /// Keys that the sources have passed and the caller was not told of, in this order.
+    ahead: VecDeque<Ahead>,
+    /// So many keys the next fetch is for.
+    window: usize,
+    /// Memory for the values in `ahead`.
+    room: Option<Room>,
+}
+
+/// A key that was run ahead to, and what was found of it.
+struct Ahead {
+    key: Vec<u8>,
+    found: Result<Versions>,
+}
+
+/// From which end.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Way {
+    Forward = 0,
+    Backward = 1,
+}
+
+impl End {
+    /// What the sources stood on and were run ahead to is void.
+    fn reset(&mut self) {
+        *self = End { told: self.told.take(), ..End::default() };
+    }
+
+    /// The caller hears of a key, so the iterator now stands on it: not of one that could not be read.
+    fn hand_out(&mut self, key: &[u8], found: Result<Option<Slice>>) -> Result<Option<Item>> {
+        if matches!(found, Ok(_) | Err(Error::MergeFailed { .. })) {
+            copy_into(&mut self.told, key);
+        }
+        found.map(|value| value.map(|value| (user_key(key), value)))
+    }
 }
 
 /// The keys of an [`Iter`], without their values, from both ends.
@@ -139,11 +194,7 @@ impl Iter {
             keyspace: keyspace.clone(),
             view,
             bounds,
-            front: None,
-            back: None,
-            front_key: None,
-            back_key: None,
-            scratch: Vec::new(),
+            ends: Default::default(),
             versions: Versions::default(),
             done,
             keys_only: false,
@@ -170,7 +221,7 @@ impl Iter {
         let (view, seqno) = db.core.snapshots.hold(&db.core.published);
         let held = Held { db, seqno };
         held.db.core.check_open()?;
-        (self.front, self.back) = (None, None);
+        self.ends.iter_mut().for_each(End::reset);
         self.view = view;
         self.held = held;
         self.done = self.bounds.is_empty();
@@ -182,11 +233,11 @@ impl Iter {
         if self.keys_only { Slice::default() } else { sources.value_slice() }
     }
 
-    /// The value of the key whose versions were collected; any value will do if only keys are wanted.
-    fn resolve(&self, key: &[u8]) -> Result<Option<Slice>> {
+    /// The value of a key; any value will do if only keys are wanted.
+    fn resolve(&self, key: &[u8], versions: &Versions) -> Result<Option<Slice>> {
         match self.keys_only {
-            true => Ok(self.versions.has_value().then(Slice::default)),
-            false => self.versions.resolve(&self.held.db.core, &self.view, &self.keyspace, key),
+            true => Ok(Some(Slice::default())),
+            false => versions.resolve(&self.held.db.core, &self.view, &self.keyspace, key, false),
         }
     }
 
@@ -205,47 +256,149 @@ impl Iter {
         sources.finish()
     }
 
-    /// The next key with a value, from the front.
-    fn step_front(&mut self) -> Result<Option<Item>> {
-        let mut sources = match self.front.take() {
-            Some(sources) => sources,
-            None => {
-                let mut sources = self.sources();
-                match &self.front_key {
-                    // Behind all versions of the key that came last.
-                    Some(last) => sources.cursors.seek(last, Stamp::OLDEST)?,
-                    None => sources.cursors.seek(&self.bounds.lower, Stamp::NEWEST)?,
-                }
-                sources
+    /// The next key with a value, from one end.
+    fn step_from(&mut self, way: Way) -> Result<Option<Item>> {
+        let at = way as usize;
+        if self.ends[at].ahead.is_empty() {
+            if !self.collect(way)? {
+                return Ok(None);
             }
-        };
-        let mut key = std::mem::take(&mut self.scratch);
-        let mut found = Ok(None);
-        // `key` is the one that the sources stood on before, and whether they may do so still.
-        let (mut seen, mut may_stay) = (false, self.front_key.is_none());
-        while matches!(found, Ok(None)) && sources.cursors.valid() {
-            let next = sources.cursors.key();
-            if self.bounds.above(next) || self.back_key.as_ref().is_some_and(|back| next >= &back[..]) {
+            let key = self.ends[at].key.take().unwrap_or_default();
+            if self.keys_only || !self.versions.is_apart() {
+                let found = self.resolve(&key, &self.versions);
+                let item = self.ends[at].hand_out(&key, found);
+                self.ends[at].key = Some(key);
+                return item;
+            }
+            self.run_ahead(way, key);
+        }
+        let end = &mut self.ends[at];
+        let Some(next) = end.ahead.pop_front() else { return Ok(None) };
+        if end.ahead.is_empty() {
+            end.room = None;
+        }
+        if !self.is_left(way, &next.key) {
+            return Ok(None);
+        }
+        let found = next.found.and_then(|versions| self.resolve(&next.key, &versions));
+        self.ends[at].hand_out(&next.key, found)
+    }
+
+    /// Goes on from a key that was collected to as many as the window and memory allow, and fetches their values together.
+    fn run_ahead(&mut self, way: Way, first: Vec<u8>) {
+        let at = way as usize;
+        let core = &self.held.db.core;
+        let window = self.ends[at].window.max(1);
+        let room = core.memory.values_ahead.take(window * BYTES_AHEAD_TYPICAL);
+        let room_bytes = room.bytes();
+        copy_into(&mut self.ends[at].key, &first);
+        let mut next = Ahead { key: first, found: Ok(std::mem::take(&mut self.versions)) };
+        let (mut bytes, mut within) = (0, 0);
+        loop {
+            bytes += next.found.as_ref().map_or(0, Versions::bytes);
+            let failed = next.found.is_err();
+            self.ends[at].ahead.push_back(next);
+            // What has no room is fetched by itself when its turn comes.
+            if failed || bytes > room_bytes {
                 break;
             }
-            let last = if seen { &key } else { self.front_key.as_ref().unwrap_or(&self.bounds.lower) };
-            if !goes_on(next.cmp(last), may_stay) {
+            within += 1;
+            if within == window {
+                break;
+            }
+            let found = match self.collect(way) {
+                Ok(true) => Ok(std::mem::take(&mut self.versions)),
+                Ok(false) => break,
+                Err(error) => Err(error),
+            };
+            next = Ahead { key: self.ends[at].key.clone().unwrap_or_default(), found };
+        }
+        let Iter { ends, held, view, .. } = self;
+        let end = &mut ends[at];
+        (end.window, end.room) = ((window + window.div_ceil(2)).min(KEYS_AHEAD_MAX), Some(room));
+        let apart = end.ahead.iter_mut().take(within).flat_map(|Ahead { key, found }| {
+            let versions = found.iter_mut().flat_map(Versions::apart);
+            versions.map(|version| (&key[..], version))
+        });
+        held.db.core.fetch_together(view, apart, false);
+    }
+
+    /// Moves the sources on to the next key with a value: it is in [`End::key`] then, and its versions in `versions`. False at
+    /// the end.
+    fn collect(&mut self, way: Way) -> Result<bool> {
+        let mut sources = match self.ends[way as usize].sources.take() {
+            Some(sources) => sources,
+            None => self.position(way)?,
+        };
+        let collected = self.collect_from(way, &mut sources);
+        if collected.is_ok() {
+            self.ends[way as usize].sources = Some(sources);
+        }
+        collected
+    }
+
+    /// Sources that stand behind the last key that the caller was told of.
+    fn position(&mut self, way: Way) -> Result<Sources> {
+        let mut sources = self.sources();
+        let end = &mut self.ends[way as usize];
+        match (way, &end.told) {
+            // Behind all versions of it.
+            (Way::Forward, Some(told)) => sources.cursors.seek(told, Stamp::OLDEST)?,
+            (Way::Forward, None) => sources.cursors.seek(&self.bounds.lower, Stamp::NEWEST)?,
+            (Way::Backward, told) => match told.as_ref().or(self.bounds.upper.as_ref()) {
+                Some(upper) => sources.cursors.seek_before(upper, Stamp::NEWEST)?,
+                None => sources.cursors.seek_last()?,
+            },
+        }
+        end.may_stay = way == Way::Forward && end.told.is_none();
+        let bound = match way {
+            Way::Forward => Some(&self.bounds.lower),
+            Way::Backward => self.bounds.upper.as_ref(),
+        };
+        end.key = end.told.as_ref().or(bound).cloned();
+        Ok(sources)
+    }
+
+    /// A key lies within the bounds, and the other end has not come to it.
+    fn is_left(&self, way: Way, key: &[u8]) -> bool {
+        let [front, back] = &self.ends;
+        match way {
+            Way::Forward => !self.bounds.above(key) && back.told.as_ref().is_none_or(|back| key < &back[..]),
+            Way::Backward => key >= &self.bounds.lower[..] && front.told.as_ref().is_none_or(|front| key > &front[..]),
+        }
+    }
+
+    fn collect_from(&mut self, way: Way, sources: &mut Sources) -> Result<bool> {
+        while sources.cursors.valid() {
+            let next = sources.cursors.key();
+            if !self.is_left(way, next) {
+                return Ok(false);
+            }
+            let end = &mut self.ends[way as usize];
+            let order = end.key.as_ref().map(|last| match way {
+                Way::Forward => next.cmp(last),
+                Way::Backward => last[..].cmp(next),
+            });
+            if order.is_some_and(|order| !goes_on(order, end.may_stay)) {
                 return Err(self.out_of_order(next));
             }
-            seen = true;
-            key.clear();
-            key.extend_from_slice(next);
-            may_stay = sources.pass_over_covered(self.held.seqno)?;
-            if may_stay {
+            copy_into(&mut end.key, next);
+            end.may_stay = sources.pass_over_covered(self.held.seqno)?;
+            if end.may_stay {
                 continue;
             }
-            self.collect_forward(&mut sources, &key)?;
-            found = self.resolve(&key);
+            let key = end.key.take().unwrap_or_default();
+            let collected = match way {
+                Way::Forward => self.collect_forward(sources, &key),
+                Way::Backward => self.collect_backward(sources, &key),
+            };
+            self.ends[way as usize].key = Some(key);
+            collected?;
+            if self.versions.has_value() {
+                return Ok(true);
+            }
         }
-        let item = found.map(|found| found.map(|value| (user_key(&key), value)));
-        self.front = Some(sources);
-        self.scratch = if was_told(&item) { self.front_key.replace(key).unwrap_or_default() } else { key };
-        item
+        Ok(false)
     }
 
     /// Takes the versions of `key` that the snapshot sees, and leaves the cursor on the next key. Versions that it does not
@@ -303,55 +456,14 @@ impl Iter {
         Error::corruption(&self.held.db.core.slow, 0, message)
     }
 
-    /// The next key with a value, from the back.
-    fn step_back(&mut self) -> Result<Option<Item>> {
-        let mut sources = match self.back.take() {
-            Some(sources) => sources,
-            None => {
-                let mut sources = self.sources();
-                match self.back_key.as_ref().or(self.bounds.upper.as_ref()) {
-                    Some(upper) => sources.cursors.seek_before(upper, Stamp::NEWEST)?,
-                    None => sources.cursors.seek_last()?,
-                }
-                sources
-            }
-        };
-        let mut key = std::mem::take(&mut self.scratch);
-        let mut found = Ok(None);
-        let (mut seen, mut may_stay) = (false, false);
-        while matches!(found, Ok(None)) && sources.cursors.valid() {
-            let next = sources.cursors.key();
-            if next < &self.bounds.lower[..] || self.front_key.as_ref().is_some_and(|front| next <= &front[..]) {
-                break;
-            }
-            let last = if seen { Some(&key) } else { self.back_key.as_ref().or(self.bounds.upper.as_ref()) };
-            if last.is_some_and(|last| !goes_on(last[..].cmp(next), may_stay)) {
-                return Err(self.out_of_order(next));
-            }
-            seen = true;
-            key.clear();
-            key.extend_from_slice(next);
-            may_stay = sources.pass_over_covered(self.held.seqno)?;
-            if may_stay {
-                continue;
-            }
-            self.collect_backward(&mut sources, &key)?;
-            found = self.resolve(&key);
-        }
-        let item = found.map(|found| found.map(|value| (user_key(&key), value)));
-        self.back = Some(sources);
-        self.scratch = if was_told(&item) { self.back_key.replace(key).unwrap_or_default() } else { key };
-        item
-    }
-
-    fn step(&mut self, step: fn(&mut Iter) -> Result<Option<Item>>) -> Option<Result<Item>> {
+    fn step(&mut self, way: Way) -> Option<Result<Item>> {
         if self.done {
             return None;
         }
         // The files of a closed database may be someone else's, and tables are opened when they are first read.
         let item = match self.held.db.core.check_open() {
             Ok(()) => {
-                let item = step(self);
+                let item = self.step_from(way);
                 self.held.db.core.unless_closed(item).transpose()
             }
             Err(closed) => Some(Err(closed)),
@@ -359,7 +471,7 @@ impl Iter {
         // A key whose operator fails is reported and passed by; the rest of the range is not its fault.
         self.done = !matches!(item, Some(Ok(_) | Err(Error::MergeFailed { .. })));
         if self.done {
-            (self.front, self.back) = (None, None);
+            self.ends.iter_mut().for_each(End::reset);
         }
         item
     }
@@ -371,10 +483,11 @@ fn goes_on(order: Ordering, may_stay: bool) -> bool {
     order.is_gt() || order.is_eq() && may_stay
 }
 
-/// The caller heard of the key, so the iterator now stands on it: not of one that is passed by in vain, or could not be
-/// read.
-fn was_told(item: &Result<Option<Item>>) -> bool {
-    matches!(item, Ok(Some(_)) | Err(Error::MergeFailed { .. }))
+/// Puts a copy of `key` there, in the memory of what was there before.
+fn copy_into(place: &mut Option<Vec<u8>>, key: &[u8]) {
+    let place = place.get_or_insert_default();
+    place.clear();
+    place.extend_from_slice(key);
 }
 
 fn user_key(full: &[u8]) -> Slice {
@@ -385,13 +498,13 @@ impl Iterator for Iter {
     type Item = Result<(Slice, Slice)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.step(Iter::step_front)
+        self.step(Way::Forward)
     }
 }
 
 impl DoubleEndedIterator for Iter {
     fn next_back(&mut self) -> Option<Self::Item> {
-        self.step(Iter::step_back)
+        self.step(Way::Backward)
     }
 }
 

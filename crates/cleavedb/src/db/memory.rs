@@ -1,17 +1,21 @@
-//! Where the memory of a database is, and who gives way: the block cache gets what the others leave. How much each may
-//! take at most is in [`Tuning`](super::Tuning).
+//! Where the memory of a database is, and who gives way: block cache and value cache get what the others leave. How much each
+//! may take at most is in [`Tuning`](super::Tuning), and how the two share is in `balance.rs`.
 
 use std::sync::Arc;
 
+use super::balance::Balance;
 use super::core::Core;
+use super::tuning::Tuning;
 use super::view::View;
 use crate::base::memory::Counted;
 use crate::base::{Error, FileId, Gauge, Result};
 use crate::format::values::{Named, ValuePlace};
+use crate::io::read_ahead::ReadAhead;
+use crate::io::value_cache::ValueCache;
 use crate::values::files::{Entry, ValueFiles};
 use crate::values::value_file::ValueFile;
 
-/// The block cache borrows at most this much from jobs while none runs.
+/// The caches borrow at most this much from jobs while none runs.
 const LENT_BYTES_MAX: usize = 32 << 20;
 
 /// Memory by use, in bytes.
@@ -32,6 +36,10 @@ pub struct MemoryStats {
     pub cache_bytes: usize,
     /// What the block cache may take now; it shrinks when others grow.
     pub cache_bytes_max: usize,
+    /// The value cache: values that lie apart from their keys, as point reads found them.
+    pub value_cache_bytes: usize,
+    /// What the value cache may take now: nothing while no value lies apart.
+    pub value_cache_bytes_max: usize,
     /// The ring, a mapped window, and the buffers of direct writes.
     pub log_buffer_bytes: usize,
     /// What open tables keep outside the cache.
@@ -51,6 +59,7 @@ impl MemoryStats {
             + self.merging_bytes
             + self.job_bytes
             + self.cache_bytes
+            + self.value_cache_bytes
             + self.log_buffer_bytes
             + self.table_reader_bytes
             + self.keyspace_bytes
@@ -59,7 +68,6 @@ impl MemoryStats {
 }
 
 /// Memory that is counted where it is used.
-#[derive(Default)]
 pub(crate) struct Memory {
     /// Flushes and compactions.
     pub jobs: Arc<Gauge>,
@@ -69,8 +77,30 @@ pub(crate) struct Memory {
     pub merging: Arc<Gauge>,
     /// Blocks of all runs that live.
     pub runs: Arc<Gauge>,
-    /// Values that were read from logs.
+    /// Values that were read from logs and files of values.
     pub values: Arc<Gauge>,
+    /// Some of these.
+    pub value_cache: ValueCache,
+    /// How block cache and value cache share their memory.
+    pub balance: Balance,
+    /// Of the values, those that users' scans have fetched before they were asked for: how many that may be.
+    pub values_ahead: ReadAhead,
+}
+
+impl Memory {
+    pub fn new(tuning: &Tuning) -> Memory {
+        Memory {
+            jobs: Arc::default(),
+            scans: Arc::default(),
+            merging: Arc::default(),
+            runs: Arc::default(),
+            values: Arc::default(),
+            value_cache: ValueCache::new(tuning.cache_bytes),
+            balance: Balance::default(),
+            // They are counted as values.
+            values_ahead: ReadAhead::new(tuning.read_ahead_bytes, Arc::default()),
+        }
+    }
 }
 
 /// About what a file of values, or a redirect table, takes: the open file, its path and its handle, and an entry of the
@@ -91,7 +121,7 @@ impl Core {
         self.memory.merging.hold(bytes)
     }
 
-    /// Gives the block cache what front, log buffers, table readers and keyspaces leave it, and at rest part of what is
+    /// Gives the caches what front, log buffers, table readers and keyspaces leave it, and at rest part of what is
     /// set apart for jobs. Called when one of them has changed.
     pub fn fit_cache(&self) {
         let tuning = &self.settings.tuning;
@@ -108,9 +138,24 @@ impl Core {
         let left = tuning.memory_bytes.saturating_sub(others);
         let most = tuning.cache_bytes + tuning.log_buffer_bytes() - logs + lent;
         let capacity = left.clamp(tuning.cache_bytes_min, most) as u64;
-        // Small changes are not worth the walk through the cache.
-        if capacity.abs_diff(self.readers.cache.capacity()) > tuning.memory_bytes as u64 / 128 {
-            self.readers.cache.set_capacity(capacity);
+        let for_values = match view.values.files.is_empty() {
+            true => 0,
+            false => self.memory.balance.for_values(capacity),
+        };
+        let (blocks, values) = (&self.readers.cache, &self.memory.value_cache);
+        let for_blocks = capacity - for_values;
+        // Small changes are not worth the walk through a cache.
+        let differs = |wanted: u64, has: u64| wanted.abs_diff(has) > tuning.memory_bytes as u64 / 128;
+        let (grows, off) = (for_blocks > blocks.capacity(), (for_values == 0) != (values.capacity() == 0));
+        if differs(for_blocks, blocks.capacity()) || differs(for_values, values.capacity()) || off {
+            // Who gives goes first.
+            if grows {
+                values.set_capacity(for_values);
+                blocks.set_capacity(for_blocks);
+            } else {
+                blocks.set_capacity(for_blocks);
+                values.set_capacity(for_values);
+            }
         }
     }
 
@@ -143,7 +188,8 @@ impl Core {
 
     /// Where memory is now.
     pub fn memory_stats(&self, view: &View) -> MemoryStats {
-        let cache = &self.readers.cache;
+        let (cache, values) = (&self.readers.cache, &self.memory.value_cache);
+        let pinned_values = self.memory.values.get().saturating_sub(values.record_bytes());
         let run_bytes: usize = view.runs.iter().map(|run| run.block_bytes()).sum();
         let merging_bytes = self.memory.merging.get();
         let old_run_bytes = self.memory.runs.get().saturating_sub(run_bytes + merging_bytes);
@@ -153,11 +199,13 @@ impl Core {
             job_bytes: self.memory.jobs.get(),
             cache_bytes: cache.weight() as usize,
             cache_bytes_max: cache.capacity() as usize,
+            value_cache_bytes: values.weight() as usize,
+            value_cache_bytes_max: values.capacity() as usize,
             log_buffer_bytes: self.logs.buffer_bytes(&self.settings.tuning),
             table_reader_bytes: self.readers.resident.get(),
             keyspace_bytes: self.keyspaces.bytes(),
             value_list_bytes: value_list_bytes(&view.values),
-            pinned_bytes: cache.pinned_bytes() + self.memory.values.get() + self.memory.scans.get() + old_run_bytes,
+            pinned_bytes: cache.pinned_bytes() + pinned_values + self.memory.scans.get() + old_run_bytes,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Reads of many keys at once: one view and one sequence number for all; in key order, so that neighbours share blocks;
-//! and what the block cache does not have is read for all of them together. Decision record 016 has the figures.
+//! what the block cache does not have is read for all of them together, and so are values that lie apart. Decision records
+//! 016 and 024 have the figures.
 
 use std::sync::Arc;
 
@@ -67,38 +68,53 @@ impl Core {
 }
 
 impl Moment<'_> {
-    /// Answers keys, given in order, in rounds: those that need no read at once, the others after reads for all of them.
-    fn answer(&self, mut open: Vec<Open<'_>>, answers: &mut [Result<Option<Slice>>]) {
+    /// Answers keys, given in order, in rounds: those that need no read at once, the others after reads for all of them. The
+    /// last round is for values that lie apart.
+    fn answer<'a>(&self, mut open: Vec<Open<'a>>, answers: &mut [Result<Option<Slice>>]) {
         let mut lookups = Lookups::default();
+        let mut apart: Vec<(Open<'a>, Versions)> = Vec::new();
         while !open.is_empty() {
             let mut missing = Vec::new();
-            open.retain_mut(|key| {
-                let answer = match self.look_up(key, &mut lookups) {
-                    Ok(answer) => answer,
+            let mut waiting = Vec::new();
+            for mut key in open {
+                let index = key.index;
+                match self.look_up(&key, &mut lookups) {
+                    Ok(Ok(versions)) if versions.is_apart() => apart.push((key, versions)),
+                    Ok(found) => answers[index] = self.resolve(&key, found),
                     Err(block) if !key.waited_for.contains(&block.place()) => {
                         key.waited_for.push(block.place());
                         missing.push(block);
-                        return true;
+                        waiting.push(key);
                     }
                     // It was read and is gone again, or cannot be read: this key goes by itself.
-                    Err(_) => self.core.get_in(self.view, self.keyspace, key.key, self.seqno),
-                };
-                answers[key.index] = answer;
-                false
-            });
+                    Err(_) => answers[index] = self.core.get_in(self.view, self.keyspace, key.key, self.seqno),
+                }
+            }
+            open = waiting;
             read_together(missing);
+        }
+        let versions = apart.iter_mut().flat_map(|(key, versions)| {
+            let full = &key.full[..];
+            versions.apart().map(move |version| (full, version))
+        });
+        self.core.fetch_together(self.view, versions, true);
+        for (key, versions) in apart {
+            answers[key.index] = self.resolve(&key, Ok(versions));
         }
     }
 
-    /// The answer for one key, or the block without which there is none.
-    fn look_up(&self, key: &Open<'_>, lookups: &mut Lookups) -> Result<Result<Option<Slice>>, Missing> {
+    /// The versions of one key, or the block without which they cannot be had.
+    fn look_up(&self, key: &Open<'_>, lookups: &mut Lookups) -> Result<Result<Versions>, Missing> {
         let mut versions = Versions::default();
         let found = find_versions(self.view, &key.full, self.seqno, &mut versions, lookups);
-        match (lookups.take_missing(), found) {
-            (Some(missing), _) => Err(missing),
-            (None, found) => Ok(self
-                .core
-                .unless_closed(found.and_then(|()| versions.resolve(self.core, self.view, self.keyspace, &key.full)))),
+        match lookups.take_missing() {
+            Some(missing) => Err(missing),
+            None => Ok(found.map(|()| versions)),
         }
+    }
+
+    fn resolve(&self, key: &Open<'_>, found: Result<Versions>) -> Result<Option<Slice>> {
+        let value = found.and_then(|versions| versions.resolve(self.core, self.view, self.keyspace, &key.full, true));
+        self.core.unless_closed(value)
     }
 }

@@ -73,7 +73,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
         // Both are there by now, one or the other in the directory of the tables.
         storage.open_read(&slow.join(if slow == fast { CURRENT } else { OWNER }), access)?;
     }
-    let memory = Memory::default();
+    let memory = Memory::new(&tuning);
     let readers = Arc::new(Readers {
         handles: Arc::new(Handles::new(storage.clone(), access, open_files_max)),
         storage: storage.clone(),

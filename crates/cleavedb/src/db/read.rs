@@ -9,6 +9,7 @@ use super::keyspace::KeyspaceState;
 use super::view::View;
 use crate::base::operator::full_merge;
 use crate::base::{Address, Cursor, Error, Kind, Result, Seqno, Slice, Stamp, full_key, limits, split_key};
+use crate::io::value_cache::RecordName;
 use crate::levels::table::Table;
 use crate::levels::table_cursor::TableCursor;
 use crate::values::files::Located;
@@ -36,7 +37,7 @@ impl Core {
         let full = full_key(keyspace.record.id, key);
         let mut versions = Versions::default();
         let found = find_versions(view, &full, seqno, &mut versions, &mut OneByOne::default());
-        self.unless_closed(found.and_then(|()| versions.resolve(self, view, keyspace, &full)))
+        self.unless_closed(found.and_then(|()| versions.resolve(self, view, keyspace, &full, true)))
     }
 
     /// Refuses what cannot be read. Asked after the view was taken: nothing that is published before a close is missing.
@@ -50,8 +51,9 @@ impl Core {
         Ok(())
     }
 
-    /// The bytes of a version's payload, fetched if it is an address.
-    pub fn payload(&self, view: &View, full: &[u8], stamp: Stamp, payload: Slice) -> Result<Slice> {
+    /// The bytes of a version's payload, fetched if it is an address. With `fill_cache` the value cache keeps them: for
+    /// point reads.
+    pub fn payload(&self, view: &View, full: &[u8], stamp: Stamp, payload: Slice, fill_cache: bool) -> Result<Slice> {
         if !stamp.kind().is_some_and(Kind::is_address) {
             return Ok(payload);
         }
@@ -63,18 +65,45 @@ impl Core {
                 format!("{} has an address that is none; a check says in which file", named()),
             )
         })?;
-        if let Some(log) = view.logs.get(&address.file) {
+        let log = view.logs.get(&address.file);
+        if let Some(log) = log
+            && log.file_at(address)?.is_none()
+        {
+            // At hand, in the ring.
             return log.read_value(address, full, stamp.seqno(), &self.memory.values);
+        }
+        let name = RecordName::new(full, stamp);
+        if let Some(value) = self.cached_value(name, fill_cache) {
+            return Ok(value);
         }
         let lost = |reason: &str| {
             let path = self.fast.join(log_name(address.file));
             Error::corruption(&path, address.offset, format!("{} should lie in this log, {reason}", named()))
         };
-        match view.values.locate(address)? {
-            Located::At(file, now) => file.read_value(now, full, stamp.seqno(), &self.memory.values),
-            Located::Dead => Err(lost("and was dead when the log was emptied")),
-            Located::Unknown => Err(lost("which does not exist")),
+        let value = match log {
+            Some(log) => log.read_value(address, full, stamp.seqno(), &self.memory.values)?,
+            None => match view.values.locate(address)? {
+                Located::At(file, now) => file.read_value(now, full, stamp.seqno(), &self.memory.values)?,
+                Located::Dead => return Err(lost("and was dead when the log was emptied")),
+                Located::Unknown => return Err(lost("which does not exist")),
+            },
+        };
+        if fill_cache {
+            self.memory.value_cache.insert(name, &value);
         }
+        Ok(value)
+    }
+
+    /// A value out of the value cache. Only readers who would keep it there leave a trace.
+    pub(super) fn cached_value(&self, name: RecordName, fill_cache: bool) -> Option<Slice> {
+        if !fill_cache {
+            return self.memory.value_cache.peek(name);
+        }
+        let found = self.memory.value_cache.get(name);
+        if found.is_none() && self.memory.balance.note_missed() {
+            self.balance_caches();
+        }
+        found
     }
 }
 
@@ -177,6 +206,25 @@ impl Versions {
         }
     }
 
+    /// Some payload is an address.
+    pub fn is_apart(&self) -> bool {
+        self.base.iter().chain(&self.deltas).any(is_apart)
+    }
+
+    /// The versions whose payloads are addresses, to be [brought in](bring_in) if they are fetched before they are needed.
+    pub fn apart(&mut self) -> impl Iterator<Item = &mut (Stamp, Slice)> {
+        self.base.iter_mut().chain(&mut self.deltas).filter(|version| is_apart(version))
+    }
+
+    /// Bytes of the payloads, wherever they lie.
+    pub fn bytes(&self) -> usize {
+        let bytes = |version: &(Stamp, Slice)| match Address::decode(&version.1).filter(|_| is_apart(version)) {
+            Some(address) => address.len as usize,
+            None => version.1.len(),
+        };
+        self.base.iter().chain(&self.deltas).map(bytes).sum()
+    }
+
     /// Puts deltas that came oldest first into the order that resolving expects.
     pub fn newest_first(&mut self) {
         self.deltas.reverse();
@@ -197,27 +245,45 @@ impl Versions {
         self.base.is_some() || self.cover > Seqno::ZERO
     }
 
-    /// The value: the base with the deltas applied. `None` if there is none.
-    pub fn resolve(&self, core: &Core, view: &View, keyspace: &KeyspaceState, full: &[u8]) -> Result<Option<Slice>> {
+    /// The value: the base with the deltas applied. `None` if there is none. `fill_cache` as for [`Core::payload`].
+    pub fn resolve(
+        &self,
+        core: &Core,
+        view: &View,
+        keyspace: &KeyspaceState,
+        full: &[u8],
+        fill_cache: bool,
+    ) -> Result<Option<Slice>> {
+        let payload = |(stamp, payload): &(Stamp, Slice)| core.payload(view, full, *stamp, payload.clone(), fill_cache);
         let base = match &self.base {
             Some((stamp, _)) if is_delete(*stamp) => None,
-            Some((stamp, payload)) => Some(core.payload(view, full, *stamp, payload.clone())?),
+            Some(base) => Some(payload(base)?),
             None => None,
         };
         if self.deltas.is_empty() {
             return Ok(base);
         }
         let mut operands = Vec::with_capacity(self.deltas.len());
-        for (stamp, payload) in self.deltas.iter().rev() {
-            if stamp.kind().is_none() {
+        for delta in self.deltas.iter().rev() {
+            if delta.0.kind().is_none() {
                 let message = format!("key {:?} has a version of an unknown kind", full.escape_ascii().to_string());
                 return Err(Error::Unsupported { path: core.fast.clone(), message });
             }
-            operands.push(core.payload(view, full, *stamp, payload.clone())?);
+            operands.push(payload(delta)?);
         }
         let operands: Vec<&[u8]> = operands.iter().map(|operand| &operand[..]).collect();
         merge(keyspace, full, base.as_deref(), &operands).map(Some)
     }
+}
+
+fn is_apart(version: &(Stamp, Slice)) -> bool {
+    version.0.kind().is_some_and(Kind::is_address)
+}
+
+/// Puts a payload that was fetched in the place of its address.
+pub(super) fn bring_in(version: &mut (Stamp, Slice), payload: Slice) {
+    let kind = version.0.kind().map_or(Kind::Put, Kind::inline);
+    *version = (Stamp::new(version.0.seqno(), kind), payload);
 }
 
 fn is_delete(stamp: Stamp) -> bool {

@@ -48,6 +48,15 @@ pub struct Stats {
     pub memory_budget: usize,
     /// What is in memory.
     pub memory: MemoryStats,
+    /// How often the block cache had a block of a table that was wanted.
+    pub block_cache_hits: u64,
+    /// How often it had not.
+    pub block_cache_misses: u64,
+    /// How often the value cache had a value that lies apart and that a point read wanted; what is still in the buffers of the
+    /// log does not come here.
+    pub value_cache_hits: u64,
+    /// How often it had not; none while the cache has no memory, for want of values that lie apart.
+    pub value_cache_misses: u64,
     /// Table files that are open now; see [`Options::open_files_max`](crate::Options::open_files_max).
     pub open_table_files: usize,
     /// How often a table file was opened.
@@ -225,6 +234,10 @@ impl Core {
             moved_files: view.values.redirect_files(),
             memory_budget: self.settings.memory_budget,
             memory: self.memory_stats(&view),
+            block_cache_hits: self.readers.cache.hits(),
+            block_cache_misses: self.readers.cache.misses(),
+            value_cache_hits: self.memory.value_cache.hits(),
+            value_cache_misses: self.memory.value_cache.misses(),
             open_table_files: self.readers.handles.open_count(),
             table_files_opened: self.readers.handles.opened(),
             direct_io: self.readers.handles.access() == Access::Direct,

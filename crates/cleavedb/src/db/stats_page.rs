@@ -71,6 +71,7 @@ impl Core {
             (is_due, state.due)
         };
         if is_due {
+            self.balance_caches();
             let stats = self.stats();
             // Someone else's code, which may close the database: no lock is held.
             super::telemetry::publish(&self.fast, &stats);
@@ -233,6 +234,14 @@ fn to_numbers(stats: &Stats) -> Vec<u64> {
     let groups = &stats.value_group_list[..stats.value_group_list.len().min(GROUPS_LISTED_MAX)];
     numbers.push(groups.len() as u64);
     numbers.extend(groups.iter().flat_map(|group| [group.extents as u64, group.bytes, group.bytes_live]));
+    numbers.extend([
+        memory.value_cache_bytes as u64,
+        memory.value_cache_bytes_max as u64,
+        stats.block_cache_hits,
+        stats.block_cache_misses,
+        stats.value_cache_hits,
+        stats.value_cache_misses,
+    ]);
     numbers
 }
 
@@ -306,6 +315,16 @@ fn from_numbers(numbers: &[u64]) -> Stats {
     let groups = 0..next().min(GROUPS_LISTED_MAX as u64);
     let group = |_| GroupStats { extents: next() as usize, bytes: next(), bytes_live: next() };
     let values = Stats { value_group_list: groups.map(group).collect(), ..values };
+    let memory =
+        MemoryStats { value_cache_bytes: next() as usize, value_cache_bytes_max: next() as usize, ..values.memory };
+    let values = Stats {
+        memory,
+        block_cache_hits: next(),
+        block_cache_misses: next(),
+        value_cache_hits: next(),
+        value_cache_misses: next(),
+        ..values
+    };
     Stats { levels, logs, runs, front_range_tombstones, evacuations, evacuation_bytes_written, ..values }
 }
 
@@ -319,7 +338,8 @@ mod tests {
         let lists = [2, 7, 8, 9, 10, 1, 20, 21, 22, 23]
             .into_iter()
             .chain(30..43 + LEVELS_MAX as u64)
-            .chain([2, 60, 61, 62, 63, 64, 65]);
+            .chain([2, 60, 61, 62, 63, 64, 65])
+            .chain(70..76);
         let mut numbers: Vec<u64> = (2..).take(36 + 3 * LEVELS_MAX).chain(lists).collect();
         numbers[12] = 1;
         let stats = from_numbers(&numbers);
@@ -331,7 +351,7 @@ mod tests {
 
     #[test]
     fn the_fullest_page_fits() {
-        const { assert!(36 + 4 * LEVELS_MAX + 15 + LISTED_MAX * (2 + 4) + 1 + GROUPS_LISTED_MAX * 3 <= NUMBERS_MAX) };
+        const { assert!(36 + 4 * LEVELS_MAX + 21 + LISTED_MAX * (2 + 4) + 1 + GROUPS_LISTED_MAX * 3 <= NUMBERS_MAX) };
     }
 
     #[test]

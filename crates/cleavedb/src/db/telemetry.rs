@@ -111,6 +111,10 @@ fn record(database: &str, stats: &Stats) {
         ("cleavedb_paced_total", stats.paced),
         ("cleavedb_paced_microseconds_total", stats.paced_time.as_micros() as u64),
         ("cleavedb_table_files_opened_total", stats.table_files_opened),
+        ("cleavedb_block_cache_hits_total", stats.block_cache_hits),
+        ("cleavedb_block_cache_misses_total", stats.block_cache_misses),
+        ("cleavedb_value_cache_hits_total", stats.value_cache_hits),
+        ("cleavedb_value_cache_misses_total", stats.value_cache_misses),
     ];
     for (name, value) in counters {
         metrics::counter!(name, "database" => database.to_owned()).absolute(value);
@@ -122,6 +126,7 @@ fn record(database: &str, stats: &Stats) {
         ("cleavedb_memory_front_bytes", memory.front_bytes as u64),
         ("cleavedb_memory_jobs_bytes", memory.job_bytes as u64),
         ("cleavedb_memory_cache_bytes", memory.cache_bytes as u64),
+        ("cleavedb_memory_value_cache_bytes", memory.value_cache_bytes as u64),
         ("cleavedb_memory_pinned_bytes", memory.pinned_bytes as u64),
         ("cleavedb_logs", stats.logs.len() as u64),
         ("cleavedb_log_bytes", stats.logs.iter().map(|log| log.bytes).sum()),

@@ -3,8 +3,10 @@
 //!
 //! Written by the commit path, read by recovery, by flush and by `get`.
 
+use std::sync::Arc;
+
 use super::checksum::agrees;
-use crate::base::{Address, KeyspaceId, Kind, Seqno, limits, split_key};
+use crate::base::{Address, Buffer, Gauge, KeyspaceId, Kind, Seqno, Slice, limits, split_key};
 
 /// Bytes before the key.
 pub const HEADER_BYTES: usize = 23;
@@ -134,6 +136,20 @@ pub fn check_record(bytes: &[u8], address: Address, full_key: &[u8], seqno: Seqn
         return Err("another version lies at the address");
     }
     Ok(())
+}
+
+/// The value of the record that `bytes` are, if it is the one that was asked for. It keeps all of `bytes`, which are counted
+/// in `gauge`.
+pub fn value_of(
+    bytes: Vec<u8>,
+    address: Address,
+    full_key: &[u8],
+    seqno: Seqno,
+    gauge: &Arc<Gauge>,
+) -> Result<Slice, &'static str> {
+    check_record(&bytes, address, full_key, seqno)?;
+    let (start, len) = (bytes.len() - address.value_len as usize, address.value_len as usize);
+    Ok(Slice::shared(Arc::new(Buffer::counted(bytes, gauge.clone())), start, len))
 }
 
 #[cfg(test)]

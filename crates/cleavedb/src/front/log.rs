@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::base::{Address, Buffer, Error, FileId, Gauge, Result, Seqno, Slice};
-use crate::format::record::check_record;
+use crate::base::{Address, Error, FileId, Gauge, Result, Seqno, Slice};
+use crate::format::record::value_of;
 use crate::io::trash::FileGuard;
 use crate::io::{File, Mapping};
 
@@ -106,34 +106,35 @@ impl LogFile {
     /// # Errors
     /// [`Error::Corruption`] if another record, or none, lies there.
     pub fn read_value(&self, address: Address, full_key: &[u8], seqno: Seqno, gauge: &Arc<Gauge>) -> Result<Slice> {
-        let bytes = self.read_record(address, full_key, seqno)?;
-        let (start, len) = (bytes.len() - address.value_len as usize, address.value_len as usize);
-        Ok(Slice::shared(Arc::new(Buffer::counted(bytes, gauge.clone())), start, len))
+        let damaged = |reason: &str| Error::corruption(self.path(), address.offset, reason);
+        if self.file_at(address)?.is_none()
+            && let Some(ring) = &self.ring
+        {
+            let mut bytes = vec![0; address.len as usize];
+            read_ring(&**ring, address.offset, &mut bytes);
+            if let Ok(value) = value_of(bytes, address, full_key, seqno, gauge) {
+                return Ok(value);
+            }
+            // The ring went round meanwhile, which it only does once the bytes are in the file.
+        }
+        let mut bytes = vec![0; address.len as usize];
+        let read = self.file.read_at(&mut bytes, address.offset)?;
+        if read < bytes.len() {
+            return Err(damaged("record lies beyond the end of the file"));
+        }
+        value_of(bytes, address, full_key, seqno, gauge).map_err(damaged)
     }
 
-    fn read_record(&self, address: Address, full_key: &[u8], seqno: Seqno) -> Result<Vec<u8>> {
+    /// The open file, if the record at `address` is in it by now and not only in the ring.
+    ///
+    /// # Errors
+    /// [`Error::Corruption`] if the address lies outside the log.
+    pub fn file_at(&self, address: Address) -> Result<Option<&Arc<dyn File>>> {
         let end = address.offset.checked_add(address.len.into()).filter(|&end| end <= self.capacity);
         let Some(end) = end else {
             return Err(Error::corruption(self.path(), address.offset, "address lies outside the log"));
         };
-        let mut bytes = vec![0; address.len as usize];
-        if !self.is_written(end)
-            && let Some(ring) = &self.ring
-        {
-            read_ring(&**ring, address.offset, &mut bytes);
-            if check_record(&bytes, address, full_key, seqno).is_ok() {
-                return Ok(bytes);
-            }
-            // The ring went round meanwhile, which it only does once the bytes are in the file.
-        }
-        let read = self.file.read_at(&mut bytes, address.offset)?;
-        if read < bytes.len() {
-            return Err(Error::corruption(self.path(), address.offset, "record lies beyond the end of the file"));
-        }
-        match check_record(&bytes, address, full_key, seqno) {
-            Ok(()) => Ok(bytes),
-            Err(reason) => Err(Error::corruption(self.path(), address.offset, reason)),
-        }
+        Ok(self.is_written(end).then_some(&self.file))
     }
 }
 

@@ -6,9 +6,10 @@
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::sync::Cache;
 use quick_cache::{OptionsBuilder, Weighter};
 
+use super::ghosts::{Ghosts, Remember};
 use crate::base::{Buffer, FileId, Gauge};
 
 /// A shard holds at least this much, so that blocks of ordinary size fit even into a small cache.
@@ -20,9 +21,19 @@ const BLOCK_BYTES_TYPICAL: usize = 4 << 10;
 /// What a block costs beside its bytes: its header, the allocator's, and the cache's own entry.
 const OVERHEAD_BYTES: u64 = 160;
 
+/// How caches hash.
+pub(super) type Hashing = BuildHasherDefault<PlaceHasher>;
+type BlockPlace = (FileId, u64);
+
+/// So many parts a cache has that are locked by themselves.
+pub(super) fn shards(capacity_bytes: usize) -> usize {
+    (capacity_bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX)
+}
+
 /// A bounded, concurrent map from a block's place to its bytes.
 pub struct BlockCache {
-    blocks: Cache<(FileId, u64), Arc<Buffer>, BytesHeld, BuildHasherDefault<PlaceHasher>>,
+    blocks: Cache<BlockPlace, Arc<Buffer>, BytesHeld, Hashing, Remember<BlockPlace, Arc<Buffer>>>,
+    ghosts: Arc<Ghosts>,
     gauge: Arc<Gauge>,
 }
 
@@ -32,18 +43,23 @@ impl BlockCache {
         let options = OptionsBuilder::new()
             .weight_capacity(capacity_bytes as u64)
             .estimated_items_capacity((capacity_bytes / BLOCK_BYTES_TYPICAL).max(1))
-            .shards((capacity_bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX))
+            .shards(shards(capacity_bytes))
             .build()
             .expect("both capacities of the cache are given");
-        let blocks =
-            Cache::with_options(options, BytesHeld, BuildHasherDefault::default(), DefaultLifecycle::default());
-        BlockCache { blocks, gauge: Arc::new(Gauge::default()) }
+        let ghosts = Arc::<Ghosts>::default();
+        let remember = Remember::new(ghosts.clone());
+        let blocks = Cache::with_options(options, BytesHeld, Hashing::default(), remember);
+        BlockCache { blocks, ghosts, gauge: Arc::new(Gauge::default()) }
     }
 
     /// The block of `file` at `offset`, if it is here.
     #[inline]
     pub fn get(&self, file: FileId, offset: u64) -> Option<Arc<Buffer>> {
-        self.blocks.get(&(file, offset))
+        let found = self.blocks.get(&(file, offset));
+        if found.is_none() {
+            self.ghosts.note_missed(&(file, offset));
+        }
+        found
     }
 
     /// Keeps a block, as far as there is room.
@@ -66,6 +82,21 @@ impl BlockCache {
         self.blocks.set_capacity(bytes);
     }
 
+    /// How often a block was found.
+    pub fn hits(&self) -> u64 {
+        self.blocks.hits()
+    }
+
+    /// How often not.
+    pub fn misses(&self) -> u64 {
+        self.blocks.misses()
+    }
+
+    /// What it has let go lately.
+    pub fn ghosts(&self) -> &Ghosts {
+        &self.ghosts
+    }
+
     /// Bytes of blocks that readers hold and the cache does not.
     pub fn pinned_bytes(&self) -> usize {
         let cached = self.blocks.weight().saturating_sub(self.blocks.len() as u64 * OVERHEAD_BYTES);
@@ -79,18 +110,19 @@ impl BlockCache {
     }
 }
 
+/// What something in a cache weighs: the memory that it takes.
 #[derive(Clone)]
-struct BytesHeld;
+pub(super) struct BytesHeld;
 
-impl Weighter<(FileId, u64), Arc<Buffer>> for BytesHeld {
-    fn weight(&self, _place: &(FileId, u64), block: &Arc<Buffer>) -> u64 {
+impl Weighter<BlockPlace, Arc<Buffer>> for BytesHeld {
+    fn weight(&self, _place: &BlockPlace, block: &Arc<Buffer>) -> u64 {
         block.len() as u64 + OVERHEAD_BYTES
     }
 }
 
 /// A fixed hash of two numbers: each is folded in by a multiplication whose high half comes back down.
 #[derive(Default, Clone)]
-struct PlaceHasher(u64);
+pub(super) struct PlaceHasher(u64);
 
 impl Hasher for PlaceHasher {
     fn write(&mut self, bytes: &[u8]) {

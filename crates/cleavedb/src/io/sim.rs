@@ -140,6 +140,11 @@ impl SimDisk {
         self.set_faults(Faults::default());
     }
 
+    /// How often a file was read so far.
+    pub fn reads(&self) -> u64 {
+        self.state().reads
+    }
+
     /// All files with their lengths, sorted by path.
     pub fn files(&self) -> Vec<(PathBuf, u64)> {
         self.state().files()

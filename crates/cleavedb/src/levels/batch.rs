@@ -11,11 +11,10 @@ use super::table::Table;
 use super::table_cursor::TableCursor;
 use crate::base::{Cursor, Error, FileId, Result, Seqno, Stamp};
 use crate::format::table::BlockHandle;
+use crate::io::together::{Place, span, stretches};
 
 /// Blocks that lie closer than this are read together.
 const GAP_BYTES: u64 = 8 << 10;
-/// One read covers at most this much, unless a single block is larger.
-const READ_BYTES: u64 = 256 << 10;
 /// So many tables keep their cursor for the next key; each holds three blocks.
 const CURSORS_MAX: usize = 32;
 
@@ -36,6 +35,11 @@ impl Missing {
     /// Which block of which file.
     pub fn place(&self) -> (FileId, u64) {
         (self.table.meta().id, self.handle.offset)
+    }
+
+    fn bytes(&self) -> Place {
+        let (file, start) = self.place();
+        Place { file, start, end: self.handle.end().unwrap_or(u64::MAX) }
     }
 }
 
@@ -69,49 +73,18 @@ impl Lookups {
 pub fn read_together(mut missing: Vec<Missing>) {
     missing.sort_unstable_by_key(Missing::place);
     missing.dedup_by_key(|missing| missing.place());
-    let mut rest = &missing[..];
-    let mut stretches = Vec::new();
-    while !rest.is_empty() {
-        let (stretch, later) = rest.split_at(stretch_len(rest));
-        stretches.push(stretch);
-        rest = later;
-    }
-    let told = stretches.len() > 1;
+    let stretches = stretches(&missing, GAP_BYTES, Missing::bytes);
+    let reads: Vec<&[Missing]> = stretches.into_iter().map(|stretch| &missing[stretch]).collect();
+    let told = reads.len() > 1;
     if told {
-        for stretch in &stretches {
-            let (start, end) = span(stretch);
+        for stretch in &reads {
+            let (start, end) = span(stretch, Missing::bytes);
             stretch[0].table.will_need(start, end.saturating_sub(start));
         }
     }
-    for stretch in stretches {
+    for stretch in reads {
         let handles: Vec<BlockHandle> = stretch.iter().map(|missing| missing.handle).collect();
         // Tried again, and then reported, by the look-up that needs it.
-        let _ = stretch[0].table.fill_cache(&handles, span(stretch), told);
+        let _ = stretch[0].table.fill_cache(&handles, span(stretch, Missing::bytes), told);
     }
-}
-
-/// How many of the sorted blocks one read should fetch.
-fn stretch_len(missing: &[Missing]) -> usize {
-    let first = &missing[0];
-    let mut end = end_of(first);
-    let mut count = 1;
-    for next in &missing[1..] {
-        let together = next.table.meta().id == first.table.meta().id
-            && next.handle.offset <= end.saturating_add(GAP_BYTES)
-            && end_of(next).saturating_sub(first.handle.offset) <= READ_BYTES;
-        if !together {
-            break;
-        }
-        end = end.max(end_of(next));
-        count += 1;
-    }
-    count
-}
-
-fn end_of(missing: &Missing) -> u64 {
-    missing.handle.end().unwrap_or(u64::MAX)
-}
-
-fn span(stretch: &[Missing]) -> (u64, u64) {
-    (stretch[0].handle.offset, stretch.iter().map(end_of).max().unwrap_or_default())
 }

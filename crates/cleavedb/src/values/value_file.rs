@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::base::{Address, Buffer, Error, FileId, Gauge, Result, Seqno, Slice};
+use crate::base::{Address, Error, FileId, Gauge, Result, Seqno, Slice};
 use crate::format::group::Group;
-use crate::format::record::check_record;
+use crate::format::record::value_of;
 use crate::format::values::{EXTENT_ALIGN, Warmth};
 use crate::io::handles::Handle;
 use crate::io::trash::FileGuard;
@@ -125,16 +125,27 @@ impl ValueFile {
     /// # Errors
     /// [`Error::Corruption`] if another record, or none, lies there.
     pub fn read_value(&self, address: Address, full_key: &[u8], seqno: Seqno, gauge: &Arc<Gauge>) -> Result<Slice> {
-        let damaged = |reason: &str| Error::corruption(self.stored.path(), address.offset, reason);
+        let file = self.file_at(address)?;
+        let mut bytes = vec![0; address.len as usize];
+        read_exact_at(&*file, &mut bytes, address.offset)?;
+        value_of(bytes, address, full_key, seqno, gauge).map_err(|reason| self.damaged(address, reason))
+    }
+
+    /// The open file that has the record at `address`.
+    ///
+    /// # Errors
+    /// [`Error::Corruption`] if the address lies outside of what counts of the file; as opening it.
+    pub fn file_at(&self, address: Address) -> Result<Arc<dyn File>> {
         let end = address.offset.checked_add(address.len.into()).filter(|end| *end <= self.end);
         if end.is_none() || address.offset < self.start() {
-            return Err(damaged("an address lies outside the file"));
+            return Err(self.damaged(address, "an address lies outside the file"));
         }
-        let mut bytes = vec![0; address.len as usize];
-        read_exact_at(&*self.stored.file()?, &mut bytes, address.offset)?;
-        check_record(&bytes, address, full_key, seqno).map_err(damaged)?;
-        let (start, len) = (bytes.len() - address.value_len as usize, address.value_len as usize);
-        Ok(Slice::shared(Arc::new(Buffer::counted(bytes, gauge.clone())), start, len))
+        self.stored.file()
+    }
+
+    #[cold]
+    fn damaged(&self, address: Address, reason: &str) -> Error {
+        Error::corruption(self.stored.path(), address.offset, reason)
     }
 }
 

@@ -32,6 +32,8 @@ pub(super) struct State {
     pub(super) can_link: bool,
     pub(super) can_punch: bool,
     pub(super) halted: bool,
+    /// How often a file was read.
+    pub(super) reads: u64,
 }
 
 impl State {
@@ -49,6 +51,7 @@ impl State {
             can_link: true,
             can_punch: true,
             halted: false,
+            reads: 0,
         }
     }
 
@@ -285,6 +288,7 @@ impl State {
     }
 
     pub(super) fn read(&mut self, number: InodeNumber, path: &Path, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.reads += 1;
         if self.faults.read_fails() {
             return Err(broken(path, "read"));
         }

@@ -1,0 +1,333 @@
+//! Values that lie apart and are fetched before they are asked for: how many are read, and that nobody can tell otherwise.
+
+use std::collections::BTreeMap;
+
+use cleavedb::testing::{Random, SimDisk, Tuning};
+use cleavedb::{Compression, Db, Error, Iter, KeyspaceOptions, LogBackend, Options};
+
+use crate::support::{open_with, value, with_each_log};
+
+fn open(disk: &SimDisk, backend: LogBackend, tuning: Tuning) -> Db {
+    // Values from 192 B on lie apart.
+    open_with(disk, Options::new().separation(Some(192)).log_backend(backend), tuning).unwrap()
+}
+
+fn key(number: usize) -> String {
+    format!("{number:05}")
+}
+
+fn of_round(number: usize, round: usize) -> Vec<u8> {
+    value(&format!("{number} in round {round}; "), 250 + number % 40)
+}
+
+/// Keys that come in no order, in tables, with all values in files of values.
+fn fill(db: &Db, keys: usize) {
+    (0..keys).for_each(|turn| db.put(key(turn * 37 % keys), of_round(turn * 37 % keys, 0)).unwrap());
+    db.flush().unwrap();
+    db.compact_range(&db.default_keyspace(), ..).unwrap();
+    db.wait_for_background().unwrap();
+}
+
+/// The tables are in the cache.
+fn warm(db: &Db) {
+    assert!(db.iter().unwrap().keys().rev().all(|key| key.is_ok()));
+    assert!(db.iter().unwrap().keys().all(|key| key.is_ok()));
+}
+
+#[test]
+fn a_scan_fetches_as_far_as_its_caller_has_shown_to_go() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let mut tuning = Tuning::tiny();
+        tuning.cache_bytes = 1 << 20;
+        fill(&open(&disk, backend, tuning.clone()), 400);
+        let db = open(&disk, backend, tuning);
+        warm(&db);
+        let reads = |pull: &mut dyn FnMut()| {
+            let before = disk.reads();
+            pull();
+            disk.reads() - before
+        };
+        assert_eq!(reads(&mut || assert_eq!(db.iter().unwrap().keys().count(), 400)), 0);
+        for backward in [false, true] {
+            let mut iter = db.iter().unwrap();
+            let mut next = || if backward { iter.next_back() } else { iter.next() }.unwrap().unwrap();
+            assert_eq!(reads(&mut || drop(next())), 1);
+            // Of neighbours those that lie near each other come in one read.
+            assert!((1..=2).contains(&reads(&mut || drop(next()))));
+            assert_eq!(reads(&mut || drop(next())), 0);
+            assert!((1..=4).contains(&reads(&mut || drop(next()))));
+            assert_eq!(reads(&mut || (0..2).for_each(|_| drop(next()))), 0);
+            assert!(db.stats().memory.pinned_bytes < 16 << 10);
+            drop(iter);
+            assert_eq!(db.stats().memory.pinned_bytes, 0);
+            let mut iter = db.iter().unwrap();
+            let all = reads(&mut || assert_eq!((&mut iter).count(), 400));
+            assert!(all < 100, "{all} reads for 400 values");
+        }
+        let keys: Vec<String> = (0..400).step_by(4).map(key).collect();
+        let many = reads(&mut || assert!(db.multi_get(&keys).into_iter().all(|found| found.unwrap().is_some())));
+        assert!(many < 30, "{many} reads for 100 values");
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn what_scans_run_ahead_to_is_bounded_however_large_values_are() {
+    with_each_log(|backend| {
+        for len in [3000, 40_000] {
+            let disk = SimDisk::new();
+            let mut tuning = Tuning::tiny();
+            tuning.log_bytes = 256 << 10;
+            let db = open(&disk, backend, tuning);
+            (0..60).for_each(|number| db.put(key(number), value(&key(number), len)).unwrap());
+            db.flush().unwrap();
+            db.wait_for_background().unwrap();
+            let mut iters: Vec<Iter> = (0..10).map(|_| db.iter().unwrap()).collect();
+            for number in 0..60 {
+                for iter in &mut iters {
+                    assert_eq!(iter.next().unwrap().unwrap().1, value(&key(number), len));
+                }
+                // What the pool holds, one block for each, and nothing else.
+                let pinned = db.stats().memory.pinned_bytes;
+                assert!(pinned <= (64 << 10) + 10 * (8 << 10), "{pinned} B at {number} of {len} B");
+            }
+            drop(iters);
+            assert_eq!(db.stats().memory.pinned_bytes, 0);
+            db.close().unwrap();
+        }
+    });
+}
+
+#[test]
+fn an_error_comes_in_its_place_however_far_a_scan_has_run_ahead() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let db = open(&disk, backend, Tuning::tiny());
+        let sums = db.create_keyspace("sums", KeyspaceOptions::new().merge_operator("u64-add")).unwrap();
+        for number in 0..40 {
+            sums.put(key(number), of_round(number, 0)).unwrap();
+            if number % 10 == 7 {
+                // Not a number, so the merge fails.
+                sums.merge(key(number), 1_u64.to_le_bytes()).unwrap();
+            }
+        }
+        fill(&db, 200);
+        let failed: Vec<_> = sums.iter().unwrap().enumerate().filter(|(_, item)| item.is_err()).collect();
+        assert_eq!(failed.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [7, 17, 27, 37]);
+        assert!(failed.iter().all(|(_, item)| matches!(item, Err(Error::MergeFailed { .. }))));
+        assert_eq!(sums.iter().unwrap().rev().count(), 40);
+        drop(sums);
+        db.close().unwrap();
+
+        let needle = of_round(100, 0);
+        let mut damaged = 0;
+        for (path, _) in disk.files() {
+            let file = disk.read_file(&path).unwrap();
+            let at = file.windows(needle.len()).position(|part| part == needle);
+            at.iter().for_each(|&at| disk.flip_bit(&path, at as u64 + 50, 3));
+            damaged += usize::from(at.is_some());
+        }
+        assert!(damaged > 0, "the value is somewhere");
+        let db = open(&disk, backend, Tuning::tiny());
+        let mut iter = db.iter().unwrap();
+        for _ in 0..2 {
+            let before: Vec<_> = iter.by_ref().take_while(Result::is_ok).map(Result::unwrap).collect();
+            assert_eq!(
+                before.last().map(|(key, _)| key.to_vec()).unwrap_or_else(|| key(99).into()),
+                key(99).into_bytes()
+            );
+            assert!(iter.next().is_none() && iter.next_back().is_none());
+            iter.refresh().unwrap();
+        }
+        assert_eq!(iter.by_ref().rev().map_while(Result::ok).count(), 99);
+        assert!(matches!(db.get(key(100)), Err(Error::Corruption { .. })));
+        let many = db.multi_get((90..110).map(key));
+        assert!(many.iter().enumerate().all(|(at, found)| found.is_err() == (at == 10)));
+    });
+}
+
+#[test]
+fn both_ends_go_on_as_in_a_map_while_values_move() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let db = open(&disk, backend, Tuning::tiny());
+        let mut random = Random::new(7);
+        let mut model: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+        let mut iters: Vec<(Iter, BTreeMap<String, Vec<u8>>)> = Vec::new();
+        for round in 0..1500 {
+            let number = random.below(150) as usize;
+            match random.below(12) {
+                0 => drop((db.delete(key(number)).unwrap(), model.remove(&key(number)))),
+                // Some values are small, and stay with their keys.
+                1 => drop((db.put(key(number), "small").unwrap(), model.insert(key(number), b"small".to_vec()))),
+                2 => {
+                    // Taken up again, or dropped half-way.
+                    let at = random.below(4) as usize;
+                    match random.below(2) {
+                        0 if at < iters.len() => drop(iters.remove(at)),
+                        _ => iters.push((db.iter().unwrap(), model.clone())),
+                    }
+                }
+                3 if round % 8 == 0 => {
+                    db.compact_range(&db.default_keyspace(), ..).unwrap();
+                    db.wait_for_background().unwrap();
+                }
+                4..8 => {
+                    for _ in 0..random.below(20) {
+                        let at = random.below(iters.len().max(1) as u64) as usize;
+                        let Some((iter, left)) = iters.get_mut(at) else { break };
+                        let (found, expected) = match random.below(3) {
+                            0 => (iter.next_back(), left.pop_last()),
+                            _ => (iter.next(), left.pop_first()),
+                        };
+                        let found = found.map(|item| item.unwrap()).map(|(key, value)| (key.to_vec(), value.to_vec()));
+                        assert_eq!(found, expected.map(|(key, value)| (key.into_bytes(), value)), "round {round}");
+                    }
+                }
+                _ => {
+                    db.put(key(number), of_round(number, round)).unwrap();
+                    model.insert(key(number), of_round(number, round));
+                }
+            }
+            if iters.len() > 6 {
+                iters.remove(0);
+            }
+        }
+        assert!(db.stats().evacuations > 0, "values have moved");
+        for (iter, left) in iters {
+            let found: Vec<_> = iter.map(|item| item.unwrap().1.to_vec()).collect();
+            assert_eq!(found, left.into_values().collect::<Vec<_>>());
+        }
+        assert_eq!(db.stats().memory.pinned_bytes, 0);
+    });
+}
+
+/// Room for both caches, and everything else tiny.
+fn with_caches() -> Tuning {
+    let mut tuning = Tuning::tiny();
+    (tuning.memory_bytes, tuning.cache_bytes) = (16 << 20, 8 << 20);
+    tuning
+}
+
+#[test]
+fn a_get_reads_one_block_and_one_value_at_most_and_then_nothing() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        fill(&open(&disk, backend, with_caches()), 2000);
+        let db = open(&disk, backend, with_caches());
+        let reads = |pull: &mut dyn FnMut()| {
+            let before = disk.reads();
+            pull();
+            disk.reads() - before
+        };
+        let get = |number: usize| assert_eq!(&db.get(key(number)).unwrap().unwrap()[..], of_round(number, 0));
+        // Footers, indices and filters are read once, by whoever comes first.
+        let tables = db.stats().levels.iter().map(|level| level.tables).sum::<usize>();
+        (0..2000).step_by(2000 / (8 * tables)).for_each(get);
+        for number in (3..2000).step_by(101) {
+            assert!(reads(&mut || get(number)) <= 2, "{number}");
+            assert_eq!(reads(&mut || get(number)), 0, "{number}");
+        }
+        let keys: Vec<String> = (0..2000).step_by(9).map(key).collect();
+        let get_many = || assert!(db.multi_get(&keys).into_iter().all(|found| found.unwrap().is_some()));
+        assert!(reads(&mut || get_many()) > 0);
+        assert_eq!(reads(&mut || get_many()), 0);
+    });
+}
+
+#[test]
+fn the_value_cache_is_for_point_reads_and_keeps_values_that_move() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let db = open(&disk, backend, with_caches());
+        let stats = db.stats();
+        assert_eq!(stats.memory.value_cache_bytes_max, 0, "no value lies apart");
+        let for_blocks = stats.memory.cache_bytes_max;
+        fill(&db, 400);
+        let memory = db.stats().memory;
+        assert!(memory.value_cache_bytes_max > 0, "{memory:?}");
+        assert!(memory.value_cache_bytes_max + memory.cache_bytes_max <= for_blocks + (1 << 20));
+        warm(&db);
+        assert_eq!(db.iter().unwrap().count() + db.iter().unwrap().rev().count(), 800);
+        let stats = db.stats();
+        assert_eq!((stats.memory.value_cache_bytes, stats.value_cache_hits + stats.value_cache_misses), (0, 0));
+        let kept: Vec<String> = (0..400).step_by(10).map(key).collect();
+        let get_kept = || assert!(kept.iter().all(|key| db.get(key).unwrap().is_some()));
+        get_kept();
+        let stats = db.stats();
+        assert_eq!((stats.value_cache_hits, stats.value_cache_misses), (0, 40));
+        assert!((40 * 250..40 * 600).contains(&stats.memory.value_cache_bytes), "{:?}", stats.memory);
+        assert_eq!(stats.memory.pinned_bytes, 0);
+        let held = db.get(&kept[0]).unwrap();
+        assert_eq!(db.stats().memory.pinned_bytes, 0, "it is the cache's");
+        for round in 1..6 {
+            let others = (0..400).filter(|number| number % 10 != 0);
+            others.for_each(|number| db.put(key(number), of_round(number, round)).unwrap());
+            db.compact_range(&db.default_keyspace(), ..).unwrap();
+            db.wait_for_background().unwrap();
+        }
+        let before = db.stats();
+        assert!(before.evacuations > 0, "{before:?}");
+        get_kept();
+        let after = db.stats();
+        assert_eq!((after.value_cache_hits, after.value_cache_misses), (before.value_cache_hits + 40, 40));
+        assert!(kept.iter().step_by(3).all(|key| db.get(key).unwrap() == db.multi_get([key]).remove(0).unwrap()));
+        // Replaced, and gone: what is cached belongs to versions that nobody asks for any more.
+        db.put(&kept[0], of_round(0, 9)).unwrap();
+        db.delete(&kept[1]).unwrap();
+        assert_eq!(&db.get(&kept[0]).unwrap().unwrap()[..], of_round(0, 9));
+        assert!(db.get(&kept[1]).unwrap().is_none() && held.unwrap() == of_round(0, 0)[..]);
+        let memory = db.stats().memory;
+        assert!(memory.total() <= 16 << 20, "{memory:?}");
+    });
+}
+
+#[test]
+fn memory_moves_to_the_cache_that_lacks_it() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let mut tuning = with_caches();
+        (tuning.memory_bytes, tuning.cache_bytes) = (2 << 20, 1 << 20);
+        let db = open(&disk, backend, tuning);
+        fill(&db, 3000);
+        let at_first = db.stats().memory;
+        let mut random = Random::new(3);
+        // More values than fit at first, all of them wanted again and again; their few blocks fit with ease.
+        for _ in 0..40_000 {
+            let number = random.below(1200) as usize;
+            assert_eq!(&db.get(key(number)).unwrap().unwrap()[..], of_round(number, 0));
+        }
+        let then = db.stats().memory;
+        assert!(then.value_cache_bytes_max > 2 * at_first.value_cache_bytes_max, "{at_first:?}, then {then:?}");
+        assert!(then.value_cache_bytes > at_first.value_cache_bytes_max, "{then:?}");
+        assert!(then.total() <= 2 << 20, "{then:?}");
+    });
+}
+
+#[test]
+fn indices_and_filters_stay_where_most_blocks_have_no_room() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let mut tuning = Tuning::tiny();
+        (tuning.table_bytes, tuning.level_base_bytes, tuning.open_files_max) = (64 << 10, 256 << 10, 100);
+        tuning.cache_bytes = 64 << 10;
+        let options = || Options::new().separation(Some(192)).compression(Compression::None).log_backend(backend);
+        fill(&open_with(&disk, options(), tuning.clone()).unwrap(), 20_000);
+        let db = open_with(&disk, options(), tuning).unwrap();
+        let mut random = Random::new(4);
+        let mut get = || {
+            let number = random.below(20_000) as usize;
+            assert_eq!(&db.get(key(number)).unwrap().unwrap()[..], of_round(number, 0));
+        };
+        (0..1000).for_each(|_| get());
+        let before = disk.reads();
+        (0..1000).for_each(|_| get());
+        let stats = db.stats();
+        let (reads, tables) = (disk.reads() - before, stats.levels.iter().map(|level| level.bytes).sum::<u64>());
+        assert!(stats.memory.cache_bytes_max < tables as usize * 3 / 5, "{tables} B of tables, {:?}", stats.memory);
+        // A value each, and blocks of data as far as they have no room. If all four blocks of a look-up went alike, it were more
+        // than 2500.
+        assert!((1300..=1800).contains(&reads), "{reads} reads for 1000 values");
+    });
+}
