@@ -28,7 +28,7 @@ const FILL_PER_TENTH: f64 = 0.125;
 const FILL_AT_CAP: f64 = 0.75;
 
 /// Much further than at the cap writers are not slowed, however much there is: they are never stopped.
-const FILL_MAX: f64 = 1.1;
+const FILL_MAX: f64 = 1.0;
 /// So much of what is allowed, in hundredths, may be hidden while there is known garbage to remove...
 const HIDDEN_PERCENT: u64 = 30;
 /// ...as soon as there is so much of both together.

@@ -37,7 +37,7 @@ pub enum Access {
     /// Ordinary reads and writes through the page cache.
     Buffered,
     /// Writes bypass the page cache where the file system allows it. Offsets, lengths and memory of writes must be
-    /// multiples of [`BLOCK_IO_BYTES`](crate::base::limits::BLOCK_IO_BYTES) (use [`AlignedBuffer`]); reads are free.
+    /// multiples of [`BLOCK_IO_BYTES`](crate::base::limits::BLOCK_IO_BYTES) (use an `AlignedBuffer`); reads are free.
     Direct,
 }
 
