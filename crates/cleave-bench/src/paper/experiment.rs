@@ -67,6 +67,8 @@ pub struct Spec {
     pub memory: u64,
     /// One operation for so many records. None: what the workload says.
     pub records_per_operation: Option<u64>,
+    /// Bytes that a scan reads, in records of the mean size. None: a hundred records.
+    pub scan_bytes: Option<u64>,
     /// Whether the store is killed after it, and opened again.
     pub recover: bool,
 }
@@ -82,6 +84,7 @@ impl Spec {
             age: 0,
             memory: 1,
             records_per_operation: None,
+            scan_bytes: None,
             recover: false,
         }
     }

@@ -5,7 +5,7 @@
 //! of all sizes lie apart, except where that is the question.
 //!
 //! What is absent, and why: LevelDB, HyperLevelDB and PebblesDB are no engines of this program (parts of experiments 1, 4
-//! and 11; all of 5 and 13). Experiment 3 needs a RAID. Experiment 8 is the setting of 12 without reads. Of 15 CleaveDB has no
+//! and 11; all of 13; in 5 RocksDB stands for LevelDB). Experiment 3 needs a RAID. Experiment 8 is the setting of 12 without reads. Of 15 CleaveDB has no
 //! log segments; groups stand for main segments, and its memory for the write cache.
 //!
 //! In 10 crash consistency is on in both runs, but what is synced in one of them is not in the other: what it costs to wait,
@@ -46,6 +46,8 @@ const HASH: Option<Variant> = Some(Variant {
     alone: false,
 });
 const VLOG: Option<Variant> = alone("vLog", options!("placement=log-look-ups,hot-cold=off,spare=30"));
+/// The same with values in the order of their keys once they have moved.
+const RANGE: Option<Variant> = alone("range", options!("placement=range,victims=greedy,spare=30"));
 /// What nobody has to ask for.
 const OWN: Option<Variant> = alone("own choices", "separation=192");
 
@@ -116,6 +118,17 @@ const fn flatter(spec: Spec) -> Spec {
 /// Small pairs of 40 B and large ones, so many of each.
 const fn two(small: u32, large_bytes: usize, large: u32, spec: Spec) -> Spec {
     Spec { value_size: Lengths::Two([(16, small), (large_bytes, large)]), ..spec }
+}
+
+/// Scans of 1 MiB from keys of a zipfian choice on, after the load; as many as read all data once.
+const fn scans(value_size: usize, variant: Option<Variant>) -> Spec {
+    Spec {
+        variant,
+        distribution: Some(Distribution::Zipfian(0.99)),
+        scan_bytes: Some(1 << 20),
+        records_per_operation: Some((1 << 20) / (24 + value_size as u64)),
+        ..Spec::of("seekrandom", value_size)
+    }
 }
 
 /// A YCSB mix in a store that three phases have aged, P0 to P2.
@@ -202,6 +215,15 @@ const EXPERIMENTS: &[Experiment] = &[
     rocks("4: 256 B, written", "-33.8-73.5% against RocksDB", PAIRS_WRITTEN, sized(232, LAST), WRITTEN),
     rocks("4: 1 KiB, written", "-33.8-73.5% against RocksDB", PAIRS_WRITTEN, LAST, WRITTEN),
     rocks("4: 4 KiB, written", "-33.8-73.5% against RocksDB", PAIRS_WRITTEN, sized(4072, LAST), WRITTEN),
+    rocks("5: 256 B", "-70.0% against LevelDB", Some((0.3, 0.3)), scans(232, HASH), THROUGHPUT),
+    rocks("5: 1 KiB", "-36.3% against LevelDB", Some((0.637, 0.637)), scans(1000, HASH), THROUGHPUT),
+    rocks("5: 4 KiB", "+94.2% against LevelDB", Some((1.942, 1.942)), scans(4072, HASH), THROUGHPUT),
+    over("5: 256 B, vLog", "similar to vLog", None, scans(232, HASH), VLOG, THROUGHPUT),
+    over("5: 1 KiB, vLog", "similar to vLog", None, scans(1000, HASH), VLOG, THROUGHPUT),
+    over("5: 4 KiB, vLog", "similar to vLog", None, scans(4072, HASH), VLOG, THROUGHPUT),
+    over("5: 256 B, groups by range", "no claim: what order adds", None, scans(232, RANGE), HASH, THROUGHPUT),
+    over("5: 1 KiB, groups by range", "no claim: what order adds", None, scans(1000, RANGE), HASH, THROUGHPUT),
+    over("5: 4 KiB, groups by range", "no claim: what order adds", None, scans(4072, RANGE), HASH, THROUGHPUT),
     over("6: hot apart, skew 0.9", "+113.1% throughput", Some((2.131, 2.131)), flatter(with(APART, LAST)), HASH_20, THROUGHPUT),
     over("6: hot apart, skew 0.99", "+121.3% throughput", Some((2.213, 2.213)), with(APART, LAST), HASH_20, THROUGHPUT),
     over("6: skew 0.9, written", "-42.8%", Some((0.572, 0.572)), flatter(with(APART, LAST)), HASH_20, WRITTEN),

@@ -141,9 +141,11 @@ impl Paper {
     /// The arguments of `run` that do `spec`.
     fn arguments(&self, spec: &Spec, args: &args::Paper, engines: &[String]) -> args::Run {
         let data = (self.data as f64 * args.scale) as u64;
-        let records = (data / (KEY_SIZE + spec.value_size.mean()) as u64).max(100);
+        let record_bytes = (KEY_SIZE + spec.value_size.mean()) as u64;
+        let records = (data / record_bytes).max(100);
         let memory = (data / self.data_per_memory).max(MEMORY_MIN) * spec.memory;
         let is_alone = |engine: &str| engine == OURS || spec.variant.is_none_or(|variant| !variant.alone);
+        let scan_length = spec.scan_bytes.map_or(100, |bytes| (bytes / record_bytes).clamp(1, records));
         let shape = Shape {
             records,
             operations: spec.records_per_operation.map(|part| (records / part).max(1)),
@@ -152,7 +154,7 @@ impl Paper {
             compressibility: 0.0,
             distribution: spec.distribution,
             age: spec.age,
-            scan_length: 100,
+            scan_length,
             input: None,
             rate_from_trace: false,
             threads: 1,
