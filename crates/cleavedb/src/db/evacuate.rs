@@ -2,12 +2,14 @@
 //! new segment, an extent for each group of keys, with redirect tables from the old places to the new; tables go on naming
 //! the old ones until compactions pass by (DESIGN sections 1 and 2). Logs and the extents of a group are emptied alike.
 //!
-//! A record is dead if a newer base of its key is among those that the job reads and no snapshot tells the two apart
-//! ([`values::newest`](crate::values::newest)). What is left may still be named by no table: it is looked up there, by key
-//! and sequence number, if the placement says so or the ledger knows of more garbage than has been found.
+//! What lives is found in the tables that name the files (`evacuate/find.rs`), where that is cheaper than to read these. Otherwise
+//! files are gone through twice: once for the bases in them, and once for what lives. A record is dead then if a newer base of
+//! its key is among those that the job reads and no snapshot tells the two apart ([`values::newest`](crate::values::newest));
+//! what is left may still be named by no table, and is looked up there, by key and sequence number, if the placement says so
+//! or the ledger knows of more garbage than has been found.
 //!
-//! Files are gone through twice: once for the bases in them, and once for what lives, in the order in which it lies there. A
-//! placement that sorts has it written in the order of keys instead (`evacuate/sorted.rs`).
+//! What lives is copied in the order in which it lies in the files, or, by a placement that sorts, in that of keys
+//! (`evacuate/sorted.rs`).
 
 mod copy;
 mod find;

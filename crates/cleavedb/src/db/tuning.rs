@@ -92,7 +92,7 @@ pub struct Tuning {
     pub hot_cold: bool,
     /// What lives of files that are emptied is found in the tables where that is cheaper than to read the files.
     pub finds_in_tables: bool,
-    /// Groups of values are halved beyond this size, and about so much that is live is moved at a time.
+    /// Groups of values are divided beyond this size.
     pub group_bytes: u64,
     /// So much garbage may lie in files of values beside what is live in them, in bytes...
     pub garbage_bytes: u64,

@@ -93,7 +93,7 @@ impl ValueOptions {
     }
 
     /// With [`ValuePlacement::Hash`] or [`ValuePlacement::Range`], a group is divided beyond about so many bytes, at least
-    /// 64 KiB; groups are larger where there would be very many. As much is moved at a time. Default: the size of a log, up to 64 MiB.
+    /// 64 KiB; groups are larger where there would be very many. Default: the size of a log, up to 64 MiB.
     pub fn group_bytes(mut self, bytes: u64) -> ValueOptions {
         self.group_bytes = Some(bytes);
         self

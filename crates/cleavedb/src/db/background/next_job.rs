@@ -1,6 +1,6 @@
 //! Which job is next: for each duty the first that is due and that nobody does. Asked under the work lock, so each choice is
 //! marked as running in the same step. What is due is decided by policies: `front/merge_policy.rs`, `levels/picker.rs`,
-//! `values/victim.rs`.
+//! `values/placement/`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -23,11 +23,11 @@ const STEPS_PER_RECORD: u64 = 24;
 /// After so many entries it is asked whether something else is to be done.
 const STEPS_TOGETHER: u64 = 1 << 12;
 
-/// Tables, and of what they name how much lies in the files that are emptied, by their own names.
+/// Tables, and how many records they name in each file that leads to those that are emptied.
 pub(super) struct Naming {
     /// Tables that follow each other: each of HL0 by itself, those of another level in a row.
     rows: Vec<Arc<[Arc<Table>]>>,
-    direct: BTreeMap<FileId, u64>,
+    named: BTreeMap<FileId, u64>,
     /// The files that are emptied, and those that were emptied into them, or into others of these.
     leading: BTreeSet<FileId>,
 }
@@ -46,7 +46,7 @@ impl Evacuation<'_> {
                 leading.insert(*id);
             }
         }
-        let mut naming = Naming { rows: Vec::new(), direct: BTreeMap::new(), leading };
+        let mut naming = Naming { rows: Vec::new(), named: BTreeMap::new(), leading };
         let mut entries = 0;
         for (level, tables) in view.version.levels().iter().enumerate() {
             let mut row = Vec::new();
@@ -55,8 +55,8 @@ impl Evacuation<'_> {
                 if !naming.leading.iter().any(|file| names.of(*file).records > 0) {
                     continue;
                 }
-                for file in victims() {
-                    *naming.direct.entry(file.id()).or_default() += names.of(file.id()).records;
+                for file in &naming.leading {
+                    *naming.named.entry(*file).or_default() += names.of(*file).records;
                 }
                 entries += table.meta().entries;
                 row.push(table.clone());
@@ -81,12 +81,12 @@ impl Evacuation<'_> {
     /// Moves whatever the tables lead to. Where it is to be sorted, in the order of keys, so that what is judged together has all
     /// versions of its keys.
     pub(super) fn move_named(&mut self, naming: &Naming) -> Result<()> {
-        let mut direct = BTreeMap::new();
+        let mut seen = BTreeMap::new();
         let mut cursors = naming.rows.iter().map(|row| LevelCursor::new(row.clone(), false));
         if self.core.placement.sorts() {
-            self.go_through(Merging::new(cursors.collect()), &naming.leading, &mut direct)?;
+            self.go_through(Merging::new(cursors.collect()), &naming.leading, &mut seen)?;
         } else {
-            cursors.try_for_each(|cursor| self.go_through(cursor, &naming.leading, &mut direct))?;
+            cursors.try_for_each(|cursor| self.go_through(cursor, &naming.leading, &mut seen))?;
         }
         if self.has_yielded {
             return Ok(());
@@ -94,9 +94,8 @@ impl Evacuation<'_> {
         let read: u64 = naming.rows.iter().flat_map(|row| row.iter()).map(|table| table.meta().size).sum();
         self.core.counters.bytes_read.fetch_add(read, Ordering::Relaxed);
         // Were one overlooked, it would be lost.
-        if let Some((file, named)) = naming.direct.iter().find(|(file, named)| direct.get(file).unwrap_or(&0) != *named)
-        {
-            let found = direct.get(file).copied().unwrap_or_default();
+        if let Some((file, named)) = naming.named.iter().find(|(file, named)| seen.get(file).unwrap_or(&0) != *named) {
+            let found = seen.get(file).copied().unwrap_or_default();
             let message =
                 format!("tables say that they name {named} records of file {}, and {found} were found", file.0);
             return Err(Error::corruption(&self.core.slow, 0, message));
@@ -104,12 +103,12 @@ impl Evacuation<'_> {
         self.settle_found()
     }
 
-    /// Takes down what leads to the files that are emptied, and counts what does so by their own names.
+    /// Takes down what leads to the files that are emptied, and counts what leads to each file on the way.
     fn go_through(
         &mut self,
         mut cursor: impl Cursor,
         leading: &BTreeSet<FileId>,
-        direct: &mut BTreeMap<FileId, u64>,
+        seen: &mut BTreeMap<FileId, u64>,
     ) -> Result<()> {
         let index_of: BTreeMap<FileId, u32> =
             (0..).zip(&self.victims).map(|(index, it)| (it.file.id(), index)).collect();
@@ -121,11 +120,9 @@ impl Evacuation<'_> {
                 && let Some(address) = Address::decode(cursor.value())
                 && leading.contains(&address.file)
             {
+                *seen.entry(address.file).or_default() += 1;
                 let found = match index_of.get(&address.file) {
-                    Some(index) => {
-                        *direct.entry(address.file).or_default() += 1;
-                        Some((*index, address))
-                    }
+                    Some(index) => Some((*index, address)),
                     None => match view.values.locate(address)? {
                         Located::At(file, now) => index_of.get(&file.id()).map(|index| (*index, now)),
                         Located::Dead | Located::Unknown => None,
