@@ -28,83 +28,83 @@ impl Incomplete {
 
 impl Storage for Incomplete {
     fn create(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
-        OsStorage.create(path, access).map(|file| self.wrap(file))
+        OsStorage::new().create(path, access).map(|file| self.wrap(file))
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
-        OsStorage.open(path).map(|file| self.wrap(file))
+        OsStorage::new().open(path).map(|file| self.wrap(file))
     }
 
     fn open_read(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
-        OsStorage.open_read(path, access)
+        OsStorage::new().open_read(path, access)
     }
 
     fn file_len(&self, path: &Path) -> Result<Option<u64>> {
-        OsStorage.file_len(path)
+        OsStorage::new().file_len(path)
     }
 
     fn space_of(&self, dir: &Path) -> u64 {
-        OsStorage.space_of(dir)
+        OsStorage::new().space_of(dir)
     }
 
     fn open_files_limit(&self) -> usize {
-        OsStorage.open_files_limit()
+        OsStorage::new().open_files_limit()
     }
 
     fn exists(&self, path: &Path) -> Result<bool> {
-        OsStorage.exists(path)
+        OsStorage::new().exists(path)
     }
 
     fn create_dir_all(&self, path: &Path) -> Result<()> {
-        OsStorage.create_dir_all(path)
+        OsStorage::new().create_dir_all(path)
     }
 
     fn list(&self, path: &Path) -> Result<Vec<DirEntry>> {
-        OsStorage.list(path)
+        OsStorage::new().list(path)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        OsStorage.rename(from, to)
+        OsStorage::new().rename(from, to)
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
-        OsStorage.remove(path)
+        OsStorage::new().remove(path)
     }
 
     fn remove_dir(&self, path: &Path) -> Result<()> {
-        OsStorage.remove_dir(path)
+        OsStorage::new().remove_dir(path)
     }
 
     fn link(&self, from: &Path, to: &Path) -> Result<bool> {
-        OsStorage.link(from, to)
+        OsStorage::new().link(from, to)
     }
 
     fn punch(&self, path: &Path, offset: u64, len: u64) -> Result<bool> {
-        OsStorage.punch(path, offset, len)
+        OsStorage::new().punch(path, offset, len)
     }
 
     fn real_path(&self, path: &Path) -> Result<PathBuf> {
-        OsStorage.real_path(path)
+        OsStorage::new().real_path(path)
     }
 
     fn sync_dir(&self, path: &Path) -> Result<()> {
-        if self.syncs { OsStorage.sync_dir(path) } else { Ok(()) }
+        if self.syncs { OsStorage::new().sync_dir(path) } else { Ok(()) }
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
-        OsStorage.lock(path)
+        OsStorage::new().lock(path)
     }
 
     fn lock_shared(&self, path: &Path) -> Result<Box<dyn Lock>> {
-        OsStorage.lock_shared(path)
+        OsStorage::new().lock_shared(path)
     }
 
     fn unique_number(&self) -> Result<u64> {
-        OsStorage.unique_number()
+        OsStorage::new().unique_number()
     }
 
     fn map(&self, path: &Path, len: usize) -> Result<Option<Arc<dyn Mapping>>> {
-        OsStorage.map(path, len)
+        OsStorage::new().map(path, len)
     }
 }
 

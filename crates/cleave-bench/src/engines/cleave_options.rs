@@ -55,7 +55,7 @@ impl Chosen {
 }
 
 /// All of them. A new option of the engine is a new row.
-const KNOWN: [Known; 16] = [
+const KNOWN: [Known; 17] = [
     Known {
         key: "log-backend",
         values: "auto, ring or plain",
@@ -192,6 +192,14 @@ const KNOWN: [Known; 16] = [
         },
     },
     Known {
+        key: "wait-awake",
+        values: "on, or off: a thread that waits for a short read sleeps",
+        set: |chosen, value| {
+            let awake = on_or_off(value)?;
+            chosen.options(|options| options.wait_awake(awake))
+        },
+    },
+    Known {
         key: "syncs",
         values: "on, or off: nothing then survives loss of power, to measure what that costs",
         set: |chosen, value| Some(Chosen { syncs: on_or_off(value)?, ..chosen }),
@@ -282,7 +290,7 @@ mod tests {
     fn every_option_is_known_and_others_are_refused_by_name() {
         let all = "log-backend=plain,compression=none,compression-by-level=none+lz4+zstd,block-size=16K,filter-bits=0,\
                    separation=192,placement=log-look-ups,victims=random:3,hot-cold=off,group-size=1M,find-in-tables=off,spare=20,\
-                   spare-bytes=0,open-files=64,background-threads=1,syncs=off";
+                   spare-bytes=0,open-files=64,background-threads=1,wait-awake=off,syncs=off";
         assert_eq!(all.parse::<CleaveOptions>().unwrap().to_string(), all);
         assert_eq!(all.split(',').count(), KNOWN.len());
         assert!(

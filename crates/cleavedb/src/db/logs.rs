@@ -25,6 +25,17 @@ pub(crate) struct LogSupply {
     inner: Mutex<Inner>,
 }
 
+/// Of the values that are written, one in so many is read from files: often, that is.
+const READ_PART: u64 = 16;
+
+/// How much was written and read so far.
+#[derive(Default, Clone, Copy)]
+struct Pace {
+    records: u64,
+    /// Values that the value cache did not have.
+    reads: u64,
+}
+
 #[derive(Default)]
 struct Inner {
     /// Logs have been written since the database was opened.
@@ -37,6 +48,8 @@ struct Inner {
     to_retire: Vec<Arc<LogFile>>,
     /// No log made before this one may be written any more.
     newest_taken: FileId,
+    /// When the last log was made.
+    pace: Pace,
 }
 
 impl LogSupply {
@@ -184,7 +197,10 @@ impl Core {
         let ring = self.logs.ring(self)?;
         let id = self.new_file_id()?;
         let path = self.fast.join(log_name(id));
-        let access = if ring.is_some() { Access::Direct } else { Access::Buffered };
+        let access = match ring {
+            Some(_) if !self.reads_values() => Access::Direct,
+            _ => Access::Buffered,
+        };
         let file = self.with_descriptors(|| self.storage.create(&path, access))?;
         let guard = self.guard(path);
         let capacity = self.start_log(id, &*file, needed).inspect_err(|error| {
@@ -195,6 +211,15 @@ impl Core {
         })?;
         let header_end = LOG_HEADER_BYTES as u64;
         Ok(Arc::new(LogFile::new(id, guard, file, ring, capacity, header_end, Seqno::ZERO)))
+    }
+
+    /// Since this was last asked, values were read that no cache of ours had, and not just a few for those that were written.
+    /// What is written next will be read soon then, and the page cache should have it; else it would only be in the way.
+    fn reads_values(&self) -> bool {
+        let now = Pace { records: self.published.seqno().0, reads: self.memory.value_cache.misses() };
+        let before = std::mem::replace(&mut self.logs.inner.lock().pace, now);
+        let (records, reads) = (now.records.saturating_sub(before.records), now.reads.saturating_sub(before.reads));
+        reads > 0 && reads >= records / READ_PART
     }
 
     fn start_log(&self, id: FileId, file: &dyn File, needed: u64) -> Result<u64> {

@@ -160,7 +160,12 @@ impl Shared {
             match state.queue.pop_front() {
                 Some((ticket, chunk)) => {
                     drop(state);
-                    let write = || chunk.log.file().write_at(&chunk.buffer[..chunk.len], chunk.offset);
+                    let write = || {
+                        let file = chunk.log.file();
+                        file.write_at(&chunk.buffer[..chunk.len], chunk.offset)?;
+                        file.write_back(chunk.offset, chunk.len as u64);
+                        Ok(())
+                    };
                     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(write)).unwrap_or_else(|_| {
                         let cause = format!("writing {} panicked", chunk.log.path().display());
                         Err(Error::Poisoned { cause })

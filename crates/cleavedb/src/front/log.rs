@@ -118,7 +118,7 @@ impl LogFile {
             // The ring went round meanwhile, which it only does once the bytes are in the file.
         }
         let mut bytes = vec![0; address.len as usize];
-        let read = self.file.read_at(&mut bytes, address.offset)?;
+        let read = self.file.read_awaited(&mut bytes, address.offset)?;
         if read < bytes.len() {
             return Err(damaged("record lies beyond the end of the file"));
         }

@@ -7,6 +7,8 @@
 pub mod os;
 #[cfg(not(feature = "portable"))]
 mod mapped;
+#[cfg(not(feature = "portable"))]
+mod awaited;
 mod image;
 pub mod aligned;
 pub mod cache;
@@ -109,10 +111,20 @@ pub trait Storage: Send + Sync {
 /// bytes that the file is longer.
 pub fn read_exact_at(file: &dyn File, buffer: &mut [u8], offset: u64) -> Result<()> {
     let count = file.read_at(buffer, offset)?;
-    if count == buffer.len() {
+    check_whole(file, count, buffer.len(), offset)
+}
+
+/// As [`read_exact_at`], by [`File::read_awaited`].
+pub fn read_exact_awaited(file: &dyn File, buffer: &mut [u8], offset: u64) -> Result<()> {
+    let count = file.read_awaited(buffer, offset)?;
+    check_whole(file, count, buffer.len(), offset)
+}
+
+fn check_whole(file: &dyn File, count: usize, wanted: usize, offset: u64) -> Result<()> {
+    if count == wanted {
         return Ok(());
     }
-    let message = format!("the file ends after {count} of {} bytes", buffer.len());
+    let message = format!("the file ends after {count} of {wanted} bytes");
     Err(Error::corruption(file.path(), offset, message))
 }
 
@@ -131,6 +143,10 @@ pub trait File: Send + Sync {
     fn path(&self) -> &Path;
     /// Fills `buffer` from `offset`; returns how many bytes there were before the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
+    /// As [`read_at`](File::read_at), for a few bytes that a caller of the database waits for.
+    fn read_awaited(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.read_at(buffer, offset)
+    }
     /// Says that these bytes will be read soon, once, by [`read_needed`](File::read_needed), so that the system may fetch
     /// them meanwhile. A hint: nothing depends on it.
     fn will_need(&self, _offset: u64, _len: u64) {}

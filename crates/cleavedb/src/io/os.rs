@@ -26,9 +26,9 @@ use rustix::io::{Errno, retry_on_intr};
 #[cfg(not(feature = "portable"))]
 use super::aligned::AlignedBuffer;
 use super::aligned::assert_aligned;
-#[cfg(not(feature = "portable"))]
-use super::mapped;
 use super::{Access, DirEntry, File, Lock, Mapping, Storage};
+#[cfg(not(feature = "portable"))]
+use super::{awaited, mapped};
 #[cfg(not(feature = "portable"))]
 use crate::base::limits::BLOCK_IO_BYTES;
 use crate::base::{Error, Result};
@@ -39,12 +39,20 @@ const DIRECT_READ_BYTES_MAX: usize = 1 << 20;
 
 /// The files of this machine.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct OsStorage;
+pub struct OsStorage {
+    /// Who waits for a file sleeps.
+    sleeps: bool,
+}
 
 impl OsStorage {
     /// All paths that the process can reach.
     pub const fn new() -> OsStorage {
-        OsStorage
+        OsStorage { sleeps: false }
+    }
+
+    /// A thread that waits for a short read sleeps, instead of keeping its processor awake.
+    pub const fn sleeping(self, sleeps: bool) -> OsStorage {
+        OsStorage { sleeps }
     }
 }
 
@@ -61,16 +69,16 @@ impl Storage for OsStorage {
             // An empty file would be in the way of the next try.
             Access::Direct => open_direct(path).inspect_err(|_| drop(fs::remove_file(path)))?,
         };
-        Ok(Arc::new(OsFile { path: path.to_owned(), file, access, direct }))
+        Ok(Arc::new(OsFile { path: path.to_owned(), file, access, direct, sleeps: self.sleeps }))
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
-        open_buffered(path, fs::OpenOptions::new().read(true).write(true))
+        open_buffered(path, fs::OpenOptions::new().read(true).write(true), self.sleeps)
     }
 
     fn open_read(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
         match access {
-            Access::Buffered => open_for_reading(path),
+            Access::Buffered => open_for_reading(path, self.sleeps),
             Access::Direct => open_direct_read(path),
         }
     }
@@ -239,20 +247,20 @@ fn parent_of(path: &Path) -> &Path {
     path.parent().unwrap_or(path)
 }
 
-fn open_buffered(path: &Path, options: &fs::OpenOptions) -> Result<Arc<dyn File>> {
+fn open_buffered(path: &Path, options: &fs::OpenOptions, sleeps: bool) -> Result<Arc<dyn File>> {
     let file = options.open(path).map_err(|error| Error::io(path, "open", error))?;
-    Ok(Arc::new(OsFile { path: path.to_owned(), file, access: Access::Buffered, direct: None }))
+    Ok(Arc::new(OsFile { path: path.to_owned(), file, access: Access::Buffered, direct: None, sleeps }))
 }
 
 /// Whoever reads on reads ahead by itself; what the system would read beside single blocks is mostly never asked for.
-fn open_for_reading(path: &Path) -> Result<Arc<dyn File>> {
+fn open_for_reading(path: &Path, sleeps: bool) -> Result<Arc<dyn File>> {
     let file = fs::OpenOptions::new().read(true).open(path).map_err(|error| Error::io(path, "open", error))?;
     #[cfg(not(feature = "portable"))]
     {
         // Only advice: where it is not taken, reading works all the same.
         let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
     }
-    Ok(Arc::new(OsFile { path: path.to_owned(), file, access: Access::Buffered, direct: None }))
+    Ok(Arc::new(OsFile { path: path.to_owned(), file, access: Access::Buffered, direct: None, sleeps }))
 }
 
 /// The portable build knows no direct I/O.
@@ -319,7 +327,7 @@ fn set_least_len(file: &fs::File, len: u64) -> io::Result<bool> {
 }
 
 /// Reads until the buffer is full or the file ends.
-fn read_fully(file: &fs::File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+pub(super) fn read_fully(file: &fs::File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
         match file.read_at(&mut buffer[filled..], offset + filled as u64) {
@@ -338,6 +346,8 @@ struct OsFile {
     file: fs::File,
     access: Access,
     direct: Option<fs::File>,
+    #[cfg_attr(feature = "portable", expect(dead_code, reason = "there all sleep"))]
+    sleeps: bool,
 }
 
 impl OsFile {
@@ -353,6 +363,12 @@ impl File for OsFile {
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         self.wrap("read", read_fully(&self.file, buffer, offset))
+    }
+
+    #[cfg(not(feature = "portable"))]
+    fn read_awaited(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let read = if self.sleeps { read_fully } else { awaited::read };
+        self.wrap("read", read(&self.file, buffer, offset))
     }
 
     #[cfg(not(feature = "portable"))]

@@ -11,15 +11,15 @@ fn directory() -> tempfile::TempDir {
 fn create_refuses_a_name_that_is_taken() {
     let dir = directory();
     let path = dir.path().join("a");
-    OsStorage.create(&path, Access::Buffered).unwrap();
-    let error = OsStorage.create(&path, Access::Buffered).err().unwrap();
+    OsStorage::new().create(&path, Access::Buffered).unwrap();
+    let error = OsStorage::new().create(&path, Access::Buffered).err().unwrap();
     assert!(matches!(error, Error::Io { source, .. } if source.kind() == io::ErrorKind::AlreadyExists));
 }
 
 #[test]
 fn reads_stop_at_the_end_of_the_file() {
     let dir = directory();
-    let file = OsStorage.create(&dir.path().join("a"), Access::Buffered).unwrap();
+    let file = OsStorage::new().create(&dir.path().join("a"), Access::Buffered).unwrap();
     file.write_at(b"hello", 3).unwrap();
     let mut buffer = [9; 10];
     assert_eq!(file.read_at(&mut buffer, 0).unwrap(), 8);
@@ -35,7 +35,7 @@ fn reads_stop_at_the_end_of_the_file() {
 fn buffered_reads_see_direct_writes() {
     let dir = directory();
     let path = dir.path().join("log");
-    let file = OsStorage.create(&path, Access::Direct).unwrap();
+    let file = OsStorage::new().create(&path, Access::Direct).unwrap();
     file.allocate(1 << 20).unwrap();
     let mut buffer = AlignedBuffer::new(8192);
     for round in 1..20_u8 {
@@ -48,7 +48,7 @@ fn buffered_reads_see_direct_writes() {
         assert_eq!(seen, [round; 100]);
     }
     file.sync().unwrap();
-    let again = OsStorage.open_read(&path, Access::Buffered).unwrap();
+    let again = OsStorage::new().open_read(&path, Access::Buffered).unwrap();
     let mut seen = [0; 3];
     assert_eq!(again.read_at(&mut seen, 3 * 4096).unwrap(), 3);
     assert_eq!(seen, [3; 3]);
@@ -58,14 +58,14 @@ fn buffered_reads_see_direct_writes() {
 #[should_panic(expected = "unaligned length")]
 fn an_unaligned_direct_write_panics() {
     let dir = directory();
-    let file = OsStorage.create(&dir.path().join("log"), Access::Direct).unwrap();
+    let file = OsStorage::new().create(&dir.path().join("log"), Access::Direct).unwrap();
     let _ = file.write_at(b"short", 0);
 }
 
 #[test]
 fn allocate_sets_the_length_keeps_the_content_and_never_shrinks() {
     let dir = directory();
-    let file = OsStorage.create(&dir.path().join("a"), Access::Buffered).unwrap();
+    let file = OsStorage::new().create(&dir.path().join("a"), Access::Buffered).unwrap();
     file.write_at(b"content", 0).unwrap();
     file.allocate(10_000).unwrap();
     assert_eq!(file.len().unwrap(), 10_000);
@@ -81,48 +81,48 @@ fn allocate_sets_the_length_keeps_the_content_and_never_shrinks() {
 fn a_file_opened_for_reading_refuses_writes() {
     let dir = directory();
     let path = dir.path().join("a");
-    OsStorage.create(&path, Access::Buffered).unwrap();
-    let error = OsStorage.open_read(&path, Access::Buffered).unwrap().write_at(b"x", 0).unwrap_err();
+    OsStorage::new().create(&path, Access::Buffered).unwrap();
+    let error = OsStorage::new().open_read(&path, Access::Buffered).unwrap().write_at(b"x", 0).unwrap_err();
     assert!(matches!(error, Error::Io { operation: "write", .. }));
 }
 
 #[test]
 fn a_full_device_is_no_space() {
-    let error = OsStorage.open(Path::new("/dev/full")).unwrap().write_at(b"x", 0).unwrap_err();
+    let error = OsStorage::new().open(Path::new("/dev/full")).unwrap().write_at(b"x", 0).unwrap_err();
     assert!(matches!(error, Error::NoSpace { path } if path == Path::new("/dev/full")));
 }
 
 #[test]
 fn a_missing_file_is_an_error_that_names_it() {
     let dir = directory();
-    let error = OsStorage.open(&dir.path().join("nothing")).err().unwrap();
+    let error = OsStorage::new().open(&dir.path().join("nothing")).err().unwrap();
     assert!(error.to_string().contains("nothing"), "{error}");
-    assert!(!OsStorage.exists(&dir.path().join("nothing")).unwrap());
-    assert!(OsStorage.exists(dir.path()).unwrap());
+    assert!(!OsStorage::new().exists(&dir.path().join("nothing")).unwrap());
+    assert!(OsStorage::new().exists(dir.path()).unwrap());
 }
 
 #[test]
 fn a_second_lock_is_refused_until_the_first_is_dropped() {
     let dir = directory();
     let path = dir.path().join("LOCK");
-    let first = OsStorage.lock(&path).unwrap();
-    assert!(matches!(OsStorage.lock(&path), Err(Error::Locked { .. })));
+    let first = OsStorage::new().lock(&path).unwrap();
+    assert!(matches!(OsStorage::new().lock(&path), Err(Error::Locked { .. })));
     drop(first);
-    drop(OsStorage.lock(&path).unwrap());
-    assert!(OsStorage.exists(&path).unwrap());
+    drop(OsStorage::new().lock(&path).unwrap());
+    assert!(OsStorage::new().exists(&path).unwrap());
 }
 
 #[test]
 fn the_kernels_lock_alone_refuses_a_second_open_file() {
     let dir = directory();
     let path = dir.path().join("LOCK");
-    let first = OsStorage.lock(&path).unwrap();
+    let first = OsStorage::new().lock(&path).unwrap();
     let stranger = fs::File::open(&path).unwrap();
     let answer = rustix::fs::flock(&stranger, FlockOperation::NonBlockingLockExclusive);
     assert_eq!(answer, Err(Errno::WOULDBLOCK));
     drop(first);
     rustix::fs::flock(&stranger, FlockOperation::NonBlockingLockExclusive).unwrap();
-    assert!(matches!(OsStorage.lock(&path), Err(Error::Locked { .. })));
+    assert!(matches!(OsStorage::new().lock(&path), Err(Error::Locked { .. })));
 }
 
 #[test]
@@ -132,19 +132,19 @@ fn the_table_of_this_process_alone_refuses_a_second_lock() {
     let metadata = fs::File::create(&path).unwrap().metadata().unwrap();
     let identity = (metadata.dev(), metadata.ino());
     LOCKED_HERE.lock().insert(identity, 0);
-    assert!(matches!(OsStorage.lock(&path), Err(Error::Locked { .. })));
+    assert!(matches!(OsStorage::new().lock(&path), Err(Error::Locked { .. })));
     LOCKED_HERE.lock().remove(&identity);
-    OsStorage.lock(&path).unwrap();
+    OsStorage::new().lock(&path).unwrap();
 }
 
 #[test]
 fn list_is_sorted_and_tells_files_from_the_rest() {
     let dir = directory();
-    OsStorage.create(&dir.path().join("b"), Access::Buffered).unwrap();
-    OsStorage.create(&dir.path().join("a"), Access::Buffered).unwrap();
-    OsStorage.create_dir_all(&dir.path().join("c/d")).unwrap();
+    OsStorage::new().create(&dir.path().join("b"), Access::Buffered).unwrap();
+    OsStorage::new().create(&dir.path().join("a"), Access::Buffered).unwrap();
+    OsStorage::new().create_dir_all(&dir.path().join("c/d")).unwrap();
     std::os::unix::fs::symlink(dir.path().join("a"), dir.path().join("e")).unwrap();
-    let entries = OsStorage.list(dir.path()).unwrap();
+    let entries = OsStorage::new().list(dir.path()).unwrap();
     let entries: Vec<(&str, bool)> = entries.iter().map(|entry| (entry.name.as_str(), entry.is_file)).collect();
     assert_eq!(entries, [("a", true), ("b", true), ("c", false), ("e", false)]);
 }
@@ -153,14 +153,14 @@ fn list_is_sorted_and_tells_files_from_the_rest() {
 fn rename_replaces_and_remove_removes() {
     let dir = directory();
     let (a, b) = (dir.path().join("a"), dir.path().join("b"));
-    OsStorage.create(&a, Access::Buffered).unwrap().write_at(b"new", 0).unwrap();
-    OsStorage.create(&b, Access::Buffered).unwrap().write_at(b"older", 0).unwrap();
-    OsStorage.rename(&a, &b).unwrap();
-    OsStorage.sync_dir(dir.path()).unwrap();
-    assert!(!OsStorage.exists(&a).unwrap());
-    assert_eq!(OsStorage.open(&b).unwrap().len().unwrap(), 3);
-    OsStorage.remove(&b).unwrap();
-    assert!(OsStorage.list(dir.path()).unwrap().is_empty());
+    OsStorage::new().create(&a, Access::Buffered).unwrap().write_at(b"new", 0).unwrap();
+    OsStorage::new().create(&b, Access::Buffered).unwrap().write_at(b"older", 0).unwrap();
+    OsStorage::new().rename(&a, &b).unwrap();
+    OsStorage::new().sync_dir(dir.path()).unwrap();
+    assert!(!OsStorage::new().exists(&a).unwrap());
+    assert_eq!(OsStorage::new().open(&b).unwrap().len().unwrap(), 3);
+    OsStorage::new().remove(&b).unwrap();
+    assert!(OsStorage::new().list(dir.path()).unwrap().is_empty());
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn direct_reads_of_any_shape_give_the_same_bytes() {
     let path = directory.path().join("file");
     let bytes: Vec<u8> = (0..2_500_001_u32).map(|number| ((number * 7) >> 3) as u8).collect();
     fs::write(&path, &bytes).unwrap();
-    let file = match OsStorage.open_read(&path, Access::Direct) {
+    let file = match OsStorage::new().open_read(&path, Access::Direct) {
         Ok(file) => file,
         Err(Error::InvalidInput { .. }) => return,
         Err(error) => panic!("{error}"),
@@ -198,7 +198,7 @@ fn bytes_that_were_told_of_are_read_and_leave_no_descriptor_behind() {
     let content: Vec<u8> = (0..100_000_u32).map(|number| number as u8).collect();
     fs::write(&path, &content).unwrap();
     for access in [Access::Buffered, Access::Direct] {
-        let Ok(file) = OsStorage.open_read(&path, access) else { continue };
+        let Ok(file) = OsStorage::new().open_read(&path, access) else { continue };
         let places = [(10, 5000), (99_000, 5000), (40_000, 4096)];
         places.iter().for_each(|&(offset, len)| file.will_need(offset, len));
         for (offset, len) in places {
@@ -210,6 +210,36 @@ fn bytes_that_were_told_of_are_read_and_leave_no_descriptor_behind() {
         // One that nobody told of.
         let mut buffer = [0; 3];
         assert_eq!((file.read_needed(&mut buffer, 7).unwrap(), buffer), (3, [7, 8, 9]));
+    }
+}
+
+#[test]
+fn what_is_waited_for_is_read_whole_by_one_thread_and_by_many() {
+    let dir = directory();
+    let path = dir.path().join("values");
+    let content: Vec<u8> = (0..3_000_000_u32).map(|number| (number / 5) as u8).collect();
+    let writer = OsStorage::new().create(&path, Access::Direct).unwrap();
+    // Past the page cache, as far as the file system can: what is read first is not there yet.
+    let mut buffer = AlignedBuffer::new(content.len().next_multiple_of(4096));
+    buffer[..content.len()].copy_from_slice(&content);
+    writer.write_at(&buffer, 0).unwrap();
+    writer.truncate(content.len() as u64).unwrap();
+    let file = OsStorage::new().open_read(&path, Access::Buffered).unwrap();
+    let read_all = |first: usize| {
+        let mut part = vec![0; 1100];
+        for start in (first..content.len()).step_by(40_000) {
+            let wanted = part.len().min(content.len() - start);
+            assert_eq!(file.read_awaited(&mut part, start as u64).unwrap(), wanted, "at {start}");
+            assert!(part[..wanted] == content[start..start + wanted], "at {start}");
+        }
+    };
+    read_all(0);
+    std::thread::scope(|scope| (1..9).for_each(|turn| drop(scope.spawn(move || read_all(turn * 4321)))));
+    // Up to the end, beyond it, and more than is asked for again and again.
+    for (offset, len, expected) in [(2_999_000, 5000, 1000), (3_000_000, 10, 0), (5, 100_000, 100_000)] {
+        let mut part = vec![0; len];
+        assert_eq!(file.read_awaited(&mut part, offset).unwrap(), expected);
+        assert!(part[..expected] == content[offset as usize..][..expected]);
     }
 }
 
@@ -231,14 +261,14 @@ fn a_part_of_a_file_gives_its_space_back_unless_the_file_has_another_name() {
     fs::File::open(&path).unwrap().sync_all().unwrap();
     let blocks = || fs::metadata(&path).unwrap().blocks();
     let before = blocks();
-    assert!(OsStorage.link(&path, &other).unwrap());
-    assert!(!OsStorage.punch(&path, 4096, 512 << 10).unwrap());
+    assert!(OsStorage::new().link(&path, &other).unwrap());
+    assert!(!OsStorage::new().punch(&path, 4096, 512 << 10).unwrap());
     assert_eq!(fs::read(&path).unwrap(), vec![7; 1 << 20]);
     fs::remove_file(&other).unwrap();
-    if OsStorage.punch(&path, 4096, 512 << 10).unwrap() {
+    if OsStorage::new().punch(&path, 4096, 512 << 10).unwrap() {
         let content = fs::read(&path).unwrap();
         assert!(blocks() < before);
         assert_eq!((content.len(), content[4095], content[4096], content[4096 + (512 << 10)]), (1 << 20, 7, 0, 7));
     }
-    assert!(OsStorage.punch(&dir.path().join("missing"), 0, 4096).is_err());
+    assert!(OsStorage::new().punch(&dir.path().join("missing"), 0, 4096).is_err());
 }

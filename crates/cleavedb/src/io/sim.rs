@@ -145,6 +145,11 @@ impl SimDisk {
         self.state().reads
     }
 
+    /// How often a file was written past the page cache so far.
+    pub fn direct_writes(&self) -> u64 {
+        self.state().direct_writes
+    }
+
     /// All files with their lengths, sorted by path.
     pub fn files(&self) -> Vec<(PathBuf, u64)> {
         self.state().files()

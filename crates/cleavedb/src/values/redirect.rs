@@ -12,7 +12,7 @@ use super::value_file::StoredFile;
 use crate::base::{Address, Buffer, Error, FileId, Result};
 use crate::format::checksum::{agrees, placed_checksum};
 use crate::io::cache::BlockCache;
-use crate::io::{Access, File, Storage, read_exact_at};
+use crate::io::{Access, File, Storage, read_exact_at, read_exact_awaited};
 
 /// The first bytes of a file of redirect tables.
 pub const MAGIC: [u8; 8] = *b"clvMOVED";
@@ -195,7 +195,7 @@ impl Redirect {
             return Ok(page);
         }
         let mut bytes = vec![0; PAGE_BYTES];
-        read_exact_at(&*self.file.file()?, &mut bytes, offset)?;
+        read_exact_awaited(&*self.file.file()?, &mut bytes, offset)?;
         check_page(&bytes, id, offset).map_err(|reason| self.damaged(number, reason))?;
         let page = Arc::new(Buffer::counted(bytes, self.cache.gauge().clone()));
         self.cache.insert(id, offset, page.clone());

@@ -11,7 +11,7 @@ use crate::format::record::value_of;
 use crate::format::values::{EXTENT_ALIGN, Warmth};
 use crate::io::handles::Handle;
 use crate::io::trash::FileGuard;
-use crate::io::{File, read_exact_at};
+use crate::io::{File, read_exact_awaited};
 
 /// A file on storage that holds values or redirect tables, of one or several files of values.
 pub struct StoredFile {
@@ -127,7 +127,7 @@ impl ValueFile {
     pub fn read_value(&self, address: Address, full_key: &[u8], seqno: Seqno, gauge: &Arc<Gauge>) -> Result<Slice> {
         let file = self.file_at(address)?;
         let mut bytes = vec![0; address.len as usize];
-        read_exact_at(&*file, &mut bytes, address.offset)?;
+        read_exact_awaited(&*file, &mut bytes, address.offset)?;
         value_of(bytes, address, full_key, seqno, gauge).map_err(|reason| self.damaged(address, reason))
     }
 

@@ -284,6 +284,33 @@ fn the_value_cache_is_for_point_reads_and_keeps_values_that_move() {
 }
 
 #[test]
+fn logs_go_through_the_page_cache_where_values_are_read_as_well() {
+    let disk = SimDisk::new();
+    let db = open(&disk, LogBackend::Ring, with_caches());
+    let write = |round: usize, reads: bool| {
+        let before = (disk.direct_writes(), db.stats().value_cache_misses);
+        for number in 0..2000 {
+            db.put(key(number), of_round(number, round)).unwrap();
+            if reads {
+                assert!(db.get(key((number + 1000) % 2000)).unwrap().is_some());
+            }
+        }
+        db.flush().unwrap();
+        let stats = db.stats();
+        assert!(stats.logs.iter().all(|log| log.bytes < 2000 * 250 / 4), "{:?}", stats.logs);
+        (disk.direct_writes() - before.0, stats.value_cache_misses - before.1)
+    };
+    let (direct, missed) = write(0, false);
+    assert!(direct > 4 && missed == 0, "{direct} direct writes, {missed} values read");
+    // The log that is at hand when the first value is read was made before, and so was the next.
+    write(1, true);
+    let (direct, missed) = write(2, true);
+    assert!(direct == 0 && missed > 0, "{direct} direct writes, {missed} values read");
+    write(3, false);
+    assert!(write(4, false).0 > 4);
+}
+
+#[test]
 fn memory_moves_to_the_cache_that_lacks_it() {
     with_each_log(|backend| {
         let disk = SimDisk::new();

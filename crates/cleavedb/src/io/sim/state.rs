@@ -34,6 +34,7 @@ pub(super) struct State {
     pub(super) halted: bool,
     /// How often a file was read.
     pub(super) reads: u64,
+    pub(super) direct_writes: u64,
 }
 
 impl State {
@@ -52,6 +53,7 @@ impl State {
             can_punch: true,
             halted: false,
             reads: 0,
+            direct_writes: 0,
         }
     }
 

@@ -182,7 +182,10 @@ impl File for SimFile {
             assert_aligned(bytes, offset);
         }
         self.writable("write")?;
-        self.disk.act(&self.path, "write", |state| state.write(self.inode, &self.path, bytes, offset))
+        self.disk.act(&self.path, "write", |state| {
+            state.direct_writes += u64::from(self.mode == Mode::Direct);
+            state.write(self.inode, &self.path, bytes, offset)
+        })
     }
 
     fn sync(&self) -> Result<()> {
