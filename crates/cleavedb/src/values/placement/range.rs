@@ -24,6 +24,15 @@ const GROUPS_MAX: u64 = 64;
 /// What falls between piles and is less than this part of one goes to a neighbour, if that gets something, too.
 const OWN_PART: u64 = 4;
 
+/// An extent is put in order together with smaller ones that overlap it once it holds no more than so many times what they do.
+/// Until then a scan reads from one extent more, which costs less than to move the large one.
+const LARGER_MAX: u64 = 4;
+/// A pile has at most so many small extents, whether they overlap or not.
+const SMALL_EXTENTS_MAX: usize = 4;
+/// Logs and what other placements left are put in order once they hold this part of all that is live, or are more than so many.
+const LOOSE_PART: u64 = 64;
+const LOOSE_MAX: usize = 4;
+
 /// Ranges, and the units that are emptied together.
 pub struct Range {
     /// Files that hold so many live bytes are emptied together.
@@ -90,24 +99,43 @@ impl<'a> Pile<'a, &'a Candidate> {
         self.items.iter().map(|(_, file)| file.bytes).sum()
     }
 
-    fn files(&self) -> impl Iterator<Item = FileId> {
-        self.items.iter().map(|(_, file)| file.file)
+    /// Extents that are to become one row, so that keys are in fewer of them: one, and smaller ones that overlap it and hold no
+    /// little in comparison; or very small ones, if there are many. They hold no more than `live_max`.
+    fn to_put_in_order(&self, live_max: u64) -> Option<Vec<FileId>> {
+        let mut items = self.items.clone();
+        items.sort_by_key(|(_, file)| (file.live(), file.file));
+        let overlapping = || {
+            (1..items.len()).rev().find_map(|index| {
+                let (interval, file) = items[index];
+                let overlaps = |(other, _): &&(&Interval, &Candidate)| {
+                    reaches(interval.to(), other) && reaches(other.to(), interval)
+                };
+                let mut live = file.live();
+                let smaller = items[..index].iter().filter(overlaps).take_while(|(_, file)| {
+                    live += file.live();
+                    live <= live_max
+                });
+                let mut files: Vec<FileId> = smaller.map(|(_, file)| file.file).take(TABLES_MAX - 1).collect();
+                let held: u64 = live - file.live();
+                files.push(file.file);
+                (files.len() > 1 && held * LARGER_MAX >= file.live()).then_some(files)
+            })
+        };
+        let too_many = || {
+            let largest = items.last()?.1.live();
+            let mut live = 0;
+            let small = items.iter().take_while(|(_, file)| {
+                live += file.live();
+                live <= live_max && file.live() * LARGER_MAX < largest
+            });
+            let files: Vec<FileId> = small.map(|(_, file)| file.file).take(TABLES_MAX).collect();
+            (files.len() > SMALL_EXTENTS_MAX).then_some(files)
+        };
+        overlapping().or_else(too_many)
     }
 
-    /// The first extents that overlap, one with the next, as many as hold so many live bytes; none if no two do. Once they
-    /// are one row each key of theirs is in fewer extents than before, and no other key is in more.
-    fn overlapping(&self, live_max: u64) -> Option<Vec<FileId>> {
-        (0..self.items.len()).find_map(|start| {
-            let (mut to, mut live) = (self.items[start].0.to(), self.items[start].1.live());
-            let more = self.items[start + 1..].iter().take_while(|(interval, file)| {
-                live += file.live();
-                let joins = reaches(to, interval) && live <= live_max;
-                to = later(to, interval.to());
-                joins
-            });
-            let count = (1 + more.count()).min(TABLES_MAX);
-            (count > 1).then(|| self.items[start..start + count].iter().map(|(_, file)| file.file).collect())
-        })
+    fn files(&self) -> impl Iterator<Item = FileId> {
+        self.items.iter().map(|(_, file)| file.file)
     }
 }
 
@@ -222,22 +250,23 @@ impl Placement for Range {
     }
 
     fn disorder(&self, candidates: &[Candidate]) -> Vec<FileId> {
-        let mut live = 0;
         let mut loose: Vec<&Candidate> = candidates.iter().filter(|file| file.range().is_none()).collect();
         loose.sort_by_key(|file| file.file);
+        let live_of = |files: &[&Candidate]| files.iter().map(|file| file.live()).sum::<u64>();
+        let all: u64 = candidates.iter().map(Candidate::live).sum();
+        let mut live = 0;
         let fits = loose.iter().take_while(|file| {
             live += file.live();
             live <= self.segment_bytes
         });
         let count = fits.count().clamp(1, TABLES_MAX);
-        if !loose.is_empty() {
+        if loose.len() > LOOSE_MAX || (!loose.is_empty() && live_of(&loose) >= all / LOOSE_PART) {
             return loose.iter().take(count).map(|file| file.file).collect();
         }
         let piles = piles_of(candidates);
-        let overlapping = || piles.iter().find_map(|pile| pile.overlapping(UNIT_SEGMENTS * self.segment_bytes));
+        let overlapping = || piles.iter().find_map(|pile| pile.to_put_in_order(UNIT_SEGMENTS * self.segment_bytes));
         let small = || {
-            let live = candidates.iter().map(Candidate::live).sum();
-            let together_max = self.small_bytes.min(self.size(live) / 2);
+            let together_max = self.small_bytes.min(self.size(all) / 2);
             (0..piles.len()).find_map(|start| {
                 let mut bytes = 0;
                 let fits = piles[start..].iter().take_while(|pile| {
