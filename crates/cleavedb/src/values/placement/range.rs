@@ -110,15 +110,17 @@ impl<'a> Pile<'a, &'a Candidate> {
                 let overlaps = |(other, _): &&(&Interval, &Candidate)| {
                     reaches(interval.to(), other) && reaches(other.to(), interval)
                 };
-                let mut live = file.live();
-                let smaller = items[..index].iter().filter(overlaps).take_while(|(_, file)| {
-                    live += file.live();
-                    live <= live_max
-                });
-                let mut files: Vec<FileId> = smaller.map(|(_, file)| file.file).take(TABLES_MAX - 1).collect();
-                let held: u64 = live - file.live();
+                let (mut held, mut files) = (0, Vec::new());
+                for (_, smaller) in items[..index].iter().filter(overlaps).take(TABLES_MAX - 1) {
+                    if file.live() + held + smaller.live() > live_max {
+                        break;
+                    }
+                    held += smaller.live();
+                    files.push(smaller.file);
+                }
+                let is_worth_it = !files.is_empty() && held * LARGER_MAX >= file.live();
                 files.push(file.file);
-                (files.len() > 1 && held * LARGER_MAX >= file.live()).then_some(files)
+                is_worth_it.then_some(files)
             })
         };
         let too_many = || {
