@@ -43,6 +43,7 @@ pub fn run(args: &Compare, out: &mut dyn Write) -> Result<()> {
         compressibility: 0.0,
         distribution: None,
         age: 0,
+        right_away: false,
         scan_length: 10,
         input: None,
         rate_from_trace: false,

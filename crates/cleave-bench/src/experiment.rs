@@ -104,8 +104,8 @@ pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<()> {
 }
 
 /// Writes all records once, with as many clients as the run will have, and ages the store if asked; then closes it, at
-/// rest if it can be: what a load leaves to compact is none of the run's, and RocksDB keeps the inputs of a compaction on
-/// disk for long.
+/// rest if it can be and nothing else is asked for: what a load leaves to compact is none of the run's, and RocksDB keeps
+/// the inputs of a compaction on disk for long.
 fn load(kind: &Kind, plan: &Plan, workload: &Workload, ground: &Ground, meter: &Meter) -> Result<()> {
     let only = |operation, distribution| {
         let mix = vec![(operation, 1)];
@@ -123,7 +123,9 @@ fn load(kind: &Kind, plan: &Plan, workload: &Workload, ground: &Ground, meter: &
         work(&Bench::new(&*engine, &updates, ground), &plan, meter, count, STREAMS[3], title)?;
     }
     engine.flush()?;
-    engine.settle()?;
+    if !plan.shape.right_away {
+        engine.settle()?;
+    }
     engine.sync()?;
     engine.close()
 }
@@ -303,6 +305,7 @@ mod tests {
     use crate::plan::Task;
 
     static PUTS: AtomicU64 = AtomicU64::new(0);
+    static RESTS: AtomicU64 = AtomicU64::new(0);
 
     /// A store that only counts what is written to it.
     struct Counting;
@@ -337,6 +340,11 @@ mod tests {
             Ok(())
         }
 
+        fn settle(&self) -> Result<()> {
+            RESTS.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+
         fn close(self: Box<Self>) -> Result<()> {
             Ok(())
         }
@@ -354,10 +362,9 @@ mod tests {
             open: |_| Ok(Box::new(Counting)),
         };
         let dir = tempfile::tempdir().unwrap();
-        let puts_with_age = |age: &str| {
-            let args =
-                ["cleave-bench", "run", "--workload", "readrandom", "--records", "70", "--threads", "2", "--age", age];
-            let Command::Run(args) = Args::parse_from(args).command else { panic!("the command is `run`") };
+        let done_by = |more: &[&str]| {
+            let args = ["cleave-bench", "run", "--workload", "readrandom", "--records", "70", "--threads", "2"];
+            let Command::Run(args) = Args::parse_from(args.iter().chain(more)).command else { panic!("the command is `run`") };
             let plan = Plan {
                 task: Task::Run,
                 engine: kind.name.to_owned(),
@@ -370,10 +377,11 @@ mod tests {
             };
             let workload = workload::find(&plan.workload).unwrap();
             let ground = Ground::new(&plan.shape, &workload).unwrap();
-            let before = PUTS.load(Ordering::Relaxed);
+            let done = || (PUTS.load(Ordering::Relaxed), RESTS.load(Ordering::Relaxed));
+            let before = done();
             load(&kind, &plan, &workload, &ground, &Meter::new(&plan.dirs, false).unwrap()).unwrap();
-            PUTS.load(Ordering::Relaxed) - before
+            (done().0 - before.0, done().1 - before.1)
         };
-        assert_eq!((puts_with_age("0"), puts_with_age("3")), (70, 280));
+        assert_eq!([done_by(&[]), done_by(&["--age", "3"]), done_by(&["--right-away"])], [(70, 1), (280, 1), (70, 0)]);
     }
 }

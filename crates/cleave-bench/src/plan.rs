@@ -68,6 +68,9 @@ pub struct Shape {
     /// or as --distribution says): stores differ in what updates leave behind
     #[arg(long, value_name = "ROUNDS", default_value_t = 0)]
     pub age: u64,
+    /// Begin as soon as the load is written, while the store still does the work that it left: default is at rest
+    #[arg(long)]
+    pub right_away: bool,
     /// Records that a scan reads, unless the workload says
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub scan_length: u64,

@@ -154,6 +154,7 @@ impl Paper {
             compressibility: 0.0,
             distribution: spec.distribution,
             age: spec.age,
+            right_away: false,
             scan_length,
             input: None,
             rate_from_trace: false,
