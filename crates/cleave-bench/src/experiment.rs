@@ -364,7 +364,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let done_by = |more: &[&str]| {
             let args = ["cleave-bench", "run", "--workload", "readrandom", "--records", "70", "--threads", "2"];
-            let Command::Run(args) = Args::parse_from(args.iter().chain(more)).command else { panic!("the command is `run`") };
+            let Command::Run(args) = Args::parse_from(args.iter().chain(more)).command else {
+                panic!("the command is `run`")
+            };
             let plan = Plan {
                 task: Task::Run,
                 engine: kind.name.to_owned(),

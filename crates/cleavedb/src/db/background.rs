@@ -22,7 +22,7 @@ use super::shortage::{Need, Shortages};
 use super::space::Space;
 use crate::base::{Error, FileId, Result, Seqno};
 use crate::front::run::Run;
-use crate::levels::picker::Running;
+use crate::levels::picker::{Choice, Running};
 use crate::sched::clock::now;
 use crate::sched::sync::{Condvar, Mutex, MutexGuard};
 use crate::sched::thread::{JoinHandle, try_spawn};
@@ -276,6 +276,8 @@ impl Core {
                     if may_work && duty == Duty::All && at_rest {
                         if !std::mem::replace(&mut state.quiet, true) {
                             self.work.changed.notify_all();
+                            // Now there may be something to do that waits for just this.
+                            continue;
                         }
                         if self.disorder(&state).is_none() {
                             state.idle = true;
@@ -290,7 +292,8 @@ impl Core {
                     let rest = (duty == Duty::Logs && self.work.is_active()).then_some(CALM);
                     let reserve_in = (duty == Duty::Logs && state.reserve_shortage.any())
                         .then(|| state.reserve_shortage.next_try(now()));
-                    let order_in = (may_work && duty == Duty::Values).then(|| self.order_in(&state)).flatten();
+                    let waits_for_calm = may_work && matches!(duty, Duty::Values | Duty::All);
+                    let order_in = waits_for_calm.then(|| self.calm_in(&state)).flatten();
                     match rest.into_iter().chain(publish_in).chain(reserve_in).chain(order_in).min() {
                         Some(due) => {
                             let quiet = self.work.changed.wait_for(&mut state, due);
@@ -360,9 +363,10 @@ impl Core {
         state.quiet && (state.waiting > 0 || now().saturating_sub(state.busy_until) >= CALM)
     }
 
-    /// When values are to be put in order, if there will be nothing else to do until then.
-    fn order_in(&self, state: &WorkState) -> Option<Duration> {
-        let is_due = state.quiet && !self.is_calm(state) && self.disorder(state).is_some();
+    /// When values are to be put in order, or tables, if there will be nothing else to do until then.
+    fn calm_in(&self, state: &WorkState) -> Option<Duration> {
+        let has_tables = || !self.published.view().version.levels()[0].tables().is_empty();
+        let is_due = state.quiet && !self.is_calm(state) && (has_tables() || self.disorder(state).is_some());
         is_due.then(|| (state.busy_until + CALM).saturating_sub(now()))
     }
 
@@ -461,6 +465,12 @@ impl Core {
         }
         self.fit_cache();
         self.update_pace();
+        if matches!(job, Job::Compact(Choice::Compact(compact)) if compact.tidies)
+            && matches!(result, Err(Error::NoSpace { .. }))
+        {
+            state.no_order = true;
+            return;
+        }
         if matches!(job, Job::MakeReserve) {
             match result {
                 Err(error) => state.reserve_shortage.note(Need::Reserve, number, error, now()),

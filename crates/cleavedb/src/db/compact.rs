@@ -68,6 +68,7 @@ impl Core {
             oldest_snapshot: self.snapshots.oldest(&self.published),
             stale: &state.stale,
             uncovers: false,
+            at_rest: self.is_in_order(state),
         };
         self.snapshots.tell_from(awaited_snapshot(&figures));
         // What was released before that is seen now; what is released later, tells.

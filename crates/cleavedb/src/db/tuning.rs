@@ -100,6 +100,8 @@ pub struct Tuning {
     pub garbage_percent: u64,
     /// Tables are written anew if more than so many in a hundred of their addresses lead through redirect tables.
     pub stale_percent: u64,
+    /// At rest HL0 is merged down, for the sake of look-ups.
+    pub tidies_up: bool,
     /// Size of the block cache while there is room for it.
     pub cache_bytes: usize,
     /// The block cache never gets smaller than this.
@@ -187,6 +189,7 @@ impl Tuning {
             garbage_bytes: GARBAGE_BYTES_DEFAULT,
             garbage_percent: GARBAGE_PERCENT_DEFAULT.into(),
             stale_percent: 50,
+            tidies_up: true,
             cache_bytes: 0,
             cache_bytes_min: part,
             table_bytes: flush_bytes as u64,
@@ -276,6 +279,7 @@ impl Tuning {
             garbage_bytes: 32 << 10,
             garbage_percent: 30,
             stale_percent: 50,
+            tidies_up: true,
             cache_bytes: 256 << 10,
             cache_bytes_min: 0,
             table_bytes: 16 << 10,

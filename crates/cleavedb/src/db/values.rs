@@ -201,7 +201,7 @@ impl Core {
         let hops = Hops::new(moved);
         let mut tables = Vec::new();
         if !hops.is_empty() {
-            for table in view.version.levels()[1..].iter().flat_map(|level| level.tables().iter()) {
+            for table in view.version.levels().iter().flat_map(|level| level.tables().iter()) {
                 // Whoever needs a table that cannot be read will say so.
                 let names = table.names().unwrap_or_default();
                 tables.push(hops.naming(table.meta().id, table.meta().size, &names));

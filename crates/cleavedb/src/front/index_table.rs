@@ -1,8 +1,8 @@
 //! The index table: recent versions in memory, hashed for point reads and sorted late (DESIGN section 2).
 //!
 //! Versions are appended to pieces of [`PIECE_ENTRIES`] in arrival order; a hash table finds the newest version of a
-//! key, and each version names the next older one. A full piece never changes again, so a scan shares it and sorts only
-//! what no scan has sorted before; it copies the short piece that is still being filled. One writer at a time (the
+//! key, and each version names the next older one. A full piece never changes again, so a scan shares it; the short piece that
+//! is still being filled it copies. What a scan has sorted or copied the next one has. One writer at a time (the
 //! commit path); any number of readers. Small values lie inside, large ones are addresses into the log. Range tombstones
 //! lie apart ([`TombstoneIndex`]).
 
@@ -57,11 +57,19 @@ struct Inner {
     payload: Vec<u8>,
 }
 
-/// The merged order of the first `pieces` frozen pieces, made by scans and kept for the next.
-#[derive(Clone, Default)]
+/// What scans have sorted, kept for the next.
+#[derive(Default)]
 struct Sorted {
+    /// The order of so many frozen pieces, the first ones.
     pieces: usize,
     order: Arc<Vec<u32>>,
+    /// The order of those behind them, up to this one.
+    loose_end: usize,
+    loose: Arc<Vec<u32>>,
+    /// A copy of the piece behind so many frozen ones, and its order.
+    tail_at: usize,
+    tail: Arc<Vec<Arc<Piece>>>,
+    tail_order: Arc<Vec<u32>>,
 }
 
 #[derive(Default, Clone)]
@@ -241,30 +249,24 @@ impl IndexTable {
     /// A cursor over what is in the table now; later insertions do not show.
     /// O(new versions x log) to sort what no cursor has sorted before.
     pub fn cursors(&self) -> Vec<IndexCursor> {
-        let (frozen, tail) = {
+        let mut sorted = self.sorted.lock();
+        let frozen = {
             let inner = self.inner.read();
-            (inner.frozen.clone(), inner.tail.clone())
+            sorted.take_tail(&inner);
+            inner.frozen.clone()
         };
-        let sorted = self.sorted_order(&frozen);
-        let mut cursors = Vec::new();
-        let mut push = |pieces: Arc<Vec<Arc<Piece>>>, order: Arc<Vec<u32>>| {
-            if !order.is_empty() {
-                cursors.push(IndexCursor::new(pieces, order));
-            }
-        };
-        let loose = Arc::new(sort_pieces(&frozen, sorted.pieces..frozen.len()));
-        push(frozen.clone(), sorted.order);
-        push(frozen, loose);
-        let tail = Arc::new(vec![Arc::new(tail)]);
-        let order = Arc::new(sort_pieces(&tail, 0..1));
-        push(tail, order);
-        cursors
+        self.sort_frozen(&mut sorted, &frozen);
+        sorted.sort_tail();
+        let all = [(&frozen, &sorted.order), (&frozen, &sorted.loose), (&sorted.tail, &sorted.tail_order)];
+        let filled = all.into_iter().filter(|(_, order)| !order.is_empty());
+        filled.map(|(pieces, order)| IndexCursor::new(pieces.clone(), order.clone())).collect()
     }
 
     /// One cursor over everything in a range of keys; the table must be sealed (no insertion may follow).
     pub fn sealed_cursor(&self, range: &KeyRange) -> IndexCursor {
         let pieces = self.all_pieces();
-        let order = sort_within(&pieces, 0..pieces.len(), range);
+        let count = pieces.iter().map(|piece| piece.entries.len()).sum();
+        let order = sort_within(&pieces, 0..count, range);
         IndexCursor::new(Arc::new(pieces), Arc::new(order))
     }
 
@@ -282,21 +284,40 @@ impl IndexTable {
         inner.frozen.iter().cloned().chain([Arc::new(inner.tail.clone())]).collect()
     }
 
-    /// The kept order, extended first if too many pieces lie outside it.
-    fn sorted_order(&self, frozen: &[Arc<Piece>]) -> Sorted {
-        let mut sorted = self.sorted.lock();
-        if sorted.pieces + LOOSE_PIECES_MAX < frozen.len() {
-            let new = sort_pieces(frozen, sorted.pieces..frozen.len());
+    /// Sorts the pieces that are new; if there are many that are not in the table's order, they join it.
+    fn sort_frozen(&self, sorted: &mut Sorted, frozen: &[Arc<Piece>]) {
+        if sorted.loose_end < frozen.len() {
+            let new = sort_within(frozen, numbers(sorted.loose_end..frozen.len()), &KeyRange::default());
             self.bytes.fetch_add(size_of_val(&*new), Ordering::Relaxed);
-            *sorted = Sorted { pieces: frozen.len(), order: Arc::new(merge_orders(frozen, &sorted.order, &new)) };
+            sorted.loose = Arc::new(merge_orders(frozen, &sorted.loose, &new));
+            sorted.loose_end = frozen.len();
         }
-        if sorted.pieces > frozen.len() {
-            // Another scan has sorted pieces that were frozen after we looked.
-            let limit = (frozen.len() * PIECE_ENTRIES) as u32;
-            let order = sorted.order.iter().copied().filter(|&number| number < limit).collect();
-            return Sorted { pieces: frozen.len(), order: Arc::new(order) };
+        if sorted.pieces + LOOSE_PIECES_MAX < frozen.len() {
+            sorted.order = Arc::new(merge_orders(frozen, &sorted.order, &sorted.loose));
+            (sorted.pieces, sorted.loose) = (frozen.len(), Arc::default());
         }
-        sorted.clone()
+    }
+}
+
+impl Sorted {
+    /// Copies the piece that is being filled, if it has changed.
+    fn take_tail(&mut self, inner: &Inner) {
+        let held = self.tail.first().map_or(0, |piece| piece.entries.len());
+        if self.tail_at != inner.frozen.len() {
+            (self.tail_at, self.tail_order) = (inner.frozen.len(), Arc::default());
+        } else if held == inner.tail.entries.len() {
+            return;
+        }
+        self.tail = Arc::new(vec![Arc::new(inner.tail.clone())]);
+    }
+
+    /// Sorts what is new in the copy.
+    fn sort_tail(&mut self) {
+        let count = self.tail.first().map_or(0, |piece| piece.entries.len());
+        if self.tail_order.len() < count {
+            let new = sort_within(&self.tail, self.tail_order.len()..count, &KeyRange::default());
+            self.tail_order = Arc::new(merge_orders(&self.tail, &self.tail_order, &new));
+        }
     }
 }
 
@@ -419,20 +440,19 @@ impl Inserter<'_> {
     }
 }
 
-/// Sorts the versions of some pieces: their numbers in cursor order.
-fn sort_pieces(pieces: &[Arc<Piece>], range: Range<usize>) -> Vec<u32> {
-    sort_within(pieces, range, &KeyRange::default())
+/// The numbers of the versions in full pieces.
+fn numbers(pieces: Range<usize>) -> Range<usize> {
+    pieces.start * PIECE_ENTRIES..pieces.end * PIECE_ENTRIES
 }
 
-/// As [`sort_pieces`], for the versions of a range of keys only.
-fn sort_within(pieces: &[Arc<Piece>], range: Range<usize>, keys: &KeyRange) -> Vec<u32> {
+/// Sorts the versions of these numbers whose keys lie within a range: their numbers in cursor order.
+fn sort_within(pieces: &[Arc<Piece>], numbers: Range<usize>, keys: &KeyRange) -> Vec<u32> {
     let mut keyed: Vec<(u128, u32)> = Vec::new();
-    for index in range {
-        for slot in 0..pieces[index].entries.len() {
-            let key = pieces[index].version(slot).key;
-            if keys.holds(key) {
-                keyed.push((leading_bytes(key), (index * PIECE_ENTRIES + slot) as u32));
-            }
+    for number in numbers {
+        let number = number as u32;
+        let key = version_at(pieces, number).key;
+        if keys.holds(key) {
+            keyed.push((leading_bytes(key), number));
         }
     }
     // The first sixteen bytes of the key settle most comparisons without touching the piece.

@@ -124,6 +124,8 @@ impl<'a> TableFigures<'a> {
 
 /// Tables are pushed down for their deletes when these are one in so many versions.
 const DENSE_ONE_IN: u64 = 3;
+/// At rest HL0 is merged with what lies below it, if that is no more than so many times as much.
+const TIDY_BELOW_MAX: u64 = 4;
 /// Tables of which nothing lies beneath are rewritten for their deletes when these are one in so many versions.
 const NEEDLESS_ONE_IN: u64 = 8;
 /// No table is compacted for its deletes alone unless it has this part of the target of HL1.
@@ -181,6 +183,8 @@ pub struct Figures<'a> {
     pub stale: &'a BTreeSet<FileId>,
     /// Values apart from their keys take too much space for what may be live of them: what is dead is to be found.
     pub uncovers: bool,
+    /// Nothing else is to be done, and nothing was for a while.
+    pub at_rest: bool,
 }
 
 /// What to do next.
@@ -223,6 +227,8 @@ pub struct Compact {
     pub smallest: Vec<u8>,
     /// The first full key after all inputs.
     pub end: Vec<u8>,
+    /// Nobody needs it: it makes look-ups faster. A full disk is no reason to complain then.
+    pub tidies: bool,
 }
 
 impl Compact {
@@ -244,6 +250,7 @@ pub fn choose(figures: &Figures<'_>) -> Choice {
         .or_else(|| figures.push_deletes_down())
         .or_else(|| figures.remove_needless_deletes())
         .or_else(|| figures.heal())
+        .or_else(|| figures.tidy_up())
         .unwrap_or(Choice::Nothing)
 }
 
@@ -467,6 +474,20 @@ impl<'a> Figures<'a> {
         })
     }
 
+    /// At rest all of HL0 goes down, if look-ups ask several tables there or addresses in it are out of date, and what it
+    /// is merged with is not so much more.
+    fn tidy_up(&self) -> Option<Choice> {
+        let upper = self.levels.first().filter(|_| self.at_rest)?;
+        if upper.len() < 2 && !upper.iter().any(|table| self.stale.contains(&table.id)) {
+            return None;
+        }
+        let inputs: Vec<&TableFigures<'_>> = upper.iter().collect();
+        let compact = Compact { tidies: true, ..self.compact(0, 1, &inputs)? };
+        let below: u64 = self.overlapping(1, &compact.smallest, &compact.end).map(|table| table.size).sum();
+        let above: u64 = upper.iter().map(|table| table.size).sum();
+        (below <= TIDY_BELOW_MAX * above).then_some(Choice::Compact(compact))
+    }
+
     /// Tables below HL0, with their levels, that would be smaller without their tombstones and have nothing beneath them.
     fn needless_deletes(&self) -> impl Iterator<Item = (usize, &TableFigures<'a>)> {
         let levels = self.levels.iter().enumerate().skip(1);
@@ -513,7 +534,7 @@ impl<'a> Figures<'a> {
         }
         let ids = |tables: &[&TableFigures<'_>]| tables.iter().map(|table| table.id).collect();
         let (smallest, end) = (smallest.to_vec(), end.to_vec());
-        Some(Compact { from, to, inputs: ids(inputs), inputs_below: ids(&below), smallest, end })
+        Some(Compact { from, to, inputs: ids(inputs), inputs_below: ids(&below), smallest, end, tidies: false })
     }
 
     pub(super) fn overlapping(

@@ -60,13 +60,15 @@ struct Case {
     running: Vec<Running>,
     oldest_snapshot: Seqno,
     stale: BTreeSet<FileId>,
+    at_rest: bool,
 }
 
 /// The levels given, padded with empty ones to five. HL0 has room for three tables, HL1 for 100 bytes, HL2 for 1000.
 fn case(levels: &[&[&str]]) -> Case {
     let mut levels: Vec<Vec<_>> = levels.iter().map(|level| level.iter().map(|text| meta(text)).collect()).collect();
     levels.resize_with(5, Vec::new);
-    Case { levels, dropped: Vec::new(), running: Vec::new(), oldest_snapshot: Seqno::MAX, stale: BTreeSet::new() }
+    let (dropped, running, stale) = Default::default();
+    Case { levels, dropped, running, oldest_snapshot: Seqno::MAX, stale, at_rest: false }
 }
 
 impl Case {
@@ -96,6 +98,7 @@ impl Case {
             oldest_snapshot: self.oldest_snapshot,
             stale: &self.stale,
             uncovers: false,
+            at_rest: self.at_rest,
         })
     }
 
@@ -358,4 +361,23 @@ fn tables_out_of_date_are_written_anew_when_nothing_else_is_due() {
     levels.stale = [9, 7, 6].map(FileId).into();
     assert_eq!(levels.choice(), "compact 6 of 2 with  of 2");
     assert_eq!(levels.running(2, "n", "o").choice(), "nothing");
+}
+
+#[test]
+fn at_rest_the_first_level_goes_down_unless_much_more_lies_below() {
+    let ask = |levels: &[&[&str]], stale: &[u64]| {
+        let mut case = case(levels);
+        case.stale = stale.iter().map(|id| FileId(*id)).collect();
+        let before = case.choice();
+        assert_eq!(before, "nothing");
+        case.at_rest = true;
+        case.choice()
+    };
+    let two: &[&str] = &["9 a-m 10", "8 c-z 10"];
+    assert_eq!(ask(&[two, &["7 a-z 80"]], &[]), "compact 9,8 of 0 with 7 of 1");
+    assert_eq!(ask(&[two, &["7 a-z 81"]], &[]), "nothing");
+    assert_eq!(ask(&[&["9 a-m 10"], &["7 a-z 20"]], &[]), "nothing");
+    assert_eq!(ask(&[&["9 a-m 10"], &["7 a-z 20"]], &[9]), "compact 9 of 0 with 7 of 1");
+    assert_eq!(ask(&[&["9 a-m 10"], &["7 a-z 41"]], &[9]), "nothing");
+    assert_eq!(ask(&[&["9 a-m 10", "8 c-z 10 busy"]], &[]), "nothing");
 }

@@ -268,6 +268,7 @@ fn a_compaction_too_large_for_the_disk_is_tried_less_and_less_and_flushes_go_on(
         // One compaction of all that is there.
         (tuning.hl0_compact_tables, tuning.hl0_stop_tables) = (20, 60);
         (tuning.table_bytes, tuning.level_base_bytes) = (4 << 20, 4 << 20);
+        tuning.tidies_up = false;
         let options = Options::new().log_backend(backend).listener(full.clone()).compression(Compression::None);
         let db = open_with(&disk, options, tuning).unwrap();
         let mut keys = 0;

@@ -50,7 +50,9 @@ fn a_load_is_there_at_once_and_survives_loss_of_power() {
 #[test]
 fn a_load_into_an_empty_range_goes_below_hl0() {
     with_each_log(|backend| {
-        let db = open(&SimDisk::new(), backend).unwrap();
+        let mut tuning = Tuning::tiny();
+        tuning.tidies_up = false;
+        let db = open_with(&SimDisk::new(), Options::new().log_backend(backend), tuning).unwrap();
         let loaded = db.create_keyspace("loaded", KeyspaceOptions::new()).unwrap();
         let around = db.create_keyspace("around", KeyspaceOptions::new()).unwrap();
         // Tables that reach over the keyspace, but hold nothing of it.

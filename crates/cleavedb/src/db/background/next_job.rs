@@ -110,6 +110,12 @@ impl Core {
         Some(self.placement.disorder(&candidates)).filter(|files| !files.is_empty())
     }
 
+    /// It is calm, and values are in order: tables may be tidied up, which names the places where values are now.
+    pub(in crate::db) fn is_in_order(&self, state: &WorkState) -> bool {
+        let may_be = !state.evacuating && !state.no_order && !state.shortages.any() && self.settings.tuning.tidies_up;
+        may_be && self.is_calm(state) && self.disorder(state).is_none()
+    }
+
     /// Files of values that are to be emptied and that nobody empties.
     pub(super) fn due_evacuation(&self, state: &WorkState) -> Option<Vec<FileId>> {
         if state.evacuating || !state.shortages.may_try(Need::Evacuation, now()) {
