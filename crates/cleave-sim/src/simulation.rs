@@ -50,6 +50,8 @@ pub struct Report {
     pub compaction_parts: u64,
     /// Evacuations done by them.
     pub evacuations: u64,
+    /// Bytes of values that they compressed.
+    pub compressed_bytes: u64,
     /// Seals and merges of runs.
     pub runs: u64,
     /// Parts of them beyond the first of each.
@@ -299,6 +301,7 @@ impl Simulation {
         progress.report.compactions += stats.compactions;
         progress.report.compaction_parts += stats.compaction_parts.saturating_sub(stats.compactions);
         progress.report.evacuations += stats.evacuations;
+        progress.report.compressed_bytes += stats.values_compressed_from;
         progress.report.runs += stats.seals + stats.index_merges;
         progress.report.run_parts += stats.run_parts.saturating_sub(stats.seals + stats.index_merges);
     }

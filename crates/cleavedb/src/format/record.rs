@@ -256,6 +256,7 @@ pub fn value_of(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::{FileId, full_key};
 
     fn encoded() -> Vec<u8> {
         let operation = Operation { kind: Kind::Put, keyspace: KeyspaceId(3), key: b"key", value: b"value" };
@@ -302,6 +303,71 @@ mod tests {
         assert!(!read_back(b"b", b"b") && !read_back(b"c", b"b"));
         let longest = vec![1; limits::KEY_BYTES_MAX + 1];
         assert!(read_back(b"", &longest[1..]) && !read_back(b"", &longest));
+    }
+
+    /// The record that [`encoded`] makes with these bytes for a compressed value, and its address if the value has `value_len`
+    /// bytes.
+    fn compressed(compression: Compression, stored: &[u8], value_len: u32) -> (Vec<u8>, Address) {
+        let (bytes, mut out) = (encoded(), Vec::new());
+        let record = Record::take(&mut &bytes[..]).unwrap();
+        assert!(record.compressed(compression, &mut out, |_, out| {
+            out.extend_from_slice(stored);
+            true
+        }));
+        let address = Address { file: FileId(1), offset: 0, len: out.len() as u32, value_len };
+        (out, address)
+    }
+
+    fn read(bytes: &[u8], address: Address) -> Result<Slice, NoValue> {
+        value_of(bytes.to_vec(), address, &full_key(KeyspaceId(3), b"key"), Seqno(42), &Arc::default())
+    }
+
+    /// LZ4 bytes of a thousand times 7: a literal, a match of 994 with it, five literals.
+    const LZ4_OF_SEVENS: [u8; 15] = [0xe8, 0x07, 0x1f, 7, 1, 0, 255, 255, 255, 210, 0x50, 7, 7, 7, 7];
+
+    #[test]
+    fn a_compressed_value_is_read_and_damage_anywhere_is_noticed() {
+        let stored = [&LZ4_OF_SEVENS[..], &[7]].concat();
+        let (bytes, address) = compressed(Compression::Lz4, &stored, 1000);
+        assert_eq!(&read(&bytes, address).unwrap()[..], [7; 1000]);
+        for bit in 0..bytes.len() * 8 {
+            let mut bad = bytes.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(matches!(read(&bad, address), Err(NoValue::Damaged(_))), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn compressed_values_that_claim_what_they_are_not_are_refused_whatever_their_checksums() {
+        let damaged = |stored: &[u8], value_len| {
+            let (bytes, address) = compressed(Compression::Lz4, stored, value_len);
+            matches!(read(&bytes, address), Err(NoValue::Damaged(_)))
+        };
+        // Of another length than the address says; longer than so few bytes can become; without a size; no LZ4.
+        let stored = [&LZ4_OF_SEVENS[..], &[7]].concat();
+        assert!(!damaged(&stored, 1000) && damaged(&stored, 999) && damaged(&stored, 1001));
+        let mut huge = Vec::new();
+        crate::base::varint::put(&mut huge, (1 << 30) - 1);
+        huge.extend_from_slice(&stored[2..]);
+        assert!(damaged(&huge, (1 << 30) - 1));
+        assert!(damaged(&[], 0) && damaged(&[0xff; 3], 1000));
+        assert!(damaged(&[&[0xe8, 0x07][..], &[0x1f; 100]].concat(), 1000));
+        // A kind that is never compressed, and an algorithm that is not known.
+        for kind in [0x11, 0x14, 0x32, 0xf2] {
+            let (mut bytes, address) = compressed(Compression::Lz4, &stored, 1000);
+            bytes[4] = kind;
+            let crc = crc32c::crc32c(&bytes[4..]);
+            bytes[..4].copy_from_slice(&crc.to_le_bytes());
+            assert!(matches!(read(&bytes, address), Err(NoValue::Damaged(_))), "{kind:x}");
+        }
+    }
+
+    #[cfg(not(feature = "zstd"))]
+    #[test]
+    fn a_value_that_this_build_cannot_decompress_is_unsupported_and_not_damaged() {
+        let (bytes, address) = compressed(Compression::Zstd, b"\x05whatever", 5);
+        let error = read(&bytes, address).unwrap_err().at(Path::new("7.segment"), 28);
+        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
     }
 
     #[test]

@@ -287,13 +287,13 @@ pub fn extents(file: &dyn File, id: FileId, see: &mut dyn FnMut(Extent) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::{KeyspaceId, Kind, Seqno};
+    use crate::base::{KeyspaceId, Kind as RecordKind, Seqno};
     use crate::format::record::Operation;
     use crate::io::SimDisk;
 
     fn record(number: u64, value_len: usize) -> Vec<u8> {
         let (key, value) = (number.to_be_bytes(), vec![number as u8; value_len]);
-        let operation = Operation { kind: Kind::Put, keyspace: KeyspaceId(1), key: &key, value: &value };
+        let operation = Operation { kind: RecordKind::Put, keyspace: KeyspaceId(1), key: &key, value: &value };
         let seqno = Seqno(number);
         [&operation.header(seqno, operation.crc(seqno)), &key[..], &value[..]].concat()
     }
@@ -335,6 +335,20 @@ mod tests {
         let (found, extents) = read(&disk).unwrap();
         assert_eq!(found, places);
         assert_eq!(extents.iter().map(|extent| extent.id.0).collect::<Vec<_>>(), [5, 6, 7]);
+    }
+
+    #[test]
+    fn a_segment_of_before_is_read_and_one_of_after_is_unsupported() {
+        let disk = SimDisk::new();
+        let places = segment(&disk, &[&[300, 20], &[9]]);
+        let with_version = |version| {
+            let mut bytes = disk.read_file(Path::new("s")).unwrap();
+            bytes[..FILE_HEADER_BYTES].copy_from_slice(&Kind { version, ..HEADER }.encode(FileId(4)));
+            disk.write_file(Path::new("s"), &bytes);
+            read(&disk)
+        };
+        assert_eq!(with_version(2).unwrap().0, places);
+        assert!([1, 4].into_iter().all(|version| matches!(with_version(version), Err(Error::Unsupported { .. }))));
     }
 
     #[test]
