@@ -201,7 +201,7 @@ pub fn fuzz_redirect(bytes: &[u8]) {
     let handle = Arc::new(Handles::new(Arc::new(disk), Access::Buffered, 1)).handle(path);
     let cache = Arc::new(BlockCache::new(1 << 20));
     let stored = Arc::new(StoredFile::new(id, guard, handle));
-    let shape = if bytes.len() % 2 == 0 { redirect::Shape::Pairs } else { redirect::Shape::Lengths };
+    let shape = if bytes.len().is_multiple_of(2) { redirect::Shape::Pairs } else { redirect::Shape::Lengths };
     let whole = redirect::Table { of: FILE, start: 4096, len: bytes.len() as u64, shape };
     let table = Redirect::new(stored, first.map_or(whole, |(table, _)| table), vec![FileId(8), FileId(9)], cache);
     let at = |offset| Address { file: FILE, offset, len: 30, value_len: 5 };

@@ -33,11 +33,6 @@ fn of_round(number: usize, round: usize) -> Vec<u8> {
     value(&format!("{number} in round {round}; "), 300 + number % 50)
 }
 
-fn write_round(db: &Db, round: usize, of: &dyn Fn(usize, usize) -> Vec<u8>) {
-    // Not in the order of keys.
-    (0..KEYS).map(|at| at * 7 % KEYS).for_each(|number| db.put(key(number), of(number, round)).unwrap());
-}
-
 /// Lets background work come to rest, with addresses that lead straight to records.
 fn settle(db: &Db) -> Stats {
     db.compact_range(&db.default_keyspace(), ..).unwrap();
