@@ -114,6 +114,10 @@ fn costs(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
         counted(stats.compactions, "compaction"),
         counted(stats.evacuations, "evacuation"),
     )?;
+    if stats.values_compressed_from > 0 {
+        let (from, to) = (BinaryBytes(stats.values_compressed_from), BinaryBytes(stats.values_compressed_to));
+        writeln!(out, "   {from} of values became {to} as they moved")?;
+    }
     let waited = stats.stall_time.as_secs_f64() * 1e3;
     let paced = stats.paced_time.as_secs_f64() * 1e3;
     writeln!(

@@ -65,6 +65,8 @@ pub fn as_json(stats: &Stats) -> Value {
             "bytes_live": stats.value_bytes_live,
             "moved_files": stats.moved_files,
             "groups": stats.value_groups,
+            "compressed_from": stats.values_compressed_from,
+            "compressed_to": stats.values_compressed_to,
             "group_list": stats.value_group_list.iter().map(group).collect::<Vec<Value>>(),
             "records_judged_alone": stats.records_judged_alone,
             "records_looked_up": stats.records_looked_up,

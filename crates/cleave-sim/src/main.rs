@@ -120,6 +120,7 @@ impl Tally {
                 self.total.compactions += report.compactions;
                 self.total.compaction_parts += report.compaction_parts;
                 self.total.evacuations += report.evacuations;
+                self.total.compressed_bytes += report.compressed_bytes;
                 self.total.runs += report.runs;
                 self.total.run_parts += report.run_parts;
             }
@@ -136,7 +137,7 @@ impl Tally {
         println!(
             "{} seeds, {} failed; {} operations, {} openings, {} process crashes, {} power losses ({} of these crashes \
              during recovery), {} epochs with a failing disk; {} compactions with {} parts more than one, {} \
-             evacuations, {} runs made with {} parts more than one; {seconds:.1} s",
+             evacuations that compressed {} B of values, {} runs made with {} parts more than one; {seconds:.1} s",
             self.seeds,
             self.failed,
             total.operations,
@@ -148,6 +149,7 @@ impl Tally {
             total.compactions,
             total.compaction_parts,
             total.evacuations,
+            total.compressed_bytes,
             total.runs,
             total.run_parts
         );

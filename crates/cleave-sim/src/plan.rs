@@ -104,11 +104,13 @@ impl Plan {
     }
 
     /// The sizes to open with: small, so that a few hundred operations fill logs, runs and levels, and of every
-    /// proportion to each other. The same at every opening of a run.
-    pub fn tuning(&self) -> Tuning {
+    /// proportion to each other. The same at every opening of a run, but for how values are compressed when they move.
+    pub fn tuning(&self, epoch: u64) -> Tuning {
         let mut rng = Rng::of(self.seed, 0x7475_6e65);
         let mut tuning = Tuning::tiny();
         tuning.canary = self.canary;
+        let mut of_epoch = Rng::of(self.seed.wrapping_add(epoch), 0x7368_726b);
+        tuning.value_compression = *of_epoch.pick(&[Compression::Lz4, Compression::None]);
         if rng.one_in(4) {
             return tuning;
         }

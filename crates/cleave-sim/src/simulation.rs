@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use cleavedb::testing::{self, Faults, SimConfig, SimDisk};
+use cleavedb::testing::{self, Faults, SimConfig, SimDisk, Tuning};
 use cleavedb::{Db, Error, KeyspaceOptions};
 
 use crate::client::Client;
@@ -50,6 +50,8 @@ pub struct Report {
     pub compaction_parts: u64,
     /// Evacuations done by them.
     pub evacuations: u64,
+    /// Bytes of values that they compressed.
+    pub compressed_bytes: u64,
     /// Seals and merges of runs.
     pub runs: u64,
     /// Parts of them beyond the first of each.
@@ -169,13 +171,17 @@ impl Simulation {
     }
 
     fn open(&self) -> Result<Db, Error> {
-        testing::open(Arc::new(self.disk.clone()), Path::new(HOME), self.plan.options(), self.plan.tuning())
+        testing::open(Arc::new(self.disk.clone()), Path::new(HOME), self.plan.options(), self.tuning())
+    }
+
+    fn tuning(&self) -> Tuning {
+        self.plan.tuning(self.epoch)
     }
 
     fn epoch(&mut self) -> Result<(), Failure> {
         self.epoch += 1;
         lock(&self.progress).report.epochs += 1;
-        let copies = Copies::new(&self.disk, self.plan.options_of_copies(), self.plan.tuning(), self.epoch);
+        let copies = Copies::new(&self.disk, self.plan.options_of_copies(), self.tuning(), self.epoch);
         let mut world = World::new(self.epoch, self.plan.syncs_by_default()).with_copies(copies.clone());
         if self.plan.faults && self.plan.clients == 1 && self.rng.one_in(2) {
             world.tolerance = *self.rng.pick(&[Tolerance::FailingReads, Tolerance::FailingWrites, Tolerance::NoSpace]);
@@ -224,7 +230,7 @@ impl Simulation {
         };
         let before = content();
         let options = self.plan.options().read_only(true);
-        let db = testing::open(Arc::new(self.disk.clone()), Path::new(HOME), options, self.plan.tuning())?;
+        let db = testing::open(Arc::new(self.disk.clone()), Path::new(HOME), options, self.tuning())?;
         if let Err(failure) = self.expected.check(&db)? {
             return Ok(Err(Failure(format!("read only: {failure}"))));
         }
@@ -295,6 +301,7 @@ impl Simulation {
         progress.report.compactions += stats.compactions;
         progress.report.compaction_parts += stats.compaction_parts.saturating_sub(stats.compactions);
         progress.report.evacuations += stats.evacuations;
+        progress.report.compressed_bytes += stats.values_compressed_from;
         progress.report.runs += stats.seals + stats.index_merges;
         progress.report.run_parts += stats.run_parts.saturating_sub(stats.seals + stats.index_merges);
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cleavedb::testing::{self, SimDisk, Storage, Tuning};
-use cleavedb::{Compression, Db, Error, KeyspaceOptions, Options, Result};
+use cleavedb::{Compression, Db, Error, KeyspaceOptions, Options, Result, ValueOptions};
 
 /// All values lie in tables.
 fn open(disk: &SimDisk, options: Options) -> Result<Db> {
@@ -64,9 +64,11 @@ fn a_keyspace_keeps_its_own_compression_on_all_levels() {
 #[test]
 fn zstd_without_its_feature_is_refused_by_name() {
     let disk = SimDisk::new();
-    for options in
-        [Options::new().compression(Compression::Zstd), Options::new().compression_by_level(&[Compression::Zstd])]
-    {
+    for options in [
+        Options::new().compression(Compression::Zstd),
+        Options::new().compression_by_level(&[Compression::Zstd]),
+        Options::new().values(ValueOptions::new().compression(Compression::Zstd)),
+    ] {
         match open(&disk, options) {
             Ok(_) if cfg!(feature = "zstd") => {}
             Ok(_) => panic!("it was opened by a build without zstd"),

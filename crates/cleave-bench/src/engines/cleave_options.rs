@@ -55,7 +55,7 @@ impl Chosen {
 }
 
 /// All of them. A new option of the engine is a new row.
-const KNOWN: [Known; 17] = [
+const KNOWN: [Known; 18] = [
     Known {
         key: "log-backend",
         values: "auto, ring or plain",
@@ -152,6 +152,14 @@ const KNOWN: [Known; 17] = [
         set: |chosen, value| {
             let where_cheaper = on_or_off(value)?;
             chosen.values(|values| values.find_in_tables(where_cheaper))
+        },
+    },
+    Known {
+        key: "value-compression",
+        values: "as for compression: of values that are moved",
+        set: |chosen, value| {
+            let compression = compression(value)?;
+            chosen.values(|values| values.compression(compression))
         },
     },
     Known {
@@ -289,15 +297,17 @@ mod tests {
     #[test]
     fn every_option_is_known_and_others_are_refused_by_name() {
         let all = "log-backend=plain,compression=none,compression-by-level=none+lz4+zstd,block-size=16K,filter-bits=0,\
-                   separation=192,placement=log-look-ups,victims=random:3,hot-cold=off,group-size=1M,find-in-tables=off,spare=20,\
-                   spare-bytes=0,open-files=64,background-threads=1,wait-awake=off,syncs=off";
+                   separation=192,placement=log-look-ups,victims=random:3,hot-cold=off,group-size=1M,find-in-tables=off,\
+                   value-compression=lz4,spare=20,spare-bytes=0,open-files=64,background-threads=1,wait-awake=off,syncs=off";
         assert_eq!(all.parse::<CleaveOptions>().unwrap().to_string(), all);
         assert_eq!(all.split(',').count(), KNOWN.len());
         assert!(
             ["hash", "range", "log"].iter().all(|name| format!("placement={name}").parse::<CleaveOptions>().is_ok())
         );
         assert!(
-            ["spare=0", "hot-cold=yes", "victims=random"].iter().all(|text| text.parse::<CleaveOptions>().is_err())
+            ["spare=0", "hot-cold=yes", "victims=random", "value-compression=on"]
+                .iter()
+                .all(|text| text.parse::<CleaveOptions>().is_err())
         );
         let error = |text: &str| text.parse::<CleaveOptions>().unwrap_err();
         let names_all = error("speed=high");

@@ -1,6 +1,7 @@
-//! Where a record's bytes lie: (file, offset, length). The length is that of the whole record, so one read fetches it.
+//! Where a record's bytes lie: (file, offset, length). The length is that of the whole record as it is stored, so one read
+//! fetches it.
 
-use super::varint;
+use super::{limits, varint};
 
 /// The number of a file; never reused within a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -15,7 +16,8 @@ pub struct Address {
     pub offset: u64,
     /// How long the whole record is, in bytes.
     pub len: u32,
-    /// How many of its last bytes are the value, in bytes.
+    /// How long its value is, in bytes. It is the end of the record; or it is compressed there, and may be longer than the
+    /// record then.
     pub value_len: u32,
 }
 
@@ -37,7 +39,13 @@ impl Address {
         let offset = varint::take(&mut bytes)?;
         let len = u32::try_from(varint::take(&mut bytes)?).ok()?;
         let value_len = u32::try_from(varint::take(&mut bytes)?).ok()?;
-        (bytes.is_empty() && value_len <= len).then_some(Address { file, offset, len, value_len })
+        let fits = value_len <= len || (value_len as usize) < limits::VALUE_BYTES_LIMIT;
+        (bytes.is_empty() && fits).then_some(Address { file, offset, len, value_len })
+    }
+
+    /// What the record takes in memory, compressed or not.
+    pub fn bytes_max(self) -> u32 {
+        self.len.max(self.value_len)
     }
 }
 
@@ -55,5 +63,16 @@ mod tests {
         bytes.push(0);
         assert_eq!(Address::decode(&bytes), None);
         assert_eq!(Address::decode(&[]), None);
+    }
+
+    #[test]
+    fn a_value_may_be_longer_than_its_record_and_no_longer_than_values_are() {
+        let decoded = |value_len| {
+            let mut bytes = Vec::new();
+            Address { file: FileId(1), offset: 28, len: 100, value_len }.encode(&mut bytes);
+            Address::decode(&bytes).map(Address::bytes_max)
+        };
+        let limit = limits::VALUE_BYTES_LIMIT as u32;
+        assert_eq!([7, 5000, limit - 1, limit].map(decoded), [Some(100), Some(5000), Some(limit - 1), None]);
     }
 }

@@ -19,6 +19,10 @@ pub const SEPARATION_BYTES_DEFAULT: usize = 192;
 pub const GARBAGE_PERCENT_DEFAULT: u32 = 30;
 /// ...and in bytes beside.
 pub const GARBAGE_BYTES_DEFAULT: u64 = 256 << 20;
+/// Smaller values are not compressed when they are moved: there is little to save.
+pub const COMPRESSED_VALUE_BYTES_MIN: usize = 128;
+/// Nor are those of larger records, which are copied piece by piece and not held as a whole.
+pub const COMPRESSED_RECORD_BYTES_MAX: usize = 1 << 20;
 /// The keyspace prefix of a full key.
 pub const KEYSPACE_PREFIX_BYTES: usize = 4;
 /// Unit of direct I/O and of torn writes that the formats align to.
@@ -34,5 +38,6 @@ const _: () = assert!(FILE_ID_MAX < u64::MAX);
 const _: () = assert!(KEY_BYTES_MAX <= u16::MAX as usize);
 const _: () = assert!(VALUE_BYTES_LIMIT <= u32::MAX as usize / 2);
 const _: () = assert!(BATCH_BYTES_LIMIT >= VALUE_BYTES_LIMIT);
+const _: () = assert!(COMPRESSED_VALUE_BYTES_MIN < COMPRESSED_RECORD_BYTES_MAX);
 const _: () = assert!(BATCH_BYTES_LIMIT <= u32::MAX as usize / 2);
 const _: () = assert!(SEPARATION_BYTES_DEFAULT < VALUE_BYTES_LIMIT);

@@ -215,7 +215,7 @@ impl Check {
                 FileKind::Table => self.table(path, *id, None, None),
                 FileKind::Log => self.log(path, &LogPlace { id: *id, settled_end: None, ring: None }, &|_| true),
                 FileKind::Segment => self.whole_segment(path, *id),
-                FileKind::Redirect => drop(self.redirects(path, *id, &mut |_, _, _| {})),
+                FileKind::Redirect => drop(self.redirects(path, *id, &mut |_, _| {})),
                 FileKind::Manifest => {}
             }
         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::files::{FileKind, parse};
 use super::manifest::{self, parse_current, show_edits};
 use super::stats_page::read_whole_page;
+use crate::base::limits::VALUE_BYTES_LIMIT;
 use crate::base::tombstones::Fragment;
 use crate::base::{Error, FileId, KeyspaceId, Kind, Result, Seqno, split_key};
 use crate::format::compression::Compression;
@@ -115,11 +116,17 @@ fn dump_segment(file: &dyn File, id: Option<FileId>, see: &mut See<'_>) -> Resul
         goes_on =
             goes_on && see(&entry(extent.start, "extent", format!("extent {} until {}", extent.id.0, extent.end)));
         extent.for_each_record(file, &mut |offset, record, _| {
+            if !goes_on {
+                return Ok(());
+            }
             let operation = record.operation;
-            let version =
-                version(operation.keyspace, operation.key, record.seqno, Some(operation.kind), operation.value);
-            goes_on =
-                goes_on && see(&DumpEntry { offset, what: "record", text: String::new(), version: Some(version) });
+            let value = record.value(VALUE_BYTES_LIMIT - 1).map_err(|why| why.at(file.path(), offset))?;
+            let text = match record.compression {
+                Compression::None => String::new(),
+                compression => format!("({compression:?}, {} B of {} B)", operation.value.len(), value.len()),
+            };
+            let version = version(operation.keyspace, operation.key, record.seqno, Some(operation.kind), &value);
+            goes_on = see(&DumpEntry { offset, what: "record", text, version: Some(version) });
             Ok(())
         })
     })
@@ -128,11 +135,13 @@ fn dump_segment(file: &dyn File, id: Option<FileId>, see: &mut See<'_>) -> Resul
 fn dump_redirect(file: &dyn File, id: Option<FileId>, see: &mut See<'_>) -> Result<()> {
     let id = id.map_or_else(|| own_id(file), Ok)?;
     let mut goes_on = see(&entry(0, "redirect tables", format!("file {}, {} B long", id.0, file.len()?)));
-    let see_pair = &mut |table: &redirect::Table, from, (index, offset)| {
-        let text = format!("from {}, to {offset} of extent {index} of those of the table", table.of.0);
-        goes_on = goes_on && see(&entry(from, "moved", text));
+    let see_entry = &mut |table: &redirect::Table, moved: redirect::Entry| {
+        let (index, offset) = moved.to;
+        let len = moved.len.map(|len| format!(", {len} B now")).unwrap_or_default();
+        let text = format!("from {}, to {offset} of extent {index} of those of the table{len}", table.of.0);
+        goes_on = goes_on && see(&entry(moved.from, "moved", text));
     };
-    read_all(file, id, see_pair).map(|_| ())
+    read_all(file, id, see_entry).map(|_| ())
 }
 
 fn entry(offset: u64, what: &'static str, text: String) -> DumpEntry<'static> {

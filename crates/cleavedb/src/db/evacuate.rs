@@ -1,6 +1,7 @@
 //! Evacuation: files of values that are garbage for a good part give their space back. What is live in them is copied into a
 //! new segment, an extent for each group of keys, with redirect tables from the old places to the new; tables go on naming
-//! the old ones until compactions pass by (DESIGN sections 1 and 2). Logs and the extents of a group are emptied alike.
+//! the old ones until compactions pass by (DESIGN sections 1 and 2). Logs and the extents of a group are emptied alike. On the
+//! way values are compressed, if that is asked for (`values/shrinker.rs`).
 //!
 //! What lives is found in the tables that name the files (`evacuate/find.rs`), where that is cheaper than to read these. Otherwise
 //! files are gone through twice: once for the bases in them, and once for what lives. A record is dead then if a newer base of
@@ -32,14 +33,15 @@ use crate::format::edit::Edit;
 use crate::format::frame::{FrameKind, HEADER_BYTES};
 use crate::format::group::Group;
 use crate::format::record::Record;
-use crate::format::values::{Moved, Names, ValuePlace, Warmth};
+use crate::format::values::{EXTENT_ALIGN, Moved, Names, ValuePlace, Warmth};
 use crate::front::log_reader::{LogReader, Opened};
 use crate::io::File;
 use crate::values::files::Entry;
 use crate::values::newest::{Batch, Fate, Seen};
 use crate::values::placement::{Liveness, Surroundings, Survivor};
-use crate::values::redirect::{RedirectBuilder, TABLES_MAX};
+use crate::values::redirect::{RedirectBuilder, Shape, TABLES_MAX};
 use crate::values::segment::{EXTENT_HEADER_BYTES, Extent, ExtentPlace, SegmentBuilder};
+use crate::values::shrinker::Shrinker;
 use crate::values::value_file::{Layout, ValueFile};
 
 /// What reading takes, and writing a few extents beside each other, in bytes.
@@ -51,6 +53,15 @@ const HIDDEN_PERCENT: u64 = 10;
 struct Victim {
     file: Arc<ValueFile>,
     to: Vec<(FileId, Moved)>,
+    /// Bytes that were saved by compressing what went there.
+    saved: u64,
+}
+
+/// An extent that is being written.
+struct NewExtent {
+    id: FileId,
+    group: Group,
+    warmth: Warmth,
 }
 
 /// Moves what is live out of files into a segment.
@@ -76,7 +87,8 @@ struct Evacuation<'a> {
     steps_up: u64,
     /// The segment, and its extents, once there is something to write.
     segment: Option<SegmentBuilder>,
-    extents: Vec<(FileId, ValuePlace)>,
+    extents: Vec<NewExtent>,
+    shrinker: Shrinker,
     redirects: RedirectBuilder,
     /// Files that were made.
     paths: Vec<PathBuf>,
@@ -154,7 +166,7 @@ impl<'a> Evacuation<'a> {
         let values = &horizon.view.values;
         // A file that nothing led to any more has gone meanwhile.
         let found = victims.iter().filter_map(|victim| match values.files.get(victim) {
-            Some(Entry::Here(file)) => Some(Victim { file: file.clone(), to: Vec::new() }),
+            Some(Entry::Here(file)) => Some(Victim { file: file.clone(), to: Vec::new(), saved: 0 }),
             _ => None,
         });
         let victims: Vec<_> = found.take(TABLES_MAX).collect();
@@ -185,6 +197,7 @@ impl<'a> Evacuation<'a> {
             written: 0,
             segment: None,
             extents: Vec::new(),
+            shrinker: Shrinker::new(core.settings.tuning.value_compression),
             redirects: RedirectBuilder::default(),
             paths: Vec::new(),
             counted: core.memory.jobs.hold(BUFFER_BYTES),
@@ -208,23 +221,46 @@ impl<'a> Evacuation<'a> {
         if self.has_yielded {
             return Ok(Vec::new());
         }
+        let mut places = Vec::new();
         if let Some(segment) = self.segment.take() {
-            self.written = self.core.guarded(segment.finish())?;
+            let extents = self.core.guarded(segment.finish())?;
+            self.written = EXTENT_ALIGN + extents.iter().map(ExtentPlace::space).sum::<u64>();
+            for (NewExtent { id, group, warmth }, place) in self.extents.drain(..).zip(extents) {
+                let ExtentPlace { segment, start, end } = place;
+                places.push((id, ValuePlace::Extent { segment, start, end, group, warmth }));
+            }
         }
         let redirect = self.core.new_file_id()?;
         let path = self.core.slow.join(redirect_name(redirect));
         self.paths.push(path.clone());
-        let tables = std::mem::take(&mut self.redirects).write(&*self.core.storage, &path, redirect)?;
+        // One shape for all of them.
+        let is_compressed = self.victims.iter().any(|victim| victim.saved > 0);
+        let saved_of = |victim: &Victim| is_compressed.then_some(victim.saved);
+        let shape = if is_compressed { Shape::Lengths } else { Shape::Pairs };
+        let tables = std::mem::take(&mut self.redirects).write(&*self.core.storage, &path, redirect, shape)?;
         self.core.guarded(self.core.storage.sync_dir(&self.core.slow))?;
-        let mut places = std::mem::take(&mut self.extents);
-        for (Victim { file, to }, (start, len)) in self.victims.drain(..).zip(tables) {
+        for (victim, (start, len)) in self.victims.drain(..).zip(tables) {
+            let saved = saved_of(&victim);
+            let Victim { file, to, .. } = victim;
             self.written += len;
             // What was looked up lives, whatever the ledger says of it.
             let unproven = if self.is_proven { 0 } else { to.iter().map(|(_, moved)| moved.records).sum() };
             let reached = reach.of(file.id()).records.max(unproven);
-            places.push((file.id(), ValuePlace::Moved { redirect, start, len, reached, to: to.into() }));
+            places.push((file.id(), ValuePlace::Moved { redirect, start, len, reached, saved, to: to.into() }));
         }
+        self.count_compressed();
         Ok(places)
+    }
+
+    fn count_compressed(&self) {
+        let (before, after) = self.shrinker.sums();
+        self.core.counters.compressed_from.fetch_add(before, Ordering::Relaxed);
+        self.core.counters.compressed_to.fetch_add(after, Ordering::Relaxed);
+    }
+
+    /// What reading, compressing and writing take, and the redirect tables.
+    fn count_memory(&mut self, batch_bytes: usize) {
+        self.counted.set(batch_bytes + self.redirects.bytes() + self.shrinker.bytes() + BUFFER_BYTES);
     }
 
     /// Reads the files, and moves what lives of them.
@@ -278,7 +314,7 @@ impl<'a> Evacuation<'a> {
     /// Judges what has been read, and moves what lives.
     fn settle(&mut self) -> Result<()> {
         let mut batch = std::mem::take(&mut self.batch);
-        self.counted.set(batch.bytes() + self.redirects.bytes() + BUFFER_BYTES);
+        self.count_memory(batch.bytes());
         let counters = &self.core.counters;
         let liveness = self.core.placement.liveness();
         if liveness == Liveness::LookUpEach {
@@ -344,18 +380,19 @@ impl<'a> Evacuation<'a> {
         for (&(group, warmth), (bytes, index)) in &mut extents {
             let id = self.core.new_file_id()?;
             *index = self.extents.len();
-            let place = self.segment()?.begin_extent(id, *bytes);
-            let ExtentPlace { segment, start, end } = place;
-            self.extents.push((id, ValuePlace::Extent { segment, start, end, group: group.clone(), warmth }));
+            self.segment()?.begin_extent(id, *bytes);
+            self.extents.push(NewExtent { id, group: group.clone(), warmth });
         }
         let going = runs.iter().flat_map(|(group, run)| run.iter().map(|seen| (*group, seen)));
         let mut records: Vec<Going<'_>> =
             going.map(|(group, seen)| (seen, extents[&(group, self.warmth(seen))].1)).collect();
         if placement.sorts() {
-            for ((group, _), (bytes, _)) in extents {
+            self.copy_sorted(&records)?;
+            for ((group, _), (_, index)) in extents {
+                let bytes = self.segment()?.extent_bytes(index);
                 *self.around.groups.entry(group.clone()).or_default() += bytes;
             }
-            return self.copy_sorted(&records);
+            return Ok(());
         }
         records.sort_unstable_by_key(|(seen, _)| (seen.file, seen.offset));
         self.copy(&records)

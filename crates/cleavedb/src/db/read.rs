@@ -216,10 +216,10 @@ impl Versions {
         self.base.iter_mut().chain(&mut self.deltas).filter(|version| is_apart(version))
     }
 
-    /// Bytes of the payloads, wherever they lie.
+    /// Bytes of the payloads in memory, wherever they lie.
     pub fn bytes(&self) -> usize {
         let bytes = |version: &(Stamp, Slice)| match Address::decode(&version.1).filter(|_| is_apart(version)) {
-            Some(address) => address.len as usize,
+            Some(address) => address.bytes_max() as usize,
             None => version.1.len(),
         };
         self.base.iter().chain(&self.deltas).map(bytes).sum()

@@ -14,6 +14,7 @@ use super::core::Core;
 use super::pacing::Stage;
 use super::view::View;
 use crate::base::{FileId, Result, Seqno};
+use crate::format::values::Away;
 use crate::levels::hidden::Hidden;
 use crate::levels::picker::Figures;
 use crate::levels::version::Version;
@@ -151,8 +152,12 @@ impl Core {
             false => Hidden::default(),
         };
         // Some of what tables hide was found without them, and is gone.
-        let gone = view.values.moved_dead_bytes;
-        let (named, hidden) = (named.saturating_sub(gone), hidden.saturating_sub(gone));
+        let Away { dead, saved } = view.values.away;
+        let (named, hidden) = (named.saturating_sub(dead), hidden.saturating_sub(dead));
+        // What has been compressed since it was named is as likely to be hidden as the rest.
+        let stored = named.saturating_sub(saved);
+        let hidden = (u128::from(hidden) * u128::from(stored) / u128::from(named.max(1))) as u64;
+        let named = stored;
         space.hidden.store(hidden, Ordering::Relaxed);
         let live = named.saturating_sub(hidden);
         space.live_min.store(live, Ordering::Relaxed);

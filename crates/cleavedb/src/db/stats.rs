@@ -30,6 +30,8 @@ pub(crate) struct Counters {
     pub evacuated_bytes: AtomicU64,
     pub orderings: AtomicU64,
     pub ordered_bytes: AtomicU64,
+    pub compressed_from: AtomicU64,
+    pub compressed_to: AtomicU64,
     pub judged_alone: AtomicU64,
     pub judged_by_look_up: AtomicU64,
     /// What flushes took out of the front: bytes of runs and of the values they lead to.
@@ -122,6 +124,11 @@ pub struct Stats {
     pub orderings: u64,
     /// Bytes of segments and redirect tables written by them, those given up for something else included.
     pub ordering_bytes_written: u64,
+    /// Bytes of values before they were compressed as they moved, with
+    /// [`ValueOptions::compression`](crate::ValueOptions::compression); those that it did not make smaller are not counted.
+    pub values_compressed_from: u64,
+    /// Bytes that these values have since then.
+    pub values_compressed_to: u64,
     /// Versions that evacuations have judged by what they had read alone.
     pub records_judged_alone: u64,
     /// Versions for which evacuations have asked the tables.
@@ -283,6 +290,8 @@ impl Core {
             evacuation_bytes_written: count(&counters.evacuated_bytes),
             orderings: count(&counters.orderings),
             ordering_bytes_written: count(&counters.ordered_bytes),
+            values_compressed_from: count(&counters.compressed_from),
+            values_compressed_to: count(&counters.compressed_to),
             records_judged_alone: count(&counters.judged_alone),
             records_looked_up: count(&counters.judged_by_look_up),
             index_merges: count(&counters.index_merges),

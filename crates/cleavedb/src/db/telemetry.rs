@@ -115,6 +115,8 @@ fn record(database: &str, stats: &Stats) {
         ("cleavedb_block_cache_misses_total", stats.block_cache_misses),
         ("cleavedb_value_cache_hits_total", stats.value_cache_hits),
         ("cleavedb_value_cache_misses_total", stats.value_cache_misses),
+        ("cleavedb_values_compressed_from_bytes_total", stats.values_compressed_from),
+        ("cleavedb_values_compressed_to_bytes_total", stats.values_compressed_to),
     ];
     for (name, value) in counters {
         metrics::counter!(name, "database" => database.to_owned()).absolute(value);

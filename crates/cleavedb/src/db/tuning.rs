@@ -19,6 +19,7 @@ use crate::base::limits::{
     GARBAGE_BYTES_DEFAULT, GARBAGE_PERCENT_DEFAULT, MEMORY_BUDGET_MIN, SEPARATION_BYTES_DEFAULT,
 };
 use crate::base::{Error, Result};
+use crate::format::compression::Compression;
 use crate::front::index_table::IndexTable;
 use crate::levels::builder::TableOptions;
 
@@ -92,6 +93,8 @@ pub struct Tuning {
     pub hot_cold: bool,
     /// What lives of files that are emptied is found in the tables where that is cheaper than to read the files.
     pub finds_in_tables: bool,
+    /// How values are compressed when they are moved.
+    pub value_compression: Compression,
     /// Groups of values are divided beyond this size.
     pub group_bytes: u64,
     /// So much garbage may lie in files of values beside what is live in them, in bytes...
@@ -185,6 +188,7 @@ impl Tuning {
             victims: VictimPolicy::Greedy,
             hot_cold: true,
             finds_in_tables: true,
+            value_compression: Compression::None,
             group_bytes: (logs_bytes_max / 4) as u64,
             garbage_bytes: GARBAGE_BYTES_DEFAULT,
             garbage_percent: GARBAGE_PERCENT_DEFAULT.into(),
@@ -275,6 +279,7 @@ impl Tuning {
             victims: VictimPolicy::Greedy,
             hot_cold: true,
             finds_in_tables: true,
+            value_compression: Compression::None,
             group_bytes: 64 << 10,
             garbage_bytes: 32 << 10,
             garbage_percent: 30,

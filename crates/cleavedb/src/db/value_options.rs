@@ -3,7 +3,9 @@
 pub use crate::values::placement::VictimPolicy;
 
 use super::Tuning;
+use super::options::check_compression;
 use crate::base::{Error, Result};
+use crate::format::compression::Compression;
 use crate::values::placement::Placement;
 use crate::values::placement::hash::Hash;
 use crate::values::placement::log::Log;
@@ -48,6 +50,7 @@ pub struct ValueOptions {
     victims: VictimPolicy,
     hot_cold: bool,
     find_in_tables: bool,
+    compression: Compression,
     group_bytes: Option<u64>,
     garbage: Option<(u32, u64)>,
 }
@@ -62,7 +65,15 @@ impl ValueOptions {
     /// The defaults.
     pub fn new() -> ValueOptions {
         let (placement, victims) = (ValuePlacement::default(), VictimPolicy::default());
-        ValueOptions { placement, victims, hot_cold: true, find_in_tables: true, group_bytes: None, garbage: None }
+        ValueOptions {
+            placement,
+            victims,
+            hot_cold: true,
+            find_in_tables: true,
+            compression: Compression::None,
+            group_bytes: None,
+            garbage: None,
+        }
     }
 
     /// Which values lie together once they have been moved.
@@ -92,6 +103,15 @@ impl ValueOptions {
         self
     }
 
+    /// How values are compressed when they are moved, which is when their files are emptied or put in order; in the log, where
+    /// each is written first, it never is. Default: not at all. Values of 128 B and more are compressed, in records of up to
+    /// 1 MiB, where that saves at least an eighth; of those that seldom shrink few are tried. May be another at each open: what
+    /// lies there stays as it is, and is read as ever.
+    pub fn compression(mut self, compression: Compression) -> ValueOptions {
+        self.compression = compression;
+        self
+    }
+
     /// With [`ValuePlacement::Hash`] or [`ValuePlacement::Range`], a group is divided beyond about so many bytes, at least
     /// 64 KiB; groups are larger where there would be very many. Default: the size of a log, up to 64 MiB.
     pub fn group_bytes(mut self, bytes: u64) -> ValueOptions {
@@ -108,6 +128,7 @@ impl ValueOptions {
     }
 
     pub(super) fn check(&self) -> Result<()> {
+        check_compression(self.compression)?;
         match self.garbage {
             Some((percent, _)) if !(1..=1000).contains(&percent) => {
                 Err(Error::input(format!("garbage of {percent} % was allowed, but it must be from 1 to 1000")))
@@ -124,7 +145,7 @@ impl ValueOptions {
     /// What follows for the sizes inside the engine.
     pub(super) fn tune(&self, tuning: &mut Tuning) {
         (tuning.placement, tuning.victims, tuning.hot_cold) = (self.placement, self.victims, self.hot_cold);
-        tuning.finds_in_tables = self.find_in_tables;
+        (tuning.finds_in_tables, tuning.value_compression) = (self.find_in_tables, self.compression);
         if let Some(bytes) = self.group_bytes {
             tuning.group_bytes = bytes;
         }

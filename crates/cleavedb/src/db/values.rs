@@ -18,7 +18,7 @@ use crate::io::trash::{FileGuard, Refuse, Trash};
 use crate::levels::readers::Readers;
 use crate::values::files::{Entry, ValueFiles};
 use crate::values::placement::Allowance;
-use crate::values::redirect::Redirect;
+use crate::values::redirect::{Redirect, Shape, Table};
 use crate::values::stale::Hops;
 use crate::values::value_file::{Layout, StoredFile, ValueFile};
 
@@ -53,9 +53,10 @@ impl ValueHome<'_> {
             ValuePlace::Extent { start, end, group, warmth, .. } => {
                 here(Layout::Extent { start: *start, group: group.clone(), warmth: *warmth }, *end)
             }
-            ValuePlace::Moved { start, len, to, .. } => {
+            ValuePlace::Moved { start, len, saved, to, .. } => {
                 let to = to.iter().map(|(file, _)| *file).collect();
-                Entry::Moved(Arc::new(Redirect::new(stored, *start, *len, to, self.readers.cache.clone())))
+                let table = Table { of: id, start: *start, len: *len, shape: Shape::of(*saved) };
+                Entry::Moved(Arc::new(Redirect::new(stored, table, to, self.readers.cache.clone())))
             }
         };
         values.files.insert(id, entry)
@@ -170,7 +171,7 @@ impl Core {
         let candidates = values.candidates();
         values.file_bytes = candidates.iter().map(|file| file.bytes).sum();
         values.live_bytes = candidates.iter().map(|file| file.live.min(file.bytes)).sum();
-        values.moved_dead_bytes = values.state.moved_dead_bytes();
+        values.away = values.state.moved_away();
         values.victims = self.placement.victims(&candidates, self.allowance());
     }
 

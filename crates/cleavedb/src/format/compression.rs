@@ -1,8 +1,8 @@
-//! Compression of blocks: which algorithms there are, and how a compressed block is laid out (the size before
+//! Compression of blocks and of values: which algorithms there are, and how compressed bytes are laid out (the size before
 //! compression as a varint, then the algorithm's own bytes). Zstd is there if the cargo feature `zstd` is on.
 //!
-//! Called by table builders and table readers. A size is believed only within bounds, so damaged bytes cannot make the
-//! reader allocate much more than they themselves take.
+//! Called by table builders and table readers, and for values that are moved and read. A size is believed only within
+//! bounds, so damaged bytes cannot make the reader allocate much more than they themselves take.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, 
 
 use crate::base::{Error, Result as EngineResult, varint};
 
-/// How the bytes of a block are compressed. Stored in tables and in the manifest: do not renumber.
+/// How the bytes of a block or a value are compressed. Stored in tables, in the manifest and in records: do not renumber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 #[repr(u8)]
@@ -42,13 +42,15 @@ impl Compression {
 
     /// Refuses what `path` holds if this build cannot read it.
     pub(crate) fn check_available(self, path: &Path) -> EngineResult<()> {
-        if self.is_available() {
-            return Ok(());
-        }
-        let message =
-            "it is compressed with zstd, and this build of cleavedb lacks the cargo feature `zstd`".to_owned();
-        Err(Error::Unsupported { path: path.to_owned(), message })
+        if self.is_available() { Ok(()) } else { Err(unavailable(path)) }
     }
+}
+
+/// What `path` holds is compressed in a way that this build cannot read.
+#[cold]
+pub(crate) fn unavailable(path: &Path) -> Error {
+    let message = "it is compressed with zstd, and this build of cleavedb lacks the cargo feature `zstd`".to_owned();
+    Error::Unsupported { path: path.to_owned(), message }
 }
 
 /// LZ4 turns one byte into at most this many.
@@ -61,17 +63,17 @@ const ZSTD_RATIO_MAX: usize = 1 << 15;
 #[cfg(feature = "zstd")]
 const ZSTD_LEVEL: i32 = 3;
 
-/// After blocks that did not compress, at most so many are passed on without a try.
+/// After what did not compress, at most so much is passed on without a try.
 const SKIPS_MAX: u32 = 15;
 
-/// Compresses blocks, keeping its working memory from one to the next. Where blocks do not compress it tries ever fewer
-/// of them (one in sixteen in the end), until one does.
+/// Compresses blocks or values, keeping its working memory from one to the next. Where these do not compress it tries ever
+/// fewer of them (one in sixteen in the end), until one does.
 #[derive(Default)]
 pub struct Compressor {
     table: CompressTable,
     #[cfg(feature = "zstd")]
     zstd: Option<zstd::bulk::Compressor<'static>>,
-    /// Blocks to pass on before the next try, and how many that were the last time.
+    /// How many to pass on before the next try, and how many that were the last time.
     skips_left: u32,
     skips: u32,
 }
@@ -79,25 +81,36 @@ pub struct Compressor {
 impl Compressor {
     /// Appends `raw`, compressed as `wanted`, to `out`, or as it is if that saves less than an eighth; returns which.
     pub fn append(&mut self, wanted: Compression, raw: &[u8], out: &mut Vec<u8>) -> Compression {
-        let start = out.len();
-        let skip = self.skips_left > 0;
-        self.skips_left = self.skips_left.saturating_sub(u32::from(wanted != Compression::None));
-        if wanted != Compression::None && !skip {
-            varint::put(out, raw.len() as u64);
-            let done = match wanted {
-                Compression::Zstd => self.append_zstd(raw, out),
-                _ => self.append_lz4(raw, out),
-            };
-            if done && out.len() - start <= raw.len() - raw.len() / 8 && !raw.is_empty() {
-                self.skips = 0;
-                return wanted;
-            }
-            out.truncate(start);
-            self.skips = (2 * self.skips + 1).min(SKIPS_MAX);
-            self.skips_left = self.skips;
+        if self.append_if_smaller(wanted, raw, out) {
+            return wanted;
         }
         out.extend_from_slice(raw);
         Compression::None
+    }
+
+    /// Appends `raw`, compressed as `wanted`, to `out`, if that is tried and saves at least an eighth; otherwise nothing.
+    pub fn append_if_smaller(&mut self, wanted: Compression, raw: &[u8], out: &mut Vec<u8>) -> bool {
+        if wanted == Compression::None {
+            return false;
+        }
+        if self.skips_left > 0 {
+            self.skips_left -= 1;
+            return false;
+        }
+        let start = out.len();
+        varint::put(out, raw.len() as u64);
+        let done = match wanted {
+            Compression::Zstd => self.append_zstd(raw, out),
+            _ => self.append_lz4(raw, out),
+        };
+        if done && out.len() - start <= raw.len() - raw.len() / 8 && !raw.is_empty() {
+            self.skips = 0;
+            return true;
+        }
+        out.truncate(start);
+        self.skips = (2 * self.skips + 1).min(SKIPS_MAX);
+        self.skips_left = self.skips;
+        false
     }
 
     fn append_lz4(&mut self, raw: &[u8], out: &mut Vec<u8>) -> bool {
@@ -125,7 +138,7 @@ impl Compressor {
         compressed.is_ok()
     }
 
-    /// Blocks stay as they are; opening refuses the option before it comes to this.
+    /// All stays as it is; opening refuses the option before it comes to this.
     #[cfg(not(feature = "zstd"))]
     fn append_zstd(&mut self, _: &[u8], _: &mut Vec<u8>) -> bool {
         false
@@ -143,16 +156,16 @@ pub fn decompress(compression: Compression, mut payload: &[u8], size_max: usize)
         Compression::Zstd => ZSTD_RATIO_MAX,
     };
     let size = varint::take(&mut payload).and_then(|size| usize::try_from(size).ok());
-    let size = size.ok_or("a compressed block lacks its size")?;
+    let size = size.ok_or("what is compressed lacks its size")?;
     if size > size_max || size > payload.len().saturating_mul(ratio_max) {
-        return Err("a compressed block claims to be larger than it can be");
+        return Err("what is compressed claims to be larger than it can be");
     }
     let mut raw = vec![0; size];
     let len = match compression {
         Compression::Zstd => decompress_zstd(payload, &mut raw),
         _ => decompress_into(payload, &mut raw).ok(),
     };
-    if len == Some(size) { Ok(raw) } else { Err("a compressed block does not decompress") }
+    if len == Some(size) { Ok(raw) } else { Err("what is compressed does not decompress") }
 }
 
 #[cfg(feature = "zstd")]

@@ -14,8 +14,10 @@ pub const FILE_HEADER_BYTES: usize = 24;
 pub struct Kind {
     /// The first bytes.
     pub magic: [u8; 8],
-    /// The version that this code knows.
+    /// The version that this code writes.
     pub version: u32,
+    /// The oldest one that it reads.
+    pub oldest: u32,
     /// What to call it in messages.
     pub name: &'static str,
 }
@@ -46,11 +48,11 @@ impl Kind {
             return Err(damaged(0, format!("{} header is damaged", self.name)));
         }
         let version = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
-        if version != self.version {
+        if !(self.oldest..=self.version).contains(&version) {
             let message = format!("{} format {version} is not the known {}", self.name, self.version);
             return Err(Error::Unsupported { path: path.to_owned(), message });
         }
-        match header[..20] == self.encode(id)[..20] {
+        match header[12..20] == self.encode(id)[12..20] {
             true => Ok(()),
             false => Err(damaged(12, format!("this is another {}", self.name))),
         }

@@ -1,15 +1,23 @@
 //! One record as it lies in a log (and later in a segment): checked by its own CRC, so that it can be read by address
-//! without the frame around it. Diagram: `docs/formats/log.md`.
+//! without the frame around it. Diagram: `docs/formats/log.md`. In a segment its value may be compressed; the record says so
+//! itself, and its checksum is over what is stored.
 //!
 //! Written by the commit path, read by recovery, by flush and by `get`.
 
+use std::borrow::Cow;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::checksum::agrees;
-use crate::base::{Address, Buffer, Gauge, KeyspaceId, Kind, Seqno, Slice, limits, split_key};
+use super::compression::{self, Compression};
+use crate::base::{Address, Buffer, Error, Gauge, KeyspaceId, Kind, Seqno, Slice, limits, split_key};
 
 /// Bytes before the key.
 pub const HEADER_BYTES: usize = 23;
+/// Of the byte behind the checksum the lower four bits are the kind, the upper four say how the value is compressed.
+const KIND_BITS: u32 = 4;
+
+const _: () = assert!((Kind::DeleteRange as u8) < 1 << KIND_BITS && (Compression::Zstd as u8) < 1 << (8 - KIND_BITS));
 
 /// One operation on its way into the log: what the user gave, without a sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,15 +65,28 @@ impl Operation<'_> {
 pub struct Record<'a> {
     /// Its place in history.
     pub seqno: Seqno,
-    /// What it does.
+    /// What it does. The value is that which is stored.
     pub operation: Operation<'a>,
+    /// How the value is compressed.
+    pub compression: Compression,
     /// Its checksum, which the frame's body checksum covers.
     pub crc: u32,
 }
 
 impl<'a> Record<'a> {
-    /// Takes one record off the front of `bytes`; says what is wrong if it is none.
+    /// Takes one record of a log, where nothing is compressed, off the front of `bytes`; says what is wrong if it is none.
     pub fn take(bytes: &mut &'a [u8]) -> Result<Record<'a>, &'static str> {
+        let mut rest = *bytes;
+        let record = Record::take_stored(&mut rest)?;
+        if record.compression != Compression::None {
+            return Err("record is compressed, and logs have none such");
+        }
+        *bytes = rest;
+        Ok(record)
+    }
+
+    /// Takes one record, wherever it lies, off the front of `bytes`; says what is wrong if it is none.
+    pub fn take_stored(bytes: &mut &'a [u8]) -> Result<Record<'a>, &'static str> {
         let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or("record header is cut short")?;
         let key_len = u16::from_le_bytes([header[17], header[18]]) as usize;
         let value_len = u32::from_le_bytes([header[19], header[20], header[21], header[22]]) as usize;
@@ -77,7 +98,11 @@ impl<'a> Record<'a> {
         if !agrees(crc, crc32c::crc32c(body)) {
             return Err("record checksum does not match");
         }
-        let kind = Kind::from_u8(header[4]).filter(|kind| !kind.is_address()).ok_or("record kind is unknown")?;
+        let kind = Kind::from_u8(header[4] & ((1 << KIND_BITS) - 1)).filter(|kind| !kind.is_address());
+        let kind = kind.ok_or("record kind is unknown")?;
+        let compression = Compression::from_u8(header[4] >> KIND_BITS)
+            .filter(|compression| *compression == Compression::None || kind == Kind::Put)
+            .ok_or("record compression is unknown")?;
         let fits = match kind {
             Kind::DeleteRange => value_len <= limits::KEY_BYTES_MAX,
             _ => key_len >= limits::KEY_BYTES_MIN && value_len < limits::VALUE_BYTES_LIMIT,
@@ -97,7 +122,65 @@ impl<'a> Record<'a> {
             return Err("record deletes a range that holds no key");
         }
         *bytes = &rest[key_len + value_len..];
-        Ok(Record { seqno: Seqno(seqno), operation: Operation { kind, keyspace, key, value }, crc })
+        Ok(Record { seqno: Seqno(seqno), operation: Operation { kind, keyspace, key, value }, compression, crc })
+    }
+
+    /// Puts the same record into `out`, in place of what is there, with what `compress` appends for its value; false if that
+    /// is nothing.
+    pub fn compressed(
+        &self,
+        compression: Compression,
+        out: &mut Vec<u8>,
+        compress: impl FnOnce(&[u8], &mut Vec<u8>) -> bool,
+    ) -> bool {
+        let operation = &self.operation;
+        out.clear();
+        out.extend_from_slice(&operation.header(self.seqno, 0));
+        out.extend_from_slice(operation.key);
+        if !compress(operation.value, out) {
+            return false;
+        }
+        let value_len = out.len() - HEADER_BYTES - operation.key.len();
+        out[4] |= (compression as u8) << KIND_BITS;
+        out[19..HEADER_BYTES].copy_from_slice(&(value_len as u32).to_le_bytes());
+        let crc = crc32c::crc32c(&out[4..]);
+        out[..4].copy_from_slice(&crc.to_le_bytes());
+        true
+    }
+
+    /// The value as it was before it was compressed, which may have `len_max` bytes.
+    pub fn value(&self, len_max: usize) -> Result<Cow<'a, [u8]>, NoValue> {
+        match self.compression {
+            Compression::None => Ok(Cow::Borrowed(self.operation.value)),
+            compression if !compression.is_available() => Err(NoValue::Unavailable),
+            compression => Ok(Cow::Owned(compression::decompress(compression, self.operation.value, len_max)?)),
+        }
+    }
+}
+
+/// Why bytes have no value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoValue {
+    /// They are not the record that was asked for, or damaged.
+    Damaged(&'static str),
+    /// This build lacks what it is compressed with.
+    Unavailable,
+}
+
+impl From<&'static str> for NoValue {
+    fn from(reason: &'static str) -> NoValue {
+        NoValue::Damaged(reason)
+    }
+}
+
+impl NoValue {
+    /// As an error of the file that they are from.
+    #[cold]
+    pub fn at(self, path: &Path, offset: u64) -> Error {
+        match self {
+            NoValue::Damaged(reason) => Error::corruption(path, offset, reason),
+            NoValue::Unavailable => compression::unavailable(path),
+        }
     }
 }
 
@@ -124,37 +207,56 @@ impl Check {
     }
 }
 
-/// Checks that `bytes` are the record that was asked for.
-pub fn check_record(bytes: &[u8], address: Address, full_key: &[u8], seqno: Seqno) -> Result<(), &'static str> {
+/// The record that `bytes` are, if it is the one that was asked for.
+fn record_of<'a>(bytes: &'a [u8], address: Address, full_key: &[u8], seqno: Seqno) -> Result<Record<'a>, &'static str> {
     let mut rest = bytes;
-    let record = Record::take(&mut rest)?;
+    let record = Record::take_stored(&mut rest)?;
     let same_key = split_key(full_key) == Some((record.operation.keyspace, record.operation.key));
-    if !rest.is_empty() || !same_key || record.operation.value.len() != address.value_len as usize {
+    let same_len =
+        record.compression != Compression::None || record.operation.value.len() == address.value_len as usize;
+    if !rest.is_empty() || !same_key || !same_len {
         return Err("another record lies at the address");
     }
     if record.seqno != seqno {
         return Err("another version lies at the address");
     }
-    Ok(())
+    Ok(record)
 }
 
-/// The value of the record that `bytes` are, if it is the one that was asked for. It keeps all of `bytes`, which are counted
-/// in `gauge`.
+/// Checks that `bytes` are the record of a log that was asked for.
+pub fn check_record(bytes: &[u8], address: Address, full_key: &[u8], seqno: Seqno) -> Result<(), &'static str> {
+    match record_of(bytes, address, full_key, seqno)?.compression {
+        Compression::None => Ok(()),
+        _ => Err("record is compressed, and logs have none such"),
+    }
+}
+
+/// The value of the record that `bytes` are, if it is the one that was asked for. What it keeps is counted in `gauge`: all of
+/// `bytes`, unless it was compressed.
 pub fn value_of(
     bytes: Vec<u8>,
     address: Address,
     full_key: &[u8],
     seqno: Seqno,
     gauge: &Arc<Gauge>,
-) -> Result<Slice, &'static str> {
-    check_record(&bytes, address, full_key, seqno)?;
-    let (start, len) = (bytes.len() - address.value_len as usize, address.value_len as usize);
+) -> Result<Slice, NoValue> {
+    let record = record_of(&bytes, address, full_key, seqno)?;
+    let len = address.value_len as usize;
+    let (bytes, start) = match record.value(len)? {
+        Cow::Borrowed(value) => {
+            let start = bytes.len() - value.len();
+            (bytes, start)
+        }
+        Cow::Owned(value) if value.len() == len => (value, 0),
+        Cow::Owned(_) => return Err("another record lies at the address".into()),
+    };
     Ok(Slice::shared(Arc::new(Buffer::counted(bytes, gauge.clone())), start, len))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::{FileId, full_key};
 
     fn encoded() -> Vec<u8> {
         let operation = Operation { kind: Kind::Put, keyspace: KeyspaceId(3), key: b"key", value: b"value" };
@@ -201,6 +303,71 @@ mod tests {
         assert!(!read_back(b"b", b"b") && !read_back(b"c", b"b"));
         let longest = vec![1; limits::KEY_BYTES_MAX + 1];
         assert!(read_back(b"", &longest[1..]) && !read_back(b"", &longest));
+    }
+
+    /// The record that [`encoded`] makes with these bytes for a compressed value, and its address if the value has `value_len`
+    /// bytes.
+    fn compressed(compression: Compression, stored: &[u8], value_len: u32) -> (Vec<u8>, Address) {
+        let (bytes, mut out) = (encoded(), Vec::new());
+        let record = Record::take(&mut &bytes[..]).unwrap();
+        assert!(record.compressed(compression, &mut out, |_, out| {
+            out.extend_from_slice(stored);
+            true
+        }));
+        let address = Address { file: FileId(1), offset: 0, len: out.len() as u32, value_len };
+        (out, address)
+    }
+
+    fn read(bytes: &[u8], address: Address) -> Result<Slice, NoValue> {
+        value_of(bytes.to_vec(), address, &full_key(KeyspaceId(3), b"key"), Seqno(42), &Arc::default())
+    }
+
+    /// LZ4 bytes of a thousand times 7: a literal, a match of 994 with it, five literals.
+    const LZ4_OF_SEVENS: [u8; 15] = [0xe8, 0x07, 0x1f, 7, 1, 0, 255, 255, 255, 210, 0x50, 7, 7, 7, 7];
+
+    #[test]
+    fn a_compressed_value_is_read_and_damage_anywhere_is_noticed() {
+        let stored = [&LZ4_OF_SEVENS[..], &[7]].concat();
+        let (bytes, address) = compressed(Compression::Lz4, &stored, 1000);
+        assert_eq!(&read(&bytes, address).unwrap()[..], [7; 1000]);
+        for bit in 0..bytes.len() * 8 {
+            let mut bad = bytes.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(matches!(read(&bad, address), Err(NoValue::Damaged(_))), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn compressed_values_that_claim_what_they_are_not_are_refused_whatever_their_checksums() {
+        let damaged = |stored: &[u8], value_len| {
+            let (bytes, address) = compressed(Compression::Lz4, stored, value_len);
+            matches!(read(&bytes, address), Err(NoValue::Damaged(_)))
+        };
+        // Of another length than the address says; longer than so few bytes can become; without a size; no LZ4.
+        let stored = [&LZ4_OF_SEVENS[..], &[7]].concat();
+        assert!(!damaged(&stored, 1000) && damaged(&stored, 999) && damaged(&stored, 1001));
+        let mut huge = Vec::new();
+        crate::base::varint::put(&mut huge, (1 << 30) - 1);
+        huge.extend_from_slice(&stored[2..]);
+        assert!(damaged(&huge, (1 << 30) - 1));
+        assert!(damaged(&[], 0) && damaged(&[0xff; 3], 1000));
+        assert!(damaged(&[&[0xe8, 0x07][..], &[0x1f; 100]].concat(), 1000));
+        // A kind that is never compressed, and an algorithm that is not known.
+        for kind in [0x11, 0x14, 0x32, 0xf2] {
+            let (mut bytes, address) = compressed(Compression::Lz4, &stored, 1000);
+            bytes[4] = kind;
+            let crc = crc32c::crc32c(&bytes[4..]);
+            bytes[..4].copy_from_slice(&crc.to_le_bytes());
+            assert!(matches!(read(&bytes, address), Err(NoValue::Damaged(_))), "{kind:x}");
+        }
+    }
+
+    #[cfg(not(feature = "zstd"))]
+    #[test]
+    fn a_value_that_this_build_cannot_decompress_is_unsupported_and_not_damaged() {
+        let (bytes, address) = compressed(Compression::Zstd, b"\x05whatever", 5);
+        let error = read(&bytes, address).unwrap_err().at(Path::new("7.segment"), 28);
+        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
     }
 
     #[test]

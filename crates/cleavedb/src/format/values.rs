@@ -141,6 +141,9 @@ pub enum ValuePlace {
         /// How many records of the file could be reached, dead ones that were still named among them, when it was emptied. No
         /// less than were moved, unless all of these are known to have lived.
         reached: u64,
+        /// So many bytes of these records were saved by compressing their values, and the redirect table says how long each is.
+        /// `None` if it does not, for all are as long as they were.
+        saved: Option<u64>,
         /// The extents that hold what was live, and how much of it; their numbers are higher than this file's.
         to: Arc<[(FileId, Moved)]>,
     },
@@ -148,6 +151,15 @@ pub enum ValuePlace {
 
 /// Extents begin at multiples of this, in bytes, so that each can give all its space back by itself.
 pub const EXTENT_ALIGN: u64 = 4096;
+
+/// Bytes of records that are named and not there any more.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Away {
+    /// The records were dead.
+    pub dead: u64,
+    /// They were compressed.
+    pub saved: u64,
+}
 
 /// Records that were moved, and their bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -164,6 +176,7 @@ mod tag {
     pub const HOT_EXTENT: u64 = 1;
     pub const COLD_EXTENT: u64 = 2;
     pub const MOVED: u64 = 3;
+    pub const MOVED_COMPRESSED: u64 = 4;
 }
 
 impl ValuePlace {
@@ -176,9 +189,11 @@ impl ValuePlace {
                 [tag, segment.0, *start, *end].into_iter().for_each(|number| put(out, number));
                 group.encode(out);
             }
-            ValuePlace::Moved { redirect, start, len, reached, to } => {
-                let fields = [tag::MOVED, redirect.0, *start, *len, *reached, to.len() as u64];
-                fields.into_iter().for_each(|number| put(out, number));
+            ValuePlace::Moved { redirect, start, len, reached, saved, to } => {
+                let tag = if saved.is_some() { tag::MOVED_COMPRESSED } else { tag::MOVED };
+                let fields =
+                    [tag, redirect.0, *start, *len, *reached].into_iter().chain(*saved).chain([to.len() as u64]);
+                fields.for_each(|number| put(out, number));
                 for (file, moved) in to.iter() {
                     [file.0, moved.records, moved.bytes].into_iter().for_each(|number| put(out, number));
                 }
@@ -194,18 +209,21 @@ impl ValuePlace {
             let sound = start.is_multiple_of(EXTENT_ALIGN) && start <= end;
             sound.then_some(ValuePlace::Extent { segment, start, end, group, warmth })
         };
-        match take(bytes)? {
+        let tag = take(bytes)?;
+        match tag {
             tag::LOG => Some(ValuePlace::Log { end: take(bytes)? }),
             tag::HOT_EXTENT => extent(Warmth::Hot, bytes),
             tag::COLD_EXTENT => extent(Warmth::Cold, bytes),
-            tag::MOVED => {
+            tag::MOVED | tag::MOVED_COMPRESSED => {
                 let (redirect, start, len) = (FileId(take(bytes)?), take(bytes)?, take(bytes)?);
-                let (reached, count) = (take(bytes)?, take(bytes)?);
+                let reached = take(bytes)?;
+                let saved = if tag == tag::MOVED_COMPRESSED { Some(take(bytes)?) } else { None };
+                let count = take(bytes)?;
                 let mut to = Vec::new();
                 for _ in 0..count {
                     to.push((FileId(take(bytes)?), Moved { records: take(bytes)?, bytes: take(bytes)? }));
                 }
-                Some(ValuePlace::Moved { redirect, start, len, reached, to: to.into() })
+                Some(ValuePlace::Moved { redirect, start, len, reached, saved, to: to.into() })
             }
             _ => None,
         }
@@ -269,17 +287,21 @@ impl ValueState {
         reach
     }
 
-    /// About how many bytes of records are named that were dead when their files were emptied.
-    pub fn moved_dead_bytes(&self) -> u64 {
+    /// About how many bytes of records are named that are not there any more: of those that were dead when their files were
+    /// emptied, and of those that have been compressed since they were named.
+    pub fn moved_away(&self) -> Away {
         let reach = self.reach();
-        let dead = self.places.iter().filter_map(|(file, place)| match place {
-            ValuePlace::Moved { reached, to, .. } => {
-                let (through, moved) = (reach.of(*file), to.iter().map(|(_, moved)| moved.bytes).sum());
-                Some(through.bytes.saturating_sub(share(moved, through.records.min(*reached), *reached)))
-            }
-            _ => None,
-        });
-        dead.sum()
+        let mut away = Away::default();
+        for (file, place) in &self.places {
+            let ValuePlace::Moved { reached, saved, to, .. } = place else { continue };
+            let through = reach.of(*file);
+            let of = |number| share(number, through.records.min(*reached), *reached);
+            let (moved, saved) = (of(to.iter().map(|(_, moved)| moved.bytes).sum()), of(saved.unwrap_or_default()));
+            let away_here = through.bytes.saturating_sub(moved);
+            away.saved += saved.min(away_here);
+            away.dead += away_here.saturating_sub(saved);
+        }
+        away
     }
 
     /// Files that nothing leads to, ascending. Unlike [`reach`](ValueState::reach) not a matter of how much: as long as a name
@@ -339,6 +361,7 @@ mod tests {
                 warmth: Warmth::Hot,
             },
             moved(9, &[(6, 3), (9, 5)]),
+            compressed(9, 100, &[(6, 3), (9, 5)]),
         ];
         places.iter().for_each(|place| place.encode(&mut bytes));
         let rest = &mut &bytes[..];
@@ -349,7 +372,7 @@ mod tests {
         assert!(rest.is_empty());
         for cut in 0..bytes.len() - 1 {
             let rest = &mut &bytes[..cut];
-            let whole = Names::take(rest).is_some() && (0..4).all(|_| ValuePlace::take(rest).is_some());
+            let whole = Names::take(rest).is_some() && (0..5).all(|_| ValuePlace::take(rest).is_some());
             assert!(!whole, "cut at {cut}");
         }
     }
@@ -366,7 +389,17 @@ mod tests {
     /// Of so many records that could be reached, so many went to each of these.
     fn moved(reached: u64, to: &[(u64, u64)]) -> ValuePlace {
         let to = to.iter().map(|&(file, records)| (FileId(file), Moved { records, bytes: records * 100 }));
-        ValuePlace::Moved { redirect: FileId(100), start: 8192, len: 4096, reached, to: to.collect() }
+        ValuePlace::Moved { redirect: FileId(100), start: 8192, len: 4096, reached, saved: None, to: to.collect() }
+    }
+
+    /// The same, and so many bytes were saved.
+    fn compressed(reached: u64, bytes: u64, to: &[(u64, u64)]) -> ValuePlace {
+        match moved(reached, to) {
+            ValuePlace::Moved { redirect, start, len, reached, to, .. } => {
+                ValuePlace::Moved { redirect, start, len, reached, saved: Some(bytes), to }
+            }
+            place => place,
+        }
     }
 
     fn here() -> ValuePlace {
@@ -405,11 +438,24 @@ mod tests {
         assert_eq!(all(5), [3, 1]);
         assert_eq!(all(1), [1, 1]);
         assert_eq!(all(0), [0, 0]);
-        let dead = |named| state(&places, &[(1, named)]).moved_dead_bytes();
-        assert_eq!([10, 5, 0].map(dead), [200, 100, 0]);
+        let dead = |named| state(&places, &[(1, named)]).moved_away();
+        assert_eq!([10, 5, 0].map(dead), [200, 100, 0].map(|dead| Away { dead, saved: 0 }));
         // Nothing was moved, yet the dead are still named: who follows such a name hears that the record was dead.
         let nothing = state(&[(1, moved(3, &[]))], &[(1, 3)]);
         assert!(nothing.unreachable().is_empty());
+    }
+
+    #[test]
+    fn what_was_saved_by_compression_is_told_from_what_was_dead() {
+        // Of ten records of 200 B two were dead, and the others have 100 B each now.
+        let places = [(1, compressed(10, 800, &[(2, 8)])), (2, here())];
+        let away = |named| {
+            let mut state = state(&places, &[(1, named)]);
+            state.named.0.values_mut().for_each(|named| named.bytes *= 2);
+            (state.moved_away(), reached(&state, 2))
+        };
+        assert_eq!(away(10), (Away { dead: 400, saved: 800 }, (8, 800)));
+        assert_eq!(away(5), (Away { dead: 200, saved: 400 }, (4, 400)));
     }
 
     #[test]

@@ -122,7 +122,7 @@ impl LogFile {
         if read < bytes.len() {
             return Err(damaged("record lies beyond the end of the file"));
         }
-        value_of(bytes, address, full_key, seqno, gauge).map_err(damaged)
+        value_of(bytes, address, full_key, seqno, gauge).map_err(|why| why.at(self.path(), address.offset))
     }
 
     /// The open file, if the record at `address` is in it by now and not only in the ring.

@@ -53,9 +53,21 @@ pub const ALL: [Decoder; 14] = [
     ("redirect", fuzz_redirect),
 ];
 
-/// Records of a log, back to back.
-pub fn fuzz_records(mut bytes: &[u8]) {
-    while Record::take(&mut bytes).is_ok() {}
+/// Records of a log, and of a segment, back to back.
+pub fn fuzz_records(bytes: &[u8]) {
+    let mut rest = bytes;
+    while Record::take(&mut rest).is_ok() {}
+    rest = bytes;
+    while let Ok(record) = Record::take_stored(&mut rest) {
+        see_value(&record);
+    }
+}
+
+/// The value of a record of a segment, which may be compressed.
+fn see_value(record: &Record<'_>) {
+    if let Ok(value) = record.value(BLOCK_MAX) {
+        assert!(value.len() <= BLOCK_MAX.max(record.operation.value.len()));
+    }
 }
 
 /// The headers of a frame and of a log.
@@ -166,8 +178,9 @@ pub fn fuzz_compression(bytes: &[u8]) {
 pub fn fuzz_segment(bytes: &[u8]) {
     let (file, mut last) = (file_of(bytes), 0);
     let _ = segment::extents(&*file, own_id(bytes), &mut |extent| {
-        extent.for_each_record(&*file, &mut |offset, _, record| {
-            assert!(offset > last && offset + record.len() as u64 <= bytes.len() as u64);
+        extent.for_each_record(&*file, &mut |offset, record, stored| {
+            assert!(offset > last && offset + stored.len() as u64 <= bytes.len() as u64);
+            see_value(record);
             last = offset;
             Ok(())
         })
@@ -181,23 +194,24 @@ pub fn fuzz_redirect(bytes: &[u8]) {
     disk.write_file(&path, bytes);
     let id = own_id(bytes);
     let mut first = None;
-    let read = redirect::read_all(&*file_of(bytes), id, &mut |table, from, to| {
-        first.get_or_insert((*table, from, to));
+    let read = redirect::read_all(&*file_of(bytes), id, &mut |table, entry| {
+        first.get_or_insert((*table, entry));
     });
     let guard = FileGuard::new(path.clone(), Arc::default());
     let handle = Arc::new(Handles::new(Arc::new(disk), Access::Buffered, 1)).handle(path);
     let cache = Arc::new(BlockCache::new(1 << 20));
     let stored = Arc::new(StoredFile::new(id, guard, handle));
-    let (start, len) = first.map_or((4096, bytes.len() as u64), |(table, ..)| (table.start, table.len));
-    let table = Redirect::new(stored, start, len, vec![FileId(8), FileId(9)], cache);
+    let shape = if bytes.len().is_multiple_of(2) { redirect::Shape::Pairs } else { redirect::Shape::Lengths };
+    let whole = redirect::Table { of: FILE, start: 4096, len: bytes.len() as u64, shape };
+    let table = Redirect::new(stored, first.map_or(whole, |(table, _)| table), vec![FileId(8), FileId(9)], cache);
     let at = |offset| Address { file: FILE, offset, len: 30, value_len: 5 };
     for offset in [0, 1, 4096, u64::MAX] {
         let _ = table.follow(at(offset));
     }
-    if let (Ok(_), Some((_, from, (index, offset)))) = (read, first) {
+    if let (Ok(_), Some((_, redirect::Entry { from, to: (index, offset), len }))) = (read, first) {
         match table.follow(at(from)) {
             Ok(to) => assert_eq!(to.map(|to| (to.file.0, to.offset)), Some((8 + index as u64, offset))),
-            Err(_) => assert!(index > 1),
+            Err(_) => assert!(index > 1 || len.is_some_and(|len| len > at(from).len)),
         }
     }
 }
@@ -222,6 +236,7 @@ mod tests {
     use crate::format::record::Operation;
     use crate::sched::random::Random;
     use crate::testing::Tuning;
+    use crate::values::shrinker::Shrinker;
     use crate::{Options, WriteBatch};
 
     /// Files of a small database, and parts of them.
@@ -257,20 +272,28 @@ mod tests {
         }
         let path = Path::new("/values");
         let mut segment = segment::SegmentBuilder::create(&disk, path, FILE, 4096).unwrap();
-        segment.begin_extent(FileId(8), 50 * (23 + 3 + 90));
-        for number in 0..50_u64 {
-            let operation = Operation { kind: Kind::Put, keyspace: KeyspaceId(1), key: b"key", value: &[7; 90] };
+        segment.begin_extent(FileId(8), 100 * (23 + 3 + 190));
+        let wanted = if Compression::Zstd.is_available() { Compression::Zstd } else { Compression::Lz4 };
+        let mut shrinkers = [Compression::None, Compression::Lz4, wanted].map(Shrinker::new);
+        for number in 0..100_u64 {
+            let operation = Operation { kind: Kind::Put, keyspace: KeyspaceId(1), key: b"key", value: &[7; 190] };
             let (seqno, value) = (Seqno(number), operation.value);
             let header = operation.header(seqno, operation.crc(seqno));
-            segment.add(0, &[&header[..], operation.key, value].concat()).unwrap();
+            let record = [&header[..], operation.key, value].concat();
+            let stored = shrinkers[number as usize % 3].shrink(&record).unwrap_or(&record);
+            segment.add(0, stored, record.len() as u64).unwrap();
         }
         segment.finish().unwrap();
         inputs.push(disk.read_file(path).unwrap());
-        let mut redirect = redirect::RedirectBuilder::default();
-        let table = redirect.begin(FILE);
-        (1..400).for_each(|number| redirect.add(table, number * 90, (0, number)));
-        redirect.write(&disk, Path::new("/moved"), FILE).unwrap();
-        inputs.push(disk.read_file(Path::new("/moved")).unwrap());
+        // Its records by themselves.
+        inputs.push(inputs[inputs.len() - 1][4096 + segment::EXTENT_HEADER_BYTES..].to_vec());
+        for (name, shape) in [("/moved", redirect::Shape::Pairs), ("/compressed", redirect::Shape::Lengths)] {
+            let mut redirect = redirect::RedirectBuilder::default();
+            let table = redirect.begin(FILE);
+            (1..400).for_each(|number| redirect.add(table, number * 90, (0, number), 30));
+            redirect.write(&disk, Path::new(name), FILE, shape).unwrap();
+            inputs.push(disk.read_file(Path::new(name)).unwrap());
+        }
         inputs.push(Page { process: 1, sequence: 2, uptime_us: 3, numbers: (0..90).collect() }.encode().to_vec());
         inputs
     }

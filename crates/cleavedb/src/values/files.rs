@@ -8,7 +8,7 @@ use super::redirect::Redirect;
 use super::segment::EXTENT_HEADER_BYTES;
 use super::value_file::{Layout, StoredFile, ValueFile};
 use crate::base::{Address, FileId, Result};
-use crate::format::values::ValueState;
+use crate::format::values::{Away, ValueState};
 
 /// Where the records of one file are.
 #[derive(Clone)]
@@ -44,8 +44,8 @@ pub struct ValueFiles {
     pub file_bytes: u64,
     /// Of these, bytes of records that something leads to.
     pub live_bytes: u64,
-    /// Bytes of records that tables name, and that are gone.
-    pub moved_dead_bytes: u64,
+    /// Of records that tables name, what is not there any more.
+    pub away: Away,
 }
 
 /// Where a record is that an address leads to.

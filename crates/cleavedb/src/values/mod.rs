@@ -7,6 +7,7 @@
 
 pub mod value_file;
 pub mod segment;
+pub mod shrinker;
 pub mod redirect;
 pub mod files;
 pub mod placement;

@@ -1,6 +1,7 @@
 //! Redirect tables: where the records of a file of values went when it was emptied. Pages of pairs (old offset, new place) in
-//! the order of the old ones; an offset that is not there was dead. Files that are emptied together have their tables in one
-//! file, one behind the other. Diagram: `docs/formats/values.md`.
+//! the order of the old ones; an offset that is not there was dead. Where values were compressed on the way, the length of each
+//! record as it is now goes with them. Files that are emptied together have their tables in one file, one behind the other.
+//! Diagram: `docs/formats/values.md`.
 //!
 //! Nothing of a table is resident. A look-up guesses the page from the offset, since records lie about evenly, and reads
 //! it through the block cache; one to three pages, most often one.
@@ -16,12 +17,8 @@ use crate::io::{Access, File, Storage, read_exact_at, read_exact_awaited};
 
 /// The first bytes of a file of redirect tables.
 pub const MAGIC: [u8; 8] = *b"clvMOVED";
-const VERSION: u32 = 2;
 const PAGE_BYTES: usize = 4096;
 const CHECKSUM_BYTES: usize = 8;
-const PAIR_BYTES: usize = 16;
-/// Pairs of a full page; the last one of a table has fewer.
-const PAGE_PAIRS: usize = (PAGE_BYTES - CHECKSUM_BYTES) / PAIR_BYTES;
 /// The header, a page of its own, has magic, version, number and how many tables there are, and of each the file that was
 /// emptied and how many pairs it has.
 const HEADER_FIELDS_BYTES: usize = 24;
@@ -37,6 +34,65 @@ pub const TARGETS_MAX: usize = 1 << (u64::BITS - OFFSET_BITS);
 /// Where a record went: to the extent of this index among those of the table, at this offset of its segment.
 pub type Place = (usize, u64);
 
+/// What pages consist of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// Old offsets and new places: all records are as long as they were.
+    Pairs,
+    /// The lengths of the records beside these.
+    Lengths,
+}
+
+impl Shape {
+    /// That of the table of a file of whose records so many bytes were saved on the way.
+    pub fn of(saved: Option<u64>) -> Shape {
+        if saved.is_some() { Shape::Lengths } else { Shape::Pairs }
+    }
+
+    /// The format version. Stored: do not renumber.
+    fn version(self) -> u32 {
+        match self {
+            Shape::Pairs => 2,
+            Shape::Lengths => 3,
+        }
+    }
+
+    fn of_version(version: u32) -> Option<Shape> {
+        [Shape::Pairs, Shape::Lengths].into_iter().find(|shape| shape.version() == version)
+    }
+
+    const fn entry_bytes(self) -> usize {
+        match self {
+            Shape::Pairs => 16,
+            Shape::Lengths => 20,
+        }
+    }
+
+    /// Entries of a full page; the last page of a table has fewer.
+    const fn page_entries(self) -> usize {
+        (PAGE_BYTES - CHECKSUM_BYTES) / self.entry_bytes()
+    }
+
+    /// Entry `index` of a page.
+    fn entry(self, page: &[u8], index: usize) -> Entry {
+        let bytes = &page[index * self.entry_bytes()..];
+        let number = |at: usize| bytes[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let len = || bytes[16..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        Entry { from: number(0), to: unpack(number(8)), len: (self == Shape::Lengths).then(len) }
+    }
+}
+
+/// A record that moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// Where it lay.
+    pub from: u64,
+    /// Where it is.
+    pub to: Place,
+    /// How long it is now, in bytes; `None` if as long as it was.
+    pub len: Option<u32>,
+}
+
 fn pack((index, offset): Place) -> u64 {
     debug_assert!(index < TARGETS_MAX && offset >> OFFSET_BITS == 0);
     (index as u64) << OFFSET_BITS | offset
@@ -50,8 +106,8 @@ fn unpack(place: u64) -> Place {
 #[derive(Default)]
 pub struct RedirectBuilder {
     tables: Vec<FileId>,
-    /// The table, the old offset, the new place.
-    pairs: Vec<(u32, u64, u64)>,
+    /// The table, the old offset, the new place, the length.
+    entries: Vec<(u32, u64, u64, u32)>,
 }
 
 impl RedirectBuilder {
@@ -61,42 +117,46 @@ impl RedirectBuilder {
         self.tables.len() as u32 - 1
     }
 
-    /// What lay at `from` is at `to` now. In any order.
-    pub fn add(&mut self, table: u32, from: u64, to: Place) {
-        self.pairs.push((table, from, pack(to)));
+    /// What lay at `from` is at `to` now, and has `len` bytes. In any order.
+    pub fn add(&mut self, table: u32, from: u64, to: Place, len: u32) {
+        self.entries.push((table, from, pack(to), len));
     }
 
     /// Memory that it takes.
     pub fn bytes(&self) -> usize {
-        self.pairs.capacity() * size_of::<(u32, u64, u64)>()
+        self.entries.capacity() * size_of::<(u32, u64, u64, u32)>()
     }
 
     /// Writes and syncs file `id` at `path`, which must not exist; returns where each table begins and how long it is. The
     /// caller syncs the directory.
-    pub fn write(mut self, storage: &dyn Storage, path: &Path, id: FileId) -> Result<Vec<(u64, u64)>> {
-        self.pairs.sort_unstable();
-        let pairs_of = |table: usize| {
-            let from = self.pairs.partition_point(|pair| (pair.0 as usize) < table);
-            from..self.pairs.partition_point(|pair| pair.0 as usize <= table)
+    pub fn write(mut self, storage: &dyn Storage, path: &Path, id: FileId, shape: Shape) -> Result<Vec<(u64, u64)>> {
+        self.entries.sort_unstable();
+        let entries_of = |table: usize| {
+            let from = self.entries.partition_point(|entry| (entry.0 as usize) < table);
+            from..self.entries.partition_point(|entry| entry.0 as usize <= table)
         };
-        let mut out = Vec::with_capacity(PAGE_BYTES * (2 + self.tables.len() + self.pairs.len() / PAGE_PAIRS));
+        let pages = 2 + self.tables.len() + self.entries.len() / shape.page_entries();
+        let mut out = Vec::with_capacity(PAGE_BYTES * pages);
         out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&shape.version().to_le_bytes());
         out.extend_from_slice(&id.0.to_le_bytes());
         out.extend_from_slice(&(self.tables.len() as u32).to_le_bytes());
         for (table, file) in self.tables.iter().enumerate() {
             out.extend_from_slice(&file.0.to_le_bytes());
-            out.extend_from_slice(&(pairs_of(table).len() as u64).to_le_bytes());
+            out.extend_from_slice(&(entries_of(table).len() as u64).to_le_bytes());
         }
         seal_page(&mut out, 0, id);
         let mut places = Vec::new();
         for table in 0..self.tables.len() {
             let begin = out.len();
-            for page in self.pairs[pairs_of(table)].chunks(PAGE_PAIRS) {
+            for page in self.entries[entries_of(table)].chunks(shape.page_entries()) {
                 let start = out.len();
-                for (_, from, to) in page {
+                for (_, from, to, len) in page {
                     out.extend_from_slice(&from.to_le_bytes());
                     out.extend_from_slice(&to.to_le_bytes());
+                    if shape == Shape::Lengths {
+                        out.extend_from_slice(&len.to_le_bytes());
+                    }
                 }
                 seal_page(&mut out, start, id);
             }
@@ -119,16 +179,15 @@ fn seal_page(out: &mut Vec<u8>, start: usize, id: FileId) {
 /// A redirect table, open for look-ups.
 pub struct Redirect {
     file: Arc<StoredFile>,
-    start: u64,
-    len: u64,
+    table: Table,
     to: Vec<FileId>,
     cache: Arc<BlockCache>,
 }
 
 impl Redirect {
-    /// The table of `len` bytes from `start` in a file, which leads into these extents.
-    pub fn new(file: Arc<StoredFile>, start: u64, len: u64, to: Vec<FileId>, cache: Arc<BlockCache>) -> Redirect {
-        Redirect { file, start, len, to, cache }
+    /// A table in a file, which leads into these extents.
+    pub fn new(file: Arc<StoredFile>, table: Table, to: Vec<FileId>, cache: Arc<BlockCache>) -> Redirect {
+        Redirect { file, table, to, cache }
     }
 
     /// The file that it is in.
@@ -146,18 +205,20 @@ impl Redirect {
     /// # Errors
     /// [`Error::Corruption`] if a page is damaged.
     pub fn follow(&self, address: Address) -> Result<Option<Address>> {
-        let Some((index, offset)) = self.find(address.offset)? else { return Ok(None) };
-        match self.to.get(index) {
-            Some(&file) => Ok(Some(Address { file, offset, ..address })),
-            None => {
-                Err(Error::corruption(self.file.path(), self.start, "a record went to an extent that is not known"))
-            }
+        let Some(Entry { to: (index, offset), len, .. }) = self.find(address.offset)? else { return Ok(None) };
+        let damaged = |reason| Error::corruption(self.file.path(), self.table.start, reason);
+        let file = *self.to.get(index).ok_or_else(|| damaged("a record went to an extent that is not known"))?;
+        match len.unwrap_or(address.len) {
+            len if len <= address.len => Ok(Some(Address { file, offset, len, ..address })),
+            _ => Err(damaged("a record grew as it moved")),
         }
     }
 
-    fn find(&self, offset: u64) -> Result<Option<Place>> {
+    fn find(&self, offset: u64) -> Result<Option<Entry>> {
+        let shape = self.table.shape;
+        let entries = shape.page_entries();
         // The page is one of low..high; what is known of the offsets around them guides the guess.
-        let (mut low, mut high) = (0, self.len / PAGE_BYTES as u64);
+        let (mut low, mut high) = (0, self.table.len / PAGE_BYTES as u64);
         let (mut below, mut above) = (0, None);
         let mut guesses = 0;
         while low < high {
@@ -172,25 +233,25 @@ impl Redirect {
             guesses += 1;
             let page = self.page(guess)?;
             // The last page ends with zeros, which are no offsets of records: there the search ends, too.
-            let at = |index: usize| pair(&page[index * PAIR_BYTES..]);
-            let (first, last) = (at(0).0, at(PAGE_PAIRS - 1).0);
+            let at = |index: usize| shape.entry(&page, index);
+            let (first, last) = (at(0).from, at(entries - 1).from);
             let is_last = last == 0;
-            let index = partition_point(PAGE_PAIRS, |index| (1..offset).contains(&at(index).0));
-            let found = Some(index).filter(|index| *index < PAGE_PAIRS).map(at).filter(|pair| pair.0 != 0);
+            let index = partition_point(entries, |index| (1..offset).contains(&at(index).from));
+            let found = Some(index).filter(|index| *index < entries).map(at).filter(|entry| entry.from != 0);
             match found {
                 _ if first == 0 => return Err(self.damaged(guess, "a page holds nothing")),
-                Some(pair) if pair.0 == offset => return Ok(Some(unpack(pair.1))),
+                Some(entry) if entry.from == offset => return Ok(Some(entry)),
                 Some(_) if index > 0 => return Ok(None),
-                Some(pair) => (high, above) = (guess, Some(pair.0)),
-                None => (low, below) = (guess + 1, if is_last { at(index - 1).0 } else { last }),
+                Some(entry) => (high, above) = (guess, Some(entry.from)),
+                None => (low, below) = (guess + 1, if is_last { at(index - 1).from } else { last }),
             }
         }
         Ok(None)
     }
 
-    /// A page of pairs, through the block cache.
+    /// A page of the table, through the block cache.
     fn page(&self, number: u64) -> Result<Arc<Buffer>> {
-        let (id, offset) = (self.file.id(), self.start + number * PAGE_BYTES as u64);
+        let (id, offset) = (self.file.id(), self.table.start + number * PAGE_BYTES as u64);
         if let Some(page) = self.cache.get(id, offset) {
             return Ok(page);
         }
@@ -203,7 +264,7 @@ impl Redirect {
     }
 
     fn damaged(&self, page: u64, reason: &str) -> Error {
-        Error::corruption(self.file.path(), self.start + page * PAGE_BYTES as u64, reason)
+        Error::corruption(self.file.path(), self.table.start + page * PAGE_BYTES as u64, reason)
     }
 }
 
@@ -220,11 +281,6 @@ fn partition_point(count: usize, holds: impl Fn(usize) -> bool) -> usize {
     low
 }
 
-fn pair(bytes: &[u8]) -> (u64, u64) {
-    let number = |at: usize| bytes[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-    (number(0), number(8))
-}
-
 fn check_page(bytes: &[u8], id: FileId, offset: u64) -> Result<(), &'static str> {
     match bytes.split_last_chunk::<CHECKSUM_BYTES>() {
         Some((checked, checksum)) if agrees(u64::from_le_bytes(*checksum), placed_checksum(checked, id, offset)) => {
@@ -234,7 +290,7 @@ fn check_page(bytes: &[u8], id: FileId, offset: u64) -> Result<(), &'static str>
     }
 }
 
-/// One redirect table as its file says.
+/// One redirect table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Table {
     /// The file that was emptied.
@@ -243,13 +299,15 @@ pub struct Table {
     pub start: u64,
     /// How long it is, in bytes.
     pub len: u64,
+    /// What its pages consist of.
+    pub shape: Shape,
 }
 
-/// Reads a whole file of redirect tables and checks everything in it; hands out the pairs of each table in order.
+/// Reads a whole file of redirect tables and checks everything in it; hands out the entries of each table in order.
 ///
 /// # Errors
 /// [`Error::Corruption`] for damage, [`Error::Unsupported`] for another version.
-pub fn read_all(file: &dyn File, id: FileId, see: &mut dyn FnMut(&Table, u64, Place)) -> Result<Vec<Table>> {
+pub fn read_all(file: &dyn File, id: FileId, see: &mut dyn FnMut(&Table, Entry)) -> Result<Vec<Table>> {
     let damaged = |offset, reason: &str| Error::corruption(file.path(), offset, reason);
     let len = file.len()?;
     let mut header = vec![0; PAGE_BYTES];
@@ -260,10 +318,11 @@ pub fn read_all(file: &dyn File, id: FileId, see: &mut dyn FnMut(&Table, u64, Pl
     check_page(&header, id, 0).map_err(|reason| damaged(0, reason))?;
     let number = |at: usize| header[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
     let small = |at: usize| number(at) as u32;
-    if small(8) != VERSION {
-        let message = format!("redirect table format {} is not the known {VERSION}", small(8));
+    let Some(shape) = Shape::of_version(small(8)) else {
+        let newest = Shape::Lengths.version();
+        let message = format!("redirect table format {} is not the known {newest}", small(8));
         return Err(Error::Unsupported { path: file.path().to_owned(), message });
-    }
+    };
     if number(12) != id.0 {
         return Err(damaged(12, "this is another redirect table"));
     }
@@ -276,25 +335,24 @@ pub fn read_all(file: &dyn File, id: FileId, see: &mut dyn FnMut(&Table, u64, Pl
     let mut page = vec![0; PAGE_BYTES];
     for index in 0..count {
         let at = HEADER_FIELDS_BYTES + index * TABLE_BYTES;
-        let (of, pairs) = (FileId(number(at)), number(at + 8));
-        let pages = pairs.div_ceil(PAGE_PAIRS as u64);
+        let (of, entries) = (FileId(number(at)), number(at + 8));
+        let pages = entries.div_ceil(shape.page_entries() as u64);
         let end = pages.checked_mul(PAGE_BYTES as u64).and_then(|bytes| bytes.checked_add(start));
         let Some(end) = end.filter(|end| *end <= len) else {
             return Err(damaged(at as u64 + 8, "a table is longer than its file"));
         };
-        let table = Table { of, start, len: end - start };
-        let (mut last, mut left) = (0, pairs);
+        let table = Table { of, start, len: end - start, shape };
+        let (mut last, mut left) = (0, entries);
         for offset in (start..end).step_by(PAGE_BYTES) {
             read_exact_at(file, &mut page, offset)?;
             check_page(&page, id, offset).map_err(|reason| damaged(offset, reason))?;
-            let here = left.min(PAGE_PAIRS as u64) as usize;
-            for bytes in page[..PAGE_PAIRS * PAIR_BYTES].chunks_exact(PAIR_BYTES).take(here) {
-                let (from, to) = pair(bytes);
-                if from <= last {
+            let here = left.min(shape.page_entries() as u64) as usize;
+            for entry in (0..here).map(|index| shape.entry(&page, index)) {
+                if entry.from <= last {
                     return Err(damaged(offset, "offsets do not ascend"));
                 }
-                last = from;
-                see(&table, from, unpack(to));
+                last = entry.from;
+                see(&table, entry);
             }
             left -= here as u64;
         }
@@ -314,36 +372,48 @@ mod tests {
     use crate::io::handles::Handles;
     use crate::io::trash::{FileGuard, Trash};
 
-    fn write(disk: &SimDisk, tables: &[&[(u64, Place)]]) -> Vec<(u64, u64)> {
+    /// Records were 900 B long; what they have become depends on where they are.
+    fn len_of((index, offset): Place) -> u32 {
+        900 - (offset % 500) as u32 - index as u32
+    }
+
+    fn write(disk: &SimDisk, tables: &[&[(u64, Place)]], shape: Shape) -> Vec<Table> {
         let mut builder = RedirectBuilder::default();
         for (index, pairs) in tables.iter().enumerate() {
             let table = builder.begin(FileId(index as u64));
             // In any order.
-            pairs.iter().rev().for_each(|&(from, to)| builder.add(table, from, to));
+            pairs.iter().rev().for_each(|&(from, to)| builder.add(table, from, to, len_of(to)));
         }
-        builder.write(disk, Path::new("r"), FileId(9)).unwrap()
+        let places = builder.write(disk, Path::new("r"), FileId(9), shape).unwrap();
+        let table = |(index, (start, len))| Table { of: FileId(index), start, len, shape };
+        (0..).zip(places).map(table).collect()
     }
 
-    fn open(disk: &SimDisk, (start, len): (u64, u64)) -> Redirect {
+    fn open(disk: &SimDisk, table: Table) -> Redirect {
         let storage: Arc<dyn Storage> = Arc::new(disk.clone());
         let guard = FileGuard::new(Path::new("r"), Arc::new(Trash::default()));
         let handle = Arc::new(Handles::new(storage, Access::Buffered, 4)).handle(Path::new("r").into());
         let file = Arc::new(StoredFile::new(FileId(9), guard, handle));
-        Redirect::new(file, start, len, vec![FileId(20), FileId(30)], Arc::new(BlockCache::new(1 << 20)))
+        Redirect::new(file, table, vec![FileId(20), FileId(30)], Arc::new(BlockCache::new(1 << 20)))
     }
 
     fn follow(redirect: &Redirect, offset: u64) -> Result<Option<(u64, u64)>> {
-        let address = Address { file: FileId(1), offset, len: 9, value_len: 5 };
+        let address = Address { file: FileId(1), offset, len: 900, value_len: 800 };
         let to = redirect.follow(address)?;
         Ok(to.map(|to| {
-            assert_eq!((to.len, to.value_len), (9, 5));
+            let place = (usize::from(to.file.0 == 30), to.offset);
+            let len = if redirect.table.shape == Shape::Lengths { len_of(place) } else { 900 };
+            assert_eq!((to.len, to.value_len), (len, 800));
             (to.file.0, to.offset)
         }))
     }
 
     #[test]
     fn every_pair_is_found_and_nothing_else_however_they_lie() {
-        for count in [0_u64, 1, 2, 254, 255, 256, 1000, 5000] {
+        for (count, shape) in [0_u64, 1, 2, 203, 204, 205, 254, 255, 256, 1000, 5000]
+            .into_iter()
+            .flat_map(|count| [(count, Shape::Pairs), (count, Shape::Lengths)])
+        {
             for bend in [1, 2, 3] {
                 // Evenly, ever farther apart, and in two heaps.
                 let from = |n: u64| match bend {
@@ -353,7 +423,7 @@ mod tests {
                 };
                 let pairs: Vec<(u64, Place)> = (0..count).map(|n| (from(n), ((n % 2) as usize, n * 5 + 24))).collect();
                 let disk = SimDisk::new();
-                let places = write(&disk, &[&[(77, (0, 1))], &pairs, &[]]);
+                let places = write(&disk, &[&[(77, (0, 1))], &pairs, &[]], shape);
                 let redirect = open(&disk, places[1]);
                 for (n, &(from, (_, to))) in pairs.iter().enumerate() {
                     let file = if n % 2 == 0 { 20 } else { 30 };
@@ -371,28 +441,41 @@ mod tests {
 
     #[test]
     fn flipped_bytes_are_errors_and_never_answers() {
-        let disk = SimDisk::new();
-        let pairs: Vec<(u64, Place)> = (1..600).map(|n| (n * 100, (0, n))).collect();
-        let places = write(&disk, &[&pairs, &[(5, (1, 6))]]);
-        let good = disk.read_file(Path::new("r")).unwrap();
-        let mut seen = Vec::new();
-        let file = disk.open_read(Path::new("r"), Access::Buffered).unwrap();
-        let tables = read_all(&*file, FileId(9), &mut |table, from, to| seen.push((table.of.0, from, to))).unwrap();
-        let wanted = pairs.iter().map(|&(from, to)| (0, from, to)).chain([(1, 5, (1, 6))]);
-        assert_eq!(seen, wanted.collect::<Vec<_>>());
-        assert_eq!(tables.iter().map(|table| (table.start, table.len)).collect::<Vec<_>>(), places);
-        assert!(read_all(&*file, FileId(8), &mut |_, _, _| {}).is_err());
-        for at in (0..good.len()).step_by(7) {
-            let mut bad = good.clone();
-            bad[at] ^= 1;
-            disk.write_file(Path::new("r"), &bad);
-            let redirect = open(&disk, places[0]);
+        for shape in [Shape::Pairs, Shape::Lengths] {
+            let disk = SimDisk::new();
+            let pairs: Vec<(u64, Place)> = (1..600).map(|n| (n * 100, (0, n))).collect();
+            let places = write(&disk, &[&pairs, &[(5, (1, 6))]], shape);
+            let good = disk.read_file(Path::new("r")).unwrap();
+            let mut seen = Vec::new();
             let file = disk.open_read(Path::new("r"), Access::Buffered).unwrap();
-            assert!(read_all(&*file, FileId(9), &mut |_, _, _| {}).is_err(), "byte {at}");
-            for &(from, (_, to)) in pairs.iter().step_by(50) {
-                let found = follow(&redirect, from);
-                assert!(found.is_err() || found.unwrap() == Some((20, to)), "byte {at}");
+            let tables = read_all(&*file, FileId(9), &mut |table, entry| seen.push((table.of.0, entry))).unwrap();
+            let entry = |from, to| Entry { from, to, len: (shape == Shape::Lengths).then(|| len_of(to)) };
+            let wanted = pairs.iter().map(|&(from, to)| (0, entry(from, to))).chain([(1, entry(5, (1, 6)))]);
+            assert_eq!(seen, wanted.collect::<Vec<_>>());
+            assert_eq!(tables, places);
+            assert!(read_all(&*file, FileId(8), &mut |_, _| {}).is_err());
+            for at in (0..good.len()).step_by(7) {
+                let mut bad = good.clone();
+                bad[at] ^= 1;
+                disk.write_file(Path::new("r"), &bad);
+                let redirect = open(&disk, places[0]);
+                let file = disk.open_read(Path::new("r"), Access::Buffered).unwrap();
+                assert!(read_all(&*file, FileId(9), &mut |_, _| {}).is_err(), "byte {at}");
+                for &(from, (_, to)) in pairs.iter().step_by(50) {
+                    let found = follow(&redirect, from);
+                    assert!(found.is_err() || found.unwrap() == Some((20, to)), "byte {at}");
+                }
             }
         }
+    }
+
+    #[test]
+    fn a_record_that_would_have_grown_is_no_answer() {
+        let disk = SimDisk::new();
+        let places = write(&disk, &[&[(77, (0, 1))]], Shape::Lengths);
+        let address = |len| Address { file: FileId(1), offset: 77, len, value_len: 5 };
+        let follow = |len| open(&disk, places[0]).follow(address(len));
+        assert_eq!(follow(899).unwrap(), Some(Address { file: FileId(20), offset: 1, ..address(899) }));
+        assert!(matches!(follow(898), Err(Error::Corruption { .. })));
     }
 }

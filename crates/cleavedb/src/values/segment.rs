@@ -2,7 +2,8 @@
 //! and give its space back, by itself. Diagram: `docs/formats/values.md`.
 //!
 //! Written once, synced, and never changed but for the holes that extents leave behind. A record is the same bytes as in the
-//! log it was born in.
+//! log it was born in, unless its value was compressed on the way: then there is a hole behind its extent, which has as much
+//! room as if nothing were.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::io::{Access, File, Storage, read_exact_at};
 
 /// The first bytes of a segment.
 pub const MAGIC: [u8; 8] = *b"clvSEGMT";
-const HEADER: Kind = Kind { magic: MAGIC, version: 2, name: "segment" };
+const HEADER: Kind = Kind { magic: MAGIC, version: 3, oldest: 2, name: "segment" };
 /// The first bytes of an extent, before its number, its length and a checksum of all these.
 const EXTENT_MAGIC: [u8; 8] = *b"clvEXTNT";
 /// Before the first record of an extent.
@@ -26,27 +27,30 @@ const PIECE_BYTES: usize = 1 << 20;
 /// While a reader works on a piece, so much more of the file is fetched.
 const AHEAD_BYTES: u64 = 2 << 20;
 
-/// A segment being written: extents of lengths that are known when they begin, in turn as records come.
+/// A segment being written: extents of which it is known when they begin how long they are at most, in turn as records come.
 pub struct SegmentBuilder {
     id: FileId,
     file: Arc<dyn File>,
     extents: Vec<Growing>,
     /// An extent is written once so many bytes of it are there, or all.
     pending_bytes: usize,
-    /// Where the next extent may begin, and the file would end.
+    /// Where the next extent may begin.
     end: u64,
 }
 
 /// An extent being written.
 struct Growing {
+    id: FileId,
+    start: u64,
     pending: Vec<u8>,
     /// Where the first pending byte goes.
     offset: u64,
-    /// Where the extent will end.
-    end: u64,
+    /// So many bytes of records are to come, by the lengths that they were announced with.
+    left: u64,
+    is_whole: bool,
 }
 
-/// Where an extent will be.
+/// Where an extent is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExtentPlace {
     /// The number of the segment.
@@ -67,44 +71,81 @@ impl SegmentBuilder {
         Ok(SegmentBuilder { id, file, extents: Vec::new(), pending_bytes, end: header.len() as u64 })
     }
 
-    /// Begins extent `id`, whose records have so many bytes. Extents are known by the order in which they were begun.
-    pub fn begin_extent(&mut self, id: FileId, records_bytes: u64) -> ExtentPlace {
+    /// Begins extent `id`, whose records have so many bytes or, once they are compressed, fewer. Extents are known by the
+    /// order in which they were begun.
+    pub fn begin_extent(&mut self, id: FileId, records_bytes: u64) {
         let start = self.end.next_multiple_of(EXTENT_ALIGN);
-        let header = extent_header(id, EXTENT_HEADER_BYTES as u64 + records_bytes);
         self.end = start + EXTENT_HEADER_BYTES as u64 + records_bytes;
-        self.extents.push(Growing { pending: header.to_vec(), offset: start, end: self.end });
-        ExtentPlace { segment: self.id, start, end: self.end }
+        // The header comes when it is known how long the extent is.
+        let pending = vec![0; EXTENT_HEADER_BYTES];
+        self.extents.push(Growing { id, start, pending, offset: start, left: records_bytes, is_whole: false });
     }
 
-    /// Appends bytes of records to an extent; returns where they lie.
-    pub fn add(&mut self, extent: usize, records: &[u8]) -> Result<u64> {
+    /// Appends bytes of records, which were announced with as many bytes or more, to an extent; returns where they lie.
+    pub fn add(&mut self, extent: usize, records: &[u8], announced: u64) -> Result<u64> {
         let growing = &mut self.extents[extent];
-        let at = growing.offset + growing.pending.len() as u64;
+        assert!(
+            records.len() as u64 <= announced && announced <= growing.left,
+            "an extent has room for what comes to it"
+        );
+        let at = growing.end();
         growing.pending.extend_from_slice(records);
-        if growing.pending.len() >= self.pending_bytes || at + records.len() as u64 == growing.end {
+        growing.left -= announced;
+        if growing.left == 0 {
+            growing.finish(&*self.file)?;
+        } else if growing.pending.len() >= self.pending_bytes {
             growing.write(&*self.file)?;
         }
         Ok(at)
     }
 
-    /// Syncs the file and says how long it is; the caller syncs the directory.
-    pub fn finish(mut self) -> Result<u64> {
-        self.extents.iter_mut().try_for_each(|growing| growing.write(&*self.file))?;
+    /// How long an extent is so far, in bytes.
+    pub fn extent_bytes(&self, extent: usize) -> u64 {
+        self.extents[extent].end() - self.extents[extent].start
+    }
+
+    /// Syncs the file and says where the extents are; the caller syncs the directory.
+    pub fn finish(mut self) -> Result<Vec<ExtentPlace>> {
+        for growing in self.extents.iter_mut().filter(|growing| !growing.is_whole) {
+            growing.finish(&*self.file)?;
+        }
         self.file.sync()?;
-        Ok(self.end)
+        let place = |growing: &Growing| ExtentPlace { segment: self.id, start: growing.start, end: growing.end() };
+        Ok(self.extents.iter().map(place).collect())
     }
 }
 
 impl Growing {
+    fn end(&self) -> u64 {
+        self.offset + self.pending.len() as u64
+    }
+
     fn write(&mut self, file: &dyn File) -> Result<()> {
         file.write_at(&self.pending, self.offset)?;
         file.write_back(self.offset, self.pending.len() as u64);
         self.offset += self.pending.len() as u64;
         self.pending.clear();
-        if self.offset == self.end {
-            self.pending = Vec::new();
-        }
         Ok(())
+    }
+
+    /// All records are there.
+    fn finish(&mut self, file: &dyn File) -> Result<()> {
+        let header = extent_header(self.id, self.end() - self.start);
+        match self.offset == self.start {
+            true => self.pending[..EXTENT_HEADER_BYTES].copy_from_slice(&header),
+            false => file.write_at(&header, self.start)?,
+        }
+        self.write(file)?;
+        self.pending = Vec::new();
+        self.is_whole = true;
+        Ok(())
+    }
+}
+
+impl ExtentPlace {
+    /// The space that it takes.
+    pub fn space(&self) -> u64 {
+        self.end.next_multiple_of(EXTENT_ALIGN) - self.start
     }
 }
 
@@ -167,7 +208,7 @@ impl Extent {
             let mut why = "the extent ends within a record";
             loop {
                 let before = rest;
-                match Record::take(&mut rest) {
+                match Record::take_stored(&mut rest) {
                     Ok(record) => {
                         let bytes = &before[..before.len() - rest.len()];
                         see(offset, &record, bytes)?;
@@ -246,13 +287,13 @@ pub fn extents(file: &dyn File, id: FileId, see: &mut dyn FnMut(Extent) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::{KeyspaceId, Kind, Seqno};
+    use crate::base::{KeyspaceId, Kind as RecordKind, Seqno};
     use crate::format::record::Operation;
     use crate::io::SimDisk;
 
     fn record(number: u64, value_len: usize) -> Vec<u8> {
         let (key, value) = (number.to_be_bytes(), vec![number as u8; value_len]);
-        let operation = Operation { kind: Kind::Put, keyspace: KeyspaceId(1), key: &key, value: &value };
+        let operation = Operation { kind: RecordKind::Put, keyspace: KeyspaceId(1), key: &key, value: &value };
         let seqno = Seqno(number);
         [&operation.header(seqno, operation.crc(seqno)), &key[..], &value[..]].concat()
     }
@@ -264,11 +305,11 @@ mod tests {
         for (index, values) in extents.iter().enumerate() {
             let records: Vec<Vec<u8>> = values.iter().map(|len| (number += 1, record(number, *len)).1).collect();
             let bytes = records.iter().map(|record| record.len() as u64).sum();
-            let place = builder.begin_extent(FileId(5 + index as u64), bytes);
-            assert!(place.segment == FileId(4) && place.start.is_multiple_of(EXTENT_ALIGN));
-            places.extend(records.iter().map(|record| builder.add(index, record).unwrap()));
+            builder.begin_extent(FileId(5 + index as u64), bytes);
+            places.extend(records.iter().map(|record| builder.add(index, record, record.len() as u64).unwrap()));
         }
-        builder.finish().unwrap();
+        let extents = builder.finish().unwrap();
+        assert!(extents.iter().all(|place| place.segment == FileId(4) && place.start.is_multiple_of(EXTENT_ALIGN)));
         places
     }
 
@@ -294,6 +335,38 @@ mod tests {
         let (found, extents) = read(&disk).unwrap();
         assert_eq!(found, places);
         assert_eq!(extents.iter().map(|extent| extent.id.0).collect::<Vec<_>>(), [5, 6, 7]);
+    }
+
+    #[test]
+    fn a_segment_of_before_is_read_and_one_of_after_is_unsupported() {
+        let disk = SimDisk::new();
+        let places = segment(&disk, &[&[300, 20], &[9]]);
+        let with_version = |version| {
+            let mut bytes = disk.read_file(Path::new("s")).unwrap();
+            bytes[..FILE_HEADER_BYTES].copy_from_slice(&Kind { version, ..HEADER }.encode(FileId(4)));
+            disk.write_file(Path::new("s"), &bytes);
+            read(&disk)
+        };
+        assert_eq!(with_version(2).unwrap().0, places);
+        assert!([1, 4].into_iter().all(|version| matches!(with_version(version), Err(Error::Unsupported { .. }))));
+    }
+
+    #[test]
+    fn extents_that_become_shorter_than_announced_leave_holes_behind_them() {
+        let disk = SimDisk::new();
+        let mut builder = SegmentBuilder::create(&disk, Path::new("s"), FileId(4), 4096).unwrap();
+        (0..3).for_each(|index| builder.begin_extent(FileId(5 + index), 100 * 2000));
+        // In turn, as groups by hash are written.
+        for number in 0..300 {
+            builder.add(number % 3, &record(number as u64, 500), 2000).unwrap();
+        }
+        let places = builder.finish().unwrap();
+        let (found, extents) = read(&disk).unwrap();
+        assert_eq!(found.len(), 300);
+        let said = places.iter().map(|place| (place.start, place.end));
+        assert!(said.eq(extents.iter().map(|extent| (extent.start, extent.end))));
+        assert!(places.iter().all(|place| place.space() <= 100 * (500 + 31) + 2 * EXTENT_ALIGN));
+        assert!(disk.used() <= 4 * (100 * (500 + 31) + 2 * EXTENT_ALIGN), "{} B", disk.used());
     }
 
     #[test]

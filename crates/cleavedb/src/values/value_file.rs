@@ -128,7 +128,8 @@ impl ValueFile {
         let file = self.file_at(address)?;
         let mut bytes = vec![0; address.len as usize];
         read_exact_awaited(&*file, &mut bytes, address.offset)?;
-        value_of(bytes, address, full_key, seqno, gauge).map_err(|reason| self.damaged(address, reason))
+        let value = value_of(bytes, address, full_key, seqno, gauge);
+        value.map_err(|why| why.at(self.stored.path(), address.offset))
     }
 
     /// The open file that has the record at `address`.

@@ -22,6 +22,7 @@ mod space;
 mod ingest;
 mod values;
 mod ranges;
+mod compressed;
 mod fetches;
 mod checkpoints;
 mod read_only;

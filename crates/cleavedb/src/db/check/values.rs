@@ -1,11 +1,11 @@
 //! The part of the check that looks at values apart from their keys: extents, redirect tables, and where addresses lead.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{Check, OPEN_FILES, knows};
-use crate::base::limits::MEMORY_BUDGET_MIN;
+use crate::base::limits::{MEMORY_BUDGET_MIN, VALUE_BYTES_LIMIT};
 use crate::base::{Address, Cursor, Error, FileId, Kind, Result, Seqno, Stamp, full_key, split_key};
 use crate::db::files::{log_name, redirect_name, segment_name};
 use crate::db::manifest::ManifestState;
@@ -22,7 +22,7 @@ use crate::io::{Access, File};
 use crate::levels::readers::Readers;
 use crate::levels::version::Version;
 use crate::values::files::{Located, ValueFiles};
-use crate::values::redirect::{Place, Table, read_all};
+use crate::values::redirect::{Entry, Shape, Table, read_all};
 use crate::values::segment::{Extent, check_header, check_padding, extents};
 
 /// A version whose value was dead when its file was emptied.
@@ -110,7 +110,7 @@ impl Check {
         path: &Path,
         id: FileId,
         extents: &[(Extent, &Group)],
-        records: &mut BTreeMap<FileId, BTreeSet<u64>>,
+        records: &mut BTreeMap<FileId, Places>,
     ) {
         let opened = self.storage.open_read(path, Access::Buffered);
         let opened = opened.and_then(|file| check_header(&*file, id).and_then(|()| Ok((file.len()?, file))));
@@ -158,7 +158,7 @@ impl Check {
     }
 
     /// Everything in a file of redirect tables.
-    pub(super) fn redirects(&mut self, path: &Path, id: FileId, see: &mut dyn FnMut(&Table, u64, Place)) -> Vec<Table> {
+    pub(super) fn redirects(&mut self, path: &Path, id: FileId, see: &mut dyn FnMut(&Table, Entry)) -> Vec<Table> {
         let read = self.storage.open_read(path, Access::Buffered).and_then(|file| {
             let tables = read_all(&*file, id, see)?;
             Ok((file.len()?, tables))
@@ -182,24 +182,25 @@ impl Check {
         state: &ManifestState,
         id: FileId,
         files: &[FileId],
-        records: &BTreeMap<FileId, BTreeSet<u64>>,
+        records: &BTreeMap<FileId, Places>,
     ) {
         let path = self.slow.join(redirect_name(id));
         let mut wrong = Vec::new();
         let mut moved = BTreeMap::<(FileId, usize), u64>::new();
-        let tables = self.redirects(&path, id, &mut |table, from, (index, offset)| {
+        let tables = self.redirects(&path, id, &mut |table, Entry { from, to: (index, offset), len }| {
             let Some(ValuePlace::Moved { to, .. }) = state.values.places.get(&table.of) else { return };
             *moved.entry((table.of, index)).or_default() += 1;
             let known = to.get(index).map(|(extent, _)| records.get(extent));
             // Of an extent that was emptied in its turn, the records are not known any more.
-            if wrong.is_empty() && known.is_none_or(|known| known.is_some_and(|known| !known.contains(&offset))) {
-                let message = format!("offset {from} of {} leads to {offset}, where no record is", table.of.0);
+            let is_right = |known: &Places| known.get(&offset).is_some_and(|found| len.is_none_or(|len| len == *found));
+            if wrong.is_empty() && known.is_none_or(|known| known.is_some_and(|known| !is_right(known))) {
+                let message = format!("offset {from} of {} leads to {offset}, where no such record is", table.of.0);
                 wrong.push(message);
             }
         });
         for file in files {
-            let Some(ValuePlace::Moved { start, len, to, .. }) = state.values.places.get(file) else { continue };
-            if !tables.contains(&Table { of: *file, start: *start, len: *len }) {
+            let Some(ValuePlace::Moved { start, len, saved, to, .. }) = state.values.places.get(file) else { continue };
+            if !tables.contains(&Table { of: *file, start: *start, len: *len, shape: Shape::of(*saved) }) {
                 wrong.push(format!("the table of file {} is not where the manifest says", file.0));
             }
             let said = to.iter().enumerate();
@@ -257,12 +258,17 @@ fn has_newer_base(version: &Version, key: &[u8], seqno: Seqno) -> Result<bool> {
     Ok(false)
 }
 
-/// Where the records of an extent lie. Those of a range must be in it, and in the order of their keys, newer versions first.
-fn places(file: &dyn File, extent: &Extent, group: &Group) -> Result<BTreeSet<u64>> {
-    let mut places = BTreeSet::new();
+/// Where records lie, and how long each is.
+type Places = BTreeMap<u64, u32>;
+
+/// Where the records of an extent lie. What is compressed must have a value. Those of a range must be in it, and in the order
+/// of their keys, newer versions first.
+fn places(file: &dyn File, extent: &Extent, group: &Group) -> Result<Places> {
+    let mut places = Places::new();
     let mut last = None::<(Vec<u8>, Seqno)>;
-    extent.for_each_record(file, &mut |offset, record, _| {
-        places.insert(offset);
+    extent.for_each_record(file, &mut |offset, record, bytes| {
+        places.insert(offset, bytes.len() as u32);
+        record.value(VALUE_BYTES_LIMIT - 1).map_err(|why| why.at(file.path(), offset))?;
         if let Some(interval) = group.as_range() {
             let key = full_key(record.operation.keyspace, record.operation.key).to_vec();
             let follows = last.as_ref().is_none_or(|(last, seqno)| (last, record.seqno) <= (&key, *seqno));

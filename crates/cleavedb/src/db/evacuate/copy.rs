@@ -1,7 +1,8 @@
 //! Copies records from files to the extents of a segment, in the order in which they lie in the files, and checks them once
 //! more.
 
-use super::Evacuation;
+use super::{Evacuation, Victim};
+use crate::base::limits::COMPRESSED_RECORD_BYTES_MAX;
 use crate::base::{Error, FileId, Result};
 use crate::format::record::{Check, Record};
 use crate::format::values::Moved;
@@ -9,13 +10,14 @@ use crate::io::{File, read_exact_at};
 use crate::values::newest::Seen;
 use crate::values::redirect::RedirectBuilder;
 use crate::values::segment::SegmentBuilder;
+use crate::values::shrinker::Shrinker;
 
 /// Records closer than this are copied with what lies between them in one read.
 const GAP_BYTES: u64 = 16 << 10;
 /// The system is told of so much before it is read.
 const AHEAD_BYTES: u64 = 4 << 20;
-/// One read, and what of a large record is held at once.
-const PIECE_BYTES: usize = 1 << 20;
+/// One read, and what of a large record, which is not compressed, is held at once.
+const PIECE_BYTES: usize = COMPRESSED_RECORD_BYTES_MAX;
 
 /// A record, and the index of the extent that it goes to.
 pub(super) type Going<'s> = (&'s Seen, usize);
@@ -23,14 +25,14 @@ pub(super) type Going<'s> = (&'s Seen, usize);
 impl Evacuation<'_> {
     /// Copies records, which come in the order of files and offsets, to extents that were begun.
     pub(super) fn copy(&mut self, records: &[Going<'_>]) -> Result<()> {
-        let extents: Vec<FileId> = self.extents.iter().map(|(id, _)| *id).collect();
+        let extents: Vec<FileId> = self.extents.iter().map(|extent| extent.id).collect();
         let Some(segment) = &mut self.segment else { return Ok(()) };
         let mut buffer = Vec::new();
         for of_file in records.chunk_by(|(one, _), (next, _)| one.file == next.file) {
             let victim = &mut self.victims[of_file[0].0.file as usize];
             let source = victim.file.stored().file()?;
             let own = vec![None; extents.len()];
-            let mut arrived = Arrived { to: &mut victim.to, redirects: &mut self.redirects, extents: &extents, own };
+            let mut arrived = Arrived { victim, redirects: &mut self.redirects, extents: &extents, own };
             let (mut rest, mut told_to) = (of_file, 0);
             let end = of_file.last().map_or(0, |(last, _)| last.offset + u64::from(last.len));
             while let Some((first, _)) = rest.first() {
@@ -40,7 +42,7 @@ impl Evacuation<'_> {
                     told_to = to;
                 }
                 let (run, others) = rest.split_at(near(rest, GAP_BYTES, PIECE_BYTES as u64));
-                copy_run(&*source, run, segment, &mut buffer, &mut arrived)?;
+                copy_run(&*source, run, segment, &mut self.shrinker, &mut buffer, &mut arrived)?;
                 rest = others;
             }
         }
@@ -50,7 +52,7 @@ impl Evacuation<'_> {
 
 /// Takes down where records of a file have gone.
 struct Arrived<'a> {
-    to: &'a mut Vec<(FileId, Moved)>,
+    victim: &'a mut Victim,
     redirects: &'a mut RedirectBuilder,
     extents: &'a [FileId],
     /// For each extent its index among those that the file's records went to.
@@ -58,15 +60,44 @@ struct Arrived<'a> {
 }
 
 impl Arrived<'_> {
-    fn note(&mut self, seen: &Seen, extent: usize, place: u64) {
+    fn note(&mut self, seen: &Seen, extent: usize, copy: Copied) {
+        let to = &mut self.victim.to;
         let index = *self.own[extent].get_or_insert_with(|| {
-            self.to.push((self.extents[extent], Moved::default()));
-            self.to.len() - 1
+            to.push((self.extents[extent], Moved::default()));
+            to.len() - 1
         });
-        self.to[index].1.records += 1;
-        self.to[index].1.bytes += u64::from(seen.len);
-        self.redirects.add(seen.file, seen.offset, (index, place));
+        self.victim.note(seen, index, copy, self.redirects);
     }
+}
+
+impl Victim {
+    /// A record went to the extent of this index among those that its file's records go to.
+    pub(super) fn note(&mut self, seen: &Seen, index: usize, copy: Copied, redirects: &mut RedirectBuilder) {
+        let moved = &mut self.to[index].1;
+        moved.records += 1;
+        moved.bytes += u64::from(copy.len);
+        self.saved += u64::from(seen.len - copy.len);
+        redirects.add(seen.file, seen.offset, (index, copy.place), copy.len);
+    }
+}
+
+/// A record where it went.
+#[derive(Clone, Copy)]
+pub(super) struct Copied {
+    place: u64,
+    pub(super) len: u32,
+}
+
+/// Writes a record, which was read and checked, into an extent, compressed if that is asked for and helps.
+pub(super) fn write(
+    segment: &mut SegmentBuilder,
+    shrinker: &mut Shrinker,
+    extent: usize,
+    bytes: &[u8],
+) -> Result<Copied> {
+    let stored = shrinker.shrink(bytes).unwrap_or(bytes);
+    let place = segment.add(extent, stored, bytes.len() as u64)?;
+    Ok(Copied { place, len: stored.len() as u32 })
 }
 
 /// Of records of one file, how many lie so close together, and in so few bytes; one at least.
@@ -89,13 +120,14 @@ fn copy_run(
     source: &dyn File,
     run: &[Going<'_>],
     segment: &mut SegmentBuilder,
+    shrinker: &mut Shrinker,
     buffer: &mut Vec<u8>,
     arrived: &mut Arrived<'_>,
 ) -> Result<()> {
     let (Some((first, extent)), Some((last, _))) = (run.first(), run.last()) else { return Ok(()) };
     if run.len() == 1 && first.len as usize > PIECE_BYTES {
-        let place = copy_large(source, first, *extent, segment, buffer)?;
-        arrived.note(first, *extent, place);
+        let copy = copy_large(source, first, *extent, segment, buffer)?;
+        arrived.note(first, *extent, copy);
         return Ok(());
     }
     buffer.resize((last.offset - first.offset) as usize + last.len as usize, 0);
@@ -103,12 +135,12 @@ fn copy_run(
     for (seen, extent) in run {
         let start = (seen.offset - first.offset) as usize;
         let bytes = &buffer[start..start + seen.len as usize];
-        let record = Record::take(&mut &bytes[..]).map_err(|reason| damaged(source, seen, reason))?;
+        let record = Record::take_stored(&mut &bytes[..]).map_err(|reason| damaged(source, seen, reason))?;
         if record.seqno != seen.seqno {
             return Err(damaged(source, seen, "another record lies here than a moment ago"));
         }
-        let place = segment.add(*extent, bytes)?;
-        arrived.note(seen, *extent, place);
+        let copy = write(segment, shrinker, *extent, bytes)?;
+        arrived.note(seen, *extent, copy);
     }
     Ok(())
 }
@@ -120,19 +152,19 @@ pub(super) fn copy_large(
     extent: usize,
     segment: &mut SegmentBuilder,
     buffer: &mut Vec<u8>,
-) -> Result<u64> {
+) -> Result<Copied> {
     let mut check = Check::default();
     let (mut place, mut offset, end) = (None, seen.offset, seen.offset + u64::from(seen.len));
     while offset < end {
         buffer.resize((end - offset).min(PIECE_BYTES as u64) as usize, 0);
         read_exact_at(source, buffer, offset)?;
         check.add(buffer);
-        let at = segment.add(extent, buffer)?;
+        let at = segment.add(extent, buffer, buffer.len() as u64)?;
         place.get_or_insert(at);
         offset += buffer.len() as u64;
     }
     match place.filter(|_| check.agrees()) {
-        Some(place) => Ok(place),
+        Some(place) => Ok(Copied { place, len: seen.len }),
         None => Err(damaged(source, seen, "record checksum does not match")),
     }
 }

@@ -148,7 +148,7 @@ impl Evacuation<'_> {
 
     fn settle_found(&mut self) -> Result<()> {
         let mut batch = std::mem::take(&mut self.batch);
-        self.counted.set(batch.bytes() + self.redirects.bytes() + super::BUFFER_BYTES);
+        self.count_memory(batch.bytes());
         self.core.counters.judged_by_look_up.fetch_add(batch.seen.len() as u64, Ordering::Relaxed);
         batch.judge(&self.horizon.snapshots);
         batch.seen.retain(|seen| seen.fate.lives());

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::copy::{Going, copy_large, damaged, near};
+use super::copy::{Copied, Going, copy_large, damaged, near, write};
 use super::{BUFFER_BYTES, Evacuation, for_each_record};
 use crate::base::{FileId, Result, full_key};
 use crate::format::record::Record;
@@ -128,12 +128,12 @@ impl Evacuation<'_> {
             self.batch.retain(|key, _| *key < *bound);
             pass.to = Some(bound);
         }
-        self.counted.set(self.batch.bytes() + self.redirects.bytes() + BUFFER_BYTES);
+        self.count_memory(self.batch.bytes());
     }
 
     /// Copies records, which come in the order in which they will lie, to extents that were begun.
     pub(super) fn copy_sorted(&mut self, records: &[Going<'_>]) -> Result<()> {
-        let extents: Vec<FileId> = self.extents.iter().map(|(id, _)| *id).collect();
+        let extents: Vec<FileId> = self.extents.iter().map(|extent| extent.id).collect();
         // Of each file, for each extent, its index among those that the file's records went to.
         let mut own = vec![vec![None; extents.len()]; self.victims.len()];
         self.fetch_ahead(records)?;
@@ -148,33 +148,32 @@ impl Evacuation<'_> {
                 bytes <= WINDOW_BYTES
             });
             let window = &rest[..fits.count()];
-            let mut arrived = |evacuation: &mut Self, seen: &Seen, extent: usize, place: u64| {
-                let to = &mut evacuation.victims[seen.file as usize].to;
+            let mut arrived = |evacuation: &mut Self, seen: &Seen, extent: usize, copy: Copied| {
+                let victim = &mut evacuation.victims[seen.file as usize];
                 let index = *own[seen.file as usize][extent].get_or_insert_with(|| {
-                    to.push((extents[extent], Moved::default()));
-                    to.len() - 1
+                    victim.to.push((extents[extent], Moved::default()));
+                    victim.to.len() - 1
                 });
-                to[index].1.records += 1;
-                to[index].1.bytes += u64::from(seen.len);
-                evacuation.redirects.add(seen.file, seen.offset, (index, place));
+                victim.note(seen, index, copy, &mut evacuation.redirects);
             };
             if window.is_empty() {
                 let source = self.victims[first.file as usize].file.stored().file()?;
                 let Some(segment) = &mut self.segment else { return Ok(()) };
-                let place = copy_large(&*source, first, *extent, segment, &mut buffer)?;
-                arrived(self, first, *extent, place);
+                let copy = copy_large(&*source, first, *extent, segment, &mut buffer)?;
+                arrived(self, first, *extent, copy);
                 rest = others;
                 continue;
             }
             self.gather(window, &mut gathered, &mut buffer)?;
             let mut at = 0;
             for (seen, extent) in window {
+                let bytes = &gathered[at..at + seen.len as usize];
+                at += bytes.len();
                 let Some(segment) = &mut self.segment else { return Ok(()) };
-                let place = segment.add(*extent, &gathered[at..at + seen.len as usize])?;
-                at += seen.len as usize;
-                arrived(self, seen, *extent, place);
+                let copy = write(segment, &mut self.shrinker, *extent, bytes)?;
+                self.written += u64::from(copy.len);
+                arrived(self, seen, *extent, copy);
             }
-            self.written += gathered.len() as u64;
             rest = &rest[window.len()..];
         }
         Ok(())
@@ -226,7 +225,7 @@ impl Evacuation<'_> {
                         let from = (seen.offset - first.offset) as usize;
                         to.copy_from_slice(&buffer[from..from + seen.len as usize]);
                     }
-                    let record = Record::take(&mut &to[..]).map_err(|reason| damaged(&*source, seen, reason))?;
+                    let record = Record::take_stored(&mut &to[..]).map_err(|reason| damaged(&*source, seen, reason))?;
                     if record.seqno != seen.seqno {
                         return Err(damaged(&*source, seen, "another record lies here than a moment ago"));
                     }

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::content::{Content, pages_of};
+use super::content::{Content, PAGE, pages_of};
 use crate::sched::random::Random;
 
 /// Bytes that a disk writes wholly or not at all.
@@ -49,7 +49,7 @@ pub(super) struct Inode {
     dirty_mapped: BTreeSet<u64>,
     /// The shortest that the file has been since the last sync.
     len_min: u64,
-    /// Pages whose space was given back.
+    /// Pages without space behind them: it was given back, or something was written beyond them and nothing into them.
     holes: BTreeSet<u64>,
     /// Open files and mappings of it.
     pub(super) handles: usize,
@@ -79,6 +79,8 @@ impl Inode {
         if bytes.is_empty() {
             return;
         }
+        let end = self.len().div_ceil(PAGE as u64);
+        self.holes.extend(end..offset / PAGE as u64);
         self.current.write(bytes, offset);
         pages_of(offset, bytes.len() as u64).for_each(|page| {
             self.holes.remove(&page);
@@ -101,6 +103,7 @@ impl Inode {
 
     pub(super) fn set_len(&mut self, len: u64, order: u64) {
         self.current.set_len(len);
+        drop(self.holes.split_off(&len.div_ceil(PAGE as u64)));
         self.len_min = self.len_min.min(len);
         self.unsynced.push(Change::SetLen { order, len });
     }

@@ -1,0 +1,115 @@
+//! Compresses values on their way into a segment, if that is asked for. In the log where it was born a value never is: that is
+//! the writer's time.
+//!
+//! What is compressed already stays as it is, whatever is asked for now. Called by evacuations, of which each has one of
+//! these: what did not compress shortly before in the same job says what to expect (decision record 027).
+
+use crate::base::Kind;
+use crate::base::limits::{COMPRESSED_RECORD_BYTES_MAX, COMPRESSED_VALUE_BYTES_MIN};
+use crate::format::compression::{Compression, Compressor};
+use crate::format::record::Record;
+
+/// Compresses the values of records.
+pub struct Shrinker {
+    wanted: Compression,
+    compressor: Compressor,
+    /// The record that was made last.
+    record: Vec<u8>,
+    /// Bytes of the values that were compressed...
+    before: u64,
+    /// ...and what became of them.
+    after: u64,
+}
+
+impl Shrinker {
+    /// It compresses like this, or not at all.
+    pub fn new(wanted: Compression) -> Shrinker {
+        Shrinker { wanted, compressor: Compressor::default(), record: Vec::new(), before: 0, after: 0 }
+    }
+
+    /// The record with its value compressed, if that saves enough.
+    pub fn shrink(&mut self, bytes: &[u8]) -> Option<&[u8]> {
+        if self.wanted == Compression::None {
+            return None;
+        }
+        let record = Record::take_stored(&mut &bytes[..]).ok()?;
+        let operation = &record.operation;
+        let is_tried = record.compression == Compression::None
+            && operation.kind == Kind::Put
+            && operation.value.len() >= COMPRESSED_VALUE_BYTES_MIN
+            && operation.record_bytes() <= COMPRESSED_RECORD_BYTES_MAX;
+        let Shrinker { wanted, compressor, record: out, .. } = self;
+        if !is_tried || !record.compressed(*wanted, out, |value, out| compressor.append_if_smaller(*wanted, value, out))
+        {
+            return None;
+        }
+        let before = operation.value.len();
+        self.before += before as u64;
+        self.after += (self.record.len() + before - operation.record_bytes()) as u64;
+        Some(&self.record)
+    }
+
+    /// Bytes of values that were compressed, before and after it.
+    pub fn sums(&self) -> (u64, u64) {
+        (self.before, self.after)
+    }
+
+    /// Memory that it takes: as much as the largest record did, and about as much for the tables of the algorithm.
+    pub fn bytes(&self) -> usize {
+        2 * self.record.capacity()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::{KeyspaceId, Seqno};
+    use crate::format::record::Operation;
+    use crate::sched::random::Random;
+
+    fn record(kind: Kind, value: &[u8]) -> Vec<u8> {
+        let operation = Operation { kind, keyspace: KeyspaceId(3), key: b"key", value };
+        [&operation.header(Seqno(42), operation.crc(Seqno(42))), operation.key, value].concat()
+    }
+
+    fn shrunk(value: &[u8]) -> Option<usize> {
+        Shrinker::new(Compression::Lz4).shrink(&record(Kind::Put, value)).map(<[u8]>::len)
+    }
+
+    #[test]
+    fn a_value_is_compressed_if_that_saves_an_eighth_and_it_is_neither_small_nor_huge() {
+        assert!(shrunk(&[7; 1000]).is_some_and(|len| len < 100));
+        assert!(shrunk(&[7; COMPRESSED_VALUE_BYTES_MIN]).is_some());
+        assert_eq!(shrunk(&[7; COMPRESSED_VALUE_BYTES_MIN - 1]), None);
+        let longest = vec![7; COMPRESSED_RECORD_BYTES_MAX - 26];
+        assert!(shrunk(&longest).is_some());
+        assert_eq!(shrunk(&[&longest[..], &[7]].concat()), None);
+        let mut random = Random::new(5);
+        let mut mixed = |zeros: usize| -> Vec<u8> {
+            (0..1000).map(|at| if at < zeros { 0 } else { random.draw() as u8 }).collect()
+        };
+        // The zeros, and about 20 B.
+        assert_eq!(shrunk(&mixed(0)), None);
+        assert_eq!(shrunk(&mixed(110)), None);
+        assert!(shrunk(&mixed(180)).is_some());
+    }
+
+    #[test]
+    fn a_compressed_record_says_so_and_comes_back_and_is_not_compressed_again() {
+        let value = b"a value that compresses; ".repeat(30);
+        let mut shrinker = Shrinker::new(Compression::Lz4);
+        let bytes = shrinker.shrink(&record(Kind::Put, &value)).unwrap().to_vec();
+        assert_eq!(shrinker.sums(), (value.len() as u64, bytes.len() as u64 - 26));
+        let mut rest = &bytes[..];
+        let found = Record::take_stored(&mut rest).unwrap();
+        assert!(rest.is_empty());
+        assert_eq!((found.compression, found.seqno, found.operation.key), (Compression::Lz4, Seqno(42), &b"key"[..]));
+        assert_eq!(found.value(value.len()).unwrap(), &value[..]);
+        assert!(found.value(value.len() - 1).is_err());
+        assert_eq!(shrinker.shrink(&bytes), None);
+        assert_eq!(Shrinker::new(Compression::None).shrink(&record(Kind::Put, &value)), None);
+        assert_eq!(shrinker.shrink(&record(Kind::Delta, &value)), None);
+        // In a log it is out of place.
+        assert!(Record::take(&mut &bytes[..]).is_err());
+    }
+}
