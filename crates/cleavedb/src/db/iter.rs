@@ -7,7 +7,7 @@
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
-use std::ops::{Bound, RangeBounds};
+use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
 use super::DbInner;
@@ -17,7 +17,7 @@ use super::read::{OneByOne, Versions, find_versions};
 use super::snapshot::Held;
 use super::view::View;
 use crate::base::key::prefix_end;
-use crate::base::{Cursor, Error, KeyspaceId, Result, Slice, Stamp, full_key, split_key};
+use crate::base::{Address, Cursor, Error, FileId, KeyspaceId, Result, Slice, Stamp, full_key, split_key};
 use crate::io::read_ahead::Room;
 
 /// Versions of one key that are stepped over one by one before the cursor seeks past the rest.
@@ -25,7 +25,11 @@ const STEPS_BEFORE_SEEK: usize = 8;
 
 /// An end of an iterator runs ahead to at most so many keys whose values lie apart.
 const KEYS_AHEAD_MAX: usize = 256;
-/// And asks for so much memory for each: more than most values need.
+/// A fetch for few keys takes along what lies right behind, up to so many keys in so many bytes: the device gives that in about
+/// the same time.
+const KEYS_CLOSE: usize = 8;
+const CLOSE_BYTES: u64 = 16 << 10;
+/// And asks for so much memory for each key: more than most values need.
 const BYTES_AHEAD_TYPICAL: usize = 4 << 10;
 
 /// A key and its value.
@@ -73,6 +77,8 @@ struct End {
     told: Option<Vec<u8>>,
     /// Keys that the sources have passed and the caller was not told of, in this order.
     ahead: VecDeque<Ahead>,
+    /// The one behind them, which the next fetch begins with.
+    next: Option<Ahead>,
     /// So many keys the next fetch is for.
     window: usize,
     /// Memory for the values in `ahead`.
@@ -83,6 +89,27 @@ struct End {
 struct Ahead {
     key: Vec<u8>,
     found: Result<Versions>,
+}
+
+/// A row of records that lie side by side, in the order of keys or against it, in no more than [`CLOSE_BYTES`].
+#[derive(Default)]
+struct Close {
+    file: Option<FileId>,
+    place: Range<u64>,
+}
+
+impl Close {
+    /// Adds the next record, if it belongs to the row; else it begins another.
+    fn takes(&mut self, next: Option<Address>) -> bool {
+        let Some(next) = next else { return false };
+        let end = next.offset + u64::from(next.len);
+        let adjoins = end == self.place.start || next.offset == self.place.end;
+        let place = next.offset.min(self.place.start)..end.max(self.place.end);
+        let takes = self.file == Some(next.file) && adjoins && place.end - place.start <= CLOSE_BYTES;
+        self.place = if takes { place } else { next.offset..end };
+        self.file = Some(next.file);
+        takes
+    }
 }
 
 /// From which end.
@@ -260,17 +287,22 @@ impl Iter {
     fn step_from(&mut self, way: Way) -> Result<Option<Item>> {
         let at = way as usize;
         if self.ends[at].ahead.is_empty() {
-            if !self.collect(way)? {
-                return Ok(None);
+            if let Some(next) = self.ends[at].next.take() {
+                self.run_ahead(way, next);
+            } else {
+                if !self.collect(way)? {
+                    return Ok(None);
+                }
+                if self.keys_only || !self.versions.is_apart() {
+                    let key = self.ends[at].key.take().unwrap_or_default();
+                    let found = self.resolve(&key, &self.versions);
+                    let item = self.ends[at].hand_out(&key, found);
+                    self.ends[at].key = Some(key);
+                    return item;
+                }
+                let first = self.take_collected(way);
+                self.run_ahead(way, first);
             }
-            let key = self.ends[at].key.take().unwrap_or_default();
-            if self.keys_only || !self.versions.is_apart() {
-                let found = self.resolve(&key, &self.versions);
-                let item = self.ends[at].hand_out(&key, found);
-                self.ends[at].key = Some(key);
-                return item;
-            }
-            self.run_ahead(way, key);
         }
         let end = &mut self.ends[at];
         let Some(next) = end.ahead.pop_front() else { return Ok(None) };
@@ -284,17 +316,29 @@ impl Iter {
         self.ends[at].hand_out(&next.key, found)
     }
 
-    /// Goes on from a key that was collected to as many as the window and memory allow, and fetches their values together.
-    fn run_ahead(&mut self, way: Way, first: Vec<u8>) {
+    /// The key that was collected, with its versions.
+    fn take_collected(&mut self, way: Way) -> Ahead {
+        let key = self.ends[way as usize].key.clone().unwrap_or_default();
+        Ahead { key, found: Ok(std::mem::take(&mut self.versions)) }
+    }
+
+    /// Goes on from a key that was collected to as many as the window and memory allow, and those whose values lie close behind, and
+    /// fetches their values together.
+    fn run_ahead(&mut self, way: Way, first: Ahead) {
         let at = way as usize;
         let core = &self.held.db.core;
         let window = self.ends[at].window.max(1);
-        let room = core.memory.values_ahead.take(window * BYTES_AHEAD_TYPICAL);
+        let room = core.memory.values_ahead.take(window.max(KEYS_CLOSE) * BYTES_AHEAD_TYPICAL);
         let room_bytes = room.bytes();
-        copy_into(&mut self.ends[at].key, &first);
-        let mut next = Ahead { key: first, found: Ok(std::mem::take(&mut self.versions)) };
+        let mut close = Close::default();
         let (mut bytes, mut within) = (0, 0);
+        let mut next = first;
         loop {
+            let lies_close = next.found.as_ref().is_ok_and(|versions| close.takes(versions.address()));
+            if within >= window && !(lies_close && within < KEYS_CLOSE) {
+                self.ends[at].next = Some(next);
+                break;
+            }
             bytes += next.found.as_ref().map_or(0, Versions::bytes);
             let failed = next.found.is_err();
             self.ends[at].ahead.push_back(next);
@@ -303,19 +347,16 @@ impl Iter {
                 break;
             }
             within += 1;
-            if within == window {
-                break;
-            }
-            let found = match self.collect(way) {
-                Ok(true) => Ok(std::mem::take(&mut self.versions)),
+            next = match self.collect(way) {
+                Ok(true) => self.take_collected(way),
                 Ok(false) => break,
-                Err(error) => Err(error),
+                Err(error) => Ahead { key: self.ends[at].key.clone().unwrap_or_default(), found: Err(error) },
             };
-            next = Ahead { key: self.ends[at].key.clone().unwrap_or_default(), found };
         }
         let Iter { ends, held, view, .. } = self;
         let end = &mut ends[at];
-        (end.window, end.room) = ((window + window.div_ceil(2)).min(KEYS_AHEAD_MAX), Some(room));
+        let further = if within > window { within } else { window + window.div_ceil(2) };
+        (end.window, end.room) = (further.min(KEYS_AHEAD_MAX), Some(room));
         let apart = end.ahead.iter_mut().take(within).flat_map(|Ahead { key, found }| {
             let versions = found.iter_mut().flat_map(Versions::apart);
             versions.map(|version| (&key[..], version))

@@ -225,6 +225,11 @@ impl Versions {
         self.base.iter().chain(&self.deltas).map(bytes).sum()
     }
 
+    /// Where the base lies, if it is apart.
+    pub fn address(&self) -> Option<Address> {
+        self.base.as_ref().filter(|base| is_apart(base)).and_then(|(_, payload)| Address::decode(payload))
+    }
+
     /// Puts deltas that came oldest first into the order that resolving expects.
     pub fn newest_first(&mut self) {
         self.deltas.reverse();
