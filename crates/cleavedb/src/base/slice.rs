@@ -59,7 +59,11 @@ enum Repr {
         bytes: [u8; SHORT_BYTES_MAX],
     },
     Copied(Arc<[u8]>),
-    Shared { owner: Arc<Buffer>, start: u32, len: u32 },
+    Shared {
+        owner: Arc<Buffer>,
+        start: u32,
+        len: u32,
+    },
 }
 
 impl Slice {

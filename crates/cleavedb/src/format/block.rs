@@ -15,9 +15,9 @@ use std::cmp::Ordering;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::packed::{Layout, Packer};
 use crate::base::cursor::compare;
 use crate::base::limits::{KEY_BYTES_MAX, KEYSPACE_PREFIX_BYTES};
-use super::packed::{Layout, Packer};
 use crate::base::{Address, Buffer, Cursor, Error, Kind, Result, Slice, Stamp, varint, verify};
 
 /// Entries between two restart points, unless the builder is told otherwise.
@@ -389,12 +389,18 @@ impl BlockCursor {
             }
         };
         self.key.truncate(entry.shared);
+        self.stand_on(offset, &entry);
+        Ok(())
+    }
+
+    /// Makes the entry at `offset` the current one; `key` holds what it shares with the one before.
+    #[inline]
+    fn stand_on(&mut self, offset: usize, entry: &RawEntry) {
         self.key.extend_from_slice(&self.block[entry.suffix_start..entry.stamp_start]);
-        self.stamp = self.stamp_of(&entry);
+        self.stamp = self.stamp_of(entry);
         (self.stamp_start, self.value_start) = (entry.stamp_start, entry.value_start);
         self.offset = offset;
         self.next_offset = entry.end;
-        Ok(())
     }
 
     fn restart_offset(&self, index: usize) -> Result<usize> {
@@ -421,7 +427,8 @@ impl BlockCursor {
             return Err(self.damaged(offset));
         }
         let restart_key = &self.block[entry.suffix_start..entry.stamp_start];
-        Ok(compare(restart_key, self.stamp_of(&entry), key, stamp).is_lt())
+        // Stamps are looked at only where keys are the same.
+        Ok(restart_key.cmp(key).then_with(|| stamp.cmp(&self.stamp_of(&entry))).is_lt())
     }
 
     fn find(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
@@ -437,11 +444,35 @@ impl BlockCursor {
                 high = middle;
             }
         }
-        self.go_to_restart(low.saturating_sub(1))?;
-        self.step()?;
-        while self.valid() && compare(&self.key, self.stamp, key, stamp).is_lt() {
-            self.step()?;
+        let from = self.restart_offset(low.saturating_sub(1))?;
+        self.scan(from, key, stamp)
+    }
+
+    /// Moves to the first entry at or after (`key`, `stamp`) from the restart point at `offset` on. An entry that shares more
+    /// with the one before than that has in common with `key` lies before `key` as that does, so few keys are looked at.
+    fn scan(&mut self, mut offset: usize, key: &[u8], stamp: Stamp) -> Result<()> {
+        let (mut len_before, mut common) = (0, 0);
+        while offset < self.entries_end {
+            let entry = self.entry_at(offset)?;
+            if entry.shared > len_before {
+                return Err(self.damaged(offset));
+            }
+            if entry.shared <= common {
+                let (suffix, rest) = (&self.block[entry.suffix_start..entry.stamp_start], &key[entry.shared..]);
+                let same = shared_bytes(suffix, rest);
+                let by_key = suffix.get(same).cmp(&rest.get(same));
+                if by_key.then_with(|| stamp.cmp(&self.stamp_of(&entry))).is_ge() {
+                    self.key.clear();
+                    self.key.extend_from_slice(&key[..entry.shared]);
+                    self.stand_on(offset, &entry);
+                    return Ok(());
+                }
+                common = entry.shared + same;
+            }
+            len_before = entry.shared + entry.suffix_len();
+            offset = entry.end;
         }
+        self.invalidate();
         Ok(())
     }
 

@@ -20,6 +20,7 @@ const SEQNO_BITS_MAX: u32 = 56;
 
 // So that a stamp is in the first 64 bits of a row.
 const _: () = assert!(KIND_BITS_MAX + SEQNO_BITS_MAX <= u64::BITS && SEQNO_MAX >> SEQNO_BITS_MAX == 0);
+const _: () = assert!(ROW_BITS_MAX <= u128::BITS && SEQNO_BITS_MAX < u64::BITS);
 
 /// The numbers of one entry, by column.
 type Numbers = [u64; COLUMNS];
@@ -35,70 +36,63 @@ fn numbers_of(key_len: usize, stamp: Stamp, value: &[u8]) -> Option<(Numbers, bo
     Some(([kind as u64, seqno, address.file.0, address.offset, beside, u64::from(address.value_len)], true))
 }
 
-/// How the numbers of a column are stored.
-#[derive(Clone, Copy, Default)]
-struct Column {
-    smallest: u64,
-    bits: u32,
-    /// Where in the row they begin.
-    shift: u32,
-}
-
-impl Column {
-    #[inline]
-    fn mask(self) -> u64 {
-        u64::MAX.checked_shr(u64::BITS - self.bits).unwrap_or(0)
-    }
-
-    #[inline]
-    fn number(self, row: u128) -> u64 {
-        self.smallest.wrapping_add((row >> self.shift) as u64 & self.mask())
-    }
-}
-
 /// How the rows of a block are stored.
 #[derive(Clone, Copy)]
 pub(super) struct Layout {
-    columns: [Column; COLUMNS],
-    row_bytes: usize,
     /// The length of every key; 0 if each entry says its own.
     key_len: usize,
+    row_bytes: usize,
+    /// Bits of each column.
+    bits: [u8; COLUMNS],
+    /// The smallest number of each.
+    smallest: Numbers,
+    /// Whether all entries have an address; `None` if their kinds differ.
+    all_apart: Option<bool>,
 }
 
 impl Layout {
+    /// `None` if a row would be too long, or its kinds or seqnos too large.
+    fn new(key_len: usize, bits: [u8; COLUMNS], smallest: Numbers) -> Option<Layout> {
+        let row_bits: u32 = bits.iter().map(|&bits| u32::from(bits)).sum();
+        let [kind_bits, seqno_bits, ..] = bits;
+        let row_fits = row_bits <= ROW_BITS_MAX && bits.iter().all(|&bits| u32::from(bits) <= u64::BITS);
+        let stamps_fit = u32::from(kind_bits) <= KIND_BITS_MAX && u32::from(seqno_bits) <= SEQNO_BITS_MAX;
+        let numbers_fit = smallest[0] >> KIND_BITS_MAX == 0 && smallest[1] <= SEQNO_MAX;
+        let all_apart = (kind_bits == 0).then(|| is_apart(Stamp(smallest[0])));
+        let row_bytes = row_bits.div_ceil(8) as usize;
+        let layout = Layout { key_len, row_bytes, bits, smallest, all_apart };
+        (key_len <= FULL_KEY_BYTES_MAX && row_fits && stamps_fit && numbers_fit).then_some(layout)
+    }
+
     /// Reads the layout off the front of `bytes`, which is where entries begin then.
     pub fn take(bytes: &mut &[u8]) -> Option<Layout> {
-        let key_len = varint::take(bytes).filter(|&len| len <= FULL_KEY_BYTES_MAX as u64)? as usize;
-        let (mut columns, mut shift) = ([Column::default(); COLUMNS], 0);
-        for column in &mut columns {
-            let smallest = varint::take(bytes)?;
-            let (&bits, rest) = bytes.split_first()?;
-            *bytes = rest;
-            *column = Column { smallest, bits: u32::from(bits), shift };
-            shift += u32::from(bits);
-            if column.bits > u64::BITS || shift > ROW_BITS_MAX {
-                return None;
-            }
+        let (&bits, rest) = bytes.split_first_chunk()?;
+        *bytes = rest;
+        let key_len = usize::try_from(varint::take(bytes)?).ok()?;
+        let mut smallest = [0; COLUMNS];
+        for number in &mut smallest {
+            *number = varint::take(bytes)?;
         }
-        let [kind, seqno, ..] = columns;
-        let kinds_fit = kind.bits <= KIND_BITS_MAX && kind.smallest < 1 << KIND_BITS_MAX;
-        let seqnos_fit = seqno.bits <= SEQNO_BITS_MAX && seqno.smallest <= SEQNO_MAX;
-        (kinds_fit && seqnos_fit).then_some(Layout { columns, row_bytes: shift.div_ceil(8) as usize, key_len })
+        Layout::new(key_len, bits, smallest)
     }
 
     fn append(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.bits);
         varint::put(out, self.key_len as u64);
-        for column in self.columns {
-            varint::put(out, column.smallest);
-            out.push(column.bits as u8);
-        }
+        self.smallest.iter().for_each(|&number| varint::put(out, number));
+    }
+
+    fn encoded_bytes(&self) -> usize {
+        let numbers: usize = self.smallest.iter().map(|&number| varint::len(number)).sum();
+        COLUMNS + varint::len(self.key_len as u64) + numbers
     }
 
     fn append_row(&self, numbers: &Numbers, has_all: bool, out: &mut Vec<u8>) {
-        let mut row = 0u128;
+        let (mut row, mut shift) = (0u128, 0);
         let stored = if has_all { COLUMNS } else { STAMP_COLUMNS };
-        for (column, number) in self.columns.iter().zip(numbers).take(stored) {
-            row |= u128::from(number - column.smallest) << column.shift;
+        for (column, number) in numbers.iter().enumerate().take(stored) {
+            row |= u128::from(number - self.smallest[column]) << shift;
+            shift += self.bits[column];
         }
         out.extend_from_slice(&row.to_le_bytes()[..self.row_bytes]);
     }
@@ -107,8 +101,7 @@ impl Layout {
     /// at least behind the entries, which end at `end`.
     #[inline]
     pub fn entry(&self, block: &[u8], end: usize, offset: usize) -> Option<RawEntry> {
-        let entries = &block[..end];
-        let mut rest = entries.get(offset..)?;
+        let mut rest = block[..end].get(offset..)?;
         let shared = usize::try_from(varint::take(&mut rest)?).ok()?;
         let suffix_len = match self.key_len {
             0 => usize::try_from(varint::take(&mut rest)?).ok()?,
@@ -117,21 +110,25 @@ impl Layout {
         let suffix_start = end - rest.len();
         rest = rest.get(suffix_len.checked_add(self.row_bytes)?..)?;
         let stamp_start = suffix_start + suffix_len;
-        let is_apart = self.stamp(block, stamp_start).kind().is_some_and(Kind::is_address);
+        let is_apart = self.all_apart.unwrap_or_else(|| is_apart(self.stamp(block, stamp_start)));
         let value_len = if is_apart { 0 } else { usize::try_from(varint::take(&mut rest)?).ok()? };
         let value_start = end - rest.len();
         let key_fits = shared <= FULL_KEY_BYTES_MAX && suffix_len <= FULL_KEY_BYTES_MAX - shared;
-        let entry = RawEntry { shared, suffix_start, stamp_start, value_start, end: value_start + value_len };
-        (key_fits && value_len <= rest.len()).then_some(entry)
+        if !key_fits || value_len > rest.len() {
+            return None;
+        }
+        Some(RawEntry { shared, suffix_start, stamp_start, value_start, end: value_start + value_len })
     }
 
     /// The stamp of the row at `start`.
     #[inline]
     pub fn stamp(&self, block: &[u8], start: usize) -> Stamp {
-        let low = block[start..].first_chunk().expect("more than eight bytes follow the entries of a block");
-        let (low, [kind, seqno, ..]) = (u64::from_le_bytes(*low), &self.columns);
-        let seqno = seqno.smallest + (low.checked_shr(seqno.shift).unwrap_or(0) & seqno.mask());
-        Stamp(seqno << 8 | (kind.smallest + (low & kind.mask())))
+        let low = block[start..].first_chunk().expect("eight bytes at least follow the entries of a block");
+        let low = u64::from_le_bytes(*low);
+        let ([kind_bits, seqno_bits, ..], [kind, seqno, ..]) = (self.bits, self.smallest);
+        // Neither shift reaches 64: see the assertion above.
+        let seqno = seqno + (low >> kind_bits & ((1 << seqno_bits) - 1));
+        Stamp(seqno << 8 | (kind + (low & ((1 << kind_bits) - 1))))
     }
 
     /// The address in the row at `start`, which belongs to a key of `key_len` bytes; `None` if it can be none.
@@ -139,12 +136,22 @@ impl Layout {
     pub fn address(&self, block: &[u8], start: usize, key_len: usize) -> Option<Address> {
         let mut bytes = [0; 16];
         bytes[..self.row_bytes].copy_from_slice(&block[start..start + self.row_bytes]);
-        let row = u128::from_le_bytes(bytes);
-        let [_, _, file, offset, beside, value_len] = self.columns.map(|column| column.number(row));
+        let mut row = u128::from_le_bytes(bytes);
+        let [_, _, file, offset, beside, value_len] = std::array::from_fn(|column| {
+            let bits = u32::from(self.bits[column]);
+            let number = row as u64 & u64::MAX.checked_shr(u64::BITS - bits).unwrap_or(0);
+            row >>= bits;
+            self.smallest[column].wrapping_add(number)
+        });
         let len = value_len.checked_add(beside)?.checked_add(key_len as u64)?;
         let (len, value_len) = (u32::try_from(len).ok()?, u32::try_from(value_len).ok()?);
         Some(Address { file: FileId(file), offset, len, value_len })
     }
+}
+
+#[inline]
+fn is_apart(stamp: Stamp) -> bool {
+    stamp.kind().is_some_and(Kind::is_address)
 }
 
 /// Finds out, while a block is filled, how it would be packed.
@@ -201,18 +208,11 @@ impl Packer {
         if self.is_spoiled || self.addresses == 0 {
             return None;
         }
-        let (mut columns, mut shift) = ([Column::default(); COLUMNS], 0);
-        for (column, &(smallest, largest)) in columns.iter_mut().zip(&self.ranges) {
-            let bits = u64::BITS - (largest - smallest).leading_zeros();
-            *column = Column { smallest, bits, shift };
-            shift += bits;
-        }
-        let row_bytes = shift.div_ceil(8) as usize;
-        let layout = Layout { columns, row_bytes, key_len: self.key_len.unwrap_or(0) };
-        let head: usize = columns.iter().map(|column| varint::len(column.smallest) + 1).sum();
+        let bits = self.ranges.map(|(smallest, largest)| (u64::BITS - (largest - smallest).leading_zeros()) as u8);
+        let layout = Layout::new(self.key_len.unwrap_or(0), bits, self.ranges.map(|(smallest, _)| smallest))?;
         let suffix_len_bytes = if layout.key_len == 0 { self.suffix_len_bytes } else { 0 };
-        let entries = self.loose_bytes + suffix_len_bytes + self.entries * row_bytes;
-        (shift <= ROW_BITS_MAX).then_some((layout, varint::len(layout.key_len as u64) + head + entries))
+        let entries = self.loose_bytes + suffix_len_bytes + self.entries * layout.row_bytes;
+        Some((layout, layout.encoded_bytes() + entries))
     }
 }
 

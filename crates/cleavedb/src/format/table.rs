@@ -420,8 +420,19 @@ mod tests {
         let mut bytes = footer().encode();
         let decode = |bytes: &[u8; FOOTER_BYTES], file| Footer::decode(bytes, FileId(file), Path::new("t"), 0);
         assert!(matches!(decode(&bytes, 8), Err(Error::Corruption { .. })));
-        bytes[8] = 4;
-        assert!(matches!(decode(&bytes, 7), Err(Error::Unsupported { .. })));
+        for version in [2, 5] {
+            bytes[8] = version;
+            assert!(matches!(decode(&bytes, 7), Err(Error::Unsupported { .. })));
+        }
+    }
+
+    #[test]
+    fn tables_without_packed_blocks_are_still_read() {
+        let mut bytes = footer().encode();
+        bytes[8] = 3;
+        let checksum = xxh3_64(&bytes[..FOOTER_CHECKED_BYTES]);
+        bytes[FOOTER_CHECKED_BYTES..].copy_from_slice(&checksum.to_le_bytes());
+        assert_eq!(Footer::decode(&bytes, FileId(7), Path::new("t"), 0).unwrap(), footer());
     }
 
     #[test]
