@@ -339,6 +339,64 @@ mod tests {
         assert_eq!((cache.weight(), cache.gauge().get()), (0, 0));
     }
 
+    fn found(cache: &BlockCache, shelf: Shelf, file: u64, count: u64) -> u64 {
+        (0..count).filter(|&offset| cache.get_from(shelf, FileId(file), offset).is_some()).count() as u64
+    }
+
+    #[test]
+    fn no_block_is_pushed_out_by_one_of_a_later_shelf() {
+        let cache = BlockCache::new(1 << 20);
+        let fill = |shelf, file, count| {
+            (0..count).for_each(|offset| cache.insert_into(shelf, FileId(file), offset, block(&cache, 4096)));
+            assert!(cache.weight() <= 1 << 20, "{}", cache.weight());
+        };
+        fill(Shelf::Values, 1, 1000);
+        assert!(cache.weight() > 900 << 10, "who is alone has all but a little");
+        fill(Shelf::Keys, 2, 100);
+        fill(Shelf::Paths, 3, 50);
+        for (shelf, file) in [(Shelf::Values, 4), (Shelf::Keys, 5), (Shelf::Values, 6)] {
+            fill(shelf, file, 1000);
+            assert_eq!(found(&cache, Shelf::Paths, 3, 50), 50);
+            assert!(shelf == Shelf::Keys || file == 6 || found(&cache, Shelf::Keys, 2, 100) == 100);
+        }
+        assert!(cache.weight_of(Shelf::Keys) > 700 << 10);
+        // They do not take everything.
+        fill(Shelf::Paths, 7, 1000);
+        assert!((700 << 10..=768 << 10).contains(&cache.weight_of(Shelf::Paths)));
+        fill(Shelf::Keys, 8, 1000);
+        assert!(cache.weight_of(Shelf::Keys) > 200 << 10);
+        assert_eq!(cache.pinned_bytes(), 0);
+    }
+
+    #[test]
+    fn what_leads_to_the_blocks_of_a_file_goes_with_it() {
+        let cache = BlockCache::new(1 << 20);
+        for file in 0..100 {
+            (0..10).for_each(|offset| cache.insert_into(Shelf::Paths, FileId(file), offset, block(&cache, 4096)));
+            cache.forget(FileId(file));
+            (0..20).for_each(|offset| cache.insert_into(Shelf::Values, FileId(file), offset, block(&cache, 4096)));
+        }
+        assert_eq!(cache.weight_of(Shelf::Paths), 0);
+        assert!(cache.weight() > 800 << 10, "{}", cache.weight());
+    }
+
+    #[test]
+    fn memory_moves_to_blocks_with_values_if_they_save_more_reads() {
+        let cache = BlockCache::new(1 << 20);
+        let ask = |shelf, file, offset| {
+            if cache.get_from(shelf, FileId(file), offset).is_none() {
+                cache.insert_into(shelf, FileId(file), offset, block(&cache, 4096));
+            }
+        };
+        (0..1000).for_each(|offset| ask(Shelf::Keys, 1, offset));
+        let at_first = cache.weight_of(Shelf::Keys);
+        assert!(at_first > 900 << 10);
+        (0..40_000).for_each(|number| ask(Shelf::Values, 2, number * 7919 % 200));
+        let then = (cache.weight_of(Shelf::Keys), cache.weight_of(Shelf::Values));
+        assert!(then.0 < at_first / 2 && then.1 > 400 << 10, "{at_first}, then {then:?}");
+        assert!(cache.weight() <= 1 << 20);
+    }
+
     #[test]
     fn neighbouring_places_hash_apart() {
         let hasher = BuildHasherDefault::<PlaceHasher>::default();
