@@ -326,7 +326,7 @@ fn a_cold_get_reads_one_block_and_one_value_at_most_where_most_blocks_have_no_ro
             assert_eq!(&db.get(key(number)).unwrap().unwrap()[..], of_round(number, 0));
             disk.reads() - before
         };
-        (0..1000).for_each(|_| drop(get()));
+        (0..1000).for_each(|_| _ = get());
         let reads: Vec<u64> = (0..1000).map(|_| get()).collect();
         let stats = db.stats();
         let (memory, tables) = (stats.memory, stats.levels.iter().map(|level| level.bytes).sum::<u64>());
