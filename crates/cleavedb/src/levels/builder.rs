@@ -25,8 +25,9 @@ const INDEX_PARTITION_BYTES: usize = 8 << 10;
 const PARTITION_KEYS_MAX: usize = 1 << 16;
 /// Index blocks have more restart points than data blocks: each look-up searches two of them.
 const INDEX_RESTART_ENTRIES: usize = 4;
-/// A block that will be packed is cut when it takes the memory of so many of full size before.
-const UNPACKED_BLOCKS_MAX: usize = 2;
+/// A block that will be packed is cut when it takes so many quarters of a full one before: with its copy that is no more
+/// memory than a block needs that is compressed.
+const UNPACKED_QUARTERS_MAX: usize = 7;
 /// A bound on what the header and stamp of an entry take.
 const ENTRY_OVERHEAD_BYTES: usize = 16;
 
@@ -50,7 +51,7 @@ impl TableOptions {
     /// before, during and after compression, and the key hashes and the filter of a partition.
     pub const fn builder_bytes(block_size: usize, filter_bits: u32, write_bytes: usize) -> usize {
         let filter = PARTITION_KEYS_MAX * (8 + filter_bits as usize / 8);
-        2 * write_bytes + (UNPACKED_BLOCKS_MAX + 3) * block_size + filter + 4 * INDEX_PARTITION_BYTES
+        2 * write_bytes + 4 * block_size + filter + 4 * INDEX_PARTITION_BYTES
     }
 }
 
@@ -161,7 +162,7 @@ impl TableBuilder {
         self.has_base = is_hidden || stamp.kind().is_some_and(Kind::is_base);
         self.properties.count(key, stamp, value, is_hidden);
         self.data.add(key, stamp, value);
-        let unpacked_bytes_max = UNPACKED_BLOCKS_MAX * self.options.block_size;
+        let unpacked_bytes_max = self.options.block_size.div_ceil(4) * UNPACKED_QUARTERS_MAX;
         if self.data.size_estimate() >= self.options.block_size || self.data.unpacked_bytes() >= unpacked_bytes_max {
             self.finish_data_block()?;
         }
