@@ -281,10 +281,10 @@ fn the_bytes_of_a_packed_block_do_not_change() {
         &[2, 2, 0, 3, 0, 0, 3][..],
         // From which numbers on these count.
         &[1, 0x80, 2, 9, 0x80, 0x88, 0x0c, 30, 0xe8, 7],
-        &[0, b'a', b'b', b'c', 0b101_10_10],
-        &[2, b'd', 0b000_01_10],
+        &[0, b'a', b'b', b'c', 5 << 4 | 2 << 2 | 2],
+        &[2, b'd', 1 << 2 | 2],
         &[2, b'e', 0, 0],
-        &[2, b'f', 0b111_11_10],
+        &[2, b'f', 7 << 4 | 3 << 2 | 2],
         &[17, 0, 0, 0, 1, 0, 0, 0x80],
     ];
     assert_eq!(build_packing(&versions, 16), expected.concat());
