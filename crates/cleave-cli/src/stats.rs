@@ -79,6 +79,7 @@ pub fn as_json(stats: &Stats) -> Value {
             "job_bytes": memory.job_bytes,
             "cache_bytes": memory.cache_bytes,
             "cache_bytes_max": memory.cache_bytes_max,
+            "cache_index_bytes": memory.cache_index_bytes,
             "value_cache_bytes": memory.value_cache_bytes,
             "value_cache_bytes_max": memory.value_cache_bytes_max,
             "log_buffer_bytes": memory.log_buffer_bytes,

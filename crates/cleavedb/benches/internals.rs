@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use cleave_sim::rng::Rng;
 use cleavedb::testing::parts::{
-    BlockBuilder, BlockCursor, BlockOrigin, Buffer, Cursor, FileId, Gauge, Horizon, IndexTable, KeyRange, KeyspaceId,
-    Kind, Merging, OperatorSource, Retention, Run, RunPart, Stamp, TableBuilder, TableOptions, full_key,
+    Address, BlockBuilder, BlockCursor, BlockOrigin, Buffer, Cursor, FileId, Gauge, Horizon, IndexTable, KeyRange,
+    KeyspaceId, Kind, Merging, OperatorSource, Retention, Run, RunPart, Stamp, TableBuilder, TableOptions, full_key,
 };
 use cleavedb::testing::{SimDisk, Storage};
 use cleavedb::{Compression, MergeOperator, Seqno};
@@ -151,25 +151,37 @@ fn table_build(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// Blocks of 4 KiB as they lie in tables: values inside, addresses, addresses packed.
 fn block_search(criterion: &mut Criterion) {
-    let mut builder = BlockBuilder::new();
     let mut keys: Vec<_> = (0..1000).map(|number| full_key(KEYSPACE, &key(number))).collect();
     keys.sort();
-    keys.truncate(80);
-    for key in &keys {
-        builder.add(key, Stamp::new(Seqno(1), Kind::Put), &[7; 30]);
-    }
-    let block = Arc::new(Buffer::new(builder.finish()));
-    let mut rng = Rng::new(1);
-    criterion.bench_function("block_search", |bencher| {
-        let origin = BlockOrigin::new(Path::new("/table").into(), 0);
-        let mut cursor = BlockCursor::new(block.clone(), origin).expect("the block is good");
-        bencher.iter(|| {
-            let key = rng.pick(&keys);
-            cursor.seek(key, Stamp::NEWEST).expect("the block is good");
-            assert!(cursor.valid() && cursor.key() == &key[..]);
+    let mut group = criterion.benchmark_group("block_search");
+    for (name, kind) in [("values", Kind::Put), ("addresses", Kind::PutAt), ("packed", Kind::PutAt)] {
+        let mut builder = if name == "packed" { BlockBuilder::new().packing() } else { BlockBuilder::new() };
+        let (mut count, mut value) = (0, vec![7; 30]);
+        while builder.size_estimate() < 4000 {
+            if kind.is_address() {
+                value.clear();
+                let offset = (count as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+                Address { file: FileId(7 + offset % 30), offset, len: 1039, value_len: 1000 }.encode(&mut value);
+            }
+            builder.add(&keys[count], Stamp::new(Seqno(500_000 - count as u64 * 999), kind), &value);
+            count += 1;
+        }
+        let block = Arc::new(Buffer::new(builder.finish()));
+        let mut rng = Rng::new(1);
+        group.bench_function(BenchmarkId::from_parameter(name), |bencher| {
+            let origin = BlockOrigin::new(Path::new("/table").into(), 0);
+            bencher.iter(|| {
+                let mut cursor = BlockCursor::new(block.clone(), origin.clone()).expect("the block is good");
+                let key = rng.pick(&keys[..count]);
+                cursor.seek(key, Stamp::NEWEST).expect("the block is good");
+                assert!(cursor.valid() && cursor.key() == &key[..]);
+                cursor.value_slice()
+            });
         });
-    });
+    }
+    group.finish();
 }
 
 fn settings() -> Criterion {

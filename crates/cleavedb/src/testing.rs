@@ -42,7 +42,7 @@ pub mod parts {
     pub use crate::base::kind::{Kind, Stamp};
     pub use crate::base::ranges::KeyRange;
     pub use crate::base::versions::{Horizon, Retention, VersionSource};
-    pub use crate::base::{Buffer, FileId, Gauge, Merging, OperatorSource};
+    pub use crate::base::{Address, Buffer, FileId, Gauge, Merging, OperatorSource};
     pub use crate::format::block::{BlockBuilder, BlockCursor, BlockOrigin};
     pub use crate::front::index_table::IndexTable;
     pub use crate::front::run::{Run, RunPart};

@@ -33,6 +33,15 @@ impl Address {
         varint::put(out, self.value_len as u64);
     }
 
+    /// Writes the encoding to the front of `out`; returns how long it is.
+    pub fn write(self, out: &mut [u8; Address::ENCODED_BYTES_MAX]) -> usize {
+        let mut end = 0;
+        for number in [self.file.0, self.offset, u64::from(self.len), u64::from(self.value_len)] {
+            end += varint::write(&mut out[end..], number);
+        }
+        end
+    }
+
     /// Decodes an address that fills `bytes` exactly.
     pub fn decode(mut bytes: &[u8]) -> Option<Address> {
         let file = FileId(varint::take(&mut bytes)?);
@@ -58,7 +67,9 @@ mod tests {
         let address = Address { file: FileId(u64::MAX), offset: 1 << 40, len: 1019, value_len: 1000 };
         let mut bytes = Vec::new();
         address.encode(&mut bytes);
-        assert!(bytes.len() <= Address::ENCODED_BYTES_MAX);
+        let mut written = [0; Address::ENCODED_BYTES_MAX];
+        let len = address.write(&mut written);
+        assert_eq!(written[..len], bytes);
         assert_eq!(Address::decode(&bytes), Some(address));
         bytes.push(0);
         assert_eq!(Address::decode(&bytes), None);

@@ -43,20 +43,38 @@ impl Deref for Buffer {
     }
 }
 
+/// As many as a slice has room for itself.
+const SHORT_BYTES_MAX: usize = 22;
+const _: () = assert!(size_of::<Slice>() == 24);
+
 /// A cheap-to-clone view of immutable bytes: dereferences to `[u8]`.
 #[derive(Clone)]
 pub struct Slice(Repr);
 
 #[derive(Clone)]
 enum Repr {
+    /// So few bytes, an address above all, need no memory of their own.
+    Short {
+        len: u8,
+        bytes: [u8; SHORT_BYTES_MAX],
+    },
     Copied(Arc<[u8]>),
-    Shared { owner: Arc<Buffer>, start: u32, len: u32 },
+    Shared {
+        owner: Arc<Buffer>,
+        start: u32,
+        len: u32,
+    },
 }
 
 impl Slice {
     /// Copies `bytes` into a slice of its own.
     pub fn copy_from(bytes: &[u8]) -> Slice {
-        Slice(Repr::Copied(bytes.into()))
+        if bytes.len() > SHORT_BYTES_MAX {
+            return Slice(Repr::Copied(bytes.into()));
+        }
+        let mut short = [0; SHORT_BYTES_MAX];
+        short[..bytes.len()].copy_from_slice(bytes);
+        Slice(Repr::Short { len: bytes.len() as u8, bytes: short })
     }
 
     /// The bytes `start..start + len` of `owner`, which stays alive as long as the slice. No copy is made.
@@ -77,6 +95,7 @@ impl Slice {
     /// The memory that it keeps, which may be more than its own bytes.
     pub(crate) fn held_bytes(&self) -> usize {
         match &self.0 {
+            Repr::Short { .. } => 0,
             Repr::Copied(bytes) => bytes.len(),
             Repr::Shared { owner, .. } => owner.bytes.capacity(),
         }
@@ -88,7 +107,7 @@ impl Slice {
     /// If the range does not lie within the slice.
     pub fn subslice(&self, range: std::ops::Range<usize>) -> Slice {
         match &self.0 {
-            Repr::Copied(bytes) => Slice::copy_from(&bytes[range]),
+            Repr::Short { .. } | Repr::Copied(_) => Slice::copy_from(&self[range]),
             Repr::Shared { owner, start, len } => {
                 assert!(range.start <= range.end && range.end <= *len as usize, "a subslice lies within its slice");
                 Slice::shared(owner.clone(), *start as usize + range.start, range.len())
@@ -110,6 +129,7 @@ impl Deref for Slice {
     #[inline]
     fn deref(&self) -> &[u8] {
         match &self.0 {
+            Repr::Short { len, bytes } => &bytes[..*len as usize],
             Repr::Copied(bytes) => bytes,
             Repr::Shared { owner, start, len } => &owner[*start as usize..(*start + *len) as usize],
         }

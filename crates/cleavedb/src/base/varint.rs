@@ -12,6 +12,24 @@ pub fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
+/// Writes `value` to the front of `out`, which must have room for it; returns how many bytes it took.
+#[inline]
+pub fn write(out: &mut [u8], mut value: u64) -> usize {
+    let mut at = 0;
+    while value >= 0x80 {
+        out[at] = value as u8 | 0x80;
+        value >>= 7;
+        at += 1;
+    }
+    out[at] = value as u8;
+    at + 1
+}
+
+/// How many bytes `value` takes.
+pub fn len(value: u64) -> usize {
+    (u64::BITS - (value | 1).leading_zeros()).div_ceil(7) as usize
+}
+
 /// Takes one integer off the front of `bytes`; `None` if it is cut short or does not fit 64 bits.
 #[inline]
 pub fn take(bytes: &mut &[u8]) -> Option<u64> {
@@ -61,6 +79,7 @@ mod tests {
         for value in [0, 1, 127, 128, 300, 1 << 21, u32::MAX as u64, 1 << 56, u64::MAX] {
             let mut bytes = Vec::new();
             put(&mut bytes, value);
+            assert_eq!(len(value), bytes.len());
             let mut rest = &bytes[..];
             assert_eq!(take(&mut rest), Some(value));
             assert!(rest.is_empty());

@@ -10,6 +10,7 @@ use super::view::View;
 use crate::base::memory::Counted;
 use crate::base::{Error, FileId, Gauge, Result};
 use crate::format::values::{Named, ValuePlace};
+use crate::io::cache::Shelf;
 use crate::io::read_ahead::ReadAhead;
 use crate::io::value_cache::ValueCache;
 use crate::values::files::{Entry, ValueFiles};
@@ -38,6 +39,8 @@ pub struct MemoryStats {
     pub cache_bytes_max: usize,
     /// The value cache: values that lie apart from their keys, as point reads found them.
     pub value_cache_bytes: usize,
+    /// Of the block cache, what leads to other blocks: index and filter blocks, and range tombstones.
+    pub cache_index_bytes: usize,
     /// What the value cache may take now: nothing while no value lies apart.
     pub value_cache_bytes_max: usize,
     /// The ring, a mapped window, and the buffers of direct writes.
@@ -199,6 +202,7 @@ impl Core {
             job_bytes: self.memory.jobs.get(),
             cache_bytes: cache.weight() as usize,
             cache_bytes_max: cache.capacity() as usize,
+            cache_index_bytes: cache.weight_of(Shelf::Paths) as usize,
             value_cache_bytes: values.weight() as usize,
             value_cache_bytes_max: values.capacity() as usize,
             log_buffer_bytes: self.logs.buffer_bytes(&self.settings.tuning),

@@ -6,6 +6,8 @@
 //! count     u32 LE: how many restarts
 //! ```
 //!
+//! Or packed, if it holds addresses and the builder may do so (`packed.rs`): then the highest bit of `count` is set.
+//!
 //! Entries are ordered by [`compare`](crate::base::cursor::compare); `shared` counts the leading bytes taken from the
 //! key before. The reader checks every field, so hostile bytes give [`Error::Corruption`], never a panic or a hang.
 
@@ -13,16 +15,19 @@ use std::cmp::Ordering;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::packed::{Layout, Packer};
 use crate::base::cursor::compare;
 use crate::base::limits::{KEY_BYTES_MAX, KEYSPACE_PREFIX_BYTES};
-use crate::base::{Buffer, Cursor, Error, Result, Slice, Stamp, varint, verify};
+use crate::base::{Address, Buffer, Cursor, Error, Kind, Result, Slice, Stamp, varint, verify};
 
 /// Entries between two restart points, unless the builder is told otherwise.
 pub const RESTART_ENTRIES_DEFAULT: usize = 16;
 
-const FULL_KEY_BYTES_MAX: usize = KEYSPACE_PREFIX_BYTES + KEY_BYTES_MAX;
+pub(super) const FULL_KEY_BYTES_MAX: usize = KEYSPACE_PREFIX_BYTES + KEY_BYTES_MAX;
 const STAMP_BYTES: usize = 8;
 const OFFSET_BYTES: usize = 4;
+/// In the count of restart points: the block is packed.
+const PACKED: u32 = 1 << 31;
 /// A builder keeps at most this much memory from one block to the next.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
@@ -35,6 +40,8 @@ pub struct BlockBuilder {
     entries: usize,
     last_key: Vec<u8>,
     last_stamp: Stamp,
+    /// Blocks that become smaller by it are packed.
+    packer: Option<Packer>,
 }
 
 impl Default for BlockBuilder {
@@ -60,7 +67,14 @@ impl BlockBuilder {
             entries: 0,
             last_key: Vec::new(),
             last_stamp: Stamp::NEWEST,
+            packer: None,
         }
+    }
+
+    /// Packs each block that becomes smaller by it, which only those do that hold addresses.
+    pub fn packing(mut self) -> BlockBuilder {
+        self.packer = Some(Packer::default());
+        self
     }
 
     /// Appends a version; it must sort after the one before.
@@ -88,6 +102,9 @@ impl BlockBuilder {
         self.bytes.extend_from_slice(&key[shared..]);
         self.bytes.extend_from_slice(&stamp.0.to_le_bytes());
         self.bytes.extend_from_slice(value);
+        if let Some(packer) = &mut self.packer {
+            packer.note(shared, key.len(), stamp, value);
+        }
         self.last_key.truncate(shared);
         self.last_key.extend_from_slice(&key[shared..]);
         self.last_stamp = stamp;
@@ -97,7 +114,18 @@ impl BlockBuilder {
 
     /// The size in bytes that [`finish`](BlockBuilder::finish) would give now.
     pub fn size_estimate(&self) -> usize {
-        self.bytes.len() + (self.restarts.len() + 1) * OFFSET_BYTES
+        let entries = self.layout().map_or(self.bytes.len(), |(_, bytes)| bytes);
+        entries + (self.restarts.len() + 1) * OFFSET_BYTES
+    }
+
+    /// The memory that the entries take until then, in bytes: more than the estimate if the block will be packed.
+    pub fn unpacked_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// How the block is to be packed, if it is, and the bytes of the entries then.
+    fn layout(&self) -> Option<(Layout, usize)> {
+        self.packer.as_ref().and_then(Packer::layout).filter(|(_, bytes)| *bytes < self.bytes.len())
     }
 
     /// Nothing was added since the last [`finish`](BlockBuilder::finish).
@@ -117,13 +145,23 @@ impl BlockBuilder {
 
     /// The block; the builder is empty again.
     pub fn finish(&mut self) -> Vec<u8> {
-        // A copy, so that the next block need not grow again.
-        let mut block = Vec::with_capacity(self.size_estimate());
-        block.extend_from_slice(&self.bytes);
+        let size = self.size_estimate();
+        let (mut block, flag) = match self.layout() {
+            Some((layout, _)) => (layout.pack(&self.bytes, &mut self.restarts, size), PACKED),
+            None => {
+                // A copy, so that the next block need not grow again.
+                let mut block = Vec::with_capacity(size);
+                block.extend_from_slice(&self.bytes);
+                (block, 0)
+            }
+        };
         for restart in &self.restarts {
             block.extend_from_slice(&restart.to_le_bytes());
         }
-        block.extend_from_slice(&(self.restarts.len() as u32).to_le_bytes());
+        block.extend_from_slice(&(self.restarts.len() as u32 | flag).to_le_bytes());
+        if let Some(packer) = &mut self.packer {
+            *packer = Packer::default();
+        }
         self.bytes.clear();
         // One large value is no reason to keep as much memory.
         self.bytes.shrink_to(KEPT_BYTES_MAX);
@@ -180,33 +218,59 @@ pub struct BlockCursor {
     next_offset: usize,
     key: Vec<u8>,
     stamp: Stamp,
+    stamp_start: usize,
     value_start: usize,
+    packed: Option<Layout>,
+    /// The encoding of the address that the current entry of a packed block has.
+    address: [u8; Address::ENCODED_BYTES_MAX],
+    /// How long it is; 0 if the value lies in the block as it is.
+    address_len: usize,
 }
 
-/// One entry as it lies in the block.
-struct RawEntry {
-    shared: usize,
-    suffix_start: usize,
-    suffix_len: usize,
-    value_len: usize,
+/// Where the parts of an entry lie in the block.
+pub(super) struct RawEntry {
+    pub shared: usize,
+    pub suffix_start: usize,
+    /// Where the key ends, and the stamp, or the row of a packed block, begins.
+    pub stamp_start: usize,
+    /// An entry with a row that holds its address has no bytes from here on.
+    pub value_start: usize,
+    pub end: usize,
 }
 
 impl RawEntry {
-    fn stamp_start(&self) -> usize {
-        self.suffix_start + self.suffix_len
+    /// Parses the entry at `offset` of a block that is not packed, as far as that does not depend on the key before.
+    #[inline]
+    pub fn parse(entries: &[u8], offset: usize) -> Option<RawEntry> {
+        let mut rest = entries.get(offset..)?;
+        let shared = usize::try_from(varint::take(&mut rest)?).ok()?;
+        let suffix_len = usize::try_from(varint::take(&mut rest)?).ok()?;
+        let value_len = usize::try_from(varint::take(&mut rest)?).ok()?;
+        let wanted = suffix_len.checked_add(STAMP_BYTES)?.checked_add(value_len)?;
+        let key_fits = shared <= FULL_KEY_BYTES_MAX && suffix_len <= FULL_KEY_BYTES_MAX - shared;
+        let suffix_start = entries.len() - rest.len();
+        let stamp_start = suffix_start + suffix_len;
+        let value_start = stamp_start + STAMP_BYTES;
+        let entry = RawEntry { shared, suffix_start, stamp_start, value_start, end: value_start + value_len };
+        (key_fits && wanted <= rest.len()).then_some(entry)
     }
-    fn value_start(&self) -> usize {
-        self.stamp_start() + STAMP_BYTES
+
+    /// Its stamp, in a block that is not packed.
+    #[inline]
+    pub fn plain_stamp(&self, entries: &[u8]) -> Stamp {
+        let bytes = entries[self.stamp_start..].first_chunk().expect("a parsed entry lies within the block");
+        Stamp(u64::from_le_bytes(*bytes))
     }
-    fn end(&self) -> usize {
-        self.value_start() + self.value_len
+
+    pub fn suffix_len(&self) -> usize {
+        self.stamp_start - self.suffix_start
     }
 }
 
 impl BlockCursor {
     /// A cursor over `block`; not positioned.
     pub fn new(block: Arc<Buffer>, origin: BlockOrigin) -> Result<BlockCursor> {
-        let (entries_end, restart_count) = Self::parse_tail(&block, &origin)?;
+        let (entries_end, restart_count, packed) = Self::parse_ends(&block, &origin)?;
         Ok(BlockCursor {
             block,
             origin,
@@ -216,15 +280,20 @@ impl BlockCursor {
             next_offset: entries_end,
             key: Vec::new(),
             stamp: Stamp::OLDEST,
+            stamp_start: 0,
             value_start: 0,
+            packed,
+            address: [0; Address::ENCODED_BYTES_MAX],
+            address_len: 0,
         })
     }
 
     /// Goes over to another block of the same file, which lies at `offset`; not positioned.
     pub fn open(&mut self, block: Arc<Buffer>, offset: u64) -> Result<()> {
         self.origin.offset = offset;
-        (self.entries_end, self.restart_count) = Self::parse_tail(&block, &self.origin)?;
+        (self.entries_end, self.restart_count, self.packed) = Self::parse_ends(&block, &self.origin)?;
         self.block = block;
+        self.address_len = 0;
         self.invalidate();
         Ok(())
     }
@@ -234,17 +303,27 @@ impl BlockCursor {
         self.entries_end == 0
     }
 
-    fn parse_tail(block: &[u8], origin: &BlockOrigin) -> Result<(usize, usize)> {
+    /// Where the entries end, how many restart points there are, and how the block is packed, if it is.
+    fn parse_ends(block: &[u8], origin: &BlockOrigin) -> Result<(usize, usize, Option<Layout>)> {
+        let bad = |message: &str| {
+            let message = format!("a block of {} B {message}", block.len());
+            Error::corruption(&origin.path, origin.offset, message)
+        };
         let parsed = block.split_last_chunk::<OFFSET_BYTES>().and_then(|(rest, count)| {
-            let count = u32::from_le_bytes(*count) as usize;
+            let stored = u32::from_le_bytes(*count);
+            let count = (stored & !PACKED) as usize;
             let entries_end = rest.len().checked_sub(count.checked_mul(OFFSET_BYTES)?)?;
             // Entries exist exactly if a restart point does.
-            ((entries_end == 0) == (count == 0)).then_some((entries_end, count))
+            ((entries_end == 0) == (count == 0)).then_some((entries_end, count, stored & PACKED != 0))
         });
-        parsed.ok_or_else(|| {
-            let message = format!("a block of {} B does not hold the restart points it claims", block.len());
-            Error::corruption(&origin.path, origin.offset, message)
-        })
+        let Some((entries_end, count, is_packed)) = parsed else {
+            return Err(bad("does not hold the restart points it claims"));
+        };
+        if !is_packed {
+            return Ok((entries_end, count, None));
+        }
+        let layout = Layout::take(&mut &block[..entries_end]).ok_or_else(|| bad("is packed in an unknown way"))?;
+        Ok((entries_end, count, Some(layout)))
     }
 
     #[cold]
@@ -261,21 +340,32 @@ impl BlockCursor {
 
     #[inline]
     fn parse_entry(&self, offset: usize) -> Option<RawEntry> {
-        let entries = &self.block[..self.entries_end];
-        let mut rest = entries.get(offset..)?;
-        let shared = usize::try_from(varint::take(&mut rest)?).ok()?;
-        let suffix_len = usize::try_from(varint::take(&mut rest)?).ok()?;
-        let value_len = usize::try_from(varint::take(&mut rest)?).ok()?;
-        let wanted = suffix_len.checked_add(STAMP_BYTES)?.checked_add(value_len)?;
-        let key_fits = shared <= FULL_KEY_BYTES_MAX && suffix_len <= FULL_KEY_BYTES_MAX - shared;
-        let suffix_start = entries.len() - rest.len();
-        (key_fits && wanted <= rest.len()).then_some(RawEntry { shared, suffix_start, suffix_len, value_len })
+        match &self.packed {
+            None => RawEntry::parse(&self.block[..self.entries_end], offset),
+            Some(layout) => layout.entry(&self.block, self.entries_end, offset),
+        }
     }
 
     #[inline]
     fn stamp_of(&self, entry: &RawEntry) -> Stamp {
-        let bytes = self.block[entry.stamp_start()..].first_chunk().expect("a parsed entry lies within the block");
-        Stamp(u64::from_le_bytes(*bytes))
+        match &self.packed {
+            None => entry.plain_stamp(&self.block),
+            Some(layout) => layout.stamp(&self.block, entry.stamp_start),
+        }
+    }
+
+    /// Gives an address out of a row of a packed block the encoding that it has elsewhere.
+    fn unpack(&mut self) -> Result<()> {
+        self.address_len = 0;
+        if let Some(layout) = &self.packed
+            && self.valid()
+            && self.stamp.kind().is_some_and(Kind::is_address)
+        {
+            let address = layout.address(&self.block, self.stamp_start, self.key.len());
+            let address = address.ok_or_else(|| self.damaged(self.stamp_start))?;
+            self.address_len = address.write(&mut self.address);
+        }
+        Ok(())
     }
 
     fn invalidate(&mut self) {
@@ -299,12 +389,18 @@ impl BlockCursor {
             }
         };
         self.key.truncate(entry.shared);
-        self.key.extend_from_slice(&self.block[entry.suffix_start..entry.stamp_start()]);
-        self.stamp = self.stamp_of(&entry);
-        self.value_start = entry.value_start();
-        self.offset = offset;
-        self.next_offset = entry.end();
+        self.stand_on(offset, &entry);
         Ok(())
+    }
+
+    /// Makes the entry at `offset` the current one; `key` holds what it shares with the one before.
+    #[inline]
+    fn stand_on(&mut self, offset: usize, entry: &RawEntry) {
+        self.key.extend_from_slice(&self.block[entry.suffix_start..entry.stamp_start]);
+        self.stamp = self.stamp_of(entry);
+        (self.stamp_start, self.value_start) = (entry.stamp_start, entry.value_start);
+        self.offset = offset;
+        self.next_offset = entry.end;
     }
 
     fn restart_offset(&self, index: usize) -> Result<usize> {
@@ -330,8 +426,9 @@ impl BlockCursor {
         if entry.shared != 0 {
             return Err(self.damaged(offset));
         }
-        let restart_key = &self.block[entry.suffix_start..entry.stamp_start()];
-        Ok(compare(restart_key, self.stamp_of(&entry), key, stamp).is_lt())
+        let restart_key = &self.block[entry.suffix_start..entry.stamp_start];
+        // Stamps are looked at only where keys are the same.
+        Ok(restart_key.cmp(key).then_with(|| stamp.cmp(&self.stamp_of(&entry))).is_lt())
     }
 
     fn find(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
@@ -347,11 +444,35 @@ impl BlockCursor {
                 high = middle;
             }
         }
-        self.go_to_restart(low.saturating_sub(1))?;
-        self.step()?;
-        while self.valid() && compare(&self.key, self.stamp, key, stamp).is_lt() {
-            self.step()?;
+        let from = self.restart_offset(low.saturating_sub(1))?;
+        self.scan(from, key, stamp)
+    }
+
+    /// Moves to the first entry at or after (`key`, `stamp`) from the restart point at `offset` on. An entry that shares more
+    /// with the one before than that has in common with `key` lies before `key` as that does, so few keys are looked at.
+    fn scan(&mut self, mut offset: usize, key: &[u8], stamp: Stamp) -> Result<()> {
+        let (mut len_before, mut common) = (0, 0);
+        while offset < self.entries_end {
+            let entry = self.entry_at(offset)?;
+            if entry.shared > len_before {
+                return Err(self.damaged(offset));
+            }
+            if entry.shared <= common {
+                let (suffix, rest) = (&self.block[entry.suffix_start..entry.stamp_start], &key[entry.shared..]);
+                let same = shared_bytes(suffix, rest);
+                let by_key = suffix.get(same).cmp(&rest.get(same));
+                if by_key.then_with(|| stamp.cmp(&self.stamp_of(&entry))).is_ge() {
+                    self.key.clear();
+                    self.key.extend_from_slice(&key[..entry.shared]);
+                    self.stand_on(offset, &entry);
+                    return Ok(());
+                }
+                common = entry.shared + same;
+            }
+            len_before = entry.shared + entry.suffix_len();
+            offset = entry.end;
         }
+        self.invalidate();
         Ok(())
     }
 
@@ -377,8 +498,13 @@ impl BlockCursor {
         if self.next_offset == end { Ok(()) } else { Err(self.damaged(end)) }
     }
 
-    /// Makes the cursor invalid if a move failed, so that no half-read entry can be looked at.
-    fn settle(&mut self, moved: Result<()>) -> Result<()> {
+    /// Ends a move: makes the value ready, or the cursor invalid if the move failed, so that no half-read entry can be
+    /// looked at.
+    #[inline]
+    fn settle(&mut self, mut moved: Result<()>) -> Result<()> {
+        if self.packed.is_some() && moved.is_ok() {
+            moved = self.unpack();
+        }
         if moved.is_err() {
             self.invalidate();
         }
@@ -404,10 +530,16 @@ impl Cursor for BlockCursor {
 
     #[inline]
     fn value(&self) -> &[u8] {
-        &self.block[self.value_start..self.next_offset]
+        match self.address_len {
+            0 => &self.block[self.value_start..self.next_offset],
+            len => &self.address[..len],
+        }
     }
 
     fn value_slice(&self) -> Slice {
+        if self.address_len > 0 {
+            return Slice::copy_from(self.value());
+        }
         Slice::shared(self.block.clone(), self.value_start, self.next_offset - self.value_start)
     }
 
@@ -439,7 +571,8 @@ impl Cursor for BlockCursor {
 
     #[inline]
     fn next(&mut self) -> Result<()> {
-        self.step()
+        let moved = self.step();
+        self.settle(moved)
     }
 
     fn prev(&mut self) -> Result<()> {

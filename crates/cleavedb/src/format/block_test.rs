@@ -4,14 +4,26 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::base::cursor::model::{Step, VecCursor, Version, assert_same_walk, sort};
-use crate::base::{Kind, Seqno};
+use crate::base::limits::SEQNO_MAX;
+use crate::base::{FileId, Kind, Seqno};
 
 fn origin() -> BlockOrigin {
     BlockOrigin { path: Path::new("dir/000007.table").into(), offset: 4096 }
 }
 
 fn build(versions: &[Version], restart_entries: usize) -> Vec<u8> {
-    let mut builder = BlockBuilder::with_restart_every(restart_entries);
+    fill(BlockBuilder::with_restart_every(restart_entries), versions)
+}
+
+fn build_packing(versions: &[Version], restart_entries: usize) -> Vec<u8> {
+    fill(BlockBuilder::with_restart_every(restart_entries).packing(), versions)
+}
+
+fn is_packed(block: &[u8]) -> bool {
+    block[block.len() - 1] & 0x80 != 0
+}
+
+fn fill(mut builder: BlockBuilder, versions: &[Version]) -> Vec<u8> {
     for (key, stamp, value) in versions {
         builder.add(key, *stamp, value);
     }
@@ -36,6 +48,30 @@ fn versions() -> impl Strategy<Value = Vec<Version>> {
         let stamped = list.into_iter().enumerate();
         let mut versions: Vec<Version> =
             stamped.map(|(index, (key, value))| (key, Stamp::new(Seqno(index as u64 + 1), Kind::Put), value)).collect();
+        sort(&mut versions);
+        versions
+    })
+}
+
+/// Mostly addresses; some deletes, values, addresses that cannot be packed, and what is none.
+fn addressed_versions() -> impl Strategy<Value = Vec<Version>> {
+    let file = prop_oneof![4 => 1u64..9, 1 => any::<u64>()];
+    let offset = prop_oneof![4 => 0u64..1 << 24, 1 => any::<u64>()];
+    let beside = prop_oneof![9 => 20u32..40, 1 => 0u32..4];
+    let place = (file, offset, beside, prop_oneof![3 => 900u32..1000, 1 => 0u32..1 << 30]);
+    let address = place.prop_map(|(file, offset, beside, value_len)| {
+        let mut bytes = Vec::new();
+        Address { file: FileId(file), offset, len: value_len + beside, value_len }.encode(&mut bytes);
+        (Kind::PutAt, bytes)
+    });
+    let inline = proptest::collection::vec(any::<u8>(), 0..40).prop_map(|bytes| (Kind::Put, bytes));
+    let no_address = Just((Kind::DeltaAt, vec![0xff]));
+    let payload = prop_oneof![200 => address, 20 => Just((Kind::Delete, Vec::new())), 20 => inline, 1 => no_address];
+    let list = proptest::collection::vec((keys(), payload), 0..80);
+    (list, prop_oneof![Just(1u64), 0..SEQNO_MAX - 100]).prop_map(|(list, first)| {
+        let stamped = list.into_iter().enumerate();
+        let version = |(index, (key, (kind, value)))| (key, Stamp::new(Seqno(first + index as u64), kind), value);
+        let mut versions: Vec<Version> = stamped.map(version).collect();
         sort(&mut versions);
         versions
     })
@@ -66,13 +102,24 @@ proptest! {
     }
 
     #[test]
+    fn any_walk_over_a_packed_block_equals_the_walk_over_the_vector(
+        versions in addressed_versions(),
+        restart_entries in 1usize..20,
+        steps in steps(),
+    ) {
+        let block = build_packing(&versions, restart_entries);
+        assert!(block.len() <= build(&versions, restart_entries).len());
+        assert_same_walk(&mut open(block).unwrap(), &mut VecCursor::new(versions), &steps);
+    }
+
+    #[test]
     fn mutated_blocks_never_panic_or_hang(
-        versions in versions(),
+        versions in prop_oneof![versions(), addressed_versions()],
         steps in steps(),
         mutations in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
         cut in proptest::option::of(any::<prop::sample::Index>()),
     ) {
-        let mut block = build(&versions, 4);
+        let mut block = build_packing(&versions, 4);
         for (index, byte) in &mutations {
             let at = index.index(block.len());
             block[at] = *byte;
@@ -92,11 +139,12 @@ proptest! {
     fn small_random_bytes_with_restarts_never_panic_or_hang(
         entries in proptest::collection::vec(0u8..4, 1..120),
         restarts in proptest::collection::vec(0u32..130, 1..5),
+        flag in prop_oneof![Just(0), Just(PACKED)],
         steps in steps(),
     ) {
         let mut bytes = entries;
         restarts.iter().for_each(|restart| bytes.extend_from_slice(&restart.to_le_bytes()));
-        bytes.extend_from_slice(&(restarts.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&(restarts.len() as u32 | flag).to_le_bytes());
         walk_hostile(bytes, &steps);
     }
 }
@@ -123,7 +171,7 @@ fn walk_hostile(block: Vec<u8>, steps: &[Step]) {
             assert!(!cursor.valid());
         }
         if cursor.valid() {
-            assert!(cursor.key().len() + cursor.value().len() <= 2 * whole);
+            assert!(cursor.key().len() + cursor.value().len() <= 2 * whole + Address::ENCODED_BYTES_MAX);
             assert_eq!(cursor.value_slice(), cursor.value());
         }
     }
@@ -169,6 +217,95 @@ fn the_bytes_of_a_block_do_not_change() {
         &[0, 0, 0, 0, 1, 0, 0, 0],
     ];
     assert_eq!(build(&versions, 16), expected.concat());
+}
+
+/// Versions as a load leaves them: random keys of one length, whose values of one size lie in a few logs.
+fn loaded(count: u64) -> Vec<Version> {
+    let mut versions: Vec<Version> = (0..count)
+        .map(|number| {
+            let mut key = number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes().to_vec();
+            key.resize(28, number as u8);
+            let mut value = Vec::new();
+            let (file, offset) = (FileId(7 + number % 30), number * 100_003 % (1 << 24));
+            Address { file, offset, len: 1047, value_len: 1000 }.encode(&mut value);
+            (key, Stamp::new(Seqno(1_000_000 + number * 99), Kind::PutAt), value)
+        })
+        .collect();
+    sort(&mut versions);
+    versions
+}
+
+#[test]
+fn an_address_and_its_stamp_take_six_bytes_in_a_packed_block() {
+    let versions = loaded(100);
+    let (plain, packed) = (build(&versions, 16), build_packing(&versions, 16));
+    assert!(is_packed(&packed) && !is_packed(&plain));
+    // Two lengths of one byte, the stamp, and an address of eight or nine, in place of a row; what leads them takes 22 B.
+    assert!(plain.len() - packed.len() > 100 * (2 + 8 + 8 - 6), "{} B, {} B packed", plain.len(), packed.len());
+}
+
+#[test]
+fn only_blocks_that_become_smaller_are_packed() {
+    let inline: Vec<Version> = (0..50).map(|number| (vec![number], Stamp(0x0102), vec![7; 20])).collect();
+    assert_eq!(build_packing(&inline, 16), build(&inline, 16));
+    assert!(!is_packed(&build_packing(&loaded(1), 16)));
+    assert!(is_packed(&build_packing(&loaded(3), 16)));
+    // What says that it is an address, but is none, stays as it is.
+    let mut versions = loaded(50);
+    versions[20].2.push(0);
+    assert_eq!(build_packing(&versions, 16), build(&versions, 16));
+    // A builder packs one block after the other, each for itself.
+    let mut builder = BlockBuilder::new().packing();
+    for (versions, packs) in [(loaded(50), true), (inline, false), (loaded(50), true)] {
+        versions.iter().for_each(|(key, stamp, value)| builder.add(key, *stamp, value));
+        let block = builder.finish();
+        assert_eq!((is_packed(&block), block), (packs, build_packing(&versions, 16)));
+    }
+}
+
+#[test]
+fn the_bytes_of_a_packed_block_do_not_change() {
+    let at = |offset| {
+        let mut bytes = Vec::new();
+        Address { file: FileId(9), offset, len: 1000 + 30 + 3, value_len: 1000 }.encode(&mut bytes);
+        bytes
+    };
+    let versions: Vec<Version> = vec![
+        (b"abc".to_vec(), Stamp::new(Seqno(0x0102), Kind::PutAt), at(0x030405)),
+        (b"abd".to_vec(), Stamp::new(Seqno(0x0101), Kind::PutAt), at(0x030400)),
+        (b"abe".to_vec(), Stamp::new(Seqno(0x0100), Kind::Delete), Vec::new()),
+        (b"abf".to_vec(), Stamp::new(Seqno(0x0103), Kind::PutAt), at(0x030407)),
+    ];
+    let expected = [
+        // Bits of kind, seqno, file, offset, bytes beside key and value, and bytes of values; the length of keys.
+        &[2, 2, 0, 3, 0, 0, 3][..],
+        // From which numbers on these count.
+        &[1, 0x80, 2, 9, 0x80, 0x88, 0x0c, 30, 0xe8, 7],
+        &[0, b'a', b'b', b'c', 5 << 4 | 2 << 2 | 2],
+        &[2, b'd', 1 << 2 | 2],
+        &[2, b'e', 0, 0],
+        &[2, b'f', 7 << 4 | 3 << 2 | 2],
+        &[17, 0, 0, 0, 1, 0, 0, 0x80],
+    ];
+    assert_eq!(build_packing(&versions, 16), expected.concat());
+    let mut cursor = open(build_packing(&versions, 16)).unwrap();
+    let steps = [Step::SeekFirst, Step::Next, Step::Next, Step::Next, Step::Prev, Step::Prev];
+    assert_same_walk(&mut cursor, &mut VecCursor::new(versions), &steps);
+}
+
+#[test]
+fn a_packed_block_that_claims_what_cannot_be_is_corrupt() {
+    let block = build_packing(&loaded(50), 16);
+    // Bits of kinds, seqnos, files and offsets; the kind, behind the length of keys.
+    for (at, number) in [(0, 5), (1, 57), (2, 65), (3, 100), (7, 16)] {
+        let mut damaged = block.clone();
+        damaged[at] = number;
+        assert_names_the_file(&open(damaged).err().unwrap());
+    }
+    let mut longer_keys = block;
+    longer_keys[6] = 27;
+    let mut cursor = open(longer_keys).unwrap();
+    assert!((0..50).any(|_| cursor.seek_last().is_err()) && !cursor.valid());
 }
 
 #[test]

@@ -8,6 +8,7 @@ pub mod checksum;
 pub mod file_header;
 pub mod compression;
 pub mod block;
+mod packed;
 pub mod filter;
 pub mod range_block;
 pub mod table;

@@ -14,7 +14,9 @@ use crate::base::tombstones::Fragment;
 use crate::base::{Address, Error, FileId, Kind, Result, Seqno, Stamp, varint};
 
 /// The version this code writes.
-pub const FORMAT_VERSION: u32 = 3;
+pub const FORMAT_VERSION: u32 = 4;
+/// The oldest version that it reads: one without packed blocks.
+const FORMAT_VERSION_MIN: u32 = 3;
 /// After each block: how it is compressed, and its checksum.
 pub const TRAILER_BYTES: usize = 9;
 /// The last bytes of every table.
@@ -366,8 +368,9 @@ impl Footer {
             return Err(Error::corruption(path, offset, "this is not the end of a table"));
         }
         let version = number(8) as u32;
-        if version != FORMAT_VERSION {
-            let message = format!("it is a table of format {version}, this version reads format {FORMAT_VERSION}");
+        if !(FORMAT_VERSION_MIN..=FORMAT_VERSION).contains(&version) {
+            let reads = format!("this version reads formats {FORMAT_VERSION_MIN} to {FORMAT_VERSION}");
+            let message = format!("it is a table of format {version}, {reads}");
             return Err(Error::Unsupported { path: path.to_owned(), message });
         }
         if !agrees(number(FOOTER_CHECKED_BYTES), xxh3_64(&bytes[..FOOTER_CHECKED_BYTES])) {
@@ -417,8 +420,19 @@ mod tests {
         let mut bytes = footer().encode();
         let decode = |bytes: &[u8; FOOTER_BYTES], file| Footer::decode(bytes, FileId(file), Path::new("t"), 0);
         assert!(matches!(decode(&bytes, 8), Err(Error::Corruption { .. })));
-        bytes[8] = 4;
-        assert!(matches!(decode(&bytes, 7), Err(Error::Unsupported { .. })));
+        for version in [2, 5] {
+            bytes[8] = version;
+            assert!(matches!(decode(&bytes, 7), Err(Error::Unsupported { .. })));
+        }
+    }
+
+    #[test]
+    fn tables_without_packed_blocks_are_still_read() {
+        let mut bytes = footer().encode();
+        bytes[8] = 3;
+        let checksum = xxh3_64(&bytes[..FOOTER_CHECKED_BYTES]);
+        bytes[FOOTER_CHECKED_BYTES..].copy_from_slice(&checksum.to_le_bytes());
+        assert_eq!(Footer::decode(&bytes, FileId(7), Path::new("t"), 0).unwrap(), footer());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! remembered as there are slots.
 
 use std::hash::{BuildHasher, Hash};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,6 +15,12 @@ use quick_cache::{Lifecycle, Weighter};
 use super::cache::{BytesHeld, Hashing};
 
 const SLOTS: usize = 4096;
+/// How far a boundary moves at once.
+const STEP: u32 = 2;
+/// With fewer look-ups together nothing is decided.
+const HITS_MIN: u64 = 64;
+/// The demand of one must be so much larger than that of the other, in hundredths.
+const LEAD_PERCENT: u128 = 125;
 
 /// The hashes of what was let go.
 pub struct Ghosts {
@@ -30,6 +37,30 @@ pub struct Demand {
     pub hits: u64,
     /// So many bytes what is remembered took.
     pub bytes: u64,
+}
+
+impl Demand {
+    /// That of both together.
+    pub fn and(self, other: Demand) -> Demand {
+        Demand { hits: self.hits + other.hits, bytes: self.bytes + other.bytes }
+    }
+}
+
+/// Where two share memory: the parts that the first has from now on, which move by a small step towards the one that has
+/// lost more look-ups for each byte; `None` if too little is known to say.
+pub fn next_parts(now: u32, others: Demand, own: Demand, allowed: RangeInclusive<u32>) -> Option<u32> {
+    if others.hits + own.hits < HITS_MIN {
+        return None;
+    }
+    // Hits for each byte, compared without a division.
+    let rate = |of: Demand, other: Demand| u128::from(of.hits) * u128::from(other.bytes.max(1));
+    let (for_others, for_own) = (rate(others, own), rate(own, others));
+    let next = match () {
+        () if for_own * 100 > for_others * LEAD_PERCENT => now + STEP,
+        () if for_others * 100 > for_own * LEAD_PERCENT => now.saturating_sub(STEP),
+        () => now,
+    };
+    Some(next.clamp(*allowed.start(), *allowed.end()))
 }
 
 impl Default for Ghosts {
@@ -120,5 +151,40 @@ mod tests {
         (1000..100_000_u64).for_each(|key| ghosts.note_gone(&key, 1000));
         (0..50_u64).for_each(|key| ghosts.note_missed(&key));
         assert_eq!(ghosts.demand(), Demand { hits: 0, bytes: SLOTS as u64 * 1000 });
+    }
+
+    #[test]
+    fn memory_goes_where_a_byte_saves_more_reads() {
+        const VALUES_MIN: u32 = 2;
+        const VALUES_MAX: u32 = 48;
+        let cases = [
+            // Parts now, hits and bytes of blocks, the same of values, parts then.
+            (8, (0, 0), (0, 0), None),
+            (8, (31, 4000), (32, 4000), None),
+            (8, (500, 4000), (500, 4000), Some(8)),
+            // Not by a little.
+            (8, (500, 4000), (600, 4000), Some(8)),
+            (8, (500, 4000), (700, 4000), Some(10)),
+            (8, (700, 4000), (500, 4000), Some(6)),
+            // As many hits in fewer bytes are worth more.
+            (8, (500, 4000), (500, 1000), Some(10)),
+            (8, (500, 4000), (100, 1000), Some(8)),
+            (8, (500, 4000), (90, 1000), Some(6)),
+            // Whoever loses nothing gives.
+            (8, (0, 0), (100, 1000), Some(10)),
+            (8, (100, 4000), (0, 0), Some(6)),
+            // Floors on both sides.
+            (VALUES_MAX, (0, 0), (100, 1000), Some(VALUES_MAX)),
+            (VALUES_MIN, (100, 4000), (0, 0), Some(VALUES_MIN)),
+            (8, (1 << 40, 1 << 50), (1, 1 << 50), Some(6)),
+        ];
+        for (now, blocks, values, then) in cases {
+            let demand = |(hits, bytes)| Demand { hits, bytes };
+            assert_eq!(
+                next_parts(now, demand(blocks), demand(values), VALUES_MIN..=VALUES_MAX),
+                then,
+                "{now}, {blocks:?}, {values:?}"
+            );
+        }
     }
 }

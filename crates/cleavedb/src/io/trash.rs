@@ -69,9 +69,14 @@ impl FileGuard {
         self.doomed.store(true, Ordering::Release);
     }
 
+    /// The manifest no longer names it.
+    pub fn is_doomed(&self) -> bool {
+        self.doomed.load(Ordering::Acquire)
+    }
+
     /// A part of the file is needed no longer, by nobody. It goes now if the file does not go as a whole.
     pub fn give_back(&self, offset: u64, len: u64) {
-        if !self.doomed.load(Ordering::Acquire) {
+        if !self.is_doomed() {
             self.trash.add(Refuse::Part { path: self.path.clone(), offset, len });
         }
     }

@@ -11,6 +11,7 @@ use super::table::Table;
 use super::table_cursor::TableCursor;
 use crate::base::{Cursor, Error, FileId, Result, Seqno, Stamp};
 use crate::format::table::BlockHandle;
+use crate::io::cache::Shelf;
 use crate::io::together::{Place, span, stretches};
 
 /// Blocks that lie closer than this are read together.
@@ -29,6 +30,7 @@ pub struct Lookups {
 pub struct Missing {
     table: Arc<Table>,
     handle: BlockHandle,
+    shelf: Shelf,
 }
 
 impl Missing {
@@ -55,8 +57,8 @@ impl Lookups {
             self.cursors.clear();
         }
         let cursor = self.cursors.entry(id).or_insert_with(|| table.cursor(true));
-        if let Some(handle) = cursor.seek_in_cache(key, Stamp::at(snapshot))? {
-            self.missing = Some(Missing { table: table.clone(), handle });
+        if let Some((handle, shelf)) = cursor.seek_in_cache(key, Stamp::at(snapshot))? {
+            self.missing = Some(Missing { table: table.clone(), handle, shelf });
             return Err(Error::WouldStall);
         }
         let found = cursor.valid() && cursor.key() == key;
@@ -83,8 +85,8 @@ pub fn read_together(mut missing: Vec<Missing>) {
         }
     }
     for stretch in reads {
-        let handles: Vec<BlockHandle> = stretch.iter().map(|missing| missing.handle).collect();
+        let blocks: Vec<_> = stretch.iter().map(|missing| (missing.handle, missing.shelf)).collect();
         // Tried again, and then reported, by the look-up that needs it.
-        let _ = stretch[0].table.fill_cache(&handles, span(stretch, Missing::bytes), told);
+        let _ = stretch[0].table.fill_cache(&blocks, span(stretch, Missing::bytes), told);
     }
 }

@@ -25,6 +25,9 @@ const INDEX_PARTITION_BYTES: usize = 8 << 10;
 const PARTITION_KEYS_MAX: usize = 1 << 16;
 /// Index blocks have more restart points than data blocks: each look-up searches two of them.
 const INDEX_RESTART_ENTRIES: usize = 4;
+/// A block that will be packed is cut when it takes so many quarters of a full one before: with its copy that is no more
+/// memory than a block needs that is compressed.
+const UNPACKED_QUARTERS_MAX: usize = 7;
 /// A bound on what the header and stamp of an entry take.
 const ENTRY_OVERHEAD_BYTES: usize = 16;
 
@@ -105,7 +108,7 @@ impl TableBuilder {
             pending: Vec::new(),
             pending_offset: 0,
             aligned: (options.access == Access::Direct).then(|| AlignedBuffer::new(options.write_bytes)),
-            data: BlockBuilder::new(),
+            data: BlockBuilder::new().packing(),
             finished_block: None,
             index: BlockBuilder::with_restart_every(INDEX_RESTART_ENTRIES),
             filter: FilterBuilder::new(options.filter_bits),
@@ -159,7 +162,8 @@ impl TableBuilder {
         self.has_base = is_hidden || stamp.kind().is_some_and(Kind::is_base);
         self.properties.count(key, stamp, value, is_hidden);
         self.data.add(key, stamp, value);
-        if self.data.size_estimate() >= self.options.block_size {
+        let unpacked_bytes_max = self.options.block_size.div_ceil(4) * UNPACKED_QUARTERS_MAX;
+        if self.data.size_estimate() >= self.options.block_size || self.data.unpacked_bytes() >= unpacked_bytes_max {
             self.finish_data_block()?;
         }
         Ok(())

@@ -1,6 +1,6 @@
-//! A table on disk, open for reading. Resident are only its description and where its top index lies; every block (top
-//! index, index partitions, filters, data) is read through the block cache, so memory grows little with tables. Its file
-//! is open only while it is among those read lately.
+//! A table on disk, open for reading. Resident are only its description and, once it is used, its top index, if that is
+//! small; every other block (index partitions, filters, data) is read through the block cache, so memory grows little with
+//! tables. Its file is open only while it is among those read lately.
 //!
 //! Called by versions, scans and compactions; shared between threads behind an `Arc`.
 
@@ -18,12 +18,15 @@ use crate::format::meta::TableMeta;
 use crate::format::range_block::RangeBlock;
 use crate::format::table::{BlockHandle, FOOTER_BYTES, Footer, Properties};
 use crate::format::values::Names;
+use crate::io::cache::Shelf;
 use crate::io::handles::Handle;
 use crate::io::read_exact_at;
 use crate::io::trash::FileGuard;
 
 /// Read from the end of a table when it is used first: the footer, and the properties unless their keys are long.
 const TAIL_BYTES: u64 = 4096;
+/// A top index up to this size stays with its table.
+const TOP_INDEX_BYTES_MAX: u64 = 4096;
 /// About what the manifest, the version and the allocator need for a table beside what is in it here.
 const RESIDENT_OVERHEAD_BYTES: usize = 256;
 
@@ -34,6 +37,8 @@ pub struct Table {
     handle: Handle,
     /// Read and checked when it is first needed.
     places: OnceLock<Places>,
+    /// The top index, unless it is large.
+    top_index: OnceLock<Arc<Buffer>>,
     readers: Arc<Readers>,
     _resident: Counted,
 }
@@ -67,8 +72,8 @@ impl Table {
         let resident = size_of::<Table>() + size_of::<TableMeta>() + keys + path.as_os_str().len();
         let resident = readers.resident.hold(resident + RESIDENT_OVERHEAD_BYTES);
         let handle = readers.handles.handle(path);
-        let places = OnceLock::new();
-        Ok(Arc::new(Table { meta, guard, handle, places, readers: readers.clone(), _resident: resident }))
+        let (places, top_index) = (OnceLock::new(), OnceLock::new());
+        Ok(Arc::new(Table { meta, guard, handle, places, top_index, readers: readers.clone(), _resident: resident }))
     }
 
     /// As [`new`](Table::new), and checks at once that it is that file: its number, its keys and its counts. One small
@@ -194,7 +199,7 @@ impl Table {
         let Some(handle) = self.places()?.ranges else {
             return Ok(None);
         };
-        let block = self.block(handle, fill_cache)?;
+        let block = self.block(handle, Shelf::Paths, fill_cache)?;
         Ok(Some(RangeBlock::new(block, BlockOrigin::new(self.path().clone(), handle.offset))))
     }
 
@@ -206,6 +211,19 @@ impl Table {
 
     pub(super) fn top_index(&self) -> Result<BlockHandle> {
         self.places().map(|places| places.top_index)
+    }
+
+    /// The top index, if it has been kept since it was read first.
+    pub(super) fn kept_top_index(&self) -> Option<&Arc<Buffer>> {
+        self.top_index.get()
+    }
+
+    /// Keeps the top index, if it is small.
+    pub(super) fn keep_top_index(&self, block: &Arc<Buffer>) {
+        if block.len() as u64 <= TOP_INDEX_BYTES_MAX {
+            // A copy, so that it is counted with the table.
+            self.top_index.get_or_init(|| self.counted(block.to_vec(), &self.readers.resident));
+        }
     }
 
     pub(super) fn readers(&self) -> &Readers {
@@ -225,20 +243,25 @@ impl Table {
         BlockCursor::new(block, BlockOrigin { path: self.path().clone(), offset: handle.offset })
     }
 
+    /// How blocks of its entries are kept.
+    pub(super) fn shelf(&self) -> Shelf {
+        if 2 * self.meta.addresses > self.meta.entries { Shelf::Keys } else { Shelf::Values }
+    }
+
     /// The block, from the cache if it is there.
-    pub(super) fn cached_block(&self, handle: BlockHandle) -> Option<Arc<Buffer>> {
-        self.readers.cache.get(self.meta.id, handle.offset)
+    pub(super) fn cached_block(&self, handle: BlockHandle, shelf: Shelf) -> Option<Arc<Buffer>> {
+        self.readers.cache.get_from(shelf, self.meta.id, handle.offset)
     }
 
     /// The block, through the cache.
-    pub(super) fn block(&self, handle: BlockHandle, fill_cache: bool) -> Result<Arc<Buffer>> {
-        if let Some(block) = self.cached_block(handle) {
+    pub(super) fn block(&self, handle: BlockHandle, shelf: Shelf, fill_cache: bool) -> Result<Arc<Buffer>> {
+        if let Some(block) = self.cached_block(handle, shelf) {
             return Ok(block);
         }
         let sealed = self.read_sealed(handle)?;
         let block = self.unseal(handle, sealed, self.gauge(fill_cache))?;
         if fill_cache {
-            self.keep(handle, &block);
+            self.keep(handle, shelf, &block);
         }
         Ok(block)
     }
@@ -248,8 +271,8 @@ impl Table {
         if fill_cache { self.readers.cache.gauge() } else { &self.readers.jobs }
     }
 
-    fn keep(&self, handle: BlockHandle, block: &Arc<Buffer>) {
-        self.readers.cache.insert(self.meta.id, handle.offset, block.clone());
+    fn keep(&self, handle: BlockHandle, shelf: Shelf, block: &Arc<Buffer>) {
+        self.readers.cache.insert_into(shelf, self.meta.id, handle.offset, block.clone());
     }
 
     /// These bytes of the file will be read soon.
@@ -261,7 +284,7 @@ impl Table {
 
     /// Reads blocks that lie within `span` into the cache, all at once. `told` says that
     /// [`will_need`](Table::will_need) was called for that.
-    pub(super) fn fill_cache(&self, handles: &[BlockHandle], span: (u64, u64), told: bool) -> Result<()> {
+    pub(super) fn fill_cache(&self, blocks: &[(BlockHandle, Shelf)], span: (u64, u64), told: bool) -> Result<()> {
         if span.1 > self.blocks_end() {
             return Err(self.damaged(span.0, "a block is said to lie outside the table"));
         }
@@ -269,10 +292,10 @@ impl Table {
         let mut bytes = vec![0; (span.1 - span.0) as usize];
         let read = if told { file.read_needed(&mut bytes, span.0)? } else { file.read_at(&mut bytes, span.0)? };
         bytes.truncate(read);
-        for &handle in handles {
+        for &(handle, shelf) in blocks {
             let sealed = self.within(&bytes, span.0, handle).unwrap_or_default();
             let block = self.unseal(handle, sealed.to_vec(), self.readers.cache.gauge())?;
-            self.readers.cache.insert(self.meta.id, handle.offset, block);
+            self.keep(handle, shelf, &block);
         }
         Ok(())
     }
@@ -295,11 +318,11 @@ impl Table {
         Blocks { id: self.meta.id, path: self.path(), end: self.blocks_end() }
     }
 
-    /// Checks and decompresses a block out of bytes that were read ahead, with its trailer, and keeps it if asked to.
+    /// Checks and decompresses a block of entries out of bytes that were read ahead, with its trailer, and keeps it if asked to.
     pub(super) fn unseal_part(&self, handle: BlockHandle, sealed: &[u8], fill_cache: bool) -> Result<Arc<Buffer>> {
         let block = self.counted(self.blocks().open_part(handle, sealed)?, self.gauge(fill_cache));
         if fill_cache {
-            self.keep(handle, &block);
+            self.keep(handle, self.shelf(), &block);
         }
         Ok(block)
     }
@@ -334,6 +357,14 @@ impl Table {
     fn properties_from(&self, handle: BlockHandle, sealed: &[u8]) -> Result<Properties> {
         let (_, payload_len) = self.blocks().check(handle, sealed)?;
         Properties::decode(&sealed[..payload_len]).map_err(|message| self.damaged(handle.offset, message))
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        if self.guard.is_doomed() {
+            self.readers.cache.forget(self.meta.id);
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use super::*;
 use crate::base::cursor::compare;
 use crate::base::cursor::model::{Step, VecCursor, Version, assert_same_walk, sort};
 use crate::base::limits::BLOCK_IO_BYTES;
-use crate::base::{FileId, KeyspaceId, Kind, Slice, full_key};
+use crate::base::{Address, FileId, KeyspaceId, Kind, Slice, full_key};
 use crate::format::compression::Compression;
 use crate::format::table::{TRAILER_BYTES, check_block};
 use crate::io::{Access, Faults, SimDisk, Storage};
@@ -83,6 +83,34 @@ fn scan(cursor: &mut TableCursor) -> Vec<Version> {
         cursor.next().unwrap();
     }
     versions
+}
+
+#[test]
+fn a_table_of_addresses_is_packed_and_gives_back_what_was_added() {
+    let mut random = crate::sched::random::Random::new(9);
+    let mut versions: Vec<Version> = (1..=5000)
+        .map(|number| {
+            let mut key = KeyspaceId(1).prefix().to_vec();
+            (0..3).for_each(|_| key.extend_from_slice(&random.draw().to_be_bytes()));
+            let mut value = Vec::new();
+            let (file, offset) = (FileId(random.below(32)), random.below(1 << 24));
+            Address { file, offset, len: 1047, value_len: 1000 }.encode(&mut value);
+            (key, Stamp::new(Seqno(number), Kind::PutAt), value)
+        })
+        .collect();
+    sort(&mut versions);
+    let (table, _) = table_of(&versions, TableOptions::default());
+    // 24 of key and its length, 6 of stamp and address, and less than 4 of filter, index and all else; not packed it were 45.
+    assert!(table.meta().size < 5000 * 34, "{} B", table.meta().size);
+    assert_eq!(table.shelf(), Shelf::Keys);
+    for fill_cache in [false, true] {
+        let steps =
+            [vec![Step::SeekFirst], vec![Step::Next; 5000], vec![Step::SeekLast], vec![Step::Prev; 300]].concat();
+        assert_same_walk(&mut table.cursor(fill_cache), &mut VecCursor::new(versions.clone()), &steps);
+    }
+    for (key, stamp, value) in versions.iter().step_by(7) {
+        assert_eq!(get(&table, key, Seqno::MAX).unwrap(), Some((*stamp, Slice::copy_from(value))));
+    }
 }
 
 #[test]

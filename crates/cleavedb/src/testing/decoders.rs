@@ -233,6 +233,7 @@ pub fn fuzz_stats_page(bytes: &[u8]) {
 mod tests {
     use super::*;
     use crate::base::{KeyspaceId, Kind};
+    use crate::format::block::BlockBuilder;
     use crate::format::record::Operation;
     use crate::sched::random::Random;
     use crate::testing::Tuning;
@@ -294,6 +295,14 @@ mod tests {
             redirect.write(&disk, Path::new(name), FILE, shape).unwrap();
             inputs.push(disk.read_file(Path::new(name)).unwrap());
         }
+        let mut block = BlockBuilder::new().packing();
+        for number in 0..60_u64 {
+            let mut address = Vec::new();
+            Address { file: FileId(number % 3), offset: number * 90, len: 90, value_len: 50 }.encode(&mut address);
+            let (kind, value) = if number % 9 == 0 { (Kind::Put, &b"inside"[..]) } else { (Kind::PutAt, &address[..]) };
+            block.add(&number.to_be_bytes(), Stamp::new(Seqno(number), kind), value);
+        }
+        inputs.push(block.finish());
         inputs.push(Page { process: 1, sequence: 2, uptime_us: 3, numbers: (0..90).collect() }.encode().to_vec());
         inputs
     }

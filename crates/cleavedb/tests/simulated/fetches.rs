@@ -332,29 +332,83 @@ fn memory_moves_to_the_cache_that_lacks_it() {
     });
 }
 
+/// Several tables, and so many bytes for both caches, to which nobody lends anything.
+fn with_small_cache(cache_bytes: usize) -> Tuning {
+    let mut tuning = Tuning::tiny();
+    (tuning.table_bytes, tuning.level_base_bytes, tuning.open_files_max) = (64 << 10, 256 << 10, 100);
+    (tuning.memory_bytes, tuning.cache_bytes, tuning.cache_bytes_min) = (64 << 10, cache_bytes, cache_bytes);
+    tuning
+}
+
 #[test]
-fn indices_and_filters_stay_where_most_blocks_have_no_room() {
+fn a_cold_get_reads_one_block_and_one_value_at_most_where_most_blocks_have_no_room() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
-        let mut tuning = Tuning::tiny();
-        (tuning.table_bytes, tuning.level_base_bytes, tuning.open_files_max) = (64 << 10, 256 << 10, 100);
-        tuning.cache_bytes = 64 << 10;
         let options = || Options::new().separation(Some(192)).compression(Compression::None).log_backend(backend);
-        fill(&open_with(&disk, options(), tuning.clone()).unwrap(), 20_000);
-        let db = open_with(&disk, options(), tuning).unwrap();
+        fill(&open_with(&disk, options(), with_small_cache(96 << 10)).unwrap(), 20_000);
+        let db = open_with(&disk, options(), with_small_cache(96 << 10)).unwrap();
         let mut random = Random::new(4);
         let mut get = || {
-            let number = random.below(20_000) as usize;
+            let (number, before) = (random.below(20_000) as usize, disk.reads());
             assert_eq!(&db.get(key(number)).unwrap().unwrap()[..], of_round(number, 0));
+            disk.reads() - before
         };
-        (0..1000).for_each(|_| get());
-        let before = disk.reads();
-        (0..1000).for_each(|_| get());
+        (0..1000).for_each(|_| _ = get());
+        let reads: Vec<u64> = (0..1000).map(|_| get()).collect();
         let stats = db.stats();
-        let (reads, tables) = (disk.reads() - before, stats.levels.iter().map(|level| level.bytes).sum::<u64>());
-        assert!(stats.memory.cache_bytes_max < tables as usize * 3 / 5, "{tables} B of tables, {:?}", stats.memory);
-        // A value each, and blocks of data as far as they have no room. If all four blocks of a look-up went alike, it were more
-        // than 2500.
-        assert!((1300..=1800).contains(&reads), "{reads} reads for 1000 values");
+        let (memory, tables) = (stats.memory, stats.levels.iter().map(|level| level.bytes).sum::<u64>());
+        assert!(memory.cache_bytes_max < tables as usize / 2, "{tables} B of tables, {memory:?}");
+        assert!(memory.cache_index_bytes > 20_000 && memory.cache_bytes <= memory.cache_bytes_max, "{memory:?}");
+        assert!(reads.iter().all(|&reads| reads <= 2), "{reads:?}");
+        let total: u64 = reads.iter().sum();
+        assert!((1200..=1900).contains(&total), "{total} reads for 1000 values");
+    });
+}
+
+#[test]
+fn leaves_with_values_do_not_push_out_leaves_of_keys() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let options = || Options::new().separation(Some(192)).compression(Compression::None).log_backend(backend);
+        let small = |number: usize| value(&format!("{number} is small; "), 100);
+        let db = open_with(&disk, options(), with_small_cache(128 << 10)).unwrap();
+        let beside = db.create_keyspace("beside", KeyspaceOptions::new()).unwrap();
+        (0..5000).for_each(|number| beside.put(key(number), small(number)).unwrap());
+        db.compact_range(&beside, ..).unwrap();
+        // No table has keys of both.
+        fill(&db, 4000);
+        let get_all = || {
+            let before = disk.reads();
+            (0..4000).for_each(|number| assert!(db.get(key(number)).unwrap().is_some()));
+            disk.reads() - before
+        };
+        get_all();
+        let alone = get_all();
+        (0..5000).for_each(|number| assert_eq!(&beside.get(key(number)).unwrap().unwrap()[..], small(number)));
+        let after = get_all();
+        assert_eq!(after, alone, "a value for each key, and no block");
+    });
+}
+
+#[test]
+fn caches_smaller_than_what_leads_to_blocks_still_work_and_keep_to_their_size() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let options = || Options::new().separation(Some(192)).log_backend(backend);
+        for cache_bytes in [4 << 10, 20 << 10] {
+            let db = open_with(&disk, options(), with_small_cache(cache_bytes)).unwrap();
+            fill(&db, 20_000);
+            let mut random = Random::new(5);
+            for turn in 0..2000 {
+                let number = random.below(20_000) as usize;
+                assert_eq!(&db.get(key(number)).unwrap().unwrap()[..], of_round(number, 0));
+                let memory = db.stats().memory;
+                assert!(memory.cache_bytes <= memory.cache_bytes_max, "{memory:?}");
+                assert!(memory.cache_bytes_max <= cache_bytes && memory.pinned_bytes == 0, "{memory:?}");
+                if turn % 500 == 0 {
+                    (0..20_000).step_by(53).for_each(|number| db.put(key(number), of_round(number, 0)).unwrap());
+                }
+            }
+        }
     });
 }

@@ -46,7 +46,7 @@ fn an_error_concerns_its_key_alone() {
         let mut tuning = Tuning::tiny();
         tuning.cache_bytes = 0;
         let db = open_with(&disk, Options::new().log_backend(backend), tuning).unwrap();
-        for number in 0..300 {
+        for number in 0..3000 {
             db.put(format!("{number:04}"), value("v", 200)).unwrap();
         }
         db.flush().unwrap();
@@ -57,10 +57,10 @@ fn an_error_concerns_its_key_alone() {
         assert_eq!(answers[3].as_ref().unwrap().as_ref().unwrap(), &value("v", 200));
 
         disk.set_faults(Faults { fail_read_one_in: Some(3), seed: 9, ..Faults::default() });
-        let keys: Vec<String> = (0..300).map(|number| format!("{number:04}")).collect();
+        let keys: Vec<String> = (0..3000).map(|number| format!("{number:04}")).collect();
         let answers = db.multi_get(&keys);
         let failed = answers.iter().filter(|answer| answer.is_err()).count();
-        assert!((1..300).contains(&failed), "{failed} of 300 failed");
+        assert!((1..3000).contains(&failed), "{failed} of 3000 failed");
         assert!(answers.iter().flatten().all(|found| found.as_ref().is_some_and(|found| *found == value("v", 200))));
         disk.clear_faults();
         let other = open(&SimDisk::new(), backend).unwrap();
