@@ -184,7 +184,7 @@ impl Tuning {
             chunk_threads: 4,
             chunk_buffers: 8,
             separation_bytes: SEPARATION_BYTES_DEFAULT,
-            placement: ValuePlacement::Hash,
+            placement: ValuePlacement::Range,
             victims: VictimPolicy::Greedy,
             hot_cold: true,
             finds_in_tables: true,

@@ -19,12 +19,13 @@ const JUDGED_BYTES_MAX: usize = 256 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ValuePlacement {
     /// Those of keys with like hashes, in groups that are halved as they grow and joined as they shrink (HashKV). What is dead
-    /// in a group is mostly found without asking the tables. The default.
-    #[default]
+    /// in a group is mostly found without asking the tables. Nothing is moved but to give space back.
     Hash,
     /// Those of neighbouring keys, in the order of their keys: a scan reads what lies side by side. Ranges are cut as they grow
     /// and joined as they shrink, wherever the keys are. When there is nothing else to do, values that lie in no order are
-    /// moved as well: each once or twice, and counted apart ([`Stats::ordering_bytes_written`](crate::Stats)).
+    /// moved as well: each once or twice, and counted apart ([`Stats::ordering_bytes_written`](crate::Stats)). The default
+    /// (decision record 031).
+    #[default]
     Range,
     /// All in the order of arrival; space comes back from the oldest end (WiscKey). For comparison.
     Log {
@@ -82,7 +83,8 @@ impl ValueOptions {
         self
     }
 
-    /// What gives its space back first, with [`ValuePlacement::Hash`] or [`ValuePlacement::Range`]. Default: what has the most garbage for its size.
+    /// What gives its space back first, with [`ValuePlacement::Hash`] or [`ValuePlacement::Range`]. Default: what has the most
+    /// garbage for its size.
     pub fn victims(mut self, victims: VictimPolicy) -> ValueOptions {
         self.victims = victims;
         self

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use cleavedb::testing::{Random, SimDisk, Tuning};
-use cleavedb::{Compression, Db, Error, Iter, KeyspaceOptions, LogBackend, Options};
+use cleavedb::{Compression, Db, Error, Iter, KeyspaceOptions, LogBackend, Options, ValuePlacement};
 
-use crate::support::{open_with, value, with_each_log};
+use crate::support::{in_world, open_with, value, with_each_log};
 
 fn open(disk: &SimDisk, backend: LogBackend, tuning: Tuning) -> Db {
     // Values from 192 B on lie apart.
@@ -280,6 +280,48 @@ fn the_value_cache_is_for_point_reads_and_keeps_values_that_move() {
         assert!(db.get(&kept[1]).unwrap().is_none() && held.unwrap() == of_round(0, 0)[..]);
         let memory = db.stats().memory;
         assert!(memory.total() <= 16 << 20, "{memory:?}");
+    });
+}
+
+#[test]
+fn a_scan_takes_along_values_that_lie_right_behind() {
+    in_world(1, || {
+        let disk = SimDisk::new();
+        let mut tuning = with_caches();
+        (tuning.placement, tuning.group_bytes) = (ValuePlacement::Range, 64 << 10);
+        let db = open(&disk, LogBackend::Ring, tuning);
+        // In order, so that what stays in the last log are the last keys.
+        (0..400).for_each(|number| db.put(key(number), of_round(number, 0)).unwrap());
+        db.flush().unwrap();
+        db.compact_range(&db.default_keyspace(), ..).unwrap();
+        db.wait_for_background().unwrap();
+        warm(&db);
+        let reads_of = |pull: &mut dyn FnMut()| {
+            let before = disk.reads();
+            pull();
+            disk.reads() - before
+        };
+        for backward in [false, true] {
+            let mut iter = db.range(..key(100).into_bytes()).unwrap();
+            let mut next = || drop(if backward { iter.next_back() } else { iter.next() }.unwrap().unwrap());
+            assert_eq!(reads_of(&mut next), 1);
+            assert_eq!(reads_of(&mut || (1..8).for_each(|_| next())), 0);
+            assert_eq!(reads_of(&mut next), 1);
+            assert_eq!(reads_of(&mut || (1..8).for_each(|_| next())), 0);
+        }
+        let mut iter = db.iter().unwrap();
+        drop((iter.next(), iter.next_back()));
+        let mut keys = iter.keys();
+        let mut both = || while keys.next().is_some() && keys.next_back().is_some() {};
+        assert_eq!(reads_of(&mut both), 0);
+        // Both ends meet, with values fetched beyond the place.
+        let mut iter = db.iter().unwrap();
+        for turn in 0..200 {
+            let (front, back) = (iter.next().unwrap().unwrap(), iter.next_back().unwrap().unwrap());
+            assert_eq!((&front.0[..], &back.0[..]), (key(turn).as_bytes(), key(399 - turn).as_bytes()));
+            assert!(front.1[..] == of_round(turn, 0) && back.1[..] == of_round(399 - turn, 0));
+        }
+        assert!(iter.next().is_none() && iter.next_back().is_none());
     });
 }
 
