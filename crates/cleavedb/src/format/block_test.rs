@@ -58,10 +58,13 @@ fn addressed_versions() -> impl Strategy<Value = Vec<Version>> {
     let file = prop_oneof![4 => 1u64..9, 1 => any::<u64>()];
     let offset = prop_oneof![4 => 0u64..1 << 24, 1 => any::<u64>()];
     let beside = prop_oneof![9 => 20u32..40, 1 => 0u32..4];
-    let place = (file, offset, beside, prop_oneof![3 => 900u32..1000, 1 => 0u32..1 << 30]);
-    let address = place.prop_map(|(file, offset, beside, value_len)| {
+    // Some values are compressed where they lie.
+    let stored_part = prop_oneof![4 => Just(1u32), 1 => 2u32..20];
+    let place = (file, offset, beside, prop_oneof![3 => 900u32..1000, 1 => 0u32..1 << 30], stored_part);
+    let address = place.prop_map(|(file, offset, beside, value_len, stored_part)| {
         let mut bytes = Vec::new();
-        Address { file: FileId(file), offset, len: value_len + beside, value_len }.encode(&mut bytes);
+        let len = value_len / stored_part + beside;
+        Address { file: FileId(file), offset, len, value_len }.encode(&mut bytes);
         (Kind::PutAt, bytes)
     });
     let inline = proptest::collection::vec(any::<u8>(), 0..40).prop_map(|bytes| (Kind::Put, bytes));
@@ -280,12 +283,12 @@ fn the_bytes_of_a_packed_block_do_not_change() {
         // Bits of kind, seqno, file, offset, bytes beside key and value, and bytes of values; the length of keys.
         &[2, 2, 0, 3, 0, 0, 3][..],
         // From which numbers on these count.
-        &[1, 0x80, 2, 9, 0x80, 0x88, 0x0c, 30, 0xe8, 7],
+        &[1, 0x80, 2, 9, 0x80, 0x88, 0x0c, 0x80 | 30, 0x80, 0x80, 0x80, 32, 0xe8, 7],
         &[0, b'a', b'b', b'c', 5 << 4 | 2 << 2 | 2],
         &[2, b'd', 1 << 2 | 2],
         &[2, b'e', 0, 0],
         &[2, b'f', 7 << 4 | 3 << 2 | 2],
-        &[17, 0, 0, 0, 1, 0, 0, 0x80],
+        &[21, 0, 0, 0, 1, 0, 0, 0x80],
     ];
     assert_eq!(build_packing(&versions, 16), expected.concat());
     let mut cursor = open(build_packing(&versions, 16)).unwrap();

@@ -8,9 +8,11 @@ use super::block::{FULL_KEY_BYTES_MAX, RawEntry};
 use crate::base::limits::SEQNO_MAX;
 use crate::base::{Address, FileId, Kind, Stamp, varint};
 
-/// Kind, seqno, file, offset, bytes of the record beside key and value, bytes of the value; the first has the lowest bits.
-/// Stored: do not reorder.
+/// Kind, seqno, file, offset, bytes of the record beside key and value, above [`BESIDE_BIAS`], bytes of the value; the first
+/// has the lowest bits. Stored: do not reorder.
 const COLUMNS: usize = 6;
+/// A value that is compressed where it lies is longer than its record, so that what is beside it is less than nothing.
+const BESIDE_BIAS: u64 = 1 << 33;
 /// The columns that are about stamps; only entries with an address have the others.
 const STAMP_COLUMNS: usize = 2;
 /// A row is no longer.
@@ -32,7 +34,7 @@ fn numbers_of(key_len: usize, stamp: Stamp, value: &[u8]) -> Option<(Numbers, bo
         return Some(([kind as u64, seqno, 0, 0, 0, 0], false));
     }
     let address = Address::decode(value)?;
-    let beside = u64::from(address.len - address.value_len).checked_sub(key_len as u64)?;
+    let beside = (BESIDE_BIAS + u64::from(address.len)).checked_sub(u64::from(address.value_len) + key_len as u64)?;
     Some(([kind as u64, seqno, address.file.0, address.offset, beside, u64::from(address.value_len)], true))
 }
 
@@ -143,7 +145,7 @@ impl Layout {
             row >>= bits;
             self.smallest[column].wrapping_add(number)
         });
-        let len = value_len.checked_add(beside)?.checked_add(key_len as u64)?;
+        let len = value_len.checked_add(beside)?.checked_add(key_len as u64)?.checked_sub(BESIDE_BIAS)?;
         let (len, value_len) = (u32::try_from(len).ok()?, u32::try_from(value_len).ok()?);
         Some(Address { file: FileId(file), offset, len, value_len })
     }
