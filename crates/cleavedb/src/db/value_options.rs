@@ -192,15 +192,19 @@ mod tests {
 
     #[test]
     fn groups_are_as_large_as_asked() {
-        let records: Vec<Survivor<'_>> =
-            (0..64).map(|number| Survivor { order: number << 58, key: &[], bytes: 64 << 10 }).collect();
-        let groups = |options: ValueOptions| {
-            let mut tuning = Tuning::for_budget(64 << 20);
-            options.tune(&mut tuning);
-            let groups = tuning.placement().groups(&records, &Surroundings::default());
-            groups.len()
-        };
-        assert_eq!(groups(ValueOptions::new()), 1);
-        assert_eq!(groups(ValueOptions::new().group_bytes(1 << 20)), 4);
+        let keys: Vec<[u8; 1]> = (0..64).map(|number| [number]).collect();
+        let records: Vec<Survivor<'_>> = (0..64)
+            .map(|number| Survivor { order: number << 58, key: &keys[number as usize], bytes: 64 << 10 })
+            .collect();
+        for placement in [ValuePlacement::Hash, ValuePlacement::Range] {
+            let groups = |options: ValueOptions| {
+                let mut tuning = Tuning::for_budget(64 << 20);
+                options.placement(placement).tune(&mut tuning);
+                let groups = tuning.placement().groups(&records, &Surroundings::default());
+                groups.len()
+            };
+            assert_eq!(groups(ValueOptions::new()), 1);
+            assert_eq!(groups(ValueOptions::new().group_bytes(1 << 20)), 4);
+        }
     }
 }
