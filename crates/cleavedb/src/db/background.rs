@@ -276,6 +276,8 @@ impl Core {
                     if may_work && duty == Duty::All && at_rest {
                         if !std::mem::replace(&mut state.quiet, true) {
                             self.work.changed.notify_all();
+                            // What slowed writers down may be over since the last job looked.
+                            self.update_pace();
                             // Now there may be something to do that waits for just this.
                             continue;
                         }
