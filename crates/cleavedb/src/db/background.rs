@@ -26,6 +26,7 @@ use crate::levels::picker::{Choice, Running};
 use crate::sched::clock::now;
 use crate::sched::sync::{Condvar, Mutex, MutexGuard};
 use crate::sched::thread::{JoinHandle, try_spawn};
+use crate::values::stale::Stale;
 
 /// After so long without a job, the block cache may use what is set apart for jobs.
 const CALM: Duration = Duration::from_secs(1);
@@ -60,8 +61,8 @@ pub(crate) struct WorkState {
     looking_for_stale: bool,
     /// How many evacuations there had been when tables were looked through for addresses out of date.
     looked_after: Option<u64>,
-    /// The tables that are to be written anew for theirs.
-    pub stale: BTreeSet<FileId>,
+    /// The tables that are to be written anew for that.
+    pub stale: Stale,
     emptying_trash: bool,
     making_reserve: bool,
     /// What compactions write.
@@ -367,8 +368,12 @@ impl Core {
 
     /// When values are to be put in order, or tables, if there will be nothing else to do until then.
     fn calm_in(&self, state: &WorkState) -> Option<Duration> {
-        let has_tables = || !self.published.view().version.levels()[0].tables().is_empty();
-        let is_due = state.quiet && !self.is_calm(state) && (has_tables() || self.disorder(state).is_some());
+        let version = &self.published.view().version;
+        let is_untidy = || {
+            !version.levels()[0].tables().is_empty()
+                || state.stale.at_rest.iter().any(|table| version.find(*table).is_some())
+        };
+        let is_due = state.quiet && !self.is_calm(state) && (is_untidy() || self.disorder(state).is_some());
         is_due.then(|| (state.busy_until + CALM).saturating_sub(now()))
     }
 

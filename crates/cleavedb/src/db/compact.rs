@@ -66,7 +66,8 @@ impl Core {
             dropped: &dropped,
             running: &state.compacting,
             oldest_snapshot: self.snapshots.oldest(&self.published),
-            stale: &state.stale,
+            stale: &state.stale.due,
+            stale_at_rest: &state.stale.at_rest,
             uncovers: false,
             at_rest: self.is_in_order(state),
         };

@@ -27,7 +27,7 @@ const STEPS_BEFORE_SEEK: usize = 8;
 const KEYS_AHEAD_MAX: usize = 256;
 /// A fetch for few keys takes along what lies right behind, up to so many keys in so many bytes: the device gives that in about
 /// the same time.
-const KEYS_CLOSE: usize = 8;
+const KEYS_CLOSE: usize = 16;
 const CLOSE_BYTES: u64 = 16 << 10;
 /// And asks for so much memory for each key: more than most values need.
 const BYTES_AHEAD_TYPICAL: usize = 4 << 10;
@@ -46,7 +46,7 @@ type Item = (Slice, Slice);
 /// a range tombstone, cost a seek in each source if they are many. The first key costs a seek in each source:
 /// O(tables of HL0 + levels), each O(log keys). Values that lie apart from their keys are fetched ahead, for half as
 /// many keys more each time: one read for the first, few for many; at most 1.6 times as many values are read as are handed
-/// out, or 8 if these lie side by side (decision record 024).
+/// out, or 16 if these lie side by side (decision record 024).
 ///
 /// # Errors
 /// Items are [`Error::MergeFailed`], [`Error::Corruption`], [`Error::Unsupported`], [`Error::Io`] or [`Error::Closed`].
@@ -83,6 +83,8 @@ struct End {
     window: usize,
     /// Memory for the values in `ahead`.
     room: Option<Room>,
+    /// Memory of keys that were handed out, for those that come.
+    spare_keys: Vec<Vec<u8>>,
 }
 
 /// A key that was run ahead to, and what was found of it.
@@ -317,12 +319,18 @@ impl Iter {
             return Ok(None);
         }
         let found = next.found.and_then(|versions| self.resolve(&next.key, &versions));
-        self.ends[at].hand_out(&next.key, found)
+        let end = &mut self.ends[at];
+        let item = end.hand_out(&next.key, found);
+        end.spare_keys.push(next.key);
+        item
     }
 
     /// The key that was collected, with its versions.
     fn take_collected(&mut self, way: Way) -> Ahead {
-        let key = self.ends[way as usize].key.clone().unwrap_or_default();
+        let end = &mut self.ends[way as usize];
+        let mut key = end.spare_keys.pop().unwrap_or_default();
+        key.clear();
+        key.extend_from_slice(end.key.as_deref().unwrap_or_default());
         Ahead { key, found: Ok(std::mem::take(&mut self.versions)) }
     }
 

@@ -103,7 +103,7 @@ pub struct Tuning {
     pub garbage_percent: u64,
     /// Tables are written anew if more than so many in a hundred of their addresses lead through redirect tables.
     pub stale_percent: u64,
-    /// At rest HL0 is merged down, for the sake of look-ups.
+    /// At rest HL0 is merged down and fewer stale addresses will do, for the sake of look-ups.
     pub tidies_up: bool,
     /// Size of the block cache while there is room for it.
     pub cache_bytes: usize,

@@ -82,7 +82,7 @@ pub fn read_together<T>(mut wanted: Vec<Wanted<T>>, gap: u64, mut see: impl FnMu
     }
     for (index, ((file, start, end), stretch)) in reads.iter().zip(stretches).enumerate() {
         let mut bytes = vec![0; (end - start) as usize];
-        let read = if many { file.read_needed(&mut bytes, *start) } else { file.read_at(&mut bytes, *start) };
+        let read = if many { file.read_needed(&mut bytes, *start) } else { file.read_awaited(&mut bytes, *start) };
         reads.get(index + READS_IN_FLIGHT).filter(|_| many).into_iter().for_each(tell);
         // Whoever needs what could not be read will say so.
         bytes.truncate(read.unwrap_or_default());

@@ -55,6 +55,7 @@ fn choice_at(levels: &[&[&str]], file_bytes: u64, oldest_snapshot: u64) -> (Stri
         running: &[],
         oldest_snapshot: Seqno(oldest_snapshot),
         stale: &BTreeSet::new(),
+        stale_at_rest: &BTreeSet::new(),
         at_rest: false,
         uncovers: false,
     };

@@ -181,6 +181,8 @@ pub struct Figures<'a> {
     pub oldest_snapshot: Seqno,
     /// Tables to write anew because their addresses are out of date.
     pub stale: &'a BTreeSet<FileId>,
+    /// The same at rest, and more of them.
+    pub stale_at_rest: &'a BTreeSet<FileId>,
     /// Values apart from their keys take too much space for what may be live of them: what is dead is to be found.
     pub uncovers: bool,
     /// Nothing else is to be done, and nothing was for a while.
@@ -466,26 +468,36 @@ impl<'a> Figures<'a> {
 
     /// Tables below HL0 whose addresses are out of date are written anew where they are.
     fn heal(&self) -> Option<Choice> {
-        let levels = self.levels.iter().enumerate().skip(1).filter(|_| !self.stale.is_empty());
+        self.heal_these(self.stale).map(Choice::Compact)
+    }
+
+    fn heal_these(&self, stale: &BTreeSet<FileId>) -> Option<Compact> {
+        let levels = self.levels.iter().enumerate().skip(1).filter(|_| !stale.is_empty());
         let mut tables = levels.flat_map(|(level, tables)| tables.iter().map(move |table| (level, table)));
-        tables.find_map(|(level, table)| match self.stale.contains(&table.id) {
-            true => self.compact(level, level, &[table]).map(Choice::Compact),
+        tables.find_map(|(level, table)| match stale.contains(&table.id) {
+            true => self.compact(level, level, &[table]),
             false => None,
         })
     }
 
-    /// At rest all of HL0 goes down, if look-ups ask several tables there or addresses in it are out of date, and what it
-    /// is merged with is not so much more.
+    /// What makes look-ups faster, at rest.
     fn tidy_up(&self) -> Option<Choice> {
-        let upper = self.levels.first().filter(|_| self.at_rest)?;
-        if upper.len() < 2 && !upper.iter().any(|table| self.stale.contains(&table.id)) {
+        let found = self.at_rest.then(|| self.tidy_hl0().or_else(|| self.heal_these(self.stale_at_rest)))??;
+        Some(Choice::Compact(Compact { tidies: true, ..found }))
+    }
+
+    /// All of HL0 goes down, if look-ups ask several tables there or addresses in it are out of date, and what it is merged
+    /// with is not so much more.
+    fn tidy_hl0(&self) -> Option<Compact> {
+        let upper = self.levels.first()?;
+        if upper.len() < 2 && !upper.iter().any(|table| self.stale_at_rest.contains(&table.id)) {
             return None;
         }
         let inputs: Vec<&TableFigures<'_>> = upper.iter().collect();
-        let compact = Compact { tidies: true, ..self.compact(0, 1, &inputs)? };
+        let compact = self.compact(0, 1, &inputs)?;
         let below: u64 = self.overlapping(1, &compact.smallest, &compact.end).map(|table| table.size).sum();
         let above: u64 = upper.iter().map(|table| table.size).sum();
-        (below <= TIDY_BELOW_MAX * above).then_some(Choice::Compact(compact))
+        (below <= TIDY_BELOW_MAX * above).then_some(compact)
     }
 
     /// Tables below HL0, with their levels, that would be smaller without their tombstones and have nothing beneath them.

@@ -60,6 +60,7 @@ struct Case {
     running: Vec<Running>,
     oldest_snapshot: Seqno,
     stale: BTreeSet<FileId>,
+    stale_at_rest: BTreeSet<FileId>,
     at_rest: bool,
 }
 
@@ -67,8 +68,8 @@ struct Case {
 fn case(levels: &[&[&str]]) -> Case {
     let mut levels: Vec<Vec<_>> = levels.iter().map(|level| level.iter().map(|text| meta(text)).collect()).collect();
     levels.resize_with(5, Vec::new);
-    let (dropped, running, stale) = Default::default();
-    Case { levels, dropped, running, oldest_snapshot: Seqno::MAX, stale, at_rest: false }
+    let (dropped, running, stale, stale_at_rest) = Default::default();
+    Case { levels, dropped, running, oldest_snapshot: Seqno::MAX, stale, stale_at_rest, at_rest: false }
 }
 
 impl Case {
@@ -97,6 +98,7 @@ impl Case {
             running: &self.running,
             oldest_snapshot: self.oldest_snapshot,
             stale: &self.stale,
+            stale_at_rest: &self.stale_at_rest,
             uncovers: false,
             at_rest: self.at_rest,
         })
@@ -367,7 +369,7 @@ fn tables_out_of_date_are_written_anew_when_nothing_else_is_due() {
 fn at_rest_the_first_level_goes_down_unless_much_more_lies_below() {
     let ask = |levels: &[&[&str]], stale: &[u64]| {
         let mut case = case(levels);
-        case.stale = stale.iter().map(|id| FileId(*id)).collect();
+        case.stale_at_rest = stale.iter().map(|id| FileId(*id)).collect();
         let before = case.choice();
         assert_eq!(before, "nothing");
         case.at_rest = true;
@@ -380,4 +382,5 @@ fn at_rest_the_first_level_goes_down_unless_much_more_lies_below() {
     assert_eq!(ask(&[&["9 a-m 10"], &["7 a-z 20"]], &[9]), "compact 9 of 0 with 7 of 1");
     assert_eq!(ask(&[&["9 a-m 10"], &["7 a-z 41"]], &[9]), "nothing");
     assert_eq!(ask(&[&["9 a-m 10", "8 c-z 10 busy"]], &[]), "nothing");
+    assert_eq!(ask(&[&["9 a-m 10"], &["7 a-b 20", "6 c-d 20"]], &[6]), "compact 6 of 1 with  of 1");
 }

@@ -7,10 +7,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::base::FileId;
 use crate::format::values::Names;
 
+/// At rest a table is written anew once one in so many of its addresses is out of date: each record that moved has so many
+/// entries written for it at most.
+const REST_ONE_IN: u64 = 10;
 /// A look-up through more redirect tables than this is too long.
 const HOPS_MAX: usize = 2;
 /// Beside as many redirect tables as there are files of values, there may be so many.
 const REDIRECTS_FREE: usize = 8;
+
+/// The tables to write anew.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stale {
+    /// As soon as nothing more urgent is to be done.
+    pub due: BTreeSet<FileId>,
+    /// At rest: all that are due, and those of which less is out of date.
+    pub at_rest: BTreeSet<FileId>,
+}
 
 /// How many redirect tables lead from each file that was emptied to its records, and which file the first of them is in.
 #[derive(Debug, Default)]
@@ -67,9 +79,11 @@ impl Hops {
     /// The tables to write anew: those with more than `percent` in a hundred names that lead through redirect tables, or
     /// some that lead through too many in a row; and if there
     /// are more redirect tables than `files` of values and some, those with the most stale names for their size, until
-    /// half of the redirect tables that are allowed would be left.
-    pub fn choose(&self, mut tables: Vec<Naming>, files: usize, percent: u64) -> BTreeSet<FileId> {
+    /// half of the redirect tables that are allowed would be left. At rest, fewer stale names will do.
+    pub fn choose(&self, mut tables: Vec<Naming>, files: usize, percent: u64) -> Stale {
         tables.retain(|naming| naming.stale > 0);
+        let partly = tables.iter().filter(|naming| naming.stale * REST_ONE_IN >= naming.records);
+        let partly: BTreeSet<FileId> = partly.map(|naming| naming.table).collect();
         let allowed = REDIRECTS_FREE + files;
         let mut named: BTreeMap<FileId, usize> = BTreeMap::new();
         tables.iter().flat_map(|naming| &naming.files).for_each(|file| *named.entry(*file).or_default() += 1);
@@ -93,7 +107,7 @@ impl Hops {
                 }
             }
         }
-        chosen
+        Stale { at_rest: &chosen | &partly, due: chosen }
     }
 }
 
@@ -118,8 +132,15 @@ mod tests {
     type Table<'a> = (u64, u64, &'a [(u64, u64)]);
 
     fn chosen(hops: &Hops, tables: &[Table<'_>], files: usize) -> Vec<u64> {
+        both(hops, tables, files).0
+    }
+
+    /// The tables chosen at any time, and those at rest.
+    fn both(hops: &Hops, tables: &[Table<'_>], files: usize) -> (Vec<u64>, Vec<u64>) {
         let tables = tables.iter().map(|(id, size, of)| hops.naming(FileId(*id), *size, &names(of)));
-        hops.choose(tables.collect(), files, 50).into_iter().map(|id| id.0).collect()
+        let Stale { due, at_rest } = hops.choose(tables.collect(), files, 50);
+        let ids = |tables: BTreeSet<FileId>| tables.into_iter().map(|id| id.0).collect();
+        (ids(due), ids(at_rest))
     }
 
     #[test]
@@ -127,6 +148,14 @@ mod tests {
         let hops = hops(&[(1, 3), (2, 9)]);
         assert_eq!(chosen(&hops, &[(70, 10, &[(1, 5), (8, 5)]), (71, 10, &[(1, 3), (2, 3), (8, 5)])], 2), [71]);
         assert_eq!(chosen(&hops, &[(70, 10, &[(8, 5)]), (71, 10, &[])], 2), [0u64; 0]);
+    }
+
+    #[test]
+    fn at_rest_a_tenth_that_leads_through_redirects_is_enough() {
+        let hops = hops(&[(1, 3), (2, 9)]);
+        let tables: [Table<'_>; 3] =
+            [(70, 10, &[(1, 6), (8, 4)]), (71, 10, &[(2, 1), (8, 9)]), (72, 10, &[(2, 1), (8, 10)])];
+        assert_eq!(both(&hops, &tables, 2), (vec![70], vec![70, 71]));
     }
 
     #[test]

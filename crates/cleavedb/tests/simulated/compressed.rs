@@ -164,7 +164,7 @@ fn what_lives_is_counted_as_it_is_stored_before_addresses_have_followed() {
         let disk = SimDisk::new();
         let mut tuning = tuning(Compression::Lz4);
         // Tables are not written anew for the sake of addresses.
-        (tuning.table_bytes, tuning.stale_percent) = (2 << 10, 100);
+        (tuning.table_bytes, tuning.stale_percent, tuning.tidies_up) = (2 << 10, 100, false);
         let db = open(&disk, backend, tuning);
         let before = write_and_move(&db, &of_round);
         assert!(before.moved_files > 0, "{before:?}");

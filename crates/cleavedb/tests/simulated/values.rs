@@ -272,7 +272,8 @@ fn a_value_that_moved_several_times_is_found_and_tables_are_healed() {
     let each = |backend| {
         let disk = SimDisk::new();
         let mut tuning = Tuning::tiny();
-        (tuning.garbage_bytes, tuning.garbage_percent, tuning.stale_percent) = (0, 1, 100);
+        (tuning.garbage_bytes, tuning.garbage_percent) = (0, 1);
+        (tuning.stale_percent, tuning.tidies_up) = (100, false);
         let db = open_with(&disk, apart().log_backend(backend), tuning.clone()).unwrap();
         let cold = db.create_keyspace("cold", KeyspaceOptions::new()).unwrap();
         for number in 0..300 {
@@ -374,7 +375,7 @@ fn the_figures_of_groups_add_up_to_what_lies_in_segments() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let mut tuning = Tuning::tiny();
-        (tuning.group_bytes, tuning.garbage_bytes) = (4 << 10, 4 << 10);
+        (tuning.group_bytes, tuning.garbage_bytes, tuning.tidies_up) = (4 << 10, 4 << 10, false);
         let db = open_with(&disk, apart().log_backend(backend), tuning).unwrap();
         assert!(db.stats().value_group_list.is_empty());
         write_until_moved(&db, 200, 1);
@@ -414,7 +415,8 @@ fn damage_in_files_of_values_is_an_error_or_the_right_answer_and_the_check_sees_
     in_world(5, || {
         let disk = SimDisk::new();
         let mut tuning = Tuning::tiny();
-        (tuning.garbage_bytes, tuning.garbage_percent, tuning.stale_percent) = (0, 1, 100);
+        (tuning.garbage_bytes, tuning.garbage_percent) = (0, 1);
+        (tuning.stale_percent, tuning.tidies_up) = (100, false);
         let db = open_with(&disk, apart(), tuning).unwrap();
         let cold = db.create_keyspace("cold", KeyspaceOptions::new()).unwrap();
         for number in 0..60 {
