@@ -23,6 +23,7 @@ use super::space::Space;
 use crate::base::{Error, FileId, Result, Seqno};
 use crate::front::run::Run;
 use crate::levels::picker::{Choice, Running};
+use crate::sched::allocator;
 use crate::sched::clock::now;
 use crate::sched::sync::{Condvar, Mutex, MutexGuard};
 use crate::sched::thread::{JoinHandle, try_spawn};
@@ -419,6 +420,9 @@ impl Core {
             self.fit_cache();
         }
         let ended = self.run_job_safely(&job, number, worker);
+        if job.takes_memory() {
+            allocator::give_back();
+        }
         // What went wrong is known before anyone can see that the job is over.
         let mut set_aside = Vec::new();
         if let Some((begun, Err(error))) = &ended

@@ -1,19 +1,17 @@
-//! Small reads that a caller waits for ([`File::read_awaited`](super::File::read_awaited)). What the page cache has is copied
-//! at once. For the rest the device is told, and the thread asks again and again until the bytes are there, instead of letting
-//! its processor fall asleep: waking that up takes as long as half of a read from a fast device, the longer the more of a
-//! virtual machine it is (decision record 029).
+//! Small reads that a caller waits for ([`File::read_awaited`](super::File::read_awaited)). The page cache is asked for the bytes
+//! without waiting, which has the system fetch those that are not there; and it is asked again and again until they are,
+//! instead of letting the processor fall asleep: waking that up takes as long as half of a read from a fast device, the
+//! longer the more of a virtual machine it is (decision record 029).
 //!
 //! Only one thread of the process does so at a time, and only for as long as such reads usually take: where several wait
 //! there is work for the processor, and slow devices are slept for.
 
 use std::fs;
 use std::io::{self, IoSliceMut};
-use std::num::NonZeroU64;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::fs::Advice;
 use rustix::io::ReadWriteFlags;
 
 use super::os::read_fully;
@@ -31,7 +29,7 @@ const TURNS: usize = 20;
 /// A processor is left for others.
 static SEVERAL_PROCESSORS: LazyLock<bool> =
     LazyLock::new(|| std::thread::available_parallelism().is_ok_and(|count| count.get() > 1));
-/// Threads that wait for a device.
+/// Threads that read.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 /// What a read took lately, in nanoseconds.
 static USUAL_NANOS: AtomicUsize = AtomicUsize::new(0);
@@ -43,17 +41,16 @@ pub fn read(file: &fs::File, buffer: &mut [u8], offset: u64) -> io::Result<usize
     if buffer.len() > READ_BYTES_MAX || !*SEVERAL_PROCESSORS {
         return read_fully(file, buffer, offset);
     }
-    if is_at_hand(file, buffer, offset) {
-        return Ok(buffer.len());
-    }
     let waiting = Waiting::begin();
-    if waiting.is_alone() && is_worth_trying() && ask_until_there(file, buffer, offset, &waiting) {
+    if waiting.is_alone()
+        && (is_at_hand(file, buffer, offset) || is_worth_trying() && ask_until_there(file, buffer, offset, &waiting))
+    {
         return Ok(buffer.len());
     }
     read_fully(file, buffer, offset)
 }
 
-/// Counts a thread that waits.
+/// Counts a thread that reads.
 struct Waiting;
 
 impl Waiting {
@@ -73,7 +70,7 @@ impl Drop for Waiting {
     }
 }
 
-/// Copies what the page cache has, if that is all.
+/// Copies what the page cache has, if that is all; otherwise it is on its way.
 fn is_at_hand(file: &fs::File, buffer: &mut [u8], offset: u64) -> bool {
     let len = buffer.len();
     let read = rustix::io::preadv2(file, &mut [IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT);
@@ -85,11 +82,8 @@ fn is_worth_trying() -> bool {
     is_fast || SKIPPED.fetch_add(1, Ordering::Relaxed).is_multiple_of(TRIED_WHERE_SLOW)
 }
 
-/// False if the bytes did not come in time, or others wait by now.
+/// False if the bytes did not come in time, or others read by now.
 fn ask_until_there(file: &fs::File, buffer: &mut [u8], offset: u64, waiting: &Waiting) -> bool {
-    if rustix::fs::fadvise(file, offset, NonZeroU64::new(buffer.len() as u64), Advice::WillNeed).is_err() {
-        return false;
-    }
     let begun = Instant::now();
     loop {
         for _ in 0..TURNS {

@@ -5,7 +5,7 @@
 //! tables name it anew. Records never change, so nothing here is ever out of date.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use quick_cache::sync::Cache;
 use quick_cache::{OptionsBuilder, Weighter};
@@ -37,8 +37,8 @@ impl RecordName {
 pub struct ValueCache {
     values: Cache<RecordName, Slice, BytesHeld, Hashing, Remember<RecordName, Slice>>,
     ghosts: Arc<Ghosts>,
-    /// It has a capacity at all.
-    is_on: AtomicBool,
+    /// The most that the values may take; at 0 it is off.
+    capacity: AtomicU64,
 }
 
 impl ValueCache {
@@ -53,13 +53,13 @@ impl ValueCache {
         let ghosts = Arc::<Ghosts>::default();
         let remember = Remember::new(ghosts.clone());
         let values = Cache::with_options(options, BytesHeld, Hashing::default(), remember);
-        ValueCache { values, ghosts, is_on: AtomicBool::new(false) }
+        ValueCache { values, ghosts, capacity: AtomicU64::new(0) }
     }
 
     /// The value of a record, if it is here.
     #[inline]
     pub fn get(&self, name: RecordName) -> Option<Slice> {
-        if !self.is_on.load(Ordering::Relaxed) {
+        if self.capacity() == 0 {
             return None;
         }
         let found = self.values.get(&name);
@@ -72,7 +72,7 @@ impl ValueCache {
     /// The same without a trace: for readers who pass many values by.
     #[inline]
     pub fn peek(&self, name: RecordName) -> Option<Slice> {
-        if self.is_on.load(Ordering::Relaxed) { self.values.peek(&name) } else { None }
+        if self.capacity() == 0 { None } else { self.values.peek(&name) }
     }
 
     /// Keeps a value, as far as there is room, unless it is a large part of the cache.
@@ -94,12 +94,12 @@ impl ValueCache {
 
     /// The most that [`weight`](ValueCache::weight) may be.
     pub fn capacity(&self) -> u64 {
-        if self.is_on.load(Ordering::Relaxed) { self.values.capacity() } else { 0 }
+        self.capacity.load(Ordering::Relaxed)
     }
 
     /// Changes the capacity; values that no longer fit go at once.
     pub fn set_capacity(&self, bytes: u64) {
-        self.is_on.store(bytes > 0, Ordering::Relaxed);
+        self.capacity.store(bytes, Ordering::Relaxed);
         match bytes {
             // With no capacity at all it would forget its proportions.
             0 => self.values.clear(),

@@ -7,6 +7,7 @@
 pub mod sync;
 pub mod thread;
 pub mod clock;
+pub mod allocator;
 pub mod sim;
 mod world;
 pub mod random;
