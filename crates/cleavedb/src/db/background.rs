@@ -304,6 +304,9 @@ impl Core {
                             if quiet && rest.is_some() && state.running == 0 {
                                 self.work.active.store(false, Ordering::Relaxed);
                                 self.fit_cache();
+                                drop(state);
+                                allocator::give_back();
+                                state = self.work.lock();
                             }
                         }
                         None => self.work.changed.wait(&mut state),
