@@ -320,7 +320,7 @@ impl Work for TableWork {
         let dropped = |keyspace| self.horizon.dropped.contains_key(&keyspace);
         let view = &self.horizon.view;
         let fetch =
-            |key: &[u8], stamp: Stamp, payload: &[u8]| core.payload(view, key, stamp, Slice::copy_from(payload), false);
+            |key: &[u8], stamp: Stamp, payload: &[u8]| core.payload(view, key, stamp, Slice::copy_from(payload), None);
         let horizon = Horizon { fetch: Some(&fetch), ..self.horizon.over(&bottom, &dropped, &core.keyspaces) };
         let source = Retention::new(cursor, horizon).until(range.to.as_deref()).with_ranges(&self.tombstones);
         let source = Watched::new(Healed::new(source, &view.values), self.progress(core));

@@ -7,13 +7,12 @@
 use std::sync::Arc;
 
 use super::core::Core;
-use super::read::bring_in;
+use super::read::{Known, bring_in};
 use super::view::View;
 use crate::base::{Address, Slice, Stamp};
 use crate::format::record::value_of;
 use crate::io::File;
 use crate::io::together::{Place, Wanted, read_together};
-use crate::io::value_cache::RecordName;
 use crate::values::files::Located;
 
 /// Records with less than this between them are fetched in one read.
@@ -38,7 +37,7 @@ impl Core {
         read_together(wanted, GAP_BYTES, |(full, version, now), bytes| {
             if let Ok(value) = value_of(bytes, *now, full, version.0.seqno(), &self.memory.values) {
                 if fill_cache {
-                    self.memory.value_cache.insert(RecordName::new(full, version.0), &value);
+                    self.memory.value_cache.insert(full, version.0, None, &value);
                 }
                 bring_in(version, value);
             }
@@ -60,7 +59,7 @@ impl Core {
             Some(log) if log.file_at(address).ok()?.is_none() => {
                 Some(log.read_value(address, full, version.0.seqno(), &self.memory.values).ok()?)
             }
-            _ => self.cached_value(RecordName::new(full, version.0), fill_cache),
+            _ => self.cached_value(full, version.0, fill_cache.then_some(&Known::default())),
         };
         if let Some(value) = at_hand {
             bring_in(version, value);

@@ -34,6 +34,8 @@ struct Pace {
     records: u64,
     /// Values that the value cache did not have.
     reads: u64,
+    /// What followed from both when they were looked at last.
+    reads_often: bool,
 }
 
 #[derive(Default)]
@@ -215,11 +217,16 @@ impl Core {
 
     /// Since this was last asked, values were read that no cache of ours had, and not just a few for those that were written.
     /// What is written next will be read soon then, and the page cache should have it; else it would only be in the way.
+    /// Too little was written since to say, if two logs are made in a row: then it is as before.
     fn reads_values(&self) -> bool {
-        let now = Pace { records: self.published.seqno().0, reads: self.memory.value_cache.misses() };
-        let before = std::mem::replace(&mut self.logs.inner.lock().pace, now);
-        let (records, reads) = (now.records.saturating_sub(before.records), now.reads.saturating_sub(before.reads));
-        reads > 0 && reads >= records / READ_PART
+        let (records, reads) = (self.published.seqno().0, self.memory.value_cache.misses());
+        let pace = &mut self.logs.inner.lock().pace;
+        let written = records.saturating_sub(pace.records);
+        if written >= READ_PART {
+            let read = reads.saturating_sub(pace.reads);
+            *pace = Pace { records, reads, reads_often: read >= written / READ_PART };
+        }
+        pace.reads_often
     }
 
     fn start_log(&self, id: FileId, file: &dyn File, needed: u64) -> Result<u64> {

@@ -8,8 +8,8 @@ use super::files::log_name;
 use super::keyspace::KeyspaceState;
 use super::view::View;
 use crate::base::operator::full_merge;
-use crate::base::{Address, Cursor, Error, Kind, Result, Seqno, Slice, Stamp, full_key, limits, split_key};
-use crate::io::value_cache::RecordName;
+use crate::base::{Address, Cursor, Error, FileId, Kind, Result, Seqno, Slice, Stamp, full_key, limits, split_key};
+use crate::io::value_cache::{Kept, ValueCache};
 use crate::levels::table::Table;
 use crate::levels::table_cursor::TableCursor;
 use crate::values::files::Located;
@@ -36,7 +36,9 @@ impl Core {
         self.check_read(keyspace, key)?;
         let full = full_key(keyspace.record.id, key);
         let mut versions = Versions::default();
-        let found = find_versions(view, &full, seqno, &mut versions, &mut OneByOne::default());
+        let mut tables = OneByOne::with_values(&self.memory.value_cache);
+        let found = find_versions(view, &full, seqno, &mut versions, &mut tables);
+        versions.known.kept = tables.kept;
         self.unless_closed(found.and_then(|()| versions.resolve(self, view, keyspace, &full, true)))
     }
 
@@ -51,9 +53,16 @@ impl Core {
         Ok(())
     }
 
-    /// The bytes of a version's payload, fetched if it is an address. With `fill_cache` the value cache keeps them: for
-    /// point reads.
-    pub fn payload(&self, view: &View, full: &[u8], stamp: Stamp, payload: Slice, fill_cache: bool) -> Result<Slice> {
+    /// The bytes of a version's payload, fetched if it is an address. With `point`, what a point read knows of it, the value
+    /// cache keeps them.
+    pub(super) fn payload(
+        &self,
+        view: &View,
+        full: &[u8],
+        stamp: Stamp,
+        payload: Slice,
+        point: Option<&Known>,
+    ) -> Result<Slice> {
         if !stamp.kind().is_some_and(Kind::is_address) {
             return Ok(payload);
         }
@@ -72,8 +81,7 @@ impl Core {
             // At hand, in the ring.
             return log.read_value(address, full, stamp.seqno(), &self.memory.values);
         }
-        let name = RecordName::new(full, stamp);
-        if let Some(value) = self.cached_value(name, fill_cache) {
+        if let Some(value) = self.cached_value(full, stamp, point) {
             return Ok(value);
         }
         let lost = |reason: &str| {
@@ -88,39 +96,86 @@ impl Core {
                 Located::Unknown => return Err(lost("which does not exist")),
             },
         };
-        if fill_cache {
-            self.memory.value_cache.insert(name, &value);
+        if let Some(known) = point {
+            self.memory.value_cache.insert(full, stamp, known.table, &value);
         }
         Ok(value)
     }
 
-    /// A value out of the value cache. Only readers who would keep it there leave a trace.
-    pub(super) fn cached_value(&self, name: RecordName, fill_cache: bool) -> Option<Slice> {
-        if !fill_cache {
-            return self.memory.value_cache.peek(name);
-        }
-        let found = self.memory.value_cache.get(name);
-        if found.is_none() && self.memory.balance.note_missed() {
-            self.balance_caches();
+    /// A value out of the value cache. Only point reads leave a trace.
+    pub(super) fn cached_value(&self, full: &[u8], stamp: Stamp, point: Option<&Known>) -> Option<Slice> {
+        let values = &self.memory.value_cache;
+        let Some(known) = point else {
+            return values.peek(full, stamp);
+        };
+        let found = match &known.kept {
+            None => values.get(full, stamp),
+            Some(kept) => {
+                let of_this = kept.as_ref().filter(|kept| values.is_of(kept, stamp));
+                if let (Some(kept), Some(_)) = (of_this, known.table) {
+                    // The table that led here once is no more.
+                    values.insert(full, stamp, known.table, &kept.value);
+                }
+                of_this.map(|kept| kept.value.clone())
+            }
+        };
+        if found.is_none() {
+            values.note_missed();
+            if self.memory.balance.note_missed() {
+                self.balance_caches();
+            }
         }
         found
     }
+}
+
+/// What a point read knows of the base that it has found.
+#[derive(Default)]
+pub(super) struct Known {
+    /// What the value cache has of the key, if it was asked.
+    kept: Option<Option<Kept>>,
+    /// A table in which it is the key's newest version.
+    table: Option<FileId>,
 }
 
 /// How a key is looked up in one table.
 pub(super) trait Find {
     /// A cursor on the newest version of a key at or below a sequence number.
     fn find(&mut self, table: &Arc<Table>, full: &[u8], seqno: Seqno) -> Result<Option<&mut TableCursor>>;
+
+    /// The same without the table, if that version is a base with its value at hand.
+    fn kept(&mut self, _: &Table, _full: &[u8], _: Seqno) -> Option<(Stamp, Slice)> {
+        None
+    }
 }
 
 /// Looks up as if no other key were wanted.
 #[derive(Default)]
-pub(super) struct OneByOne(Option<TableCursor>);
+pub(super) struct OneByOne<'a> {
+    cursor: Option<TableCursor>,
+    values: Option<&'a ValueCache>,
+    /// What that has of the key, once it was asked.
+    kept: Option<Option<Kept>>,
+}
 
-impl Find for OneByOne {
+impl<'a> OneByOne<'a> {
+    /// Looks into the value cache first.
+    fn with_values(values: &'a ValueCache) -> OneByOne<'a> {
+        OneByOne { values: Some(values), ..OneByOne::default() }
+    }
+}
+
+impl Find for OneByOne<'_> {
     fn find(&mut self, table: &Arc<Table>, full: &[u8], seqno: Seqno) -> Result<Option<&mut TableCursor>> {
-        self.0 = table.find(full, seqno)?;
-        Ok(self.0.as_mut())
+        self.cursor = table.find(full, seqno)?;
+        Ok(self.cursor.as_mut())
+    }
+
+    fn kept(&mut self, table: &Table, full: &[u8], seqno: Seqno) -> Option<(Stamp, Slice)> {
+        let values = self.values.filter(|_| table.meta().addresses > 0 && table.may_hold(full, seqno))?;
+        let kept = self.kept.get_or_insert_with(|| values.find(full)).as_ref()?;
+        let is_here = kept.table == Some(table.meta().id) && kept.stamp.seqno() <= seqno;
+        is_here.then(|| (kept.stamp, kept.value.clone()))
     }
 }
 
@@ -151,11 +206,19 @@ pub(super) fn find_versions(
             return Ok(());
         }
         versions.cover(table.cover(full, seqno)?);
+        if let Some((stamp, value)) = tables.kept(table, full, seqno) {
+            versions.push_older(inline(stamp), value);
+            continue;
+        }
         let Some(cursor) = tables.find(table, full, seqno)? else {
             continue;
         };
+        let newest = cursor.stamp();
         while cursor.valid() && cursor.key() == full && versions.push_older(cursor.stamp(), cursor.value_slice()) {
             cursor.next()?;
+        }
+        if seqno >= table.meta().seqno_max && versions.base.as_ref().is_some_and(|base| base.0 == newest) {
+            versions.known.table = Some(table.meta().id);
         }
     }
     Ok(())
@@ -169,6 +232,7 @@ pub(super) struct Versions {
     base: Option<(Stamp, Slice)>,
     /// The newest range tombstone that covers the key: a base in its place; 0 if there is none.
     cover: Seqno,
+    known: Known,
 }
 
 impl Versions {
@@ -239,6 +303,7 @@ impl Versions {
         self.deltas.clear();
         self.base = None;
         self.cover = Seqno::ZERO;
+        self.known = Known::default();
     }
 
     /// The key has a value, whatever it is: a put, or a delta, which every operator makes a value of.
@@ -250,7 +315,8 @@ impl Versions {
         self.base.is_some() || self.cover > Seqno::ZERO
     }
 
-    /// The value: the base with the deltas applied. `None` if there is none. `fill_cache` as for [`Core::payload`].
+    /// The value: the base with the deltas applied. `None` if there is none. With `fill_cache` the value cache keeps what
+    /// was fetched: for point reads.
     pub fn resolve(
         &self,
         core: &Core,
@@ -259,10 +325,12 @@ impl Versions {
         full: &[u8],
         fill_cache: bool,
     ) -> Result<Option<Slice>> {
-        let payload = |(stamp, payload): &(Stamp, Slice)| core.payload(view, full, *stamp, payload.clone(), fill_cache);
+        let payload = |(stamp, payload): &(Stamp, Slice), known: &Known| {
+            core.payload(view, full, *stamp, payload.clone(), fill_cache.then_some(known))
+        };
         let base = match &self.base {
             Some((stamp, _)) if is_delete(*stamp) => None,
-            Some(base) => Some(payload(base)?),
+            Some(base) => Some(payload(base, &self.known)?),
             None => None,
         };
         if self.deltas.is_empty() {
@@ -274,7 +342,7 @@ impl Versions {
                 let message = format!("key {:?} has a version of an unknown kind", full.escape_ascii().to_string());
                 return Err(Error::Unsupported { path: core.fast.clone(), message });
             }
-            operands.push(payload(delta)?);
+            operands.push(payload(delta, &Known::default())?);
         }
         let operands: Vec<&[u8]> = operands.iter().map(|operand| &operand[..]).collect();
         merge(keyspace, full, base.as_deref(), &operands).map(Some)
@@ -287,8 +355,12 @@ fn is_apart(version: &(Stamp, Slice)) -> bool {
 
 /// Puts a payload that was fetched in the place of its address.
 pub(super) fn bring_in(version: &mut (Stamp, Slice), payload: Slice) {
-    let kind = version.0.kind().map_or(Kind::Put, Kind::inline);
-    *version = (Stamp::new(version.0.seqno(), kind), payload);
+    *version = (inline(version.0), payload);
+}
+
+/// The stamp of the same version with its payload in place of an address.
+fn inline(stamp: Stamp) -> Stamp {
+    Stamp::new(stamp.seqno(), stamp.kind().map_or(Kind::Put, Kind::inline))
 }
 
 fn is_delete(stamp: Stamp) -> bool {

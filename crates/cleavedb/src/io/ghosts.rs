@@ -108,7 +108,6 @@ impl Ghosts {
 }
 
 /// Remembers what a cache lets go.
-#[derive(Clone)]
 pub(super) struct Remember<K, V> {
     ghosts: Arc<Ghosts>,
     dropping: DefaultLifecycle<K, V>,
@@ -117,6 +116,13 @@ pub(super) struct Remember<K, V> {
 impl<K, V> Remember<K, V> {
     pub(super) fn new(ghosts: Arc<Ghosts>) -> Remember<K, V> {
         Remember { ghosts, dropping: DefaultLifecycle::default() }
+    }
+}
+
+// Of a derived one, keys and values would have to be `Clone`.
+impl<K, V> Clone for Remember<K, V> {
+    fn clone(&self) -> Remember<K, V> {
+        Remember::new(self.ghosts.clone())
     }
 }
 

@@ -168,7 +168,7 @@ impl Table {
     }
 
     /// What is known without reading does not rule out a version of `key` at or below `snapshot`.
-    pub(super) fn may_hold(&self, key: &[u8], snapshot: Seqno) -> bool {
+    pub fn may_hold(&self, key: &[u8], snapshot: Seqno) -> bool {
         snapshot >= self.meta.seqno_min && self.meta.entries > 0 && self.meta.spans(key)
     }
 

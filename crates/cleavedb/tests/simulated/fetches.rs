@@ -286,6 +286,71 @@ fn the_value_cache_is_for_point_reads_and_keeps_values_that_move() {
 }
 
 #[test]
+fn what_is_cached_is_found_without_the_table_until_something_newer_is_there() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        fill(&open(&disk, backend, with_caches()), 300);
+        let db = open(&disk, backend, with_caches());
+        db.wait_for_background().unwrap();
+        let space = db.default_keyspace();
+        let looked_up = || {
+            let stats = db.stats();
+            (stats.block_cache_hits + stats.block_cache_misses, stats.value_cache_hits)
+        };
+        let mut expected: Vec<Option<Vec<u8>>> = (0..300).map(|number| Some(of_round(number, 0))).collect();
+        let check = |expected: &[Option<Vec<u8>>]| {
+            for (number, value) in expected.iter().enumerate() {
+                assert!(db.get(key(number)).unwrap().as_deref() == value.as_deref(), "{number}");
+            }
+        };
+        check(&expected);
+        let before = looked_up();
+        check(&expected);
+        assert_eq!(looked_up(), (before.0, before.1 + 300));
+        let (old, snapshot) = (expected.clone(), db.snapshot());
+        let check_old = || {
+            for (number, value) in old.iter().enumerate() {
+                assert!(snapshot.get(&space, key(number)).unwrap().as_deref() == value.as_deref(), "{number}");
+            }
+        };
+        let settle = || {
+            db.flush().unwrap();
+            db.compact_range(&space, ..).unwrap();
+            db.wait_for_background().unwrap();
+        };
+        // What is newer is in memory first, then in a table above, then in place of the other.
+        for (round, moves) in [(1, 0), (2, 1), (3, 2)] {
+            for number in (0..300).step_by(4) {
+                db.put(key(number), of_round(number, round)).unwrap();
+                expected[number] = Some(of_round(number, round));
+            }
+            (1..300).step_by(12 * round).for_each(|number| {
+                db.delete(key(number)).unwrap();
+                expected[number] = None;
+            });
+            let gone = 40 * round..40 * round + 9;
+            space.delete_range(key(gone.start).into_bytes()..key(gone.end).into_bytes()).unwrap();
+            expected[gone].fill(None);
+            match moves {
+                0 => {}
+                1 => db.flush().unwrap(),
+                _ => settle(),
+            }
+            for _ in 0..2 {
+                check(&expected);
+                check_old();
+            }
+        }
+        drop(snapshot);
+        settle();
+        // Tombstones and what they covered are gone together.
+        for _ in 0..2 {
+            check(&expected);
+        }
+    });
+}
+
+#[test]
 fn a_scan_takes_along_values_that_lie_right_behind() {
     in_world(1, || {
         let disk = SimDisk::new();
