@@ -66,8 +66,8 @@ struct Row {
     value_groups: u64,
     /// Files of redirect tables that addresses in tables may still lead through.
     moved_files: u64,
-    /// Evacuations done so far.
-    evacuations: u64,
+    /// Collections done so far.
+    value_collections: u64,
     /// How long writers waited, or were slowed down, since the line before.
     waited_s: f64,
     /// Bytes of all files, holes included.
@@ -232,7 +232,7 @@ impl<'a> Filling<'a> {
             value_files: stats.value_files as u64,
             value_groups: stats.value_groups as u64,
             moved_files: stats.moved_files as u64,
-            evacuations: stats.evacuations,
+            value_collections: stats.value_collections,
             waited_s: waited.saturating_sub(self.waited).as_secs_f64(),
             file_bytes: files.bytes,
             disk_bytes: counters::space_of(self.dir, &|_| true)?,

@@ -76,8 +76,8 @@ fn costs(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
     let written = [
         (stats.log_bytes_written, "log"),
         (stats.table_bytes_written, "tables"),
-        (stats.evacuation_bytes_written, "evacuated values"),
-        (stats.ordering_bytes_written, "values put in order"),
+        (stats.value_collection_bytes_written, "collected values"),
+        (stats.value_reorder_bytes_written, "values put in order"),
         (stats.manifest_bytes_written, "manifest"),
     ];
     let held = [
@@ -112,7 +112,7 @@ fn costs(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
         counted(stats.index_merges, "index merge"),
         counted(stats.flushes, "flush"),
         counted(stats.compactions, "compaction"),
-        counted(stats.evacuations, "evacuation"),
+        counted(stats.value_collections, "collection"),
     )?;
     if stats.values_compressed_from > 0 {
         let (from, to) = (BinaryBytes(stats.values_compressed_from), BinaryBytes(stats.values_compressed_to));

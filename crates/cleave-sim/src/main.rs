@@ -118,11 +118,11 @@ impl Tally {
                 self.total.crashes_in_recovery += report.crashes_in_recovery;
                 self.total.faulty_epochs += report.faulty_epochs;
                 self.total.compactions += report.compactions;
-                self.total.compaction_parts += report.compaction_parts;
-                self.total.evacuations += report.evacuations;
+                self.total.compaction_subtasks += report.compaction_subtasks;
+                self.total.value_collections += report.value_collections;
                 self.total.compressed_bytes += report.compressed_bytes;
                 self.total.runs += report.runs;
-                self.total.run_parts += report.run_parts;
+                self.total.run_subtasks_total += report.run_subtasks_total;
             }
             Err(failure) => {
                 self.failed += 1;
@@ -137,7 +137,7 @@ impl Tally {
         println!(
             "{} seeds, {} failed; {} operations, {} openings, {} process crashes, {} power losses ({} of these crashes \
              during recovery), {} epochs with a failing disk; {} compactions with {} parts more than one, {} \
-             evacuations that compressed {} B of values, {} runs made with {} parts more than one; {seconds:.1} s",
+             value_collections that compressed {} B of values, {} runs made with {} parts more than one; {seconds:.1} s",
             self.seeds,
             self.failed,
             total.operations,
@@ -147,11 +147,11 @@ impl Tally {
             total.crashes_in_recovery,
             total.faulty_epochs,
             total.compactions,
-            total.compaction_parts,
-            total.evacuations,
+            total.compaction_subtasks,
+            total.value_collections,
             total.compressed_bytes,
             total.runs,
-            total.run_parts
+            total.run_subtasks_total
         );
     }
 }

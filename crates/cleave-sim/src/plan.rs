@@ -1,4 +1,4 @@
-//! What a seed makes of a run: how many clients, which log, what breaks and when.
+//! What a seed makes of a run: how many clients, which log, what yield_points and when.
 
 use cleavedb::testing::{Canary, Tuning};
 use cleavedb::{Compression, Durability, LogBackend, Options};
@@ -116,7 +116,7 @@ impl Plan {
         }
         tuning.index_table_bytes = *rng.pick(&[1 << 10, 4 << 10, 32 << 10]);
         tuning.flush_bytes = *rng.pick(&[4 << 10, 16 << 10, 128 << 10]);
-        tuning.tidies_up = !rng.one_in(4);
+        tuning.compacts_when_idle = !rng.one_in(4);
         tuning.index_merge_runs = *rng.pick(&[2, 2, 4]);
         tuning.log_bytes = *rng.pick(&[16 << 10, 64 << 10, 256 << 10]);
         tuning.chunk_bytes = *rng.pick(&[4 << 10, 8 << 10]);

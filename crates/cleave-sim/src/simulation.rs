@@ -47,15 +47,15 @@ pub struct Report {
     /// Compactions done by clients' databases until they closed or crashed.
     pub compactions: u64,
     /// Parts of them beyond the first of each.
-    pub compaction_parts: u64,
-    /// Evacuations done by them.
-    pub evacuations: u64,
+    pub compaction_subtasks: u64,
+    /// Collections done by them.
+    pub value_collections: u64,
     /// Bytes of values that they compressed.
     pub compressed_bytes: u64,
     /// Seals and merges of runs.
     pub runs: u64,
     /// Parts of them beyond the first of each.
-    pub run_parts: u64,
+    pub run_subtasks_total: u64,
     /// A hash over every choice of a thread; equal runs have equal digests.
     pub digest: u64,
 }
@@ -299,11 +299,11 @@ impl Simulation {
         let stats = db.stats();
         let mut progress = lock(&self.progress);
         progress.report.compactions += stats.compactions;
-        progress.report.compaction_parts += stats.compaction_parts.saturating_sub(stats.compactions);
-        progress.report.evacuations += stats.evacuations;
+        progress.report.compaction_subtasks += stats.compaction_subtasks.saturating_sub(stats.compactions);
+        progress.report.value_collections += stats.value_collections;
         progress.report.compressed_bytes += stats.values_compressed_from;
         progress.report.runs += stats.seals + stats.index_merges;
-        progress.report.run_parts += stats.run_parts.saturating_sub(stats.seals + stats.index_merges);
+        progress.report.run_subtasks_total += stats.run_subtasks_total.saturating_sub(stats.seals + stats.index_merges);
     }
 
     /// Opens; where reads fail it may take several attempts, the last of them on a disk that works.
@@ -412,7 +412,7 @@ impl Simulation {
             Tolerance::NoSpace if lasting => faults.no_space_after_bytes = Some(soon * 1000),
             Tolerance::NoSpace => self.disk.set_capacity(Some(self.disk.used() + soon * 1000)),
         }
-        self.note(format!("the disk breaks: {how:?}"));
+        self.note(format!("the disk yield_points: {how:?}"));
         self.disk.set_faults(faults);
     }
 

@@ -9,18 +9,18 @@ fn seeds(default: u64) -> u64 {
 }
 
 fn run_seeds(backend: Backend, seeds: std::ops::Range<u64>) {
-    let (mut compaction_parts, mut run_parts, mut compressed) = (0, 0, 0);
+    let (mut compaction_subtasks, mut run_subtasks_total, mut compressed) = (0, 0, 0);
     for seed in seeds {
         match run(&Plan::new(seed, 300, backend)) {
             Ok(report) => {
-                compaction_parts += report.compaction_parts;
-                run_parts += report.run_parts;
+                compaction_subtasks += report.compaction_subtasks;
+                run_subtasks_total += report.run_subtasks_total;
                 compressed += report.compressed_bytes;
             }
             Err(failure) => panic!("{failure}"),
         }
     }
-    assert!(compaction_parts > 0 && run_parts > 0, "some jobs were cut into parts");
+    assert!(compaction_subtasks > 0 && run_subtasks_total > 0, "some jobs were cut into parts");
     assert!(compressed > 0, "some values were compressed as they moved");
 }
 

@@ -24,26 +24,34 @@
 //! # }
 //! ```
 
-pub(crate) mod db;
+pub(crate) mod api;
+pub(crate) mod engine;
 pub(crate) mod front;
 pub(crate) mod levels;
 pub(crate) mod values;
+pub(crate) mod cache;
 pub(crate) mod format;
 pub(crate) mod io;
 pub(crate) mod sched;
 pub(crate) mod base;
 pub mod testing;
 
+pub use api::{
+    BackgroundPause, Db, Durability, Iter, Keys, Keyspace, KeyspaceOptions, LogBackend, Options, Snapshot,
+    ValueOptions, ValuePlacement, VictimPolicy, WriteBatch, WriteOptions,
+};
 pub use base::error::{Action, Error, Result};
 pub use base::kind::Seqno;
 pub use base::operator::MergeOperator;
 pub use base::slice::Slice;
 pub use base::{limits, operators};
-pub use db::{
-    BackgroundPause, Db, DumpEntry, DumpVersion, Durability, Event, FileStats, GroupStats, Iter, Keys, Keyspace,
-    KeyspaceOptions, KeyspaceStats, LevelStats, Listener, LiveStats, LogBackend, MemoryStats, Options, Problem, Report,
-    RunStats, Snapshot, Stats, ValueOptions, ValuePlacement, VictimPolicy, WriteBatch, WriteOptions, dump,
-};
+pub use engine::inspect::check::{Problem, Report};
+pub use engine::inspect::dump::{DumpEntry, DumpVersion, dump};
+pub use engine::inspect::events::{Event, Listener};
+pub use engine::inspect::stats::{FileStats, GroupStats, LevelStats, RunStats, Stats};
+pub use engine::inspect::stats_page::LiveStats;
+pub use engine::read::sizes::KeyspaceStats;
+pub use engine::tuning::memory::MemoryStats;
 pub use format::compression::Compression;
 
 /// Checks a closed database: every checksum, and whether manifest, tables and logs agree. Nothing is changed; nobody can

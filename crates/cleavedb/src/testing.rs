@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::{Db, DumpEntry, Options, Report, Result};
 
-pub use crate::db::{Canary, Tuning};
+pub use crate::engine::tuning::sizes::{Canary, Tuning};
 pub use crate::io::sim::{Phase, SyncPoint};
 pub use crate::io::{Access, DirEntry, Faults, File, Lock, Mapping, OsStorage, SimDisk, Storage};
 pub use crate::sched::clock::now;
@@ -15,22 +15,22 @@ pub use crate::sched::thread::{JoinHandle, limit_threads, sleep, spawn};
 
 /// Opens a database on any storage with sizes of the caller's choice.
 pub fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tuning: Tuning) -> Result<Db> {
-    crate::db::open(storage, path, options, Some(tuning))
+    crate::engine::lifecycle::open::open(storage, path, options, Some(tuning))
 }
 
 /// Opens a database on any storage with the sizes that users get.
 pub fn open_on(storage: Arc<dyn Storage>, path: &Path, options: Options) -> Result<Db> {
-    crate::db::open(storage, path, options, None)
+    crate::engine::lifecycle::open::open(storage, path, options, None)
 }
 
 /// As [`check`](crate::check), on any storage.
 pub fn check(storage: Arc<dyn Storage>, path: &Path, options: &Options) -> Result<Report> {
-    crate::db::check(storage, path, options)
+    crate::engine::inspect::check::check(storage, path, options)
 }
 
 /// As [`dump`](crate::dump), on any storage.
 pub fn dump(storage: &dyn Storage, path: &Path, see: &mut dyn FnMut(&DumpEntry<'_>) -> bool) -> Result<()> {
-    crate::db::dump_from(storage, path, see)
+    crate::engine::inspect::dump::dump_from(storage, path, see)
 }
 
 pub mod decoders;

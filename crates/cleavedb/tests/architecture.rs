@@ -4,15 +4,17 @@
 use std::path::{Path, PathBuf};
 
 /// The rooms and their floors.
-const FLOORS: [(&str, u8); 9] = [
+const FLOORS: [(&str, u8); 11] = [
     ("base", 0),
     ("format", 1),
     ("io", 1),
+    ("cache", 1),
     ("sched", 1),
     ("front", 2),
     ("levels", 2),
     ("values", 2),
-    ("db", 3),
+    ("engine", 3),
+    ("api", 3),
     ("testing", 4),
 ];
 /// Rooms of this floor are stores: they never import each other.

@@ -30,7 +30,7 @@ mod handover {
     }
 }
 
-#[path = "../src/db/published.rs"]
+#[path = "../src/engine/published.rs"]
 mod published;
 
 use handover::Seqno;

@@ -204,7 +204,7 @@ const KNOWN: [Known; 18] = [
         values: "on, or off: a thread that waits for a short read sleeps",
         set: |chosen, value| {
             let awake = on_or_off(value)?;
-            chosen.options(|options| options.wait_awake(awake))
+            chosen.options(|options| options.busy_poll(awake))
         },
     },
     Known {

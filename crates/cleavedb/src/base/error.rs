@@ -14,7 +14,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// A key, value, batch, name or option is outside the limits; nothing was written.
     InvalidInput {
-        /// What is wrong, and the limit it breaks.
+        /// What is wrong, and the limit it yield_points.
         message: String,
     },
     /// A keyspace, database or merge operator that was asked for does not exist.

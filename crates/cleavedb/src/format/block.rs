@@ -15,7 +15,7 @@ use std::cmp::Ordering;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::packed::{Layout, Packer};
+use super::packed::{PackedLayout, Packer};
 use crate::base::cursor::compare;
 use crate::base::limits::{KEY_BYTES_MAX, KEYSPACE_PREFIX_BYTES};
 use crate::base::{Address, Buffer, Cursor, Error, Kind, Result, Slice, Stamp, varint, verify};
@@ -124,7 +124,7 @@ impl BlockBuilder {
     }
 
     /// How the block is to be packed, if it is, and the bytes of the entries then.
-    fn layout(&self) -> Option<(Layout, usize)> {
+    fn layout(&self) -> Option<(PackedLayout, usize)> {
         self.packer.as_ref().and_then(Packer::layout).filter(|(_, bytes)| *bytes < self.bytes.len())
     }
 
@@ -220,7 +220,7 @@ pub struct BlockCursor {
     stamp: Stamp,
     stamp_start: usize,
     value_start: usize,
-    packed: Option<Layout>,
+    packed: Option<PackedLayout>,
     /// The encoding of the address that the current entry of a packed block has.
     address: [u8; Address::ENCODED_BYTES_MAX],
     /// How long it is; 0 if the value lies in the block as it is.
@@ -304,7 +304,7 @@ impl BlockCursor {
     }
 
     /// Where the entries end, how many restart points there are, and how the block is packed, if it is.
-    fn parse_ends(block: &[u8], origin: &BlockOrigin) -> Result<(usize, usize, Option<Layout>)> {
+    fn parse_ends(block: &[u8], origin: &BlockOrigin) -> Result<(usize, usize, Option<PackedLayout>)> {
         let bad = |message: &str| {
             let message = format!("a block of {} B {message}", block.len());
             Error::corruption(&origin.path, origin.offset, message)
@@ -322,7 +322,8 @@ impl BlockCursor {
         if !is_packed {
             return Ok((entries_end, count, None));
         }
-        let layout = Layout::take(&mut &block[..entries_end]).ok_or_else(|| bad("is packed in an unknown way"))?;
+        let layout =
+            PackedLayout::take(&mut &block[..entries_end]).ok_or_else(|| bad("is packed in an unknown way"))?;
         Ok((entries_end, count, Some(layout)))
     }
 

@@ -3,7 +3,7 @@
 //! Diagram: `docs/formats/manifest.md`.
 
 use super::meta::TableMeta;
-use super::values::{Names, ValuePlace};
+use super::values::{References, ValuePlace};
 use crate::base::limits::FILE_ID_MAX;
 use crate::base::varint::{put, put_bytes, take, take_bytes};
 use crate::base::{FileId, KeyspaceId, Seqno};
@@ -97,10 +97,10 @@ pub struct Edit {
     pub values_placed: Vec<(FileId, ValuePlace)>,
     /// Files of values that nothing names any more.
     pub values_removed: Vec<FileId>,
-    /// What the added tables name, and what the removed ones named.
-    pub named: Names,
-    /// See [`named`](Edit::named).
-    pub unnamed: Names,
+    /// What the added tables name, and what the removed ones referenced.
+    pub referenced: References,
+    /// See [`referenced`](Edit::referenced).
+    pub released: References,
     /// Everything up to here is in tables.
     pub flushed: Option<Seqno>,
     /// Sequence numbers up to here were given out.
@@ -112,7 +112,7 @@ pub struct Edit {
     /// The number that tells this database from all others.
     pub database: Option<u64>,
     /// From now on tables lie in a directory of their own.
-    pub tables_apart: bool,
+    pub has_slow_dir: bool,
 }
 
 /// Stored tags: do not renumber.
@@ -130,18 +130,18 @@ mod tag {
     pub const NEXT_FILE: u64 = 11;
     pub const NEXT_KEYSPACE: u64 = 12;
     pub const DATABASE: u64 = 13;
-    pub const TABLES_APART: u64 = 14;
+    pub const HAS_SLOW_DIR: u64 = 14;
     pub const KEYSPACE_SEPARATED: u64 = 15;
     pub const VALUES_PLACED: u64 = 16;
     pub const VALUES_REMOVED: u64 = 17;
-    pub const NAMED: u64 = 18;
-    pub const UNNAMED: u64 = 19;
+    pub const REFERENCED: u64 = 18;
+    pub const RELEASED: u64 = 19;
 }
 
 impl Edit {
     /// It says something of values, or of what names them.
     pub fn concerns_values(&self) -> bool {
-        !(self.values_placed.is_empty() && self.named.0.is_empty() && self.unnamed.0.is_empty())
+        !(self.values_placed.is_empty() && self.referenced.0.is_empty() && self.released.0.is_empty())
     }
 
     /// The stored form: tag varint, then the field.
@@ -184,7 +184,7 @@ impl Edit {
         for file in &self.values_removed {
             put_all(&mut out, [tag::VALUES_REMOVED, file.0]);
         }
-        for (tag, names) in [(tag::NAMED, &self.named), (tag::UNNAMED, &self.unnamed)] {
+        for (tag, names) in [(tag::REFERENCED, &self.referenced), (tag::RELEASED, &self.released)] {
             if !names.0.is_empty() {
                 put(&mut out, tag);
                 names.encode(&mut out);
@@ -196,7 +196,7 @@ impl Edit {
             (tag::NEXT_FILE, self.next_file.map(|file| file.0)),
             (tag::NEXT_KEYSPACE, self.next_keyspace.map(|keyspace| keyspace.0 as u64)),
             (tag::DATABASE, self.database),
-            (tag::TABLES_APART, self.tables_apart.then_some(1)),
+            (tag::HAS_SLOW_DIR, self.has_slow_dir.then_some(1)),
         ];
         for (tag, value) in singles {
             if let Some(value) = value {
@@ -238,16 +238,16 @@ impl Edit {
                 self.values_placed.push((take_file(bytes, FILE_ID_MAX)?, ValuePlace::take(bytes)?));
             }
             tag::VALUES_REMOVED => self.values_removed.push(take_file(bytes, FILE_ID_MAX)?),
-            tag::NAMED => self.named.add_all(&Names::take(bytes)?),
-            tag::UNNAMED => self.unnamed.add_all(&Names::take(bytes)?),
+            tag::REFERENCED => self.referenced.add_all(&References::take(bytes)?),
+            tag::RELEASED => self.released.add_all(&References::take(bytes)?),
             tag::FLUSHED => self.flushed = Some(take_seqno(bytes)?),
             tag::LAST_SEQNO => self.last_seqno = Some(take_seqno(bytes)?),
             tag::NEXT_FILE => self.next_file = Some(take_file(bytes, FILE_ID_MAX + 1)?),
             tag::NEXT_KEYSPACE => self.next_keyspace = Some(take_keyspace(bytes)?),
             tag::DATABASE => self.database = Some(take(bytes)?),
-            tag::TABLES_APART => {
+            tag::HAS_SLOW_DIR => {
                 take(bytes).filter(|&apart| apart == 1)?;
-                self.tables_apart = true;
+                self.has_slow_dir = true;
             }
             _ => return None,
         }
@@ -308,7 +308,7 @@ fn take_text(bytes: &mut &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::values::Named;
+    use crate::format::values::FileReferences;
 
     fn edit() -> Edit {
         let keyspace = KeyspaceRecord {
@@ -318,15 +318,15 @@ mod tests {
             compression: Some(0),
             separation: Separation::From(0),
         };
-        let mut names = Names::default();
-        names.add(FileId(12), Named { records: 2, bytes: 2000, end: 9000 });
+        let mut names = References::default();
+        names.add(FileId(12), FileReferences { records: 2, bytes: 2000, end: 9000 });
         Edit {
             keyspaces_added: vec![keyspace],
             keyspaces_separated: vec![(KeyspaceId(3), Separation::Never), (KeyspaceId(4), Separation::From(u32::MAX))],
             values_placed: vec![(FileId(9), ValuePlace::Log { end: 5 })],
             values_removed: vec![FileId(10)],
-            unnamed: names.clone(),
-            named: names,
+            released: names.clone(),
+            referenced: names,
             keyspaces_dropped: vec![(KeyspaceId(3), Seqno(900))],
             keyspaces_forgotten: vec![KeyspaceId(2)],
             logs_added: vec![FileId(12)],
@@ -339,7 +339,7 @@ mod tests {
             next_file: Some(FileId(13)),
             next_keyspace: Some(KeyspaceId(8)),
             database: Some(u64::MAX),
-            tables_apart: true,
+            has_slow_dir: true,
         }
     }
 

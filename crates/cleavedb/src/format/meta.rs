@@ -81,7 +81,7 @@ pub struct TableMeta {
     /// Versions whose payload is an address.
     pub addresses: u64,
     /// Bytes of the records that these lead to.
-    pub bytes_apart: u64,
+    pub bytes_separated: u64,
     /// Of these, bytes of records that a newer base in the table hides: only snapshots keep them.
     pub bytes_hidden: u64,
     /// Bytes of the largest of these records.
@@ -110,7 +110,7 @@ impl TableMeta {
             deletes: properties.deletes,
             deltas: properties.deltas,
             addresses: properties.addresses,
-            bytes_apart: properties.names.0.values().map(|named| named.bytes).sum(),
+            bytes_separated: properties.names.0.values().map(|referenced| referenced.bytes).sum(),
             bytes_hidden: properties.bytes_hidden,
             record_bytes_max: properties.record_bytes_max,
             smallest: properties.smallest.clone(),
@@ -131,7 +131,7 @@ impl TableMeta {
     /// it; do not reorder.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let counts = [self.entries, self.deletes, self.deltas, self.addresses];
-        let apart = [self.bytes_apart, self.bytes_hidden, self.record_bytes_max];
+        let apart = [self.bytes_separated, self.bytes_hidden, self.record_bytes_max];
         for number in [self.id.0, self.size].into_iter().chain(counts).chain(apart) {
             varint::put(out, number);
         }
@@ -152,7 +152,7 @@ impl TableMeta {
             deletes: varint::take(bytes)?,
             deltas: varint::take(bytes)?,
             addresses: varint::take(bytes)?,
-            bytes_apart: varint::take(bytes)?,
+            bytes_separated: varint::take(bytes)?,
             bytes_hidden: varint::take(bytes)?,
             record_bytes_max: varint::take(bytes)?,
             smallest: varint::take_bytes(bytes)?.to_vec(),
@@ -168,8 +168,8 @@ impl TableMeta {
         let within = |range: &Cleared| meta.smallest <= range.start && range.end <= meta.end;
         let cleared_fit = meta.cleared.len() as u64 <= meta.range_deletes && meta.cleared.iter().all(within);
         let holds_any = meta.entries > 0 || meta.range_deletes > 0;
-        let apart_fits = meta.bytes_hidden.max(meta.record_bytes_max) <= meta.bytes_apart;
-        (holds_any && counts_fit && ranges_fit && seqnos_fit && cleared_fit && apart_fits).then_some(meta)
+        let separated_fits = meta.bytes_hidden.max(meta.record_bytes_max) <= meta.bytes_separated;
+        (holds_any && counts_fit && ranges_fit && seqnos_fit && cleared_fit && separated_fits).then_some(meta)
     }
 
     /// The table may say something of keys from `start` up to, not including, `end`.
@@ -195,7 +195,7 @@ mod tests {
             deletes: 3,
             deltas: 4,
             addresses: 300,
-            bytes_apart: 300_000,
+            bytes_separated: 300_000,
             bytes_hidden: 7_000,
             record_bytes_max: 5_000,
             smallest: b"0001a".to_vec(),

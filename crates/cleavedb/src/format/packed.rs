@@ -40,7 +40,7 @@ fn numbers_of(key_len: usize, stamp: Stamp, value: &[u8]) -> Option<(Numbers, bo
 
 /// How the rows of a block are stored.
 #[derive(Clone, Copy)]
-pub(super) struct Layout {
+pub(super) struct PackedLayout {
     /// The length of every key; 0 if each entry says its own.
     key_len: usize,
     row_bytes: usize,
@@ -49,25 +49,25 @@ pub(super) struct Layout {
     /// The smallest number of each.
     smallest: Numbers,
     /// Whether all entries have an address; `None` if their kinds differ.
-    all_apart: Option<bool>,
+    all_separated: Option<bool>,
 }
 
-impl Layout {
+impl PackedLayout {
     /// `None` if a row would be too long, or its kinds or seqnos too large.
-    fn new(key_len: usize, bits: [u8; COLUMNS], smallest: Numbers) -> Option<Layout> {
+    fn new(key_len: usize, bits: [u8; COLUMNS], smallest: Numbers) -> Option<PackedLayout> {
         let row_bits: u32 = bits.iter().map(|&bits| u32::from(bits)).sum();
         let [kind_bits, seqno_bits, ..] = bits;
         let row_fits = row_bits <= ROW_BITS_MAX && bits.iter().all(|&bits| u32::from(bits) <= u64::BITS);
         let stamps_fit = u32::from(kind_bits) <= KIND_BITS_MAX && u32::from(seqno_bits) <= SEQNO_BITS_MAX;
         let numbers_fit = smallest[0] >> KIND_BITS_MAX == 0 && smallest[1] <= SEQNO_MAX;
-        let all_apart = (kind_bits == 0).then(|| is_apart(Stamp(smallest[0])));
+        let all_separated = (kind_bits == 0).then(|| is_separated(Stamp(smallest[0])));
         let row_bytes = row_bits.div_ceil(8) as usize;
-        let layout = Layout { key_len, row_bytes, bits, smallest, all_apart };
+        let layout = PackedLayout { key_len, row_bytes, bits, smallest, all_separated };
         (key_len <= FULL_KEY_BYTES_MAX && row_fits && stamps_fit && numbers_fit).then_some(layout)
     }
 
     /// Reads the layout off the front of `bytes`, which is where entries begin then.
-    pub fn take(bytes: &mut &[u8]) -> Option<Layout> {
+    pub fn take(bytes: &mut &[u8]) -> Option<PackedLayout> {
         let (&bits, rest) = bytes.split_first_chunk()?;
         *bytes = rest;
         let key_len = usize::try_from(varint::take(bytes)?).ok()?;
@@ -75,7 +75,7 @@ impl Layout {
         for number in &mut smallest {
             *number = varint::take(bytes)?;
         }
-        Layout::new(key_len, bits, smallest)
+        PackedLayout::new(key_len, bits, smallest)
     }
 
     fn append(&self, out: &mut Vec<u8>) {
@@ -112,8 +112,8 @@ impl Layout {
         let suffix_start = end - rest.len();
         rest = rest.get(suffix_len.checked_add(self.row_bytes)?..)?;
         let stamp_start = suffix_start + suffix_len;
-        let is_apart = self.all_apart.unwrap_or_else(|| is_apart(self.stamp(block, stamp_start)));
-        let value_len = if is_apart { 0 } else { usize::try_from(varint::take(&mut rest)?).ok()? };
+        let is_separated = self.all_separated.unwrap_or_else(|| is_separated(self.stamp(block, stamp_start)));
+        let value_len = if is_separated { 0 } else { usize::try_from(varint::take(&mut rest)?).ok()? };
         let value_start = end - rest.len();
         let key_fits = shared <= FULL_KEY_BYTES_MAX && suffix_len <= FULL_KEY_BYTES_MAX - shared;
         if !key_fits || value_len > rest.len() {
@@ -152,7 +152,7 @@ impl Layout {
 }
 
 #[inline]
-fn is_apart(stamp: Stamp) -> bool {
+fn is_separated(stamp: Stamp) -> bool {
     stamp.kind().is_some_and(Kind::is_address)
 }
 
@@ -206,19 +206,19 @@ impl Packer {
 
     /// How the entries so far are packed, and what they take then, in bytes, restart points left out; `None` if they are
     /// better left as they are.
-    pub fn layout(&self) -> Option<(Layout, usize)> {
+    pub fn layout(&self) -> Option<(PackedLayout, usize)> {
         if self.is_spoiled || self.addresses == 0 {
             return None;
         }
         let bits = self.ranges.map(|(smallest, largest)| (u64::BITS - (largest - smallest).leading_zeros()) as u8);
-        let layout = Layout::new(self.key_len.unwrap_or(0), bits, self.ranges.map(|(smallest, _)| smallest))?;
+        let layout = PackedLayout::new(self.key_len.unwrap_or(0), bits, self.ranges.map(|(smallest, _)| smallest))?;
         let suffix_len_bytes = if layout.key_len == 0 { self.suffix_len_bytes } else { 0 };
         let entries = self.loose_bytes + suffix_len_bytes + self.entries * layout.row_bytes;
         Some((layout, layout.encoded_bytes() + entries))
     }
 }
 
-impl Layout {
+impl PackedLayout {
     /// Packs `entries`, which are as they lie in a block that is not packed, with restart points at `restarts`; these are
     /// brought up to date.
     pub fn pack(&self, entries: &[u8], restarts: &mut [u32], block_bytes: usize) -> Vec<u8> {

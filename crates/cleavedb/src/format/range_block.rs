@@ -50,17 +50,17 @@ pub struct RangeBlock {
 }
 
 /// The value of an entry.
-struct Entry<'a> {
+struct FragmentEntry<'a> {
     end: &'a [u8],
     /// The newest number, and what leads to the older ones.
     newest: Seqno,
     older: &'a [u8],
 }
 
-impl<'a> Entry<'a> {
-    fn decode(stamp: Stamp, mut value: &'a [u8]) -> Option<Entry<'a>> {
+impl<'a> FragmentEntry<'a> {
+    fn decode(stamp: Stamp, mut value: &'a [u8]) -> Option<FragmentEntry<'a>> {
         let end = varint::take_bytes(&mut value)?;
-        (stamp.kind() == Some(Kind::DeleteRange)).then_some(Entry { end, newest: stamp.seqno(), older: value })
+        (stamp.kind() == Some(Kind::DeleteRange)).then_some(FragmentEntry { end, newest: stamp.seqno(), older: value })
     }
 
     /// Its numbers, newest first; `None` for one that does not go down.
@@ -91,8 +91,8 @@ impl RangeBlock {
         BlockCursor::new(self.block.clone(), self.origin.clone())
     }
 
-    fn entry<'a>(&self, cursor: &'a BlockCursor) -> Result<Entry<'a>> {
-        Entry::decode(cursor.stamp(), cursor.value()).ok_or_else(|| self.damaged())
+    fn entry<'a>(&self, cursor: &'a BlockCursor) -> Result<FragmentEntry<'a>> {
+        FragmentEntry::decode(cursor.stamp(), cursor.value()).ok_or_else(|| self.damaged())
     }
 
     #[cold]
@@ -101,7 +101,7 @@ impl RangeBlock {
     }
 
     /// The newest number that a reader at `snapshot` sees in a fragment; 0 if there is none.
-    fn visible(&self, entry: &Entry<'_>, snapshot: Seqno) -> Result<Seqno> {
+    fn visible(&self, entry: &FragmentEntry<'_>, snapshot: Seqno) -> Result<Seqno> {
         for seqno in entry.seqnos() {
             let seqno = seqno.ok_or_else(|| self.damaged())?;
             if seqno <= snapshot {

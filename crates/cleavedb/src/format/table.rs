@@ -8,7 +8,7 @@ use std::path::Path;
 use super::checksum::{agrees, placed_checksum, xxh3_64};
 use super::compression::Compression;
 use super::meta::Cleared;
-use super::values::Names;
+use super::values::References;
 use crate::base::limits::{KEY_BYTES_MAX, KEYSPACE_PREFIX_BYTES, VALUE_BYTES_LIMIT};
 use crate::base::tombstones::Fragment;
 use crate::base::{Address, Error, FileId, Kind, Result, Seqno, Stamp, varint};
@@ -167,7 +167,7 @@ pub struct Properties {
     /// The widest ranges without a gap that they cover.
     pub cleared: Vec<Cleared>,
     /// What its addresses name.
-    pub names: Names,
+    pub names: References,
     /// Bytes of the records that versions lead to of which the table holds a newer base: only snapshots keep them.
     pub bytes_hidden: u64,
     /// Bytes of the largest record that a version leads to.
@@ -193,7 +193,7 @@ impl Properties {
             range_deletes: 0,
             range_block: None,
             cleared: Vec::new(),
-            names: Names::default(),
+            names: References::default(),
             bytes_hidden: 0,
             record_bytes_max: 0,
         }
@@ -317,7 +317,7 @@ impl Properties {
                 14 => properties.end = field.to_vec(),
                 15 if field.is_empty() => properties.range_block = None,
                 15 => properties.range_block = Some(BlockHandle::decode(field).ok_or(CUT)?),
-                17 => properties.names = Names::take(&mut &field[..]).ok_or(CUT)?,
+                17 => properties.names = References::take(&mut &field[..]).ok_or(CUT)?,
                 18 => properties.bytes_hidden = number()?,
                 19 => properties.record_bytes_max = number()?,
                 16 => properties.cleared = Cleared::take_all(&mut &field[..]).ok_or(CUT)?,

@@ -1,6 +1,6 @@
-//! What the manifest and tables say of values that lie apart from their keys: in which file, and how much of it is named.
+//! What the manifest and tables say of values that lie apart from their keys: in which file, and how much of it is referenced.
 //!
-//! A file is *named* by the addresses in tables. Each table counts the names in it by file, and the ledger of the manifest
+//! A file is *referenced* by the addresses in tables. Each table counts the names in it by file, and the ledger of the manifest
 //! has the sums, so a file that nothing names, directly or through what moved into it, can go. Diagrams:
 //! `docs/formats/values.md`.
 
@@ -12,57 +12,57 @@ use super::group::Group;
 use crate::base::varint::{put, take};
 use crate::base::{Address, FileId};
 
-/// Records that are named, and their bytes.
+/// Records that are referenced, and their bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Named {
+pub struct FileReferences {
     /// How many.
     pub records: u64,
     /// Their bytes, with headers and keys.
     pub bytes: u64,
-    /// No record that is named reaches beyond this offset. What is no longer named does not lower it.
+    /// No record that is referenced reaches beyond this offset. What is no longer referenced does not lower it.
     pub end: u64,
 }
 
-impl Named {
+impl FileReferences {
     /// Both together.
-    pub fn add(&mut self, other: Named) {
+    pub fn add(&mut self, other: FileReferences) {
         self.records = self.records.saturating_add(other.records);
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.end = self.end.max(other.end);
     }
 
     /// What is left without the other; `None` if there is less than that.
-    pub fn checked_sub(self, other: Named) -> Option<Named> {
+    pub fn checked_sub(self, other: FileReferences) -> Option<FileReferences> {
         let records = self.records.checked_sub(other.records)?;
-        Some(Named { records, bytes: self.bytes.checked_sub(other.bytes)?, end: self.end })
+        Some(FileReferences { records, bytes: self.bytes.checked_sub(other.bytes)?, end: self.end })
     }
 }
 
-/// Names by file.
+/// References by file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Names(pub BTreeMap<FileId, Named>);
+pub struct References(pub BTreeMap<FileId, FileReferences>);
 
-impl Names {
+impl References {
     /// One more name.
     pub fn count(&mut self, address: Address) {
         let bytes = address.len.into();
-        self.add(address.file, Named { records: 1, bytes, end: address.offset.saturating_add(bytes) });
+        self.add(address.file, FileReferences { records: 1, bytes, end: address.offset.saturating_add(bytes) });
     }
 
     /// More names of one file.
-    pub fn add(&mut self, file: FileId, named: Named) {
-        self.0.entry(file).or_default().add(named);
+    pub fn add(&mut self, file: FileId, referenced: FileReferences) {
+        self.0.entry(file).or_default().add(referenced);
     }
 
     /// All names of another list.
-    pub fn add_all(&mut self, other: &Names) {
-        other.0.iter().for_each(|(file, named)| self.add(*file, *named));
+    pub fn add_all(&mut self, other: &References) {
+        other.0.iter().for_each(|(file, referenced)| self.add(*file, *referenced));
     }
 
     /// Takes names away; says which file has fewer than that.
-    pub fn remove_all(&mut self, other: &Names) -> Result<(), FileId> {
-        for (file, named) in &other.0 {
-            let left = self.0.get(file).copied().unwrap_or_default().checked_sub(*named).ok_or(*file)?;
+    pub fn remove_all(&mut self, other: &References) -> Result<(), FileId> {
+        for (file, referenced) in &other.0 {
+            let left = self.0.get(file).copied().unwrap_or_default().checked_sub(*referenced).ok_or(*file)?;
             match (left.records, left.bytes) == (0, 0) {
                 true => drop(self.0.remove(file)),
                 false => drop(self.0.insert(*file, left)),
@@ -71,27 +71,29 @@ impl Names {
         Ok(())
     }
 
-    /// What is named in a file.
-    pub fn of(&self, file: FileId) -> Named {
+    /// What is referenced in a file.
+    pub fn of(&self, file: FileId) -> FileReferences {
         self.0.get(&file).copied().unwrap_or_default()
     }
 
     /// Appends the encoding: how many files, then number, records, bytes and end of each.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put(out, self.0.len() as u64);
-        for (file, named) in &self.0 {
-            [file.0, named.records, named.bytes, named.end].into_iter().for_each(|number| put(out, number));
+        for (file, referenced) in &self.0 {
+            [file.0, referenced.records, referenced.bytes, referenced.end]
+                .into_iter()
+                .for_each(|number| put(out, number));
         }
     }
 
     /// Takes names off the front of `bytes`; `None` if they are malformed.
-    pub fn take(bytes: &mut &[u8]) -> Option<Names> {
+    pub fn take(bytes: &mut &[u8]) -> Option<References> {
         let count = take(bytes)?;
-        let mut names = Names::default();
+        let mut names = References::default();
         for _ in 0..count {
             let file = FileId(take(bytes)?);
-            let named = Named { records: take(bytes)?, bytes: take(bytes)?, end: take(bytes)? };
-            if names.0.insert(file, named).is_some() {
+            let referenced = FileReferences { records: take(bytes)?, bytes: take(bytes)?, end: take(bytes)? };
+            if names.0.insert(file, referenced).is_some() {
                 return None;
             }
         }
@@ -101,7 +103,7 @@ impl Names {
 
 /// How often the records of an extent change (HashKV section 3.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Warmth {
+pub enum Temperature {
     /// New, or changed since the group was last gone through.
     Hot,
     /// Not changed since then.
@@ -128,7 +130,7 @@ pub enum ValuePlace {
         /// Which keys its records have.
         group: Group,
         /// How often they change.
-        warmth: Warmth,
+        temperature: Temperature,
     },
     /// Gone from the file: a redirect table says where they are now.
     Moved {
@@ -138,7 +140,7 @@ pub enum ValuePlace {
         start: u64,
         /// How long the table is, in bytes.
         len: u64,
-        /// How many records of the file could be reached, dead ones that were still named among them, when it was emptied. No
+        /// How many records of the file could be reached, dead ones that were still referenced among them, when it was emptied. No
         /// less than were moved, unless all of these are known to have lived.
         reached: u64,
         /// So many bytes of these records were saved by compressing their values, and the redirect table says how long each is.
@@ -152,7 +154,7 @@ pub enum ValuePlace {
 /// Extents begin at multiples of this, in bytes, so that each can give all its space back by itself.
 pub const EXTENT_ALIGN: u64 = 4096;
 
-/// Bytes of records that are named and not there any more.
+/// Bytes of records that are referenced and not there any more.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Away {
     /// The records were dead.
@@ -184,8 +186,8 @@ impl ValuePlace {
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             ValuePlace::Log { end } => [tag::LOG, *end].into_iter().for_each(|number| put(out, number)),
-            ValuePlace::Extent { segment, start, end, group, warmth } => {
-                let tag = if *warmth == Warmth::Hot { tag::HOT_EXTENT } else { tag::COLD_EXTENT };
+            ValuePlace::Extent { segment, start, end, group, temperature } => {
+                let tag = if *temperature == Temperature::Hot { tag::HOT_EXTENT } else { tag::COLD_EXTENT };
                 [tag, segment.0, *start, *end].into_iter().for_each(|number| put(out, number));
                 group.encode(out);
             }
@@ -203,17 +205,17 @@ impl ValuePlace {
 
     /// Takes a place off the front of `bytes`; `None` if it is malformed.
     pub fn take(bytes: &mut &[u8]) -> Option<ValuePlace> {
-        let extent = |warmth, bytes: &mut &[u8]| {
+        let extent = |temperature, bytes: &mut &[u8]| {
             let (segment, start, end) = (FileId(take(bytes)?), take(bytes)?, take(bytes)?);
             let group = Group::take(bytes)?;
             let sound = start.is_multiple_of(EXTENT_ALIGN) && start <= end;
-            sound.then_some(ValuePlace::Extent { segment, start, end, group, warmth })
+            sound.then_some(ValuePlace::Extent { segment, start, end, group, temperature })
         };
         let tag = take(bytes)?;
         match tag {
             tag::LOG => Some(ValuePlace::Log { end: take(bytes)? }),
-            tag::HOT_EXTENT => extent(Warmth::Hot, bytes),
-            tag::COLD_EXTENT => extent(Warmth::Cold, bytes),
+            tag::HOT_EXTENT => extent(Temperature::Hot, bytes),
+            tag::COLD_EXTENT => extent(Temperature::Cold, bytes),
             tag::MOVED | tag::MOVED_COMPRESSED => {
                 let (redirect, start, len) = (FileId(take(bytes)?), take(bytes)?, take(bytes)?);
                 let reached = take(bytes)?;
@@ -245,15 +247,15 @@ pub struct ValueState {
     /// Where the records of each file are.
     pub places: BTreeMap<FileId, ValuePlace>,
     /// What tables name, by the file in their addresses; logs of the front included.
-    pub named: Names,
+    pub referenced: References,
 }
 
 impl ValueState {
     /// Applies what an edit says of values; says what is wrong if it contradicts what came before.
     pub fn apply(&mut self, edit: &Edit) -> Result<(), String> {
-        self.named.add_all(&edit.named);
-        let unnamed = self.named.remove_all(&edit.unnamed);
-        unnamed.map_err(|file| format!("more names of file {} were removed than there were", file.0))?;
+        self.referenced.add_all(&edit.referenced);
+        let released = self.referenced.remove_all(&edit.released);
+        released.map_err(|file| format!("more names of file {} were removed than there were", file.0))?;
         for (file, place) in &edit.values_placed {
             if let ValuePlace::Moved { to, .. } = place
                 && let Some((to, _)) = to.iter().find(|(to, _)| to <= file || !self.places.contains_key(to))
@@ -273,22 +275,22 @@ impl ValueState {
     /// How much of each file is read by its own name or through those whose records have moved into it. What is read by the name
     /// of a file that was emptied is not known extent by extent: of what moved from there as large a part seems to be left as of
     /// what could be reached when it did. So right after a move all that moved seems to live.
-    pub fn reach(&self) -> Names {
-        let mut reach = self.named.clone();
+    pub fn reach(&self) -> References {
+        let mut reach = self.referenced.clone();
         // A file's records only move into those with higher numbers.
         for (file, place) in &self.places {
             let ValuePlace::Moved { reached, to, .. } = place else { continue };
             let through = reach.of(*file).records.min(*reached);
             for (to, part) in to.iter().filter(|_| through > 0) {
                 let of = |number| share(number, through, *reached);
-                reach.add(*to, Named { records: of(part.records), bytes: of(part.bytes), end: 0 });
+                reach.add(*to, FileReferences { records: of(part.records), bytes: of(part.bytes), end: 0 });
             }
         }
         reach
     }
 
-    /// About how many bytes of records are named that are not there any more: of those that were dead when their files were
-    /// emptied, and of those that have been compressed since they were named.
+    /// About how many bytes of records are referenced that are not there any more: of those that were dead when their files were
+    /// emptied, and of those that have been compressed since they were referenced.
     pub fn moved_away(&self) -> Away {
         let reach = self.reach();
         let mut away = Away::default();
@@ -310,7 +312,7 @@ impl ValueState {
         let mut led_to = BTreeSet::new();
         let mut unreachable = Vec::new();
         for (file, place) in &self.places {
-            if self.named.of(*file).records == 0 && !led_to.contains(file) {
+            if self.referenced.of(*file).records == 0 && !led_to.contains(file) {
                 unreachable.push(*file);
             } else if let ValuePlace::Moved { to, .. } = place {
                 led_to.extend(to.iter().map(|(to, _)| *to));
@@ -331,10 +333,10 @@ mod tests {
     use crate::format::group::HashGroup;
     use crate::format::interval::Interval;
 
-    fn names(of: &[(u64, u64)]) -> Names {
-        Names(
+    fn names(of: &[(u64, u64)]) -> References {
+        References(
             of.iter()
-                .map(|&(file, records)| (FileId(file), Named { records, bytes: records * 100, end: 7000 }))
+                .map(|&(file, records)| (FileId(file), FileReferences { records, bytes: records * 100, end: 7000 }))
                 .collect(),
         )
     }
@@ -351,28 +353,28 @@ mod tests {
                 start: 1 << 40,
                 end: (1 << 40) + 5,
                 group: Group::Hash(HashGroup::of(u64::MAX, 7)),
-                warmth: Warmth::Cold,
+                temperature: Temperature::Cold,
             },
             ValuePlace::Extent {
                 segment: FileId(4),
                 start: 0,
                 end: 5,
                 group: Group::Range(Arc::new(Interval::new(b"a", Some(b"b")).unwrap())),
-                warmth: Warmth::Hot,
+                temperature: Temperature::Hot,
             },
             moved(9, &[(6, 3), (9, 5)]),
             compressed(9, 100, &[(6, 3), (9, 5)]),
         ];
         places.iter().for_each(|place| place.encode(&mut bytes));
         let rest = &mut &bytes[..];
-        assert_eq!(Names::take(rest), Some(all));
+        assert_eq!(References::take(rest), Some(all));
         for place in places {
             assert_eq!(ValuePlace::take(rest), Some(place));
         }
         assert!(rest.is_empty());
         for cut in 0..bytes.len() - 1 {
             let rest = &mut &bytes[..cut];
-            let whole = Names::take(rest).is_some() && (0..5).all(|_| ValuePlace::take(rest).is_some());
+            let whole = References::take(rest).is_some() && (0..5).all(|_| ValuePlace::take(rest).is_some());
             assert!(!whole, "cut at {cut}");
         }
     }
@@ -406,14 +408,14 @@ mod tests {
         ValuePlace::Log { end: 1 }
     }
 
-    fn state(places: &[(u64, ValuePlace)], named: &[(u64, u64)]) -> ValueState {
+    fn state(places: &[(u64, ValuePlace)], referenced: &[(u64, u64)]) -> ValueState {
         let places = places.iter().map(|(id, place)| (FileId(*id), place.clone()));
-        ValueState { places: places.collect(), named: names(named) }
+        ValueState { places: places.collect(), referenced: names(referenced) }
     }
 
     fn reached(state: &ValueState, file: u64) -> (u64, u64) {
-        let named = state.reach().of(FileId(file));
-        (named.records, named.bytes)
+        let referenced = state.reach().of(FileId(file));
+        (referenced.records, referenced.bytes)
     }
 
     #[test]
@@ -422,25 +424,25 @@ mod tests {
         let mut state = state(&places, &[(1, 2), (4, 1)]);
         assert_eq!([1, 2, 3, 4].map(|file| reached(&state, file)), [(2, 200), (0, 0), (2, 200), (3, 300)]);
         assert_eq!(state.unreachable(), [FileId(2)]);
-        state.named = names(&[(4, 1)]);
+        state.referenced = names(&[(4, 1)]);
         assert_eq!(state.unreachable(), [FileId(1), FileId(2), FileId(3)]);
     }
 
     #[test]
     fn what_was_dead_when_a_file_was_emptied_is_not_taken_for_alive_elsewhere() {
-        // Ten are named, of which eight were moved, to two files.
+        // Ten are referenced, of which eight were moved, to two files.
         let places = [(1, moved(10, &[(2, 6), (3, 2)])), (2, here()), (3, here())];
-        let all = |named| {
-            let state = state(&places, &[(1, named)]);
+        let all = |referenced| {
+            let state = state(&places, &[(1, referenced)]);
             [2, 3].map(|file| reached(&state, file).0)
         };
         assert_eq!(all(10), [6, 2]);
         assert_eq!(all(5), [3, 1]);
         assert_eq!(all(1), [1, 1]);
         assert_eq!(all(0), [0, 0]);
-        let dead = |named| state(&places, &[(1, named)]).moved_away();
+        let dead = |referenced| state(&places, &[(1, referenced)]).moved_away();
         assert_eq!([10, 5, 0].map(dead), [200, 100, 0].map(|dead| Away { dead, saved: 0 }));
-        // Nothing was moved, yet the dead are still named: who follows such a name hears that the record was dead.
+        // Nothing was moved, yet the dead are still referenced: who follows such a name hears that the record was dead.
         let nothing = state(&[(1, moved(3, &[]))], &[(1, 3)]);
         assert!(nothing.unreachable().is_empty());
     }
@@ -449,9 +451,9 @@ mod tests {
     fn what_was_saved_by_compression_is_told_from_what_was_dead() {
         // Of ten records of 200 B two were dead, and the others have 100 B each now.
         let places = [(1, compressed(10, 800, &[(2, 8)])), (2, here())];
-        let away = |named| {
-            let mut state = state(&places, &[(1, named)]);
-            state.named.0.values_mut().for_each(|named| named.bytes *= 2);
+        let away = |referenced| {
+            let mut state = state(&places, &[(1, referenced)]);
+            state.referenced.0.values_mut().for_each(|referenced| referenced.bytes *= 2);
             (state.moved_away(), reached(&state, 2))
         };
         assert_eq!(away(10), (Away { dead: 400, saved: 800 }, (8, 800)));
@@ -460,7 +462,7 @@ mod tests {
 
     #[test]
     fn what_was_just_moved_seems_to_live_however_little_was_known_of_it() {
-        // Of twenty half are named, and it is not known which: so each of the two extents seems to be half garbage. The first
+        // Of twenty half are referenced, and it is not known which: so each of the two extents seems to be half garbage. The first
         // is not; after it was emptied nothing in what came of it seems dead.
         let mut places = vec![(1, moved(20, &[(2, 10), (3, 10)])), (2, here()), (3, here()), (4, here())];
         let before = state(&places, &[(1, 10)]);

@@ -39,13 +39,13 @@ pub struct ChunkWriter {
 }
 
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<ChunkState>,
     work: Condvar,
     done: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct ChunkState {
     queue: VecDeque<(Ticket, Chunk)>,
     buffers: Vec<AlignedBuffer>,
     last_ticket: Ticket,
@@ -67,8 +67,10 @@ struct Announcement {
 impl ChunkWriter {
     /// Starts `threads` writers that share `buffers` buffers of `chunk_bytes`. If one cannot be started none stays.
     pub fn start(threads: usize, buffers: usize, chunk_bytes: usize) -> Result<ChunkWriter> {
-        let state =
-            State { buffers: (0..buffers).map(|_| AlignedBuffer::new(chunk_bytes)).collect(), ..State::default() };
+        let state = ChunkState {
+            buffers: (0..buffers).map(|_| AlignedBuffer::new(chunk_bytes)).collect(),
+            ..ChunkState::default()
+        };
         let shared = Arc::new(Shared { state: Mutex::new(state), work: Condvar::new(), done: Condvar::new() });
         let writer = ChunkWriter { shared, threads: Mutex::default() };
         for index in 0..threads {
@@ -125,7 +127,7 @@ impl ChunkWriter {
         self.wait_until(|state| state.ring_tail >= tail).map(drop)
     }
 
-    fn wait_until(&self, ready: impl Fn(&State) -> bool) -> Result<MutexGuard<'_, State>> {
+    fn wait_until(&self, ready: impl Fn(&ChunkState) -> bool) -> Result<MutexGuard<'_, ChunkState>> {
         let mut state = self.shared.state.lock();
         loop {
             state.check()?;
@@ -181,7 +183,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl ChunkState {
     fn check(&self) -> Result<()> {
         match &self.failed {
             Some(cause) => Err(Error::Poisoned { cause: cause.clone() }),

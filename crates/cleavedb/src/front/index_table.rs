@@ -31,11 +31,11 @@ const LOOSE_PIECES_MAX: usize = 8;
 const MARKS: usize = 128;
 const ENTRY_HEADER_BYTES: usize = 16;
 /// What a version costs beside its bytes: its entry and its share of the hash table.
-const ENTRY_OVERHEAD_BYTES: usize = std::mem::size_of::<Entry>() + 10;
+const ENTRY_OVERHEAD_BYTES: usize = std::mem::size_of::<IndexEntry>() + 10;
 
 /// Recent versions, newest per key at hand.
 pub struct IndexTable {
-    inner: RwLock<Inner>,
+    inner: RwLock<Contents>,
     /// There are range tombstones: most tables have none, and their readers look no further.
     has_ranges: AtomicBool,
     ranges: RwLock<TombstoneIndex>,
@@ -48,7 +48,7 @@ pub struct IndexTable {
     seqno_max: AtomicU64,
 }
 
-struct Inner {
+struct Contents {
     frozen: Arc<Vec<Arc<Piece>>>,
     tail: Piece,
     heads: HashTable<u32>,
@@ -75,11 +75,11 @@ struct Sorted {
 #[derive(Default, Clone)]
 struct Piece {
     bytes: Vec<u8>,
-    entries: Vec<Entry>,
+    entries: Vec<IndexEntry>,
 }
 
 #[derive(Clone, Copy)]
-struct Entry {
+struct IndexEntry {
     start: u32,
     hash: u32,
     /// The number of the next older version of the key, plus one; 0 if there is none here.
@@ -87,32 +87,32 @@ struct Entry {
 }
 
 /// One version as a piece holds it: `payload_len u32 | key_len u32 | stamp u64 | key | payload`.
-struct Version<'a> {
+struct IndexVersion<'a> {
     key: &'a [u8],
     stamp: Stamp,
     payload: &'a [u8],
 }
 
 impl Piece {
-    fn version(&self, slot: usize) -> Version<'_> {
+    fn version(&self, slot: usize) -> IndexVersion<'_> {
         let bytes = &self.bytes[self.entries[slot].start as usize..];
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let (payload_len, key_len) = (word(0) as usize, word(4) as usize);
         let stamp = Stamp(word(8) as u64 | (word(12) as u64) << 32);
         let (key, rest) = bytes[ENTRY_HEADER_BYTES..].split_at(key_len);
-        Version { key, stamp, payload: &rest[..payload_len] }
+        IndexVersion { key, stamp, payload: &rest[..payload_len] }
     }
 
-    fn place(&self, piece: usize, slot: usize) -> Place {
+    fn place(&self, piece: usize, slot: usize) -> PayloadPlace {
         let version = self.version(slot);
         let key_start = self.entries[slot].start as usize + ENTRY_HEADER_BYTES;
         let key = key_start..key_start + version.key.len();
-        Place { piece, payload_end: key.end + version.payload.len(), key, stamp: version.stamp }
+        PayloadPlace { piece, payload_end: key.end + version.payload.len(), key, stamp: version.stamp }
     }
 
     fn push(&mut self, hash: u32, older: u32, prefix: &[u8], key: &[u8], stamp: Stamp, payload: &[u8]) {
         let start = u32::try_from(self.bytes.len()).expect("a piece of small payloads stays below 4 GiB");
-        self.entries.push(Entry { start, hash, older });
+        self.entries.push(IndexEntry { start, hash, older });
         self.bytes.extend_from_slice(&(payload.len() as u32).to_le_bytes());
         self.bytes.extend_from_slice(&((prefix.len() + key.len()) as u32).to_le_bytes());
         self.bytes.extend_from_slice(&stamp.0.to_le_bytes());
@@ -122,8 +122,8 @@ impl Piece {
     }
 }
 
-impl Inner {
-    fn version(&self, number: u32) -> (Version<'_>, Entry) {
+impl Contents {
+    fn version(&self, number: u32) -> (IndexVersion<'_>, IndexEntry) {
         let (piece, slot) = (number as usize / PIECE_ENTRIES, number as usize % PIECE_ENTRIES);
         let piece = self.frozen.get(piece).map_or(&self.tail, |piece| &**piece);
         (piece.version(slot), piece.entries[slot])
@@ -150,7 +150,7 @@ impl IndexTable {
     /// An empty table.
     pub fn new() -> IndexTable {
         IndexTable {
-            inner: RwLock::new(Inner {
+            inner: RwLock::new(Contents {
                 frozen: Arc::default(),
                 tail: Piece::default(),
                 heads: HashTable::new(),
@@ -301,7 +301,7 @@ impl IndexTable {
 
 impl Sorted {
     /// Copies the piece that is being filled, if it has changed.
-    fn take_tail(&mut self, inner: &Inner) {
+    fn take_tail(&mut self, inner: &Contents) {
         let held = self.tail.first().map_or(0, |piece| piece.entries.len());
         if self.tail_at != inner.frozen.len() {
             (self.tail_at, self.tail_order) = (inner.frozen.len(), Arc::default());
@@ -337,14 +337,14 @@ pub struct RecordPlace {
 
 /// Which values lie in the log and not in the index table, by their sizes in bytes.
 #[derive(Debug, Clone, Copy)]
-pub struct Apart {
+pub struct SeparationThresholds {
     /// From this size on, while the key is in the front.
     pub in_front: usize,
     /// From this size on also when the key leaves the front. Operands come along whatever their size.
     pub for_good: usize,
 }
 
-impl Apart {
+impl SeparationThresholds {
     /// The value stays where it is when its key leaves the front.
     pub fn stays(self, kind: Kind, value_len: usize) -> bool {
         kind.inline() == Kind::Put && value_len >= self.for_good
@@ -354,13 +354,19 @@ impl Apart {
 /// Exclusive right to insert.
 pub struct Inserter<'a> {
     table: &'a IndexTable,
-    inner: crate::sched::sync::RwLockWriteGuard<'a, Inner>,
+    inner: crate::sched::sync::RwLockWriteGuard<'a, Contents>,
 }
 
 impl Inserter<'_> {
     /// Inserts a record that lies at `place`, and moves the place behind it: a value that is too short to lie apart
     /// goes inside, for a longer one its address.
-    pub fn add_record(&mut self, operation: &Operation<'_>, seqno: Seqno, place: &mut RecordPlace, apart: Apart) {
+    pub fn add_record(
+        &mut self,
+        operation: &Operation<'_>,
+        seqno: Seqno,
+        place: &mut RecordPlace,
+        apart: SeparationThresholds,
+    ) {
         let prefix = operation.keyspace.prefix();
         let len = operation.record_bytes();
         let value_len = operation.value.len();
@@ -386,7 +392,7 @@ impl Inserter<'_> {
 
     /// Inserts one version; sequence numbers only grow. `value_bytes` is what lies in the log behind an address.
     pub fn add(&mut self, prefix: &[u8], key: &[u8], stamp: Stamp, payload: &[u8], value_bytes: usize) {
-        let Inner { frozen, tail, heads, scratch, .. } = &mut *self.inner;
+        let Contents { frozen, tail, heads, scratch, .. } = &mut *self.inner;
         let number = (frozen.len() * PIECE_ENTRIES + tail.entries.len()) as u32;
         scratch.clear();
         scratch.extend_from_slice(prefix);
@@ -460,7 +466,7 @@ fn sort_within(pieces: &[Arc<Piece>], numbers: Range<usize>, keys: &KeyRange) ->
     keyed.into_iter().map(|(_, number)| number).collect()
 }
 
-fn version_at(pieces: &[Arc<Piece>], number: u32) -> Version<'_> {
+fn version_at(pieces: &[Arc<Piece>], number: u32) -> IndexVersion<'_> {
     pieces[number as usize / PIECE_ENTRIES].version(number as usize % PIECE_ENTRIES)
 }
 
@@ -491,12 +497,12 @@ pub struct IndexCursor {
     pieces: Arc<Vec<Arc<Piece>>>,
     order: Arc<Vec<u32>>,
     at: usize,
-    place: Place,
+    place: PayloadPlace,
 }
 
 /// Where the version lies that a cursor stands on.
 #[derive(Default)]
-struct Place {
+struct PayloadPlace {
     piece: usize,
     key: Range<usize>,
     payload_end: usize,
@@ -506,7 +512,7 @@ struct Place {
 impl IndexCursor {
     /// A cursor over versions in this order; not positioned.
     fn new(pieces: Arc<Vec<Arc<Piece>>>, order: Arc<Vec<u32>>) -> IndexCursor {
-        IndexCursor { at: order.len(), pieces, order, place: Place::default() }
+        IndexCursor { at: order.len(), pieces, order, place: PayloadPlace::default() }
     }
 
     /// Goes to a place in the order, and looks once at what is there.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::{Address, Error, FileId, Gauge, Result, Seqno, Slice};
 use crate::format::record::value_of;
-use crate::io::trash::FileGuard;
+use crate::io::pending_deletions::FileGuard;
 use crate::io::{File, Mapping};
 
 /// A log: written by the commit path, read by anything that holds an address into it.
@@ -79,8 +79,8 @@ impl LogFile {
     }
 
     /// The manifest no longer names the log: the file goes with its last holder.
-    pub fn doom(&self) {
-        self.guard.doom();
+    pub fn mark_obsolete(&self) {
+        self.guard.mark_obsolete();
     }
 
     pub(super) fn set_end(&self, end: u64) {
@@ -118,7 +118,7 @@ impl LogFile {
             // The ring went round meanwhile, which it only does once the bytes are in the file.
         }
         let mut bytes = vec![0; address.len as usize];
-        let read = self.file.read_awaited(&mut bytes, address.offset)?;
+        let read = self.file.read_polled(&mut bytes, address.offset)?;
         if read < bytes.len() {
             return Err(damaged("record lies beyond the end of the file"));
         }

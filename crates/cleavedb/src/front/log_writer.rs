@@ -71,14 +71,14 @@ enum Pending {
 }
 
 /// What a sync has to wait for and to sync, taken under the commit lock.
-pub struct SyncPoint {
+pub struct LogSyncPoint {
     ticket: Ticket,
     chunks: Option<Arc<ChunkWriter>>,
     /// The log that is being written.
     pub log: Option<Arc<LogFile>>,
 }
 
-impl SyncPoint {
+impl LogSyncPoint {
     /// Waits, without the commit lock, until everything is in its file.
     pub fn wait(&self) -> Result<()> {
         self.chunks.as_ref().map_or(Ok(()), |chunks| chunks.wait(self.ticket))
@@ -239,18 +239,18 @@ impl LogWriter {
 
     /// Pads to a block border and hands everything to the threads, so that a sync can follow.
     /// `last_seqno` is the newest record, `sync_point` what is durable now.
-    pub fn prepare_sync(&mut self, last_seqno: Seqno, sync_point: Seqno) -> Result<SyncPoint> {
+    pub fn prepare_sync(&mut self, last_seqno: Seqno, sync_point: Seqno) -> Result<LogSyncPoint> {
         self.pad(last_seqno, sync_point)?;
         self.submit_pending();
         Ok(self.sync_point())
     }
 
-    fn sync_point(&self) -> SyncPoint {
+    fn sync_point(&self) -> LogSyncPoint {
         let chunks = match &self.back_end {
             BackEnd::Ring { chunks, .. } => Some(chunks.clone()),
             BackEnd::Plain => None,
         };
-        SyncPoint { ticket: self.last_ticket, chunks, log: self.active().cloned() }
+        LogSyncPoint { ticket: self.last_ticket, chunks, log: self.active().cloned() }
     }
 
     fn pad(&mut self, last_seqno: Seqno, sync_point: Seqno) -> Result<()> {

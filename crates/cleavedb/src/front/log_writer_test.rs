@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::*;
 use crate::base::FileId;
 use crate::format::frame::LOG_HEADER_BYTES;
-use crate::io::trash::FileGuard;
+use crate::io::pending_deletions::FileGuard;
 use crate::io::{Access, File, SimDisk, Storage};
 use crate::sched::sim::simulate;
 use crate::sched::sync::{Condvar, Mutex};

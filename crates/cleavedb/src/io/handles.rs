@@ -6,7 +6,7 @@
 //! its file whatever happens, so for a moment more may be open than the limit says: one for each reader.
 //!
 //! A file is opened by its path, so whoever holds a handle must keep the file from being removed
-//! ([`FileGuard`](super::trash::FileGuard)). Called by table readers.
+//! ([`FileGuard`](crate::io::pending_deletions::FileGuard)). Called by table readers.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -8,16 +8,13 @@ pub mod os;
 #[cfg(not(feature = "portable"))]
 mod mapped;
 #[cfg(not(feature = "portable"))]
-mod awaited;
+mod busy_poll;
 mod image;
 pub mod aligned;
-pub mod cache;
-pub mod value_cache;
-pub mod ghosts;
 pub mod handles;
 pub mod read_ahead;
 pub mod together;
-pub mod trash;
+pub mod pending_deletions;
 pub mod untouched;
 pub mod sim;
 pub mod fault;
@@ -114,9 +111,9 @@ pub fn read_exact_at(file: &dyn File, buffer: &mut [u8], offset: u64) -> Result<
     check_whole(file, count, buffer.len(), offset)
 }
 
-/// As [`read_exact_at`], by [`File::read_awaited`].
-pub fn read_exact_awaited(file: &dyn File, buffer: &mut [u8], offset: u64) -> Result<()> {
-    let count = file.read_awaited(buffer, offset)?;
+/// As [`read_exact_at`], by [`File::read_polled`].
+pub fn read_exact_polled(file: &dyn File, buffer: &mut [u8], offset: u64) -> Result<()> {
+    let count = file.read_polled(buffer, offset)?;
     check_whole(file, count, buffer.len(), offset)
 }
 
@@ -144,7 +141,7 @@ pub trait File: Send + Sync {
     /// Fills `buffer` from `offset`; returns how many bytes there were before the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
     /// As [`read_at`](File::read_at), for a few bytes that a caller of the database waits for.
-    fn read_awaited(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+    fn read_polled(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         self.read_at(buffer, offset)
     }
     /// Says that these bytes will be read soon, once, by [`read_needed`](File::read_needed), so that the system may fetch

@@ -26,12 +26,13 @@ use rustix::io::{Errno, retry_on_intr};
 #[cfg(not(feature = "portable"))]
 use super::aligned::AlignedBuffer;
 use super::aligned::assert_aligned;
+use super::mapped;
 use super::{Access, DirEntry, File, Lock, Mapping, Storage};
-#[cfg(not(feature = "portable"))]
-use super::{awaited, mapped};
 #[cfg(not(feature = "portable"))]
 use crate::base::limits::BLOCK_IO_BYTES;
 use crate::base::{Error, Result};
+#[cfg(not(feature = "portable"))]
+use crate::io::busy_poll;
 
 /// A direct read is made in pieces of at most this size, which bounds the memory it needs.
 #[cfg(not(feature = "portable"))]
@@ -366,8 +367,8 @@ impl File for OsFile {
     }
 
     #[cfg(not(feature = "portable"))]
-    fn read_awaited(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let read = if self.sleeps { read_fully } else { awaited::read };
+    fn read_polled(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let read = if self.sleeps { read_fully } else { busy_poll::read };
         self.wrap("read", read(&self.file, buffer, offset))
     }
 

@@ -229,7 +229,7 @@ fn what_is_waited_for_is_read_whole_by_one_thread_and_by_many() {
         let mut part = vec![0; 1100];
         for start in (first..content.len()).step_by(40_000) {
             let wanted = part.len().min(content.len() - start);
-            assert_eq!(file.read_awaited(&mut part, start as u64).unwrap(), wanted, "at {start}");
+            assert_eq!(file.read_polled(&mut part, start as u64).unwrap(), wanted, "at {start}");
             assert!(part[..wanted] == content[start..start + wanted], "at {start}");
         }
     };
@@ -238,7 +238,7 @@ fn what_is_waited_for_is_read_whole_by_one_thread_and_by_many() {
     // Up to the end, beyond it, and more than is asked for again and again.
     for (offset, len, expected) in [(2_999_000, 5000, 1000), (3_000_000, 10, 0), (5, 100_000, 100_000)] {
         let mut part = vec![0; len];
-        assert_eq!(file.read_awaited(&mut part, offset).unwrap(), expected);
+        assert_eq!(file.read_polled(&mut part, offset).unwrap(), expected);
         assert!(part[..expected] == content[offset as usize..][..expected]);
     }
 }

@@ -23,10 +23,10 @@ use super::fault::{FaultState, Faults};
 /// A simulated disk. Clones are handles to the same disk.
 #[derive(Clone)]
 pub struct SimDisk {
-    inner: Arc<Inner>,
+    inner: Arc<SharedState>,
 }
 
-struct Inner {
+struct SharedState {
     /// Never held across a yield point, so it needs no part in the simulation.
     state: Mutex<State>,
     hook: Mutex<Option<Hook>>,
@@ -61,7 +61,7 @@ impl SimDisk {
     }
 
     fn with_state(state: State) -> SimDisk {
-        SimDisk { inner: Arc::new(Inner { state: Mutex::new(state), hook: Mutex::new(None) }) }
+        SimDisk { inner: Arc::new(SharedState { state: Mutex::new(state), hook: Mutex::new(None) }) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

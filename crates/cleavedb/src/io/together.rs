@@ -17,7 +17,7 @@ const READS_IN_FLIGHT: usize = 64;
 
 /// A piece of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct ReadPlace {
     /// Which file.
     pub file: FileId,
     /// Where it begins, in bytes.
@@ -27,7 +27,7 @@ pub struct Place {
 }
 
 /// The pieces, sorted by place, in groups that one read fetches: in one file, with less than `gap` bytes between them.
-pub fn stretches<T>(sorted: &[T], gap: u64, place: impl Fn(&T) -> Place) -> Vec<Range<usize>> {
+pub fn stretches<T>(sorted: &[T], gap: u64, place: impl Fn(&T) -> ReadPlace) -> Vec<Range<usize>> {
     let mut stretches = Vec::new();
     let mut from = 0;
     while let Some(first) = sorted.get(from).map(&place) {
@@ -48,7 +48,7 @@ pub fn stretches<T>(sorted: &[T], gap: u64, place: impl Fn(&T) -> Place) -> Vec<
 }
 
 /// The bytes that a read of sorted pieces covers.
-pub fn span<T>(stretch: &[T], place: impl Fn(&T) -> Place) -> (u64, u64) {
+pub fn span<T>(stretch: &[T], place: impl Fn(&T) -> ReadPlace) -> (u64, u64) {
     let start = stretch.first().map_or(0, |first| place(first).start);
     (start, stretch.iter().map(|piece| place(piece).end).max().unwrap_or(start))
 }
@@ -58,7 +58,7 @@ pub struct Wanted<T> {
     /// The file.
     pub file: Arc<dyn File>,
     /// Which piece of it.
-    pub place: Place,
+    pub place: ReadPlace,
     /// Handed back with the bytes.
     pub whose: T,
 }
@@ -82,7 +82,7 @@ pub fn read_together<T>(mut wanted: Vec<Wanted<T>>, gap: u64, mut see: impl FnMu
     }
     for (index, ((file, start, end), stretch)) in reads.iter().zip(stretches).enumerate() {
         let mut bytes = vec![0; (end - start) as usize];
-        let read = if many { file.read_needed(&mut bytes, *start) } else { file.read_awaited(&mut bytes, *start) };
+        let read = if many { file.read_needed(&mut bytes, *start) } else { file.read_polled(&mut bytes, *start) };
         reads.get(index + READS_IN_FLIGHT).filter(|_| many).into_iter().for_each(tell);
         // Whoever needs what could not be read will say so.
         bytes.truncate(read.unwrap_or_default());
@@ -107,14 +107,14 @@ mod tests {
     use crate::io::{Access, Faults, SimDisk, Storage};
     use std::path::Path;
 
-    fn place(file: u64, start: u64, end: u64) -> Place {
-        Place { file: FileId(file), start, end }
+    fn place(file: u64, start: u64, end: u64) -> ReadPlace {
+        ReadPlace { file: FileId(file), start, end }
     }
 
     #[test]
     fn neighbours_of_one_file_share_a_read_of_bounded_size() {
         let kib = 1 << 10;
-        let cases: [(&[Place], &[usize]); 6] = [
+        let cases: [(&[ReadPlace], &[usize]); 6] = [
             (&[], &[]),
             (&[place(1, 0, 10), place(1, 10, 20), place(1, 10, 20), place(2, 20, 30)], &[3, 1]),
             (&[place(1, 0, kib), place(1, 17 * kib - 1, 18 * kib), place(1, 34 * kib, 35 * kib)], &[2, 1]),

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use super::table::Table;
 use super::table_cursor::TableCursor;
 use crate::base::{Cursor, Error, FileId, Result, Seqno, Stamp};
+use crate::cache::block_cache::PriorityPool;
 use crate::format::table::BlockHandle;
-use crate::io::cache::Shelf;
-use crate::io::together::{Place, span, stretches};
+use crate::io::together::{ReadPlace, span, stretches};
 
 /// Blocks that lie closer than this are read together.
 const GAP_BYTES: u64 = 8 << 10;
@@ -30,7 +30,7 @@ pub struct Lookups {
 pub struct Missing {
     table: Arc<Table>,
     handle: BlockHandle,
-    shelf: Shelf,
+    pool: PriorityPool,
 }
 
 impl Missing {
@@ -39,9 +39,9 @@ impl Missing {
         (self.table.meta().id, self.handle.offset)
     }
 
-    fn bytes(&self) -> Place {
+    fn bytes(&self) -> ReadPlace {
         let (file, start) = self.place();
-        Place { file, start, end: self.handle.end().unwrap_or(u64::MAX) }
+        ReadPlace { file, start, end: self.handle.end().unwrap_or(u64::MAX) }
     }
 }
 
@@ -57,8 +57,8 @@ impl Lookups {
             self.cursors.clear();
         }
         let cursor = self.cursors.entry(id).or_insert_with(|| table.cursor(true));
-        if let Some((handle, shelf)) = cursor.seek_in_cache(key, Stamp::at(snapshot))? {
-            self.missing = Some(Missing { table: table.clone(), handle, shelf });
+        if let Some((handle, pool)) = cursor.seek_in_cache(key, Stamp::at(snapshot))? {
+            self.missing = Some(Missing { table: table.clone(), handle, pool });
             return Err(Error::WouldStall);
         }
         let found = cursor.valid() && cursor.key() == key;
@@ -85,7 +85,7 @@ pub fn read_together(mut missing: Vec<Missing>) {
         }
     }
     for stretch in reads {
-        let blocks: Vec<_> = stretch.iter().map(|missing| (missing.handle, missing.shelf)).collect();
+        let blocks: Vec<_> = stretch.iter().map(|missing| (missing.handle, missing.pool)).collect();
         // Tried again, and then reported, by the look-up that needs it.
         let _ = stretch[0].table.fill_cache(&blocks, span(stretch, Missing::bytes), told);
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::base::{Error, FileId, Result};
 use crate::format::compression::{Compression, decompress};
 use crate::format::table::{BLOCK_BYTES_MAX, BlockHandle, TRAILER_BYTES, check_block};
-use crate::io::{File, read_exact_awaited};
+use crate::io::{File, read_exact_polled};
 
 /// Which table, and where its blocks end.
 pub(super) struct Blocks<'a> {
@@ -25,7 +25,7 @@ impl Blocks<'_> {
             return Err(self.damaged(handle.offset, "a block is said to lie outside the table"));
         }
         let mut sealed = vec![0; handle.len as usize + TRAILER_BYTES];
-        read_exact_awaited(file, &mut sealed, handle.offset)?;
+        read_exact_polled(file, &mut sealed, handle.offset)?;
         Ok(sealed)
     }
 

@@ -13,7 +13,7 @@ use crate::base::Seqno;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Hidden {
     /// All that they name.
-    pub named: u64,
+    pub referenced: u64,
     /// Of these at most so much is hidden by newer versions that lie in other tables, or were kept for a snapshot that is
     /// held no more.
     pub hidden: u64,
@@ -27,12 +27,12 @@ impl<'a> Figures<'a> {
         let mut all = Hidden::default();
         for (level, tables) in self.levels.iter().enumerate() {
             for (index, table) in tables.iter().enumerate() {
-                all.named += table.bytes_apart;
+                all.referenced += table.bytes_separated;
                 all.hidden += self.hidden_by(level, index);
                 all.record_max = all.record_max.max(table.record_bytes_max);
             }
         }
-        Hidden { hidden: all.hidden.min(all.named), ..all }
+        Hidden { hidden: all.hidden.min(all.referenced), ..all }
     }
 
     /// The next compaction that shows which values are dead. While one runs, what it shows is waited for.
@@ -69,7 +69,7 @@ impl<'a> Figures<'a> {
     /// Sequence numbers from which on more values may die, as soon as no older snapshot is held.
     pub(super) fn held_names(&self) -> impl Iterator<Item = Seqno> {
         let tables = || self.levels.iter().flat_map(|tables| tables.iter());
-        let any = tables().any(|table| table.bytes_apart > 0);
+        let any = tables().any(|table| table.bytes_separated > 0);
         let held = tables().filter(move |table| any && table.seqno_max > self.oldest_snapshot);
         held.filter_map(|table| match table.seqno_min > self.oldest_snapshot {
             true => Some(table.seqno_min),
@@ -80,15 +80,15 @@ impl<'a> Figures<'a> {
     /// Bytes of values that the versions of a table hide at most: in itself, in older tables of HL0, and below.
     fn hidden_by(&self, level: usize, index: usize) -> u64 {
         let table = &self.levels[level][index];
-        let killers = table.entries - table.deltas.min(table.entries);
+        let covering = table.entries - table.deltas.min(table.entries);
         let (mut met, mut met_max, mut covered) = (0, 0, 0);
         let mut count = |older: &TableFigures<'a>| {
             // All of it is kept by a snapshot that sees nothing newer.
             let is_held = older.seqno_max <= self.oldest_snapshot && self.oldest_snapshot < table.seqno_min;
             match is_held {
                 true => {}
-                false if table.may_cover_some_of(older) => covered += older.bytes_apart,
-                false => (met, met_max) = (met + older.bytes_apart, older.record_bytes_max.max(met_max)),
+                false if table.may_cover_some_of(older) => covered += older.bytes_separated,
+                false => (met, met_max) = (met + older.bytes_separated, older.record_bytes_max.max(met_max)),
             }
         };
         if level == 0 {
@@ -99,7 +99,7 @@ impl<'a> Figures<'a> {
             self.overlapping(below, table.smallest, table.end).for_each(&mut count);
         }
         // A value that several versions hide is counted with the oldest of these.
-        self.hidden_within(table) + covered + met.min(killers.saturating_mul(met_max))
+        self.hidden_within(table) + covered + met.min(covering.saturating_mul(met_max))
     }
 
     /// Bytes of values in the table that newer versions in it hide, and that no snapshot keeps any more.
@@ -108,7 +108,7 @@ impl<'a> Figures<'a> {
             (false, _) => 0,
             (true, 0) => table.bytes_hidden,
             // What lies under its range tombstones is not counted.
-            (true, _) => table.bytes_apart,
+            (true, _) => table.bytes_separated,
         }
     }
 

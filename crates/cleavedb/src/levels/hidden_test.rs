@@ -1,10 +1,10 @@
-//! Tables are written `"id keys bytes_apart flags"`: 100 versions of numbers 10 * id to 10 * id + 9, in keyspace 1, whose
-//! values of `bytes_apart` lie apart, the largest of them twice the mean. `"hidden=20"`: of these, bytes that newer versions
-//! in the table hide; `"killers=5"`: so many versions; `"clears=b-d"`: range tombstones; `"busy"`.
+//! Tables are written `"id keys bytes_separated flags"`: 100 versions of numbers 10 * id to 10 * id + 9, in keyspace 1, whose
+//! values of `bytes_separated` lie apart, the largest of them twice the mean. `"hidden=20"`: of these, bytes that newer versions
+//! in the table hide; `"covering=5"`: so many versions; `"clears=b-d"`: range tombstones; `"busy"`.
 
 use std::collections::BTreeSet;
 
-use super::super::picker::{Compact, LevelTargets, awaited_snapshot, choose};
+use super::super::picker::{Compact, LevelTargets, choose, wanted_snapshot};
 use super::*;
 use crate::base::{FileId, KeyspaceId, full_key};
 use crate::format::meta::{Cleared, TableMeta};
@@ -18,8 +18,8 @@ fn meta(text: &str) -> (TableMeta, bool) {
     let flag = |name: &str| words.iter().find_map(|word| word.strip_prefix(name));
     let number = |name: &str, other: u64| flag(name).map_or(other, |number| number.parse().unwrap());
     let (smallest, largest) = words[1].split_once('-').unwrap();
-    let (id, bytes_apart): (u64, u64) = (words[0].parse().unwrap(), words[2].parse().unwrap());
-    let entries = number("killers=", 100);
+    let (id, bytes_separated): (u64, u64) = (words[0].parse().unwrap(), words[2].parse().unwrap());
+    let entries = number("covering=", 100);
     let cleared = flag("clears=").map(|range| range.split_once('-').unwrap());
     let cleared = cleared.map(|(start, end)| Cleared { start: full(start), end: full(end), seqno: Seqno(id * 10 + 9) });
     let meta = TableMeta {
@@ -29,9 +29,9 @@ fn meta(text: &str) -> (TableMeta, bool) {
         deletes: 0,
         deltas: 0,
         addresses: entries,
-        bytes_apart,
+        bytes_separated,
         bytes_hidden: number("hidden=", 0),
-        record_bytes_max: bytes_apart / 50,
+        record_bytes_max: bytes_separated / 50,
         smallest: full(smallest),
         end: full(&format!("{largest}\0")),
         seqno_min: Seqno(id * 10),
@@ -55,12 +55,12 @@ fn choice_at(levels: &[&[&str]], file_bytes: u64, oldest_snapshot: u64) -> (Stri
         running: &[],
         oldest_snapshot: Seqno(oldest_snapshot),
         stale: &BTreeSet::new(),
-        stale_at_rest: &BTreeSet::new(),
-        at_rest: false,
+        stale_when_idle: &BTreeSet::new(),
+        when_idle: false,
         uncovers: false,
     };
-    let Hidden { named, hidden, .. } = figures.hidden();
-    figures.uncovers = file_bytes > (named - hidden) * 13 / 10;
+    let Hidden { referenced, hidden, .. } = figures.hidden();
+    figures.uncovers = file_bytes > (referenced - hidden) * 13 / 10;
     let list = |ids: &[FileId]| ids.iter().map(|id| id.0.to_string()).collect::<Vec<_>>().join(",");
     let choice = match choose(&figures) {
         Choice::Nothing => "nothing".into(),
@@ -70,7 +70,7 @@ fn choice_at(levels: &[&[&str]], file_bytes: u64, oldest_snapshot: u64) -> (Stri
         }
         Choice::Drop { .. } => panic!("nothing is dropped"),
     };
-    (choice, awaited_snapshot(&figures).map(|seqno| seqno.0))
+    (choice, wanted_snapshot(&figures).map(|seqno| seqno.0))
 }
 
 fn choice(levels: &[&[&str]], file_bytes: u64) -> String {
@@ -88,7 +88,7 @@ fn nothing_is_uncovered_where_nothing_can_be_hidden_or_there_is_space() {
     assert_eq!(choice(both, 1300), "nothing");
     assert_eq!(choice(both, 1301), "3 with 1 in 1");
     // Two versions hide at most two of the largest values, 40 B, however much they span.
-    let few: &[&[&str]] = &[&["3 a-z 0 killers=2"], &["1 a-c 1000", "2 d-f 1000"]];
+    let few: &[&[&str]] = &[&["3 a-z 0 covering=2"], &["1 a-c 1000", "2 d-f 1000"]];
     assert_eq!(choice(few, 1960 * 13 / 10 - 60), "nothing");
     assert_eq!(choice(few, 1960 * 13 / 10), "nothing");
     assert_eq!(choice(few, 1960 * 13 / 10 + 1), "3 with 1,2 in 1");
@@ -97,7 +97,7 @@ fn nothing_is_uncovered_where_nothing_can_be_hidden_or_there_is_space() {
 #[test]
 fn what_shows_most_for_what_is_read_goes_first() {
     // Of two the one that hides more for its bytes; HL0 if it hides most.
-    let tables: &[&[&str]] = &[&[], &["5 a-b 100 killers=10", "6 m-n 1000"], &["1 a-b 1000", "2 m-n 1000"]];
+    let tables: &[&[&str]] = &[&[], &["5 a-b 100 covering=10", "6 m-n 1000"], &["1 a-b 1000", "2 m-n 1000"]];
     assert_eq!(choice(tables, 1 << 40), "6 with 2 in 2");
     let tables: &[&[&str]] = &[&["9 a-n 3000"], tables[1], tables[2]];
     assert_eq!(choice(tables, 1 << 40), "9 with 5,6 in 1");
@@ -117,7 +117,7 @@ fn one_that_is_in_use_is_passed_over() {
 
 #[test]
 fn range_tombstones_may_hide_all_that_lies_under_them() {
-    let tables: &[&[&str]] = &[&[], &["5 a-z 0 killers=1 clears=a-e"], &["1 d-g 1000", "2 m-n 1000"]];
+    let tables: &[&[&str]] = &[&[], &["5 a-z 0 covering=1 clears=a-e"], &["1 d-g 1000", "2 m-n 1000"]];
     assert_eq!(choice(tables, 1000 * 13 / 10 - 30), "nothing");
     assert_eq!(choice(tables, 1000 * 13 / 10), "5 with 1,2 in 2");
     // Its own values lie under its tombstones, too, until it lies lowest and is written without them.

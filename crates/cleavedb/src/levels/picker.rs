@@ -39,7 +39,7 @@ pub struct TableFigures<'a> {
     /// Versions that are deltas.
     pub deltas: u64,
     /// Bytes of the records that versions lead to.
-    pub bytes_apart: u64,
+    pub bytes_separated: u64,
     /// Of these, bytes of records that a newer base in the table hides.
     pub bytes_hidden: u64,
     /// Bytes of the largest of these records.
@@ -65,7 +65,7 @@ impl<'a> TableFigures<'a> {
             entries: meta.entries,
             deletes: meta.deletes,
             deltas: meta.deltas,
-            bytes_apart: meta.bytes_apart,
+            bytes_separated: meta.bytes_separated,
             bytes_hidden: meta.bytes_hidden,
             record_bytes_max: meta.record_bytes_max,
             range_deletes: meta.range_deletes,
@@ -125,7 +125,7 @@ impl<'a> TableFigures<'a> {
 /// Tables are pushed down for their deletes when these are one in so many versions.
 const DENSE_ONE_IN: u64 = 3;
 /// At rest HL0 is merged with what lies below it, if that is no more than so many times as much.
-const TIDY_BELOW_MAX: u64 = 4;
+const IDLE_BELOW_MAX: u64 = 4;
 /// Tables of which nothing lies beneath are rewritten for their deletes when these are one in so many versions.
 const NEEDLESS_ONE_IN: u64 = 8;
 /// No table is compacted for its deletes alone unless it has this part of the target of HL1.
@@ -158,7 +158,7 @@ impl LevelTargets {
 
 /// The range of keys that a running job writes into a level.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Running {
+pub struct RunningCompaction {
     /// The level.
     pub to: usize,
     /// The first full key.
@@ -176,17 +176,17 @@ pub struct Figures<'a> {
     /// Keyspaces whose versions all may die.
     pub dropped: &'a [KeyspaceId],
     /// What jobs are writing.
-    pub running: &'a [Running],
+    pub running: &'a [RunningCompaction],
     /// The oldest sequence number that a reader may still ask for.
     pub oldest_snapshot: Seqno,
     /// Tables to write anew because their addresses are out of date.
     pub stale: &'a BTreeSet<FileId>,
     /// The same at rest, and more of them.
-    pub stale_at_rest: &'a BTreeSet<FileId>,
+    pub stale_when_idle: &'a BTreeSet<FileId>,
     /// Values apart from their keys take too much space for what may be live of them: what is dead is to be found.
     pub uncovers: bool,
     /// Nothing else is to be done, and nothing was for a while.
-    pub at_rest: bool,
+    pub when_idle: bool,
 }
 
 /// What to do next.
@@ -230,13 +230,13 @@ pub struct Compact {
     /// The first full key after all inputs.
     pub end: Vec<u8>,
     /// Nobody needs it: it makes look-ups faster. A full disk is no reason to complain then.
-    pub tidies: bool,
+    pub is_idle_compaction: bool,
 }
 
 impl Compact {
     /// What other choices must keep clear of while this one runs.
-    pub fn running(&self) -> Running {
-        Running { to: self.to, smallest: self.smallest.clone(), end: self.end.clone() }
+    pub fn running(&self) -> RunningCompaction {
+        RunningCompaction { to: self.to, smallest: self.smallest.clone(), end: self.end.clone() }
     }
 }
 
@@ -251,13 +251,13 @@ pub fn choose(figures: &Figures<'_>) -> Choice {
         .or_else(|| figures.rewrite_dropped())
         .or_else(|| figures.push_deletes_down())
         .or_else(|| figures.remove_needless_deletes())
-        .or_else(|| figures.heal())
-        .or_else(|| figures.tidy_up())
+        .or_else(|| figures.refresh())
+        .or_else(|| figures.idle_compaction())
         .unwrap_or(Choice::Nothing)
 }
 
 /// The oldest snapshot from which on there will be tombstones to remove, or values to uncover, that snapshots hold now.
-pub fn awaited_snapshot(figures: &Figures<'_>) -> Option<Seqno> {
+pub fn wanted_snapshot(figures: &Figures<'_>) -> Option<Seqno> {
     let is_held = |table: &&TableFigures<'_>| table.seqno_max > figures.oldest_snapshot;
     let needless = figures.needless_deletes().map(|(_, table)| table).filter(is_held);
     let covering = figures.covering().filter(|(_, table)| is_held(table));
@@ -285,7 +285,7 @@ pub fn choose_range(figures: &Figures<'_>, from: usize, to: usize, start: &[u8],
 impl<'a> Figures<'a> {
     /// Tables of the first level that has some wholly within one dropped keyspace.
     fn drop_tables(&self) -> Option<Choice> {
-        let doomed = |table: &&TableFigures<'_>| {
+        let obsolete = |table: &&TableFigures<'_>| {
             let within = |keyspace: &KeyspaceId| {
                 let keyspace_end = prefix_end(&keyspace.prefix());
                 table.smallest.starts_with(&keyspace.prefix()) && keyspace_end.is_none_or(|end| table.end <= &end[..])
@@ -293,7 +293,7 @@ impl<'a> Figures<'a> {
             !table.busy && self.dropped.iter().any(within)
         };
         self.levels.iter().enumerate().find_map(|(level, tables)| {
-            let tables: Vec<FileId> = tables.iter().filter(doomed).map(|table| table.id).collect();
+            let tables: Vec<FileId> = tables.iter().filter(obsolete).map(|table| table.id).collect();
             (!tables.is_empty()).then_some(Choice::Drop { level, tables })
         })
     }
@@ -467,11 +467,11 @@ impl<'a> Figures<'a> {
     }
 
     /// Tables below HL0 whose addresses are out of date are written anew where they are.
-    fn heal(&self) -> Option<Choice> {
-        self.heal_these(self.stale).map(Choice::Compact)
+    fn refresh(&self) -> Option<Choice> {
+        self.refresh_these(self.stale).map(Choice::Compact)
     }
 
-    fn heal_these(&self, stale: &BTreeSet<FileId>) -> Option<Compact> {
+    fn refresh_these(&self, stale: &BTreeSet<FileId>) -> Option<Compact> {
         let levels = self.levels.iter().enumerate().skip(1).filter(|_| !stale.is_empty());
         let mut tables = levels.flat_map(|(level, tables)| tables.iter().map(move |table| (level, table)));
         tables.find_map(|(level, table)| match stale.contains(&table.id) {
@@ -481,23 +481,25 @@ impl<'a> Figures<'a> {
     }
 
     /// What makes look-ups faster, at rest.
-    fn tidy_up(&self) -> Option<Choice> {
-        let found = self.at_rest.then(|| self.tidy_hl0().or_else(|| self.heal_these(self.stale_at_rest)))??;
-        Some(Choice::Compact(Compact { tidies: true, ..found }))
+    fn idle_compaction(&self) -> Option<Choice> {
+        let found = self
+            .when_idle
+            .then(|| self.idle_hl0_compaction().or_else(|| self.refresh_these(self.stale_when_idle)))??;
+        Some(Choice::Compact(Compact { is_idle_compaction: true, ..found }))
     }
 
     /// All of HL0 goes down, if look-ups ask several tables there or addresses in it are out of date, and what it is merged
     /// with is not so much more.
-    fn tidy_hl0(&self) -> Option<Compact> {
+    fn idle_hl0_compaction(&self) -> Option<Compact> {
         let upper = self.levels.first()?;
-        if upper.len() < 2 && !upper.iter().any(|table| self.stale_at_rest.contains(&table.id)) {
+        if upper.len() < 2 && !upper.iter().any(|table| self.stale_when_idle.contains(&table.id)) {
             return None;
         }
         let inputs: Vec<&TableFigures<'_>> = upper.iter().collect();
         let compact = self.compact(0, 1, &inputs)?;
         let below: u64 = self.overlapping(1, &compact.smallest, &compact.end).map(|table| table.size).sum();
         let above: u64 = upper.iter().map(|table| table.size).sum();
-        (below <= TIDY_BELOW_MAX * above).then_some(compact)
+        (below <= IDLE_BELOW_MAX * above).then_some(compact)
     }
 
     /// Tables below HL0, with their levels, that would be smaller without their tombstones and have nothing beneath them.
@@ -546,7 +548,15 @@ impl<'a> Figures<'a> {
         }
         let ids = |tables: &[&TableFigures<'_>]| tables.iter().map(|table| table.id).collect();
         let (smallest, end) = (smallest.to_vec(), end.to_vec());
-        Some(Compact { from, to, inputs: ids(inputs), inputs_below: ids(&below), smallest, end, tidies: false })
+        Some(Compact {
+            from,
+            to,
+            inputs: ids(inputs),
+            inputs_below: ids(&below),
+            smallest,
+            end,
+            is_idle_compaction: false,
+        })
     }
 
     pub(super) fn overlapping(

@@ -41,7 +41,7 @@ fn meta(text: &str) -> (TableMeta, bool) {
         deletes,
         deltas: 0,
         addresses: 0,
-        bytes_apart: 0,
+        bytes_separated: 0,
         bytes_hidden: 0,
         record_bytes_max: 0,
         smallest: full(smallest),
@@ -57,19 +57,19 @@ fn meta(text: &str) -> (TableMeta, bool) {
 struct Case {
     levels: Vec<Vec<(TableMeta, bool)>>,
     dropped: Vec<KeyspaceId>,
-    running: Vec<Running>,
+    running: Vec<RunningCompaction>,
     oldest_snapshot: Seqno,
     stale: BTreeSet<FileId>,
-    stale_at_rest: BTreeSet<FileId>,
-    at_rest: bool,
+    stale_when_idle: BTreeSet<FileId>,
+    when_idle: bool,
 }
 
 /// The levels given, padded with empty ones to five. HL0 has room for three tables, HL1 for 100 bytes, HL2 for 1000.
 fn case(levels: &[&[&str]]) -> Case {
     let mut levels: Vec<Vec<_>> = levels.iter().map(|level| level.iter().map(|text| meta(text)).collect()).collect();
     levels.resize_with(5, Vec::new);
-    let (dropped, running, stale, stale_at_rest) = Default::default();
-    Case { levels, dropped, running, oldest_snapshot: Seqno::MAX, stale, stale_at_rest, at_rest: false }
+    let (dropped, running, stale, stale_when_idle) = Default::default();
+    Case { levels, dropped, running, oldest_snapshot: Seqno::MAX, stale, stale_when_idle, when_idle: false }
 }
 
 impl Case {
@@ -79,7 +79,7 @@ impl Case {
     }
 
     fn running(mut self, to: usize, smallest: &str, largest: &str) -> Case {
-        self.running.push(Running { to, smallest: full(smallest), end: after(largest) });
+        self.running.push(RunningCompaction { to, smallest: full(smallest), end: after(largest) });
         self
     }
 
@@ -98,9 +98,9 @@ impl Case {
             running: &self.running,
             oldest_snapshot: self.oldest_snapshot,
             stale: &self.stale,
-            stale_at_rest: &self.stale_at_rest,
+            stale_when_idle: &self.stale_when_idle,
             uncovers: false,
-            at_rest: self.at_rest,
+            when_idle: self.when_idle,
         })
     }
 
@@ -135,7 +135,7 @@ fn hl0_goes_as_a_whole_with_all_that_it_overlaps() {
     assert_eq!(case(&[&hl0, hl1]).choice(), "compact 9,8,7,6 of 0 with 1,2,3,4 of 1");
     assert_eq!(case(&[&hl0[..3], hl1]).choice(), "nothing");
     let Choice::Compact(job) = case(&[&hl0, hl1]).with(choose) else { panic!("not a merge") };
-    assert_eq!(job.running(), Running { to: 1, smallest: full("a"), end: after("p") });
+    assert_eq!(job.running(), RunningCompaction { to: 1, smallest: full("a"), end: after("p") });
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn tombstones_with_nothing_beneath_them_go_when_no_snapshot_needs_them() {
 
 #[test]
 fn the_snapshot_to_wait_for_is_the_first_that_frees_a_table() {
-    let awaited = |case: Case| case.with(|figures| awaited_snapshot(figures).map(|seqno| seqno.0));
+    let awaited = |case: Case| case.with(|figures| wanted_snapshot(figures).map(|seqno| seqno.0));
     let levels: &[&[&str]] = &[&[], &["9 a-c 10 deletes", "8 d-e 10 deletes", "7 f-g 10"], &["5 a-b 10"]];
     assert_eq!(awaited(case(levels).snapshot(40)), Some(89), "9 has something beneath it, 7 has no deletes");
     assert_eq!(awaited(case(levels).snapshot(89)), None);
@@ -304,7 +304,7 @@ fn tables_that_a_range_tombstone_covers_go_unread() {
 #[test]
 fn a_snapshot_keeps_what_a_range_tombstone_covers_and_is_awaited() {
     let levels: &[&[&str]] = &[&["9 b-m 10 clears=b-n@95"], &["1 b-d 10"]];
-    let awaited = |case: Case| case.with(|figures| awaited_snapshot(figures).map(|seqno| seqno.0));
+    let awaited = |case: Case| case.with(|figures| wanted_snapshot(figures).map(|seqno| seqno.0));
     assert_eq!(case(levels).snapshot(98).choice(), "nothing");
     assert_eq!(awaited(case(levels).snapshot(98)), Some(99));
     assert_eq!(case(levels).snapshot(99).choice(), "drop 1 of 1");
@@ -369,10 +369,10 @@ fn tables_out_of_date_are_written_anew_when_nothing_else_is_due() {
 fn at_rest_the_first_level_goes_down_unless_much_more_lies_below() {
     let ask = |levels: &[&[&str]], stale: &[u64]| {
         let mut case = case(levels);
-        case.stale_at_rest = stale.iter().map(|id| FileId(*id)).collect();
+        case.stale_when_idle = stale.iter().map(|id| FileId(*id)).collect();
         let before = case.choice();
         assert_eq!(before, "nothing");
-        case.at_rest = true;
+        case.when_idle = true;
         case.choice()
     };
     let two: &[&str] = &["9 a-m 10", "8 c-z 10"];

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use crate::base::Gauge;
+use crate::cache::block_cache::BlockCache;
 use crate::io::Storage;
-use crate::io::cache::BlockCache;
 use crate::io::handles::Handles;
 use crate::io::read_ahead::ReadAhead;
 

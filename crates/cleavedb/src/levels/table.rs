@@ -13,15 +13,15 @@ use super::table_cursor::TableCursor;
 use crate::base::memory::Counted;
 use crate::base::tombstones::{Fragment, RangeTombstones, Stretch};
 use crate::base::{Buffer, Cursor, Error, Gauge, Result, Seqno, Stamp};
+use crate::cache::block_cache::PriorityPool;
 use crate::format::block::{BlockCursor, BlockOrigin};
 use crate::format::meta::TableMeta;
 use crate::format::range_block::RangeBlock;
 use crate::format::table::{BlockHandle, FOOTER_BYTES, Footer, Properties};
-use crate::format::values::Names;
-use crate::io::cache::Shelf;
+use crate::format::values::References;
 use crate::io::handles::Handle;
+use crate::io::pending_deletions::FileGuard;
 use crate::io::read_exact_at;
-use crate::io::trash::FileGuard;
 
 /// Read from the end of a table when it is used first: the footer, and the properties unless their keys are long.
 const TAIL_BYTES: u64 = 4096;
@@ -138,14 +138,14 @@ impl Table {
     }
 
     /// The manifest no longer names the table: its file goes when the last holder lets go.
-    pub fn doom(&self) {
-        self.guard.doom();
+    pub fn mark_obsolete(&self) {
+        self.guard.mark_obsolete();
     }
 
     /// What its addresses name. One small read, if there are any.
-    pub fn names(&self) -> Result<Names> {
+    pub fn names(&self) -> Result<References> {
         match self.meta.addresses {
-            0 => Ok(Names::default()),
+            0 => Ok(References::default()),
             _ => self.properties().map(|properties| properties.names),
         }
     }
@@ -199,7 +199,7 @@ impl Table {
         let Some(handle) = self.places()?.ranges else {
             return Ok(None);
         };
-        let block = self.block(handle, Shelf::Paths, fill_cache)?;
+        let block = self.block(handle, PriorityPool::Paths, fill_cache)?;
         Ok(Some(RangeBlock::new(block, BlockOrigin::new(self.path().clone(), handle.offset))))
     }
 
@@ -244,24 +244,24 @@ impl Table {
     }
 
     /// How blocks of its entries are kept.
-    pub(super) fn shelf(&self) -> Shelf {
-        if 2 * self.meta.addresses > self.meta.entries { Shelf::Keys } else { Shelf::Values }
+    pub(super) fn pool(&self) -> PriorityPool {
+        if 2 * self.meta.addresses > self.meta.entries { PriorityPool::Keys } else { PriorityPool::Values }
     }
 
     /// The block, from the cache if it is there.
-    pub(super) fn cached_block(&self, handle: BlockHandle, shelf: Shelf) -> Option<Arc<Buffer>> {
-        self.readers.cache.get_from(shelf, self.meta.id, handle.offset)
+    pub(super) fn cached_block(&self, handle: BlockHandle, pool: PriorityPool) -> Option<Arc<Buffer>> {
+        self.readers.cache.get_from(pool, self.meta.id, handle.offset)
     }
 
     /// The block, through the cache.
-    pub(super) fn block(&self, handle: BlockHandle, shelf: Shelf, fill_cache: bool) -> Result<Arc<Buffer>> {
-        if let Some(block) = self.cached_block(handle, shelf) {
+    pub(super) fn block(&self, handle: BlockHandle, pool: PriorityPool, fill_cache: bool) -> Result<Arc<Buffer>> {
+        if let Some(block) = self.cached_block(handle, pool) {
             return Ok(block);
         }
         let sealed = self.read_sealed(handle)?;
         let block = self.unseal(handle, sealed, self.gauge(fill_cache))?;
         if fill_cache {
-            self.keep(handle, shelf, &block);
+            self.keep(handle, pool, &block);
         }
         Ok(block)
     }
@@ -271,8 +271,8 @@ impl Table {
         if fill_cache { self.readers.cache.gauge() } else { &self.readers.jobs }
     }
 
-    fn keep(&self, handle: BlockHandle, shelf: Shelf, block: &Arc<Buffer>) {
-        self.readers.cache.insert_into(shelf, self.meta.id, handle.offset, block.clone());
+    fn keep(&self, handle: BlockHandle, pool: PriorityPool, block: &Arc<Buffer>) {
+        self.readers.cache.insert_into(pool, self.meta.id, handle.offset, block.clone());
     }
 
     /// These bytes of the file will be read soon.
@@ -284,7 +284,12 @@ impl Table {
 
     /// Reads blocks that lie within `span` into the cache, all at once. `told` says that
     /// [`will_need`](Table::will_need) was called for that.
-    pub(super) fn fill_cache(&self, blocks: &[(BlockHandle, Shelf)], span: (u64, u64), told: bool) -> Result<()> {
+    pub(super) fn fill_cache(
+        &self,
+        blocks: &[(BlockHandle, PriorityPool)],
+        span: (u64, u64),
+        told: bool,
+    ) -> Result<()> {
         if span.1 > self.blocks_end() {
             return Err(self.damaged(span.0, "a block is said to lie outside the table"));
         }
@@ -292,10 +297,10 @@ impl Table {
         let mut bytes = vec![0; (span.1 - span.0) as usize];
         let read = if told { file.read_needed(&mut bytes, span.0)? } else { file.read_at(&mut bytes, span.0)? };
         bytes.truncate(read);
-        for &(handle, shelf) in blocks {
+        for &(handle, pool) in blocks {
             let sealed = self.within(&bytes, span.0, handle).unwrap_or_default();
             let block = self.unseal(handle, sealed.to_vec(), self.readers.cache.gauge())?;
-            self.keep(handle, shelf, &block);
+            self.keep(handle, pool, &block);
         }
         Ok(())
     }
@@ -322,7 +327,7 @@ impl Table {
     pub(super) fn unseal_part(&self, handle: BlockHandle, sealed: &[u8], fill_cache: bool) -> Result<Arc<Buffer>> {
         let block = self.counted(self.blocks().open_part(handle, sealed)?, self.gauge(fill_cache));
         if fill_cache {
-            self.keep(handle, self.shelf(), &block);
+            self.keep(handle, self.pool(), &block);
         }
         Ok(block)
     }
@@ -362,7 +367,7 @@ impl Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        if self.guard.is_doomed() {
+        if self.guard.is_obsolete() {
             self.readers.cache.forget(self.meta.id);
         }
     }

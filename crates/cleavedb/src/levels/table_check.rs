@@ -14,16 +14,16 @@ use crate::base::{Address, Buffer, Error, KeyspaceId, Kind, Stamp, split_key};
 use crate::format::filter::may_contain;
 use crate::format::meta::Cleared;
 use crate::format::table::{BlockHandle, Properties, TRAILER_BYTES};
-use crate::format::values::Names;
+use crate::format::values::References;
 
 /// What a check of a table needs to know of the database around it.
-pub struct Surroundings<'a> {
+pub struct CheckContext<'a> {
     /// The keyspace exists, or did until lately.
     pub knows: &'a dyn Fn(KeyspaceId) -> bool,
     /// What is wrong with the address of this version, of which it gets key and stamp.
     pub judge: &'a Judge<'a>,
     /// Hears what the addresses of the table name.
-    pub names: &'a mut dyn FnMut(&Names),
+    pub names: &'a mut dyn FnMut(&References),
     /// Hears of each problem: where, and what.
     pub problem: &'a mut dyn FnMut(Option<u64>, String),
 }
@@ -32,7 +32,7 @@ pub struct Surroundings<'a> {
 pub type Judge<'a> = dyn Fn(&[u8], Stamp, Address) -> Option<String> + 'a;
 
 /// Checks a whole table; the number of versions in it.
-pub fn check_table(table: &TableFile, path: &Path, around: &mut Surroundings<'_>) -> u64 {
+pub fn check_table(table: &TableFile, path: &Path, around: &mut CheckContext<'_>) -> u64 {
     let mut check = TableCheck {
         around,
         path,
@@ -56,10 +56,10 @@ pub fn check_table(table: &TableFile, path: &Path, around: &mut Surroundings<'_>
 }
 
 /// A separator: nothing behind it belongs to what came before.
-type Mark = (Vec<u8>, Stamp);
+type IndexMark = (Vec<u8>, Stamp);
 
 struct TableCheck<'c, 'a> {
-    around: &'c mut Surroundings<'a>,
+    around: &'c mut CheckContext<'a>,
     path: &'c Path,
     /// Some block could not be read, so totals mean nothing.
     damaged: bool,
@@ -68,10 +68,10 @@ struct TableCheck<'c, 'a> {
     /// Where the block of the present versions starts.
     block: u64,
     /// The end of the block before.
-    separator: Option<Mark>,
+    separator: Option<IndexMark>,
     /// The end of the present block.
-    bounds: Option<Mark>,
-    last: Option<Mark>,
+    bounds: Option<IndexMark>,
+    last: Option<IndexMark>,
     ranges: Vec<Fragment>,
     counted: Properties,
     /// A base of the last key was counted.
@@ -123,7 +123,7 @@ impl TableCheck<'_, '_> {
     fn version(&mut self, key: &[u8], stamp: Stamp, value: &[u8]) {
         let block = self.block;
         let named = || format!("key {:?} at {}", key.escape_ascii().to_string(), stamp.seqno().0);
-        let behind = |mark: &Option<Mark>| {
+        let behind = |mark: &Option<IndexMark>| {
             mark.as_ref().is_none_or(|(last, last_stamp)| compare(last, *last_stamp, key, stamp).is_lt())
         };
         if !behind(&self.last) {
@@ -220,7 +220,7 @@ mod tests {
     fn a_range_tombstone_among_versions_is_a_problem() {
         let mut problems = Vec::new();
         let mut check = TableCheck {
-            around: &mut Surroundings {
+            around: &mut CheckContext {
                 knows: &|_| true,
                 judge: &|_, _, _| None,
                 names: &mut |_| (),

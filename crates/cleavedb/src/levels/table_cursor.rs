@@ -8,10 +8,10 @@ use std::sync::Arc;
 use super::table::Table;
 use crate::base::ranges::Mark;
 use crate::base::{Buffer, Cursor, Error, Kind, Result, Seqno, Slice, Stamp};
+use crate::cache::block_cache::PriorityPool;
 use crate::format::block::BlockCursor;
 use crate::format::filter::may_contain;
 use crate::format::table::{BlockHandle, PartitionHandles};
-use crate::io::cache::Shelf;
 use crate::io::read_ahead::Room;
 
 /// Read at once when a job begins to move forward; each time the bytes are used up, twice as much is asked for.
@@ -45,7 +45,7 @@ pub struct TableCursor {
     placed: Option<Seqno>,
     /// Blocks that are not in the cache are not read; the first that was wanted is noted.
     cached_only: bool,
-    missing: Option<(BlockHandle, Shelf)>,
+    missing: Option<(BlockHandle, PriorityPool)>,
     /// Blocks that were opened one after the other since the last seek.
     steps: u32,
 }
@@ -124,7 +124,7 @@ impl TableCursor {
             return Ok(());
         };
         if let Some(handle) = handles.filter {
-            let block = self.block(handle, Shelf::Paths)?;
+            let block = self.block(handle, PriorityPool::Paths)?;
             match may_contain(&block, key) {
                 Some(true) => {}
                 Some(false) => return Ok(()),
@@ -136,7 +136,7 @@ impl TableCursor {
 
     /// As [`seek_filtered`](TableCursor::seek_filtered) with blocks that are in the cache already. The block that is
     /// not, if one is missing: then the cursor is of no use.
-    pub(super) fn seek_in_cache(&mut self, key: &[u8], stamp: Stamp) -> Result<Option<(BlockHandle, Shelf)>> {
+    pub(super) fn seek_in_cache(&mut self, key: &[u8], stamp: Stamp) -> Result<Option<(BlockHandle, PriorityPool)>> {
         (self.cached_only, self.missing) = (true, None);
         let sought = self.seek_filtered(key, stamp);
         self.cached_only = false;
@@ -157,11 +157,11 @@ impl TableCursor {
         Ok(data.map_or(handles.index.offset, |data| data.offset))
     }
 
-    fn block(&mut self, handle: BlockHandle, shelf: Shelf) -> Result<Arc<Buffer>> {
+    fn block(&mut self, handle: BlockHandle, pool: PriorityPool) -> Result<Arc<Buffer>> {
         match self.cached_only {
-            false => self.table.block(handle, shelf, self.fill_cache),
-            true => self.table.cached_block(handle, shelf).ok_or_else(|| {
-                self.missing = Some((handle, shelf));
+            false => self.table.block(handle, pool, self.fill_cache),
+            true => self.table.cached_block(handle, pool).ok_or_else(|| {
+                self.missing = Some((handle, pool));
                 Error::WouldStall
             }),
         }
@@ -257,7 +257,7 @@ impl TableCursor {
                 let block = match self.table.kept_top_index() {
                     Some(kept) => kept.clone(),
                     None => {
-                        let block = self.block(handle, Shelf::Paths)?;
+                        let block = self.block(handle, PriorityPool::Paths)?;
                         self.table.keep_top_index(&block);
                         block
                     }
@@ -272,7 +272,7 @@ impl TableCursor {
         let open = match self.partition.take() {
             Some(open) if open.0 == handle => open,
             _ => {
-                let block = self.block(handle, Shelf::Paths)?;
+                let block = self.block(handle, PriorityPool::Paths)?;
                 (handle, self.table.block_cursor(handle, block)?)
             }
         };
@@ -315,7 +315,7 @@ impl TableCursor {
         self.steps = if forward { self.steps.saturating_add(1) } else { 0 };
         let block = match forward && (!self.fill_cache || self.steps > SCAN_STEPS) {
             true => self.block_ahead(handle)?,
-            false => self.block(handle, self.table.shelf())?,
+            false => self.block(handle, self.table.pool())?,
         };
         let data = match self.data.take().or(self.before.take()) {
             Some(mut data) => {
@@ -335,12 +335,12 @@ impl TableCursor {
             return table.unseal_part(handle, sealed, self.fill_cache);
         }
         ahead.bytes.clear();
-        if let Some(block) = table.cached_block(handle, table.shelf()) {
+        if let Some(block) = table.cached_block(handle, table.pool()) {
             return Ok(block);
         }
         let end = handle.end().filter(|&end| end <= table.blocks_end());
         let Some(block_bytes) = end.map(|end| end - handle.offset) else {
-            return table.block(handle, table.shelf(), self.fill_cache);
+            return table.block(handle, table.pool(), self.fill_cache);
         };
         let rest = usize::try_from(table.blocks_end() - handle.offset).unwrap_or(usize::MAX);
         // The room that is given back may be what others are short of.
@@ -351,7 +351,7 @@ impl TableCursor {
         let len = room.bytes().min(rest);
         if block_bytes > len as u64 {
             ahead.bytes = Vec::new();
-            return table.block(handle, table.shelf(), self.fill_cache);
+            return table.block(handle, table.pool(), self.fill_cache);
         }
         if ahead.bytes.capacity() > room.bytes() {
             ahead.bytes = Vec::new();

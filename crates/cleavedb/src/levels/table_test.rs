@@ -14,7 +14,7 @@ use crate::format::table::{TRAILER_BYTES, check_block};
 use crate::io::{Access, Faults, SimDisk, Storage};
 use crate::levels::batch::{Lookups, Missing, read_together};
 use crate::levels::builder::{TableBuilder, TableOptions};
-use crate::levels::table_check::{Surroundings, check_table};
+use crate::levels::table_check::{CheckContext, check_table};
 use crate::levels::table_file::TableFile;
 
 const ID: FileId = FileId(12);
@@ -102,7 +102,7 @@ fn a_table_of_addresses_is_packed_and_gives_back_what_was_added() {
     let (table, _) = table_of(&versions, TableOptions::default());
     // 24 of key and its length, 6 of stamp and address, and less than 4 of filter, index and all else; not packed it were 45.
     assert!(table.meta().size < 5000 * 34, "{} B", table.meta().size);
-    assert_eq!(table.shelf(), Shelf::Keys);
+    assert_eq!(table.pool(), PriorityPool::Keys);
     for fill_cache in [false, true] {
         let steps =
             [vec![Step::SeekFirst], vec![Step::Next; 5000], vec![Step::SeekLast], vec![Step::Prev; 300]].concat();
@@ -568,7 +568,7 @@ fn a_table_of_range_tombstones_only_is_whole_and_holds_no_key() {
     let mut problems = Vec::new();
     let problem = &mut |_: Option<u64>, message: String| problems.push(message);
     let names = &mut |_: &_| ();
-    let around = &mut Surroundings { knows: &|_| true, judge: &|_, _, _| None, names, problem };
+    let around = &mut CheckContext { knows: &|_| true, judge: &|_, _, _| None, names, problem };
     assert_eq!(check_table(&file, &path(), around), 0);
     assert_eq!(problems, [""; 0]);
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::base::cursor::model::{Step, VecCursor, Version as OneVersion, assert_same_walk, sort};
 use crate::base::{KeyspaceId, Kind, Merging, Seqno, Stamp, full_key};
 use crate::io::SimDisk;
-use crate::io::trash::FileGuard;
+use crate::io::pending_deletions::FileGuard;
 use crate::levels::builder::{TableBuilder, TableOptions};
 use crate::levels::readers::Readers;
 use proptest::prelude::*;

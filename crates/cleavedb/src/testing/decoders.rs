@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::base::{Address, Buffer, Cursor, FileId, Seqno, Stamp};
-use crate::db::manifest_decoders;
+use crate::cache::block_cache::BlockCache;
+use crate::engine::manifest::decoders;
 use crate::format::block::{BlockCursor, BlockOrigin};
 use crate::format::compression::{Compression, decompress};
 use crate::format::edit::Edit;
@@ -18,9 +19,8 @@ use crate::format::record::Record;
 use crate::format::stats_page::Page;
 use crate::format::table::{BlockHandle, FOOTER_BYTES, Footer, PartitionHandles, Properties, check_block};
 use crate::front::log_reader::{LogReader, Opened};
-use crate::io::cache::BlockCache;
 use crate::io::handles::Handles;
-use crate::io::trash::FileGuard;
+use crate::io::pending_deletions::FileGuard;
 use crate::io::{Access, SimDisk, Storage};
 use crate::levels::table_file::TableFile;
 use crate::values::redirect::{self, Redirect};
@@ -109,12 +109,12 @@ pub fn fuzz_edit(bytes: &[u8]) {
 
 /// A manifest file.
 pub fn fuzz_manifest(bytes: &[u8]) {
-    manifest_decoders::file(FILE, bytes);
+    decoders::file(FILE, bytes);
 }
 
 /// `CURRENT`.
 pub fn fuzz_current(bytes: &[u8]) {
-    manifest_decoders::current(bytes);
+    decoders::current(bytes);
 }
 
 /// A sorted block, walked both ways and searched, and the same bytes as range tombstones.
@@ -202,13 +202,13 @@ pub fn fuzz_redirect(bytes: &[u8]) {
     let cache = Arc::new(BlockCache::new(1 << 20));
     let stored = Arc::new(StoredFile::new(id, guard, handle));
     let shape = if bytes.len().is_multiple_of(2) { redirect::Shape::Pairs } else { redirect::Shape::Lengths };
-    let whole = redirect::Table { of: FILE, start: 4096, len: bytes.len() as u64, shape };
+    let whole = redirect::RedirectTable { of: FILE, start: 4096, len: bytes.len() as u64, shape };
     let table = Redirect::new(stored, first.map_or(whole, |(table, _)| table), vec![FileId(8), FileId(9)], cache);
     let at = |offset| Address { file: FILE, offset, len: 30, value_len: 5 };
     for offset in [0, 1, 4096, u64::MAX] {
         let _ = table.follow(at(offset));
     }
-    if let (Ok(_), Some((_, redirect::Entry { from, to: (index, offset), len }))) = (read, first) {
+    if let (Ok(_), Some((_, redirect::RedirectEntry { from, to: (index, offset), len }))) = (read, first) {
         match table.follow(at(from)) {
             Ok(to) => assert_eq!(to.map(|to| (to.file.0, to.offset)), Some((8 + index as u64, offset))),
             Err(_) => assert!(index > 1 || len.is_some_and(|len| len > at(from).len)),

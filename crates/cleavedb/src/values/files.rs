@@ -70,8 +70,8 @@ impl ValueFiles {
             let (bytes, part) = match value_file.layout() {
                 Layout::Log => (value_file.end(), None),
                 // The header is there whatever is emptied.
-                Layout::Extent { start, group, warmth } => {
-                    (value_file.end() - start - EXTENT_HEADER_BYTES as u64, Some((group.clone(), *warmth)))
+                Layout::Extent { start, group, temperature } => {
+                    (value_file.end() - start - EXTENT_HEADER_BYTES as u64, Some((group.clone(), *temperature)))
                 }
             };
             Candidate { file, bytes, live: reach.of(file).bytes, part }
@@ -107,7 +107,7 @@ impl ValueFiles {
     }
 
     /// The present address of a record, if its file was emptied and it is known where it went.
-    pub fn healed(&self, address: Address) -> Result<Option<Address>> {
+    pub fn refreshed(&self, address: Address) -> Result<Option<Address>> {
         match self.files.get(&address.file) {
             Some(Entry::Moved(_)) => Ok(match self.locate(address)? {
                 Located::At(_, now) => Some(now),

@@ -8,7 +8,7 @@ use crate::base::Seqno;
 
 /// A base that a job has read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct SeenRecord {
     /// Bases are sorted by this, and by their keys where it is the same.
     pub order: u64,
     /// Which version of the key it is.
@@ -29,7 +29,7 @@ pub struct Seen {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// It makes older ones dead and is not moved itself.
-    Killer,
+    Covering,
     /// It may live.
     Kept,
     /// It may live, and an older one of its key was dead.
@@ -51,12 +51,12 @@ pub struct Batch {
     /// Keys, one behind the other.
     pub keys: Vec<u8>,
     /// In any order.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<SeenRecord>,
 }
 
 impl Batch {
     /// One more base.
-    pub fn add(&mut self, full_key: &[u8], mut seen: Seen) {
+    pub fn add(&mut self, full_key: &[u8], mut seen: SeenRecord) {
         let start = self.keys.len() as u32;
         self.keys.extend_from_slice(full_key);
         seen.key = start..self.keys.len() as u32;
@@ -64,7 +64,7 @@ impl Batch {
     }
 
     /// The key of a base.
-    pub fn key(&self, seen: &Seen) -> &[u8] {
+    pub fn key(&self, seen: &SeenRecord) -> &[u8] {
         &self.keys[seen.key.start as usize..seen.key.end as usize]
     }
 
@@ -75,11 +75,11 @@ impl Batch {
 
     /// Its memory.
     pub fn bytes(&self) -> usize {
-        self.keys.capacity() + self.seen.capacity() * size_of::<Seen>()
+        self.keys.capacity() + self.seen.capacity() * size_of::<SeenRecord>()
     }
 
     /// Drops those that are not to be kept, and gives memory back.
-    pub fn retain(&mut self, keep: impl Fn(&[u8], &Seen) -> bool) {
+    pub fn retain(&mut self, keep: impl Fn(&[u8], &SeenRecord) -> bool) {
         let all = std::mem::take(self);
         for seen in &all.seen {
             let key = all.key(seen);
@@ -93,7 +93,7 @@ impl Batch {
     /// from a newer one. O(n log n).
     pub fn judge(&mut self, snapshots: &[Seqno]) {
         let keys = &self.keys;
-        let key = |seen: &Seen| &keys[seen.key.start as usize..seen.key.end as usize];
+        let key = |seen: &SeenRecord| &keys[seen.key.start as usize..seen.key.end as usize];
         self.seen.sort_unstable_by(|one, other| {
             let by_key = one.order.cmp(&other.order).then_with(|| key(one).cmp(key(other)));
             by_key.then_with(|| other.seqno.cmp(&one.seqno))
@@ -104,7 +104,7 @@ impl Batch {
                 let newer = versions[index - 1].seqno;
                 // The same record may lie in two logs, of which tables name one (decision 004).
                 let dead = versions[index].seqno < newer && stripe(versions[index].seqno) == stripe(newer);
-                if dead && versions[index].fate != Fate::Killer {
+                if dead && versions[index].fate != Fate::Covering {
                     versions[index].fate = Fate::Dead;
                     if versions[0].fate == Fate::Kept {
                         versions[0].fate = Fate::Updated;
@@ -124,7 +124,7 @@ mod tests {
     fn living(records: &[(&str, u64, Fate)], snapshots: &[u64]) -> Vec<(String, u64)> {
         let mut batch = Batch::default();
         for (key, seqno, fate) in records {
-            let seen = Seen {
+            let seen = SeenRecord {
                 order: group_hash(key.as_bytes()),
                 seqno: Seqno(*seqno),
                 key: 0..0,
@@ -143,7 +143,7 @@ mod tests {
         living
     }
 
-    use Fate::{Kept, Killer};
+    use Fate::{Covering, Kept};
 
     fn of(pairs: &[(&str, u64)]) -> Vec<(String, u64)> {
         pairs.iter().map(|(key, seqno)| (key.to_string(), *seqno)).collect()
@@ -167,9 +167,9 @@ mod tests {
 
     #[test]
     fn deletes_kill_and_stay_where_they_are() {
-        assert_eq!(living(&[("a", 3, Kept), ("a", 5, Killer)], &[9]), of(&[]));
-        assert_eq!(living(&[("a", 3, Kept), ("a", 5, Killer), ("a", 6, Kept)], &[9]), of(&[("a", 6)]));
-        assert_eq!(living(&[("a", 3, Kept), ("a", 5, Killer)], &[4, 9]), of(&[("a", 3)]));
+        assert_eq!(living(&[("a", 3, Kept), ("a", 5, Covering)], &[9]), of(&[]));
+        assert_eq!(living(&[("a", 3, Kept), ("a", 5, Covering), ("a", 6, Kept)], &[9]), of(&[("a", 6)]));
+        assert_eq!(living(&[("a", 3, Kept), ("a", 5, Covering)], &[4, 9]), of(&[("a", 3)]));
     }
 
     #[test]

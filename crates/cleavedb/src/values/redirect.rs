@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use super::value_file::StoredFile;
 use crate::base::{Address, Buffer, Error, FileId, Result};
+use crate::cache::block_cache::BlockCache;
 use crate::format::checksum::{agrees, placed_checksum};
-use crate::io::cache::BlockCache;
-use crate::io::{Access, File, Storage, read_exact_at, read_exact_awaited};
+use crate::io::{Access, File, Storage, read_exact_at, read_exact_polled};
 
 /// The first bytes of a file of redirect tables.
 pub const MAGIC: [u8; 8] = *b"clvMOVED";
@@ -32,7 +32,7 @@ pub const TABLES_MAX: usize = (PAGE_BYTES - CHECKSUM_BYTES - HEADER_FIELDS_BYTES
 pub const TARGETS_MAX: usize = 1 << (u64::BITS - OFFSET_BITS);
 
 /// Where a record went: to the extent of this index among those of the table, at this offset of its segment.
-pub type Place = (usize, u64);
+pub type RedirectPlace = (usize, u64);
 
 /// What pages consist of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,32 +73,32 @@ impl Shape {
         (PAGE_BYTES - CHECKSUM_BYTES) / self.entry_bytes()
     }
 
-    /// Entry `index` of a page.
-    fn entry(self, page: &[u8], index: usize) -> Entry {
+    /// RedirectEntry `index` of a page.
+    fn entry(self, page: &[u8], index: usize) -> RedirectEntry {
         let bytes = &page[index * self.entry_bytes()..];
         let number = |at: usize| bytes[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         let len = || bytes[16..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
-        Entry { from: number(0), to: unpack(number(8)), len: (self == Shape::Lengths).then(len) }
+        RedirectEntry { from: number(0), to: unpack(number(8)), len: (self == Shape::Lengths).then(len) }
     }
 }
 
 /// A record that moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
+pub struct RedirectEntry {
     /// Where it lay.
     pub from: u64,
     /// Where it is.
-    pub to: Place,
+    pub to: RedirectPlace,
     /// How long it is now, in bytes; `None` if as long as it was.
     pub len: Option<u32>,
 }
 
-fn pack((index, offset): Place) -> u64 {
+fn pack((index, offset): RedirectPlace) -> u64 {
     debug_assert!(index < TARGETS_MAX && offset >> OFFSET_BITS == 0);
     (index as u64) << OFFSET_BITS | offset
 }
 
-fn unpack(place: u64) -> Place {
+fn unpack(place: u64) -> RedirectPlace {
     ((place >> OFFSET_BITS) as usize, place & ((1 << OFFSET_BITS) - 1))
 }
 
@@ -118,7 +118,7 @@ impl RedirectBuilder {
     }
 
     /// What lay at `from` is at `to` now, and has `len` bytes. In any order.
-    pub fn add(&mut self, table: u32, from: u64, to: Place, len: u32) {
+    pub fn add(&mut self, table: u32, from: u64, to: RedirectPlace, len: u32) {
         self.entries.push((table, from, pack(to), len));
     }
 
@@ -179,14 +179,14 @@ fn seal_page(out: &mut Vec<u8>, start: usize, id: FileId) {
 /// A redirect table, open for look-ups.
 pub struct Redirect {
     file: Arc<StoredFile>,
-    table: Table,
+    table: RedirectTable,
     to: Vec<FileId>,
     cache: Arc<BlockCache>,
 }
 
 impl Redirect {
     /// A table in a file, which leads into these extents.
-    pub fn new(file: Arc<StoredFile>, table: Table, to: Vec<FileId>, cache: Arc<BlockCache>) -> Redirect {
+    pub fn new(file: Arc<StoredFile>, table: RedirectTable, to: Vec<FileId>, cache: Arc<BlockCache>) -> Redirect {
         Redirect { file, table, to, cache }
     }
 
@@ -205,7 +205,7 @@ impl Redirect {
     /// # Errors
     /// [`Error::Corruption`] if a page is damaged.
     pub fn follow(&self, address: Address) -> Result<Option<Address>> {
-        let Some(Entry { to: (index, offset), len, .. }) = self.find(address.offset)? else { return Ok(None) };
+        let Some(RedirectEntry { to: (index, offset), len, .. }) = self.find(address.offset)? else { return Ok(None) };
         let damaged = |reason| Error::corruption(self.file.path(), self.table.start, reason);
         let file = *self.to.get(index).ok_or_else(|| damaged("a record went to an extent that is not known"))?;
         match len.unwrap_or(address.len) {
@@ -214,7 +214,7 @@ impl Redirect {
         }
     }
 
-    fn find(&self, offset: u64) -> Result<Option<Entry>> {
+    fn find(&self, offset: u64) -> Result<Option<RedirectEntry>> {
         let shape = self.table.shape;
         let entries = shape.page_entries();
         // The page is one of low..high; what is known of the offsets around them guides the guess.
@@ -256,7 +256,7 @@ impl Redirect {
             return Ok(page);
         }
         let mut bytes = vec![0; PAGE_BYTES];
-        read_exact_awaited(&*self.file.file()?, &mut bytes, offset)?;
+        read_exact_polled(&*self.file.file()?, &mut bytes, offset)?;
         check_page(&bytes, id, offset).map_err(|reason| self.damaged(number, reason))?;
         let page = Arc::new(Buffer::counted(bytes, self.cache.gauge().clone()));
         self.cache.insert(id, offset, page.clone());
@@ -292,7 +292,7 @@ fn check_page(bytes: &[u8], id: FileId, offset: u64) -> Result<(), &'static str>
 
 /// One redirect table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Table {
+pub struct RedirectTable {
     /// The file that was emptied.
     pub of: FileId,
     /// Where the table begins, in bytes.
@@ -307,7 +307,11 @@ pub struct Table {
 ///
 /// # Errors
 /// [`Error::Corruption`] for damage, [`Error::Unsupported`] for another version.
-pub fn read_all(file: &dyn File, id: FileId, see: &mut dyn FnMut(&Table, Entry)) -> Result<Vec<Table>> {
+pub fn read_all(
+    file: &dyn File,
+    id: FileId,
+    see: &mut dyn FnMut(&RedirectTable, RedirectEntry),
+) -> Result<Vec<RedirectTable>> {
     let damaged = |offset, reason: &str| Error::corruption(file.path(), offset, reason);
     let len = file.len()?;
     let mut header = vec![0; PAGE_BYTES];
@@ -341,7 +345,7 @@ pub fn read_all(file: &dyn File, id: FileId, see: &mut dyn FnMut(&Table, Entry))
         let Some(end) = end.filter(|end| *end <= len) else {
             return Err(damaged(at as u64 + 8, "a table is longer than its file"));
         };
-        let table = Table { of, start, len: end - start, shape };
+        let table = RedirectTable { of, start, len: end - start, shape };
         let (mut last, mut left) = (0, entries);
         for offset in (start..end).step_by(PAGE_BYTES) {
             read_exact_at(file, &mut page, offset)?;
@@ -370,14 +374,14 @@ mod tests {
     use super::*;
     use crate::io::SimDisk;
     use crate::io::handles::Handles;
-    use crate::io::trash::{FileGuard, Trash};
+    use crate::io::pending_deletions::{FileGuard, PendingDeletions};
 
     /// Records were 900 B long; what they have become depends on where they are.
-    fn len_of((index, offset): Place) -> u32 {
+    fn len_of((index, offset): RedirectPlace) -> u32 {
         900 - (offset % 500) as u32 - index as u32
     }
 
-    fn write(disk: &SimDisk, tables: &[&[(u64, Place)]], shape: Shape) -> Vec<Table> {
+    fn write(disk: &SimDisk, tables: &[&[(u64, RedirectPlace)]], shape: Shape) -> Vec<RedirectTable> {
         let mut builder = RedirectBuilder::default();
         for (index, pairs) in tables.iter().enumerate() {
             let table = builder.begin(FileId(index as u64));
@@ -385,13 +389,13 @@ mod tests {
             pairs.iter().rev().for_each(|&(from, to)| builder.add(table, from, to, len_of(to)));
         }
         let places = builder.write(disk, Path::new("r"), FileId(9), shape).unwrap();
-        let table = |(index, (start, len))| Table { of: FileId(index), start, len, shape };
+        let table = |(index, (start, len))| RedirectTable { of: FileId(index), start, len, shape };
         (0..).zip(places).map(table).collect()
     }
 
-    fn open(disk: &SimDisk, table: Table) -> Redirect {
+    fn open(disk: &SimDisk, table: RedirectTable) -> Redirect {
         let storage: Arc<dyn Storage> = Arc::new(disk.clone());
-        let guard = FileGuard::new(Path::new("r"), Arc::new(Trash::default()));
+        let guard = FileGuard::new(Path::new("r"), Arc::new(PendingDeletions::default()));
         let handle = Arc::new(Handles::new(storage, Access::Buffered, 4)).handle(Path::new("r").into());
         let file = Arc::new(StoredFile::new(FileId(9), guard, handle));
         Redirect::new(file, table, vec![FileId(20), FileId(30)], Arc::new(BlockCache::new(1 << 20)))
@@ -421,7 +425,8 @@ mod tests {
                     2 => n * n * 7 + n * 3 + 24,
                     _ => n * 40 + 24 + if n > count / 2 { 1 << 40 } else { 0 },
                 };
-                let pairs: Vec<(u64, Place)> = (0..count).map(|n| (from(n), ((n % 2) as usize, n * 5 + 24))).collect();
+                let pairs: Vec<(u64, RedirectPlace)> =
+                    (0..count).map(|n| (from(n), ((n % 2) as usize, n * 5 + 24))).collect();
                 let disk = SimDisk::new();
                 let places = write(&disk, &[&[(77, (0, 1))], &pairs, &[]], shape);
                 let redirect = open(&disk, places[1]);
@@ -443,13 +448,13 @@ mod tests {
     fn flipped_bytes_are_errors_and_never_answers() {
         for shape in [Shape::Pairs, Shape::Lengths] {
             let disk = SimDisk::new();
-            let pairs: Vec<(u64, Place)> = (1..600).map(|n| (n * 100, (0, n))).collect();
+            let pairs: Vec<(u64, RedirectPlace)> = (1..600).map(|n| (n * 100, (0, n))).collect();
             let places = write(&disk, &[&pairs, &[(5, (1, 6))]], shape);
             let good = disk.read_file(Path::new("r")).unwrap();
             let mut seen = Vec::new();
             let file = disk.open_read(Path::new("r"), Access::Buffered).unwrap();
             let tables = read_all(&*file, FileId(9), &mut |table, entry| seen.push((table.of.0, entry))).unwrap();
-            let entry = |from, to| Entry { from, to, len: (shape == Shape::Lengths).then(|| len_of(to)) };
+            let entry = |from, to| RedirectEntry { from, to, len: (shape == Shape::Lengths).then(|| len_of(to)) };
             let wanted = pairs.iter().map(|&(from, to)| (0, entry(from, to))).chain([(1, entry(5, (1, 6)))]);
             assert_eq!(seen, wanted.collect::<Vec<_>>());
             assert_eq!(tables, places);

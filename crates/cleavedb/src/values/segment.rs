@@ -198,7 +198,7 @@ impl Extent {
     ///
     /// # Errors
     /// [`Error::Corruption`] where no whole record lies; what `see` returns.
-    pub fn for_each_record(&self, file: &dyn File, see: &mut See<'_>) -> Result<()> {
+    pub fn for_each_record(&self, file: &dyn File, see: &mut VisitRecord<'_>) -> Result<()> {
         let mut window: Vec<u8> = Vec::new();
         let mut offset = self.start + EXTENT_HEADER_BYTES as u64;
         let mut read_to = offset;
@@ -250,7 +250,7 @@ pub fn check_padding(file: &dyn File, offset: u64) -> Result<()> {
 }
 
 /// Hears of a record: where it lies, what it is, and its bytes.
-pub type See<'a> = dyn FnMut(u64, &Record<'_>, &[u8]) -> Result<()> + 'a;
+pub type VisitRecord<'a> = dyn FnMut(u64, &Record<'_>, &[u8]) -> Result<()> + 'a;
 
 /// Checks the header of segment `id`.
 ///

@@ -1,11 +1,11 @@
-//! Which tables are worth writing anew so that their addresses name the files where values are now. Compactions heal what
+//! Which tables are worth writing anew so that their addresses name the files where values are now. Compactions refresh what
 //! they pass, but nothing passes a table that is written no more: each look-up of its values goes through redirect tables,
 //! and these stay for its sake. Pure functions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::FileId;
-use crate::format::values::Names;
+use crate::format::values::References;
 
 /// At rest a table is written anew once one in so many of its addresses is out of date: each record that moved has so many
 /// entries written for it at most.
@@ -21,7 +21,7 @@ pub struct Stale {
     /// As soon as nothing more urgent is to be done.
     pub due: BTreeSet<FileId>,
     /// At rest: all that are due, and those of which less is out of date.
-    pub at_rest: BTreeSet<FileId>,
+    pub when_idle: BTreeSet<FileId>,
 }
 
 /// How many redirect tables lead from each file that was emptied to its records, and which file the first of them is in.
@@ -30,7 +30,7 @@ pub struct Hops(BTreeMap<FileId, (usize, FileId)>);
 
 /// A table whose addresses may be out of date.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Naming {
+pub struct TableReferences {
     /// The table.
     pub table: FileId,
     /// Its length, in bytes.
@@ -63,12 +63,12 @@ impl Hops {
     }
 
     /// What is out of date in a table of `size` bytes that names these.
-    pub fn naming(&self, table: FileId, size: u64, names: &Names) -> Naming {
-        let records = names.0.values().map(|named| named.records).sum();
-        let mut naming = Naming { table, size, records, stale: 0, hops: 0, files: BTreeSet::new() };
-        for (file, named) in &names.0 {
+    pub fn naming(&self, table: FileId, size: u64, names: &References) -> TableReferences {
+        let records = names.0.values().map(|referenced| referenced.records).sum();
+        let mut naming = TableReferences { table, size, records, stale: 0, hops: 0, files: BTreeSet::new() };
+        for (file, referenced) in &names.0 {
             if let Some((hops, redirect)) = self.0.get(file) {
-                naming.stale += named.records;
+                naming.stale += referenced.records;
                 naming.hops = naming.hops.max(*hops);
                 naming.files.insert(*redirect);
             }
@@ -80,45 +80,45 @@ impl Hops {
     /// some that lead through too many in a row; and if there
     /// are more redirect tables than `files` of values and some, those with the most stale names for their size, until
     /// half of the redirect tables that are allowed would be left. At rest, fewer stale names will do.
-    pub fn choose(&self, mut tables: Vec<Naming>, files: usize, percent: u64) -> Stale {
+    pub fn choose(&self, mut tables: Vec<TableReferences>, files: usize, percent: u64) -> Stale {
         tables.retain(|naming| naming.stale > 0);
         let partly = tables.iter().filter(|naming| naming.stale * REST_ONE_IN >= naming.records);
         let partly: BTreeSet<FileId> = partly.map(|naming| naming.table).collect();
         let allowed = REDIRECTS_FREE + files;
-        let mut named: BTreeMap<FileId, usize> = BTreeMap::new();
-        tables.iter().flat_map(|naming| &naming.files).for_each(|file| *named.entry(*file).or_default() += 1);
-        let too_many = named.len() > allowed;
-        let costly = |naming: &Naming| naming.stale * 100 > naming.records * percent || naming.hops > HOPS_MAX;
-        let by_worth = |naming: &Naming| naming.stale as u128 * 1000 / naming.size.max(1) as u128;
+        let mut referenced: BTreeMap<FileId, usize> = BTreeMap::new();
+        tables.iter().flat_map(|naming| &naming.files).for_each(|file| *referenced.entry(*file).or_default() += 1);
+        let too_many = referenced.len() > allowed;
+        let costly = |naming: &TableReferences| naming.stale * 100 > naming.records * percent || naming.hops > HOPS_MAX;
+        let by_worth = |naming: &TableReferences| naming.stale as u128 * 1000 / naming.size.max(1) as u128;
         tables.sort_by_key(|naming| (!costly(naming), std::cmp::Reverse(by_worth(naming)), naming.table));
         let mut chosen = BTreeSet::new();
         for naming in &tables {
-            let is_worth_it = costly(naming) || too_many && named.len() > allowed / 2;
+            let is_worth_it = costly(naming) || too_many && referenced.len() > allowed / 2;
             if !is_worth_it {
                 break;
             }
             chosen.insert(naming.table);
             for file in &naming.files {
-                if let Some(tables) = named.get_mut(file) {
+                if let Some(tables) = referenced.get_mut(file) {
                     *tables -= 1;
                     if *tables == 0 {
-                        named.remove(file);
+                        referenced.remove(file);
                     }
                 }
             }
         }
-        Stale { at_rest: &chosen | &partly, due: chosen }
+        Stale { when_idle: &chosen | &partly, due: chosen }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::values::Named;
+    use crate::format::values::FileReferences;
 
-    fn names(of: &[(u64, u64)]) -> Names {
-        let named = |records| Named { records, bytes: records * 100, end: 7000 };
-        Names(of.iter().map(|&(file, records)| (FileId(file), named(records))).collect())
+    fn names(of: &[(u64, u64)]) -> References {
+        let referenced = |records| FileReferences { records, bytes: records * 100, end: 7000 };
+        References(of.iter().map(|&(file, records)| (FileId(file), referenced(records))).collect())
     }
 
     /// Files of the first numbers moved into those of the second.
@@ -138,9 +138,9 @@ mod tests {
     /// The tables chosen at any time, and those at rest.
     fn both(hops: &Hops, tables: &[Table<'_>], files: usize) -> (Vec<u64>, Vec<u64>) {
         let tables = tables.iter().map(|(id, size, of)| hops.naming(FileId(*id), *size, &names(of)));
-        let Stale { due, at_rest } = hops.choose(tables.collect(), files, 50);
+        let Stale { due, when_idle } = hops.choose(tables.collect(), files, 50);
         let ids = |tables: BTreeSet<FileId>| tables.into_iter().map(|id| id.0).collect();
-        (ids(due), ids(at_rest))
+        (ids(due), ids(when_idle))
     }
 
     #[test]

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::base::{Address, Error, FileId, Gauge, Result, Seqno, Slice};
 use crate::format::group::Group;
 use crate::format::record::value_of;
-use crate::format::values::{EXTENT_ALIGN, Warmth};
+use crate::format::values::{EXTENT_ALIGN, Temperature};
 use crate::io::handles::Handle;
-use crate::io::trash::FileGuard;
-use crate::io::{File, read_exact_awaited};
+use crate::io::pending_deletions::FileGuard;
+use crate::io::{File, read_exact_polled};
 
 /// A file on storage that holds values or redirect tables, of one or several files of values.
 pub struct StoredFile {
@@ -45,8 +45,8 @@ impl StoredFile {
     }
 
     /// The manifest no longer names the file: it goes with its last holder.
-    pub fn doom(&self) {
-        self.guard.doom();
+    pub fn mark_obsolete(&self) {
+        self.guard.mark_obsolete();
     }
 
     /// Gives back the space of an extent that begins and ends here, and that nobody reads.
@@ -67,7 +67,7 @@ pub enum Layout {
         /// Which keys its records have.
         group: Group,
         /// How often they change.
-        warmth: Warmth,
+        temperature: Temperature,
     },
 }
 
@@ -78,13 +78,13 @@ pub struct ValueFile {
     end: u64,
     stored: Arc<StoredFile>,
     /// The manifest no longer names it.
-    doomed: AtomicBool,
+    obsolete: AtomicBool,
 }
 
 impl ValueFile {
     /// File `id`, which lies in `stored` up to `end`.
     pub fn new(id: FileId, layout: Layout, end: u64, stored: Arc<StoredFile>) -> ValueFile {
-        ValueFile { id, layout, end, stored, doomed: AtomicBool::new(false) }
+        ValueFile { id, layout, end, stored, obsolete: AtomicBool::new(false) }
     }
 
     /// Its number.
@@ -116,8 +116,8 @@ impl ValueFile {
     }
 
     /// The manifest no longer names it: an extent gives its space back with its last holder.
-    pub fn doom(&self) {
-        self.doomed.store(true, Ordering::Release);
+    pub fn mark_obsolete(&self) {
+        self.obsolete.store(true, Ordering::Release);
     }
 
     /// The value of the record at `address`, which must be version `seqno` of `full_key`. One read.
@@ -127,7 +127,7 @@ impl ValueFile {
     pub fn read_value(&self, address: Address, full_key: &[u8], seqno: Seqno, gauge: &Arc<Gauge>) -> Result<Slice> {
         let file = self.file_at(address)?;
         let mut bytes = vec![0; address.len as usize];
-        read_exact_awaited(&*file, &mut bytes, address.offset)?;
+        read_exact_polled(&*file, &mut bytes, address.offset)?;
         let value = value_of(bytes, address, full_key, seqno, gauge);
         value.map_err(|why| why.at(self.stored.path(), address.offset))
     }
@@ -153,7 +153,7 @@ impl ValueFile {
 impl Drop for ValueFile {
     fn drop(&mut self) {
         if let Layout::Extent { start, .. } = self.layout
-            && self.doomed.load(Ordering::Acquire)
+            && self.obsolete.load(Ordering::Acquire)
         {
             self.stored.give_back(start, self.end);
         }

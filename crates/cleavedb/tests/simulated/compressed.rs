@@ -55,7 +55,7 @@ fn write_and_move(db: &Db, of: &dyn Fn(usize, usize) -> Vec<u8>) -> Stats {
         settle(db);
     }
     let stats = db.stats();
-    assert!(stats.evacuations > 0, "{stats:?}");
+    assert!(stats.value_collections > 0, "{stats:?}");
     stats
 }
 
@@ -147,7 +147,7 @@ fn compressed_values_are_moved_again_as_they_are() {
         let db = open(&disk, backend, tuning(Compression::None));
         (0..KEYS).filter(|number| number % 5 > 0).for_each(|number| db.delete(key(number)).unwrap());
         let stats = settle(&db);
-        assert!(stats.evacuations > 0 && stats.values_compressed_from == 0, "{stats:?}");
+        assert!(stats.value_collections > 0 && stats.values_compressed_from == 0, "{stats:?}");
         // Half of them had moved; as they were written, they would take more than 300 B each.
         assert!(stats.value_bytes_live < (KEYS / 5) as u64 * 200, "{stats:?}");
         for number in (0..KEYS).step_by(5) {
@@ -164,7 +164,7 @@ fn what_lives_is_counted_as_it_is_stored_before_addresses_have_followed() {
         let disk = SimDisk::new();
         let mut tuning = tuning(Compression::Lz4);
         // Tables are not written anew for the sake of addresses.
-        (tuning.table_bytes, tuning.stale_percent, tuning.tidies_up) = (2 << 10, 100, false);
+        (tuning.table_bytes, tuning.stale_percent, tuning.compacts_when_idle) = (2 << 10, 100, false);
         let db = open(&disk, backend, tuning);
         let before = write_and_move(&db, &of_round);
         assert!(before.moved_files > 0, "{before:?}");
@@ -176,7 +176,7 @@ fn what_lives_is_counted_as_it_is_stored_before_addresses_have_followed() {
         db.compact_range(&db.default_keyspace(), ..key(KEYS / 2).into_bytes()).unwrap();
         db.wait_for_background().unwrap();
         let stats = db.stats();
-        assert!(stats.moved_files > 0 && stats.evacuations == before.evacuations, "{stats:?}");
+        assert!(stats.moved_files > 0 && stats.value_collections == before.value_collections, "{stats:?}");
         let ((bytes, _), (_, live)) = (lies(&before), lies(&stats));
         assert!((bytes * 9..bytes * 11).contains(&(live * 20)), "{live} of {bytes} B live: {stats:?}");
     });

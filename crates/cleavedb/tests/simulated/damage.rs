@@ -292,11 +292,11 @@ fn several_damaged_blocks_are_several_problems() {
 }
 
 #[derive(Default)]
-struct SetAside(Mutex<Vec<PathBuf>>);
+struct Quarantined(Mutex<Vec<PathBuf>>);
 
-impl Listener for SetAside {
+impl Listener for Quarantined {
     fn event(&self, event: &Event) {
-        if let Event::TableSetAside { path, .. } = event {
+        if let Event::TableQuarantined { path, .. } = event {
             self.0.lock().unwrap().push(path.clone());
         }
     }
@@ -311,7 +311,7 @@ fn tables(disk: &SimDisk) -> Vec<PathBuf> {
 #[test]
 fn a_table_that_cannot_be_read_is_set_aside_and_writes_go_on() {
     with_each_log(|backend| {
-        let (disk, told) = (SimDisk::new(), Arc::new(SetAside::default()));
+        let (disk, told) = (SimDisk::new(), Arc::new(Quarantined::default()));
         let mut tuning = Tuning::tiny();
         tuning.cache_bytes = 0;
         // It takes tables of some size to be compacted.
@@ -334,7 +334,7 @@ fn a_table_that_cannot_be_read_is_set_aside_and_writes_go_on() {
             }
             db.flush().unwrap();
             db.wait_for_background().unwrap();
-            assert_eq!(db.stats().tables_set_aside, 1);
+            assert_eq!(db.stats().tables_quarantined, 1);
             db.put("other", "v").unwrap();
             assert_eq!(db.get("z 100").unwrap().unwrap(), value("w", 300));
             // Who asks for it hears of it, and does no harm.

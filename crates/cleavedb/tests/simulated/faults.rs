@@ -268,7 +268,7 @@ fn a_compaction_too_large_for_the_disk_is_tried_less_and_less_and_flushes_go_on(
         // One compaction of all that is there.
         (tuning.hl0_compact_tables, tuning.hl0_stop_tables) = (20, 60);
         (tuning.table_bytes, tuning.level_base_bytes) = (4 << 20, 4 << 20);
-        tuning.tidies_up = false;
+        tuning.compacts_when_idle = false;
         let options = Options::new().log_backend(backend).listener(full.clone()).compression(Compression::None);
         let db = open_with(&disk, options, tuning).unwrap();
         let mut keys = 0;
@@ -312,16 +312,16 @@ fn a_keyspace_is_dropped_or_it_is_not_however_full_the_disk_is() {
         let disk = SimDisk::new();
         let db = open(&disk, LogBackend::Plain).unwrap();
         // No table has anything of it, so it can be forgotten at once, by a second edit.
-        db.keyspace("doomed").unwrap();
+        db.keyspace("obsolete").unwrap();
         db.put("k", "v").unwrap();
         db.flush().unwrap();
         disk.set_faults(Faults { no_space_after_bytes: Some(free), ..Faults::default() });
-        match db.drop_keyspace("doomed") {
+        match db.drop_keyspace("obsolete") {
             Ok(()) => {
                 dropped += 1;
-                assert!(db.open_keyspace("doomed").is_err());
+                assert!(db.open_keyspace("obsolete").is_err());
             }
-            Err(Error::NoSpace { .. }) => assert!(db.open_keyspace("doomed").is_ok(), "{free} bytes were free"),
+            Err(Error::NoSpace { .. }) => assert!(db.open_keyspace("obsolete").is_ok(), "{free} bytes were free"),
             Err(error) => panic!("{error}"),
         }
         disk.clear_faults();

@@ -51,7 +51,7 @@ fn a_load_is_there_at_once_and_survives_loss_of_power() {
 fn a_load_into_an_empty_range_goes_below_hl0() {
     with_each_log(|backend| {
         let mut tuning = Tuning::tiny();
-        tuning.tidies_up = false;
+        tuning.compacts_when_idle = false;
         let db = open_with(&SimDisk::new(), Options::new().log_backend(backend), tuning).unwrap();
         let loaded = db.create_keyspace("loaded", KeyspaceOptions::new()).unwrap();
         let around = db.create_keyspace("around", KeyspaceOptions::new()).unwrap();

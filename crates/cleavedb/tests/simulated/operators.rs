@@ -90,7 +90,7 @@ fn a_panicking_or_failing_operator_fails_only_reads_of_its_keys() {
             db.flush().unwrap();
             db.compact_range(&sums, ..).unwrap();
         }
-        // A new base heals the key.
+        // A new base refreshes the key.
         sums.put("bad", "new").unwrap();
         assert_eq!(sums.get("bad").unwrap().unwrap(), "new");
         db.flush().unwrap();

@@ -12,7 +12,7 @@ fn stopped_by_hl0() -> Tuning {
     let mut tuning = Tuning::tiny();
     tuning.hl0_stop_tables = 2;
     tuning.hl0_compact_tables = 100;
-    tuning.tidies_up = false;
+    tuning.compacts_when_idle = false;
     tuning
 }
 

@@ -89,10 +89,13 @@ fn at_rest_values_lie_in_the_order_of_their_keys_and_stay_there() {
             }
             let stats = settle(&db);
             assert_ordered(&stats);
-            assert!(stats.value_groups > 4 && stats.orderings > 0 && stats.ordering_bytes_written > 0, "{stats:?}");
+            assert!(
+                stats.value_groups > 4 && stats.value_reorders > 0 && stats.value_reorder_bytes_written > 0,
+                "{stats:?}"
+            );
             testing::sleep(Duration::from_secs(60));
             let after = db.stats();
-            let of = |stats: &Stats| (stats.ordering_bytes_written, stats.evacuations, stats.compactions);
+            let of = |stats: &Stats| (stats.value_reorder_bytes_written, stats.value_collections, stats.compactions);
             assert_eq!(of(&after), of(&stats), "it comes to rest");
             assert_rounds(&db, &rounds);
             db.close().unwrap();
@@ -112,10 +115,10 @@ fn nobody_has_to_wait_for_values_to_be_put_in_order() {
         let db = open(&disk, LogBackend::Ring);
         (0..400).for_each(|number| put(&db, (number * 7) % 400, 0));
         db.flush().unwrap();
-        let orderings = db.stats().orderings;
+        let value_reorders = db.stats().value_reorders;
         testing::sleep(Duration::from_secs(20));
         let stats = db.stats();
-        assert!(stats.orderings > orderings, "{stats:?}");
+        assert!(stats.value_reorders > value_reorders, "{stats:?}");
         assert_ordered(&stats);
         // Tables name the places where the values are now, and a look-up asks one of them.
         assert_eq!((stats.levels[0].tables, stats.moved_files), (0, 0), "{stats:?}");
@@ -139,7 +142,7 @@ fn a_little_that_is_written_anywhere_does_not_move_all() {
         }
         // If each round moved all ranges, it would be ten times as much as there is.
         let (after, all) = (db.stats(), before.value_bytes_live);
-        let written = after.ordering_bytes_written - before.ordering_bytes_written;
+        let written = after.value_reorder_bytes_written - before.value_reorder_bytes_written;
         assert!(written < 6 * all, "{written} B of {all} B");
         assert_rounds(&db, &rounds);
         db.close().unwrap();
@@ -245,7 +248,7 @@ fn another_placement_takes_over_what_it_finds() {
                 }
                 db.compact_range(&db.default_keyspace(), ..).unwrap();
                 let stats = settle(&db);
-                assert!(stats.evacuations + stats.orderings > 0, "{stats:?}");
+                assert!(stats.value_collections + stats.value_reorders > 0, "{stats:?}");
                 if placement == Range {
                     assert_ordered(&stats);
                 }
@@ -306,7 +309,7 @@ fn work_that_must_be_done_ends_what_only_puts_in_order() {
                     // Nothing runs now.
                     let after = db.stats();
                     let judged = |stats: &Stats| stats.records_judged_alone + stats.records_looked_up;
-                    let done = |stats: &Stats| (stats.orderings, stats.evacuations);
+                    let done = |stats: &Stats| (stats.value_reorders, stats.value_collections);
                     given_up += usize::from(judged(&after) > judged(&before) && done(&after) == done(&before));
                     pause.resume();
                 } else {
@@ -338,7 +341,10 @@ fn a_full_disk_leaves_values_in_disorder_and_is_no_error() {
         db.wait_for_background().unwrap();
         // What little found room, if files went meanwhile, did not change much.
         let after = db.stats();
-        assert!(after.orderings <= before.orderings + 1 && after.value_files > after.value_groups, "{after:?}");
+        assert!(
+            after.value_reorders <= before.value_reorders + 1 && after.value_files > after.value_groups,
+            "{after:?}"
+        );
         disk.set_capacity(None);
         put(&db, 0, 0);
         assert_ordered(&settle(&db));

@@ -21,7 +21,7 @@ fn sizes_follow_what_was_written_in_the_front_and_in_tables() {
         }
         for round in 0..3 {
             let (all, half) = (large.stats().unwrap(), large.approximate_size(..key(500)).unwrap() as f64);
-            let bytes = (all.table_bytes + all.bytes_apart + all.front_bytes) as f64;
+            let bytes = (all.table_bytes + all.bytes_separated + all.front_bytes) as f64;
             assert!((280e3..400e3).contains(&bytes), "round {round}: {all:?}");
             assert!((0.4..0.6).contains(&(half / bytes)), "round {round}: {half} of {bytes}");
             assert!((850..=1100).contains(&all.entries), "round {round}: {all:?}");

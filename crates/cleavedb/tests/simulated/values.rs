@@ -57,7 +57,7 @@ fn write_until_moved(db: &Db, keys: usize, moved_files: usize) {
     for round in 1..40 {
         write_round(db, keys, round);
         let stats = settle(db);
-        if stats.evacuations >= 3 && stats.moved_files >= moved_files {
+        if stats.value_collections >= 3 && stats.moved_files >= moved_files {
             return;
         }
     }
@@ -82,11 +82,11 @@ fn a_large_value_is_written_once_and_found_by_every_way_of_reading() {
         let snapshot = db.snapshot();
         let stats = settle(&db);
         let records: usize = (0..400).map(|number| 23 + key(number).len() + of_round(number, 0).len()).sum();
-        assert_eq!(db.default_keyspace().stats().unwrap().bytes_apart, records as u64);
+        assert_eq!(db.default_keyspace().stats().unwrap().bytes_separated, records as u64);
         // All but those in the log that is being written.
         assert!(stats.value_bytes_live > records as u64 / 2 && stats.value_bytes_live <= records as u64);
         let tables: u64 = stats.levels.iter().map(|level| level.bytes).sum();
-        assert!(tables < 40_000 && stats.evacuations == 0, "{stats:?}");
+        assert!(tables < 40_000 && stats.value_collections == 0, "{stats:?}");
         assert_round(&db, 400, 0);
         let space = db.default_keyspace();
         assert_eq!(&snapshot.get(&space, key(7)).unwrap().unwrap()[..], of_round(7, 0));
@@ -120,7 +120,7 @@ fn space_comes_back_from_overwrites_and_from_deleting_everything() {
             assert!(stats.value_bytes <= allowed + (64 << 10), "round {round}: {stats:?}");
         }
         let stats = db.stats();
-        assert!(stats.evacuations > 0 && stats.value_files < 12, "{stats:?}");
+        assert!(stats.value_collections > 0 && stats.value_files < 12, "{stats:?}");
         let (files, list_bytes) = (stats.value_files + stats.moved_files, stats.memory.value_list_bytes);
         assert!((files * 300..files * 2000).contains(&list_bytes), "{list_bytes} B for {files} files");
         assert_round(&db, 400, 11);
@@ -155,7 +155,7 @@ fn snapshots_and_iterators_keep_their_values_while_files_are_emptied() {
             write_round(&db, 300, round);
             settle(&db);
         }
-        assert!(db.stats().evacuations > 0);
+        assert!(db.stats().value_collections > 0);
         for number in 0..300 {
             assert_eq!(&snapshot.get(&space, key(number)).unwrap().unwrap()[..], of_round(number, 0));
         }
@@ -188,7 +188,7 @@ fn a_large_value_that_was_deleted_or_replaced_by_a_small_one_stays_dead() {
             }
         }
         let stats = settle(&db);
-        assert!(stats.evacuations > 0, "{stats:?}");
+        assert!(stats.value_collections > 0, "{stats:?}");
         let as_it_should = |db: &Db| {
             for number in 0..300 {
                 let found = db.get(key(number)).unwrap();
@@ -224,7 +224,7 @@ fn a_newer_operand_does_not_kill_the_value_it_applies_to() {
             write_round(&db, 300, round);
             settle(&db);
         }
-        assert!(db.stats().evacuations > 0);
+        assert!(db.stats().value_collections > 0);
         let expected = |number: usize| [of_round(number, 0), b",+".to_vec()].concat();
         for number in 0..100 {
             assert_eq!(&space.get(key(number)).unwrap().unwrap()[..], expected(number));
@@ -273,7 +273,7 @@ fn a_value_that_moved_several_times_is_found_and_tables_are_healed() {
         let disk = SimDisk::new();
         let mut tuning = Tuning::tiny();
         (tuning.garbage_bytes, tuning.garbage_percent) = (0, 1);
-        (tuning.stale_percent, tuning.tidies_up) = (100, false);
+        (tuning.stale_percent, tuning.compacts_when_idle) = (100, false);
         let db = open_with(&disk, apart().log_backend(backend), tuning.clone()).unwrap();
         let cold = db.create_keyspace("cold", KeyspaceOptions::new()).unwrap();
         for number in 0..300 {
@@ -315,7 +315,7 @@ fn values_change_sides_on_their_next_write() {
             space.set_separation(separation).unwrap();
             write_round(&db, 100, round);
             settle(&db);
-            space.stats().unwrap().bytes_apart
+            space.stats().unwrap().bytes_separated
         };
         assert_eq!(live(0, None), 0);
         assert!(live(1, Some(310)) > 0 && live(1, Some(310)) < live(2, Some(0)));
@@ -329,7 +329,7 @@ fn values_change_sides_on_their_next_write() {
         db.put("empty", "").unwrap();
         db.delete("nothing").unwrap();
         settle(&db);
-        assert!(space.stats().unwrap().bytes_apart > 0);
+        assert!(space.stats().unwrap().bytes_separated > 0);
         db.close().unwrap();
         check(&disk);
         let db = open(&disk, backend).unwrap();
@@ -345,28 +345,28 @@ fn unless_told_otherwise_values_of_192_bytes_lie_apart() {
         let disk = SimDisk::new();
         let open =
             |options: Options| open_with(&disk, options.log_backend(backend), Tuning::for_budget(16 << 20)).unwrap();
-        let apart_of = |db: &Db, name: &str| {
+        let separated_of = |db: &Db, name: &str| {
             let space = db.open_keyspace(name).unwrap();
             for len in [191, 192] {
                 space.put(format!("{len}"), vec![b'v'; len]).unwrap();
             }
             settle(db);
-            space.stats().unwrap().bytes_apart
+            space.stats().unwrap().bytes_separated
         };
         let db = open(Options::new());
         db.create_keyspace("near", KeyspaceOptions::new().separation(None)).unwrap();
         db.create_keyspace("all", KeyspaceOptions::new().separation(Some(1))).unwrap();
         assert_eq!(db.default_keyspace().separation(), Some(192));
-        let one = apart_of(&db, "default");
+        let one = separated_of(&db, "default");
         assert!((192..192 + 64).contains(&one), "{one} B of records apart");
-        assert_eq!(apart_of(&db, "near"), 0);
-        assert!(apart_of(&db, "all") >= 191 + 192);
+        assert_eq!(separated_of(&db, "near"), 0);
+        assert!(separated_of(&db, "all") >= 191 + 192);
         db.close().unwrap();
         // Who did not choose follows the database as it is opened; who did, does not.
         let db = open(Options::new().separation(None));
         let chosen = ["default", "near", "all"].map(|name| db.open_keyspace(name).unwrap().separation());
         assert_eq!(chosen, [None, None, Some(1)]);
-        assert_eq!(apart_of(&db, "default"), 0);
+        assert_eq!(separated_of(&db, "default"), 0);
     });
 }
 
@@ -375,7 +375,7 @@ fn the_figures_of_groups_add_up_to_what_lies_in_segments() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let mut tuning = Tuning::tiny();
-        (tuning.group_bytes, tuning.garbage_bytes, tuning.tidies_up) = (4 << 10, 4 << 10, false);
+        (tuning.group_bytes, tuning.garbage_bytes, tuning.compacts_when_idle) = (4 << 10, 4 << 10, false);
         let db = open_with(&disk, apart().log_backend(backend), tuning).unwrap();
         assert!(db.stats().value_group_list.is_empty());
         write_until_moved(&db, 200, 1);
@@ -396,12 +396,12 @@ fn a_dropped_keyspace_gives_back_its_values() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();
-        let space = db.create_keyspace("doomed", KeyspaceOptions::new()).unwrap();
+        let space = db.create_keyspace("obsolete", KeyspaceOptions::new()).unwrap();
         (0..300).for_each(|number| space.put(key(number), of_round(number, 0)).unwrap());
         write_round(&db, 50, 0);
         settle(&db);
         let before = db.stats().value_bytes_live;
-        db.drop_keyspace("doomed").unwrap();
+        db.drop_keyspace("obsolete").unwrap();
         let stats = settle(&db);
         assert!(stats.value_bytes_live < before / 3, "{before} B before, {stats:?}");
         assert_round(&db, 50, 0);
@@ -416,7 +416,7 @@ fn damage_in_files_of_values_is_an_error_or_the_right_answer_and_the_check_sees_
         let disk = SimDisk::new();
         let mut tuning = Tuning::tiny();
         (tuning.garbage_bytes, tuning.garbage_percent) = (0, 1);
-        (tuning.stale_percent, tuning.tidies_up) = (100, false);
+        (tuning.stale_percent, tuning.compacts_when_idle) = (100, false);
         let db = open_with(&disk, apart(), tuning).unwrap();
         let cold = db.create_keyspace("cold", KeyspaceOptions::new()).unwrap();
         for number in 0..60 {
@@ -535,10 +535,10 @@ fn tables_that_nothing_compacts_follow_values_that_moved() {
         // Half of what lies in the logs dies, so the other half moves.
         write_round(&db, 1000, 1);
         let stats = settle(&db);
-        assert!(stats.evacuations > 3 && stats.moved_files < 8, "{stats:?}");
-        let jobs = (stats.compactions, stats.evacuations);
+        assert!(stats.value_collections > 3 && stats.moved_files < 8, "{stats:?}");
+        let jobs = (stats.compactions, stats.value_collections);
         testing::sleep(std::time::Duration::from_secs(5));
-        assert_eq!((db.stats().compactions, db.stats().evacuations), jobs, "it comes to rest");
+        assert_eq!((db.stats().compactions, db.stats().value_collections), jobs, "it comes to rest");
         for number in 0..1000 {
             assert_eq!(&cold.get(key(number)).unwrap().unwrap()[..], of_round(number, 0));
         }

@@ -10,12 +10,12 @@ use std::sync::Arc;
 /// Bytes of a page: the unit of sharing, and of what the kernel writes back from a mapping.
 pub(super) const PAGE: usize = 4096;
 
-type Page = [u8; PAGE];
+type SectorPage = [u8; PAGE];
 
 /// The content of a file.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Content {
-    pages: BTreeMap<u64, Arc<Page>>,
+    pages: BTreeMap<u64, Arc<SectorPage>>,
     len: u64,
 }
 
@@ -69,12 +69,12 @@ impl Content {
     }
 
     /// One page; None if it is all zeros.
-    pub(super) fn page(&self, number: u64) -> Option<Arc<Page>> {
+    pub(super) fn page(&self, number: u64) -> Option<Arc<SectorPage>> {
         self.pages.get(&number).cloned()
     }
 
     /// Replaces one page, as far as it lies within the length.
-    pub(super) fn put_page(&mut self, number: u64, page: Option<Arc<Page>>) {
+    pub(super) fn put_page(&mut self, number: u64, page: Option<Arc<SectorPage>>) {
         if number * PAGE as u64 >= self.len {
             return;
         }

@@ -13,7 +13,7 @@ pub(super) type InodeNumber = u64;
 pub(super) type Names = BTreeMap<String, InodeNumber>;
 
 #[derive(Debug, Clone)]
-enum Operation {
+enum DirectoryOperation {
     Link(String, InodeNumber),
     Unlink(String),
     Rename { from: String, to: String },
@@ -24,7 +24,7 @@ enum Operation {
 pub(super) struct Directory {
     current: Names,
     durable: Names,
-    pending: Vec<(u64, Operation)>,
+    pending: Vec<(u64, DirectoryOperation)>,
 }
 
 impl Directory {
@@ -38,15 +38,15 @@ impl Directory {
     }
 
     pub(super) fn link(&mut self, name: &str, inode: InodeNumber, order: u64) {
-        self.change(order, Operation::Link(name.to_owned(), inode));
+        self.change(order, DirectoryOperation::Link(name.to_owned(), inode));
     }
 
     pub(super) fn unlink(&mut self, name: &str, order: u64) {
-        self.change(order, Operation::Unlink(name.to_owned()));
+        self.change(order, DirectoryOperation::Unlink(name.to_owned()));
     }
 
     pub(super) fn rename(&mut self, from: &str, to: &str, order: u64) {
-        self.change(order, Operation::Rename { from: from.to_owned(), to: to.to_owned() });
+        self.change(order, DirectoryOperation::Rename { from: from.to_owned(), to: to.to_owned() });
     }
 
     /// A name that is durable at once.
@@ -55,7 +55,7 @@ impl Directory {
         self.durable.insert(name.to_owned(), inode);
     }
 
-    fn change(&mut self, order: u64, operation: Operation) {
+    fn change(&mut self, order: u64, operation: DirectoryOperation) {
         apply(&mut self.current, &operation);
         self.pending.push((order, operation));
     }
@@ -74,7 +74,7 @@ impl Directory {
     /// The files that it names, or would name after a power loss.
     pub(super) fn reachable(&self) -> impl Iterator<Item = InodeNumber> {
         let pending = self.pending.iter().filter_map(|(_, operation)| match operation {
-            Operation::Link(_, inode) => Some(*inode),
+            DirectoryOperation::Link(_, inode) => Some(*inode),
             _ => None,
         });
         self.current.values().chain(self.durable.values()).copied().chain(pending)
@@ -95,15 +95,15 @@ impl Directory {
     }
 }
 
-fn apply(names: &mut Names, operation: &Operation) {
+fn apply(names: &mut Names, operation: &DirectoryOperation) {
     match operation {
-        Operation::Link(name, inode) => {
+        DirectoryOperation::Link(name, inode) => {
             names.insert(name.clone(), *inode);
         }
-        Operation::Unlink(name) => {
+        DirectoryOperation::Unlink(name) => {
             names.remove(name);
         }
-        Operation::Rename { from, to } => {
+        DirectoryOperation::Rename { from, to } => {
             if let Some(inode) = names.remove(from) {
                 names.insert(to.clone(), inode);
             }

@@ -32,7 +32,7 @@ enum Change {
 }
 
 /// What became of one change.
-enum Fate {
+enum WriteFate {
     Kept,
     Torn,
     Lost,
@@ -171,15 +171,15 @@ impl Inode {
             match change {
                 Change::SetLen { order, len } => {
                     kernel.set_len(*len);
-                    if matches!(fate(survival, *order, random), Fate::Kept) {
+                    if matches!(fate(survival, *order, random), WriteFate::Kept) {
                         left.set_len(*len);
                     }
                 }
                 Change::Write { order, offset, bytes } => {
                     kernel.write(bytes, *offset);
                     let fate = fate(survival, *order, random);
-                    if !matches!(fate, Fate::Lost) {
-                        let torn = matches!(fate, Fate::Torn);
+                    if !matches!(fate, WriteFate::Lost) {
+                        let torn = matches!(fate, WriteFate::Torn);
                         keep_sectors(&mut left, &kernel, *offset, bytes.len(), torn, random);
                     }
                 }
@@ -199,16 +199,16 @@ impl Inode {
     }
 }
 
-fn fate(survival: Survival, order: u64, random: &mut Random) -> Fate {
+fn fate(survival: Survival, order: u64, random: &mut Random) -> WriteFate {
     match survival {
-        Survival::Nothing => Fate::Lost,
-        Survival::Until(last) if order <= last => Fate::Kept,
-        Survival::Until(last) if order == last + 1 && random.one_in(2) => Fate::Torn,
-        Survival::Until(_) => Fate::Lost,
+        Survival::Nothing => WriteFate::Lost,
+        Survival::Until(last) if order <= last => WriteFate::Kept,
+        Survival::Until(last) if order == last + 1 && random.one_in(2) => WriteFate::Torn,
+        Survival::Until(_) => WriteFate::Lost,
         Survival::Some => match random.below(8) {
-            0..3 => Fate::Kept,
-            3 => Fate::Torn,
-            _ => Fate::Lost,
+            0..3 => WriteFate::Kept,
+            3 => WriteFate::Torn,
+            _ => WriteFate::Lost,
         },
     }
 }

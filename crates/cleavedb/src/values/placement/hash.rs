@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Allowance, Candidate, Liveness, Placement, Surroundings, Survivor, VictimPolicy, is_due};
+use super::{Candidate, GarbageLimit, Liveness, Placement, PlacementContext, Survivor, VictimPolicy, is_due};
 use crate::base::FileId;
 use crate::format::group::{DEPTH_MAX, Group, HashGroup};
 use crate::sched::random::Random;
@@ -126,8 +126,8 @@ pub(super) fn rank(mut units: Vec<Unit<'_>>, policy: VictimPolicy) -> Vec<Unit<'
 }
 
 impl Placement for Hash {
-    fn victims(&self, candidates: &[Candidate], allowance: Allowance) -> Vec<FileId> {
-        if !is_due(candidates, allowance) {
+    fn victims(&self, candidates: &[Candidate], garbage_limit: GarbageLimit) -> Vec<FileId> {
+        if !is_due(candidates, garbage_limit) {
             return Vec::new();
         }
         let live = candidates.iter().map(|candidate| candidate.live.min(candidate.bytes)).sum();
@@ -164,7 +164,7 @@ impl Placement for Hash {
         Liveness::NewestWins
     }
 
-    fn groups(&self, survivors: &[Survivor<'_>], around: &Surroundings) -> Vec<(Group, usize)> {
+    fn groups(&self, survivors: &[Survivor<'_>], around: &PlacementContext) -> Vec<(Group, usize)> {
         let live = around.in_groups() + around.in_logs + survivors.iter().map(|survivor| survivor.bytes).sum::<u64>();
         let mut groups = Vec::new();
         let there = around.groups.keys().filter_map(Group::as_hash).collect();
@@ -213,9 +213,9 @@ fn divide(node: HashGroup, records: &[Survivor<'_>], around: &Around, out: &mut 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::values::Warmth;
+    use crate::format::values::Temperature;
 
-    const ALLOWANCE: Allowance = Allowance { percent: 30, bytes: 1000 };
+    const GARBAGE_LIMIT: GarbageLimit = GarbageLimit { percent: 30, bytes: 1000 };
 
     fn hash(segment_bytes: u64) -> Hash {
         Hash { segment_bytes, group_bytes: segment_bytes, policy: VictimPolicy::Greedy, hot_cold: true }
@@ -225,8 +225,8 @@ mod tests {
         Candidate { file: FileId(file), bytes, live, part: None }
     }
 
-    fn extent(file: u64, bytes: u64, live: u64, group: HashGroup, warmth: Warmth) -> Candidate {
-        Candidate { part: Some((Group::Hash(group), warmth)), ..log(file, bytes, live) }
+    fn extent(file: u64, bytes: u64, live: u64, group: HashGroup, temperature: Temperature) -> Candidate {
+        Candidate { part: Some((Group::Hash(group), temperature)), ..log(file, bytes, live) }
     }
 
     fn ids(numbers: &[u64]) -> Vec<FileId> {
@@ -235,68 +235,68 @@ mod tests {
 
     #[test]
     fn nothing_is_emptied_while_little_is_dead() {
-        assert!(hash(1).victims(&[], ALLOWANCE).is_empty());
+        assert!(hash(1).victims(&[], GARBAGE_LIMIT).is_empty());
         let little = [log(1, 10_000, 10_000), log(2, 10_000, 9_000)];
-        assert!(hash(1).victims(&little, ALLOWANCE).is_empty());
+        assert!(hash(1).victims(&little, GARBAGE_LIMIT).is_empty());
         // Live bytes counted from above may exceed the file.
-        assert!(hash(1).victims(&[log(1, 10_000, 90_000)], ALLOWANCE).is_empty());
+        assert!(hash(1).victims(&[log(1, 10_000, 90_000)], GARBAGE_LIMIT).is_empty());
         let live = vec![log(1, 10_000, 10_000); 3];
-        assert!(hash(1).victims(&live, Allowance { percent: 0, bytes: 0 }).is_empty());
+        assert!(hash(1).victims(&live, GarbageLimit { percent: 0, bytes: 0 }).is_empty());
     }
 
     #[test]
     fn the_emptiest_goes_first_and_as_many_go_together_as_fill_a_segment_or_several_with_much_garbage() {
         let all = [log(1, 10_000, 8_000), log(2, 20_000, 6_000), log(3, 10_000, 2_000)];
-        assert_eq!(hash(1_999).victims(&all, ALLOWANCE), ids(&[3]));
-        assert_eq!(hash(2_000).victims(&all, ALLOWANCE), ids(&[2, 3]));
-        assert_eq!(hash(15_999).victims(&all, ALLOWANCE), ids(&[2, 3]));
-        assert_eq!(hash(16_000).victims(&all, ALLOWANCE), ids(&[1, 2, 3]));
+        assert_eq!(hash(1_999).victims(&all, GARBAGE_LIMIT), ids(&[3]));
+        assert_eq!(hash(2_000).victims(&all, GARBAGE_LIMIT), ids(&[2, 3]));
+        assert_eq!(hash(15_999).victims(&all, GARBAGE_LIMIT), ids(&[2, 3]));
+        assert_eq!(hash(16_000).victims(&all, GARBAGE_LIMIT), ids(&[1, 2, 3]));
     }
 
     #[test]
     fn extents_of_a_group_that_are_as_warm_go_together() {
         let [one, other] = HashGroup::ALL.halves().unwrap();
         let all = [
-            extent(1, 10_000, 5_000, one, Warmth::Hot),
-            extent(2, 10_000, 9_000, one, Warmth::Cold),
-            extent(3, 10_000, 2_000, one, Warmth::Hot),
-            extent(4, 10_000, 8_000, other, Warmth::Hot),
+            extent(1, 10_000, 5_000, one, Temperature::Hot),
+            extent(2, 10_000, 9_000, one, Temperature::Cold),
+            extent(3, 10_000, 2_000, one, Temperature::Hot),
+            extent(4, 10_000, 8_000, other, Temperature::Hot),
         ];
-        assert_eq!(hash(10_000).victims(&all, ALLOWANCE), ids(&[1, 3]));
+        assert_eq!(hash(10_000).victims(&all, GARBAGE_LIMIT), ids(&[1, 3]));
     }
 
     #[test]
     fn a_group_that_has_grown_too_large_is_taken_as_a_whole_and_small_siblings_together() {
         let [one, other] = HashGroup::ALL.halves().unwrap();
         let all = [
-            extent(1, 10_000, 5_000, one, Warmth::Hot),
-            extent(2, 10_000, 9_000, one, Warmth::Cold),
-            extent(3, 10_000, 2_000, other, Warmth::Cold),
+            extent(1, 10_000, 5_000, one, Temperature::Hot),
+            extent(2, 10_000, 9_000, one, Temperature::Cold),
+            extent(3, 10_000, 2_000, other, Temperature::Cold),
         ];
-        assert_eq!(hash(5_000).victims(&all[..2], ALLOWANCE), ids(&[1, 2]));
+        assert_eq!(hash(5_000).victims(&all[..2], GARBAGE_LIMIT), ids(&[1, 2]));
         // Of one that is very large only a part, the emptiest first.
-        assert_eq!(hash(1_000).victims(&all[..2], ALLOWANCE), ids(&[1]));
-        let large =
-            [(1, 9_000), (2, 4_000), (3, 100), (4, 3_000)].map(|(id, live)| extent(id, 10_000, live, one, Warmth::Hot));
-        assert_eq!(hash(1_000).victims(&large, ALLOWANCE), ids(&[3, 4]));
-        assert_eq!(hash(40_000).victims(&all, ALLOWANCE), ids(&[1, 2, 3]));
+        assert_eq!(hash(1_000).victims(&all[..2], GARBAGE_LIMIT), ids(&[1]));
+        let large = [(1, 9_000), (2, 4_000), (3, 100), (4, 3_000)]
+            .map(|(id, live)| extent(id, 10_000, live, one, Temperature::Hot));
+        assert_eq!(hash(1_000).victims(&large, GARBAGE_LIMIT), ids(&[3, 4]));
+        assert_eq!(hash(40_000).victims(&all, GARBAGE_LIMIT), ids(&[1, 2, 3]));
     }
 
     #[test]
     fn policies_differ_in_what_goes_first() {
         let all: Vec<Candidate> = (1..=40).map(|file| log(file, 10_000, file * 200)).collect();
-        let first = |policy| Hash { policy, ..hash(1) }.victims(&all, ALLOWANCE)[0].0;
+        let first = |policy| Hash { policy, ..hash(1) }.victims(&all, GARBAGE_LIMIT)[0].0;
         assert_eq!(first(VictimPolicy::Greedy), 1);
         // Old and half empty pays more than new and emptier.
         let two = [log(1, 10_000, 5_000), log(90, 10_000, 4_000)];
         let policy = VictimPolicy::CostBenefit;
-        assert_eq!(Hash { policy, ..hash(1) }.victims(&two, ALLOWANCE), ids(&[1]));
-        assert_eq!(hash(1).victims(&two, ALLOWANCE), ids(&[90]));
+        assert_eq!(Hash { policy, ..hash(1) }.victims(&two, GARBAGE_LIMIT), ids(&[1]));
+        assert_eq!(hash(1).victims(&two, GARBAGE_LIMIT), ids(&[90]));
         // Of the best one, of the best eight, of all.
         let drawn = |among, more: u64| {
             let mut all = all.clone();
             all[0].live += more;
-            Hash { policy: VictimPolicy::GreedyRandom(among), ..hash(1) }.victims(&all, ALLOWANCE)[0].0
+            Hash { policy: VictimPolicy::GreedyRandom(among), ..hash(1) }.victims(&all, GARBAGE_LIMIT)[0].0
         };
         let draws = |among| (0..200).map(|more| drawn(among, more)).collect::<BTreeSet<_>>();
         assert_eq!(draws(1), BTreeSet::from([1]));
@@ -310,22 +310,22 @@ mod tests {
     }
 
     /// The group of each record.
-    fn groups(count: u64, around: &Surroundings) -> Vec<HashGroup> {
+    fn groups(count: u64, around: &PlacementContext) -> Vec<HashGroup> {
         let groups = hash(1_000).groups(&survivors(count), around).into_iter();
         groups.flat_map(|(group, records)| std::iter::repeat_n(group.as_hash().unwrap(), records)).collect()
     }
 
-    fn with(groups: &[HashGroup]) -> Surroundings {
-        Surroundings {
+    fn with(groups: &[HashGroup]) -> PlacementContext {
+        PlacementContext {
             groups: groups.iter().map(|group| (Group::Hash(*group), 0)).collect(),
-            ..Surroundings::default()
+            ..PlacementContext::default()
         }
     }
 
     #[test]
     fn groups_are_halved_until_each_is_small_enough() {
         let depths = |count, in_logs| -> BTreeSet<u8> {
-            let around = Surroundings { in_logs, ..Surroundings::default() };
+            let around = PlacementContext { in_logs, ..PlacementContext::default() };
             let groups = groups(count, &around);
             assert_eq!(groups.len() as u64, count);
             assert!(groups.iter().zip(survivors(count)).all(|(group, record)| group.holds(record.order)));

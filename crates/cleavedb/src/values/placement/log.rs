@@ -1,7 +1,7 @@
 //! Placement in the order of arrival: all values in one row, emptied from its tail (WiscKey section 3.3.2). The baseline of the
 //! others.
 
-use super::{Allowance, Candidate, Liveness, Placement, Surroundings, Survivor, is_due};
+use super::{Candidate, GarbageLimit, Liveness, Placement, PlacementContext, Survivor, is_due};
 use crate::base::FileId;
 use crate::format::group::Group;
 
@@ -14,9 +14,9 @@ pub struct Log {
 }
 
 impl Placement for Log {
-    fn victims(&self, candidates: &[Candidate], allowance: Allowance) -> Vec<FileId> {
+    fn victims(&self, candidates: &[Candidate], garbage_limit: GarbageLimit) -> Vec<FileId> {
         let (mut victims, mut moved) = (Vec::new(), 0);
-        if !is_due(candidates, allowance) {
+        if !is_due(candidates, garbage_limit) {
             return victims;
         }
         let mut oldest: Vec<&Candidate> = candidates.iter().collect();
@@ -35,7 +35,7 @@ impl Placement for Log {
         if self.look_up_each { Liveness::LookUpEach } else { Liveness::LookUp }
     }
 
-    fn groups(&self, survivors: &[Survivor<'_>], _: &Surroundings) -> Vec<(Group, usize)> {
+    fn groups(&self, survivors: &[Survivor<'_>], _: &PlacementContext) -> Vec<(Group, usize)> {
         vec![(Group::ALL, survivors.len())]
     }
 
@@ -53,9 +53,9 @@ mod tests {
         let candidate = |file, live| Candidate { file: FileId(file), bytes: 1000, live, part: None };
         let all = [candidate(7, 100), candidate(3, 900), candidate(5, 500)];
         let log = |segment_bytes| Log { segment_bytes, look_up_each: false };
-        let allowance = Allowance { percent: 30, bytes: 0 };
-        assert_eq!(log(1).victims(&all, allowance), [FileId(3)]);
-        assert_eq!(log(1400).victims(&all, allowance), [FileId(3), FileId(5)]);
-        assert!(log(1).victims(&all, Allowance { percent: 30, bytes: 5000 }).is_empty());
+        let garbage_limit = GarbageLimit { percent: 30, bytes: 0 };
+        assert_eq!(log(1).victims(&all, garbage_limit), [FileId(3)]);
+        assert_eq!(log(1400).victims(&all, garbage_limit), [FileId(3), FileId(5)]);
+        assert!(log(1).victims(&all, GarbageLimit { percent: 30, bytes: 5000 }).is_empty());
     }
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use crate::base::FileId;
 use crate::format::group::{Group, HashGroup, group_hash};
 use crate::format::interval::Interval;
-use crate::format::values::Warmth;
+use crate::format::values::Temperature;
 
 /// A file of values as the choice sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,19 +24,19 @@ pub struct Candidate {
     /// Of these, bytes of records that something leads to.
     pub live: u64,
     /// Which keys an extent holds, and how often they change; `None` for a log.
-    pub part: Option<(Group, Warmth)>,
+    pub part: Option<(Group, Temperature)>,
 }
 
 /// Garbage that may lie around.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Allowance {
+pub struct GarbageLimit {
     /// In hundredths of what is live (DESIGN section 4: 30).
     pub percent: u64,
     /// And so much more, in bytes.
     pub bytes: u64,
 }
 
-impl Allowance {
+impl GarbageLimit {
     /// In bytes, for so many that are live.
     pub fn of(self, live: u64) -> u64 {
         live / 100 * self.percent + self.bytes
@@ -83,7 +83,7 @@ pub struct Survivor<'a> {
 
 /// What a job knows beside its own records.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Surroundings {
+pub struct PlacementContext {
     /// The groups of extents that stay, and the live bytes in each.
     pub groups: BTreeMap<Group, u64>,
     /// Live bytes in logs, which groups will have to take some day.
@@ -97,11 +97,11 @@ pub struct Surroundings {
 pub trait Placement: Send + Sync {
     /// The files to empty together next, once there is too much garbage; whatever else, of which there is enough for a
     /// segment.
-    fn victims(&self, candidates: &[Candidate], allowance: Allowance) -> Vec<FileId>;
+    fn victims(&self, candidates: &[Candidate], garbage_limit: GarbageLimit) -> Vec<FileId>;
 
     /// The files to empty together next for the sake of order, when nothing else is to be done. Each such job leaves more
     /// order, so there is an end to it.
-    fn disorder(&self, _candidates: &[Candidate]) -> Vec<FileId> {
+    fn reorder_candidates(&self, _candidates: &[Candidate]) -> Vec<FileId> {
         Vec::new()
     }
 
@@ -120,29 +120,29 @@ pub trait Placement: Send + Sync {
 
     /// The groups of records, which come in their order: how many of them are in the first, in the one behind it, and on. A
     /// group may come more than once.
-    fn groups(&self, survivors: &[Survivor<'_>], around: &Surroundings) -> Vec<(Group, usize)>;
+    fn groups(&self, survivors: &[Survivor<'_>], around: &PlacementContext) -> Vec<(Group, usize)>;
 
     /// Records that have not changed since they were last moved lie apart.
     fn parts_cold(&self) -> bool;
 }
 
-/// The extents of each group: by hash, then those of each pile of ranges; in order.
+/// The extents of each group: by hash, then those of each cluster of ranges; in order.
 pub fn groups(candidates: &[Candidate]) -> Vec<Vec<&Candidate>> {
     let mut by_hash = BTreeMap::<HashGroup, Vec<&Candidate>>::new();
     for (extent, group) in candidates.iter().filter_map(|file| Some((file, file.hash_group()?))) {
         by_hash.entry(group).or_default().push(extent);
     }
-    by_hash.into_values().chain(range::extents_of_piles(candidates)).collect()
+    by_hash.into_values().chain(range::extents_of_clusters(candidates)).collect()
 }
 
 /// There is enough garbage in all files together.
-fn is_due(candidates: &[Candidate], allowance: Allowance) -> bool {
+fn is_due(candidates: &[Candidate], garbage_limit: GarbageLimit) -> bool {
     let live: u64 = candidates.iter().map(|candidate| candidate.live.min(candidate.bytes)).sum();
     let garbage: u64 = candidates.iter().map(Candidate::garbage).sum();
-    garbage > allowance.of(live) / 100 * BEGIN_PERCENT
+    garbage > garbage_limit.of(live) / 100 * BEGIN_PERCENT
 }
 
-impl Surroundings {
+impl PlacementContext {
     /// Live bytes in extents that stay.
     fn in_groups(&self) -> u64 {
         self.groups.values().sum()

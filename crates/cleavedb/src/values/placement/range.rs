@@ -1,9 +1,9 @@
 //! Placement by ranges of keys: values of neighbouring keys lie together and in the order of their keys, so that a scan reads
 //! what lies side by side.
 //!
-//! Each extent says from which key to which it goes. Extents that overlap, one with the next, are a *pile*: the group of all
-//! keys from the first to the last of them. What comes to a pile makes one more extent of it, cut in two where the pile has
-//! grown too large; what falls between piles is cut by size. A pile that is emptied as a whole is cut by size as well, or goes
+//! Each extent says from which key to which it goes. Extents that overlap, one with the next, are a *cluster*: the group of all
+//! keys from the first to the last of them. What comes to a cluster makes one more extent of it, cut in two where the cluster has
+//! grown too large; what falls between clusters is cut by size. A cluster that is emptied as a whole is cut by size as well, or goes
 //! together with a small neighbour, and each of its keys is in one extent then. So there is no directory, and ranges follow the
 //! keys: those at the end of sequential inserts are as large as others.
 
@@ -12,22 +12,22 @@ use std::ops::Range as Span;
 use std::sync::Arc;
 
 use super::hash::{UNIT_SEGMENTS, Unit, rank};
-use super::{Allowance, Candidate, Liveness, Placement, Surroundings, Survivor, VictimPolicy, is_due};
+use super::{Candidate, GarbageLimit, Liveness, Placement, PlacementContext, Survivor, VictimPolicy, is_due};
 use crate::base::FileId;
 use crate::format::group::Group;
 use crate::format::interval::{Interval, bound_at, bound_behind, end_order, separator};
 use crate::values::redirect::TABLES_MAX;
 
-/// However much there is, there are about so many piles at most: each log that is emptied brings an extent to each of them.
+/// However much there is, there are about so many clusters at most: each log that is emptied brings an extent to each of them.
 /// More of them are sooner in order again; fewer are fewer files in the meantime.
 const GROUPS_MAX: u64 = 64;
-/// What falls between piles and is less than this part of one goes to a neighbour, if that gets something, too.
+/// What falls between clusters and is less than this part of one goes to a neighbour, if that gets something, too.
 const OWN_PART: u64 = 4;
 
 /// An extent is put in order together with smaller ones that overlap it once it holds no more than so many times what they do.
 /// Until then a scan reads from one extent more, which costs less than to move the large one.
 const LARGER_MAX: u64 = 4;
-/// A pile has at most so many small extents, whether they overlap or not.
+/// A cluster has at most so many small extents, whether they overlap or not.
 const SMALL_EXTENTS_MAX: usize = 4;
 /// Logs and what other placements left are put in order once they hold this part of all that is live, or are more than so many.
 const LOOSE_PART: u64 = 64;
@@ -37,7 +37,7 @@ const LOOSE_MAX: usize = 4;
 pub struct Range {
     /// Files that hold so many live bytes are emptied together.
     pub segment_bytes: u64,
-    /// A pile is meant to hold so many bytes, or more if there is much.
+    /// A cluster is meant to hold so many bytes, or more if there is much.
     pub group_bytes: u64,
     /// Which unit goes first.
     pub policy: VictimPolicy,
@@ -47,28 +47,32 @@ pub struct Range {
 }
 
 /// Ranges that overlap, one with the next.
-struct Pile<'a, T> {
+struct OverlapCluster<'a, T> {
     from: &'a [u8],
     to: Option<&'a [u8]>,
     /// In the order of their first bounds.
     items: Vec<(&'a Interval, T)>,
 }
 
-/// Piles, in the order of their keys.
-fn piles<'a, T>(items: impl Iterator<Item = (&'a Interval, T)>) -> Vec<Pile<'a, T>> {
+/// OverlapClusters, in the order of their keys.
+fn clusters<'a, T>(items: impl Iterator<Item = (&'a Interval, T)>) -> Vec<OverlapCluster<'a, T>> {
     let mut items: Vec<_> = items.collect();
     items.sort_by_key(|(interval, _)| *interval);
-    let mut piles = Vec::<Pile<'a, T>>::new();
+    let mut clusters = Vec::<OverlapCluster<'a, T>>::new();
     for (interval, item) in items {
-        match piles.last_mut() {
-            Some(pile) if reaches(pile.to, interval) => {
-                pile.to = later(pile.to, interval.to());
-                pile.items.push((interval, item));
+        match clusters.last_mut() {
+            Some(cluster) if reaches(cluster.to, interval) => {
+                cluster.to = later(cluster.to, interval.to());
+                cluster.items.push((interval, item));
             }
-            _ => piles.push(Pile { from: interval.from(), to: interval.to(), items: vec![(interval, item)] }),
+            _ => clusters.push(OverlapCluster {
+                from: interval.from(),
+                to: interval.to(),
+                items: vec![(interval, item)],
+            }),
         }
     }
-    piles
+    clusters
 }
 
 /// What ends here overlaps an interval that begins no earlier.
@@ -81,16 +85,16 @@ fn later<'a>(one: Option<&'a [u8]>, other: Option<&'a [u8]>) -> Option<&'a [u8]>
     if end_order(one, other).is_lt() { other } else { one }
 }
 
-fn piles_of(candidates: &[Candidate]) -> Vec<Pile<'_, &Candidate>> {
-    piles(candidates.iter().filter_map(|file| Some((file.range()?, file))))
+fn clusters_of(candidates: &[Candidate]) -> Vec<OverlapCluster<'_, &Candidate>> {
+    clusters(candidates.iter().filter_map(|file| Some((file.range()?, file))))
 }
 
-/// The extents of each pile, in order.
-pub fn extents_of_piles(candidates: &[Candidate]) -> impl Iterator<Item = Vec<&Candidate>> {
-    piles_of(candidates).into_iter().map(|pile| pile.items.into_iter().map(|(_, file)| file).collect())
+/// The extents of each cluster, in order.
+pub fn extents_of_clusters(candidates: &[Candidate]) -> impl Iterator<Item = Vec<&Candidate>> {
+    clusters_of(candidates).into_iter().map(|cluster| cluster.items.into_iter().map(|(_, file)| file).collect())
 }
 
-impl<'a> Pile<'a, &'a Candidate> {
+impl<'a> OverlapCluster<'a, &'a Candidate> {
     fn live(&self) -> u64 {
         self.items.iter().map(|(_, file)| file.live()).sum()
     }
@@ -101,7 +105,7 @@ impl<'a> Pile<'a, &'a Candidate> {
 
     /// Extents that are to become one row, so that keys are in fewer of them: one, and smaller ones that overlap it and hold no
     /// little in comparison; or very small ones, if there are many. They hold no more than `live_max`.
-    fn to_put_in_order(&self, live_max: u64) -> Option<Vec<FileId>> {
+    fn to_reorder(&self, live_max: u64) -> Option<Vec<FileId>> {
         let mut items = self.items.clone();
         items.sort_by_key(|(_, file)| (file.live(), file.file));
         let overlapping = || {
@@ -142,46 +146,46 @@ impl<'a> Pile<'a, &'a Candidate> {
 }
 
 /// Records that come one behind the other and go to the same place.
-struct Run {
+struct SortedStretch {
     records: Span<usize>,
     bytes: u64,
-    /// The pile that they fall into, or the first one above them.
-    pile: usize,
+    /// The cluster that they fall into, or the first one above them.
+    cluster: usize,
     /// They, or some of them, fall into it.
     inside: bool,
 }
 
 impl Range {
-    /// A pile should hold so many bytes if there are `live` in all.
+    /// A cluster should hold so many bytes if there are `live` in all.
     fn size(&self, live: u64) -> u64 {
         self.group_bytes.max(live / GROUPS_MAX).max(1)
     }
 
-    /// Records by the pile, or the gap between piles, that they fall into. What is too little for a range of its own goes to
-    /// the pile below or above it, if records of the same job do.
-    fn runs(survivors: &[Survivor<'_>], piles: &[Pile<'_, u64>], small: u64) -> Vec<Run> {
-        let mut runs = Vec::<Run>::new();
-        let mut pile = 0;
+    /// Records by the cluster, or the gap between clusters, that they fall into. What is too little for a range of its own goes to
+    /// the cluster below or above it, if records of the same job do.
+    fn runs(survivors: &[Survivor<'_>], clusters: &[OverlapCluster<'_, u64>], small: u64) -> Vec<SortedStretch> {
+        let mut runs = Vec::<SortedStretch>::new();
+        let mut cluster = 0;
         for (index, Survivor { key, bytes, .. }) in survivors.iter().enumerate() {
-            pile += piles[pile..].iter().take_while(|pile| pile.to.is_some_and(|to| to <= *key)).count();
-            let inside = piles.get(pile).is_some_and(|pile| pile.from <= *key);
+            cluster += clusters[cluster..].iter().take_while(|cluster| cluster.to.is_some_and(|to| to <= *key)).count();
+            let inside = clusters.get(cluster).is_some_and(|cluster| cluster.from <= *key);
             match runs.last_mut() {
-                Some(run) if (run.pile, run.inside) == (pile, inside) => {
+                Some(run) if (run.cluster, run.inside) == (cluster, inside) => {
                     run.records.end += 1;
                     run.bytes += bytes;
                 }
-                _ => runs.push(Run { records: index..index + 1, bytes: *bytes, pile, inside }),
+                _ => runs.push(SortedStretch { records: index..index + 1, bytes: *bytes, cluster, inside }),
             }
         }
-        let mut joined = Vec::<Run>::new();
+        let mut joined = Vec::<SortedStretch>::new();
         for run in runs {
-            let is_small = |run: &Run| !run.inside && run.bytes < small;
+            let is_small = |run: &SortedStretch| !run.inside && run.bytes < small;
             match joined.last_mut() {
-                Some(below) if below.inside && is_small(&run) && below.pile + 1 == run.pile => {
+                Some(below) if below.inside && is_small(&run) && below.cluster + 1 == run.cluster => {
                     below.records.end = run.records.end;
                     below.bytes += run.bytes;
                 }
-                Some(below) if is_small(below) && run.inside && below.pile == run.pile => {
+                Some(below) if is_small(below) && run.inside && below.cluster == run.cluster => {
                     below.records.end = run.records.end;
                     below.bytes += run.bytes;
                     below.inside = true;
@@ -217,17 +221,17 @@ fn cut(records: &[Survivor<'_>], parts: u64, out: &mut Vec<(Group, usize)>) {
 }
 
 impl Placement for Range {
-    fn victims(&self, candidates: &[Candidate], allowance: Allowance) -> Vec<FileId> {
-        if !is_due(candidates, allowance) {
+    fn victims(&self, candidates: &[Candidate], garbage_limit: GarbageLimit) -> Vec<FileId> {
+        if !is_due(candidates, garbage_limit) {
             return Vec::new();
         }
         let size = self.size(candidates.iter().map(Candidate::live).sum());
-        let piles = piles_of(candidates);
+        let clusters = clusters_of(candidates);
         let mut units: Vec<Unit<'_>> = Vec::new();
-        let mut pile_of = BTreeMap::new();
-        for (index, pile) in piles.iter().enumerate() {
-            pile_of.extend(pile.files().map(|file| (file, index)));
-            units.push(Unit { files: pile.items.iter().map(|(_, file)| *file).collect() });
+        let mut cluster_of = BTreeMap::new();
+        for (index, cluster) in clusters.iter().enumerate() {
+            cluster_of.extend(cluster.files().map(|file| (file, index)));
+            units.push(Unit { files: cluster.items.iter().map(|(_, file)| *file).collect() });
         }
         let loose = candidates.iter().filter(|file| file.range().is_none());
         units.extend(loose.map(|file| Unit { files: vec![file] }));
@@ -240,9 +244,9 @@ impl Placement for Range {
             let taken = unit.emptiest(UNIT_SEGMENTS * self.segment_bytes);
             let is_whole = taken.len() == unit.files.len();
             victims.extend(taken.iter().map(|file| file.file));
-            let Some(&index) = pile_of.get(&taken[0].file).filter(|_| is_whole) else { continue };
+            let Some(&index) = cluster_of.get(&taken[0].file).filter(|_| is_whole) else { continue };
             let neighbours = [index.checked_sub(1), Some(index + 1)].into_iter().flatten();
-            for neighbour in neighbours.filter_map(|index| piles.get(index)) {
+            for neighbour in neighbours.filter_map(|index| clusters.get(index)) {
                 if unit.live() + neighbour.live() < size / 2 {
                     victims.extend(neighbour.files());
                 }
@@ -251,7 +255,7 @@ impl Placement for Range {
         victims.into_iter().collect()
     }
 
-    fn disorder(&self, candidates: &[Candidate]) -> Vec<FileId> {
+    fn reorder_candidates(&self, candidates: &[Candidate]) -> Vec<FileId> {
         let mut loose: Vec<&Candidate> = candidates.iter().filter(|file| file.range().is_none()).collect();
         loose.sort_by_key(|file| file.file);
         let live_of = |files: &[&Candidate]| files.iter().map(|file| file.live()).sum::<u64>();
@@ -265,17 +269,17 @@ impl Placement for Range {
         if loose.len() > LOOSE_MAX || (!loose.is_empty() && live_of(&loose) >= all / LOOSE_PART) {
             return loose.iter().take(count).map(|file| file.file).collect();
         }
-        let piles = piles_of(candidates);
-        let overlapping = || piles.iter().find_map(|pile| pile.to_put_in_order(UNIT_SEGMENTS * self.segment_bytes));
+        let clusters = clusters_of(candidates);
+        let overlapping = || clusters.iter().find_map(|cluster| cluster.to_reorder(UNIT_SEGMENTS * self.segment_bytes));
         let small = || {
             let together_max = self.small_bytes.min(self.size(all) / 2);
-            (0..piles.len()).find_map(|start| {
+            (0..clusters.len()).find_map(|start| {
                 let mut bytes = 0;
-                let fits = piles[start..].iter().take_while(|pile| {
-                    bytes += pile.bytes();
+                let fits = clusters[start..].iter().take_while(|cluster| {
+                    bytes += cluster.bytes();
                     bytes <= together_max
                 });
-                let files: Vec<FileId> = fits.flat_map(Pile::files).take(TABLES_MAX).collect();
+                let files: Vec<FileId> = fits.flat_map(OverlapCluster::files).take(TABLES_MAX).collect();
                 (files.len() > 1).then_some(files)
             })
         };
@@ -298,18 +302,18 @@ impl Placement for Range {
         true
     }
 
-    fn groups(&self, survivors: &[Survivor<'_>], around: &Surroundings) -> Vec<(Group, usize)> {
+    fn groups(&self, survivors: &[Survivor<'_>], around: &PlacementContext) -> Vec<(Group, usize)> {
         let bytes: u64 = survivors.iter().map(|survivor| survivor.bytes).sum();
         let size = self.size(around.in_groups() + around.in_logs + bytes);
-        let here = piles(around.groups.iter().filter_map(|(group, live)| Some((group.as_range()?, *live))));
-        let in_pile = |pile: usize| here[pile].items.iter().map(|(_, live)| live).sum::<u64>();
+        let here = clusters(around.groups.iter().filter_map(|(group, live)| Some((group.as_range()?, *live))));
+        let in_cluster = |cluster: usize| here[cluster].items.iter().map(|(_, live)| live).sum::<u64>();
         // What will come from other logs, and lie among these.
         let expected = around.in_logs / 100 * around.chance_percent;
         let with_coming = |run: u64| run + (u128::from(expected) * u128::from(run) / u128::from(bytes.max(1))) as u64;
         let small = (u128::from(size / OWN_PART) * u128::from(bytes) / u128::from((bytes + expected).max(1))) as u64;
         let mut groups = Vec::new();
         for run in Range::runs(survivors, &here, small) {
-            let (all, own) = (with_coming(run.bytes), if run.inside { in_pile(run.pile) } else { 0 });
+            let (all, own) = (with_coming(run.bytes), if run.inside { in_cluster(run.cluster) } else { 0 });
             let parts = match run.inside {
                 true if own + all <= 2 * size => 1,
                 true => all.div_ceil(size).max(2),

@@ -1,7 +1,7 @@
 use super::*;
-use crate::format::values::Warmth;
+use crate::format::values::Temperature;
 
-const ALLOWANCE: Allowance = Allowance { percent: 30, bytes: 1000 };
+const GARBAGE_LIMIT: GarbageLimit = GarbageLimit { percent: 30, bytes: 1000 };
 
 fn range(segment_bytes: u64) -> Range {
     Range { segment_bytes, group_bytes: segment_bytes, policy: VictimPolicy::Greedy, small_bytes: segment_bytes / 8 }
@@ -21,20 +21,20 @@ fn log(file: u64, bytes: u64, live: u64) -> Candidate {
 }
 
 fn extent(file: u64, bytes: u64, live: u64, from: u64, to: u64) -> Candidate {
-    Candidate { part: Some((interval(from, to), Warmth::Hot)), ..log(file, bytes, live) }
+    Candidate { part: Some((interval(from, to), Temperature::Hot)), ..log(file, bytes, live) }
 }
 
 fn ids(numbers: &[u64]) -> Vec<FileId> {
     numbers.iter().map(|number| FileId(*number)).collect()
 }
 
-fn around(extents: &[(u64, u64, u64)]) -> Surroundings {
+fn around(extents: &[(u64, u64, u64)]) -> PlacementContext {
     let groups = extents.iter().map(|&(from, to, live)| (interval(from, to), live)).collect();
-    Surroundings { groups, ..Surroundings::default() }
+    PlacementContext { groups, ..PlacementContext::default() }
 }
 
 /// Where records of 100 B of these numbers go: first and last number of each extent, in order.
-fn parts(range: &Range, numbers: impl IntoIterator<Item = u64>, around: &Surroundings) -> Vec<(u64, u64)> {
+fn parts(range: &Range, numbers: impl IntoIterator<Item = u64>, around: &PlacementContext) -> Vec<(u64, u64)> {
     let numbers: Vec<u64> = numbers.into_iter().collect();
     let keys: Vec<Vec<u8>> = numbers.iter().map(|number| key(*number)).collect();
     let survivors: Vec<Survivor<'_>> =
@@ -51,7 +51,7 @@ fn parts(range: &Range, numbers: impl IntoIterator<Item = u64>, around: &Surroun
     assert!(rest.is_empty());
     // No two of them overlap.
     let intervals = groups.iter().filter_map(|(group, _)| Some((group.as_range()?, ())));
-    assert_eq!(piles(intervals).len(), groups.len());
+    assert_eq!(clusters(intervals).len(), groups.len());
     parts
 }
 
@@ -64,7 +64,7 @@ fn the_order_of_first_bytes_and_keys_is_that_of_keys() {
 
 #[test]
 fn what_falls_between_piles_is_cut_by_size() {
-    let nothing = Surroundings::default();
+    let nothing = PlacementContext::default();
     assert_eq!(parts(&range(1000), 0..10, &nothing), [(0, 9)]);
     assert_eq!(parts(&range(1000), 0..11, &nothing), [(0, 5), (6, 10)]);
     assert_eq!(parts(&range(1000), (0..40).map(|number| number * number), &nothing).len(), 4);
@@ -75,7 +75,7 @@ fn what_falls_between_piles_is_cut_by_size() {
 
 #[test]
 fn what_logs_still_hold_counts_as_far_as_it_is_like_what_was_read() {
-    let with_logs = |chance_percent| Surroundings { in_logs: 6000, chance_percent, ..Surroundings::default() };
+    let with_logs = |chance_percent| PlacementContext { in_logs: 6000, chance_percent, ..PlacementContext::default() };
     assert_eq!(parts(&range(1000), 0..20, &with_logs(0)).len(), 2);
     assert_eq!(parts(&range(1000), 0..20, &with_logs(50)).len(), 5);
     assert_eq!(parts(&range(1000), 0..20, &with_logs(100)).len(), 7);
@@ -86,7 +86,7 @@ fn sequential_inserts_make_ranges_of_their_own_behind_the_last() {
     let before = around(&[(0, 10, 1000), (10, 20, 1000)]);
     assert_eq!(parts(&range(1000), 20..30, &before), [(20, 29)]);
     assert_eq!(parts(&range(1000), 20..60, &before).len(), 4);
-    // A few keys before the end do not draw what comes behind it into the last pile.
+    // A few keys before the end do not draw what comes behind it into the last cluster.
     assert_eq!(parts(&range(1000), 18..60, &before)[0], (18, 19));
 }
 
@@ -94,7 +94,7 @@ fn sequential_inserts_make_ranges_of_their_own_behind_the_last() {
 fn piles_keep_what_falls_into_them_and_are_cut_once_they_are_too_large() {
     let before = around(&[(0, 100, 900), (100, 200, 1700)]);
     assert_eq!(parts(&range(1000), (0..200).step_by(20), &before), [(0, 80), (100, 140), (160, 180)]);
-    // Extents that overlap are one pile, and it counts what they have together.
+    // Extents that overlap are one cluster, and it counts what they have together.
     let before = around(&[(0, 60, 900), (40, 100, 900), (200, 300, 900)]);
     assert_eq!(parts(&range(1000), (0..300).step_by(20), &before), [(0, 40), (60, 80), (100, 180), (200, 280)]);
 }
@@ -113,7 +113,7 @@ fn little_between_piles_goes_to_a_neighbour_and_never_over_the_next_one() {
 #[test]
 fn skewed_keys_are_cut_where_they_are() {
     let numbers: Vec<u64> = (0..90).chain((100..1100).step_by(100)).collect();
-    let cut = parts(&range(1000), numbers, &Surroundings::default());
+    let cut = parts(&range(1000), numbers, &PlacementContext::default());
     assert_eq!(cut.len(), 10);
     assert!(cut[..9].iter().all(|(first, last)| last - first == 9), "{cut:?}");
 }
@@ -123,7 +123,7 @@ fn versions_of_a_key_and_keys_that_no_bound_tells_apart_stay_together() {
     let long = |last: u8| [&[b'k'; 64][..], &[last]].concat();
     let keys = [key(1), key(1), key(1), long(1), long(2), long(3), b"z".to_vec()];
     let survivors: Vec<Survivor<'_>> = keys.iter().map(|key| Survivor { order: 0, key, bytes: 1000 }).collect();
-    let groups = range(1000).groups(&survivors, &Surroundings::default());
+    let groups = range(1000).groups(&survivors, &PlacementContext::default());
     assert_eq!(groups.iter().map(|(_, records)| *records).collect::<Vec<_>>(), [3, 3, 1]);
     let bounds = |index: usize| {
         let interval = groups[index].0.as_range().unwrap();
@@ -141,15 +141,15 @@ fn what_has_the_most_garbage_goes_first_logs_by_themselves_and_piles_together() 
         extent(2, 10_000, 9_000, 0, 50),
         extent(3, 10_000, 1_000, 40, 90),
         extent(4, 10_000, 6_000, 90, 95),
-        Candidate { part: Some((Group::ALL, Warmth::Cold)), ..log(5, 10_000, 4_000) },
+        Candidate { part: Some((Group::ALL, Temperature::Cold)), ..log(5, 10_000, 4_000) },
     ];
-    assert_eq!(range(3_999).victims(&all, ALLOWANCE), ids(&[5]));
-    assert_eq!(range(14_000).victims(&all, ALLOWANCE), ids(&[2, 3, 5]));
-    assert_eq!(range(99_000).victims(&all, ALLOWANCE), ids(&[1, 2, 3, 4, 5]));
-    assert!(range(1).victims(&all[3..4], Allowance { percent: 30, bytes: 5000 }).is_empty());
-    // Of a very large pile only a part, the emptiest first.
+    assert_eq!(range(3_999).victims(&all, GARBAGE_LIMIT), ids(&[5]));
+    assert_eq!(range(14_000).victims(&all, GARBAGE_LIMIT), ids(&[2, 3, 5]));
+    assert_eq!(range(99_000).victims(&all, GARBAGE_LIMIT), ids(&[1, 2, 3, 4, 5]));
+    assert!(range(1).victims(&all[3..4], GarbageLimit { percent: 30, bytes: 5000 }).is_empty());
+    // Of a very large cluster only a part, the emptiest first.
     let large: Vec<_> = (1..9).map(|file| extent(file, 10_000, file * 1000, 0, 100)).collect();
-    assert_eq!(range(1_000).victims(&large, ALLOWANCE), ids(&[1, 2]));
+    assert_eq!(range(1_000).victims(&large, GARBAGE_LIMIT), ids(&[1, 2]));
 }
 
 #[test]
@@ -160,38 +160,41 @@ fn a_small_pile_goes_together_with_a_small_neighbour() {
         extent(3, 2_000, 2_000, 40, 50),
         extent(4, 2_000, 2_000, 60, 70),
     ];
-    assert_eq!(range(10_000).victims(&all, ALLOWANCE), ids(&[2, 3]));
-    assert_eq!(range(4_000).victims(&all, ALLOWANCE), ids(&[2]));
+    assert_eq!(range(10_000).victims(&all, GARBAGE_LIMIT), ids(&[2, 3]));
+    assert_eq!(range(4_000).victims(&all, GARBAGE_LIMIT), ids(&[2]));
 }
 
 #[test]
 fn at_rest_what_is_in_no_order_is_moved_and_what_is_in_order_stays() {
     let range = range(8_000);
     // Logs, and what another placement left, oldest first.
-    let loose = Candidate { part: Some((Group::ALL, Warmth::Cold)), ..log(4, 5_000, 4_000) };
+    let loose = Candidate { part: Some((Group::ALL, Temperature::Cold)), ..log(4, 5_000, 4_000) };
     let all = [log(9, 5_000, 5_000), extent(2, 9_000, 9_000, 0, 9), loose, log(3, 5_000, 3_000)];
-    assert_eq!(range.disorder(&all), ids(&[3, 4]));
-    assert_eq!(range.disorder(&[log(9, 50_000, 50_000)]), ids(&[9]));
+    assert_eq!(range.reorder_candidates(&all), ids(&[3, 4]));
+    assert_eq!(range.reorder_candidates(&[log(9, 50_000, 50_000)]), ids(&[9]));
     // Less than is worth a job.
-    assert!(range.disorder(&[log(9, 5_000, 99), extent(2, 9_000, 6_400, 0, 9)]).is_empty());
-    assert_eq!(range.disorder(&[log(9, 5_000, 101), extent(2, 9_000, 6_300, 0, 9)]), ids(&[9]));
+    assert!(range.reorder_candidates(&[log(9, 5_000, 99), extent(2, 9_000, 6_400, 0, 9)]).is_empty());
+    assert_eq!(range.reorder_candidates(&[log(9, 5_000, 101), extent(2, 9_000, 6_300, 0, 9)]), ids(&[9]));
     let many = [log(3, 9, 9), log(4, 9, 9), log(5, 9, 9), log(6, 9, 9), log(7, 9, 9), extent(2, 9_000, 6_400, 0, 9)];
-    assert_eq!([range.disorder(&many), range.disorder(&many[1..])], [ids(&[3, 4, 5, 6, 7]), ids(&[])]);
+    assert_eq!(
+        [range.reorder_candidates(&many), range.reorder_candidates(&many[1..])],
+        [ids(&[3, 4, 5, 6, 7]), ids(&[])]
+    );
     // Extents that overlap.
     let ordered = [extent(1, 9_000, 9_000, 0, 9), extent(2, 9_000, 9_000, 9, 20), extent(3, 9_000, 5_000, 30, 40)];
-    assert!(range.disorder(&ordered).is_empty());
-    let also = |candidate| range.disorder(&[&ordered[..], &[candidate]].concat());
+    assert!(range.reorder_candidates(&ordered).is_empty());
+    let also = |candidate| range.reorder_candidates(&[&ordered[..], &[candidate]].concat());
     assert_eq!(also(extent(4, 2_500, 2_500, 19, 31)), ids(&[4, 2]));
     assert_eq!(also(extent(4, 2_000, 2_000, 19, 31)), ids(&[4, 3]));
     assert_eq!(also(extent(4, 1_500, 1_500, 35, 36)), ids(&[4, 3]));
     // Too little to move the large ones for.
     assert_eq!(also(extent(4, 1_000, 1_000, 35, 36)), ids(&[]));
     let little = [extent(4, 500, 500, 9, 15), extent(5, 500, 500, 14, 35), extent(6, 9_900, 2_900, 12, 13)];
-    let several = |count| range.disorder(&[&ordered[..], &little[..count]].concat());
+    let several = |count| range.reorder_candidates(&[&ordered[..], &little[..count]].concat());
     assert_eq!([several(2), several(3)], [ids(&[4, 5]), ids(&[4, 5, 6, 2])]);
     // Those that overlap nothing of their size stay, up to a number.
     let few: Vec<_> = (4..9).map(|file| extent(file, 100, 100, file + 5, file + 6)).collect();
-    let several = |count| range.disorder(&[&ordered[..], &few[..count]].concat());
+    let several = |count| range.reorder_candidates(&[&ordered[..], &few[..count]].concat());
     assert_eq!([several(4), several(5)], [ids(&[]), ids(&[4, 5, 6, 7, 8])]);
     // More than a job takes.
     assert_eq!(also(extent(4, 30_000, 30_000, 2, 4)), ids(&[]));
@@ -199,8 +202,8 @@ fn at_rest_what_is_in_no_order_is_moved_and_what_is_in_order_stays() {
     assert_eq!(also(extent(4, 20_000, 20_000, 0, 40)), ids(&[3, 4]));
     // Small neighbours.
     let small = [extent(1, 9_000, 9_000, 0, 9), extent(2, 400, 100, 9, 20), extent(3, 500, 200, 30, 40)];
-    assert_eq!(range.disorder(&small), ids(&[2, 3]));
-    assert!(range.disorder(&[small[1].clone(), extent(3, 700, 10, 30, 40)]).is_empty());
+    assert_eq!(range.reorder_candidates(&small), ids(&[2, 3]));
+    assert!(range.reorder_candidates(&[small[1].clone(), extent(3, 700, 10, 30, 40)]).is_empty());
 }
 
 /// What a job leaves of these files: each goes where its records go.
@@ -210,7 +213,7 @@ fn after(range: &Range, all: &mut Vec<(Candidate, Vec<u64>)>, victims: &[FileId]
     *all = stays;
     let mut numbers: Vec<u64> = gone.into_iter().flat_map(|(_, numbers)| numbers).collect();
     numbers.sort_unstable();
-    let mut around = Surroundings::default();
+    let mut around = PlacementContext::default();
     for (file, _) in &*all {
         match &file.part {
             Some((group, _)) => *around.groups.entry(group.clone()).or_default() += file.live,
@@ -224,7 +227,7 @@ fn after(range: &Range, all: &mut Vec<(Candidate, Vec<u64>)>, victims: &[FileId]
     for (group, records) in range.groups(&survivors, &around) {
         *next += 1;
         let bytes = records as u64 * 100;
-        let file = Candidate { part: Some((group, Warmth::Hot)), ..log(*next, bytes, bytes) };
+        let file = Candidate { part: Some((group, Temperature::Hot)), ..log(*next, bytes, bytes) };
         all.push((file, rest.split_off(..records).unwrap().to_vec()));
     }
     numbers.len() as u64
@@ -251,7 +254,7 @@ fn putting_in_order_ends_and_moves_nothing_often() {
         }
         for turn in 0.. {
             let candidates: Vec<Candidate> = all.iter().map(|(file, _)| file.clone()).collect();
-            let victims = range.disorder(&candidates);
+            let victims = range.reorder_candidates(&candidates);
             if victims.is_empty() {
                 break;
             }

@@ -1,0 +1,19 @@
+//! Floor 3: what users hold. Handles, options and batches; each call ends in the engine.
+
+pub(crate) mod db;
+pub(crate) mod keyspace;
+pub(crate) mod batch;
+pub(crate) mod snapshot;
+pub(crate) mod iter;
+pub(crate) mod options;
+pub(crate) mod value_options;
+pub(crate) mod pause;
+
+pub use batch::WriteBatch;
+pub use db::Db;
+pub use iter::{Iter, Keys};
+pub use keyspace::Keyspace;
+pub use options::{Durability, KeyspaceOptions, LogBackend, Options, WriteOptions};
+pub use pause::BackgroundPause;
+pub use snapshot::Snapshot;
+pub use value_options::{ValueOptions, ValuePlacement, VictimPolicy};

@@ -1,0 +1,59 @@
+//! How the block cache and the value cache share their memory: by what a little more of it would save each. Both remember
+//! what they have let go lately ([`Ghosts`](crate::cache::ghosts::Ghosts)); a look-up for that is a read which more memory would
+//! have saved, and a read costs about the same whether it is of a block or of a value. So the boundary moves, a small step at
+//! a time, towards the cache that has lost more such look-ups for each byte, unless the two are much alike.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::cache::ghosts::next_parts;
+use crate::engine::core::Core;
+
+/// The memory of both caches is shared out in so many parts.
+const PARTS: u32 = 64;
+/// What values have at first.
+const VALUES_AT_FIRST: u32 = 8;
+/// Neither cache gives up everything: the block cache has the indices and filters, and a cache of nothing could not tell
+/// that it is wanted.
+const VALUES_PARTS: std::ops::RangeInclusive<u32> = 2..=48;
+/// Values that were not found between two looks at the demand.
+const MISSES_BETWEEN: u64 = 1024;
+
+/// Where the boundary is.
+pub(crate) struct Balance {
+    values: AtomicU32,
+    misses: AtomicU64,
+}
+
+impl Default for Balance {
+    fn default() -> Balance {
+        Balance { values: AtomicU32::new(VALUES_AT_FIRST), misses: AtomicU64::new(0) }
+    }
+}
+
+impl Balance {
+    /// What values have of the memory of both caches.
+    pub fn for_values(&self, bytes: u64) -> u64 {
+        bytes / u64::from(PARTS) * u64::from(self.values.load(Ordering::Relaxed))
+    }
+
+    /// A value was not found; true if it is time to look at the demand.
+    pub fn note_missed(&self) -> bool {
+        self.misses.fetch_add(1, Ordering::Relaxed) % MISSES_BETWEEN == MISSES_BETWEEN - 1
+    }
+}
+
+impl Core {
+    /// Moves the boundary between block cache and value cache a step, if that would save reads.
+    pub fn balance_caches(&self) {
+        let (blocks, values) = (&self.readers.cache, self.memory.value_cache.ghosts());
+        let balance = &self.memory.balance;
+        let now = balance.values.load(Ordering::Relaxed);
+        let Some(next) = next_parts(now, blocks.demand(), values.demand(), VALUES_PARTS) else { return };
+        blocks.start_over();
+        values.start_over();
+        if next != now {
+            balance.values.store(next, Ordering::Relaxed);
+            self.fit_cache();
+        }
+    }
+}

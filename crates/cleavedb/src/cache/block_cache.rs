@@ -1,0 +1,416 @@
+//! The block cache: blocks of tables as they are after decompression, found by (file, offset) and bounded in bytes.
+//! It has three pools. What leads to other blocks has first call on the memory, up to three quarters of it; blocks of
+//! keys whose values lie apart have the next; blocks with values in them have what these leave. A byte of the first saves
+//! most reads, and one of the last the fewest. So no block is pushed out by one of a later pool.
+//!
+//! File numbers are never reused, so the blocks of a removed file need no care: they grow cold and go. Only what led to
+//! others is removed with its file, because little pushes it out.
+//!
+//! Hashing is fixed, not random, so that a simulated run is the same every time. Called by table readers.
+
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use quick_cache::sync::Cache;
+use quick_cache::{OptionsBuilder, Weighter};
+
+use crate::base::{Buffer, FileId, Gauge};
+use crate::cache::ghosts::{Demand, Ghosts, Remember, next_parts};
+use crate::sched::sync::Mutex;
+
+/// A shard holds at least this much, so that blocks of ordinary size fit even into a small cache.
+const SHARD_BYTES_MIN: usize = 4 << 20;
+const SHARDS_MAX: usize = 16;
+/// About what one block takes: data blocks are 4 KiB by default, index and filter blocks somewhat more.
+const BLOCK_BYTES_TYPICAL: usize = 4 << 10;
+
+/// The memory beside the blocks that lead to others is shared out in so many parts.
+const PARTS: u32 = 64;
+/// How many of them blocks of keys may take: all but a remainder, until blocks with values are shown to save more reads.
+const KEYS_PARTS: std::ops::RangeInclusive<u32> = 8..=62;
+/// Room for a pool of higher rank is made in steps of this part of the whole.
+const STEPS: u64 = 64;
+/// CachedBlocks that lead to others leave at least this part of the memory to the rest.
+const REST_PART: u64 = 4;
+/// So many blocks of entries come in between two looks at how they share their memory.
+const INSERTS_BETWEEN: u64 = 1024;
+
+/// What a block costs beside its bytes: its header, the allocator's, and the cache's own entry.
+const OVERHEAD_BYTES: u64 = 160;
+
+/// How caches hash.
+pub(super) type Hashing = BuildHasherDefault<PlaceHasher>;
+type BlockPlace = (FileId, u64);
+
+/// So many parts a cache has that are locked by themselves.
+pub(super) fn shards(capacity_bytes: usize) -> usize {
+    (capacity_bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX)
+}
+
+/// What a block is for, which decides how it is kept. Earlier ones go before later ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PriorityPool {
+    /// It leads to other blocks, or says that a key is not there: index, filter, range tombstones.
+    Paths,
+    /// Entries that mostly lead to values elsewhere.
+    Keys,
+    /// Entries with their values.
+    Values,
+}
+
+type CachedBlocks = Cache<BlockPlace, Arc<Buffer>, BytesHeld, Hashing, Remember<BlockPlace, Arc<Buffer>>>;
+
+/// A bounded, concurrent map from a block's place to its bytes.
+pub struct BlockCache {
+    /// By pool.
+    blocks: [CachedBlocks; 3],
+    /// What each has let go; blocks that lead to others do not compete for memory.
+    ghosts: [Arc<Ghosts>; 3],
+    shares: Mutex<Shares>,
+    capacity: AtomicU64,
+    /// What is set apart for the first two pools: more than they take, and what the pools behind them may not have.
+    granted: [AtomicU64; 2],
+    inserts: AtomicU64,
+    gauge: Arc<Gauge>,
+}
+
+/// How pools share the memory.
+struct Shares {
+    /// Of the memory beside blocks that lead to others, the parts that blocks of keys may take.
+    keys_parts: u32,
+    /// The look-ups that more memory would have saved blocks of keys, and those with values, when that was decided.
+    hits_seen: [u64; 2],
+}
+
+impl BlockCache {
+    /// A cache of at most `capacity_bytes` (0 keeps nothing).
+    pub fn new(capacity_bytes: usize) -> BlockCache {
+        let ghosts: [Arc<Ghosts>; 3] = Default::default();
+        let blocks = |pool: usize| {
+            let options = OptionsBuilder::new()
+                .weight_capacity(capacity_bytes as u64)
+                .estimated_items_capacity((capacity_bytes / BLOCK_BYTES_TYPICAL).max(1))
+                .shards(shards(capacity_bytes))
+                .build()
+                .expect("both capacities of the cache are given");
+            let remember = Remember::new(ghosts[pool].clone());
+            Cache::with_options(options, BytesHeld, Hashing::default(), remember)
+        };
+        let cache = BlockCache {
+            blocks: [0, 1, 2].map(blocks),
+            shares: Mutex::new(Shares { keys_parts: *KEYS_PARTS.end(), hits_seen: [0; 2] }),
+            ghosts,
+            capacity: AtomicU64::new(0),
+            granted: Default::default(),
+            inserts: AtomicU64::new(0),
+            gauge: Arc::new(Gauge::default()),
+        };
+        cache.set_capacity(capacity_bytes as u64);
+        cache
+    }
+
+    /// The block of `file` at `offset`, if it is on this pool.
+    #[inline]
+    pub fn get_from(&self, pool: PriorityPool, file: FileId, offset: u64) -> Option<Arc<Buffer>> {
+        let found = self.blocks[pool as usize].get(&(file, offset));
+        if found.is_none() {
+            self.ghosts[pool as usize].note_missed(&(file, offset));
+        }
+        found
+    }
+
+    /// Keeps a block, as far as there is room.
+    pub fn insert_into(&self, pool: PriorityPool, file: FileId, offset: u64, block: Arc<Buffer>) {
+        if pool != PriorityPool::Values {
+            self.make_room(pool, block.len() as u64 + OVERHEAD_BYTES);
+        }
+        self.blocks[pool as usize].insert((file, offset), block);
+        if pool != PriorityPool::Paths
+            && self.inserts.fetch_add(1, Ordering::Relaxed) % INSERTS_BETWEEN == INSERTS_BETWEEN - 1
+        {
+            self.balance();
+        }
+    }
+
+    /// The block of `file` at `offset`, if it is among those of keys.
+    #[inline]
+    pub fn get(&self, file: FileId, offset: u64) -> Option<Arc<Buffer>> {
+        self.get_from(PriorityPool::Keys, file, offset)
+    }
+
+    /// Keeps a block among those of keys, as far as there is room.
+    pub fn insert(&self, file: FileId, offset: u64, block: Arc<Buffer>) {
+        self.insert_into(PriorityPool::Keys, file, offset, block);
+    }
+
+    /// Nobody will ask for the blocks of a file any more.
+    pub fn forget(&self, file: FileId) {
+        let paths = &self.blocks[PriorityPool::Paths as usize];
+        let before = paths.len();
+        paths.retain(|place, _| place.0 != file);
+        if paths.len() != before {
+            self.share_out(&self.shares.lock(), [0, self.granted[1].load(Ordering::Relaxed)]);
+        }
+    }
+
+    /// A block of so many bytes is about to come to a pool: those behind it give way if need be.
+    fn make_room(&self, pool: PriorityPool, bytes: u64) {
+        let rank = pool as usize;
+        let wanted = self.blocks[rank].weight() + bytes;
+        if wanted > self.granted[rank].load(Ordering::Relaxed) {
+            let shares = self.shares.lock();
+            let mut wants = [0, 1].map(|rank| self.granted[rank].load(Ordering::Relaxed));
+            wants[rank] = wants[rank].max(wanted);
+            self.share_out(&shares, wants);
+        }
+    }
+
+    /// Sets memory apart for the first two pools as far as they take or want it, and gives the rest to the third.
+    fn share_out(&self, shares: &Shares, wants: [u64; 2]) {
+        let capacity = self.capacity();
+        let step = capacity / STEPS;
+        // In whole steps, so that it is seldom changed.
+        let rounded = |rank: usize| (self.blocks[rank].weight().max(wants[rank])).next_multiple_of(step.max(1));
+        let paths_max = capacity - capacity / REST_PART;
+        let paths = rounded(0).min(paths_max);
+        let keys_max = (capacity - paths) / u64::from(PARTS) * u64::from(shares.keys_parts);
+        let keys = rounded(1).min(keys_max);
+        // Who gives goes first.
+        for (rank, bytes) in [(2, capacity - paths - keys), (1, keys_max), (0, paths_max)] {
+            if self.blocks[rank].capacity() != bytes {
+                self.blocks[rank].set_capacity(bytes);
+            }
+        }
+        self.granted[0].store(paths, Ordering::Relaxed);
+        self.granted[1].store(keys, Ordering::Relaxed);
+    }
+
+    /// Moves the boundary between blocks of keys and blocks with values a step, if that would save reads.
+    fn balance(&self) {
+        let mut shares = self.shares.lock();
+        let now = [1, 2].map(|pool: usize| self.ghosts[pool].demand());
+        // Others start over, too.
+        let since = |which: usize| match now[which].hits.checked_sub(shares.hits_seen[which]) {
+            Some(hits) => Demand { hits, ..now[which] },
+            None => now[which],
+        };
+        let Some(next) = next_parts(shares.keys_parts, since(1), since(0), KEYS_PARTS) else { return };
+        shares.hits_seen = now.map(|demand| demand.hits);
+        if next != shares.keys_parts {
+            shares.keys_parts = next;
+            self.share_out(&shares, [0, 0]);
+        }
+    }
+
+    /// Memory of the blocks in the cache.
+    pub fn weight(&self) -> u64 {
+        self.blocks.iter().map(CachedBlocks::weight).sum()
+    }
+
+    /// Memory of the blocks on a pool.
+    pub fn weight_of(&self, pool: PriorityPool) -> u64 {
+        self.blocks[pool as usize].weight()
+    }
+
+    /// The most that [`weight`](BlockCache::weight) may be.
+    pub fn capacity(&self) -> u64 {
+        self.capacity.load(Ordering::Relaxed)
+    }
+
+    /// Changes the capacity; blocks that no longer fit go at once.
+    pub fn set_capacity(&self, bytes: u64) {
+        let shares = self.shares.lock();
+        self.capacity.store(bytes, Ordering::Relaxed);
+        self.share_out(&shares, [0, 0]);
+    }
+
+    /// How often a block was found.
+    pub fn hits(&self) -> u64 {
+        self.blocks.iter().map(CachedBlocks::hits).sum()
+    }
+
+    /// How often not.
+    pub fn misses(&self) -> u64 {
+        self.blocks.iter().map(CachedBlocks::misses).sum()
+    }
+
+    /// What more memory would have saved it.
+    pub fn demand(&self) -> Demand {
+        self.ghosts.iter().map(|ghosts| ghosts.demand()).fold(Demand::default(), Demand::and)
+    }
+
+    /// Counts [`demand`](BlockCache::demand) anew.
+    pub fn start_over(&self) {
+        self.ghosts.iter().for_each(|ghosts| ghosts.start_over());
+    }
+
+    /// Bytes of blocks that readers hold and the cache does not.
+    pub fn pinned_bytes(&self) -> usize {
+        let overhead = self.blocks.iter().map(|blocks| blocks.len() as u64).sum::<u64>() * OVERHEAD_BYTES;
+        self.gauge.get().saturating_sub(self.weight().saturating_sub(overhead) as usize)
+    }
+
+    /// Counts the bytes of all live blocks, whether in the cache or only held by readers. CachedBlocks are made with
+    /// [`Buffer::counted`] on this.
+    pub fn gauge(&self) -> &Arc<Gauge> {
+        &self.gauge
+    }
+}
+
+/// What something in a cache weighs: the memory that it takes.
+#[derive(Clone)]
+pub(super) struct BytesHeld;
+
+impl Weighter<BlockPlace, Arc<Buffer>> for BytesHeld {
+    fn weight(&self, _place: &BlockPlace, block: &Arc<Buffer>) -> u64 {
+        block.len() as u64 + OVERHEAD_BYTES
+    }
+}
+
+/// A fixed hash of two numbers: each is folded in by a multiplication whose high half comes back down.
+#[derive(Default, Clone)]
+pub(super) struct PlaceHasher(u64);
+
+impl Hasher for PlaceHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(byte as u64);
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let product = (self.0 ^ number).wrapping_add(0x9e37_79b9_7f4a_7c15) as u128 * 0xd6e8_feb8_6659_fd93;
+        self.0 = product as u64 ^ (product >> 64) as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::hash::BuildHasher;
+
+    fn block(cache: &BlockCache, bytes: usize) -> Arc<Buffer> {
+        Arc::new(Buffer::counted(vec![7; bytes], cache.gauge().clone()))
+    }
+
+    #[test]
+    fn the_cache_stays_within_its_capacity_and_counts_what_readers_hold() {
+        let cache = BlockCache::new(1 << 20);
+        for offset in 0..1000u64 {
+            cache.insert(FileId(1), offset * 4096, block(&cache, 4096));
+        }
+        assert!(cache.weight() <= 1 << 20 && cache.weight() > 900 << 10);
+        assert_eq!(cache.pinned_bytes(), 0);
+        let held: Vec<_> = (0..1000u64).filter_map(|offset| cache.get(FileId(1), offset * 4096)).collect();
+        assert_eq!(held.len() as u64 * (4096 + OVERHEAD_BYTES), cache.weight());
+        for offset in 0..1000u64 {
+            cache.insert(FileId(2), offset * 4096, block(&cache, 4096));
+        }
+        assert!(cache.pinned_bytes() > 0);
+        drop(held);
+        assert_eq!(cache.pinned_bytes(), 0);
+    }
+
+    #[test]
+    fn a_capacity_that_falls_takes_effect_at_once() {
+        let cache = BlockCache::new(8 << 20);
+        (0..2000u64).for_each(|offset| cache.insert(FileId(1), offset, block(&cache, 4096)));
+        assert!(cache.weight() > 7 << 20);
+        cache.set_capacity(1 << 20);
+        assert!(cache.weight() <= 1 << 20 && cache.weight() > 512 << 10);
+        cache.set_capacity(4 << 20);
+        (0..2000u64).for_each(|offset| cache.insert(FileId(2), offset, block(&cache, 4096)));
+        assert!(cache.weight() > 3 << 20);
+    }
+
+    #[test]
+    fn a_tiny_cache_works_and_one_of_nothing_keeps_nothing() {
+        let cache = BlockCache::new(16 << 10);
+        cache.insert(FileId(1), 0, block(&cache, 10 << 10));
+        assert!(cache.get(FileId(1), 0).is_some());
+        let cache = BlockCache::new(0);
+        cache.insert(FileId(1), 0, block(&cache, 100));
+        assert!(cache.get(FileId(1), 0).is_none());
+        assert_eq!((cache.weight(), cache.gauge().get()), (0, 0));
+    }
+
+    fn found(cache: &BlockCache, pool: PriorityPool, file: u64, count: u64) -> u64 {
+        (0..count).filter(|&offset| cache.get_from(pool, FileId(file), offset).is_some()).count() as u64
+    }
+
+    #[test]
+    fn no_block_is_pushed_out_by_one_of_a_later_shelf() {
+        let cache = BlockCache::new(1 << 20);
+        let fill = |pool, file, count| {
+            (0..count).for_each(|offset| cache.insert_into(pool, FileId(file), offset, block(&cache, 4096)));
+            assert!(cache.weight() <= 1 << 20, "{}", cache.weight());
+        };
+        fill(PriorityPool::Values, 1, 1000);
+        assert!(cache.weight() > 900 << 10, "who is alone has all but a little");
+        fill(PriorityPool::Keys, 2, 100);
+        fill(PriorityPool::Paths, 3, 50);
+        for (pool, file) in [(PriorityPool::Values, 4), (PriorityPool::Keys, 5), (PriorityPool::Values, 6)] {
+            fill(pool, file, 1000);
+            assert_eq!(found(&cache, PriorityPool::Paths, 3, 50), 50);
+            assert!(pool == PriorityPool::Keys || file == 6 || found(&cache, PriorityPool::Keys, 2, 100) == 100);
+        }
+        assert!(cache.weight_of(PriorityPool::Keys) > 700 << 10);
+        // They do not take everything.
+        fill(PriorityPool::Paths, 7, 1000);
+        assert!((700 << 10..=768 << 10).contains(&cache.weight_of(PriorityPool::Paths)));
+        fill(PriorityPool::Keys, 8, 1000);
+        assert!(cache.weight_of(PriorityPool::Keys) > 200 << 10);
+        assert_eq!(cache.pinned_bytes(), 0);
+    }
+
+    #[test]
+    fn what_leads_to_the_blocks_of_a_file_goes_with_it() {
+        let cache = BlockCache::new(1 << 20);
+        for file in 0..100 {
+            (0..10)
+                .for_each(|offset| cache.insert_into(PriorityPool::Paths, FileId(file), offset, block(&cache, 4096)));
+            cache.forget(FileId(file));
+            (0..20)
+                .for_each(|offset| cache.insert_into(PriorityPool::Values, FileId(file), offset, block(&cache, 4096)));
+        }
+        assert_eq!(cache.weight_of(PriorityPool::Paths), 0);
+        assert!(cache.weight() > 800 << 10, "{}", cache.weight());
+    }
+
+    #[test]
+    fn memory_moves_to_blocks_with_values_if_they_save_more_reads() {
+        let cache = BlockCache::new(1 << 20);
+        let ask = |pool, file, offset| {
+            if cache.get_from(pool, FileId(file), offset).is_none() {
+                cache.insert_into(pool, FileId(file), offset, block(&cache, 4096));
+            }
+        };
+        (0..1000).for_each(|offset| ask(PriorityPool::Keys, 1, offset));
+        let at_first = cache.weight_of(PriorityPool::Keys);
+        assert!(at_first > 900 << 10);
+        (0..40_000).for_each(|number| ask(PriorityPool::Values, 2, number * 7919 % 200));
+        let then = (cache.weight_of(PriorityPool::Keys), cache.weight_of(PriorityPool::Values));
+        assert!(then.0 < at_first / 2 && then.1 > 400 << 10, "{at_first}, then {then:?}");
+        assert!(cache.weight() <= 1 << 20);
+    }
+
+    #[test]
+    fn neighbouring_places_hash_apart() {
+        let hasher = BuildHasherDefault::<PlaceHasher>::default();
+        let mut hashes: Vec<u64> = Vec::new();
+        for file in 0..50 {
+            hashes.extend((0..200u64).map(|block| hasher.hash_one((FileId(file), block * 4096))));
+        }
+        let mut per_bucket = [0; 64];
+        hashes.iter().for_each(|hash| per_bucket[(hash >> 58) as usize] += 1);
+        assert!(per_bucket.iter().all(|&count| (100..220).contains(&count)), "{per_bucket:?}");
+        hashes.sort();
+        hashes.dedup();
+        assert_eq!(hashes.len(), 10_000);
+    }
+}

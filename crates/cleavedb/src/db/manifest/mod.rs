@@ -1,8 +1,0 @@
-//! The manifest: the only truth about files (DESIGN rule 5). One writer; one edit per finished job, synced before
-//! anything relies on it.
-
-mod state;
-mod file;
-
-pub(crate) use file::{MAGIC, Manifest, decoders, parse_current, show_edits, usable};
-pub(crate) use state::ManifestState;

@@ -1,0 +1,269 @@
+//! The engine behind the handles: what all paths share. The paths themselves are in the files named after them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::api::keyspace::Keyspaces;
+use crate::api::options::{LogBackend, Settings};
+use crate::api::snapshot::Snapshots;
+use crate::base::limits::FILE_ID_MAX;
+use crate::base::{Error, FileId, Result, Seqno};
+use crate::engine::inspect::events::{Event, Events};
+use crate::engine::inspect::stats::Counters;
+use crate::engine::inspect::stats_page::StatsPage;
+use crate::engine::jobs::scheduler::Work;
+use crate::engine::manifest::{Manifest, usable};
+use crate::engine::published::Published;
+use crate::engine::tuning::memory::Memory;
+use crate::engine::view::View;
+use crate::engine::write::commit::CommitQueue;
+use crate::engine::write::durability::DurableHorizon;
+use crate::engine::write::logs::LogSupply;
+use crate::engine::write::pacing::Pacer;
+use crate::engine::write::reserve::Reserve;
+use crate::format::edit::Edit;
+use crate::io::pending_deletions::{FileGuard, PendingDeletions};
+use crate::io::{Lock, Storage};
+use crate::levels::readers::Readers;
+use crate::sched::sync::{Condvar, Mutex};
+use crate::values::placement::Placement;
+
+/// An open database.
+pub(crate) struct Core {
+    pub storage: Arc<dyn Storage>,
+    pub fast: PathBuf,
+    pub slow: PathBuf,
+    pub settings: Settings,
+    /// Tells keyspaces of different open databases apart.
+    pub database: u64,
+    pub published: Published<View>,
+    pub snapshots: Snapshots,
+    pub keyspaces: Keyspaces,
+    pub commit: CommitQueue,
+    pub horizon: DurableHorizon,
+    pub logs: LogSupply,
+    pub manifest: Mutex<Manifest>,
+    pub work: Work,
+    pub pacer: Pacer,
+    pub readers: Arc<Readers>,
+    pub memory: Memory,
+    pub pending_deletions: Arc<PendingDeletions>,
+    pub reserve: Reserve,
+    pub placement: Box<dyn Placement>,
+    pub counters: Counters,
+    pub stats_page: StatsPage,
+    pub events: Events,
+    pub next_file: AtomicU64,
+    pub closed: AtomicBool,
+    /// How the close went, once it is over.
+    pub close_result: Mutex<Option<Result<()>>>,
+    /// It is over.
+    pub close_ended: Condvar,
+    poison: Poison,
+    /// Held as long as the database is open.
+    pub locks: Mutex<Vec<Box<dyn Lock>>>,
+}
+
+/// The first failure after which no write can be promised (DESIGN rule 9).
+#[derive(Default)]
+pub(crate) struct Poison {
+    set: AtomicBool,
+    cause: Mutex<Option<String>>,
+}
+
+impl Poison {
+    pub fn check(&self) -> Result<()> {
+        if !self.set.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let cause = self.cause.lock().clone().unwrap_or_default();
+        Err(Error::Poisoned { cause })
+    }
+
+    /// True the first time.
+    fn set(&self, error: &Error) -> bool {
+        let cause = match error {
+            Error::Poisoned { cause } => cause.clone(),
+            other => other.to_string(),
+        };
+        self.cause.lock().get_or_insert(cause);
+        !self.set.swap(true, Ordering::AcqRel)
+    }
+}
+
+/// Everything a core is made of that is not empty at the start.
+pub(crate) struct CoreParts {
+    pub storage: Arc<dyn Storage>,
+    pub fast: PathBuf,
+    pub slow: PathBuf,
+    pub settings: Settings,
+    pub database: u64,
+    pub view: View,
+    pub seqno: Seqno,
+    pub keyspaces: Keyspaces,
+    pub log_backend: LogBackend,
+    pub manifest: Manifest,
+    pub readers: Arc<Readers>,
+    pub memory: Memory,
+    pub pending_deletions: Arc<PendingDeletions>,
+    pub reserve: Reserve,
+    pub events: Events,
+    pub locks: Vec<Box<dyn Lock>>,
+}
+
+impl Core {
+    pub fn new(parts: CoreParts) -> Core {
+        let next_file = parts.manifest.state().next_file;
+        let placement = parts.settings.tuning.placement();
+        Core {
+            storage: parts.storage,
+            fast: parts.fast,
+            slow: parts.slow,
+            settings: parts.settings,
+            database: parts.database,
+            commit: CommitQueue::new(parts.seqno, parts.view.active.clone()),
+            published: Published::new(parts.view, parts.seqno),
+            snapshots: Snapshots::default(),
+            keyspaces: parts.keyspaces,
+            horizon: DurableHorizon::new(parts.seqno),
+            logs: LogSupply::new(parts.log_backend),
+            manifest: Mutex::new(parts.manifest),
+            work: Work::default(),
+            pacer: Pacer::default(),
+            readers: parts.readers,
+            memory: parts.memory,
+            pending_deletions: parts.pending_deletions,
+            reserve: parts.reserve,
+            placement,
+            counters: Counters::default(),
+            stats_page: StatsPage::default(),
+            events: parts.events,
+            next_file: AtomicU64::new(next_file.0),
+            closed: AtomicBool::new(false),
+            close_result: Mutex::default(),
+            close_ended: Condvar::new(),
+            poison: Poison::default(),
+            locks: Mutex::new(parts.locks),
+        }
+    }
+
+    /// A number for a new file.
+    ///
+    /// # Errors
+    /// [`Error::InvalidInput`] if there is none left.
+    pub fn new_file_id(&self) -> Result<FileId> {
+        // So far from the end of a word that the counter cannot wrap, however often it is asked in vain.
+        usable(FileId(self.next_file.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    pub fn table_path(&self, id: FileId) -> PathBuf {
+        self.slow.join(crate::engine::manifest::file_names::table_name(id))
+    }
+
+    pub fn guard(&self, path: PathBuf) -> FileGuard {
+        FileGuard::new(path, self.pending_deletions.clone())
+    }
+
+    /// Refuses work on a closed database.
+    pub fn check_open(&self) -> Result<()> {
+        match self.closed.load(Ordering::Acquire) {
+            true => Err(Error::Closed),
+            false => Ok(()),
+        }
+    }
+
+    /// What a read has come to. If it failed and the database is closed by now, that is why: the files may be someone else's.
+    pub fn unless_closed<T>(&self, read: Result<T>) -> Result<T> {
+        read.map_err(|error| self.check_open().err().unwrap_or(error))
+    }
+
+    /// Refuses what would change a database that is closed or was opened for reading only.
+    pub fn check_writable(&self) -> Result<()> {
+        self.check_open()?;
+        match self.settings.read_only {
+            true => Err(Error::input(format!("the database in {} was opened for reading only", self.fast.display()))),
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses writes after a failure of storage.
+    pub fn check_poison(&self) -> Result<()> {
+        self.poison.check()
+    }
+
+    /// No write can be promised from here on. Wakes everyone who waits for progress.
+    pub fn poison(&self, error: &Error) {
+        if self.poison.set(error) {
+            self.events.raise(Event::Poisoned { cause: error.to_string() });
+        }
+        self.work.wake_all();
+    }
+
+    /// Passes a result through; a failure that must stop writes poisons them.
+    pub fn guarded<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result
+            && !error.is_passing()
+            && !matches!(error, Error::Closed | Error::InvalidInput { .. })
+        {
+            self.poison(error);
+        }
+        result
+    }
+
+    /// Tries once more, with idle tables closed, what found no file descriptor left.
+    pub fn with_descriptors<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+        match work() {
+            Err(error) if error.is_too_many_files() => {
+                self.readers.handles.close_idle();
+                work()
+            }
+            result => result,
+        }
+    }
+
+    /// Makes a finished job true: syncs the logs up to `seqno`, commits the edit, and swaps the view (DESIGN rules 2, 4,
+    /// 5). Files that the edit removes go when the last view that holds them goes.
+    pub fn install(&self, seqno: Seqno, mut edit: Edit, change: impl FnOnce(&View) -> View) -> Result<()> {
+        self.sync_to(seqno)?;
+        let mut manifest = self.manifest.lock();
+        self.add_counters(&mut edit);
+        let values = self.values_after(&mut edit, &manifest)?;
+        // A job that has come so far gives back more than its edit takes.
+        self.reserve.with(|| self.commit_edit(&mut manifest, &edit))?;
+        self.published.update(|now| {
+            let next = change(now);
+            match values {
+                Some(after) => {
+                    after.gone.mark_obsolete();
+                    View { values: after.files, ..next }
+                }
+                None => next,
+            }
+        });
+        Ok(())
+    }
+
+    /// Commits an edit that changes no view; its caller holds the manifest.
+    pub fn commit_edit(&self, manifest: &mut Manifest, edit: &Edit) -> Result<()> {
+        let commit = || manifest.commit(edit, &|| self.new_file_id());
+        let bytes = self.guarded(self.with_descriptors(commit))?;
+        self.counters.manifest_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Every edit carries the numbers that must never be given out twice.
+    pub fn add_counters(&self, edit: &mut Edit) {
+        edit.next_file = Some(FileId(self.next_file.load(Ordering::Relaxed).min(FILE_ID_MAX + 1)));
+        let durable = self.horizon.durable();
+        edit.last_seqno = Some(edit.flushed.map_or(durable, |flushed| flushed.max(durable)));
+    }
+}
+
+/// Turns a panic, a broken invariant of ours, into the error after which no write is promised.
+pub(crate) fn guard_panic<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+        Err(Error::Poisoned { cause: format!("{what} panicked: {}", text.unwrap_or("no message")) })
+    })
+}

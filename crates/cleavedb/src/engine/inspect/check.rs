@@ -1,0 +1,431 @@
+//! The check of a closed database: every checksum, and whether manifest, tables and logs agree. Nothing is changed, and
+//! nobody can open the database for writing meanwhile.
+//!
+//! What is found is listed and not returned as an error, so that one damaged block does not hide the next. Without a
+//! manifest that can be read, tables and logs are checked each by itself.
+
+mod values;
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::api::options::Options;
+use crate::base::limits::MEMORY_BUDGET_MIN;
+use crate::base::{Error, FileId, KeyspaceId, Result, Seqno};
+use crate::engine::inspect::check::values::{DeadVersion, Judged, judge};
+use crate::engine::lifecycle::open::check_layout;
+use crate::engine::lifecycle::recovery::{read_ring, recover};
+use crate::engine::manifest::file_names::{CURRENT, CURRENT_NEW, FileKind, LOCK, OWNER, log_name, parse, table_name};
+use crate::engine::manifest::{Manifest, ManifestState};
+use crate::engine::tuning::sizes::Tuning;
+use crate::format::meta::TableMeta;
+use crate::format::values::References;
+use crate::front::log_check::{LogPlace, check_log};
+use crate::io::pending_deletions::PendingDeletions;
+use crate::io::untouched::Untouched;
+use crate::io::{Access, Lock, Storage, read_whole};
+use crate::levels::table_check::{CheckContext, check_table};
+use crate::levels::table_file::TableFile;
+use crate::levels::version::LEVELS_MAX;
+use crate::values::files::ValueFiles;
+
+/// Files that the check holds open at once.
+const OPEN_FILES: usize = 16;
+
+/// What a check has found. Visit [`check`](crate::check).
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Report {
+    /// What is damaged or contradicts something else.
+    pub problems: Vec<Problem>,
+    /// What is no damage but worth a word: files that a crash left behind, a database that was not closed.
+    pub notes: Vec<String>,
+    /// Tables read.
+    pub tables: u64,
+    /// Versions in them.
+    pub versions: u64,
+    /// Logs read.
+    pub logs: u64,
+    /// Segments and redirect tables read.
+    pub value_files: u64,
+    /// Records in logs and segments.
+    pub records: u64,
+    /// Bytes of all files read.
+    pub bytes: u64,
+}
+
+impl Report {
+    /// There is no problem.
+    pub fn is_sound(&self) -> bool {
+        self.problems.is_empty()
+    }
+}
+
+/// Something that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Problem {
+    /// The file.
+    pub path: PathBuf,
+    /// Where in it, in bytes, if that can be said.
+    pub offset: Option<u64>,
+    /// What.
+    pub message: String,
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.offset {
+            Some(offset) => write!(f, "{}: offset {offset}: {}", self.path.display(), self.message),
+            None => write!(f, "{}: {}", self.path.display(), self.message),
+        }
+    }
+}
+
+/// Checks the database in the directories that `options` and `path` name.
+pub(crate) fn check(storage: Arc<dyn Storage>, path: &Path, options: &Options) -> Result<Report> {
+    let fast = options.fast_dir.clone().unwrap_or_else(|| path.to_owned());
+    let slow = options.slow_dir.clone().unwrap_or_else(|| path.to_owned());
+    let missing = || Error::NotFound { what: format!("database {}", path.display()) };
+    if !storage.exists(&fast)? {
+        return Err(missing());
+    }
+    let _locks = lock(&*storage, &fast, &slow)?;
+    let read = Manifest::read(storage.clone(), &fast, u64::MAX);
+    let (report, names) = (Report::default(), References::default());
+    let mut check = Checker { storage, fast, slow, report, values: None, names, dead: Vec::new() };
+    let files = check.our_files()?;
+    match read {
+        Ok(None) if files.iter().all(|(_, kind, _)| *kind == FileKind::Manifest) => return Err(missing()),
+        Ok(None) => {
+            let current = check.fast.join(CURRENT);
+            check.problem(&current, Some(0), "the file is missing, but there are files of a database");
+            check.each_by_itself(&files);
+        }
+        Ok(Some(manifest)) => {
+            check_layout(&*check.storage, manifest.state(), &check.fast, &check.slow)?;
+            check.all(&manifest, &files)?;
+        }
+        Err(error) => {
+            check.note(&error);
+            check.each_by_itself(&files);
+        }
+    }
+    Ok(check.report)
+}
+
+/// Keeps writers away. A directory without a lock file has never been opened, or not by us.
+fn lock(storage: &dyn Storage, fast: &Path, slow: &Path) -> Result<Vec<Box<dyn Lock>>> {
+    let mut locks = Vec::new();
+    for dir in [fast].into_iter().chain((slow != fast).then_some(slow)) {
+        let path = dir.join(LOCK);
+        if storage.exists(&path)? {
+            locks.push(storage.lock_shared(&path)?);
+        }
+    }
+    Ok(locks)
+}
+
+struct Checker {
+    storage: Arc<dyn Storage>,
+    fast: PathBuf,
+    slow: PathBuf,
+    report: Report,
+    /// The files of values that the manifest names, if they are all there.
+    values: Option<Arc<ValueFiles>>,
+    /// What tables name.
+    names: References,
+    /// Versions whose values were dead when their files were emptied; checked once all tables are.
+    dead: Vec<DeadVersion>,
+}
+
+impl Checker {
+    fn problem(&mut self, path: &Path, offset: Option<u64>, message: impl Into<String>) {
+        self.report.problems.push(Problem { path: path.to_owned(), offset, message: message.into() });
+    }
+
+    /// An error that a part of the check ended with is a problem of its file.
+    fn note(&mut self, error: &Error) {
+        match error {
+            Error::Corruption { path, offset, message } => self.problem(path, Some(*offset), message.clone()),
+            Error::Unsupported { path, message } => self.problem(path, None, message.clone()),
+            Error::Io { path, .. } => self.problem(path, None, error.to_string()),
+            other => {
+                let path = self.fast.clone();
+                self.problem(&path, None, other.to_string());
+            }
+        }
+    }
+
+    fn our_files(&self) -> Result<Vec<(PathBuf, FileKind, FileId)>> {
+        let mut dirs = vec![self.fast.as_path()];
+        if self.slow != self.fast && self.storage.exists(&self.slow)? {
+            dirs.push(&self.slow);
+        }
+        let mut files = Vec::new();
+        for dir in dirs {
+            for entry in self.storage.list(dir)?.into_iter().filter(|entry| entry.is_file) {
+                files.extend(parse(&entry.name).map(|(kind, id)| (dir.join(&entry.name), kind, id)));
+            }
+        }
+        Ok(files)
+    }
+
+    /// Everything, with the manifest as the truth about what there should be.
+    fn all(&mut self, manifest: &Manifest, files: &[(PathBuf, FileKind, FileId)]) -> Result<()> {
+        let state = manifest.state();
+        if manifest.has_tail() {
+            self.report.notes.push("the manifest has edits behind its last close".to_owned());
+        }
+        self.numbers(manifest);
+        self.owner(state);
+        self.values(state);
+        for (level, meta) in state.tables.values() {
+            let path = self.slow.join(table_name(meta.id));
+            self.table(&path, meta.id, Some((*level, meta)), Some(state));
+        }
+        self.dead(state);
+        self.ledger(manifest);
+        self.order_of_tables(state);
+        self.logs(state);
+        let named = |kind: FileKind, id: &FileId| {
+            state.holds_values(kind, *id)
+                || match kind {
+                    FileKind::Log => state.logs.contains_key(id),
+                    FileKind::Table => state.tables.contains_key(id),
+                    FileKind::Manifest => manifest.named() == Some(*id),
+                    FileKind::Segment | FileKind::Redirect => false,
+                }
+        };
+        for (path, ..) in files.iter().filter(|(_, kind, id)| !named(*kind, id)) {
+            self.report.notes.push(format!("{} is left over; the next open removes it", path.display()));
+        }
+        if self.storage.exists(&self.fast.join(CURRENT_NEW))? {
+            self.report.notes.push(format!("{CURRENT_NEW} is left over; nobody reads it"));
+        }
+        Ok(())
+    }
+
+    /// Tables and logs without a manifest: what each says of itself.
+    fn each_by_itself(&mut self, files: &[(PathBuf, FileKind, FileId)]) {
+        for (path, kind, id) in files {
+            match kind {
+                FileKind::Table => self.table(path, *id, None, None),
+                FileKind::Log => self.log(path, &LogPlace { id: *id, settled_end: None, ring: None }, &|_| true),
+                FileKind::Segment => self.whole_segment(path, *id),
+                FileKind::Redirect => drop(self.redirects(path, *id, &mut |_, _| {})),
+                FileKind::Manifest => {}
+            }
+        }
+    }
+
+    /// Numbers that will be given out next lie above those that were.
+    fn numbers(&mut self, manifest: &Manifest) {
+        let state = manifest.state();
+        let path = self
+            .fast
+            .join(manifest.named().map(crate::engine::manifest::file_names::manifest_name).unwrap_or_default());
+        let places = &state.values.places;
+        let values = places.keys().copied().chain(places.values().filter_map(|place| place.lies_in()));
+        let newest = state.logs.keys().chain(state.tables.keys()).copied().chain(values).max().unwrap_or_default();
+        if newest >= state.next_file {
+            let message = format!("file {} exists, and the next one would get number {}", newest.0, state.next_file.0);
+            self.problem(&path, None, message);
+        }
+        let newest = state.keyspaces.keys().chain(state.dropped.keys()).max().copied().unwrap_or(KeyspaceId(0));
+        if newest >= state.next_keyspace {
+            let next = state.next_keyspace.0;
+            self.problem(
+                &path,
+                None,
+                format!("keyspace {} exists, and the next one would get number {next}", newest.0),
+            );
+        }
+        let mut names: Vec<&str> = state.keyspaces.values().map(|keyspace| &*keyspace.name).collect();
+        names.sort_unstable();
+        for pair in names.windows(2).filter(|pair| pair[0] == pair[1]) {
+            self.problem(&path, None, format!("two keyspaces are named {:?}", pair[0]));
+        }
+        if state.flushed > state.last_seqno {
+            let message =
+                format!("write {} is in tables, but only {} were given out", state.flushed.0, state.last_seqno.0);
+            self.problem(&path, None, message);
+        }
+    }
+
+    /// A slow directory of its own says whose it is.
+    fn owner(&mut self, state: &ManifestState) {
+        if self.slow == self.fast {
+            return;
+        }
+        let path = self.slow.join(OWNER);
+        match read_whole(&*self.storage, &path) {
+            Ok(found) if found == format!("{:016x}\n", state.database).as_bytes() => {}
+            Ok(_) => self.problem(&path, Some(0), "the file names another database, or is cut"),
+            Err(error) => self.note(&error),
+        }
+    }
+
+    fn table(&mut self, path: &Path, id: FileId, named: Option<(u8, &TableMeta)>, state: Option<&ManifestState>) {
+        if let Some((level, meta)) = named {
+            if level as usize >= LEVELS_MAX {
+                self.problem(path, None, format!("the manifest puts this table into level {level}"));
+            }
+            match self.storage.file_len(path) {
+                Ok(Some(len)) if len != meta.size => {
+                    let message = format!("the table is {len} B long, and the manifest says {} B", meta.size);
+                    return self.problem(path, Some(len.min(meta.size)), message);
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => return self.problem(path, None, "the manifest names this table, but it is missing"),
+                Err(error) => return self.note(&error),
+            }
+        }
+        let opened = self.storage.open_read(path, Access::Buffered).and_then(|file| TableFile::open(file, Some(id)));
+        let table = match opened {
+            Ok(table) => table,
+            Err(error) => return self.note(&error),
+        };
+        let own = table.meta();
+        let agrees = |meta: &TableMeta| {
+            // A load was written before its number was known.
+            let placed = own.seqno_max == Seqno::ZERO && meta.seqno_min == meta.seqno_max;
+            *meta == if placed { own.clone().placed_at(meta.seqno_max) } else { own.clone() }
+        };
+        if let Some((_, meta)) = named.filter(|(_, meta)| !agrees(meta)) {
+            let message = format!(
+                "the table holds other versions than the manifest says ({}, not {}, and its numbers go from {} to {})",
+                table.properties.entries, meta.entries, table.properties.seqno_min.0, table.properties.seqno_max.0
+            );
+            self.problem(path, Some(table.footer.properties.offset), message);
+        }
+        if let Some(state) = state.filter(|state| table.properties.seqno_max > state.last_seqno.max(state.flushed)) {
+            let (newest, last) = (table.properties.seqno_max.0, state.last_seqno.0);
+            self.problem(path, None, format!("the table holds write {newest}, but only {last} were given out"));
+        }
+        let values = self.values.clone();
+        let values = values.as_deref();
+        let (problems, found, dead) = (&mut self.report.problems, &mut self.names, &mut self.dead);
+        let dead = RefCell::new(dead);
+        let versions = check_table(
+            &table,
+            path,
+            &mut CheckContext {
+                knows: &|keyspace| state.is_none_or(|state| knows(state, keyspace)),
+                judge: &|key, stamp, address| match judge(state?, values?, key, stamp, address) {
+                    Judged::Right => None,
+                    Judged::Wrong(why) => Some(why),
+                    Judged::Dead => {
+                        let version = DeadVersion { path: path.to_owned(), key: key.to_vec(), seqno: stamp.seqno() };
+                        dead.borrow_mut().push(version);
+                        None
+                    }
+                },
+                names: &mut |names| found.add_all(names),
+                problem: &mut |offset, message| problems.push(Problem { path: path.to_owned(), offset, message }),
+            },
+        );
+        self.report.tables += 1;
+        self.report.versions += versions;
+        self.report.bytes += table.blocks_end();
+    }
+
+    /// The ledger says what tables name, and nothing is kept that nothing leads to.
+    fn ledger(&mut self, manifest: &Manifest) {
+        let state = manifest.state();
+        let path = self
+            .fast
+            .join(manifest.named().map(crate::engine::manifest::file_names::manifest_name).unwrap_or_default());
+        if self.names != state.values.referenced {
+            let files: BTreeSet<_> = self.names.0.keys().chain(state.values.referenced.0.keys()).copied().collect();
+            for file in files {
+                let (found, said) = (self.names.of(file), state.values.referenced.of(file));
+                if (found.records, found.bytes) != (said.records, said.bytes) || found.end > said.end {
+                    let message = format!(
+                        "tables name {} records ({} B) of file {}, and the ledger says {} ({} B)",
+                        found.records, found.bytes, file.0, said.records, said.bytes
+                    );
+                    self.problem(&path, None, message);
+                }
+            }
+        }
+        for file in state.values.unreachable() {
+            self.report.notes.push(format!("nothing leads to values {}; the next edit removes them", file.0));
+        }
+    }
+
+    /// HL0: where tables overlap, each covers an interval of numbers of its own. Below: no two overlap.
+    fn order_of_tables(&mut self, state: &ManifestState) {
+        let tables: Vec<(u8, &TableMeta)> = state.tables.values().map(|(level, meta)| (*level, meta)).collect();
+        for (index, (level, table)) in tables.iter().enumerate() {
+            let others = tables[index + 1..].iter().filter(|(other, _)| other == level).map(|(_, meta)| *meta);
+            for other in others.filter(|other| table.overlaps(&other.smallest, &other.end)) {
+                let apart = table.seqno_max < other.seqno_min || other.seqno_max < table.seqno_min;
+                if *level > 0 || !apart {
+                    let path = self.slow.join(table_name(other.id));
+                    let message = format!("overlaps {} in level {level}", table_name(table.id));
+                    self.problem(&path, None, message);
+                }
+            }
+        }
+    }
+
+    /// Each log by itself; then, if all are whole, whether they are one history.
+    fn logs(&mut self, state: &ManifestState) {
+        let before = self.report.problems.len();
+        let unsettled = state.logs.values().any(|end| end.is_none());
+        let ring = if unsettled { read_ring(&*self.storage, &self.fast) } else { Ok(None) };
+        let ring = ring.unwrap_or_else(|error| {
+            self.note(&error);
+            None
+        });
+        for (&id, &settled_end) in &state.logs {
+            let path = self.fast.join(log_name(id));
+            let ring = ring.as_deref().filter(|ring| settled_end.is_none() && !ring.is_empty());
+            self.log(&path, &LogPlace { id, settled_end, ring }, &|keyspace| knows(state, keyspace));
+        }
+        if self.report.problems.len() > before {
+            return;
+        }
+        if unsettled {
+            self.report.notes.push("the database was not closed; the next open recovers it".to_owned());
+        }
+        let untouched = Untouched::new(&*self.storage);
+        let tuning = Tuning::for_budget(MEMORY_BUDGET_MIN);
+        if let Err(error) =
+            recover(&untouched, &self.fast, state, &tuning, &Arc::new(PendingDeletions::default()), true)
+        {
+            self.note(&error);
+        }
+    }
+
+    fn log(&mut self, path: &Path, place: &LogPlace<'_>, knows: &dyn Fn(KeyspaceId) -> bool) {
+        let mut found = Vec::new();
+        let checked = match self.storage.file_len(path) {
+            Ok(Some(_)) => self
+                .storage
+                .open_read(path, Access::Buffered)
+                .and_then(|file| check_log(&*file, place, knows, &mut |offset, message| found.push((offset, message)))),
+            Ok(None) => return self.problem(path, None, "the manifest names this log, but it is missing"),
+            Err(error) => Err(error),
+        };
+        for (offset, message) in found {
+            self.problem(path, Some(offset), message);
+        }
+        match checked {
+            Ok(counts) => {
+                self.report.logs += 1;
+                self.report.records += counts.records;
+                self.report.bytes += counts.bytes;
+            }
+            Err(error) => self.note(&error),
+        }
+    }
+}
+
+/// Versions of dropped keyspaces stay in files for a while, and those of forgotten ones in logs.
+fn knows(state: &ManifestState, keyspace: KeyspaceId) -> bool {
+    keyspace < state.next_keyspace
+}

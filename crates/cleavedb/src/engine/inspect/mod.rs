@@ -1,0 +1,8 @@
+//! What a database reports of itself: checks, dumps, events, statistics.
+
+pub(crate) mod check;
+pub(crate) mod dump;
+pub(crate) mod events;
+pub(crate) mod stats;
+pub(crate) mod stats_page;
+pub(crate) mod telemetry;

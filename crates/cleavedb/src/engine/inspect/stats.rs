@@ -1,0 +1,314 @@
+//! What the store tells of itself: plain numbers, taken at one moment.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::engine::core::Core;
+use crate::engine::tuning::memory::MemoryStats;
+use crate::io::Access;
+use crate::values::placement::{Candidate, groups};
+
+/// Totals since the database was opened.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub user_bytes: AtomicU64,
+    pub log_bytes: AtomicU64,
+    pub table_bytes: AtomicU64,
+    pub manifest_bytes: AtomicU64,
+    pub bytes_read: AtomicU64,
+    pub flushes: AtomicU64,
+    pub compactions: AtomicU64,
+    pub index_merges: AtomicU64,
+    pub seals: AtomicU64,
+    pub compaction_subtasks: AtomicU64,
+    pub run_subtasks_total: AtomicU64,
+    pub stalls: AtomicU64,
+    pub stall_us: AtomicU64,
+    pub paced: AtomicU64,
+    pub paced_us: AtomicU64,
+    pub value_collections: AtomicU64,
+    pub value_collection_bytes: AtomicU64,
+    pub value_reorders: AtomicU64,
+    pub value_reorder_bytes: AtomicU64,
+    pub compressed_from: AtomicU64,
+    pub compressed_to: AtomicU64,
+    pub judged_alone: AtomicU64,
+    pub judged_by_look_up: AtomicU64,
+    /// What flushes took out of the front: bytes of runs and of the values they lead to.
+    pub flushed_bytes: AtomicU64,
+    /// The same without the values that stayed in their logs.
+    pub flushed_weight: AtomicU64,
+    /// The tables that flushes made of it.
+    pub flush_table_bytes: AtomicU64,
+}
+
+/// The state of a database at one moment. Sizes are in bytes; totals count from the last open.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Stats {
+    /// The budget for everything in memory.
+    pub memory_budget: usize,
+    /// What is in memory.
+    pub memory: MemoryStats,
+    /// How often the block cache had a block of a table that was wanted.
+    pub block_cache_hits: u64,
+    /// How often it had not.
+    pub block_cache_misses: u64,
+    /// How often the value cache had a value that lies apart and that a point read wanted; what is still in the buffers of the
+    /// log does not come here.
+    pub value_cache_hits: u64,
+    /// How often it had not; none while the cache has no memory, for want of values that lie apart.
+    pub value_cache_misses: u64,
+    /// Table files that are open now; see [`Options::open_files_max`](crate::Options::open_files_max).
+    pub open_table_files: usize,
+    /// How often a table file was opened.
+    pub table_files_opened: u64,
+    /// Tables are written and read past the page cache.
+    pub direct_io: bool,
+    /// The newest write.
+    pub seqno: u64,
+    /// Everything up to here survives loss of power.
+    pub durable_seqno: u64,
+    /// Keyspaces that exist.
+    pub keyspaces: usize,
+    /// Snapshots and iterators that are held.
+    pub snapshots: usize,
+    /// Logs, oldest first.
+    pub logs: Vec<FileStats>,
+    /// Versions in the index table that takes writes.
+    pub index_table_entries: u64,
+    /// Its memory.
+    pub index_table_bytes: u64,
+    /// Full index tables that wait to become runs.
+    pub sealed: usize,
+    /// Runs, newest first.
+    pub runs: Vec<RunStats>,
+    /// Tables that compactions could not read, and leave alone until the next open.
+    pub tables_quarantined: usize,
+    /// Range tombstones in index tables and runs; in runs they are cut where they overlap.
+    pub front_range_tombstones: u64,
+    /// Levels of tables, HL0 first.
+    pub levels: Vec<LevelStats>,
+    /// What holds values apart from their keys: logs that have left the front, and extents of segments.
+    pub value_files: usize,
+    /// Groups of keys that these extents are of.
+    pub value_groups: usize,
+    /// Each of these groups, in the order of what they are grouped by.
+    pub value_group_list: Vec<GroupStats>,
+    /// Bytes of logs and extents.
+    pub value_bytes: u64,
+    /// Bytes of records in them that tables lead to.
+    pub value_bytes_live: u64,
+    /// Files of redirect tables: of values that have moved, and that addresses in tables have not all followed.
+    pub moved_files: usize,
+    /// Bytes of records that users wrote (keys, values and record headers).
+    pub user_bytes_written: u64,
+    /// Bytes of frames appended to logs.
+    pub log_bytes_written: u64,
+    /// Bytes of tables written by flush and compaction.
+    pub table_bytes_written: u64,
+    /// Bytes of edits.
+    pub manifest_bytes_written: u64,
+    /// Bytes that flush and compaction read.
+    pub bytes_read: u64,
+    /// Flushes done.
+    pub flushes: u64,
+    /// Compactions done.
+    pub compactions: u64,
+    /// Collections done: how often files of values were emptied.
+    pub value_collections: u64,
+    /// Bytes of segments and redirect tables written by them.
+    pub value_collection_bytes_written: u64,
+    /// How often values were moved at rest so that they lie in the order of their keys, with
+    /// [`ValuePlacement::Range`](crate::ValuePlacement::Range); not among the value_collections.
+    pub value_reorders: u64,
+    /// Bytes of segments and redirect tables written by them, those given up for something else included.
+    pub value_reorder_bytes_written: u64,
+    /// Bytes of values before they were compressed as they moved, with
+    /// [`ValueOptions::compression`](crate::ValueOptions::compression); those that it did not make smaller are not counted.
+    pub values_compressed_from: u64,
+    /// Bytes that these values have since then.
+    pub values_compressed_to: u64,
+    /// Versions that value_collections have judged by what they had read alone.
+    pub records_judged_alone: u64,
+    /// Versions for which value_collections have asked the tables.
+    pub records_looked_up: u64,
+    /// Merges of runs done.
+    pub index_merges: u64,
+    /// Index tables sorted into runs.
+    pub seals: u64,
+    /// Parts that the compactions done were cut into.
+    pub compaction_subtasks: u64,
+    /// Parts that merges and seals were cut into.
+    pub run_subtasks_total: u64,
+    /// Writes that had to wait until a background job was done.
+    pub stalls: u64,
+    /// How long they waited together.
+    pub stall_time: Duration,
+    /// Writes that were slowed down to the pace of background work.
+    pub paced: u64,
+    /// How long they waited together.
+    pub paced_time: Duration,
+    /// The pace of writers now, in bytes per second: `None` while they are free, 0 while they are stopped.
+    pub pace_bytes_per_second: Option<u64>,
+}
+
+/// One file.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct FileStats {
+    /// Its number.
+    pub id: u64,
+    /// Bytes in use.
+    pub bytes: u64,
+}
+
+/// One group of values that lie apart from their keys.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GroupStats {
+    /// The parts of files that it lies in.
+    pub extents: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Bytes of records in them that tables lead to.
+    pub bytes_live: u64,
+}
+
+/// One run.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct RunStats {
+    /// Versions.
+    pub entries: u64,
+    /// Memory.
+    pub bytes: u64,
+    /// The oldest sequence number it covers.
+    pub seqno_min: u64,
+    /// The newest sequence number it covers.
+    pub seqno_max: u64,
+}
+
+/// One level.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct LevelStats {
+    /// Tables.
+    pub tables: usize,
+    /// Their files.
+    pub bytes: u64,
+    /// Versions.
+    pub entries: u64,
+    /// Range tombstones, cut where they overlap.
+    pub range_tombstones: u64,
+}
+
+impl Stats {
+    /// Bytes written to storage per byte that users wrote; 0 before the first write.
+    pub fn write_amplification(&self) -> f64 {
+        let written = self.log_bytes_written
+            + self.table_bytes_written
+            + self.manifest_bytes_written
+            + self.value_collection_bytes_written
+            + self.value_reorder_bytes_written;
+        if self.user_bytes_written == 0 { 0.0 } else { written as f64 / self.user_bytes_written as f64 }
+    }
+}
+
+/// What lies in each group, whether its values change often or not.
+fn groups_of(values: &[Candidate]) -> Vec<GroupStats> {
+    let sums = |extents: Vec<&Candidate>| GroupStats {
+        extents: extents.len(),
+        bytes: extents.iter().map(|extent| extent.bytes).sum(),
+        bytes_live: extents.iter().map(|extent| extent.live.min(extent.bytes)).sum(),
+    };
+    groups(values).into_iter().map(sums).collect()
+}
+
+impl Core {
+    pub fn stats(&self) -> Stats {
+        let (view, seqno) = self.published.read();
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.counters;
+        let values = view.values.candidates();
+        let groups = groups_of(&values);
+        Stats {
+            value_files: values.len(),
+            value_bytes: values.iter().map(|file| file.bytes).sum(),
+            value_bytes_live: values.iter().map(|file| file.live.min(file.bytes)).sum(),
+            value_groups: groups.len(),
+            value_group_list: groups,
+            moved_files: view.values.redirect_files(),
+            memory_budget: self.settings.memory_budget,
+            memory: self.memory_stats(&view),
+            block_cache_hits: self.readers.cache.hits(),
+            block_cache_misses: self.readers.cache.misses(),
+            value_cache_hits: self.memory.value_cache.hits(),
+            value_cache_misses: self.memory.value_cache.misses(),
+            open_table_files: self.readers.handles.open_count(),
+            table_files_opened: self.readers.handles.opened(),
+            direct_io: self.readers.handles.access() == Access::Direct,
+            seqno: seqno.0,
+            durable_seqno: self.horizon.durable().0,
+            keyspaces: self.keyspaces.len(),
+            snapshots: self.snapshots.len(),
+            logs: view.logs.values().map(|log| FileStats { id: log.id().0, bytes: log.end() }).collect(),
+            index_table_entries: view.active.len() as u64,
+            index_table_bytes: view.active.bytes() as u64,
+            sealed: view.sealed.len(),
+            runs: view
+                .runs
+                .iter()
+                .map(|run| RunStats {
+                    entries: run.entries(),
+                    bytes: run.bytes() as u64,
+                    seqno_min: run.seqnos().0.0,
+                    seqno_max: run.seqnos().1.0,
+                })
+                .collect(),
+            tables_quarantined: self
+                .work
+                .lock()
+                .quarantined
+                .iter()
+                .filter(|id| view.version.find(**id).is_some())
+                .count(),
+            front_range_tombstones: view.front_ranges(),
+            levels: view
+                .version
+                .levels()
+                .iter()
+                .map(|level| LevelStats {
+                    tables: level.tables().len(),
+                    bytes: level.bytes(),
+                    entries: level.entries(),
+                    range_tombstones: level.range_deletes(),
+                })
+                .collect(),
+            user_bytes_written: count(&counters.user_bytes),
+            log_bytes_written: count(&counters.log_bytes),
+            table_bytes_written: count(&counters.table_bytes),
+            manifest_bytes_written: count(&counters.manifest_bytes),
+            bytes_read: count(&counters.bytes_read),
+            flushes: count(&counters.flushes),
+            compactions: count(&counters.compactions),
+            value_collections: count(&counters.value_collections),
+            value_collection_bytes_written: count(&counters.value_collection_bytes),
+            value_reorders: count(&counters.value_reorders),
+            value_reorder_bytes_written: count(&counters.value_reorder_bytes),
+            values_compressed_from: count(&counters.compressed_from),
+            values_compressed_to: count(&counters.compressed_to),
+            records_judged_alone: count(&counters.judged_alone),
+            records_looked_up: count(&counters.judged_by_look_up),
+            index_merges: count(&counters.index_merges),
+            seals: count(&counters.seals),
+            compaction_subtasks: count(&counters.compaction_subtasks),
+            run_subtasks_total: count(&counters.run_subtasks_total),
+            stalls: count(&counters.stalls),
+            stall_time: Duration::from_micros(count(&counters.stall_us)),
+            paced: count(&counters.paced),
+            paced_time: Duration::from_micros(count(&counters.paced_us)),
+            pace_bytes_per_second: self.pacer.bytes_per_second(),
+        }
+    }
+}

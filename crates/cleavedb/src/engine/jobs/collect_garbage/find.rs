@@ -1,0 +1,167 @@
+//! What lives is found in the tables: they are gone through once, and whatever leads to a file that is emptied is taken down.
+//! Nothing of the files themselves is read but what will be moved, and what is found lives for certain. That costs a step
+//! for each entry of the tables that name the files, so it is the way as long as these are small beside what would be read and
+//! looked up instead (decision 025).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::base::{Address, Cursor, Error, FileId, Kind, Merging, Result};
+use crate::engine::jobs::collect_garbage::Collection;
+use crate::format::values::References;
+use crate::levels::level_cursor::LevelCursor;
+use crate::levels::table::Table;
+use crate::values::files::{Entry, Located};
+use crate::values::newest::{Fate, SeenRecord};
+use crate::values::value_file::Layout;
+
+/// Reading so much of a file, and noting the keys in it, costs as much as going on by one entry of a table.
+const BYTES_PER_STEP: u64 = 64;
+/// To judge a record, with a look-up, costs as much as so many entries.
+const STEPS_PER_RECORD: u64 = 24;
+/// After so many entries it is asked whether something else is to be done.
+const STEPS_TOGETHER: u64 = 1 << 12;
+
+/// Tables, and how many records they name in each file that leads to those that are emptied.
+pub(crate) struct ReferencingTables {
+    /// Tables that follow each other: each of HL0 by itself, those of another level in a row.
+    rows: Vec<Arc<[Arc<Table>]>>,
+    referenced: BTreeMap<FileId, u64>,
+    /// The files that are emptied, and those that were emptied into them, or into others of these.
+    leading: BTreeSet<FileId>,
+}
+
+impl Collection<'_> {
+    /// The tables to go through, if that is cheaper than to read the files.
+    pub(crate) fn naming(&self, reach: &References) -> Result<Option<ReferencingTables>> {
+        let view = &self.horizon.view;
+        let victims = || self.victims.iter().map(|victim| &victim.file);
+        let mut leading: BTreeSet<FileId> = victims().map(|file| file.id()).collect();
+        // Records only move into files with higher numbers.
+        for (id, entry) in view.values.files.iter().rev() {
+            if let Entry::Moved(redirect) = entry
+                && redirect.to().iter().any(|to| leading.contains(to))
+            {
+                leading.insert(*id);
+            }
+        }
+        let mut naming = ReferencingTables { rows: Vec::new(), referenced: BTreeMap::new(), leading };
+        let mut entries = 0;
+        for (level, tables) in view.version.levels().iter().enumerate() {
+            let mut row = Vec::new();
+            for table in tables.tables().iter() {
+                let names = table.names()?;
+                if !naming.leading.iter().any(|file| names.of(*file).records > 0) {
+                    continue;
+                }
+                for file in &naming.leading {
+                    *naming.referenced.entry(*file).or_default() += names.of(*file).records;
+                }
+                entries += table.meta().entries;
+                row.push(table.clone());
+                if level == 0 {
+                    naming.rows.push(std::mem::take(&mut row).into());
+                }
+            }
+            if !row.is_empty() {
+                naming.rows.push(row.into());
+            }
+        }
+        let (mut bytes, mut records) = (0, 0);
+        for file in victims() {
+            let (size, live) = (file.end() - file.start(), reach.of(file.id()));
+            bytes += size;
+            // The dead are as large as the living.
+            records += (u128::from(size) * u128::from(live.records) / u128::from(live.bytes.max(1))) as u64;
+        }
+        Ok((entries <= bytes / BYTES_PER_STEP + records * STEPS_PER_RECORD).then_some(naming))
+    }
+
+    /// Moves whatever the tables lead to. Where it is to be sorted, in the order of keys, so that what is judged together has all
+    /// versions of its keys.
+    pub(crate) fn move_named(&mut self, naming: &ReferencingTables) -> Result<()> {
+        let mut seen = BTreeMap::new();
+        let mut cursors = naming.rows.iter().map(|row| LevelCursor::new(row.clone(), false));
+        if self.core.placement.sorts() {
+            self.go_through(Merging::new(cursors.collect()), &naming.leading, &mut seen)?;
+        } else {
+            cursors.try_for_each(|cursor| self.go_through(cursor, &naming.leading, &mut seen))?;
+        }
+        if self.has_yielded {
+            return Ok(());
+        }
+        let read: u64 = naming.rows.iter().flat_map(|row| row.iter()).map(|table| table.meta().size).sum();
+        self.core.counters.bytes_read.fetch_add(read, Ordering::Relaxed);
+        // Were one overlooked, it would be lost.
+        if let Some((file, referenced)) =
+            naming.referenced.iter().find(|(file, referenced)| seen.get(file).unwrap_or(&0) != *referenced)
+        {
+            let found = seen.get(file).copied().unwrap_or_default();
+            let message =
+                format!("tables say that they name {referenced} records of file {}, and {found} were found", file.0);
+            return Err(Error::corruption(&self.core.slow, 0, message));
+        }
+        self.settle_found()
+    }
+
+    /// Takes down what leads to the files that are emptied, and counts what leads to each file on the way.
+    fn go_through(
+        &mut self,
+        mut cursor: impl Cursor,
+        leading: &BTreeSet<FileId>,
+        seen: &mut BTreeMap<FileId, u64>,
+    ) -> Result<()> {
+        let index_of: BTreeMap<FileId, u32> =
+            (0..).zip(&self.victims).map(|(index, it)| (it.file.id(), index)).collect();
+        let view = self.horizon.view.clone();
+        let mut steps = 0;
+        cursor.seek_first()?;
+        while cursor.valid() {
+            if cursor.stamp().kind() == Some(Kind::PutAt)
+                && let Some(address) = Address::decode(cursor.value())
+                && leading.contains(&address.file)
+            {
+                *seen.entry(address.file).or_default() += 1;
+                let found = match index_of.get(&address.file) {
+                    Some(index) => Some((*index, address)),
+                    None => match view.values.locate(address)? {
+                        Located::At(file, now) => index_of.get(&file.id()).map(|index| (*index, now)),
+                        Located::Dead | Located::Unknown => None,
+                    },
+                };
+                if let Some((file, Address { offset, len, .. })) = found {
+                    let key = cursor.key();
+                    if self.batch.bytes() >= self.batch_bytes_max && self.batch.last_key() != Some(key) {
+                        self.settle_found()?;
+                    }
+                    let (order, seqno) = (self.core.placement.order(key), cursor.stamp().seqno());
+                    self.batch.add(key, SeenRecord { order, seqno, key: 0..0, file, offset, len, fate: Fate::Kept });
+                }
+            }
+            cursor.next()?;
+            steps += 1;
+            if steps % STEPS_TOGETHER == 0 && self.yields_now() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn settle_found(&mut self) -> Result<()> {
+        let mut batch = std::mem::take(&mut self.batch);
+        self.count_memory(batch.bytes());
+        self.core.counters.judged_by_look_up.fetch_add(batch.seen.len() as u64, Ordering::Relaxed);
+        batch.judge(&self.horizon.snapshots);
+        batch.seen.retain(|seen| seen.fate.lives());
+        if self.core.placement.sorts() {
+            let of_log = |seen: &&SeenRecord| matches!(self.victims[seen.file as usize].file.layout(), Layout::Log);
+            let mut arrived: Vec<&SeenRecord> = batch.seen.iter().filter(of_log).collect();
+            arrived.sort_unstable_by_key(|seen| (seen.file, seen.offset));
+            let ups = arrived.windows(2).filter(|pair| batch.key(pair[0]) < batch.key(pair[1])).count();
+            self.steps += arrived.len().saturating_sub(1) as u64;
+            self.steps_up += ups as u64;
+        }
+        self.move_out(&batch)
+    }
+}

@@ -1,0 +1,237 @@
+//! Moves records in the order of their keys, for placements that sort.
+//!
+//! Bases are judged a range of keys at a time, of which all that the files have is at hand: where that is more than memory
+//! bears, what lies higher is left to another pass over the files. So the versions of a key are always judged together,
+//! and extents of one job do not overlap. Copies are gathered a few MiB at a time in the order in which they will lie.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::base::{FileId, Result, full_key};
+use crate::engine::jobs::collect_garbage::copy::{Copied, Going, copy_large, damaged, near, write};
+use crate::engine::jobs::collect_garbage::{BUFFER_BYTES, Collection, for_each_record};
+use crate::format::record::Record;
+use crate::format::values::{Moved, References};
+use crate::io::read_exact_at;
+use crate::values::newest::{Fate, SeenRecord};
+use crate::values::value_file::{Layout, ValueFile};
+
+/// So much is gathered before it is written, the rest of the buffers being for what is read.
+const WINDOW_BYTES: u64 = BUFFER_BYTES as u64 / 4 * 3;
+/// Records closer than this are read with what lies between them.
+const GAP_BYTES: u64 = 2 << 10;
+const PIECE_BYTES: u64 = BUFFER_BYTES as u64 / 4;
+
+/// The keys that are moved by one pass over the files.
+struct Pass {
+    from: Vec<u8>,
+    /// Keys from here on are left to others.
+    to: Option<Vec<u8>>,
+    /// In each file, where the first record lies that is left.
+    left: Vec<Option<u64>>,
+}
+
+impl Pass {
+    fn takes(&self, key: &[u8]) -> bool {
+        *key >= *self.from && !self.leaves(key)
+    }
+
+    fn leaves(&self, key: &[u8]) -> bool {
+        self.to.as_ref().is_some_and(|to| *key >= **to)
+    }
+
+    fn leave(&mut self, file: u32, offset: u64) {
+        let first = &mut self.left[file as usize];
+        *first = Some(first.map_or(offset, |first| first.min(offset)));
+    }
+}
+
+impl Collection<'_> {
+    /// Moves what lives in the files, range of keys by range of keys.
+    pub(crate) fn move_by_key(&mut self, files: &[Arc<ValueFile>], reach: &References) -> Result<()> {
+        let mut pass = Pass { from: Vec::new(), to: None, left: vec![None; files.len()] };
+        let mut starts: Vec<Option<u64>> = files.iter().map(|file| Some(file.start())).collect();
+        loop {
+            for (index, file) in files.iter().enumerate() {
+                let Some(start) = starts[index].filter(|_| !self.yields_now()) else { continue };
+                self.read_for(&mut pass, index as u32, file, start)?;
+                self.core.counters.bytes_read.fetch_add(file.end() - start, Ordering::Relaxed);
+            }
+            for seen in &self.batch.seen {
+                let file = &files[seen.file as usize];
+                let size = (file.end() - file.start()).max(1);
+                let live = u128::from(reach.of(file.id()).bytes.min(size)) * u128::from(seen.len) / u128::from(size);
+                self.known_live += live as u64;
+                self.known_garbage += u64::from(seen.len) - live as u64;
+            }
+            if self.yields_now() {
+                return Ok(());
+            }
+            self.settle()?;
+            match pass.to.take() {
+                Some(to) if !self.has_yielded => pass.from = to,
+                _ => return Ok(()),
+            }
+            // Nothing of what is left lies before.
+            starts = std::mem::replace(&mut pass.left, vec![None; files.len()]);
+        }
+    }
+
+    /// Something else is to be done than to put values in order.
+    pub(crate) fn yields_now(&mut self) -> bool {
+        self.has_yielded |= self.yields && self.core.must_yield();
+        self.has_yielded
+    }
+
+    /// Takes note of the bases in a file that a pass takes.
+    fn read_for(&mut self, pass: &mut Pass, index: u32, file: &ValueFile, start: u64) -> Result<()> {
+        let counts = matches!(file.layout(), Layout::Log) && pass.from.is_empty();
+        let mut last = Vec::new();
+        for_each_record(file, start, &mut |offset, record| {
+            let key = full_key(record.operation.keyspace, record.operation.key);
+            if counts {
+                self.steps += 1;
+                self.steps_up += u64::from(*key > *last);
+                last.clear();
+                last.extend_from_slice(&key);
+            }
+            if pass.leaves(&key) {
+                pass.leave(index, offset);
+            } else if pass.takes(&key) {
+                self.note(index, offset, record);
+                if self.batch.bytes() >= self.batch_bytes_max {
+                    self.narrow(pass);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Drops what is known to be dead and, if that is less than half, the upper half of the keys.
+    fn narrow(&mut self, pass: &mut Pass) {
+        let all = self.batch.seen.len();
+        self.batch.judge(&self.horizon.snapshots);
+        self.batch.retain(|_, seen| seen.fate != Fate::Dead);
+        let batch = &self.batch;
+        if batch.seen.len() > all / 2 {
+            let first = batch.key(&batch.seen[0]);
+            let upper = &batch.seen[batch.seen.len() / 2..];
+            let Some(bound) = upper.iter().map(|seen| batch.key(seen)).find(|key| *key != first) else {
+                // All of them are versions of one key.
+                self.batch_bytes_max *= 2;
+                return;
+            };
+            let bound = bound.to_vec();
+            for seen in batch.seen.iter().filter(|seen| *batch.key(seen) >= *bound) {
+                pass.leave(seen.file, seen.offset);
+            }
+            self.batch.retain(|key, _| *key < *bound);
+            pass.to = Some(bound);
+        }
+        self.count_memory(self.batch.bytes());
+    }
+
+    /// Copies records, which come in the order in which they will lie, to extents that were begun.
+    pub(crate) fn copy_sorted(&mut self, records: &[Going<'_>]) -> Result<()> {
+        let extents: Vec<FileId> = self.extents.iter().map(|extent| extent.id).collect();
+        // Of each file, for each extent, its index among those that the file's records went to.
+        let mut own = vec![vec![None; extents.len()]; self.victims.len()];
+        self.fetch_ahead(records)?;
+        let (mut gathered, mut buffer, mut rest) = (Vec::new(), Vec::new(), records);
+        while let Some(((first, extent), others)) = rest.split_first() {
+            if self.yields_now() {
+                return Ok(());
+            }
+            let mut bytes = 0;
+            let fits = rest.iter().take_while(|(seen, _)| {
+                bytes += u64::from(seen.len);
+                bytes <= WINDOW_BYTES
+            });
+            let window = &rest[..fits.count()];
+            let mut arrived = |collection: &mut Self, seen: &SeenRecord, extent: usize, copy: Copied| {
+                let victim = &mut collection.victims[seen.file as usize];
+                let index = *own[seen.file as usize][extent].get_or_insert_with(|| {
+                    victim.to.push((extents[extent], Moved::default()));
+                    victim.to.len() - 1
+                });
+                victim.note(seen, index, copy, &mut collection.redirects);
+            };
+            if window.is_empty() {
+                let source = self.victims[first.file as usize].file.stored().file()?;
+                let Some(segment) = &mut self.segment else { return Ok(()) };
+                let copy = copy_large(&*source, first, *extent, segment, &mut buffer)?;
+                arrived(self, first, *extent, copy);
+                rest = others;
+                continue;
+            }
+            self.gather(window, &mut gathered, &mut buffer)?;
+            let mut at = 0;
+            for (seen, extent) in window {
+                let bytes = &gathered[at..at + seen.len as usize];
+                at += bytes.len();
+                let Some(segment) = &mut self.segment else { return Ok(()) };
+                let copy = write(segment, &mut self.shrinker, *extent, bytes)?;
+                self.written += u64::from(copy.len);
+                arrived(self, seen, *extent, copy);
+            }
+            rest = &rest[window.len()..];
+        }
+        Ok(())
+    }
+
+    /// Says what will be read of each file: in the order of keys it is read here and there, and whoever found it in the tables
+    /// has not read it yet.
+    fn fetch_ahead(&self, records: &[Going<'_>]) -> Result<()> {
+        let mut spans = vec![(u64::MAX, 0); self.victims.len()];
+        for (seen, _) in records {
+            let (from, to) = &mut spans[seen.file as usize];
+            (*from, *to) = ((*from).min(seen.offset), (*to).max(seen.offset + u64::from(seen.len)));
+        }
+        for (victim, (from, to)) in self.victims.iter().zip(spans).filter(|(_, (from, to))| from < to) {
+            let source = victim.file.stored().file()?;
+            for offset in (from..to).step_by(PIECE_BYTES as usize) {
+                source.will_go_on(offset, PIECE_BYTES.min(to - offset));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads records, file by file and in the order in which they lie there, into the places where they go.
+    fn gather(&self, window: &[Going<'_>], gathered: &mut Vec<u8>, buffer: &mut Vec<u8>) -> Result<()> {
+        let mut end = 0;
+        let mut order: Vec<(&SeenRecord, usize)> = Vec::with_capacity(window.len());
+        for (seen, _) in window {
+            order.push((seen, end));
+            end += seen.len as usize;
+        }
+        gathered.resize(end, 0);
+        order.sort_unstable_by_key(|(seen, _)| (seen.file, seen.offset));
+        for of_file in order.chunk_by(|(one, _), (next, _)| one.file == next.file) {
+            let source = self.victims[of_file[0].0.file as usize].file.stored().file()?;
+            let mut rest = of_file;
+            while let Some((first, place)) = rest.first() {
+                let (run, others) = rest.split_at(near(rest, GAP_BYTES, PIECE_BYTES));
+                rest = others;
+                if let [_] = run {
+                    read_exact_at(&*source, &mut gathered[*place..*place + first.len as usize], first.offset)?;
+                } else {
+                    let last = run.last().map_or(first, |(last, _)| last);
+                    buffer.resize((last.offset - first.offset) as usize + last.len as usize, 0);
+                    read_exact_at(&*source, buffer, first.offset)?;
+                }
+                for (seen, place) in run {
+                    let to = &mut gathered[*place..*place + seen.len as usize];
+                    if run.len() > 1 {
+                        let from = (seen.offset - first.offset) as usize;
+                        to.copy_from_slice(&buffer[from..from + seen.len as usize]);
+                    }
+                    let record = Record::take_stored(&mut &to[..]).map_err(|reason| damaged(&*source, seen, reason))?;
+                    if record.seqno != seen.seqno {
+                        return Err(damaged(&*source, seen, "another record lies here than a moment ago"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

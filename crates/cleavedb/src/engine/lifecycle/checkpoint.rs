@@ -1,0 +1,205 @@
+//! Checkpoints: a consistent copy of the database in another directory, usable at once.
+//!
+//! Tables never change, so they get one more name where the file system allows it, and are copied where it does not. Logs
+//! do change (a close cuts what is reserved behind their end, recovery writes doubtful frames again), so they are always
+//! copied, up to an end that is synced; the copy's manifest says that they end there, and opening it repairs nothing
+//! (DESIGN rule 4). `CURRENT` is written last: a copy that was cut short does not open as a database.
+//!
+//! Everything lands in one directory, whatever directories the original has, under a database number of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::base::{Error, FileId, Result, Seqno};
+use crate::engine::core::{Core, guard_panic};
+use crate::engine::manifest::file_names::{LOCK, log_name, redirect_name, segment_name, table_name};
+use crate::engine::manifest::{Manifest, ManifestState};
+use crate::engine::view::View;
+use crate::format::values::ValuePlace;
+use crate::front::log::LogFile;
+use crate::io::{Access, Storage, read_exact_at};
+
+/// Files are copied in pieces of this size.
+const COPY_BYTES: usize = 1 << 20;
+
+/// What a checkpoint is made of, captured at one moment and kept until it is written.
+struct Captured {
+    state: ManifestState,
+    /// The logs of the front: those that hold what is not in tables, and those that only hold values, and how far they are
+    /// copied.
+    logs: Vec<(Arc<LogFile>, u64)>,
+    last_seqno: Seqno,
+    /// Keeps the files.
+    _view: Arc<View>,
+}
+
+impl Core {
+    /// Writes a copy of the database as it is now into `target`.
+    pub fn checkpoint(&self, target: &Path) -> Result<()> {
+        self.check_writable()?;
+        let target = self.check_target(target)?;
+        // After a close someone else may remove what is to be copied.
+        let _writing = self.begin_outside()?;
+        let captured = self.capture()?;
+        self.sync_to(captured.last_seqno)?;
+        let copied =
+            guard_panic("a checkpoint", || copy_into(&*self.storage, &target, |copy| self.fill(copy, &captured)));
+        // A file that went from the database meanwhile was kept by the view.
+        drop(captured);
+        if !self.pending_deletions.is_empty() {
+            self.work.wake();
+        }
+        copied
+    }
+
+    /// The target may not be, hold or lie in a directory of the database.
+    fn check_target(&self, target: &Path) -> Result<PathBuf> {
+        let real = self.storage.real_path(target)?;
+        for own in [&self.fast, &self.slow] {
+            let own = self.storage.real_path(own)?;
+            if real.starts_with(&own) {
+                let message =
+                    format!("a checkpoint in {} would lie in the database itself, {}", target.display(), own.display());
+                return Err(Error::input(message));
+            }
+        }
+        Ok(real)
+    }
+
+    /// With both locks, nothing is appended, and tables and manifest say the same.
+    fn capture(&self) -> Result<Captured> {
+        let commit = self.commit.lock();
+        self.check_open()?;
+        self.check_poison()?;
+        let manifest = self.manifest.lock();
+        let view = self.published.view();
+        let mut state = manifest.state().clone();
+        let needed = view.logs.values().filter(|log| log.last_seqno() > state.flushed);
+        let logs: Vec<_> = needed.map(|log| (log.clone(), log.end())).collect();
+        // A log of which everything is in tables may still hold values.
+        let values: Vec<_> = view
+            .logs
+            .values()
+            .filter(|log| log.last_seqno() <= state.flushed && state.values.referenced.of(log.id()).records > 0)
+            .map(|log| (log.clone(), log.end()))
+            .collect();
+        let places = values.iter().map(|(log, end)| (log.id(), ValuePlace::Log { end: *end }));
+        state.values.places.extend(places);
+        state.logs = logs.iter().map(|(log, end)| (log.id(), Some(*end))).collect();
+        state.last_seqno = commit.last_seqno;
+        state.next_file = FileId(self.next_file.load(Ordering::Relaxed));
+        let logs = logs.into_iter().chain(values).collect();
+        Ok(Captured { state, logs, last_seqno: commit.last_seqno, _view: view })
+    }
+
+    fn fill(&self, copy: &mut Copy<'_>, captured: &Captured) -> Result<()> {
+        for id in captured.state.tables.keys() {
+            self.check_open()?;
+            let name = table_name(*id);
+            let from = self.slow.join(&name);
+            if !copy.link(&from, &name)? {
+                let (_, meta) = &captured.state.tables[id];
+                copy.copy(&*self.storage.open_read(&from, Access::Buffered)?, meta.size, &name)?;
+            }
+        }
+        let copied: BTreeSet<FileId> = captured.logs.iter().map(|(log, _)| log.id()).collect();
+        // Several extents, or redirect tables, may lie in one file; as much of it is copied as they need.
+        let mut files = BTreeMap::<(&PathBuf, String), u64>::new();
+        for (id, place) in captured.state.values.places.iter().filter(|(id, _)| !copied.contains(id)) {
+            let (dir, name, end) = match place {
+                ValuePlace::Log { end } => (&self.fast, log_name(*id), *end),
+                ValuePlace::Extent { segment, end, .. } => (&self.slow, segment_name(*segment), *end),
+                ValuePlace::Moved { redirect, start, len, .. } => (&self.slow, redirect_name(*redirect), start + len),
+            };
+            let needed = files.entry((dir, name)).or_default();
+            *needed = end.max(*needed);
+        }
+        for ((dir, name), end) in files {
+            self.check_open()?;
+            let from = dir.join(&name);
+            if !copy.link(&from, &name)? {
+                copy.copy(&*self.storage.open_read(&from, Access::Buffered)?, end, &name)?;
+            }
+        }
+        for (log, end) in &captured.logs {
+            self.check_open()?;
+            copy.copy(&**log.file(), *end, &log_name(log.id()))?;
+        }
+        // A database of its own: one that shared its number with this one could be opened with this one's tables.
+        let database = self.storage.unique_number()?;
+        let state = ManifestState { database, has_slow_dir: false, ..captured.state.clone() };
+        self.storage.sync_dir(&copy.dir)?;
+        Manifest::write_whole(self.storage.clone(), &copy.dir, state)
+    }
+}
+
+/// The files of a copy, to be removed if it fails.
+struct Copy<'a> {
+    storage: &'a dyn Storage,
+    dir: PathBuf,
+    buffer: Vec<u8>,
+}
+
+/// Fills an empty or new directory; leaves it as it was if that fails.
+fn copy_into(storage: &dyn Storage, dir: &Path, fill: impl FnOnce(&mut Copy<'_>) -> Result<()>) -> Result<()> {
+    let is_new = !storage.exists(dir)?;
+    if is_new {
+        storage.create_dir_all(dir)?;
+    }
+    let lock_path = dir.join(LOCK);
+    let had_lock = storage.exists(&lock_path)?;
+    // Whoever opens the copy before it is whole, or makes another one here, is refused.
+    let lock = storage.lock(&lock_path)?;
+    let mut copy = Copy { storage, dir: dir.to_owned(), buffer: Vec::new() };
+    let filled = storage.list(dir).and_then(|entries| match entries.into_iter().find(|entry| entry.name != LOCK) {
+        Some(entry) => {
+            let message = format!("a checkpoint needs an empty directory, and {} holds {}", dir.display(), entry.name);
+            Err(Error::input(message))
+        }
+        None => fill(&mut copy).inspect_err(|_| copy.remove_all()),
+    });
+    if filled.is_err() {
+        if !had_lock {
+            // The first error is the one to report.
+            let _ = storage.remove(&lock_path);
+        }
+        drop(lock);
+        if is_new {
+            let _ = storage.remove_dir(dir);
+        }
+    }
+    filled
+}
+
+impl Copy<'_> {
+    /// One more name for a file that never changes; false where that cannot be.
+    fn link(&mut self, from: &Path, name: &str) -> Result<bool> {
+        self.storage.link(from, &self.dir.join(name))
+    }
+
+    /// The first `len` bytes of a file, durably.
+    fn copy(&mut self, from: &dyn crate::io::File, len: u64, name: &str) -> Result<()> {
+        let to = self.storage.create(&self.dir.join(name), Access::Buffered)?;
+        self.buffer.resize(COPY_BYTES, 0);
+        let mut offset = 0;
+        while offset < len {
+            let part = &mut self.buffer[..COPY_BYTES.min(usize::try_from(len - offset).unwrap_or(COPY_BYTES))];
+            read_exact_at(from, part, offset)?;
+            to.write_at(part, offset)?;
+            offset += part.len() as u64;
+        }
+        to.sync()
+    }
+
+    /// The directory was empty but for the lock, and the lock is ours. What names the rest goes first.
+    fn remove_all(&self) {
+        let entries = self.storage.list(&self.dir).unwrap_or_default();
+        let (first, rest): (Vec<_>, Vec<_>) =
+            entries.into_iter().partition(|entry| entry.name == crate::engine::manifest::file_names::CURRENT);
+        for entry in first.into_iter().chain(rest).filter(|entry| entry.is_file && entry.name != LOCK) {
+            let _ = self.storage.remove(&self.dir.join(&entry.name));
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Ingest: a sorted load written straight into tables, past log, index table and runs.
+//!
+//! The tables are written and synced while others read and write; their versions have no sequence number yet (the file
+//! says 0). Then the front is flushed, so that nothing in it is older than the load and searched before it (DESIGN rule
+//! 1), and in one step, under the commit lock, the load gets the next sequence number, an edit names its tables and that
+//! number, and the view shows them. The edit also says that everything up to that number is in tables: the log has no
+//! record of it, so recovery must not look for one there. If writers fill the front again and again before that step, they
+//! are held back for the length of one flush.
+//!
+//! Each table goes as far down as nothing in its way is newer or overlaps it; where that is nowhere, into HL0.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::api::keyspace::KeyspaceState;
+use crate::base::versions::{VersionRef, VersionSource};
+use crate::base::{Cursor, Error, FileId, Kind, Result, Stamp, limits};
+use crate::engine::core::{Core, guard_panic};
+use crate::engine::view::View;
+use crate::engine::write::commit::CommitState;
+use crate::engine::write::pacing::Gate;
+use crate::format::edit::Edit;
+use crate::levels::picker::RunningCompaction;
+use crate::levels::table::Table;
+use crate::levels::version::{LEVELS_MAX, Version};
+
+/// What stands in the file for the sequence number that the load will get.
+const UNPLACED: Stamp = Stamp(Kind::Put as u64);
+
+/// Keys that the caller says ascend, as a stream of versions.
+struct Load<'a, I> {
+    core: &'a Core,
+    pairs: I,
+    /// The full key that the stream stands on.
+    key: Vec<u8>,
+    prefix_len: usize,
+    value: Vec<u8>,
+    count: u64,
+    bytes: u64,
+}
+
+impl<I, K, V> VersionSource for Load<'_, I>
+where
+    I: Iterator<Item = (K, V)>,
+    K: AsRef<[u8]>,
+    V: AsRef<[u8]>,
+{
+    fn advance(&mut self) -> Result<bool> {
+        // A close waits for the load to end.
+        self.core.check_open()?;
+        let Some((key, value)) = self.pairs.next() else {
+            return Ok(false);
+        };
+        let (key, value) = (key.as_ref(), value.as_ref());
+        let refuse = |what: String| Err(Error::input(format!("key {:?} {what}", key.escape_ascii().to_string())));
+        if !(limits::KEY_BYTES_MIN..=limits::KEY_BYTES_MAX).contains(&key.len()) {
+            return Err(limits_of_keys(key.len()));
+        }
+        if value.len() >= limits::VALUE_BYTES_LIMIT {
+            return refuse(format!(
+                "has a value of {} bytes, and the limit is {}",
+                value.len(),
+                limits::VALUE_BYTES_LIMIT
+            ));
+        }
+        if self.count > 0 && key <= &self.key[self.prefix_len..] {
+            let before = self.key[self.prefix_len..].escape_ascii().to_string();
+            return refuse(format!("comes after key {before:?}, but the keys of an ingest must ascend"));
+        }
+        self.key.truncate(self.prefix_len);
+        self.key.extend_from_slice(key);
+        self.value.clear();
+        self.value.extend_from_slice(value);
+        self.count += 1;
+        self.bytes += (key.len() + value.len()) as u64;
+        Ok(true)
+    }
+
+    fn current(&self) -> VersionRef<'_> {
+        (&self.key, UNPLACED, &self.value)
+    }
+}
+
+fn limits_of_keys(len: usize) -> Error {
+    let (low, high) = (limits::KEY_BYTES_MIN, limits::KEY_BYTES_MAX);
+    Error::input(format!("a key has from {low} to {high} bytes, this one has {len}"))
+}
+
+impl Core {
+    /// Puts all of `pairs`, at once. Returns how many there were.
+    pub fn ingest<I, K, V>(&self, keyspace: &KeyspaceState, pairs: I) -> Result<u64>
+    where
+        I: Iterator<Item = (K, V)>,
+        K: AsRef<[u8]>,
+        V: AsRef<[u8]>,
+    {
+        self.check_writable()?;
+        self.check_poison()?;
+        keyspace.check(self.database)?;
+        let _writing = self.begin_outside()?;
+        let key = keyspace.record.id.prefix().to_vec();
+        let prefix_len = key.len();
+        let mut load = Load { core: self, pairs, key, prefix_len, value: Vec::new(), count: 0, bytes: 0 };
+        let tables = self.guarded(self.write_tables(&mut load, Vec::new(), LEVELS_MAX - 1, self.table_bytes()))?;
+        if tables.is_empty() {
+            return Ok(0);
+        }
+        let (count, bytes) = (load.count, load.bytes);
+        match self.install_ingested(keyspace, &tables) {
+            Ok(()) => {
+                self.counters.user_bytes.fetch_add(bytes, Ordering::Relaxed);
+                self.fit_cache();
+                self.update_pace();
+                self.work.wake();
+                Ok(count)
+            }
+            Err((error, is_named)) => {
+                if !is_named {
+                    tables.iter().for_each(|table| table.mark_obsolete());
+                }
+                drop(tables);
+                self.work.wake();
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes a load true. On an error, also says whether the manifest may name its tables.
+    fn install_ingested(&self, keyspace: &KeyspaceState, tables: &[Arc<Table>]) -> Result<(), (Error, bool)> {
+        let mut gate = None;
+        loop {
+            // Whoever paused background work may be waiting for the gate himself.
+            let flushed = match gate {
+                None => self.wait_for_hl0().and_then(|()| self.flush()),
+                Some(_) => self.check_not_paused().and_then(|()| self.flush_front(true)),
+            };
+            flushed.map_err(|error| (error, false))?;
+            let view = self.published.view();
+            let clear = clear_of(&view.version, tables);
+            let mut commit = self.commit.lock();
+            let usable =
+                self.check_open().and_then(|()| self.check_poison()).and_then(|()| keyspace.check(self.database));
+            usable.map_err(|error| (error, false))?;
+            if self.published.view().front_is_empty() && self.horizon.durable() >= commit.last_seqno {
+                let done = guard_panic("a load", || Ok(self.commit_ingest(&mut commit, tables, &clear)));
+                return done.unwrap_or_else(|panic| {
+                    self.poison(&panic);
+                    Err((panic, true))
+                });
+            }
+            drop(commit);
+            // Whoever had begun to write when the gate closed comes to an end.
+            gate.get_or_insert_with(|| Gate::close(self));
+        }
+    }
+
+    /// The step in which a load appears. The front is empty, and nothing is appended meanwhile.
+    fn commit_ingest(
+        &self,
+        commit: &mut CommitState,
+        tables: &[Arc<Table>],
+        clear: &BTreeSet<(FileId, FileId)>,
+    ) -> Result<(), (Error, bool)> {
+        let seqno = commit.last_seqno.next();
+        let mut manifest = self.manifest.lock();
+        let mut placed = Vec::new();
+        for table in tables {
+            let guard = self.guard(self.table_path(table.meta().id));
+            placed.push(table.place_at(&self.readers, guard, seqno).map_err(|error| (error, false))?);
+        }
+        let levels = self.claim_levels(&placed, clear);
+        let added: Vec<(usize, Arc<Table>)> = levels.iter().copied().zip(placed).collect();
+        let mut edit = Edit {
+            tables_added: added.iter().map(|(level, table)| (*level as u8, table.meta().clone())).collect(),
+            flushed: Some(seqno),
+            ..Edit::default()
+        };
+        self.add_counters(&mut edit);
+        let committed = self.commit_edit(&mut manifest, &edit);
+        if committed.is_ok() {
+            self.published.update(|now| View { version: Arc::new(now.version.apply(&added, &[])), ..now.clone() });
+            commit.last_seqno = seqno;
+            self.horizon.note_durable(seqno);
+            self.work.note_flushed(seqno);
+            self.published.publish(seqno);
+        }
+        self.release_levels(&added);
+        committed.map_err(|error| {
+            let is_named = !error.is_passing();
+            (error, is_named)
+        })
+    }
+
+    /// Chooses a level for each table, and keeps compactions from writing there meanwhile.
+    fn claim_levels(&self, tables: &[Arc<Table>], clear: &BTreeSet<(FileId, FileId)>) -> Vec<usize> {
+        let mut state = self.work.lock();
+        let version = self.published.view().version.clone();
+        let deepest = self.deepest_level(&version, tables);
+        tables
+            .iter()
+            .map(|table| {
+                let meta = table.meta();
+                let overlaps = |other: &Arc<Table>| other.meta().overlaps(&meta.smallest, &meta.end);
+                let mut level = 0;
+                for below in 1..=deepest {
+                    let above = &version.levels()[below - 1];
+                    // A table that a job is moving may land anywhere below.
+                    let in_the_way = |other: &&Arc<Table>| {
+                        let id = other.meta().id;
+                        overlaps(other) && (state.busy_tables.contains(&id) || !clear.contains(&(meta.id, id)))
+                    };
+                    if above.tables().iter().any(|other| in_the_way(&other)) {
+                        break;
+                    }
+                    let is_free = !version.levels()[below].tables().iter().any(overlaps);
+                    let written = state.compacting.iter().any(|running| {
+                        running.to == below && running.smallest < meta.end && meta.smallest < running.end
+                    });
+                    if is_free && !written {
+                        level = below;
+                    }
+                }
+                state.compacting.push(RunningCompaction {
+                    to: level,
+                    smallest: meta.smallest.clone(),
+                    end: meta.end.clone(),
+                });
+                level
+            })
+            .collect()
+    }
+
+    fn release_levels(&self, added: &[(usize, Arc<Table>)]) {
+        let mut state = self.work.lock();
+        for (level, table) in added {
+            let (smallest, end) = (table.meta().smallest.clone(), table.meta().end.clone());
+            let claimed = RunningCompaction { to: *level, smallest, end };
+            let index = state.compacting.iter().position(|running| *running == claimed);
+            state.compacting.swap_remove(index.expect("a claimed range is listed until it is released"));
+        }
+    }
+
+    /// The lowest level that has tables, or the first that has room for the load if that is lower.
+    fn deepest_level(&self, version: &Version, tables: &[Arc<Table>]) -> usize {
+        let bytes: u64 = tables.iter().map(|table| table.meta().size).sum();
+        let levels = version.levels();
+        let lowest = (1..levels.len()).rev().find(|&level| !levels[level].tables().is_empty()).unwrap_or(1);
+        let targets = self.level_targets();
+        let roomy = (1..levels.len()).find(|&level| levels[level].bytes() + bytes <= targets.bytes(level));
+        lowest.max(roomy.unwrap_or(levels.len() - 1))
+    }
+}
+
+/// Pairs of a table of the load and a table of the version whose key ranges overlap, but the second holds no key within the
+/// range of the first. A table that cannot be read, or that has range tombstones, is taken to hold one.
+fn clear_of(version: &Version, load: &[Arc<Table>]) -> BTreeSet<(FileId, FileId)> {
+    let mut clear = BTreeSet::new();
+    for new in load {
+        let (id, smallest, end) = (new.meta().id, &new.meta().smallest, &new.meta().end);
+        for table in (0..version.levels().len()).flat_map(|level| version.overlapping(level, smallest, end)) {
+            let mut cursor = table.cursor(true);
+            let sought = cursor.seek(smallest, Stamp::NEWEST);
+            if !table.has_ranges() && sought.is_ok() && (!cursor.valid() || cursor.key() >= &end[..]) {
+                clear.insert((id, table.meta().id));
+            }
+        }
+    }
+    clear
+}

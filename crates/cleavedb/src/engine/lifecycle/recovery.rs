@@ -1,0 +1,293 @@
+//! Recovery of the front: the logs from the watermark on, replayed into index tables (DESIGN rule 3).
+//!
+//! Reading stops at the first gap in history; all that came later is dropped, so what is left is a prefix that holds
+//! every `Sync`. A gap in front of something that says it was synced is damage, and is reported instead of cut. What
+//! only the ring had is written to its log, the logs are synced, and the cut is committed, before anything new is
+//! written; a crash in between leads here again.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::base::limits::SEPARATION_BYTES_DEFAULT;
+use crate::base::{Error, FileId, KeyspaceId, Result, Seqno};
+use crate::engine::manifest::ManifestState;
+use crate::engine::manifest::file_names::{RING, log_name};
+use crate::engine::tuning::sizes::Tuning;
+use crate::format::edit::{Edit, KeyspaceRecord};
+use crate::format::frame::{FrameHeader, FrameKind, HEADER_BYTES, LOG_HEADER_BYTES};
+use crate::format::record::Record;
+use crate::format::values::{References, ValuePlace};
+use crate::front::index_table::{IndexTable, RecordPlace, SeparationThresholds};
+use crate::front::log::LogFile;
+use crate::front::log_reader::{LogReader, Opened};
+use crate::io::pending_deletions::{FileGuard, PendingDeletions};
+use crate::io::{Access, File, Mapping, MappingImage, Storage, read_whole};
+
+/// Frames that are written once more go in writes of about this size.
+const REWRITE_BYTES: usize = 1 << 20;
+
+/// What the logs gave.
+pub(crate) struct Recovered {
+    /// The newest table takes new writes; the others are full. Newest first.
+    pub tables: Vec<Arc<IndexTable>>,
+    /// Logs that tables name.
+    pub logs: BTreeMap<FileId, Arc<LogFile>>,
+    /// The end of history.
+    pub last_seqno: Seqno,
+    /// What must be committed before the first write; `None` after a clean close.
+    pub edit: Option<Edit>,
+}
+
+/// What is in the ring's file, if there is one: a link or a directory is someone else's.
+pub(crate) fn read_ring(storage: &dyn Storage, fast: &Path) -> Result<Option<Vec<u8>>> {
+    match storage.list(fast)?.iter().any(|entry| entry.name == RING && entry.is_file) {
+        true => read_whole(storage, &fast.join(RING)).map(Some),
+        false => Ok(None),
+    }
+}
+
+/// Replays the logs that the manifest names.
+pub(crate) fn recover(
+    storage: &dyn Storage,
+    fast: &Path,
+    state: &ManifestState,
+    tuning: &Tuning,
+    pending_deletions: &Arc<PendingDeletions>,
+    read_only: bool,
+) -> Result<Recovered> {
+    let unsettled = state.logs.values().any(|end| end.is_none());
+    let ring = if unsettled { read_ring(storage, fast)? } else { None };
+    let separation = |keyspace: &KeyspaceRecord| keyspace.separation.bytes(tuning.separation_bytes);
+    let separations: BTreeMap<KeyspaceId, usize> =
+        state.keyspaces.values().map(|keyspace| (keyspace.id, separation(keyspace))).collect();
+    let in_front = separations.values().copied().min().unwrap_or(usize::MAX).min(SEPARATION_BYTES_DEFAULT);
+    let mut replay = Replay {
+        tuning,
+        flushed: state.flushed,
+        expected: state.flushed.next(),
+        durable: Seqno::ZERO,
+        cut: false,
+        tables: vec![Arc::new(IndexTable::new())],
+        logs: BTreeMap::new(),
+        edit: Edit::default(),
+        read_only,
+        referenced: &state.values.referenced,
+        in_front,
+        separations,
+    };
+    let image = ring.clone().filter(|ring| read_only && !ring.is_empty());
+    let image = image.map(|ring| Arc::new(MappingImage::new(ring)) as Arc<dyn Mapping>);
+    replay.durable = state.last_seqno;
+    for (&id, &end) in &state.logs {
+        let path = fast.join(log_name(id));
+        if !storage.exists(&path)? {
+            return Err(Error::corruption(&path, 0, "the manifest names this log, but it is missing"));
+        }
+        let repairs = end.is_none() && !read_only;
+        let file = if repairs { storage.open(&path)? } else { storage.open_read(&path, Access::Buffered)? };
+        let guard = FileGuard::new(path, pending_deletions.clone());
+        let ring = ring.as_deref().filter(|ring| !ring.is_empty());
+        replay.log(id, end, (file, guard), ring, image.clone())?;
+    }
+    let last_seqno = Seqno(replay.expected.0 - 1).max(state.flushed);
+    if last_seqno < state.last_seqno {
+        let message = format!(
+            "history ends at {}, but {} was durable: a log is damaged or cut",
+            last_seqno.0, state.last_seqno.0
+        );
+        return Err(Error::corruption(fast, 0, message));
+    }
+    replay.edit.last_seqno = Some(last_seqno);
+    replay.tables.reverse();
+    Ok(Recovered { tables: replay.tables, logs: replay.logs, last_seqno, edit: unsettled.then_some(replay.edit) })
+}
+
+struct Replay<'a> {
+    tuning: &'a Tuning,
+    flushed: Seqno,
+    /// The next sequence number of history.
+    expected: Seqno,
+    /// Known to be on storage, and not only in the system's memory.
+    durable: Seqno,
+    /// History has ended; what follows is only looked at for sync marks.
+    cut: bool,
+    tables: Vec<Arc<IndexTable>>,
+    logs: BTreeMap<FileId, Arc<LogFile>>,
+    edit: Edit,
+    /// What tables name.
+    referenced: &'a References,
+    /// Values from this size on are not in index tables.
+    in_front: usize,
+    /// From which sizes on they lie apart from their keys for good.
+    separations: BTreeMap<KeyspaceId, usize>,
+    /// Nothing is written: what only the ring has is read from a copy of it.
+    read_only: bool,
+}
+
+/// Frames on their way back into the file, neighbours in one write.
+#[derive(Default)]
+struct Rewrite {
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+impl Rewrite {
+    fn add(&mut self, file: &dyn File, offset: u64, frame: &[u8]) -> Result<()> {
+        if offset != self.offset + self.bytes.len() as u64 || self.bytes.len() + frame.len() > REWRITE_BYTES {
+            self.flush(file)?;
+            self.offset = offset;
+        }
+        self.bytes.extend_from_slice(frame);
+        Ok(())
+    }
+
+    fn flush(&mut self, file: &dyn File) -> Result<()> {
+        if !self.bytes.is_empty() {
+            file.write_at(&self.bytes, self.offset)?;
+            self.bytes.clear();
+        }
+        Ok(())
+    }
+}
+
+/// How far one log was read.
+struct LogEnd {
+    /// Behind the last frame that belongs to history.
+    offset: u64,
+    last_seqno: Seqno,
+    /// Some of it has not been flushed.
+    is_needed: bool,
+    /// From here on some of it may only be in the ring, where nothing is written back.
+    ring_from: Option<u64>,
+}
+
+impl Replay<'_> {
+    fn log(
+        &mut self,
+        id: FileId,
+        settled_end: Option<u64>,
+        (file, guard): (Arc<dyn File>, FileGuard),
+        ring: Option<&[u8]>,
+        image: Option<Arc<dyn Mapping>>,
+    ) -> Result<()> {
+        let end = self.frames(id, settled_end, &*file, ring)?;
+        let referenced = self.referenced.of(id);
+        if referenced.end > end.offset {
+            // All that tables name was durable before they were.
+            let message = format!("a frame is damaged; tables name records of this log up to {}", referenced.end);
+            return Err(Error::corruption(file.path(), end.offset, message));
+        }
+        if settled_end.is_none() {
+            if end.is_needed {
+                if !self.read_only {
+                    file.sync()?;
+                }
+                self.edit.logs_ended.push((id, end.offset));
+            } else if referenced.records > 0 && !self.read_only {
+                // Its values stay, though nothing of it is to be replayed. If the space behind them cannot be given back, it
+                // stays reserved.
+                let _ = file.truncate(end.offset);
+                file.sync()?;
+                self.edit.values_placed.push((id, ValuePlace::Log { end: end.offset }));
+                return Ok(());
+            } else if referenced.records == 0 {
+                self.edit.logs_removed.push(id);
+                return Ok(());
+            }
+        }
+        let image = image.filter(|_| settled_end.is_none());
+        let log = LogFile::new(id, guard, file, image, end.offset, end.offset, end.last_seqno);
+        if let Some(from) = end.ring_from {
+            log.set_written(from);
+        }
+        self.logs.insert(id, Arc::new(log));
+        Ok(())
+    }
+
+    /// Reads the frames of one log, and writes those that may not be on storage once more: what only the ring has, and
+    /// what only the system's memory may have (after a failed sync it shows bytes that no later sync would write).
+    fn frames(&mut self, id: FileId, settled_end: Option<u64>, file: &dyn File, ring: Option<&[u8]>) -> Result<LogEnd> {
+        let mut end =
+            LogEnd { offset: LOG_HEADER_BYTES as u64, last_seqno: Seqno::ZERO, is_needed: false, ring_from: None };
+        let ring = if settled_end.is_some() { None } else { ring };
+        let mut rewrite = Rewrite::default();
+        let Opened::Log(mut reader) = LogReader::open(file, id, ring)? else {
+            return Err(Error::corruption(file.path(), 0, "the log has no header"));
+        };
+        while settled_end.is_none_or(|end| reader.offset() < end) {
+            let Some(frame) = reader.next_frame()? else { break };
+            let (header, offset, from_ring) = (frame.header, frame.offset, frame.from_ring);
+            if self.belongs(file.path(), &header, offset)? {
+                self.durable = self.durable.max(header.sync_point);
+                if header.kind == FrameKind::Records {
+                    end.last_seqno = Seqno(header.first_seqno.0 + header.count as u64 - 1);
+                    if end.last_seqno > self.flushed {
+                        self.insert(id, offset, frame.body);
+                        self.expected = end.last_seqno.next();
+                        end.is_needed = true;
+                    }
+                }
+                end.offset = offset + header.frame_bytes();
+                let doubtful = header.kind == FrameKind::Padding || end.last_seqno > self.durable;
+                if self.read_only {
+                    end.ring_from = end.ring_from.or(from_ring.then_some(offset));
+                } else if from_ring || (settled_end.is_none() && doubtful) {
+                    rewrite.add(file, offset, &reader.frame_bytes(offset, &header))?;
+                }
+            }
+        }
+        rewrite.flush(file)?;
+        self.check_end(&mut reader, settled_end, file.path())?;
+        Ok(end)
+    }
+
+    /// True if the frame continues history. A frame behind a gap must not say that what the gap lost was durable.
+    fn belongs(&mut self, path: &Path, header: &FrameHeader, offset: u64) -> Result<bool> {
+        let follows = header.first_seqno == self.expected || header.first_seqno <= self.flushed;
+        if header.kind == FrameKind::Records && !follows {
+            self.cut = true;
+        }
+        if self.cut && header.sync_point >= self.expected {
+            return Err(self.lost(path, offset));
+        }
+        Ok(!self.cut)
+    }
+
+    fn lost(&self, path: &Path, offset: u64) -> Error {
+        let message =
+            format!("a frame here says that write {} was durable, but it is damaged or gone", self.expected.0);
+        Error::corruption(path, offset, message)
+    }
+
+    fn check_end(&self, reader: &mut LogReader<'_>, settled_end: Option<u64>, path: &Path) -> Result<()> {
+        let offset = reader.offset();
+        match settled_end {
+            Some(end) if offset != end => {
+                let message = format!("a frame is damaged; the log is whole up to {end}");
+                Err(Error::corruption(path, offset, message))
+            }
+            Some(_) if self.cut => Err(Error::corruption(path, 0, "a log before this one has lost its end")),
+            Some(_) => Ok(()),
+            None => match reader.find_sync_mark(self.expected)? {
+                Some(mark) => Err(self.lost(path, mark)),
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn insert(&mut self, log: FileId, frame_offset: u64, mut body: &[u8]) {
+        let mut place = RecordPlace { log, offset: frame_offset + HEADER_BYTES as u64 };
+        let table = self.tables.last().expect("there is always a table to fill").clone();
+        let mut inserter = table.insert();
+        while let Ok(record) = Record::take(&mut body) {
+            let for_good = self.separations.get(&record.operation.keyspace).copied().unwrap_or(usize::MAX);
+            let apart = SeparationThresholds { in_front: self.in_front, for_good };
+            inserter.add_record(&record.operation, record.seqno, &mut place, apart);
+        }
+        drop(inserter);
+        if self.tuning.is_full(&table) {
+            self.tables.push(Arc::new(IndexTable::new()));
+        }
+    }
+}

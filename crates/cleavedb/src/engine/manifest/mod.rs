@@ -1,0 +1,9 @@
+//! The manifest: the only truth about files (DESIGN rule 5). One writer; one edit per finished job, synced before
+//! anything relies on it.
+
+pub(crate) mod file_names;
+mod state;
+mod file;
+
+pub(crate) use file::{MAGIC, Manifest, decoders, parse_current, show_edits, usable};
+pub(crate) use state::ManifestState;

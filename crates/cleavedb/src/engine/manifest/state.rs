@@ -1,0 +1,233 @@
+//! What all edits so far add up to.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::base::{FileId, KeyspaceId, Seqno};
+use crate::engine::manifest::file_names::FileKind;
+#[cfg(test)]
+use crate::format::edit::Separation;
+use crate::format::edit::{Edit, KeyspaceRecord};
+use crate::format::meta::TableMeta;
+use crate::format::values::{ValuePlace, ValueState};
+
+/// The files and numbers of a database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ManifestState {
+    pub keyspaces: BTreeMap<KeyspaceId, KeyspaceRecord>,
+    /// Dropped keyspaces of which files may still hold versions, and the last sequence number that may be theirs.
+    pub dropped: BTreeMap<KeyspaceId, Seqno>,
+    /// Logs, and where they end if that is settled.
+    pub logs: BTreeMap<FileId, Option<u64>>,
+    /// Tables by level.
+    pub tables: BTreeMap<FileId, (u8, TableMeta)>,
+    /// Files of values, and what tables name in them and in logs.
+    pub values: ValueState,
+    /// Everything up to here is in tables.
+    pub flushed: Seqno,
+    /// Numbers up to here were given out and are durable.
+    pub last_seqno: Seqno,
+    pub next_file: FileId,
+    pub next_keyspace: KeyspaceId,
+    /// Tells this database from all others; 0 before the first edit.
+    pub database: u64,
+    /// Tables lie in a directory of their own.
+    pub has_slow_dir: bool,
+}
+
+impl Default for ManifestState {
+    fn default() -> ManifestState {
+        ManifestState {
+            keyspaces: BTreeMap::new(),
+            dropped: BTreeMap::new(),
+            logs: BTreeMap::new(),
+            tables: BTreeMap::new(),
+            values: ValueState::default(),
+            flushed: Seqno::ZERO,
+            last_seqno: Seqno::ZERO,
+            next_file: FileId(1),
+            next_keyspace: KeyspaceId(1),
+            database: 0,
+            has_slow_dir: false,
+        }
+    }
+}
+
+impl ManifestState {
+    /// Says what is wrong with an edit that contradicts what came before.
+    pub fn check(&self, edit: &Edit) -> Result<(), String> {
+        let mut added = BTreeSet::new();
+        for keyspace in &edit.keyspaces_added {
+            let id = keyspace.id;
+            let is_new = !self.keyspaces.contains_key(&id) && added.insert(id);
+            claim(is_new, || format!("keyspace {} was added twice", id.0))?;
+        }
+        let dropped: BTreeSet<_> = edit.keyspaces_dropped.iter().map(|(id, _)| *id).collect();
+        let mut forgotten = BTreeSet::new();
+        for keyspace in &edit.keyspaces_forgotten {
+            let known = self.dropped.contains_key(keyspace) || dropped.contains(keyspace);
+            claim(known && forgotten.insert(*keyspace), || {
+                format!("keyspace {} was forgotten before it was dropped", keyspace.0)
+            })?;
+        }
+        let mut added = BTreeSet::new();
+        for log in &edit.logs_added {
+            let is_new = !self.logs.contains_key(log) && added.insert(*log);
+            claim(is_new, || format!("log {} was added twice", log.0))?;
+        }
+        let known = |log: &FileId| self.logs.contains_key(log) || added.contains(log);
+        for (log, _) in &edit.logs_ended {
+            claim(known(log), || format!("log {} ended before it was added", log.0))?;
+        }
+        let mut removed = BTreeSet::new();
+        for log in &edit.logs_removed {
+            claim(known(log) && removed.insert(*log), || format!("log {} was removed before it was added", log.0))?;
+        }
+        let mut removed = BTreeSet::new();
+        for table in &edit.tables_removed {
+            let known = self.tables.contains_key(table) && removed.insert(*table);
+            claim(known, || format!("table {} was removed before it was added", table.0))?;
+        }
+        let mut added = BTreeSet::new();
+        for (_, meta) in &edit.tables_added {
+            let is_new = !self.tables.contains_key(&meta.id) || removed.contains(&meta.id);
+            claim(is_new && added.insert(meta.id), || format!("table {} was added twice", meta.id.0))?;
+        }
+        let separated = edit.keyspaces_separated.iter().map(|(id, _)| id);
+        let added = |id: &KeyspaceId| edit.keyspaces_added.iter().any(|keyspace| keyspace.id == *id);
+        for keyspace in separated {
+            let known = self.keyspaces.contains_key(keyspace) || added(keyspace);
+            claim(known, || format!("keyspace {} was changed before it was added", keyspace.0))?;
+        }
+        if edit.concerns_values() || !edit.values_removed.is_empty() {
+            self.values.clone().apply(edit)?;
+        }
+        Ok(())
+    }
+
+    /// Applies an edit; says what is wrong, and changes nothing, if it contradicts what came before.
+    pub fn apply(&mut self, edit: &Edit) -> Result<(), String> {
+        self.check(edit)?;
+        self.keyspaces.extend(edit.keyspaces_added.iter().map(|keyspace| (keyspace.id, keyspace.clone())));
+        for (keyspace, separation) in &edit.keyspaces_separated {
+            self.keyspaces.entry(*keyspace).and_modify(|record| record.separation = *separation);
+        }
+        for (keyspace, seqno) in &edit.keyspaces_dropped {
+            // A full state names keyspaces that were dropped before it was written.
+            self.keyspaces.remove(keyspace);
+            self.dropped.insert(*keyspace, *seqno);
+        }
+        for keyspace in &edit.keyspaces_forgotten {
+            self.dropped.remove(keyspace);
+        }
+        self.logs.extend(edit.logs_added.iter().map(|log| (*log, None)));
+        self.logs.extend(edit.logs_ended.iter().map(|(log, end)| (*log, Some(*end))));
+        for log in &edit.logs_removed {
+            self.logs.remove(log);
+        }
+        for table in &edit.tables_removed {
+            self.tables.remove(table);
+        }
+        if edit.concerns_values() || !edit.values_removed.is_empty() {
+            self.values.apply(edit)?;
+        }
+        for (file, _) in &edit.values_placed {
+            // A log that holds values only has left the front.
+            self.logs.remove(file);
+        }
+        self.tables.extend(edit.tables_added.iter().map(|(level, meta)| (meta.id, (*level, meta.clone()))));
+        self.flushed = edit.flushed.map_or(self.flushed, |flushed| flushed.max(self.flushed));
+        self.last_seqno = edit.last_seqno.map_or(self.last_seqno, |last| last.max(self.last_seqno));
+        self.next_file = edit.next_file.map_or(self.next_file, |next| next.max(self.next_file));
+        self.database = edit.database.unwrap_or(self.database);
+        self.has_slow_dir |= edit.has_slow_dir;
+        self.next_keyspace = edit.next_keyspace.map_or(self.next_keyspace, |next| next.max(self.next_keyspace));
+        Ok(())
+    }
+
+    /// The file holds values, or leads to where they are.
+    pub fn holds_values(&self, kind: FileKind, id: FileId) -> bool {
+        let places = &self.values.places;
+        match kind {
+            FileKind::Log => matches!(places.get(&id), Some(ValuePlace::Log { .. })),
+            FileKind::Segment => {
+                places.values().any(|place| matches!(place, ValuePlace::Extent { segment, .. } if *segment == id))
+            }
+            FileKind::Redirect => {
+                places.values().any(|place| matches!(place, ValuePlace::Moved { redirect, .. } if *redirect == id))
+            }
+            FileKind::Table | FileKind::Manifest => false,
+        }
+    }
+
+    /// One edit that leads from nothing to this state.
+    pub fn to_edit(&self) -> Edit {
+        Edit {
+            keyspaces_added: self.keyspaces.values().cloned().collect(),
+            keyspaces_dropped: self.dropped.iter().map(|(id, seqno)| (*id, *seqno)).collect(),
+            logs_added: self.logs.keys().copied().collect(),
+            logs_ended: self.logs.iter().filter_map(|(id, end)| Some((*id, (*end)?))).collect(),
+            tables_added: self.tables.values().cloned().collect(),
+            // Those with higher numbers first, so that what has moved has somewhere to go.
+            values_placed: self.values.places.iter().rev().map(|(file, place)| (*file, place.clone())).collect(),
+            referenced: self.values.referenced.clone(),
+            flushed: Some(self.flushed),
+            last_seqno: Some(self.last_seqno),
+            next_file: Some(self.next_file),
+            next_keyspace: Some(self.next_keyspace),
+            database: (self.database != 0).then_some(self.database),
+            has_slow_dir: self.has_slow_dir,
+            ..Edit::default()
+        }
+    }
+}
+
+fn claim(holds: bool, message: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(message()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_survives_being_written_as_one_edit() {
+        let mut state = ManifestState::default();
+        let keyspace = KeyspaceRecord {
+            id: KeyspaceId(1),
+            name: "a".into(),
+            operator: None,
+            compression: None,
+            separation: Separation::Never,
+        };
+        let edit = Edit {
+            keyspaces_added: vec![keyspace],
+            keyspaces_dropped: vec![(KeyspaceId(9), Seqno(5))],
+            logs_added: vec![FileId(3), FileId(4)],
+            logs_ended: vec![(FileId(3), 8192)],
+            last_seqno: Some(Seqno(10)),
+            next_file: Some(FileId(5)),
+            has_slow_dir: true,
+            ..Edit::default()
+        };
+        state.apply(&edit).unwrap();
+        let mut again = ManifestState::default();
+        again.apply(&state.to_edit()).unwrap();
+        assert_eq!(again, state);
+    }
+
+    #[test]
+    fn edits_that_contradict_history_are_refused() {
+        let removed = Edit { tables_removed: vec![FileId(1)], ..Edit::default() };
+        assert!(ManifestState::default().apply(&removed).is_err());
+        let ended = Edit { logs_ended: vec![(FileId(1), 1)], ..Edit::default() };
+        assert!(ManifestState::default().apply(&ended).is_err());
+        for twice in [
+            Edit { logs_added: vec![FileId(1), FileId(1)], ..Edit::default() },
+            Edit { logs_added: vec![FileId(1)], logs_removed: vec![FileId(1), FileId(1)], ..Edit::default() },
+        ] {
+            let mut state = ManifestState::default();
+            assert!(state.apply(&twice).is_err());
+            assert_eq!(state, ManifestState::default(), "nothing of it was applied");
+        }
+    }
+}

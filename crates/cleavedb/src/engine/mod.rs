@@ -1,0 +1,20 @@
+//! Floor 3: the database behind the handles. It opens and closes, takes writes, answers reads, runs jobs, and alone commits.
+
+pub(crate) mod core;
+pub(crate) mod view;
+pub(crate) mod published;
+pub(crate) mod value_files;
+pub(crate) mod write;
+pub(crate) mod read;
+pub(crate) mod jobs;
+pub(crate) mod tuning;
+pub(crate) mod lifecycle;
+pub(crate) mod manifest;
+pub(crate) mod inspect;
+
+/// What `published.rs` is made of, so that a test can make it of something else.
+pub(crate) mod handover {
+    pub(crate) use crate::base::Seqno;
+    pub(crate) use crate::sched::sync::RwLock;
+    pub(crate) use std::sync::atomic::AtomicU64;
+}

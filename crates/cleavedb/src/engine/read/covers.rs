@@ -1,0 +1,86 @@
+//! What an iterator knows of range tombstones where it stands: the newest that covers its key, and how far that holds. It
+//! asks the sources only when it leaves the stretch that they last told of. In a covered stretch all sources older than
+//! the one with the tombstone are passed over in one seek each, however much lies in it (rule 1: all they hold there is
+//! dead).
+
+use std::sync::Arc;
+
+use crate::base::tombstones::{RangeTombstones, Stretch};
+use crate::base::{Cursor, Merging, Result, Seqno};
+
+/// Cursors over all sources of versions, newest first, and their range tombstones.
+pub(crate) struct ScanSources {
+    pub cursors: Merging<Box<dyn Cursor + Send>>,
+    covers: Covers,
+}
+
+/// The range tombstones around an iterator.
+#[derive(Default)]
+struct Covers {
+    /// Newest first, each with the number of the first cursor that is older.
+    ranges: Vec<(usize, Arc<dyn RangeTombstones>)>,
+    /// What the sources said last, and the first cursor that it makes void.
+    stretch: Option<Stretch>,
+    first_void: usize,
+}
+
+/// Collects sources from the newest on.
+#[derive(Default)]
+pub(crate) struct ScanSourcesBuilder {
+    cursors: Vec<Box<dyn Cursor + Send>>,
+    covers: Covers,
+}
+
+impl ScanSourcesBuilder {
+    /// The cursors of the next older source, and its range tombstones, if it has some.
+    pub fn push(
+        &mut self,
+        cursors: impl IntoIterator<Item = Box<dyn Cursor + Send>>,
+        ranges: Option<Arc<dyn RangeTombstones>>,
+    ) {
+        self.cursors.extend(cursors);
+        self.covers.ranges.extend(ranges.map(|ranges| (self.cursors.len(), ranges)));
+    }
+
+    pub fn finish(self) -> ScanSources {
+        ScanSources { cursors: Merging::new(self.cursors), covers: self.covers }
+    }
+}
+
+impl ScanSources {
+    /// Looks at the range tombstones around the current key. True if cursors have moved, so that there may be another
+    /// current key.
+    pub fn pass_over_covered(&mut self, snapshot: Seqno) -> Result<bool> {
+        let covers = &mut self.covers;
+        if covers.ranges.is_empty() || covers.stretch.as_ref().is_some_and(|last| last.holds(self.cursors.key())) {
+            return Ok(false);
+        }
+        covers.look(self.cursors.key(), snapshot)?;
+        match &covers.stretch {
+            Some(Stretch { from: Some(from), to: Some(to), seqno }) if *seqno > Seqno::ZERO => {
+                self.cursors.pass_over(covers.first_void, from, to).map(|()| true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// The range tombstone that covers the current key; 0 if there is none.
+    pub fn cover(&self) -> Seqno {
+        self.covers.stretch.as_ref().map_or(Seqno::ZERO, |stretch| stretch.seqno)
+    }
+}
+
+impl Covers {
+    fn look(&mut self, key: &[u8], snapshot: Seqno) -> Result<()> {
+        let mut stretch = Stretch::default();
+        for (first_older, ranges) in &self.ranges {
+            stretch.narrow(ranges.stretch(key, snapshot)?);
+            if stretch.seqno > Seqno::ZERO {
+                self.first_void = *first_older;
+                break;
+            }
+        }
+        self.stretch = Some(stretch);
+        Ok(())
+    }
+}

@@ -1,0 +1,120 @@
+//! Reads of many keys at once: one view and one sequence number for all; in key order, so that neighbours share blocks;
+//! what the block cache does not have is read for all of them together, and so are values that lie apart. Decision records
+//! 016 and 024 have the figures.
+
+use std::sync::Arc;
+
+use crate::api::keyspace::KeyspaceState;
+use crate::base::{FileId, Result, Seqno, Slice, full_key};
+use crate::engine::core::Core;
+use crate::engine::read::get::{Find, Versions, find_versions};
+use crate::engine::view::View;
+use crate::levels::batch::{Lookups, Missing, read_together};
+use crate::levels::table::Table;
+use crate::levels::table_cursor::TableCursor;
+
+/// So many keys wait for reads together; more would push each other's blocks out of a small cache.
+const KEYS_TOGETHER: usize = 512;
+
+impl Find for Lookups {
+    fn find(&mut self, table: &Arc<Table>, full: &[u8], seqno: Seqno) -> Result<Option<&mut TableCursor>> {
+        Lookups::find(self, table, full, seqno)
+    }
+}
+
+/// A key without an answer yet.
+struct Open<'a> {
+    index: usize,
+    key: &'a [u8],
+    full: Vec<u8>,
+    /// The blocks it has waited for.
+    waited_for: Vec<(FileId, u64)>,
+}
+
+/// One moment of one keyspace.
+struct Moment<'a> {
+    core: &'a Core,
+    view: &'a View,
+    seqno: Seqno,
+    keyspace: &'a KeyspaceState,
+}
+
+impl Core {
+    /// The values of `keys`, in the order asked: the newest, or those at a sequence number that a snapshot holds.
+    pub fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keyspace: &KeyspaceState,
+        keys: &[K],
+        snapshot: Option<Seqno>,
+    ) -> Vec<Result<Option<Slice>>> {
+        let (view, seqno) = match snapshot {
+            Some(seqno) => (self.published.view(), seqno),
+            None => self.published.read(),
+        };
+        let moment = Moment { core: self, view: &view, seqno, keyspace };
+        let mut answers: Vec<Result<Option<Slice>>> =
+            keys.iter().map(|key| self.check_read(keyspace, key.as_ref()).map(|()| None)).collect();
+        let mut order: Vec<usize> = (0..keys.len()).filter(|&index| answers[index].is_ok()).collect();
+        order.sort_unstable_by_key(|&index| keys[index].as_ref());
+        for together in order.chunks(KEYS_TOGETHER) {
+            let open = together.iter().map(|&index| {
+                let key = keys[index].as_ref();
+                Open { index, key, full: full_key(keyspace.record.id, key), waited_for: Vec::new() }
+            });
+            moment.answer(open.collect(), &mut answers);
+        }
+        answers
+    }
+}
+
+impl Moment<'_> {
+    /// Answers keys, given in order, in rounds: those that need no read at once, the others after reads for all of them. The
+    /// last round is for values that lie apart.
+    fn answer<'a>(&self, mut open: Vec<Open<'a>>, answers: &mut [Result<Option<Slice>>]) {
+        let mut lookups = Lookups::default();
+        let mut apart: Vec<(Open<'a>, Versions)> = Vec::new();
+        while !open.is_empty() {
+            let mut missing = Vec::new();
+            let mut waiting = Vec::new();
+            for mut key in open {
+                let index = key.index;
+                match self.look_up(&key, &mut lookups) {
+                    Ok(Ok(versions)) if versions.is_separated() => apart.push((key, versions)),
+                    Ok(found) => answers[index] = self.resolve(&key, found),
+                    Err(block) if !key.waited_for.contains(&block.place()) => {
+                        key.waited_for.push(block.place());
+                        missing.push(block);
+                        waiting.push(key);
+                    }
+                    // It was read and is gone again, or cannot be read: this key goes by itself.
+                    Err(_) => answers[index] = self.core.get_in(self.view, self.keyspace, key.key, self.seqno),
+                }
+            }
+            open = waiting;
+            read_together(missing);
+        }
+        let versions = apart.iter_mut().flat_map(|(key, versions)| {
+            let full = &key.full[..];
+            versions.apart().map(move |version| (full, version))
+        });
+        self.core.fetch_together(self.view, versions, true);
+        for (key, versions) in apart {
+            answers[key.index] = self.resolve(&key, Ok(versions));
+        }
+    }
+
+    /// The versions of one key, or the block without which they cannot be had.
+    fn look_up(&self, key: &Open<'_>, lookups: &mut Lookups) -> Result<Result<Versions>, Missing> {
+        let mut versions = Versions::default();
+        let found = find_versions(self.view, &key.full, self.seqno, &mut versions, lookups);
+        match lookups.take_missing() {
+            Some(missing) => Err(missing),
+            None => Ok(found.map(|()| versions)),
+        }
+    }
+
+    fn resolve(&self, key: &Open<'_>, found: Result<Versions>) -> Result<Option<Slice>> {
+        let value = found.and_then(|versions| versions.resolve(self.core, self.view, self.keyspace, &key.full, true));
+        self.core.unless_closed(value)
+    }
+}

@@ -1,0 +1,215 @@
+//! Where the memory of a database is, and who gives way: block cache and value cache get what the others leave. How much each
+//! may take at most is in [`Tuning`](crate::engine::tuning::sizes::Tuning), and how the two share is in `balance.rs`.
+
+use std::sync::Arc;
+
+use crate::base::memory::Counted;
+use crate::base::{Error, FileId, Gauge, Result};
+use crate::cache::balance::Balance;
+use crate::cache::block_cache::PriorityPool;
+use crate::cache::value_cache::ValueCache;
+use crate::engine::core::Core;
+use crate::engine::tuning::sizes::Tuning;
+use crate::engine::view::View;
+use crate::format::values::{FileReferences, ValuePlace};
+use crate::io::read_ahead::ReadAhead;
+use crate::values::files::{Entry, ValueFiles};
+use crate::values::value_file::ValueFile;
+
+/// The caches borrow at most this much from jobs while none runs.
+const LENT_BYTES_MAX: usize = 32 << 20;
+
+/// Memory by use, in bytes.
+///
+/// The budget covers everything here but what is pinned: [`total`](MemoryStats::total) stays within it, unless single
+/// values are larger than blocks: a job holds one of each table that it reads, and copies of the one that it writes. What
+/// the figures leave out is small: the allocator's own losses, the stacks of threads, and what callers make themselves.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct MemoryStats {
+    /// Index tables and runs.
+    pub front_bytes: usize,
+    /// Runs that are being made of them; at most as large as what they are made of.
+    pub merging_bytes: usize,
+    /// Flushes and compactions: values fetched, bytes read ahead, blocks, table builders.
+    pub job_bytes: usize,
+    /// The block cache: data, index and filter blocks of tables.
+    pub cache_bytes: usize,
+    /// What the block cache may take now; it shrinks when others grow.
+    pub cache_bytes_max: usize,
+    /// The value cache: values that lie apart from their keys, as point reads found them.
+    pub value_cache_bytes: usize,
+    /// Of the block cache, what leads to other blocks: index and filter blocks, and range tombstones.
+    pub cache_index_bytes: usize,
+    /// What the value cache may take now: nothing while no value lies apart.
+    pub value_cache_bytes_max: usize,
+    /// The ring, a mapped window, and the buffers of direct writes.
+    pub log_buffer_bytes: usize,
+    /// What open tables keep outside the cache.
+    pub table_reader_bytes: usize,
+    /// Keyspaces: their names and options.
+    pub keyspace_bytes: usize,
+    /// The list of files of values, with the ledger of what is referenced in each.
+    pub value_list_bytes: usize,
+    /// Blocks, values, replaced runs, and bytes read ahead that callers or running scans hold; not part of the budget.
+    pub pinned_bytes: usize,
+}
+
+impl MemoryStats {
+    /// Everything that counts against the budget.
+    pub fn total(&self) -> usize {
+        self.front_bytes
+            + self.merging_bytes
+            + self.job_bytes
+            + self.cache_bytes
+            + self.value_cache_bytes
+            + self.log_buffer_bytes
+            + self.table_reader_bytes
+            + self.keyspace_bytes
+            + self.value_list_bytes
+    }
+}
+
+/// Memory that is counted where it is used.
+pub(crate) struct Memory {
+    /// Flushes and compactions.
+    pub jobs: Arc<Gauge>,
+    /// What users' scans have read ahead.
+    pub scans: Arc<Gauge>,
+    /// Runs that are being built.
+    pub merging: Arc<Gauge>,
+    /// Blocks of all runs that live.
+    pub runs: Arc<Gauge>,
+    /// Values that were read from logs and files of values.
+    pub values: Arc<Gauge>,
+    /// Some of these.
+    pub value_cache: ValueCache,
+    /// How block cache and value cache share their memory.
+    pub balance: Balance,
+    /// Of the values, those that users' scans have fetched before they were asked for: how many that may be.
+    pub values_ahead: ReadAhead,
+}
+
+impl Memory {
+    pub fn new(tuning: &Tuning) -> Memory {
+        Memory {
+            jobs: Arc::default(),
+            scans: Arc::default(),
+            merging: Arc::default(),
+            runs: Arc::default(),
+            values: Arc::default(),
+            value_cache: ValueCache::new(tuning.cache_bytes),
+            balance: Balance::default(),
+            // They are counted as values.
+            values_ahead: ReadAhead::new(tuning.read_ahead_bytes, Arc::default()),
+        }
+    }
+}
+
+/// About what a file of values, or a redirect table, takes: the open file, its path and its handle, and an entry of the
+/// list.
+const VALUE_FILE_BYTES: usize = size_of::<ValueFile>() + size_of::<(FileId, Entry)>() + 256;
+/// About what the ledger takes for a file: where it is and what is referenced in it, in the view and in the manifest.
+const LEDGER_BYTES: usize = 2 * (size_of::<(FileId, ValuePlace)>() + size_of::<(FileId, FileReferences)>());
+
+/// Memory of the list of files of values.
+fn value_list_bytes(values: &ValueFiles) -> usize {
+    let referenced = values.state.referenced.0.len().max(values.files.len());
+    values.files.len() * VALUE_FILE_BYTES + referenced * LEDGER_BYTES
+}
+
+impl Core {
+    /// Counts a run that is being made of `bytes`.
+    pub fn hold_merging(&self, bytes: usize) -> Counted {
+        self.memory.merging.hold(bytes)
+    }
+
+    /// Gives the caches what front, log buffers, table readers and keyspaces leave it, and at rest part of what is
+    /// set apart for jobs. Called when one of them has changed.
+    pub fn fit_cache(&self) {
+        let tuning = &self.settings.tuning;
+        let view = self.published.view();
+        // The active index table counts as full: it soon will be.
+        let front = view.waiting_bytes() + tuning.index_table_bytes;
+        let jobs = tuning.merging_bytes() + tuning.job_bytes;
+        // At rest the cache borrows half of it. It is not all, because memory that many small blocks have used does not
+        // come back whole when large buffers are wanted.
+        let lent = if self.work.is_active() { 0 } else { (jobs / 2).min(LENT_BYTES_MAX) };
+        let logs = self.logs.buffer_bytes(tuning);
+        let lists = self.readers.resident.get() + self.keyspaces.bytes() + value_list_bytes(&view.values);
+        let others = logs + jobs - lent + front + lists;
+        let left = tuning.memory_bytes.saturating_sub(others);
+        let most = tuning.cache_bytes + tuning.log_buffer_bytes() - logs + lent;
+        let capacity = left.clamp(tuning.cache_bytes_min, most) as u64;
+        let for_values = match view.values.files.is_empty() {
+            true => 0,
+            false => self.memory.balance.for_values(capacity),
+        };
+        let (blocks, values) = (&self.readers.cache, &self.memory.value_cache);
+        let for_blocks = capacity - for_values;
+        // Small changes are not worth the walk through a cache.
+        let differs = |wanted: u64, has: u64| wanted.abs_diff(has) > tuning.memory_bytes as u64 / 128;
+        let (grows, off) = (for_blocks > blocks.capacity(), (for_values == 0) != (values.capacity() == 0));
+        if differs(for_blocks, blocks.capacity()) || differs(for_values, values.capacity()) || off {
+            // Who gives goes first.
+            if grows {
+                values.set_capacity(for_values);
+                blocks.set_capacity(for_blocks);
+            } else {
+                blocks.set_capacity(for_blocks);
+                values.set_capacity(for_values);
+            }
+        }
+    }
+
+    /// What table readers and keyspaces may take together: the cache gives way to them but for its least size.
+    fn resident_bytes_max(&self) -> usize {
+        let tuning = &self.settings.tuning;
+        let set_apart = tuning.log_buffer_bytes() + tuning.merging_bytes() + tuning.job_bytes;
+        let front = tuning.front_bytes_max + tuning.index_table_bytes;
+        tuning.memory_bytes.saturating_sub(set_apart + front + tuning.cache_bytes_min)
+    }
+
+    /// Refuses a keyspace more than three quarters of that can hold.
+    pub fn check_keyspace_memory(&self) -> Result<()> {
+        let used = self.keyspaces.bytes() + self.readers.resident.get();
+        let most = self.resident_bytes_max() / 4 * 3;
+        if used < most || self.settings.tuning.memory_bytes != self.settings.memory_budget {
+            return Ok(());
+        }
+        let (count, budget) = (self.keyspaces.len(), self.settings.memory_budget);
+        Err(Error::input(format!(
+            "{count} keyspaces and the tables take {used} B of memory, and memory_budget {budget} allows {most} B for them"
+        )))
+    }
+
+    /// At which size compactions cut tables: larger ones once the readers of many small ones take too much memory.
+    pub fn table_bytes(&self) -> u64 {
+        let share = (self.resident_bytes_max() / 4).max(1);
+        self.settings.tuning.table_bytes * (1 + (self.readers.resident.get() / share) as u64)
+    }
+
+    /// Where memory is now.
+    pub fn memory_stats(&self, view: &View) -> MemoryStats {
+        let (cache, values) = (&self.readers.cache, &self.memory.value_cache);
+        let pinned_values = self.memory.values.get().saturating_sub(values.record_bytes());
+        let run_bytes: usize = view.runs.iter().map(|run| run.block_bytes()).sum();
+        let merging_bytes = self.memory.merging.get();
+        let old_run_bytes = self.memory.runs.get().saturating_sub(run_bytes + merging_bytes);
+        MemoryStats {
+            front_bytes: view.front_bytes(),
+            merging_bytes,
+            job_bytes: self.memory.jobs.get(),
+            cache_bytes: cache.weight() as usize,
+            cache_bytes_max: cache.capacity() as usize,
+            cache_index_bytes: cache.weight_of(PriorityPool::Paths) as usize,
+            value_cache_bytes: values.weight() as usize,
+            value_cache_bytes_max: values.capacity() as usize,
+            log_buffer_bytes: self.logs.buffer_bytes(&self.settings.tuning),
+            table_reader_bytes: self.readers.resident.get(),
+            keyspace_bytes: self.keyspaces.bytes(),
+            value_list_bytes: value_list_bytes(&view.values),
+            pinned_bytes: cache.pinned_bytes() + pinned_values + self.memory.scans.get() + old_run_bytes,
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! The write path, top to bottom: limits, commit group, log, index table, publication (DESIGN section 2, "Write").
+//!
+//! Writers queue up; the first becomes the leader and takes everyone who waits into one frame. Sequence numbers are
+//! given out only once the log has room, so a refused group leaves no gap. Waiting for durability comes after, without
+//! the commit lock.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::api::batch::WriteBatch;
+use crate::api::options::{Durability, WriteOptions, check_interval};
+use crate::base::{Error, Result, Seqno};
+use crate::engine::core::{Core, guard_panic};
+use crate::engine::view::View;
+use crate::engine::write::pacing::REVIEW_BYTES;
+use crate::format::frame::{BodyChecksum, FrameHeader, FrameKind, HEADER_BYTES};
+use crate::front::index_table::{IndexTable, RecordPlace, SeparationThresholds};
+use crate::front::log::LogFile;
+use crate::front::log_writer::LogWriter;
+use crate::sched::clock::now;
+use crate::sched::sync::{Condvar, Mutex, MutexGuard};
+
+/// A group takes waiting batches until it holds this many bytes.
+const GROUP_BYTES: u64 = 1 << 20;
+/// Room left behind a frame, so that padding always fits.
+const PADDING_ROOM: u64 = 2 * crate::base::limits::BLOCK_IO_BYTES as u64;
+
+/// Checksums of a group that are kept as memory for the next one.
+const CRCS_KEPT: usize = 1 << 12;
+
+/// The writers' queue and the state that only the leader touches.
+pub(crate) struct CommitQueue {
+    queue: Mutex<WriterQueue>,
+    done: Condvar,
+    state: Mutex<CommitState>,
+}
+
+#[derive(Default)]
+struct WriterQueue {
+    waiting: VecDeque<(u64, WriteBatch)>,
+    results: BTreeMap<u64, Result<Seqno>>,
+    next_ticket: u64,
+    has_leader: bool,
+}
+
+/// What the holder of the commit lock owns.
+pub(crate) struct CommitState {
+    /// Made by the first write, so that a database that is only read makes no ring and no log.
+    pub writer: Option<LogWriter>,
+    /// The newest sequence number given out.
+    pub last_seqno: Seqno,
+    /// Logs before the active one that no sync has covered yet, oldest first.
+    pub unsynced: Vec<Arc<LogFile>>,
+    /// The view's active index table; it changes under the commit lock only.
+    pub active: Arc<IndexTable>,
+    /// Checksums of the group's records, reused.
+    crcs: Vec<u32>,
+    /// Bytes written since the pace was last looked at.
+    unreviewed: u64,
+}
+
+impl CommitQueue {
+    pub fn new(seqno: Seqno, active: Arc<IndexTable>) -> CommitQueue {
+        let (unsynced, crcs) = (Vec::new(), Vec::new());
+        let state = CommitState { writer: None, last_seqno: seqno, unsynced, active, crcs, unreviewed: 0 };
+        CommitQueue { queue: Mutex::default(), done: Condvar::new(), state: Mutex::new(state) }
+    }
+
+    /// The commit lock: nothing is appended while it is held.
+    pub fn lock(&self) -> MutexGuard<'_, CommitState> {
+        self.state.lock()
+    }
+}
+
+impl Core {
+    /// Writes a batch and returns once it has the durability asked for. The batch is empty then, and after every error but
+    /// [`Error::WouldStall`], after which it is as it was.
+    ///
+    /// # Errors
+    /// [`Error::WouldStall`] if it would have to wait longer for background work than `options` allow.
+    pub fn write(self: &Arc<Core>, batch: &mut WriteBatch, options: WriteOptions) -> Result<()> {
+        let written = self.write_batch(batch, options);
+        if !matches!(written, Err(Error::WouldStall)) {
+            batch.clear();
+        }
+        written
+    }
+
+    fn write_batch(self: &Arc<Core>, batch: &mut WriteBatch, options: WriteOptions) -> Result<()> {
+        let durability = options.durability.unwrap_or(self.settings.durability);
+        if let Durability::Interval(interval) = durability {
+            check_interval(interval)?;
+        }
+        self.check_writable()?;
+        batch.check(self.database)?;
+        if batch.is_empty() {
+            return if durability == Durability::Sync { self.sync() } else { Ok(()) };
+        }
+        let deadline = options.stall_max.map(|stall_max| now().saturating_add(stall_max));
+        self.wait_for_room(batch.record_bytes(), deadline)?;
+        let seqno = self.commit(batch, deadline)?;
+        match durability {
+            Durability::Buffered => Ok(()),
+            Durability::Sync => self.sync_to(seqno),
+            Durability::Interval(interval) => self.sync_within(interval),
+        }
+    }
+
+    /// Queues a batch and returns its last sequence number once it is visible. The batch is as it was after
+    /// [`Error::WouldStall`].
+    fn commit(&self, batch: &mut WriteBatch, deadline: Option<Duration>) -> Result<Seqno> {
+        if let Some(deadline) = deadline {
+            self.logs.wait_for_buffer(deadline)?;
+        }
+        let mut queue = self.commit.queue.lock();
+        if !queue.has_leader && queue.waiting.is_empty() {
+            queue.has_leader = true;
+            drop(queue);
+            let result = self.commit_alone(batch);
+            self.commit.queue.lock().has_leader = false;
+            self.commit.done.notify_all();
+            return result;
+        }
+        let ticket = queue.next_ticket;
+        queue.next_ticket += 1;
+        queue.waiting.push_back((ticket, std::mem::take(batch)));
+        loop {
+            if let Some(result) = queue.results.remove(&ticket) {
+                return result;
+            }
+            if !queue.has_leader {
+                queue.has_leader = true;
+                queue = self.lead(queue);
+                self.commit.done.notify_all();
+                continue;
+            }
+            match deadline.map(|deadline| deadline.saturating_sub(now())) {
+                None => self.commit.done.wait(&mut queue),
+                Some(Duration::ZERO) => {
+                    // No leader has taken it yet, or its result is on the way.
+                    let place = queue.waiting.iter().position(|(waiting, _)| *waiting == ticket);
+                    let Some((_, waiting)) = place.and_then(|place| queue.waiting.remove(place)) else {
+                        self.commit.done.wait(&mut queue);
+                        continue;
+                    };
+                    *batch = waiting;
+                    return Err(Error::WouldStall);
+                }
+                Some(rest) => {
+                    self.commit.done.wait_for(&mut queue, rest);
+                }
+            }
+        }
+    }
+
+    /// Commits a batch that nobody else waits with.
+    fn commit_alone(&self, batch: &mut WriteBatch) -> Result<Seqno> {
+        let mut commit = self.commit.lock();
+        let committed = self
+            .check_open()
+            .and_then(|()| batch.check(self.database))
+            .and_then(|()| self.check_poison())
+            .and_then(|()| self.append_guarded(&mut commit, &[batch]))
+            .map(|()| commit.last_seqno);
+        drop(commit);
+        committed
+    }
+
+    /// Commits one group of waiting batches.
+    fn lead<'a>(&'a self, mut queue: MutexGuard<'a, WriterQueue>) -> MutexGuard<'a, WriterQueue> {
+        let mut group = Vec::new();
+        let mut bytes = 0;
+        while let Some((_, batch)) = queue.waiting.front() {
+            if !group.is_empty() && bytes + batch.record_bytes() > GROUP_BYTES {
+                break;
+            }
+            bytes += batch.record_bytes();
+            group.extend(queue.waiting.pop_front());
+        }
+        drop(queue);
+        let results = self.commit_group(&group);
+        let mut queue = self.commit.queue.lock();
+        for ((ticket, _), result) in group.iter().zip(results) {
+            queue.results.insert(*ticket, result);
+        }
+        queue.has_leader = false;
+        queue
+    }
+
+    fn commit_group(&self, group: &[(u64, WriteBatch)]) -> Vec<Result<Seqno>> {
+        let mut commit = self.commit.lock();
+        // A keyspace may have been dropped, or the database closed, while the batch waited.
+        let mut results: Vec<Result<Seqno>> = group
+            .iter()
+            .map(|(_, batch)| self.check_open().and(batch.check(self.database)).map(|_| Seqno::ZERO))
+            .collect();
+        let accepted: Vec<&WriteBatch> =
+            group.iter().zip(&results).filter(|(_, result)| result.is_ok()).map(|((_, batch), _)| batch).collect();
+        if accepted.is_empty() {
+            return results;
+        }
+        let mut last = commit.last_seqno;
+        let outcome = self.check_poison().and_then(|()| self.append_guarded(&mut commit, &accepted));
+        drop(accepted);
+        for ((_, batch), result) in group.iter().zip(&mut results).filter(|(_, result)| result.is_ok()) {
+            last.0 += batch.len() as u64;
+            *result = match &outcome {
+                Ok(()) => Ok(last),
+                Err(error) => Err(same_error(error)),
+            };
+        }
+        results
+    }
+
+    /// A panic in the leader must not leave the others waiting for it.
+    fn append_guarded(&self, commit: &mut CommitState, group: &[&WriteBatch]) -> Result<()> {
+        let appended = guard_panic("a commit", || self.append_group(commit, group));
+        if let Err(error @ Error::Poisoned { .. }) = &appended {
+            self.poison(error);
+        }
+        appended
+    }
+
+    /// One frame for the group: log, index table, publication.
+    fn append_group(&self, commit: &mut CommitState, group: &[&WriteBatch]) -> Result<()> {
+        let body_bytes: u64 = group.iter().map(|batch| batch.record_bytes()).sum();
+        let frame_bytes = HEADER_BYTES as u64 + body_bytes;
+        if !commit
+            .writer
+            .as_ref()
+            .is_some_and(|writer| writer.has_room(frame_bytes + PADDING_ROOM, self.settings.tuning.log_bytes))
+        {
+            self.guarded(self.rotate_log(commit, frame_bytes + PADDING_ROOM))?;
+        }
+        let frame_offset = match self.append_frame(commit, group, body_bytes) {
+            Ok(offset) => offset,
+            Err(error) => return Err(self.give_up_frame(commit, error)),
+        };
+        self.insert_group(commit, group, frame_offset);
+        self.counters.user_bytes.fetch_add(body_bytes, Ordering::Relaxed);
+        self.counters.log_bytes.fetch_add(frame_bytes, Ordering::Relaxed);
+        self.published.publish(commit.last_seqno);
+        if self.settings.tuning.is_full(&commit.active) {
+            self.seal(commit);
+        }
+        commit.unreviewed += frame_bytes;
+        if commit.unreviewed >= REVIEW_BYTES {
+            commit.unreviewed = 0;
+            self.update_pace();
+        }
+        Ok(())
+    }
+
+    fn append_frame(&self, commit: &mut CommitState, group: &[&WriteBatch], body_bytes: u64) -> Result<u64> {
+        let first_seqno = commit.last_seqno.next();
+        let CommitState { writer, crcs, .. } = commit;
+        let writer = writer.as_mut().expect("a frame is appended once there is a log");
+        crcs.clear();
+        let mut sum = BodyChecksum::default();
+        let operations = || group.iter().flat_map(|batch| batch.operations());
+        for (index, operation) in operations().enumerate() {
+            let crc = operation.crc(Seqno(first_seqno.0 + index as u64));
+            crcs.push(crc);
+            sum.add(crc);
+        }
+        let header = FrameHeader {
+            kind: FrameKind::Records,
+            body_len: body_bytes as u32,
+            count: crcs.len() as u32,
+            first_seqno,
+            sync_point: self.horizon.durable(),
+            body_crc: sum.get(),
+        };
+        let log = writer.active().expect("a frame is appended to an active log").id();
+        let offset = writer.begin(header.frame_bytes())?;
+        writer.push(&header.encode(log, offset))?;
+        for (index, operation) in operations().enumerate() {
+            writer.push(&operation.header(Seqno(first_seqno.0 + index as u64), crcs[index]))?;
+            writer.push(operation.key)?;
+            writer.push(operation.value)?;
+        }
+        writer.finish(Seqno(first_seqno.0 + crcs.len() as u64 - 1))?;
+        crcs.shrink_to(CRCS_KEPT);
+        Ok(offset)
+    }
+
+    /// A full disk leaves the log as it was (DESIGN rule 9); anything else ends writing.
+    fn give_up_frame(&self, commit: &mut CommitState, error: Error) -> Error {
+        if matches!(error, Error::NoSpace { .. })
+            && commit.writer.as_mut().is_some_and(|writer| writer.abandon().is_ok())
+        {
+            return error;
+        }
+        self.poison(&error);
+        error
+    }
+
+    fn insert_group(&self, commit: &mut CommitState, group: &[&WriteBatch], frame_offset: u64) {
+        let writer = commit.writer.as_ref().expect("a frame was appended by it");
+        let log = writer.active().expect("a frame was appended to it").id();
+        let CommitState { active, last_seqno, .. } = commit;
+        let mut inserter = active.insert();
+        let mut place = RecordPlace { log, offset: frame_offset + HEADER_BYTES as u64 };
+        let (in_front, mut for_good) = (self.keyspaces.separation_min(), self.keyspaces.separations());
+        for operation in group.iter().flat_map(|batch| batch.operations()) {
+            *last_seqno = last_seqno.next();
+            let may_stay = operation.value.len() >= in_front;
+            let for_good = if may_stay { for_good(operation.keyspace) } else { usize::MAX };
+            inserter.add_record(&operation, *last_seqno, &mut place, SeparationThresholds { in_front, for_good });
+        }
+    }
+
+    /// Goes on with a new log that has room for `bytes`.
+    fn rotate_log(&self, commit: &mut CommitState, bytes: u64) -> Result<()> {
+        let writer = match &mut commit.writer {
+            Some(writer) => writer,
+            none => {
+                let writer = none.insert(LogWriter::new(self.logs.back_end(self)?));
+                // The cache had the memory of the log's buffers until now.
+                self.fit_cache();
+                writer
+            }
+        };
+        let log = self.take_log(bytes)?;
+        self.published.update(|view| {
+            let mut logs = (*view.logs).clone();
+            logs.insert(log.id(), log.clone());
+            View { logs: Arc::new(logs), ..view.clone() }
+        });
+        commit.unsynced.extend(writer.rotate(log));
+        self.work.wake();
+        Ok(())
+    }
+
+    /// Replaces the active index table by an empty one. As its caller holds the commit lock, everything in the table is
+    /// published and whole.
+    pub fn seal(&self, commit: &mut CommitState) {
+        if commit.active.is_empty() {
+            return;
+        }
+        commit.active = Arc::new(IndexTable::new());
+        self.published.update(|view| {
+            let mut sealed = view.sealed.clone();
+            sealed.insert(0, view.active.clone());
+            View { active: commit.active.clone(), sealed, ..view.clone() }
+        });
+        self.fit_cache();
+        self.update_pace();
+        self.work.wake();
+    }
+}
+
+/// The same answer for another who waits for it.
+pub(crate) fn same_error(error: &Error) -> Error {
+    match error {
+        Error::NoSpace { path } => Error::NoSpace { path: path.clone() },
+        Error::Closed => Error::Closed,
+        Error::InvalidInput { message } => Error::InvalidInput { message: message.clone() },
+        Error::Poisoned { cause } => Error::Poisoned { cause: cause.clone() },
+        Error::Io { path, operation, source } if error.is_too_many_files() => {
+            let again = source.raw_os_error().map_or_else(|| source.kind().into(), std::io::Error::from_raw_os_error);
+            Error::Io { path: path.clone(), operation, source: again }
+        }
+        other => Error::Poisoned { cause: other.to_string() },
+    }
+}

@@ -1,0 +1,172 @@
+//! The durability horizon: one number up to which everything survives loss of power, on every device (DESIGN rule 2).
+//!
+//! Syncs are cumulative and shared: one sync is in flight at a time, covers everything appended when it starts, and
+//! answers everyone who waited for less.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::base::{Error, Result, Seqno};
+use crate::engine::core::{Core, guard_panic};
+use crate::engine::tuning::sizes::Canary;
+use crate::engine::write::commit::CommitState;
+use crate::sched::clock::now;
+use crate::sched::sync::{Condvar, Mutex};
+use crate::sched::thread::{JoinHandle, try_spawn};
+
+/// How far history is durable, and who is moving that.
+pub(crate) struct DurableHorizon {
+    durable: AtomicU64,
+    syncing: Mutex<bool>,
+    synced: Condvar,
+    interval: Mutex<IntervalState>,
+    interval_changed: Condvar,
+}
+
+/// The thread that keeps `Interval` promises, started by the first one.
+#[derive(Default)]
+struct IntervalState {
+    /// When the next sync is due.
+    deadline: Option<Duration>,
+    thread: Option<JoinHandle>,
+    stop: bool,
+}
+
+impl DurableHorizon {
+    pub fn new(durable: Seqno) -> DurableHorizon {
+        DurableHorizon {
+            durable: AtomicU64::new(durable.0),
+            syncing: Mutex::new(false),
+            synced: Condvar::new(),
+            interval: Mutex::default(),
+            interval_changed: Condvar::new(),
+        }
+    }
+
+    /// Everything up to here survives loss of power.
+    pub fn durable(&self) -> Seqno {
+        Seqno(self.durable.load(Ordering::Acquire))
+    }
+
+    /// Everything up to `seqno` is durable by other means than the log.
+    pub fn note_durable(&self, seqno: Seqno) {
+        self.durable.fetch_max(seqno.0, Ordering::AcqRel);
+    }
+
+    /// Ends the interval thread.
+    pub fn stop(&self) {
+        let thread = {
+            let mut interval = self.interval.lock();
+            interval.stop = true;
+            interval.thread.take()
+        };
+        self.interval_changed.notify_all();
+        if let Some(thread) = thread {
+            // A panic there has nobody left to tell; the close that follows syncs by itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Core {
+    /// Makes everything that was written so far durable.
+    pub fn sync(&self) -> Result<()> {
+        let seqno = self.commit.lock().last_seqno;
+        self.sync_to(seqno)
+    }
+
+    /// Makes everything up to `seqno` durable.
+    pub fn sync_to(&self, seqno: Seqno) -> Result<()> {
+        let mut syncing = self.horizon.syncing.lock();
+        loop {
+            if self.horizon.durable() >= seqno {
+                return Ok(());
+            }
+            if !*syncing {
+                break;
+            }
+            self.horizon.synced.wait(&mut syncing);
+        }
+        *syncing = true;
+        drop(syncing);
+        let result = self.check_poison().and_then(|()| self.guarded(guard_panic("a sync", || self.sync_logs())));
+        *self.horizon.syncing.lock() = false;
+        self.horizon.synced.notify_all();
+        result
+    }
+
+    /// Syncs every log that holds something not yet durable.
+    fn sync_logs(&self) -> Result<()> {
+        let (target, point, earlier) = {
+            let mut commit = self.commit.lock();
+            let last = commit.last_seqno;
+            let durable = self.horizon.durable();
+            let end = |commit: &CommitState| Some(commit.writer.as_ref()?.active()?.end());
+            let before = end(&commit).unwrap_or_default();
+            let point = commit.writer.as_mut().map(|writer| writer.prepare_sync(last, durable)).transpose()?;
+            let padding = end(&commit).unwrap_or_default() - before;
+            self.counters.log_bytes.fetch_add(padding, Ordering::Relaxed);
+            (last, point, commit.unsynced.clone())
+        };
+        match &point {
+            Some(point) => point.wait()?,
+            // The close that took the writer away has synced, or has failed to.
+            None if target > self.horizon.durable() => return Err(Error::Closed),
+            None => {}
+        }
+        if self.settings.tuning.canary != Some(Canary::SyncSkipsEarlierLogs) {
+            for log in &earlier {
+                log.file().sync()?;
+            }
+        }
+        if let Some(log) = point.as_ref().and_then(|point| point.log.as_ref()) {
+            log.file().sync()?;
+        }
+        self.commit.lock().unsynced.retain(|log| !earlier.iter().any(|synced| Arc::ptr_eq(synced, log)));
+        self.horizon.durable.fetch_max(target.0, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Promises a sync of what was written so far within `interval`.
+    pub fn sync_within(self: &Arc<Core>, interval: Duration) -> Result<()> {
+        let due = now().saturating_add(interval);
+        let mut state = self.horizon.interval.lock();
+        if state.thread.is_none() && !state.stop {
+            let core = self.clone();
+            match try_spawn("cleave-interval", move || core.run_interval_thread()) {
+                Ok(thread) => state.thread = Some(thread),
+                // The write is in the log already. The promise is kept at once, and the next write tries again.
+                Err(_) => {
+                    drop(state);
+                    return self.sync();
+                }
+            }
+        }
+        if state.deadline.is_none_or(|deadline| due < deadline) {
+            state.deadline = Some(due);
+            drop(state);
+            self.horizon.interval_changed.notify_all();
+        }
+        Ok(())
+    }
+
+    fn run_interval_thread(&self) {
+        let mut state = self.horizon.interval.lock();
+        while !state.stop {
+            match state.deadline {
+                None => self.horizon.interval_changed.wait(&mut state),
+                Some(deadline) if deadline > now() => {
+                    self.horizon.interval_changed.wait_for(&mut state, deadline.saturating_sub(now()));
+                }
+                Some(_) => {
+                    state.deadline = None;
+                    drop(state);
+                    // A failure has poisoned writes, which is how the next writer hears of it.
+                    let _ = self.sync();
+                    state = self.horizon.interval.lock();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Where new logs come from: made and named in the manifest before they are needed, so that the commit path only
+//! switches. Also where the back end is chosen, by the first write.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::api::options::LogBackend;
+use crate::base::limits::BLOCK_IO_BYTES;
+use crate::base::{Error, FileId, Result, Seqno};
+use crate::engine::core::Core;
+use crate::engine::manifest::file_names::{RING, log_name};
+use crate::engine::tuning::sizes::Tuning;
+use crate::format::edit::Edit;
+use crate::format::frame::{LOG_HEADER_BYTES, encode_log_header};
+use crate::front::chunk_writer::ChunkWriter;
+use crate::front::log::LogFile;
+use crate::front::log_writer::BackEnd;
+use crate::io::{Access, AlignedBuffer, File, Mapping};
+use crate::sched::sync::Mutex;
+
+/// The next log, if it is ready, and how logs are written.
+pub(crate) struct LogSupply {
+    wanted: LogBackend,
+    inner: Mutex<SupplyState>,
+}
+
+/// Of the values that are written, one in so many is read from files: often, that is.
+const READ_PART: u64 = 16;
+
+/// How much was written and read so far.
+#[derive(Default, Clone, Copy)]
+struct ReadShare {
+    records: u64,
+    /// Values that the value cache did not have.
+    reads: u64,
+    /// What followed from both when they were looked at last.
+    reads_often: bool,
+}
+
+#[derive(Default)]
+struct SupplyState {
+    /// Logs have been written since the database was opened.
+    started: bool,
+    ring: Option<Arc<dyn Mapping>>,
+    /// Those of the log writer, as long as there is one.
+    chunks: Weak<ChunkWriter>,
+    spare: Option<Arc<LogFile>>,
+    /// FileReferences by the manifest, and never to be written: there was no space yet to say so.
+    to_retire: Vec<Arc<LogFile>>,
+    /// No log made before this one may be written any more.
+    newest_taken: FileId,
+    /// When the last log was made.
+    pace: ReadShare,
+}
+
+impl LogSupply {
+    pub fn new(wanted: LogBackend) -> LogSupply {
+        LogSupply { wanted, inner: Mutex::default() }
+    }
+
+    /// True if logs are being written and the next one is not ready.
+    pub fn wants_spare(&self) -> bool {
+        let inner = self.inner.lock();
+        inner.started && inner.spare.is_none()
+    }
+
+    /// Memory of the ring and the chunk buffers.
+    pub fn buffer_bytes(&self, tuning: &Tuning) -> usize {
+        let inner = self.inner.lock();
+        inner.ring.as_ref().map_or(0, |ring| ring.len() + tuning.log_buffer_bytes() - tuning.ring_bytes)
+    }
+
+    /// Gives up the spare.
+    fn take_spare(&self) -> Option<Arc<LogFile>> {
+        self.inner.lock().spare.take()
+    }
+
+    /// Gives up the spare and whatever else will never be written.
+    pub fn take_needless(&self) -> Vec<Arc<LogFile>> {
+        let mut inner = self.inner.lock();
+        let mut logs = std::mem::take(&mut inner.to_retire);
+        logs.extend(inner.spare.take());
+        logs
+    }
+
+    /// True if the caller demanded the ring, so that it must be had or refused at open.
+    pub fn demands_ring(&self) -> bool {
+        self.wanted == LogBackend::Ring
+    }
+
+    /// The back end for the log writer; maps the ring.
+    pub fn back_end(&self, core: &Core) -> Result<BackEnd> {
+        let tuning = &core.settings.tuning;
+        let Some(ring) = self.ring(core)? else {
+            return Ok(BackEnd::Plain);
+        };
+        let chunks = ChunkWriter::start(tuning.chunk_threads, tuning.chunk_buffers, tuning.chunk_bytes)?;
+        let chunks = Arc::new(chunks);
+        self.inner.lock().chunks = Arc::downgrade(&chunks);
+        Ok(BackEnd::Ring { ring, chunks, chunk_bytes: tuning.chunk_bytes })
+    }
+
+    /// Waits until the log can take more without waiting for the disk.
+    ///
+    /// # Errors
+    /// [`Error::WouldStall`] if it cannot at `deadline`.
+    pub fn wait_for_buffer(&self, deadline: Duration) -> Result<()> {
+        let chunks = self.inner.lock().chunks.upgrade();
+        match chunks.map_or(Ok(true), |chunks| chunks.wait_for_buffer(deadline))? {
+            true => Ok(()),
+            false => Err(Error::WouldStall),
+        }
+    }
+
+    /// The mapped ring; `None` for the plain back end.
+    fn ring(&self, core: &Core) -> Result<Option<Arc<dyn Mapping>>> {
+        let mut inner = self.inner.lock();
+        if !inner.started {
+            let path = core.fast.join(RING);
+            inner.ring = match self.wanted {
+                LogBackend::Plain => None,
+                LogBackend::Auto => map_ring(core)?,
+                LogBackend::Ring => Some(map_ring(core)?.ok_or_else(|| {
+                    let message = format!("log back end Ring: {} cannot be mapped and locked here", path.display());
+                    Error::input(message)
+                })?),
+            };
+            inner.started = true;
+        }
+        Ok(inner.ring.clone())
+    }
+}
+
+/// Maps the ring, a smaller one where the system allows little locked memory.
+fn map_ring(core: &Core) -> Result<Option<Arc<dyn Mapping>>> {
+    let tuning = &core.settings.tuning;
+    let mut bytes = tuning.ring_bytes;
+    while bytes >= 4 * tuning.chunk_bytes {
+        if let Some(ring) = core.storage.map(&core.fast.join(RING), bytes)? {
+            return Ok(Some(ring));
+        }
+        bytes /= 4;
+    }
+    Ok(None)
+}
+
+impl Core {
+    /// Maps the ring before the first write.
+    pub fn map_ring(&self) -> Result<()> {
+        self.logs.ring(self).map(drop)
+    }
+
+    /// A log with room for a frame of `bytes`: the spare, or a new one made while the writer waits. Its caller holds the
+    /// commit lock. Logs are written in the order of their numbers, which is the order in which recovery reads them.
+    pub fn take_log(&self, bytes: u64) -> Result<Arc<LogFile>> {
+        let needed = LOG_HEADER_BYTES as u64 + bytes;
+        let spare = self.logs.take_spare();
+        let (log, too_small) = match spare {
+            Some(spare) if needed <= spare.capacity() => (spare, None),
+            too_small => match self.make_log(needed) {
+                Ok(log) => (log, too_small),
+                Err(error) => {
+                    if let Some(log) = too_small {
+                        let mut inner = self.logs.inner.lock();
+                        // Another may have come in meanwhile.
+                        let newer = inner.spare.replace(log);
+                        inner.to_retire.extend(newer);
+                    }
+                    return Err(error);
+                }
+            },
+        };
+        let mut inner = self.logs.inner.lock();
+        inner.newest_taken = log.id();
+        // A spare may have come in meanwhile; it must not be written after this log.
+        let too_late = inner.spare.take_if(|spare| spare.id() < log.id());
+        drop(inner);
+        self.retire_logs(too_small.into_iter().chain(too_late).collect())?;
+        Ok(log)
+    }
+
+    /// Makes the next log ahead of time (a background job).
+    pub fn prepare_spare_log(&self) -> Result<()> {
+        let log = self.make_log(2 * LOG_HEADER_BYTES as u64)?;
+        let mut inner = self.logs.inner.lock();
+        if inner.spare.is_none() && log.id() > inner.newest_taken {
+            inner.spare = Some(log);
+            drop(inner);
+            return self.retire_logs(Vec::new());
+        }
+        drop(inner);
+        self.retire_logs(vec![log])
+    }
+
+    /// Makes an empty log of the usual size, or of `needed` bytes if that is more: space reserved, header durable, named
+    /// in the manifest. On a small or nearly full disk it is smaller, down to `needed`.
+    fn make_log(&self, needed: u64) -> Result<Arc<LogFile>> {
+        let ring = self.logs.ring(self)?;
+        let id = self.new_file_id()?;
+        let path = self.fast.join(log_name(id));
+        let access = match ring {
+            Some(_) if !self.reads_values() => Access::Direct,
+            _ => Access::Buffered,
+        };
+        let file = self.with_descriptors(|| self.storage.create(&path, access))?;
+        let guard = self.guard(path);
+        let capacity = self.start_log(id, &*file, needed).inspect_err(|error| {
+            // Only then is it certain that the manifest does not name the log.
+            if error.is_passing() {
+                guard.mark_obsolete();
+            }
+        })?;
+        let header_end = LOG_HEADER_BYTES as u64;
+        Ok(Arc::new(LogFile::new(id, guard, file, ring, capacity, header_end, Seqno::ZERO)))
+    }
+
+    /// Since this was last asked, values were read that no cache of ours had, and not just a few for those that were written.
+    /// What is written next will be read soon then, and the page cache should have it; else it would only be in the way.
+    /// Too little was written since to say, if two logs are made in a row: then it is as before.
+    fn reads_values(&self) -> bool {
+        let (records, reads) = (self.published.seqno().0, self.memory.value_cache.misses());
+        let pace = &mut self.logs.inner.lock().pace;
+        let written = records.saturating_sub(pace.records);
+        if written >= READ_PART {
+            let read = reads.saturating_sub(pace.reads);
+            *pace = ReadShare { records, reads, reads_often: read >= written / READ_PART };
+        }
+        pace.reads_often
+    }
+
+    fn start_log(&self, id: FileId, file: &dyn File, needed: u64) -> Result<u64> {
+        let capacity = self.reserve_log(file, needed)?;
+        let mut block = AlignedBuffer::new(LOG_HEADER_BYTES);
+        block.copy_from_slice(&encode_log_header(id));
+        file.write_at(&block, 0)?;
+        self.guarded(file.sync())?;
+        self.guarded(self.with_descriptors(|| self.storage.sync_dir(&self.fast)))?;
+        self.counters.log_bytes.fetch_add(LOG_HEADER_BYTES as u64, Ordering::Relaxed);
+        let mut edit = Edit { logs_added: vec![id], ..Edit::default() };
+        let mut manifest = self.manifest.lock();
+        self.add_counters(&mut edit);
+        self.commit_edit(&mut manifest, &edit)?;
+        Ok(capacity)
+    }
+
+    /// Reserves space for a log, a sixteenth of the usual at worst; returns how much.
+    fn reserve_log(&self, file: &dyn File, needed: u64) -> Result<u64> {
+        let needed = needed.next_multiple_of(BLOCK_IO_BYTES as u64);
+        let usual = self.settings.tuning.log_bytes;
+        let sizes = [usual, usual / 4, usual / 16].map(|size| size.next_multiple_of(BLOCK_IO_BYTES as u64).max(needed));
+        let mut result = Ok(true);
+        for size in sizes {
+            result = self.reserve.beside(file.path(), || file.allocate(size));
+            match &result {
+                Ok(_) => return Ok(size),
+                Err(Error::NoSpace { .. }) => {}
+                Err(_) => break,
+            }
+        }
+        result.map(|_| needed)
+    }
+
+    /// Forgets these logs, and those that are still to be forgotten; their files go with their last holders. Without space
+    /// for the edit they wait for the next time.
+    fn retire_logs(&self, logs: Vec<Arc<LogFile>>) -> Result<()> {
+        let mut manifest = self.manifest.lock();
+        let mut all = std::mem::take(&mut self.logs.inner.lock().to_retire);
+        all.extend(logs);
+        if all.is_empty() {
+            return Ok(());
+        }
+        let mut edit = Edit { logs_removed: all.iter().map(|log| log.id()).collect(), ..Edit::default() };
+        self.add_counters(&mut edit);
+        match self.commit_edit(&mut manifest, &edit) {
+            Ok(()) => all.iter().for_each(|log| log.mark_obsolete()),
+            Err(error) if error.is_passing() => self.logs.inner.lock().to_retire = all,
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}
