@@ -45,13 +45,13 @@ pub use base::kind::Seqno;
 pub use base::operator::MergeOperator;
 pub use base::slice::Slice;
 pub use base::{limits, operators};
+pub use engine::events::{Event, Listener};
 pub use engine::inspect::check::{Problem, Report};
 pub use engine::inspect::dump::{DumpEntry, DumpVersion, dump};
-pub use engine::inspect::events::{Event, Listener};
 pub use engine::inspect::stats::{FileStats, GroupStats, LevelStats, RunStats, Stats};
 pub use engine::inspect::stats_page::LiveStats;
+pub use engine::memory::MemoryStats;
 pub use engine::read::sizes::KeyspaceStats;
-pub use engine::tuning::memory::MemoryStats;
 pub use format::compression::Compression;
 
 /// Checks a closed database: every checksum, and whether manifest, tables and logs agree. Nothing is changed; nobody can

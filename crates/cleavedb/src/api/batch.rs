@@ -3,9 +3,10 @@
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-use crate::api::keyspace::{Keyspace, KeyspaceState};
+use crate::api::keyspace::Keyspace;
 use crate::base::key::prefix_end;
 use crate::base::{Error, KeyspaceId, Kind, Result, limits};
+use crate::engine::keyspaces::KeyspaceState;
 use crate::format::record::{self, Operation};
 
 /// Operations to be written together. Later ones win over earlier ones on the same key.

@@ -8,14 +8,15 @@ use std::time::Duration;
 use crate::api::batch::WriteBatch;
 use crate::api::iter::Iter;
 use crate::api::keyspace::Keyspace;
-use crate::api::keyspace::{DEFAULT_ID, DEFAULT_NAME};
-use crate::api::options::{self, KeyspaceOptions, Options, WriteOptions};
+use crate::api::options::{KeyspaceOptions, Options};
 use crate::api::pause::BackgroundPause;
 use crate::api::snapshot::Snapshot;
 use crate::base::{Error, KeyspaceId, Result, Slice, limits};
 use crate::engine::core::Core;
 use crate::engine::inspect::stats::Stats;
+use crate::engine::keyspaces::{DEFAULT_ID, DEFAULT_NAME};
 use crate::engine::lifecycle::open::open;
+use crate::engine::tuning::settings::{WriteOptions, check_compression};
 use crate::format::edit::{Edit, KeyspaceRecord};
 use crate::io::SimDisk;
 
@@ -90,7 +91,7 @@ impl Db {
         {
             return Err(Error::input(format!("merge operator {operator:?} is not registered")));
         }
-        options.compression.map_or(Ok(()), options::check_compression)?;
+        options.compression.map_or(Ok(()), check_compression)?;
         core.check_keyspace_memory()?;
         core.check_poison()?;
         let mut manifest = core.manifest.lock();

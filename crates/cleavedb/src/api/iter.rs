@@ -7,14 +7,14 @@
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
-use std::ops::{Bound, Range, RangeBounds};
+use std::ops::{Range, RangeBounds};
 use std::sync::Arc;
 
 use crate::api::db::DbInner;
-use crate::api::keyspace::KeyspaceState;
 use crate::api::snapshot::Held;
-use crate::base::key::prefix_end;
-use crate::base::{Address, Cursor, Error, FileId, KeyspaceId, Result, Slice, Stamp, full_key, split_key};
+use crate::base::{Address, Cursor, Error, FileId, Result, Slice, Stamp, split_key};
+use crate::engine::keyspaces::KeyspaceState;
+use crate::engine::read::bounds::Bounds;
 use crate::engine::read::covers::{ScanSources, ScanSourcesBuilder};
 use crate::engine::read::get::{OneByOne, Versions, find_versions};
 use crate::engine::view::View;
@@ -138,48 +138,6 @@ impl End {
 
 /// The keys of an [`Iter`], without their values, from both ends.
 pub struct Keys(Iter);
-
-/// Full keys: from `lower`, up to but not including `upper`.
-pub(crate) struct Bounds {
-    pub lower: Vec<u8>,
-    /// `None`: to the end of everything.
-    pub upper: Option<Vec<u8>>,
-}
-
-impl Bounds {
-    /// The part of `keyspace` within `range`.
-    pub fn of_range<R: RangeBounds<Vec<u8>>>(keyspace: KeyspaceId, range: &R) -> Bounds {
-        let after = |key: &Vec<u8>| {
-            let mut full = full_key(keyspace, key);
-            full.push(0);
-            full
-        };
-        let lower = match range.start_bound() {
-            Bound::Included(key) => full_key(keyspace, key),
-            Bound::Excluded(key) => after(key),
-            Bound::Unbounded => keyspace.prefix().to_vec(),
-        };
-        let upper = match range.end_bound() {
-            Bound::Included(key) => Some(after(key)),
-            Bound::Excluded(key) => Some(full_key(keyspace, key)),
-            Bound::Unbounded => prefix_end(&keyspace.prefix()),
-        };
-        Bounds { lower, upper }
-    }
-
-    fn of_prefix(keyspace: KeyspaceId, prefix: &[u8]) -> Bounds {
-        let lower = full_key(keyspace, prefix);
-        Bounds { upper: prefix_end(&lower), lower }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.upper.as_ref().is_some_and(|upper| *upper <= self.lower)
-    }
-
-    fn above(&self, key: &[u8]) -> bool {
-        self.upper.as_ref().is_some_and(|upper| key >= &upper[..])
-    }
-}
 
 impl Iter {
     pub(crate) fn over_range<R: RangeBounds<Vec<u8>>>(

@@ -9,11 +9,12 @@ pub(crate) mod options;
 pub(crate) mod value_options;
 pub(crate) mod pause;
 
+pub use crate::engine::tuning::settings::{Durability, LogBackend, ValuePlacement, WriteOptions};
 pub use batch::WriteBatch;
 pub use db::Db;
 pub use iter::{Iter, Keys};
 pub use keyspace::Keyspace;
-pub use options::{Durability, KeyspaceOptions, LogBackend, Options, WriteOptions};
+pub use options::{KeyspaceOptions, Options};
 pub use pause::BackgroundPause;
 pub use snapshot::Snapshot;
-pub use value_options::{ValueOptions, ValuePlacement, VictimPolicy};
+pub use value_options::{ValueOptions, VictimPolicy};

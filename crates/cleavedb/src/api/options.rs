@@ -2,16 +2,15 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::api::db::Db;
 use crate::api::value_options::ValueOptions;
 use crate::base::limits::MEMORY_BUDGET_MIN;
 use crate::base::{Error, MergeOperator, Result};
+use crate::engine::events::Listener;
 use crate::engine::inspect::check::Report;
-use crate::engine::inspect::events::Listener;
 use crate::engine::inspect::stats_page::LiveStats;
-use crate::engine::tuning::sizes::Tuning;
+use crate::engine::tuning::settings::{Durability, LogBackend, check_compression, check_interval};
 use crate::format::compression::Compression;
 use crate::format::edit::Separation;
 use crate::io::OsStorage;
@@ -22,65 +21,6 @@ const OPEN_FILES_MIN: usize = 16;
 const OPEN_FILES_DEFAULT_MAX: usize = 4096;
 /// Files beside tables: logs, manifest, locks, what jobs write, and some for the caller.
 const OTHER_FILES: usize = 32;
-
-/// What an acknowledged write survives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Durability {
-    /// A crash of the process. The fastest, and the default.
-    #[default]
-    Buffered,
-    /// Loss of power: the write returns after it, and everything written before it, is on stable storage.
-    Sync,
-    /// Loss of power, from at most this long after the write returned.
-    Interval(Duration),
-}
-
-/// How one write is done, where that differs from what the database does. A [`Durability`] alone will do where these are
-/// asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct WriteOptions {
-    pub(crate) durability: Option<Durability>,
-    pub(crate) stall_max: Option<Duration>,
-}
-
-impl WriteOptions {
-    /// As the database does it.
-    pub fn new() -> WriteOptions {
-        WriteOptions::default()
-    }
-
-    /// What the write survives once it has returned.
-    pub fn durability(mut self, durability: Durability) -> WriteOptions {
-        self.durability = Some(durability);
-        self
-    }
-
-    /// How long the write may wait for background work; if it would have to wait longer, it is not done, and the answer is
-    /// [`Error::WouldStall`]. Zero: it does not wait at all. The sync that a durability asks for comes after and takes as
-    /// long as it takes.
-    pub fn stall_max(mut self, limit: Duration) -> WriteOptions {
-        self.stall_max = Some(limit);
-        self
-    }
-}
-
-impl From<Durability> for WriteOptions {
-    fn from(durability: Durability) -> WriteOptions {
-        WriteOptions::new().durability(durability)
-    }
-}
-
-/// How the log is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum LogBackend {
-    /// The ring where the system allows it, else plain.
-    #[default]
-    Auto,
-    /// A mapped ring and large direct writes; an error at open if the system does not allow it.
-    Ring,
-    /// Writes through the page cache.
-    Plain,
-}
 
 /// How to open a database. The defaults need no thought.
 ///
@@ -369,22 +309,6 @@ impl Options {
     }
 }
 
-/// A compression that is to be used must be there.
-pub(crate) fn check_compression(compression: Compression) -> Result<()> {
-    match compression.is_available() {
-        true => Ok(()),
-        false => Err(Error::input(format!("compression {compression:?} needs the cargo feature `zstd` of cleavedb"))),
-    }
-}
-
-/// An interval must leave time to sync.
-pub(crate) fn check_interval(interval: Duration) -> Result<()> {
-    match interval >= Duration::from_millis(1) {
-        true => Ok(()),
-        false => Err(Error::input("a sync interval is at least one millisecond; use Sync for less")),
-    }
-}
-
 /// What a keyspace keeps for itself in the manifest. Fixed when it is created.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeyspaceOptions {
@@ -419,27 +343,5 @@ impl KeyspaceOptions {
     pub fn separation(mut self, bytes: Option<u32>) -> KeyspaceOptions {
         self.separation = Separation::chosen(bytes);
         self
-    }
-}
-
-/// Sizes that follow from the options: what the engine works with.
-#[derive(Debug, Clone)]
-pub(crate) struct Settings {
-    pub memory_budget: usize,
-    pub durability: Durability,
-    pub compression: Compression,
-    pub compression_by_level: Vec<Compression>,
-    pub block_size: usize,
-    pub filter_bits: u32,
-    pub background_threads: usize,
-    pub read_only: bool,
-    pub tuning: Tuning,
-}
-
-impl Settings {
-    /// Compression of the database's own choice in a level.
-    pub fn compression_at(&self, level: usize) -> Compression {
-        let levels = &self.compression_by_level;
-        levels.get(level).or(levels.last()).copied().unwrap_or(self.compression)
     }
 }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use crate::api::db::DbInner;
-use crate::base::{Error, Result};
-use crate::engine::core::Core;
+use crate::base::Result;
 
 /// Background work stands still until this is dropped; see [`Db::pause_background`](crate::Db::pause_background). Keeps
 /// the database open.
@@ -30,41 +29,6 @@ impl Drop for BackgroundPause {
     fn drop(&mut self) {
         self.db.core.resume();
     }
-}
-
-impl Core {
-    /// Begins no more jobs, and waits for those that run.
-    fn pause(&self) -> Result<()> {
-        let mut state = self.work.lock();
-        state.pauses += 1;
-        // Some end their waiting when a pause begins.
-        self.work.notify_progress();
-        while state.running > 0 || state.compacting_threads > 0 {
-            if self.work.is_stopping(&state) {
-                return Err(Error::Closed);
-            }
-            self.work.wait_for_progress(&mut state);
-        }
-        Ok(())
-    }
-
-    fn resume(&self) {
-        self.work.lock().pauses -= 1;
-        self.work.wake_all();
-    }
-
-    /// Refuses to wait for background work that stands still.
-    pub fn check_not_paused(&self) -> Result<()> {
-        match self.work.lock().pauses {
-            0 => Ok(()),
-            _ => Err(paused()),
-        }
-    }
-}
-
-/// Why something that needs background work is refused during a pause.
-pub(crate) fn paused() -> Error {
-    Error::input("background work is paused")
 }
 
 impl std::fmt::Debug for BackgroundPause {

@@ -2,37 +2,12 @@
 
 pub use crate::values::placement::VictimPolicy;
 
-use crate::api::options::check_compression;
 use crate::base::{Error, Result};
+use crate::engine::tuning::settings::ValuePlacement;
+use crate::engine::tuning::settings::check_compression;
 use crate::engine::tuning::sizes::Tuning;
 use crate::format::compression::Compression;
 use crate::values::placement::Placement;
-use crate::values::placement::hash::Hash;
-use crate::values::placement::log::Log;
-use crate::values::placement::range::Range;
-
-/// What is judged together takes no more memory than this, however large the budget is.
-const JUDGED_BYTES_MAX: usize = 256 << 20;
-
-/// Which values lie together once they have been moved. One for a database, chosen at each open; what another one left is
-/// read as ever, and changes over as it is moved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ValuePlacement {
-    /// Those of keys with like hashes, in groups that are halved as they grow and joined as they shrink (HashKV). What is dead
-    /// in a group is mostly found without asking the tables. Nothing is moved but to give space back.
-    Hash,
-    /// Those of neighbouring keys, in the order of their keys: a scan reads what lies side by side. Ranges are cut as they grow
-    /// and joined as they shrink, wherever the keys are. When there is nothing else to do, values that lie in no order are
-    /// moved as well: each once or twice, and counted apart ([`Stats::value_reorder_bytes_written`](crate::Stats)). The default
-    /// (decision record 031).
-    #[default]
-    Range,
-    /// All in the order of arrival; space comes back from the oldest end (WiscKey). For comparison.
-    Log {
-        /// Each record is looked up in the tables by itself, as the paper does, and not many in the order of their keys.
-        look_up_each: bool,
-    },
-}
 
 /// How values that lie apart are kept. The defaults need no thought; the rest is there to be measured.
 ///
@@ -153,34 +128,6 @@ impl ValueOptions {
         }
         if let Some((percent, bytes)) = self.garbage {
             (tuning.garbage_percent, tuning.garbage_bytes) = (percent.into(), bytes);
-        }
-    }
-}
-
-impl Tuning {
-    /// What is known of records that are judged together takes no more memory than this.
-    pub(crate) fn judged_bytes_max(&self) -> usize {
-        (self.job_bytes / 4).min(JUDGED_BYTES_MAX)
-    }
-
-    /// Where values go when they are moved.
-    pub(crate) fn placement(&self) -> Box<dyn Placement> {
-        let segment_bytes = self.log_bytes;
-        match self.placement {
-            ValuePlacement::Hash => Box::new(Hash {
-                segment_bytes,
-                group_bytes: self.group_bytes,
-                policy: self.victims,
-                hot_cold: self.hot_cold,
-            }),
-            ValuePlacement::Range => Box::new(Range {
-                segment_bytes,
-                group_bytes: self.group_bytes,
-                policy: self.victims,
-                // What is known of a record while it is judged takes a few times its size, if it is small.
-                small_bytes: self.judged_bytes_max() as u64 / 8,
-            }),
-            ValuePlacement::Log { look_up_each } => Box::new(Log { segment_bytes, look_up_each }),
         }
     }
 }

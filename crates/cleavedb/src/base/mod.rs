@@ -6,6 +6,7 @@
 
 pub mod limits;
 pub mod error;
+pub mod panics;
 pub mod key;
 pub mod kind;
 pub mod address;

@@ -5,8 +5,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::cache::ghosts::next_parts;
-use crate::engine::core::Core;
+use crate::cache::ghosts::{Demand, next_parts};
 
 /// The memory of both caches is shared out in so many parts.
 const PARTS: u32 = 64;
@@ -40,20 +39,13 @@ impl Balance {
     pub fn note_missed(&self) -> bool {
         self.misses.fetch_add(1, Ordering::Relaxed) % MISSES_BETWEEN == MISSES_BETWEEN - 1
     }
-}
 
-impl Core {
-    /// Moves the boundary between block cache and value cache a step, if that would save reads.
-    pub fn balance_caches(&self) {
-        let (blocks, values) = (&self.readers.cache, self.memory.value_cache.ghosts());
-        let balance = &self.memory.balance;
-        let now = balance.values.load(Ordering::Relaxed);
-        let Some(next) = next_parts(now, blocks.demand(), values.demand(), VALUES_PARTS) else { return };
-        blocks.start_over();
-        values.start_over();
-        if next != now {
-            balance.values.store(next, Ordering::Relaxed);
-            self.fit_cache();
-        }
+    /// Moves the boundary a step if the demand of the two caches differs enough. `None`: it is too early to say; else whether
+    /// the boundary has moved.
+    pub fn step(&self, blocks: Demand, values: Demand) -> Option<bool> {
+        let now = self.values.load(Ordering::Relaxed);
+        let next = next_parts(now, blocks, values, VALUES_PARTS)?;
+        self.values.store(next, Ordering::Relaxed);
+        Some(next != now)
     }
 }

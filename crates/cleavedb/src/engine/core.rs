@@ -4,21 +4,22 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::api::keyspace::Keyspaces;
-use crate::api::options::{LogBackend, Settings};
-use crate::api::snapshot::Snapshots;
 use crate::base::limits::FILE_ID_MAX;
 use crate::base::{Error, FileId, Result, Seqno};
-use crate::engine::inspect::events::{Event, Events};
-use crate::engine::inspect::stats::Counters;
+use crate::engine::commit_queue::CommitQueue;
+use crate::engine::counters::Counters;
+use crate::engine::durable_horizon::DurableHorizon;
+use crate::engine::events::{Event, Events};
 use crate::engine::inspect::stats_page::StatsPage;
 use crate::engine::jobs::scheduler::Work;
+use crate::engine::keyspaces::Keyspaces;
 use crate::engine::manifest::{Manifest, usable};
+use crate::engine::memory::Memory;
+use crate::engine::poison::Poison;
 use crate::engine::published::Published;
-use crate::engine::tuning::memory::Memory;
+use crate::engine::snapshots::{JobHorizon, Snapshots};
+use crate::engine::tuning::settings::{LogBackend, Settings};
 use crate::engine::view::View;
-use crate::engine::write::commit::CommitQueue;
-use crate::engine::write::durability::DurableHorizon;
 use crate::engine::write::logs::LogSupply;
 use crate::engine::write::pacing::Pacer;
 use crate::engine::write::reserve::Reserve;
@@ -63,33 +64,6 @@ pub(crate) struct Core {
     poison: Poison,
     /// Held as long as the database is open.
     pub locks: Mutex<Vec<Box<dyn Lock>>>,
-}
-
-/// The first failure after which no write can be promised (DESIGN rule 9).
-#[derive(Default)]
-pub(crate) struct Poison {
-    set: AtomicBool,
-    cause: Mutex<Option<String>>,
-}
-
-impl Poison {
-    pub fn check(&self) -> Result<()> {
-        if !self.set.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let cause = self.cause.lock().clone().unwrap_or_default();
-        Err(Error::Poisoned { cause })
-    }
-
-    /// True the first time.
-    fn set(&self, error: &Error) -> bool {
-        let cause = match error {
-            Error::Poisoned { cause } => cause.clone(),
-            other => other.to_string(),
-        };
-        self.cause.lock().get_or_insert(cause);
-        !self.set.swap(true, Ordering::AcqRel)
-    }
 }
 
 /// Everything a core is made of that is not empty at the start.
@@ -260,10 +234,10 @@ impl Core {
     }
 }
 
-/// Turns a panic, a broken invariant of ours, into the error after which no write is promised.
-pub(crate) fn guard_panic<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-        Err(Error::Poisoned { cause: format!("{what} panicked: {}", text.unwrap_or("no message")) })
-    })
+impl Core {
+    /// Captures view and snapshots in one step, and which keyspaces are dropped.
+    pub fn job_horizon(&self) -> JobHorizon {
+        let (view, snapshots) = self.snapshots.capture(&self.published);
+        JobHorizon { view, snapshots, dropped: self.keyspaces.dropped() }
+    }
 }

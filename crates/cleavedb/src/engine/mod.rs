@@ -3,6 +3,16 @@
 pub(crate) mod core;
 pub(crate) mod view;
 pub(crate) mod published;
+pub(crate) mod snapshots;
+pub(crate) mod keyspaces;
+pub(crate) mod commit_queue;
+pub(crate) mod durable_horizon;
+pub(crate) mod poison;
+pub(crate) mod memory;
+pub(crate) mod fit_caches;
+pub(crate) mod space;
+pub(crate) mod counters;
+pub(crate) mod events;
 pub(crate) mod value_files;
 pub(crate) mod write;
 pub(crate) mod read;

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::api::keyspace::KeyspaceState;
 use crate::base::versions::{VersionRef, VersionSource};
 use crate::base::{Address, Error, FileId, Kind, Result};
 use crate::engine::core::Core;
+use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::manifest::file_names::{log_name, redirect_name, segment_name};
 use crate::engine::manifest::{Manifest, ManifestState};
 use crate::engine::view::View;

@@ -2,7 +2,6 @@
 
 pub(crate) mod check;
 pub(crate) mod dump;
-pub(crate) mod events;
 pub(crate) mod stats;
 pub(crate) mod stats_page;
 pub(crate) mod telemetry;

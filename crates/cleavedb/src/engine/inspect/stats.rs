@@ -4,43 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::engine::core::Core;
-use crate::engine::tuning::memory::MemoryStats;
+use crate::engine::memory::MemoryStats;
 use crate::io::Access;
 use crate::values::placement::{Candidate, groups};
-
-/// Totals since the database was opened.
-#[derive(Default)]
-pub(crate) struct Counters {
-    pub user_bytes: AtomicU64,
-    pub log_bytes: AtomicU64,
-    pub table_bytes: AtomicU64,
-    pub manifest_bytes: AtomicU64,
-    pub bytes_read: AtomicU64,
-    pub flushes: AtomicU64,
-    pub compactions: AtomicU64,
-    pub index_merges: AtomicU64,
-    pub seals: AtomicU64,
-    pub compaction_subtasks: AtomicU64,
-    pub run_subtasks_total: AtomicU64,
-    pub stalls: AtomicU64,
-    pub stall_us: AtomicU64,
-    pub paced: AtomicU64,
-    pub paced_us: AtomicU64,
-    pub value_collections: AtomicU64,
-    pub value_collection_bytes: AtomicU64,
-    pub value_reorders: AtomicU64,
-    pub value_reorder_bytes: AtomicU64,
-    pub compressed_from: AtomicU64,
-    pub compressed_to: AtomicU64,
-    pub judged_alone: AtomicU64,
-    pub judged_by_look_up: AtomicU64,
-    /// What flushes took out of the front: bytes of runs and of the values they lead to.
-    pub flushed_bytes: AtomicU64,
-    /// The same without the values that stayed in their logs.
-    pub flushed_weight: AtomicU64,
-    /// The tables that flushes made of it.
-    pub flush_table_bytes: AtomicU64,
-}
 
 /// The state of a database at one moment. Sizes are in bytes; totals count from the last open.
 #[derive(Debug, Clone, Default)]

@@ -10,7 +10,7 @@ use crate::base::Result;
 use crate::engine::core::Core;
 use crate::engine::inspect::stats::{FileStats, GroupStats, LevelStats, RunStats, Stats};
 use crate::engine::manifest::file_names::STATS;
-use crate::engine::tuning::memory::MemoryStats;
+use crate::engine::memory::MemoryStats;
 use crate::format::stats_page::{MAGIC, PAGE_BYTES, Page};
 use crate::io::{Access, File, Storage};
 use crate::levels::version::LEVELS_MAX;

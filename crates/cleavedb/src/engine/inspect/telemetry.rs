@@ -1,6 +1,6 @@
 //! What the store tells of itself to the programs around it, as far as the cargo features say: `metrics` for counters,
 //! gauges and histograms through the facade of that name, `tracing` for a span around each background job and an event for
-//! each [`Event`](crate::engine::inspect::events::Event). Without them nothing of this is compiled.
+//! each [`Event`](crate::engine::events::Event). Without them nothing of this is compiled.
 //!
 //! Figures are handed on about once a second by the thread that looks after logs; all of them have a label `database`,
 //! the directory.
@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 #[cfg(any(feature = "metrics", feature = "tracing"))]
-use crate::engine::inspect::events::Event;
-use crate::engine::inspect::events::Listener;
+use crate::engine::events::Event;
+use crate::engine::events::Listener;
 use crate::engine::inspect::stats::Stats;
 use crate::engine::jobs::job::Job;
 

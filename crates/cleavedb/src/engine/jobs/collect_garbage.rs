@@ -17,12 +17,12 @@ mod find;
 mod sorted;
 mod look_up;
 
+use crate::engine::snapshots::JobHorizon;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::api::snapshot::JobHorizon;
 use crate::base::memory::Counted;
 use crate::base::{Error, FileId, Kind, Result, Seqno, full_key};
 use crate::engine::core::Core;

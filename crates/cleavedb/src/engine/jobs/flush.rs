@@ -12,7 +12,7 @@ use crate::base::{
     Address, Buffer, Cursor, Error, FileId, KeyspaceId, Kind, Merging, Result, Seqno, Slice, Stamp, split_key,
 };
 use crate::engine::core::Core;
-use crate::engine::inspect::events::Event;
+use crate::engine::events::Event;
 use crate::engine::view::View;
 use crate::engine::write::pacing::Watched;
 use crate::format::edit::Edit;

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use crate::base::panics::guard_panic;
 use crate::base::{FileId, Result};
-use crate::engine::core::{Core, guard_panic};
+use crate::engine::core::Core;
 use crate::engine::inspect::telemetry;
 use crate::engine::jobs::compact::TableWork;
 use crate::engine::jobs::runs::{RunInputs, RunWork};

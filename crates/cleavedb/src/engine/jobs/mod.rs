@@ -8,3 +8,4 @@ pub(crate) mod runs;
 pub(crate) mod flush;
 pub(crate) mod compact;
 pub(crate) mod collect_garbage;
+pub(crate) mod pause;

@@ -5,7 +5,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::api::snapshot::JobHorizon;
 use crate::base::memory::Counted;
 use crate::base::ranges::{KeyRange, cut};
 use crate::base::tombstones::{Fragment, fragment, survivors};
@@ -14,6 +13,7 @@ use crate::base::{Cursor, Merging, Result, Seqno, Stamp};
 use crate::engine::core::Core;
 use crate::engine::jobs::flush::{fragments_of_runs, stays};
 use crate::engine::jobs::subtasks::{SubtaskWork, YieldPoints};
+use crate::engine::snapshots::JobHorizon;
 use crate::engine::view::View;
 use crate::front::index_table::IndexTable;
 use crate::front::run::{Run, RunPart};

@@ -7,20 +7,20 @@
 
 mod next_job;
 
+use crate::engine::jobs::pause::paused;
+use crate::engine::space::Space;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::api::pause::paused;
 use crate::base::{Error, FileId, Result, Seqno};
 use crate::engine::core::Core;
-use crate::engine::inspect::events::Event;
+use crate::engine::events::Event;
 use crate::engine::jobs::job::{Begun, Job};
 use crate::engine::jobs::retry::{Need, Shortages};
 use crate::engine::jobs::subtasks::Worker;
-use crate::engine::write::space::Space;
 use crate::front::run::Run;
 use crate::levels::picker::{Choice, RunningCompaction};
 use crate::sched::allocator;

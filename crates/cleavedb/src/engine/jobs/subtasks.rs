@@ -7,9 +7,10 @@
 
 use std::cell::Cell;
 
+use crate::base::panics::guard_panic;
 use crate::base::versions::{VersionRef, VersionSource};
 use crate::base::{Error, Result};
-use crate::engine::core::{Core, guard_panic};
+use crate::engine::core::Core;
 use crate::sched::sync::Mutex;
 
 /// A part has a break whenever it has written this part of an index table: some milliseconds.

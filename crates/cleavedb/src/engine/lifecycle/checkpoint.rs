@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::base::panics::guard_panic;
 use crate::base::{Error, FileId, Result, Seqno};
-use crate::engine::core::{Core, guard_panic};
+use crate::engine::core::Core;
 use crate::engine::manifest::file_names::{LOCK, log_name, redirect_name, segment_name, table_name};
 use crate::engine::manifest::{Manifest, ManifestState};
 use crate::engine::view::View;

@@ -13,12 +13,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::api::keyspace::KeyspaceState;
+use crate::base::panics::guard_panic;
 use crate::base::versions::{VersionRef, VersionSource};
 use crate::base::{Cursor, Error, FileId, Kind, Result, Stamp, limits};
-use crate::engine::core::{Core, guard_panic};
+use crate::engine::commit_queue::CommitState;
+use crate::engine::core::Core;
+use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::view::View;
-use crate::engine::write::commit::CommitState;
 use crate::engine::write::pacing::Gate;
 use crate::format::edit::Edit;
 use crate::levels::picker::RunningCompaction;

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use crate::api::keyspace::KeyspaceState;
 use crate::base::operator::full_merge;
 use crate::base::{Address, Cursor, Error, FileId, Kind, Result, Seqno, Slice, Stamp, full_key, limits, split_key};
 use crate::cache::value_cache::{Kept, ValueCache};
 use crate::engine::core::Core;
+use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::manifest::file_names::log_name;
 use crate::engine::view::View;
 use crate::levels::table::Table;

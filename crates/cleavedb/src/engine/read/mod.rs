@@ -5,3 +5,4 @@ pub(crate) mod multi_get;
 pub(crate) mod covers;
 pub(crate) mod fetch;
 pub(crate) mod sizes;
+pub(crate) mod bounds;

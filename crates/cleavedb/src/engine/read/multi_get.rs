@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use crate::api::keyspace::KeyspaceState;
 use crate::base::{FileId, Result, Seqno, Slice, full_key};
 use crate::engine::core::Core;
+use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::read::get::{Find, Versions, find_versions};
 use crate::engine::view::View;
 use crate::levels::batch::{Lookups, Missing, read_together};

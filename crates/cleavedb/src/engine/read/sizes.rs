@@ -4,11 +4,11 @@
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use crate::api::iter::Bounds;
-use crate::api::keyspace::KeyspaceState;
 use crate::base::Result;
 use crate::base::ranges::{KeyRange, Mark};
 use crate::engine::core::Core;
+use crate::engine::keyspaces::KeyspaceState;
+use crate::engine::read::bounds::Bounds;
 use crate::levels::table::Table;
 
 /// What a keyspace holds, about.

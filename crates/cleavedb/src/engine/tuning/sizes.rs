@@ -14,14 +14,19 @@
 
 use std::time::Duration;
 
-use crate::api::value_options::{ValuePlacement, VictimPolicy};
+use crate::api::value_options::VictimPolicy;
 use crate::base::limits::{
     GARBAGE_BYTES_DEFAULT, GARBAGE_PERCENT_DEFAULT, MEMORY_BUDGET_MIN, SEPARATION_BYTES_DEFAULT,
 };
 use crate::base::{Error, Result};
+use crate::engine::tuning::settings::ValuePlacement;
 use crate::format::compression::Compression;
 use crate::front::index_table::IndexTable;
 use crate::levels::builder::TableOptions;
+use crate::values::placement::Placement;
+use crate::values::placement::hash::Hash;
+use crate::values::placement::log::Log;
+use crate::values::placement::range::Range;
 
 const MIB: usize = 1 << 20;
 /// What a cursor of a compaction holds beside its data block: top index, index partition, and what they are read into.
@@ -310,6 +315,37 @@ impl Default for Tuning {
 fn compaction_bytes(block_size: usize, tables: usize) -> usize {
     (tables + 3) * (block_size + CURSOR_BYTES) + block_size
 }
+
+impl Tuning {
+    /// What is known of records that are judged together takes no more memory than this.
+    pub(crate) fn judged_bytes_max(&self) -> usize {
+        (self.job_bytes / 4).min(JUDGED_BYTES_MAX)
+    }
+
+    /// Where values go when they are moved.
+    pub(crate) fn placement(&self) -> Box<dyn Placement> {
+        let segment_bytes = self.log_bytes;
+        match self.placement {
+            ValuePlacement::Hash => Box::new(Hash {
+                segment_bytes,
+                group_bytes: self.group_bytes,
+                policy: self.victims,
+                hot_cold: self.hot_cold,
+            }),
+            ValuePlacement::Range => Box::new(Range {
+                segment_bytes,
+                group_bytes: self.group_bytes,
+                policy: self.victims,
+                // What is known of a record while it is judged takes a few times its size, if it is small.
+                small_bytes: self.judged_bytes_max() as u64 / 8,
+            }),
+            ValuePlacement::Log { look_up_each } => Box::new(Log { segment_bytes, look_up_each }),
+        }
+    }
+}
+
+/// What is judged together takes no more memory than this, however large the budget is.
+const JUDGED_BYTES_MAX: usize = 256 << 20;
 
 #[cfg(test)]
 mod tests {

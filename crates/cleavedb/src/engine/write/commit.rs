@@ -4,23 +4,23 @@
 //! given out only once the log has room, so a refused group leaves no gap. Waiting for durability comes after, without
 //! the commit lock.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::api::batch::WriteBatch;
-use crate::api::options::{Durability, WriteOptions, check_interval};
+use crate::base::panics::guard_panic;
 use crate::base::{Error, Result, Seqno};
-use crate::engine::core::{Core, guard_panic};
+use crate::engine::commit_queue::{CommitState, WriterQueue};
+use crate::engine::core::Core;
+use crate::engine::tuning::settings::{Durability, WriteOptions, check_interval};
 use crate::engine::view::View;
 use crate::engine::write::pacing::REVIEW_BYTES;
 use crate::format::frame::{BodyChecksum, FrameHeader, FrameKind, HEADER_BYTES};
 use crate::front::index_table::{IndexTable, RecordPlace, SeparationThresholds};
-use crate::front::log::LogFile;
 use crate::front::log_writer::LogWriter;
 use crate::sched::clock::now;
-use crate::sched::sync::{Condvar, Mutex, MutexGuard};
+use crate::sched::sync::MutexGuard;
 
 /// A group takes waiting batches until it holds this many bytes.
 const GROUP_BYTES: u64 = 1 << 20;
@@ -29,50 +29,6 @@ const PADDING_ROOM: u64 = 2 * crate::base::limits::BLOCK_IO_BYTES as u64;
 
 /// Checksums of a group that are kept as memory for the next one.
 const CRCS_KEPT: usize = 1 << 12;
-
-/// The writers' queue and the state that only the leader touches.
-pub(crate) struct CommitQueue {
-    queue: Mutex<WriterQueue>,
-    done: Condvar,
-    state: Mutex<CommitState>,
-}
-
-#[derive(Default)]
-struct WriterQueue {
-    waiting: VecDeque<(u64, WriteBatch)>,
-    results: BTreeMap<u64, Result<Seqno>>,
-    next_ticket: u64,
-    has_leader: bool,
-}
-
-/// What the holder of the commit lock owns.
-pub(crate) struct CommitState {
-    /// Made by the first write, so that a database that is only read makes no ring and no log.
-    pub writer: Option<LogWriter>,
-    /// The newest sequence number given out.
-    pub last_seqno: Seqno,
-    /// Logs before the active one that no sync has covered yet, oldest first.
-    pub unsynced: Vec<Arc<LogFile>>,
-    /// The view's active index table; it changes under the commit lock only.
-    pub active: Arc<IndexTable>,
-    /// Checksums of the group's records, reused.
-    crcs: Vec<u32>,
-    /// Bytes written since the pace was last looked at.
-    unreviewed: u64,
-}
-
-impl CommitQueue {
-    pub fn new(seqno: Seqno, active: Arc<IndexTable>) -> CommitQueue {
-        let (unsynced, crcs) = (Vec::new(), Vec::new());
-        let state = CommitState { writer: None, last_seqno: seqno, unsynced, active, crcs, unreviewed: 0 };
-        CommitQueue { queue: Mutex::default(), done: Condvar::new(), state: Mutex::new(state) }
-    }
-
-    /// The commit lock: nothing is appended while it is held.
-    pub fn lock(&self) -> MutexGuard<'_, CommitState> {
-        self.state.lock()
-    }
-}
 
 impl Core {
     /// Writes a batch and returns once it has the durability asked for. The batch is empty then, and after every error but

@@ -4,70 +4,16 @@
 //! answers everyone who waited for less.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::base::panics::guard_panic;
 use crate::base::{Error, Result, Seqno};
-use crate::engine::core::{Core, guard_panic};
+use crate::engine::commit_queue::CommitState;
+use crate::engine::core::Core;
 use crate::engine::tuning::sizes::Canary;
-use crate::engine::write::commit::CommitState;
 use crate::sched::clock::now;
-use crate::sched::sync::{Condvar, Mutex};
-use crate::sched::thread::{JoinHandle, try_spawn};
-
-/// How far history is durable, and who is moving that.
-pub(crate) struct DurableHorizon {
-    durable: AtomicU64,
-    syncing: Mutex<bool>,
-    synced: Condvar,
-    interval: Mutex<IntervalState>,
-    interval_changed: Condvar,
-}
-
-/// The thread that keeps `Interval` promises, started by the first one.
-#[derive(Default)]
-struct IntervalState {
-    /// When the next sync is due.
-    deadline: Option<Duration>,
-    thread: Option<JoinHandle>,
-    stop: bool,
-}
-
-impl DurableHorizon {
-    pub fn new(durable: Seqno) -> DurableHorizon {
-        DurableHorizon {
-            durable: AtomicU64::new(durable.0),
-            syncing: Mutex::new(false),
-            synced: Condvar::new(),
-            interval: Mutex::default(),
-            interval_changed: Condvar::new(),
-        }
-    }
-
-    /// Everything up to here survives loss of power.
-    pub fn durable(&self) -> Seqno {
-        Seqno(self.durable.load(Ordering::Acquire))
-    }
-
-    /// Everything up to `seqno` is durable by other means than the log.
-    pub fn note_durable(&self, seqno: Seqno) {
-        self.durable.fetch_max(seqno.0, Ordering::AcqRel);
-    }
-
-    /// Ends the interval thread.
-    pub fn stop(&self) {
-        let thread = {
-            let mut interval = self.interval.lock();
-            interval.stop = true;
-            interval.thread.take()
-        };
-        self.interval_changed.notify_all();
-        if let Some(thread) = thread {
-            // A panic there has nobody left to tell; the close that follows syncs by itself.
-            let _ = thread.join();
-        }
-    }
-}
+use crate::sched::thread::try_spawn;
 
 impl Core {
     /// Makes everything that was written so far durable.

@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::api::options::LogBackend;
 use crate::base::limits::BLOCK_IO_BYTES;
 use crate::base::{Error, FileId, Result, Seqno};
 use crate::engine::core::Core;
 use crate::engine::manifest::file_names::{RING, log_name};
+use crate::engine::tuning::settings::LogBackend;
 use crate::engine::tuning::sizes::Tuning;
 use crate::format::edit::Edit;
 use crate::format::frame::{LOG_HEADER_BYTES, encode_log_header};

@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::base::versions::{VersionRef, VersionSource};
 use crate::base::{Error, Result, Seqno};
 use crate::engine::core::Core;
-use crate::engine::inspect::events::Event;
+use crate::engine::events::Event;
 use crate::engine::tuning::sizes::Tuning;
 use crate::engine::view::View;
 use crate::sched::clock::now;

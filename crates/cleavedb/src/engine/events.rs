@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::Result;
-use crate::engine::core::guard_panic;
+use crate::base::panics::guard_panic;
 use crate::sched::sync::{Condvar, Mutex};
 use crate::sched::thread::{JoinHandle, try_spawn};
 

@@ -1,0 +1,195 @@
+//! The keyspaces of an open database. A keyspace is an id in front of its keys, so thousands of them cost their names only.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::base::limits::SEPARATION_BYTES_DEFAULT;
+use crate::base::{Error, KeyspaceId, MergeOperator, OperatorSource, Result, Seqno};
+use crate::format::compression::Compression;
+use crate::format::edit::{KeyspaceRecord, Separation};
+use crate::sched::sync::RwLock;
+
+/// The name of the keyspace that every database has.
+pub(crate) const DEFAULT_NAME: &str = "default";
+
+/// Its id.
+pub(crate) const DEFAULT_ID: KeyspaceId = KeyspaceId(1);
+
+/// What the engine knows of an open keyspace.
+pub(crate) struct KeyspaceState {
+    pub record: KeyspaceRecord,
+    pub operator: Option<Arc<dyn MergeOperator>>,
+    /// Its own choice.
+    pub compression: Option<Compression>,
+    /// The least size of a value that lies apart from its key, in bytes.
+    separation: AtomicUsize,
+    /// Which open database it belongs to.
+    pub database: u64,
+    dropped: AtomicBool,
+}
+
+impl KeyspaceState {
+    /// The least size of a value that lies apart from its key, in bytes.
+    pub fn separation_bytes(&self) -> usize {
+        self.separation.load(Ordering::Relaxed)
+    }
+
+    /// Refuses keyspaces that are gone or belong to another database.
+    pub fn check(&self, database: u64) -> Result<()> {
+        if self.database != database {
+            return Err(Error::input(format!("keyspace {:?} belongs to another database", self.record.name)));
+        }
+        if self.dropped.load(Ordering::Acquire) {
+            return Err(Error::NotFound { what: format!("keyspace {:?} (it was dropped)", self.record.name) });
+        }
+        Ok(())
+    }
+}
+
+/// All keyspaces of an open database.
+pub(crate) struct Keyspaces {
+    inner: RwLock<KeyspaceMaps>,
+    operators: Vec<Arc<dyn MergeOperator>>,
+    database: u64,
+    /// The least size of a value that lies apart in keyspaces that do not say otherwise.
+    separation_default: usize,
+    /// No keyspace keeps smaller values apart.
+    separation_min: AtomicUsize,
+}
+
+#[derive(Default)]
+struct KeyspaceMaps {
+    by_name: BTreeMap<String, Arc<KeyspaceState>>,
+    by_id: BTreeMap<KeyspaceId, Arc<KeyspaceState>>,
+    /// Dropped, with versions that files may still hold.
+    dropped: BTreeMap<KeyspaceId, Seqno>,
+    /// Memory of all this, and of what the manifest keeps of it.
+    bytes: usize,
+}
+
+/// What a keyspace takes in memory, here and in the manifest, beside its names: two records, the state, and places in
+/// three maps.
+const OVERHEAD_BYTES: usize = 400;
+
+fn bytes_of(record: &KeyspaceRecord) -> usize {
+    OVERHEAD_BYTES + 3 * record.name.len() + 2 * record.operator.as_ref().map_or(0, String::len)
+}
+
+impl Keyspaces {
+    /// The keyspaces that the manifest names.
+    pub fn new(
+        records: impl Iterator<Item = KeyspaceRecord>,
+        dropped: BTreeMap<KeyspaceId, Seqno>,
+        operators: Vec<Arc<dyn MergeOperator>>,
+        database: u64,
+        separation_default: usize,
+    ) -> Keyspaces {
+        let inner = RwLock::new(KeyspaceMaps { dropped, ..KeyspaceMaps::default() });
+        let separation_min = AtomicUsize::new(separation_default.min(SEPARATION_BYTES_DEFAULT));
+        let keyspaces = Keyspaces { inner, operators, database, separation_default, separation_min };
+        for record in records {
+            keyspaces.add(record);
+        }
+        keyspaces
+    }
+
+    /// A keyspace that now exists.
+    pub fn add(&self, record: KeyspaceRecord) -> Arc<KeyspaceState> {
+        let operator = record.operator.as_deref().and_then(|name| self.find_operator(name));
+        let compression = record.compression.and_then(Compression::from_u8);
+        let dropped = AtomicBool::new(false);
+        let separation = AtomicUsize::new(record.separation.bytes(self.separation_default));
+        let state =
+            Arc::new(KeyspaceState { record, operator, compression, separation, database: self.database, dropped });
+        let mut inner = self.inner.write();
+        self.separation_min.fetch_min(state.separation_bytes(), Ordering::Relaxed);
+        inner.bytes += bytes_of(&state.record);
+        inner.by_name.insert(state.record.name.clone(), state.clone());
+        inner.by_id.insert(state.record.id, state.clone());
+        state
+    }
+
+    /// The registered operator of this name.
+    pub fn find_operator(&self, name: &str) -> Option<Arc<dyn MergeOperator>> {
+        self.operators.iter().find(|operator| operator.name() == name).cloned()
+    }
+
+    pub fn find(&self, name: &str) -> Option<Arc<KeyspaceState>> {
+        self.inner.read().by_name.get(name).cloned()
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        self.inner.read().by_name.keys().cloned().collect()
+    }
+
+    pub fn len(&self) -> usize {
+        self.inner.read().by_name.len()
+    }
+
+    /// Memory that they take.
+    pub fn bytes(&self) -> usize {
+        self.inner.read().bytes
+    }
+
+    /// The keyspace is gone as of `seqno`; its versions die as jobs come by.
+    pub fn remove(&self, keyspace: &KeyspaceState, seqno: Seqno) {
+        let mut inner = self.inner.write();
+        keyspace.dropped.store(true, Ordering::Release);
+        if inner.by_name.remove(&keyspace.record.name).is_some() {
+            inner.bytes -= bytes_of(&keyspace.record);
+        }
+        inner.by_id.remove(&keyspace.record.id);
+        inner.dropped.insert(keyspace.record.id, seqno);
+    }
+
+    /// No file holds versions of these any more.
+    pub fn forget(&self, keyspaces: &[KeyspaceId]) {
+        let mut inner = self.inner.write();
+        for keyspace in keyspaces {
+            inner.dropped.remove(keyspace);
+        }
+    }
+
+    /// Dropped keyspaces of which files may still hold versions.
+    pub fn dropped(&self) -> BTreeMap<KeyspaceId, Seqno> {
+        self.inner.read().dropped.clone()
+    }
+
+    /// From this size on a value stays in the log while its key is in the front.
+    pub fn separation_min(&self) -> usize {
+        self.separation_min.load(Ordering::Relaxed)
+    }
+
+    /// Values of a keyspace that are written from now on lie apart from another size on.
+    pub fn set_separation(&self, keyspace: &KeyspaceState, separation: Separation) {
+        let bytes = separation.bytes(self.separation_default);
+        keyspace.separation.store(bytes, Ordering::Relaxed);
+        self.separation_min.fetch_min(bytes, Ordering::Relaxed);
+    }
+
+    /// The least size of a value of a keyspace that lies apart from its key, in bytes.
+    pub fn separation_bytes(&self, keyspace: KeyspaceId) -> usize {
+        self.inner.read().by_id.get(&keyspace).map_or(usize::MAX, |state| state.separation_bytes())
+    }
+
+    /// The same for one version after the other: most are of the keyspace of the one before.
+    pub fn separations(&self) -> impl FnMut(KeyspaceId) -> usize {
+        let mut last = None;
+        move |keyspace| match last {
+            Some((known, bytes)) if known == keyspace => bytes,
+            _ => last.insert((keyspace, self.separation_bytes(keyspace))).1,
+        }
+    }
+
+    /// How the blocks of a keyspace are compressed.
+    pub fn compression(&self, keyspace: KeyspaceId) -> Option<Compression> {
+        self.inner.read().by_id.get(&keyspace).and_then(|state| state.compression)
+    }
+}
+
+impl OperatorSource for Keyspaces {
+    fn operator(&self, keyspace: KeyspaceId) -> Option<Arc<dyn MergeOperator>> {
+        self.inner.read().by_id.get(&keyspace)?.operator.clone()
+    }
+}

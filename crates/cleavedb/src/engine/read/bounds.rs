@@ -1,0 +1,48 @@
+//! The bounds of a scan as full keys.
+
+use std::ops::{Bound, RangeBounds};
+
+use crate::base::key::prefix_end;
+use crate::base::{KeyspaceId, full_key};
+
+/// Full keys: from `lower`, up to but not including `upper`.
+pub(crate) struct Bounds {
+    pub lower: Vec<u8>,
+    /// `None`: to the end of everything.
+    pub upper: Option<Vec<u8>>,
+}
+
+impl Bounds {
+    /// The part of `keyspace` within `range`.
+    pub fn of_range<R: RangeBounds<Vec<u8>>>(keyspace: KeyspaceId, range: &R) -> Bounds {
+        let after = |key: &Vec<u8>| {
+            let mut full = full_key(keyspace, key);
+            full.push(0);
+            full
+        };
+        let lower = match range.start_bound() {
+            Bound::Included(key) => full_key(keyspace, key),
+            Bound::Excluded(key) => after(key),
+            Bound::Unbounded => keyspace.prefix().to_vec(),
+        };
+        let upper = match range.end_bound() {
+            Bound::Included(key) => Some(after(key)),
+            Bound::Excluded(key) => Some(full_key(keyspace, key)),
+            Bound::Unbounded => prefix_end(&keyspace.prefix()),
+        };
+        Bounds { lower, upper }
+    }
+
+    pub fn of_prefix(keyspace: KeyspaceId, prefix: &[u8]) -> Bounds {
+        let lower = full_key(keyspace, prefix);
+        Bounds { upper: prefix_end(&lower), lower }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.upper.as_ref().is_some_and(|upper| *upper <= self.lower)
+    }
+
+    pub fn above(&self, key: &[u8]) -> bool {
+        self.upper.as_ref().is_some_and(|upper| key >= &upper[..])
+    }
+}
