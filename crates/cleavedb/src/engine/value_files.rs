@@ -249,7 +249,9 @@ impl<'a, S> RefreshedAddresses<'a, S> {
 }
 
 impl<S: VersionSource> VersionSource for RefreshedAddresses<'_, S> {
-    fn advance(&mut self) -> Result<bool> {
+    type Error = S::Error;
+
+    fn advance(&mut self) -> Result<bool, S::Error> {
         self.now = None;
         if !self.source.advance()? {
             return Ok(false);

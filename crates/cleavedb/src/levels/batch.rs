@@ -5,11 +5,12 @@
 //! reads before the first, so that it has them in flight at once. Then the look-ups are tried again. Called by `multi_get`.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use super::table::Table;
-use super::table_cursor::TableCursor;
-use crate::base::{Cursor, Error, FileId, Result, Seqno, Stamp};
+use super::table_cursor::{BlockSource, TableCursor};
+use crate::base::{Buffer, Cursor, Error, FileId, Result, Seqno, Stamp};
 use crate::cache::block_cache::PriorityPool;
 use crate::format::table::BlockHandle;
 use crate::io::together::{ReadPlace, span, stretches};
@@ -23,7 +24,33 @@ const CURSORS_MAX: usize = 32;
 #[derive(Default)]
 pub struct Lookups {
     cursors: BTreeMap<FileId, TableCursor>,
-    missing: Option<Missing>,
+}
+
+/// Why a look-up in the cache has no answer. Internal: what is not cached is read, and no user hears of it.
+#[derive(Debug)]
+pub enum Unanswered {
+    /// It needs a block that the cache does not have.
+    NotCached(Missing),
+    /// It has failed.
+    Failed(Error),
+}
+
+impl From<Error> for Unanswered {
+    fn from(error: Error) -> Unanswered {
+        Unanswered::Failed(error)
+    }
+}
+
+/// The cache alone.
+enum CacheOnly {}
+
+impl BlockSource for CacheOnly {
+    type Error = Unanswered;
+
+    fn block(table: &Arc<Table>, handle: BlockHandle, pool: PriorityPool, _: bool) -> Result<Arc<Buffer>, Unanswered> {
+        let missing = || Unanswered::NotCached(Missing { table: table.clone(), handle, pool });
+        table.cached_block(handle, pool).ok_or_else(missing)
+    }
 }
 
 /// A block that a look-up wanted and the cache did not have.
@@ -31,6 +58,12 @@ pub struct Missing {
     table: Arc<Table>,
     handle: BlockHandle,
     pool: PriorityPool,
+}
+
+impl fmt::Debug for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Missing").field(&self.place()).finish()
+    }
 }
 
 impl Missing {
@@ -46,9 +79,13 @@ impl Missing {
 }
 
 impl Lookups {
-    /// As [`Table::find`], from the block cache alone; it fails if a block is not there, and
-    /// [`take_missing`](Lookups::take_missing) says which. Moving the cursor on reads what it needs.
-    pub fn find(&mut self, table: &Arc<Table>, key: &[u8], snapshot: Seqno) -> Result<Option<&mut TableCursor>> {
+    /// As [`Table::find`], from the block cache alone. Moving the cursor on reads what it needs.
+    pub fn find(
+        &mut self,
+        table: &Arc<Table>,
+        key: &[u8],
+        snapshot: Seqno,
+    ) -> Result<Option<&mut TableCursor>, Unanswered> {
         if !table.may_hold(key, snapshot) {
             return Ok(None);
         }
@@ -57,17 +94,9 @@ impl Lookups {
             self.cursors.clear();
         }
         let cursor = self.cursors.entry(id).or_insert_with(|| table.cursor(true));
-        if let Some((handle, pool)) = cursor.seek_in_cache(key, Stamp::at(snapshot))? {
-            self.missing = Some(Missing { table: table.clone(), handle, pool });
-            return Err(Error::WouldStall);
-        }
+        cursor.seek_filtered::<CacheOnly>(key, Stamp::at(snapshot))?;
         let found = cursor.valid() && cursor.key() == key;
         Ok(found.then_some(cursor))
-    }
-
-    /// The block that the last look-up failed for, if it was that.
-    pub fn take_missing(&mut self) -> Option<Missing> {
-        self.missing.take()
     }
 }
 

@@ -140,8 +140,11 @@ pub(crate) struct Known {
 
 /// How a key is looked up in one table.
 pub(crate) trait Find {
+    /// Why there is no answer.
+    type Error: From<Error>;
+
     /// A cursor on the newest version of a key at or below a sequence number.
-    fn find(&mut self, table: &Arc<Table>, full: &[u8], seqno: Seqno) -> Result<Option<&mut TableCursor>>;
+    fn find(&mut self, table: &Arc<Table>, full: &[u8], seqno: Seqno) -> Result<Option<&mut TableCursor>, Self::Error>;
 
     /// The same without the table, if that version is a base with its value at hand.
     fn kept(&mut self, _: &Table, _full: &[u8], _: Seqno) -> Option<(Stamp, Slice)> {
@@ -166,6 +169,8 @@ impl<'a> OneByOne<'a> {
 }
 
 impl Find for OneByOne<'_> {
+    type Error = Error;
+
     fn find(&mut self, table: &Arc<Table>, full: &[u8], seqno: Seqno) -> Result<Option<&mut TableCursor>> {
         self.cursor = table.find(full, seqno)?;
         Ok(self.cursor.as_mut())
@@ -180,13 +185,13 @@ impl Find for OneByOne<'_> {
 }
 
 /// Visits the sources in order of age until a base is found.
-pub(crate) fn find_versions(
+pub(crate) fn find_versions<F: Find>(
     view: &View,
     full: &[u8],
     seqno: Seqno,
     versions: &mut Versions,
-    tables: &mut impl Find,
-) -> Result<()> {
+    tables: &mut F,
+) -> Result<(), F::Error> {
     for table in std::iter::once(&view.active).chain(&view.sealed) {
         if versions.settled() {
             return Ok(());

@@ -9,7 +9,7 @@ use crate::engine::core::Core;
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::read::get::{Find, Versions, find_versions};
 use crate::engine::view::View;
-use crate::levels::batch::{Lookups, Missing, read_together};
+use crate::levels::batch::{Lookups, Unanswered, read_together};
 use crate::levels::table::Table;
 use crate::levels::table_cursor::TableCursor;
 
@@ -17,7 +17,9 @@ use crate::levels::table_cursor::TableCursor;
 const KEYS_TOGETHER: usize = 512;
 
 impl Find for Lookups {
-    fn find(&mut self, table: &Arc<Table>, full: &[u8], seqno: Seqno) -> Result<Option<&mut TableCursor>> {
+    type Error = Unanswered;
+
+    fn find(&mut self, table: &Arc<Table>, full: &[u8], seqno: Seqno) -> Result<Option<&mut TableCursor>, Unanswered> {
         Lookups::find(self, table, full, seqno)
     }
 }
@@ -79,15 +81,18 @@ impl Moment<'_> {
             for mut key in open {
                 let index = key.index;
                 match self.look_up(&key, &mut lookups) {
-                    Ok(Ok(versions)) if versions.is_separated() => apart.push((key, versions)),
-                    Ok(found) => answers[index] = self.resolve(&key, found),
-                    Err(block) if !key.waited_for.contains(&block.place()) => {
+                    Ok(versions) if versions.is_separated() => apart.push((key, versions)),
+                    Ok(versions) => answers[index] = self.resolve(&key, Ok(versions)),
+                    Err(Unanswered::Failed(error)) => answers[index] = self.resolve(&key, Err(error)),
+                    Err(Unanswered::NotCached(block)) if !key.waited_for.contains(&block.place()) => {
                         key.waited_for.push(block.place());
                         missing.push(block);
                         waiting.push(key);
                     }
                     // It was read and is gone again, or cannot be read: this key goes by itself.
-                    Err(_) => answers[index] = self.core.get_in(self.view, self.keyspace, key.key, self.seqno),
+                    Err(Unanswered::NotCached(_)) => {
+                        answers[index] = self.core.get_in(self.view, self.keyspace, key.key, self.seqno)
+                    }
                 }
             }
             open = waiting;
@@ -103,14 +108,11 @@ impl Moment<'_> {
         }
     }
 
-    /// The versions of one key, or the block without which they cannot be had.
-    fn look_up(&self, key: &Open<'_>, lookups: &mut Lookups) -> Result<Result<Versions>, Missing> {
+    /// The versions of one key, from memory and the block cache.
+    fn look_up(&self, key: &Open<'_>, lookups: &mut Lookups) -> Result<Versions, Unanswered> {
         let mut versions = Versions::default();
-        let found = find_versions(self.view, &key.full, self.seqno, &mut versions, lookups);
-        match lookups.take_missing() {
-            Some(missing) => Err(missing),
-            None => Ok(found.map(|()| versions)),
-        }
+        find_versions(self.view, &key.full, self.seqno, &mut versions, lookups)?;
+        Ok(versions)
     }
 
     fn resolve(&self, key: &Open<'_>, found: Result<Versions>) -> Result<Option<Slice>> {
