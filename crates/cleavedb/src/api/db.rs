@@ -308,8 +308,8 @@ impl Db {
     ///
     /// # Errors
     /// [`Error::InvalidInput`] if `path` is not empty or lies in a directory of the database; [`Error::Locked`] if someone
-    /// else writes a copy there; [`Error::NoSpace`], [`Error::Poisoned`], [`Error::Io`], [`Error::Closed`]. After an error nothing of the copy is left. A crash may leave files,
-    /// but none that open as a database.
+    /// else writes a copy there; [`Error::NoSpace`], [`Error::Poisoned`], [`Error::Io`], [`Error::Closed`]. After an error
+    /// nothing of the copy is left. A crash may leave files, but none that open as a database.
     ///
     /// ```
     /// # fn main() -> cleavedb::Result<()> {
