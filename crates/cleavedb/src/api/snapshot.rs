@@ -7,6 +7,7 @@ use crate::api::db::DbInner;
 use crate::api::iter::Iter;
 use crate::api::keyspace::Keyspace;
 use crate::base::{Result, Seqno, Slice};
+use crate::sched::clock::now;
 
 /// A consistent picture of the whole database at one moment, for as long as it is held. Cheap to take and to clone: O(1).
 /// While it is held, versions that it sees are kept, and with them their space.
@@ -24,7 +25,7 @@ pub(crate) struct Held {
 impl Drop for Held {
     fn drop(&mut self) {
         let awaited = self.db.core.snapshots.release(self.seqno);
-        if awaited || !self.db.core.pending_deletions.is_empty() {
+        if awaited || self.db.core.pending_deletions.has_work(now()) {
             self.db.core.work.wake();
         }
     }

@@ -289,16 +289,18 @@ impl Core {
                         }
                     }
                     // The views that a job held went when it was over, and files with them. Who is at it already looks again.
-                    if duty != Duty::Logs && !state.deleting_pending && !self.pending_deletions.is_empty() {
+                    if duty != Duty::Logs && !state.deleting_pending && self.pending_deletions.has_work(now()) {
                         self.work.changed.notify_all();
                     }
                     // At rest the cache may have what is set apart for jobs.
                     let rest = (duty == Duty::Logs && self.work.is_active()).then_some(IDLE_AFTER);
                     let reserve_in = (duty == Duty::Logs && state.reserve_shortage.any())
                         .then(|| state.reserve_shortage.next_try(now()));
+                    let retry_in =
+                        (may_work && duty == Duty::Logs).then(|| self.pending_deletions.retry_in(now())).flatten();
                     let waits_for_idle = may_work && matches!(duty, Duty::Values | Duty::All);
                     let order_in = waits_for_idle.then(|| self.idle_in(&state)).flatten();
-                    match rest.into_iter().chain(publish_in).chain(reserve_in).chain(order_in).min() {
+                    match rest.into_iter().chain(publish_in).chain(reserve_in).chain(retry_in).chain(order_in).min() {
                         Some(due) => {
                             let quiet = self.work.changed.wait_for(&mut state, due);
                             if quiet && rest.is_some() && state.running == 0 {

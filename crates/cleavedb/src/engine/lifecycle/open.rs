@@ -106,7 +106,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
     let around = ValueHome { fast: &fast, slow: &slow, pending_deletions: &pending_deletions, readers: &readers };
     let values = open_values(&around, state)?;
     if !options.read_only {
-        give_back_gaps(&values, &pending_deletions);
+        give_back_gaps(&*storage, &values, &pending_deletions)?;
     }
     let view = View {
         active: tables.next().unwrap_or_else(|| Arc::new(IndexTable::new())),
