@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::*;
+use crate::sched::sync::Mutex;
 use crate::engine::tuning::sizes::Tuning;
 use crate::io::{Faults, SimDisk};
 use crate::sched::sim::simulate;

@@ -115,6 +115,7 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::space::Space;
 
     #[test]
     fn writers_are_slowed_from_eight_tenths_on_and_go_as_fast_as_it_drains_at_the_cap() {
