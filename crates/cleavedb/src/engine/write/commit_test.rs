@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use super::*;
-use crate::sched::sync::Mutex;
 use crate::engine::tuning::sizes::Tuning;
 use crate::io::{Faults, SimDisk};
 use crate::sched::sim::simulate;
+use crate::sched::sync::Mutex;
 use crate::sched::thread::spawn;
 use crate::{Db, LogBackend, Options};
 
