@@ -73,6 +73,24 @@ impl Separation {
     }
 }
 
+/// One opening for writing: a number that grows, and a random one that tells copies of a database apart.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Opening {
+    /// One more at each opening.
+    pub epoch: u64,
+    /// Drawn at each opening.
+    pub nonce: u64,
+}
+
+/// The opening that an edit begins, and the one that `OWNER` referenced until then.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Openings {
+    /// `OWNER` names it as soon as the edit is durable and `OWNER` was replaced.
+    pub present: Opening,
+    /// `OWNER` still names it if a crash came in between.
+    pub previous: Opening,
+}
+
 /// A set of changes that become true together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Edit {
@@ -118,6 +136,10 @@ pub struct Edit {
     pub database: Option<u64>,
     /// From now on tables lie in a directory of their own.
     pub has_slow_dir: bool,
+    /// From now on files of ours may have these numbers: ranges, without their ends.
+    pub files_reserved: Vec<(FileId, FileId)>,
+    /// The database was opened for writing, with a directory of its own for tables.
+    pub openings: Option<Openings>,
 }
 
 /// Stored tags: do not renumber.
@@ -143,6 +165,8 @@ mod tag {
     pub const RELEASED: u64 = 19;
     pub const REORDER_CREDIT: u64 = 20;
     pub const REORDERED: u64 = 21;
+    pub const FILES_RESERVED: u64 = 22;
+    pub const OPENED: u64 = 23;
 }
 
 impl Edit {
@@ -216,6 +240,12 @@ impl Edit {
                 put_all(&mut out, [tag, value]);
             }
         }
+        for (from, end) in &self.files_reserved {
+            put_all(&mut out, [tag::FILES_RESERVED, from.0, end.0]);
+        }
+        if let Some(Openings { present, previous }) = self.openings {
+            put_all(&mut out, [tag::OPENED, present.epoch, present.nonce, previous.epoch, previous.nonce]);
+        }
         out
     }
 
@@ -263,6 +293,14 @@ impl Edit {
             tag::HAS_SLOW_DIR => {
                 take(bytes).filter(|&apart| apart == 1)?;
                 self.has_slow_dir = true;
+            }
+            tag::FILES_RESERVED => {
+                let (from, end) = (take_file(bytes, FILE_ID_MAX)?, take_file(bytes, FILE_ID_MAX + 1)?);
+                self.files_reserved.push(Some((from, end)).filter(|_| from < end)?);
+            }
+            tag::OPENED => {
+                let mut opening = || Some(Opening { epoch: take(bytes)?, nonce: take(bytes)? });
+                self.openings = Some(Openings { present: opening()?, previous: opening()? });
             }
             _ => return None,
         }
@@ -359,6 +397,11 @@ mod tests {
             next_keyspace: Some(KeyspaceId(8)),
             database: Some(u64::MAX),
             has_slow_dir: true,
+            files_reserved: vec![(FileId(1), FileId(9)), (FileId(FILE_ID_MAX), FileId(FILE_ID_MAX + 1))],
+            openings: Some(Openings {
+                present: Opening { epoch: 3, nonce: u64::MAX },
+                previous: Opening { epoch: 1, nonce: 5 },
+            }),
         }
     }
 
@@ -372,6 +415,9 @@ mod tests {
     fn file_numbers_beyond_the_limit_are_refused() {
         let log = |id| Edit { logs_added: vec![FileId(id)], ..Edit::default() };
         let next = |id| Edit { next_file: Some(FileId(id)), ..Edit::default() };
+        let reserved = |from, end| Edit { files_reserved: vec![(FileId(from), FileId(end))], ..Edit::default() };
+        assert!(Edit::decode(&reserved(7, 7).encode()).is_err(), "a range of nothing");
+        assert!(Edit::decode(&reserved(7, FILE_ID_MAX + 2).encode()).is_err());
         for (largest, over) in [(log(FILE_ID_MAX), log(FILE_ID_MAX + 1)), (next(FILE_ID_MAX + 1), next(u64::MAX))] {
             assert_eq!(Edit::decode(&largest.encode()), Ok(largest));
             assert!(Edit::decode(&over.encode()).is_err());

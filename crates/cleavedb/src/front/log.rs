@@ -63,6 +63,11 @@ impl LogFile {
         &self.file
     }
 
+    /// The ring through which it is written, if it is.
+    pub fn ring(&self) -> Option<&Arc<dyn Mapping>> {
+        self.ring.as_ref()
+    }
+
     /// How far it may grow, in bytes.
     pub fn capacity(&self) -> u64 {
         self.capacity

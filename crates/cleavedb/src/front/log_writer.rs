@@ -108,6 +108,23 @@ impl LogWriter {
             .is_some_and(|active| active.end + bytes <= active.log.capacity() && active.log.capacity() <= capacity_max)
     }
 
+    /// True if the log was made for the ring of this writer.
+    pub fn fits(&self, log: &LogFile) -> bool {
+        match (&self.back_end, log.ring()) {
+            (BackEnd::Ring { ring, .. }, Some(other)) => std::ptr::addr_eq(Arc::as_ptr(ring), Arc::as_ptr(other)),
+            (BackEnd::Plain, None) => true,
+            _ => false,
+        }
+    }
+
+    /// Brings everything into the active log's file (not synced), so that the ring is not needed any more, and gives up
+    /// that log.
+    pub fn end(&mut self) -> Result<Option<Arc<LogFile>>> {
+        self.submit_pending();
+        self.sync_point().wait()?;
+        Ok(self.active.take().map(|active| active.log))
+    }
+
     /// Goes on with an empty log. What the log before still has in memory is submitted; returns that log.
     pub fn rotate(&mut self, log: Arc<LogFile>) -> Option<Arc<LogFile>> {
         self.submit_pending();

@@ -281,6 +281,14 @@ impl Core {
             }
         };
         let log = self.guarded(self.take_log(bytes))?;
+        if !writer.fits(&log) {
+            // Logs are made for a larger ring now. The one before must not be needed for recovery when it loses its name.
+            let larger = LogWriter::new(self.logs.back_end(self)?);
+            commit.unsynced.extend(self.guarded(writer.end())?);
+            self.guarded(self.logs.rename_ring(self))?;
+            *writer = larger;
+            self.fit_cache();
+        }
         self.published.update(|view| {
             let mut logs = (*view.logs).clone();
             logs.insert(log.id(), log.clone());

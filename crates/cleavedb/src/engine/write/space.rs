@@ -43,6 +43,14 @@ impl Core {
         values.file_bytes.saturating_add(self.pending_deletions.pending_bytes())
     }
 
+    /// Bytes of everything that is stored: tables, files of values, and what is in logs.
+    pub fn stored_bytes(&self) -> u64 {
+        let view = self.published.view();
+        let tables: u64 = view.version.levels().iter().map(|level| level.bytes()).sum();
+        let logs: u64 = view.logs.values().map(|log| log.end()).sum();
+        tables + logs + view.values.candidates().iter().map(|file| file.bytes).sum::<u64>()
+    }
+
     /// What garbage that can be removed asks of writers.
     pub fn space_stage(&self, values: &ValueFiles) -> Stage {
         let space = &self.work.space;
