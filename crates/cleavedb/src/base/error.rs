@@ -1,5 +1,5 @@
-//! One error type, grouped by what the caller should do about it ([`Action`]). Every message names the file, offset,
-//! key or option it is about.
+//! The error type, grouped by what the caller should do ([`Action`]). Every message names the file, offset, key or
+//! option that it is about.
 
 use std::fmt;
 use std::io;
@@ -14,12 +14,12 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// A key, value, batch, name or option is outside the limits; nothing was written.
     InvalidInput {
-        /// What is wrong, and the limit it yield_points.
+        /// What is wrong, and the limit that it exceeds.
         message: String,
     },
-    /// A keyspace, database or merge operator that was asked for does not exist.
+    /// A keyspace, database or merge operator does not exist.
     NotFound {
-        /// What was looked for.
+        /// What does not exist.
         what: String,
     },
     /// Another handle or process has the database open.
@@ -27,14 +27,15 @@ pub enum Error {
         /// The lock file.
         path: PathBuf,
     },
-    /// Storage is full. Reads go on; writes work again when space is back.
+    /// Storage is full. Reads continue; writes work again once there is space.
     NoSpace {
-        /// The file that could not grow.
+        /// The file that could not be extended.
         path: PathBuf,
     },
-    /// The write would have had to wait longer for background work than it may. Nothing was written; try again later.
+    /// The write would have stalled for longer than the allowed time. Nothing was written; try again later.
     WouldStall,
-    /// An earlier append or sync failed, so no later write can be promised. Reads go on; reopen to write.
+    /// An earlier append or sync failed, so later writes cannot be guaranteed. Reads continue; reopen the database to
+    /// write.
     Poisoned {
         /// The first failure.
         cause: String,
@@ -46,11 +47,11 @@ pub enum Error {
         /// The keyspace, key and reason.
         message: String,
     },
-    /// Bytes on storage are not what was written. Restore the file from a copy.
+    /// Bytes on storage differ from what was written. Restore the file from a backup.
     Corruption {
         /// The damaged file.
         path: PathBuf,
-        /// Where in the file, in bytes.
+        /// Offset of the damage in the file, in bytes.
         offset: u64,
         /// What was expected.
         message: String,
@@ -59,16 +60,16 @@ pub enum Error {
     Unsupported {
         /// The file.
         path: PathBuf,
-        /// What was found and what is understood.
+        /// What was found, and what this version supports.
         message: String,
     },
-    /// The operating system refused an operation.
+    /// An operation of the operating system failed.
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What was tried, as a verb ("read", "create").
+        /// The operation, as a verb ("read", "create").
         operation: &'static str,
-        /// The system's answer.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
@@ -77,15 +78,15 @@ pub enum Error {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Action {
-    /// Change what was passed in.
+    /// Change the arguments.
     FixInput,
     /// Try again later; nothing is wrong with the database.
     Retry,
-    /// Make room on storage, then go on.
+    /// Free space on storage, then continue.
     FreeSpace,
     /// Open the database again.
     Reopen,
-    /// Restore damaged files from a copy.
+    /// Restore damaged files from a backup.
     Restore,
 }
 
@@ -102,15 +103,15 @@ impl Error {
         }
     }
 
-    /// The process, or the system, had no file descriptor left.
+    /// The process, or the system, has no file descriptor left.
     pub(crate) fn is_too_many_files(&self) -> bool {
         let Error::Io { source, .. } = self else { return false };
-        // ENFILE and EMFILE, the same numbers on every Unix; the standard library has no name for them.
+        // ENFILE and EMFILE have these numbers on every Unix; the standard library has no constants for them.
         matches!(source.raw_os_error(), Some(23 | 24))
     }
 
-    /// There was no space or no file descriptor: nothing was done, and a later try may work.
-    pub(crate) fn is_passing(&self) -> bool {
+    /// There was no space or no file descriptor: nothing was done, and a retry may work later.
+    pub(crate) fn is_transient(&self) -> bool {
         matches!(self, Error::NoSpace { .. }) || self.is_too_many_files()
     }
 
@@ -124,12 +125,12 @@ impl Error {
         Error::Corruption { path: path.to_owned(), offset, message: message.into() }
     }
 
-    /// A failed sync, for whatever reason: even a full device means that earlier writes may be lost.
+    /// A failed sync, for any reason: even on a full device earlier writes may be lost.
     pub(crate) fn sync(path: &Path, source: io::Error) -> Error {
         Error::Io { path: path.to_owned(), operation: "sync", source }
     }
 
-    /// A failed system call; a full device becomes [`Error::NoSpace`].
+    /// A failed system call; [`Error::NoSpace`] if the device is full.
     pub(crate) fn io(path: &Path, operation: &'static str, source: io::Error) -> Error {
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::NoSpace { path: path.to_owned() },
@@ -147,9 +148,9 @@ impl fmt::Display for Error {
                 write!(f, "the database is open elsewhere (lock held on {})", path.display())
             }
             Error::NoSpace { path } => write!(f, "no space left for {}", path.display()),
-            Error::WouldStall => write!(f, "the write would have to wait for background work longer than it may"),
+            Error::WouldStall => write!(f, "the write would stall for longer than the allowed time"),
             Error::Poisoned { cause } => {
-                write!(f, "writes are refused until the database is reopened, after: {cause}")
+                write!(f, "writes are rejected until the database is reopened, because of an earlier failure: {cause}")
             }
             Error::Closed => write!(f, "the database is closed"),
             Error::MergeFailed { message } => write!(f, "merge failed: {message}"),

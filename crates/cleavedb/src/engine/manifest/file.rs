@@ -12,12 +12,12 @@ use crate::engine::manifest::file_names::{CURRENT, CURRENT_NEW, manifest_name};
 use crate::engine::manifest::state::ManifestState;
 use crate::format::checksum::agrees;
 use crate::format::edit::Edit;
-use crate::format::file_header::{FILE_HEADER_BYTES, Kind};
+use crate::format::file_header::{FILE_HEADER_BYTES, FileFormat};
 use crate::io::{Access, File, Storage, read_whole};
 
 /// The first bytes of the file.
 pub(crate) const MAGIC: [u8; 8] = *b"CleaveMf";
-const HEADER: Kind = Kind { magic: MAGIC, version: 5, oldest: 5, name: "manifest" };
+const HEADER: FileFormat = FileFormat { magic: MAGIC, version: 5, oldest: 5, name: "manifest" };
 const RECORD_HEADER_BYTES: usize = 12;
 
 /// The state and the file it is written to.
@@ -177,7 +177,7 @@ impl Manifest {
 
     fn note_failure<T>(&mut self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result
-            && !error.is_passing()
+            && !error.is_transient()
         {
             self.failed = Some(error.to_string());
         }
@@ -217,7 +217,7 @@ impl Manifest {
         let len = bytes.len() as u64;
         self.write_current(id, len).inspect_err(|error| {
             // Then CURRENT was not replaced; after any other error it may have been.
-            if error.is_passing() {
+            if error.is_transient() {
                 let _ = self.storage.remove(&path);
             }
         })?;
@@ -248,7 +248,7 @@ impl Manifest {
         // The directory needs a descriptor, and from here on there is no way back.
         drop(file);
         self.storage.rename(&temporary, &self.dir.join(CURRENT))?;
-        self.storage.sync_dir(&self.dir).map_err(|error| match error.is_passing() {
+        self.storage.sync_dir(&self.dir).map_err(|error| match error.is_transient() {
             true => Error::Poisoned { cause: error.to_string() },
             false => error,
         })

@@ -8,7 +8,8 @@ use crate::engine::manifest::file_names::FileKind;
 use crate::format::edit::Separation;
 use crate::format::edit::{Edit, KeyspaceRecord};
 use crate::format::meta::TableMeta;
-use crate::format::values::{ValuePlace, ValueState};
+use crate::format::value_state::ValueState;
+use crate::format::values::ValuePlace;
 
 /// The files and numbers of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
