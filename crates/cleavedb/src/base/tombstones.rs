@@ -2,8 +2,8 @@
 //! from the versions of single keys, as *fragments*: ranges that do not overlap, each with its sequence numbers, newest
 //! first. For every key in it a fragment is a delete at each of these sequence numbers (DESIGN rules 1, 6 and 7).
 //!
-//! Within a snapshot stripe (see [`versions`](super::versions)) no reader can tell the newest tombstone from the older
-//! ones, so a fragment has at most one sequence number per stripe, however many tombstones overlap. Pure functions,
+//! Within a snapshot stripe (see [`versions`](super::versions)) the newest tombstone hides all that the older ones
+//! hide, so a fragment has at most one sequence number per stripe, however many tombstones overlap. Pure functions,
 //! called by flushes, run merges and compactions.
 
 use std::collections::BTreeMap;

@@ -15,15 +15,20 @@ pub(super) const PIECE_ENTRIES: usize = 512;
 /// Length of the header of an entry, which precedes its key.
 pub(super) const ENTRY_HEADER_BYTES: usize = 16;
 
+/// Up to [`PIECE_ENTRIES`] versions, in arrival order.
 #[derive(Default, Clone)]
 pub(super) struct Piece {
+    /// The encoded versions, back to back.
     pub bytes: Vec<u8>,
     pub entries: Vec<IndexEntry>,
 }
 
+/// The entry of one version.
 #[derive(Clone, Copy)]
 pub(super) struct IndexEntry {
+    /// Offset of the version in the bytes of the piece.
     pub start: u32,
+    /// A part of the hash of the full key.
     pub hash: u32,
     /// The number of the next older version of the key, plus one; 0 if the table has none.
     pub older: u32,
@@ -37,6 +42,7 @@ pub(super) struct IndexVersion<'a> {
 }
 
 impl Piece {
+    /// The version in `slot`.
     pub fn version(&self, slot: usize) -> IndexVersion<'_> {
         let bytes = &self.bytes[self.entries[slot].start as usize..];
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
@@ -46,6 +52,7 @@ impl Piece {
         IndexVersion { key, stamp, payload: &rest[..payload_len] }
     }
 
+    /// Where the version in `slot` is, for a cursor over `piece`.
     pub fn place(&self, piece: usize, slot: usize) -> PayloadPlace {
         let version = self.version(slot);
         let key_start = self.entries[slot].start as usize + ENTRY_HEADER_BYTES;
@@ -53,6 +60,7 @@ impl Piece {
         PayloadPlace { piece, payload_end: key.end + version.payload.len(), key, stamp: version.stamp }
     }
 
+    /// Appends a version; its full key is `prefix` followed by `key`.
     pub fn push(&mut self, hash: u32, older: u32, prefix: &[u8], key: &[u8], stamp: Stamp, payload: &[u8]) {
         let start = u32::try_from(self.bytes.len()).expect("a piece has small payloads and stays below 4 GiB");
         self.entries.push(IndexEntry { start, hash, older });
