@@ -8,7 +8,7 @@
 //!
 //! A block with addresses may be packed instead (`packed.rs`): then the highest bit of `count` is set.
 //!
-//! Entries are ordered by [`compare`](crate::base::cursor::compare); `shared` counts the leading bytes that
+//! Entries are ordered by [`compare`]; `shared` counts the leading bytes that
 //! the key has in common with the previous one. The reader checks every field, so malformed bytes give
 //! [`Error::Corruption`], never a panic or an endless loop.
 

@@ -119,7 +119,7 @@ impl IndexTable {
         }
     }
 
-    /// Starts an insertion of one or more versions; readers wait until the [`Inserter`] is dropped.
+    /// Starts an insertion of one or more versions; readers wait until the inserter is dropped.
     pub fn insert(&self) -> Inserter<'_> {
         Inserter { table: self, inner: self.inner.write() }
     }
