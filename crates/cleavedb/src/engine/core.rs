@@ -206,7 +206,7 @@ impl Core {
     /// Passes a result through; a failure that must stop writes poisons them.
     pub fn guarded<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result
-            && !error.is_passing()
+            && !error.is_transient()
             && !matches!(error, Error::Closed | Error::InvalidInput { .. })
         {
             self.poison(error);

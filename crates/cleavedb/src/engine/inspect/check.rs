@@ -22,7 +22,7 @@ use crate::engine::manifest::file_names::{CURRENT, CURRENT_NEW, FileKind, LOCK, 
 use crate::engine::manifest::{Manifest, ManifestState};
 use crate::engine::tuning::sizes::Tuning;
 use crate::format::meta::TableMeta;
-use crate::format::values::References;
+use crate::format::references::References;
 use crate::front::log_check::{LogPlace, check_log};
 use crate::io::pending_deletions::PendingDeletions;
 use crate::io::untouched::Untouched;
@@ -218,7 +218,7 @@ impl Checker {
             .fast
             .join(manifest.named().map(crate::engine::manifest::file_names::manifest_name).unwrap_or_default());
         let places = &state.values.places;
-        let values = places.keys().copied().chain(places.values().filter_map(|place| place.lies_in()));
+        let values = places.keys().copied().chain(places.values().filter_map(|place| place.container()));
         let newest = state.logs.keys().chain(state.tables.keys()).copied().chain(values).max().unwrap_or_default();
         if newest >= state.next_file {
             let message = format!("file {} exists, and the next one would get number {}", newest.0, state.next_file.0);

@@ -264,7 +264,12 @@ impl Core {
             *last_seqno = last_seqno.next();
             let may_stay = operation.value.len() >= in_front;
             let for_good = if may_stay { for_good(operation.keyspace) } else { usize::MAX };
-            inserter.add_record(&operation, *last_seqno, &mut place, SeparationThresholds { in_front, for_good });
+            inserter.add_record(
+                &operation,
+                *last_seqno,
+                &mut place,
+                SeparationThresholds { in_front, after_flush: for_good },
+            );
         }
     }
 

@@ -264,7 +264,7 @@ impl Core {
         let guard = self.guard(path);
         let capacity = self.start_log(id, &*file, needed).inspect_err(|error| {
             // Only then is it certain that the manifest does not name the log.
-            if error.is_passing() {
+            if error.is_transient() {
                 guard.mark_obsolete();
             }
         })?;
@@ -333,7 +333,7 @@ impl Core {
         self.add_counters(&mut edit);
         match self.commit_edit(&mut manifest, &edit) {
             Ok(()) => all.iter().for_each(|log| log.mark_obsolete()),
-            Err(error) if error.is_passing() => self.logs.inner.lock().to_retire = all,
+            Err(error) if error.is_transient() => self.logs.inner.lock().to_retire = all,
             Err(error) => return Err(error),
         }
         Ok(())
