@@ -13,8 +13,8 @@ use crate::base::{
 };
 use crate::engine::core::Core;
 use crate::engine::events::Event;
+use crate::engine::pacer::Watched;
 use crate::engine::view::View;
-use crate::engine::write::pacing::Watched;
 use crate::format::edit::Edit;
 use crate::format::meta::TableMeta;
 use crate::format::record::check_record;

@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 
 use crate::base::{FileId, Result};
 use crate::engine::core::Core;
+use crate::engine::pacer::Stage;
 use crate::engine::view::View;
-use crate::engine::write::pacing::Stage;
 use crate::format::value_state::ReclaimedBytes;
 use crate::levels::hidden::Hidden;
 use crate::levels::picker::Figures;
