@@ -71,21 +71,19 @@ impl Core {
         let adopted: BTreeSet<FileId> = edit.values_placed.iter().map(|(id, _)| *id).collect();
         let added: Vec<(usize, Arc<Table>)> = tables.iter().map(|table| (0, table.clone())).collect();
         let count = runs.len();
-        self.install(flushed, edit, |now| {
-            let mut next = now.clone();
-            let kept = now.runs.len() - count;
-            assert!(Arc::ptr_eq(&now.runs[kept], &runs[count - 1]), "the oldest runs stay the oldest while they flush");
-            next.runs.truncate(kept);
-            next.version = Arc::new(now.version.apply(&added, &[]));
-            let mut logs = (*now.logs).clone();
+        self.install(flushed, edit, |sources| {
+            let (kept, newest) = (sources.runs.len() - count, &runs[count - 1]);
+            assert!(Arc::ptr_eq(&sources.runs[kept], newest), "the oldest runs stay the oldest while they flush");
+            sources.runs.truncate(kept);
+            sources.version = Arc::new(sources.version.apply(&added, &[]));
+            let mut logs = (*sources.logs).clone();
             logs.retain(|id, log| {
                 if removed.contains(id) {
                     log.mark_obsolete();
                 }
                 !removed.contains(id) && !adopted.contains(id)
             });
-            next.logs = Arc::new(logs);
-            next
+            sources.logs = Arc::new(logs);
         })
         .inspect_err(|error| discard_rejected(error, &tables))?;
         let written: u64 = tables.iter().map(|table| table.meta().size).sum();

@@ -21,7 +21,7 @@ use crate::engine::memory::Memory;
 use crate::engine::tuning::settings::Settings;
 use crate::engine::tuning::sizes::Tuning;
 use crate::engine::value_files::{ValueHome, give_back_gaps, open_values};
-use crate::engine::view::View;
+use crate::engine::view::{Sources, View};
 use crate::engine::write::commit::same_error;
 use crate::engine::write::reserve::Reserve;
 use crate::format::compression::Compression;
@@ -109,14 +109,14 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
     if !options.read_only {
         give_back_gaps(&values, &pending_deletions);
     }
-    let view = View {
+    let view = View::new(Sources {
         active: tables.next().unwrap_or_else(|| Arc::new(IndexTable::new())),
         sealed: tables.collect(),
         runs: Vec::new(),
         version: Arc::new(version),
         logs: Arc::new(recovered.logs),
         values: Arc::new(values),
-    };
+    });
     let flushed = state.flushed;
     let settings = Settings {
         memory_budget,
@@ -508,14 +508,15 @@ impl Core {
         let mut commit = self.commit.lock();
         commit.writer = None;
         commit.active = Arc::new(IndexTable::new());
-        self.published.update(|_| View {
+        let empty = Sources {
             active: commit.active.clone(),
             sealed: Vec::new(),
             runs: Vec::new(),
             version: Arc::new(Version::default()),
             logs: Arc::default(),
             values: Arc::default(),
-        });
+        };
+        self.published.update(|_| View::new(empty));
         commit.unsynced.clear();
     }
 }

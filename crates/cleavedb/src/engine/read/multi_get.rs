@@ -1,26 +1,17 @@
 //! Reads of many keys at once: one view and one sequence number for all; in key order, so that neighbours share blocks;
-//! what the block cache does not have is read for all of them together, and so are values that lie apart. Decision records
+//! what the block cache does not have is read for all of them together, and so are separated values. Decision records
 //! 016 and 024 have the figures.
 
-use std::sync::Arc;
-
+use crate::base::key_versions::KeyVersions;
 use crate::base::{FileId, Result, Seqno, Slice, full_key};
 use crate::engine::core::Core;
 use crate::engine::keyspaces::KeyspaceState;
-use crate::engine::read::get::{Find, Versions, find_versions};
+use crate::engine::read::get::{CachedValue, collect_versions};
 use crate::engine::view::View;
-use crate::levels::batch::{Lookups, Missing, read_together};
-use crate::levels::table::Table;
-use crate::levels::table_cursor::TableCursor;
+use crate::levels::point_reads::{ManyKeys, MissingBlock, read_missing};
 
-/// So many keys wait for reads together; more would push each other's blocks out of a small cache.
+/// Keys that wait for reads together at most; more would push each other's blocks out of a small cache.
 const KEYS_TOGETHER: usize = 512;
-
-impl Find for Lookups {
-    fn find(&mut self, table: &Arc<Table>, full: &[u8], seqno: Seqno) -> Result<Option<&mut TableCursor>> {
-        Lookups::find(self, table, full, seqno)
-    }
-}
 
 /// A key without an answer yet.
 struct Open<'a> {
@@ -69,17 +60,17 @@ impl Core {
 
 impl Moment<'_> {
     /// Answers keys, given in order, in rounds: those that need no read at once, the others after reads for all of them. The
-    /// last round is for values that lie apart.
+    /// last round is for separated values.
     fn answer<'a>(&self, mut open: Vec<Open<'a>>, answers: &mut [Result<Option<Slice>>]) {
-        let mut lookups = Lookups::default();
-        let mut apart: Vec<(Open<'a>, Versions)> = Vec::new();
+        let mut tables = ManyKeys::default();
+        let mut separated: Vec<(Open<'a>, KeyVersions)> = Vec::new();
         while !open.is_empty() {
             let mut missing = Vec::new();
             let mut waiting = Vec::new();
             for mut key in open {
                 let index = key.index;
-                match self.look_up(&key, &mut lookups) {
-                    Ok(Ok(versions)) if versions.is_separated() => apart.push((key, versions)),
+                match self.look_up(&key, &mut tables) {
+                    Ok(Ok(versions)) if versions.is_separated() => separated.push((key, versions)),
                     Ok(found) => answers[index] = self.resolve(&key, found),
                     Err(block) if !key.waited_for.contains(&block.place()) => {
                         key.waited_for.push(block.place());
@@ -91,30 +82,33 @@ impl Moment<'_> {
                 }
             }
             open = waiting;
-            read_together(missing);
+            read_missing(missing);
         }
-        let versions = apart.iter_mut().flat_map(|(key, versions)| {
+        let versions = separated.iter_mut().flat_map(|(key, versions)| {
             let full = &key.full[..];
-            versions.apart().map(move |version| (full, version))
+            versions.separated().map(move |version| (full, version))
         });
         self.core.fetch_together(self.view, versions, true);
-        for (key, versions) in apart {
+        for (key, versions) in separated {
             answers[key.index] = self.resolve(&key, Ok(versions));
         }
     }
 
     /// The versions of one key, or the block without which they cannot be had.
-    fn look_up(&self, key: &Open<'_>, lookups: &mut Lookups) -> Result<Result<Versions>, Missing> {
-        let mut versions = Versions::default();
-        let found = find_versions(self.view, &key.full, self.seqno, &mut versions, lookups);
-        match lookups.take_missing() {
+    fn look_up(&self, key: &Open<'_>, tables: &mut ManyKeys) -> Result<Result<KeyVersions>, MissingBlock> {
+        let mut versions = KeyVersions::default();
+        let found = collect_versions(self.view.layers(), &key.full, self.seqno, tables, &mut versions);
+        match tables.take_missing() {
             Some(missing) => Err(missing),
             None => Ok(found.map(|()| versions)),
         }
     }
 
-    fn resolve(&self, key: &Open<'_>, found: Result<Versions>) -> Result<Option<Slice>> {
-        let value = found.and_then(|versions| versions.resolve(self.core, self.view, self.keyspace, &key.full, true));
+    fn resolve(&self, key: &Open<'_>, found: Result<KeyVersions>) -> Result<Option<Slice>> {
+        let value = found.and_then(|versions| {
+            let cached = CachedValue::of_table(versions.base_table());
+            self.core.value_of(self.view, self.keyspace, &key.full, &versions, Some(&cached))
+        });
         self.core.unless_closed(value)
     }
 }
