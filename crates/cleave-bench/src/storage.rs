@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cleavedb::Result;
-use cleavedb::testing::{Access, DirEntry, File, Lock, Mapping, OsStorage, Storage};
+use cleavedb::testing::{Access, DirEntry, File, Lock, Mapping, OsStorage, Punched, Storage};
 
 /// Unit of holes in files.
 const PAGE_BYTES: usize = 4096;
@@ -43,6 +43,14 @@ impl Storage for Incomplete {
         OsStorage::new().file_len(path)
     }
 
+    fn punch(&self, path: &Path, offset: u64, len: u64) -> Result<Punched> {
+        OsStorage::new().punch(path, offset, len)
+    }
+
+    fn first_data(&self, path: &Path, from: u64, to: u64) -> Result<Option<(u64, u64)>> {
+        OsStorage::new().first_data(path, from, to)
+    }
+
     fn space_of(&self, dir: &Path) -> u64 {
         OsStorage::new().space_of(dir)
     }
@@ -77,10 +85,6 @@ impl Storage for Incomplete {
 
     fn link(&self, from: &Path, to: &Path) -> Result<bool> {
         OsStorage::new().link(from, to)
-    }
-
-    fn punch(&self, path: &Path, offset: u64, len: u64) -> Result<bool> {
-        OsStorage::new().punch(path, offset, len)
     }
 
     fn real_path(&self, path: &Path) -> Result<PathBuf> {

@@ -174,7 +174,7 @@ impl Page {
                 return Err(format!("batch {id} is there twice"));
             }
         }
-        // The latest acknowledgement first: whatever follows it in the order was begun late enough or yield_points the rule.
+        // The latest acknowledgement first: whatever follows it in the order was begun late enough or breaks the rule.
         let mut place = vec![usize::MAX; self.records.len()];
         order.iter().enumerate().for_each(|(position, &id)| place[id] = position);
         for (earlier, record) in self.records.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What a seed makes of a run: how many clients, which log, what yield_points and when.
+//! What a seed makes of a run: how many clients, which log, what breaks and when.
 
 use cleavedb::testing::{Canary, Tuning};
 use cleavedb::{Compression, Durability, LogBackend, Options};

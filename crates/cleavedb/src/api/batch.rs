@@ -11,7 +11,7 @@ use crate::format::record::{self, Operation};
 
 /// Operations to be written together. Later ones win over earlier ones on the same key.
 ///
-/// Setters never fail: what yield_points a limit is remembered, and the write is refused as a whole.
+/// Setters never fail: what breaks a limit is remembered, and the write is refused as a whole.
 #[derive(Clone, Default)]
 pub struct WriteBatch {
     /// `kind u8 | keyspace u32 | key_len u16 | value_len u32 | key | value`, one after the other.

@@ -62,9 +62,10 @@ impl Db {
         match self.open_keyspace(name) {
             Err(Error::NotFound { .. }) => match self.create_keyspace(name, KeyspaceOptions::new()) {
                 // Another thread was faster.
-                Err(Error::InvalidInput { message }) => {
-                    self.open_keyspace(name).map_err(|_| Error::InvalidInput { message })
-                }
+                Err(Error::InvalidInput { message }) => match self.open_keyspace(name) {
+                    Err(Error::NotFound { .. }) => Err(Error::InvalidInput { message }),
+                    found => found,
+                },
                 made => made,
             },
             found => found,
@@ -134,7 +135,8 @@ impl Db {
     /// is never used again.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if there is none; [`Error::InvalidInput`] for "default".
+    /// [`Error::NotFound`] if there is none; [`Error::InvalidInput`] for "default"; [`Error::NoSpace`], [`Error::Poisoned`],
+    /// [`Error::Io`], [`Error::Closed`].
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         let core = &self.inner.core;
         core.check_writable()?;
@@ -225,8 +227,8 @@ impl Db {
     /// Writes a batch, all at once, with the database's durability.
     ///
     /// # Errors
-    /// As [`Keyspace::put`]; on an error nothing of the batch was written, except that after [`Error::Poisoned`] it may
-    /// or may not be there when the database is opened again.
+    /// As [`Keyspace::put`]; on an error nothing of the batch was written, except that after [`Error::Poisoned`] or
+    /// [`Error::Io`] it may or may not be there when the database is opened again.
     pub fn write(&self, mut batch: WriteBatch) -> Result<()> {
         self.inner.core.write(&mut batch, WriteOptions::new())
     }
@@ -259,14 +261,15 @@ impl Db {
     /// that does for the bytes that are not durable yet.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], [`Error::Poisoned`] or [`Error::Io`] if a sync has failed, [`Error::Closed`].
+    /// [`Error::NoSpace`], [`Error::Poisoned`] or [`Error::Io`] if a sync has failed, [`Error::Closed`]. Callers that wait for
+    /// the same sync get the same error.
     pub fn sync(&self) -> Result<()> {
         self.inner.core.check_open()?;
         self.inner.core.sync()
     }
 
     /// Moves everything in the front to tables and waits for it. O(bytes in the front), at most the part of the budget that
-    /// the front may take and what it leads to in logs.
+    /// the front may take and what it leads to in logs. A [pause](Db::pause_background) that begins meanwhile is waited out.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if storage is full, [`Error::Poisoned`] after a failure of storage, [`Error::InvalidInput`] during a
@@ -286,7 +289,7 @@ impl Db {
     }
 
     /// Merges everything in a range of keys down the levels and waits for it. Reads and writes every table that overlaps the
-    /// range, and those below them, once for each level.
+    /// range, and those below them, once for each level. A [pause](Db::pause_background) that begins meanwhile is waited out.
     ///
     /// # Errors
     /// As [`flush`](Db::flush); [`Error::NotFound`] if the keyspace was dropped, [`Error::Corruption`] if a table is damaged.
@@ -305,8 +308,8 @@ impl Db {
     ///
     /// # Errors
     /// [`Error::InvalidInput`] if `path` is not empty or lies in a directory of the database; [`Error::Locked`] if someone
-    /// else writes a copy there; [`Error::NoSpace`]. After an error nothing of the copy is left. A crash may leave files,
-    /// but none that open as a database.
+    /// else writes a copy there; [`Error::NoSpace`], [`Error::Poisoned`], [`Error::Io`], [`Error::Closed`]. After an error
+    /// nothing of the copy is left. A crash may leave files, but none that open as a database.
     ///
     /// ```
     /// # fn main() -> cleavedb::Result<()> {
@@ -328,7 +331,9 @@ impl Db {
     /// that nothing but callers uses storage until the answer is dropped. Pauses nest. Writes go on until the pace stops
     /// them, because the front or its logs are full; then they wait for the end of the pause, or get
     /// [`Error::WouldStall`] as their options say. [`flush`](Db::flush), [`compact_range`](Db::compact_range) and
-    /// [`Keyspace::ingest`] need background work and are refused. Closing ends the pause by itself.
+    /// [`Keyspace::ingest`] need background work and are refused. Of those that a pause finds at work, an ingest is refused when
+    /// it waits for background work, and the other two wait for the end of the pause: the holder must not wait for them.
+    /// Closing ends the pause by itself.
     ///
     /// # Errors
     /// [`Error::Closed`].

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::api::batch::WriteBatch;
 use crate::api::db::DbInner;
 use crate::api::iter::Iter;
-use crate::base::{Error, Kind, MergeOperator, OperatorSource, Result, Slice};
+use crate::base::{Error, Kind, Result, Slice};
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::read::sizes::KeyspaceStats;
 use crate::engine::tuning::settings::WriteOptions;
@@ -77,8 +77,9 @@ impl Keyspace {
     /// Sets `key` to `value` with the database's durability.
     ///
     /// # Errors
-    /// [`Error::InvalidInput`] if a limit is broken, [`Error::NoSpace`] if storage is full, [`Error::Poisoned`] after an
-    /// earlier failure of storage, [`Error::Closed`].
+    /// [`Error::InvalidInput`] if a limit is broken, [`Error::NotFound`] if the keyspace was dropped, [`Error::NoSpace`] if
+    /// storage is full, [`Error::Io`] if storage fails, [`Error::Poisoned`] after an earlier failure of storage,
+    /// [`Error::Closed`]. Writes that fail together get the same error.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.write(Kind::Put, key.as_ref(), value.as_ref(), WriteOptions::new())
     }
@@ -195,12 +196,12 @@ impl Keyspace {
     /// before this returns may come before or after the load as a whole. Memory does not grow with the load. The front is
     /// flushed once; if others write all the time, they wait for the length of a flush. What overlaps existing data
     /// becomes tables of HL0, which hold up writers until compactions have joined them; while HL0 is full, the load waits.
-    /// If background work is paused meanwhile, the load may be refused at its end.
+    /// If background work is paused, the load is refused, also if the pause begins while the load waits.
     /// O(keys), and O(log tables) for each table written.
     ///
     /// # Errors
-    /// [`Error::InvalidInput`] if a limit is broken or the keys do not ascend, naming the key; otherwise as
-    /// [`put`](Keyspace::put) and [`Db::flush`](crate::Db::flush). After an error nothing of the load is there, except that
+    /// [`Error::InvalidInput`] if a limit is broken, if the keys do not ascend, naming the key, or during a
+    /// [pause](crate::Db::pause_background); otherwise as [`put`](Keyspace::put) and [`Db::flush`](crate::Db::flush). After an error nothing of the load is there, except that
     /// after [`Error::Poisoned`] or [`Error::Io`] all of it may be, or nothing, when the database is opened again. A crash
     /// leaves all of it or nothing.
     ///

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::api::db::DbInner;
 use crate::api::iter::Iter;
 use crate::api::keyspace::Keyspace;
-use crate::base::{OperatorSource, Result, Seqno, Slice};
+use crate::base::{Result, Seqno, Slice};
 use crate::engine::held_snapshot::HeldSnapshot;
 
 /// A consistent picture of the whole database at one moment, for as long as it is held. Cheap to take and to clone: O(1).

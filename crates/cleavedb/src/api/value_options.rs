@@ -7,7 +7,6 @@ use crate::engine::tuning::settings::ValuePlacement;
 use crate::engine::tuning::settings::check_compression;
 use crate::engine::tuning::sizes::Tuning;
 use crate::format::compression::Compression;
-use crate::values::placement::Placement;
 
 /// How values that lie apart are kept. The defaults need no thought; the rest is there to be measured.
 ///

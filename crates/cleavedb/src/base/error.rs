@@ -4,17 +4,19 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The result of every fallible call in the crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong. [`Error::action`] says what to do about it.
-#[derive(Debug)]
+/// What went wrong. [`Error::action`] says what to do about it. A clone says the same: all callers that wait for one commit,
+/// sync or close get the same error.
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Error {
     /// A key, value, batch, name or option is outside the limits; nothing was written.
     InvalidInput {
-        /// What is wrong, and the limit it yield_points.
+        /// What is wrong, and the limit it breaks.
         message: String,
     },
     /// A keyspace, database or merge operator that was asked for does not exist.
@@ -69,7 +71,7 @@ pub enum Error {
         /// What was tried, as a verb ("read", "create").
         operation: &'static str,
         /// The system's answer.
-        source: io::Error,
+        source: Arc<io::Error>,
     },
 }
 
@@ -126,14 +128,26 @@ impl Error {
 
     /// A failed sync, for whatever reason: even a full device means that earlier writes may be lost.
     pub(crate) fn sync(path: &Path, source: io::Error) -> Error {
-        Error::Io { path: path.to_owned(), operation: "sync", source }
+        Error::Io { path: path.to_owned(), operation: "sync", source: Arc::new(source) }
     }
 
     /// A failed system call; a full device becomes [`Error::NoSpace`].
     pub(crate) fn io(path: &Path, operation: &'static str, source: io::Error) -> Error {
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::NoSpace { path: path.to_owned() },
-            _ => Error::Io { path: path.to_owned(), operation, source },
+            _ => Error::Io { path: path.to_owned(), operation, source: Arc::new(source) },
+        }
+    }
+
+    /// The same failure where it leaves in doubt what storage holds, so that no later try may follow: what
+    /// [`is_passing`](Error::is_passing) becomes a failed `operation` on `path`.
+    pub(crate) fn lasting(self, path: &Path, operation: &'static str) -> Error {
+        match self.is_passing() {
+            true => {
+                let source = Arc::new(io::Error::other(self.to_string()));
+                Error::Io { path: path.to_owned(), operation, source }
+            }
+            false => self,
         }
     }
 }
@@ -165,8 +179,39 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Error::Io { source, .. } => Some(source),
+            Error::Io { source, .. } => Some(&**source),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    #[test]
+    fn a_clone_is_of_the_same_kind_with_the_same_path_offset_and_source() {
+        let path = Path::new("/db/1.table");
+        let damaged = Error::corruption(path, 17, "bad");
+        assert!(matches!(damaged.clone(), Error::Corruption { path: same, offset: 17, .. } if same == path));
+        let refused = Error::io(path, "read", io::Error::from_raw_os_error(5));
+        let clone = refused.clone();
+        assert_eq!((clone.to_string(), clone.action()), (refused.to_string(), refused.action()));
+        let source = clone.source().and_then(|source| source.downcast_ref::<io::Error>());
+        assert_eq!(source.and_then(io::Error::raw_os_error), Some(5));
+    }
+
+    #[test]
+    fn only_a_passing_failure_is_changed_where_it_must_last() {
+        let path = Path::new("/db/1.log");
+        let full = Error::io(path, "write", io::ErrorKind::StorageFull.into());
+        assert!(full.is_passing());
+        let lasting = full.lasting(path, "write");
+        assert!(!lasting.is_passing() && lasting.action() == Action::Reopen, "{lasting}");
+        assert!(lasting.to_string().contains("no space"), "{lasting}");
+        let damaged = Error::corruption(path, 17, "bad").lasting(path, "write");
+        assert!(matches!(damaged, Error::Corruption { offset: 17, .. }), "{damaged}");
     }
 }

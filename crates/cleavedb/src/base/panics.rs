@@ -1,7 +1,6 @@
 //! Panics are broken invariants of ours; whoever runs our jobs turns them into errors.
 
 use crate::base::{Error, Result};
-use crate::io::Storage;
 
 /// Turns a panic, a broken invariant of ours, into the error after which no write is promised.
 pub(crate) fn guard_panic<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {

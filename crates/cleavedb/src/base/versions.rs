@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::cursor::Cursor;
-use super::error::Result;
+use super::error::{Error, Result};
 use super::key::{KeyspaceId, split_key};
 use super::kind::{Kind, Seqno, Stamp};
 use super::operator::{MergeOperator, OperatorSource, full_merge, partial_merge};
@@ -25,14 +25,17 @@ pub type VersionRef<'a> = (&'a [u8], Stamp, &'a [u8]);
 ///
 /// A new stream stands before its first version.
 pub trait VersionSource {
+    /// Why the stream breaks off: an [`Error`], or a type of its own where that may be no failure.
+    type Error: From<Error>;
+
     /// Moves to the next version; false at the end.
-    fn advance(&mut self) -> Result<bool>;
+    fn advance(&mut self) -> Result<bool, Self::Error>;
 
     /// The version that the stream stands on; only after [`advance`](VersionSource::advance) said true.
     fn current(&self) -> VersionRef<'_>;
 
     /// The next version, or `None` at the end.
-    fn next(&mut self) -> Result<Option<VersionRef<'_>>> {
+    fn next(&mut self) -> Result<Option<VersionRef<'_>>, Self::Error> {
         match self.advance()? {
             true => Ok(Some(self.current())),
             false => Ok(None),
@@ -207,6 +210,8 @@ impl<'a, C: Cursor> Retention<'a, C> {
 }
 
 impl<C: Cursor> VersionSource for Retention<'_, C> {
+    type Error = Error;
+
     fn advance(&mut self) -> Result<bool> {
         if self.show_kept() {
             return Ok(true);

@@ -1,5 +1,6 @@
 //! Up to which sequence number everything survives loss of power, and who is moving that (rule 2).
 
+use crate::base::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use crate::sched::thread::JoinHandle;
 /// How far history is durable, and who is moving that.
 pub(crate) struct DurableHorizon {
     pub durable: AtomicU64,
-    pub syncing: Mutex<bool>,
+    pub syncing: Mutex<Syncing>,
     pub synced: Condvar,
     pub interval: Mutex<IntervalState>,
     pub interval_changed: Condvar,
@@ -29,7 +30,7 @@ impl DurableHorizon {
     pub fn new(durable: Seqno) -> DurableHorizon {
         DurableHorizon {
             durable: AtomicU64::new(durable.0),
-            syncing: Mutex::new(false),
+            syncing: Mutex::default(),
             synced: Condvar::new(),
             interval: Mutex::default(),
             interval_changed: Condvar::new(),
@@ -59,4 +60,12 @@ impl DurableHorizon {
             let _ = thread.join();
         }
     }
+}
+
+/// The sync in flight.
+#[derive(Default)]
+pub(crate) struct Syncing {
+    pub is_running: bool,
+    /// The failure after which no sync is tried any more: those that waited for it get it, too.
+    pub failed: Option<Error>,
 }

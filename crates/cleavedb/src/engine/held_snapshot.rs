@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::base::Seqno;
 use crate::engine::core::Core;
 use crate::engine::view::View;
+use crate::sched::clock::now;
 
 /// Holds a sequence number until dropped.
 pub(crate) struct HeldSnapshot {
@@ -30,7 +31,7 @@ impl HeldSnapshot {
 impl Drop for HeldSnapshot {
     fn drop(&mut self) {
         let is_awaited = self.core.snapshots.release(self.seqno);
-        if is_awaited || !self.core.pending_deletions.is_empty() {
+        if is_awaited || self.core.pending_deletions.has_work(now()) {
             self.core.work.wake();
         }
     }

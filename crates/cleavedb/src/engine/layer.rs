@@ -69,13 +69,13 @@ impl Layer {
     /// Adds what the layer holds of `key` at or below `snapshot`: the newest range tombstone that covers it, then the
     /// versions, newest first, until no older one is needed. `tables` says how tables are read.
     #[inline]
-    pub fn look_up(
+    pub fn look_up<T: TableLookUp>(
         &self,
         key: &[u8],
         snapshot: Seqno,
-        tables: &mut impl TableLookUp,
+        tables: &mut T,
         versions: &mut KeyVersions,
-    ) -> Result<()> {
+    ) -> Result<(), T::Error> {
         match self {
             Layer::IndexTable(table) => {
                 versions.cover(table.cover(key, snapshot));
@@ -84,7 +84,7 @@ impl Layer {
             }
             Layer::Run(run) => {
                 versions.cover(run.cover(key, snapshot)?);
-                run.visit(key, snapshot, &mut |stamp, payload| versions.push_older(stamp, payload))
+                Ok(run.visit(key, snapshot, &mut |stamp, payload| versions.push_older(stamp, payload))?)
             }
             Layer::Table(table) => tables.look_up(table, key, snapshot, versions),
             Layer::Level(_, level) => match level.table_for(key) {

@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::base::{Error, Result};
-use crate::io::Storage;
 use crate::sched::sync::Mutex;
 
 /// The first failure after which no write can be promised (DESIGN rule 9).

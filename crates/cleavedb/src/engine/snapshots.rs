@@ -1,7 +1,6 @@
 //! Sequence numbers that readers hold, so that jobs keep the versions they still see (rule 6).
 
 use std::collections::BTreeMap;
-use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

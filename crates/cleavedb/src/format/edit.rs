@@ -3,6 +3,7 @@
 //! Diagram: `docs/formats/manifest.md`.
 
 use super::meta::TableMeta;
+use super::reorder_credit::ReorderCredit;
 use super::values::{References, ValuePlace};
 use crate::base::limits::FILE_ID_MAX;
 use crate::base::varint::{put, put_bytes, take, take_bytes};
@@ -97,6 +98,10 @@ pub struct Edit {
     pub values_placed: Vec<(FileId, ValuePlace)>,
     /// Files of values that nothing names any more.
     pub values_removed: Vec<FileId>,
+    /// The reorder credit as of this edit, in a full state.
+    pub reorder_credit: Option<ReorderCredit>,
+    /// Bytes that a reordering job wrote, which are charged to the credit.
+    pub reordered: Option<u64>,
     /// What the added tables name, and what the removed ones referenced.
     pub referenced: References,
     /// See [`referenced`](Edit::referenced).
@@ -136,12 +141,15 @@ mod tag {
     pub const VALUES_REMOVED: u64 = 17;
     pub const REFERENCED: u64 = 18;
     pub const RELEASED: u64 = 19;
+    pub const REORDER_CREDIT: u64 = 20;
+    pub const REORDERED: u64 = 21;
 }
 
 impl Edit {
     /// It says something of values, or of what names them.
     pub fn concerns_values(&self) -> bool {
-        !(self.values_placed.is_empty() && self.referenced.0.is_empty() && self.released.0.is_empty())
+        let names = !(self.referenced.0.is_empty() && self.released.0.is_empty());
+        names || !self.values_placed.is_empty() || self.reorder_credit.is_some() || self.reordered.is_some()
     }
 
     /// The stored form: tag varint, then the field.
@@ -190,7 +198,12 @@ impl Edit {
                 names.encode(&mut out);
             }
         }
+        if let Some(credit) = self.reorder_credit {
+            put(&mut out, tag::REORDER_CREDIT);
+            credit.encode(&mut out);
+        }
         let singles = [
+            (tag::REORDERED, self.reordered),
             (tag::FLUSHED, self.flushed.map(|seqno| seqno.0)),
             (tag::LAST_SEQNO, self.last_seqno.map(|seqno| seqno.0)),
             (tag::NEXT_FILE, self.next_file.map(|file| file.0)),
@@ -240,6 +253,8 @@ impl Edit {
             tag::VALUES_REMOVED => self.values_removed.push(take_file(bytes, FILE_ID_MAX)?),
             tag::REFERENCED => self.referenced.add_all(&References::take(bytes)?),
             tag::RELEASED => self.released.add_all(&References::take(bytes)?),
+            tag::REORDER_CREDIT => self.reorder_credit = Some(ReorderCredit::take(bytes)?),
+            tag::REORDERED => self.reordered = Some(take(bytes)?),
             tag::FLUSHED => self.flushed = Some(take_seqno(bytes)?),
             tag::LAST_SEQNO => self.last_seqno = Some(take_seqno(bytes)?),
             tag::NEXT_FILE => self.next_file = Some(take_file(bytes, FILE_ID_MAX + 1)?),
@@ -320,11 +335,15 @@ mod tests {
         };
         let mut names = References::default();
         names.add(FileId(12), FileReferences { records: 2, bytes: 2000, end: 9000 });
+        let mut credit = ReorderCredit::default();
+        credit.grant(77);
         Edit {
             keyspaces_added: vec![keyspace],
             keyspaces_separated: vec![(KeyspaceId(3), Separation::Never), (KeyspaceId(4), Separation::From(u32::MAX))],
             values_placed: vec![(FileId(9), ValuePlace::Log { end: 5 })],
             values_removed: vec![FileId(10)],
+            reorder_credit: Some(credit),
+            reordered: Some(4096),
             released: names.clone(),
             referenced: names,
             keyspaces_dropped: vec![(KeyspaceId(3), Seqno(900))],

@@ -5,8 +5,9 @@ use std::cmp::Ordering;
 
 use crate::base::varint::{put, take};
 
-/// No bound is longer than this.
-pub const BOUND_BYTES_MAX: usize = 64;
+/// No bound is longer than this. Keys that share more than this cannot be told apart by bounds; the limit keeps what lists of
+/// extents take, in memory and in the manifest, to 2 KiB each.
+pub const BOUND_BYTES_MAX: usize = 1024;
 
 /// Keys from one bound on, up to the other and without it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +41,17 @@ impl Interval {
             Some(to) if key >= to => Ordering::Greater,
             _ => Ordering::Equal,
         }
+    }
+
+    /// True if both hold keys that a bound could tell apart from each other. Otherwise what they share lies behind one bound of
+    /// the greatest length: to move the two together would not make them overlap less.
+    pub fn overlaps_divisibly(&self, other: &Interval) -> bool {
+        let from = self.from().max(other.from());
+        let to = if end_order(self.to(), other.to()).is_lt() { self.to() } else { other.to() };
+        if to.is_some_and(|to| to <= from) {
+            return false;
+        }
+        from.len() < BOUND_BYTES_MAX || end_order(to, bound_behind(from).as_deref()).is_gt()
     }
 
     /// Appends the encoding: length and bytes of the first bound; of the other its length and one, or 0, and its bytes.
@@ -127,9 +139,9 @@ mod tests {
             (b"ab", b"abcde", Some(b"abc")),
             (b"", b"a", Some(b"a")),
             (b"a", b"a\0", Some(b"a\0")),
-            (&[7; 63], &[7; 64], Some(&[7; 64])),
-            (&[7; 64], &[7; 65], None),
-            (&[7; 100], &[8; 100], Some(&[8])),
+            (&[7; 1023], &[7; 1024], Some(&[7; 1024])),
+            (&[7; 1024], &[7; 1025], None),
+            (&[7; 2000], &[8; 2000], Some(&[8])),
         ] {
             let found = separator(below, above);
             assert_eq!(found, expected, "{below:?} {above:?}");
@@ -140,7 +152,8 @@ mod tests {
     #[test]
     fn bounds_hold_what_they_are_made_for_and_as_little_more_as_they_can() {
         let long = |byte: u8, len: usize| vec![byte; len];
-        for key in [vec![], b"a".to_vec(), long(9, 63), long(9, 64), long(9, 65), long(9, 300), long(255, 63)] {
+        for key in [vec![], b"a".to_vec(), long(9, 1023), long(9, 1024), long(9, 1025), long(9, 3000), long(255, 1023)]
+        {
             let to = bound_behind(&key).unwrap();
             let interval = Interval::new(bound_at(&key), Some(&to)).unwrap();
             assert_eq!(interval.place_of(&key), Ordering::Equal, "{key:?}");
@@ -148,12 +161,12 @@ mod tests {
                 assert_eq!(interval.place_of(&[&key[..], b"\0"].concat()), Ordering::Greater);
             }
         }
-        assert_eq!(bound_behind(&long(255, 64)), None);
-        let mut ends_high = long(255, 80);
+        assert_eq!(bound_behind(&long(255, 1024)), None);
+        let mut ends_high = long(255, 1100);
         ends_high[3] = 7;
         assert_eq!(bound_behind(&ends_high).unwrap(), [255, 255, 255, 8]);
         // No key between the two bounds would be a bound.
-        assert_eq!(bound_behind(&long(9, 64)).unwrap(), [long(9, 63), vec![10]].concat());
+        assert_eq!(bound_behind(&long(9, 1024)).unwrap(), [long(9, 1023), vec![10]].concat());
     }
 
     #[test]
@@ -169,8 +182,27 @@ mod tests {
     }
 
     #[test]
+    fn overlaps_behind_one_bound_of_the_greatest_length_are_indivisible() {
+        let of = |from: &[u8], to: Option<&[u8]>| Interval::new(from, to).unwrap();
+        let (cell, next) = (vec![7; BOUND_BYTES_MAX], bound_behind(&[7; BOUND_BYTES_MAX]).unwrap());
+        let (whole, wide) = (of(&cell, Some(&next)), of(b"\x06", Some(b"\x09")));
+        assert!(
+            !whole.overlaps_divisibly(&whole) && !whole.overlaps_divisibly(&wide) && !wide.overlaps_divisibly(&whole)
+        );
+        assert!(wide.overlaps_divisibly(&wide) && wide.overlaps_divisibly(&of(b"\x08", None)));
+        // One ends within the bound where the other begins.
+        assert!(!of(b"\x06", Some(&next)).overlaps_divisibly(&of(&cell, None)));
+        assert!(of(b"\x06", Some(&[8])).overlaps_divisibly(&of(&cell, None)));
+        // No overlap at all.
+        assert!(!of(b"a", Some(b"b")).overlaps_divisibly(&of(b"b", None)));
+        // The last cell of all.
+        let last = of(&[255; BOUND_BYTES_MAX], None);
+        assert!(!last.overlaps_divisibly(&last) && !last.overlaps_divisibly(&of(b"a", None)));
+    }
+
+    #[test]
     fn intervals_round_trip_and_others_are_refused() {
-        for (from, to) in [(&b""[..], None), (b"", Some(&b"a"[..])), (&[3; 64], Some(&[4; 64])), (b"a", None)] {
+        for (from, to) in [(&b""[..], None), (b"", Some(&b"a"[..])), (&[3; 1024], Some(&[4; 1024])), (b"a", None)] {
             let interval = Interval::new(from, to).unwrap();
             let mut bytes = Vec::new();
             interval.encode(&mut bytes);
@@ -178,8 +210,11 @@ mod tests {
             assert_eq!((Interval::take(rest), rest.len()), (Some(interval), 0));
             assert!((0..bytes.len()).all(|cut| Interval::take(&mut &bytes[..cut]).is_none()));
         }
-        let long = [&[65][..], &[3; 65], &[0]].concat();
-        for bad in [&[1, b'b', 2, b'b'][..], &[1, b'b', 2, b'a'], &[0, 1], &long, &[0, 66], &[255, 255, 255, 255, 15]] {
+        // 1025 as a varint, and as many bytes.
+        let long = [&[129, 8][..], &[3; 1025], &[0]].concat();
+        for bad in
+            [&[1, b'b', 2, b'b'][..], &[1, b'b', 2, b'a'], &[0, 1], &long, &[0, 130, 8], &[255, 255, 255, 255, 15]]
+        {
             assert_eq!(Interval::take(&mut &bad[..]), None, "{bad:?}");
         }
     }

@@ -15,5 +15,6 @@ pub mod table;
 pub mod meta;
 pub mod interval;
 pub mod group;
+pub mod reorder_credit;
 pub mod values;
 pub mod stats_page;

@@ -108,7 +108,7 @@ impl<'a> Record<'a> {
             _ => key_len >= limits::KEY_BYTES_MIN && value_len < limits::VALUE_BYTES_LIMIT,
         };
         if !fits {
-            return Err("record yield_points the size limits");
+            return Err("record breaks the size limits");
         }
         let seqno = u64::from_le_bytes([
             header[5], header[6], header[7], header[8], header[9], header[10], header[11], header[12],

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::edit::Edit;
 use super::group::Group;
+use super::reorder_credit::ReorderCredit;
 use crate::base::varint::{put, take};
 use crate::base::{Address, FileId};
 
@@ -231,6 +232,15 @@ impl ValuePlace {
         }
     }
 
+    /// Bytes of a log or an extent; 0 for a file whose records have moved.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            ValuePlace::Log { end } => *end,
+            ValuePlace::Extent { start, end, .. } => end - start,
+            ValuePlace::Moved { .. } => 0,
+        }
+    }
+
     /// The number of the file on storage, if it is not the one that the place is of: a segment, or that of a redirect table.
     pub fn lies_in(&self) -> Option<FileId> {
         match self {
@@ -248,11 +258,15 @@ pub struct ValueState {
     pub places: BTreeMap<FileId, ValuePlace>,
     /// What tables name, by the file in their addresses; logs of the front included.
     pub referenced: References,
+    /// What reordering may write.
+    pub credit: ReorderCredit,
 }
 
 impl ValueState {
     /// Applies what an edit says of values; says what is wrong if it contradicts what came before.
     pub fn apply(&mut self, edit: &Edit) -> Result<(), String> {
+        // A full state of before, which has no credit, is granted as much as if all values had just arrived.
+        let grants_extents = self.places.is_empty();
         self.referenced.add_all(&edit.referenced);
         let released = self.referenced.remove_all(&edit.released);
         released.map_err(|file| format!("more names of file {} were removed than there were", file.0))?;
@@ -262,14 +276,27 @@ impl ValueState {
             {
                 return Err(format!("file {} moved into {}, which is no place for it", file.0, to.0));
             }
-            self.places.insert(*file, place.clone());
+            let is_new = self.places.insert(*file, place.clone()).is_none();
+            match place {
+                ValuePlace::Log { end } if is_new => self.credit.grant(*end),
+                ValuePlace::Extent { start, end, .. } if is_new && grants_extents => self.credit.grant(end - start),
+                _ => {}
+            }
         }
         for file in &edit.values_removed {
             if self.places.remove(file).is_none() {
                 return Err(format!("values {} were removed before they were added", file.0));
             }
         }
+        self.credit = edit.reorder_credit.unwrap_or(self.credit);
+        self.credit.charge(edit.reordered.unwrap_or_default());
+        self.credit.limit(self.places.values().map(ValuePlace::bytes).sum());
         Ok(())
+    }
+
+    /// The credit of a full state; without files of values there is nothing that it could be spent on.
+    pub fn credit_to_store(&self) -> Option<ReorderCredit> {
+        (!self.places.is_empty() || self.credit != ReorderCredit::default()).then_some(self.credit)
     }
 
     /// How much of each file is read by its own name or through those whose records have moved into it. What is read by the name
@@ -410,7 +437,7 @@ mod tests {
 
     fn state(places: &[(u64, ValuePlace)], referenced: &[(u64, u64)]) -> ValueState {
         let places = places.iter().map(|(id, place)| (FileId(*id), place.clone()));
-        ValueState { places: places.collect(), referenced: names(referenced) }
+        ValueState { places: places.collect(), referenced: names(referenced), ..ValueState::default() }
     }
 
     fn reached(state: &ValueState, file: u64) -> (u64, u64) {

@@ -54,7 +54,8 @@ struct ChunkState {
     /// Written out of order: what to announce when the ones before are done.
     ahead: BTreeMap<Ticket, Announcement>,
     ring_tail: u64,
-    failed: Option<String>,
+    /// The first failure. All that wait get it, and no further chunk counts as written.
+    failed: Option<Error>,
     stop: bool,
 }
 
@@ -186,7 +187,7 @@ impl Shared {
 impl ChunkState {
     fn check(&self) -> Result<()> {
         match &self.failed {
-            Some(cause) => Err(Error::Poisoned { cause: cause.clone() }),
+            Some(error) => Err(error.clone()),
             None => Ok(()),
         }
     }
@@ -195,7 +196,7 @@ impl ChunkState {
         self.buffers.push(chunk.buffer);
         if let Err(error) = result {
             // Space was reserved when the log was made, so any failure here means the storage cannot be trusted.
-            self.failed.get_or_insert_with(|| error.to_string());
+            self.failed.get_or_insert_with(|| error.lasting(chunk.log.path(), "write"));
             return;
         }
         let end = chunk.offset + chunk.len as u64;

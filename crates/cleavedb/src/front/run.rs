@@ -53,11 +53,11 @@ pub struct RunPart {
 impl RunPart {
     /// Builds a part from a sorted stream. The blocks are counted in `gauge`; `stays` says of a key, a kind and an address
     /// whether the value there stays in its log for good.
-    pub fn build(
-        source: &mut impl VersionSource,
+    pub fn build<S: VersionSource>(
+        source: &mut S,
         stays: &mut dyn FnMut(&[u8], Kind, Address) -> bool,
         gauge: &Arc<Gauge>,
-    ) -> Result<RunPart> {
+    ) -> Result<RunPart, S::Error> {
         let mut builder = RunBuilder { block: BlockBuilder::new(), first: None, blocks: Vec::new(), gauge };
         let mut filter = FilterBuilder::new(FILTER_BITS);
         let (mut entries, mut value_bytes, mut fetch_bytes) = (0, 0, 0);

@@ -5,7 +5,7 @@
 //! apart; and they are unmapped only when the last handle goes. Other processes are kept out by the database's lock
 //! file. An access must never fault, because that ends in a signal and not in an error: so every block of the
 //! file is allocated and written before it is mapped, and all pages are locked in memory, or there is no mapping.
-//! Whoever cuts the file while it is mapped yield_points this; the database's directory is its own.
+//! Whoever cuts the file while it is mapped breaks this; the database's directory is its own.
 //!
 //! Under Miri, which knows no mapping of files, a vector takes the place of the pages; it is not written back.
 //! Called by [`OsStorage`](super::os::OsStorage) only.

@@ -40,6 +40,17 @@ pub enum Access {
     Direct,
 }
 
+/// What came of a request to give the space of a part of a file back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Punched {
+    /// The part takes no space any more.
+    Done,
+    /// Nothing was done: the file has another link, a checkpoint's for one.
+    Linked,
+    /// Nothing was done: the file system knows no holes.
+    Unsupported,
+}
+
 /// What a directory holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirEntry {
@@ -81,11 +92,15 @@ pub trait Storage: Send + Sync {
     /// Gives a file one more name, `to`, which must be free. False, and nothing done, where the two lie on different
     /// devices or the file system knows no such names.
     fn link(&self, from: &Path, to: &Path) -> Result<bool>;
-    /// Gives the space of a part of a file back, which reads as zeros then; length and the rest stay. False, and nothing done,
-    /// where the file has another name (a checkpoint's), or the file system cannot do it. Both numbers are multiples of
-    /// [`BLOCK_IO_BYTES`](crate::base::limits::BLOCK_IO_BYTES).
-    fn punch(&self, _path: &Path, _offset: u64, _len: u64) -> Result<bool> {
-        Ok(false)
+    /// Gives the space of a part of a file back, which reads as zeros then; length and the rest stay. Does nothing where the file
+    /// has another link. Both numbers are multiples of [`BLOCK_IO_BYTES`](crate::base::limits::BLOCK_IO_BYTES).
+    fn punch(&self, _path: &Path, _offset: u64, _len: u64) -> Result<Punched> {
+        Ok(Punched::Unsupported)
+    }
+    /// The first bytes between two offsets that take space on storage: where they begin and end. All of them where the file
+    /// system cannot tell.
+    fn first_data(&self, _path: &Path, from: u64, to: u64) -> Result<Option<(u64, u64)>> {
+        Ok(Some((from, to)))
     }
     /// The path without links and dots, as far as what it names exists; for comparing places.
     fn real_path(&self, path: &Path) -> Result<PathBuf>;

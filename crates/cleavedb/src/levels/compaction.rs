@@ -11,7 +11,7 @@ use super::builder::{TableBuilder, TableOptions};
 use crate::base::limits::KEYSPACE_PREFIX_BYTES;
 use crate::base::tombstones::Fragment;
 use crate::base::versions::VersionSource;
-use crate::base::{FileId, KeyspaceId, Result, split_key};
+use crate::base::{Error, FileId, KeyspaceId, Result, split_key};
 use crate::format::compression::Compression;
 use crate::format::meta::TableMeta;
 use crate::io::Storage;
@@ -35,11 +35,11 @@ pub struct TableSink<'a> {
 }
 
 /// Writes all of `source` and of `ranges`, which are in order; nothing at all if both are empty.
-pub fn write_tables(
-    source: &mut dyn VersionSource,
+pub fn write_tables<E: From<Error>>(
+    source: &mut dyn VersionSource<Error = E>,
     ranges: Vec<Fragment>,
     sink: &TableSink<'_>,
-) -> Result<Vec<TableMeta>> {
+) -> Result<Vec<TableMeta>, E> {
     let mut writer = Writer {
         sink,
         open: None,
@@ -69,7 +69,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn write_all(&mut self, source: &mut dyn VersionSource) -> Result<()> {
+    fn write_all<E: From<Error>>(&mut self, source: &mut dyn VersionSource<Error = E>) -> Result<(), E> {
         while source.advance()? {
             let (key, stamp, value) = source.current();
             if self.is_new(key) {
@@ -82,7 +82,7 @@ impl Writer<'_> {
             builder.add(key, stamp, value)?;
         }
         self.begin_ranges(None)?;
-        self.finish_table(None)
+        Ok(self.finish_table(None)?)
     }
 
     fn is_new(&self, key: &[u8]) -> bool {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::base::cursor::model::{Version, sort};
-use crate::base::{Cursor, Error, Kind, Seqno, Stamp, full_key};
+use crate::base::{Cursor, Kind, Seqno, Stamp, full_key};
 use crate::io::pending_deletions::FileGuard;
 use crate::io::{Faults, SimDisk};
 use crate::levels::level_cursor::LevelCursor;
@@ -21,6 +21,8 @@ struct Source {
 }
 
 impl VersionSource for Source {
+    type Error = Error;
+
     fn advance(&mut self) -> Result<bool> {
         self.position += 1;
         match (self.position <= self.versions.len(), self.failure.take()) {

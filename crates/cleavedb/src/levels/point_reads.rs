@@ -1,16 +1,18 @@
 //! How tables are asked for the versions of single keys: each key by itself ([`OneKey`], for `get`), or many keys from
 //! cached blocks ([`ManyKeys`], for `multi_get`).
 //!
-//! A look-up of many keys takes what the block cache has; if a block is missing, it fails and says which. Its caller
-//! collects the missing blocks of many keys, has them read together ([`read_missing`]), and tries those keys again.
+//! A look-up of many keys takes what the block cache has; if a block is missing, it fails and names the block
+//! ([`Unanswered::NotCached`]). Its caller collects the missing blocks of many keys, has them read together
+//! ([`read_missing`]), and tries those keys again.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use super::table::Table;
-use super::table_cursor::TableCursor;
+use super::table_cursor::{BlockSource, CacheAndFile, TableCursor};
 use crate::base::key_versions::{KeyVersions, inline};
-use crate::base::{Cursor, Error, FileId, Result, Seqno, Stamp};
+use crate::base::{Buffer, Cursor, Error, FileId, Result, Seqno, Stamp};
 use crate::cache::block_cache::PriorityPool;
 use crate::cache::value_cache::{Kept, ValueCache};
 use crate::format::table::BlockHandle;
@@ -23,9 +25,18 @@ const CURSORS_MAX: usize = 32;
 
 /// A way to look up a key in one table.
 pub trait TableLookUp {
+    /// Why a look-up has no answer.
+    type Error: From<Error>;
+
     /// Adds what the table holds of `key` at or below `snapshot`: the covering range tombstone, then the versions, newest
     /// first, until no older one is needed.
-    fn look_up(&mut self, table: &Arc<Table>, key: &[u8], snapshot: Seqno, versions: &mut KeyVersions) -> Result<()>;
+    fn look_up(
+        &mut self,
+        table: &Arc<Table>,
+        key: &[u8],
+        snapshot: Seqno,
+        versions: &mut KeyVersions,
+    ) -> Result<(), Self::Error>;
 }
 
 /// Looks up one key, reading what the block cache does not have.
@@ -49,6 +60,8 @@ impl<'a> OneKey<'a> {
 }
 
 impl TableLookUp for OneKey<'_> {
+    type Error = Error;
+
     fn look_up(&mut self, table: &Arc<Table>, key: &[u8], snapshot: Seqno, versions: &mut KeyVersions) -> Result<()> {
         if !may_hold(table, key, snapshot, versions)? {
             return Ok(());
@@ -62,7 +75,7 @@ impl TableLookUp for OneKey<'_> {
             return Ok(());
         }
         let mut cursor = table.cursor(true);
-        cursor.seek_filtered(key, Stamp::at(snapshot))?;
+        cursor.seek_filtered::<CacheAndFile>(key, Stamp::at(snapshot))?;
         take_versions(table, &mut cursor, key, snapshot, versions)
     }
 }
@@ -72,18 +85,45 @@ impl TableLookUp for OneKey<'_> {
 #[derive(Default)]
 pub struct ManyKeys {
     cursors: BTreeMap<FileId, TableCursor>,
-    missing: Option<MissingBlock>,
 }
 
-impl ManyKeys {
-    /// The block that the last look-up failed for, if that is why it failed.
-    pub fn take_missing(&mut self) -> Option<MissingBlock> {
-        self.missing.take()
+/// Why a look-up of many keys has no answer for one of them. Internal: what is not cached is read, and no user hears of it.
+#[derive(Debug)]
+pub enum Unanswered {
+    /// It needs a block that the cache does not have.
+    NotCached(MissingBlock),
+    /// It has failed.
+    Failed(Error),
+}
+
+impl From<Error> for Unanswered {
+    fn from(error: Error) -> Unanswered {
+        Unanswered::Failed(error)
+    }
+}
+
+/// The block cache alone.
+enum CacheOnly {}
+
+impl BlockSource for CacheOnly {
+    type Error = Unanswered;
+
+    fn block(table: &Arc<Table>, handle: BlockHandle, pool: PriorityPool, _: bool) -> Result<Arc<Buffer>, Unanswered> {
+        let missing = || Unanswered::NotCached(MissingBlock { table: table.clone(), handle, pool });
+        table.cached_block(handle, pool).ok_or_else(missing)
     }
 }
 
 impl TableLookUp for ManyKeys {
-    fn look_up(&mut self, table: &Arc<Table>, key: &[u8], snapshot: Seqno, versions: &mut KeyVersions) -> Result<()> {
+    type Error = Unanswered;
+
+    fn look_up(
+        &mut self,
+        table: &Arc<Table>,
+        key: &[u8],
+        snapshot: Seqno,
+        versions: &mut KeyVersions,
+    ) -> Result<(), Unanswered> {
         if !may_hold(table, key, snapshot, versions)? {
             return Ok(());
         }
@@ -92,11 +132,8 @@ impl TableLookUp for ManyKeys {
             self.cursors.clear();
         }
         let cursor = self.cursors.entry(id).or_insert_with(|| table.cursor(true));
-        if let Some((handle, pool)) = cursor.seek_in_cache(key, Stamp::at(snapshot))? {
-            self.missing = Some(MissingBlock { table: table.clone(), handle, pool });
-            return Err(Error::WouldStall);
-        }
-        take_versions(table, cursor, key, snapshot, versions)
+        cursor.seek_filtered::<CacheOnly>(key, Stamp::at(snapshot))?;
+        Ok(take_versions(table, cursor, key, snapshot, versions)?)
     }
 }
 
@@ -140,6 +177,12 @@ pub struct MissingBlock {
     table: Arc<Table>,
     handle: BlockHandle,
     pool: PriorityPool,
+}
+
+impl fmt::Debug for MissingBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("MissingBlock").field(&self.place()).finish()
+    }
 }
 
 impl MissingBlock {

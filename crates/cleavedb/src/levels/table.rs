@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::blocks::Blocks;
 use super::readers::Readers;
-use super::table_cursor::TableCursor;
+use super::table_cursor::{CacheAndFile, TableCursor};
 use crate::base::memory::Counted;
 use crate::base::tombstones::{Fragment, RangeTombstones, Stretch};
 use crate::base::{Buffer, Cursor, Error, Gauge, Result, Seqno, Stamp};
@@ -163,7 +163,7 @@ impl Table {
             return Ok(None);
         }
         let mut cursor = self.cursor(true);
-        cursor.seek_filtered(key, Stamp::at(snapshot))?;
+        cursor.seek_filtered::<CacheAndFile>(key, Stamp::at(snapshot))?;
         Ok((cursor.valid() && cursor.key() == key).then_some(cursor))
     }
 

@@ -43,11 +43,33 @@ pub struct TableCursor {
     ahead: Ahead,
     /// The one sequence number of all versions, in a table that was written before it was known.
     placed: Option<Seqno>,
-    /// Blocks that are not in the cache are not read; the first that was wanted is noted.
-    cached_only: bool,
-    missing: Option<(BlockHandle, PriorityPool)>,
     /// Blocks that were opened one after the other since the last seek.
     steps: u32,
+}
+
+/// Where a cursor that seeks takes its blocks from.
+pub(super) trait BlockSource {
+    /// Why a block cannot be had.
+    type Error: From<Error>;
+
+    /// The block. `fill_cache`: what is read goes into the cache.
+    fn block(
+        table: &Arc<Table>,
+        handle: BlockHandle,
+        pool: PriorityPool,
+        fill_cache: bool,
+    ) -> Result<Arc<Buffer>, Self::Error>;
+}
+
+/// The cache, and the file for what is not in the cache.
+pub(super) enum CacheAndFile {}
+
+impl BlockSource for CacheAndFile {
+    type Error = Error;
+
+    fn block(table: &Arc<Table>, handle: BlockHandle, pool: PriorityPool, fill_cache: bool) -> Result<Arc<Buffer>> {
+        table.block(handle, pool, fill_cache)
+    }
 }
 
 /// Bytes of the file that were read before they were asked for.
@@ -111,60 +133,40 @@ impl TableCursor {
             before: None,
             ahead,
             placed: None,
-            cached_only: false,
-            missing: None,
             steps: 0,
         }
     }
 
     /// As [`seek`](Cursor::seek), for callers who want versions of this very key only: if a filter denies the key, the
     /// cursor is not valid afterwards.
-    pub(super) fn seek_filtered(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
-        let Some(handles) = self.seek_top(key, stamp)? else {
+    pub(super) fn seek_filtered<B: BlockSource>(&mut self, key: &[u8], stamp: Stamp) -> Result<(), B::Error> {
+        let Some(handles) = self.seek_top::<B>(key, stamp)? else {
             return Ok(());
         };
         if let Some(handle) = handles.filter {
-            let block = self.block(handle, PriorityPool::Paths)?;
+            let block = self.block::<B>(handle, PriorityPool::Paths)?;
             match may_contain(&block, key) {
                 Some(true) => {}
                 Some(false) => return Ok(()),
-                None => return Err(self.table.damaged(handle.offset, "a filter is malformed")),
+                None => return Err(self.table.damaged(handle.offset, "a filter is malformed").into()),
             }
         }
-        self.seek_within(handles, key, stamp)
-    }
-
-    /// As [`seek_filtered`](TableCursor::seek_filtered) with blocks that are in the cache already. The block that is
-    /// not, if one is missing: then the cursor is of no use.
-    pub(super) fn seek_in_cache(&mut self, key: &[u8], stamp: Stamp) -> Result<Option<(BlockHandle, PriorityPool)>> {
-        (self.cached_only, self.missing) = (true, None);
-        let sought = self.seek_filtered(key, stamp);
-        self.cached_only = false;
-        match self.missing {
-            Some(missing) => Ok(Some(missing)),
-            None => sought.map(|()| None),
-        }
+        self.seek_within::<B>(handles, key, stamp)
     }
 
     /// About where in the file the versions of `key`, or those after it, begin. Reads two index blocks at most.
     pub fn offset_of(mut self, key: &[u8]) -> Result<u64> {
-        let Some(handles) = self.seek_top(key, Stamp::NEWEST)? else {
+        let Some(handles) = self.seek_top::<CacheAndFile>(key, Stamp::NEWEST)? else {
             return Ok(self.table.blocks_end());
         };
-        let partition = self.open_partition(handles.index)?;
+        let partition = self.open_partition::<CacheAndFile>(handles.index)?;
         partition.seek(key, Stamp::NEWEST)?;
         let data = partition.valid().then(|| BlockHandle::decode(partition.value())).flatten();
         Ok(data.map_or(handles.index.offset, |data| data.offset))
     }
 
-    fn block(&mut self, handle: BlockHandle, pool: PriorityPool) -> Result<Arc<Buffer>> {
-        match self.cached_only {
-            false => self.table.block(handle, pool, self.fill_cache),
-            true => self.table.cached_block(handle, pool).ok_or_else(|| {
-                self.missing = Some((handle, pool));
-                Error::WouldStall
-            }),
-        }
+    fn block<B: BlockSource>(&self, handle: BlockHandle, pool: PriorityPool) -> Result<Arc<Buffer>, B::Error> {
+        B::block(&self.table, handle, pool, self.fill_cache)
     }
 
     /// How the bytes of the table lie along the keys: where each partition begins. Reads the top index.
@@ -172,9 +174,9 @@ impl TableCursor {
         let mut begins = self.table.meta().smallest.clone();
         let mut offset = 0;
         let mut marks = Vec::new();
-        self.open_top()?.seek_first()?;
+        self.open_top::<CacheAndFile>()?.seek_first()?;
         while let Some(handles) = self.partition_handles()? {
-            let top = self.open_top()?;
+            let top = self.open_top::<CacheAndFile>()?;
             // A partition's index lies behind its data; its last key or a later one is in the top index.
             marks.push(Mark { key: begins, bytes: handles.index.offset.saturating_sub(offset) });
             (begins, offset) = (top.key().to_vec(), handles.index.offset);
@@ -184,13 +186,13 @@ impl TableCursor {
     }
 
     /// Finds the partition for (`key`, `stamp`); the cursor is not valid until one of its blocks is opened.
-    fn seek_top(&mut self, key: &[u8], stamp: Stamp) -> Result<Option<PartitionHandles>> {
+    fn seek_top<B: BlockSource>(&mut self, key: &[u8], stamp: Stamp) -> Result<Option<PartitionHandles>, B::Error> {
         self.steps = 0;
         self.before = self.data.take().or(self.before.take());
-        self.open_top()?;
+        self.open_top::<B>()?;
         let stamp = self.in_file(stamp);
-        self.open_top()?.seek(key, stamp)?;
-        self.partition_handles()
+        self.open_top::<B>()?.seek(key, stamp)?;
+        Ok(self.partition_handles()?)
     }
 
     /// What stands in the file for a stamp to be sought. Where all versions share one sequence number, the file has 0 in
@@ -203,35 +205,40 @@ impl TableCursor {
         }
     }
 
-    fn seek_within(&mut self, handles: PartitionHandles, key: &[u8], stamp: Stamp) -> Result<()> {
+    fn seek_within<B: BlockSource>(
+        &mut self,
+        handles: PartitionHandles,
+        key: &[u8],
+        stamp: Stamp,
+    ) -> Result<(), B::Error> {
         let stamp = self.in_file(stamp);
-        self.open_partition(handles.index)?.seek(key, stamp)?;
-        if let Some(data) = self.open_data(Direction::Forward, false)? {
+        self.open_partition::<B>(handles.index)?.seek(key, stamp)?;
+        if let Some(data) = self.open_data::<B>(Direction::Forward, false)? {
             data.seek(key, stamp)?;
-            self.skip_exhausted(Direction::Forward)?;
+            self.skip_exhausted::<B>(Direction::Forward)?;
         }
         Ok(())
     }
 
     fn seek_end(&mut self, direction: Direction) -> Result<()> {
         self.data = None;
-        direction.enter(self.open_top()?)?;
+        direction.enter(self.open_top::<CacheAndFile>()?)?;
         let Some(handles) = self.partition_handles()? else {
             return Ok(());
         };
-        direction.enter(self.open_partition(handles.index)?)?;
-        if let Some(data) = self.open_data(direction, true)? {
+        direction.enter(self.open_partition::<CacheAndFile>(handles.index)?)?;
+        if let Some(data) = self.open_data::<CacheAndFile>(direction, true)? {
             direction.enter(data)?;
         }
-        self.skip_exhausted(direction)
+        self.skip_exhausted::<CacheAndFile>(direction)
     }
 
     /// While the data block has nothing more in `direction`, goes on to the next block there.
-    fn skip_exhausted(&mut self, direction: Direction) -> Result<()> {
+    fn skip_exhausted<B: BlockSource>(&mut self, direction: Direction) -> Result<(), B::Error> {
         while self.data.as_ref().is_some_and(|data| !data.valid()) {
             let (_, partition) = self.partition.as_mut().expect("an open data block was found in a partition");
             direction.step(partition)?;
-            if let Some(data) = self.open_data(direction, true)? {
+            if let Some(data) = self.open_data::<B>(direction, true)? {
                 direction.enter(data)?;
             }
         }
@@ -248,7 +255,7 @@ impl TableCursor {
         handles.map(Some).ok_or_else(|| self.table.damaged(offset, "the top index holds a bad handle"))
     }
 
-    fn open_top(&mut self) -> Result<&mut BlockCursor> {
+    fn open_top<B: BlockSource>(&mut self) -> Result<&mut BlockCursor, B::Error> {
         let top = match self.top.take() {
             Some(top) => top,
             None => {
@@ -257,7 +264,7 @@ impl TableCursor {
                 let block = match self.table.kept_top_index() {
                     Some(kept) => kept.clone(),
                     None => {
-                        let block = self.block(handle, PriorityPool::Paths)?;
+                        let block = self.block::<B>(handle, PriorityPool::Paths)?;
                         self.table.keep_top_index(&block);
                         block
                     }
@@ -268,11 +275,11 @@ impl TableCursor {
         Ok(self.top.insert(top))
     }
 
-    fn open_partition(&mut self, handle: BlockHandle) -> Result<&mut BlockCursor> {
+    fn open_partition<B: BlockSource>(&mut self, handle: BlockHandle) -> Result<&mut BlockCursor, B::Error> {
         let open = match self.partition.take() {
             Some(open) if open.0 == handle => open,
             _ => {
-                let block = self.block(handle, PriorityPool::Paths)?;
+                let block = self.block::<B>(handle, PriorityPool::Paths)?;
                 (handle, self.table.block_cursor(handle, block)?)
             }
         };
@@ -281,12 +288,16 @@ impl TableCursor {
 
     /// Opens the data block that the indices stand on, going on to the next partition in `direction` if the present one
     /// is exhausted; `None` at the end of the table. `sequential` says that the blocks after it will be wanted, too.
-    fn open_data(&mut self, direction: Direction, sequential: bool) -> Result<Option<&mut BlockCursor>> {
+    fn open_data<B: BlockSource>(
+        &mut self,
+        direction: Direction,
+        sequential: bool,
+    ) -> Result<Option<&mut BlockCursor>, B::Error> {
         loop {
             if let Some((index, partition)) = self.partition.as_ref().filter(|(_, partition)| partition.valid()) {
                 let handle = BlockHandle::decode(partition.value());
                 let bad = || self.table.damaged(index.offset, "an index block holds a bad handle");
-                return Ok(Some(self.open_data_block(handle.ok_or_else(bad)?, direction, sequential)?));
+                return Ok(Some(self.open_data_block::<B>(handle.ok_or_else(bad)?, direction, sequential)?));
             }
             if let Some(top) = self.top.as_mut().filter(|top| top.valid()) {
                 direction.step(top)?;
@@ -295,16 +306,16 @@ impl TableCursor {
                 self.data = None;
                 return Ok(None);
             };
-            direction.enter(self.open_partition(handles.index)?)?;
+            direction.enter(self.open_partition::<B>(handles.index)?)?;
         }
     }
 
-    fn open_data_block(
+    fn open_data_block<B: BlockSource>(
         &mut self,
         handle: BlockHandle,
         direction: Direction,
         sequential: bool,
-    ) -> Result<&mut BlockCursor> {
+    ) -> Result<&mut BlockCursor, B::Error> {
         if self.data.is_none()
             && self.data_offset == handle.offset
             && let Some(before) = self.before.take()
@@ -315,7 +326,7 @@ impl TableCursor {
         self.steps = if forward { self.steps.saturating_add(1) } else { 0 };
         let block = match forward && (!self.fill_cache || self.steps > SCAN_STEPS) {
             true => self.block_ahead(handle)?,
-            false => self.block(handle, self.table.pool())?,
+            false => self.block::<B>(handle, self.table.pool())?,
         };
         let data = match self.data.take().or(self.before.take()) {
             Some(mut data) => {
@@ -416,8 +427,8 @@ impl Cursor for TableCursor {
     }
 
     fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
-        let moved = match self.seek_top(key, stamp) {
-            Ok(Some(handles)) => self.seek_within(handles, key, stamp),
+        let moved = match self.seek_top::<CacheAndFile>(key, stamp) {
+            Ok(Some(handles)) => self.seek_within::<CacheAndFile>(handles, key, stamp),
             Ok(None) => Ok(()),
             Err(error) => Err(error),
         };
@@ -446,7 +457,7 @@ impl Cursor for TableCursor {
         if data.valid() {
             return Ok(());
         }
-        let moved = self.skip_exhausted(Direction::Forward);
+        let moved = self.skip_exhausted::<CacheAndFile>(Direction::Forward);
         self.settle(moved)
     }
 
@@ -456,7 +467,7 @@ impl Cursor for TableCursor {
         if data.valid() {
             return Ok(());
         }
-        let moved = self.skip_exhausted(Direction::Backward);
+        let moved = self.skip_exhausted::<CacheAndFile>(Direction::Backward);
         self.settle(moved)
     }
 }

@@ -52,7 +52,8 @@ pub fn spawn(name: &str, f: impl FnOnce() + Send + 'static) -> JoinHandle {
 /// # Errors
 /// [`Error::Io`] if the operating system cannot start another thread.
 pub fn try_spawn(name: &str, f: impl FnOnce() + Send + 'static) -> Result<JoinHandle> {
-    let failed = |source| Error::Io { path: name.into(), operation: "start thread", source };
+    let failed =
+        |source: std::io::Error| Error::Io { path: name.into(), operation: "start thread", source: source.into() };
     let here = world::current();
     if here.as_ref().is_some_and(|here| !here.may_add_thread()) {
         return Err(failed(std::io::ErrorKind::WouldBlock.into()));

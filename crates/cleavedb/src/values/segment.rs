@@ -289,7 +289,7 @@ mod tests {
     use super::*;
     use crate::base::{KeyspaceId, Kind as RecordKind, Seqno};
     use crate::format::record::Operation;
-    use crate::io::SimDisk;
+    use crate::io::{Punched, SimDisk};
 
     fn record(number: u64, value_len: usize) -> Vec<u8> {
         let (key, value) = (number.to_be_bytes(), vec![number as u8; value_len]);
@@ -375,7 +375,7 @@ mod tests {
         let places = segment(&disk, &[&[30, 9000], &[5000], &[77]]);
         let second = read(&disk).unwrap().1[1];
         let len = second.end.next_multiple_of(EXTENT_ALIGN) - second.start;
-        assert!(disk.punch(Path::new("s"), second.start, len).unwrap());
+        assert_eq!(disk.punch(Path::new("s"), second.start, len).unwrap(), Punched::Done);
         assert_eq!(read(&disk).unwrap().0, [places[0], places[1], places[3]]);
     }
 

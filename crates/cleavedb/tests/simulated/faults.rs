@@ -10,7 +10,7 @@ use cleavedb::{
     Action, Compression, Db, Durability, Error, Event, KeyspaceOptions, Listener, LogBackend, Options, Result,
 };
 
-use crate::support::{in_world, open, open_with, text, value, with_each_log};
+use crate::support::{in_world, open, open_with, text, unflushed, value, with_each_log};
 
 /// Writes until that fails; returns how many puts were taken, and the error.
 fn put_until_it_fails(db: &Db, len: usize) -> (usize, Error) {
@@ -384,6 +384,57 @@ fn threads_that_cannot_be_started_are_an_error() {
         });
     }
     assert!((1..12).contains(&opened), "{opened}");
+}
+
+#[test]
+fn an_open_that_cannot_start_its_threads_fails_though_a_close_would_flush() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let db = open_with(&disk, Options::new().log_backend(backend), unflushed()).unwrap();
+        for number in 0..30 {
+            db.put(format!("{number:06}"), value("v", 300)).unwrap();
+        }
+        db.close().unwrap();
+        // One thread for listeners, three workers, one for values, one for logs.
+        for more in 0..7 {
+            let disk = disk.process_crash();
+            let mut tuning = Tuning::tiny();
+            tuning.close_flush_bytes = 0;
+            let options = Options::new().log_backend(backend).background_threads(3).listener(Arc::new(Full::default()));
+            testing::limit_threads(Some(more));
+            let opened = open_with(&disk, options, tuning).map(drop);
+            testing::limit_threads(None);
+            match opened {
+                Ok(()) => assert_eq!(more, 6),
+                Err(error) => {
+                    assert!(more < 6 && matches!(error, Error::Io { operation: "start thread", .. }), "{error}")
+                }
+            }
+            let db = open(&disk, backend).unwrap();
+            // Only with all threads did a close flush the front.
+            assert_eq!(db.stats().levels[0].tables > 0, more == 6);
+            assert_reads_work(&db, 30);
+            db.close().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_log_that_has_no_threads_yet_refuses_a_write_and_takes_the_next() {
+    in_world(1, || {
+        let disk = SimDisk::new();
+        let db = open(&disk, LogBackend::Ring).unwrap();
+        for more in 0..2 {
+            testing::limit_threads(Some(more));
+            let refused = db.put("k", "refused");
+            assert!(matches!(refused, Err(Error::Io { operation: "start thread", .. })), "{refused:?}");
+        }
+        testing::limit_threads(None);
+        assert_eq!(text(&db, "k"), None);
+        db.put("k", "taken").unwrap();
+        db.close().unwrap();
+        assert_eq!(text(&open(&disk, LogBackend::Ring).unwrap(), "k"), Some("taken".into()));
+    });
 }
 
 /// The figures on the page of statistics, as a dump shows them.

@@ -12,6 +12,7 @@ mod pacing;
 mod keyspaces;
 mod operators;
 mod limits;
+mod given_back;
 mod handles;
 mod snapshots;
 mod range_deletes;

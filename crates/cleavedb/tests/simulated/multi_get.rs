@@ -70,3 +70,38 @@ fn an_error_concerns_its_key_alone() {
         assert!(matches!(db.default_keyspace().multi_get(["0001"])[..], [Err(Error::Closed)]));
     });
 }
+
+/// Each key asks for blocks that the cache does not have, and for some they cannot be read: the error is that of the read.
+#[test]
+fn a_cold_cache_and_a_failing_disk_yield_no_error_but_that_of_the_read() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let mut failed = 0;
+        for cache_bytes in [0, 4 << 10, 1 << 20] {
+            let mut tuning = Tuning::tiny();
+            tuning.cache_bytes = cache_bytes;
+            let db = open_with(&disk, Options::new().log_backend(backend), tuning).unwrap();
+            for number in 0..1000 {
+                db.put(format!("{number:04}"), value("v", 100)).unwrap();
+            }
+            db.flush().unwrap();
+            db.wait_for_background().unwrap();
+            for seed in 0..8 {
+                disk.set_faults(Faults { fail_read_one_in: Some(2), seed, ..Faults::default() });
+                for answer in db.multi_get((0..1000).map(|number| format!("{number:04}"))) {
+                    match answer {
+                        Ok(found) => assert_eq!(found.unwrap(), value("v", 100)),
+                        Err(Error::Io { operation: "read" | "open", path, .. }) => {
+                            assert!(path.starts_with("/db"), "{path:?}");
+                            failed += 1;
+                        }
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                disk.clear_faults();
+            }
+            db.close().unwrap();
+        }
+        assert!(failed > 0);
+    });
+}

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cleavedb::testing::{self, SimDisk, Tuning};
-use cleavedb::{Error, Options, WriteOptions};
+use cleavedb::{Db, Error, LogBackend, Options, WriteOptions};
 
 use crate::support::{in_world, open, open_with, value, with_each_log};
 
@@ -136,4 +136,76 @@ fn a_compaction_that_was_asked_for_stands_still_during_a_pause() {
         });
     }
     assert!(stood_still > 0, "no pause came between two levels");
+}
+
+/// HL0 has as many tables as it may, and nothing that makes it smaller is due.
+fn with_full_hl0(backend: LogBackend) -> Db {
+    let mut tuning = Tuning::tiny();
+    (tuning.hl0_stop_tables, tuning.compacts_when_idle) = (2, false);
+    let db = open_with(&SimDisk::new(), Options::new().log_backend(backend), tuning).unwrap();
+    for number in 0..2 {
+        db.put("k", number.to_string()).unwrap();
+        db.flush().unwrap();
+    }
+    assert_eq!(db.stats().levels[0].tables, 2);
+    db
+}
+
+#[test]
+fn an_ingest_is_refused_during_a_pause_though_hl0_is_full() {
+    with_each_log(|backend| {
+        let db = with_full_hl0(backend);
+        let pause = db.pause_background().unwrap();
+        let refused = db.ingest([("a", "v")]);
+        assert!(matches!(refused, Err(Error::InvalidInput { .. })), "{refused:?}");
+        assert!(db.get("a").unwrap().is_none());
+        drop(pause);
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn a_pause_ends_an_ingest_that_waits_for_hl0() {
+    with_each_log(|backend| {
+        let db = with_full_hl0(backend);
+        let other = db.clone();
+        let loading = testing::spawn("loading", move || {
+            let refused = other.ingest([("a", "v")]);
+            assert!(matches!(refused, Err(Error::InvalidInput { .. })), "{refused:?}");
+        });
+        testing::sleep(Duration::from_millis(20));
+        let pause = db.pause_background().unwrap();
+        // The holder of a pause may wait for the load.
+        loading.join().unwrap();
+        assert!(db.get("a").unwrap().is_none());
+        drop(pause);
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn a_pause_ends_an_ingest_that_waits_for_a_flush() {
+    let mut refusals = 0;
+    for seed in 0..60 {
+        refusals += in_world(seed, move || {
+            let db = open(&SimDisk::new(), crate::support::BACKENDS[seed as usize % 2]).unwrap();
+            db.put("k", value("v", 300)).unwrap();
+            let refused = Arc::new(AtomicBool::new(false));
+            let (other, sink) = (db.clone(), refused.clone());
+            let loading = testing::spawn("loading", move || {
+                let loaded = other.ingest([("a", "v")]);
+                assert!(matches!(loaded, Ok(1) | Err(Error::InvalidInput { .. })), "{loaded:?}");
+                sink.store(loaded.is_err(), Ordering::SeqCst);
+            });
+            (0..seed * 2).for_each(|_| testing::yield_point());
+            let pause = db.pause_background().unwrap();
+            loading.join().unwrap();
+            drop(pause);
+            let refused = refused.load(Ordering::SeqCst);
+            assert_eq!(db.get("a").unwrap().is_some(), !refused);
+            db.close().unwrap();
+            usize::from(refused)
+        });
+    }
+    assert!((1..60).contains(&refusals), "{refusals}");
 }

@@ -208,6 +208,8 @@ fn lines_of(edit: &Edit) -> Vec<(&'static str, String)> {
         lines.extend(names.0.iter().map(|(id, referenced)| (what, text(id, referenced))));
     }
     let singles = [
+        ("reorder credit", edit.reorder_credit.map(|credit| format!("{credit:?}"))),
+        ("reordered", edit.reordered.map(|bytes| format!("{bytes} B"))),
         ("flushed", edit.flushed.map(|seqno| seqno.0.to_string())),
         ("last seqno", edit.last_seqno.map(|seqno| seqno.0.to_string())),
         ("next file", edit.next_file.map(|file| file.0.to_string())),

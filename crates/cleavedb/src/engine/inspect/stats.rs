@@ -65,6 +65,9 @@ pub struct Stats {
     pub value_bytes: u64,
     /// Bytes of records in them that tables lead to.
     pub value_bytes_live: u64,
+    /// Bytes of dead extents whose space has not been given back yet, beside [`value_bytes`](Stats::value_bytes): their segment
+    /// has another link, a checkpoint's for one, or the file system refused. Tried again at least once a minute.
+    pub value_bytes_pending: u64,
     /// Files of redirect tables: of values that have moved, and that addresses in tables have not all followed.
     pub moved_files: usize,
     /// Bytes of records that users wrote (keys, values and record headers).
@@ -202,6 +205,7 @@ impl Core {
             value_files: values.len(),
             value_bytes: values.iter().map(|file| file.bytes).sum(),
             value_bytes_live: values.iter().map(|file| file.live.min(file.bytes)).sum(),
+            value_bytes_pending: self.pending_deletions.pending_bytes(),
             value_groups: groups.len(),
             value_group_list: groups,
             moved_files: view.values.redirect_files(),

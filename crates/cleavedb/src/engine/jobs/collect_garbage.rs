@@ -141,7 +141,9 @@ impl Core {
             self.remove_unreferenced(&collection.paths);
             return Ok(0);
         }
-        let edit = Edit { values_placed: places, ..Edit::default() };
+        // With the header of the redirect tables, so that no job is free of charge.
+        let reordered = collection.yields.then_some(collection.written + EXTENT_ALIGN);
+        let edit = Edit { values_placed: places, reordered, ..Edit::default() };
         // What is moved was durable already, so nothing has to be synced for the edit.
         self.install(Seqno::ZERO, edit, |_| {}).inspect_err(|error| {
             if matches!(error, Error::NoSpace { .. }) {

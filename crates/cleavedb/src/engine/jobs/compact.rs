@@ -16,7 +16,7 @@ use crate::engine::events::Event;
 use crate::engine::jobs::flush::{discard_rejected, references_of};
 use crate::engine::jobs::retry::Need;
 use crate::engine::jobs::scheduler::{WorkState, unreadable};
-use crate::engine::jobs::subtasks::{SubtaskWork, WithYieldPoints, YieldPoints};
+use crate::engine::jobs::subtasks::{Interrupt, SubtaskWork, WithYieldPoints, YieldPoints};
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::read::bounds::Bounds;
 use crate::engine::snapshots::JobHorizon;
@@ -302,7 +302,7 @@ impl SubtaskWork for TableWork {
         self.ranges.len()
     }
 
-    fn part(&self, core: &Core, index: usize, yield_points: &YieldPoints<'_>) -> Result<Vec<Arc<Table>>> {
+    fn part(&self, core: &Core, index: usize, yield_points: &YieldPoints<'_>) -> Result<Vec<Arc<Table>>, Interrupt> {
         let range = &self.ranges[index];
         let within = |table: &&Arc<Table>| range.overlaps(&table.meta().smallest, &table.meta().end);
         let cursors = self.sources.iter().filter_map(|tables| {

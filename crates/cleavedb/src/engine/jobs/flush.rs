@@ -114,13 +114,13 @@ impl Core {
     }
 
     /// Writes a stream of versions, and range tombstones, to tables of a level, opened and with their names durable.
-    pub fn write_tables(
+    pub fn write_tables<E: From<Error>>(
         &self,
-        source: &mut dyn VersionSource,
+        source: &mut dyn VersionSource<Error = E>,
         ranges: Vec<Fragment>,
         level: usize,
         target_bytes: u64,
-    ) -> Result<Vec<Arc<Table>>> {
+    ) -> Result<Vec<Arc<Table>>, E> {
         let settings = &self.settings;
         let dropped: Vec<_> = self.keyspaces.dropped().into_keys().collect();
         let sink = TableSink {
@@ -152,7 +152,7 @@ impl Core {
         let opened: Result<Vec<_>> =
             synced.and_then(|()| metas.into_iter().map(|meta| self.open_table(meta)).collect());
         // Nothing names them; what cannot be removed now is removed by the next open.
-        opened.inspect_err(|_| paths.iter().for_each(|path| drop(self.storage.remove(path))))
+        Ok(opened.inspect_err(|_| paths.iter().for_each(|path| drop(self.storage.remove(path))))?)
     }
 
     /// Opens a table that the manifest names or is about to.
@@ -320,7 +320,9 @@ struct Routed<'a, S, F> {
 }
 
 impl<S: VersionSource, F: FnMut(KeyspaceId) -> usize> VersionSource for Routed<'_, S, F> {
-    fn advance(&mut self) -> Result<bool> {
+    type Error = S::Error;
+
+    fn advance(&mut self) -> Result<bool, S::Error> {
         self.fetched = None;
         if self.window.is_empty() {
             if !self.source.advance()? {
@@ -352,7 +354,7 @@ impl<S: VersionSource, F: FnMut(KeyspaceId) -> usize> VersionSource for Routed<'
 
 impl<S: VersionSource, F: FnMut(KeyspaceId) -> usize> Routed<'_, S, F> {
     /// Fills the window from the version that the source stands on, which has an address.
-    fn fill(&mut self) -> Result<()> {
+    fn fill(&mut self) -> Result<(), S::Error> {
         let (mut inline_bytes, mut fetch_bytes) = (0, 0);
         let fetch_bytes_max = self.core.settings.tuning.fetch_bytes;
         loop {
@@ -372,7 +374,7 @@ impl<S: VersionSource, F: FnMut(KeyspaceId) -> usize> Routed<'_, S, F> {
             }
         }
         self.counted.set(inline_bytes);
-        self.fetch()
+        Ok(self.fetch()?)
     }
 
     /// Fetches what the window's addresses name, in log order, neighbours in one read.

@@ -14,6 +14,7 @@ use crate::front::index_table::IndexTable;
 use crate::front::run::Run;
 use crate::io::pending_deletions::Obsolete;
 use crate::levels::picker::Choice;
+use crate::sched::clock::now;
 use crate::sched::sync::Mutex;
 
 /// Something to do.
@@ -167,12 +168,20 @@ impl Core {
     /// Removes a file, or gives back a part of one, that the manifest has forgotten and nothing reads any more; false if
     /// there is none.
     pub fn delete_one_pending(&self) -> bool {
-        let Some(obsolete) = self.pending_deletions.take() else { return false };
-        // Nothing depends on it: what cannot be given back now is given back by the next open.
-        let _ = match obsolete {
-            Obsolete::File(path) => self.storage.remove(&path),
-            Obsolete::Part { path, offset, len } => self.storage.punch(&path, offset, len).map(|_| ()),
-        };
+        let Some(obsolete) = self.pending_deletions.take(now()) else { return false };
+        match obsolete {
+            // Nothing depends on it: the next open removes what the manifest does not name.
+            Obsolete::File(path) => drop(self.storage.remove(&path)),
+            Obsolete::Part(part) => {
+                let punched = self.storage.punch(&part.path, part.offset, part.len);
+                match &punched {
+                    Err(_) if matches!(self.storage.exists(&part.path), Ok(false)) => {
+                        self.pending_deletions.settle_gone(&part)
+                    }
+                    _ => self.pending_deletions.settle(part, &punched, now()),
+                }
+            }
+        }
         true
     }
 }

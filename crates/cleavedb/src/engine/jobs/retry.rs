@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use crate::base::{Error, Result};
-use crate::engine::write::commit::same_error;
 
 /// The first wait; each further one is twice as long.
 const WAIT_FIRST: Duration = Duration::from_millis(100);
@@ -98,7 +97,7 @@ impl Shortages {
         let asked = |index: usize| need.is_none_or(|need| need as usize == index);
         let mut found = self.of.iter().enumerate().filter(|(index, _)| asked(*index)).filter_map(|(_, of)| of.as_ref());
         match found.find(|shortage| shortage.number > since) {
-            Some(shortage) => Err(same_error(&shortage.error)),
+            Some(shortage) => Err(shortage.error.clone()),
             None => Ok(()),
         }
     }

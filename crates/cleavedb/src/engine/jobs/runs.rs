@@ -12,7 +12,7 @@ use crate::base::versions::Retention;
 use crate::base::{Cursor, Merging, Result, Seqno, Stamp};
 use crate::engine::core::Core;
 use crate::engine::jobs::flush::{fragments_of_runs, stays};
-use crate::engine::jobs::subtasks::{SubtaskWork, YieldPoints};
+use crate::engine::jobs::subtasks::{Interrupt, SubtaskWork, YieldPoints};
 use crate::engine::snapshots::JobHorizon;
 use crate::engine::view::View;
 use crate::front::index_table::IndexTable;
@@ -81,13 +81,13 @@ impl SubtaskWork for RunWork {
         self.ranges.len()
     }
 
-    fn part(&self, core: &Core, index: usize, _: &YieldPoints<'_>) -> Result<RunPart> {
+    fn part(&self, core: &Core, index: usize, _: &YieldPoints<'_>) -> Result<RunPart, Interrupt> {
         let range = &self.ranges[index];
         match &self.sources {
             RunInputs::Sealed(table) => {
                 let mut cursor = table.sealed_cursor(range);
                 cursor.seek_first()?;
-                self.build(core, cursor, range)
+                Ok(self.build(core, cursor, range)?)
             }
             RunInputs::Runs(runs) => {
                 let newest_first: Vec<_> = runs.iter().rev().map(|run| run.cursor()).collect();
@@ -96,7 +96,7 @@ impl SubtaskWork for RunWork {
                     Some(from) => cursor.seek(from, Stamp::NEWEST)?,
                     None => cursor.seek_first()?,
                 }
-                self.build(core, cursor, range)
+                Ok(self.build(core, cursor, range)?)
             }
         }
     }

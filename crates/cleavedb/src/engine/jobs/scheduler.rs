@@ -6,8 +6,8 @@
 //! back to the front in the midst of a part.
 
 mod next_job;
+mod waits;
 
-use crate::engine::jobs::pause::paused;
 use crate::engine::space::Space;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -289,16 +289,18 @@ impl Core {
                         }
                     }
                     // The views that a job held went when it was over, and files with them. Who is at it already looks again.
-                    if duty != Duty::Logs && !state.deleting_pending && !self.pending_deletions.is_empty() {
+                    if duty != Duty::Logs && !state.deleting_pending && self.pending_deletions.has_work(now()) {
                         self.work.changed.notify_all();
                     }
                     // At rest the cache may have what is set apart for jobs.
                     let rest = (duty == Duty::Logs && self.work.is_active()).then_some(IDLE_AFTER);
                     let reserve_in = (duty == Duty::Logs && state.reserve_shortage.any())
                         .then(|| state.reserve_shortage.next_try(now()));
+                    let retry_in =
+                        (may_work && duty == Duty::Logs).then(|| self.pending_deletions.retry_in(now())).flatten();
                     let waits_for_idle = may_work && matches!(duty, Duty::Values | Duty::All);
                     let order_in = waits_for_idle.then(|| self.idle_in(&state)).flatten();
-                    match rest.into_iter().chain(publish_in).chain(reserve_in).chain(order_in).min() {
+                    match rest.into_iter().chain(publish_in).chain(reserve_in).chain(retry_in).chain(order_in).min() {
                         Some(due) => {
                             let quiet = self.work.changed.wait_for(&mut state, due);
                             if quiet && rest.is_some() && state.running == 0 {
@@ -543,70 +545,6 @@ impl Core {
             self.events.raise(Event::TableQuarantined { path: path.to_owned(), cause: error.to_string() });
         }
         files
-    }
-
-    /// Writes everything in the front to tables and waits for it.
-    pub fn flush(&self) -> Result<()> {
-        self.check_writable()?;
-        self.check_not_paused()?;
-        self.flush_front(false)
-    }
-
-    /// As [`flush`](Core::flush), also while closing. If a pause begins meanwhile it is waited out, unless
-    /// `ends_at_pause`.
-    pub fn flush_front(&self, ends_at_pause: bool) -> Result<()> {
-        let target = {
-            let mut commit = self.commit.lock();
-            self.check_poison()?;
-            self.seal(&mut commit);
-            commit.last_seqno
-        };
-        let mut state = self.work.lock();
-        let since = state.started;
-        state.flush_target = state.flush_target.max(target);
-        state.shortages.try_now(Need::Flush);
-        self.work.changed.notify_all();
-        let in_front = || {
-            let view = self.published.view();
-            !view.sealed.is_empty() || view.runs.iter().any(|run| run.seqnos().0 <= target)
-        };
-        while self.work.flushed() < target && in_front() {
-            if state.stop {
-                return Err(Error::Closed);
-            }
-            self.check_poison()?;
-            state.shortages.check(Some(Need::Flush), since)?;
-            if ends_at_pause && self.is_paused(&state) {
-                return Err(paused());
-            }
-            self.work.progress.wait(&mut state);
-        }
-        Ok(())
-    }
-
-    /// Everything that was written is to be flushed; does not wait.
-    pub fn seal_front(&self) -> Result<()> {
-        let target = {
-            let mut commit = self.commit.lock();
-            self.seal(&mut commit);
-            commit.last_seqno
-        };
-        let mut state = self.work.lock();
-        state.flush_target = state.flush_target.max(target);
-        Ok(())
-    }
-
-    /// Waits while HL0 has as many tables as it may.
-    pub fn wait_for_hl0(&self) -> Result<()> {
-        let mut state = self.work.lock();
-        let since = state.started;
-        while self.published.view().version.levels()[0].tables().len() >= self.settings.tuning.hl0_stop_tables {
-            self.check_open()?;
-            self.check_poison()?;
-            state.check_space(since)?;
-            self.work.progress.wait(&mut state);
-        }
-        Ok(())
     }
 }
 

@@ -16,14 +16,29 @@ use crate::sched::sync::Mutex;
 /// A part has a break whenever it has written this part of an index table: some milliseconds.
 const YIELD_POINTS_PER_INDEX_TABLE: usize = 32;
 
+/// Why a part has no output.
+#[derive(Debug)]
+pub(crate) enum Interrupt {
+    /// It was stopped, because another part has failed. No user gets this: the job ends with the other part's failure.
+    Stopped,
+    /// It has failed.
+    Failed(Error),
+}
+
+impl From<Error> for Interrupt {
+    fn from(error: Error) -> Interrupt {
+        Interrupt::Failed(error)
+    }
+}
+
 /// What a job in parts does.
 pub(crate) trait SubtaskWork: Send + Sync {
     /// What a part leaves for the end of the job.
     type Output: Send;
     /// How many parts there are; at least one.
     fn parts(&self) -> usize;
-    /// Does one part. After an error nothing is left behind that the part wrote.
-    fn part(&self, core: &Core, index: usize, yield_points: &YieldPoints<'_>) -> Result<Self::Output>;
+    /// Does one part. After an interrupt nothing is left behind that the part wrote.
+    fn part(&self, core: &Core, index: usize, yield_points: &YieldPoints<'_>) -> Result<Self::Output, Interrupt>;
     /// Makes the outputs of all parts true together.
     fn join(&self, core: &Core, outputs: Vec<Self::Output>) -> Result<()>;
     /// Another part has failed: the outputs are of no use.
@@ -127,9 +142,10 @@ impl<W: SubtaskWork> Subtasks for SubtaskJob<W> {
         };
         let failed = || self.progress.lock().failure.is_some();
         let yield_points = YieldPoints::new(core, worker, &failed);
-        let result = match guard_panic("a background job", || self.work.part(core, part, &yield_points)) {
-            Err(_) if yield_points.stopped.get() => Ok(None),
-            result => result.map(Some),
+        let result = match guard_panic("a background job", || Ok(self.work.part(core, part, &yield_points))) {
+            Ok(Ok(output)) => Ok(Some(output)),
+            Ok(Err(Interrupt::Stopped)) => Ok(None),
+            Ok(Err(Interrupt::Failed(error))) | Err(error) => Err(error),
         };
         let Some((outputs, failure)) = self.end(part, result) else {
             return Done::Part;
@@ -152,15 +168,14 @@ pub(crate) struct YieldPoints<'a> {
     failed: &'a dyn Fn() -> bool,
     /// Bytes until the next break.
     left: Cell<usize>,
-    stopped: Cell<bool>,
 }
 
 impl<'a> YieldPoints<'a> {
     fn new(core: &'a Core, worker: Worker, failed: &'a dyn Fn() -> bool) -> YieldPoints<'a> {
-        YieldPoints { core, worker, failed, left: Cell::new(0), stopped: Cell::new(false) }
+        YieldPoints { core, worker, failed, left: Cell::new(0) }
     }
 
-    fn pass(&self, bytes: usize) -> Result<()> {
+    fn pass(&self, bytes: usize) -> Result<(), Interrupt> {
         match self.left.get().checked_sub(bytes) {
             Some(left) => self.left.set(left),
             None => {
@@ -174,18 +189,12 @@ impl<'a> YieldPoints<'a> {
         Ok(())
     }
 
-    fn stop_if_needless(&self) -> Result<()> {
-        match (self.failed)() {
-            true => {
-                self.stopped.set(true);
-                Err(Error::Closed)
-            }
-            false => Ok(()),
-        }
+    fn stop_if_needless(&self) -> Result<(), Interrupt> {
+        if (self.failed)() { Err(Interrupt::Stopped) } else { Ok(()) }
     }
 }
 
-/// A stream of versions with yield_points in between.
+/// A stream of versions with yield points in between.
 pub(crate) struct WithYieldPoints<'a, S> {
     /// The versions.
     pub source: S,
@@ -193,8 +202,10 @@ pub(crate) struct WithYieldPoints<'a, S> {
     pub yield_points: &'a YieldPoints<'a>,
 }
 
-impl<S: VersionSource> VersionSource for WithYieldPoints<'_, S> {
-    fn advance(&mut self) -> Result<bool> {
+impl<S: VersionSource<Error = Error>> VersionSource for WithYieldPoints<'_, S> {
+    type Error = Interrupt;
+
+    fn advance(&mut self) -> Result<bool, Interrupt> {
         let more = self.source.advance()?;
         if more {
             let (key, _, value) = self.source.current();

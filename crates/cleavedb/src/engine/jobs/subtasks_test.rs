@@ -41,7 +41,7 @@ impl SubtaskWork for Job {
         self.fates.len()
     }
 
-    fn part(&self, _: &Core, index: usize, yield_points: &YieldPoints<'_>) -> Result<usize> {
+    fn part(&self, _: &Core, index: usize, yield_points: &YieldPoints<'_>) -> Result<usize, Interrupt> {
         self.seen.begun.fetch_add(1, Ordering::SeqCst);
         let at_once = self.seen.at_once.fetch_add(1, Ordering::SeqCst) + 1;
         self.seen.at_once_max.fetch_max(at_once, Ordering::SeqCst);
@@ -49,8 +49,8 @@ impl SubtaskWork for Job {
         self.seen.at_once.fetch_sub(1, Ordering::SeqCst);
         match self.fates[index] {
             SubtaskFate::Works => Ok(index),
-            SubtaskFate::FindsNoSpace => Err(Error::NoSpace { path: PathBuf::from("/part") }),
-            SubtaskFate::CannotRead => Err(Error::corruption("/part".as_ref(), 0, "bad")),
+            SubtaskFate::FindsNoSpace => Err(Error::NoSpace { path: PathBuf::from("/part") }.into()),
+            SubtaskFate::CannotRead => Err(Error::corruption("/part".as_ref(), 17, "bad").into()),
             SubtaskFate::Panics => panic!("part {index}"),
             SubtaskFate::Endless => loop {
                 yield_point();
@@ -128,6 +128,11 @@ fn a_failed_part_ends_the_job_and_what_others_wrote_goes() {
         let (ends, seen) = run(seed, 2, &[Endless, FindsNoSpace]);
         assert!(matches!(ends[..], [Err(Error::NoSpace { .. })]), "to be stopped is no failure: {ends:?}");
         assert!(seen.joined.lock().is_empty() && seen.discarded.lock().is_empty());
+        let (ends, _) = run(seed, 3, &[Endless, CannotRead, Endless]);
+        assert!(
+            matches!(&ends[..], [Err(Error::Corruption { path, offset: 17, .. })] if path.ends_with("part")),
+            "{ends:?}"
+        );
         let (ends, _) = run(seed, 3, &[Endless, CannotRead, FindsNoSpace]);
         assert!(matches!(ends[..], [Err(Error::Corruption { .. } | Error::NoSpace { .. })]), "{ends:?}");
         let (ends, _) = run(seed, 2, &[Works, Panics, Works]);

@@ -21,6 +21,7 @@ use crate::engine::view::View;
 use crate::format::values::ValuePlace;
 use crate::front::log::LogFile;
 use crate::io::{Access, Storage, read_exact_at};
+use crate::sched::clock::now;
 
 /// Files are copied in pieces of this size.
 const COPY_BYTES: usize = 1 << 20;
@@ -49,7 +50,7 @@ impl Core {
             guard_panic("a checkpoint", || copy_into(&*self.storage, &target, |copy| self.fill(copy, &captured)));
         // A file that went from the database meanwhile was kept by the view.
         drop(captured);
-        if !self.pending_deletions.is_empty() {
+        if self.pending_deletions.has_work(now()) {
             self.work.wake();
         }
         copied
@@ -86,8 +87,10 @@ impl Core {
             .filter(|log| log.last_seqno() <= state.flushed && state.values.referenced.of(log.id()).records > 0)
             .map(|log| (log.clone(), log.end()))
             .collect();
-        let places = values.iter().map(|(log, end)| (log.id(), ValuePlace::Log { end: *end }));
-        state.values.places.extend(places);
+        for (log, end) in &values {
+            state.values.places.insert(log.id(), ValuePlace::Log { end: *end });
+            state.values.credit.grant(*end);
+        }
         state.logs = logs.iter().map(|(log, end)| (log.id(), Some(*end))).collect();
         state.last_seqno = commit.last_seqno;
         state.next_file = FileId(self.next_file.load(Ordering::Relaxed));

@@ -46,6 +46,8 @@ where
     K: AsRef<[u8]>,
     V: AsRef<[u8]>,
 {
+    type Error = Error;
+
     fn advance(&mut self) -> Result<bool> {
         // A close waits for the load to end.
         self.core.check_open()?;
@@ -98,6 +100,8 @@ impl Core {
         self.check_writable()?;
         self.check_poison()?;
         keyspace.check(self.database)?;
+        // Before its tables are written in vain.
+        self.check_not_paused()?;
         let _writing = self.begin_outside()?;
         let key = keyspace.record.id.prefix().to_vec();
         let prefix_len = key.len();
@@ -130,11 +134,12 @@ impl Core {
     fn install_ingested(&self, keyspace: &KeyspaceState, tables: &[Arc<Table>]) -> Result<(), (Error, bool)> {
         let mut gate = None;
         loop {
-            // Whoever paused background work may be waiting for the gate himself.
-            let flushed = match gate {
-                None => self.wait_for_hl0().and_then(|()| self.flush()),
-                Some(_) => self.check_not_paused().and_then(|()| self.flush_front(true)),
+            // The holder of a pause may be this caller, or wait for it, or for the gate.
+            let room = match gate {
+                None => self.wait_for_hl0(),
+                Some(_) => Ok(()),
             };
+            let flushed = room.and_then(|()| self.check_not_paused()).and_then(|()| self.flush_front(true));
             flushed.map_err(|error| (error, false))?;
             let view = self.published.view();
             let clear = clear_of(&view.version, tables);

@@ -22,7 +22,6 @@ use crate::engine::tuning::settings::Settings;
 use crate::engine::tuning::sizes::Tuning;
 use crate::engine::value_files::{ValueHome, give_back_gaps, open_values};
 use crate::engine::view::{Sources, View};
-use crate::engine::write::commit::same_error;
 use crate::engine::write::reserve::Reserve;
 use crate::format::compression::Compression;
 use crate::format::edit::{Edit, KeyspaceRecord, Separation};
@@ -107,7 +106,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
     let around = ValueHome { fast: &fast, slow: &slow, pending_deletions: &pending_deletions, readers: &readers };
     let values = open_values(&around, state)?;
     if !options.read_only {
-        give_back_gaps(&values, &pending_deletions);
+        give_back_gaps(&*storage, &values, &pending_deletions)?;
     }
     let view = View::new(Sources {
         active: tables.next().unwrap_or_else(|| Arc::new(IndexTable::new())),
@@ -157,7 +156,9 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
             core.map_ring()?;
         }
         if let Err(error) = core.start_background() {
-            // Ends those that were started. The error to report is the first.
+            // The threads that were started end first, so that the close does not wait for a flush that needs the others. The
+            // logs keep what is not flushed. The error to report is the first.
+            core.stop_background();
             let _ = core.close();
             return Err(error);
         }
@@ -408,10 +409,10 @@ impl Core {
             while result.is_none() {
                 self.close_ended.wait(&mut result);
             }
-            return result.as_ref().map_or(Ok(()), |result| result.as_ref().map_err(same_error).copied());
+            return result.clone().unwrap_or(Ok(()));
         }
         let closed = guard_panic("a close", || self.close_once());
-        *self.close_result.lock() = Some(closed.as_ref().map_err(same_error).copied());
+        *self.close_result.lock() = Some(closed.clone());
         self.close_ended.notify_all();
         // Last, because it waits for listeners, and one of them may be waiting in a close of its own.
         self.events.finish();

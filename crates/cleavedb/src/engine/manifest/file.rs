@@ -248,10 +248,7 @@ impl Manifest {
         // The directory needs a descriptor, and from here on there is no way back.
         drop(file);
         self.storage.rename(&temporary, &self.dir.join(CURRENT))?;
-        self.storage.sync_dir(&self.dir).map_err(|error| match error.is_passing() {
-            true => Error::Poisoned { cause: error.to_string() },
-            false => error,
-        })
+        self.storage.sync_dir(&self.dir).map_err(|error| error.lasting(&self.dir, "sync"))
     }
 }
 

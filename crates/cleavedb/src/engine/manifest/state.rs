@@ -170,6 +170,7 @@ impl ManifestState {
             // Those with higher numbers first, so that what has moved has somewhere to go.
             values_placed: self.values.places.iter().rev().map(|(file, place)| (*file, place.clone())).collect(),
             referenced: self.values.referenced.clone(),
+            reorder_credit: self.values.credit_to_store(),
             flushed: Some(self.flushed),
             last_seqno: Some(self.last_seqno),
             next_file: Some(self.next_file),

@@ -54,13 +54,13 @@ impl Core {
 /// Collects the versions of a key at or below `seqno` that its value depends on: base and operands, from the newest layer
 /// to the one that settles them.
 #[inline]
-pub(crate) fn collect_versions(
+pub(crate) fn collect_versions<T: TableLookUp>(
     layers: &[Layer],
     full: &[u8],
     seqno: Seqno,
-    tables: &mut impl TableLookUp,
+    tables: &mut T,
     versions: &mut KeyVersions,
-) -> Result<()> {
+) -> Result<(), T::Error> {
     for layer in layers {
         if versions.is_settled() {
             break;

@@ -8,7 +8,7 @@ use crate::engine::core::Core;
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::read::get::{CachedValue, collect_versions};
 use crate::engine::view::View;
-use crate::levels::point_reads::{ManyKeys, MissingBlock, read_missing};
+use crate::levels::point_reads::{ManyKeys, Unanswered, read_missing};
 
 /// Keys that wait for reads together at most; more would push each other's blocks out of a small cache.
 const KEYS_TOGETHER: usize = 512;
@@ -70,15 +70,18 @@ impl Moment<'_> {
             for mut key in open {
                 let index = key.index;
                 match self.look_up(&key, &mut tables) {
-                    Ok(Ok(versions)) if versions.is_separated() => separated.push((key, versions)),
-                    Ok(found) => answers[index] = self.resolve(&key, found),
-                    Err(block) if !key.waited_for.contains(&block.place()) => {
+                    Ok(versions) if versions.is_separated() => separated.push((key, versions)),
+                    Ok(versions) => answers[index] = self.resolve(&key, Ok(versions)),
+                    Err(Unanswered::Failed(error)) => answers[index] = self.resolve(&key, Err(error)),
+                    Err(Unanswered::NotCached(block)) if !key.waited_for.contains(&block.place()) => {
                         key.waited_for.push(block.place());
                         missing.push(block);
                         waiting.push(key);
                     }
-                    // It was read and is gone again, or cannot be read: this key goes by itself.
-                    Err(_) => answers[index] = self.core.get_in(self.view, self.keyspace, key.key, self.seqno),
+                    // It was read and is gone again, or cannot be read: this key is read alone.
+                    Err(Unanswered::NotCached(_)) => {
+                        answers[index] = self.core.get_in(self.view, self.keyspace, key.key, self.seqno)
+                    }
                 }
             }
             open = waiting;
@@ -94,14 +97,11 @@ impl Moment<'_> {
         }
     }
 
-    /// The versions of one key, or the block without which they cannot be had.
-    fn look_up(&self, key: &Open<'_>, tables: &mut ManyKeys) -> Result<Result<KeyVersions>, MissingBlock> {
+    /// The versions of one key, from memory and the block cache.
+    fn look_up(&self, key: &Open<'_>, tables: &mut ManyKeys) -> Result<KeyVersions, Unanswered> {
         let mut versions = KeyVersions::default();
-        let found = collect_versions(self.view.layers(), &key.full, self.seqno, tables, &mut versions);
-        match tables.take_missing() {
-            Some(missing) => Err(missing),
-            None => Ok(found.map(|()| versions)),
-        }
+        collect_versions(self.view.layers(), &key.full, self.seqno, tables, &mut versions)?;
+        Ok(versions)
     }
 
     fn resolve(&self, key: &Open<'_>, found: Result<KeyVersions>) -> Result<Option<Slice>> {

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::base::{Error, MergeOperator, Result};
-use crate::engine::events::Listener;
+use crate::base::{Error, Result};
 use crate::engine::tuning::sizes::Tuning;
 use crate::format::compression::Compression;
 

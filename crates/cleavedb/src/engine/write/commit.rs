@@ -163,7 +163,7 @@ impl Core {
             last.0 += batch.len() as u64;
             *result = match &outcome {
                 Ok(()) => Ok(last),
-                Err(error) => Err(same_error(error)),
+                Err(error) => Err(error.clone()),
             };
         }
         results
@@ -187,7 +187,7 @@ impl Core {
             .as_ref()
             .is_some_and(|writer| writer.has_room(frame_bytes + PADDING_ROOM, self.settings.tuning.log_bytes))
         {
-            self.guarded(self.rotate_log(commit, frame_bytes + PADDING_ROOM))?;
+            self.rotate_log(commit, frame_bytes + PADDING_ROOM)?;
         }
         let frame_offset = match self.append_frame(commit, group, body_bytes) {
             Ok(offset) => offset,
@@ -272,13 +272,14 @@ impl Core {
         let writer = match &mut commit.writer {
             Some(writer) => writer,
             none => {
+                // On an error nothing was written, so the next write tries again.
                 let writer = none.insert(LogWriter::new(self.logs.back_end(self)?));
                 // The cache had the memory of the log's buffers until now.
                 self.fit_cache();
                 writer
             }
         };
-        let log = self.take_log(bytes)?;
+        let log = self.guarded(self.take_log(bytes))?;
         self.published.update(|view| {
             let mut logs = (*view.logs).clone();
             logs.insert(log.id(), log.clone());
@@ -308,17 +309,6 @@ impl Core {
     }
 }
 
-/// The same answer for another who waits for it.
-pub(crate) fn same_error(error: &Error) -> Error {
-    match error {
-        Error::NoSpace { path } => Error::NoSpace { path: path.clone() },
-        Error::Closed => Error::Closed,
-        Error::InvalidInput { message } => Error::InvalidInput { message: message.clone() },
-        Error::Poisoned { cause } => Error::Poisoned { cause: cause.clone() },
-        Error::Io { path, operation, source } if error.is_too_many_files() => {
-            let again = source.raw_os_error().map_or_else(|| source.kind().into(), std::io::Error::from_raw_os_error);
-            Error::Io { path: path.clone(), operation, source: again }
-        }
-        other => Error::Poisoned { cause: other.to_string() },
-    }
-}
+#[cfg(test)]
+#[path = "commit_test.rs"]
+mod tests;

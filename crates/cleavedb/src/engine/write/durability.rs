@@ -29,15 +29,25 @@ impl Core {
             if self.horizon.durable() >= seqno {
                 return Ok(());
             }
-            if !*syncing {
+            if !syncing.is_running {
                 break;
             }
             self.horizon.synced.wait(&mut syncing);
+            if let Some(error) = syncing.failed.as_ref().filter(|_| self.horizon.durable() < seqno) {
+                return Err(error.clone());
+            }
         }
-        *syncing = true;
+        syncing.is_running = true;
         drop(syncing);
         let result = self.check_poison().and_then(|()| self.guarded(guard_panic("a sync", || self.sync_logs())));
-        *self.horizon.syncing.lock() = false;
+        let mut syncing = self.horizon.syncing.lock();
+        syncing.is_running = false;
+        if let Err(error) = &result
+            && !error.is_passing()
+        {
+            syncing.failed.get_or_insert_with(|| error.clone());
+        }
+        drop(syncing);
         self.horizon.synced.notify_all();
         result
     }

@@ -170,7 +170,9 @@ impl<'a, S: VersionSource> Watched<'a, S> {
 }
 
 impl<S: VersionSource> VersionSource for Watched<'_, S> {
-    fn advance(&mut self) -> Result<bool> {
+    type Error = S::Error;
+
+    fn advance(&mut self) -> Result<bool, S::Error> {
         self.passed += 1;
         if let Some(progress) = self.progress
             && self.passed == STEPS_TOGETHER

@@ -38,6 +38,11 @@ fn fill(file_bytes: u64, live: u64, garbage_limit: GarbageLimit) -> f64 {
 }
 
 impl Core {
+    /// Bytes that values take: those of files, and of dead extents whose space could not be given back yet.
+    fn space_taken(&self, values: &ValueFiles) -> u64 {
+        values.file_bytes.saturating_add(self.pending_deletions.pending_bytes())
+    }
+
     /// What garbage that can be removed asks of writers.
     pub fn space_stage(&self, values: &ValueFiles) -> Stage {
         let space = &self.work.space;
@@ -46,7 +51,7 @@ impl Core {
         let has_victims = !values.victims.is_empty() && !space.no_victims.load(Ordering::Relaxed);
         let is_moving = space.hides_too_much.load(Ordering::Relaxed) || has_victims;
         let live = values.live_bytes.saturating_sub(guessed);
-        let fill = if is_moving { fill(values.file_bytes, live, self.garbage_limit()) } else { 0.0 };
+        let fill = if is_moving { fill(self.space_taken(values), live, self.garbage_limit()) } else { 0.0 };
         let drain = space.drain.load(Ordering::Relaxed) as f64;
         Stage { fill, drain, room: f64::INFINITY, left: 0.0, is_full: false }
     }
@@ -55,7 +60,8 @@ impl Core {
     pub fn hides_too_much(&self, view: &View, figures: &Figures<'_>) -> bool {
         let space = &self.work.space;
         let allowed = |live| live + self.garbage_limit().of(live);
-        let is_possible = view.values.file_bytes > allowed(0);
+        let taken = self.space_taken(&view.values);
+        let is_possible = taken > allowed(0);
         let Hidden { referenced, hidden, record_max } = match is_possible {
             true => space.hidden_in(&view.version, figures.oldest_snapshot, || figures.hidden()),
             false => Hidden::default(),
@@ -71,7 +77,7 @@ impl Core {
         let live = referenced.saturating_sub(hidden);
         space.live_min.store(live, Ordering::Relaxed);
         space.record_max.store(record_max, Ordering::Relaxed);
-        let is_too_much = is_possible && view.values.file_bytes > allowed(live);
+        let is_too_much = is_possible && taken > allowed(live);
         space.hides_too_much.store(is_too_much, Ordering::Relaxed);
         is_too_much
     }
@@ -84,7 +90,8 @@ impl Core {
             0 => view.front_entries().saturating_mul(space.record_max.load(Ordering::Relaxed)),
             _ => live,
         };
-        let is_too_much = |live: u64| view.values.file_bytes > live + self.garbage_limit().of(live);
+        let taken = self.space_taken(&view.values);
+        let is_too_much = |live: u64| taken > live + self.garbage_limit().of(live);
         hides >= self.settings.tuning.flush_bytes && !is_too_much(live) && is_too_much(live.saturating_sub(hides))
     }
 
@@ -92,7 +99,7 @@ impl Core {
     pub fn hides_much(&self, values: &ValueFiles) -> bool {
         let guessed = self.work.space.guessed();
         let live = values.live_bytes.saturating_sub(guessed);
-        let (allowed, garbage) = (self.garbage_limit().of(live), values.file_bytes.saturating_sub(live));
+        let (allowed, garbage) = (self.garbage_limit().of(live), self.space_taken(values).saturating_sub(live));
         guessed > allowed / 100 * HIDDEN_PERCENT && garbage > allowed / 100 * BOTH_PERCENT
     }
 
@@ -108,6 +115,7 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::space::Space;
 
     #[test]
     fn writers_are_slowed_from_eight_tenths_on_and_go_as_fast_as_it_drains_at_the_cap() {

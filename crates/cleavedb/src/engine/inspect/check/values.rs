@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::base::key_versions::KeyVersions;
 use crate::base::limits::{MEMORY_BUDGET_MIN, VALUE_BYTES_LIMIT};
-use crate::base::{Address, Cursor, Error, FileId, Kind, Result, Seqno, Stamp, full_key, split_key};
+use crate::base::{Address, Error, FileId, Result, Seqno, Stamp, full_key, split_key};
 use crate::cache::block_cache::BlockCache;
 use crate::engine::inspect::check::{Checker, OPEN_FILES, knows};
 use crate::engine::layer::Layer;

@@ -16,6 +16,7 @@ use crate::front::merge_policy;
 use crate::front::run::Run;
 use crate::levels::picker::Choice;
 use crate::sched::clock::now;
+use crate::values::placement::to_reorder;
 
 impl Core {
     /// The next job, marked as running.
@@ -67,7 +68,7 @@ impl Core {
         if !state.shortages.any() && self.wants_log(state) {
             return Some(Job::PrepareLog);
         }
-        let empties = !state.deleting_pending && !self.pending_deletions.is_empty();
+        let empties = !state.deleting_pending && self.pending_deletions.has_work(now());
         state.deleting_pending |= empties;
         if empties {
             return Some(Job::DeletePending);
@@ -106,9 +107,10 @@ impl Core {
         if state.collecting_garbage || state.reorder_blocked || state.shortages.any() || !self.placement.sorts() {
             return None;
         }
-        let mut candidates = self.published.view().values.candidates();
+        let values = self.published.view().values.clone();
+        let mut candidates = values.candidates();
         candidates.retain(|candidate| !state.quarantined.contains(&candidate.file));
-        Some(self.placement.reorder_candidates(&candidates)).filter(|files| !files.is_empty())
+        to_reorder(&*self.placement, &candidates, values.state.credit)
     }
 
     /// It is calm, and values are in order: tables may be compacted_when_idle up, which names the places where values are now.

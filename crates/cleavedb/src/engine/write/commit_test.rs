@@ -1,0 +1,112 @@
+//! Callers that wait for one commit group, one sync or one close get the same error, of the same kind.
+
+use std::path::Path;
+
+use super::*;
+use crate::engine::tuning::sizes::Tuning;
+use crate::io::{Faults, SimDisk};
+use crate::sched::sim::simulate;
+use crate::sched::sync::Mutex;
+use crate::sched::thread::spawn;
+use crate::{Db, LogBackend, Options};
+
+fn in_world<T: Send + 'static>(seed: u64, test: impl FnOnce() -> T + Send + 'static) -> T {
+    simulate(seed, test).unwrap_or_else(|failure| panic!("{failure}"))
+}
+
+/// A database with one record, which is in no synced file yet, and with its next log ready.
+fn open(disk: &SimDisk, backend: LogBackend) -> Db {
+    let options = Options::new().log_backend(backend);
+    let db =
+        crate::engine::lifecycle::open::open(Arc::new(disk.clone()), Path::new("/db"), options, Some(Tuning::tiny()))
+            .unwrap();
+    db.put("first", "v").unwrap();
+    db.wait_for_background().unwrap();
+    db
+}
+
+fn batch(db: &Db, key: &str, len: usize) -> WriteBatch {
+    let mut batch = WriteBatch::new();
+    batch.put(&db.default_keyspace(), key, vec![b'v'; len]);
+    batch
+}
+
+/// Two threads do the same at once; what each of them gets.
+fn both<T: Send + 'static>(db: &Db, call: fn(Db) -> T) -> [T; 2] {
+    let answer = Arc::new(Mutex::new(None));
+    let (other, sink) = (db.clone(), answer.clone());
+    let thread = spawn("other", move || *sink.lock() = Some(call(other)));
+    let own = call(db.clone());
+    thread.join().unwrap();
+    let other = answer.lock().take().expect("the thread has ended");
+    [own, other]
+}
+
+#[test]
+fn all_writers_of_a_group_that_failed_get_the_same_error() {
+    let cases = [
+        (Faults { fail_write_after: Some(0), ..Faults::default() }, 1, "Io"),
+        // Too large for what is left of the log: a new one finds no space.
+        (Faults { no_space_after_bytes: Some(0), ..Faults::default() }, 500_000, "NoSpace"),
+    ];
+    for (faults, len, kind) in cases {
+        in_world(1, move || {
+            let disk = SimDisk::new();
+            let db = open(&disk, LogBackend::Plain);
+            let group = [(0, batch(&db, "a", len)), (1, batch(&db, "b", len)), (2, batch(&db, "c", len))];
+            disk.set_faults(faults);
+            let results = db.inner.core.commit_group(&group);
+            disk.clear_faults();
+            let said: Vec<String> = results.into_iter().map(|result| format!("{:?}", result.unwrap_err())).collect();
+            assert!(said[0].starts_with(kind) && said[0].contains(".log"), "{said:?}");
+            assert!(said.iter().all(|other| *other == said[0]), "{said:?}");
+        });
+    }
+}
+
+#[test]
+fn all_that_wait_for_a_sync_that_failed_get_the_same_error() {
+    let mut shared = 0;
+    for seed in 0..30 {
+        shared += in_world(seed, move || {
+            let disk = SimDisk::new();
+            let db = open(&disk, LogBackend::Plain);
+            disk.set_faults(Faults { fail_sync_after: Some(0), ..Faults::default() });
+            let said = both(&db, |db| format!("{:?}", db.sync().unwrap_err()));
+            assert!(said.iter().any(|said| said.starts_with("Io")), "{said:?}");
+            // A call that came later is told that no write is promised any more.
+            assert!(said.iter().all(|said| said.starts_with("Io") || said.starts_with("Poisoned")), "{said:?}");
+            assert!(matches!(db.sync(), Err(Error::Poisoned { .. })));
+            usize::from(said[0] == said[1])
+        });
+    }
+    assert!(shared > 0, "no caller waited for the sync of the other");
+}
+
+#[test]
+fn all_that_close_get_the_same_error() {
+    for seed in 0..10 {
+        in_world(seed, move || {
+            let disk = SimDisk::new();
+            let db = open(&disk, LogBackend::Plain);
+            disk.set_faults(Faults { fail_sync_after: Some(0), ..Faults::default() });
+            let said = both(&db, |db| format!("{:?}", db.close().unwrap_err()));
+            assert!(said[0].starts_with("Io") && said[0] == said[1], "{said:?}");
+        });
+    }
+}
+
+#[test]
+fn a_chunk_that_could_not_be_written_is_reported_as_it_failed() {
+    in_world(1, || {
+        let disk = SimDisk::new();
+        let db = open(&disk, LogBackend::Ring);
+        disk.set_faults(Faults { fail_write_after: Some(0), ..Faults::default() });
+        let failed = db.sync();
+        assert!(
+            matches!(&failed, Err(Error::Io { operation: "write", path, .. }) if path.ends_with("00000002.log")),
+            "{failed:?}"
+        );
+        assert!(matches!(db.sync(), Err(Error::Poisoned { .. })));
+    });
+}
