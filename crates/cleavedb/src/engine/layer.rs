@@ -160,6 +160,25 @@ impl Layer {
     }
 }
 
+/// Collects the versions of a key at or below `snapshot` that its value depends on, base and operands, from the newest layer
+/// to the one that settles them.
+#[inline]
+pub(crate) fn collect_versions<T: TableLookUp>(
+    layers: &[Layer],
+    key: &[u8],
+    snapshot: Seqno,
+    tables: &mut T,
+    versions: &mut KeyVersions,
+) -> Result<(), T::Error> {
+    for layer in layers {
+        if versions.is_settled() {
+            break;
+        }
+        layer.look_up(key, snapshot, tables, versions)?;
+    }
+    Ok(())
+}
+
 /// The layers are listed newest first (rule 1), as far as intervals tell. Those of memory are newer than all that comes
 /// behind them. A table of HL0 is newer than the others behind it that overlap it in keys. Of levels only the keys
 /// themselves tell, so whoever picks compactions answers for them.

@@ -16,10 +16,10 @@ use crate::base::{Buffer, Cursor, Error, FileId, Result, Seqno, Stamp};
 use crate::cache::block_cache::PriorityPool;
 use crate::cache::value_cache::{Kept, ValueCache};
 use crate::format::table::BlockHandle;
-use crate::io::together::{ReadPlace, span, stretches};
+use crate::io::coalesced_reads::{Coalescing, ReadPlace, Wanted, read_together};
 
-/// Blocks with less than this between them are read together.
-const GAP_BYTES: u64 = 8 << 10;
+/// Which blocks are read together.
+const COALESCING: Coalescing = Coalescing { gap_bytes: 8 << 10, read_bytes_max: 256 << 10 };
 /// Tables that keep their cursor for the next key; each cursor holds three blocks.
 const CURSORS_MAX: usize = 32;
 
@@ -190,29 +190,20 @@ impl MissingBlock {
     pub fn place(&self) -> (FileId, u64) {
         (self.table.meta().id, self.handle.offset)
     }
-
-    fn bytes(&self) -> ReadPlace {
-        let (file, start) = self.place();
-        ReadPlace { file, start, end: self.handle.end().unwrap_or(u64::MAX) }
-    }
 }
 
 /// Reads blocks into the cache. One that cannot be read stays missing: the look-up that needs it reports the error.
 pub fn read_missing(mut missing: Vec<MissingBlock>) {
     missing.sort_unstable_by_key(MissingBlock::place);
     missing.dedup_by_key(|missing| missing.place());
-    let stretches = stretches(&missing, GAP_BYTES, MissingBlock::bytes);
-    let reads: Vec<&[MissingBlock]> = stretches.into_iter().map(|stretch| &missing[stretch]).collect();
-    let told = reads.len() > 1;
-    if told {
-        for stretch in &reads {
-            let (start, end) = span(stretch, MissingBlock::bytes);
-            stretch[0].table.will_need(start, end.saturating_sub(start));
-        }
-    }
-    for stretch in reads {
-        let blocks: Vec<_> = stretch.iter().map(|missing| (missing.handle, missing.pool)).collect();
-        // Tried again, and then reported, by the look-up that needs it.
-        let _ = stretch[0].table.fill_cache(&blocks, span(stretch, MissingBlock::bytes), told);
-    }
+    let wanted = missing.into_iter().filter_map(|block| {
+        let end = block.handle.end().filter(|end| *end <= block.table.blocks_end())?;
+        let (file, start) = block.place();
+        Some(Wanted { place: ReadPlace { file, start, end }, whose: block })
+    });
+    let open = |block: &MissingBlock| block.table.file().ok();
+    read_together(wanted.collect(), COALESCING, open, |block, sealed| {
+        // A damaged block is read again, and reported, by the look-up that needs it.
+        let _ = block.table.insert_block(block.handle, block.pool, sealed);
+    });
 }

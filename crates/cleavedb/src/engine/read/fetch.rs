@@ -13,11 +13,11 @@ use crate::engine::read::get::CachedValue;
 use crate::engine::view::View;
 use crate::format::record::value_of;
 use crate::io::File;
-use crate::io::together::{ReadPlace, Wanted, read_together};
+use crate::io::coalesced_reads::{Coalescing, ReadPlace, Wanted, read_together};
 use crate::values::files::Located;
 
-/// Records with less than this between them are fetched in one read.
-const GAP_BYTES: u64 = 16 << 10;
+/// Which records are fetched in one read.
+const COALESCING: Coalescing = Coalescing { gap_bytes: 16 << 10, read_bytes_max: 256 << 10 };
 
 impl Core {
     /// Fetches the payloads of separated versions, each given with its full key. With `fill_cache` the value cache keeps what
@@ -32,10 +32,11 @@ impl Core {
         for (full, version) in separated {
             if let Some((file, now)) = self.locate_separated(view, full, version, fill_cache) {
                 let place = ReadPlace { file: now.file, start: now.offset, end: now.offset + u64::from(now.len) };
-                wanted.push(Wanted { file, place, whose: (full, version, now) });
+                wanted.push(Wanted { place, whose: (file, full, version, now) });
             }
         }
-        read_together(wanted, GAP_BYTES, |(full, version, now), bytes| {
+        let open = |(file, ..): &(Arc<dyn File>, _, _, _)| Some(file.clone());
+        read_together(wanted, COALESCING, open, |(_, full, version, now), bytes| {
             if let Ok(value) = value_of(bytes, *now, full, version.0.seqno(), &self.memory.values) {
                 if fill_cache {
                     self.memory.value_cache.insert(full, version.0, None, &value);

@@ -7,10 +7,10 @@ use crate::base::{Address, Error, FileId, Kind, Result, Seqno, Slice, Stamp, ful
 use crate::cache::value_cache::Kept;
 use crate::engine::core::Core;
 use crate::engine::keyspaces::KeyspaceState;
-use crate::engine::layer::Layer;
+use crate::engine::layer::collect_versions;
 use crate::engine::manifest::file_names::log_name;
 use crate::engine::view::View;
-use crate::levels::point_reads::{OneKey, TableLookUp};
+use crate::levels::point_reads::OneKey;
 use crate::values::files::Located;
 
 impl Core {
@@ -49,25 +49,6 @@ impl Core {
         }
         Ok(())
     }
-}
-
-/// Collects the versions of a key at or below `seqno` that its value depends on: base and operands, from the newest layer
-/// to the one that settles them.
-#[inline]
-pub(crate) fn collect_versions<T: TableLookUp>(
-    layers: &[Layer],
-    full: &[u8],
-    seqno: Seqno,
-    tables: &mut T,
-    versions: &mut KeyVersions,
-) -> Result<(), T::Error> {
-    for layer in layers {
-        if versions.is_settled() {
-            break;
-        }
-        layer.look_up(full, seqno, tables, versions)?;
-    }
-    Ok(())
 }
 
 /// What a point read knows of a version for the value cache, which keeps values for point reads alone.

@@ -6,7 +6,8 @@ use crate::base::key_versions::KeyVersions;
 use crate::base::{FileId, Result, Seqno, Slice, full_key};
 use crate::engine::core::Core;
 use crate::engine::keyspaces::KeyspaceState;
-use crate::engine::read::get::{CachedValue, collect_versions};
+use crate::engine::layer::collect_versions;
+use crate::engine::read::get::CachedValue;
 use crate::engine::view::View;
 use crate::levels::point_reads::{ManyKeys, Unanswered, read_missing};
 

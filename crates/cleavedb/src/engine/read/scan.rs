@@ -17,9 +17,9 @@ use crate::base::{Address, Cursor, Error, FileId, Result, Slice, Stamp, split_ke
 use crate::engine::core::Core;
 use crate::engine::held_snapshot::HeldSnapshot;
 use crate::engine::keyspaces::KeyspaceState;
+use crate::engine::layer::collect_versions;
 use crate::engine::read::bounds::Bounds;
 use crate::engine::read::covers::{ScanSources, ScanSourcesBuilder};
-use crate::engine::read::get::collect_versions;
 use crate::engine::view::View;
 use crate::io::read_ahead::Room;
 use crate::levels::point_reads::OneKey;
