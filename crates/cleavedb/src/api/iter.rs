@@ -1,9 +1,9 @@
 //! Iterators over keys and values, as users hold them. The scan itself is in `engine/read/scan.rs`.
 
-use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use crate::api::db::DbInner;
+use crate::base::key_bounds::Between;
 use crate::base::{Result, Slice};
 use crate::engine::held_snapshot::HeldSnapshot;
 use crate::engine::keyspaces::KeyspaceState;
@@ -41,13 +41,13 @@ pub struct Iter {
 pub struct Keys(Iter);
 
 impl Iter {
-    pub(crate) fn over_range<R: RangeBounds<Vec<u8>>>(
+    pub(crate) fn over_range(
         db: &Arc<DbInner>,
         keyspace: &Arc<KeyspaceState>,
-        range: R,
+        range: Between<'_>,
         snapshot: Option<&HeldSnapshot>,
     ) -> Result<Iter> {
-        Iter::new(db, keyspace, Bounds::of_range(keyspace.record.id, &range), snapshot)
+        Iter::new(db, keyspace, Bounds::of_range(keyspace.record.id, range), snapshot)
     }
 
     pub(crate) fn over_prefix(

@@ -1,12 +1,11 @@
 //! Snapshots: sequence numbers that readers hold, so that jobs keep what they can still see (DESIGN rule 6).
 
-use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use crate::api::db::DbInner;
 use crate::api::iter::Iter;
 use crate::api::keyspace::Keyspace;
-use crate::base::{Result, Seqno, Slice};
+use crate::base::{KeyBounds, Result, Seqno, Slice};
 use crate::engine::held_snapshot::HeldSnapshot;
 
 /// A consistent picture of the whole database at one moment, for as long as it is held. Cheap to take and to clone: O(1).
@@ -61,13 +60,13 @@ impl Snapshot {
     /// # Errors
     /// As [`Keyspace::iter`]; [`InvalidInput`](crate::Error::InvalidInput) if the keyspace is another database's.
     pub fn iter(&self, keyspace: &Keyspace) -> Result<Iter> {
-        self.range::<std::ops::RangeFull>(keyspace, ..)
+        self.range(keyspace, ..)
     }
 
     /// The keys of a keyspace within `range` at the snapshot. Costs and errors as [`iter`](Snapshot::iter).
-    pub fn range<R: RangeBounds<Vec<u8>>>(&self, keyspace: &Keyspace, range: R) -> Result<Iter> {
+    pub fn range<R: KeyBounds>(&self, keyspace: &Keyspace, range: R) -> Result<Iter> {
         keyspace.check_database(&self.db)?;
-        Iter::over_range(&self.db, keyspace.state(), range, Some(&self.held))
+        Iter::over_range(&self.db, keyspace.state(), range.key_bounds(), Some(&self.held))
     }
 
     /// The keys of a keyspace that start with `prefix` at the snapshot. Costs and errors as [`iter`](Snapshot::iter).

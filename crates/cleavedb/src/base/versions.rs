@@ -34,7 +34,8 @@ pub trait VersionSource {
     /// The version that the stream stands on; only after [`advance`](VersionSource::advance) said true.
     fn current(&self) -> VersionRef<'_>;
 
-    /// The next version, or `None` at the end.
+    /// The next version, or `None` at the end: for tests and measurements.
+    #[cfg(any(test, feature = "testing"))]
     fn next(&mut self) -> Result<Option<VersionRef<'_>>, Self::Error> {
         match self.advance()? {
             true => Ok(Some(self.current())),

@@ -1,6 +1,6 @@
 //! Floor 1: storage. Everything the engine knows of files goes through [`Storage`], so that the same straight-line code
-//! runs on the operating system ([`os`]) and on a simulated disk that loses power, tears writes and fails on demand
-//! ([`sim`]).
+//! runs on the operating system ([`os`]), in plain memory ([`memory`]), and, in tests, on a simulated disk that loses power,
+//! tears writes and fails on demand (`sim`).
 //!
 //! Paths are relative to nothing: the engine passes whole paths. All calls may block; none of them retries.
 
@@ -16,7 +16,10 @@ pub mod read_ahead;
 pub mod coalesced_reads;
 pub mod pending_deletions;
 pub mod untouched;
+pub mod memory;
+#[cfg(any(test, feature = "testing"))]
 pub mod sim;
+#[cfg(any(test, feature = "testing"))]
 pub mod fault;
 
 use std::path::{Path, PathBuf};
@@ -25,9 +28,12 @@ use std::sync::Arc;
 use crate::base::{Error, Result};
 
 pub use aligned::AlignedBuffer;
+#[cfg(any(test, feature = "testing"))]
 pub use fault::Faults;
 pub use image::MappingImage;
+pub use memory::MemoryStorage;
 pub use os::OsStorage;
+#[cfg(any(test, feature = "testing"))]
 pub use sim::SimDisk;
 
 /// What kind of bytes a new file will hold; decides how it is written.

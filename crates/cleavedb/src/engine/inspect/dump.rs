@@ -156,10 +156,10 @@ fn dump_current(storage: &dyn Storage, path: &Path, see: &mut VisitEntry<'_>) ->
 
 fn dump_stats_page(file: &dyn File, see: &mut VisitEntry<'_>) -> Result<()> {
     let page = read_whole_page(file)?.map_err(|why| Error::corruption(file.path(), 0, why))?;
-    let uptime = page.uptime_us as f64 / 1e6;
+    let uptime = page.uptime.as_secs_f64();
     let text = format!("process {}, sequence {}, open for {uptime:.1} s", page.process, page.sequence);
     if see(&entry(0, "STATS", text)) {
-        see(&entry(40, "numbers", format!("{:?}", page.numbers)));
+        see(&entry(stats_page::HEADER_BYTES as u64, "figures", format!("{:?}", page.stats)));
     }
     Ok(())
 }

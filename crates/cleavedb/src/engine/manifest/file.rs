@@ -367,6 +367,7 @@ pub(crate) fn show_edits(
 }
 
 /// The decoders behind the manifest, for fuzzing.
+#[cfg(feature = "testing")]
 pub(crate) mod decoders {
     use super::*;
 

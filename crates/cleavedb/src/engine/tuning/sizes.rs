@@ -259,6 +259,7 @@ impl Tuning {
     }
 
     /// Everything small enough that a few hundred operations seal, merge, flush, compact and rotate.
+    #[cfg(any(test, feature = "testing"))]
     pub fn tiny() -> Tuning {
         Tuning {
             memory_bytes: 1 << 20,

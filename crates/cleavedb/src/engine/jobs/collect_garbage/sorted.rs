@@ -10,7 +10,6 @@ use std::sync::atomic::Ordering;
 use crate::base::{FileId, Result, full_key};
 use crate::engine::jobs::collect_garbage::copy::{Copied, Going, check_seen, copy_large, place, write};
 use crate::engine::jobs::collect_garbage::{BUFFER_BYTES, Collection, for_each_record};
-use crate::format::record::Record;
 use crate::format::values::{Moved, References};
 use crate::io::coalesced_reads::{Coalescing, stretches};
 use crate::io::read_exact_at;
