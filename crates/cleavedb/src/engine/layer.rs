@@ -183,22 +183,24 @@ pub(crate) fn collect_versions<T: TableLookUp>(
 /// behind them. A table of HL0 is newer than the others behind it that overlap it in keys. Of levels only the keys
 /// themselves tell, so whoever picks compactions answers for them.
 pub(crate) fn in_order(layers: &[Layer]) -> bool {
-    layers.iter().enumerate().all(|(index, newer)| {
-        let Some((first, _)) = newer.interval() else { return true };
-        layers[index + 1..].iter().all(|older| {
-            let is_newer = older.interval().is_none_or(|(_, last)| last < first);
-            match (newer, older) {
-                (Layer::IndexTable(_), _) => is_newer,
-                (Layer::Run(_), Layer::Run(_) | Layer::Table(_) | Layer::Level(..)) => is_newer,
-                (Layer::Table(newer), Layer::Table(older)) => {
-                    is_newer || !newer.meta().overlaps(&older.meta().smallest, &older.meta().end)
-                }
-                (Layer::Table(_), Layer::Level(..)) => true,
-                (Layer::Level(upper, _), Layer::Level(lower, _)) => upper < lower,
-                _ => false,
-            }
-        })
-    })
+    layers.iter().enumerate().all(|(index, newer)| layers[index + 1..].iter().all(|older| may_precede(newer, older)))
+}
+
+fn may_precede(newer: &Layer, older: &Layer) -> bool {
+    let is_newer = || match (newer.interval(), older.interval()) {
+        (Some((first, _)), Some((_, last))) => last < first,
+        _ => true,
+    };
+    match (newer, older) {
+        (Layer::Run(_), Layer::IndexTable(_)) => false,
+        (Layer::IndexTable(_) | Layer::Run(_), _) => is_newer(),
+        (Layer::Table(newer), Layer::Table(older)) => {
+            is_newer() || !newer.meta().overlaps(&older.meta().smallest, &older.meta().end)
+        }
+        (Layer::Level(upper, _), Layer::Level(lower, _)) => upper < lower,
+        (Layer::Table(_), older) => matches!(older, Layer::Level(..)),
+        (Layer::Level(..), _) => false,
+    }
 }
 
 /// The part of `whole` that `part` is of `all`.
@@ -221,4 +223,62 @@ fn bytes_within(table: &Arc<Table>, range: &KeyRange) -> Result<u64> {
         _ => None,
     };
     Ok(after.unwrap_or(meta.size).saturating_sub(before.unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::{FileId, KeyspaceId, Kind, full_key};
+    use crate::format::record::Operation;
+    use crate::front::index_table::{RecordPlace, SeparationThresholds};
+    use crate::levels::point_reads::OneKey;
+
+    /// An index table with these versions of one key.
+    fn index_table(versions: &[(u64, Kind)]) -> Layer {
+        let table = IndexTable::new();
+        let mut place = RecordPlace { log: FileId(1), offset: 0 };
+        let inline = SeparationThresholds { in_front: usize::MAX, for_good: usize::MAX };
+        for &(seqno, kind) in versions {
+            let operation = Operation { kind, keyspace: KeyspaceId(1), key: b"key", value: b"value" };
+            table.insert().add_record(&operation, Seqno(seqno), &mut place, inline);
+        }
+        Layer::IndexTable(Arc::new(table))
+    }
+
+    #[test]
+    fn layers_are_in_order_if_each_is_newer_than_those_behind_it() {
+        let puts = |seqnos: &[u64]| index_table(&seqnos.iter().map(|seqno| (*seqno, Kind::Put)).collect::<Vec<_>>());
+        let level = |number: u8| Layer::Level(number, Version::default().levels()[usize::from(number)].clone());
+        assert!(in_order(&[puts(&[]), puts(&[7, 9]), puts(&[2, 6]), level(1), level(3)]));
+        let disordered = [
+            vec![puts(&[2, 6]), puts(&[7, 9])],
+            vec![puts(&[7, 9]), puts(&[8])],
+            vec![puts(&[7]), puts(&[6]), puts(&[6])],
+            vec![level(1), puts(&[7])],
+            vec![level(3), level(1)],
+        ];
+        for layers in disordered {
+            assert!(!in_order(&layers));
+        }
+    }
+
+    #[test]
+    fn operands_are_collected_from_all_layers_down_to_the_newest_base() {
+        let layers = [
+            index_table(&[(9, Kind::Delta)]),
+            index_table(&[(5, Kind::Delta), (6, Kind::Delta)]),
+            index_table(&[(3, Kind::Put), (4, Kind::Delta)]),
+            index_table(&[(1, Kind::Put), (2, Kind::Delta)]),
+        ];
+        let collect = |snapshot| {
+            let mut versions = KeyVersions::default();
+            let key = full_key(KeyspaceId(1), b"key");
+            collect_versions(&layers, &key, Seqno(snapshot), &mut OneKey::default(), &mut versions).unwrap();
+            let deltas: Vec<u64> = versions.deltas().iter().map(|(stamp, _)| stamp.seqno().0).collect();
+            (deltas, versions.base_seqno().0)
+        };
+        assert_eq!(collect(9), (vec![9, 6, 5, 4], 3));
+        assert_eq!(collect(5), (vec![5, 4], 3));
+        assert_eq!(collect(2), (vec![2], 1));
+    }
 }

@@ -159,17 +159,12 @@ impl Table {
     /// A cursor on the newest version of `key` at or below `snapshot`; moving on gives the older ones. The filter is
     /// asked first, so most keys that are absent cost no read of data.
     pub fn find(self: &Arc<Self>, key: &[u8], snapshot: Seqno) -> Result<Option<TableCursor>> {
-        if !self.may_hold(key, snapshot) {
+        if snapshot < self.meta.seqno_min || !self.meta.spans(key) || self.meta.entries == 0 {
             return Ok(None);
         }
         let mut cursor = self.cursor(true);
         cursor.seek_filtered::<CacheAndFile>(key, Stamp::at(snapshot))?;
         Ok((cursor.valid() && cursor.key() == key).then_some(cursor))
-    }
-
-    /// What is known without reading does not rule out a version of `key` at or below `snapshot`.
-    pub fn may_hold(&self, key: &[u8], snapshot: Seqno) -> bool {
-        snapshot >= self.meta.seqno_min && self.meta.entries > 0 && self.meta.spans(key)
     }
 
     /// Some range tombstones are in it.
