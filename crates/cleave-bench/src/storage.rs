@@ -110,6 +110,10 @@ impl Storage for Incomplete {
     fn map(&self, path: &Path, len: usize) -> Result<Option<Arc<dyn Mapping>>> {
         OsStorage::new().map(path, len)
     }
+
+    fn remove_mapped(&self, path: &Path) -> Result<()> {
+        OsStorage::new().remove_mapped(path)
+    }
 }
 
 struct IncompleteFile {

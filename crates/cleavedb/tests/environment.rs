@@ -266,7 +266,7 @@ fn a_file_where_a_directory_should_be_is_an_error_that_names_it() {
 fn what_is_not_ours_is_neither_followed_nor_removed() {
     let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let path = dir.path().join("db");
-    fs::create_dir(&path).unwrap();
+    options().open(&path).unwrap().close().unwrap();
     let treasure = outside.path().join("treasure");
     fs::write(&treasure, "of another").unwrap();
     fs::create_dir(path.join("lost+found")).unwrap();
@@ -312,7 +312,7 @@ fn a_file_named_ring_that_is_none_is_left_alone() {
     ];
     for (round, lay) in lay.into_iter().enumerate() {
         let path = dir.path().join(format!("db {round}"));
-        fs::create_dir(&path).unwrap();
+        options().open(&path).unwrap().close().unwrap();
         lay(&treasure, &path.join("ring"));
         let before = fs::read(path.join("ring")).ok();
         for opening in 0..2 {

@@ -237,7 +237,7 @@ mod tests {
     fn index_table(versions: &[(u64, Kind)]) -> Layer {
         let table = IndexTable::new();
         let mut place = RecordPlace { log: FileId(1), offset: 0 };
-        let inline = SeparationThresholds { in_front: usize::MAX, for_good: usize::MAX };
+        let inline = SeparationThresholds { in_front: usize::MAX, after_flush: usize::MAX };
         for &(seqno, kind) in versions {
             let operation = Operation { kind, keyspace: KeyspaceId(1), key: b"key", value: b"value" };
             table.insert().add_record(&operation, Seqno(seqno), &mut place, inline);

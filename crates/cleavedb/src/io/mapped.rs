@@ -32,6 +32,18 @@ pub(super) fn map_file(path: &Path, len: usize) -> Result<Option<OsMapping>> {
     Ok(pages.map(|pages| OsMapping { len, pages: RwLock::new(pages) }))
 }
 
+/// True if the path names a file that [`map_file`] would take for its own.
+pub(super) fn is_mapped_file(path: &Path) -> io::Result<bool> {
+    let mut options = fs::OpenOptions::new();
+    let opened = options.read(true).custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed()).open(path);
+    match opened {
+        Ok(file) => is_ours(&file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::LOOP | Errno::NXIO)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Opens the file and makes sure that it has `len` bytes and a block of storage under each of them. None if what lies
 /// there is not ours, or where the file system cannot reserve space: the logs that the mapping leads to could not be
 /// written without fail either.

@@ -2,7 +2,7 @@
 //! runs on the operating system ([`os`]), in plain memory ([`memory`]), and, in tests, on a simulated disk that loses power,
 //! tears writes and fails on demand (`sim`).
 //!
-//! Paths are relative to nothing: the engine passes whole paths. All calls may block; none of them retries.
+//! The engine passes absolute paths only ([`Storage::absolute`]): a working directory may change. All calls may block; none of them retries.
 
 pub mod os;
 #[cfg(not(feature = "portable"))]
@@ -108,6 +108,11 @@ pub trait Storage: Send + Sync {
     fn first_data(&self, _path: &Path, from: u64, to: u64) -> Result<Option<(u64, u64)>> {
         Ok(Some((from, to)))
     }
+    /// The path from the root on, so that it means the same place after a change of the working directory. Links and `..`
+    /// stay, and nothing needs to exist. An empty path is an error.
+    fn absolute(&self, path: &Path) -> Result<PathBuf> {
+        std::path::absolute(path).map_err(|error| Error::io(path, "make absolute", error))
+    }
     /// The path without links and dots, as far as what it names exists; for comparing places.
     fn real_path(&self, path: &Path) -> Result<PathBuf>;
     /// Makes creations, renames and removals in a directory durable.
@@ -123,6 +128,11 @@ pub trait Storage: Send + Sync {
     /// pages in memory so that no later access can fault. `Ok(None)` if mapping, locking or reserving space is not to be
     /// had here.
     fn map(&self, path: &Path, len: usize) -> Result<Option<Arc<dyn Mapping>>>;
+    /// Removes a file that [`map`](Storage::map) has made or would take for its own, if there is one; anything else of that
+    /// name stays. Mappings of it go on as memory.
+    fn remove_mapped(&self, _path: &Path) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Fills `buffer` from `offset`; the end of the file before that is corruption, because the caller knows from durable

@@ -248,6 +248,12 @@ impl Storage for OsStorage {
             Ok(mapping.map(|mapping| Arc::new(mapping) as Arc<dyn Mapping>))
         }
     }
+
+    #[cfg(not(feature = "portable"))]
+    fn remove_mapped(&self, path: &Path) -> Result<()> {
+        let is_ours = mapped::is_mapped_file(path).map_err(|error| Error::io(path, "look at", error))?;
+        if is_ours { self.remove(path) } else { Ok(()) }
+    }
 }
 
 /// The kernel gives eight bytes whole or not at all.

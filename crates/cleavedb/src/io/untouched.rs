@@ -78,6 +78,10 @@ impl Storage for Untouched<'_> {
         refused(path, "punch")
     }
 
+    fn absolute(&self, path: &Path) -> Result<PathBuf> {
+        self.storage.absolute(path)
+    }
+
     fn real_path(&self, path: &Path) -> Result<PathBuf> {
         self.storage.real_path(path)
     }

@@ -345,7 +345,8 @@ fn a_crash_on_a_full_disk_leaves_a_database_that_opens() {
         let crashed = disk.process_crash();
         disk.halt();
         drop(db);
-        crashed.write_file(Path::new("/db/00000999.table"), &[7; 60_000]);
+        // Its number is one that was reserved.
+        crashed.write_file(Path::new("/db/00000024.table"), &[7; 60_000]);
         for seed in 0..4 {
             let disk = crashed.power_loss(seed);
             disk.set_capacity(Some(disk.used()));

@@ -1,5 +1,6 @@
 //! What the store tells of itself: plain numbers, taken at one moment.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -175,6 +176,10 @@ pub struct Stats {
     /// How long they waited together.
     #[n(49)]
     pub paced_time: Duration,
+    /// Files whose names are those of database files, which were in the directories at open and which this database has not
+    /// made. It leaves them alone.
+    #[n(52)]
+    pub unknown_files: Vec<PathBuf>,
     /// The pace of writers now, in bytes per second: `None` while they are free, 0 while they are stopped.
     #[n(50)]
     pub pace_bytes_per_second: Option<u64>,
@@ -353,6 +358,7 @@ impl Core {
             stall_time: Duration::from_micros(count(&counters.stall_us)),
             paced: count(&counters.paced),
             paced_time: Duration::from_micros(count(&counters.paced_us)),
+            unknown_files: self.unknown_files.clone(),
             pace_bytes_per_second: self.pacer.bytes_per_second(),
         }
     }

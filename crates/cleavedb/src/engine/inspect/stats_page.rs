@@ -115,7 +115,13 @@ impl Core {
     pub fn remove_stats_page(&self) {
         let mut state = self.stats_page.state.lock();
         state.given_up = true;
-        if state.file.take().is_some() {
+        // One that a crash left goes as well, if this database was closed before its page was due.
+        let is_left = || {
+            let there = self.storage.list(&self.fast)?.iter().any(|entry| entry.name == STATS);
+            Ok(there && claim(&*self.storage, &self.fast)?.is_some())
+        };
+        let left: Result<bool> = is_left();
+        if state.file.take().is_some() || left.unwrap_or(false) {
             let _ = self.storage.remove(&self.fast.join(STATS));
         }
     }

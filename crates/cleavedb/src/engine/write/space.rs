@@ -12,7 +12,7 @@ use crate::base::{FileId, Result};
 use crate::engine::core::Core;
 use crate::engine::view::View;
 use crate::engine::write::pacing::Stage;
-use crate::format::values::Away;
+use crate::format::value_state::ReclaimedBytes;
 use crate::levels::hidden::Hidden;
 use crate::levels::picker::Figures;
 use crate::sched::clock::now;
@@ -43,6 +43,14 @@ impl Core {
         values.file_bytes.saturating_add(self.pending_deletions.pending_bytes())
     }
 
+    /// Bytes of everything that is stored: tables, files of values, and what is in logs.
+    pub fn stored_bytes(&self) -> u64 {
+        let view = self.published.view();
+        let tables: u64 = view.version.levels().iter().map(|level| level.bytes()).sum();
+        let logs: u64 = view.logs.values().map(|log| log.end()).sum();
+        tables + logs + view.values.candidates().iter().map(|file| file.bytes).sum::<u64>()
+    }
+
     /// What garbage that can be removed asks of writers.
     pub fn space_stage(&self, values: &ValueFiles) -> Stage {
         let space = &self.work.space;
@@ -67,7 +75,7 @@ impl Core {
             false => Hidden::default(),
         };
         // Some of what tables hide was found without them, and is gone.
-        let Away { dead, saved } = view.values.away;
+        let ReclaimedBytes { dead, saved } = view.values.away;
         let (referenced, hidden) = (referenced.saturating_sub(dead), hidden.saturating_sub(dead));
         // What has been compressed since it was referenced is as likely to be hidden as the rest.
         let stored = referenced.saturating_sub(saved);

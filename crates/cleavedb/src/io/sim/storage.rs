@@ -122,6 +122,10 @@ impl Storage for SimDisk {
         self.act(path, "look for holes", |state| state.first_data(path, from, to))
     }
 
+    fn absolute(&self, path: &Path) -> Result<PathBuf> {
+        Ok(Path::new("/").join(path))
+    }
+
     fn real_path(&self, path: &Path) -> Result<PathBuf> {
         Ok(path.to_owned())
     }
@@ -153,6 +157,10 @@ impl Storage for SimDisk {
             let mapping: Arc<dyn Mapping> = Arc::new(SimMapping { disk: self.clone(), inode, len });
             Ok(Some(mapping))
         })
+    }
+
+    fn remove_mapped(&self, path: &Path) -> Result<()> {
+        self.act(path, "remove", |state| if state.find(path).is_some() { state.remove(path) } else { Ok(()) })
     }
 }
 
