@@ -2,8 +2,10 @@
 
 pub(crate) mod core;
 pub(crate) mod view;
+pub(crate) mod layer;
 pub(crate) mod published;
 pub(crate) mod snapshots;
+pub(crate) mod held_snapshot;
 pub(crate) mod keyspaces;
 pub(crate) mod batch;
 pub(crate) mod commit_queue;

@@ -11,7 +11,6 @@ use crate::engine::core::Core;
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::manifest::file_names::{log_name, redirect_name, segment_name};
 use crate::engine::manifest::{Manifest, ManifestState};
-use crate::engine::view::View;
 use crate::format::edit::{Edit, Separation};
 use crate::format::values::{EXTENT_ALIGN, ValuePlace};
 use crate::io::Storage;
@@ -216,7 +215,7 @@ impl Core {
         self.published.update(|now| {
             let mut values = (*now.values).clone();
             self.choose_victims(&mut values);
-            View { values: Arc::new(values), ..now.clone() }
+            now.with(|sources| sources.values = Arc::new(values))
         });
     }
 

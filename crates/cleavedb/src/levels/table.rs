@@ -22,7 +22,7 @@ use crate::format::references::References;
 use crate::format::table::{BlockHandle, FOOTER_BYTES, Footer};
 use crate::io::handles::Handle;
 use crate::io::pending_deletions::FileGuard;
-use crate::io::read_exact_at;
+use crate::io::{File, read_exact_at};
 
 /// Read from the end of a table when it is used first: the footer, and the properties unless their keys are long.
 const TAIL_BYTES: u64 = 4096;
@@ -161,17 +161,12 @@ impl Table {
     /// A cursor on the newest version of `key` at or below `snapshot`; moving on gives the older ones. The filter is
     /// asked first, so most keys that are absent cost no read of data.
     pub fn find(self: &Arc<Self>, key: &[u8], snapshot: Seqno) -> Result<Option<TableCursor>> {
-        if !self.may_hold(key, snapshot) {
+        if snapshot < self.meta.seqno_min || !self.meta.spans(key) || self.meta.entries == 0 {
             return Ok(None);
         }
         let mut cursor = self.cursor(true);
         cursor.seek_filtered::<CacheAndFile>(key, Stamp::at(snapshot))?;
         Ok((cursor.valid() && cursor.key() == key).then_some(cursor))
-    }
-
-    /// What is known without reading does not rule out a version of `key` at or below `snapshot`.
-    pub fn may_hold(&self, key: &[u8], snapshot: Seqno) -> bool {
-        snapshot >= self.meta.seqno_min && self.meta.entries > 0 && self.meta.spans(key)
     }
 
     /// Some range tombstones are in it.
@@ -277,33 +272,15 @@ impl Table {
         self.readers.cache.insert_into(pool, self.meta.id, handle.offset, block.clone());
     }
 
-    /// These bytes of the file will be read soon.
-    pub(super) fn will_need(&self, offset: u64, len: u64) {
-        if let Ok(file) = self.handle.file() {
-            file.will_need(offset, len);
-        }
+    /// The open file.
+    pub(super) fn file(&self) -> Result<Arc<dyn File>> {
+        self.handle.file()
     }
 
-    /// Reads blocks that lie within `span` into the cache, all at once. `told` says that
-    /// [`will_need`](Table::will_need) was called for that.
-    pub(super) fn fill_cache(
-        &self,
-        blocks: &[(BlockHandle, PriorityPool)],
-        span: (u64, u64),
-        told: bool,
-    ) -> Result<()> {
-        if span.1 > self.blocks_end() {
-            return Err(self.damaged(span.0, "a block is said to lie outside the table"));
-        }
-        let file = self.handle.file()?;
-        let mut bytes = vec![0; (span.1 - span.0) as usize];
-        let read = if told { file.read_needed(&mut bytes, span.0)? } else { file.read_at(&mut bytes, span.0)? };
-        bytes.truncate(read);
-        for &(handle, pool) in blocks {
-            let sealed = self.within(&bytes, span.0, handle).unwrap_or_default();
-            let block = self.unseal(handle, sealed.to_vec(), self.readers.cache.gauge())?;
-            self.keep(handle, pool, &block);
-        }
+    /// Puts a block into the cache, out of its bytes in the file.
+    pub(super) fn insert_block(&self, handle: BlockHandle, pool: PriorityPool, sealed: Vec<u8>) -> Result<()> {
+        let block = self.unseal(handle, sealed, self.readers.cache.gauge())?;
+        self.keep(handle, pool, &block);
         Ok(())
     }
 

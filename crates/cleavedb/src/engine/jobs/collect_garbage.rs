@@ -28,7 +28,6 @@ use crate::base::{Error, FileId, Kind, Result, Seqno, full_key};
 use crate::engine::core::Core;
 use crate::engine::jobs::collect_garbage::copy::Going;
 use crate::engine::manifest::file_names::{redirect_name, segment_name};
-use crate::engine::view::View;
 use crate::format::edit::Edit;
 use crate::format::frame::{FrameKind, HEADER_BYTES};
 use crate::format::group::Group;
@@ -147,7 +146,7 @@ impl Core {
         let reordered = collection.yields.then_some(collection.written + EXTENT_ALIGN);
         let edit = Edit { values_placed: places, reordered, ..Edit::default() };
         // What is moved was durable already, so nothing has to be synced for the edit.
-        self.install(Seqno::ZERO, edit, View::clone).inspect_err(|error| {
+        self.install(Seqno::ZERO, edit, |_| {}).inspect_err(|error| {
             if matches!(error, Error::NoSpace { .. }) {
                 self.remove_unreferenced(&collection.paths);
             }
