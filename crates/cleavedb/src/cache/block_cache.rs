@@ -16,11 +16,9 @@ use quick_cache::{OptionsBuilder, Weighter};
 
 use crate::base::{Buffer, FileId, Gauge};
 use crate::cache::ghosts::{Demand, Ghosts, Remember, next_parts};
+use crate::cache::weight::{BytesHeld, Hashing, shards};
 use crate::sched::sync::Mutex;
 
-/// A shard holds at least this much, so that blocks of ordinary size fit even into a small cache.
-const SHARD_BYTES_MIN: usize = 4 << 20;
-const SHARDS_MAX: usize = 16;
 /// About what one block takes: data blocks are 4 KiB by default, index and filter blocks somewhat more.
 const BLOCK_BYTES_TYPICAL: usize = 4 << 10;
 
@@ -38,14 +36,7 @@ const INSERTS_BETWEEN: u64 = 1024;
 /// What a block costs beside its bytes: its header, the allocator's, and the cache's own entry.
 const OVERHEAD_BYTES: u64 = 160;
 
-/// How caches hash.
-pub(super) type Hashing = foldhash::fast::FixedState;
 type BlockPlace = (FileId, u64);
-
-/// So many parts a cache has that are locked by themselves.
-pub(super) fn shards(capacity_bytes: usize) -> usize {
-    (capacity_bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX)
-}
 
 /// What a block is for, which decides how it is kept. Earlier ones go before later ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -256,10 +247,6 @@ impl BlockCache {
         &self.gauge
     }
 }
-
-/// What something in a cache weighs: the memory that it takes.
-#[derive(Clone)]
-pub(super) struct BytesHeld;
 
 impl Weighter<BlockPlace, Arc<Buffer>> for BytesHeld {
     fn weight(&self, _place: &BlockPlace, block: &Arc<Buffer>) -> u64 {

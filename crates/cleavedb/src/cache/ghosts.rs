@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use quick_cache::sync::DefaultLifecycle;
 use quick_cache::{Lifecycle, Weighter};
 
-use crate::cache::block_cache::{BytesHeld, Hashing};
+use crate::cache::weight::{BytesHeld, Hashing};
 
 const SLOTS: usize = 4096;
 /// How far a boundary moves at once.

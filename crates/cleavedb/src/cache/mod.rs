@@ -4,3 +4,4 @@ pub mod block_cache;
 pub mod value_cache;
 pub(crate) mod balance;
 mod ghosts;
+mod weight;

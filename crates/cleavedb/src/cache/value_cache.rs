@@ -15,8 +15,8 @@ use quick_cache::{Equivalent, OptionsBuilder, Weighter};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::base::{Buffer, FileId, Gauge, Kind, Slice, Stamp};
-use crate::cache::block_cache::{BytesHeld, Hashing, shards};
 use crate::cache::ghosts::{Ghosts, Remember};
+use crate::cache::weight::{BytesHeld, Hashing, shards};
 
 /// What a value costs beside its record's bytes and its key: headers, the allocator's, and the cache's own entry.
 const OVERHEAD_BYTES: u64 = 272;

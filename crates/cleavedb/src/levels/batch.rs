@@ -1,8 +1,8 @@
-//! Look-ups of many keys that do without the disk as long as they can, and reads for many of them together.
+//! Batched lookups: each runs in the block cache only, and the blocks that several of them miss are read together.
 //!
-//! A look-up takes what the block cache has; where a block is missing it says which and gives up. Its caller collects what
-//! many look-ups miss and has it read together: blocks that lie side by side in one read, and the system is told of all
-//! reads before the first, so that it has them in flight at once. Then the look-ups are tried again. Called by `multi_get`.
+//! A lookup that finds a block missing reports it and gives up. The caller collects the missing blocks of many lookups
+//! and reads them at once: adjacent blocks in one read, with read-ahead hints for all reads issued before the first, so
+//! that the device has them all in flight. Then the lookups are retried. Called by `multi_get`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,23 +15,23 @@ use crate::cache::block_cache::PriorityPool;
 use crate::format::table::BlockHandle;
 use crate::io::together::{ReadPlace, span, stretches};
 
-/// Blocks that lie closer than this are read together.
+/// Blocks with a gap of no more than this between them are read together.
 const GAP_BYTES: u64 = 8 << 10;
-/// So many tables keep their cursor for the next key; each holds three blocks.
+/// Number of tables whose cursors are kept for the next key; each cursor holds up to three blocks.
 const CURSORS_MAX: usize = 32;
 
-/// Looks up keys one after the other, best in order: neighbours find the blocks of the one before still open.
+/// Looks up keys one after the other, preferably in order: neighbouring keys reuse the blocks that are already open.
 #[derive(Default)]
 pub struct Lookups {
     cursors: BTreeMap<FileId, TableCursor>,
 }
 
-/// Why a look-up in the cache has no answer. Internal: what is not cached is read, and no user hears of it.
+/// Why a lookup in the cache has no answer. Internal: missing blocks are read and the lookup retried, so users never see it.
 #[derive(Debug)]
 pub enum Unanswered {
     /// It needs a block that the cache does not have.
     NotCached(Missing),
-    /// It has failed.
+    /// The lookup failed.
     Failed(Error),
 }
 
@@ -41,7 +41,7 @@ impl From<Error> for Unanswered {
     }
 }
 
-/// The cache alone.
+/// The cache only, without the file.
 enum CacheOnly {}
 
 impl BlockSource for CacheOnly {
@@ -53,7 +53,7 @@ impl BlockSource for CacheOnly {
     }
 }
 
-/// A block that a look-up wanted and the cache did not have.
+/// A block that a lookup needs and the cache does not have.
 pub struct Missing {
     table: Arc<Table>,
     handle: BlockHandle,
@@ -67,7 +67,7 @@ impl fmt::Debug for Missing {
 }
 
 impl Missing {
-    /// Which block of which file.
+    /// The file, and the offset of the block in it.
     pub fn place(&self) -> (FileId, u64) {
         (self.table.meta().id, self.handle.offset)
     }
@@ -79,7 +79,7 @@ impl Missing {
 }
 
 impl Lookups {
-    /// As [`Table::find`], from the block cache alone. Moving the cursor on reads what it needs.
+    /// As [`Table::find`], from the block cache only. Advancing the cursor reads blocks as usual.
     pub fn find(
         &mut self,
         table: &Arc<Table>,
@@ -100,7 +100,7 @@ impl Lookups {
     }
 }
 
-/// Reads blocks into the cache. One that cannot be read stays missing: whoever needs it meets the error.
+/// Reads blocks into the cache. A block that cannot be read stays missing: the next lookup that needs it returns the error.
 pub fn read_together(mut missing: Vec<Missing>) {
     missing.sort_unstable_by_key(Missing::place);
     missing.dedup_by_key(|missing| missing.place());
@@ -115,7 +115,7 @@ pub fn read_together(mut missing: Vec<Missing>) {
     }
     for stretch in reads {
         let blocks: Vec<_> = stretch.iter().map(|missing| (missing.handle, missing.pool)).collect();
-        // Tried again, and then reported, by the look-up that needs it.
+        // The lookup that needs the block retries the read and reports the error.
         let _ = stretch[0].table.fill_cache(&blocks, span(stretch, Missing::bytes), told);
     }
 }

@@ -1,9 +1,9 @@
-//! Which tables there are, level by level: immutable, replaced as a whole when an edit commits. Readers hold a version
-//! and with it every table it lists.
+//! The set of tables, level by level: immutable, and replaced as a whole when an edit commits. Readers hold a version
+//! and with it every table in it.
 //!
-//! HL0 lists tables newest first; they may overlap in keys, and where they do, each covers an interval of sequence numbers
-//! of its own (DESIGN rule 1). Every lower level is sorted by key, no two of its tables overlap, and all it holds of a key
-//! is older than what the levels above hold of it.
+//! HL0 lists tables newest first; they may overlap in keys, and where they do, each covers its own interval of sequence
+//! numbers (rule 1 of `docs/ARCHITECTURE.md`). Every lower level is sorted by key, its tables do not overlap, and all
+//! its versions of a key are older than those in the levels above.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use super::table::Table;
 use crate::base::tombstones::{RangeTombstones, Stretch};
 use crate::base::{Cursor, FileId, Result, Seqno, verify};
 
-/// Levels there can be, HL0 included.
+/// Number of levels, HL0 included.
 pub const LEVELS_MAX: usize = 7;
 
 /// The tables of one level.
 #[derive(Clone)]
 pub struct Level {
     tables: Arc<[Arc<Table>]>,
-    /// Those with range tombstones, in the same order.
+    /// Those that hold range tombstones, in the same order.
     ranged: Arc<[Arc<Table>]>,
     bytes: u64,
     entries: u64,
@@ -41,17 +41,17 @@ impl Level {
         &self.tables
     }
 
-    /// Bytes of all files.
+    /// Total bytes of the files.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Versions in all tables.
+    /// Number of versions in all tables.
     pub fn entries(&self) -> u64 {
         self.entries
     }
 
-    /// Fragments of range tombstones in all tables.
+    /// Number of fragments of range tombstones in all tables.
     pub fn range_deletes(&self) -> u64 {
         self.range_deletes
     }
@@ -70,8 +70,8 @@ impl Default for Version {
 }
 
 impl Version {
-    /// The version after this one: with tables added to levels (below [`LEVELS_MAX`]) and others removed. A table that is
-    /// in both moves.
+    /// The next version: tables are added to levels (below [`LEVELS_MAX`]) and others removed. A table in both lists
+    /// moves.
     pub fn apply(&self, added: &[(usize, Arc<Table>)], removed: &[FileId]) -> Version {
         assert!(added.iter().all(|(level, _)| *level < LEVELS_MAX), "tables are added to levels that exist");
         let touched = |index: usize, level: &Level| {
@@ -92,12 +92,15 @@ impl Version {
             Level::new(tables)
         });
         let version = Version { levels: levels.collect() };
-        verify!(version.keeps_one_order(), "tables that overlap in keys cover intervals of their own, ordered by age");
+        verify!(
+            version.keeps_one_order(),
+            "overlapping tables cover disjoint sequence-number intervals, ordered by age"
+        );
         version
     }
 
-    /// Rule 1 within each level. (That a level is older than the one above is up to who picks compactions: sequence
-    /// numbers of different keys say nothing about it.)
+    /// Rule 1 within each level. (The picker ensures that a level is older than the one above it; sequence numbers of
+    /// different keys cannot show it.)
     fn keeps_one_order(&self) -> bool {
         let hl0 = self.levels[0].tables();
         let hl0_ordered = hl0.iter().enumerate().all(|(index, newer)| {
@@ -127,14 +130,14 @@ impl Version {
         tables.filter(|table| table.meta().overlaps(start, end)).cloned().collect()
     }
 
-    /// A level below `level` has a table whose key range covers `key`. If not, what a compaction into `level` holds of
-    /// the key is all there is beneath, and its tombstones may go (as far as other stores agree).
+    /// Whether a level below `level` has a table whose key range covers `key`. If not, a compaction into `level` writes
+    /// all that the levels hold of the key, and may drop its tombstones if the other stores agree.
     pub fn may_hold_below(&self, level: usize, key: &[u8]) -> bool {
         self.levels[level + 1..].iter().any(|level| table_covering(level, key).is_some())
     }
 
-    /// As [`may_hold_below`](Version::may_hold_below), of any key from `start` up to, not including, `end`; of all levels
-    /// from `level` on.
+    /// As [`may_hold_below`](Version::may_hold_below), for any key from `start` up to, not including, `end`, in all
+    /// levels from `level` on.
     pub fn may_hold_range_from(&self, level: usize, start: &[u8], end: &[u8]) -> bool {
         self.levels[level..].iter().flat_map(|level| level.tables.iter()).any(|table| table.meta().overlaps(start, end))
     }
@@ -145,10 +148,9 @@ impl Version {
         levels.find_map(|(index, level)| Some((index, level.tables.iter().find(|table| table.meta().id == id)?)))
     }
 
-    /// Cursors that together show every version of the keys from `lower` up to (not including) `upper`, and may show
-    /// more: one for each table of HL0 that reaches into the range, newest first, and one for each level below that is
-    /// not empty.
-    /// With each comes the source of its range tombstones, if it has some.
+    /// Cursors that together return every version of the keys from `lower` up to (not including) `upper`, and may
+    /// return more: one for each table of HL0 that intersects the range, newest first, and one for each lower level
+    /// that is not empty. Each comes with the source of its range tombstones, if it has any.
     pub fn cursors(&self, lower: &[u8], upper: Option<&[u8]>, fill_cache: bool) -> Vec<TableSource> {
         let mut sources: Vec<TableSource> = Vec::new();
         let within = |table: &&Arc<Table>| {
@@ -167,7 +169,7 @@ impl Version {
         sources
     }
 
-    /// What the picker needs to know; `busy` says whether a running job has a table.
+    /// The figures for the picker; `busy` says whether a running job uses a table.
     pub fn figures(&self, busy: &dyn Fn(FileId) -> bool) -> Vec<Vec<TableFigures<'_>>> {
         let mut figures = Vec::with_capacity(LEVELS_MAX);
         for level in &self.levels {
@@ -178,10 +180,10 @@ impl Version {
     }
 }
 
-/// A cursor, and the range tombstones that come with what it shows.
+/// A cursor, and the source of the range tombstones of its tables.
 pub type TableSource = (Box<dyn Cursor + Send>, Option<Arc<dyn RangeTombstones>>);
 
-/// The range tombstones of a level below HL0: those of one table after the other.
+/// The range tombstones of a level below HL0, one table after the other.
 struct LevelRanges(Arc<[Arc<Table>]>);
 
 impl RangeTombstones for LevelRanges {
@@ -202,7 +204,7 @@ impl RangeTombstones for LevelRanges {
     }
 }
 
-/// The one table of a sorted level whose key range covers `key`.
+/// The table of a sorted level whose key range covers `key`.
 fn table_covering<'a>(level: &'a Level, key: &[u8]) -> Option<&'a Arc<Table>> {
     let index = level.tables.partition_point(|table| &table.meta().end[..] <= key);
     level.tables.get(index).filter(|table| &table.meta().smallest[..] <= key)

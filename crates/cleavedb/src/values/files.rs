@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::placement::Candidate;
+use super::candidate::Candidate;
 use super::redirect::Redirect;
 use super::segment::EXTENT_HEADER_BYTES;
 use super::value_file::{Layout, StoredFile, ValueFile};

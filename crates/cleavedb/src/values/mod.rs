@@ -9,6 +9,7 @@ pub mod value_file;
 pub mod segment;
 pub mod shrinker;
 pub mod redirect;
+pub mod candidate;
 pub mod files;
 pub mod placement;
 pub mod newest;

@@ -11,38 +11,8 @@ use std::collections::BTreeMap;
 
 use crate::base::FileId;
 use crate::format::group::{Group, HashGroup, group_hash};
-use crate::format::interval::Interval;
 use crate::format::reorder_credit::ReorderCredit;
-use crate::format::values::Temperature;
-
-/// A file of values as the choice sees it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Candidate {
-    /// Its number: the lower, the older.
-    pub file: FileId,
-    /// Its length, in bytes.
-    pub bytes: u64,
-    /// Of these, bytes of records that something leads to.
-    pub live: u64,
-    /// Which keys an extent holds, and how often they change; `None` for a log.
-    pub part: Option<(Group, Temperature)>,
-}
-
-/// Garbage that may lie around.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GarbageLimit {
-    /// In hundredths of what is live (DESIGN section 4: 30).
-    pub percent: u64,
-    /// And so much more, in bytes.
-    pub bytes: u64,
-}
-
-impl GarbageLimit {
-    /// In bytes, for so many that are live.
-    pub fn of(self, live: u64) -> u64 {
-        live / 100 * self.percent + self.bytes
-    }
-}
+use crate::values::candidate::{Candidate, GarbageLimit};
 
 /// Emptying begins at this share of what is allowed, in hundredths, so that it is done before writers must wait.
 const BEGIN_PERCENT: u64 = 65;
@@ -156,26 +126,5 @@ impl PlacementContext {
     /// Live bytes in extents that stay.
     fn in_groups(&self) -> u64 {
         self.groups.values().sum()
-    }
-}
-
-impl Candidate {
-    fn garbage(&self) -> u64 {
-        self.bytes.saturating_sub(self.live)
-    }
-
-    /// The group of an extent, if it is one by hash.
-    fn hash_group(&self) -> Option<HashGroup> {
-        self.part.as_ref()?.0.as_hash()
-    }
-
-    /// The range of an extent that has one.
-    fn range(&self) -> Option<&Interval> {
-        self.part.as_ref()?.0.as_range()
-    }
-
-    /// Live bytes, which are counted from above, as far as they can be true.
-    fn live(&self) -> u64 {
-        self.live.min(self.bytes)
     }
 }
