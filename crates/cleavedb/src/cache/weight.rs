@@ -1,18 +1,17 @@
-//! What the block cache and the value cache have in common: how entries are weighed and hashed, and into how many shards a
-//! cache is divided.
+//! Shared by the block cache and the value cache: weight and hash of entries, and the number of shards.
 
-/// A shard holds at least this much, so that blocks of ordinary size fit even into a small cache.
+/// Minimum size of a shard, so that ordinary blocks fit even into a small cache.
 const SHARD_BYTES_MIN: usize = 4 << 20;
 const SHARDS_MAX: usize = 16;
 
-/// How caches hash.
+/// The hasher of both caches. Its seed is fixed, so that a simulated run is repeatable.
 pub(super) type Hashing = foldhash::fast::FixedState;
 
-/// What something in a cache weighs: the memory that it takes.
+/// Weighs cache entries by the memory they take.
 #[derive(Clone)]
 pub(super) struct BytesHeld;
 
-/// So many parts a cache has that are locked by themselves.
+/// Number of shards, each with its own lock, of a cache of this capacity.
 pub(super) fn shards(capacity_bytes: usize) -> usize {
     (capacity_bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX)
 }

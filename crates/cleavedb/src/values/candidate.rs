@@ -1,35 +1,35 @@
-//! What the choice of victims knows of each file of values, and how much garbage may lie around. Made by `values/files.rs`
-//! from the ledger, judged by `values/placement`.
+//! Figures on each value file for the choice of victims, and the limit on garbage. Made by `values/files.rs` from the
+//! ledger, evaluated by `values/placement`.
 
 use crate::base::FileId;
 use crate::format::group::{Group, HashGroup};
 use crate::format::interval::Interval;
 use crate::format::values::Temperature;
 
-/// A file of values as the choice sees it.
+/// A value file that may be chosen as a victim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its number: the lower, the older.
+    /// Its number; lower numbers are older.
     pub file: FileId,
     /// Its length, in bytes.
     pub bytes: u64,
-    /// Of these, bytes of records that something leads to.
+    /// Of these, bytes of referenced records: an upper bound on the live bytes.
     pub live: u64,
-    /// Which keys an extent holds, and how often they change; `None` for a log.
+    /// The group and temperature of an extent; `None` for a log.
     pub part: Option<(Group, Temperature)>,
 }
 
-/// Garbage that may lie around.
+/// How much garbage is allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GarbageLimit {
-    /// In hundredths of what is live (DESIGN section 4: 30).
+    /// In percent of the live bytes.
     pub percent: u64,
-    /// And so much more, in bytes.
+    /// In addition, in bytes.
     pub bytes: u64,
 }
 
 impl GarbageLimit {
-    /// In bytes, for so many that are live.
+    /// The limit in bytes for `live` live bytes.
     pub fn of(self, live: u64) -> u64 {
         live / 100 * self.percent + self.bytes
     }
@@ -40,17 +40,17 @@ impl Candidate {
         self.bytes.saturating_sub(self.live)
     }
 
-    /// The group of an extent, if it is one by hash.
+    /// The group of an extent placed by hash.
     pub(super) fn hash_group(&self) -> Option<HashGroup> {
         self.part.as_ref()?.0.as_hash()
     }
 
-    /// The range of an extent that has one.
+    /// The range of an extent placed by range.
     pub(super) fn range(&self) -> Option<&Interval> {
         self.part.as_ref()?.0.as_range()
     }
 
-    /// Live bytes, which are counted from above, as far as they can be true.
+    /// Live bytes: the upper bound from the ledger, at most the length of the file.
     pub(super) fn live(&self) -> u64 {
         self.live.min(self.bytes)
     }
