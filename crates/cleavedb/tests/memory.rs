@@ -1,10 +1,10 @@
-//! The memory budget holds: a process that loads, reads, scans and opens again in many shapes never has more memory than
-//! its budget and 64 MiB, by the kernel's own count (`VmHWM`). Where no value is larger than a block it stays much nearer.
+//! The memory budget: a process that loads, reads, scans and reopens in many shapes never uses more than its budget and
+//! 64 MiB, by the kernel's count (`VmHWM`). If no value is larger than a block, it stays much closer.
 //!
-//! Each test starts this very binary once more as the loader (an environment variable tells it so). `CLEAVE_MEMORY_TIMES`
-//! makes the loads so many times as long (1 by default).
+//! Each test starts its own binary again as the loader, selected by an environment variable. `CLEAVE_MEMORY_TIMES`
+//! multiplies the length of the loads (1 by default).
 
-// A failed step is a failed test, in helpers as well.
+// Helpers may panic as well: a failed step fails the test.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -15,12 +15,12 @@ use cleavedb::{Db, Options, WriteBatch};
 
 const LOADER: &str = "CLEAVE_MEMORY_LOADER";
 const MIB: usize = 1 << 20;
-/// What a process may take beside the budget.
+/// Maximum memory of a process beyond the budget.
 const SLACK: usize = 64 * MIB;
-/// What it takes at most if no value is large: itself, and what the allocator loses.
+/// The same if no value is large: the program itself, and what the allocator loses.
 const SLACK_OF_SMALL_VALUES: usize = 12 * MIB;
 
-/// What a loader is to do.
+/// The workload of a loader.
 #[derive(Clone, Copy)]
 struct Shape {
     name: &'static str,
@@ -28,11 +28,11 @@ struct Shape {
     records: u64,
     keyspaces: u64,
     block_size: usize,
-    /// Flush after so many records, so that tables are small.
+    /// Flush after this many records, so that tables are small.
     flush_every: u64,
-    /// Records are drawn from so many keys.
+    /// Number of distinct keys.
     keys: u64,
-    /// Values lie apart from their keys.
+    /// Values are separated from their keys.
     apart: bool,
 }
 
@@ -86,7 +86,7 @@ fn load(db: &Db, shape: &Shape) {
     }
 }
 
-/// Returns how much its scans held at most.
+/// Returns the most memory that its scans held.
 fn read(db: &Db, shape: &Shape) -> usize {
     let mut pinned = 0;
     let mut rng = Random::new(8);
@@ -114,7 +114,7 @@ fn memory_peak() -> usize {
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
 }
 
-/// Not a test by itself: what the measured process does.
+/// Not a test by itself: this is the process that is measured.
 #[test]
 fn loader() {
     let Ok(order) = std::env::var(LOADER) else { return };
@@ -131,15 +131,15 @@ fn loader() {
     }
     let pinned = read(&db, shape);
     let stats = db.stats();
-    // A compaction holds one block of each table, and no block is smaller than the value in it.
+    // A compaction holds one block of each table, and a block is at least as large as the value in it.
     let blocks_larger = 24 * shape.value_bytes.saturating_sub(shape.block_size);
     assert!(stats.memory.total() <= budget + blocks_larger, "{:?}", stats.memory);
-    // What callers hold does not count.
-    // Of values that lie apart a scan fetches no more than a mebibyte ahead, or one value.
+    // Memory held by callers does not count.
+    // A scan prefetches at most one mebibyte of separated values, or one value.
     assert!(!shape.apart || pinned <= 4 * MIB, "{pinned} B are pinned");
     println!("\npeak {} without {pinned} of {:?}", memory_peak().saturating_sub(pinned), stats.memory);
     match turn {
-        // As a crash leaves it, with all that the front holds in logs.
+        // The state after a crash, with the whole front in logs.
         "load" => std::process::exit(0),
         _ => db.close().unwrap(),
     }
@@ -175,16 +175,16 @@ fn check(budget: usize, names: &[&str]) {
 }
 
 #[test]
-fn the_least_budget_holds_in_every_shape() {
+fn the_smallest_budget_is_kept_in_every_shape() {
     check(16 * MIB, &["small", "cached", "overwrites", "tables", "apart"]);
 }
 
 #[test]
-fn the_least_budget_holds_with_many_keyspaces_and_large_values() {
+fn the_smallest_budget_is_kept_with_many_keyspaces_and_large_values() {
     check(16 * MIB, &["keyspaces", "values", "values-apart"]);
 }
 
 #[test]
-fn a_larger_budget_holds_in_every_shape() {
+fn a_larger_budget_is_kept_in_every_shape() {
     check(64 * MIB, &["small", "values", "blocks", "apart", "values-apart"]);
 }

@@ -13,7 +13,7 @@ use quick_cache::sync::Cache;
 use quick_cache::{OptionsBuilder, Weighter};
 
 use crate::base::{Buffer, FileId, Gauge};
-use crate::cache::ghosts::{Demand, Ghosts, GhostRecorder, next_parts};
+use crate::cache::ghosts::{Demand, GhostRecorder, Ghosts, next_parts};
 use crate::cache::weight::{BytesHeld, Hashing, shards};
 use crate::sched::sync::Mutex;
 

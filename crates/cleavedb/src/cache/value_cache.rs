@@ -15,7 +15,7 @@ use quick_cache::{Equivalent, OptionsBuilder, Weighter};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::base::{Buffer, FileId, Gauge, Kind, Slice, Stamp};
-use crate::cache::ghosts::{Ghosts, GhostRecorder};
+use crate::cache::ghosts::{GhostRecorder, Ghosts};
 use crate::cache::weight::{BytesHeld, Hashing, shards};
 
 /// Memory per value beyond its record and key: headers of both and the allocator, and the cache's own entry.
@@ -170,8 +170,11 @@ impl ValueCache {
     pub fn insert(&self, full_key: &[u8], stamp: Stamp, table: Option<FileId>, value: &Slice) {
         let wanted = LookupKey::new(full_key, stamp);
         let kept = Kept { stamp, table, value: value.clone() };
-        let entry_key =
-            EntryKey { key: Buffer::counted(full_key.to_vec(), self.keys.clone()), delta: wanted.delta, hash: wanted.hash };
+        let entry_key = EntryKey {
+            key: Buffer::counted(full_key.to_vec(), self.keys.clone()),
+            delta: wanted.delta,
+            hash: wanted.hash,
+        };
         if BytesHeld.weight(&entry_key, &kept) <= self.capacity() / PARTS_MIN
             && self.values.peek(&wanted).is_none_or(|before| before.stamp.seqno() <= stamp.seqno())
         {

@@ -111,7 +111,8 @@ impl SegmentBuilder {
             growing.finish(&*self.file)?;
         }
         self.file.sync()?;
-        let place = |growing: &GrowingExtent| ExtentPlace { segment: self.id, start: growing.start, end: growing.end() };
+        let place =
+            |growing: &GrowingExtent| ExtentPlace { segment: self.id, start: growing.start, end: growing.end() };
         Ok(self.extents.iter().map(place).collect())
     }
 }

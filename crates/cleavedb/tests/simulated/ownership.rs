@@ -1,4 +1,4 @@
-//! Whose the files of a directory are, across crashes.
+//! Ownership of the files in a directory, across crashes.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -18,9 +18,9 @@ fn put_and_flush(db: &Db, key: &str) {
 }
 
 #[test]
-fn a_crash_at_any_moment_of_an_opening_leaves_the_owner_its_directory() {
+fn after_a_crash_at_any_moment_of_an_open_the_owner_keeps_its_directory() {
     in_world(5, || {
-        // The first opening, which makes the database and claims the directory, and a later one.
+        // The first open, which creates the database and claims the directory, and a later one.
         for is_first in [true, false] {
             let disk = SimDisk::new();
             if !is_first {
@@ -29,7 +29,7 @@ fn a_crash_at_any_moment_of_an_opening_leaves_the_owner_its_directory() {
                 db.close().unwrap();
             }
             let mut images = vec![disk];
-            // Each image may crash in its own opening again.
+            // Each image may crash during its own open again.
             for round in 0..2 {
                 let crashed = Arc::new(Mutex::new(Vec::new()));
                 for image in images {
@@ -64,7 +64,7 @@ fn a_crash_at_any_moment_of_an_opening_leaves_the_owner_its_directory() {
 }
 
 #[test]
-fn a_copy_that_crashed_while_it_was_opened_takes_nothing_from_its_twin() {
+fn a_copy_that_crashed_during_its_open_takes_nothing_from_the_original() {
     in_world(6, || {
         let disk = SimDisk::new();
         let db = open_apart(&disk, "/db").unwrap();
@@ -97,7 +97,7 @@ fn a_copy_that_crashed_while_it_was_opened_takes_nothing_from_its_twin() {
                 }
             });
             owners.push(opens);
-            // One after the other, only the first one gets it.
+            // One after the other; only the first one gets the directory.
             if opens == [true, true] {
                 open_apart(&image, "/db").unwrap().close().unwrap();
                 assert!(open_apart(&image, "/twin").is_err());
@@ -109,7 +109,7 @@ fn a_copy_that_crashed_while_it_was_opened_takes_nothing_from_its_twin() {
 }
 
 #[test]
-fn of_files_that_nothing_references_those_with_reserved_numbers_go() {
+fn unreferenced_files_with_reserved_numbers_are_removed() {
     in_world(7, || {
         let disk = SimDisk::new();
         let db = open_with(&disk, Options::new(), Tuning::tiny()).unwrap();
@@ -126,7 +126,7 @@ fn of_files_that_nothing_references_those_with_reserved_numbers_go() {
         for round in 0..4 {
             let db = open_with(&disk, Options::new(), Tuning::tiny()).unwrap();
             assert_eq!(db.stats().unknown_files, unknown);
-            // The tiny blocks of numbers run out several times.
+            // The tiny blocks of file numbers run out several times.
             (0..30).for_each(|number| put_and_flush(&db, &format!("{round} {number}")));
             db.close().unwrap();
             assert!(left_over.iter().all(|path| disk.read_file(path).is_none_or(|content| content != b"?")));

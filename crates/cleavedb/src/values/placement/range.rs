@@ -311,7 +311,8 @@ impl Placement for Range {
         let in_cluster = |cluster: usize| here[cluster].items.iter().map(|(_, live)| live).sum::<u64>();
         // Bytes expected from other logs among these keys.
         let expected = around.in_logs / 100 * around.chance_percent;
-        let with_coming = |stretch: u64| stretch + (u128::from(expected) * u128::from(stretch) / u128::from(bytes.max(1))) as u64;
+        let with_coming =
+            |stretch: u64| stretch + (u128::from(expected) * u128::from(stretch) / u128::from(bytes.max(1))) as u64;
         let small = (u128::from(size / OWN_PART) * u128::from(bytes) / u128::from((bytes + expected).max(1))) as u64;
         let mut groups = Vec::new();
         for stretch in Range::stretches(survivors, &here, small) {
