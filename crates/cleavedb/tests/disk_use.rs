@@ -80,12 +80,12 @@ fn disk_use_is_proportional_to_the_data() {
         }
         std::thread::sleep(std::time::Duration::from_millis(300));
         let loaded = allocated(&path);
-        let said = format!("{backend:?}, {count} values of {value_len} B, {data} B");
-        assert!(loaded < 5 * data + 4 * MIB, "{said}: after the load {loaded} B: {:?}", files(&path));
+        let case = format!("{backend:?}, {count} values of {value_len} B, {data} B");
+        assert!(loaded < 5 * data + 4 * MIB, "{case}: after the load {loaded} B: {:?}", files(&path));
         db.flush().unwrap();
         db.close().unwrap();
         let closed = allocated(&path);
-        assert!(closed < 3 * data / 2 + MIB, "{said}: after the close {closed} B: {:?}", files(&path));
+        assert!(closed < 3 * data / 2 + MIB, "{case}: after the close {closed} B: {:?}", files(&path));
         assert_clean(&path);
         let db = open(&path, backend);
         assert_eq!(db.iter().unwrap().count(), count as usize);

@@ -140,11 +140,11 @@ fn another_user() {
     let Ok(path) = std::env::var(OTHER_USER) else { return };
     for read_only in [false, true] {
         let opened = options().create_if_missing(false).read_only(read_only).open(&path);
-        let said = match opened.and_then(|db| db.iter()?.collect::<Result<Vec<_>>>()) {
+        let output_text = match opened.and_then(|db| db.iter()?.collect::<Result<Vec<_>>>()) {
             Ok(records) => format!("read {}", records.len()),
             Err(error) => format!("{:?}: {error}", error.action()),
         };
-        println!("another user, read_only {read_only}: {said}");
+        println!("another user, read_only {read_only}: {output_text}");
     }
 }
 
@@ -161,13 +161,13 @@ fn ask_another_user(path: &Path) -> Option<[String; 2]> {
             return None;
         }
     };
-    let said = String::from_utf8(output.stdout).unwrap();
-    let answers: Vec<String> = said
+    let output_text = String::from_utf8(output.stdout).unwrap();
+    let answers: Vec<String> = output_text
         .lines()
         .filter_map(|line| line.split_once("another user, read_only "))
         .map(|(_, answer)| answer.to_owned())
         .collect();
-    Some(answers.try_into().unwrap_or_else(|_| panic!("{said}{}", String::from_utf8_lossy(&output.stderr))))
+    Some(answers.try_into().unwrap_or_else(|_| panic!("{output_text}{}", String::from_utf8_lossy(&output.stderr))))
 }
 
 fn set_mode(path: &Path, mode: u32) {
@@ -407,8 +407,8 @@ fn too_few_file_descriptors_are_a_clear_error_and_lose_nothing() {
         .env(CHILD, &path)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("few files were enough"), "{output:?}");
+    let output_text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && output_text.contains("few files were enough"), "{output:?}");
     assert!(cleavedb::check(&path).unwrap().is_sound());
 }
 

@@ -211,9 +211,9 @@ mod metrics_facade {
 
         // The recorder may close the database that calls it.
         let db = Options::new().memory_budget(16 << 20).open(dir.path().join("other")).unwrap();
-        let (closed, told) = std::sync::mpsc::channel();
+        let (closed, close_returned) = std::sync::mpsc::channel();
         *CLOSE.lock().unwrap() = Some((db.clone(), closed));
-        told.recv_timeout(Duration::from_secs(30)).expect("the close returns");
+        close_returned.recv_timeout(Duration::from_secs(30)).expect("the close returns");
         assert!(matches!(db.put("k", "v"), Err(cleavedb::Error::Closed)));
         drop(db);
         assert!(!dir.path().join("other/STATS").exists());

@@ -33,7 +33,7 @@ struct Shape {
     /// Number of distinct keys.
     keys: u64,
     /// Values are separated from their keys.
-    apart: bool,
+    separated: bool,
 }
 
 const SMALL: Shape = Shape {
@@ -44,7 +44,7 @@ const SMALL: Shape = Shape {
     block_size: 4096,
     flush_every: u64::MAX,
     keys: 40_000,
-    apart: false,
+    separated: false,
 };
 
 const SHAPES: [Shape; 9] = [
@@ -55,13 +55,13 @@ const SHAPES: [Shape; 9] = [
     Shape { name: "keyspaces", keyspaces: 2000, records: 30_000, ..SMALL },
     Shape { name: "tables", value_bytes: 300, records: 10_000, flush_every: 50, ..SMALL },
     Shape { name: "values", value_bytes: MIB, records: 80, ..SMALL },
-    Shape { name: "apart", value_bytes: 1000, apart: true, ..SMALL },
-    Shape { name: "values-apart", value_bytes: MIB, records: 80, apart: true, ..SMALL },
+    Shape { name: "separated", value_bytes: 1000, separated: true, ..SMALL },
+    Shape { name: "large-separated", value_bytes: MIB, records: 80, separated: true, ..SMALL },
     Shape { name: "blocks", value_bytes: 1000, records: 30_000, block_size: MIB, ..SMALL },
 ];
 
 fn open(path: &str, budget: usize, shape: &Shape) -> Db {
-    let separation = shape.apart.then_some(192);
+    let separation = shape.separated.then_some(192);
     let options = Options::new().memory_budget(budget).block_size(shape.block_size).separation(separation);
     options.open(Path::new(path)).unwrap()
 }
@@ -99,7 +99,7 @@ fn read(db: &Db, shape: &Shape) -> usize {
         let mut scanned = 0;
         for (number, item) in keyspace.iter().unwrap().take(50_000).enumerate() {
             scanned += item.unwrap().1.len();
-            if shape.value_bytes >= MIB || shape.apart && number % 100 == 0 {
+            if shape.value_bytes >= MIB || shape.separated && number % 100 == 0 {
                 pinned = pinned.max(db.stats().memory.pinned_bytes);
             }
         }
@@ -136,7 +136,7 @@ fn loader() {
     assert!(stats.memory.total() <= budget + blocks_larger, "{:?}", stats.memory);
     // Memory held by callers does not count.
     // A scan prefetches at most one mebibyte of separated values, or one value.
-    assert!(!shape.apart || pinned <= 4 * MIB, "{pinned} B are pinned");
+    assert!(!shape.separated || pinned <= 4 * MIB, "{pinned} B are pinned");
     println!("\npeak {} without {pinned} of {:?}", memory_peak().saturating_sub(pinned), stats.memory);
     match turn {
         // The state after a crash, with the whole front in logs.
@@ -155,10 +155,10 @@ fn run(path: &Path, budget: usize, shape: &Shape, turn: &str) {
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}");
-    let said = text.lines().find_map(|line| line.strip_prefix("peak ")).unwrap();
-    let peak: usize = said.split(' ').next().unwrap().parse().unwrap();
+    let peak_line = text.lines().find_map(|line| line.strip_prefix("peak ")).unwrap();
+    let peak: usize = peak_line.split(' ').next().unwrap().parse().unwrap();
     let seconds = began.elapsed().as_secs_f64();
-    println!("{turn} {}, {} MiB, {seconds:.1} s: peak {} MiB, {said}", shape.name, budget / MIB, peak / MIB);
+    println!("{turn} {}, {} MiB, {seconds:.1} s: peak {} MiB, {peak_line}", shape.name, budget / MIB, peak / MIB);
     let slack = if shape.value_bytes < MIB { SLACK_OF_SMALL_VALUES } else { SLACK };
     assert!(peak <= budget + slack, "{turn} {}: {} MiB with {} MiB", shape.name, peak / MIB, budget / MIB);
 }
@@ -176,15 +176,15 @@ fn check(budget: usize, names: &[&str]) {
 
 #[test]
 fn the_smallest_budget_is_kept_in_every_shape() {
-    check(16 * MIB, &["small", "cached", "overwrites", "tables", "apart"]);
+    check(16 * MIB, &["small", "cached", "overwrites", "tables", "separated"]);
 }
 
 #[test]
 fn the_smallest_budget_is_kept_with_many_keyspaces_and_large_values() {
-    check(16 * MIB, &["keyspaces", "values", "values-apart"]);
+    check(16 * MIB, &["keyspaces", "values", "large-separated"]);
 }
 
 #[test]
 fn a_larger_budget_is_kept_in_every_shape() {
-    check(64 * MIB, &["small", "values", "blocks", "apart", "values-apart"]);
+    check(64 * MIB, &["small", "values", "blocks", "separated", "large-separated"]);
 }

@@ -166,20 +166,20 @@ fn files_with_numbers_that_were_never_reserved_are_kept() {
 fn a_copy_of_a_database_cannot_use_the_slow_directory_of_the_original() {
     let dir = tempfile::tempdir().unwrap();
     let place = |name: &str| dir.path().join(name);
-    let (main, twin, slow) = (place("main"), place("twin"), place("slow"));
+    let (main, duplicate, slow) = (place("main"), place("duplicate"), place("slow"));
     let options = || options().slow_dir(&slow);
     filled(options(), &main);
-    copy(&main, &twin);
+    copy(&main, &duplicate);
     // The first to open gets the directory.
     let (original, tables) = (content(&main), content(&slow));
-    assert_eq!(count(options().open(&twin)), 2);
+    assert_eq!(count(options().open(&duplicate)), 2);
     let message = refused(options().open(&main));
     assert!(message.contains("copy") && message.contains(slow.to_str().unwrap()), "{message}");
     let message = refused(options().read_only(true).open(&main));
     assert!(message.contains("copy"), "{message}");
     assert!(content(&main) == original, "the refused database was changed");
     assert!(!cleavedb::Options::new().slow_dir(&slow).check_files(&main).unwrap().is_sound());
-    assert_eq!(count(options().open(&twin)), 2);
+    assert_eq!(count(options().open(&duplicate)), 2);
     // With both directories restored, in the other order.
     for (path, _) in content(&slow) {
         fs::remove_file(path).unwrap();
@@ -189,5 +189,5 @@ fn a_copy_of_a_database_cannot_use_the_slow_directory_of_the_original() {
     }
     assert_eq!(count(options().open(&main)), 2);
     assert_eq!(count(options().open(&main)), 2);
-    refused(options().open(&twin));
+    refused(options().open(&duplicate));
 }

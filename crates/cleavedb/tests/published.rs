@@ -48,12 +48,12 @@ struct View {
 impl View {
     fn holds(&self, seqno: u64) -> bool {
         let tables = self.sealed.iter().chain([&self.active]);
-        tables.into_iter().any(|table| table.lock().expect("nobody panics").contains(&seqno))
+        tables.into_iter().any(|table| table.lock().expect("no thread of the model panics").contains(&seqno))
     }
 }
 
 fn insert(published: &Published<View>, seqno: u64) {
-    published.view().active.lock().expect("nobody panics").push(seqno);
+    published.view().active.lock().expect("no thread of the model panics").push(seqno);
     published.publish(Seqno(seqno));
 }
 

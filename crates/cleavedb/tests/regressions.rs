@@ -83,11 +83,11 @@ fn an_infinite_sync_interval_is_accepted_and_a_zero_one_is_refused() -> Result<(
 }
 
 /// Fails for every key that has a base value.
-struct Moody;
+struct FailsOnBase;
 
-impl MergeOperator for Moody {
+impl MergeOperator for FailsOnBase {
     fn name(&self) -> &str {
-        "moody"
+        "failing"
     }
     fn full_merge(&self, _: &[u8], base: Option<&[u8]>, _: &[&[u8]]) -> Result<Vec<u8>, String> {
         if base.is_some() { Err("not today".into()) } else { Ok(b"fine".to_vec()) }
@@ -99,21 +99,21 @@ impl MergeOperator for Moody {
 
 #[test]
 fn a_scan_continues_after_a_key_whose_merge_operator_fails() -> Result<()> {
-    let options = Options::new().merge_operator(Arc::new(Moody));
+    let options = Options::new().merge_operator(Arc::new(FailsOnBase));
     let db = open(Arc::new(SimDisk::new()), Path::new("/db"), options, Tuning::tiny())?;
-    let moody = db.create_keyspace("moody", KeyspaceOptions::new().merge_operator("moody"))?;
-    moody.put("b", "base")?;
+    let failing = db.create_keyspace("failing", KeyspaceOptions::new().merge_operator("failing"))?;
+    failing.put("b", "base")?;
     for key in ["a", "b", "c"] {
-        moody.merge(key, "operand")?;
+        failing.merge(key, "operand")?;
     }
     for flushed in [false, true] {
         if flushed {
             db.flush()?;
         }
-        let told = |item: Result<_>| item.is_ok();
-        assert_eq!(moody.iter()?.map(told).collect::<Vec<_>>(), [true, false, true]);
-        assert_eq!(moody.iter()?.rev().map(told).collect::<Vec<_>>(), [true, false, true]);
-        assert!(matches!(moody.get("b"), Err(Error::MergeFailed { .. })));
+        let succeeded = |item: Result<_>| item.is_ok();
+        assert_eq!(failing.iter()?.map(succeeded).collect::<Vec<_>>(), [true, false, true]);
+        assert_eq!(failing.iter()?.rev().map(succeeded).collect::<Vec<_>>(), [true, false, true]);
+        assert!(matches!(failing.get("b"), Err(Error::MergeFailed { .. })));
     }
     db.close()
 }

@@ -106,8 +106,8 @@ pub fn read_together(mut missing: Vec<Missing>) {
     missing.dedup_by_key(|missing| missing.place());
     let stretches = stretches(&missing, GAP_BYTES, Missing::bytes);
     let reads: Vec<&[Missing]> = stretches.into_iter().map(|stretch| &missing[stretch]).collect();
-    let told = reads.len() > 1;
-    if told {
+    let hinted = reads.len() > 1;
+    if hinted {
         for stretch in &reads {
             let (start, end) = span(stretch, Missing::bytes);
             stretch[0].table.will_need(start, end.saturating_sub(start));
@@ -116,6 +116,6 @@ pub fn read_together(mut missing: Vec<Missing>) {
     for stretch in reads {
         let blocks: Vec<_> = stretch.iter().map(|missing| (missing.handle, missing.pool)).collect();
         // The lookup that needs the block retries the read and reports the error.
-        let _ = stretch[0].table.fill_cache(&blocks, span(stretch, Missing::bytes), told);
+        let _ = stretch[0].table.fill_cache(&blocks, span(stretch, Missing::bytes), hinted);
     }
 }

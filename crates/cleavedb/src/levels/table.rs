@@ -284,20 +284,20 @@ impl Table {
         }
     }
 
-    /// Reads blocks that lie within `span` into the cache, all at once. `told` says that
+    /// Reads blocks that lie within `span` into the cache, all at once. `hinted` says that
     /// [`will_need`](Table::will_need) was called for the span.
     pub(super) fn fill_cache(
         &self,
         blocks: &[(BlockHandle, PriorityPool)],
         span: (u64, u64),
-        told: bool,
+        hinted: bool,
     ) -> Result<()> {
         if span.1 > self.blocks_end() {
             return Err(self.damaged(span.0, "a block handle points outside the table"));
         }
         let file = self.handle.file()?;
         let mut bytes = vec![0; (span.1 - span.0) as usize];
-        let read = if told { file.read_needed(&mut bytes, span.0)? } else { file.read_at(&mut bytes, span.0)? };
+        let read = if hinted { file.read_needed(&mut bytes, span.0)? } else { file.read_at(&mut bytes, span.0)? };
         bytes.truncate(read);
         for &(handle, pool) in blocks {
             let sealed = self.within(&bytes, span.0, handle).unwrap_or_default();

@@ -188,10 +188,15 @@ impl TableCheck<'_, '_> {
         }
         if self.counted != table.properties {
             let (offset, found) = (table.footer.properties.offset, &self.counted);
-            let said = &table.properties;
+            let recorded = &table.properties;
             let message = format!(
                 "the properties do not match the versions found ({} versions from {} to {}, not {} from {} to {})",
-                found.entries, found.seqno_min.0, found.seqno_max.0, said.entries, said.seqno_min.0, said.seqno_max.0
+                found.entries,
+                found.seqno_min.0,
+                found.seqno_max.0,
+                recorded.entries,
+                recorded.seqno_min.0,
+                recorded.seqno_max.0
             );
             self.report(offset, message);
         }

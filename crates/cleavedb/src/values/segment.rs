@@ -366,8 +366,8 @@ mod tests {
         let places = builder.finish().unwrap();
         let (found, extents) = read(&disk).unwrap();
         assert_eq!(found.len(), 300);
-        let said = places.iter().map(|place| (place.start, place.end));
-        assert!(said.eq(extents.iter().map(|extent| (extent.start, extent.end))));
+        let returned = places.iter().map(|place| (place.start, place.end));
+        assert!(returned.eq(extents.iter().map(|extent| (extent.start, extent.end))));
         assert!(places.iter().all(|place| place.space() <= 100 * (500 + 31) + 2 * EXTENT_ALIGN));
         assert!(disk.used() <= 4 * (100 * (500 + 31) + 2 * EXTENT_ALIGN), "{} B", disk.used());
     }

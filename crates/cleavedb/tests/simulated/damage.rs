@@ -311,11 +311,11 @@ fn tables(disk: &SimDisk) -> Vec<PathBuf> {
 #[test]
 fn an_unreadable_table_is_quarantined_and_writes_continue() {
     with_each_log(|backend| {
-        let (disk, told) = (SimDisk::new(), Arc::new(Quarantined::default()));
+        let (disk, quarantined) = (SimDisk::new(), Arc::new(Quarantined::default()));
         let mut tuning = Tuning::tiny();
         tuning.cache_bytes = 0;
         // Only tables of some size are compacted.
-        let options = || Options::new().log_backend(backend).separation(None).listener(told.clone());
+        let options = || Options::new().log_backend(backend).separation(None).listener(quarantined.clone());
         let db = open_with(&disk, options(), tuning.clone()).unwrap();
         for number in 0..50 {
             db.put(format!("z {number:03}"), value("v", 50)).unwrap();
@@ -343,8 +343,8 @@ fn an_unreadable_table_is_quarantined_and_writes_continue() {
             db.close().unwrap();
         }
         drop(db);
-        let told = told.0.lock().unwrap();
-        assert_eq!(*told, [bad.clone(), bad], "once in each session");
+        let quarantined = quarantined.0.lock().unwrap();
+        assert_eq!(*quarantined, [bad.clone(), bad], "once in each session");
     });
 }
 

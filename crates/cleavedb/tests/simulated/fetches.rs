@@ -29,7 +29,7 @@ fn fill(db: &Db, keys: usize) {
 }
 
 /// Brings the tables into the cache.
-fn warm(db: &Db) {
+fn fill_caches(db: &Db) {
     assert!(db.iter().unwrap().keys().rev().all(|key| key.is_ok()));
     assert!(db.iter().unwrap().keys().all(|key| key.is_ok()));
 }
@@ -42,7 +42,7 @@ fn a_scan_prefetches_further_the_further_its_caller_has_gone() {
         tuning.cache_bytes = 1 << 20;
         fill(&open(&disk, backend, tuning.clone()), 400);
         let db = open(&disk, backend, tuning);
-        warm(&db);
+        fill_caches(&db);
         let reads = |pull: &mut dyn FnMut()| {
             let before = disk.reads();
             pull();
@@ -250,7 +250,7 @@ fn the_value_cache_serves_point_reads_and_keeps_values_that_move() {
         let memory = db.stats().memory;
         assert!(memory.value_cache_bytes_max > 0, "{memory:?}");
         assert!(memory.value_cache_bytes_max + memory.cache_bytes_max <= for_blocks + (1 << 20));
-        warm(&db);
+        fill_caches(&db);
         assert_eq!(db.iter().unwrap().count() + db.iter().unwrap().rev().count(), 800);
         let stats = db.stats();
         assert_eq!((stats.memory.value_cache_bytes, stats.value_cache_hits + stats.value_cache_misses), (0, 0));
@@ -275,7 +275,7 @@ fn the_value_cache_serves_point_reads_and_keeps_values_that_move() {
         let after = db.stats();
         assert_eq!((after.value_cache_hits, after.value_cache_misses), (before.value_cache_hits + 40, 40));
         assert!(kept.iter().step_by(3).all(|key| db.get(key).unwrap() == db.multi_get([key]).remove(0).unwrap()));
-        // Replaced and deleted values: cached versions that nobody reads any more.
+        // Replaced and deleted values: cached versions that are not read any more.
         db.put(&kept[0], of_round(0, 9)).unwrap();
         db.delete(&kept[1]).unwrap();
         assert_eq!(&db.get(&kept[0]).unwrap().unwrap()[..], of_round(0, 9));
@@ -362,7 +362,7 @@ fn a_scan_prefetches_adjacent_values_in_one_read() {
         db.flush().unwrap();
         db.compact_range(&db.default_keyspace(), ..).unwrap();
         db.wait_for_background().unwrap();
-        warm(&db);
+        fill_caches(&db);
         let reads_of = |pull: &mut dyn FnMut()| {
             let before = disk.reads();
             pull();

@@ -8,7 +8,7 @@ use cleavedb::{Db, Options, Result};
 
 use crate::support::{in_world, open_with};
 
-fn open_apart(disk: &SimDisk, main: &str) -> Result<Db> {
+fn open_with_directories(disk: &SimDisk, main: &str) -> Result<Db> {
     testing::open(Arc::new(disk.clone()), Path::new(main), Options::new().slow_dir("/slow"), Tuning::tiny())
 }
 
@@ -24,7 +24,7 @@ fn after_a_crash_at_any_moment_of_an_open_the_owner_keeps_its_directory() {
         for is_first in [true, false] {
             let disk = SimDisk::new();
             if !is_first {
-                let db = open_apart(&disk, "/db").unwrap();
+                let db = open_with_directories(&disk, "/db").unwrap();
                 put_and_flush(&db, "k");
                 db.close().unwrap();
             }
@@ -39,7 +39,7 @@ fn after_a_crash_at_any_moment_of_an_open_the_owner_keeps_its_directory() {
                         let seed = crashed.len() as u64;
                         crashed.extend([disk.process_crash(), disk.power_loss(seed), disk.power_loss(seed + 1000)]);
                     });
-                    let db = open_apart(&image, "/db").unwrap();
+                    let db = open_with_directories(&image, "/db").unwrap();
                     image.clear_on_sync();
                     assert_eq!(db.get("k").unwrap().is_some(), !is_first);
                     db.close().unwrap();
@@ -52,7 +52,7 @@ fn after_a_crash_at_any_moment_of_an_open_the_owner_keeps_its_directory() {
                 images = images.into_iter().step_by(step).collect();
             }
             for image in images {
-                let db = open_apart(&image, "/db").unwrap();
+                let db = open_with_directories(&image, "/db").unwrap();
                 put_and_flush(&db, "later");
                 db.close().unwrap();
                 let storage = Arc::new(image);
@@ -67,24 +67,24 @@ fn after_a_crash_at_any_moment_of_an_open_the_owner_keeps_its_directory() {
 fn a_copy_that_crashed_during_its_open_takes_nothing_from_the_original() {
     in_world(6, || {
         let disk = SimDisk::new();
-        let db = open_apart(&disk, "/db").unwrap();
+        let db = open_with_directories(&disk, "/db").unwrap();
         put_and_flush(&db, "k");
         db.close().unwrap();
         for (path, _) in disk.files().into_iter().filter(|(path, _)| path.starts_with("/db") && !path.ends_with("LOCK"))
         {
             let content = disk.read_file(&path).unwrap();
-            disk.write_file(&Path::new("/twin").join(path.file_name().unwrap()), &content);
+            disk.write_file(&Path::new("/duplicate").join(path.file_name().unwrap()), &content);
         }
         let images = Arc::new(Mutex::new(Vec::new()));
         let into = images.clone();
         disk.on_sync(move |disk, _| into.lock().unwrap().push(disk.process_crash()));
-        open_apart(&disk, "/twin").unwrap().close().unwrap();
+        open_with_directories(&disk, "/duplicate").unwrap().close().unwrap();
         disk.clear_on_sync();
         let images = std::mem::take(&mut *images.lock().unwrap());
         let mut owners = Vec::new();
         for image in images {
             image.clear_on_sync();
-            let opens = ["/db", "/twin"].map(|main| match open_apart(&image.process_crash(), main) {
+            let opens = ["/db", "/duplicate"].map(|main| match open_with_directories(&image.process_crash(), main) {
                 Ok(db) => {
                     assert_eq!(db.get("k").unwrap().unwrap(), "v");
                     put_and_flush(&db, "later");
@@ -99,8 +99,8 @@ fn a_copy_that_crashed_during_its_open_takes_nothing_from_the_original() {
             owners.push(opens);
             // One after the other; only the first one gets the directory.
             if opens == [true, true] {
-                open_apart(&image, "/db").unwrap().close().unwrap();
-                assert!(open_apart(&image, "/twin").is_err());
+                open_with_directories(&image, "/db").unwrap().close().unwrap();
+                assert!(open_with_directories(&image, "/duplicate").is_err());
             }
         }
         assert_eq!(owners.first(), Some(&[true, true]));

@@ -9,7 +9,7 @@ use cleavedb::{Db, Durability, Error, KeyspaceOptions, LogBackend, Options, Resu
 use crate::support::{BACKENDS, in_world, open_with, value, with_each_log};
 
 /// Values of at least 192 B are separated.
-fn apart() -> Options {
+fn separated() -> Options {
     Options::new().separation(Some(192))
 }
 
@@ -17,7 +17,7 @@ fn open(disk: &SimDisk, backend: LogBackend) -> Result<Db> {
     // Live records are found in both ways.
     let mut tuning = Tuning::tiny();
     tuning.finds_in_tables = backend == BACKENDS[0];
-    open_with(disk, apart().log_backend(backend), tuning)
+    open_with(disk, separated().log_backend(backend), tuning)
 }
 
 fn check(disk: &SimDisk) {
@@ -98,11 +98,11 @@ fn a_large_value_is_written_once_and_found_by_every_kind_of_read() {
         drop(snapshot);
         db.close().unwrap();
         check(&disk);
-        let copy = testing::open(Arc::new(disk.clone()), Path::new("/copy"), apart(), Tuning::tiny()).unwrap();
+        let copy = testing::open(Arc::new(disk.clone()), Path::new("/copy"), separated(), Tuning::tiny()).unwrap();
         assert_round(&copy, 400, 0);
         copy.close().unwrap();
         for read_only in [true, false] {
-            let options = apart().log_backend(backend).read_only(read_only);
+            let options = separated().log_backend(backend).read_only(read_only);
             assert_round(&open_with(&disk, options, Tuning::tiny()).unwrap(), 400, 0);
         }
     });
@@ -274,7 +274,7 @@ fn a_value_that_moved_several_times_is_found_and_stale_addresses_are_refreshed()
         let mut tuning = Tuning::tiny();
         (tuning.garbage_bytes, tuning.garbage_percent) = (0, 1);
         (tuning.stale_percent, tuning.compacts_when_idle) = (100, false);
-        let db = open_with(&disk, apart().log_backend(backend), tuning.clone()).unwrap();
+        let db = open_with(&disk, separated().log_backend(backend), tuning.clone()).unwrap();
         let cold = db.create_keyspace("cold", KeyspaceOptions::new()).unwrap();
         for number in 0..300 {
             db.put(key(number), of_round(number, 0)).unwrap();
@@ -288,7 +288,7 @@ fn a_value_that_moved_several_times_is_found_and_stale_addresses_are_refreshed()
         }
         db.close().unwrap();
         check(&disk);
-        let db = open_with(&disk, apart().log_backend(backend), tuning).unwrap();
+        let db = open_with(&disk, separated().log_backend(backend), tuning).unwrap();
         let cold = db.open_keyspace("cold").unwrap();
         // Files left over at the close are collected meanwhile, and the next compaction refreshes the addresses.
         let follow = |_: &i32| {
@@ -377,7 +377,7 @@ fn the_figures_of_groups_add_up_to_the_bytes_in_segments() {
         let disk = SimDisk::new();
         let mut tuning = Tuning::tiny();
         (tuning.group_bytes, tuning.garbage_bytes, tuning.compacts_when_idle) = (4 << 10, 4 << 10, false);
-        let db = open_with(&disk, apart().log_backend(backend), tuning).unwrap();
+        let db = open_with(&disk, separated().log_backend(backend), tuning).unwrap();
         assert!(db.stats().value_group_list.is_empty());
         write_until_moved(&db, 200, 1);
         let (stats, groups) = (db.stats(), db.stats().value_group_list);
@@ -418,7 +418,7 @@ fn damage_in_value_files_never_gives_a_wrong_answer_and_the_check_reports_it() {
         let mut tuning = Tuning::tiny();
         (tuning.garbage_bytes, tuning.garbage_percent) = (0, 1);
         (tuning.stale_percent, tuning.compacts_when_idle) = (100, false);
-        let db = open_with(&disk, apart(), tuning).unwrap();
+        let db = open_with(&disk, separated(), tuning).unwrap();
         let cold = db.create_keyspace("cold", KeyspaceOptions::new()).unwrap();
         for number in 0..60 {
             db.put(key(number), of_round(number, 0)).unwrap();
@@ -526,7 +526,7 @@ fn tables_that_are_not_compacted_get_fresh_addresses_of_moved_values() {
         let disk = SimDisk::new();
         let mut tuning = Tuning::tiny();
         tuning.table_bytes = 4 << 10;
-        let db = open_with(&disk, apart().log_backend(backend), tuning).unwrap();
+        let db = open_with(&disk, separated().log_backend(backend), tuning).unwrap();
         let cold = db.create_keyspace("cold", KeyspaceOptions::new()).unwrap();
         for number in 0..1000 {
             db.put(key(number), of_round(number, 0)).unwrap();
