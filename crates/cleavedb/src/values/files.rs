@@ -8,7 +8,7 @@ use super::redirect::Redirect;
 use super::segment::EXTENT_HEADER_BYTES;
 use super::value_file::{Layout, StoredFile, ValueFile};
 use crate::base::{Address, FileId, Result};
-use crate::format::values::{Away, ValueState};
+use crate::format::value_state::{ReclaimedBytes, ValueState};
 
 /// Where the records of a value file are.
 #[derive(Clone)]
@@ -44,8 +44,8 @@ pub struct ValueFiles {
     pub file_bytes: u64,
     /// Of these, bytes of referenced records.
     pub live_bytes: u64,
-    /// Referenced records that exist no more.
-    pub away: Away,
+    /// Bytes of referenced records that were reclaimed.
+    pub away: ReclaimedBytes,
 }
 
 /// The location of the record behind an address.
@@ -61,7 +61,7 @@ pub enum Located<'a> {
 impl ValueFiles {
     /// The files as the choice of victims sees them.
     pub fn candidates(&self) -> Vec<Candidate> {
-        let reach = self.state.reach();
+        let reach = self.state.reachable();
         let here = self.files.iter().filter_map(|(id, entry)| match entry {
             Entry::Here(file) => Some((*id, file)),
             Entry::Moved(_) => None,

@@ -2,7 +2,7 @@
 //! records were moved to, redirect tables that map old locations to new ones, and placements, which decide which values
 //! lie together and which files are collected next.
 //!
-//! Liveness comes from the ledger ([`ValueState`](crate::format::values::ValueState)): a record is live as long as a
+//! Liveness comes from the ledger ([`ValueState`](crate::format::value_state::ValueState)): a record is live as long as a
 //! table references it and no newer base covers it. Called by `engine/`, which commits.
 
 pub mod value_file;

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::FileId;
-use crate::format::values::References;
+use crate::format::references::References;
 
 /// While idle, a table is rewritten once 1 in this many of its addresses is stale: at most this many entries are
 /// written for each moved record.
@@ -115,7 +115,7 @@ impl Hops {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::values::FileReferences;
+    use crate::format::references::FileReferences;
 
     fn names(of: &[(u64, u64)]) -> References {
         let referenced = |records| FileReferences { records, bytes: records * 100, end: 7000 };
