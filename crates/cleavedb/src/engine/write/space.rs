@@ -16,8 +16,8 @@ use crate::format::value_state::ReclaimedBytes;
 use crate::levels::hidden::Hidden;
 use crate::levels::picker::Figures;
 use crate::sched::clock::now;
+use crate::values::candidate::GarbageLimit;
 use crate::values::files::ValueFiles;
-use crate::values::placement::GarbageLimit;
 
 /// So much fill of the stage of pacing stands for a tenth of the garbage that is allowed.
 const FILL_PER_TENTH: f64 = 0.125;
