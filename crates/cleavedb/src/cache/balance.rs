@@ -40,6 +40,11 @@ impl Balance {
         self.misses.fetch_add(1, Ordering::Relaxed) % MISSES_BETWEEN == MISSES_BETWEEN - 1
     }
 
+    /// Enough is known of the demand to move the boundary, or to leave it.
+    pub fn is_due(&self, blocks: Demand, values: Demand) -> bool {
+        next_parts(self.values.load(Ordering::Relaxed), blocks, values, VALUES_PARTS).is_some()
+    }
+
     /// Moves the boundary a step if the demand of the two caches differs enough. `None`: it is too early to say; else whether
     /// the boundary has moved.
     pub fn step(&self, blocks: Demand, values: Demand) -> Option<bool> {

@@ -121,14 +121,9 @@ impl Core {
         }
     }
 
-    /// Moves the boundary between block cache and value cache a step, if that would save reads.
-    pub fn balance_caches(&self) {
+    /// Enough is known of what more memory would have saved each cache to weigh them against each other.
+    pub fn caches_want_balance(&self) -> bool {
         let (blocks, values) = (&self.readers.cache, self.memory.value_cache.ghosts());
-        let Some(moved) = self.memory.balance.step(blocks.demand(), values.demand()) else { return };
-        blocks.start_over();
-        values.start_over();
-        if moved {
-            self.fit_cache();
-        }
+        self.memory.balance.is_due(blocks.demand(), values.demand())
     }
 }

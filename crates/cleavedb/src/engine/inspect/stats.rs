@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::engine::core::Core;
 use crate::engine::memory::MemoryStats;
+use crate::engine::work::{RunningJob, names_of};
 use crate::io::Access;
 use crate::values::placement::{Candidate, groups};
 
@@ -117,6 +118,20 @@ pub struct Stats {
     pub paced_time: Duration,
     /// The pace of writers now, in bytes per second: `None` while they are free, 0 while they are stopped.
     pub pace_bytes_per_second: Option<u64>,
+    /// The jobs that run now, in the order in which they began.
+    pub jobs: Vec<JobStats>,
+}
+
+/// A running job.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct JobStats {
+    /// Its kind: "flush", "compaction" and so on.
+    pub kind: &'static str,
+    /// Threads that work on it.
+    pub threads: usize,
+    /// What it is bound by, as in "cpu, slow reads": the CPU, and reads and writes of the fast and the slow directory.
+    pub binds: String,
 }
 
 /// One file.
@@ -192,6 +207,15 @@ fn groups_of(values: &[Candidate]) -> Vec<GroupStats> {
 }
 
 impl Core {
+    fn running_jobs(&self) -> Vec<JobStats> {
+        let of = |job: &RunningJob| JobStats {
+            kind: job.profile.name,
+            threads: job.threads,
+            binds: names_of(job.profile.binds),
+        };
+        self.work.lock().running().iter().map(of).collect()
+    }
+
     pub fn stats(&self) -> Stats {
         let (view, seqno) = self.published.read();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -275,6 +299,7 @@ impl Core {
             paced: count(&counters.paced),
             paced_time: Duration::from_micros(count(&counters.paced_us)),
             pace_bytes_per_second: self.pacer.bytes_per_second(),
+            jobs: self.running_jobs(),
         }
     }
 }

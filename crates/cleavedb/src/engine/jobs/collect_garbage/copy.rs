@@ -3,7 +3,7 @@
 
 use crate::base::limits::COMPRESSED_RECORD_BYTES_MAX;
 use crate::base::{Error, FileId, Result};
-use crate::engine::jobs::collect_garbage::{Collection, Victim};
+use crate::engine::jobs::collect_garbage::collection::{Collection, Going, Victim};
 use crate::format::record::{Check, Record};
 use crate::format::values::Moved;
 use crate::io::{File, read_exact_at};
@@ -18,9 +18,6 @@ const GAP_BYTES: u64 = 16 << 10;
 const AHEAD_BYTES: u64 = 4 << 20;
 /// One read, and what of a large record, which is not compressed, is held at once.
 const PIECE_BYTES: usize = COMPRESSED_RECORD_BYTES_MAX;
-
-/// A record, and the index of the extent that it goes to.
-pub(crate) type Going<'s> = (&'s SeenRecord, usize);
 
 impl Collection<'_> {
     /// Copies records, which come in the order of files and offsets, to extents that were begun.

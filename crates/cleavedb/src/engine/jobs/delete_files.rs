@@ -1,0 +1,52 @@
+//! Pending deletions: files, and parts of files, that the manifest has forgotten and no reader holds any more.
+
+use crate::base::Result;
+use crate::engine::claims::{Claims, Sole};
+use crate::engine::core::Core;
+use crate::engine::jobs::job::{Duty, Job, Kind, Outcome, Plan};
+use crate::engine::shortages::Need;
+use crate::engine::work::{Bound, Class, MemoryShare, Profile};
+use crate::io::pending_deletions::Obsolete;
+
+/// Due as long as there are any. Each is a job of its own, because a writer that needs a log does not wait for all of them.
+pub(crate) const KIND: Kind = Kind {
+    duties: &[Duty::Logs],
+    next: |core, _, _| if core.pending_deletions.is_empty() { None } else { Kind::begin(DeleteFile) },
+};
+
+/// Carries out one pending deletion.
+struct DeleteFile;
+
+impl Job for DeleteFile {
+    fn profile(&self) -> Profile {
+        Profile {
+            name: "delete file",
+            claims: Claims::sole(Sole::PendingDeletions),
+            binds: &[Bound::WriteFast, Bound::WriteSlow],
+            class: Class::Mandatory,
+            memory: MemoryShare::Nothing,
+            need: Need::Flush,
+            meets_need: false,
+        }
+    }
+
+    fn plan(&self, _: &Core) -> Result<Plan<'_>> {
+        Ok(Plan::Whole(Box::new(|core| {
+            core.delete_one_pending();
+            Ok(Outcome::nothing())
+        })))
+    }
+}
+
+impl Core {
+    /// Carries out one pending deletion; false if there is none.
+    pub fn delete_one_pending(&self) -> bool {
+        let Some(obsolete) = self.pending_deletions.take() else { return false };
+        // Nothing depends on it: what cannot be given back now is given back by the next open.
+        let _ = match obsolete {
+            Obsolete::File(path) => self.storage.remove(&path),
+            Obsolete::Part { path, offset, len } => self.storage.punch(&path, offset, len).map(|_| ()),
+        };
+        true
+    }
+}
