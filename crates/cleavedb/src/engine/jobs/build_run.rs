@@ -12,7 +12,7 @@ use crate::base::versions::Retention;
 use crate::base::{Cursor, Result, Seqno};
 use crate::engine::claims::Claim;
 use crate::engine::core::Core;
-use crate::engine::jobs::job::Outcome;
+use crate::engine::jobs::outcome::Outcome;
 use crate::engine::jobs::route::stays;
 use crate::engine::jobs::subtasks::{Interrupt, SubtaskJob, SubtaskWork, Subtasks, YieldPoints};
 use crate::engine::snapshots::JobHorizon;

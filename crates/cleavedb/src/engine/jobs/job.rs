@@ -9,12 +9,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::{Error, FileId, Result, Seqno};
+use crate::base::{Error, FileId, Result};
 use crate::engine::core::Core;
+use crate::engine::jobs::outcome::Outcome;
 use crate::engine::jobs::subtasks::Subtasks;
 use crate::engine::view::View;
 use crate::engine::work::{Profile, SharedJob, WorkState};
-use crate::format::edit::Edit;
 
 /// A piece of background work.
 pub(crate) trait Job: Send + Sync {
@@ -44,67 +44,6 @@ pub(crate) enum Plan<'a> {
 
 /// What one thread does of a job, from its beginning to its outcome.
 pub(crate) type WholeJob<'a> = Box<dyn Fn(&Core) -> Result<Outcome<'a>> + 'a>;
-
-/// What follows when the edit of a job is committed, or could not be.
-type Then<'a> = Box<dyn FnOnce(&Core, Result<()>) -> Result<()> + 'a>;
-
-/// What a job changes.
-enum Change<'a> {
-    /// Nothing of the database, or the job has seen to it.
-    Nothing,
-    /// What readers see; the manifest stays as it is.
-    View(ViewChange<'a>),
-    /// The manifest, once the logs are synced up to the sequence number, and what readers see.
-    Edit(Seqno, Box<Edit>, ViewChange<'a>),
-}
-
-type ViewChange<'a> = Box<dyn FnOnce(&View) -> View + 'a>;
-
-/// How a job ends: what it changes becomes true in one step ([`Core::conclude`]).
-pub(crate) struct Outcome<'a> {
-    change: Change<'a>,
-    then: Option<Then<'a>>,
-}
-
-impl<'a> Outcome<'a> {
-    /// Nothing of the database has changed, or the job has seen to it.
-    pub fn nothing() -> Outcome<'a> {
-        Outcome { change: Change::Nothing, then: None }
-    }
-
-    /// Readers see another view; the manifest stays as it is.
-    pub fn view(change: impl FnOnce(&View) -> View + 'a) -> Outcome<'a> {
-        Outcome { change: Change::View(Box::new(change)), then: None }
-    }
-
-    /// An edit, once the logs are synced up to `seqno`, and the view that goes with it.
-    pub fn edit(seqno: Seqno, edit: Edit, change: impl FnOnce(&View) -> View + 'a) -> Outcome<'a> {
-        Outcome { change: Change::Edit(seqno, Box::new(edit), Box::new(change)), then: None }
-    }
-
-    /// What is to be done when it is true, or could not be made true. Its result is that of the job.
-    pub fn then(self, then: impl FnOnce(&Core, Result<()>) -> Result<()> + 'a) -> Outcome<'a> {
-        Outcome { then: Some(Box::new(then)), ..self }
-    }
-}
-
-impl Core {
-    /// Makes the outcome of a job true.
-    pub fn conclude(&self, outcome: Outcome<'_>) -> Result<()> {
-        let result = match outcome.change {
-            Change::Nothing => Ok(()),
-            Change::View(change) => {
-                self.published.update(change);
-                Ok(())
-            }
-            Change::Edit(seqno, edit, change) => self.install(seqno, *edit, change),
-        };
-        match outcome.then {
-            Some(then) => then(self, result),
-            None => result,
-        }
-    }
-}
 
 /// Which jobs a thread may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

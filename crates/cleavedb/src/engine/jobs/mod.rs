@@ -2,6 +2,7 @@
 //! the list of `kinds.rs`.
 
 pub(crate) mod job;
+pub(crate) mod outcome;
 pub(crate) mod kinds;
 pub(crate) mod scheduler;
 pub(crate) mod run_job;
@@ -16,6 +17,7 @@ pub(crate) mod write_tables;
 pub(crate) mod flush;
 pub(crate) mod seal_front;
 pub(crate) mod compact;
+pub(crate) mod collection;
 pub(crate) mod collect_garbage;
 pub(crate) mod reorder;
 pub(crate) mod find_stale;

@@ -8,7 +8,8 @@ use crate::base::{FileId, Result};
 use crate::engine::activity::Activity;
 use crate::engine::claims::{Claim, Sole};
 use crate::engine::core::Core;
-use crate::engine::jobs::collect_garbage::{BINDS, Collected, claims_of, collect};
+use crate::engine::jobs::collect_garbage::{BINDS, claims_of, outcome_of};
+use crate::engine::jobs::collection::{Collected, collect};
 use crate::engine::jobs::job::{Duty, Job, Kind, Plan};
 use crate::engine::shortages::Need;
 use crate::engine::work::{Class, MemoryShare, Profile, WorkState};
@@ -57,7 +58,7 @@ impl Job for Reorder {
             if let Collected::Yielded { written } = collected {
                 core.counters.value_reorder_bytes.fetch_add(written, Ordering::Relaxed);
             }
-            Ok(collected.outcome(|core, copied| {
+            Ok(outcome_of(collected, |core, copied| {
                 if let Some(copied) = copied {
                     core.counters.value_reorder_bytes.fetch_add(copied.written, Ordering::Relaxed);
                     core.counters.value_reorders.fetch_add(1, Ordering::Relaxed);

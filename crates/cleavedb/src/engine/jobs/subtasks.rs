@@ -12,7 +12,7 @@ use crate::base::panics::guard_panic;
 use crate::base::versions::{VersionRef, VersionSource};
 use crate::base::{Error, Result};
 use crate::engine::core::Core;
-use crate::engine::jobs::job::Outcome;
+use crate::engine::jobs::outcome::Outcome;
 use crate::engine::work::Worker;
 use crate::sched::sync::Mutex;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use crate::base::Result;
-use crate::engine::jobs::collect_garbage::collection::{Collection, Going, NewExtent};
+use crate::engine::jobs::collection::state::{Collection, Going, NewExtent};
 use crate::engine::manifest::file_names::segment_name;
 use crate::format::group::Group;
 use crate::format::values::Temperature;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::base::{FileId, Result, full_key};
-use crate::engine::jobs::collect_garbage::collection::{BUFFER_BYTES, Collection, Going};
-use crate::engine::jobs::collect_garbage::copy::{Copied, copy_large, damaged, near, write};
-use crate::engine::jobs::collect_garbage::read::for_each_record;
+use crate::engine::jobs::collection::copy::{Copied, copy_large, damaged, near, write};
+use crate::engine::jobs::collection::read::for_each_record;
+use crate::engine::jobs::collection::state::{BUFFER_BYTES, Collection, Going};
 use crate::format::record::Record;
 use crate::format::values::{Moved, References};
 use crate::io::read_exact_at;

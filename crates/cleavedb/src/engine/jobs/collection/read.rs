@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::base::{Error, Kind, Result, full_key};
-use crate::engine::jobs::collect_garbage::collection::Collection;
+use crate::engine::jobs::collection::state::Collection;
 use crate::format::frame::{FrameKind, HEADER_BYTES};
 use crate::format::record::Record;
 use crate::format::values::References;

@@ -3,7 +3,7 @@
 
 use crate::base::limits::COMPRESSED_RECORD_BYTES_MAX;
 use crate::base::{Error, FileId, Result};
-use crate::engine::jobs::collect_garbage::collection::{Collection, Going, Victim};
+use crate::engine::jobs::collection::state::{Collection, Going, Victim};
 use crate::format::record::{Check, Record};
 use crate::format::values::Moved;
 use crate::io::{File, read_exact_at};
