@@ -12,14 +12,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cleave_sim::rng::Rng;
 use cleavedb::{Db, Options, testing};
+use rand::{Rng as _, RngExt, SeedableRng};
 use serde::Serialize;
 
 use crate::args::Bounded;
 use crate::counters;
 use crate::failure::{Failure, Result};
 use crate::plan::Places;
+use crate::rng::{Rng, stream};
 use crate::scratch::{self, Scratch};
 use crate::size;
 use crate::storage::Incomplete;
@@ -66,7 +67,7 @@ struct Row {
     value_groups: u64,
     /// Files of redirect tables that addresses in tables may still lead through.
     moved_files: u64,
-    /// Collections done so far.
+    /// Evacuations done so far.
     value_collections: u64,
     /// How long writers waited, or were slowed down, since the line before.
     waited_s: f64,
@@ -163,12 +164,12 @@ impl<'a> Filling<'a> {
             part.clone().try_for_each(|number| self.put(number, 0))?;
             self.line("load", part.end, written, out)?;
         }
-        let mut rng = Rng::new(1);
+        let mut rng = Rng::seed_from_u64(1);
         let overwrites = count * self.args.overwrites / 100;
         for step in 0..STEPS {
             let part = overwrites * step / STEPS..overwrites * (step + 1) / STEPS;
             let written = (part.end - part.start) * (1 + SMALL_PER_LARGE);
-            part.into_iter().try_for_each(|_| self.put(rng.below(count), 1 + step))?;
+            part.into_iter().try_for_each(|_| self.put(rng.random_range(0..count), 1 + step))?;
             self.line("overwrite", count, written, out)?;
         }
         self.db.flush().and_then(|()| self.db.wait_for_background()).map_err(failed)?;
@@ -186,7 +187,7 @@ impl<'a> Filling<'a> {
 
     /// Writes a large value and the small ones that go with it.
     fn put(&mut self, number: u64, round: u64) -> Result<()> {
-        let head = Rng::of(number, round);
+        let head = stream(number, round);
         self.value[..HEAD_BYTES].copy_from_slice(&head_of(number, head));
         self.db.put(key(number, 0), &self.value).map_err(failed)?;
         (1..=SMALL_PER_LARGE)
@@ -196,7 +197,7 @@ impl<'a> Filling<'a> {
     /// Some large values must be as they were written, and agree with the small ones beside them.
     fn read_back(&mut self, rng: &mut Rng) -> Result<()> {
         for _ in 0..READ_BACK.min(self.count) {
-            let number = rng.below(self.count);
+            let number = rng.random_range(0..self.count);
             let value = self.db.get(key(number, 0)).map_err(failed)?;
             let small = self.db.get(key(number, SMALL_PER_LARGE)).map_err(failed)?;
             let (Some(value), Some(small)) = (value, small) else {
@@ -320,7 +321,7 @@ fn key(number: u64, small: u64) -> String {
 fn head_of(number: u64, mut rng: Rng) -> [u8; HEAD_BYTES] {
     let mut head = [0; HEAD_BYTES];
     for bytes in head.chunks_exact_mut(8) {
-        bytes.copy_from_slice(&rng.next().to_le_bytes());
+        bytes.copy_from_slice(&rng.next_u64().to_le_bytes());
     }
     head[..8].copy_from_slice(&number.to_le_bytes());
     head

@@ -4,7 +4,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use cleave_sim::rng::Rng;
+use rand::RngExt;
+use rand::distr::Distribution as _;
+use rand::distr::weighted::WeightedIndex;
 
 use crate::distribution::Chooser;
 use crate::engine::Engine;
@@ -12,6 +14,7 @@ use crate::failure::{Failure, Result};
 use crate::ground::Ground;
 use crate::latency::Latencies;
 use crate::pace::{Pace, wait_until};
+use crate::rng::Rng;
 use crate::trace::Trace;
 use crate::workload::{Operation, ScanLength, Workload};
 
@@ -132,13 +135,14 @@ impl<'a> Client<'a> {
     }
 
     fn draw(&mut self, share: Share) -> Result<()> {
-        let weights: Vec<u32> = self.bench.workload.mix.iter().map(|(_, weight)| *weight).collect();
+        let weights = self.bench.workload.mix.iter().map(|(_, weight)| *weight);
+        let mix = WeightedIndex::new(weights).map_err(Failure::because("a workload has operations"))?;
         let quota = share.operations / share.clients + u64::from(share.client < share.operations % share.clients);
         for number in 0..quota {
             if self.bench.stop.load(Ordering::Relaxed) {
                 break;
             }
-            let operation = self.bench.workload.mix[self.rng.weighted(&weights)].0;
+            let operation = self.bench.workload.mix[mix.sample(&mut self.rng)].0;
             let errand = self.choose(operation);
             self.step(&errand, share.pace.map(|pace| pace.due(number)))?;
             self.bench.done.fetch_add(1, Ordering::Relaxed);
@@ -214,7 +218,7 @@ impl<'a> Client<'a> {
                     (Some(length), _) => length as u64,
                     (None, ScanLength::Asked) => bench.ground.scan_length,
                     (None, ScanLength::Fixed(length)) => length,
-                    (None, ScanLength::UpTo(most)) => self.rng.between(1, most + 1),
+                    (None, ScanLength::UpTo(most)) => self.rng.random_range(1..=most),
                 };
                 self.scan(record, length)
             }
@@ -303,6 +307,7 @@ mod tests {
     use std::sync::{Mutex, PoisonError};
 
     use clap::Parser;
+    use rand::SeedableRng;
 
     use super::*;
     use crate::args::{Args, Command};
@@ -399,8 +404,8 @@ mod tests {
         let ground = Ground::new(&args.shape, &mixed).unwrap();
         let engine = Faulty { records: Mutex::default(), fault, calls: AtomicU64::new(0) };
         let share = Share { client: 0, clients: 1, operations: 200, pace: None };
-        Client::new(&Bench::new(&engine, &load, &ground), Rng::new(1)).run(share)?;
-        Client::new(&Bench::new(&engine, &mixed, &ground), Rng::new(2)).run(share)
+        Client::new(&Bench::new(&engine, &load, &ground), Rng::seed_from_u64(1)).run(share)?;
+        Client::new(&Bench::new(&engine, &mixed, &ground), Rng::seed_from_u64(2)).run(share)
     }
 
     #[test]

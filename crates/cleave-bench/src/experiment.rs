@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cleave_sim::rng::Rng;
 use serde_json::{Value, json};
 
 use crate::client::{Bench, Client, Share, Tally};
@@ -18,6 +17,7 @@ use crate::latency::Latencies;
 use crate::pace::Pace;
 use crate::plan::{Plan, Shape};
 use crate::result::Outcome;
+use crate::rng;
 use crate::series::{self, Series, Spread};
 use crate::workload::{self, Operation, Workload};
 use crate::{engines, machine, recovery};
@@ -231,7 +231,7 @@ fn work(bench: &Bench<'_>, plan: &Plan, meter: &Meter, operations: u64, stream: 
     let shape = &plan.shape;
     let bar = series::bar(title, operations);
     let start = Instant::now();
-    let rng = |stream| Rng::of(shape.seed, stream);
+    let rng = |purpose| rng::stream(shape.seed, purpose);
     thread::scope(|scope| {
         let foreground = |client: u64| {
             let pace = match bench.ground.source.trace() {

@@ -1,7 +1,8 @@
 //! The key of a record: eight bytes that decide its place, then bytes that only make it longer.
 
-use cleave_sim::rng::Rng;
+use rand::{Rng as _, SeedableRng};
 
+use crate::rng::{Rng, stream};
 use crate::size::Lengths;
 
 /// The shortest key: every record has one of its own.
@@ -30,14 +31,14 @@ impl Keys {
     pub fn write(&self, record: u64, key: &mut Vec<u8>) {
         let place = match self.order {
             Order::Sequential => record,
-            Order::Hashed => Rng::new(record).next(), // One to one: no two records share a place.
+            Order::Hashed => Rng::seed_from_u64(record).next_u64(), // One to one: no two records share a place.
         };
         let length = self.lengths.of(record);
         key.clear();
         key.extend_from_slice(&place.to_be_bytes());
-        let mut rest = Rng::of(record, 0x4B);
+        let mut rest = stream(record, 0x4B);
         while key.len() < length {
-            key.extend_from_slice(&rest.next().to_le_bytes());
+            key.extend_from_slice(&rest.next_u64().to_le_bytes());
         }
         key.truncate(length);
     }

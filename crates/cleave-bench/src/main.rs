@@ -21,6 +21,7 @@ mod engine;
 mod engines;
 mod storage;
 mod source;
+mod rng;
 mod keys;
 mod values;
 mod records;

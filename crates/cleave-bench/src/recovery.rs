@@ -9,7 +9,6 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cleave_sim::rng::Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{Dirs, Durability, Engine};
@@ -17,6 +16,7 @@ use crate::engines;
 use crate::experiment::open;
 use crate::failure::{Failure, Result};
 use crate::plan::{Plan, Shape};
+use crate::rng::stream;
 use crate::scratch::Running;
 use crate::source::Source;
 use crate::workload;
@@ -55,7 +55,7 @@ impl<'a> Writer<'a> {
 
     fn write_on(&self, engine: &dyn Engine, acknowledged: &File) -> Result<()> {
         let (mut key, mut value) = (Vec::new(), Vec::new());
-        let mut rng = Rng::of(self.plan.shape.seed, STREAM + self.number);
+        let mut rng = stream(self.plan.shape.seed, STREAM + self.number);
         for count in 0.. {
             self.key(count, &mut key);
             self.source.value(0, &key, self.source.length(0, &key), &mut rng, &mut value);

@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
@@ -153,7 +154,7 @@ impl Home {
             // It gets its name when it is locked: a name without a lock means that the owner is gone.
             let unlocked = dir.path().join("new-owner");
             let mut owner = File::create(&unlocked)?;
-            owner.lock()?;
+            flock(&owner, FlockOperation::LockExclusive)?;
             writeln!(owner, "{}", process::id())?;
             fs::rename(unlocked, dir.path().join(OWNER))?;
             Ok::<File, io::Error>(owner)
@@ -189,7 +190,9 @@ fn main(places: &Places) -> PathBuf {
 /// Whether the process that made the directory `path` is gone.
 fn is_left_behind(path: &Path) -> bool {
     let named = path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PREFIX));
-    named && File::open(path.join(OWNER)).is_ok_and(|owner| owner.try_lock().is_ok())
+    named
+        && File::open(path.join(OWNER))
+            .is_ok_and(|owner| flock(&owner, FlockOperation::NonBlockingLockExclusive).is_ok())
 }
 
 #[cfg(test)]

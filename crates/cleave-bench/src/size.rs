@@ -3,11 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
-use cleave_sim::rng::Rng;
+use rand::RngExt;
+use rand_distr::{Distribution as _, StandardNormal};
 use serde::{Deserialize, Serialize};
 
 use crate::distribution::{ZIPFIAN_EXPONENT, Zipf};
 use crate::keys::KEY_BYTES_MIN;
+use crate::rng::stream;
 
 /// `text` as a number of bytes: digits, then perhaps K, M, G or T (powers of 1024).
 ///
@@ -67,19 +69,20 @@ pub enum Lengths {
 impl Lengths {
     /// The length that belongs to `identity`: always the same one.
     pub fn of(&self, identity: u64) -> usize {
-        let mut rng = Rng::of(identity, 0x1E);
+        let mut rng = stream(identity, 0x1E);
         match *self {
             Lengths::Fixed(length) => length,
-            Lengths::Uniform { low, high } => rng.between(low as u64, high as u64 + 1) as usize,
+            Lengths::Uniform { low, high } => rng.random_range(low as u64..=high as u64) as usize,
             Lengths::Normal { mean, deviation, min } => {
-                // Twelve uniform draws, added: close to normal, deviation 1, and never beyond six.
-                let unit = |rng: &mut Rng| (rng.next() >> 11) as f64 / (1u64 << 53) as f64;
-                let normal = (0..12).map(|_| unit(&mut rng)).sum::<f64>() - 6.0;
+                let normal: f64 = StandardNormal.sample(&mut rng);
                 let length = (mean + deviation * normal).round();
                 (length.max(min as f64) as usize).min(self.longest())
             }
             Lengths::Zipfian { low, high } => low + zipf(low, high).rank(&mut rng) as usize,
-            Lengths::Two(lengths) => lengths[rng.weighted(&lengths.map(|(_, weight)| weight))].0,
+            Lengths::Two(lengths) => {
+                let [first, second] = lengths.map(|(_, weight)| u64::from(weight));
+                lengths[usize::from(rng.random_range(0..first + second) >= first)].0
+            }
         }
     }
 

@@ -2,13 +2,13 @@
 //! trace. Clients, the loader and the check at the end ask here for keys and values, and whether a value that was read
 //! is right.
 
-use cleave_sim::rng::Rng;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::failure::{Failure, Result};
 use crate::keys::Keys;
 use crate::plan::Shape;
 use crate::records::Records;
+use crate::rng::Rng;
 use crate::size::Lengths;
 use crate::trace::Trace;
 use crate::values::Values;

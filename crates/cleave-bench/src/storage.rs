@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cleavedb::Result;
-use cleavedb::testing::{Access, DirEntry, File, Lock, Mapping, OsStorage, Storage};
+use cleavedb::testing::{Access, DirEntry, File, Lock, Mapping, OsStorage, Punched, Storage};
 
 /// Unit of holes in files.
 const PAGE_BYTES: usize = 4096;
@@ -41,6 +41,14 @@ impl Storage for Incomplete {
 
     fn file_len(&self, path: &Path) -> Result<Option<u64>> {
         OsStorage::new().file_len(path)
+    }
+
+    fn punch(&self, path: &Path, offset: u64, len: u64) -> Result<Punched> {
+        OsStorage::new().punch(path, offset, len)
+    }
+
+    fn first_data(&self, path: &Path, from: u64, to: u64) -> Result<Option<(u64, u64)>> {
+        OsStorage::new().first_data(path, from, to)
     }
 
     fn space_of(&self, dir: &Path) -> u64 {
@@ -79,10 +87,6 @@ impl Storage for Incomplete {
         OsStorage::new().link(from, to)
     }
 
-    fn punch(&self, path: &Path, offset: u64, len: u64) -> Result<bool> {
-        OsStorage::new().punch(path, offset, len)
-    }
-
     fn real_path(&self, path: &Path) -> Result<PathBuf> {
         OsStorage::new().real_path(path)
     }
@@ -105,6 +109,10 @@ impl Storage for Incomplete {
 
     fn map(&self, path: &Path, len: usize) -> Result<Option<Arc<dyn Mapping>>> {
         OsStorage::new().map(path, len)
+    }
+
+    fn remove_mapped(&self, path: &Path) -> Result<()> {
+        OsStorage::new().remove_mapped(path)
     }
 }
 

@@ -2,9 +2,11 @@
 //! key, its place and the rest of it, so that any mixture of writes of whole values and patches of single fields checks
 //! out, and a value under the wrong key or a torn one does not.
 
-use cleave_sim::rng::Rng;
 use cleavedb::operators::FieldPatch;
+use rand::{Rng as _, RngExt};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use crate::rng::Rng;
 
 /// Values from here on have ten fields, as YCSB's do.
 const TEN_FIELDS_BYTES_MIN: usize = 200;
@@ -30,7 +32,7 @@ impl Values {
     /// Overwrites one field of `value`, which is a value of `key`.
     pub fn change(&self, key: &[u8], rng: &mut Rng, value: &mut [u8]) {
         let field_bytes = field_bytes(value.len());
-        let number = rng.below(value.len().div_ceil(field_bytes) as u64) as usize;
+        let number = rng.random_range(0..value.len().div_ceil(field_bytes) as u64) as usize;
         if let Some(field) = value.chunks_mut(field_bytes).nth(number) {
             self.fill(xxh3_64(key), number * field_bytes, rng, field);
         }
@@ -39,7 +41,7 @@ impl Values {
     /// Writes an operand for `field-patch` that overwrites one field of a value of `key`, which is `length` bytes long.
     pub fn operand(&self, key: &[u8], length: usize, rng: &mut Rng, operand: &mut Vec<u8>) {
         let field_bytes = field_bytes(length);
-        let offset = rng.below(length.div_ceil(field_bytes) as u64) as usize * field_bytes;
+        let offset = rng.random_range(0..length.div_ceil(field_bytes) as u64) as usize * field_bytes;
         let header = FieldPatch::operand(u32::try_from(offset).expect("values are shorter than 1 GiB"), &[]);
         operand.clear();
         operand.extend_from_slice(&header);
@@ -69,7 +71,7 @@ impl Values {
         let random_bytes = rest.len() - ((length as f64 * self.compressibility) as usize).min(rest.len());
         let (random, zeros) = rest.split_at_mut(random_bytes);
         for bytes in random.chunks_mut(8) {
-            bytes.copy_from_slice(&rng.next().to_le_bytes()[..bytes.len()]);
+            bytes.copy_from_slice(&rng.next_u64().to_le_bytes()[..bytes.len()]);
         }
         zeros.fill(0);
         sum.copy_from_slice(&checksum(identity, offset, rest)[..sum.len()]);
@@ -95,6 +97,7 @@ fn checksum(identity: u64, offset: usize, rest: &[u8]) -> [u8; 8] {
 #[cfg(test)]
 mod tests {
     use cleavedb::MergeOperator;
+    use rand::SeedableRng;
 
     use super::*;
 
@@ -102,7 +105,7 @@ mod tests {
 
     #[test]
     fn values_check_out_under_their_own_key_only() {
-        let mut rng = Rng::new(1);
+        let mut rng = Rng::seed_from_u64(1);
         for length in [16, 46, 100, 199, 200, 1000, 1001, 4099] {
             let mut value = Vec::new();
             VALUES.write(b"key", length, &mut rng, &mut value);
@@ -117,7 +120,7 @@ mod tests {
 
     #[test]
     fn patched_and_changed_values_check_out() {
-        let mut rng = Rng::new(2);
+        let mut rng = Rng::seed_from_u64(2);
         for length in [1, 7, 100, 1000, 1003] {
             let (mut operand, mut value) = (Vec::new(), Vec::new());
             VALUES.first_operand(b"key", length, &mut rng, &mut operand);
@@ -136,7 +139,7 @@ mod tests {
     fn values_are_incompressible_unless_asked() {
         let zeros = |compressibility| {
             let mut value = Vec::new();
-            Values { compressibility }.write(b"key", 1000, &mut Rng::new(3), &mut value);
+            Values { compressibility }.write(b"key", 1000, &mut Rng::seed_from_u64(3), &mut value);
             value.iter().filter(|&&byte| byte == 0).count()
         };
         assert!(zeros(0.0) < 30);

@@ -4,9 +4,8 @@
 use cleavedb::{Keyspace, Result as EngineResult, Stats};
 use indicatif::BinaryBytes;
 
-use crate::args;
 use crate::failure::Result;
-use crate::{open, progress};
+use crate::{args, open, progress};
 
 /// `cleave compact`.
 pub fn run(args: &args::Compact) -> Result<()> {
@@ -17,7 +16,7 @@ pub fn run(args: &args::Compact) -> Result<()> {
     };
     let before = table_bytes(&db.stats());
     for keyspace in &keyspaces {
-        db.compact_range::<std::ops::RangeFull>(keyspace, ..)?;
+        db.compact_range(keyspace, ..)?;
     }
     let after = table_bytes(&db.stats());
     db.close()?;

@@ -1,7 +1,7 @@
 //! `cleave stats` of a database that another process has open, from the page that its owner writes; `--watch` shows how
 //! it goes on: in place on a terminal, a line each time elsewhere.
 
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::thread::sleep;
@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use cleavedb::{LiveStats, Stats};
 use indicatif::{BinaryBytes, HumanCount, HumanDuration};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use crate::args::Database;
@@ -31,7 +33,7 @@ pub fn read(database: &Database) -> Result<Option<LiveStats>> {
 /// Whoever cannot tell takes the process for alive.
 fn is_alive(process: u32) -> bool {
     let Some(pid) = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw) else { return true };
-    !matches!(rustix::process::test_kill_process(pid), Err(rustix::io::Errno::SRCH))
+    !matches!(rustix::process::test_kill_process(pid), Err(Errno::SRCH))
 }
 
 /// The page was written just now.
@@ -44,7 +46,7 @@ fn is_fresh(dir: &Path) -> bool {
 /// Asking takes the lock for a moment, so it is done only where the page gives reason for doubt.
 fn is_locked(dir: &Path) -> bool {
     let lock = File::open(dir.join("LOCK"));
-    lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK))
 }
 
 /// `cleave stats` while the database is open elsewhere.

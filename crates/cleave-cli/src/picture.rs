@@ -61,6 +61,9 @@ fn rows(stats: &Stats) -> Vec<Row> {
     if stats.value_files > 0 {
         let mut row = Row::new("values", counted(stats.value_files, "file"), stats.value_bytes);
         row.note = format!("  {} of it live", BinaryBytes(stats.value_bytes_live));
+        if stats.value_bytes_pending > 0 {
+            row.note.push_str(&format!(", {} dead and not given back yet", BinaryBytes(stats.value_bytes_pending)));
+        }
         rows.push(row);
     }
     for (number, group) in stats.value_group_list.iter().enumerate() {

@@ -63,6 +63,7 @@ pub fn as_json(stats: &Stats) -> Value {
             "files": stats.value_files,
             "bytes": stats.value_bytes,
             "bytes_live": stats.value_bytes_live,
+            "bytes_pending": stats.value_bytes_pending,
             "moved_files": stats.moved_files,
             "groups": stats.value_groups,
             "compressed_from": stats.values_compressed_from,

@@ -146,6 +146,10 @@ impl Plan {
         tuning.write_bytes = *rng.pick(&[4 << 10, 16 << 10, 1 << 20]);
         tuning.compactions_max = *rng.pick(&[1, 2, 4]);
         tuning.open_files_max = *rng.pick(&[1, 3, 100]);
+        tuning.numbers_reserved = *rng.pick(&[16, 24, 100]);
+        // Logs and ring grow, or have their size from the beginning.
+        tuning.log_bytes_min = *rng.pick(&[8 << 10, 16 << 10, 1 << 20]);
+        tuning.ring_bytes_min = *rng.pick(&[16 << 10, 16 << 10, 1 << 20]);
         tuning
     }
 

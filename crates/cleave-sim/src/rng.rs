@@ -1,30 +1,30 @@
 //! The one source of chance in a simulated run: everything drawn comes from the seed, in an order that depends on
-//! nothing else. SplitMix64, because every 64-bit seed (0 included) starts a good stream.
+//! nothing else. SplitMix64 of the crate `rand_xoshiro`: every 64-bit seed (0 included) starts a good stream, and in every
+//! version the published one.
+
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
 
 /// A stream of random numbers.
 #[derive(Debug, Clone)]
-pub struct Rng(u64);
+pub struct Rng(SplitMix64);
 
 impl Rng {
     /// The stream of `seed`.
     pub fn new(seed: u64) -> Rng {
-        Rng(seed)
+        Rng(SplitMix64::seed_from_u64(seed))
     }
 
     /// The stream of `seed` that `purpose` names; streams of different purposes have nothing in common.
     pub fn of(seed: u64, purpose: u64) -> Rng {
-        let mut rng = Rng(seed ^ purpose.wrapping_mul(0xD6E8_FEB8_6659_FD93));
-        Rng(rng.next())
+        let mut rng = Rng::new(seed ^ purpose.wrapping_mul(0xD6E8_FEB8_6659_FD93));
+        Rng::new(rng.next())
     }
 
     /// The next 64 bits.
     #[allow(clippy::should_implement_trait)] // An endless stream is no iterator: it never returns an option.
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     /// A number in `0..limit`; 0 if `limit` is 0.

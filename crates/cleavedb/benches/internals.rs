@@ -6,12 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cleave_sim::rng::Rng;
 use cleavedb::testing::parts::{
     Address, BlockBuilder, BlockCursor, BlockOrigin, Buffer, Cursor, FileId, Gauge, Horizon, IndexTable, KeyRange,
     KeyspaceId, Kind, Merging, OperatorSource, Retention, Run, RunPart, Stamp, TableBuilder, TableOptions, full_key,
 };
-use cleavedb::testing::{SimDisk, Storage};
+use cleavedb::testing::{Random, SimDisk, Storage};
 use cleavedb::{Compression, MergeOperator, Seqno};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 
@@ -85,7 +84,7 @@ fn insert(criterion: &mut Criterion) {
 
 fn index_get(criterion: &mut Criterion) {
     let table = index_table(0, &[7; 100]);
-    let mut rng = Rng::new(1);
+    let mut rng = Random::new(1);
     criterion.bench_function("index_get", |bencher| {
         bencher.iter(|| {
             let mut found = None;
@@ -169,12 +168,12 @@ fn block_search(criterion: &mut Criterion) {
             count += 1;
         }
         let block = Arc::new(Buffer::new(builder.finish()));
-        let mut rng = Rng::new(1);
+        let mut rng = Random::new(1);
         group.bench_function(BenchmarkId::from_parameter(name), |bencher| {
             let origin = BlockOrigin::new(Path::new("/table").into(), 0);
             bencher.iter(|| {
                 let mut cursor = BlockCursor::new(block.clone(), origin.clone()).expect("the block is good");
-                let key = rng.pick(&keys[..count]);
+                let key = &keys[rng.below(count as u64) as usize];
                 cursor.seek(key, Stamp::NEWEST).expect("the block is good");
                 assert!(cursor.valid() && cursor.key() == &key[..]);
                 cursor.value_slice()

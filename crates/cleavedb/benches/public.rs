@@ -4,7 +4,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use cleave_sim::rng::Rng;
+use cleavedb::testing::Random;
 use cleavedb::{Db, Durability, LogBackend, Options, WriteBatch};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use tempfile::TempDir;
@@ -38,8 +38,8 @@ fn key(number: u64) -> [u8; 24] {
 }
 
 fn value(len: usize) -> Vec<u8> {
-    let mut rng = Rng::new(1);
-    (0..len).map(|_| rng.next() as u8).collect()
+    let mut rng = Random::new(1);
+    (0..len).map(|_| rng.draw() as u8).collect()
 }
 
 /// Buffered puts: the log, and all that goes on behind it.
@@ -107,7 +107,7 @@ fn batch(criterion: &mut Criterion) {
 }
 
 fn read_benchmarks(criterion: &mut Criterion, db: &Db, keys: u64, place: &str) {
-    let mut rng = Rng::new(3);
+    let mut rng = Random::new(3);
     criterion.bench_function(&format!("get/{place}"), |bencher| {
         bencher.iter(|| black_box(db.get(key(rng.below(keys))).expect("the read works")).expect("the key is there"));
     });

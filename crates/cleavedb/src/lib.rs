@@ -34,6 +34,8 @@ pub(crate) mod format;
 pub(crate) mod io;
 pub(crate) mod sched;
 pub(crate) mod base;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
 pub mod testing;
 
 pub use api::{
@@ -41,6 +43,7 @@ pub use api::{
     ValueOptions, ValuePlacement, VictimPolicy, WriteBatch, WriteOptions,
 };
 pub use base::error::{Action, Error, Result};
+pub use base::key_bounds::KeyBounds;
 pub use base::kind::Seqno;
 pub use base::operator::MergeOperator;
 pub use base::slice::Slice;

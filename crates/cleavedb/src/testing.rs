@@ -7,7 +7,7 @@ use crate::{Db, DumpEntry, Options, Report, Result};
 
 pub use crate::engine::tuning::sizes::{Canary, Tuning};
 pub use crate::io::sim::{Phase, SyncPoint};
-pub use crate::io::{Access, DirEntry, Faults, File, Lock, Mapping, OsStorage, SimDisk, Storage};
+pub use crate::io::{Access, DirEntry, Faults, File, Lock, Mapping, OsStorage, Punched, SimDisk, Storage};
 pub use crate::sched::clock::now;
 pub use crate::sched::random::Random;
 pub use crate::sched::sim::{SimConfig, SimFailure, SimReport, random, simulate, simulate_with, yield_point};

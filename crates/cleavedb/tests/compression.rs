@@ -37,7 +37,7 @@ fn each_level_has_its_own_compression_and_those_below_follow_the_last() {
     let in_hl0 = table_bytes(&disk);
     // A second table, so that there is something to merge.
     db.put(5_u32.to_be_bytes(), "new").unwrap();
-    db.compact_range::<std::ops::RangeFull>(&db.default_keyspace(), ..).unwrap();
+    db.compact_range(&db.default_keyspace(), ..).unwrap();
     let all: Vec<_> = db.iter().unwrap().map(Result::unwrap).collect();
     db.close().unwrap();
     let below = table_bytes(&disk);

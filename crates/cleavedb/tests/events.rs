@@ -48,7 +48,7 @@ fn flushes_and_compactions_are_told_with_what_they_moved() {
     let db = open(&SimDisk::new(), &heard);
     *heard.db.lock().unwrap() = Some(db.clone());
     fill(&db, 2000);
-    db.compact_range::<std::ops::RangeFull>(&db.default_keyspace(), ..).unwrap();
+    db.compact_range(&db.default_keyspace(), ..).unwrap();
     let stats = db.stats();
     *heard.db.lock().unwrap() = None;
     db.close().unwrap();
@@ -266,7 +266,7 @@ mod tracing_spans {
         tracing::subscriber::set_global_default(Watch).unwrap();
         let db = open(&SimDisk::new(), &Arc::new(Heard::default()));
         fill(&db, 2000);
-        db.compact_range::<std::ops::RangeFull>(&db.default_keyspace(), ..).unwrap();
+        db.compact_range(&db.default_keyspace(), ..).unwrap();
         db.close().unwrap();
         let seen = SEEN.lock().unwrap();
         for wanted in [

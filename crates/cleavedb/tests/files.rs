@@ -112,7 +112,7 @@ fn what_was_written_past_the_page_cache_reads_back_with_and_without_it() {
                 db.flush().unwrap();
             }
         }
-        db.compact_range::<std::ops::RangeFull>(&db.default_keyspace(), ..).unwrap();
+        db.compact_range(&db.default_keyspace(), ..).unwrap();
         assert!(db.stats().direct_io);
         db.close().unwrap();
         for is_direct in [true, false] {

@@ -10,7 +10,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use cleave_sim::rng::Rng;
+use cleavedb::testing::Random;
 use cleavedb::{Db, Options, WriteBatch};
 
 const LOADER: &str = "CLEAVE_MEMORY_LOADER";
@@ -67,14 +67,14 @@ fn open(path: &str, budget: usize, shape: &Shape) -> Db {
 }
 
 fn load(db: &Db, shape: &Shape) {
-    let mut rng = Rng::of(7, 0x6d65_6d6f);
+    let mut rng = Random::new(7);
     let keyspaces: Vec<_> =
         (0..shape.keyspaces).map(|number| db.keyspace(&format!("keyspace {number:06}")).unwrap()).collect();
     let mut value = vec![0; shape.value_bytes];
     for record in 0..shape.records {
         let key = rng.below(shape.keys);
         for part in value.chunks_mut(8).step_by(2) {
-            let bytes = rng.next().to_le_bytes();
+            let bytes = rng.draw().to_le_bytes();
             part.copy_from_slice(&bytes[..part.len()]);
         }
         let mut batch = WriteBatch::new();
@@ -89,7 +89,7 @@ fn load(db: &Db, shape: &Shape) {
 /// Returns how much its scans held at most.
 fn read(db: &Db, shape: &Shape) -> usize {
     let mut pinned = 0;
-    let mut rng = Rng::of(8, 0x6d65_6d6f);
+    let mut rng = Random::new(8);
     let reads = shape.records.min(20_000);
     for keyspace in 0..shape.keyspaces.min(20) {
         let keyspace = db.keyspace(&format!("keyspace {keyspace:06}")).unwrap();

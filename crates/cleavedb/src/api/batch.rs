@@ -1,11 +1,11 @@
 //! A batch of operations that become visible, and durable, all at once, across keyspaces.
 
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::api::keyspace::Keyspace;
 use crate::base::key::prefix_end;
-use crate::base::{Error, KeyspaceId, Kind, Result, limits};
+use crate::base::{Error, KeyBounds, KeyspaceId, Kind, Result, limits};
 use crate::engine::keyspaces::KeyspaceState;
 use crate::format::record::{self, Operation};
 
@@ -45,8 +45,9 @@ impl WriteBatch {
     }
 
     /// Removes all keys within `range`; as [`Keyspace::delete_range`].
-    pub fn delete_range<R: RangeBounds<Vec<u8>>>(&mut self, keyspace: &Keyspace, range: R) {
-        for bound in [range.start_bound(), range.end_bound()] {
+    pub fn delete_range<R: KeyBounds>(&mut self, keyspace: &Keyspace, range: R) {
+        let (start, end) = range.key_bounds();
+        for bound in [start, end] {
             if let Bound::Included(key) | Bound::Excluded(key) = bound
                 && key.len() > limits::KEY_BYTES_MAX
             {
@@ -54,7 +55,7 @@ impl WriteBatch {
                 return;
             }
         }
-        match first_and_end(&range) {
+        match first_and_end(start, end) {
             Some((first, end)) => self.append(keyspace.state(), Kind::DeleteRange, &first, &end),
             None => self.know(keyspace.state()),
         }
@@ -150,21 +151,21 @@ impl WriteBatch {
 
 /// The first key of a range (empty: the first of all) and the first key after it (empty: there is none); `None` if the
 /// range holds no key. The bounds are within the limits of keys.
-fn first_and_end<R: RangeBounds<Vec<u8>>>(range: &R) -> Option<(Vec<u8>, Vec<u8>)> {
+fn first_and_end(start: Bound<&[u8]>, end: Bound<&[u8]>) -> Option<(Vec<u8>, Vec<u8>)> {
     // Nothing starts with a key of the greatest length but that key itself.
-    let after = |key: &Vec<u8>| match key.len() {
+    let after = |key: &[u8]| match key.len() {
         limits::KEY_BYTES_MAX => prefix_end(key),
         _ => Some([key, &[0][..]].concat()),
     };
-    let first = match range.start_bound() {
-        Bound::Included(key) => key.clone(),
+    let first = match start {
+        Bound::Included(key) => key.to_vec(),
         Bound::Excluded(key) => after(key)?,
         Bound::Unbounded => Vec::new(),
     };
-    let end = match range.end_bound() {
+    let end = match end {
         Bound::Included(key) => after(key).unwrap_or_default(),
-        Bound::Excluded(key) if key.is_empty() => return None,
-        Bound::Excluded(key) => key.clone(),
+        Bound::Excluded([]) => return None,
+        Bound::Excluded(key) => key.to_vec(),
         Bound::Unbounded => Vec::new(),
     };
     (end.is_empty() || first < end).then_some((first, end))

@@ -1,6 +1,5 @@
 //! `Db`: an open database, as its users hold it. Each call ends in the engine.
 
-use std::ops::RangeBounds;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,14 +10,14 @@ use crate::api::keyspace::Keyspace;
 use crate::api::options::{KeyspaceOptions, Options};
 use crate::api::pause::BackgroundPause;
 use crate::api::snapshot::Snapshot;
-use crate::base::{Error, KeyspaceId, Result, Slice, limits};
+use crate::base::{Error, KeyBounds, KeyspaceId, Result, Slice, limits};
 use crate::engine::core::Core;
 use crate::engine::inspect::stats::Stats;
 use crate::engine::keyspaces::{DEFAULT_ID, DEFAULT_NAME};
 use crate::engine::lifecycle::open::open;
 use crate::engine::tuning::settings::{WriteOptions, check_compression};
 use crate::format::edit::{Edit, KeyspaceRecord};
-use crate::io::SimDisk;
+use crate::io::MemoryStorage;
 
 /// An open database. Cheap to clone, shared freely between threads; the last handle to go (this, a [`Keyspace`], a
 /// [`Snapshot`] or an [`Iter`]) closes it cleanly.
@@ -48,10 +47,15 @@ impl Db {
         Options::new().open(path)
     }
 
-    /// A database in memory, on the simulated disk without faults: for users' own tests.
+    /// A database in memory, with a memory budget of 64 MiB beside what its files take: for users' own tests, and for data
+    /// that need not outlive the process. All calls work as on a disk; syncs cost nothing, and a
+    /// [checkpoint](Db::checkpoint) lies in the same memory. Everything is gone with the last handle.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the system cannot start threads.
     pub fn in_memory() -> Result<Db> {
         let options = Options::new().memory_budget(64 << 20);
-        open(Arc::new(SimDisk::new()), Path::new("/memory"), options, None)
+        open(Arc::new(MemoryStorage::new()), Path::new("/memory"), options, None)
     }
 
     /// The keyspace `name`, made with default options if it does not exist. O(log keyspaces); making one syncs the manifest.
@@ -195,7 +199,7 @@ impl Db {
     }
 
     /// [`Keyspace::delete_range`] in the default keyspace.
-    pub fn delete_range<R: RangeBounds<Vec<u8>>>(&self, range: R) -> Result<()> {
+    pub fn delete_range<R: KeyBounds>(&self, range: R) -> Result<()> {
         self.default_keyspace().delete_range(range)
     }
 
@@ -215,7 +219,7 @@ impl Db {
     }
 
     /// [`Keyspace::range`] in the default keyspace.
-    pub fn range<R: RangeBounds<Vec<u8>>>(&self, range: R) -> Result<Iter> {
+    pub fn range<R: KeyBounds>(&self, range: R) -> Result<Iter> {
         self.default_keyspace().range(range)
     }
 
@@ -293,9 +297,9 @@ impl Db {
     ///
     /// # Errors
     /// As [`flush`](Db::flush); [`Error::NotFound`] if the keyspace was dropped, [`Error::Corruption`] if a table is damaged.
-    pub fn compact_range<R: RangeBounds<Vec<u8>>>(&self, keyspace: &Keyspace, range: R) -> Result<()> {
+    pub fn compact_range<R: KeyBounds>(&self, keyspace: &Keyspace, range: R) -> Result<()> {
         keyspace.check_database(&self.inner)?;
-        self.inner.core.compact_range(keyspace.state(), &range)
+        self.inner.core.compact_range(keyspace.state(), range.key_bounds())
     }
 
     /// Writes a consistent copy of the database as it is now into the directory `path`, which must be empty or not exist,
@@ -308,8 +312,8 @@ impl Db {
     ///
     /// # Errors
     /// [`Error::InvalidInput`] if `path` is not empty or lies in a directory of the database; [`Error::Locked`] if someone
-    /// else writes a copy there; [`Error::NoSpace`], [`Error::Poisoned`], [`Error::Io`], [`Error::Closed`]. After an error nothing of the copy is left. A crash may leave files,
-    /// but none that open as a database.
+    /// else writes a copy there; [`Error::NoSpace`], [`Error::Poisoned`], [`Error::Io`], [`Error::Closed`]. After an error
+    /// nothing of the copy is left. A crash may leave files, but none that open as a database.
     ///
     /// ```
     /// # fn main() -> cleavedb::Result<()> {

@@ -7,11 +7,12 @@
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
-use std::ops::{Range, RangeBounds};
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::api::db::DbInner;
 use crate::api::snapshot::Held;
+use crate::base::key_bounds::Between;
 use crate::base::{Address, Cursor, Error, FileId, Result, Slice, Stamp, split_key};
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::read::bounds::Bounds;
@@ -140,13 +141,13 @@ impl End {
 pub struct Keys(Iter);
 
 impl Iter {
-    pub(crate) fn over_range<R: RangeBounds<Vec<u8>>>(
+    pub(crate) fn over_range(
         db: &Arc<DbInner>,
         keyspace: &Arc<KeyspaceState>,
-        range: R,
+        range: Between<'_>,
         snapshot: Option<crate::base::Seqno>,
     ) -> Result<Iter> {
-        Iter::new(db, keyspace, Bounds::of_range(keyspace.record.id, &range), snapshot)
+        Iter::new(db, keyspace, Bounds::of_range(keyspace.record.id, range), snapshot)
     }
 
     pub(crate) fn over_prefix(

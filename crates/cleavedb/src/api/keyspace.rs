@@ -2,13 +2,12 @@
 //! them cost nothing but their names.
 
 use std::cell::RefCell;
-use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use crate::api::batch::WriteBatch;
 use crate::api::db::DbInner;
 use crate::api::iter::Iter;
-use crate::base::{Error, Kind, Result, Slice};
+use crate::base::{Error, KeyBounds, Kind, Result, Slice};
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::read::sizes::KeyspaceStats;
 use crate::engine::tuning::settings::WriteOptions;
@@ -113,12 +112,12 @@ impl Keyspace {
     ///
     /// # Errors
     /// As [`put`](Keyspace::put); bounds may be as long as keys.
-    pub fn delete_range<R: RangeBounds<Vec<u8>>>(&self, range: R) -> Result<()> {
+    pub fn delete_range<R: KeyBounds>(&self, range: R) -> Result<()> {
         self.delete_range_with(range, WriteOptions::new())
     }
 
     /// Like [`delete_range`](Keyspace::delete_range) with a durability, or other options, of its own.
-    pub fn delete_range_with<R: RangeBounds<Vec<u8>>>(&self, range: R, options: impl Into<WriteOptions>) -> Result<()> {
+    pub fn delete_range_with<R: KeyBounds>(&self, range: R, options: impl Into<WriteOptions>) -> Result<()> {
         let mut batch = WriteBatch::new();
         batch.delete_range(self, range);
         self.db.core.write(&mut batch, options.into())
@@ -226,8 +225,8 @@ impl Keyspace {
     /// # Errors
     /// [`Error::NotFound`] if the keyspace was dropped, [`Error::Corruption`], [`Error::Unsupported`], [`Error::Io`],
     /// [`Error::Closed`].
-    pub fn approximate_size<R: RangeBounds<Vec<u8>>>(&self, range: R) -> Result<u64> {
-        self.db.core.approximate_size(&self.state, &range)
+    pub fn approximate_size<R: KeyBounds>(&self, range: R) -> Result<u64> {
+        self.db.core.approximate_size(&self.state, range.key_bounds())
     }
 
     /// About how much the keyspace holds. Costs as much as [`approximate_size`](Keyspace::approximate_size) of everything.
@@ -248,13 +247,13 @@ impl Keyspace {
     /// # Errors
     /// [`Error::NotFound`] if the keyspace was dropped, [`Error::Closed`]; those of reading come with the items.
     pub fn iter(&self) -> Result<Iter> {
-        self.range::<std::ops::RangeFull>(..)
+        self.range(..)
     }
 
     /// The keys within `range`, in byte order. Costs and errors as [`iter`](Keyspace::iter); a range that holds no key is
     /// allowed.
-    pub fn range<R: RangeBounds<Vec<u8>>>(&self, range: R) -> Result<Iter> {
-        Iter::over_range(&self.db, &self.state, range, None)
+    pub fn range<R: KeyBounds>(&self, range: R) -> Result<Iter> {
+        Iter::over_range(&self.db, &self.state, range.key_bounds(), None)
     }
 
     /// The keys that start with `prefix`, in byte order. Costs and errors as [`iter`](Keyspace::iter).

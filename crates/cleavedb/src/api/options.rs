@@ -155,7 +155,7 @@ impl Options {
     }
 
     /// Where logs and the manifest lie, instead of the database's own directory. Fixed when the database is made: at another
-    /// place a new database would begin, unless its slow directory says that it belongs to this one, which is
+    /// place a new database would begin, unless a directory holds files of this or another database, which is
     /// [`Error::InvalidInput`]. A [checkpoint](Db::checkpoint) is the way to another layout.
     pub fn fast_dir(mut self, path: impl Into<PathBuf>) -> Options {
         self.fast_dir = Some(path.into());
@@ -163,7 +163,8 @@ impl Options {
     }
 
     /// Where tables lie, instead of the database's own directory. Fixed once there are tables, or once the database was
-    /// opened with it: without it, or where the tables are not found, opening is [`Error::InvalidInput`].
+    /// opened with it: without it, or where the tables are not found, opening is [`Error::InvalidInput`]. So it is where the
+    /// directory holds files of another database, and where a copy of this one has used it since.
     pub fn slow_dir(mut self, path: impl Into<PathBuf>) -> Options {
         self.slow_dir = Some(path.into());
         self

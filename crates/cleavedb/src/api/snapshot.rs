@@ -1,12 +1,11 @@
 //! Snapshots: sequence numbers that readers hold, so that jobs keep what they can still see (DESIGN rule 6).
-
-use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use crate::api::db::DbInner;
 use crate::api::iter::Iter;
 use crate::api::keyspace::Keyspace;
-use crate::base::{Result, Seqno, Slice};
+use crate::base::{KeyBounds, Result, Seqno, Slice};
+use crate::sched::clock::now;
 
 /// A consistent picture of the whole database at one moment, for as long as it is held. Cheap to take and to clone: O(1).
 /// While it is held, versions that it sees are kept, and with them their space.
@@ -24,7 +23,7 @@ pub(crate) struct Held {
 impl Drop for Held {
     fn drop(&mut self) {
         let awaited = self.db.core.snapshots.release(self.seqno);
-        if awaited || !self.db.core.pending_deletions.is_empty() {
+        if awaited || self.db.core.pending_deletions.has_work(now()) {
             self.db.core.work.wake();
         }
     }
@@ -73,13 +72,13 @@ impl Snapshot {
     /// # Errors
     /// As [`Keyspace::iter`]; [`InvalidInput`](crate::Error::InvalidInput) if the keyspace is another database's.
     pub fn iter(&self, keyspace: &Keyspace) -> Result<Iter> {
-        self.range::<std::ops::RangeFull>(keyspace, ..)
+        self.range(keyspace, ..)
     }
 
     /// The keys of a keyspace within `range` at the snapshot. Costs and errors as [`iter`](Snapshot::iter).
-    pub fn range<R: RangeBounds<Vec<u8>>>(&self, keyspace: &Keyspace, range: R) -> Result<Iter> {
+    pub fn range<R: KeyBounds>(&self, keyspace: &Keyspace, range: R) -> Result<Iter> {
         keyspace.check_database(&self.held.db)?;
-        Iter::over_range(&self.held.db, keyspace.state(), range, Some(self.held.seqno))
+        Iter::over_range(&self.held.db, keyspace.state(), range.key_bounds(), Some(self.held.seqno))
     }
 
     /// The keys of a keyspace that start with `prefix` at the snapshot. Costs and errors as [`iter`](Snapshot::iter).

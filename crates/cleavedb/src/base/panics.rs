@@ -1,4 +1,5 @@
-//! Panics are broken invariants of ours; whoever runs our jobs turns them into errors.
+//! A panic is a broken invariant. The code that runs jobs, commits and syncs turns it into an error, after which no write is
+//! promised.
 
 use crate::base::{Error, Result};
 

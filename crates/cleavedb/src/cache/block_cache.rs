@@ -6,9 +6,8 @@
 //! File numbers are never reused, so the blocks of a removed file need no care: they grow cold and go. Only what led to
 //! others is removed with its file, because little pushes it out.
 //!
-//! Hashing is fixed, not random, so that a simulated run is the same every time. Called by table readers.
+//! Hashing has a fixed seed, so that a simulated run is the same every time. Called by table readers.
 
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -40,7 +39,7 @@ const INSERTS_BETWEEN: u64 = 1024;
 const OVERHEAD_BYTES: u64 = 160;
 
 /// How caches hash.
-pub(super) type Hashing = BuildHasherDefault<PlaceHasher>;
+pub(super) type Hashing = foldhash::fast::FixedState;
 type BlockPlace = (FileId, u64);
 
 /// So many parts a cache has that are locked by themselves.
@@ -268,27 +267,6 @@ impl Weighter<BlockPlace, Arc<Buffer>> for BytesHeld {
     }
 }
 
-/// A fixed hash of two numbers: each is folded in by a multiplication whose high half comes back down.
-#[derive(Default, Clone)]
-pub(super) struct PlaceHasher(u64);
-
-impl Hasher for PlaceHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(byte as u64);
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        let product = (self.0 ^ number).wrapping_add(0x9e37_79b9_7f4a_7c15) as u128 * 0xd6e8_feb8_6659_fd93;
-        self.0 = product as u64 ^ (product >> 64) as u64;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -401,7 +379,7 @@ mod tests {
 
     #[test]
     fn neighbouring_places_hash_apart() {
-        let hasher = BuildHasherDefault::<PlaceHasher>::default();
+        let hasher = Hashing::default();
         let mut hashes: Vec<u64> = Vec::new();
         for file in 0..50 {
             hashes.extend((0..200u64).map(|block| hasher.hash_one((FileId(file), block * 4096))));

@@ -1,18 +1,20 @@
 //! The engine behind the handles: what all paths share. The paths themselves are in the files named after them.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::base::limits::FILE_ID_MAX;
 use crate::base::{Error, FileId, Result, Seqno};
 use crate::engine::commit_queue::CommitQueue;
 use crate::engine::counters::Counters;
 use crate::engine::durable_horizon::DurableHorizon;
 use crate::engine::events::{Event, Events};
+use crate::engine::file_numbers::FileNumbers;
 use crate::engine::inspect::stats_page::StatsPage;
 use crate::engine::keyspaces::Keyspaces;
-use crate::engine::manifest::{Manifest, usable};
+use crate::engine::lifecycle::ownership::list_numbered;
+use crate::engine::manifest::Manifest;
 use crate::engine::memory::Memory;
 use crate::engine::poison::Poison;
 use crate::engine::published::Published;
@@ -55,7 +57,9 @@ pub(crate) struct Core {
     pub counters: Counters,
     pub stats_page: StatsPage,
     pub events: Events,
-    pub next_file: AtomicU64,
+    pub numbers: FileNumbers,
+    /// Files with names of ours that were there at open and that this database has not made.
+    pub unknown_files: Vec<PathBuf>,
     pub closed: AtomicBool,
     /// How the close went, once it is over.
     pub close_result: Mutex<Option<Result<()>>>,
@@ -78,6 +82,8 @@ pub(crate) struct CoreParts {
     pub keyspaces: Keyspaces,
     pub log_backend: LogBackend,
     pub manifest: Manifest,
+    pub numbers: FileNumbers,
+    pub unknown_files: Vec<PathBuf>,
     pub readers: Arc<Readers>,
     pub memory: Memory,
     pub pending_deletions: Arc<PendingDeletions>,
@@ -88,7 +94,6 @@ pub(crate) struct CoreParts {
 
 impl Core {
     pub fn new(parts: CoreParts) -> Core {
-        let next_file = parts.manifest.state().next_file;
         let placement = parts.settings.tuning.placement();
         Core {
             storage: parts.storage,
@@ -113,7 +118,8 @@ impl Core {
             counters: Counters::default(),
             stats_page: StatsPage::default(),
             events: parts.events,
-            next_file: AtomicU64::new(next_file.0),
+            numbers: parts.numbers,
+            unknown_files: parts.unknown_files,
             closed: AtomicBool::new(false),
             close_result: Mutex::default(),
             close_ended: Condvar::new(),
@@ -122,13 +128,36 @@ impl Core {
         }
     }
 
-    /// A number for a new file.
+    /// A number for a new file, reserved durably. Not to be called while the manifest is locked.
     ///
     /// # Errors
-    /// [`Error::InvalidInput`] if there is none left.
+    /// [`Error::InvalidInput`] if there is none left; [`Error::NoSpace`] if no more could be reserved.
     pub fn new_file_id(&self) -> Result<FileId> {
-        // So far from the end of a word that the counter cannot wrap, however often it is asked in vain.
-        usable(FileId(self.next_file.fetch_add(1, Ordering::Relaxed)))
+        loop {
+            if let Some(id) = self.numbers.take() {
+                return Ok(id);
+            }
+            self.reserve_numbers()?;
+        }
+    }
+
+    /// Reserves more numbers, unless another thread has just done so.
+    fn reserve_numbers(&self) -> Result<()> {
+        let mut manifest = self.manifest.lock();
+        if !self.numbers.is_low() {
+            return Ok(());
+        }
+        let block = self.with_descriptors(|| self.next_numbers())?;
+        let Some(block) = block else { return Err(Error::input("this database has no file numbers left")) };
+        let mut edit = Edit { files_reserved: vec![block], ..Edit::default() };
+        self.add_counters(&mut edit);
+        self.commit_edit(&mut manifest, &edit)
+    }
+
+    /// The numbers to be reserved next: beyond every file that is there, so that none of another's gets a number of ours.
+    fn next_numbers(&self) -> Result<Option<(FileId, FileId)>> {
+        let files = list_numbered(&*self.storage, &self.fast, &self.slow)?;
+        Ok(self.numbers.next_block(files.iter().map(|file| file.id)))
     }
 
     pub fn table_path(&self, id: FileId) -> PathBuf {
@@ -177,7 +206,7 @@ impl Core {
     /// Passes a result through; a failure that must stop writes poisons them.
     pub fn guarded<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result
-            && !error.is_passing()
+            && !error.is_transient()
             && !matches!(error, Error::Closed | Error::InvalidInput { .. })
         {
             self.poison(error);
@@ -218,17 +247,26 @@ impl Core {
         Ok(())
     }
 
-    /// Commits an edit that changes no view; its caller holds the manifest.
+    /// Commits an edit that changes no view; its caller holds the manifest. Reserves more file numbers in passing.
     pub fn commit_edit(&self, manifest: &mut Manifest, edit: &Edit) -> Result<()> {
-        let commit = || manifest.commit(edit, &|| self.new_file_id());
+        let mut edit = Cow::Borrowed(edit);
+        if edit.files_reserved.is_empty()
+            && self.numbers.is_low()
+            // What fails here is tried again by the next edit.
+            && let Ok(Some(block)) = self.next_numbers()
+        {
+            edit.to_mut().files_reserved.push(block);
+        }
+        let commit = || manifest.commit(&edit, &|| self.numbers.take_for_manifest());
         let bytes = self.guarded(self.with_descriptors(commit))?;
+        edit.files_reserved.iter().for_each(|block| self.numbers.add(*block));
         self.counters.manifest_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
 
     /// Every edit carries the numbers that must never be given out twice.
     pub fn add_counters(&self, edit: &mut Edit) {
-        edit.next_file = Some(FileId(self.next_file.load(Ordering::Relaxed).min(FILE_ID_MAX + 1)));
+        edit.next_file = Some(self.numbers.next());
         let durable = self.horizon.durable();
         edit.last_seqno = Some(edit.flushed.map_or(durable, |flushed| flushed.max(durable)));
     }

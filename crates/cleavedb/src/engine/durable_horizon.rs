@@ -1,10 +1,10 @@
 //! Up to which sequence number everything survives loss of power, and who is moving that (rule 2).
 
-use crate::base::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::base::Seqno;
+use crate::base::error::Error;
 use crate::sched::sync::{Condvar, Mutex};
 use crate::sched::thread::JoinHandle;
 

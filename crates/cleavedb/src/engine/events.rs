@@ -97,6 +97,12 @@ pub enum Event {
         /// What was wrong.
         cause: String,
     },
+    /// At open there were files whose names are those of database files, which this database has not made. It leaves them
+    /// alone.
+    UnknownFiles {
+        /// The files.
+        paths: Vec<PathBuf>,
+    },
     /// Writes are refused until the database is opened again.
     Poisoned {
         /// The first failure.

@@ -7,6 +7,7 @@ pub(crate) mod snapshots;
 pub(crate) mod keyspaces;
 pub(crate) mod commit_queue;
 pub(crate) mod durable_horizon;
+pub(crate) mod file_numbers;
 pub(crate) mod poison;
 pub(crate) mod memory;
 pub(crate) mod fit_caches;

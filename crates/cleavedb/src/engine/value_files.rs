@@ -14,7 +14,8 @@ use crate::engine::manifest::{Manifest, ManifestState};
 use crate::engine::view::View;
 use crate::format::edit::{Edit, Separation};
 use crate::format::values::{EXTENT_ALIGN, ValuePlace};
-use crate::io::pending_deletions::{FileGuard, Obsolete, PendingDeletions};
+use crate::io::Storage;
+use crate::io::pending_deletions::{FileGuard, Obsolete, Part, PendingDeletions};
 use crate::levels::readers::Readers;
 use crate::values::files::{Entry, ValueFiles};
 use crate::values::placement::GarbageLimit;
@@ -44,7 +45,7 @@ impl ValueHome<'_> {
 
     /// Adds a file, or says that its records are elsewhere now; returns what was known of it before.
     fn place(&self, values: &mut ValueFiles, id: FileId, place: &ValuePlace) -> Option<Entry> {
-        let own = place.lies_in().unwrap_or(id);
+        let own = place.container().unwrap_or(id);
         let stored = values.stored.entry(own).or_insert_with(|| Arc::new(self.stored(id, place))).clone();
         let here = |layout, end| Entry::Here(Arc::new(ValueFile::new(id, layout, end, stored.clone())));
         let entry = match place {
@@ -67,7 +68,7 @@ pub(crate) fn open_values(around: &ValueHome<'_>, state: &ManifestState) -> Resu
     let mut values = ValueFiles { state: state.values.clone(), ..ValueFiles::default() };
     for (id, place) in &state.values.places {
         around.place(&mut values, *id, place);
-        let path = values.stored[&place.lies_in().unwrap_or(*id)].path();
+        let path = values.stored[&place.container().unwrap_or(*id)].path();
         let end = match place {
             ValuePlace::Log { end } | ValuePlace::Extent { end, .. } => *end,
             ValuePlace::Moved { start, len, .. } => start.saturating_add(*len),
@@ -84,27 +85,50 @@ pub(crate) fn open_values(around: &ValueHome<'_>, state: &ManifestState) -> Resu
     Ok(values)
 }
 
-/// Gives back, once more, the space of extents that are gone, in segments of which others are left: whoever should have done
-/// it may not have come to it. Each is a gap between the extents that the manifest names.
-pub(crate) fn give_back_gaps(values: &ValueFiles, pending_deletions: &PendingDeletions) {
+/// Gives back the space of extents that are gone, in segments of which others are left: a crash may have come before, or the
+/// segment had another link. Whatever takes space between the extents that the manifest names, or behind them, is such a gap.
+pub(crate) fn give_back_gaps(
+    storage: &dyn Storage,
+    values: &ValueFiles,
+    pending_deletions: &PendingDeletions,
+) -> Result<()> {
     let mut extents = BTreeMap::<FileId, Vec<(u64, u64)>>::new();
     for place in values.state.places.values() {
         if let ValuePlace::Extent { segment, start, end, .. } = place {
             extents.entry(*segment).or_default().push((*start, end.next_multiple_of(EXTENT_ALIGN)));
         }
     }
-    for (segment, mut extents) in extents {
-        extents.sort_unstable();
+    for (segment, extents) in extents {
         let path = values.stored[&segment].path();
-        // The header of the segment is in the first block.
-        let mut offset = EXTENT_ALIGN;
-        for (start, end) in extents {
-            if start > offset {
-                pending_deletions.add(Obsolete::Part { path: path.clone(), offset, len: start - offset });
+        let len = storage.file_len(path)?.unwrap_or_default();
+        for (mut from, to) in gaps(extents, len) {
+            // In doubt all of it takes space.
+            while from < to
+                && let Some((offset, end)) = storage.first_data(path, from, to).unwrap_or(Some((from, to)))
+            {
+                // The last block of a file may be cut short.
+                from = end.next_multiple_of(EXTENT_ALIGN);
+                pending_deletions.add(Obsolete::Part(Part { path: path.clone(), offset, len: from - offset }));
             }
-            offset = end;
         }
     }
+    Ok(())
+}
+
+/// Where a segment of so many bytes holds no extent: from and to which offset, in order.
+fn gaps(mut extents: Vec<(u64, u64)>, len: u64) -> Vec<(u64, u64)> {
+    extents.sort_unstable();
+    let behind = len.next_multiple_of(EXTENT_ALIGN);
+    // The header of the segment is in the first block.
+    let mut offset = EXTENT_ALIGN;
+    let mut gaps = Vec::new();
+    for (start, end) in extents.into_iter().chain([(behind, behind)]) {
+        if start > offset {
+            gaps.push((offset, start));
+        }
+        offset = end;
+    }
+    gaps
 }
 
 /// The files of values as an edit leaves them.
@@ -175,7 +199,7 @@ impl Core {
         let candidates = values.candidates();
         values.file_bytes = candidates.iter().map(|file| file.bytes).sum();
         values.live_bytes = candidates.iter().map(|file| file.live.min(file.bytes)).sum();
-        values.away = values.state.moved_away();
+        values.away = values.state.reclaimed_bytes();
         values.victims = self.placement.victims(&candidates, self.garbage_limit());
     }
 
@@ -252,5 +276,21 @@ impl<S: VersionSource> VersionSource for RefreshedAddresses<'_, S> {
     fn current(&self) -> VersionRef<'_> {
         let (key, stamp, payload) = self.source.current();
         (key, stamp, self.now.as_deref().unwrap_or(payload))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_are_before_between_and_behind_extents() {
+        const BLOCK: u64 = EXTENT_ALIGN;
+        let of = |extents: &[(u64, u64)], len| {
+            gaps(extents.iter().map(|(from, to)| (from * BLOCK, to * BLOCK)).collect(), len)
+        };
+        assert_eq!(of(&[(1, 3)], 2 * BLOCK + 9), []);
+        assert_eq!(of(&[(4, 5), (2, 3)], 5 * BLOCK), [(BLOCK, 2 * BLOCK), (3 * BLOCK, 4 * BLOCK)]);
+        assert_eq!(of(&[(1, 3)], 6 * BLOCK + 1), [(3 * BLOCK, 7 * BLOCK)]);
     }
 }

@@ -1,14 +1,18 @@
-//! One edit of the manifest: what a finished job changed, in one self-contained record (DESIGN rule 5). Fields are
-//! tagged, so a later version can add some; an unknown tag is refused, because ignoring it could lose data.
-//! Diagram: `docs/formats/manifest.md`.
+//! One edit of the manifest: the changes of one finished job, in one self-contained record (DESIGN rule 5). Fields are
+//! tagged, so a later version can add some; an unknown tag is rejected, because ignoring it could lose data. Diagram:
+//! `docs/formats/manifest.md`.
+//!
+//! Written by every job that adds or removes files; read when the manifest is opened.
 
 use super::meta::TableMeta;
-use super::values::{References, ValuePlace};
+use super::references::References;
+use super::reorder_credit::ReorderCredit;
+use super::values::ValuePlace;
 use crate::base::limits::FILE_ID_MAX;
 use crate::base::varint::{put, put_bytes, take, take_bytes};
 use crate::base::{FileId, KeyspaceId, Seqno};
 
-/// A keyspace as the manifest keeps it.
+/// A keyspace as the manifest stores it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyspaceRecord {
     /// Its number, never reused.
@@ -17,41 +21,41 @@ pub struct KeyspaceRecord {
     pub name: String,
     /// The name of its merge operator.
     pub operator: Option<String>,
-    /// The stored form of its compression; `None` follows the database.
+    /// The stored number of its compression; `None` means that of the database.
     pub compression: Option<u8>,
-    /// Values of at least so many bytes lie apart from their keys.
+    /// Values of at least this size are stored separately from their keys.
     pub separation: Separation,
 }
 
-/// From which size on values lie apart from their keys.
+/// From which size on the values of a keyspace are stored separately from their keys.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Separation {
-    /// As the database says at each open.
+    /// The option of the database, as given at each open.
     #[default]
     Default,
-    /// From so many bytes on.
+    /// Values of at least this many bytes.
     From(u32),
     /// Never.
     Never,
 }
 
 impl Separation {
-    /// What a user chose, `None` being never.
+    /// The choice of a user; `None` means never.
     pub fn chosen(bytes: Option<u32>) -> Separation {
         bytes.map_or(Separation::Never, Separation::From)
     }
 
-    /// The least size of a value that lies apart, in bytes; `default` is what one level up says.
+    /// The size from which on values are separated, in bytes; `default` is that of the database.
     pub fn bytes(self, default: usize) -> usize {
         match self {
             Separation::Default => default,
-            // What has no value, a delete, has nothing to keep apart.
+            // Deletes have no value, so they are never separated.
             Separation::From(bytes) => (bytes as usize).max(1),
             Separation::Never => usize::MAX,
         }
     }
 
-    /// Stored two higher, so that 0 and 1 can mean the others.
+    /// A size is stored plus 2, because 0 and 1 stand for the other variants.
     fn encode(self, out: &mut Vec<u8>) {
         put(
             out,
@@ -72,47 +76,74 @@ impl Separation {
     }
 }
 
-/// A set of changes that become true together.
+/// One opening for writing: a number that grows, and a random one that tells copies of a database apart.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Opening {
+    /// One more at each opening.
+    pub epoch: u64,
+    /// Drawn at each opening.
+    pub nonce: u64,
+}
+
+/// The opening that an edit begins, and the one that `OWNER` referenced until then.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Openings {
+    /// `OWNER` names it as soon as the edit is durable and `OWNER` was replaced.
+    pub present: Opening,
+    /// `OWNER` still names it if a crash came in between.
+    pub previous: Opening,
+}
+
+/// A set of changes that are applied atomically.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Edit {
-    /// Keyspaces that now exist.
+    /// New keyspaces.
     pub keyspaces_added: Vec<KeyspaceRecord>,
-    /// Keyspaces whose values lie apart from another size on.
+    /// Keyspaces whose separation threshold changes.
     pub keyspaces_separated: Vec<(KeyspaceId, Separation)>,
-    /// Keyspaces that are gone, and the last sequence number that may be theirs.
+    /// Dropped keyspaces, and the highest sequence number that their versions can have.
     pub keyspaces_dropped: Vec<(KeyspaceId, Seqno)>,
-    /// Dropped keyspaces of which no file holds a version any more.
+    /// Dropped keyspaces of which no file contains a version any more.
     pub keyspaces_forgotten: Vec<KeyspaceId>,
-    /// Logs that may now be written.
+    /// New logs.
     pub logs_added: Vec<FileId>,
-    /// Logs that nothing names any more.
+    /// Logs that are no longer referenced.
     pub logs_removed: Vec<FileId>,
-    /// Logs that end at this offset: all before is durable and must be whole, all behind means nothing.
+    /// Logs that end at this offset: everything before it is durable and must be intact, everything behind it is
+    /// ignored.
     pub logs_ended: Vec<(FileId, u64)>,
-    /// Tables and their levels.
+    /// New tables, with their levels.
     pub tables_added: Vec<(u8, TableMeta)>,
-    /// Tables that nothing names any more.
+    /// Tables that are no longer part of any level.
     pub tables_removed: Vec<FileId>,
-    /// Files of values, and where their records are now; a log among them has left the front.
+    /// Value files, and where their records are from now on; a log in this list has left the front.
     pub values_placed: Vec<(FileId, ValuePlace)>,
-    /// Files of values that nothing names any more.
+    /// Value files that are no longer reachable.
     pub values_removed: Vec<FileId>,
-    /// What the added tables name, and what the removed ones referenced.
+    /// The reorder credit as of this edit, in a full state.
+    pub reorder_credit: Option<ReorderCredit>,
+    /// Bytes that a reordering job wrote, which are charged to the credit.
+    pub reordered: Option<u64>,
+    /// References of the added tables.
     pub referenced: References,
-    /// See [`referenced`](Edit::referenced).
+    /// References of the removed tables.
     pub released: References,
-    /// Everything up to here is in tables.
+    /// All versions up to this one are in tables.
     pub flushed: Option<Seqno>,
-    /// Sequence numbers up to here were given out.
+    /// Highest sequence number assigned so far.
     pub last_seqno: Option<Seqno>,
-    /// Files made from now on have at least this number.
+    /// New files get this number or a higher one.
     pub next_file: Option<FileId>,
-    /// Keyspaces made from now on have at least this number.
+    /// New keyspaces get this number or a higher one.
     pub next_keyspace: Option<KeyspaceId>,
-    /// The number that tells this database from all others.
+    /// The number that identifies this database.
     pub database: Option<u64>,
-    /// From now on tables lie in a directory of their own.
+    /// From now on tables are stored in a directory of their own, on slower storage.
     pub has_slow_dir: bool,
+    /// From now on files of ours may have these numbers: ranges, without their ends.
+    pub files_reserved: Vec<(FileId, FileId)>,
+    /// The database was opened for writing, with a directory of its own for tables.
+    pub openings: Option<Openings>,
 }
 
 /// Stored tags: do not renumber.
@@ -136,15 +167,20 @@ mod tag {
     pub const VALUES_REMOVED: u64 = 17;
     pub const REFERENCED: u64 = 18;
     pub const RELEASED: u64 = 19;
+    pub const REORDER_CREDIT: u64 = 20;
+    pub const REORDERED: u64 = 21;
+    pub const FILES_RESERVED: u64 = 22;
+    pub const OPENED: u64 = 23;
 }
 
 impl Edit {
-    /// It says something of values, or of what names them.
+    /// The edit adds or moves value files, or changes references.
     pub fn concerns_values(&self) -> bool {
-        !(self.values_placed.is_empty() && self.referenced.0.is_empty() && self.released.0.is_empty())
+        let names = !(self.referenced.0.is_empty() && self.released.0.is_empty());
+        names || !self.values_placed.is_empty() || self.reorder_credit.is_some() || self.reordered.is_some()
     }
 
-    /// The stored form: tag varint, then the field.
+    /// The encoding: for each field its tag, a varint, then its content.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for keyspace in &self.keyspaces_added {
@@ -184,13 +220,18 @@ impl Edit {
         for file in &self.values_removed {
             put_all(&mut out, [tag::VALUES_REMOVED, file.0]);
         }
-        for (tag, names) in [(tag::REFERENCED, &self.referenced), (tag::RELEASED, &self.released)] {
-            if !names.0.is_empty() {
+        for (tag, references) in [(tag::REFERENCED, &self.referenced), (tag::RELEASED, &self.released)] {
+            if !references.0.is_empty() {
                 put(&mut out, tag);
-                names.encode(&mut out);
+                references.encode(&mut out);
             }
         }
+        if let Some(credit) = self.reorder_credit {
+            put(&mut out, tag::REORDER_CREDIT);
+            credit.encode(&mut out);
+        }
         let singles = [
+            (tag::REORDERED, self.reordered),
             (tag::FLUSHED, self.flushed.map(|seqno| seqno.0)),
             (tag::LAST_SEQNO, self.last_seqno.map(|seqno| seqno.0)),
             (tag::NEXT_FILE, self.next_file.map(|file| file.0)),
@@ -203,10 +244,16 @@ impl Edit {
                 put_all(&mut out, [tag, value]);
             }
         }
+        for (from, end) in &self.files_reserved {
+            put_all(&mut out, [tag::FILES_RESERVED, from.0, end.0]);
+        }
+        if let Some(Openings { present, previous }) = self.openings {
+            put_all(&mut out, [tag::OPENED, present.epoch, present.nonce, previous.epoch, previous.nonce]);
+        }
         out
     }
 
-    /// Decodes an edit; says what is wrong if it is none.
+    /// Decodes an edit that fills `bytes` exactly; the error describes the damage.
     pub fn decode(mut bytes: &[u8]) -> Result<Edit, String> {
         let mut edit = Edit::default();
         let bytes = &mut bytes;
@@ -240,14 +287,24 @@ impl Edit {
             tag::VALUES_REMOVED => self.values_removed.push(take_file(bytes, FILE_ID_MAX)?),
             tag::REFERENCED => self.referenced.add_all(&References::take(bytes)?),
             tag::RELEASED => self.released.add_all(&References::take(bytes)?),
+            tag::REORDER_CREDIT => self.reorder_credit = Some(ReorderCredit::take(bytes)?),
+            tag::REORDERED => self.reordered = Some(take(bytes)?),
             tag::FLUSHED => self.flushed = Some(take_seqno(bytes)?),
             tag::LAST_SEQNO => self.last_seqno = Some(take_seqno(bytes)?),
             tag::NEXT_FILE => self.next_file = Some(take_file(bytes, FILE_ID_MAX + 1)?),
             tag::NEXT_KEYSPACE => self.next_keyspace = Some(take_keyspace(bytes)?),
             tag::DATABASE => self.database = Some(take(bytes)?),
             tag::HAS_SLOW_DIR => {
-                take(bytes).filter(|&apart| apart == 1)?;
+                take(bytes).filter(|&flag| flag == 1)?;
                 self.has_slow_dir = true;
+            }
+            tag::FILES_RESERVED => {
+                let (from, end) = (take_file(bytes, FILE_ID_MAX)?, take_file(bytes, FILE_ID_MAX + 1)?);
+                self.files_reserved.push(Some((from, end)).filter(|_| from < end)?);
+            }
+            tag::OPENED => {
+                let mut opening = || Some(Opening { epoch: take(bytes)?, nonce: take(bytes)? });
+                self.openings = Some(Openings { present: opening()?, previous: opening()? });
             }
             _ => return None,
         }
@@ -280,7 +337,7 @@ fn encode_keyspace(out: &mut Vec<u8>, keyspace: &KeyspaceRecord) {
     if let Some(operator) = &keyspace.operator {
         put_bytes(out, operator.as_bytes());
     }
-    // Stored one higher, so that 0 can mean "as the database".
+    // Stored plus 1, because 0 means "as the database".
     put(out, keyspace.compression.map_or(0, |compression| compression as u64 + 1));
     keyspace.separation.encode(out);
 }
@@ -308,7 +365,7 @@ fn take_text(bytes: &mut &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::values::FileReferences;
+    use crate::format::references::FileReferences;
 
     fn edit() -> Edit {
         let keyspace = KeyspaceRecord {
@@ -318,15 +375,19 @@ mod tests {
             compression: Some(0),
             separation: Separation::From(0),
         };
-        let mut names = References::default();
-        names.add(FileId(12), FileReferences { records: 2, bytes: 2000, end: 9000 });
+        let mut references = References::default();
+        references.add(FileId(12), FileReferences { records: 2, bytes: 2000, end: 9000 });
+        let mut credit = ReorderCredit::default();
+        credit.grant(77);
         Edit {
             keyspaces_added: vec![keyspace],
             keyspaces_separated: vec![(KeyspaceId(3), Separation::Never), (KeyspaceId(4), Separation::From(u32::MAX))],
             values_placed: vec![(FileId(9), ValuePlace::Log { end: 5 })],
             values_removed: vec![FileId(10)],
-            released: names.clone(),
-            referenced: names,
+            reorder_credit: Some(credit),
+            reordered: Some(4096),
+            released: references.clone(),
+            referenced: references,
             keyspaces_dropped: vec![(KeyspaceId(3), Seqno(900))],
             keyspaces_forgotten: vec![KeyspaceId(2)],
             logs_added: vec![FileId(12)],
@@ -340,6 +401,11 @@ mod tests {
             next_keyspace: Some(KeyspaceId(8)),
             database: Some(u64::MAX),
             has_slow_dir: true,
+            files_reserved: vec![(FileId(1), FileId(9)), (FileId(FILE_ID_MAX), FileId(FILE_ID_MAX + 1))],
+            openings: Some(Openings {
+                present: Opening { epoch: 3, nonce: u64::MAX },
+                previous: Opening { epoch: 1, nonce: 5 },
+            }),
         }
     }
 
@@ -350,9 +416,12 @@ mod tests {
     }
 
     #[test]
-    fn file_numbers_beyond_the_limit_are_refused() {
+    fn file_numbers_above_the_limit_are_rejected() {
         let log = |id| Edit { logs_added: vec![FileId(id)], ..Edit::default() };
         let next = |id| Edit { next_file: Some(FileId(id)), ..Edit::default() };
+        let reserved = |from, end| Edit { files_reserved: vec![(FileId(from), FileId(end))], ..Edit::default() };
+        assert!(Edit::decode(&reserved(7, 7).encode()).is_err(), "a range of nothing");
+        assert!(Edit::decode(&reserved(7, FILE_ID_MAX + 2).encode()).is_err());
         for (largest, over) in [(log(FILE_ID_MAX), log(FILE_ID_MAX + 1)), (next(FILE_ID_MAX + 1), next(u64::MAX))] {
             assert_eq!(Edit::decode(&largest.encode()), Ok(largest));
             assert!(Edit::decode(&over.encode()).is_err());
@@ -360,10 +429,10 @@ mod tests {
     }
 
     #[test]
-    fn unknown_tags_and_cut_edits_are_refused() {
+    fn unknown_tags_and_truncated_edits_are_rejected() {
         assert!(Edit::decode(&[99, 1]).is_err());
         let bytes = edit().encode();
         let whole_prefixes = (0..bytes.len()).filter(|&cut| Edit::decode(&bytes[..cut]).is_ok()).count();
-        assert!(whole_prefixes < bytes.len() / 2, "only cuts between fields may decode");
+        assert!(whole_prefixes < bytes.len() / 2, "only truncation between fields may decode");
     }
 }

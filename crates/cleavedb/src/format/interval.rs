@@ -1,39 +1,43 @@
-//! Intervals of full keys (with their keyspace), as the extents of ranges have them. Their bounds are short: what is longer than
-//! [`BOUND_BYTES_MAX`] is cut, so that an interval may hold a little more than the keys it was made for.
+//! Intervals of full keys (keyspace included), for extents whose records are sorted by key. Bounds are at most
+//! [`BOUND_BYTES_MAX`] bytes long; longer ones are shortened, so an interval may be a little wider than the keys it was
+//! made for.
+//!
+//! Made by the range placement in `values/`; stored in the manifest as part of a [`Group`](super::group::Group).
 
 use std::cmp::Ordering;
 
 use crate::base::varint::{put, take};
 
-/// No bound is longer than this.
-pub const BOUND_BYTES_MAX: usize = 64;
+/// Longest bound, in bytes. Keys that share a longer prefix cannot be separated by bounds; the limit keeps an extent below
+/// 2 KiB in lists of extents, in memory and in the manifest.
+pub const BOUND_BYTES_MAX: usize = 1024;
 
-/// Keys from one bound on, up to the other and without it.
+/// The keys from `from` (inclusive) to `to` (exclusive).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interval {
     from: Box<[u8]>,
-    /// `None` if no bound is beyond all its keys.
+    /// `None` if the interval has no upper bound.
     to: Option<Box<[u8]>>,
 }
 
 impl Interval {
-    /// From one bound to the other; `None` if it would be empty or a bound is too long.
+    /// The keys from `from` to `to`; `None` if there are none or a bound is too long.
     pub fn new(from: &[u8], to: Option<&[u8]>) -> Option<Interval> {
-        let sound = from.len() <= BOUND_BYTES_MAX && to.is_none_or(|to| to.len() <= BOUND_BYTES_MAX && from < to);
-        sound.then(|| Interval { from: from.into(), to: to.map(Into::into) })
+        let is_valid = from.len() <= BOUND_BYTES_MAX && to.is_none_or(|to| to.len() <= BOUND_BYTES_MAX && from < to);
+        is_valid.then(|| Interval { from: from.into(), to: to.map(Into::into) })
     }
 
-    /// The first bound.
+    /// The lower bound, inclusive.
     pub fn from(&self) -> &[u8] {
         &self.from
     }
 
-    /// The bound behind it.
+    /// The upper bound, exclusive.
     pub fn to(&self) -> Option<&[u8]> {
         self.to.as_deref()
     }
 
-    /// Where a key lies: below it, in it, or above it.
+    /// Whether `key` is below the interval, in it (`Equal`), or above it.
     pub fn place_of(&self, key: &[u8]) -> Ordering {
         match self.to() {
             _ if key < self.from() => Ordering::Less,
@@ -42,7 +46,18 @@ impl Interval {
         }
     }
 
-    /// Appends the encoding: length and bytes of the first bound; of the other its length and one, or 0, and its bytes.
+    /// True if both hold keys that a bound could tell apart from each other. Otherwise what they share lies behind one bound of
+    /// the greatest length: to move the two together would not make them overlap less.
+    pub fn overlaps_divisibly(&self, other: &Interval) -> bool {
+        let from = self.from().max(other.from());
+        let to = if end_order(self.to(), other.to()).is_lt() { self.to() } else { other.to() };
+        if to.is_some_and(|to| to <= from) {
+            return false;
+        }
+        from.len() < BOUND_BYTES_MAX || end_order(to, bound_behind(from).as_deref()).is_gt()
+    }
+
+    /// Appends the encoding: length and bytes of `from`; length plus 1 and bytes of `to`, or 0 if there is none.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put(out, self.from.len() as u64);
         out.extend_from_slice(&self.from);
@@ -75,14 +90,14 @@ impl PartialOrd for Interval {
     }
 }
 
-/// By the first bound; of those that begin together the shorter is first.
+/// By lower bound, then by upper bound.
 impl Ord for Interval {
     fn cmp(&self, other: &Interval) -> Ordering {
         self.from.cmp(&other.from).then_with(|| end_order(self.to(), other.to()))
     }
 }
 
-/// Which of two ends comes first.
+/// Orders two upper bounds; `None` is the highest.
 pub fn end_order(one: Option<&[u8]>, other: Option<&[u8]>) -> Ordering {
     match (one, other) {
         (Some(one), Some(other)) => one.cmp(other),
@@ -90,12 +105,12 @@ pub fn end_order(one: Option<&[u8]>, other: Option<&[u8]>) -> Ordering {
     }
 }
 
-/// The longest bound with which an interval may begin that holds `first`.
+/// The highest valid lower bound of an interval that contains `first`.
 pub fn bound_at(first: &[u8]) -> &[u8] {
     &first[..first.len().min(BOUND_BYTES_MAX)]
 }
 
-/// The lowest bound with which an interval may end that holds `last`; `None` if there is none.
+/// The lowest valid upper bound of an interval that contains `last`; `None` if there is none.
 pub fn bound_behind(last: &[u8]) -> Option<Vec<u8>> {
     if last.len() < BOUND_BYTES_MAX {
         return Some([last, &[0]].concat());
@@ -107,7 +122,7 @@ pub fn bound_behind(last: &[u8]) -> Option<Vec<u8>> {
     Some(bound)
 }
 
-/// The shortest bound above one key that is not above a greater one; `None` if it would be too long.
+/// The shortest bound greater than `below` and not greater than `above`; `None` if it would be too long.
 pub fn separator<'a>(below: &[u8], above: &'a [u8]) -> Option<&'a [u8]> {
     let shared = below.iter().zip(above).take_while(|(one, other)| one == other).count();
     debug_assert!(below < above);
@@ -119,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn separators_are_short_and_separate() {
+    fn separators_are_short_and_lie_between_their_keys() {
         for (below, above, expected) in [
             (&b"abc"[..], &b"abd"[..], Some(&b"abd"[..])),
             (b"abc", b"b", Some(b"b")),
@@ -127,9 +142,9 @@ mod tests {
             (b"ab", b"abcde", Some(b"abc")),
             (b"", b"a", Some(b"a")),
             (b"a", b"a\0", Some(b"a\0")),
-            (&[7; 63], &[7; 64], Some(&[7; 64])),
-            (&[7; 64], &[7; 65], None),
-            (&[7; 100], &[8; 100], Some(&[8])),
+            (&[7; 1023], &[7; 1024], Some(&[7; 1024])),
+            (&[7; 1024], &[7; 1025], None),
+            (&[7; 2000], &[8; 2000], Some(&[8])),
         ] {
             let found = separator(below, above);
             assert_eq!(found, expected, "{below:?} {above:?}");
@@ -138,9 +153,10 @@ mod tests {
     }
 
     #[test]
-    fn bounds_hold_what_they_are_made_for_and_as_little_more_as_they_can() {
+    fn bounds_include_their_key_and_as_few_others_as_possible() {
         let long = |byte: u8, len: usize| vec![byte; len];
-        for key in [vec![], b"a".to_vec(), long(9, 63), long(9, 64), long(9, 65), long(9, 300), long(255, 63)] {
+        for key in [vec![], b"a".to_vec(), long(9, 1023), long(9, 1024), long(9, 1025), long(9, 3000), long(255, 1023)]
+        {
             let to = bound_behind(&key).unwrap();
             let interval = Interval::new(bound_at(&key), Some(&to)).unwrap();
             assert_eq!(interval.place_of(&key), Ordering::Equal, "{key:?}");
@@ -148,16 +164,16 @@ mod tests {
                 assert_eq!(interval.place_of(&[&key[..], b"\0"].concat()), Ordering::Greater);
             }
         }
-        assert_eq!(bound_behind(&long(255, 64)), None);
-        let mut ends_high = long(255, 80);
+        assert_eq!(bound_behind(&long(255, 1024)), None);
+        let mut ends_high = long(255, 1100);
         ends_high[3] = 7;
         assert_eq!(bound_behind(&ends_high).unwrap(), [255, 255, 255, 8]);
-        // No key between the two bounds would be a bound.
-        assert_eq!(bound_behind(&long(9, 64)).unwrap(), [long(9, 63), vec![10]].concat());
+        // There is no valid bound between the two.
+        assert_eq!(bound_behind(&long(9, 1024)).unwrap(), [long(9, 1023), vec![10]].concat());
     }
 
     #[test]
-    fn keys_lie_below_in_or_above() {
+    fn place_of_says_whether_a_key_is_below_in_or_above() {
         let interval = Interval::new(b"b", Some(b"d")).unwrap();
         for (key, expected) in [("a", Ordering::Less), ("b", Ordering::Equal), ("cz", Ordering::Equal)] {
             assert_eq!(interval.place_of(key.as_bytes()), expected, "{key}");
@@ -169,8 +185,27 @@ mod tests {
     }
 
     #[test]
-    fn intervals_round_trip_and_others_are_refused() {
-        for (from, to) in [(&b""[..], None), (b"", Some(&b"a"[..])), (&[3; 64], Some(&[4; 64])), (b"a", None)] {
+    fn overlaps_behind_one_bound_of_the_greatest_length_are_indivisible() {
+        let of = |from: &[u8], to: Option<&[u8]>| Interval::new(from, to).unwrap();
+        let (cell, next) = (vec![7; BOUND_BYTES_MAX], bound_behind(&[7; BOUND_BYTES_MAX]).unwrap());
+        let (whole, wide) = (of(&cell, Some(&next)), of(b"\x06", Some(b"\x09")));
+        assert!(
+            !whole.overlaps_divisibly(&whole) && !whole.overlaps_divisibly(&wide) && !wide.overlaps_divisibly(&whole)
+        );
+        assert!(wide.overlaps_divisibly(&wide) && wide.overlaps_divisibly(&of(b"\x08", None)));
+        // One ends within the bound where the other begins.
+        assert!(!of(b"\x06", Some(&next)).overlaps_divisibly(&of(&cell, None)));
+        assert!(of(b"\x06", Some(&[8])).overlaps_divisibly(&of(&cell, None)));
+        // No overlap at all.
+        assert!(!of(b"a", Some(b"b")).overlaps_divisibly(&of(b"b", None)));
+        // The last cell of all.
+        let last = of(&[255; BOUND_BYTES_MAX], None);
+        assert!(!last.overlaps_divisibly(&last) && !last.overlaps_divisibly(&of(b"a", None)));
+    }
+
+    #[test]
+    fn intervals_round_trip_and_malformed_ones_are_rejected() {
+        for (from, to) in [(&b""[..], None), (b"", Some(&b"a"[..])), (&[3; 1024], Some(&[4; 1024])), (b"a", None)] {
             let interval = Interval::new(from, to).unwrap();
             let mut bytes = Vec::new();
             interval.encode(&mut bytes);
@@ -178,8 +213,11 @@ mod tests {
             assert_eq!((Interval::take(rest), rest.len()), (Some(interval), 0));
             assert!((0..bytes.len()).all(|cut| Interval::take(&mut &bytes[..cut]).is_none()));
         }
-        let long = [&[65][..], &[3; 65], &[0]].concat();
-        for bad in [&[1, b'b', 2, b'b'][..], &[1, b'b', 2, b'a'], &[0, 1], &long, &[0, 66], &[255, 255, 255, 255, 15]] {
+        // 1025 as a varint, and as many bytes.
+        let long = [&[129, 8][..], &[3; 1025], &[0]].concat();
+        for bad in
+            [&[1, b'b', 2, b'b'][..], &[1, b'b', 2, b'a'], &[0, 1], &long, &[0, 130, 8], &[255, 255, 255, 255, 15]]
+        {
             assert_eq!(Interval::take(&mut &bad[..]), None, "{bad:?}");
         }
     }

@@ -1,19 +1,17 @@
 //! Files mapped into memory: plain memory in the kernel's hands, so what was written there survives the process.
 //!
-//! Unsafe, because mapping is: the compiler cannot know how long the pages stay or who else changes them. The rules
-//! that make it sound: the pages are reached only through [`OsMapping`], by copying; a lock keeps writers and readers
-//! apart; and they are unmapped only when the last handle goes. Other processes are kept out by the database's lock
-//! file. An access must never fault, because that ends in a signal and not in an error: so every block of the
+//! Unsafe in one place, because mapping is: the compiler cannot know who else changes the pages. (How long they stay is the
+//! business of the crate `memmap2`.) The rules that make it sound: the pages are reached only through [`OsMapping`], by
+//! copying; a lock keeps writers and readers apart; other processes are kept out by the database's lock file. An access must never fault, because that ends in a signal and not in an error: so every block of the
 //! file is allocated and written before it is mapped, and all pages are locked in memory, or there is no mapping.
 //! Whoever cuts the file while it is mapped breaks this; the database's directory is its own.
 //!
 //! Under Miri, which knows no mapping of files, a vector takes the place of the pages; it is not written back.
 //! Called by [`OsStorage`](super::os::OsStorage) only.
 
-use std::fs;
-use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::{fs, io};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -32,6 +30,18 @@ pub(super) fn map_file(path: &Path, len: usize) -> Result<Option<OsMapping>> {
     let file = prepare(path, len as u64).map_err(|error| Error::io(path, "prepare for mapping", error))?;
     let pages = file.and_then(|file| Pages::map(&file, len));
     Ok(pages.map(|pages| OsMapping { len, pages: RwLock::new(pages) }))
+}
+
+/// True if the path names a file that [`map_file`] would take for its own.
+pub(super) fn is_mapped_file(path: &Path) -> io::Result<bool> {
+    let mut options = fs::OpenOptions::new();
+    let opened = options.read(true).custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed()).open(path);
+    match opened {
+        Ok(file) => is_ours(&file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::LOOP | Errno::NXIO)) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Opens the file and makes sure that it has `len` bytes and a block of storage under each of them. None if what lies
@@ -136,64 +146,37 @@ use vector::Pages;
 
 #[cfg(not(miri))]
 mod kernel {
-    use std::ffi::c_void;
     use std::fs;
-    use std::ptr::{self, NonNull};
 
+    use memmap2::{Advice, MmapMut, MmapOptions};
     use rustix::io::Errno;
-    use rustix::mm::{Advice, MapFlags, ProtFlags};
 
     /// Pages of a file, resident and locked. Callers check bounds.
-    pub(super) struct Pages {
-        start: NonNull<u8>,
-        len: usize,
-    }
-
-    // SAFETY: the pages belong to the process and not to a thread, and `Pages` owns them alone.
-    unsafe impl Send for Pages {}
-    // SAFETY: through a shared reference the pages are only read.
-    unsafe impl Sync for Pages {}
+    pub(super) struct Pages(MmapMut);
 
     impl Pages {
         /// None if this system will not map the file or will not keep its pages in memory.
         pub(super) fn map(file: &fs::File, len: usize) -> Option<Pages> {
-            let protection = ProtFlags::READ | ProtFlags::WRITE;
-            // SAFETY: a new mapping at an address of the kernel's choice disturbs no other memory.
-            let start =
-                unsafe { rustix::mm::mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, file, 0) }.ok()?;
-            let pages = Pages { start: NonNull::new(start.cast())?, len };
-            // SAFETY: the range is the mapping that was just made; filling its page tables changes no content.
-            let populated = unsafe { rustix::mm::madvise(start, len, Advice::LinuxPopulateWrite) };
-            match populated {
+            // SAFETY: nobody else changes the file while it is mapped: the database's lock keeps other processes away from
+            // its directory, and this process reaches the file through this mapping alone. The file has all of its blocks
+            // (`prepare`), so no access ends in a signal.
+            let pages = unsafe { MmapOptions::new().len(len).map_mut(file) }.ok()?;
+            match pages.advise(Advice::PopulateWrite) {
+                Ok(()) => {}
                 // Kernels before 5.14 do not know the advice; locking reads the pages in as well.
-                Ok(()) | Err(Errno::NOSYS | Errno::INVAL) => {}
+                Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOSYS | Errno::INVAL)) => {}
                 Err(_) => return None,
             }
-            // SAFETY: the range is the mapping that was just made; locking changes no content.
-            unsafe { rustix::mm::mlock(start, len) }.ok()?;
-            Some(pages)
+            pages.lock().ok()?;
+            Some(Pages(pages))
         }
 
         pub(super) fn copy_in(&mut self, offset: usize, bytes: &[u8]) {
-            assert!(offset <= self.len && bytes.len() <= self.len - offset);
-            // SAFETY: the target lies inside the mapping (asserted), which lives as long as `self`; `bytes` cannot
-            // overlap it, because no reference to the mapping is ever given out; `&mut self` excludes other accesses.
-            unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr().add(offset), bytes.len()) }
+            self.0[offset..offset + bytes.len()].copy_from_slice(bytes);
         }
 
         pub(super) fn copy_out(&self, offset: usize, buffer: &mut [u8]) {
-            assert!(offset <= self.len && buffer.len() <= self.len - offset);
-            // SAFETY: the source lies inside the mapping (asserted), which lives as long as `self`; `buffer` cannot
-            // overlap it, because no reference to the mapping is ever given out; `&self` excludes `copy_in`.
-            unsafe { ptr::copy_nonoverlapping(self.start.as_ptr().add(offset), buffer.as_mut_ptr(), buffer.len()) }
-        }
-    }
-
-    impl Drop for Pages {
-        fn drop(&mut self) {
-            // SAFETY: this is the mapping that `map` made, and nothing refers to it any more.
-            let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast::<c_void>(), self.len) };
-            debug_assert!(unmapped.is_ok(), "a whole mapping of ours can be unmapped");
+            buffer.copy_from_slice(&self.0[offset..offset + buffer.len()]);
         }
     }
 }

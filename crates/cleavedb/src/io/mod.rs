@@ -1,8 +1,8 @@
 //! Floor 1: storage. Everything the engine knows of files goes through [`Storage`], so that the same straight-line code
-//! runs on the operating system ([`os`]) and on a simulated disk that loses power, tears writes and fails on demand
-//! ([`sim`]).
+//! runs on the operating system ([`os`]), in plain memory ([`memory`]), and, in tests, on a simulated disk that loses power,
+//! tears writes and fails on demand (`sim`).
 //!
-//! Paths are relative to nothing: the engine passes whole paths. All calls may block; none of them retries.
+//! The engine passes absolute paths only ([`Storage::absolute`]): a working directory may change. All calls may block; none of them retries.
 
 pub mod os;
 #[cfg(not(feature = "portable"))]
@@ -16,7 +16,10 @@ pub mod read_ahead;
 pub mod together;
 pub mod pending_deletions;
 pub mod untouched;
+pub mod memory;
+#[cfg(any(test, feature = "testing"))]
 pub mod sim;
+#[cfg(any(test, feature = "testing"))]
 pub mod fault;
 
 use std::path::{Path, PathBuf};
@@ -25,9 +28,12 @@ use std::sync::Arc;
 use crate::base::{Error, Result};
 
 pub use aligned::AlignedBuffer;
+#[cfg(any(test, feature = "testing"))]
 pub use fault::Faults;
 pub use image::MappingImage;
+pub use memory::MemoryStorage;
 pub use os::OsStorage;
+#[cfg(any(test, feature = "testing"))]
 pub use sim::SimDisk;
 
 /// What kind of bytes a new file will hold; decides how it is written.
@@ -38,6 +44,17 @@ pub enum Access {
     /// Writes bypass the page cache where the file system allows it. Offsets, lengths and memory of writes must be
     /// multiples of [`BLOCK_IO_BYTES`](crate::base::limits::BLOCK_IO_BYTES) (use an `AlignedBuffer`); reads are free.
     Direct,
+}
+
+/// What came of a request to give the space of a part of a file back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Punched {
+    /// The part takes no space any more.
+    Done,
+    /// Nothing was done: the file has another link, a checkpoint's for one.
+    Linked,
+    /// Nothing was done: the file system knows no holes.
+    Unsupported,
 }
 
 /// What a directory holds.
@@ -81,11 +98,20 @@ pub trait Storage: Send + Sync {
     /// Gives a file one more name, `to`, which must be free. False, and nothing done, where the two lie on different
     /// devices or the file system knows no such names.
     fn link(&self, from: &Path, to: &Path) -> Result<bool>;
-    /// Gives the space of a part of a file back, which reads as zeros then; length and the rest stay. False, and nothing done,
-    /// where the file has another name (a checkpoint's), or the file system cannot do it. Both numbers are multiples of
-    /// [`BLOCK_IO_BYTES`](crate::base::limits::BLOCK_IO_BYTES).
-    fn punch(&self, _path: &Path, _offset: u64, _len: u64) -> Result<bool> {
-        Ok(false)
+    /// Gives the space of a part of a file back, which reads as zeros then; length and the rest stay. Does nothing where the file
+    /// has another link. Both numbers are multiples of [`BLOCK_IO_BYTES`](crate::base::limits::BLOCK_IO_BYTES).
+    fn punch(&self, _path: &Path, _offset: u64, _len: u64) -> Result<Punched> {
+        Ok(Punched::Unsupported)
+    }
+    /// The first bytes between two offsets that take space on storage: where they begin and end. All of them where the file
+    /// system cannot tell.
+    fn first_data(&self, _path: &Path, from: u64, to: u64) -> Result<Option<(u64, u64)>> {
+        Ok(Some((from, to)))
+    }
+    /// The path from the root on, so that it means the same place after a change of the working directory. Links and `..`
+    /// stay, and nothing needs to exist. An empty path is an error.
+    fn absolute(&self, path: &Path) -> Result<PathBuf> {
+        std::path::absolute(path).map_err(|error| Error::io(path, "make absolute", error))
     }
     /// The path without links and dots, as far as what it names exists; for comparing places.
     fn real_path(&self, path: &Path) -> Result<PathBuf>;
@@ -102,6 +128,11 @@ pub trait Storage: Send + Sync {
     /// pages in memory so that no later access can fault. `Ok(None)` if mapping, locking or reserving space is not to be
     /// had here.
     fn map(&self, path: &Path, len: usize) -> Result<Option<Arc<dyn Mapping>>>;
+    /// Removes a file that [`map`](Storage::map) has made or would take for its own, if there is one; anything else of that
+    /// name stays. Mappings of it go on as memory.
+    fn remove_mapped(&self, _path: &Path) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Fills `buffer` from `offset`; the end of the file before that is corruption, because the caller knows from durable

@@ -24,6 +24,8 @@ use rustix::fs::{Advice, FallocateFlags, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 #[cfg(not(feature = "portable"))]
+use super::Punched;
+#[cfg(not(feature = "portable"))]
 use super::aligned::AlignedBuffer;
 use super::aligned::assert_aligned;
 use super::mapped;
@@ -158,19 +160,36 @@ impl Storage for OsStorage {
     }
 
     #[cfg(not(feature = "portable"))]
-    fn punch(&self, path: &Path, offset: u64, len: u64) -> Result<bool> {
+    fn punch(&self, path: &Path, offset: u64, len: u64) -> Result<Punched> {
         use std::os::unix::fs::MetadataExt;
         let failed = |error| Error::io(path, "punch", error);
         let file = fs::File::options().write(true).open(path).map_err(failed)?;
         if file.metadata().map_err(failed)?.nlink() > 1 {
-            return Ok(false);
+            return Ok(Punched::Linked);
         }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match retry_on_intr(|| rustix::fs::fallocate(&file, flags, offset, len)) {
-            Ok(()) => Ok(true),
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
+            Ok(()) => Ok(Punched::Done),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(Punched::Unsupported),
             Err(error) => Err(failed(error.into())),
         }
+    }
+
+    #[cfg(not(feature = "portable"))]
+    fn first_data(&self, path: &Path, from: u64, to: u64) -> Result<Option<(u64, u64)>> {
+        use rustix::fs::{SeekFrom, seek};
+        let failed = |error: Errno| Error::io(path, "look for holes", error.into());
+        let file = fs::File::open(path).map_err(|error| Error::io(path, "open", error))?;
+        let begin = match retry_on_intr(|| seek(&file, SeekFrom::Data(from))) {
+            Ok(begin) if begin < to => begin,
+            Ok(_) => return Ok(None),
+            // Nothing but a hole up to the end.
+            Err(Errno::NXIO) => return Ok(None),
+            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(Some((from, to))),
+            Err(error) => return Err(failed(error)),
+        };
+        let end = retry_on_intr(|| seek(&file, SeekFrom::Hole(begin))).map_err(failed)?;
+        Ok(Some((begin, end.min(to))))
     }
 
     fn real_path(&self, path: &Path) -> Result<PathBuf> {
@@ -228,6 +247,12 @@ impl Storage for OsStorage {
             let mapping = mapped::map_file(path, len)?;
             Ok(mapping.map(|mapping| Arc::new(mapping) as Arc<dyn Mapping>))
         }
+    }
+
+    #[cfg(not(feature = "portable"))]
+    fn remove_mapped(&self, path: &Path) -> Result<()> {
+        let is_ours = mapped::is_mapped_file(path).map_err(|error| Error::io(path, "look at", error))?;
+        if is_ours { self.remove(path) } else { Ok(()) }
     }
 }
 

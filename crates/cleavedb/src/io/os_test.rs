@@ -262,10 +262,15 @@ fn a_part_of_a_file_gives_its_space_back_unless_the_file_has_another_name() {
     let blocks = || fs::metadata(&path).unwrap().blocks();
     let before = blocks();
     assert!(OsStorage::new().link(&path, &other).unwrap());
-    assert!(!OsStorage::new().punch(&path, 4096, 512 << 10).unwrap());
+    assert_eq!(OsStorage::new().punch(&path, 4096, 512 << 10).unwrap(), Punched::Linked);
     assert_eq!(fs::read(&path).unwrap(), vec![7; 1 << 20]);
     fs::remove_file(&other).unwrap();
-    if OsStorage::new().punch(&path, 4096, 512 << 10).unwrap() {
+    let first_data = |from, to| OsStorage::new().first_data(&path, from, to).unwrap();
+    assert_eq!(first_data(4096, 512 << 10), Some((4096, 512 << 10)));
+    if OsStorage::new().punch(&path, 4096, 512 << 10).unwrap() == Punched::Done {
+        let end = 4096 + (512 << 10);
+        assert_eq!([first_data(4096, end), first_data(2 << 20, 3 << 20)], [None; 2]);
+        assert_eq!([first_data(0, end), first_data(8192, 9 << 20)], [Some((0, 4096)), Some((end, 1 << 20))]);
         let content = fs::read(&path).unwrap();
         assert!(blocks() < before);
         assert_eq!((content.len(), content[4095], content[4096], content[4096 + (512 << 10)]), (1 << 20, 7, 0, 7));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::base::Error;
-use crate::io::{Access, AlignedBuffer, File, Storage, read_exact_at, read_whole};
+use crate::io::{Access, AlignedBuffer, File, Punched, Storage, read_exact_at, read_whole};
 
 const DIR: &str = "/db";
 
@@ -528,16 +528,20 @@ fn disk_calls_are_switching_points_of_a_simulation() {
 fn a_part_that_is_given_back_reads_as_zeros_takes_no_space_and_comes_back_with_a_write() {
     let disk = disk();
     disk.write_file(&path("a"), &[7; 5 * 4096]);
-    assert!(disk.punch(&path("a"), 4096, 3 * 4096).unwrap());
+    let first_data = |from: u64, to: u64| disk.first_data(&path("a"), from * 4096, to * 4096).unwrap();
+    assert_eq!(first_data(1, 9), Some((4096, 5 * 4096)));
+    assert_eq!(disk.punch(&path("a"), 4096, 3 * 4096).unwrap(), Punched::Done);
+    assert_eq!([first_data(1, 4), first_data(5, 6)], [None; 2]);
+    assert_eq!([first_data(0, 9), first_data(2, 9)], [Some((0, 4096)), Some((4 * 4096, 5 * 4096))]);
     let read = content(&disk, "a").unwrap();
     assert_eq!((read.len(), disk.used()), (5 * 4096, 2 * 4096));
     assert!(read.iter().enumerate().all(|(at, &byte)| byte == if (4096..4 * 4096).contains(&at) { 0 } else { 7 }));
     disk.open(&path("a")).unwrap().write_at(&[1], 8192).unwrap();
     assert_eq!(disk.used(), 3 * 4096);
     disk.link(&path("a"), &path("b")).unwrap();
-    assert!(!disk.punch(&path("a"), 0, 4096).unwrap(), "another name");
+    assert_eq!(disk.punch(&path("a"), 0, 4096).unwrap(), Punched::Linked);
     disk.remove(&path("b")).unwrap();
     disk.set_punching(false);
-    assert!(!disk.punch(&path("a"), 0, 4096).unwrap());
+    assert_eq!(disk.punch(&path("a"), 0, 4096).unwrap(), Punched::Unsupported);
     assert_eq!(content(&disk, "a").unwrap()[0], 7);
 }

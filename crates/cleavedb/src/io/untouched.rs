@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Access, DirEntry, File, Lock, Mapping, Storage};
+use super::{Access, DirEntry, File, Lock, Mapping, Punched, Storage};
 use crate::base::{Error, Result};
 
 /// Another storage, kept as it is.
@@ -74,8 +74,12 @@ impl Storage for Untouched<'_> {
         refused(from, "link")
     }
 
-    fn punch(&self, path: &Path, _: u64, _: u64) -> Result<bool> {
+    fn punch(&self, path: &Path, _: u64, _: u64) -> Result<Punched> {
         refused(path, "punch")
+    }
+
+    fn absolute(&self, path: &Path) -> Result<PathBuf> {
+        self.storage.absolute(path)
     }
 
     fn real_path(&self, path: &Path) -> Result<PathBuf> {

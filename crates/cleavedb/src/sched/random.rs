@@ -1,43 +1,41 @@
-//! Seeded randomness: SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA'14).
-//! Eight bytes of state, passes BigCrush, and the same seed gives the same sequence everywhere, which is all that
-//! simulation needs. Not for secrets.
+//! Seeded randomness: SplitMix64 (Steele, Lea and Flood, OOPSLA'14) of the crate `rand_xoshiro`, whose sequence for a seed is
+//! the published one in every version, so that a run can be repeated by its seed. Not for secrets.
 //!
-//! Called by the simulated scheduler and the simulated disk.
+//! Called by the simulated scheduler and the simulated disk, and where garbage collection draws its victims.
+
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 /// A seeded sequence of numbers.
 #[derive(Debug, Clone)]
-pub struct Random {
-    state: u64,
-}
+pub struct Random(SplitMix64);
 
 impl Random {
     /// The sequence of this seed.
-    pub const fn new(seed: u64) -> Random {
-        Random { state: seed }
+    pub fn new(seed: u64) -> Random {
+        Random(SplitMix64::seed_from_u64(seed))
     }
 
     /// The next number, uniform over all of `u64`.
+    #[inline]
     pub fn draw(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        mix(self.state)
+        self.0.next_u64()
     }
 
     /// A number below `bound`; zero if `bound` is zero. The bias (below `bound` / 2^64) does not matter here.
+    #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.draw()) * u128::from(bound)) >> 64) as u64
     }
+}
 
+/// What only tests and simulation draw.
+#[cfg(any(test, feature = "testing"))]
+impl Random {
     /// True once in `n` calls on average; never if `n` is zero.
     pub fn one_in(&mut self, n: u32) -> bool {
         n > 0 && self.below(u64::from(n)) == 0
     }
-}
-
-/// Scrambles a word so that close inputs give unrelated outputs.
-pub(crate) const fn mix(word: u64) -> u64 {
-    let word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    word ^ (word >> 31)
 }
 
 #[cfg(test)]

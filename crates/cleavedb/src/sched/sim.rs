@@ -135,7 +135,7 @@ pub fn yield_point() {
 /// sequence that is the same for every thread of every run.
 pub fn random(bound: u64) -> u64 {
     thread_local! {
-        static OUTSIDE: RefCell<Random> = const { RefCell::new(Random::new(0)) };
+        static OUTSIDE: RefCell<Random> = RefCell::new(Random::new(0));
     }
     match world::current() {
         Some(here) => here.random(bound),

@@ -9,6 +9,7 @@ use crate::base::{Error, Result};
 ///
 /// # Panics
 /// Outside of a simulation.
+#[cfg(any(test, feature = "testing"))]
 pub fn limit_threads(more: Option<usize>) {
     world::current().expect("only the threads of a simulation can be limited").limit_threads(more);
 }
@@ -40,6 +41,7 @@ impl JoinHandle {
 ///
 /// # Panics
 /// If the operating system cannot start another thread, as [`std::thread::spawn`] does.
+#[cfg(any(test, feature = "testing"))]
 pub fn spawn(name: &str, f: impl FnOnce() + Send + 'static) -> JoinHandle {
     match try_spawn(name, f) {
         Ok(thread) => thread,

@@ -345,7 +345,8 @@ fn a_crash_on_a_full_disk_leaves_a_database_that_opens() {
         let crashed = disk.process_crash();
         disk.halt();
         drop(db);
-        crashed.write_file(Path::new("/db/00000999.table"), &[7; 60_000]);
+        // Its number is one that was reserved.
+        crashed.write_file(Path::new("/db/00000024.table"), &[7; 60_000]);
         for seed in 0..4 {
             let disk = crashed.power_loss(seed);
             disk.set_capacity(Some(disk.used()));
@@ -439,12 +440,12 @@ fn a_log_that_has_no_threads_yet_refuses_a_write_and_takes_the_next() {
 
 /// The figures on the page of statistics, as a dump shows them.
 fn page(disk: &SimDisk) -> Result<String> {
-    let mut numbers = String::new();
+    let mut figures = String::new();
     testing::dump(disk, Path::new("/db/STATS"), &mut |entry| {
-        numbers = format!("{}: {}", entry.what, entry.text);
+        figures = format!("{}: {}", entry.what, entry.text);
         true
     })?;
-    Ok(numbers)
+    Ok(figures)
 }
 
 #[test]
@@ -462,7 +463,7 @@ fn a_page_of_statistics_that_could_not_be_written_is_tried_again_and_goes_at_the
         let snapshot = db.snapshot();
         testing::sleep(Duration::from_millis(100));
         let after = page(&disk).unwrap();
-        assert!(after.starts_with("numbers") && after != before, "{after}");
+        assert!(after.starts_with("figures") && after != before, "{after}");
         fail_next_write();
         drop(snapshot);
         testing::sleep(Duration::from_millis(15));
@@ -491,7 +492,7 @@ fn a_dump_of_a_page_of_statistics_waits_for_the_end_of_its_writing() {
             testing::sleep(Duration::from_millis(5));
             other.write_file(Path::new("/db/STATS"), &whole);
         });
-        assert!(page(&disk).unwrap().starts_with("numbers"));
+        assert!(page(&disk).unwrap().starts_with("figures"));
         writer.join().unwrap();
         disk.write_file(path, &torn);
         assert!(matches!(page(&disk), Err(Error::Corruption { .. })));

@@ -353,3 +353,45 @@ fn a_full_disk_leaves_values_in_disorder_and_is_no_error() {
         check(&disk);
     });
 }
+
+/// Lets reordering work until it has rested for a while; asserts that it writes no more than `limit` bytes.
+fn rest_within(db: &Db, limit: u64) -> Stats {
+    let (mut before, mut rested) = (u64::MAX, 0);
+    while rested < 5 {
+        testing::sleep(Duration::from_secs(1));
+        let written = db.stats().value_reorder_bytes_written;
+        assert!(written <= limit, "{written} B written to put values in order, and the limit is {limit} B");
+        rested = if written == before { rested + 1 } else { 0 };
+        before = written;
+    }
+    db.stats()
+}
+
+#[test]
+fn keys_that_share_a_long_prefix_come_to_rest() {
+    for prefix in [70, 1100, 5000] {
+        in_world(11, move || {
+            let disk = SimDisk::new();
+            let mut tuning = tuning(ValuePlacement::Range);
+            tuning.job_bytes = 64 << 10;
+            let open = || open_with(&disk, Options::new().separation(Some(192)), tuning.clone()).unwrap();
+            let db = open();
+            let key = |number: usize| format!("{}{number:012}", "p".repeat(prefix));
+            for number in 0..800 {
+                db.put(key(number * 271 % 800), of_round(number, 0)).unwrap();
+            }
+            db.flush().unwrap();
+            let stats = rest_within(&db, 8 * db.stats().user_bytes_written);
+            assert!(stats.value_reorders > 0, "{stats:?}");
+            if prefix < 1000 {
+                assert_ordered(&stats);
+            }
+            assert_eq!(db.iter().unwrap().count(), 800);
+            db.close().unwrap();
+            check(&disk);
+            // A reopen grants nothing.
+            let db = open();
+            rest_within(&db, db.stats().value_bytes / 4);
+        });
+    }
+}

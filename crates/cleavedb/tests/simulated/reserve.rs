@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cleavedb::testing::{self, SimDisk, Tuning};
+use cleavedb::testing::{self, SimDisk, Storage, Tuning};
 use cleavedb::{Compression, Db, Error, KeyspaceOptions, LogBackend, Options, Result};
 
 use crate::support::{in_world, open, open_with, value, with_each_log};
@@ -130,8 +130,10 @@ fn what_was_given_up_is_set_apart_again_when_there_is_space() {
         assert_eq!(reserve(&disk), Some(RESERVE_BYTES));
         db.put(format!("{count:06}"), "v").unwrap();
         db.wait_for_background().unwrap();
-        db.close().unwrap();
         assert_eq!(reserve(&disk), Some(RESERVE_BYTES));
+        db.close().unwrap();
+        // An open database has a reserve, a closed one does not need it.
+        assert_eq!(reserve(&disk), None);
         assert_holds(&open_front(&disk, backend).unwrap(), count + 1, count + 1);
     });
 }
@@ -227,6 +229,10 @@ fn each_directory_has_a_reserve_and_a_copy_has_none() {
 fn something_else_with_the_name_of_the_reserve_stays() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
+        open(&disk, backend).unwrap().close().unwrap();
+        if reserve(&disk).is_some() {
+            disk.remove(Path::new("/db/RESERVE")).unwrap();
+        }
         disk.write_file(Path::new("/db/RESERVE/file"), b"mine");
         let db = open(&disk, backend).unwrap();
         for number in 0..50 {

@@ -15,17 +15,18 @@ use crate::api::options::Options;
 use crate::base::limits::MEMORY_BUDGET_MIN;
 use crate::base::{Error, FileId, KeyspaceId, Result, Seqno};
 use crate::engine::inspect::check::values::{DeadVersion, Judged, judge};
-use crate::engine::lifecycle::open::check_layout;
+use crate::engine::lifecycle::open::directories;
+use crate::engine::lifecycle::ownership::{Claim, Numbered, check_layout, check_owner, claim_of, list_numbered};
 use crate::engine::lifecycle::recovery::{read_ring, recover};
-use crate::engine::manifest::file_names::{CURRENT, CURRENT_NEW, FileKind, LOCK, OWNER, log_name, parse, table_name};
+use crate::engine::manifest::file_names::{CURRENT, CURRENT_NEW, FileKind, LOCK, OWNER, log_name, table_name};
 use crate::engine::manifest::{Manifest, ManifestState};
 use crate::engine::tuning::sizes::Tuning;
 use crate::format::meta::TableMeta;
-use crate::format::values::References;
+use crate::format::references::References;
 use crate::front::log_check::{LogPlace, check_log};
 use crate::io::pending_deletions::PendingDeletions;
 use crate::io::untouched::Untouched;
-use crate::io::{Access, Lock, Storage, read_whole};
+use crate::io::{Access, Lock, Storage};
 use crate::levels::table_check::{CheckContext, check_table};
 use crate::levels::table_file::TableFile;
 use crate::levels::version::LEVELS_MAX;
@@ -86,8 +87,7 @@ impl std::fmt::Display for Problem {
 
 /// Checks the database in the directories that `options` and `path` name.
 pub(crate) fn check(storage: Arc<dyn Storage>, path: &Path, options: &Options) -> Result<Report> {
-    let fast = options.fast_dir.clone().unwrap_or_else(|| path.to_owned());
-    let slow = options.slow_dir.clone().unwrap_or_else(|| path.to_owned());
+    let (fast, slow) = directories(&*storage, path, options)?;
     let missing = || Error::NotFound { what: format!("database {}", path.display()) };
     if !storage.exists(&fast)? {
         return Err(missing());
@@ -98,7 +98,7 @@ pub(crate) fn check(storage: Arc<dyn Storage>, path: &Path, options: &Options) -
     let mut check = Checker { storage, fast, slow, report, values: None, names, dead: Vec::new() };
     let files = check.our_files()?;
     match read {
-        Ok(None) if files.iter().all(|(_, kind, _)| *kind == FileKind::Manifest) => return Err(missing()),
+        Ok(None) if files.iter().all(|file| !file.is_file || file.kind == FileKind::Manifest) => return Err(missing()),
         Ok(None) => {
             let current = check.fast.join(CURRENT);
             check.problem(&current, Some(0), "the file is missing, but there are files of a database");
@@ -159,22 +159,14 @@ impl Checker {
         }
     }
 
-    fn our_files(&self) -> Result<Vec<(PathBuf, FileKind, FileId)>> {
-        let mut dirs = vec![self.fast.as_path()];
-        if self.slow != self.fast && self.storage.exists(&self.slow)? {
-            dirs.push(&self.slow);
-        }
-        let mut files = Vec::new();
-        for dir in dirs {
-            for entry in self.storage.list(dir)?.into_iter().filter(|entry| entry.is_file) {
-                files.extend(parse(&entry.name).map(|(kind, id)| (dir.join(&entry.name), kind, id)));
-            }
-        }
-        Ok(files)
+    /// Everything with the name of a numbered file.
+    fn our_files(&self) -> Result<Vec<Numbered>> {
+        let slow = if self.storage.exists(&self.slow)? { &self.slow } else { &self.fast };
+        list_numbered(&*self.storage, &self.fast, slow)
     }
 
     /// Everything, with the manifest as the truth about what there should be.
-    fn all(&mut self, manifest: &Manifest, files: &[(PathBuf, FileKind, FileId)]) -> Result<()> {
+    fn all(&mut self, manifest: &Manifest, files: &[Numbered]) -> Result<()> {
         let state = manifest.state();
         if manifest.has_tail() {
             self.report.notes.push("the manifest has edits behind its last close".to_owned());
@@ -190,17 +182,15 @@ impl Checker {
         self.ledger(manifest);
         self.order_of_tables(state);
         self.logs(state);
-        let named = |kind: FileKind, id: &FileId| {
-            state.holds_values(kind, *id)
-                || match kind {
-                    FileKind::Log => state.logs.contains_key(id),
-                    FileKind::Table => state.tables.contains_key(id),
-                    FileKind::Manifest => manifest.named() == Some(*id),
-                    FileKind::Segment | FileKind::Redirect => false,
+        for file in files {
+            let path = file.path.display();
+            match claim_of(manifest, file) {
+                Claim::Referenced => {}
+                Claim::LeftOver => self.report.notes.push(format!("{path} is left over; the next open removes it")),
+                Claim::Unknown => {
+                    self.report.notes.push(format!("{path} was not made by this database, which leaves it alone"));
                 }
-        };
-        for (path, ..) in files.iter().filter(|(_, kind, id)| !named(*kind, id)) {
-            self.report.notes.push(format!("{} is left over; the next open removes it", path.display()));
+            }
         }
         if self.storage.exists(&self.fast.join(CURRENT_NEW))? {
             self.report.notes.push(format!("{CURRENT_NEW} is left over; nobody reads it"));
@@ -209,8 +199,8 @@ impl Checker {
     }
 
     /// Tables and logs without a manifest: what each says of itself.
-    fn each_by_itself(&mut self, files: &[(PathBuf, FileKind, FileId)]) {
-        for (path, kind, id) in files {
+    fn each_by_itself(&mut self, files: &[Numbered]) {
+        for Numbered { path, kind, id, .. } in files.iter().filter(|file| file.is_file) {
             match kind {
                 FileKind::Table => self.table(path, *id, None, None),
                 FileKind::Log => self.log(path, &LogPlace { id: *id, settled_end: None, ring: None }, &|_| true),
@@ -228,7 +218,7 @@ impl Checker {
             .fast
             .join(manifest.named().map(crate::engine::manifest::file_names::manifest_name).unwrap_or_default());
         let places = &state.values.places;
-        let values = places.keys().copied().chain(places.values().filter_map(|place| place.lies_in()));
+        let values = places.keys().copied().chain(places.values().filter_map(|place| place.container()));
         let newest = state.logs.keys().chain(state.tables.keys()).copied().chain(values).max().unwrap_or_default();
         if newest >= state.next_file {
             let message = format!("file {} exists, and the next one would get number {}", newest.0, state.next_file.0);
@@ -260,10 +250,12 @@ impl Checker {
         if self.slow == self.fast {
             return;
         }
-        let path = self.slow.join(OWNER);
-        match read_whole(&*self.storage, &path) {
-            Ok(found) if found == format!("{:016x}\n", state.database).as_bytes() => {}
-            Ok(_) => self.problem(&path, Some(0), "the file names another database, or is cut"),
+        match check_owner(&*self.storage, &self.slow, state) {
+            Ok(_) => {}
+            Err(Error::InvalidInput { message }) => {
+                let path = self.slow.join(OWNER);
+                self.problem(&path, Some(0), message);
+            }
             Err(error) => self.note(&error),
         }
     }

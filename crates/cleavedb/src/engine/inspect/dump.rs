@@ -12,13 +12,13 @@ use crate::engine::inspect::stats_page::read_whole_page;
 use crate::engine::manifest::file_names::{FileKind, parse};
 use crate::engine::manifest::{self, parse_current, show_edits};
 use crate::format::compression::Compression;
-use crate::format::edit::{Edit, KeyspaceRecord, Separation};
+use crate::format::edit::{Edit, KeyspaceRecord, Opening, Openings, Separation};
 use crate::format::frame::{FrameKind, HEADER_BYTES, LOG_MAGIC};
 use crate::format::meta::TableMeta;
 use crate::format::record::Record;
+use crate::format::references::FileReferences;
 use crate::format::stats_page;
 use crate::format::table::{FOOTER_BYTES, MAGIC as TABLE_MAGIC};
-use crate::format::values::FileReferences;
 use crate::front::log_reader::{LogReader, Opened};
 use crate::io::{Access, File, OsStorage, Storage, read_exact_at, read_whole};
 use crate::levels::table_file::{Part, TableFile};
@@ -156,10 +156,10 @@ fn dump_current(storage: &dyn Storage, path: &Path, see: &mut VisitEntry<'_>) ->
 
 fn dump_stats_page(file: &dyn File, see: &mut VisitEntry<'_>) -> Result<()> {
     let page = read_whole_page(file)?.map_err(|why| Error::corruption(file.path(), 0, why))?;
-    let uptime = page.uptime_us as f64 / 1e6;
+    let uptime = page.uptime.as_secs_f64();
     let text = format!("process {}, sequence {}, open for {uptime:.1} s", page.process, page.sequence);
     if see(&entry(0, "STATS", text)) {
-        see(&entry(40, "numbers", format!("{:?}", page.numbers)));
+        see(&entry(stats_page::HEADER_BYTES as u64, "figures", format!("{:?}", page.stats)));
     }
     Ok(())
 }
@@ -208,6 +208,8 @@ fn lines_of(edit: &Edit) -> Vec<(&'static str, String)> {
         lines.extend(names.0.iter().map(|(id, referenced)| (what, text(id, referenced))));
     }
     let singles = [
+        ("reorder credit", edit.reorder_credit.map(|credit| format!("{credit:?}"))),
+        ("reordered", edit.reordered.map(|bytes| format!("{bytes} B"))),
         ("flushed", edit.flushed.map(|seqno| seqno.0.to_string())),
         ("last seqno", edit.last_seqno.map(|seqno| seqno.0.to_string())),
         ("next file", edit.next_file.map(|file| file.0.to_string())),
@@ -215,6 +217,11 @@ fn lines_of(edit: &Edit) -> Vec<(&'static str, String)> {
         ("database", edit.database.map(|number| format!("{number:016x}"))),
     ];
     lines.extend(singles.into_iter().filter_map(|(what, text)| Some((what, text?))));
+    let reserved = edit.files_reserved.iter().map(|(from, end)| format!("{} to {}", from.0, end.0 - 1));
+    lines.extend(reserved.map(|text| ("files reserved", text)));
+    let opening = |opening: Opening| format!("{} ({:016x})", opening.epoch, opening.nonce);
+    let openings = |of: Openings| format!("{}, before it {}", opening(of.present), opening(of.previous));
+    lines.extend(edit.openings.map(|of| ("opened", openings(of))));
     lines.extend(edit.has_slow_dir.then(|| ("tables apart", "in a directory of their own".to_owned())));
     lines
 }

@@ -74,6 +74,9 @@ impl Telemetry {
             Event::TableQuarantined { path, cause } => {
                 tracing::error!(target: "cleavedb", database, path = %path.display(), cause, "a table cannot be read");
             }
+            Event::UnknownFiles { paths } => {
+                tracing::warn!(target: "cleavedb", database, ?paths, "these files are not of this database");
+            }
             Event::StallBegun | Event::StallEnded { .. } => {
                 tracing::warn!(target: "cleavedb", database, event = ?event);
             }

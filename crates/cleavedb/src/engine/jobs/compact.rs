@@ -2,12 +2,12 @@
 //! into subtasks over ranges of keys, with yield points.
 
 use std::collections::BTreeSet;
-use std::ops::RangeBounds;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::base::key_bounds::Between;
 use crate::base::ranges::{KeyRange, cut};
 use crate::base::tombstones::{Fragment, clip, fragment, survivors, unfold};
 use crate::base::versions::{Horizon, Retention};
@@ -197,11 +197,14 @@ impl Core {
     }
 
     /// Merges everything in a range down to the lowest level that holds some of it; waits. Called by users.
-    pub fn compact_range<R: RangeBounds<Vec<u8>>>(self: &Arc<Core>, keyspace: &KeyspaceState, range: &R) -> Result<()> {
+    pub fn compact_range(self: &Arc<Core>, keyspace: &KeyspaceState, range: Between<'_>) -> Result<()> {
         self.check_writable()?;
         keyspace.check(self.database)?;
         self.flush()?;
         let bounds = Bounds::of_range(keyspace.record.id, range);
+        if bounds.is_empty() {
+            return Ok(());
+        }
         let end = bounds.upper.unwrap_or_else(|| vec![0xff; crate::base::limits::KEY_BYTES_MAX + 5]);
         let version = self.published.view().version.clone();
         let holds = |level: &usize| !version.overlapping(*level, &bounds.lower, &end).is_empty();

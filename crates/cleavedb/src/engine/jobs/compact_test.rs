@@ -87,7 +87,7 @@ fn a_large_compaction_has_as_many_subtasks_as_there_are_threads() {
             db.flush().unwrap();
             let before = db.stats();
             assert_eq!((before.compactions, before.compaction_subtasks), (0, 0));
-            db.compact_range::<std::ops::RangeFull>(&db.default_keyspace(), ..).unwrap();
+            db.compact_range(&db.default_keyspace(), ..).unwrap();
             assert_eq!(db.iter().unwrap().count(), 2000);
             let after = db.stats();
             assert_eq!(after.levels[0].tables, 0);
@@ -111,7 +111,7 @@ fn tombstones_kept_for_a_snapshot_go_once_it_is_released_and_nothing_is_rewritte
         for number in 0..300_u32 {
             db.delete(format!("{number:04}")).unwrap();
         }
-        db.compact_range::<std::ops::RangeFull>(&db.default_keyspace(), ..).unwrap();
+        db.compact_range(&db.default_keyspace(), ..).unwrap();
         let entries = |db: &Db| db.stats().levels.iter().map(|level| level.entries).sum::<u64>();
         sleep(Duration::from_secs(1));
         assert_eq!(entries(&db), 600, "the snapshot needs all values, and readers the tombstones");

@@ -8,11 +8,14 @@ use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile};
 use crate::io::pending_deletions::Obsolete;
+use crate::sched::clock::now;
 
 /// Due as long as there are any. Each is a job of its own, because a writer that needs a log does not wait for all of them.
 pub(crate) const KIND: Kind = Kind {
     duties: &[Duty::Logs],
-    next: |core, _, _| if core.pending_deletions.is_empty() { None } else { Kind::begin(DeleteFile) },
+    next: |core, _, look| {
+        if core.pending_deletions.has_work(look.now) { Kind::begin(DeleteFile) } else { None }
+    },
 };
 
 /// Carries out one pending deletion.
@@ -42,12 +45,20 @@ impl Job for DeleteFile {
 impl Core {
     /// Carries out one pending deletion; false if there is none.
     pub fn delete_one_pending(&self) -> bool {
-        let Some(obsolete) = self.pending_deletions.take() else { return false };
-        // Nothing depends on it: what cannot be given back now is given back by the next open.
-        let _ = match obsolete {
-            Obsolete::File(path) => self.storage.remove(&path),
-            Obsolete::Part { path, offset, len } => self.storage.punch(&path, offset, len).map(|_| ()),
-        };
+        let Some(obsolete) = self.pending_deletions.take(now()) else { return false };
+        match obsolete {
+            // Nothing depends on it: the next open removes what the manifest does not name.
+            Obsolete::File(path) => drop(self.storage.remove(&path)),
+            Obsolete::Part(part) => {
+                let punched = self.storage.punch(&part.path, part.offset, part.len);
+                match &punched {
+                    Err(_) if matches!(self.storage.exists(&part.path), Ok(false)) => {
+                        self.pending_deletions.settle_gone(&part)
+                    }
+                    _ => self.pending_deletions.settle(part, &punched, now()),
+                }
+            }
+        }
         true
     }
 }

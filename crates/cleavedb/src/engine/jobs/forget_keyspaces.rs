@@ -37,7 +37,7 @@ impl Core {
         match self.commit_edit(&mut manifest, &edit) {
             Ok(()) => self.keyspaces.forget(&gone),
             // What led here is done; the next job that comes by tries again.
-            Err(error) if error.is_passing() => {}
+            Err(error) if error.is_transient() => {}
             Err(error) => return Err(error),
         }
         Ok(())

@@ -13,6 +13,7 @@ use crate::engine::jobs::collection::{Collected, collect};
 use crate::engine::jobs::job::{Duty, Job, Kind, Plan};
 use crate::engine::shortages::Need;
 use crate::engine::work::{Class, MemoryShare, Profile, WorkState};
+use crate::values::placement::to_reorder;
 
 /// Due in idle time, as long as values lie in another order than their keys.
 pub(crate) const KIND: Kind = Kind {
@@ -34,9 +35,10 @@ pub(crate) fn reorder_candidates(core: &Core, state: &WorkState) -> Option<Vec<F
     if !may_run || !core.placement.sorts() {
         return None;
     }
-    let mut candidates = core.published.view().values.candidates();
+    let values = core.published.view().values.clone();
+    let mut candidates = values.candidates();
     candidates.retain(|candidate| !state.quarantined.contains(&candidate.file));
-    Some(core.placement.reorder_candidates(&candidates)).filter(|files| !files.is_empty())
+    to_reorder(&*core.placement, &candidates, values.state.credit)
 }
 
 impl Job for Reorder {

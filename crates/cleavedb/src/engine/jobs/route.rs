@@ -54,7 +54,7 @@ pub(crate) fn stays(
     address: Address,
 ) -> bool {
     let keyspace = split_key(key).map(|(keyspace, _)| keyspace);
-    let for_good = |keyspace| SeparationThresholds { in_front: 0, for_good: separation(keyspace) };
+    let for_good = |keyspace| SeparationThresholds { in_front: 0, after_flush: separation(keyspace) };
     keyspace.map(for_good).is_some_and(|apart| apart.stays(kind, address.value_len as usize))
 }
 

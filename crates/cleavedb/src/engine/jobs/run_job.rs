@@ -156,7 +156,7 @@ impl Core {
     fn end_job(&self, job: &dyn Job, number: u64, result: Result<()>) {
         // What went wrong is known before anyone can see that the job is over.
         let quarantined = match &result {
-            Err(error) if !error.is_passing() => self.quarantine_or_poison(job, error),
+            Err(error) if !error.is_transient() => self.quarantine_or_poison(job, error),
             _ => Vec::new(),
         };
         let mut state = self.work.lock();
@@ -193,7 +193,7 @@ impl Core {
             // Nobody needs it: it is not tried again before something else has happened.
             Err(Error::NoSpace { .. }) if profile.class == Class::Idle => {}
             Err(error) if is_reserve => shortages.note(profile.need, number, error, now()),
-            Err(error) if error.is_passing() => {
+            Err(error) if error.is_transient() => {
                 match &error {
                     Error::Io { path, .. } => {
                         self.readers.handles.close_idle();

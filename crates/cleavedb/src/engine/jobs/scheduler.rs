@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::base::{Error, FileId, Result};
 use crate::engine::activity::{Activity, Change};
+use crate::engine::claims::Sole;
 use crate::engine::core::Core;
 use crate::engine::jobs::collect_garbage::victims;
 use crate::engine::jobs::job::Duty;
@@ -107,10 +108,13 @@ impl Core {
             return state;
         }
         match duty {
-            Duty::Logs => self.rest_of_logs(state, publish_in),
+            Duty::Logs => {
+                let retry_in = if may_work { self.pending_deletions.retry_in(now()) } else { None };
+                self.rest_of_logs(state, [publish_in, retry_in])
+            }
             _ => {
                 // The views that a job held went when it was over, and files with them.
-                if !self.pending_deletions.is_empty() {
+                if self.pending_deletions.has_work(now()) && !state.has(Sole::PendingDeletions) {
                     self.work.notify_changed();
                 }
                 let waits_for_idle = may_work && matches!(duty, Duty::Values | Duty::All);
@@ -121,17 +125,17 @@ impl Core {
         }
     }
 
-    /// The thread for logs wakes up in time for statistics, for the reserve, and, once no job has run for a while, to lend
+    /// The thread for logs wakes up in time for statistics, refused deletions, and the reserve, and, once no job has run for a while, to lend
     /// the memory of jobs to the caches.
     fn rest_of_logs<'a>(
         &'a self,
         mut state: MutexGuard<'a, WorkState>,
-        publish_in: Option<Duration>,
+        wake_in: [Option<Duration>; 2],
     ) -> MutexGuard<'a, WorkState> {
         let lend_in = self.work.is_active().then_some(IDLE_AFTER);
         let shortage = &state.reserve_shortage;
         let reserve_in = shortage.any().then(|| shortage.next_try(now()));
-        let due = [lend_in, publish_in, reserve_in].into_iter().flatten().min();
+        let due = wake_in.into_iter().chain([lend_in, reserve_in]).flatten().min();
         let is_quiet = self.work.wait_for_change(&mut state, due);
         if is_quiet && lend_in.is_some() && !state.has_jobs() {
             self.work.set_active(false);

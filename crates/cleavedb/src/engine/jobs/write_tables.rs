@@ -8,7 +8,7 @@ use crate::base::versions::VersionSource;
 use crate::base::{Error, Result};
 use crate::engine::core::Core;
 use crate::format::meta::TableMeta;
-use crate::format::values::References;
+use crate::format::references::References;
 use crate::levels::builder::TableOptions;
 use crate::levels::compaction::{TableSink, write_tables};
 use crate::levels::table::Table;
@@ -65,7 +65,7 @@ impl Core {
 
 /// Tables of a job whose edit could not be begun go; after any other error the edit may be on storage.
 pub(crate) fn discard_rejected(error: &Error, tables: &[Arc<Table>]) {
-    if error.is_passing() {
+    if error.is_transient() {
         tables.iter().for_each(|table| table.mark_obsolete());
     }
 }

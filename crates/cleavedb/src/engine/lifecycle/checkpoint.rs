@@ -10,7 +10,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::base::panics::guard_panic;
 use crate::base::{Error, FileId, Result, Seqno};
@@ -18,9 +17,11 @@ use crate::engine::core::Core;
 use crate::engine::manifest::file_names::{LOCK, log_name, redirect_name, segment_name, table_name};
 use crate::engine::manifest::{Manifest, ManifestState};
 use crate::engine::view::View;
+use crate::format::edit::Openings;
 use crate::format::values::ValuePlace;
 use crate::front::log::LogFile;
 use crate::io::{Access, Storage, read_exact_at};
+use crate::sched::clock::now;
 
 /// Files are copied in pieces of this size.
 const COPY_BYTES: usize = 1 << 20;
@@ -49,7 +50,7 @@ impl Core {
             guard_panic("a checkpoint", || copy_into(&*self.storage, &target, |copy| self.fill(copy, &captured)));
         // A file that went from the database meanwhile was kept by the view.
         drop(captured);
-        if !self.pending_deletions.is_empty() {
+        if self.pending_deletions.has_work(now()) {
             self.work.wake();
         }
         copied
@@ -86,11 +87,13 @@ impl Core {
             .filter(|log| log.last_seqno() <= state.flushed && state.values.referenced.of(log.id()).records > 0)
             .map(|log| (log.clone(), log.end()))
             .collect();
-        let places = values.iter().map(|(log, end)| (log.id(), ValuePlace::Log { end: *end }));
-        state.values.places.extend(places);
+        for (log, end) in &values {
+            state.values.places.insert(log.id(), ValuePlace::Log { end: *end });
+            state.values.credit.grant(*end);
+        }
         state.logs = logs.iter().map(|(log, end)| (log.id(), Some(*end))).collect();
         state.last_seqno = commit.last_seqno;
-        state.next_file = FileId(self.next_file.load(Ordering::Relaxed));
+        state.next_file = self.numbers.next();
         let logs = logs.into_iter().chain(values).collect();
         Ok(Captured { state, logs, last_seqno: commit.last_seqno, _view: view })
     }
@@ -130,7 +133,12 @@ impl Core {
         }
         // A database of its own: one that shared its number with this one could be opened with this one's tables.
         let database = self.storage.unique_number()?;
-        let state = ManifestState { database, has_slow_dir: false, ..captured.state.clone() };
+        let mut state =
+            ManifestState { database, has_slow_dir: false, openings: Openings::default(), ..captured.state.clone() };
+        // The number of its manifest must be one of its own as well.
+        if state.reserved_end(state.next_file).is_none() {
+            state.reserved.insert(state.next_file, FileId(state.next_file.0 + 1));
+        }
         self.storage.sync_dir(&copy.dir)?;
         Manifest::write_whole(self.storage.clone(), &copy.dir, state)
     }

@@ -197,7 +197,7 @@ impl Core {
         }
         drop(claims);
         committed.map_err(|error| {
-            let is_named = !error.is_passing();
+            let is_named = !error.is_transient();
             (error, is_named)
         })
     }

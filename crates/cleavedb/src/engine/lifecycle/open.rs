@@ -11,12 +11,17 @@ use crate::base::panics::guard_panic;
 use crate::base::{Error, FileId, KeyspaceId, Result};
 use crate::cache::block_cache::BlockCache;
 use crate::engine::core::{Core, CoreParts};
-use crate::engine::events::Events;
+use crate::engine::events::{Event, Events};
+use crate::engine::file_numbers::FileNumbers;
 use crate::engine::inspect::telemetry;
 use crate::engine::keyspaces::{DEFAULT_ID, DEFAULT_NAME, Keyspaces};
+use crate::engine::lifecycle::ownership::{
+    Claim, Numbered, check_layout, check_new, check_owner, files_with, list_numbered, next_openings,
+    remove_never_named, replace_owner, tables_elsewhere,
+};
 use crate::engine::lifecycle::recovery::recover;
-use crate::engine::manifest::file_names::{CURRENT, FileKind, LOCK, OWNER, manifest_name, parse, table_name};
-use crate::engine::manifest::{Manifest, ManifestState, usable};
+use crate::engine::manifest::file_names::{CURRENT, FileKind, LOCK, manifest_name, parse, table_name};
+use crate::engine::manifest::{Manifest, ManifestState};
 use crate::engine::memory::Memory;
 use crate::engine::tuning::settings::Settings;
 use crate::engine::tuning::sizes::Tuning;
@@ -24,7 +29,7 @@ use crate::engine::value_files::{ValueHome, give_back_gaps, open_values};
 use crate::engine::view::View;
 use crate::engine::write::reserve::Reserve;
 use crate::format::compression::Compression;
-use crate::format::edit::{Edit, KeyspaceRecord, Separation};
+use crate::format::edit::{Edit, KeyspaceRecord, Opening, Separation};
 use crate::format::frame::LOG_HEADER_BYTES;
 use crate::format::values::ValuePlace;
 use crate::front::index_table::IndexTable;
@@ -32,7 +37,7 @@ use crate::front::log::LogFile;
 use crate::io::handles::Handles;
 use crate::io::pending_deletions::{FileGuard, PendingDeletions};
 use crate::io::read_ahead::ReadAhead;
-use crate::io::{Access, Lock, Storage, read_whole};
+use crate::io::{Access, Lock, Storage};
 use crate::levels::readers::Readers;
 use crate::levels::table::Table;
 use crate::levels::version::{LEVELS_MAX, Version};
@@ -53,26 +58,26 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
     tuning.separation_bytes = options.separation.bytes(tuning.separation_bytes);
     options.values.iter().for_each(|values| values.tune(&mut tuning));
     let open_files_max = options.resolve_open_files(storage.open_files_limit())?.min(tuning.open_files_max);
-    let fast = options.fast_dir.clone().unwrap_or_else(|| path.to_owned());
-    let slow = options.slow_dir.clone().unwrap_or_else(|| path.to_owned());
+    let (fast, slow) = directories(&*storage, path, &options)?;
     if (!options.create_if_missing || options.read_only) && !storage.exists(&fast.join(CURRENT))? {
         return Err(Error::NotFound { what: format!("database {}", path.display()) });
     }
     let locks = take_locks(&*storage, &fast, &slow, options.read_only)?;
-    let mut manifest = match options.read_only {
-        true => Manifest::read(storage.clone(), &fast, tuning.manifest_bytes)?
-            .ok_or_else(|| Error::NotFound { what: format!("database {}", path.display()) })?,
+    let (mut manifest, numbers) = match options.read_only {
+        true => {
+            let manifest = Manifest::read(storage.clone(), &fast, tuning.manifest_bytes)?;
+            let missing = || Error::NotFound { what: format!("database {}", path.display()) };
+            (manifest.ok_or_else(missing)?, FileNumbers::new(FileId(0), FileId(0), tuning.numbers_reserved))
+        }
         false => read_or_make_manifest(&storage, &fast, &slow, &tuning)?,
     };
     check_layout(&*storage, manifest.state(), &fast, &slow)?;
-    if slow != fast {
-        check_owner(&*storage, &slow, &mut manifest, options.read_only)?;
-    }
+    let owner = if slow == fast { None } else { check_owner(&*storage, &slow, manifest.state())? };
     let pending_deletions = Arc::new(PendingDeletions::default());
     let access = if options.direct_io { Access::Direct } else { Access::Buffered };
     if options.direct_io {
-        // Both are there by now, one or the other in the directory of the tables.
-        storage.open_read(&slow.join(if slow == fast { CURRENT } else { OWNER }), access)?;
+        // There by now, in the directory of the tables.
+        storage.open_read(&slow.join(LOCK), access)?;
     }
     let memory = Memory::new(&tuning);
     let readers = Arc::new(Readers {
@@ -88,13 +93,12 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
     let version = open_tables(&slow, manifest.state(), &pending_deletions, &readers)?;
     let recovered = recover(&*storage, &fast, manifest.state(), &tuning, &pending_deletions, options.read_only)?;
     let reserve = Reserve::new(storage.clone(), &fast, &slow, &tuning);
+    let place = Place { storage: &*storage, fast: &fast, slow: &slow };
     if !options.read_only {
         remove_never_named(&*storage, &fast, &slow, &manifest)?;
-        if let Some(edit) = &recovered.edit {
-            reserve.with(|| commit_before_start(&mut manifest, edit))?;
-        }
-        reserve.with(|| remove_unknown(&*storage, &fast, &slow, &mut manifest, recovered.edit.is_some()))?;
+        place.begin(&mut manifest, &numbers, &reserve, recovered.edit, owner)?;
     }
+    let unknown_files = files_with(&*storage, &fast, &slow, &manifest, Claim::Unknown)?;
 
     static DATABASES: AtomicU64 = AtomicU64::new(0);
     let database = DATABASES.fetch_add(1, Ordering::Relaxed);
@@ -106,7 +110,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
     let around = ValueHome { fast: &fast, slow: &slow, pending_deletions: &pending_deletions, readers: &readers };
     let values = open_values(&around, state)?;
     if !options.read_only {
-        give_back_gaps(&values, &pending_deletions);
+        give_back_gaps(&*storage, &values, &pending_deletions)?;
     }
     let view = View {
         active: tables.next().unwrap_or_else(|| Arc::new(IndexTable::new())),
@@ -140,6 +144,8 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
         keyspaces,
         log_backend: options.log_backend,
         manifest,
+        numbers,
+        unknown_files,
         readers,
         memory,
         pending_deletions,
@@ -147,7 +153,11 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
         events,
         locks,
     }));
+    if !core.unknown_files.is_empty() {
+        core.events.raise(Event::UnknownFiles { paths: core.unknown_files.clone() });
+    }
     core.work.note_flushed(flushed);
+    core.reserve.grow(core.stored_bytes());
     core.fit_cache();
     if !core.settings.read_only {
         core.update_pace();
@@ -166,6 +176,12 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
     Ok(Db { inner: Arc::new(DbInner { core }) })
 }
 
+/// The directories of logs and of tables, as absolute paths: the working directory may change while a database is open.
+pub(crate) fn directories(storage: &dyn Storage, path: &Path, options: &Options) -> Result<(PathBuf, PathBuf)> {
+    let place = |chosen: &Option<PathBuf>| storage.absolute(chosen.as_deref().unwrap_or(path));
+    Ok((place(&options.fast_dir)?, place(&options.slow_dir)?))
+}
+
 /// Locks both directories, made first if need be; a reader shares the locks with others and makes nothing.
 fn take_locks(storage: &dyn Storage, fast: &Path, slow: &Path, read_only: bool) -> Result<Vec<Box<dyn Lock>>> {
     let dirs: BTreeSet<&Path> = [fast, slow].into();
@@ -178,39 +194,51 @@ fn take_locks(storage: &dyn Storage, fast: &Path, slow: &Path, read_only: bool) 
     paths.map(|path| if read_only { storage.lock_shared(&path) } else { storage.lock(&path) }).collect()
 }
 
-/// The manifest of the database that is there, or of a new one.
-fn read_or_make_manifest(storage: &Arc<dyn Storage>, fast: &Path, slow: &Path, tuning: &Tuning) -> Result<Manifest> {
-    // Files that a crash left behind keep their numbers until they are removed; and whatever else has such a name would be
-    // in the way of a file with that number.
-    let files = our_files(&**storage, fast, slow)?;
-    let newest = our_names(&**storage, fast, slow)?.iter().map(|(_, _, id, _)| *id).max().unwrap_or_default();
-    let mut manifest = match Manifest::read(storage.clone(), fast, tuning.manifest_bytes)? {
-        Some(manifest) => manifest,
-        None => {
-            let owner = slow.join(OWNER);
-            if slow != fast && storage.exists(&owner)? {
-                return Err(another_owner(slow, &owner));
-            }
-            refuse_lost_database(fast, &files)?;
-            Manifest::new(storage.clone(), fast, tuning.manifest_bytes)
-        }
-    };
-    manifest.reserve_files(FileId(newest.0 + 1));
-    if manifest.named().is_none() {
-        commit_before_start(&mut manifest, &new_database(storage.unique_number()?))?;
+/// The manifest of the database that is there, or of a new one, and the numbers that files get.
+fn read_or_make_manifest(
+    storage: &Arc<dyn Storage>,
+    fast: &Path,
+    slow: &Path,
+    tuning: &Tuning,
+) -> Result<(Manifest, FileNumbers)> {
+    if let Some(manifest) = Manifest::read(storage.clone(), fast, tuning.manifest_bytes)? {
+        let numbers = free_numbers(&**storage, fast, slow, manifest.state(), tuning)?;
+        return Ok((manifest, numbers));
     }
-    Ok(manifest)
+    check_new(&**storage, fast, slow)?;
+    let mut manifest = Manifest::new(storage.clone(), fast, tuning.manifest_bytes);
+    let numbers = FileNumbers::new(FileId(1), FileId(1), tuning.numbers_reserved);
+    commit_before_start(&mut manifest, &numbers, &[], new_database(storage.unique_number()?))?;
+    Ok((manifest, numbers))
 }
 
-/// Tables or logs without a manifest are what is left of a database, not room for a new one.
-fn refuse_lost_database(fast: &Path, files: &[(PathBuf, FileKind, FileId)]) -> Result<()> {
-    match files.iter().find(|(_, kind, _)| *kind != FileKind::Manifest) {
-        Some((path, ..)) => {
-            let message = format!("the file is missing, but there is a database file {}", path.display());
-            Err(Error::corruption(&fast.join(CURRENT), 0, message))
+/// The numbers that files get from now on. Files that a crash left behind keep theirs until they are removed, and whatever
+/// else has a reserved number in its name would be in the way of a file with that number.
+fn free_numbers(
+    storage: &dyn Storage,
+    fast: &Path,
+    slow: &Path,
+    state: &ManifestState,
+    tuning: &Tuning,
+) -> Result<FileNumbers> {
+    let files = list_numbered(storage, fast, slow)?;
+    let reserved = files.iter().map(|file| file.id).filter(|id| state.reserved_end(*id).is_some());
+    let mut next = reserved.max().map_or(state.next_file, |id| state.next_file.max(FileId(id.0 + 1)));
+    // Numbers come from the newest range; a crash may have come before the first one of it was given out.
+    let end = match state.reserved.last_key_value() {
+        Some((from, end)) => {
+            next = next.max(*from);
+            *end
         }
-        None => Ok(()),
+        None => next,
+    };
+    let numbers = FileNumbers::new(next, end.max(next), tuning.numbers_reserved);
+    if next < end {
+        return Ok(numbers);
     }
+    // Nothing may be in the way of the manifest that reserves the next block either.
+    let free = numbers.next_block(files.iter().map(|file| file.id)).map_or(next, |(from, _)| from);
+    Ok(FileNumbers::new(free, free, tuning.numbers_reserved))
 }
 
 /// A keyspace's own compression must be one that this build knows and has.
@@ -227,63 +255,44 @@ fn check_keyspace_compression(fast: &Path, manifest: &Manifest) -> Result<()> {
     Ok(())
 }
 
-/// Whether tables have a directory of their own is settled by the first opening that gives them one, or by the first
-/// table.
-pub(crate) fn check_layout(storage: &dyn Storage, state: &ManifestState, fast: &Path, slow: &Path) -> Result<()> {
-    let apart = slow != fast;
-    if state.has_slow_dir && !apart {
-        return Err(Error::input(format!(
-            "the tables of the database in {} lie in a directory of their own, which the option slow_dir must name",
-            fast.display()
-        )));
-    }
-    let Some(table) = state.tables.keys().next().filter(|_| apart) else { return Ok(()) };
-    let is_there = |name: &str| storage.exists(&slow.join(name));
-    match state.has_slow_dir && (is_there(OWNER)? || is_there(&table_name(*table))?) {
-        true => Ok(()),
-        false => Err(tables_elsewhere(slow)),
-    }
+/// The directories that are being opened.
+struct Place<'a> {
+    storage: &'a dyn Storage,
+    fast: &'a Path,
+    slow: &'a Path,
 }
 
-/// A slow directory of its own says whose it is: two databases with one slow directory would remove each other's tables.
-fn check_owner(storage: &dyn Storage, slow: &Path, manifest: &mut Manifest, read_only: bool) -> Result<()> {
-    let path = slow.join(OWNER);
-    let own = format!("{:016x}\n", manifest.state().database);
-    let found = if storage.exists(&path)? { read_whole(storage, &path)? } else { Vec::new() };
-    if found == own.as_bytes() && manifest.state().has_slow_dir {
-        return Ok(());
+impl Place<'_> {
+    /// Commits what recovery has found (`recovered`) and that the database was opened, takes possession of a slow directory
+    /// of its own, and removes files that are left over. These not before the manifest that does not name them is known to
+    /// be on storage: an earlier one might. What a reader may see from now on must be durable as well, so a manifest with an
+    /// end that may not be is committed anew even if no file has to go.
+    fn begin(
+        &self,
+        manifest: &mut Manifest,
+        numbers: &FileNumbers,
+        reserve: &Reserve,
+        recovered: Option<Edit>,
+        owner: Option<Opening>,
+    ) -> Result<()> {
+        let Place { storage, fast, slow } = *self;
+        let left_over = |manifest: &Manifest| files_with(storage, fast, slow, manifest, Claim::LeftOver);
+        let apart = slow != fast;
+        if recovered.is_some() || apart || manifest.has_tail() || !left_over(manifest)?.is_empty() {
+            let mut edit = recovered.unwrap_or_default();
+            if apart {
+                edit.has_slow_dir = true;
+                edit.openings = Some(next_openings(manifest.state(), owner, storage.unique_number()?));
+            }
+            let files = list_numbered(storage, fast, slow)?;
+            reserve.with(|| commit_before_start(manifest, numbers, &files, edit.clone()))?;
+        }
+        if apart {
+            reserve.with(|| replace_owner(storage, slow, manifest.state()))?;
+        }
+        // A manifest that was left over may have gone with the commit.
+        left_over(manifest)?.iter().try_for_each(|path| storage.remove(path))
     }
-    if found.len() == own.len() && found != own.as_bytes() {
-        return Err(another_owner(slow, &path));
-    }
-    if !manifest.state().tables.is_empty() {
-        return Err(Error::corruption(&path, 0, "the file that names the owner of this directory is missing or cut"));
-    }
-    if read_only {
-        return Ok(());
-    }
-    // The directory is new, or a crash came while it was claimed. From now on no table may come to lie elsewhere.
-    commit_before_start(manifest, &Edit { has_slow_dir: true, ..Edit::default() })?;
-    if storage.exists(&path)? {
-        storage.remove(&path)?;
-    }
-    let file = storage.create(&path, Access::Buffered)?;
-    file.write_at(own.as_bytes(), 0)?;
-    file.sync()?;
-    storage.sync_dir(slow)
-}
-
-/// The database has tables, and none of them is where the options say.
-fn tables_elsewhere(slow: &Path) -> Error {
-    let message = format!(
-        "none of the tables of this database is in {}: the option slow_dir must be as it was when they were written",
-        slow.display()
-    );
-    Error::input(message)
-}
-
-fn another_owner(slow: &Path, owner: &Path) -> Error {
-    Error::input(format!("{} belongs to another database, as {} says", slow.display(), owner.display()))
 }
 
 /// A new database: one keyspace, no files.
@@ -303,69 +312,19 @@ fn new_database(number: u64) -> Edit {
     }
 }
 
-/// Commits an edit while nothing else can give out file numbers.
-fn commit_before_start(manifest: &mut Manifest, edit: &Edit) -> Result<()> {
-    let next = manifest.state().next_file;
-    manifest.commit(edit, &|| usable(next)).map(drop)
-}
-
-/// Removes tables that no edit has ever named: what a crash left of unfinished jobs. Whatever part of the manifest is on
-/// storage does not name them, so they can go before the next edit, which may need their space: jobs fill disks.
-fn remove_never_named(storage: &dyn Storage, fast: &Path, slow: &Path, manifest: &Manifest) -> Result<()> {
-    let files = our_files(storage, fast, slow)?;
-    let mut left_over = files.iter().filter(|(_, kind, id)| *kind == FileKind::Table && !manifest.ever_named(*id));
-    left_over.try_for_each(|(path, ..)| storage.remove(path))
-}
-
-/// Removes files of ours that the manifest does not name: what a crash left of unfinished jobs. Not before the manifest
-/// that does not name them is known to be on storage (`is_durable`): an earlier one might. What a reader may see from now
-/// on must be durable as well, so a manifest with an end that may not be is committed anew even if no file has to go.
-fn remove_unknown(
-    storage: &dyn Storage,
-    fast: &Path,
-    slow: &Path,
+/// Commits an edit while nothing else can give out file numbers, and reserves more of them if few are left. `files` are in
+/// the directories.
+fn commit_before_start(
     manifest: &mut Manifest,
-    is_durable: bool,
+    numbers: &FileNumbers,
+    files: &[Numbered],
+    mut edit: Edit,
 ) -> Result<()> {
-    let unknown = |manifest: &Manifest| -> Result<Vec<PathBuf>> {
-        let state = manifest.state();
-        let mut files = our_files(storage, fast, slow)?;
-        files.retain(|(_, kind, id)| {
-            (match kind {
-                FileKind::Log => !state.logs.contains_key(id),
-                FileKind::Table => !state.tables.contains_key(id),
-                FileKind::Manifest => manifest.named() != Some(*id),
-                FileKind::Segment | FileKind::Redirect => true,
-            }) && !state.holds_values(*kind, *id)
-        });
-        Ok(files.into_iter().map(|(path, ..)| path).collect())
-    };
-    if !is_durable && (manifest.has_tail() || !unknown(manifest)?.is_empty()) {
-        commit_before_start(manifest, &Edit::default())?;
-    }
-    // A manifest that was unknown before may have gone with the commit.
-    unknown(manifest)?.iter().try_for_each(|path| storage.remove(path))
-}
-
-/// The numbered files in both directories. Anything else is someone else's and never touched.
-fn our_files(storage: &dyn Storage, fast: &Path, slow: &Path) -> Result<Vec<(PathBuf, FileKind, FileId)>> {
-    let mut names = our_names(storage, fast, slow)?;
-    names.retain(|(.., is_file)| *is_file);
-    Ok(names.into_iter().map(|(path, kind, id, _)| (path, kind, id)).collect())
-}
-
-/// Everything in both directories that has the name of a numbered file, and whether it is a regular file.
-fn our_names(storage: &dyn Storage, fast: &Path, slow: &Path) -> Result<Vec<(PathBuf, FileKind, FileId, bool)>> {
-    let dirs: BTreeSet<&Path> = [fast, slow].into();
-    let mut names = Vec::new();
-    for dir in dirs {
-        for entry in storage.list(dir)? {
-            if let Some((kind, id)) = parse(&entry.name) {
-                names.push((dir.join(&entry.name), kind, id, entry.is_file));
-            }
-        }
-    }
-    Ok(names)
+    let block = if numbers.is_low() { numbers.next_block(files.iter().map(|file| file.id)) } else { None };
+    edit.files_reserved.extend(block);
+    manifest.commit(&edit, &|| numbers.take_for_manifest())?;
+    block.into_iter().for_each(|block| numbers.add(block));
+    Ok(())
 }
 
 pub(crate) fn open_tables(
@@ -432,16 +391,20 @@ impl Core {
         self.stop_background();
         self.remove_stats_page();
         // A full disk stops the flush; what the logs hold is settled all the same.
-        let settled = self.settle().and(flushed);
+        let settled = self.settle();
         // From here on the directories may be someone else's.
         self.manifest.lock().close();
         // Ends the threads that write chunks.
         self.commit.lock().writer = None;
+        if settled.is_ok() {
+            self.remove_rings();
+            self.reserve.remove();
+        }
         self.locks.lock().clear();
         if self.settings.tuning.stats_interval.is_some() {
             telemetry::publish(&self.fast, &self.stats());
         }
-        settled
+        settled.and(flushed)
     }
 
     /// A large front goes to tables; a small one is replayed faster than it is flushed.
@@ -492,9 +455,12 @@ impl Core {
                 log.mark_obsolete();
             }
         }
-        // The space reserved behind the end goes back; if that fails it stays reserved.
-        for log in &settled {
-            let _ = log.file().truncate(log.end());
+        // The space reserved behind the end goes back; if that fails it stays reserved. Also in logs that recovery has
+        // settled, or an earlier close that could not do this.
+        for log in logs.iter().filter(|log| !edit.logs_removed.contains(&log.id())) {
+            if log.file().len().is_ok_and(|len| len > log.end()) {
+                let _ = self.storage.open(log.path()).and_then(|file| file.truncate(log.end()));
+            }
         }
         drop(manifest);
         // What is obsolete goes with its last holder, and here is one.

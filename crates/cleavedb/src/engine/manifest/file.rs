@@ -12,12 +12,12 @@ use crate::engine::manifest::file_names::{CURRENT, CURRENT_NEW, manifest_name};
 use crate::engine::manifest::state::ManifestState;
 use crate::format::checksum::agrees;
 use crate::format::edit::Edit;
-use crate::format::file_header::{FILE_HEADER_BYTES, Kind};
+use crate::format::file_header::{FILE_HEADER_BYTES, FileFormat};
 use crate::io::{Access, File, Storage, read_whole};
 
 /// The first bytes of the file.
 pub(crate) const MAGIC: [u8; 8] = *b"CleaveMf";
-const HEADER: Kind = Kind { magic: MAGIC, version: 5, oldest: 5, name: "manifest" };
+const HEADER: FileFormat = FileFormat { magic: MAGIC, version: 6, oldest: 6, name: "manifest" };
 const RECORD_HEADER_BYTES: usize = 12;
 
 /// The state and the file it is written to.
@@ -34,6 +34,8 @@ pub(crate) struct Manifest {
     named: Option<FileId>,
     /// It has edits that [`CURRENT`] does not vouch for: a crash of the process may have left them unsynced.
     has_tail: bool,
+    /// Was to be the number of a file that could not be made; the next one gets it.
+    unused: Option<FileId>,
     /// Tables that some edit of the file that was read has named.
     named_tables: BTreeSet<FileId>,
     /// A new file is started beyond this size and four times the state's.
@@ -65,6 +67,7 @@ impl Manifest {
             failed: None,
             named: None,
             has_tail: false,
+            unused: None,
             named_tables: BTreeSet::new(),
             bytes_max,
         }
@@ -101,6 +104,7 @@ impl Manifest {
             failed: None,
             named: Some(id),
             has_tail: bytes.len() as u64 > whole_len,
+            unused: None,
             named_tables,
             bytes_max,
         }))
@@ -145,8 +149,12 @@ impl Manifest {
         let roll = self.open.as_ref().is_none_or(|open| open.len > self.bytes_max.max(4 * open.state_len));
         let written = match roll {
             true => {
-                let id = new_file_id()?;
-                self.start_file(id, edit)
+                let id = self.unused.take().map_or_else(new_file_id, Ok)?;
+                let started = self.start_file(id, edit);
+                let is_free = matches!(&started, Err(error) if error.is_transient());
+                self.unused =
+                    if is_free && !self.storage.exists(&self.dir.join(manifest_name(id)))? { Some(id) } else { None };
+                started
             }
             false => self.append(edit),
         };
@@ -177,7 +185,7 @@ impl Manifest {
 
     fn note_failure<T>(&mut self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result
-            && !error.is_passing()
+            && !error.is_transient()
         {
             self.failed = Some(error.to_string());
         }
@@ -217,7 +225,7 @@ impl Manifest {
         let len = bytes.len() as u64;
         self.write_current(id, len).inspect_err(|error| {
             // Then CURRENT was not replaced; after any other error it may have been.
-            if error.is_passing() {
+            if error.is_transient() {
                 let _ = self.storage.remove(&path);
             }
         })?;
@@ -367,6 +375,7 @@ pub(crate) fn show_edits(
 }
 
 /// The decoders behind the manifest, for fuzzing.
+#[cfg(feature = "testing")]
 pub(crate) mod decoders {
     use super::*;
 

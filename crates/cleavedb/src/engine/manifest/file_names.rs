@@ -11,8 +11,12 @@ pub(crate) const CURRENT_NEW: &str = "CURRENT.new";
 pub(crate) const LOCK: &str = "LOCK";
 /// References, in a slow directory of its own, the database that it belongs to.
 pub(crate) const OWNER: &str = "OWNER";
+/// Becomes [`OWNER`] by renaming.
+pub(crate) const OWNER_NEW: &str = "OWNER.new";
 /// The mapped ring.
 pub(crate) const RING: &str = "ring";
+/// A larger ring, which becomes [`RING`] by renaming.
+pub(crate) const RING_NEW: &str = "ring.new";
 
 /// Space set apart for work that must go on when the disk is full.
 pub(crate) const RESERVE: &str = "RESERVE";

@@ -5,5 +5,7 @@ pub(crate) mod file_names;
 mod state;
 mod file;
 
-pub(crate) use file::{MAGIC, Manifest, decoders, parse_current, show_edits, usable};
+#[cfg(feature = "testing")]
+pub(crate) use file::decoders;
+pub(crate) use file::{MAGIC, Manifest, parse_current, show_edits, usable};
 pub(crate) use state::ManifestState;

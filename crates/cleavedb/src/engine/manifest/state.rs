@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::{FileId, KeyspaceId, Seqno};
 use crate::engine::manifest::file_names::FileKind;
+use crate::format::edit::{Edit, KeyspaceRecord, Openings};
 #[cfg(test)]
-use crate::format::edit::Separation;
-use crate::format::edit::{Edit, KeyspaceRecord};
+use crate::format::edit::{Opening, Separation};
 use crate::format::meta::TableMeta;
-use crate::format::values::{ValuePlace, ValueState};
+use crate::format::value_state::ValueState;
+use crate::format::values::ValuePlace;
 
 /// The files and numbers of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +33,11 @@ pub(crate) struct ManifestState {
     pub database: u64,
     /// Tables lie in a directory of their own.
     pub has_slow_dir: bool,
+    /// Numbers that files of ours may have, as disjoint ranges: first number and end. Each was durable before the first
+    /// file with a number from it was made.
+    pub reserved: BTreeMap<FileId, FileId>,
+    /// The last openings for writing with a directory of its own for tables.
+    pub openings: Openings,
 }
 
 impl Default for ManifestState {
@@ -48,6 +54,8 @@ impl Default for ManifestState {
             next_keyspace: KeyspaceId(1),
             database: 0,
             has_slow_dir: false,
+            reserved: BTreeMap::new(),
+            openings: Openings::default(),
         }
     }
 }
@@ -98,6 +106,12 @@ impl ManifestState {
             let known = self.keyspaces.contains_key(keyspace) || added(keyspace);
             claim(known, || format!("keyspace {} was changed before it was added", keyspace.0))?;
         }
+        let mut reserved = self.reserved.clone();
+        for (from, end) in &edit.files_reserved {
+            claim(reserve(&mut reserved, *from, *end), || {
+                format!("file numbers {} to {} were reserved twice", from.0, end.0 - 1)
+            })?;
+        }
         if edit.concerns_values() || !edit.values_removed.is_empty() {
             self.values.clone().apply(edit)?;
         }
@@ -141,7 +155,28 @@ impl ManifestState {
         self.database = edit.database.unwrap_or(self.database);
         self.has_slow_dir |= edit.has_slow_dir;
         self.next_keyspace = edit.next_keyspace.map_or(self.next_keyspace, |next| next.max(self.next_keyspace));
+        for (from, end) in &edit.files_reserved {
+            reserve(&mut self.reserved, *from, *end);
+        }
+        self.openings = edit.openings.unwrap_or(self.openings);
         Ok(())
+    }
+
+    /// The end of the reserved range that the number lies in: only such a file can be ours.
+    pub fn reserved_end(&self, id: FileId) -> Option<FileId> {
+        let (_, end) = self.reserved.range(..=id).next_back()?;
+        Some(*end).filter(|end| id < *end)
+    }
+
+    /// The manifest leads to this file; `current` is the manifest in force.
+    pub fn references(&self, kind: FileKind, id: FileId, current: Option<FileId>) -> bool {
+        self.holds_values(kind, id)
+            || match kind {
+                FileKind::Log => self.logs.contains_key(&id),
+                FileKind::Table => self.tables.contains_key(&id),
+                FileKind::Manifest => current == Some(id),
+                FileKind::Segment | FileKind::Redirect => false,
+            }
     }
 
     /// The file holds values, or leads to where they are.
@@ -170,15 +205,34 @@ impl ManifestState {
             // Those with higher numbers first, so that what has moved has somewhere to go.
             values_placed: self.values.places.iter().rev().map(|(file, place)| (*file, place.clone())).collect(),
             referenced: self.values.referenced.clone(),
+            reorder_credit: self.values.credit_to_store(),
             flushed: Some(self.flushed),
             last_seqno: Some(self.last_seqno),
             next_file: Some(self.next_file),
             next_keyspace: Some(self.next_keyspace),
             database: (self.database != 0).then_some(self.database),
             has_slow_dir: self.has_slow_dir,
+            files_reserved: self.reserved.iter().map(|(from, end)| (*from, *end)).collect(),
+            openings: (self.openings != Openings::default()).then_some(self.openings),
             ..Edit::default()
         }
     }
+}
+
+/// Adds a range, joined with its neighbours; false, and nothing done, if some of it is there.
+fn reserve(ranges: &mut BTreeMap<FileId, FileId>, mut from: FileId, mut end: FileId) -> bool {
+    let before = ranges.range(..end).next_back().map(|(from, end)| (*from, *end));
+    if from >= end || before.is_some_and(|(_, end)| end > from) {
+        return false;
+    }
+    if let Some((start, _)) = before.filter(|(_, end)| *end == from) {
+        from = start;
+    }
+    if let Some(end_of_next) = ranges.remove(&end) {
+        end = end_of_next;
+    }
+    ranges.insert(from, end);
+    true
 }
 
 fn claim(holds: bool, message: impl FnOnce() -> String) -> Result<(), String> {
@@ -207,12 +261,29 @@ mod tests {
             last_seqno: Some(Seqno(10)),
             next_file: Some(FileId(5)),
             has_slow_dir: true,
+            files_reserved: vec![(FileId(1), FileId(5)), (FileId(20), FileId(30)), (FileId(5), FileId(7))],
+            openings: Some(Openings { present: Opening { epoch: 2, nonce: 9 }, previous: Opening::default() }),
             ..Edit::default()
         };
         state.apply(&edit).unwrap();
         let mut again = ManifestState::default();
         again.apply(&state.to_edit()).unwrap();
         assert_eq!(again, state);
+    }
+
+    #[test]
+    fn reserved_ranges_are_joined_and_tell_which_numbers_are_ours() {
+        let mut ranges = BTreeMap::new();
+        let mut add = |from, end| reserve(&mut ranges, FileId(from), FileId(end));
+        assert!(add(10, 20) && add(40, 50) && add(30, 40));
+        for (from, end) in [(19, 21), (10, 11), (5, 11), (0, 100), (35, 36), (49, 60), (30, 50), (7, 7)] {
+            assert!(!add(from, end), "{from}..{end}");
+        }
+        assert!(add(20, 30) && add(1, 10) && add(60, 61));
+        assert_eq!(ranges, BTreeMap::from([(FileId(1), FileId(50)), (FileId(60), FileId(61))]));
+        let state = ManifestState { reserved: ranges, ..ManifestState::default() };
+        let end = |id| state.reserved_end(FileId(id)).map(|end| end.0);
+        assert_eq!([0, 1, 49, 50, 59, 60, 61].map(end), [None, Some(50), Some(50), None, None, Some(61), None]);
     }
 
     #[test]

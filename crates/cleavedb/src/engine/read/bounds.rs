@@ -1,8 +1,9 @@
 //! The bounds of a scan as full keys.
 
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 
 use crate::base::key::prefix_end;
+use crate::base::key_bounds::Between;
 use crate::base::{KeyspaceId, full_key};
 
 /// Full keys: from `lower`, up to but not including `upper`.
@@ -14,18 +15,18 @@ pub(crate) struct Bounds {
 
 impl Bounds {
     /// The part of `keyspace` within `range`.
-    pub fn of_range<R: RangeBounds<Vec<u8>>>(keyspace: KeyspaceId, range: &R) -> Bounds {
-        let after = |key: &Vec<u8>| {
+    pub fn of_range(keyspace: KeyspaceId, (start, end): Between<'_>) -> Bounds {
+        let after = |key: &[u8]| {
             let mut full = full_key(keyspace, key);
             full.push(0);
             full
         };
-        let lower = match range.start_bound() {
+        let lower = match start {
             Bound::Included(key) => full_key(keyspace, key),
             Bound::Excluded(key) => after(key),
             Bound::Unbounded => keyspace.prefix().to_vec(),
         };
-        let upper = match range.end_bound() {
+        let upper = match end {
             Bound::Included(key) => Some(after(key)),
             Bound::Excluded(key) => Some(full_key(keyspace, key)),
             Bound::Unbounded => prefix_end(&keyspace.prefix()),

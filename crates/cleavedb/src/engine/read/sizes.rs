@@ -1,11 +1,11 @@
 //! How much lies where: bytes of a range of keys, and what a keyspace holds. Estimates, made of what indexes in memory and
 //! on storage say, without reading data.
 
-use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use crate::base::Result;
+use crate::base::key_bounds::Between;
 use crate::base::ranges::{KeyRange, Mark};
+use crate::base::{KeyBounds, Result};
 use crate::engine::core::Core;
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::read::bounds::Bounds;
@@ -30,14 +30,14 @@ pub struct KeyspaceStats {
 
 impl Core {
     /// Bytes of a range: of table files and the values that they lead to, and in the front.
-    pub fn approximate_size<R: RangeBounds<Vec<u8>>>(&self, keyspace: &KeyspaceState, range: &R) -> Result<u64> {
+    pub fn approximate_size(&self, keyspace: &KeyspaceState, range: Between<'_>) -> Result<u64> {
         let sizes = self.sizes(keyspace, Bounds::of_range(keyspace.record.id, range))?;
         Ok(sizes.table_bytes + sizes.bytes_separated + sizes.front_bytes)
     }
 
     /// What a keyspace holds.
     pub fn keyspace_stats(&self, keyspace: &KeyspaceState) -> Result<KeyspaceStats> {
-        self.sizes(keyspace, Bounds::of_range::<std::ops::RangeFull>(keyspace.record.id, &..))
+        self.sizes(keyspace, Bounds::of_range(keyspace.record.id, (..).key_bounds()))
     }
 
     fn sizes(&self, keyspace: &KeyspaceState, bounds: Bounds) -> Result<KeyspaceStats> {

@@ -78,11 +78,15 @@ pub struct Tuning {
     /// Writers wait while logs that are not flushed hold more than this, values that stay in them included: recovery reads
     /// all of it.
     pub replay_bytes_max: u64,
-    /// Size of a log.
+    /// Size of a log, once there is much data.
     pub log_bytes: u64,
-    /// Size of the mapped ring.
+    /// Size of the first logs.
+    pub log_bytes_min: u64,
+    /// Size of the mapped ring, once there is much data.
     pub ring_bytes: usize,
-    /// Size of one direct write to the log.
+    /// Size of the first ring; at least 16 KiB.
+    pub ring_bytes_min: usize,
+    /// Size of one direct write to the log, at most a quarter of the ring.
     pub chunk_bytes: usize,
     /// Direct writes in flight, each with a thread.
     pub chunk_threads: usize,
@@ -126,7 +130,9 @@ pub struct Tuning {
     pub close_flush_bytes: u64,
     /// The manifest starts a new file beyond this size.
     pub manifest_bytes: u64,
-    /// So much space is set apart where tables lie, for when the disk is full; none if this is zero.
+    /// So many file numbers are reserved at once.
+    pub numbers_reserved: u64,
+    /// At most so much space is set apart where tables lie, for when the disk is full; none if this is zero.
     pub reserve_bytes: u64,
     /// The page of statistics is written this often; never if there is none.
     pub stats_interval: Option<Duration>,
@@ -184,7 +190,9 @@ impl Tuning {
             logs_bytes_max: logs_bytes_max as u64,
             replay_bytes_max: replay_bytes_max as u64,
             log_bytes: (logs_bytes_max / 4) as u64,
+            log_bytes_min: MIB as u64,
             ring_bytes,
+            ring_bytes_min: MIB / 4,
             chunk_bytes: (ring_bytes / 16).clamp(64 << 10, MIB),
             chunk_threads: 4,
             chunk_buffers: 8,
@@ -207,6 +215,7 @@ impl Tuning {
             hl0_stop_tables: HL0_STOP_TABLES,
             close_flush_bytes: 4 * MIB as u64,
             manifest_bytes: 4 * MIB as u64,
+            numbers_reserved: 512,
             // A flush takes runs until they are enough, so it is less than two at their largest.
             reserve_bytes: 2 * flush_bytes as u64 + 4 * MIB as u64,
             stats_interval: Some(Duration::from_secs(1)),
@@ -236,9 +245,32 @@ impl Tuning {
         (self.job_bytes / 128).clamp(4 << 10, 256 << 10)
     }
 
-    /// The ring and the chunk buffers.
+    /// The size of the next log when so many bytes are stored: about an eighth to a quarter of them, so that what is reserved
+    /// for logs and not written yet stays small beside the data.
+    pub(crate) fn log_bytes_for(&self, stored: u64) -> u64 {
+        (stored / 4).checked_next_power_of_two().unwrap_or(u64::MAX).max(self.log_bytes_min).min(self.log_bytes)
+    }
+
+    /// The size of the ring for logs of that size, as far as it is not the largest.
+    pub(crate) fn ring_bytes_for(&self, log_bytes: u64) -> usize {
+        let quarter = usize::try_from(log_bytes / 4).unwrap_or(usize::MAX / 2).next_power_of_two();
+        let bytes = if log_bytes >= self.log_bytes { self.ring_bytes } else { quarter };
+        bytes.max(self.ring_bytes_min).min(self.ring_bytes)
+    }
+
+    /// The size of one direct write to the log with a ring of that size.
+    pub(crate) fn chunk_bytes_for(&self, ring_bytes: usize) -> usize {
+        self.chunk_bytes.min(ring_bytes / 4)
+    }
+
+    /// The ring and the chunk buffers, at their largest.
     pub(crate) fn log_buffer_bytes(&self) -> usize {
-        self.ring_bytes + self.chunk_buffers * (self.chunk_bytes + 4096)
+        self.ring_bytes + self.chunk_buffers_bytes(self.ring_bytes)
+    }
+
+    /// The chunk buffers that go with a ring of that size.
+    pub(crate) fn chunk_buffers_bytes(&self, ring_bytes: usize) -> usize {
+        self.chunk_buffers * (self.chunk_bytes_for(ring_bytes) + 4096)
     }
 
     /// Runs that are being built.
@@ -259,6 +291,7 @@ impl Tuning {
     }
 
     /// Everything small enough that a few hundred operations seal, merge, flush, compact and rotate.
+    #[cfg(any(test, feature = "testing"))]
     pub fn tiny() -> Tuning {
         Tuning {
             memory_bytes: 1 << 20,
@@ -275,7 +308,10 @@ impl Tuning {
             logs_bytes_max: 1 << 20,
             replay_bytes_max: 1 << 20,
             log_bytes: 64 << 10,
+            // No growth: so small a log is as large as it gets.
+            log_bytes_min: 1 << 20,
             ring_bytes: 64 << 10,
+            ring_bytes_min: 1 << 20,
             chunk_bytes: 8 << 10,
             chunk_threads: 2,
             chunk_buffers: 3,
@@ -298,6 +334,7 @@ impl Tuning {
             hl0_stop_tables: 24,
             close_flush_bytes: 24 << 10,
             manifest_bytes: 16 << 10,
+            numbers_reserved: 24,
             reserve_bytes: 48 << 10,
             stats_interval: None,
             canary: None,
@@ -374,6 +411,25 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn logs_and_ring_grow_with_the_data_up_to_their_size() {
+        for budget in [16, 100, 256, 4096] {
+            let tuning = Tuning::for_budget(budget * MIB);
+            let mut before = (0, 0);
+            for stored in (0..40).map(|shift| (1_u64 << shift) - 1) {
+                let log = tuning.log_bytes_for(stored);
+                let ring = tuning.ring_bytes_for(log);
+                assert!((log, ring) >= before && log <= tuning.log_bytes && ring <= tuning.ring_bytes);
+                assert!(log <= (stored / 2).max(MIB as u64) && ring as u64 <= log / 4);
+                assert!(4 * tuning.chunk_bytes_for(ring) <= ring && ring.is_power_of_two());
+                before = (log, ring);
+            }
+            assert_eq!(before, (tuning.log_bytes, tuning.ring_bytes));
+        }
+        assert_eq!(Tuning::tiny().log_bytes_for(0), Tuning::tiny().log_bytes);
+        assert_eq!(Tuning::tiny().ring_bytes_for(64 << 10), Tuning::tiny().ring_bytes);
     }
 
     #[test]

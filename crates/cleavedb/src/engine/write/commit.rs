@@ -264,7 +264,12 @@ impl Core {
             *last_seqno = last_seqno.next();
             let may_stay = operation.value.len() >= in_front;
             let for_good = if may_stay { for_good(operation.keyspace) } else { usize::MAX };
-            inserter.add_record(&operation, *last_seqno, &mut place, SeparationThresholds { in_front, for_good });
+            inserter.add_record(
+                &operation,
+                *last_seqno,
+                &mut place,
+                SeparationThresholds { in_front, after_flush: for_good },
+            );
         }
     }
 
@@ -281,6 +286,14 @@ impl Core {
             }
         };
         let log = self.guarded(self.take_log(bytes))?;
+        if !writer.fits(&log) {
+            // Logs are made for a larger ring now. The one before must not be needed for recovery when it loses its name.
+            let larger = LogWriter::new(self.logs.back_end(self)?);
+            commit.unsynced.extend(self.guarded(writer.end())?);
+            self.guarded(self.logs.rename_ring(self))?;
+            *writer = larger;
+            self.fit_cache();
+        }
         self.published.update(|view| {
             let mut logs = (*view.logs).clone();
             logs.insert(log.id(), log.clone());

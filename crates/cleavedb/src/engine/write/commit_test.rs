@@ -6,6 +6,7 @@ use super::*;
 use crate::engine::tuning::sizes::Tuning;
 use crate::io::{Faults, SimDisk};
 use crate::sched::sim::simulate;
+use crate::sched::sync::Mutex;
 use crate::sched::thread::spawn;
 use crate::{Db, LogBackend, Options};
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::base::limits::BLOCK_IO_BYTES;
 use crate::base::{Error, FileId, Result, Seqno};
 use crate::engine::core::Core;
-use crate::engine::manifest::file_names::{RING, log_name};
+use crate::engine::manifest::file_names::{RING, RING_NEW, log_name};
 use crate::engine::tuning::settings::LogBackend;
 use crate::engine::tuning::sizes::Tuning;
 use crate::format::edit::Edit;
@@ -42,7 +42,12 @@ struct ReadShare {
 struct SupplyState {
     /// Logs have been written since the database was opened.
     started: bool,
+    /// That of logs made from now on.
     ring: Option<Arc<dyn Mapping>>,
+    /// The ring is called [`RING_NEW`] until the first log that was made for it is written.
+    ring_is_new: bool,
+    /// The system does not give a larger one.
+    ring_stays: bool,
     /// Those of the log writer, as long as there is one.
     chunks: Weak<ChunkWriter>,
     spare: Option<Arc<LogFile>>,
@@ -68,7 +73,7 @@ impl LogSupply {
     /// Memory of the ring and the chunk buffers.
     pub fn buffer_bytes(&self, tuning: &Tuning) -> usize {
         let inner = self.inner.lock();
-        inner.ring.as_ref().map_or(0, |ring| ring.len() + tuning.log_buffer_bytes() - tuning.ring_bytes)
+        inner.ring.as_ref().map_or(0, |ring| ring.len() + tuning.chunk_buffers_bytes(ring.len()))
     }
 
     /// Gives up the spare.
@@ -95,10 +100,20 @@ impl LogSupply {
         let Some(ring) = self.ring(core)? else {
             return Ok(BackEnd::Plain);
         };
-        let chunks = ChunkWriter::start(tuning.chunk_threads, tuning.chunk_buffers, tuning.chunk_bytes)?;
+        let chunk_bytes = tuning.chunk_bytes_for(ring.len());
+        let chunks = ChunkWriter::start(tuning.chunk_threads, tuning.chunk_buffers, chunk_bytes)?;
         let chunks = Arc::new(chunks);
         self.inner.lock().chunks = Arc::downgrade(&chunks);
-        Ok(BackEnd::Ring { ring, chunks, chunk_bytes: tuning.chunk_bytes })
+        Ok(BackEnd::Ring { ring, chunks, chunk_bytes })
+    }
+
+    /// The ring that [`Core::grow_ring`] has made takes the place of the one before, of which nothing is needed any more.
+    pub fn rename_ring(&self, core: &Core) -> Result<()> {
+        let mut inner = self.inner.lock();
+        if std::mem::take(&mut inner.ring_is_new) {
+            core.storage.rename(&core.fast.join(RING_NEW), &core.fast.join(RING))?;
+        }
+        Ok(())
     }
 
     /// Waits until the log can take more without waiting for the disk.
@@ -134,9 +149,9 @@ impl LogSupply {
 
 /// Maps the ring, a smaller one where the system allows little locked memory.
 fn map_ring(core: &Core) -> Result<Option<Arc<dyn Mapping>>> {
-    let tuning = &core.settings.tuning;
-    let mut bytes = tuning.ring_bytes;
-    while bytes >= 4 * tuning.chunk_bytes {
+    let mut bytes = core.settings.tuning.ring_bytes_for(core.next_log_bytes());
+    let least = (bytes / 4).max(4 * BLOCK_IO_BYTES);
+    while bytes >= least {
         if let Some(ring) = core.storage.map(&core.fast.join(RING), bytes)? {
             return Ok(Some(ring));
         }
@@ -180,8 +195,42 @@ impl Core {
         Ok(log)
     }
 
+    /// The size that the next log should have.
+    fn next_log_bytes(&self) -> u64 {
+        self.settings.tuning.log_bytes_for(self.stored_bytes())
+    }
+
+    /// Maps a ring that suits larger logs, for the logs made from now on, under a name of its own: the one before is still
+    /// being written. Nothing depends on it, so it may fail. Only the job that makes spare logs does this.
+    fn grow_ring(&self) {
+        let wanted = self.settings.tuning.ring_bytes_for(self.next_log_bytes());
+        {
+            let inner = self.logs.inner.lock();
+            let len = inner.ring.as_ref().map_or(usize::MAX / 4, |ring| ring.len());
+            if inner.ring_is_new
+                || inner.ring_stays
+                || wanted < 4 * len && (wanted <= len || wanted < self.settings.tuning.ring_bytes)
+            {
+                return;
+            }
+        }
+        let path = self.fast.join(RING_NEW);
+        match self.reserve.beside(&path, || self.storage.map(&path, wanted)) {
+            Ok(Some(ring)) => {
+                let mut inner = self.logs.inner.lock();
+                (inner.ring, inner.ring_is_new) = (Some(ring), true);
+            }
+            refused => {
+                self.logs.inner.lock().ring_stays = refused.is_ok();
+                // What was made of it only takes up space.
+                let _ = self.storage.remove_mapped(&path);
+            }
+        }
+    }
+
     /// Makes the next log ahead of time (a background job).
     pub fn prepare_spare_log(&self) -> Result<()> {
+        self.grow_ring();
         let log = self.make_log(2 * LOG_HEADER_BYTES as u64)?;
         let mut inner = self.logs.inner.lock();
         if inner.spare.is_none() && log.id() > inner.newest_taken {
@@ -191,6 +240,14 @@ impl Core {
         }
         drop(inner);
         self.retire_logs(vec![log])
+    }
+
+    /// After a clean close nothing needs the rings.
+    pub fn remove_rings(&self) {
+        for name in [RING, RING_NEW] {
+            // If it stays, the next clean close tries again.
+            let _ = self.storage.remove_mapped(&self.fast.join(name));
+        }
     }
 
     /// Makes an empty log of the usual size, or of `needed` bytes if that is more: space reserved, header durable, named
@@ -207,7 +264,7 @@ impl Core {
         let guard = self.guard(path);
         let capacity = self.start_log(id, &*file, needed).inspect_err(|error| {
             // Only then is it certain that the manifest does not name the log.
-            if error.is_passing() {
+            if error.is_transient() {
                 guard.mark_obsolete();
             }
         })?;
@@ -247,7 +304,9 @@ impl Core {
     /// Reserves space for a log, a sixteenth of the usual at worst; returns how much.
     fn reserve_log(&self, file: &dyn File, needed: u64) -> Result<u64> {
         let needed = needed.next_multiple_of(BLOCK_IO_BYTES as u64);
-        let usual = self.settings.tuning.log_bytes;
+        let usual = self.next_log_bytes();
+        // What a full log would have a flush write.
+        self.reserve.grow(self.stored_bytes() + usual);
         let sizes = [usual, usual / 4, usual / 16].map(|size| size.next_multiple_of(BLOCK_IO_BYTES as u64).max(needed));
         let mut result = Ok(true);
         for size in sizes {
@@ -274,7 +333,7 @@ impl Core {
         self.add_counters(&mut edit);
         match self.commit_edit(&mut manifest, &edit) {
             Ok(()) => all.iter().for_each(|log| log.mark_obsolete()),
-            Err(error) if error.is_passing() => self.logs.inner.lock().to_retire = all,
+            Err(error) if error.is_transient() => self.logs.inner.lock().to_retire = all,
             Err(error) => return Err(error),
         }
         Ok(())

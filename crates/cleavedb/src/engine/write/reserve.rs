@@ -2,12 +2,15 @@
 //! A flush, the emptying of files of values and the edits of the manifest that end or drop something give it up and are
 //! tried again at once; all of them make room in the end. Logs and what compactions write do not get it.
 //!
+//! Its size follows what is stored, since no job writes more than that: it grows with the data up to what the tuning says,
+//! and goes at a clean close.
+//!
 //! Nothing depends on its content, and nothing of it is synced but its removal: one that a crash takes is made again, one
 //! that a crash brings back is given up again.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crate::base::{Error, Result};
 use crate::engine::manifest::file_names::RESERVE;
@@ -18,11 +21,16 @@ use crate::sched::sync::Mutex;
 /// Of a small file system no more than one part in so many is set apart: logs need room as well.
 const SPACE_PARTS: u64 = 16;
 
+/// So much is set apart however little is stored: enough for edits.
+const BYTES_MIN: u64 = 256 << 10;
+
 /// What is set apart in each directory.
 pub(crate) struct Reserve {
     storage: Arc<dyn Storage>,
-    /// Directories, and how many bytes there.
+    /// Directories, and how many bytes there at most.
     places: Vec<(PathBuf, u64)>,
+    /// How many bytes are to be set apart in each, as far as they may.
+    wanted: AtomicU64,
     /// Held while any of it is made or given up, and while a log gets its space.
     changing: Mutex<()>,
     /// All of it is there, or never will be.
@@ -43,7 +51,33 @@ impl Reserve {
         }
         places.retain(|(_, bytes)| *bytes > 0);
         let settled = AtomicBool::new(places.is_empty());
-        Reserve { storage, places, changing: Mutex::default(), settled, lent: AtomicUsize::new(0) }
+        let (changing, wanted, lent) = (Mutex::default(), AtomicU64::new(BYTES_MIN), AtomicUsize::new(0));
+        Reserve { storage, places, wanted, changing, settled, lent }
+    }
+
+    /// So many bytes are stored, or soon will be: there is to be enough for a job that writes all of them.
+    pub fn grow(&self, stored: u64) {
+        let needed = BYTES_MIN.saturating_add(stored);
+        let wanted = self.wanted.load(Ordering::Acquire);
+        if needed <= wanted {
+            return;
+        }
+        self.wanted.store(needed, Ordering::Release);
+        if self.places.iter().any(|(_, most)| *most > wanted) {
+            self.settled.store(false, Ordering::Release);
+        }
+    }
+
+    /// Gives all of it up, after a clean close.
+    pub fn remove(&self) {
+        let _changing = self.changing.lock();
+        self.settled.store(true, Ordering::Release);
+        for (dir, _) in &self.places {
+            if matches!(self.is_file(dir), Ok(Some(true))) {
+                // If it stays, the next open takes it over.
+                let _ = self.storage.remove(&dir.join(RESERVE));
+            }
+        }
     }
 
     /// Does some work; if there is no space for it, once more with what is set apart. What is left of that is set apart
@@ -86,9 +120,10 @@ impl Reserve {
 
     fn make_all(&self) -> Result<()> {
         let mut result = Ok(());
-        for (dir, bytes) in &self.places {
+        for (dir, most) in &self.places {
             let path = dir.join(RESERVE);
-            if !self.make_one(dir, &path, *bytes).unwrap_or(false) {
+            let bytes = self.wanted.load(Ordering::Acquire).min(*most);
+            if !self.make_one(dir, &path, bytes, *most).unwrap_or(false) {
                 result = Err(Error::NoSpace { path });
             }
         }
@@ -97,14 +132,15 @@ impl Reserve {
     }
 
     /// True if it is whole, or cannot be had here at all.
-    fn make_one(&self, dir: &Path, path: &Path, bytes: u64) -> Result<bool> {
+    fn make_one(&self, dir: &Path, path: &Path, bytes: u64, most: u64) -> Result<bool> {
         let file = match self.is_file(dir)? {
             Some(false) => return Ok(true),
             Some(true) => self.storage.open(path)?,
             None => self.storage.create(path, Access::Buffered)?,
         };
-        // At worst a sixteenth: enough for an edit or two.
-        for size in (0..5).map(|halvings| bytes >> halvings) {
+        // At worst a sixteenth of the most: enough for an edit or two. What is less than that is left to writers.
+        let least = (most / 16).min(BYTES_MIN);
+        for size in (0..5).map(|halvings| bytes >> halvings).take_while(|size| *size >= least) {
             match file.allocate(size) {
                 // Where space cannot be reserved there is no reserve.
                 Ok(false) => return self.storage.remove(path).map(|()| true),
@@ -139,7 +175,7 @@ impl Reserve {
             self.settled.store(false, Ordering::Release);
             // Some file systems free the space of a removed file no earlier than the removal is durable.
             match self.storage.sync_dir(dir) {
-                Err(error) if !error.is_passing() => return Err(error),
+                Err(error) if !error.is_transient() => return Err(error),
                 _ => {}
             }
         }

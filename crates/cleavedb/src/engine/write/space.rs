@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use crate::engine::core::Core;
 use crate::engine::view::View;
 use crate::engine::write::pacing::Stage;
-use crate::format::values::Away;
+use crate::format::value_state::ReclaimedBytes;
 use crate::levels::hidden::Hidden;
 use crate::levels::picker::Figures;
 use crate::values::files::ValueFiles;
@@ -36,6 +36,19 @@ fn fill(file_bytes: u64, live: u64, garbage_limit: GarbageLimit) -> f64 {
 }
 
 impl Core {
+    /// Bytes that values take: those of files, and of dead extents whose space could not be given back yet.
+    fn space_taken(&self, values: &ValueFiles) -> u64 {
+        values.file_bytes.saturating_add(self.pending_deletions.pending_bytes())
+    }
+
+    /// Bytes of everything that is stored: tables, files of values, and what is in logs.
+    pub fn stored_bytes(&self) -> u64 {
+        let view = self.published.view();
+        let tables: u64 = view.version.levels().iter().map(|level| level.bytes()).sum();
+        let logs: u64 = view.logs.values().map(|log| log.end()).sum();
+        tables + logs + view.values.candidates().iter().map(|file| file.bytes).sum::<u64>()
+    }
+
     /// What garbage that can be removed asks of writers.
     pub fn space_stage(&self, values: &ValueFiles) -> Stage {
         let space = &self.work.space;
@@ -44,7 +57,7 @@ impl Core {
         let has_victims = !values.victims.is_empty() && !space.no_victims.load(Ordering::Relaxed);
         let is_moving = space.hides_too_much.load(Ordering::Relaxed) || has_victims;
         let live = values.live_bytes.saturating_sub(guessed);
-        let fill = if is_moving { fill(values.file_bytes, live, self.garbage_limit()) } else { 0.0 };
+        let fill = if is_moving { fill(self.space_taken(values), live, self.garbage_limit()) } else { 0.0 };
         let drain = space.drain.load(Ordering::Relaxed) as f64;
         Stage { fill, drain, room: f64::INFINITY, left: 0.0, is_full: false }
     }
@@ -53,13 +66,14 @@ impl Core {
     pub fn hides_too_much(&self, view: &View, figures: &Figures<'_>) -> bool {
         let space = &self.work.space;
         let allowed = |live| live + self.garbage_limit().of(live);
-        let is_possible = view.values.file_bytes > allowed(0);
+        let taken = self.space_taken(&view.values);
+        let is_possible = taken > allowed(0);
         let Hidden { referenced, hidden, record_max } = match is_possible {
             true => space.hidden_in(&view.version, figures.oldest_snapshot, || figures.hidden()),
             false => Hidden::default(),
         };
         // Some of what tables hide was found without them, and is gone.
-        let Away { dead, saved } = view.values.away;
+        let ReclaimedBytes { dead, saved } = view.values.away;
         let (referenced, hidden) = (referenced.saturating_sub(dead), hidden.saturating_sub(dead));
         // What has been compressed since it was referenced is as likely to be hidden as the rest.
         let stored = referenced.saturating_sub(saved);
@@ -69,7 +83,7 @@ impl Core {
         let live = referenced.saturating_sub(hidden);
         space.live_min.store(live, Ordering::Relaxed);
         space.record_max.store(record_max, Ordering::Relaxed);
-        let is_too_much = is_possible && view.values.file_bytes > allowed(live);
+        let is_too_much = is_possible && taken > allowed(live);
         space.hides_too_much.store(is_too_much, Ordering::Relaxed);
         is_too_much
     }
@@ -82,7 +96,8 @@ impl Core {
             0 => view.front_entries().saturating_mul(space.record_max.load(Ordering::Relaxed)),
             _ => live,
         };
-        let is_too_much = |live: u64| view.values.file_bytes > live + self.garbage_limit().of(live);
+        let taken = self.space_taken(&view.values);
+        let is_too_much = |live: u64| taken > live + self.garbage_limit().of(live);
         hides >= self.settings.tuning.flush_bytes && !is_too_much(live) && is_too_much(live.saturating_sub(hides))
     }
 
@@ -90,7 +105,7 @@ impl Core {
     pub fn hides_much(&self, values: &ValueFiles) -> bool {
         let guessed = self.work.space.guessed();
         let live = values.live_bytes.saturating_sub(guessed);
-        let (allowed, garbage) = (self.garbage_limit().of(live), values.file_bytes.saturating_sub(live));
+        let (allowed, garbage) = (self.garbage_limit().of(live), self.space_taken(values).saturating_sub(live));
         guessed > allowed / 100 * HIDDEN_PERCENT && garbage > allowed / 100 * BOTH_PERCENT
     }
 }
@@ -98,6 +113,7 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::space::Space;
 
     #[test]
     fn writers_are_slowed_from_eight_tenths_on_and_go_as_fast_as_it_drains_at_the_cap() {

@@ -96,6 +96,15 @@ impl Inode {
         self.holes.extend(pages_of(offset, len));
     }
 
+    /// The first pages between two offsets that have space behind them, as far as they lie between these.
+    pub(super) fn first_data(&self, from: u64, to: u64) -> Option<(u64, u64)> {
+        let to = to.min(self.len());
+        let mut pages = pages_of(from, to.saturating_sub(from)).skip_while(|page| self.holes.contains(page));
+        let begin = pages.next()?;
+        let end = pages.take_while(|page| !self.holes.contains(page)).last().unwrap_or(begin) + 1;
+        Some((from.max(begin * PAGE as u64), to.min(end * PAGE as u64)))
+    }
+
     /// How many of its pages have no space behind them.
     pub(super) fn hole_pages(&self) -> u64 {
         self.holes.len() as u64

@@ -12,8 +12,8 @@ use super::content::{Content, PAGE};
 use super::directory::{Directory, InodeNumber};
 use super::inode::{Inode, SECTOR, Survival};
 use crate::base::{Error, Result};
-use crate::io::DirEntry;
 use crate::io::fault::{FaultState, Faults};
+use crate::io::{DirEntry, Punched};
 use crate::sched::random::Random;
 
 /// The disk.
@@ -189,15 +189,23 @@ impl State {
         Ok(true)
     }
 
-    pub(super) fn punch(&mut self, path: &Path, offset: u64, len: u64) -> Result<bool> {
+    pub(super) fn punch(&mut self, path: &Path, offset: u64, len: u64) -> Result<Punched> {
         let number = self.find_or_fail(path, "punch")?;
         let names = self.directories.values().flat_map(|directory| directory.names().values());
-        if !self.can_punch || names.filter(|inode| **inode == number).count() > 1 {
-            return Ok(false);
+        if names.filter(|inode| **inode == number).count() > 1 {
+            return Ok(Punched::Linked);
+        }
+        if !self.can_punch {
+            return Ok(Punched::Unsupported);
         }
         let order = self.next_order();
         self.inode_mut(number).punch(offset, len, order);
-        Ok(true)
+        Ok(Punched::Done)
+    }
+
+    pub(super) fn first_data(&mut self, path: &Path, from: u64, to: u64) -> Result<Option<(u64, u64)>> {
+        let number = self.find_or_fail(path, "look for holes")?;
+        Ok(self.inode_mut(number).first_data(from, to))
     }
 
     /// Removes a directory, durably at once; it must be empty.

@@ -10,7 +10,7 @@ use super::state::State;
 use super::{Phase, SimDisk, SyncPoint};
 use crate::base::{Error, Result};
 use crate::io::aligned::assert_aligned;
-use crate::io::{Access, DirEntry, File, Lock, Mapping, Storage};
+use crate::io::{Access, DirEntry, File, Lock, Mapping, Punched, Storage};
 use crate::sched::sim::yield_point;
 
 /// How a file was opened.
@@ -114,8 +114,16 @@ impl Storage for SimDisk {
         self.act(to, "link", |state| state.link(from, to))
     }
 
-    fn punch(&self, path: &Path, offset: u64, len: u64) -> Result<bool> {
+    fn punch(&self, path: &Path, offset: u64, len: u64) -> Result<Punched> {
         self.act(path, "punch", |state| state.punch(path, offset, len))
+    }
+
+    fn first_data(&self, path: &Path, from: u64, to: u64) -> Result<Option<(u64, u64)>> {
+        self.act(path, "look for holes", |state| state.first_data(path, from, to))
+    }
+
+    fn absolute(&self, path: &Path) -> Result<PathBuf> {
+        Ok(Path::new("/").join(path))
     }
 
     fn real_path(&self, path: &Path) -> Result<PathBuf> {
@@ -149,6 +157,10 @@ impl Storage for SimDisk {
             let mapping: Arc<dyn Mapping> = Arc::new(SimMapping { disk: self.clone(), inode, len });
             Ok(Some(mapping))
         })
+    }
+
+    fn remove_mapped(&self, path: &Path) -> Result<()> {
+        self.act(path, "remove", |state| if state.find(path).is_some() { state.remove(path) } else { Ok(()) })
     }
 }
 

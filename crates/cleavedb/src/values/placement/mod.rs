@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use crate::base::FileId;
 use crate::format::group::{Group, HashGroup, group_hash};
 use crate::format::interval::Interval;
+use crate::format::reorder_credit::ReorderCredit;
 use crate::format::values::Temperature;
 
 /// A file of values as the choice sees it.
@@ -99,8 +100,8 @@ pub trait Placement: Send + Sync {
     /// segment.
     fn victims(&self, candidates: &[Candidate], garbage_limit: GarbageLimit) -> Vec<FileId>;
 
-    /// The files to empty together next for the sake of order, when nothing else is to be done. Each such job leaves more
-    /// order, so there is an end to it.
+    /// The files to empty together next for the sake of order, when nothing else is to be done. Each such job should leave more
+    /// order; that reordering ends does not depend on it, see [`to_reorder`].
     fn reorder_candidates(&self, _candidates: &[Candidate]) -> Vec<FileId> {
         Vec::new()
     }
@@ -133,6 +134,15 @@ pub fn groups(candidates: &[Candidate]) -> Vec<Vec<&Candidate>> {
         by_hash.entry(group).or_default().push(extent);
     }
     by_hash.into_values().chain(range::extents_of_clusters(candidates)).collect()
+}
+
+/// The files to reorder next, if the credit affords to move what is live in them. Each job writes something, a redirect table at
+/// least, and what it writes is charged; so reordering ends whatever the placement chooses (decision 034).
+pub fn to_reorder(placement: &dyn Placement, candidates: &[Candidate], credit: ReorderCredit) -> Option<Vec<FileId>> {
+    let files = placement.reorder_candidates(candidates);
+    let chosen = candidates.iter().filter(|candidate| files.contains(&candidate.file));
+    let live = chosen.map(Candidate::live).sum();
+    (!files.is_empty() && credit.affords(live)).then_some(files)
 }
 
 /// There is enough garbage in all files together.

@@ -111,9 +111,7 @@ impl<'a> OverlapCluster<'a, &'a Candidate> {
         let overlapping = || {
             (1..items.len()).rev().find_map(|index| {
                 let (interval, file) = items[index];
-                let overlaps = |(other, _): &&(&Interval, &Candidate)| {
-                    reaches(interval.to(), other) && reaches(other.to(), interval)
-                };
+                let overlaps = |(other, _): &&(&Interval, &Candidate)| interval.overlaps_divisibly(other);
                 let (mut held, mut files) = (0, Vec::new());
                 for (_, smaller) in items[..index].iter().filter(overlaps).take(TABLES_MAX - 1) {
                     if file.live() + held + smaller.live() > live_max {
@@ -130,7 +128,9 @@ impl<'a> OverlapCluster<'a, &'a Candidate> {
         let too_many = || {
             let largest = items.last()?.1.live();
             let mut live = 0;
-            let small = items.iter().take_while(|(_, file)| {
+            // What lies behind one bound cannot be cut at keys, and might come out in as many extents as before.
+            let divisible = items.iter().filter(|(interval, _)| interval.overlaps_divisibly(interval));
+            let small = divisible.take_while(|(_, file)| {
                 live += file.live();
                 live <= live_max && file.live() * LARGER_MAX < largest
             });

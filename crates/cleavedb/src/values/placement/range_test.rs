@@ -1,5 +1,9 @@
 use super::*;
+use crate::format::interval::BOUND_BYTES_MAX;
+use crate::format::reorder_credit::{REORDERED_PER_BYTE, ReorderCredit};
 use crate::format::values::Temperature;
+use crate::sched::random::Random;
+use crate::values::placement::to_reorder;
 
 const GARBAGE_LIMIT: GarbageLimit = GarbageLimit { percent: 30, bytes: 1000 };
 
@@ -120,7 +124,7 @@ fn skewed_keys_are_cut_where_they_are() {
 
 #[test]
 fn versions_of_a_key_and_keys_that_no_bound_tells_apart_stay_together() {
-    let long = |last: u8| [&[b'k'; 64][..], &[last]].concat();
+    let long = |last: u8| [&[b'k'; BOUND_BYTES_MAX][..], &[last]].concat();
     let keys = [key(1), key(1), key(1), long(1), long(2), long(3), b"z".to_vec()];
     let survivors: Vec<Survivor<'_>> = keys.iter().map(|key| Survivor { order: 0, key, bytes: 1000 }).collect();
     let groups = range(1000).groups(&survivors, &PlacementContext::default());
@@ -269,5 +273,167 @@ fn putting_in_order_ends_and_moves_nothing_often() {
             let holding = candidates.iter().filter(|file| file.range().unwrap().place_of(&key(number)).is_eq());
             assert!(holding.count() <= 3, "seed {seed}, key {number}: {candidates:?}");
         }
+    }
+}
+
+/// Files and the keys in them, as a job leaves them that judges so many records at once.
+struct Simulated {
+    range: Range,
+    files: Vec<(Candidate, Vec<Vec<u8>>)>,
+    next: u64,
+    judged_max: usize,
+    /// Bytes that jobs wrote.
+    moved: u64,
+}
+
+impl Simulated {
+    fn new(range: Range, judged_max: usize) -> Simulated {
+        Simulated { range, files: Vec::new(), next: 0, judged_max, moved: 0 }
+    }
+
+    /// A log of records of 100 B, of which so many in a hundred are live for all that the ledger knows.
+    fn add_log(&mut self, keys: Vec<Vec<u8>>, live_percent: u64) {
+        self.next += 1;
+        let bytes = keys.len() as u64 * 100;
+        self.files.push((log(self.next, bytes, bytes * live_percent / 100), keys));
+    }
+
+    fn candidates(&self) -> Vec<Candidate> {
+        self.files.iter().map(|(file, _)| file.clone()).collect()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.files.iter().map(|(file, _)| file.bytes).sum()
+    }
+
+    fn run_job(&mut self, victims: &[FileId]) -> u64 {
+        let (gone, stays): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.files).into_iter().partition(|(file, _)| victims.contains(&file.file));
+        self.files = stays;
+        let mut around = PlacementContext::default();
+        for (file, _) in &self.files {
+            match &file.part {
+                Some((group, _)) => *around.groups.entry(group.clone()).or_default() += file.live,
+                None => around.in_logs += file.live,
+            }
+        }
+        let mut keys: Vec<Vec<u8>> =
+            gone.into_iter().filter(|(file, _)| file.live > 0).flat_map(|(_, keys)| keys).collect();
+        keys.sort_unstable();
+        // The redirect table.
+        let mut written = 100;
+        let mut rest = &keys[..];
+        while !rest.is_empty() {
+            // Versions of a key are judged together.
+            let mut judged = rest.len().min(self.judged_max);
+            while judged < rest.len() && rest[judged] == rest[judged - 1] {
+                judged += 1;
+            }
+            let survivors: Vec<Survivor<'_>> =
+                rest[..judged].iter().map(|key| Survivor { order: self.range.order(key), key, bytes: 100 }).collect();
+            for (group, records) in self.range.groups(&survivors, &around) {
+                self.next += 1;
+                let bytes = records as u64 * 100;
+                written += bytes;
+                *around.groups.entry(group.clone()).or_default() += bytes;
+                let file = Candidate { part: Some((group, Temperature::Hot)), ..log(self.next, bytes, bytes) };
+                self.files.push((file, rest.split_off(..records).unwrap().to_vec()));
+            }
+        }
+        self.moved += written;
+        written
+    }
+
+    /// Runs jobs for the sake of order until none is due or afforded; how many there were.
+    fn reorder(&mut self, credit: &mut ReorderCredit) -> usize {
+        for jobs in 0.. {
+            let Some(victims) = to_reorder(&self.range, &self.candidates(), *credit) else { return jobs };
+            assert!(jobs < 10_000, "reordering does not end: {} B moved of {} B", self.moved, self.bytes());
+            let written = self.run_job(&victims);
+            credit.charge(written);
+        }
+        unreachable!("the loop has no end of its own")
+    }
+}
+
+/// Keys that are hard to put in order, by the kind of difficulty.
+fn adversarial_key(kind: u64, random: &mut Random) -> Vec<u8> {
+    let number = |random: &mut Random, below| format!("{:09}", random.below(below)).into_bytes();
+    match kind {
+        // They share 64 B and more, but less than a bound.
+        0 => [vec![b'p'; 70], number(random, 900)].concat(),
+        // They share more than any bound has.
+        1 => [vec![b'p'; BOUND_BYTES_MAX + 80], number(random, 900)].concat(),
+        // Bounds are equal, whatever the keys: the greatest bytes, beyond which no bound lies.
+        2 => [vec![255; BOUND_BYTES_MAX + 80], number(random, 900)].concat(),
+        // A few such prefixes, of just the greatest length and one more or less.
+        3 => {
+            let len = BOUND_BYTES_MAX - 1 + random.below(3) as usize;
+            [vec![b'a' + random.below(3) as u8; len], number(random, 50)].concat()
+        }
+        // One key again and again.
+        4 => b"one".to_vec(),
+        // Short and long ones together: some extents lie behind one bound, others reach over them.
+        _ => match random.below(2) {
+            0 => [vec![b'p'; BOUND_BYTES_MAX + 80], number(random, 900)].concat(),
+            _ => [vec![b'o' + random.below(3) as u8], number(random, 900)].concat(),
+        },
+    }
+}
+
+#[test]
+fn reordering_ends_within_its_credit_whatever_the_keys() {
+    for seed in 0..120 {
+        let mut random = Random::new(seed);
+        // A range that takes all, or ordinary ones; jobs that judge little, or all.
+        let group_bytes = if random.one_in(4) { 1 << 40 } else { 2_000 };
+        let range = Range { group_bytes, ..range(2_000 + random.below(3) * 4_000) };
+        let mut all = Simulated::new(range, 7 + random.below(60) as usize);
+        let (mut credit, mut arrived) = (ReorderCredit::default(), 0);
+        for _ in 0..6 {
+            for _ in 0..1 + random.below(9) {
+                let keys: Vec<_> = (0..20 + random.below(60)).map(|_| adversarial_key(seed % 6, &mut random)).collect();
+                let bytes = keys.len() as u64 * 100;
+                // Some are dead as a whole, as after a range tombstone over all.
+                all.add_log(keys, if random.one_in(5) { 0 } else { 100 });
+                credit.grant(bytes);
+                arrived += bytes;
+            }
+            credit.limit(all.bytes());
+            all.reorder(&mut credit);
+            assert_eq!(all.reorder(&mut credit), 0, "seed {seed}: it rests");
+        }
+        // Beyond the credit there are at most the redirect table of the last job and what the ledger did not know to be live.
+        assert!(all.moved <= arrived * REORDERED_PER_BYTE + 100, "seed {seed}: {} moved of {arrived}", all.moved);
+    }
+}
+
+#[test]
+fn keys_that_no_bound_tells_apart_are_moved_out_of_their_logs_and_not_again() {
+    for kind in [1, 2] {
+        let mut random = Random::new(kind);
+        let mut all = Simulated::new(range(2_000), 10);
+        (0..30).for_each(|_| all.add_log((0..20).map(|_| adversarial_key(kind, &mut random)).collect(), 100));
+        let mut credit = ReorderCredit::default();
+        credit.grant(u64::MAX);
+        let jobs = all.reorder(&mut credit);
+        assert!(all.moved <= 2 * all.bytes(), "{} B moved of {} B by {jobs} jobs", all.moved, all.bytes());
+        assert!(all.candidates().iter().all(|file| file.part.is_some()));
+    }
+}
+
+#[test]
+fn keys_that_share_a_long_prefix_are_put_in_order_like_others() {
+    let mut random = Random::new(5);
+    let mut all = Simulated::new(range(2_000), 10);
+    (0..30).for_each(|_| all.add_log((0..20).map(|_| adversarial_key(0, &mut random)).collect(), 100));
+    let mut credit = ReorderCredit::default();
+    credit.grant(all.bytes());
+    all.reorder(&mut credit);
+    assert!(credit.affords(all.bytes()), "what is left bears another pass: {credit:?}");
+    let candidates = all.candidates();
+    for (_, keys) in &all.files {
+        let holding = candidates.iter().filter(|file| file.range().unwrap().place_of(&keys[0]).is_eq());
+        assert!(holding.count() <= 3, "{candidates:?}");
     }
 }

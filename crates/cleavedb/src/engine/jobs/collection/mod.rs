@@ -24,6 +24,7 @@ use std::path::PathBuf;
 use crate::base::{FileId, Result};
 use crate::engine::core::Core;
 use crate::format::edit::Edit;
+use crate::format::values::EXTENT_ALIGN;
 
 use self::state::Collection;
 
@@ -63,7 +64,9 @@ pub(crate) fn collect(core: &Core, files: &[FileId], yields: bool) -> Result<Col
         remove_unreferenced(core, &collection.paths);
         return Ok(Collected::Yielded { written });
     }
-    let edit = Edit { values_placed: places, ..Edit::default() };
+    // With the header of the redirect tables, so that no job is free of charge.
+    let reordered = yields.then_some(written + EXTENT_ALIGN);
+    let edit = Edit { values_placed: places, reordered, ..Edit::default() };
     Ok(Collected::Copied(Copied { edit, paths: collection.paths, bytes_before, written }))
 }
 

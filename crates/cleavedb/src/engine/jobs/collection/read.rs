@@ -7,7 +7,7 @@ use crate::base::{Error, Kind, Result, full_key};
 use crate::engine::jobs::collection::state::Collection;
 use crate::format::frame::{FrameKind, HEADER_BYTES};
 use crate::format::record::Record;
-use crate::format::values::References;
+use crate::format::references::References;
 use crate::front::log_reader::{LogReader, Opened};
 use crate::io::File;
 use crate::values::newest::{Fate, SeenRecord};

@@ -12,7 +12,8 @@ use crate::engine::jobs::collection::copy::{Copied, copy_large, damaged, near, w
 use crate::engine::jobs::collection::read::for_each_record;
 use crate::engine::jobs::collection::state::{BUFFER_BYTES, Collection, Going};
 use crate::format::record::Record;
-use crate::format::values::{Moved, References};
+use crate::format::references::References;
+use crate::format::values::Moved;
 use crate::io::read_exact_at;
 use crate::values::newest::{Fate, SeenRecord};
 use crate::values::value_file::{Layout, ValueFile};

@@ -119,7 +119,7 @@ impl<'a> Collection<'a> {
 
     /// Writes everything durably, unless it yields; returns where it is then.
     pub(super) fn run(&mut self) -> Result<Vec<(FileId, ValuePlace)>> {
-        let reach = self.horizon.view.values.state.reach();
+        let reach = self.horizon.view.values.state.reachable();
         let files: Vec<Arc<ValueFile>> = self.victims.iter().map(|victim| victim.file.clone()).collect();
         for file in &files {
             self.redirects.begin(file.id());
@@ -158,8 +158,8 @@ impl<'a> Collection<'a> {
             self.written += len;
             // What was looked up lives, whatever the ledger says of it.
             let unproven = if self.is_proven { 0 } else { to.iter().map(|(_, moved)| moved.records).sum() };
-            let reached = reach.of(file.id()).records.max(unproven);
-            places.push((file.id(), ValuePlace::Moved { redirect, start, len, reached, saved, to: to.into() }));
+            let reachable = reach.of(file.id()).records.max(unproven);
+            places.push((file.id(), ValuePlace::Moved { redirect, start, len, reachable, saved, to: to.into() }));
         }
         self.count_compressed();
         Ok(places)

@@ -1,0 +1,302 @@
+//! Whose a directory is, and which of its files are ours.
+//!
+//! A database takes a directory only if nothing in it has a name that databases use. In its directories it removes a file
+//! that nothing references only if the manifest had reserved the file's number before the file was made; any other such
+//! file stays and is reported. A slow directory of its own has the file [`OWNER`], which names the database and its last
+//! opening for writing, so that a copy of the main directory cannot use the slow directory of its twin. Called by
+//! `open.rs`, `check.rs` and `core.rs`.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use crate::base::{Error, FileId, Result};
+use crate::engine::manifest::file_names::{
+    CURRENT, CURRENT_NEW, FileKind, OWNER, OWNER_NEW, RESERVE, RING, RING_NEW, STATS, manifest_name, parse, table_name,
+};
+use crate::engine::manifest::{Manifest, ManifestState};
+use crate::format::edit::{Opening, Openings};
+use crate::format::values::ValuePlace;
+use crate::io::{Access, DirEntry, Storage, read_whole};
+
+/// References of files without numbers.
+const FIXED: [&str; 8] = [CURRENT, CURRENT_NEW, OWNER, OWNER_NEW, RING, RING_NEW, RESERVE, STATS];
+
+/// Something with the name of a numbered file.
+#[derive(Debug, Clone)]
+pub(crate) struct Numbered {
+    pub path: PathBuf,
+    pub kind: FileKind,
+    pub id: FileId,
+    /// It is a regular file; anything else is never ours.
+    pub is_file: bool,
+}
+
+/// Everything in the directories of a database that has the name of a numbered file.
+pub(crate) fn list_numbered(storage: &dyn Storage, fast: &Path, slow: &Path) -> Result<Vec<Numbered>> {
+    let dirs: BTreeSet<&Path> = [fast, slow].into();
+    let mut found = Vec::new();
+    for dir in dirs {
+        for entry in storage.list(dir)? {
+            if let Some((kind, id)) = parse(&entry.name) {
+                found.push(Numbered { path: dir.join(&entry.name), kind, id, is_file: entry.is_file });
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// What a manifest says of a file with a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Claim {
+    Referenced,
+    /// This database made it, and nothing references it.
+    LeftOver,
+    /// This database did not make it.
+    Unknown,
+}
+
+/// What the manifest says of a file.
+pub(crate) fn claim_of(manifest: &Manifest, file: &Numbered) -> Claim {
+    let state = manifest.state();
+    if file.is_file && state.references(file.kind, file.id, manifest.named()) {
+        Claim::Referenced
+    } else if file.is_file && state.reserved_end(file.id).is_some() {
+        Claim::LeftOver
+    } else {
+        Claim::Unknown
+    }
+}
+
+/// Refuses a directory that is not of this database and holds something with a name that databases use.
+pub(crate) fn check_free(storage: &dyn Storage, dir: &Path) -> Result<()> {
+    let entries = storage.list(dir)?;
+    // A crash may have left this one when the directory was to be claimed; nothing depends on it.
+    let is_ours = |entry: &&DirEntry| is_our_name(&entry.name) && !(entry.name == OWNER_NEW && entry.is_file);
+    match entries.iter().find(is_ours) {
+        Some(entry) if entry.name == OWNER => Err(another_owner(dir)),
+        Some(entry) => Err(taken(dir, &entry.name)),
+        None => Ok(()),
+    }
+}
+
+/// Refuses to make a database where there may be something of another one. Removes what a crash left of a database that
+/// was being made here.
+pub(crate) fn check_new(storage: &dyn Storage, fast: &Path, slow: &Path) -> Result<()> {
+    let mut entries = storage.list(fast)?;
+    entries.retain(|entry| is_our_name(&entry.name));
+    let begun = is_begun(storage, fast, &entries)?;
+    if !begun {
+        if entries.iter().any(|entry| entry.name == OWNER) {
+            return Err(another_owner(fast));
+        }
+        let is_data =
+            |entry: &&DirEntry| entry.is_file && parse(&entry.name).is_some_and(|(kind, _)| kind != FileKind::Manifest);
+        if let Some(entry) = entries.iter().find(is_data) {
+            let message =
+                format!("the file is missing, but there is a database file {}", fast.join(&entry.name).display());
+            return Err(Error::corruption(&fast.join(CURRENT), 0, message));
+        }
+        if let Some(entry) = entries.first() {
+            return Err(taken(fast, &entry.name));
+        }
+    }
+    if slow != fast {
+        check_free(storage, slow)?;
+    }
+    entries.iter().try_for_each(|entry| storage.remove(&fast.join(&entry.name)))
+}
+
+/// True if these can only be the first manifest of a database and its `CURRENT`, before that got its name.
+fn is_begun(storage: &dyn Storage, dir: &Path, entries: &[DirEntry]) -> Result<bool> {
+    let first = manifest_name(FileId(1));
+    for entry in entries {
+        let start: &[u8] = match &*entry.name {
+            CURRENT_NEW => b"cleavedb ",
+            name if name == first => &crate::engine::manifest::MAGIC,
+            _ => return Ok(false),
+        };
+        if !entry.is_file {
+            return Ok(false);
+        }
+        // A crash may have torn what was written.
+        let bytes = read_whole(storage, &dir.join(&entry.name))?;
+        let len = start.len().min(bytes.len());
+        if bytes[..len] != start[..len] && bytes.iter().any(|&byte| byte != 0) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn is_our_name(name: &str) -> bool {
+    parse(name).is_some() || FIXED.contains(&name)
+}
+
+fn taken(dir: &Path, name: &str) -> Error {
+    Error::input(format!(
+        "{} does not belong to this database, and holds {name}: a directory that a database takes may hold no file with a \
+         name that databases use",
+        dir.display()
+    ))
+}
+
+/// Whether tables have a directory of their own is settled by the first opening that gives them one, or by the first
+/// table.
+pub(crate) fn check_layout(storage: &dyn Storage, state: &ManifestState, fast: &Path, slow: &Path) -> Result<()> {
+    let apart = slow != fast;
+    if state.has_slow_dir && !apart {
+        return Err(Error::input(format!(
+            "the tables of the database in {} lie in a directory of their own, which the option slow_dir must name",
+            fast.display()
+        )));
+    }
+    let Some(table) = state.tables.keys().next().filter(|_| apart) else { return Ok(()) };
+    let is_there = |name: &str| storage.exists(&slow.join(name));
+    match state.has_slow_dir && (is_there(OWNER)? || is_there(&table_name(*table))?) {
+        true => Ok(()),
+        false => Err(tables_elsewhere(slow)),
+    }
+}
+
+/// The database has tables, and none of them is where the options say.
+pub(crate) fn tables_elsewhere(slow: &Path) -> Error {
+    let message = format!(
+        "none of the tables of this database is in {}: the option slow_dir must be as it was when they were written",
+        slow.display()
+    );
+    Error::input(message)
+}
+
+/// What [`OWNER`] says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Owner {
+    database: u64,
+    opening: Opening,
+}
+
+impl Owner {
+    fn encode(self) -> String {
+        let Opening { epoch, nonce } = self.opening;
+        let text = format!("cleavedb owner 2\ndatabase {:016x}\nopened {epoch} {nonce:016x}\n", self.database);
+        let crc = crc32c::crc32c(text.as_bytes());
+        format!("{text}crc {crc:08x}\n")
+    }
+
+    fn decode(path: &Path, bytes: &[u8]) -> Result<Owner> {
+        let damaged = || Error::corruption(path, 0, "the file that names the owner of this directory is damaged");
+        let text = std::str::from_utf8(bytes).map_err(|_| damaged())?;
+        let words: Vec<&str> = text.split_ascii_whitespace().collect();
+        let [_, _, version, _, database, _, epoch, nonce, ..] = words[..] else { return Err(damaged()) };
+        let hexadecimal = |word| u64::from_str_radix(word, 16).map_err(|_| damaged());
+        let opening = Opening { epoch: epoch.parse().map_err(|_| damaged())?, nonce: hexadecimal(nonce)? };
+        let owner = Owner { database: hexadecimal(database)?, opening };
+        match owner.encode() == text {
+            true => Ok(owner),
+            false if words[..2] == ["cleavedb", "owner"] && version != "2" => {
+                let message = format!("OWNER format {version} is not the known 2");
+                Err(Error::Unsupported { path: path.to_owned(), message })
+            }
+            false => Err(damaged()),
+        }
+    }
+}
+
+/// Checks that a slow directory of its own belongs to this database, and that no copy of it has used the directory since.
+/// Returns the opening that [`OWNER`] names; `None` if nobody owns the directory yet.
+pub(crate) fn check_owner(storage: &dyn Storage, slow: &Path, state: &ManifestState) -> Result<Option<Opening>> {
+    let path = slow.join(OWNER);
+    if !storage.exists(&path)? {
+        let lies_there = |place: &ValuePlace| !matches!(place, ValuePlace::Log { .. });
+        if !state.tables.is_empty() || state.values.places.values().any(lies_there) {
+            return Err(Error::corruption(&path, 0, "the file that names the owner of this directory is missing"));
+        }
+        return check_free(storage, slow).map(|()| None);
+    }
+    let owner = match Owner::decode(&path, &read_whole(storage, &path)?) {
+        // This database has never taken a directory, so it is not its own file that is damaged.
+        Err(_) if !state.has_slow_dir => return Err(another_owner(slow)),
+        decoded => decoded?,
+    };
+    if owner.database != state.database {
+        return Err(another_owner(slow));
+    }
+    let Openings { present, previous } = state.openings;
+    if !state.has_slow_dir || (owner.opening != present && owner.opening != previous) {
+        return Err(Error::input(format!(
+            "another copy of this database has used {} since this one was open: {} names opening {}, and this copy knows of \
+             {} as the last. Of several copies only one can have a slow directory; a checkpoint makes a copy with all its \
+             files",
+            slow.display(),
+            path.display(),
+            owner.opening.epoch,
+            present.epoch
+        )));
+    }
+    Ok(Some(owner.opening))
+}
+
+/// The openings that the manifest must know before [`OWNER`] names the new one.
+pub(crate) fn next_openings(state: &ManifestState, owner: Option<Opening>, nonce: u64) -> Openings {
+    let present = Opening { epoch: state.openings.present.epoch + 1, nonce };
+    Openings { present, previous: owner.unwrap_or_default() }
+}
+
+/// Writes the present opening into [`OWNER`], in one step.
+pub(crate) fn replace_owner(storage: &dyn Storage, slow: &Path, state: &ManifestState) -> Result<()> {
+    let temporary = slow.join(OWNER_NEW);
+    if storage.exists(&temporary)? {
+        storage.remove(&temporary)?;
+    }
+    let owner = Owner { database: state.database, opening: state.openings.present };
+    let file = storage.create(&temporary, Access::Buffered)?;
+    file.write_at(owner.encode().as_bytes(), 0)?;
+    file.sync()?;
+    drop(file);
+    storage.rename(&temporary, &slow.join(OWNER))?;
+    storage.sync_dir(slow)
+}
+
+fn another_owner(dir: &Path) -> Error {
+    Error::input(format!("{} belongs to another database, as {} says", dir.display(), dir.join(OWNER).display()))
+}
+
+/// Removes tables that no edit has ever named: what a crash left of unfinished jobs. Whatever part of the manifest is on
+/// storage does not name them, so they can go before the next edit, which may need their space: jobs fill disks.
+pub(crate) fn remove_never_named(storage: &dyn Storage, fast: &Path, slow: &Path, manifest: &Manifest) -> Result<()> {
+    let mut files = list_numbered(storage, fast, slow)?;
+    files.retain(|file| file.kind == FileKind::Table && !manifest.ever_named(file.id));
+    files.retain(|file| claim_of(manifest, file) == Claim::LeftOver);
+    files.iter().try_for_each(|file| storage.remove(&file.path))
+}
+
+/// The files that the manifest says of what `claim` is.
+pub(crate) fn files_with(
+    storage: &dyn Storage,
+    fast: &Path,
+    slow: &Path,
+    manifest: &Manifest,
+    claim: Claim,
+) -> Result<Vec<PathBuf>> {
+    let files = list_numbered(storage, fast, slow)?.into_iter();
+    Ok(files.filter(|file| claim_of(manifest, file) == claim).map(|file| file.path).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_reads_back_and_damage_to_it_is_found() {
+        let path = Path::new("/slow/OWNER");
+        let owner = Owner { database: 0xabc, opening: Opening { epoch: 12, nonce: u64::MAX } };
+        let text = owner.encode();
+        assert_eq!(Owner::decode(path, text.as_bytes()).unwrap(), owner);
+        for at in 0..text.len() {
+            let mut bytes = text.clone().into_bytes();
+            bytes[at] ^= 1;
+            let decoded = Owner::decode(path, &bytes);
+            assert!(matches!(decoded, Err(Error::Corruption { .. } | Error::Unsupported { .. })), "byte {at}");
+            assert!(Owner::decode(path, &text.as_bytes()[..at]).is_err(), "cut to {at}");
+        }
+    }
+}

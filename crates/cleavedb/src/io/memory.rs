@@ -1,0 +1,338 @@
+//! Files in memory, for databases that need not outlive their handles ([`Db::in_memory`](crate::Db::in_memory)). Nothing is
+//! durable and nothing fails; a file's memory is freed with its last name and its last handle.
+//!
+//! Two kinds of locks, never held together: one for names, and one for the content of each file, so reads of a file go side
+//! by side. Called by `Db::in_memory`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use super::{Access, DirEntry, File, Lock, Mapping, Punched, Storage};
+use crate::base::{Error, Result};
+use crate::sched::sync::{Mutex, RwLock};
+
+/// Content is allocated in pieces of this size, when they are first written.
+const PIECE: usize = 16 << 10;
+
+/// Files and directories in memory.
+#[derive(Default)]
+pub struct MemoryStorage {
+    names: Mutex<FileNames>,
+    /// The last number given to a database.
+    numbers: AtomicU64,
+}
+
+#[derive(Default)]
+struct FileNames {
+    files: BTreeMap<PathBuf, Arc<RwLock<Content>>>,
+    directories: BTreeSet<PathBuf>,
+    /// Who holds the lock of a path.
+    locks: BTreeMap<PathBuf, Held>,
+}
+
+/// A lock lives as long as its guards do.
+enum Held {
+    Alone(Weak<()>),
+    Shared(Weak<()>),
+}
+
+impl FileNames {
+    fn find(&self, path: &Path, operation: &'static str) -> Result<&Arc<RwLock<Content>>> {
+        self.files.get(path).ok_or_else(|| Error::io(path, operation, io::ErrorKind::NotFound.into()))
+    }
+
+    fn create(&mut self, path: &Path) -> Result<Arc<RwLock<Content>>> {
+        let failed = |kind: io::ErrorKind| Error::io(path, "create", kind.into());
+        if self.files.contains_key(path) || self.directories.contains(path) {
+            return Err(failed(io::ErrorKind::AlreadyExists));
+        }
+        if !path.parent().is_some_and(|parent| self.directories.contains(parent)) {
+            return Err(failed(io::ErrorKind::NotFound));
+        }
+        Ok(self.files.entry(path.to_owned()).or_default().clone())
+    }
+
+    /// The names in a directory, with whether each is a file.
+    fn list(&self, dir: &Path) -> Vec<DirEntry> {
+        let inside = |path: &Path| {
+            let name = path.file_name().filter(|_| path.parent() == Some(dir))?;
+            Some(name.to_string_lossy().into_owned())
+        };
+        let files = self.files.keys().filter_map(|path| Some(DirEntry { name: inside(path)?, is_file: true }));
+        let below = self.directories.iter().filter_map(|path| Some(DirEntry { name: inside(path)?, is_file: false }));
+        let mut entries: Vec<DirEntry> = files.chain(below).collect();
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        entries
+    }
+}
+
+impl MemoryStorage {
+    /// Without files.
+    pub fn new() -> MemoryStorage {
+        MemoryStorage::default()
+    }
+
+    /// Memory of all files that have a name.
+    #[cfg(test)]
+    fn bytes(&self) -> usize {
+        self.names.lock().files.values().map(|content| content.read().bytes()).sum()
+    }
+
+    fn take_lock(&self, path: &Path, hold: fn(Weak<()>) -> Held) -> Result<Box<dyn Lock>> {
+        let mut names = self.names.lock();
+        let guard = match (names.locks.get(path), hold(Weak::new())) {
+            (Some(Held::Shared(holders)), Held::Shared(_)) => holders.upgrade().unwrap_or_default(),
+            (Some(Held::Alone(holder) | Held::Shared(holder)), _) if holder.strong_count() > 0 => {
+                return Err(Error::Locked { path: path.to_owned() });
+            }
+            _ => Arc::default(),
+        };
+        names.locks.insert(path.to_owned(), hold(Arc::downgrade(&guard)));
+        Ok(Box::new(MemoryLock { _guard: guard }))
+    }
+}
+
+struct MemoryLock {
+    _guard: Arc<()>,
+}
+
+impl Lock for MemoryLock {}
+
+impl Storage for MemoryStorage {
+    fn create(&self, path: &Path, _access: Access) -> Result<Arc<dyn File>> {
+        let content = self.names.lock().create(path)?;
+        Ok(Arc::new(MemoryFile { path: path.to_owned(), content }))
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
+        let content = self.names.lock().find(path, "open")?.clone();
+        Ok(Arc::new(MemoryFile { path: path.to_owned(), content }))
+    }
+
+    fn open_read(&self, path: &Path, _access: Access) -> Result<Arc<dyn File>> {
+        self.open(path)
+    }
+
+    fn file_len(&self, path: &Path) -> Result<Option<u64>> {
+        let content = self.names.lock().files.get(path).cloned();
+        Ok(content.map(|content| content.read().len))
+    }
+
+    fn open_files_limit(&self) -> usize {
+        usize::MAX
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        let names = self.names.lock();
+        Ok(names.files.contains_key(path) || names.directories.contains(path))
+    }
+
+    fn create_dir_all(&self, path: &Path) -> Result<()> {
+        let mut names = self.names.lock();
+        if let Some(file) = path.ancestors().find(|ancestor| names.files.contains_key(*ancestor)) {
+            return Err(Error::io(file, "create directory", io::ErrorKind::NotADirectory.into()));
+        }
+        names.directories.extend(path.ancestors().map(Path::to_owned));
+        Ok(())
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<DirEntry>> {
+        let names = self.names.lock();
+        if !names.directories.contains(path) {
+            return Err(Error::io(path, "list", io::ErrorKind::NotFound.into()));
+        }
+        Ok(names.list(path))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        let mut names = self.names.lock();
+        let content = names.find(from, "rename")?.clone();
+        if names.directories.contains(to) {
+            return Err(Error::io(to, "rename", io::ErrorKind::IsADirectory.into()));
+        }
+        names.files.remove(from);
+        names.files.insert(to.to_owned(), content);
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        let removed = self.names.lock().files.remove(path);
+        removed.map(drop).ok_or_else(|| Error::io(path, "remove", io::ErrorKind::NotFound.into()))
+    }
+
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        let mut names = self.names.lock();
+        let failed = |kind: io::ErrorKind| Error::io(path, "remove directory", kind.into());
+        if !names.list(path).is_empty() {
+            return Err(failed(io::ErrorKind::DirectoryNotEmpty));
+        }
+        if !names.directories.remove(path) {
+            return Err(failed(io::ErrorKind::NotFound));
+        }
+        Ok(())
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> Result<bool> {
+        let mut names = self.names.lock();
+        let content = names.find(from, "link")?.clone();
+        if names.files.contains_key(to) || names.directories.contains(to) {
+            return Err(Error::io(to, "link", io::ErrorKind::AlreadyExists.into()));
+        }
+        names.files.insert(to.to_owned(), content);
+        Ok(true)
+    }
+
+    fn punch(&self, path: &Path, offset: u64, len: u64) -> Result<Punched> {
+        let names = self.names.lock();
+        let content = names.find(path, "punch")?.clone();
+        if names.files.values().filter(|other| Arc::ptr_eq(other, &content)).count() > 1 {
+            return Ok(Punched::Linked);
+        }
+        drop(names);
+        content.write().punch(offset, len);
+        Ok(Punched::Done)
+    }
+
+    fn real_path(&self, path: &Path) -> Result<PathBuf> {
+        Ok(path.to_owned())
+    }
+
+    fn sync_dir(&self, _path: &Path) -> Result<()> {
+        Ok(())
+    }
+
+    fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        let mut names = self.names.lock();
+        if !names.files.contains_key(path) {
+            names.create(path)?;
+        }
+        drop(names);
+        self.take_lock(path, Held::Alone)
+    }
+
+    fn lock_shared(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        self.names.lock().find(path, "lock")?;
+        self.take_lock(path, Held::Shared)
+    }
+
+    fn unique_number(&self) -> Result<u64> {
+        Ok(self.numbers.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// What survives the process is of no use here, so logs go without a ring.
+    fn map(&self, _path: &Path, _len: usize) -> Result<Option<Arc<dyn Mapping>>> {
+        Ok(None)
+    }
+}
+
+/// An open file.
+struct MemoryFile {
+    path: PathBuf,
+    content: Arc<RwLock<Content>>,
+}
+
+impl File for MemoryFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        Ok(self.content.read().read(buffer, offset))
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.content.write().write(bytes, offset);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok(self.content.read().len)
+    }
+
+    fn allocate(&self, len: u64) -> Result<bool> {
+        let mut content = self.content.write();
+        content.len = content.len.max(len);
+        Ok(true)
+    }
+
+    fn truncate(&self, len: u64) -> Result<()> {
+        self.content.write().truncate(len);
+        Ok(())
+    }
+}
+
+/// The bytes of a file. What was never written is zero and takes no memory; nor does a piece of which all was punched out.
+#[derive(Default)]
+struct Content {
+    len: u64,
+    pieces: BTreeMap<u64, Box<[u8]>>,
+}
+
+impl Content {
+    #[cfg(test)]
+    fn bytes(&self) -> usize {
+        self.pieces.len() * PIECE
+    }
+
+    fn read(&self, buffer: &mut [u8], offset: u64) -> usize {
+        let count = self.len.saturating_sub(offset).min(buffer.len() as u64) as usize;
+        for (number, start, range) in pieces(offset, count as u64) {
+            let part = &mut buffer[range.clone()];
+            match self.pieces.get(&number) {
+                Some(piece) => part.copy_from_slice(&piece[start..start + part.len()]),
+                None => part.fill(0),
+            }
+        }
+        count
+    }
+
+    fn write(&mut self, bytes: &[u8], offset: u64) {
+        for (number, start, range) in pieces(offset, bytes.len() as u64) {
+            let part = &bytes[range];
+            let piece = self.pieces.entry(number).or_insert_with(|| vec![0; PIECE].into());
+            piece[start..start + part.len()].copy_from_slice(part);
+        }
+        self.len = self.len.max(offset + bytes.len() as u64);
+    }
+
+    /// What lies there is zero from now on.
+    fn punch(&mut self, offset: u64, len: u64) {
+        for (number, start, range) in pieces(offset, len.min(self.len.saturating_sub(offset))) {
+            if range.len() == PIECE {
+                self.pieces.remove(&number);
+            } else if let Some(piece) = self.pieces.get_mut(&number) {
+                piece[start..start + range.len()].fill(0);
+            }
+        }
+    }
+
+    fn truncate(&mut self, len: u64) {
+        self.punch(len, self.len.saturating_sub(len));
+        drop(self.pieces.split_off(&len.div_ceil(PIECE as u64)));
+        self.len = len;
+    }
+}
+
+/// The pieces that `len` bytes at `offset` lie in: of each its number, where in it they start, and which of them they are.
+fn pieces(offset: u64, len: u64) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let at = offset + done;
+        let start = (at % PIECE as u64) as usize;
+        let count = (len - done).min((PIECE - start) as u64);
+        let range = done as usize..(done + count) as usize;
+        done += count;
+        (count > 0).then_some((at / PIECE as u64, start, range))
+    })
+}
+
+#[cfg(test)]
+#[path = "memory_test.rs"]
+mod tests;

@@ -1,0 +1,150 @@
+//! The space of extents that nothing leads to any more: it is given back, sooner or later, whatever came between.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cleavedb::testing::{self, SimDisk, Storage, Tuning};
+use cleavedb::{Db, Options, Stats, ValuePlacement};
+
+use crate::support::{in_world, open_with, value};
+
+const KEYS: usize = 600;
+
+fn open(disk: &SimDisk) -> Db {
+    let mut tuning = Tuning::tiny();
+    tuning.placement = ValuePlacement::Range;
+    (tuning.log_bytes, tuning.group_bytes) = (32 << 10, 32 << 10);
+    open_with(disk, Options::new().separation(Some(192)), tuning).unwrap()
+}
+
+fn of_round(number: usize, round: usize) -> Vec<u8> {
+    value(&format!("{number} in round {round}; "), 300 + number % 500)
+}
+
+fn settle(db: &Db) -> Stats {
+    db.flush().unwrap();
+    db.wait_for_background().unwrap();
+    testing::sleep(Duration::from_millis(10));
+    db.stats()
+}
+
+/// A store whose values lie in order, in segments of several extents.
+fn filled(disk: &SimDisk) -> Db {
+    let db = open(disk);
+    for number in 0..KEYS {
+        db.put(format!("{:04}", number * 7 % KEYS), of_round(number * 7 % KEYS, 0)).unwrap();
+    }
+    settle(&db);
+    db
+}
+
+/// Writes some keys again until their extents are dead, of which the segments hold others, too.
+fn overwrite(db: &Db, keys: std::ops::Range<usize>) -> Stats {
+    for round in 1..4 {
+        for number in keys.clone() {
+            db.put(format!("{number:04}"), of_round(number, round)).unwrap();
+        }
+        settle(db);
+    }
+    db.stats()
+}
+
+fn check(db: &Db, changed: std::ops::Range<usize>) {
+    for (number, item) in db.iter().unwrap().enumerate() {
+        let (key, found) = item.unwrap();
+        assert_eq!(key, format!("{number:04}").as_bytes());
+        let round = if changed.contains(&number) { 3 } else { 0 };
+        assert!(*found == *of_round(number, round), "{number}");
+    }
+}
+
+fn remove_copy(disk: &SimDisk) {
+    for (path, _) in disk.files().into_iter().filter(|(path, _)| path.starts_with("/copy")) {
+        disk.remove(&path).unwrap();
+    }
+}
+
+/// What segments take on disk, in bytes.
+fn segments(disk: &SimDisk) -> u64 {
+    let is_segment = |path: &Path| path.extension().is_some_and(|extension| extension == "segment");
+    let files = disk.files().into_iter().filter(|(path, _)| path.starts_with("/db") && is_segment(path));
+    let held = |(path, len): (std::path::PathBuf, u64)| {
+        let blocks = (0..len.div_ceil(4096))
+            .filter(|block| disk.first_data(&path, block * 4096, (block + 1) * 4096).unwrap().is_some());
+        blocks.count() as u64 * 4096
+    };
+    files.map(held).sum()
+}
+
+#[test]
+fn extents_that_die_while_a_checkpoint_links_their_segment_give_their_space_back_once_it_is_gone() {
+    for reopens in [false, true] {
+        in_world(21, move || {
+            let disk = SimDisk::new();
+            let mut db = filled(&disk);
+            assert_eq!(db.stats().value_bytes_pending, 0);
+            db.checkpoint("/copy").unwrap();
+            let stats = overwrite(&db, 150..300);
+            let pending = stats.value_bytes_pending;
+            assert!(pending > 0, "{stats:?}");
+            if reopens {
+                db.close().unwrap();
+                db = open(&disk);
+                testing::sleep(Duration::from_secs(5));
+                assert!(db.stats().value_bytes_pending >= pending, "{} B then, {:?}", pending, db.stats());
+            }
+            // Nothing of the checkpoint was touched.
+            let copy =
+                testing::open(Arc::new(disk.clone()), Path::new("/copy"), Options::new(), Tuning::tiny()).unwrap();
+            check(&copy, 0..0);
+            copy.close().unwrap();
+            remove_copy(&disk);
+            let (pending, before) = (db.stats().value_bytes_pending, segments(&disk));
+            testing::sleep(Duration::from_secs(70));
+            let stats = db.stats();
+            assert_eq!((stats.value_bytes_pending, before - segments(&disk)), (0, pending));
+            // Each extent has a header, and ends somewhere in a block; each segment has a header of a block.
+            let most = stats.value_bytes + 2 * 4096 * stats.value_files as u64;
+            assert!(segments(&disk) <= most, "{} B, {stats:?}", segments(&disk));
+            check(&db, 150..300);
+        });
+    }
+}
+
+#[test]
+fn an_open_gives_back_whatever_space_lies_between_and_behind_extents() {
+    in_world(22, || {
+        let disk = SimDisk::new();
+        // As if each edit were followed by a crash before space was given back: behind the last extents of segments, too.
+        disk.set_punching(false);
+        let db = filled(&disk);
+        let pending = overwrite(&db, 300..KEYS).value_bytes_pending;
+        assert!(pending > 0);
+        let disk = disk.process_crash();
+        disk.set_punching(true);
+        let before = segments(&disk);
+        let db = open(&disk);
+        assert_eq!(db.stats().value_bytes_pending, pending);
+        testing::sleep(Duration::from_millis(500));
+        assert_eq!((db.stats().value_bytes_pending, before - segments(&disk)), (0, pending));
+        check(&db, 300..KEYS);
+    });
+}
+
+#[test]
+fn a_store_on_a_file_system_without_holes_counts_dead_extents_and_goes_on() {
+    in_world(23, || {
+        let disk = SimDisk::new();
+        disk.set_punching(false);
+        let db = filled(&disk);
+        let pending = overwrite(&db, 0..150).value_bytes_pending;
+        assert!(pending > 0);
+        testing::sleep(Duration::from_secs(600));
+        assert_eq!(db.stats().value_bytes_pending, pending);
+        // They go with their segments.
+        overwrite(&db, 0..KEYS);
+        assert!(db.stats().value_bytes_pending <= 2 * db.stats().value_bytes, "{:?}", db.stats());
+        check(&db, 0..KEYS);
+    });
+}

@@ -1,0 +1,165 @@
+//! Whose the files of a directory are, across crashes.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use cleavedb::testing::{self, SimDisk, Tuning};
+use cleavedb::{Db, Options, Result};
+
+use crate::support::{in_world, open_with};
+
+fn open_apart(disk: &SimDisk, main: &str) -> Result<Db> {
+    testing::open(Arc::new(disk.clone()), Path::new(main), Options::new().slow_dir("/slow"), Tuning::tiny())
+}
+
+fn put_and_flush(db: &Db, key: &str) {
+    db.put(key, "v").unwrap();
+    db.flush().unwrap();
+}
+
+#[test]
+fn a_crash_at_any_moment_of_an_opening_leaves_the_owner_its_directory() {
+    in_world(5, || {
+        // The first opening, which makes the database and claims the directory, and a later one.
+        for is_first in [true, false] {
+            let disk = SimDisk::new();
+            if !is_first {
+                let db = open_apart(&disk, "/db").unwrap();
+                put_and_flush(&db, "k");
+                db.close().unwrap();
+            }
+            let mut images = vec![disk];
+            // Each image may crash in its own opening again.
+            for round in 0..2 {
+                let crashed = Arc::new(Mutex::new(Vec::new()));
+                for image in images {
+                    let into = crashed.clone();
+                    image.on_sync(move |disk, _| {
+                        let mut crashed = into.lock().unwrap();
+                        let seed = crashed.len() as u64;
+                        crashed.extend([disk.process_crash(), disk.power_loss(seed), disk.power_loss(seed + 1000)]);
+                    });
+                    let db = open_apart(&image, "/db").unwrap();
+                    image.clear_on_sync();
+                    assert_eq!(db.get("k").unwrap().is_some(), !is_first);
+                    db.close().unwrap();
+                }
+                images = std::mem::take(&mut *crashed.lock().unwrap());
+                assert!(images.len() > 10, "round {round}: {} images", images.len());
+                images.iter().for_each(|image| image.clear_on_sync());
+                // Enough of them.
+                let step = images.len().div_ceil(60);
+                images = images.into_iter().step_by(step).collect();
+            }
+            for image in images {
+                let db = open_apart(&image, "/db").unwrap();
+                put_and_flush(&db, "later");
+                db.close().unwrap();
+                let storage = Arc::new(image);
+                let report = testing::check(storage, Path::new("/db"), &Options::new().slow_dir("/slow")).unwrap();
+                assert!(report.problems.is_empty() && report.notes.is_empty(), "{report:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_copy_that_crashed_while_it_was_opened_takes_nothing_from_its_twin() {
+    in_world(6, || {
+        let disk = SimDisk::new();
+        let db = open_apart(&disk, "/db").unwrap();
+        put_and_flush(&db, "k");
+        db.close().unwrap();
+        for (path, _) in disk.files().into_iter().filter(|(path, _)| path.starts_with("/db") && !path.ends_with("LOCK"))
+        {
+            let content = disk.read_file(&path).unwrap();
+            disk.write_file(&Path::new("/twin").join(path.file_name().unwrap()), &content);
+        }
+        let images = Arc::new(Mutex::new(Vec::new()));
+        let into = images.clone();
+        disk.on_sync(move |disk, _| into.lock().unwrap().push(disk.process_crash()));
+        open_apart(&disk, "/twin").unwrap().close().unwrap();
+        disk.clear_on_sync();
+        let images = std::mem::take(&mut *images.lock().unwrap());
+        let mut owners = Vec::new();
+        for image in images {
+            image.clear_on_sync();
+            let opens = ["/db", "/twin"].map(|main| match open_apart(&image.process_crash(), main) {
+                Ok(db) => {
+                    assert_eq!(db.get("k").unwrap().unwrap(), "v");
+                    put_and_flush(&db, "later");
+                    db.close().unwrap();
+                    true
+                }
+                Err(error) => {
+                    assert!(error.to_string().contains("copy"), "{error}");
+                    false
+                }
+            });
+            owners.push(opens);
+            // One after the other, only the first one gets it.
+            if opens == [true, true] {
+                open_apart(&image, "/db").unwrap().close().unwrap();
+                assert!(open_apart(&image, "/twin").is_err());
+            }
+        }
+        assert_eq!(owners.first(), Some(&[true, true]));
+        assert_eq!(owners.last(), Some(&[false, true]));
+    });
+}
+
+#[test]
+fn of_files_that_nothing_references_those_with_reserved_numbers_go() {
+    in_world(7, || {
+        let disk = SimDisk::new();
+        let db = open_with(&disk, Options::new(), Tuning::tiny()).unwrap();
+        put_and_flush(&db, "k");
+        db.close().unwrap();
+        let path = |name: &str| PathBuf::from("/db").join(name);
+        let left_over = ["00000012.table", "00000013.segment", "00000014.log"].map(path);
+        let unknown = ["00000777.table", "00000778.segment", "00000779.log", "00000780.manifest"].map(path);
+        left_over.iter().chain(&unknown).for_each(|path| disk.write_file(path, b"?"));
+        let check = || testing::check(Arc::new(disk.clone()), Path::new("/db"), &Options::new()).unwrap();
+        let report = check();
+        let notes = |of: &str| report.notes.iter().filter(|note| note.contains(of)).count();
+        assert!(report.is_sound() && notes("left over") == 3 && notes("leaves it alone") == 4, "{report:?}");
+        for round in 0..4 {
+            let db = open_with(&disk, Options::new(), Tuning::tiny()).unwrap();
+            assert_eq!(db.stats().unknown_files, unknown);
+            // The tiny blocks of numbers run out several times.
+            (0..30).for_each(|number| put_and_flush(&db, &format!("{round} {number}")));
+            db.close().unwrap();
+            assert!(left_over.iter().all(|path| disk.read_file(path).is_none_or(|content| content != b"?")));
+            assert!(unknown.iter().all(|path| disk.read_file(path).unwrap() == b"?"));
+        }
+        let report = check();
+        assert!(report.is_sound() && report.notes.len() == 4, "{report:?}");
+    });
+}
+
+#[test]
+fn a_checkpoint_reserves_its_own_numbers() {
+    in_world(8, || {
+        let disk = SimDisk::new();
+        let db = open_with(&disk, Options::new(), Tuning::tiny()).unwrap();
+        for number in 0..40 {
+            put_and_flush(&db, &number.to_string());
+            if number % 7 == 0 {
+                db.checkpoint(format!("/copy {number}")).unwrap();
+            }
+        }
+        db.close().unwrap();
+        for number in (0..40).step_by(7) {
+            let path = format!("/copy {number}");
+            for _ in 0..2 {
+                let db =
+                    testing::open(Arc::new(disk.clone()), Path::new(&path), Options::new(), Tuning::tiny()).unwrap();
+                assert_eq!(db.iter().unwrap().count(), number + 1);
+                put_and_flush(&db, "0");
+                db.close().unwrap();
+            }
+            let report = testing::check(Arc::new(disk.clone()), Path::new(&path), &Options::new()).unwrap();
+            assert!(report.problems.is_empty() && report.notes.is_empty(), "{report:?}");
+        }
+    });
+}
