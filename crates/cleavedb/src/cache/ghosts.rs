@@ -1,5 +1,5 @@
 //! What a cache has let go lately, known by hashes: a look-up that would have been a hit in a somewhat larger cache is
-//! counted. Two caches that share memory are weighed against each other by it (`db/balance.rs`).
+//! counted. Two caches that share memory are weighed against each other by it (`cache/balance.rs`).
 //!
 //! A fixed number of slots, each for one hash; a newer one takes the place of an older one, so on average as many are
 //! remembered as there are slots.

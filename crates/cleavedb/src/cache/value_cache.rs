@@ -1,5 +1,5 @@
 //! The value cache: whole values that lie apart from their keys, as point reads have found them. It stands beside the block
-//! cache, and the two share their memory (`db/balance.rs`).
+//! cache, and the two share their memory (`cache/balance.rs`).
 //!
 //! A value is found by its key, and its record's stamp says of which version it is. Of each key it has one base, the newest that
 //! was asked for, and any of its deltas. Not the place where a value lies, so it stays when its record is moved and when tables

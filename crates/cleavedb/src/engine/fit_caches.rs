@@ -1,5 +1,5 @@
 //! Where the memory of a database is, and who gives way: block cache and value cache get what the others leave. How much each
-//! may take at most is in [`Tuning`](crate::engine::tuning::sizes::Tuning), and how the two share is in `balance.rs`.
+//! may take at most is in [`Tuning`](crate::engine::tuning::sizes::Tuning), and how the two share is in `cache/balance.rs`.
 
 use crate::base::memory::Counted;
 use crate::base::{Error, FileId, Result};

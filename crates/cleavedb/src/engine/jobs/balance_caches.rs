@@ -54,3 +54,85 @@ impl Core {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::engine::tuning::sizes::Tuning;
+    use crate::io::SimDisk;
+    use crate::sched::sim::simulate;
+    use crate::sched::thread::sleep;
+    use crate::{Db, Options};
+
+    const VALUES: u32 = 400;
+
+    fn key(number: u32) -> String {
+        format!("{number:04}")
+    }
+
+    /// A database with more separated values than the value cache holds.
+    fn filled(stats_interval: Option<Duration>) -> Db {
+        let tuning = Tuning { stats_interval, ..Tuning::tiny() };
+        let disk = std::sync::Arc::new(SimDisk::new());
+        let options = Options::new().background_threads(1);
+        let db = crate::engine::lifecycle::open::open(disk, Path::new("/db"), options, Some(tuning)).unwrap();
+        for number in 0..VALUES {
+            db.put(key(number), vec![number as u8; 2000]).unwrap();
+        }
+        db.flush().unwrap();
+        db.wait_for_background().unwrap();
+        db
+    }
+
+    fn read_all(db: &Db, rounds: usize) {
+        for number in (0..rounds).flat_map(|_| 0..VALUES) {
+            assert!(db.get(key(number)).unwrap().is_some());
+        }
+    }
+
+    fn balances(db: &Db) -> u64 {
+        db.inner.core.counters.cache_balances.load(Ordering::Relaxed)
+    }
+
+    fn in_world(test: impl FnOnce() + Send + 'static) {
+        simulate(11, test).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+
+    #[test]
+    fn look_ups_of_evicted_values_have_the_caches_balanced_without_any_timer() {
+        in_world(|| {
+            let db = filled(None);
+            let before = balances(&db);
+            read_all(&db, 12);
+            sleep(Duration::from_millis(1));
+            assert!(balances(&db) > before);
+            assert!(!db.inner.core.caches_want_balance(), "what was counted is counted anew");
+        });
+    }
+
+    #[test]
+    fn writing_statistics_changes_no_cache() {
+        in_world(|| {
+            let db = filled(Some(Duration::from_secs(1)));
+            let pause = db.pause_background().unwrap();
+            let before = balances(&db);
+            read_all(&db, 12);
+            assert!(db.inner.core.caches_want_balance());
+            let capacities = || {
+                let core = &db.inner.core;
+                (core.readers.cache.capacity(), core.memory.value_cache.capacity())
+            };
+            let capacities_before = capacities();
+            // Statistics are written during a pause, and jobs are not run.
+            sleep(Duration::from_secs(5));
+            assert_eq!((balances(&db), capacities()), (before, capacities_before));
+            assert!(db.inner.core.caches_want_balance());
+            drop(pause);
+            sleep(Duration::from_millis(1));
+            assert!(balances(&db) > before);
+        });
+    }
+}
