@@ -1,4 +1,4 @@
-//! The house (DESIGN section 6) as a test: imports go down only, stores do not know each other, and only `io/` and
+//! The layers of docs/ARCHITECTURE.md as a test: imports go down only, stores do not know each other, and only `io/` and
 //! `sched/` touch files, clocks, threads and randomness.
 
 use std::path::{Path, PathBuf};

@@ -19,7 +19,7 @@ use crate::engine::read::bounds::Bounds;
 use crate::engine::read::covers::{ScanSources, ScanSourcesBuilder};
 use crate::engine::read::get::{OneByOne, Versions, find_versions};
 use crate::engine::view::View;
-use crate::io::read_ahead::Room;
+use crate::io::read_ahead::Reservation;
 
 /// Versions of one key that are stepped over one by one before the cursor seeks past the rest.
 const STEPS_BEFORE_SEEK: usize = 8;
@@ -83,7 +83,7 @@ struct End {
     /// So many keys the next fetch is for.
     window: usize,
     /// Memory for the values in `ahead`.
-    room: Option<Room>,
+    room: Option<Reservation>,
     /// Memory of keys that were handed out, for those that come.
     spare_keys: Vec<Vec<u8>>,
 }
@@ -299,7 +299,7 @@ impl Iter {
         let at = way as usize;
         let core = &self.held.db.core;
         let window = self.ends[at].window.max(1);
-        let room = core.memory.values_ahead.take(window.max(KEYS_CLOSE) * BYTES_AHEAD_TYPICAL);
+        let room = core.memory.values_ahead.reserve(window.max(KEYS_CLOSE) * BYTES_AHEAD_TYPICAL);
         let room_bytes = room.bytes();
         let mut close = Close::default();
         let (mut bytes, mut within) = (0, 0);

@@ -261,7 +261,7 @@ impl Options {
     /// [`Error::Corruption`] or [`Error::Unsupported`] if the files cannot be trusted.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Db> {
         crate::engine::lifecycle::open::open(
-            Arc::new(OsStorage::new().sleeping(!self.busy_poll)),
+            Arc::new(OsStorage::new().busy_polling(self.busy_poll)),
             path.as_ref(),
             self,
             None,

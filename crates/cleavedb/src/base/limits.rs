@@ -12,8 +12,7 @@ pub const BATCH_BYTES_LIMIT: usize = 1 << 30;
 /// Longest name of a keyspace.
 pub const KEYSPACE_NAME_BYTES_MAX: usize = 255;
 /// Unless a user chose otherwise, values from this size on lie apart from their keys, and smaller ones with them. No larger
-/// value than this lies in the index table.
-/// DESIGN section 2 (HashKV, section 3.5: the best threshold lies between 128 and 256 B).
+/// value than this lies in the index table. (HashKV, section 3.5: the best threshold lies between 128 and 256 B.)
 pub const SEPARATION_BYTES_DEFAULT: usize = 192;
 /// Unless a user chose otherwise, so much garbage may lie in files of values, in hundredths of what is live in them...
 pub const GARBAGE_PERCENT_DEFAULT: u32 = 30;

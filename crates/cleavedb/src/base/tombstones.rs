@@ -1,6 +1,6 @@
 //! Range tombstones: a delete of all keys from one up to, not including, another. They are kept apart from the versions
 //! of single keys, as *fragments*: stretches that do not overlap, each with its sequence numbers, newest first. To every
-//! key in it a fragment is a delete at each of its numbers (DESIGN rules 1, 6 and 7).
+//! key in it a fragment is a delete at each of its numbers (rules 1, 6 and 7).
 //!
 //! Within a stripe of history (see [`versions`](super::versions)) only the newest tombstone can be told from the others,
 //! so a fragment has at most one number a stripe, however many tombstones overlap. Pure functions, called by whatever

@@ -1,5 +1,5 @@
 //! Which versions live on when sources are merged: the one rule book that index merges, flush and compaction share
-//! (DESIGN rules 6, 7, 8 and 11).
+//! (rules 6, 7, 8 and 11).
 //!
 //! Snapshots cut history into stripes: (-, s1], (s1, s2], ... Within a stripe a reader can only see the newest base and
 //! the deltas above it, so the rest of the stripe dies. Deltas are folded within one stripe only, and a fold keeps the

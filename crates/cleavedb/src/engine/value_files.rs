@@ -15,7 +15,7 @@ use crate::engine::view::View;
 use crate::format::edit::{Edit, Separation};
 use crate::format::values::{EXTENT_ALIGN, ValuePlace};
 use crate::io::Storage;
-use crate::io::pending_deletions::{FileGuard, Obsolete, Part, PendingDeletions};
+use crate::io::pending_deletions::{FileGuard, FileRange, Obsolete, PendingDeletions};
 use crate::levels::readers::Readers;
 use crate::values::files::{Entry, ValueFiles};
 use crate::values::placement::GarbageLimit;
@@ -109,7 +109,7 @@ pub(crate) fn give_back_gaps(
             {
                 // The last block of a file may be cut short.
                 from = end.next_multiple_of(EXTENT_ALIGN);
-                pending_deletions.add(Obsolete::Part(Part { path: path.clone(), offset, len: from - offset }));
+                pending_deletions.add(Obsolete::Range(FileRange { path: path.clone(), offset, len: from - offset }));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The index table: recent versions in memory, hashed for point reads and sorted late (DESIGN section 2).
+//! The index table: recent versions in memory, hashed for point reads and sorted late.
 //!
 //! Versions are appended to pieces of [`PIECE_ENTRIES`] in arrival order; a hash table finds the newest version of a
 //! key, and each version names the next older one. A full piece never changes again, so a scan shares it; the short piece that

@@ -1,5 +1,5 @@
 //! One log file and how a record is read back from it: from the file once its bytes are there, from the ring before
-//! (DESIGN section 2). Every read is checked against the key and sequence number that were asked for.
+//! that. Every read is checked against the key and sequence number that were asked for.
 
 use std::path::Path;
 use std::sync::Arc;

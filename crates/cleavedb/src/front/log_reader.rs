@@ -1,5 +1,5 @@
 //! Reading a log from its start, at recovery: from the file, then what only the ring still has. Stops at the first
-//! place that is no frame, and then looks further for proof that something was synced behind it (DESIGN rule 3).
+//! place that is no frame, and then looks further for proof that something was synced behind it (rule 3).
 
 use crate::base::{Error, FileId, Result, Seqno};
 use crate::format::checksum::agrees;

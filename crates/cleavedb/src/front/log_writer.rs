@@ -1,4 +1,4 @@
-//! The append side of the log, with its two back ends (DESIGN section 2).
+//! The append side of the log, with its two back ends.
 //!
 //! *Ring*: a frame is copied into the mapped ring, where it survives the process, and into an aligned chunk that goes
 //! to the preallocated log in large direct writes. The ring is not overwritten before its bytes are in the log.

@@ -1,4 +1,4 @@
-//! Which runs to merge next: size-tiered over neighbours in age (DESIGN section 2). A pure function.
+//! Which runs to merge next: size-tiered over neighbours in age. A pure function.
 
 /// Runs whose sizes differ by less than this factor are of one tier.
 const TIER_FACTOR: u64 = 4;

@@ -1,5 +1,5 @@
 //! A run: the versions of a sealed index table, or of several runs merged, as one immutable sorted array in memory:
-//! prefix-compressed blocks, the first key of each, and a filter (DESIGN section 2, "Seal and merge"). Its range tombstones
+//! prefix-compressed blocks, the first key of each, and a filter. Its range tombstones
 //! lie in a block of their own.
 
 use std::path::Path;

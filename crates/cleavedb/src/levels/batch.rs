@@ -13,7 +13,7 @@ use super::table_cursor::{BlockSource, TableCursor};
 use crate::base::{Buffer, Cursor, Error, FileId, Result, Seqno, Stamp};
 use crate::cache::block_cache::PriorityPool;
 use crate::format::table::BlockHandle;
-use crate::io::together::{ReadPlace, span, stretches};
+use crate::io::coalesced::{ReadRange, coalesce, span};
 
 /// Blocks that lie closer than this are read together.
 const GAP_BYTES: u64 = 8 << 10;
@@ -72,9 +72,9 @@ impl Missing {
         (self.table.meta().id, self.handle.offset)
     }
 
-    fn bytes(&self) -> ReadPlace {
+    fn bytes(&self) -> ReadRange {
         let (file, start) = self.place();
-        ReadPlace { file, start, end: self.handle.end().unwrap_or(u64::MAX) }
+        ReadRange { file, start, end: self.handle.end().unwrap_or(u64::MAX) }
     }
 }
 
@@ -104,8 +104,8 @@ impl Lookups {
 pub fn read_together(mut missing: Vec<Missing>) {
     missing.sort_unstable_by_key(Missing::place);
     missing.dedup_by_key(|missing| missing.place());
-    let stretches = stretches(&missing, GAP_BYTES, Missing::bytes);
-    let reads: Vec<&[Missing]> = stretches.into_iter().map(|stretch| &missing[stretch]).collect();
+    let groups = coalesce(&missing, GAP_BYTES, Missing::bytes);
+    let reads: Vec<&[Missing]> = groups.into_iter().map(|group| &missing[group]).collect();
     let told = reads.len() > 1;
     if told {
         for stretch in &reads {

@@ -278,7 +278,7 @@ impl Table {
     /// These bytes of the file will be read soon.
     pub(super) fn will_need(&self, offset: u64, len: u64) {
         if let Ok(file) = self.handle.file() {
-            file.will_need(offset, len);
+            file.prefetch(offset, len);
         }
     }
 
@@ -295,7 +295,7 @@ impl Table {
         }
         let file = self.handle.file()?;
         let mut bytes = vec![0; (span.1 - span.0) as usize];
-        let read = if told { file.read_needed(&mut bytes, span.0)? } else { file.read_at(&mut bytes, span.0)? };
+        let read = if told { file.read_prefetched(&mut bytes, span.0)? } else { file.read_at(&mut bytes, span.0)? };
         bytes.truncate(read);
         for &(handle, pool) in blocks {
             let sealed = self.within(&bytes, span.0, handle).unwrap_or_default();
@@ -315,7 +315,7 @@ impl Table {
         if len > 0
             && let Ok(file) = self.handle.file()
         {
-            file.will_go_on(offset, len);
+            file.read_ahead(offset, len);
         }
     }
 

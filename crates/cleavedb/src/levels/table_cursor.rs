@@ -12,7 +12,7 @@ use crate::cache::block_cache::PriorityPool;
 use crate::format::block::BlockCursor;
 use crate::format::filter::may_contain;
 use crate::format::table::{BlockHandle, PartitionHandles};
-use crate::io::read_ahead::Room;
+use crate::io::read_ahead::Reservation;
 
 /// Read at once when a job begins to move forward; each time the bytes are used up, twice as much is asked for.
 const READ_AHEAD_BYTES_FIRST: usize = 256 << 10;
@@ -76,7 +76,7 @@ impl BlockSource for CacheAndFile {
 struct Ahead {
     start: u64,
     bytes: Vec<u8>,
-    room: Option<Room>,
+    room: Option<Reservation>,
     /// How much to ask for next.
     wanted: usize,
     /// The system was told that the file will be read up to here.
@@ -358,7 +358,7 @@ impl TableCursor {
         ahead.room = None;
         let readers = table.readers();
         let pool = if self.fill_cache { &readers.scan_ahead } else { &readers.ahead };
-        let room = pool.take(ahead.wanted.min(rest.next_power_of_two()));
+        let room = pool.reserve(ahead.wanted.min(rest.next_power_of_two()));
         let len = room.bytes().min(rest);
         if block_bytes > len as u64 {
             ahead.bytes = Vec::new();

@@ -2,7 +2,7 @@
 //! and with it every table it lists.
 //!
 //! HL0 lists tables newest first; they may overlap in keys, and where they do, each covers an interval of sequence numbers
-//! of its own (DESIGN rule 1). Every lower level is sorted by key, no two of its tables overlap, and all it holds of a key
+//! of its own (rule 1). Every lower level is sorted by key, no two of its tables overlap, and all it holds of a key
 //! is older than what the levels above hold of it.
 
 use std::sync::Arc;

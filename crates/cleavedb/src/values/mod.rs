@@ -1,4 +1,4 @@
-//! The store of values that lie apart from their keys (DESIGN sections 1, 2 and 4): logs that have left the front and keep
+//! The store of values that lie apart from their keys: logs that have left the front and keep
 //! their live records, extents of segments that records were moved to, redirect tables that lead from the old places to the
 //! new, and placements, which decide what lies together and what is emptied next.
 //!

@@ -1,4 +1,4 @@
-//! A disk that fails and says so (DESIGN rule 9).
+//! Reported disk failures (rule 9).
 
 use std::path::Path;
 use std::sync::Arc;

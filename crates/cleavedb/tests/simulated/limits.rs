@@ -1,4 +1,4 @@
-//! Limits are checked before anything is written (DESIGN rule 10).
+//! Limits are checked before anything is written (rule 10).
 
 use cleavedb::testing::SimDisk;
 use cleavedb::{Db, Error, WriteBatch};

@@ -1,4 +1,4 @@
-//! One operator's trouble stays with its keys (DESIGN rule 11).
+//! The failure of a merge operator affects only reads of its keys (rule 11).
 
 use std::sync::Arc;
 

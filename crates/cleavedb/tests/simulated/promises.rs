@@ -1,4 +1,4 @@
-//! What is promised about crashes: DESIGN rules 2 and 3, each case by itself.
+//! The guarantees after crashes (rules 2 and 3), one case per test.
 
 use std::time::Duration;
 

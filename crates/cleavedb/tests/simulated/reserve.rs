@@ -1,4 +1,4 @@
-//! What goes on when the disk is full, because space is set apart for it (DESIGN rule 9).
+//! Operations that succeed on a full disk, because the reserve keeps space for them (rule 9).
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,6 @@
 //! Collection: files of values that are garbage for a good part give their space back. What is live in them is copied into a
 //! new segment, an extent for each group of keys, with redirect tables from the old places to the new; tables go on naming
-//! the old ones until compactions pass by (DESIGN sections 1 and 2). Logs and the extents of a group are emptied alike. On the
+//! the old ones until compactions pass by. Logs and the extents of a group are emptied alike. On the
 //! way values are compressed, if that is asked for (`values/shrinker.rs`).
 //!
 //! What lives is found in the tables that name the files (`collect_garbage/find.rs`), where that is cheaper than to read these. Otherwise

@@ -1,5 +1,5 @@
 //! Flush: the oldest runs leave the front. Each version is routed by its shape: inline into a table of HL0, or as the
-//! address of a value that stays in its log. Values that lie in logs and go inline are read back in log order (DESIGN section 2).
+//! address of a value that stays in its log. Values that lie in logs and go inline are read back in log order.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;

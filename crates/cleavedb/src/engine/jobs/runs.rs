@@ -1,5 +1,4 @@
-//! How runs come to be: sealed index tables are sorted, and neighbours in age are merged (DESIGN section 2, "Seal and
-//! merge"). Both are jobs in parts over ranges of keys; the run appears in the view when its last part is there, and
+//! How runs come to be: sealed index tables are sorted, and neighbours in age are merged. Both are jobs in parts over ranges of keys; the run appears in the view when its last part is there, and
 //! readers never wait for it.
 
 use std::sync::Arc;

@@ -307,7 +307,7 @@ impl Core {
                                 self.work.active.store(false, Ordering::Relaxed);
                                 self.fit_cache();
                                 drop(state);
-                                allocator::give_back();
+                                allocator::release_free_memory();
                                 state = self.work.lock();
                             }
                         }
@@ -428,7 +428,7 @@ impl Core {
         }
         let ended = self.run_job_safely(&job, number, worker);
         if job.takes_memory() {
-            allocator::give_back();
+            allocator::release_free_memory();
         }
         // What went wrong is known before anyone can see that the job is over.
         let mut quarantined = Vec::new();

@@ -12,7 +12,7 @@ use crate::engine::read::get::{Known, bring_in};
 use crate::engine::view::View;
 use crate::format::record::value_of;
 use crate::io::File;
-use crate::io::together::{ReadPlace, Wanted, read_together};
+use crate::io::coalesced::{ReadRange, ReadRequest, read_coalesced};
 use crate::values::files::Located;
 
 /// Records with less than this between them are fetched in one read.
@@ -30,11 +30,11 @@ impl Core {
         let mut wanted = Vec::new();
         for (full, version) in apart {
             if let Some((file, now)) = self.locate_separated(view, full, version, fill_cache) {
-                let place = ReadPlace { file: now.file, start: now.offset, end: now.offset + u64::from(now.len) };
-                wanted.push(Wanted { file, place, whose: (full, version, now) });
+                let range = ReadRange { file: now.file, start: now.offset, end: now.offset + u64::from(now.len) };
+                wanted.push(ReadRequest { file, range, context: (full, version, now) });
             }
         }
-        read_together(wanted, GAP_BYTES, |(full, version, now), bytes| {
+        read_coalesced(wanted, GAP_BYTES, |(full, version, now), bytes| {
             if let Ok(value) = value_of(bytes, *now, full, version.0.seqno(), &self.memory.values) {
                 if fill_cache {
                     self.memory.value_cache.insert(full, version.0, None, &value);

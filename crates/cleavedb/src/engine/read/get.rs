@@ -1,5 +1,5 @@
 //! The read path, top to bottom: one view, then its sources from the newest to the oldest, collecting deltas until a
-//! base is met (DESIGN section 2, "Read").
+//! base is met.
 
 use std::sync::Arc;
 

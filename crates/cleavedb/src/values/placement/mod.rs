@@ -31,7 +31,7 @@ pub struct Candidate {
 /// Garbage that may lie around.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GarbageLimit {
-    /// In hundredths of what is live (DESIGN section 4: 30).
+    /// Percentage of live bytes that may be garbage (default 30, decision record 021).
     pub percent: u64,
     /// And so much more, in bytes.
     pub bytes: u64,

@@ -38,7 +38,7 @@ impl Collection<'_> {
             while let Some((first, _)) = rest.first() {
                 if told_to < end.min(first.offset + AHEAD_BYTES / 2) {
                     let (from, to) = (first.offset.max(told_to), end.min(first.offset + AHEAD_BYTES));
-                    source.will_go_on(from, to - from);
+                    source.read_ahead(from, to - from);
                     told_to = to;
                 }
                 let (run, others) = rest.split_at(near(rest, GAP_BYTES, PIECE_BYTES as u64));

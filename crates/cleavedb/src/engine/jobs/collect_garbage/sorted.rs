@@ -190,7 +190,7 @@ impl Collection<'_> {
         for (victim, (from, to)) in self.victims.iter().zip(spans).filter(|(_, (from, to))| from < to) {
             let source = victim.file.stored().file()?;
             for offset in (from..to).step_by(PIECE_BYTES as usize) {
-                source.will_go_on(offset, PIECE_BYTES.min(to - offset));
+                source.read_ahead(offset, PIECE_BYTES.min(to - offset));
             }
         }
         Ok(())
