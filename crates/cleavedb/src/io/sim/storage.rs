@@ -38,7 +38,7 @@ impl SimDisk {
     /// Runs a sync between two calls of the hook. The second yield lets other threads run before the call returns.
     fn sync_with_hook(&self, path: &Path, is_dir: bool, sync: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
         yield_point();
-        self.state().alive(path, "sync")?;
+        self.state().check_machine_is_on(path, "sync")?;
         self.call_hook(&SyncPoint { path, is_dir, phase: Phase::Before });
         {
             let mut state = self.state();
