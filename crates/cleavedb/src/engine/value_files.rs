@@ -11,14 +11,13 @@ use crate::engine::core::Core;
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::manifest::file_names::{log_name, redirect_name, segment_name};
 use crate::engine::manifest::{Manifest, ManifestState};
-use crate::engine::view::View;
 use crate::format::edit::{Edit, Separation};
 use crate::format::values::{EXTENT_ALIGN, ValuePlace};
 use crate::io::Storage;
 use crate::io::pending_deletions::{FileGuard, FileRange, Obsolete, PendingDeletions};
 use crate::levels::readers::Readers;
+use crate::values::candidate::GarbageLimit;
 use crate::values::files::{Entry, ValueFiles};
-use crate::values::placement::GarbageLimit;
 use crate::values::redirect::{Redirect, RedirectTable, Shape};
 use crate::values::stale::Hops;
 use crate::values::value_file::{Layout, StoredFile, ValueFile};
@@ -46,7 +45,7 @@ impl ValueHome<'_> {
 
     /// Adds a file, or says that its records are elsewhere now; returns what was known of it before.
     fn place(&self, values: &mut ValueFiles, id: FileId, place: &ValuePlace) -> Option<Entry> {
-        let own = place.lies_in().unwrap_or(id);
+        let own = place.container().unwrap_or(id);
         let stored = values.stored.entry(own).or_insert_with(|| Arc::new(self.stored(id, place))).clone();
         let here = |layout, end| Entry::Here(Arc::new(ValueFile::new(id, layout, end, stored.clone())));
         let entry = match place {
@@ -69,7 +68,7 @@ pub(crate) fn open_values(around: &ValueHome<'_>, state: &ManifestState) -> Resu
     let mut values = ValueFiles { state: state.values.clone(), ..ValueFiles::default() };
     for (id, place) in &state.values.places {
         around.place(&mut values, *id, place);
-        let path = values.stored[&place.lies_in().unwrap_or(*id)].path();
+        let path = values.stored[&place.container().unwrap_or(*id)].path();
         let end = match place {
             ValuePlace::Log { end } | ValuePlace::Extent { end, .. } => *end,
             ValuePlace::Moved { start, len, .. } => start.saturating_add(*len),
@@ -200,7 +199,7 @@ impl Core {
         let candidates = values.candidates();
         values.file_bytes = candidates.iter().map(|file| file.bytes).sum();
         values.live_bytes = candidates.iter().map(|file| file.live.min(file.bytes)).sum();
-        values.away = values.state.moved_away();
+        values.away = values.state.reclaimed_bytes();
         values.victims = self.placement.victims(&candidates, self.garbage_limit());
     }
 
@@ -216,7 +215,7 @@ impl Core {
         self.published.update(|now| {
             let mut values = (*now.values).clone();
             self.choose_victims(&mut values);
-            View { values: Arc::new(values), ..now.clone() }
+            now.with(|sources| sources.values = Arc::new(values))
         });
     }
 

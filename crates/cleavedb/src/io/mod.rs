@@ -16,7 +16,7 @@ mod image;
 pub mod aligned;
 pub mod handles;
 pub mod read_ahead;
-pub mod coalesced;
+pub mod coalesced_reads;
 pub mod pending_deletions;
 pub mod read_only;
 pub mod memory;

@@ -9,7 +9,8 @@ use minicbor::{Decode, Encode};
 use crate::engine::core::Core;
 use crate::engine::memory::MemoryStats;
 use crate::io::Access;
-use crate::values::placement::{Candidate, groups};
+use crate::values::candidate::Candidate;
+use crate::values::placement::groups;
 
 // The numbers of the fields, here and below, are those of the page `STATS`. Do not renumber; a new field gets the next number
 // and `#[cbor(default)]`, or older pages cannot be read.

@@ -18,11 +18,10 @@ use crate::engine::jobs::retry::Need;
 use crate::engine::jobs::scheduler::{WorkState, unreadable};
 use crate::engine::jobs::subtasks::{Interrupt, SubtaskWork, WithYieldPoints, YieldPoints};
 use crate::engine::keyspaces::KeyspaceState;
+use crate::engine::pacer::{DrainProgress, Watched};
 use crate::engine::read::bounds::Bounds;
 use crate::engine::snapshots::JobHorizon;
 use crate::engine::value_files::RefreshedAddresses;
-use crate::engine::view::View;
-use crate::engine::write::pacing::{DrainProgress, Watched};
 use crate::format::edit::Edit;
 use crate::format::meta::TableMeta;
 use crate::levels::level_cursor::LevelCursor;
@@ -140,13 +139,13 @@ impl Core {
             released: references_of(&gone)?,
             ..Edit::default()
         };
-        self.install(seqno, edit, |now| {
+        self.install(seqno, edit, |sources| {
             for id in removed.iter().filter(|id| !kept(id)) {
-                if let Some((_, table)) = now.version.find(*id) {
+                if let Some((_, table)) = sources.version.find(*id) {
                     table.mark_obsolete();
                 }
             }
-            View { version: Arc::new(now.version.apply(&added, removed)), ..now.clone() }
+            sources.version = Arc::new(sources.version.apply(&added, removed));
         })
     }
 

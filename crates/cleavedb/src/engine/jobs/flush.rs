@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::base::key_versions::inline;
 use crate::base::memory::Counted;
 use crate::base::tombstones::{Fragment, fragment, survivors, unfold};
 use crate::base::versions::{Horizon, Retention, VersionRef, VersionSource};
@@ -13,24 +14,24 @@ use crate::base::{
 };
 use crate::engine::core::Core;
 use crate::engine::events::Event;
+use crate::engine::pacer::Watched;
 use crate::engine::view::View;
-use crate::engine::write::pacing::Watched;
 use crate::format::edit::Edit;
 use crate::format::meta::TableMeta;
 use crate::format::record::check_record;
-use crate::format::values::{References, ValuePlace};
+use crate::format::references::References;
+use crate::format::values::ValuePlace;
 use crate::front::index_table::SeparationThresholds;
 use crate::front::log::LogFile;
 use crate::front::run::Run;
+use crate::io::coalesced_reads::{CoalescedRead, Coalescing, ReadRange, coalesce};
 use crate::levels::builder::TableOptions;
 use crate::levels::compaction::{TableSink, write_tables};
 use crate::levels::table::Table;
 use crate::sched::clock::now;
 
-/// Addresses whose records lie closer than this are read together.
-const GAP_BYTES: u64 = 4 << 10;
-/// One read of a log covers at most this much.
-const READ_BYTES: u64 = 1 << 20;
+/// Which records of a log are read together.
+const COALESCING: Coalescing = Coalescing { gap_bytes: 4 << 10, read_bytes_max: 1 << 20 };
 /// What a version in a window takes beside its key and value.
 const ENTRY_OVERHEAD_BYTES: usize = std::mem::size_of::<RoutedVersion>() + 32;
 
@@ -71,21 +72,19 @@ impl Core {
         let adopted: BTreeSet<FileId> = edit.values_placed.iter().map(|(id, _)| *id).collect();
         let added: Vec<(usize, Arc<Table>)> = tables.iter().map(|table| (0, table.clone())).collect();
         let count = runs.len();
-        self.install(flushed, edit, |now| {
-            let mut next = now.clone();
-            let kept = now.runs.len() - count;
-            assert!(Arc::ptr_eq(&now.runs[kept], &runs[count - 1]), "the oldest runs stay the oldest while they flush");
-            next.runs.truncate(kept);
-            next.version = Arc::new(now.version.apply(&added, &[]));
-            let mut logs = (*now.logs).clone();
+        self.install(flushed, edit, |sources| {
+            let (kept, newest) = (sources.runs.len() - count, &runs[count - 1]);
+            assert!(Arc::ptr_eq(&sources.runs[kept], newest), "the oldest runs stay the oldest while they flush");
+            sources.runs.truncate(kept);
+            sources.version = Arc::new(sources.version.apply(&added, &[]));
+            let mut logs = (*sources.logs).clone();
             logs.retain(|id, log| {
                 if removed.contains(id) {
                     log.mark_obsolete();
                 }
                 !removed.contains(id) && !adopted.contains(id)
             });
-            next.logs = Arc::new(logs);
-            next
+            sources.logs = Arc::new(logs);
         })
         .inspect_err(|error| discard_rejected(error, &tables))?;
         let written: u64 = tables.iter().map(|table| table.meta().size).sum();
@@ -232,7 +231,7 @@ impl Core {
         match self.commit_edit(&mut manifest, &edit) {
             Ok(()) => self.keyspaces.forget(&gone),
             // What led here is done; the next job that comes by tries again.
-            Err(error) if error.is_passing() => {}
+            Err(error) if error.is_transient() => {}
             Err(error) => return Err(error),
         }
         Ok(())
@@ -250,7 +249,7 @@ pub(crate) fn fragments_of_runs(runs: &[Arc<Run>], snapshots: &[Seqno]) -> Resul
 
 /// Tables of a job whose edit could not be begun go; after any other error the edit may be on storage.
 pub(crate) fn discard_rejected(error: &Error, tables: &[Arc<Table>]) {
-    if error.is_passing() {
+    if error.is_transient() {
         tables.iter().for_each(|table| table.mark_obsolete());
     }
 }
@@ -297,7 +296,7 @@ pub(crate) fn stays(
     address: Address,
 ) -> bool {
     let keyspace = split_key(key).map(|(keyspace, _)| keyspace);
-    let for_good = |keyspace| SeparationThresholds { in_front: 0, for_good: separation(keyspace) };
+    let for_good = |keyspace| SeparationThresholds { in_front: 0, after_flush: separation(keyspace) };
     keyspace.map(for_good).is_some_and(|apart| apart.stays(kind, address.value_len as usize))
 }
 
@@ -305,6 +304,13 @@ struct RoutedVersion {
     key: Vec<u8>,
     stamp: Stamp,
     route: Route,
+}
+
+impl RoutedVersion {
+    fn set_value(&mut self, value: Slice) {
+        self.stamp = inline(self.stamp);
+        self.route = Route::Inline(value);
+    }
 }
 
 /// Passes versions on with their bytes: those at hand as they come, from the first address on a window at a time.
@@ -379,89 +385,70 @@ impl<S: VersionSource, F: FnMut(KeyspaceId) -> usize> Routed<'_, S, F> {
         Ok(self.fetch()?)
     }
 
-    /// Fetches what the window's addresses name, in log order, neighbours in one read.
+    /// Fetches what the window's addresses name: in log order, neighbours in one read, and from the ring what is not in
+    /// its file yet.
     fn fetch(&mut self) -> Result<()> {
-        let mut wanted: Vec<(Address, usize)> = Vec::new();
+        let (mut in_files, mut in_ring) = (Vec::new(), Vec::new());
         for (index, entry) in self.window.iter().enumerate() {
-            if let Route::Fetch(address) = entry.route {
-                wanted.push((address, index));
-            }
-        }
-        wanted.sort_unstable_by_key(|(address, _)| (address.file, address.offset));
-        let mut rest = &wanted[..];
-        while let Some(&(first, _)) = rest.first() {
-            let log = self.view.logs.get(&first.file).ok_or_else(|| {
-                let message = format!("an address names log {}, which does not exist", first.file.0);
-                Error::corruption(&self.core.fast, first.offset, message)
+            let Route::Fetch(address) = entry.route else { continue };
+            let log = self.view.logs.get(&address.file).ok_or_else(|| {
+                let message = format!("an address names log {}, which does not exist", address.file.0);
+                Error::corruption(&self.core.fast, address.offset, message)
             })?;
-            let (count, end) = stretch(rest, log);
-            let (together, later) = rest.split_at(count);
-            self.fetch_together(log, first.offset, end, together)?;
-            rest = later;
+            let is_written = log.is_written(address.offset.saturating_add(address.len.into()));
+            if is_written { &mut in_files } else { &mut in_ring }.push(WantedRecord { log, address, index });
+        }
+        in_files.sort_unstable_by_key(WantedRecord::place);
+        for stretch in coalesce(&in_files, COALESCING, WantedRecord::place) {
+            self.fetch_stretch(&stretch)?;
+        }
+        for WantedRecord { log, address, index } in in_ring {
+            let entry = &mut self.window[index];
+            let value = log.read_value(address, &entry.key, entry.stamp.seqno(), &self.core.memory.jobs)?;
+            entry.set_value(value);
         }
         Ok(())
     }
 
-    fn fetch_together(&mut self, log: &Arc<LogFile>, start: u64, end: u64, wanted: &[(Address, usize)]) -> Result<()> {
+    fn fetch_stretch(&mut self, stretch: &CoalescedRead<'_, WantedRecord<'_>>) -> Result<()> {
         let gauge = &self.core.memory.jobs;
+        let log = stretch.pieces[0].log;
+        let mut bytes = Vec::new();
+        stretch.read(&**log.file(), &mut bytes)?;
+        self.core.counters.bytes_read.fetch_add(stretch.bytes(), Ordering::Relaxed);
+        let buffer = Arc::new(Buffer::counted(bytes, gauge.clone()));
         // Values keep the whole buffer alive, so they are copied out of one that is mostly something else.
-        let wanted_bytes: u64 = wanted.iter().map(|(address, _)| address.len as u64).sum();
-        let mostly_wanted = wanted_bytes >= (end - start) / 4 * 3;
-        let buffer = match log.is_written(end) {
-            true => {
-                let mut bytes = vec![0; (end - start) as usize];
-                let read = log.file().read_at(&mut bytes, start)?;
-                bytes.truncate(read);
-                self.core.counters.bytes_read.fetch_add(read as u64, Ordering::Relaxed);
-                Some(Arc::new(Buffer::counted(bytes, gauge.clone())))
-            }
-            false => None,
-        };
-        for &(address, index) in wanted {
-            let entry = &mut self.window[index];
-            let seqno = entry.stamp.seqno();
-            let value = match &buffer {
-                Some(buffer) => {
-                    let from = (address.offset - start) as usize;
-                    let record = buffer.get(from..from + address.len as usize).unwrap_or_default();
-                    check_record(record, address, &entry.key, seqno)
-                        .map_err(|reason| Error::corruption(log.path(), address.offset, reason))?;
-                    let value_start = from + (address.len - address.value_len) as usize;
-                    match mostly_wanted {
-                        true => Slice::shared(buffer.clone(), value_start, address.value_len as usize),
-                        false => {
-                            let value = buffer[value_start..value_start + address.value_len as usize].to_vec();
-                            Slice::shared(
-                                Arc::new(Buffer::counted(value, gauge.clone())),
-                                0,
-                                address.value_len as usize,
-                            )
-                        }
-                    }
+        let wanted_bytes: u64 = stretch.pieces.iter().map(|wanted| u64::from(wanted.address.len)).sum();
+        let is_mostly_wanted = wanted_bytes >= stretch.bytes() / 4 * 3;
+        for wanted in stretch.pieces {
+            let (address, entry) = (wanted.address, &mut self.window[wanted.index]);
+            let place = stretch.within(wanted.place());
+            check_record(&buffer[place.clone()], address, &entry.key, entry.stamp.seqno())
+                .map_err(|reason| Error::corruption(log.path(), address.offset, reason))?;
+            let (start, len) = (place.end - address.value_len as usize, address.value_len as usize);
+            entry.set_value(match is_mostly_wanted {
+                true => Slice::shared(buffer.clone(), start, len),
+                false => {
+                    let value = Buffer::counted(buffer[start..place.end].to_vec(), gauge.clone());
+                    Slice::shared(Arc::new(value), 0, len)
                 }
-                None => log.read_value(address, &entry.key, seqno, gauge)?,
-            };
-            let kind = entry.stamp.kind().map_or(Kind::Put, Kind::inline);
-            entry.stamp = Stamp::new(seqno, kind);
-            entry.route = Route::Inline(value);
+            });
         }
         Ok(())
     }
 }
 
-/// How many of the sorted addresses one read should fetch, and where it ends.
-fn stretch(wanted: &[(Address, usize)], log: &LogFile) -> (usize, u64) {
-    let end_of = |address: &Address| address.offset + address.len as u64;
-    let first = &wanted[0].0;
-    let mut end = end_of(first);
-    let mut count = 1;
-    for (address, _) in &wanted[1..] {
-        let apart = address.file != first.file || address.offset > end + GAP_BYTES;
-        if apart || end_of(address) > first.offset + READ_BYTES || !log.is_written(end_of(address)) {
-            break;
-        }
-        end = end.max(end_of(address));
-        count += 1;
+/// A record that the window needs.
+struct WantedRecord<'a> {
+    log: &'a Arc<LogFile>,
+    address: Address,
+    /// Of its version in the window.
+    index: usize,
+}
+
+impl WantedRecord<'_> {
+    fn place(&self) -> ReadRange {
+        let Address { file, offset, len, .. } = self.address;
+        ReadRange { file, start: offset, end: offset.saturating_add(len.into()) }
     }
-    (count, end)
 }

@@ -131,19 +131,17 @@ fn seqnos_of(oldest_first: &[Arc<Run>]) -> (Seqno, Seqno) {
 
 /// The view with a run in the place of the oldest sealed index table.
 fn with_sealed(now: &View, table: &Arc<IndexTable>, run: &Arc<Run>) -> View {
-    let mut next = now.clone();
-    let oldest = next.sealed.pop();
-    assert!(oldest.is_some_and(|oldest| Arc::ptr_eq(&oldest, table)), "index tables become runs in order of age");
-    next.runs.insert(0, run.clone());
-    next
+    now.with(|sources| {
+        let oldest = sources.sealed.pop();
+        assert!(oldest.is_some_and(|oldest| Arc::ptr_eq(&oldest, table)), "index tables become runs in order of age");
+        sources.runs.insert(0, run.clone());
+    })
 }
 
 /// The view with a run in the place of those it was merged from.
 fn with_merged(now: &View, oldest_first: &[Arc<Run>], run: &Arc<Run>) -> View {
-    let mut next = now.clone();
     let newest = &oldest_first[oldest_first.len() - 1];
-    let first = next.runs.iter().position(|run| Arc::ptr_eq(run, newest));
+    let first = now.runs.iter().position(|run| Arc::ptr_eq(run, newest));
     let first = first.expect("runs that are being merged stay in the view");
-    next.runs.splice(first..first + oldest_first.len(), [run.clone()]);
-    next
+    now.with(|sources| drop(sources.runs.splice(first..first + oldest_first.len(), [run.clone()])))
 }

@@ -19,7 +19,6 @@ use crate::base::{Cursor, Error, FileId, Kind, Result, Stamp, limits};
 use crate::engine::commit_queue::CommitState;
 use crate::engine::core::Core;
 use crate::engine::keyspaces::KeyspaceState;
-use crate::engine::view::View;
 use crate::engine::write::pacing::Gate;
 use crate::format::edit::Edit;
 use crate::levels::picker::RunningCompaction;
@@ -185,7 +184,7 @@ impl Core {
         self.add_counters(&mut edit);
         let committed = self.commit_edit(&mut manifest, &edit);
         if committed.is_ok() {
-            self.published.update(|now| View { version: Arc::new(now.version.apply(&added, &[])), ..now.clone() });
+            self.published.update(|now| now.with(|sources| sources.version = Arc::new(now.version.apply(&added, &[]))));
             commit.last_seqno = seqno;
             self.horizon.note_durable(seqno);
             self.work.note_flushed(seqno);
@@ -193,7 +192,7 @@ impl Core {
         }
         self.release_levels(&added);
         committed.map_err(|error| {
-            let is_named = !error.is_passing();
+            let is_named = !error.is_transient();
             (error, is_named)
         })
     }

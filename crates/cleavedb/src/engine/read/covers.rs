@@ -1,30 +1,30 @@
-//! What an iterator knows of range tombstones where it stands: the newest that covers its key, and how far that holds. It
-//! asks the sources only when it leaves the stretch that they last told of. In a covered stretch all sources older than
-//! the one with the tombstone are passed over in one seek each, however much lies in it (rule 1: all they hold there is
-//! dead).
+//! What a scan knows of range tombstones where it stands: the newest that covers its key, and how far that holds. It asks
+//! the layers only when it leaves the span that they last reported. In a covered span all layers older than the one
+//! with the tombstone are skipped in one seek each, however much lies in it (rule 1: all they hold there is deleted).
 
 use std::sync::Arc;
 
-use crate::base::tombstones::{RangeTombstones, Stretch};
+use crate::base::tombstones::{RangeTombstones, TombstoneSpan};
 use crate::base::{Cursor, Merging, Result, Seqno};
+use crate::engine::layer::LayerScan;
 
-/// Cursors over all sources of versions, newest first, and their range tombstones.
+/// Cursors over all layers, newest first, and their range tombstones.
 pub(crate) struct ScanSources {
     pub cursors: Merging<Box<dyn Cursor + Send>>,
     covers: Covers,
 }
 
-/// The range tombstones around an iterator.
+/// The range tombstones around a scan.
 #[derive(Default)]
 struct Covers {
     /// Newest first, each with the number of the first cursor that is older.
     ranges: Vec<(usize, Arc<dyn RangeTombstones>)>,
-    /// What the sources said last, and the first cursor that it makes void.
-    stretch: Option<Stretch>,
+    /// What the layers reported last, and the first cursor that holds only what it deletes.
+    span: Option<TombstoneSpan>,
     first_void: usize,
 }
 
-/// Collects sources from the newest on.
+/// Collects layers from the newest on.
 #[derive(Default)]
 pub(crate) struct ScanSourcesBuilder {
     cursors: Vec<Box<dyn Cursor + Send>>,
@@ -32,14 +32,10 @@ pub(crate) struct ScanSourcesBuilder {
 }
 
 impl ScanSourcesBuilder {
-    /// The cursors of the next older source, and its range tombstones, if it has some.
-    pub fn push(
-        &mut self,
-        cursors: impl IntoIterator<Item = Box<dyn Cursor + Send>>,
-        ranges: Option<Arc<dyn RangeTombstones>>,
-    ) {
-        self.cursors.extend(cursors);
-        self.covers.ranges.extend(ranges.map(|ranges| (self.cursors.len(), ranges)));
+    /// The next older layer.
+    pub fn push(&mut self, layer: LayerScan) {
+        self.cursors.extend(layer.cursors);
+        self.covers.ranges.extend(layer.ranges.map(|ranges| (self.cursors.len(), ranges)));
     }
 
     pub fn finish(self) -> ScanSources {
@@ -52,13 +48,13 @@ impl ScanSources {
     /// current key.
     pub fn pass_over_covered(&mut self, snapshot: Seqno) -> Result<bool> {
         let covers = &mut self.covers;
-        if covers.ranges.is_empty() || covers.stretch.as_ref().is_some_and(|last| last.holds(self.cursors.key())) {
+        if covers.ranges.is_empty() || covers.span.as_ref().is_some_and(|last| last.holds(self.cursors.key())) {
             return Ok(false);
         }
         covers.look(self.cursors.key(), snapshot)?;
-        match &covers.stretch {
-            Some(Stretch { from: Some(from), to: Some(to), seqno }) if *seqno > Seqno::ZERO => {
-                self.cursors.pass_over(covers.first_void, from, to).map(|()| true)
+        match &covers.span {
+            Some(TombstoneSpan { from: Some(from), to: Some(to), seqno }) if *seqno > Seqno::ZERO => {
+                self.cursors.skip_range(covers.first_void, from, to).map(|()| true)
             }
             _ => Ok(false),
         }
@@ -66,21 +62,21 @@ impl ScanSources {
 
     /// The range tombstone that covers the current key; 0 if there is none.
     pub fn cover(&self) -> Seqno {
-        self.covers.stretch.as_ref().map_or(Seqno::ZERO, |stretch| stretch.seqno)
+        self.covers.span.as_ref().map_or(Seqno::ZERO, |span| span.seqno)
     }
 }
 
 impl Covers {
     fn look(&mut self, key: &[u8], snapshot: Seqno) -> Result<()> {
-        let mut stretch = Stretch::default();
+        let mut span = TombstoneSpan::default();
         for (first_older, ranges) in &self.ranges {
-            stretch.narrow(ranges.stretch(key, snapshot)?);
-            if stretch.seqno > Seqno::ZERO {
+            span.narrow(ranges.span_at(key, snapshot)?);
+            if span.seqno > Seqno::ZERO {
                 self.first_void = *first_older;
                 break;
             }
         }
-        self.stretch = Some(stretch);
+        self.span = Some(span);
         Ok(())
     }
 }

@@ -17,7 +17,8 @@ use crate::engine::tuning::sizes::Tuning;
 use crate::format::edit::{Edit, KeyspaceRecord};
 use crate::format::frame::{FrameHeader, FrameKind, HEADER_BYTES, LOG_HEADER_BYTES};
 use crate::format::record::Record;
-use crate::format::values::{References, ValuePlace};
+use crate::format::references::References;
+use crate::format::values::ValuePlace;
 use crate::front::index_table::{IndexTable, RecordPlace, SeparationThresholds};
 use crate::front::log::LogFile;
 use crate::front::log_reader::{LogReader, Opened};
@@ -282,7 +283,7 @@ impl Replay<'_> {
         let mut inserter = table.insert();
         while let Ok(record) = Record::take(&mut body) {
             let for_good = self.separations.get(&record.operation.keyspace).copied().unwrap_or(usize::MAX);
-            let apart = SeparationThresholds { in_front: self.in_front, for_good };
+            let apart = SeparationThresholds { in_front: self.in_front, after_flush: for_good };
             inserter.add_record(&record.operation, record.seqno, &mut place, apart);
         }
         drop(inserter);

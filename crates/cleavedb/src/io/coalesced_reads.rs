@@ -1,0 +1,214 @@
+//! Coalesced reads: ranges of a file that lie close to each other are fetched by one read, with the bytes between them.
+//! [`coalesce`] decides which ranges share a read. Called by flush and value GC, which make one read after the other, and,
+//! through [`read_coalesced`], by lookups of many keys and fetches of many values, which prefetch the reads so that the
+//! device has many in flight ([`File::prefetch`], decision records 016 and 024).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::storage::{File, read_exact_at};
+use crate::base::{FileId, Result};
+
+/// [`read_coalesced`] prefetches at most this many reads before it makes the first of them.
+const READS_IN_FLIGHT: usize = 64;
+
+/// A range of bytes of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReadRange {
+    /// The file.
+    pub file: FileId,
+    /// Offset of its first byte.
+    pub start: u64,
+    /// Offset behind its last byte.
+    pub end: u64,
+}
+
+/// The limits within which ranges share a read.
+#[derive(Debug, Clone, Copy)]
+pub struct Coalescing {
+    /// Ranges of one file share a read if fewer bytes than this lie between them,
+    pub gap_bytes: u64,
+    /// and if the read covers at most this many bytes. A larger range is read alone.
+    pub read_bytes_max: u64,
+}
+
+/// One read and the neighbouring pieces that it fetches.
+pub struct CoalescedRead<'a, T> {
+    /// The pieces, sorted by range; at least one.
+    pub pieces: &'a [T],
+    /// Offset of the first byte of the read.
+    pub start: u64,
+    /// Where it ends, in bytes.
+    pub end: u64,
+}
+
+impl<T> CoalescedRead<'_, T> {
+    /// Length of the read in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.end - self.start
+    }
+
+    /// Replaces the content of `buffer` by the bytes of the read.
+    ///
+    /// # Errors
+    /// As [`read_exact_at`].
+    pub fn read(&self, file: &dyn File, buffer: &mut Vec<u8>) -> Result<()> {
+        buffer.resize(self.bytes() as usize, 0);
+        read_exact_at(file, buffer, self.start)
+    }
+
+    /// The position of a range in the buffer.
+    pub fn within(&self, range: ReadRange) -> Range<usize> {
+        (range.start - self.start) as usize..(range.end - self.start) as usize
+    }
+}
+
+/// Groups pieces, sorted by range, into reads.
+pub fn coalesce<T>(
+    sorted: &[T],
+    coalescing: Coalescing,
+    range_of: impl Fn(&T) -> ReadRange,
+) -> impl Iterator<Item = CoalescedRead<'_, T>> {
+    let Coalescing { gap_bytes, read_bytes_max } = coalescing;
+    let mut rest = sorted;
+    std::iter::from_fn(move || {
+        let first = range_of(rest.first()?);
+        let mut end = first.end;
+        let neighbours = rest[1..].iter().take_while(|next| {
+            let next = range_of(next);
+            let joins = next.file == first.file
+                && next.start < end.saturating_add(gap_bytes)
+                && next.end.saturating_sub(first.start) <= read_bytes_max;
+            end = if joins { end.max(next.end) } else { end };
+            joins
+        });
+        let count = 1 + neighbours.count();
+        let (pieces, others) = rest.split_at(count);
+        rest = others;
+        Some(CoalescedRead { pieces, start: first.start, end })
+    })
+}
+
+/// A request for a range of a file.
+pub struct ReadRequest<T> {
+    /// The range.
+    pub range: ReadRange,
+    /// Identifies the request to the caller.
+    pub context: T,
+}
+
+/// Reads ranges of files with many reads in flight, and passes the bytes of each to `see` in a vector of their own, so that
+/// keeping one keeps no other bytes in memory. `open` opens the file of a request.
+///
+/// Never fails: a range that cannot be read is left out, or cut short if it is alone in its read. The caller then reads it
+/// again by itself and reports the error.
+pub fn read_coalesced<T>(
+    mut requests: Vec<ReadRequest<T>>,
+    coalescing: Coalescing,
+    open: impl Fn(&T) -> Option<Arc<dyn File>>,
+    mut see: impl FnMut(&mut T, Vec<u8>),
+) {
+    requests.sort_unstable_by_key(|request| request.range);
+    let mut from = 0;
+    let reads: Vec<(Range<usize>, u64, u64)> = coalesce(&requests, coalescing, |request| request.range)
+        .map(|read| {
+            let pieces = from..from + read.pieces.len();
+            from = pieces.end;
+            (pieces, read.start, read.end)
+        })
+        .collect();
+    let many = reads.len() > 1;
+    let prefetch = |requests: &[ReadRequest<T>], (pieces, start, end): &(Range<usize>, u64, u64)| {
+        if let Some(file) = open(&requests[pieces.start].context) {
+            file.prefetch(*start, end - start);
+        }
+    };
+    if many {
+        reads.iter().take(READS_IN_FLIGHT).for_each(|read| prefetch(&requests, read));
+    }
+    for (index, (pieces, start, end)) in reads.iter().enumerate() {
+        let Some(file) = open(&requests[pieces.start].context) else { continue };
+        let mut bytes = vec![0; (end - start) as usize];
+        let read = if many { file.read_prefetched(&mut bytes, *start) } else { file.read_polled(&mut bytes, *start) };
+        if let Some(next) = reads.get(index + READS_IN_FLIGHT) {
+            prefetch(&requests, next);
+        }
+        bytes.truncate(read.unwrap_or_default());
+        match &mut requests[pieces.clone()] {
+            [] => {}
+            [single] => see(&mut single.context, bytes),
+            several => {
+                for request in several {
+                    let within = (request.range.start - start) as usize..(request.range.end - start) as usize;
+                    if let Some(content) = bytes.get(within) {
+                        see(&mut request.context, content.to_vec());
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::{Access, Faults, SimDisk, Storage};
+    use std::path::Path;
+
+    const COALESCING: Coalescing = Coalescing { gap_bytes: 16 << 10, read_bytes_max: 256 << 10 };
+
+    fn range(file: u64, start: u64, end: u64) -> ReadRange {
+        ReadRange { file: FileId(file), start, end }
+    }
+
+    #[test]
+    fn neighbouring_ranges_of_one_file_share_a_read_of_bounded_size() {
+        let kib = 1 << 10;
+        let cases: [(&[ReadRange], &[usize]); 6] = [
+            (&[], &[]),
+            (&[range(1, 0, 10), range(1, 10, 20), range(1, 10, 20), range(2, 20, 30)], &[3, 1]),
+            (&[range(1, 0, kib), range(1, 17 * kib - 1, 18 * kib), range(1, 34 * kib, 35 * kib)], &[2, 1]),
+            // A large range is read alone, and the ranges behind it are still read.
+            (&[range(1, 0, kib), range(1, kib, 900 * kib), range(1, 900 * kib, 901 * kib)], &[1, 1, 1]),
+            // A range within another one does not end the read early.
+            (&[range(1, 0, 100 * kib), range(1, kib, 2 * kib), range(1, 101 * kib, 102 * kib)], &[3]),
+            (&[range(1, 0, 200 * kib), range(1, 200 * kib, 256 * kib), range(1, 256 * kib, 257 * kib)], &[2, 1]),
+        ];
+        for (sorted, expected) in cases {
+            let lens: Vec<usize> = coalesce(sorted, COALESCING, |range| *range).map(|read| read.pieces.len()).collect();
+            assert_eq!(lens, expected, "{sorted:?}");
+        }
+    }
+
+    #[test]
+    fn every_range_gets_its_own_bytes_and_failed_reads_are_left_out() {
+        let disk = SimDisk::new();
+        let bytes: Vec<u8> = (0..100_000_u32).map(|number| (number / 7) as u8).collect();
+        disk.write_file(Path::new("/f"), &bytes);
+        let file = disk.open_read(Path::new("/f"), Access::Buffered).unwrap();
+        let read = || {
+            let requests = (0..300_u64).map(|number| {
+                // In no order; some far apart, some near; the last ones lie beyond the end of the file.
+                let start = number * 7919 % 101_000;
+                ReadRequest { range: range(1, start, start + 100), context: start as usize }
+            });
+            let mut found = 0;
+            let coalescing = Coalescing { gap_bytes: 50, ..COALESCING };
+            read_coalesced(
+                requests.collect(),
+                coalescing,
+                |_| Some(file.clone()),
+                |start, part| {
+                    // A range that is read alone is passed on up to the end of the file.
+                    assert!(part == bytes[*start..][..part.len()], "{start}");
+                    found += usize::from(part.len() == 100);
+                },
+            );
+            found
+        };
+        let whole = (0..300).filter(|number| number * 7919 % 101_000 + 100 <= 100_000).count();
+        assert_eq!(read(), whole);
+        disk.set_faults(Faults { fail_read_one_in: Some(2), ..Faults::default() });
+        assert!((1..whole).contains(&read()));
+    }
+}
