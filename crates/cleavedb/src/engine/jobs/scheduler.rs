@@ -141,7 +141,7 @@ impl Core {
             self.work.set_active(false);
             self.fit_cache();
             drop(state);
-            allocator::give_back();
+            allocator::release_free_memory();
             state = self.work.lock();
         }
         state
