@@ -1,8 +1,8 @@
 //! Compresses values on their way into a segment, if that is asked for. In the log where it was born a value never is: that is
 //! the writer's time.
 //!
-//! What is compressed already stays as it is, whatever is asked for now. Called by value_collections, of which each has one of
-//! these: what did not compress shortly before in the same job says what to expect (decision record 027).
+//! What is compressed already stays as it is, whatever is asked for now. Called by value GC and reordering; each job has one
+//! of these, because what did not compress shortly before in the same job says what to expect (decision record 027).
 
 use crate::base::Kind;
 use crate::base::limits::{COMPRESSED_RECORD_BYTES_MAX, COMPRESSED_VALUE_BYTES_MIN};

@@ -95,7 +95,7 @@ fn at_rest_values_lie_in_the_order_of_their_keys_and_stay_there() {
             );
             testing::sleep(Duration::from_secs(60));
             let after = db.stats();
-            let of = |stats: &Stats| (stats.value_reorder_bytes_written, stats.value_collections, stats.compactions);
+            let of = |stats: &Stats| (stats.value_reorder_bytes_written, stats.value_gcs, stats.compactions);
             assert_eq!(of(&after), of(&stats), "it comes to rest");
             assert_rounds(&db, &rounds);
             db.close().unwrap();
@@ -248,7 +248,7 @@ fn another_placement_takes_over_what_it_finds() {
                 }
                 db.compact_range(&db.default_keyspace(), ..).unwrap();
                 let stats = settle(&db);
-                assert!(stats.value_collections + stats.value_reorders > 0, "{stats:?}");
+                assert!(stats.value_gcs + stats.value_reorders > 0, "{stats:?}");
                 if placement == Range {
                     assert_ordered(&stats);
                 }
@@ -309,7 +309,7 @@ fn work_that_must_be_done_ends_what_only_puts_in_order() {
                     // Nothing runs now.
                     let after = db.stats();
                     let judged = |stats: &Stats| stats.records_judged_alone + stats.records_looked_up;
-                    let done = |stats: &Stats| (stats.value_reorders, stats.value_collections);
+                    let done = |stats: &Stats| (stats.value_reorders, stats.value_gcs);
                     given_up += usize::from(judged(&after) > judged(&before) && done(&after) == done(&before));
                     pause.resume();
                 } else {

@@ -106,8 +106,8 @@ impl Core {
             return Ok(0);
         }
         let given_back = self.carry_out(&mut collection)?;
-        self.counters.value_collection_bytes.fetch_add(collection.written, Ordering::Relaxed);
-        self.counters.value_collections.fetch_add(1, Ordering::Relaxed);
+        self.counters.value_gc_bytes.fetch_add(collection.written, Ordering::Relaxed);
+        self.counters.value_gcs.fetch_add(1, Ordering::Relaxed);
         Ok(given_back)
     }
 

@@ -104,7 +104,7 @@ impl SubtaskWork for RunWork {
     fn join(&self, core: &Core, outputs: Vec<RunPart>) -> Result<()> {
         let dropped = |keyspace| self.horizon.dropped.contains_key(&keyspace);
         let ranges = survivors(&self.tombstones, &self.horizon.snapshots, &|_, _| false, &dropped);
-        core.counters.run_subtasks_total.fetch_add(outputs.len() as u64, Ordering::Relaxed);
+        core.counters.run_subtasks.fetch_add(outputs.len() as u64, Ordering::Relaxed);
         match &self.sources {
             RunInputs::Sealed(table) => {
                 let seqnos = table.seqnos().expect("only tables with versions are sealed");

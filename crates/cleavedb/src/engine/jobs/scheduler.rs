@@ -60,7 +60,7 @@ pub(crate) struct WorkState {
     /// The front is being sealed, to be flushed for what it hides.
     sealing_front: bool,
     finding_stale: bool,
-    /// How many value_collections there had been when tables were looked through for addresses out of date.
+    /// Value GC and reordering jobs done when the tables were last searched for stale addresses.
     stale_found_at: Option<u64>,
     /// The tables that are to be written anew for that.
     pub stale: Stale,

@@ -151,7 +151,7 @@ impl Core {
     /// To look for addresses out of date: when nothing else is to be done, and values have moved since the last look.
     fn next_look(&self, state: &mut WorkState, duty: Duty, view: &View) -> Option<Job> {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let moved = Some(count(&self.counters.value_collections) + count(&self.counters.value_reorders));
+        let moved = Some(count(&self.counters.value_gcs) + count(&self.counters.value_reorders));
         let busy = state.finding_stale || state.collecting_garbage || state.compacting_threads > 0;
         if duty != Duty::All || busy || state.stale_found_at == moved || view.values.files.is_empty() {
             return None;
