@@ -108,7 +108,9 @@ mod tests {
             let before = balances(&db);
             read_all(&db, 12);
             sleep(Duration::from_millis(1));
-            assert!(balances(&db) > before);
+            let core = &db.inner.core;
+            let (b, v) = (core.readers.cache.demand(), core.memory.value_cache.ghosts().demand());
+            assert!(balances(&db) > before, "{b:?} {v:?} {:?}", db.stats());
             assert!(!db.inner.core.caches_want_balance(), "what was counted is counted anew");
         });
     }
