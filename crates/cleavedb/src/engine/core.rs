@@ -268,7 +268,7 @@ impl Core {
     pub fn add_counters(&self, edit: &mut Edit) {
         edit.next_file = Some(self.numbers.next());
         let durable = self.horizon.durable();
-        edit.last_seqno = Some(edit.flushed.map_or(durable, |flushed| flushed.max(durable)));
+        edit.last_seqno = Some(edit.watermarks.greatest().max(durable));
     }
 }
 

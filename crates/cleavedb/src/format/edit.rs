@@ -5,6 +5,7 @@
 use super::meta::TableMeta;
 use super::reorder_credit::ReorderCredit;
 use super::values::{References, ValuePlace};
+use super::watermarks::{Consumer, Watermarks};
 use crate::base::limits::FILE_ID_MAX;
 use crate::base::varint::{put, put_bytes, take, take_bytes};
 use crate::base::{FileId, KeyspaceId, Seqno};
@@ -124,8 +125,8 @@ pub struct Edit {
     pub referenced: References,
     /// See [`referenced`](Edit::referenced).
     pub released: References,
-    /// Everything up to here is in tables.
-    pub flushed: Option<Seqno>,
+    /// How far consumers of the log's records have got, as far as it has changed.
+    pub watermarks: Watermarks,
     /// Sequence numbers up to here were given out.
     pub last_seqno: Option<Seqno>,
     /// Files made from now on have at least this number.
@@ -152,7 +153,7 @@ mod tag {
     pub const LOG_ENDED: u64 = 6;
     pub const TABLE_ADDED: u64 = 7;
     pub const TABLE_REMOVED: u64 = 8;
-    pub const FLUSHED: u64 = 9;
+    pub const WATERMARK: u64 = 9;
     pub const LAST_SEQNO: u64 = 10;
     pub const NEXT_FILE: u64 = 11;
     pub const NEXT_KEYSPACE: u64 = 12;
@@ -222,13 +223,15 @@ impl Edit {
                 names.encode(&mut out);
             }
         }
+        for (consumer, seqno) in self.watermarks.iter() {
+            put_all(&mut out, [tag::WATERMARK, consumer.to_stored(), seqno.0]);
+        }
         if let Some(credit) = self.reorder_credit {
             put(&mut out, tag::REORDER_CREDIT);
             credit.encode(&mut out);
         }
         let singles = [
             (tag::REORDERED, self.reordered),
-            (tag::FLUSHED, self.flushed.map(|seqno| seqno.0)),
             (tag::LAST_SEQNO, self.last_seqno.map(|seqno| seqno.0)),
             (tag::NEXT_FILE, self.next_file.map(|file| file.0)),
             (tag::NEXT_KEYSPACE, self.next_keyspace.map(|keyspace| keyspace.0 as u64)),
@@ -285,7 +288,7 @@ impl Edit {
             tag::RELEASED => self.released.add_all(&References::take(bytes)?),
             tag::REORDER_CREDIT => self.reorder_credit = Some(ReorderCredit::take(bytes)?),
             tag::REORDERED => self.reordered = Some(take(bytes)?),
-            tag::FLUSHED => self.flushed = Some(take_seqno(bytes)?),
+            tag::WATERMARK => self.watermarks.raise(Consumer::from_stored(take(bytes)?)?, take_seqno(bytes)?),
             tag::LAST_SEQNO => self.last_seqno = Some(take_seqno(bytes)?),
             tag::NEXT_FILE => self.next_file = Some(take_file(bytes, FILE_ID_MAX + 1)?),
             tag::NEXT_KEYSPACE => self.next_keyspace = Some(take_keyspace(bytes)?),
@@ -391,7 +394,7 @@ mod tests {
             logs_ended: vec![(FileId(6), 123_456)],
             tables_added: Vec::new(),
             tables_removed: vec![FileId(8)],
-            flushed: Some(Seqno(1000)),
+            watermarks: Watermarks::only(Consumer::Levels, Seqno(1000)),
             last_seqno: Some(Seqno(1001)),
             next_file: Some(FileId(13)),
             next_keyspace: Some(KeyspaceId(8)),

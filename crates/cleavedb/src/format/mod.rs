@@ -17,4 +17,5 @@ pub mod interval;
 pub mod group;
 pub mod reorder_credit;
 pub mod values;
+pub mod watermarks;
 pub mod stats_page;

@@ -238,9 +238,9 @@ impl Checker {
         for pair in names.windows(2).filter(|pair| pair[0] == pair[1]) {
             self.problem(&path, None, format!("two keyspaces are named {:?}", pair[0]));
         }
-        if state.flushed > state.last_seqno {
-            let message =
-                format!("write {} is in tables, but only {} were given out", state.flushed.0, state.last_seqno.0);
+        for (consumer, seqno) in state.watermarks.iter().filter(|(_, seqno)| *seqno > state.last_seqno) {
+            let (consumer, last) = (consumer.name(), state.last_seqno.0);
+            let message = format!("the watermark of {consumer} is {}, but only {last} were given out", seqno.0);
             self.problem(&path, None, message);
         }
     }
@@ -293,7 +293,7 @@ impl Checker {
             );
             self.problem(path, Some(table.footer.properties.offset), message);
         }
-        if let Some(state) = state.filter(|state| table.properties.seqno_max > state.last_seqno.max(state.flushed)) {
+        if let Some(state) = state.filter(|state| table.properties.seqno_max > state.last_seqno.max(state.watermarks.greatest())) {
             let (newest, last) = (table.properties.seqno_max.0, state.last_seqno.0);
             self.problem(path, None, format!("the table holds write {newest}, but only {last} were given out"));
         }

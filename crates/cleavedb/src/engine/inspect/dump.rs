@@ -207,10 +207,11 @@ fn lines_of(edit: &Edit) -> Vec<(&'static str, String)> {
         };
         lines.extend(names.0.iter().map(|(id, referenced)| (what, text(id, referenced))));
     }
+    let consumed = edit.watermarks.iter().map(|(consumer, seqno)| format!("{} up to {}", consumer.name(), seqno.0));
+    lines.extend(consumed.map(|text| ("watermark", text)));
     let singles = [
         ("reorder credit", edit.reorder_credit.map(|credit| format!("{credit:?}"))),
         ("reordered", edit.reordered.map(|bytes| format!("{bytes} B"))),
-        ("flushed", edit.flushed.map(|seqno| seqno.0.to_string())),
         ("last seqno", edit.last_seqno.map(|seqno| seqno.0.to_string())),
         ("next file", edit.next_file.map(|file| file.0.to_string())),
         ("next keyspace", edit.next_keyspace.map(|keyspace| keyspace.0.to_string())),

@@ -19,6 +19,7 @@ use crate::format::edit::Edit;
 use crate::format::meta::TableMeta;
 use crate::format::record::check_record;
 use crate::format::values::{References, ValuePlace};
+use crate::format::watermarks::{Consumer, Watermarks};
 use crate::front::index_table::SeparationThresholds;
 use crate::front::log::LogFile;
 use crate::front::run::Run;
@@ -163,12 +164,14 @@ impl Core {
         Table::open(&self.readers, guard, meta)
     }
 
-    /// The new tables, and the logs that leave the front once everything up to `flushed` is in tables: those that tables
-    /// name stay for their values, the others go.
+    /// The new tables, and the logs that leave the front once everything up to `flushed` is in tables and no other consumer
+    /// needs them: those that tables name stay for their values, the others go.
     fn flush_edit(&self, view: &View, flushed: Seqno, tables: &[Arc<Table>]) -> Result<Edit> {
         let referenced = references_of(tables)?;
         let now = self.published.view();
-        let done = |log: &&Arc<LogFile>| log.last_seqno() != Seqno::ZERO && log.last_seqno() <= flushed;
+        let watermarks = Watermarks::only(Consumer::Levels, flushed);
+        let consumed = self.manifest.lock().state().watermarks.raised(&watermarks).least();
+        let done = |log: &&Arc<LogFile>| log.last_seqno() != Seqno::ZERO && log.last_seqno() <= consumed;
         let newest = view.logs.keys().next_back().copied();
         // The newest log may be the active one.
         let done = view.logs.values().filter(done).filter(|log| Some(log.id()) != newest);
@@ -182,7 +185,7 @@ impl Core {
             logs_removed: removed.into_iter().map(|log| log.id()).collect(),
             values_placed: adopted.into_iter().map(|log| (log.id(), ValuePlace::Log { end: log.end() })).collect(),
             referenced,
-            flushed: Some(flushed),
+            watermarks,
             ..Edit::default()
         })
     }
@@ -211,7 +214,7 @@ impl Core {
             return Ok(());
         }
         let version = self.published.view().version.clone();
-        let flushed = manifest.state().flushed;
+        let consumed = manifest.state().watermarks.least();
         let gone: Vec<_> = dropped
             .into_iter()
             .filter(|(keyspace, seqno)| {
@@ -220,7 +223,7 @@ impl Core {
                     meta.smallest.as_slice() < &keyspace.0.saturating_add(1).to_be_bytes()[..]
                         && &keyspace.prefix()[..] < meta.end.as_slice()
                 };
-                *seqno <= flushed && !version.levels().iter().any(|level| level.tables().iter().any(overlaps))
+                *seqno <= consumed && !version.levels().iter().any(|level| level.tables().iter().any(overlaps))
             })
             .map(|(keyspace, _)| keyspace)
             .collect();

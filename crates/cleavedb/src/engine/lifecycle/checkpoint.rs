@@ -78,13 +78,14 @@ impl Core {
         let manifest = self.manifest.lock();
         let view = self.published.view();
         let mut state = manifest.state().clone();
-        let needed = view.logs.values().filter(|log| log.last_seqno() > state.flushed);
+        let consumed = state.watermarks.least();
+        let needed = view.logs.values().filter(|log| log.last_seqno() > consumed);
         let logs: Vec<_> = needed.map(|log| (log.clone(), log.end())).collect();
         // A log of which everything is in tables may still hold values.
         let values: Vec<_> = view
             .logs
             .values()
-            .filter(|log| log.last_seqno() <= state.flushed && state.values.referenced.of(log.id()).records > 0)
+            .filter(|log| log.last_seqno() <= consumed && state.values.referenced.of(log.id()).records > 0)
             .map(|log| (log.clone(), log.end()))
             .collect();
         for (log, end) in &values {

@@ -22,6 +22,7 @@ use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::view::View;
 use crate::engine::write::pacing::Gate;
 use crate::format::edit::Edit;
+use crate::format::watermarks::{Consumer, Watermarks};
 use crate::levels::picker::RunningCompaction;
 use crate::levels::table::Table;
 use crate::levels::version::{LEVELS_MAX, Version};
@@ -179,7 +180,7 @@ impl Core {
         let added: Vec<(usize, Arc<Table>)> = levels.iter().copied().zip(placed).collect();
         let mut edit = Edit {
             tables_added: added.iter().map(|(level, table)| (*level as u8, table.meta().clone())).collect(),
-            flushed: Some(seqno),
+            watermarks: Watermarks::only(Consumer::Levels, seqno),
             ..Edit::default()
         };
         self.add_counters(&mut edit);

@@ -32,6 +32,7 @@ use crate::format::compression::Compression;
 use crate::format::edit::{Edit, KeyspaceRecord, Opening, Separation};
 use crate::format::frame::LOG_HEADER_BYTES;
 use crate::format::values::ValuePlace;
+use crate::format::watermarks::Consumer;
 use crate::front::index_table::IndexTable;
 use crate::front::log::LogFile;
 use crate::io::handles::Handles;
@@ -120,7 +121,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
         logs: Arc::new(recovered.logs),
         values: Arc::new(values),
     };
-    let flushed = state.flushed;
+    let flushed = state.watermarks.of(Consumer::Levels);
     let settings = Settings {
         memory_budget,
         durability: options.durability,
@@ -409,9 +410,9 @@ impl Core {
 
     /// A large front goes to tables; a small one is replayed faster than it is flushed.
     fn flush_at_close(&self) -> Result<()> {
-        let flushed = self.work.flushed();
+        let consumed = self.manifest.lock().state().watermarks.least();
         let view = self.published.view();
-        let left: Vec<_> = view.logs.values().filter(|log| log.last_seqno() > flushed).collect();
+        let left: Vec<_> = view.logs.values().filter(|log| log.last_seqno() > consumed).collect();
         let bytes: u64 = left.iter().map(|log| log.end()).sum();
         if bytes > self.settings.tuning.close_flush_bytes || left.len() > LOGS_LEFT_MAX {
             self.flush_front(false)?;
@@ -423,8 +424,8 @@ impl Core {
     fn settle(&self) -> Result<()> {
         self.check_poison()?;
         self.sync()?;
-        let flushed = self.work.flushed();
         let mut manifest = self.manifest.lock();
+        let consumed = manifest.state().watermarks.least();
         let mut edit = Edit { last_seqno: Some(self.horizon.durable()), ..Edit::default() };
         let view = self.published.view();
         let needless = self.logs.take_needless();
@@ -432,7 +433,7 @@ impl Core {
         let mut settled = Vec::new();
         for log in &logs {
             let named = manifest.state().logs.get(&log.id()).copied();
-            let needed = log.last_seqno() > flushed;
+            let needed = log.last_seqno() > consumed;
             match named {
                 Some(None) if needed => settled.push(log.clone()),
                 Some(_) if !needed && manifest.state().values.referenced.of(log.id()).records > 0 => {
@@ -443,7 +444,7 @@ impl Core {
                 _ => {}
             }
         }
-        let ended = settled.iter().filter(|log| log.last_seqno() > flushed);
+        let ended = settled.iter().filter(|log| log.last_seqno() > consumed);
         edit.logs_ended = ended.map(|log| (log.id(), log.end().max(LOG_HEADER_BYTES as u64))).collect();
         if edit.logs_ended.len() + edit.logs_removed.len() + edit.values_placed.len() > 0 {
             self.add_counters(&mut edit);

@@ -17,7 +17,7 @@ use crate::io::{Access, File, Storage, read_whole};
 
 /// The first bytes of the file.
 pub(crate) const MAGIC: [u8; 8] = *b"CleaveMf";
-const HEADER: Kind = Kind { magic: MAGIC, version: 6, oldest: 6, name: "manifest" };
+const HEADER: Kind = Kind { magic: MAGIC, version: 7, oldest: 7, name: "manifest" };
 const RECORD_HEADER_BYTES: usize = 12;
 
 /// The state and the file it is written to.

@@ -9,6 +9,7 @@ use crate::format::edit::{Edit, KeyspaceRecord, Openings};
 use crate::format::edit::{Opening, Separation};
 use crate::format::meta::TableMeta;
 use crate::format::values::{ValuePlace, ValueState};
+use crate::format::watermarks::Watermarks;
 
 /// The files and numbers of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,8 +23,8 @@ pub(crate) struct ManifestState {
     pub tables: BTreeMap<FileId, (u8, TableMeta)>,
     /// Files of values, and what tables name in them and in logs.
     pub values: ValueState,
-    /// Everything up to here is in tables.
-    pub flushed: Seqno,
+    /// How far each consumer of the log's records has got.
+    pub watermarks: Watermarks,
     /// Numbers up to here were given out and are durable.
     pub last_seqno: Seqno,
     pub next_file: FileId,
@@ -47,7 +48,7 @@ impl Default for ManifestState {
             logs: BTreeMap::new(),
             tables: BTreeMap::new(),
             values: ValueState::default(),
-            flushed: Seqno::ZERO,
+            watermarks: Watermarks::default(),
             last_seqno: Seqno::ZERO,
             next_file: FileId(1),
             next_keyspace: KeyspaceId(1),
@@ -148,7 +149,7 @@ impl ManifestState {
             self.logs.remove(file);
         }
         self.tables.extend(edit.tables_added.iter().map(|(level, meta)| (meta.id, (*level, meta.clone()))));
-        self.flushed = edit.flushed.map_or(self.flushed, |flushed| flushed.max(self.flushed));
+        self.watermarks.raise_all(&edit.watermarks);
         self.last_seqno = edit.last_seqno.map_or(self.last_seqno, |last| last.max(self.last_seqno));
         self.next_file = edit.next_file.map_or(self.next_file, |next| next.max(self.next_file));
         self.database = edit.database.unwrap_or(self.database);
@@ -205,7 +206,7 @@ impl ManifestState {
             values_placed: self.values.places.iter().rev().map(|(file, place)| (*file, place.clone())).collect(),
             referenced: self.values.referenced.clone(),
             reorder_credit: self.values.credit_to_store(),
-            flushed: Some(self.flushed),
+            watermarks: self.watermarks.clone(),
             last_seqno: Some(self.last_seqno),
             next_file: Some(self.next_file),
             next_keyspace: Some(self.next_keyspace),
