@@ -8,7 +8,7 @@ use super::values::{References, ValuePlace};
 use super::watermarks::{Consumer, Watermarks};
 use crate::base::limits::FILE_ID_MAX;
 use crate::base::varint::{put, put_bytes, take, take_bytes};
-use crate::base::{FileId, KeyspaceId, Seqno};
+use crate::base::{FileId, FileKey, FileKind, KeyspaceId, Seqno, Tier};
 
 /// A keyspace as the manifest keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,6 +103,8 @@ pub struct Edit {
     pub keyspaces_dropped: Vec<(KeyspaceId, Seqno)>,
     /// Dropped keyspaces of which no file holds a version any more.
     pub keyspaces_forgotten: Vec<KeyspaceId>,
+    /// Files that are on storage from now on, each on its tier.
+    pub files_added: Vec<FileKey>,
     /// Logs that may now be written.
     pub logs_added: Vec<FileId>,
     /// Logs that nothing names any more.
@@ -168,6 +170,7 @@ mod tag {
     pub const REORDERED: u64 = 21;
     pub const FILES_RESERVED: u64 = 22;
     pub const OPENED: u64 = 23;
+    pub const FILE_ADDED: u64 = 24;
 }
 
 impl Edit {
@@ -193,6 +196,9 @@ impl Edit {
         }
         for keyspace in &self.keyspaces_forgotten {
             put_all(&mut out, [tag::KEYSPACE_FORGOTTEN, keyspace.0 as u64]);
+        }
+        for FileKey { kind, id, tier } in &self.files_added {
+            put_all(&mut out, [tag::FILE_ADDED, kind.to_stored(), id.0, tier.to_stored()]);
         }
         for log in &self.logs_added {
             put_all(&mut out, [tag::LOG_ADDED, log.0]);
@@ -268,6 +274,7 @@ impl Edit {
             tag::KEYSPACE_ADDED => self.keyspaces_added.push(decode_keyspace(bytes)?),
             tag::KEYSPACE_DROPPED => self.keyspaces_dropped.push((take_keyspace(bytes)?, Seqno(take(bytes)?))),
             tag::KEYSPACE_FORGOTTEN => self.keyspaces_forgotten.push(take_keyspace(bytes)?),
+            tag::FILE_ADDED => self.files_added.push(take_key(bytes)?),
             tag::LOG_ADDED => self.logs_added.push(take_file(bytes, FILE_ID_MAX)?),
             tag::LOG_REMOVED => self.logs_removed.push(take_file(bytes, FILE_ID_MAX)?),
             tag::LOG_ENDED => self.logs_ended.push((take_file(bytes, FILE_ID_MAX)?, take(bytes)?)),
@@ -323,6 +330,12 @@ fn take_seqno(bytes: &mut &[u8]) -> Option<Seqno> {
 
 fn take_file(bytes: &mut &[u8], max: u64) -> Option<FileId> {
     take(bytes).filter(|id| *id <= max).map(FileId)
+}
+
+fn take_key(bytes: &mut &[u8]) -> Option<FileKey> {
+    let kind = FileKind::from_stored(take(bytes)?)?;
+    let id = take_file(bytes, FILE_ID_MAX)?;
+    Some(FileKey { kind, id, tier: Tier::from_stored(take(bytes)?)? })
 }
 
 fn take_keyspace(bytes: &mut &[u8]) -> Option<KeyspaceId> {
@@ -389,6 +402,7 @@ mod tests {
             referenced: names,
             keyspaces_dropped: vec![(KeyspaceId(3), Seqno(900))],
             keyspaces_forgotten: vec![KeyspaceId(2)],
+            files_added: vec![FileKey { kind: FileKind::Segment, id: FileId(12), tier: Tier::Fast }],
             logs_added: vec![FileId(12)],
             logs_removed: vec![FileId(4), FileId(5)],
             logs_ended: vec![(FileId(6), 123_456)],

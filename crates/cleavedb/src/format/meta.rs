@@ -3,7 +3,7 @@
 use super::table::Properties;
 use crate::base::cursor::leading_bytes;
 use crate::base::tombstones::Fragment;
-use crate::base::{FileId, Seqno, varint};
+use crate::base::{FileId, FileKey, FileKind, Seqno, Tier, varint};
 
 /// A table names at most so many ranges that its tombstones clear.
 pub const CLEARED_MAX: usize = 8;
@@ -101,6 +101,11 @@ pub struct TableMeta {
 }
 
 impl TableMeta {
+    /// The file of the table, on a tier.
+    pub fn key(&self, tier: Tier) -> FileKey {
+        FileKey { kind: FileKind::Table, id: self.id, tier }
+    }
+
     /// The description of a file of `size` bytes with these properties.
     pub fn new(id: FileId, size: u64, properties: &Properties) -> TableMeta {
         TableMeta {

@@ -19,15 +19,13 @@ mod look_up;
 
 use crate::engine::snapshots::JobHorizon;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::base::memory::Counted;
-use crate::base::{Error, FileId, Kind, Result, Seqno, full_key};
+use crate::base::{Error, FileId, FileKey, FileKind, Kind, Result, Seqno, full_key};
 use crate::engine::core::Core;
 use crate::engine::jobs::collect_garbage::copy::Going;
-use crate::engine::manifest::file_names::{redirect_name, segment_name};
 use crate::engine::view::View;
 use crate::format::edit::Edit;
 use crate::format::frame::{FrameKind, HEADER_BYTES};
@@ -91,7 +89,7 @@ struct Collection<'a> {
     shrinker: Shrinker,
     redirects: RedirectBuilder,
     /// Files that were made.
-    paths: Vec<PathBuf>,
+    made: Vec<FileKey>,
     /// Bytes written to these.
     written: u64,
     /// Memory of all this.
@@ -137,27 +135,28 @@ impl Core {
     fn carry_out(&self, collection: &mut Collection<'_>) -> Result<u64> {
         let before: u64 = collection.victims.iter().map(|victim| victim.file.end() - victim.file.start()).sum();
         let moved = collection.run();
-        let places = moved.inspect_err(|_| self.remove_unreferenced(&collection.paths))?;
+        let places = moved.inspect_err(|_| self.remove_unreferenced(&collection.made))?;
         if collection.has_yielded {
-            self.remove_unreferenced(&collection.paths);
+            self.remove_unreferenced(&collection.made);
             return Ok(0);
         }
         // With the header of the redirect tables, so that no job is free of charge.
         let reordered = collection.yields.then_some(collection.written + EXTENT_ALIGN);
-        let edit = Edit { values_placed: places, reordered, ..Edit::default() };
+        let files_added = collection.made.clone();
+        let edit = Edit { files_added, values_placed: places, reordered, ..Edit::default() };
         // What is moved was durable already, so nothing has to be synced for the edit.
         self.install(Seqno::ZERO, edit, View::clone).inspect_err(|error| {
             if matches!(error, Error::NoSpace { .. }) {
-                self.remove_unreferenced(&collection.paths);
+                self.remove_unreferenced(&collection.made);
             }
         })?;
         Ok(before.saturating_sub(collection.written))
     }
 
     /// No edit names them. If they cannot be removed, the next open does it.
-    fn remove_unreferenced(&self, paths: &[PathBuf]) {
-        for path in paths {
-            let _ = self.storage.remove(path);
+    fn remove_unreferenced(&self, files: &[FileKey]) {
+        for file in files {
+            let _ = self.storage.remove(&self.dirs.path(*file));
         }
     }
 }
@@ -201,7 +200,7 @@ impl<'a> Collection<'a> {
             extents: Vec::new(),
             shrinker: Shrinker::new(core.settings.tuning.value_compression),
             redirects: RedirectBuilder::default(),
-            paths: Vec::new(),
+            made: Vec::new(),
             counted: core.memory.jobs.hold(BUFFER_BYTES),
         }
     }
@@ -232,15 +231,15 @@ impl<'a> Collection<'a> {
                 places.push((id, ValuePlace::Extent { segment, start, end, group, temperature }));
             }
         }
-        let redirect = self.core.new_file_id()?;
-        let path = self.core.slow.join(redirect_name(redirect));
-        self.paths.push(path.clone());
+        let file = self.core.new_file(FileKind::Redirect)?;
+        let (redirect, path) = (file.id, self.core.dirs.path(file));
+        self.made.push(file);
         // One shape for all of them.
         let is_compressed = self.victims.iter().any(|victim| victim.saved > 0);
         let saved_of = |victim: &Victim| is_compressed.then_some(victim.saved);
         let shape = if is_compressed { Shape::Lengths } else { Shape::Pairs };
         let tables = std::mem::take(&mut self.redirects).write(&*self.core.storage, &path, redirect, shape)?;
-        self.core.guarded(self.core.storage.sync_dir(&self.core.slow))?;
+        self.core.guarded(self.core.storage.sync_dir(self.core.dirs.of(file.tier)))?;
         for (victim, (start, len)) in self.victims.drain(..).zip(tables) {
             let saved = saved_of(&victim);
             let Victim { file, to, .. } = victim;
@@ -414,11 +413,15 @@ impl<'a> Collection<'a> {
     fn segment(&mut self) -> Result<&mut SegmentBuilder> {
         if self.segment.is_none() {
             let core = self.core;
-            let id = core.new_file_id()?;
-            let path = core.slow.join(segment_name(id));
-            self.paths.push(path.clone());
-            self.segment =
-                Some(SegmentBuilder::create(&*core.storage, &path, id, core.settings.tuning.extent_buffer_bytes())?);
+            let file = core.new_file(FileKind::Segment)?;
+            let path = core.dirs.path(file);
+            self.made.push(file);
+            self.segment = Some(SegmentBuilder::create(
+                &*core.storage,
+                &path,
+                file.id,
+                core.settings.tuning.extent_buffer_bytes(),
+            )?);
         }
         Ok(self.segment.as_mut().expect("it was made just now"))
     }

@@ -122,7 +122,9 @@ impl Core {
 
     /// The table of a choice that lies at `path`.
     pub fn unreadable_table(&self, choice: &Choice, path: &Path) -> Option<FileId> {
-        inputs_of(choice).into_iter().find(|id| self.table_path(*id) == *path)
+        let version = self.published.view().version.clone();
+        let lies_there = |id: &FileId| version.find(*id).is_some_and(|(_, table)| **table.path() == *path);
+        inputs_of(choice).into_iter().find(lies_there)
     }
 
     /// Commits that `added` take the place of `removed`.
@@ -135,6 +137,7 @@ impl Core {
         let new: Vec<_> = new.map(|(_, table)| table.clone()).collect();
         let edit = Edit {
             tables_removed: removed.to_vec(),
+            files_added: new.iter().map(|table| table.key()).collect(),
             tables_added: added.iter().map(|(level, table)| (*level as u8, table.meta().clone())).collect(),
             referenced: references_of(&new)?,
             released: references_of(&gone)?,

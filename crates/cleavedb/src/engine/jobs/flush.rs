@@ -9,14 +9,15 @@ use crate::base::memory::Counted;
 use crate::base::tombstones::{Fragment, fragment, survivors, unfold};
 use crate::base::versions::{Horizon, Retention, VersionRef, VersionSource};
 use crate::base::{
-    Address, Buffer, Cursor, Error, FileId, KeyspaceId, Kind, Merging, Result, Seqno, Slice, Stamp, split_key,
+    Address, Buffer, Cursor, Error, FileId, FileKey, FileKind, KeyspaceId, Kind, Merging, Result, Seqno, Slice, Stamp,
+    split_key,
 };
 use crate::engine::core::Core;
 use crate::engine::events::Event;
+use crate::engine::manifest::files::tier_of_new;
 use crate::engine::view::View;
 use crate::engine::write::pacing::Watched;
 use crate::format::edit::Edit;
-use crate::format::meta::TableMeta;
 use crate::format::record::check_record;
 use crate::format::values::{References, ValuePlace};
 use crate::format::watermarks::{Consumer, Watermarks};
@@ -125,10 +126,12 @@ impl Core {
         target_bytes: u64,
     ) -> Result<Vec<Arc<Table>>, E> {
         let settings = &self.settings;
+        let tier = tier_of_new(FileKind::Table);
+        let path_of = |id| self.dirs.path(FileKey { kind: FileKind::Table, id, tier });
         let dropped: Vec<_> = self.keyspaces.dropped().into_keys().collect();
         let sink = TableSink {
             storage: &*self.storage,
-            path_of: &|id| self.table_path(id),
+            path_of: &path_of,
             next_file: &|| self.new_file_id(),
             options: TableOptions {
                 block_size: settings.block_size,
@@ -150,18 +153,13 @@ impl Core {
         }
         let bytes = metas.iter().map(|meta| meta.size).sum();
         self.counters.table_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let paths: Vec<_> = metas.iter().map(|meta| self.table_path(meta.id)).collect();
-        let synced = self.guarded(self.with_descriptors(|| self.storage.sync_dir(&self.slow)));
-        let opened: Result<Vec<_>> =
-            synced.and_then(|()| metas.into_iter().map(|meta| self.open_table(meta)).collect());
+        let paths: Vec<_> = metas.iter().map(|meta| path_of(meta.id)).collect();
+        let synced = self.guarded(self.with_descriptors(|| self.storage.sync_dir(self.dirs.of(tier))));
+        let opened: Result<Vec<_>> = synced.and_then(|()| {
+            metas.into_iter().map(|meta| Table::open(&self.readers, self.guard(meta.key(tier)), meta)).collect()
+        });
         // Nothing names them; what cannot be removed now is removed by the next open.
         Ok(opened.inspect_err(|_| paths.iter().for_each(|path| drop(self.storage.remove(path))))?)
-    }
-
-    /// Opens a table that the manifest names or is about to.
-    pub fn open_table(&self, meta: TableMeta) -> Result<Arc<Table>> {
-        let guard = self.guard(self.table_path(meta.id));
-        Table::open(&self.readers, guard, meta)
     }
 
     /// The new tables, and the logs that leave the front once everything up to `flushed` is in tables and no other consumer
@@ -181,6 +179,7 @@ impl Core {
         };
         let (adopted, removed): (Vec<_>, Vec<_>) = done.partition(is_referenced);
         Ok(Edit {
+            files_added: tables.iter().map(|table| table.key()).collect(),
             tables_added: tables.iter().map(|table| (0, table.meta().clone())).collect(),
             logs_removed: removed.into_iter().map(|log| log.id()).collect(),
             values_placed: adopted.into_iter().map(|log| (log.id(), ValuePlace::Log { end: log.end() })).collect(),
@@ -287,7 +286,7 @@ fn route(
     let Some(kind) = stamp.kind().filter(|kind| kind.is_address()) else { return Ok(None) };
     let address = Address::decode(payload).ok_or_else(|| {
         let message = format!("key {:?} has a damaged address", key.escape_ascii().to_string());
-        Error::corruption(&core.fast, 0, message)
+        Error::corruption(&core.dirs.fast, 0, message)
     })?;
     Ok((!stays(separation, key, kind, address)).then_some(address))
 }
@@ -395,7 +394,7 @@ impl<S: VersionSource, F: FnMut(KeyspaceId) -> usize> Routed<'_, S, F> {
         while let Some(&(first, _)) = rest.first() {
             let log = self.view.logs.get(&first.file).ok_or_else(|| {
                 let message = format!("an address names log {}, which does not exist", first.file.0);
-                Error::corruption(&self.core.fast, first.offset, message)
+                Error::corruption(&self.core.dirs.fast, first.offset, message)
             })?;
             let (count, end) = stretch(rest, log);
             let (together, later) = rest.split_at(count);

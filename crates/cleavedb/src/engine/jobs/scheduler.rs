@@ -258,8 +258,10 @@ impl Core {
             match (job, stuck_by) {
                 (Some(job), _) => state = self.run_job(state, job, worker),
                 (None, Some(table)) => {
-                    let path = self.table_path(table);
-                    let cause = format!("HL0 is full, and {}, which cannot be read, is in the way", path.display());
+                    let version = self.published.view().version.clone();
+                    let path = version.find(table).map(|(_, table)| table.path().display().to_string());
+                    let path = path.unwrap_or_else(|| format!("table {}", table.0));
+                    let cause = format!("HL0 is full, and {path}, which cannot be read, is in the way");
                     drop(state);
                     self.poison(&Error::Poisoned { cause });
                     state = self.work.lock();

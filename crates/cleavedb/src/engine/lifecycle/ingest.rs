@@ -173,12 +173,13 @@ impl Core {
         let mut manifest = self.manifest.lock();
         let mut placed = Vec::new();
         for table in tables {
-            let guard = self.guard(self.table_path(table.meta().id));
+            let guard = self.guard(table.key());
             placed.push(table.place_at(&self.readers, guard, seqno).map_err(|error| (error, false))?);
         }
         let levels = self.claim_levels(&placed, clear);
         let added: Vec<(usize, Arc<Table>)> = levels.iter().copied().zip(placed).collect();
         let mut edit = Edit {
+            files_added: added.iter().map(|(_, table)| table.key()).collect(),
             tables_added: added.iter().map(|(level, table)| (*level as u8, table.meta().clone())).collect(),
             watermarks: Watermarks::only(Consumer::Levels, seqno),
             ..Edit::default()

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::api::db::{Db, DbInner};
 use crate::api::options::Options;
 use crate::base::panics::guard_panic;
-use crate::base::{Error, FileId, KeyspaceId, Result};
+use crate::base::{Error, FileId, FileKind, KeyspaceId, Result};
 use crate::cache::block_cache::BlockCache;
 use crate::engine::core::{Core, CoreParts};
 use crate::engine::events::{Event, Events};
@@ -17,10 +17,11 @@ use crate::engine::inspect::telemetry;
 use crate::engine::keyspaces::{DEFAULT_ID, DEFAULT_NAME, Keyspaces};
 use crate::engine::lifecycle::ownership::{
     Claim, Numbered, check_layout, check_new, check_owner, files_with, list_numbered, next_openings,
-    remove_never_named, replace_owner, tables_elsewhere,
+    remove_never_named, replace_owner, slow_tables, tables_elsewhere,
 };
 use crate::engine::lifecycle::recovery::recover;
-use crate::engine::manifest::file_names::{CURRENT, FileKind, LOCK, manifest_name, parse, table_name};
+use crate::engine::manifest::file_names::{CURRENT, LOCK, parse};
+use crate::engine::manifest::files::Dirs;
 use crate::engine::manifest::{Manifest, ManifestState};
 use crate::engine::memory::Memory;
 use crate::engine::tuning::settings::Settings;
@@ -59,26 +60,26 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
     tuning.separation_bytes = options.separation.bytes(tuning.separation_bytes);
     options.values.iter().for_each(|values| values.tune(&mut tuning));
     let open_files_max = options.resolve_open_files(storage.open_files_limit())?.min(tuning.open_files_max);
-    let (fast, slow) = directories(&*storage, path, &options)?;
-    if (!options.create_if_missing || options.read_only) && !storage.exists(&fast.join(CURRENT))? {
+    let dirs = directories(&*storage, path, &options)?;
+    if (!options.create_if_missing || options.read_only) && !storage.exists(&dirs.fast.join(CURRENT))? {
         return Err(Error::NotFound { what: format!("database {}", path.display()) });
     }
-    let locks = take_locks(&*storage, &fast, &slow, options.read_only)?;
+    let locks = take_locks(&*storage, &dirs, options.read_only)?;
     let (mut manifest, numbers) = match options.read_only {
         true => {
-            let manifest = Manifest::read(storage.clone(), &fast, tuning.manifest_bytes)?;
+            let manifest = Manifest::read(storage.clone(), &dirs.fast, tuning.manifest_bytes)?;
             let missing = || Error::NotFound { what: format!("database {}", path.display()) };
             (manifest.ok_or_else(missing)?, FileNumbers::new(FileId(0), FileId(0), tuning.numbers_reserved))
         }
-        false => read_or_make_manifest(&storage, &fast, &slow, &tuning)?,
+        false => read_or_make_manifest(&storage, &dirs, &tuning)?,
     };
-    check_layout(&*storage, manifest.state(), &fast, &slow)?;
-    let owner = if slow == fast { None } else { check_owner(&*storage, &slow, manifest.state())? };
+    check_layout(&*storage, manifest.state(), &dirs)?;
+    let owner = if dirs.are_apart() { check_owner(&*storage, &dirs.slow, manifest.state())? } else { None };
     let pending_deletions = Arc::new(PendingDeletions::default());
     let access = if options.direct_io { Access::Direct } else { Access::Buffered };
     if options.direct_io {
         // There by now, in the directory of the tables.
-        storage.open_read(&slow.join(LOCK), access)?;
+        storage.open_read(&dirs.slow.join(LOCK), access)?;
     }
     let memory = Memory::new(&tuning);
     let readers = Arc::new(Readers {
@@ -90,16 +91,16 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
         jobs: memory.jobs.clone(),
         resident: Arc::default(),
     });
-    check_keyspace_compression(&fast, &manifest)?;
-    let version = open_tables(&slow, manifest.state(), &pending_deletions, &readers)?;
-    let recovered = recover(&*storage, &fast, manifest.state(), &tuning, &pending_deletions, options.read_only)?;
-    let reserve = Reserve::new(storage.clone(), &fast, &slow, &tuning);
-    let place = Place { storage: &*storage, fast: &fast, slow: &slow };
+    check_keyspace_compression(&manifest)?;
+    let version = open_tables(&dirs, manifest.state(), &pending_deletions, &readers)?;
+    let recovered = recover(&*storage, &dirs, manifest.state(), &tuning, &pending_deletions, options.read_only)?;
+    let reserve = Reserve::new(storage.clone(), &dirs.fast, &dirs.slow, &tuning);
+    let place = Place { storage: &*storage, dirs: &dirs };
     if !options.read_only {
-        remove_never_named(&*storage, &fast, &slow, &manifest)?;
+        remove_never_named(&*storage, &dirs, &manifest)?;
         place.begin(&mut manifest, &numbers, &reserve, recovered.edit, owner)?;
     }
-    let unknown_files = files_with(&*storage, &fast, &slow, &manifest, Claim::Unknown)?;
+    let unknown_files = files_with(&*storage, &dirs, &manifest, Claim::Unknown)?;
 
     static DATABASES: AtomicU64 = AtomicU64::new(0);
     let database = DATABASES.fetch_add(1, Ordering::Relaxed);
@@ -108,7 +109,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
     let keyspaces =
         Keyspaces::new(records, state.dropped.clone(), options.operators.clone(), database, tuning.separation_bytes);
     let mut tables = recovered.tables.into_iter();
-    let around = ValueHome { fast: &fast, slow: &slow, pending_deletions: &pending_deletions, readers: &readers };
+    let around = ValueHome { dirs: &dirs, pending_deletions: &pending_deletions, readers: &readers };
     let values = open_values(&around, state)?;
     if !options.read_only {
         give_back_gaps(&*storage, &values, &pending_deletions)?;
@@ -133,11 +134,10 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
         read_only: options.read_only,
         tuning,
     };
-    let events = Events::new(options.listeners.into_iter().chain(telemetry::listener(&fast)).collect())?;
+    let events = Events::new(options.listeners.into_iter().chain(telemetry::listener(&dirs.fast)).collect())?;
     let core = Arc::new(Core::new(CoreParts {
         storage,
-        fast,
-        slow,
+        dirs,
         settings,
         database,
         view,
@@ -178,16 +178,16 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
 }
 
 /// The directories of logs and of tables, as absolute paths: the working directory may change while a database is open.
-pub(crate) fn directories(storage: &dyn Storage, path: &Path, options: &Options) -> Result<(PathBuf, PathBuf)> {
+pub(crate) fn directories(storage: &dyn Storage, path: &Path, options: &Options) -> Result<Dirs> {
     let place = |chosen: &Option<PathBuf>| storage.absolute(chosen.as_deref().unwrap_or(path));
-    Ok((place(&options.fast_dir)?, place(&options.slow_dir)?))
+    Ok(Dirs { fast: place(&options.fast_dir)?, slow: place(&options.slow_dir)? })
 }
 
 /// Locks both directories, made first if need be; a reader shares the locks with others and makes nothing.
-fn take_locks(storage: &dyn Storage, fast: &Path, slow: &Path, read_only: bool) -> Result<Vec<Box<dyn Lock>>> {
-    let dirs: BTreeSet<&Path> = [fast, slow].into();
+fn take_locks(storage: &dyn Storage, dirs: &Dirs, read_only: bool) -> Result<Vec<Box<dyn Lock>>> {
+    let Dirs { fast, slow } = dirs;
     if !read_only {
-        dirs.iter().try_for_each(|dir| storage.create_dir_all(dir))?;
+        BTreeSet::from([fast, slow]).iter().try_for_each(|dir| storage.create_dir_all(dir))?;
     }
     // Both openers of a pair of directories begin with the same one.
     let both = if slow == fast { vec![fast] } else { vec![fast, slow] };
@@ -196,18 +196,13 @@ fn take_locks(storage: &dyn Storage, fast: &Path, slow: &Path, read_only: bool) 
 }
 
 /// The manifest of the database that is there, or of a new one, and the numbers that files get.
-fn read_or_make_manifest(
-    storage: &Arc<dyn Storage>,
-    fast: &Path,
-    slow: &Path,
-    tuning: &Tuning,
-) -> Result<(Manifest, FileNumbers)> {
-    if let Some(manifest) = Manifest::read(storage.clone(), fast, tuning.manifest_bytes)? {
-        let numbers = free_numbers(&**storage, fast, slow, manifest.state(), tuning)?;
+fn read_or_make_manifest(storage: &Arc<dyn Storage>, dirs: &Dirs, tuning: &Tuning) -> Result<(Manifest, FileNumbers)> {
+    if let Some(manifest) = Manifest::read(storage.clone(), &dirs.fast, tuning.manifest_bytes)? {
+        let numbers = free_numbers(&**storage, dirs, manifest.state(), tuning)?;
         return Ok((manifest, numbers));
     }
-    check_new(&**storage, fast, slow)?;
-    let mut manifest = Manifest::new(storage.clone(), fast, tuning.manifest_bytes);
+    check_new(&**storage, dirs)?;
+    let mut manifest = Manifest::new(storage.clone(), &dirs.fast, tuning.manifest_bytes);
     let numbers = FileNumbers::new(FileId(1), FileId(1), tuning.numbers_reserved);
     commit_before_start(&mut manifest, &numbers, &[], new_database(storage.unique_number()?))?;
     Ok((manifest, numbers))
@@ -215,14 +210,8 @@ fn read_or_make_manifest(
 
 /// The numbers that files get from now on. Files that a crash left behind keep theirs until they are removed, and whatever
 /// else has a reserved number in its name would be in the way of a file with that number.
-fn free_numbers(
-    storage: &dyn Storage,
-    fast: &Path,
-    slow: &Path,
-    state: &ManifestState,
-    tuning: &Tuning,
-) -> Result<FileNumbers> {
-    let files = list_numbered(storage, fast, slow)?;
+fn free_numbers(storage: &dyn Storage, dirs: &Dirs, state: &ManifestState, tuning: &Tuning) -> Result<FileNumbers> {
+    let files = list_numbered(storage, dirs)?;
     let reserved = files.iter().map(|file| file.id).filter(|id| state.reserved_end(*id).is_some());
     let mut next = reserved.max().map_or(state.next_file, |id| state.next_file.max(FileId(id.0 + 1)));
     // Numbers come from the newest range; a crash may have come before the first one of it was given out.
@@ -243,8 +232,8 @@ fn free_numbers(
 }
 
 /// A keyspace's own compression must be one that this build knows and has.
-fn check_keyspace_compression(fast: &Path, manifest: &Manifest) -> Result<()> {
-    let path = || fast.join(manifest.named().map(manifest_name).unwrap_or_default());
+fn check_keyspace_compression(manifest: &Manifest) -> Result<()> {
+    let path = || manifest.path();
     for keyspace in manifest.state().keyspaces.values() {
         let Some(stored) = keyspace.compression else { continue };
         let Some(compression) = Compression::from_u8(stored) else {
@@ -259,8 +248,7 @@ fn check_keyspace_compression(fast: &Path, manifest: &Manifest) -> Result<()> {
 /// The directories that are being opened.
 struct Place<'a> {
     storage: &'a dyn Storage,
-    fast: &'a Path,
-    slow: &'a Path,
+    dirs: &'a Dirs,
 }
 
 impl Place<'_> {
@@ -276,20 +264,20 @@ impl Place<'_> {
         recovered: Option<Edit>,
         owner: Option<Opening>,
     ) -> Result<()> {
-        let Place { storage, fast, slow } = *self;
-        let left_over = |manifest: &Manifest| files_with(storage, fast, slow, manifest, Claim::LeftOver);
-        let apart = slow != fast;
+        let Place { storage, dirs } = *self;
+        let left_over = |manifest: &Manifest| files_with(storage, dirs, manifest, Claim::LeftOver);
+        let apart = dirs.are_apart();
         if recovered.is_some() || apart || manifest.has_tail() || !left_over(manifest)?.is_empty() {
             let mut edit = recovered.unwrap_or_default();
             if apart {
                 edit.has_slow_dir = true;
                 edit.openings = Some(next_openings(manifest.state(), owner, storage.unique_number()?));
             }
-            let files = list_numbered(storage, fast, slow)?;
+            let files = list_numbered(storage, dirs)?;
             reserve.with(|| commit_before_start(manifest, numbers, &files, edit.clone()))?;
         }
         if apart {
-            reserve.with(|| replace_owner(storage, slow, manifest.state()))?;
+            reserve.with(|| replace_owner(storage, &dirs.slow, manifest.state()))?;
         }
         // A manifest that was left over may have gone with the commit.
         left_over(manifest)?.iter().try_for_each(|path| storage.remove(path))
@@ -329,28 +317,29 @@ fn commit_before_start(
 }
 
 pub(crate) fn open_tables(
-    slow: &Path,
+    dirs: &Dirs,
     state: &ManifestState,
     pending_deletions: &Arc<PendingDeletions>,
     readers: &Arc<Readers>,
 ) -> Result<Version> {
-    let mut tables = Vec::new();
-    let all = &state.tables;
-    if let Some(first) = all.keys().next()
-        && !readers.storage.exists(&slow.join(table_name(*first)))?
+    let slow: BTreeSet<FileId> = slow_tables(state).map(|table| table.id).collect();
+    if let Some(first) = slow.first()
+        && !readers.storage.exists(&dirs.path(state.file(*first)))?
     {
-        let listed = readers.storage.list(slow)?;
-        let is_table = |name: &str| matches!(parse(name), Some((FileKind::Table, id)) if all.contains_key(&id));
-        if all.len() > 1 && !listed.iter().any(|entry| is_table(&entry.name)) {
-            return Err(tables_elsewhere(slow));
+        let listed = readers.storage.list(&dirs.slow)?;
+        let is_table = |name: &str| matches!(parse(name), Some((FileKind::Table, id)) if slow.contains(&id));
+        if slow.len() > 1 && !listed.iter().any(|entry| is_table(&entry.name)) {
+            return Err(tables_elsewhere(&dirs.slow));
         }
     }
-    for (level, meta) in all.values() {
-        let path = slow.join(table_name(meta.id));
+    let mut tables = Vec::new();
+    for (level, meta) in state.tables.values() {
+        let file = state.file(meta.id);
+        let path = dirs.path(file);
         if *level as usize >= LEVELS_MAX {
             return Err(Error::corruption(&path, 0, format!("the manifest puts this table into level {level}")));
         }
-        let guard = FileGuard::new(path, pending_deletions.clone());
+        let guard = FileGuard::new(file, path, pending_deletions.clone());
         tables.push((*level as usize, Table::new(readers, guard, meta.clone())?));
     }
     Ok(Version::default().apply(&tables, &[]))
@@ -403,7 +392,7 @@ impl Core {
         }
         self.locks.lock().clear();
         if self.settings.tuning.stats_interval.is_some() {
-            telemetry::publish(&self.fast, &self.stats());
+            telemetry::publish(&self.dirs.fast, &self.stats());
         }
         settled.and(flushed)
     }

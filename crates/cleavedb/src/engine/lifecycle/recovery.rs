@@ -12,7 +12,8 @@ use std::sync::Arc;
 use crate::base::limits::SEPARATION_BYTES_DEFAULT;
 use crate::base::{Error, FileId, KeyspaceId, Result, Seqno};
 use crate::engine::manifest::ManifestState;
-use crate::engine::manifest::file_names::{RING, log_name};
+use crate::engine::manifest::file_names::RING;
+use crate::engine::manifest::files::Dirs;
 use crate::engine::tuning::sizes::Tuning;
 use crate::format::edit::{Edit, KeyspaceRecord};
 use crate::format::frame::{FrameHeader, FrameKind, HEADER_BYTES, LOG_HEADER_BYTES};
@@ -51,14 +52,14 @@ pub(crate) fn read_ring(storage: &dyn Storage, fast: &Path) -> Result<Option<Vec
 /// Replays the logs that the manifest names.
 pub(crate) fn recover(
     storage: &dyn Storage,
-    fast: &Path,
+    dirs: &Dirs,
     state: &ManifestState,
     tuning: &Tuning,
     pending_deletions: &Arc<PendingDeletions>,
     read_only: bool,
 ) -> Result<Recovered> {
     let unsettled = state.logs.values().any(|end| end.is_none());
-    let ring = if unsettled { read_ring(storage, fast)? } else { None };
+    let ring = if unsettled { read_ring(storage, &dirs.fast)? } else { None };
     let separation = |keyspace: &KeyspaceRecord| keyspace.separation.bytes(tuning.separation_bytes);
     let separations: BTreeMap<KeyspaceId, usize> =
         state.keyspaces.values().map(|keyspace| (keyspace.id, separation(keyspace))).collect();
@@ -82,13 +83,14 @@ pub(crate) fn recover(
     let image = image.map(|ring| Arc::new(MappingImage::new(ring)) as Arc<dyn Mapping>);
     replay.durable = state.last_seqno;
     for (&id, &end) in &state.logs {
-        let path = fast.join(log_name(id));
+        let key = state.file(id);
+        let path = dirs.path(key);
         if !storage.exists(&path)? {
             return Err(Error::corruption(&path, 0, "the manifest names this log, but it is missing"));
         }
         let repairs = end.is_none() && !read_only;
         let file = if repairs { storage.open(&path)? } else { storage.open_read(&path, Access::Buffered)? };
-        let guard = FileGuard::new(path, pending_deletions.clone());
+        let guard = FileGuard::new(key, path, pending_deletions.clone());
         let ring = ring.as_deref().filter(|ring| !ring.is_empty());
         replay.log(id, end, (file, guard), ring, image.clone())?;
     }
@@ -98,7 +100,7 @@ pub(crate) fn recover(
             "history ends at {}, but {} was durable: a log is damaged or cut",
             last_seqno.0, state.last_seqno.0
         );
-        return Err(Error::corruption(fast, 0, message));
+        return Err(Error::corruption(&dirs.fast, 0, message));
     }
     replay.edit.last_seqno = Some(last_seqno);
     replay.tables.reverse();

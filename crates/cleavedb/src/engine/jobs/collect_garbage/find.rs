@@ -100,7 +100,7 @@ impl Collection<'_> {
             let found = seen.get(file).copied().unwrap_or_default();
             let message =
                 format!("tables say that they name {referenced} records of file {}, and {found} were found", file.0);
-            return Err(Error::corruption(&self.core.slow, 0, message));
+            return Err(Error::corruption(&self.core.dirs.slow, 0, message));
         }
         self.settle_found()
     }
