@@ -15,17 +15,17 @@ pub use crate::sched::thread::{JoinHandle, limit_threads, sleep, spawn};
 
 /// Opens a database on any storage with sizes of the caller's choice.
 pub fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tuning: Tuning) -> Result<Db> {
-    crate::engine::lifecycle::open::open(storage, path, options, Some(tuning))
+    crate::api::db::open(storage, path, options, Some(tuning))
 }
 
 /// Opens a database on any storage with the sizes that users get.
 pub fn open_on(storage: Arc<dyn Storage>, path: &Path, options: Options) -> Result<Db> {
-    crate::engine::lifecycle::open::open(storage, path, options, None)
+    crate::api::db::open(storage, path, options, None)
 }
 
 /// As [`check`](crate::check), on any storage.
 pub fn check(storage: Arc<dyn Storage>, path: &Path, options: &Options) -> Result<Report> {
-    crate::engine::inspect::check::check(storage, path, options)
+    options.check_on(storage, path)
 }
 
 /// As [`dump`](crate::dump), on any storage.

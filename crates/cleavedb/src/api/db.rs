@@ -5,37 +5,44 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::batch::WriteBatch;
+use crate::api::handle::DbInner;
 use crate::api::iter::Iter;
 use crate::api::keyspace::Keyspace;
 use crate::api::options::{KeyspaceOptions, Options};
 use crate::api::pause::BackgroundPause;
 use crate::api::snapshot::Snapshot;
 use crate::base::{Error, KeyBounds, KeyspaceId, Result, Slice, limits};
-use crate::engine::core::Core;
 use crate::engine::inspect::stats::Stats;
 use crate::engine::keyspaces::{DEFAULT_ID, DEFAULT_NAME};
-use crate::engine::lifecycle::open::open;
+use crate::engine::lifecycle;
 use crate::engine::tuning::settings::{WriteOptions, check_compression};
+use crate::engine::tuning::sizes::Tuning;
 use crate::format::edit::{Edit, KeyspaceRecord};
-use crate::io::MemoryStorage;
+use crate::io::{MemoryStorage, OsStorage, Storage};
+
+/// Opens or makes a database on any storage; with the given sizes, or those that follow from the options.
+pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tuning: Option<Tuning>) -> Result<Db> {
+    let request = options.request(&*storage, path, tuning)?;
+    let core = lifecycle::open::open(storage, request)?;
+    Ok(Db { inner: Arc::new(DbInner { core }) })
+}
+
+impl Options {
+    /// Opens (or makes) the database in the directory `path`.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] if it is open elsewhere, [`Error::InvalidInput`] for an option outside its range,
+    /// [`Error::Corruption`] or [`Error::Unsupported`] if the files cannot be trusted.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Db> {
+        open(Arc::new(OsStorage::new().sleeping(!self.busy_poll)), path.as_ref(), self, None)
+    }
+}
 
 /// An open database. Cheap to clone, shared freely between threads; the last handle to go (this, a [`Keyspace`], a
 /// [`Snapshot`] or an [`Iter`]) closes it cleanly.
 #[derive(Clone)]
 pub struct Db {
     pub(crate) inner: Arc<DbInner>,
-}
-
-/// What handles share; dropped with the last of them.
-pub(crate) struct DbInner {
-    pub(crate) core: Arc<Core>,
-}
-
-impl Drop for DbInner {
-    fn drop(&mut self) {
-        // Nobody is left to tell; call `close` to hear of it. Nothing acknowledged depends on this.
-        let _ = self.core.close();
-    }
 }
 
 impl Db {
@@ -234,7 +241,7 @@ impl Db {
     /// As [`Keyspace::put`]; on an error nothing of the batch was written, except that after [`Error::Poisoned`] or
     /// [`Error::Io`] it may or may not be there when the database is opened again.
     pub fn write(&self, mut batch: WriteBatch) -> Result<()> {
-        self.inner.core.write(&mut batch, WriteOptions::new())
+        self.inner.core.write(&mut batch.0, WriteOptions::new())
     }
 
     /// Writes a batch, all at once, with a durability, or other options, of its own.
@@ -242,7 +249,7 @@ impl Db {
     /// # Errors
     /// As [`write`](Db::write), and [`Error::WouldStall`] if the options limit how long it may wait.
     pub fn write_with(&self, mut batch: WriteBatch, options: impl Into<WriteOptions>) -> Result<()> {
-        self.inner.core.write(&mut batch, options.into())
+        self.inner.core.write(&mut batch.0, options.into())
     }
 
     /// Writes a batch if that is possible without waiting for background work, and leaves the batch empty. (For the
@@ -253,7 +260,7 @@ impl Db {
     /// after which the batch is empty,
     /// as [`write`](Db::write).
     pub fn try_write(&self, batch: &mut WriteBatch) -> Result<()> {
-        self.inner.core.write(batch, WriteOptions::new().stall_max(Duration::ZERO))
+        self.inner.core.write(&mut batch.0, WriteOptions::new().stall_max(Duration::ZERO))
     }
 
     /// A consistent picture of everything as it is now. O(1).

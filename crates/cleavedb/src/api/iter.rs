@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::api::db::DbInner;
+use crate::api::handle::DbInner;
 use crate::api::snapshot::Held;
 use crate::base::key_bounds::Between;
 use crate::base::{Address, Cursor, Error, FileId, Result, Slice, Stamp, split_key};

@@ -4,10 +4,10 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use crate::api::batch::WriteBatch;
-use crate::api::db::DbInner;
+use crate::api::handle::DbInner;
 use crate::api::iter::Iter;
 use crate::base::{Error, KeyBounds, Kind, Result, Slice};
+use crate::engine::batch::Batch;
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::read::sizes::KeyspaceStats;
 use crate::engine::tuning::settings::WriteOptions;
@@ -18,7 +18,7 @@ const BATCH_BYTES_KEPT: usize = 16 << 10;
 
 thread_local! {
     /// An empty batch whose memory the thread's writes of one record use again.
-    static BATCH: RefCell<WriteBatch> = RefCell::default();
+    static BATCH: RefCell<Batch> = RefCell::default();
 }
 
 /// A handle on one keyspace. Cheap to clone, shared freely between threads; keeps the database open.
@@ -118,8 +118,9 @@ impl Keyspace {
 
     /// Like [`delete_range`](Keyspace::delete_range) with a durability, or other options, of its own.
     pub fn delete_range_with<R: KeyBounds>(&self, range: R, options: impl Into<WriteOptions>) -> Result<()> {
-        let mut batch = WriteBatch::new();
-        batch.delete_range(self, range);
+        let mut batch = Batch::default();
+        let (start, end) = range.key_bounds();
+        batch.delete_range(&self.state, start, end);
         self.db.core.write(&mut batch, options.into())
     }
 

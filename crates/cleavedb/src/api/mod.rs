@@ -1,5 +1,6 @@
 //! Floor 3: what users hold. Handles, options and batches; each call ends in the engine.
 
+pub(crate) mod handle;
 pub(crate) mod db;
 pub(crate) mod keyspace;
 pub(crate) mod batch;

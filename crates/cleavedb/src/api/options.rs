@@ -3,17 +3,19 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::api::db::Db;
 use crate::api::value_options::ValueOptions;
 use crate::base::limits::MEMORY_BUDGET_MIN;
 use crate::base::{Error, MergeOperator, Result};
 use crate::engine::events::Listener;
 use crate::engine::inspect::check::Report;
 use crate::engine::inspect::stats_page::LiveStats;
-use crate::engine::tuning::settings::{Durability, LogBackend, check_compression, check_interval};
+use crate::engine::lifecycle::request::OpenRequest;
+use crate::engine::manifest::files::Dirs;
+use crate::engine::tuning::settings::{Durability, LogBackend, Settings, check_compression, check_interval};
+use crate::engine::tuning::sizes::Tuning;
 use crate::format::compression::Compression;
 use crate::format::edit::Separation;
-use crate::io::OsStorage;
+use crate::io::{OsStorage, Storage};
 
 /// With fewer open tables reads would mostly open files.
 const OPEN_FILES_MIN: usize = 16;
@@ -241,7 +243,7 @@ impl Options {
     /// # Errors
     /// As [`check`](crate::check).
     pub fn check_files(&self, path: impl AsRef<Path>) -> Result<Report> {
-        crate::engine::inspect::check::check(Arc::new(OsStorage::new()), path.as_ref(), self)
+        self.check_on(Arc::new(OsStorage::new()), path.as_ref())
     }
 
     /// The figures of a database that is open elsewhere; see [`live_stats`](crate::live_stats). Of the options only the
@@ -254,18 +256,52 @@ impl Options {
         crate::engine::inspect::stats_page::read_page(&OsStorage::new(), dir)
     }
 
-    /// Opens (or makes) the database in the directory `path`.
-    ///
-    /// # Errors
-    /// [`Error::Locked`] if it is open elsewhere, [`Error::InvalidInput`] for an option outside its range,
-    /// [`Error::Corruption`] or [`Error::Unsupported`] if the files cannot be trusted.
-    pub fn open(self, path: impl AsRef<Path>) -> Result<Db> {
-        crate::engine::lifecycle::open::open(
-            Arc::new(OsStorage::new().sleeping(!self.busy_poll)),
-            path.as_ref(),
-            self,
-            None,
-        )
+    /// As [`check_files`](Options::check_files), on any storage.
+    pub(crate) fn check_on(&self, storage: Arc<dyn Storage>, path: &Path) -> Result<Report> {
+        let dirs = self.directories(&*storage, path)?;
+        crate::engine::inspect::check::check(storage, path, dirs)
+    }
+
+    /// The directories of logs and of tables, as absolute paths: the working directory may change while a database is open.
+    fn directories(&self, storage: &dyn Storage, path: &Path) -> Result<Dirs> {
+        let place = |chosen: &Option<PathBuf>| storage.absolute(chosen.as_deref().unwrap_or(path));
+        Ok(Dirs { fast: place(&self.fast_dir)?, slow: place(&self.slow_dir)? })
+    }
+
+    /// Checks the choices and derives the sizes, unless `tuning` gives them.
+    pub(crate) fn request(self, storage: &dyn Storage, path: &Path, tuning: Option<Tuning>) -> Result<OpenRequest> {
+        self.check()?;
+        let memory_budget = self.resolve_budget();
+        let mut tuning = match tuning {
+            Some(tuning) => tuning,
+            None => Tuning::for_options(memory_budget, self.block_size, self.filter_bits, self.background_threads)?,
+        };
+        tuning.separation_bytes = self.separation.bytes(tuning.separation_bytes);
+        self.values.iter().for_each(|values| values.tune(&mut tuning));
+        let open_files_max = self.resolve_open_files(storage.open_files_limit())?.min(tuning.open_files_max);
+        let dirs = self.directories(storage, path)?;
+        let settings = Settings {
+            memory_budget,
+            durability: self.durability,
+            compression: self.compression,
+            compression_by_level: self.compression_by_level,
+            block_size: self.block_size,
+            filter_bits: self.filter_bits,
+            background_threads: self.background_threads,
+            read_only: self.read_only,
+            tuning,
+        };
+        Ok(OpenRequest {
+            path: path.to_owned(),
+            dirs,
+            create_if_missing: self.create_if_missing,
+            settings,
+            open_files_max,
+            direct_io: self.direct_io,
+            log_backend: self.log_backend,
+            operators: self.operators,
+            listeners: self.listeners,
+        })
     }
 
     pub(crate) fn check(&self) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::api::db::DbInner;
+use crate::api::handle::DbInner;
 use crate::base::Result;
 
 /// Background work stands still until this is dropped; see [`Db::pause_background`](crate::Db::pause_background). Keeps

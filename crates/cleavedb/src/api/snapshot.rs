@@ -1,7 +1,7 @@
 //! Snapshots: sequence numbers that readers hold, so that jobs keep what they can still see (DESIGN rule 6).
 use std::sync::Arc;
 
-use crate::api::db::DbInner;
+use crate::api::handle::DbInner;
 use crate::api::iter::Iter;
 use crate::api::keyspace::Keyspace;
 use crate::base::{KeyBounds, Result, Seqno, Slice};

@@ -1,5 +1,5 @@
-//! Where a record's bytes lie: (file, offset, length). The length is that of the whole record as it is stored, so one read
-//! fetches it.
+//! Addresses of records: file, offset and lengths. The length of the whole record as stored is included, so one read
+//! fetches the record.
 
 use super::{limits, varint};
 
@@ -7,17 +7,17 @@ use super::{limits, varint};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct FileId(pub u64);
 
-/// The place of one record.
+/// The location of one record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
     /// The log or segment.
     pub file: FileId,
-    /// Where the record starts, in bytes.
+    /// Offset of the record, in bytes.
     pub offset: u64,
-    /// How long the whole record is, in bytes.
+    /// Length of the whole record as stored, in bytes.
     pub len: u32,
-    /// How long its value is, in bytes. It is the end of the record; or it is compressed there, and may be longer than the
-    /// record then.
+    /// Length of the uncompressed value, in bytes. An uncompressed value is the last part of the record; a compressed
+    /// one may be longer than `len`.
     pub value_len: u32,
 }
 
@@ -33,7 +33,7 @@ impl Address {
         varint::put(out, self.value_len as u64);
     }
 
-    /// Writes the encoding to the front of `out`; returns how long it is.
+    /// Writes the encoding to the front of `out`; returns its length.
     pub fn write(self, out: &mut [u8; Address::ENCODED_BYTES_MAX]) -> usize {
         let mut end = 0;
         for number in [self.file.0, self.offset, u64::from(self.len), u64::from(self.value_len)] {
@@ -52,7 +52,7 @@ impl Address {
         (bytes.is_empty() && fits).then_some(Address { file, offset, len, value_len })
     }
 
-    /// What the record takes in memory, compressed or not.
+    /// Upper bound of the memory for the record or its decompressed value, in bytes.
     pub fn bytes_max(self) -> u32 {
         self.len.max(self.value_len)
     }
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_may_be_longer_than_its_record_and_no_longer_than_values_are() {
+    fn a_value_may_be_longer_than_its_record_but_not_longer_than_the_limit() {
         let decoded = |value_len| {
             let mut bytes = Vec::new();
             Address { file: FileId(1), offset: 28, len: 100, value_len }.encode(&mut bytes);

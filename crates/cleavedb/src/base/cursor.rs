@@ -1,4 +1,4 @@
-//! The one interface of every sorted source of versions: index tables, runs, tables, levels, and merges of them.
+//! The common interface of all sorted sources of versions: index tables, runs, tables, levels, and merges of them.
 
 use super::error::Result;
 use super::kind::Stamp;
@@ -9,15 +9,15 @@ use super::slice::Slice;
 /// A new cursor is not positioned ([`valid`](Cursor::valid) is false). `key`, `stamp` and `value` may only be called
 /// while it is valid. Moving past either end makes it invalid; only a seek makes it valid again.
 pub trait Cursor {
-    /// The cursor stands on a version.
+    /// True if the cursor is positioned on a version.
     fn valid(&self) -> bool;
     /// The full key of the version.
     fn key(&self) -> &[u8];
     /// Sequence number and kind of the version.
     fn stamp(&self) -> Stamp;
-    /// The payload: a value, an operand, an encoded address, or nothing, as the kind says.
+    /// The payload: a value, an operand, an encoded address, or nothing, depending on the kind.
     fn value(&self) -> &[u8];
-    /// The payload as ref-counted bytes, without a copy where the source allows it.
+    /// The payload as reference-counted bytes; not copied if the source allows that.
     fn value_slice(&self) -> Slice {
         Slice::copy_from(self.value())
     }
@@ -25,13 +25,13 @@ pub trait Cursor {
     fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()>;
     /// Moves to the last version strictly before (`key`, `stamp`).
     fn seek_before(&mut self, key: &[u8], stamp: Stamp) -> Result<()>;
-    /// Moves to the first version of all.
+    /// Moves to the first version.
     fn seek_first(&mut self) -> Result<()>;
-    /// Moves to the last version of all.
+    /// Moves to the last version.
     fn seek_last(&mut self) -> Result<()>;
-    /// Moves one version on; the cursor must be valid.
+    /// Moves to the next version; the cursor must be valid.
     fn next(&mut self) -> Result<()>;
-    /// Moves one version back; the cursor must be valid.
+    /// Moves to the previous version; the cursor must be valid.
     fn prev(&mut self) -> Result<()>;
 }
 
@@ -41,8 +41,8 @@ pub fn compare(left_key: &[u8], left_stamp: Stamp, right_key: &[u8], right_stamp
     left_key.cmp(right_key).then_with(|| right_stamp.cmp(&left_stamp))
 }
 
-/// The first sixteen bytes of a key as a number that orders as they do. Equal numbers say nothing: the keys may go on, or
-/// end, differently.
+/// The first sixteen bytes of a key as a number with the same order. Equal numbers do not mean equal keys: longer keys
+/// may differ later, and shorter ones are padded with zeros.
 #[inline]
 pub fn leading_bytes(key: &[u8]) -> u128 {
     match key.first_chunk::<16>() {
@@ -91,7 +91,7 @@ impl<C: Cursor + ?Sized> Cursor for Box<C> {
     }
 }
 
-/// A cursor over a sorted vector: the model that tests of other cursors compare with.
+/// A cursor over a sorted vector, which tests use as the model of other cursors.
 #[cfg(test)]
 pub(crate) mod model {
     use super::*;
@@ -104,14 +104,14 @@ pub(crate) mod model {
         versions.sort_by(|left, right| compare(&left.0, left.1, &right.0, right.1));
     }
 
-    /// Stands on one version of the vector, or on none.
+    /// A cursor over a vector.
     pub(crate) struct VecCursor {
         versions: Vec<Version>,
         position: Option<usize>,
     }
 
     impl VecCursor {
-        /// A cursor over versions that are sorted already.
+        /// A cursor over `versions`, which must be sorted.
         pub(crate) fn new(versions: Vec<Version>) -> VecCursor {
             VecCursor { versions, position: None }
         }
@@ -177,7 +177,7 @@ pub(crate) mod model {
         Prev,
     }
 
-    /// Makes the same moves with a cursor and with the model; they must agree after each.
+    /// Makes the same moves with a cursor and with the model, and asserts after each that they agree.
     pub(crate) fn assert_same_walk(cursor: &mut dyn Cursor, model: &mut VecCursor, steps: &[Step]) {
         for step in steps {
             for cursor in [&mut *cursor, &mut *model as &mut dyn Cursor] {

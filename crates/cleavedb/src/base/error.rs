@@ -1,5 +1,5 @@
-//! One error type, grouped by what the caller should do about it ([`Action`]). Every message names the file, offset,
-//! key or option it is about.
+//! The error type, grouped by what the caller should do ([`Action`]). Every message names the file, offset, key or
+//! option that it is about.
 
 use std::fmt;
 use std::io;
@@ -16,12 +16,12 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// A key, value, batch, name or option is outside the limits; nothing was written.
     InvalidInput {
-        /// What is wrong, and the limit it breaks.
+        /// What is wrong, and the limit that it exceeds.
         message: String,
     },
-    /// A keyspace, database or merge operator that was asked for does not exist.
+    /// A keyspace, database or merge operator does not exist.
     NotFound {
-        /// What was looked for.
+        /// What does not exist.
         what: String,
     },
     /// Another handle or process has the database open.
@@ -29,14 +29,15 @@ pub enum Error {
         /// The lock file.
         path: PathBuf,
     },
-    /// Storage is full. Reads go on; writes work again when space is back.
+    /// Storage is full. Reads continue; writes work again once there is space.
     NoSpace {
-        /// The file that could not grow.
+        /// The file that could not be extended.
         path: PathBuf,
     },
-    /// The write would have had to wait longer for background work than it may. Nothing was written; try again later.
+    /// The write would have stalled for longer than the allowed time. Nothing was written; try again later.
     WouldStall,
-    /// An earlier append or sync failed, so no later write can be promised. Reads go on; reopen to write.
+    /// An earlier append or sync failed, so later writes cannot be guaranteed. Reads continue; reopen the database to
+    /// write.
     Poisoned {
         /// The first failure.
         cause: String,
@@ -48,11 +49,11 @@ pub enum Error {
         /// The keyspace, key and reason.
         message: String,
     },
-    /// Bytes on storage are not what was written. Restore the file from a copy.
+    /// Bytes on storage differ from what was written. Restore the file from a backup.
     Corruption {
         /// The damaged file.
         path: PathBuf,
-        /// Where in the file, in bytes.
+        /// Offset of the damage in the file, in bytes.
         offset: u64,
         /// What was expected.
         message: String,
@@ -61,16 +62,16 @@ pub enum Error {
     Unsupported {
         /// The file.
         path: PathBuf,
-        /// What was found and what is understood.
+        /// What was found, and what this version supports.
         message: String,
     },
-    /// The operating system refused an operation.
+    /// An operation of the operating system failed.
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What was tried, as a verb ("read", "create").
+        /// The operation, as a verb ("read", "create").
         operation: &'static str,
-        /// The system's answer.
+        /// The error of the operating system.
         source: Arc<io::Error>,
     },
 }
@@ -79,15 +80,15 @@ pub enum Error {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Action {
-    /// Change what was passed in.
+    /// Change the arguments.
     FixInput,
     /// Try again later; nothing is wrong with the database.
     Retry,
-    /// Make room on storage, then go on.
+    /// Free space on storage, then continue.
     FreeSpace,
     /// Open the database again.
     Reopen,
-    /// Restore damaged files from a copy.
+    /// Restore damaged files from a backup.
     Restore,
 }
 
@@ -104,15 +105,15 @@ impl Error {
         }
     }
 
-    /// The process, or the system, had no file descriptor left.
+    /// The process, or the system, has no file descriptor left.
     pub(crate) fn is_too_many_files(&self) -> bool {
         let Error::Io { source, .. } = self else { return false };
-        // ENFILE and EMFILE, the same numbers on every Unix; the standard library has no name for them.
+        // ENFILE and EMFILE have these numbers on every Unix; the standard library has no constants for them.
         matches!(source.raw_os_error(), Some(23 | 24))
     }
 
-    /// There was no space or no file descriptor: nothing was done, and a later try may work.
-    pub(crate) fn is_passing(&self) -> bool {
+    /// There was no space or no file descriptor: nothing was done, and a retry may work later.
+    pub(crate) fn is_transient(&self) -> bool {
         matches!(self, Error::NoSpace { .. }) || self.is_too_many_files()
     }
 
@@ -126,12 +127,12 @@ impl Error {
         Error::Corruption { path: path.to_owned(), offset, message: message.into() }
     }
 
-    /// A failed sync, for whatever reason: even a full device means that earlier writes may be lost.
+    /// A failed sync, for any reason: even on a full device earlier writes may be lost.
     pub(crate) fn sync(path: &Path, source: io::Error) -> Error {
         Error::Io { path: path.to_owned(), operation: "sync", source: Arc::new(source) }
     }
 
-    /// A failed system call; a full device becomes [`Error::NoSpace`].
+    /// A failed system call; [`Error::NoSpace`] if the device is full.
     pub(crate) fn io(path: &Path, operation: &'static str, source: io::Error) -> Error {
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::NoSpace { path: path.to_owned() },
@@ -140,9 +141,9 @@ impl Error {
     }
 
     /// The same failure where it leaves in doubt what storage holds, so that no later try may follow: what
-    /// [`is_passing`](Error::is_passing) becomes a failed `operation` on `path`.
+    /// [`is_transient`](Error::is_transient) becomes a failed `operation` on `path`.
     pub(crate) fn lasting(self, path: &Path, operation: &'static str) -> Error {
-        match self.is_passing() {
+        match self.is_transient() {
             true => {
                 let source = Arc::new(io::Error::other(self.to_string()));
                 Error::Io { path: path.to_owned(), operation, source }
@@ -161,9 +162,9 @@ impl fmt::Display for Error {
                 write!(f, "the database is open elsewhere (lock held on {})", path.display())
             }
             Error::NoSpace { path } => write!(f, "no space left for {}", path.display()),
-            Error::WouldStall => write!(f, "the write would have to wait for background work longer than it may"),
+            Error::WouldStall => write!(f, "the write would stall for longer than the allowed time"),
             Error::Poisoned { cause } => {
-                write!(f, "writes are refused until the database is reopened, after: {cause}")
+                write!(f, "writes are rejected until the database is reopened, because of an earlier failure: {cause}")
             }
             Error::Closed => write!(f, "the database is closed"),
             Error::MergeFailed { message } => write!(f, "merge failed: {message}"),
@@ -207,9 +208,9 @@ mod tests {
     fn only_a_passing_failure_is_changed_where_it_must_last() {
         let path = Path::new("/db/1.log");
         let full = Error::io(path, "write", io::ErrorKind::StorageFull.into());
-        assert!(full.is_passing());
+        assert!(full.is_transient());
         let lasting = full.lasting(path, "write");
-        assert!(!lasting.is_passing() && lasting.action() == Action::Reopen, "{lasting}");
+        assert!(!lasting.is_transient() && lasting.action() == Action::Reopen, "{lasting}");
         assert!(lasting.to_string().contains("no space"), "{lasting}");
         let damaged = Error::corruption(path, 17, "bad").lasting(path, "write");
         assert!(matches!(damaged, Error::Corruption { offset: 17, .. }), "{damaged}");

@@ -1,5 +1,5 @@
-//! Keyspaces and full keys. A full key is the keyspace id (four bytes, big-endian) and the user's key, so that byte
-//! order sorts by keyspace first and one tree serves them all.
+//! Keyspaces and full keys. A full key is the keyspace id (four bytes, big-endian) followed by the user key, so that
+//! byte order sorts by keyspace first, and one tree stores all keyspaces.
 
 use super::limits::{KEY_BYTES_MAX, KEYSPACE_PREFIX_BYTES};
 
@@ -22,13 +22,14 @@ pub fn full_key(keyspace: KeyspaceId, key: &[u8]) -> Vec<u8> {
     full
 }
 
-/// Splits a full key; `None` if it is shorter than a prefix.
+/// Splits a full key; `None` if it is shorter than a keyspace prefix.
 pub fn split_key(full: &[u8]) -> Option<(KeyspaceId, &[u8])> {
     let (prefix, key) = full.split_first_chunk::<KEYSPACE_PREFIX_BYTES>()?;
     Some((KeyspaceId(u32::from_be_bytes(*prefix)), key))
 }
 
-/// The first full key after a range that ends before `end`; an empty `end` is that of the keyspace.
+/// The full key at which a range of user keys up to `end` ends (exclusive); an empty `end` means the end of the
+/// keyspace.
 pub fn range_end(keyspace: KeyspaceId, end: &[u8]) -> Vec<u8> {
     match end.is_empty() {
         true => prefix_end(&keyspace.prefix()).unwrap_or_else(|| vec![0xff; KEYSPACE_PREFIX_BYTES + KEY_BYTES_MAX]),
@@ -36,7 +37,7 @@ pub fn range_end(keyspace: KeyspaceId, end: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The smallest byte string above every string that starts with `prefix`; `None` if there is none (all bytes 0xff).
+/// The smallest byte string above all strings that start with `prefix`; `None` if all its bytes are 0xff.
 pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let keep = prefix.iter().rposition(|&byte| byte != 0xff)?;
     let mut end = prefix[..=keep].to_vec();
@@ -65,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn prefix_end_carries_over_ff() {
+    fn prefix_end_drops_trailing_ff_bytes() {
         assert_eq!(prefix_end(b"ab"), Some(b"ac".to_vec()));
         assert_eq!(prefix_end(b"a\xff\xff"), Some(b"b".to_vec()));
         assert_eq!(prefix_end(b"\xff"), None);

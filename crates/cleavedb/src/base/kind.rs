@@ -1,8 +1,9 @@
-//! Sequence numbers, kinds, and the stamp that packs the two into one word.
+//! Sequence numbers, kinds, and stamps, which pack both into one word.
 
 use super::limits::SEQNO_MAX;
 
-/// The position of a write in the one history of the database. The first write is 1; 0 is before everything.
+/// The sequence number of a write: its position in the history of the database. The first write is 1; 0 precedes all
+/// writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Seqno(pub u64);
 
@@ -18,21 +19,21 @@ impl Seqno {
     }
 }
 
-/// What a version is. Stored in logs and tables: do not renumber.
+/// The kind of a version. Stored in logs and tables: do not renumber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// The key is gone from here on.
+    /// Deletes the key.
     Delete = 1,
-    /// The value follows.
+    /// Sets the value, which is the payload.
     Put = 2,
-    /// The value lies at the address that follows.
+    /// Sets the value, whose address is the payload.
     PutAt = 3,
-    /// A merge operand follows.
+    /// Merges an operand, which is the payload.
     Delta = 4,
-    /// A merge operand lies at the address that follows.
+    /// Merges an operand, whose address is the payload.
     DeltaAt = 5,
-    /// All keys of a range are gone from here on. Kept apart from the versions of single keys.
+    /// Deletes all keys of a range. Stored separately from the versions of single keys.
     DeleteRange = 6,
 }
 
@@ -50,17 +51,17 @@ impl Kind {
         }
     }
 
-    /// A base settles a key's value by itself; a delta needs what is below it. Only a base kills older versions.
+    /// True for a base, which determines the value of a key by itself and hides all older versions; a delta needs them.
     pub fn is_base(self) -> bool {
         matches!(self, Kind::Delete | Kind::Put | Kind::PutAt | Kind::DeleteRange)
     }
 
-    /// The payload is an address, not the bytes themselves.
+    /// True if the payload is an address.
     pub fn is_address(self) -> bool {
         matches!(self, Kind::PutAt | Kind::DeltaAt)
     }
 
-    /// The kind with its payload at hand instead of behind an address.
+    /// The same kind with an inline payload instead of an address.
     pub fn inline(self) -> Kind {
         match self {
             Kind::PutAt => Kind::Put,
@@ -69,7 +70,7 @@ impl Kind {
         }
     }
 
-    /// The kind with its payload behind an address.
+    /// The same kind with an address as its payload.
     pub fn addressed(self) -> Kind {
         match self {
             Kind::Put => Kind::PutAt,
@@ -95,7 +96,8 @@ impl Stamp {
         Stamp(seqno.0 << 8 | kind as u8 as u64)
     }
 
-    /// Where a reader at `seqno` starts among the versions of a key: at the newest version not above it.
+    /// The stamp that a reader at `seqno` seeks among the versions of a key: it precedes the newest version visible to
+    /// it.
     pub fn at(seqno: Seqno) -> Stamp {
         Stamp(seqno.0 << 8 | 0xff)
     }
@@ -105,7 +107,7 @@ impl Stamp {
         Seqno(self.0 >> 8)
     }
 
-    /// The kind; `None` if the byte is none that this version knows.
+    /// The kind; `None` if it is unknown to this version of the engine.
     pub fn kind(self) -> Option<Kind> {
         Kind::from_u8(self.0 as u8)
     }

@@ -1,4 +1,4 @@
-//! Where memory is counted. A [`Gauge`] is a number of bytes that its holders raise and lower.
+//! Memory accounting. A [`Gauge`] counts the bytes of the buffers, jobs and tables that were counted in it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,17 +8,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub struct Gauge(AtomicUsize);
 
 impl Gauge {
-    /// Bytes counted now.
+    /// The bytes counted at present.
     pub fn get(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Counts `bytes` more.
+    /// Adds `bytes`.
     pub fn add(&self, bytes: usize) {
         self.0.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts `bytes` less.
+    /// Subtracts `bytes`.
     pub fn subtract(&self, bytes: usize) {
         let before = self.0.fetch_sub(bytes, Ordering::Relaxed);
         debug_assert!(before >= bytes, "a gauge never falls below zero");
@@ -26,14 +26,14 @@ impl Gauge {
 }
 
 impl Gauge {
-    /// Counts `bytes` until what is returned is dropped.
+    /// Counts `bytes` until the returned guard is dropped.
     pub fn hold(self: &Arc<Self>, bytes: usize) -> Counted {
         self.add(bytes);
         Counted { bytes, gauge: self.clone() }
     }
 }
 
-/// Bytes that are counted for as long as this lives.
+/// A guard: its bytes are counted in a [`Gauge`] until it is dropped.
 #[derive(Debug)]
 pub struct Counted {
     bytes: usize,
@@ -41,12 +41,12 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// How many.
+    /// The bytes counted.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Counts `bytes` from now on.
+    /// Changes the bytes counted to `bytes`.
     pub fn set(&mut self, bytes: usize) {
         if bytes > self.bytes {
             self.gauge.add(bytes - self.bytes);

@@ -1,10 +1,10 @@
-//! One sorted cursor out of many: a k-way merge, forward and backward.
+//! The merging cursor: a k-way merge of cursors, forward and backward.
 //!
-//! The sources that stand on a version form a binary heap whose top is the current version. Going forward every other
-//! source stands on its first version after the current one; going backward, on its last before it; turning round
-//! seeks them all again. Equal versions cannot occur (each has its own sequence number); if they do, the
-//! lower-numbered source comes first. The heap holds the first bytes of the keys, which settle most comparisons without
-//! asking the sources.
+//! The valid sources form a binary heap whose top is the current version. While moving forward, every other source is
+//! at its first version after the current one; while moving backward, at its last version before it. A change of
+//! direction seeks all other sources again. Equal versions should not occur (each has its own sequence number); if they
+//! do, the source with the lower number comes first. The heap stores the leading bytes of the keys, which decide most
+//! comparisons without calls to the sources.
 //!
 //! Called by reads, scans, index merges and compactions.
 
@@ -18,29 +18,29 @@ use super::slice::Slice;
 /// A merge of cursors, itself a [`Cursor`]. Sources are numbered by their place in the vector, newest first.
 pub struct Merging<C> {
     sources: Vec<C>,
-    /// The valid sources, as a heap by [`comes_first`](Merging::comes_first).
+    /// The valid sources, as a heap ordered by [`comes_first`](Merging::comes_first).
     heap: Vec<Head>,
     backward: bool,
-    /// The current key, while the other sources are moved round it.
+    /// A copy of the current key, used while the direction changes.
     pivot: Vec<u8>,
 }
 
 /// A valid source.
 #[derive(Clone, Copy)]
 struct Head {
-    /// The first bytes of the key that the source stands on.
+    /// The leading bytes of the current key of the source.
     leading: u128,
     source: usize,
 }
 
 impl<C: Cursor> Merging<C> {
-    /// A merge of `sources`; not positioned.
+    /// A merge of `sources`, not positioned.
     pub fn new(sources: Vec<C>) -> Merging<C> {
         let heap = Vec::with_capacity(sources.len());
         Merging { sources, heap, backward: false, pivot: Vec::new() }
     }
 
-    /// Source `left` is to be handed out before `right` in the present direction.
+    /// True if source `left` comes before `right` in the current direction.
     #[inline]
     fn comes_first(&self, left: Head, right: Head) -> bool {
         let order = left.leading.cmp(&right.leading).then_with(|| {
@@ -71,7 +71,7 @@ impl<C: Cursor> Merging<C> {
         }
     }
 
-    /// Moves every source with `position` and builds the heap anew. A failure leaves the merge not positioned.
+    /// Moves every source with `position` and rebuilds the heap. After an error the merge is not positioned.
     fn reposition(&mut self, backward: bool, mut position: impl FnMut(usize, &mut C) -> Result<()>) -> Result<()> {
         self.heap.clear();
         self.backward = backward;
@@ -87,16 +87,16 @@ impl<C: Cursor> Merging<C> {
         Ok(())
     }
 
-    /// Turns round: every source but the current one goes to its neighbour of the current version on the other side.
-    fn turn(&mut self, backward: bool) -> Result<()> {
+    /// Changes the direction: every other source moves to its version next to the current one on the other side.
+    fn change_direction(&mut self, backward: bool) -> Result<()> {
         let current = self.heap[0].source;
         let stamp = self.sources[current].stamp();
-        // Everything up to the current version lies strictly before this, and everything at or after this lies after it.
+        // The position directly after the current version.
         let just_after = Stamp(stamp.0.saturating_sub(1));
         let mut pivot = std::mem::take(&mut self.pivot);
         pivot.clear();
         pivot.extend_from_slice(self.sources[current].key());
-        let turned = self.reposition(backward, |index, source| match index.cmp(&current) {
+        let moved = self.reposition(backward, |index, source| match index.cmp(&current) {
             Ordering::Equal => Ok(()),
             Ordering::Less if backward => source.seek_before(&pivot, just_after),
             Ordering::Greater if backward => source.seek_before(&pivot, stamp),
@@ -104,10 +104,10 @@ impl<C: Cursor> Merging<C> {
             Ordering::Greater => source.seek(&pivot, stamp),
         });
         self.pivot = pivot;
-        turned
+        moved
     }
 
-    /// Moves the current source one version in the present direction.
+    /// Moves the current source by one version in the current direction.
     fn advance(&mut self) -> Result<()> {
         let index = self.heap[0].source;
         let source = &mut self.sources[index];
@@ -124,9 +124,9 @@ impl<C: Cursor> Merging<C> {
         Ok(())
     }
 
-    /// Passes over what the sources from number `first` on hold of the keys from `from` up to, not including, `to`, in the
-    /// present direction; one seek for each source that stands there. The merge must be positioned.
-    pub fn pass_over(&mut self, first: usize, from: &[u8], to: &[u8]) -> Result<()> {
+    /// Skips the keys from `from` (inclusive) to `to` (exclusive) in the sources numbered `first` and higher, in the
+    /// current direction. One seek per source that is positioned there. The merge must be positioned.
+    pub fn skip_range(&mut self, first: usize, from: &[u8], to: &[u8]) -> Result<()> {
         let backward = self.backward;
         self.reposition(backward, |index, source| match source.valid() && index >= first {
             true if backward && source.key() >= from => source.seek_before(from, Stamp::NEWEST),
@@ -135,9 +135,9 @@ impl<C: Cursor> Merging<C> {
         })
     }
 
-    /// Passes over versions of `key`, the current one, in the present direction: forward to the first at or after `stamp`,
-    /// backward to the last before it. One seek for each source that stands on the key; the others, which may have passed
-    /// over something, stay where they are.
+    /// Skips versions of `key`, the current key, in the current direction: forward to the first version at or after
+    /// `stamp`, backward to the last one before it. One seek per source that is positioned on the key; the others,
+    /// which may have skipped a range, do not move.
     pub fn skip(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
         let backward = self.backward;
         self.reposition(backward, |_, source| match source.valid() && source.key() == key {
@@ -191,14 +191,14 @@ impl<C: Cursor> Cursor for Merging<C> {
 
     fn next(&mut self) -> Result<()> {
         if self.backward {
-            self.turn(false)?;
+            self.change_direction(false)?;
         }
         self.advance()
     }
 
     fn prev(&mut self) -> Result<()> {
         if !self.backward {
-            self.turn(true)?;
+            self.change_direction(true)?;
         }
         self.advance()
     }
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_of_nothing_is_never_valid() {
+    fn a_merge_without_versions_is_never_valid() {
         let mut merging = Merging::<VecCursor>::new(Vec::new());
         merging.seek_first().unwrap();
         assert!(!merging.valid());
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(merging.value(), b"low");
     }
 
-    /// Fails when it is moved to its second version.
+    /// A cursor whose moves fail.
     struct Failing(VecCursor);
 
     impl Cursor for Failing {
@@ -301,16 +301,16 @@ mod tests {
     }
 
     #[test]
-    fn older_sources_pass_over_what_a_newer_one_covers_in_both_directions() {
+    fn older_sources_skip_the_versions_that_a_newer_source_covers_in_both_directions() {
         let put = |key: &[u8], seqno| version(key, seqno, &format!("{}{seqno}", key[0] as char));
         let newer = VecCursor::new(vec![put(b"a", 9), put(b"c", 9), put(b"z", 9)]);
         let older = VecCursor::new(vec![put(b"a", 1), put(b"b", 1), put(b"c", 1), put(b"d", 1), put(b"e", 1)]);
         let mut merging = Merging::new(vec![newer, older]);
         merging.seek_first().unwrap();
-        merging.pass_over(1, b"a", b"d").unwrap();
+        merging.skip_range(1, b"a", b"d").unwrap();
         assert_eq!(values(&mut merging), ["a9", "c9", "d1", "e1", "z9"]);
         merging.seek_last().unwrap();
-        merging.pass_over(1, b"c", b"f").unwrap();
+        merging.skip_range(1, b"c", b"f").unwrap();
         let mut found = Vec::new();
         while merging.valid() {
             found.push(String::from_utf8(merging.value().to_vec()).unwrap());
@@ -320,18 +320,18 @@ mod tests {
     }
 
     #[test]
-    fn versions_of_a_key_are_skipped_and_what_was_passed_over_before_stays_so() {
+    fn skipping_versions_of_a_key_does_not_undo_an_earlier_skip_of_a_range() {
         let newer = VecCursor::new(vec![version(b"b", 9, "b9"), version(b"b", 7, "b7"), version(b"b", 5, "b5")]);
         let older = ["a", "b", "c", "d"].map(|key| version(key.as_bytes(), 1, &format!("{key}1")));
         let mut merging = Merging::new(vec![newer, VecCursor::new(older.to_vec())]);
         merging.seek_first().unwrap();
-        merging.pass_over(1, b"a", b"d").unwrap();
+        merging.skip_range(1, b"a", b"d").unwrap();
         merging.skip(b"b", Stamp::at(Seqno(7))).unwrap();
         assert_eq!(merging.value(), b"b7");
         merging.skip(b"b", Stamp::OLDEST).unwrap();
         assert_eq!(values(&mut merging), ["d1"]);
         merging.seek_last().unwrap();
-        merging.pass_over(1, b"b", b"e").unwrap();
+        merging.skip_range(1, b"b", b"e").unwrap();
         assert_eq!(merging.value(), b"b5");
         merging.skip(b"b", Stamp::NEWEST).unwrap();
         assert_eq!(merging.value(), b"a1");

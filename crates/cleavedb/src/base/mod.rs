@@ -1,8 +1,8 @@
-//! Floor 0: the words of the engine. Keys, sequence numbers, kinds, addresses, errors, limits, merge operators, and the
-//! pieces of pure logic that every store shares: cursors over sorted versions, ranges of keys, and the rules by which versions
-//! die.
+//! Floor 0: the basic types of the engine. Keys, sequence numbers, kinds, addresses, errors, limits, merge operators,
+//! and the pure logic that all stores share: cursors over sorted versions, ranges of keys, and the rules by which
+//! versions are dropped.
 //!
-//! Nothing here touches a file, a clock or a thread.
+//! Nothing here uses a file, a clock or a thread.
 
 pub mod limits;
 pub mod error;
@@ -37,7 +37,7 @@ pub use slice::{Buffer, Slice};
 
 /// Checks an invariant that is too costly for production: on in tests, in debug builds and under simulation.
 ///
-/// A failed check is a broken promise of ours, so it panics; it never changes the path taken.
+/// A failed check is a bug of the engine, so it panics; a check never changes the path taken.
 macro_rules! verify {
     ($condition:expr, $($message:tt)+) => {
         if cfg!(debug_assertions) {

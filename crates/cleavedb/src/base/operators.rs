@@ -1,8 +1,8 @@
-//! The built-in merge operators, registered in every database under the names given here.
+//! The built-in merge operators, which every database registers under the names given here.
 //!
-//! Each keeps the law that makes deltas cheap: merging two operands first and applying the result gives the same value
-//! as applying them one after the other. None ever makes a value that the limits would refuse. Called by the stores
-//! through [`MergeOperator`]; users name them in `KeyspaceOptions::merge_operator`.
+//! All of them are associative: merging two operands first and then applying the result gives the same value as
+//! applying one after the other. No operator returns a value that exceeds the limits. Called through [`MergeOperator`];
+//! users select them with `KeyspaceOptions::merge_operator`.
 
 use std::sync::Arc;
 
@@ -14,7 +14,8 @@ pub fn builtin() -> Vec<Arc<dyn MergeOperator>> {
     vec![Arc::new(U64Add), Arc::new(Append::default()), Arc::new(Max), Arc::new(Min), Arc::new(FieldPatch)]
 }
 
-/// `u64-add`: adds counters. Value and operand: 8 bytes, little-endian. A missing value is 0; sums stop at `u64::MAX`.
+/// `u64-add`: adds counters. Value and operand: 8 bytes, little-endian. A missing value is 0; sums saturate at
+/// `u64::MAX`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct U64Add;
 
@@ -49,11 +50,11 @@ impl MergeOperator for U64Add {
     }
 }
 
-/// `append`: joins operands to the value, oldest first, with a separator between (default `,`).
+/// `append`: appends operands to the value, oldest first, with a separator between them (default `,`).
 ///
 /// Operands are any bytes. A missing value contributes nothing, not even a separator; an empty value is an element like
-/// any other. With another separator the name says so (`append:|`), because the name stands for the meaning of what is
-/// stored; such an operator must be registered in `Options` at every open.
+/// any other. The name includes any other separator (`append:|`), because the name identifies the meaning of stored
+/// operands; such an operator must be registered in `Options` at every open.
 #[derive(Debug, Clone)]
 pub struct Append {
     name: String,
@@ -61,8 +62,8 @@ pub struct Append {
 }
 
 impl Append {
-    /// Joins with `separator`, which may be empty. The name is `append` for `,`, else `append:` and the separator, bytes
-    /// that are not printable ASCII escaped.
+    /// Joins with `separator`, which may be empty. The name is `append` for `,`, else `append:` and the separator,
+    /// bytes that are not printable ASCII escaped.
     pub fn new(separator: impl Into<Vec<u8>>) -> Append {
         let separator = separator.into();
         let name = match &separator[..] {
@@ -72,7 +73,7 @@ impl Append {
         Append { name, separator }
     }
 
-    /// The parts with separators between; `None` if that is longer than a value may be.
+    /// Joins the parts with separators; `None` if the result is longer than the limit of values.
     fn join(&self, parts: &[&[u8]]) -> Option<Vec<u8>> {
         let bytes = parts.iter().map(|part| part.len()).sum::<usize>();
         let separators = self.separator.len().checked_mul(parts.len().saturating_sub(1))?;
@@ -96,8 +97,9 @@ impl MergeOperator for Append {
 
     fn full_merge(&self, _key: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>, String> {
         let parts: Vec<&[u8]> = base.iter().chain(operands).copied().collect();
-        self.join(&parts)
-            .ok_or_else(|| format!("append would make a value of {VALUE_BYTES_LIMIT} bytes or more, over the limit"))
+        self.join(&parts).ok_or_else(|| {
+            format!("append would make a value of {VALUE_BYTES_LIMIT} bytes or more, which exceeds the limit")
+        })
     }
 
     fn partial_merge(&self, _key: &[u8], older: &[u8], newer: &[u8]) -> Option<Vec<u8>> {
@@ -105,7 +107,7 @@ impl MergeOperator for Append {
     }
 }
 
-/// `max`: keeps the greatest of value and operands in byte order. Operands are any bytes; a missing value loses.
+/// `max`: keeps the greatest of value and operands in byte order. Operands are any bytes; a missing value is ignored.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Max;
 
@@ -124,7 +126,7 @@ impl MergeOperator for Max {
     }
 }
 
-/// `min`: keeps the least of value and operands in byte order. Operands are any bytes; a missing value loses.
+/// `min`: keeps the least of value and operands in byte order. Operands are any bytes; a missing value is ignored.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Min;
 
@@ -160,7 +162,7 @@ impl FieldPatch {
         operand
     }
 
-    /// Where an operand writes, and what; `None` if it is shorter than an offset.
+    /// The offset and the bytes of an operand; `None` if it is shorter than an offset.
     fn decode(operand: &[u8]) -> Option<(usize, &[u8])> {
         let (offset, bytes) = operand.split_first_chunk::<4>()?;
         Some((u32::from_le_bytes(*offset) as usize, bytes))
@@ -180,7 +182,9 @@ impl MergeOperator for FieldPatch {
             })?;
             let end = start.saturating_add(bytes.len());
             if end >= VALUE_BYTES_LIMIT {
-                return Err(format!("field-patch up to byte {end} would pass the limit of {VALUE_BYTES_LIMIT} bytes"));
+                return Err(format!(
+                    "field-patch up to byte {end} would exceed the limit of {VALUE_BYTES_LIMIT} bytes"
+                ));
             }
             if value.len() < end {
                 value.resize(end, 0);
@@ -190,8 +194,8 @@ impl MergeOperator for FieldPatch {
         Ok(value)
     }
 
-    /// Two patches become one when they overlap or touch. With a gap between them they stay two: what lies in the gap
-    /// belongs to the value below, which is not known here.
+    /// Two patches are combined if they overlap or touch. With a gap between them they are not: the bytes in the gap
+    /// are those of the value below, which is not known here.
     fn partial_merge(&self, _key: &[u8], older: &[u8], newer: &[u8]) -> Option<Vec<u8>> {
         let (older_start, older_bytes) = FieldPatch::decode(older)?;
         let (newer_start, newer_bytes) = FieldPatch::decode(newer)?;
@@ -234,14 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn u64_add_starts_at_zero_and_stops_at_the_top() {
+    fn u64_add_starts_at_zero_and_saturates() {
         assert_eq!(full(&U64Add, None, &[&number(2), &number(3)]), Ok(number(5)));
         assert_eq!(full(&U64Add, Some(&number(u64::MAX - 1)), &[&number(2)]), Ok(number(u64::MAX)));
         assert_eq!(U64Add.partial_merge(KEY, &number(u64::MAX), &number(1)), Some(number(u64::MAX)));
     }
 
     #[test]
-    fn u64_add_refuses_other_lengths_in_a_sentence() {
+    fn u64_add_rejects_other_lengths_and_reports_them() {
         assert!(full(&U64Add, Some(b"12"), &[&number(1)]).unwrap_err().contains("has 2"));
         assert!(full(&U64Add, None, &[&number(1), b"123456789"]).unwrap_err().contains("has 9"));
         assert_eq!(U64Add.partial_merge(KEY, b"", &number(1)), None);
@@ -257,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn append_names_every_separator_but_the_default() {
+    fn the_name_of_append_includes_every_separator_but_the_default() {
         assert_eq!(Append::new(",").name(), "append");
         assert_eq!(Append::new("|").name(), "append:|");
         assert_eq!(Append::new("").name(), "append:");
@@ -265,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn max_and_min_compare_bytes_and_a_missing_value_loses() {
+    fn max_and_min_compare_bytes_and_ignore_a_missing_value() {
         assert_eq!(full(&Max, None, &[b"b", b"a"]), Ok(b"b".to_vec()));
         assert_eq!(full(&Max, Some(b"b\0"), &[b"b", b"a"]), Ok(b"b\0".to_vec()));
         assert_eq!(full(&Min, None, &[b"b", b"c"]), Ok(b"b".to_vec()));
@@ -284,14 +288,14 @@ mod tests {
     }
 
     #[test]
-    fn field_patch_beyond_the_value_limit_is_refused_without_allocating() {
+    fn a_field_patch_beyond_the_value_limit_is_rejected_without_allocating() {
         let far = FieldPatch::operand(u32::MAX, b"x");
         assert!(full(&FieldPatch, None, &[&far]).unwrap_err().contains("limit"));
         assert_eq!(FieldPatch.partial_merge(KEY, &far, &far), None);
     }
 
     #[test]
-    fn field_patches_with_a_gap_between_stay_two() {
+    fn field_patches_with_a_gap_between_them_are_not_combined() {
         let patch = FieldPatch::operand;
         assert_eq!(FieldPatch.partial_merge(KEY, &patch(0, b"ab"), &patch(3, b"c")), None);
         assert_eq!(FieldPatch.partial_merge(KEY, &patch(3, b"c"), &patch(0, b"ab")), None);

@@ -1,9 +1,9 @@
-//! How a sorted job is cut into ranges of keys that can be done apart from each other. A pure function: marks in, ranges
-//! out (STYLE 11). A range begins and ends at a key, so all versions of a key lie in one range.
+//! Key ranges, and how a sorted job is cut into ranges for its subtasks. A pure function: marks in, ranges out (STYLE
+//! 11). A range starts and ends at a key, so all versions of a key lie in one range.
 //!
 //! Called by index merges and compactions, which get their marks from index tables, runs and tables.
 
-/// A range of full keys; `None` is the end of all keys on that side.
+/// A range of full keys; a bound of `None` means that the range is open on that side.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeyRange {
     /// The first key of the range.
@@ -13,23 +13,24 @@ pub struct KeyRange {
 }
 
 impl KeyRange {
-    /// The range holds this key.
+    /// True if the range contains `key`.
     pub fn holds(&self, key: &[u8]) -> bool {
         self.from.as_deref().is_none_or(|from| from <= key) && self.to.as_deref().is_none_or(|to| key < to)
     }
 
-    /// The range may hold a key from `start` up to, not including, `end`.
+    /// True if the range overlaps the keys from `start` (inclusive) to `end` (exclusive).
     pub fn overlaps(&self, start: &[u8], end: &[u8]) -> bool {
         self.from.as_deref().is_none_or(|from| from < end) && self.to.as_deref().is_none_or(|to| start < to)
     }
 }
 
-/// From this key on, up to the next mark of the same source, lie about so many bytes.
+/// A sample of how bytes are distributed over keys: about `bytes` lie between `key` and the next mark of the same
+/// source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
     /// A full key.
     pub key: Vec<u8>,
-    /// Bytes behind it.
+    /// Bytes from there to the next mark.
     pub bytes: u64,
 }
 
@@ -40,9 +41,9 @@ impl Mark {
     }
 }
 
-/// Cuts all keys into at most `ranges_max` ranges with about the same number of bytes each, and about `bytes_min` at
-/// least. The marks may come from several sources and in any order. The ranges are in order, leave no gap and do not
-/// overlap; there is always one.
+/// Cuts the key space into at most `ranges_max` ranges of about the same number of bytes, with about `bytes_min` or
+/// more each. The marks may come from several sources and be in any order. The ranges are in order, without gaps or
+/// overlaps; there is always at least one.
 pub fn cut(mut marks: Vec<Mark>, ranges_max: usize, bytes_min: u64) -> Vec<KeyRange> {
     marks.sort_unstable_by(|left, right| left.key.cmp(&right.key));
     let total: u64 = marks.iter().map(|mark| mark.bytes).sum();
@@ -81,19 +82,23 @@ mod tests {
         assert_eq!(cuts(&even, 4, 1), ["b", "c", "d"]);
         assert_eq!(cuts(&even, 9, 1), ["b", "c", "d"]);
         assert_eq!(cuts(&[("a", 70), ("b", 10), ("c", 10), ("d", 10)], 2, 1), ["b"]);
-        assert_eq!(cuts(&[("a", 10), ("b", 10), ("c", 10), ("d", 70)], 2, 1), [""; 0], "no mark within the heavy end");
+        assert_eq!(
+            cuts(&[("a", 10), ("b", 10), ("c", 10), ("d", 70)], 2, 1),
+            [""; 0],
+            "there is no mark within the large last part"
+        );
         assert_eq!(cuts(&[("a", 10), ("b", 60), ("c", 10), ("d", 10)], 3, 1), ["c", "d"]);
     }
 
     #[test]
-    fn marks_of_several_sources_come_in_any_order_and_count_together() {
+    fn marks_of_several_sources_are_added_up_in_any_order() {
         assert_eq!(cuts(&[("m", 10), ("a", 10), ("g", 10), ("a", 10)], 2, 1), ["g"]);
-        assert_eq!(cuts(&[("a", 10), ("a", 10), ("a", 10)], 3, 1), [""; 0], "a key is never cut");
+        assert_eq!(cuts(&[("a", 10), ("a", 10), ("a", 10)], 3, 1), [""; 0], "the versions of a key are never divided");
         assert_eq!(cuts(&[("a", 10), ("b", 10), ("b", 10), ("b", 10), ("c", 10)], 5, 1), ["b", "c"]);
     }
 
     #[test]
-    fn little_work_is_left_whole() {
+    fn small_jobs_are_not_cut() {
         let even = [("a", 10), ("b", 10), ("c", 10), ("d", 10)];
         assert_eq!(cuts(&even, 8, 41), [""; 0]);
         assert_eq!(cuts(&even, 8, 20), ["c"]);
@@ -105,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_holds_its_first_key_and_not_the_first_of_the_next() {
+    fn a_range_contains_its_first_key_but_not_that_of_the_next_range() {
         let ranges = cut(vec![Mark::new("a", 10), Mark::new("k", 10)], 2, 1);
         let holders = |key: &[u8]| ranges.iter().filter(|range| range.holds(key)).count();
         assert!([&b""[..], b"a", b"j", b"k", b"k\0", b"z"].iter().all(|key| holders(key) == 1));

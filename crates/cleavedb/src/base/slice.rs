@@ -1,5 +1,5 @@
-//! Ref-counted bytes. A [`Slice`] is what a read returns: it points into the block, run or buffer it was found in and
-//! keeps that alive, so a value is not copied on its way to the caller.
+//! Reference-counted bytes. Reads return a [`Slice`]: it points into the block, run or buffer that contains the value
+//! and keeps it alive, so a value is not copied on its way to the caller.
 
 use std::fmt;
 use std::ops::Deref;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::memory::Gauge;
 
-/// Bytes whose size is counted in a [`Gauge`] for as long as anything holds them.
+/// Bytes that may be counted in a [`Gauge`] until they are dropped.
 #[derive(Debug)]
 pub struct Buffer {
     bytes: Vec<u8>,
@@ -15,7 +15,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Bytes that nothing counts.
+    /// Bytes that are not counted.
     pub fn new(bytes: Vec<u8>) -> Buffer {
         Buffer { bytes, gauge: None }
     }
@@ -43,7 +43,7 @@ impl Deref for Buffer {
     }
 }
 
-/// As many as a slice has room for itself.
+/// Longest slice that is stored inline.
 const SHORT_BYTES_MAX: usize = 22;
 const _: () = assert!(size_of::<Slice>() == 24);
 
@@ -53,7 +53,7 @@ pub struct Slice(Repr);
 
 #[derive(Clone)]
 enum Repr {
-    /// So few bytes, an address above all, need no memory of their own.
+    /// Short bytes, in particular addresses, are stored inline.
     Short {
         len: u8,
         bytes: [u8; SHORT_BYTES_MAX],
@@ -77,7 +77,7 @@ impl Slice {
         Slice(Repr::Short { len: bytes.len() as u8, bytes: short })
     }
 
-    /// The bytes `start..start + len` of `owner`, which stays alive as long as the slice. No copy is made.
+    /// The bytes `start..start + len` of `owner`, which the slice keeps alive. Does not copy.
     pub fn shared(owner: Arc<Buffer>, start: usize, len: usize) -> Slice {
         assert!(start + len <= owner.len(), "a slice lies within its owner");
         match (u32::try_from(start), u32::try_from(len)) {
@@ -86,13 +86,13 @@ impl Slice {
         }
     }
 
-    /// Bytes that nothing else holds.
+    /// A slice that owns `bytes`.
     pub fn owned(bytes: Vec<u8>) -> Slice {
         let len = bytes.len();
         Slice::shared(Arc::new(Buffer::new(bytes)), 0, len)
     }
 
-    /// The memory that it keeps, which may be more than its own bytes.
+    /// The memory that the slice keeps alive, in bytes, which may be more than its length.
     pub(crate) fn held_bytes(&self) -> usize {
         match &self.0 {
             Repr::Short { .. } => 0,
@@ -101,10 +101,10 @@ impl Slice {
         }
     }
 
-    /// A part of this slice, without a copy.
+    /// A part of this slice; copied only if the slice does not share a buffer.
     ///
     /// # Panics
-    /// If the range does not lie within the slice.
+    /// If `range` is not within the slice.
     pub fn subslice(&self, range: std::ops::Range<usize>) -> Slice {
         match &self.0 {
             Repr::Short { .. } | Repr::Copied(_) => Slice::copy_from(&self[range]),
@@ -117,7 +117,7 @@ impl Slice {
 }
 
 impl Default for Slice {
-    /// No bytes.
+    /// The empty slice.
     fn default() -> Slice {
         Slice::copy_from(&[])
     }

@@ -1,10 +1,10 @@
-//! Range tombstones: a delete of all keys from one up to, not including, another. They are kept apart from the versions
-//! of single keys, as *fragments*: stretches that do not overlap, each with its sequence numbers, newest first. To every
-//! key in it a fragment is a delete at each of its numbers (DESIGN rules 1, 6 and 7).
+//! Range tombstones: deletes of all keys from a start (inclusive) to an end (exclusive). They are stored separately
+//! from the versions of single keys, as *fragments*: ranges that do not overlap, each with its sequence numbers, newest
+//! first. For every key in it a fragment is a delete at each of these sequence numbers (DESIGN rules 1, 6 and 7).
 //!
-//! Within a stripe of history (see [`versions`](super::versions)) only the newest tombstone can be told from the others,
-//! so a fragment has at most one number a stripe, however many tombstones overlap. Pure functions, called by whatever
-//! makes runs and tables.
+//! Within a snapshot stripe (see [`versions`](super::versions)) the newest tombstone hides all that the older ones
+//! hide, so a fragment has at most one sequence number per stripe, however many tombstones overlap. Pure functions,
+//! called by flushes, run merges and compactions.
 
 use std::collections::BTreeMap;
 
@@ -20,40 +20,40 @@ pub struct RangeTombstone {
     pub start: Vec<u8>,
     /// The first key after it.
     pub end: Vec<u8>,
-    /// When.
+    /// The sequence number of the delete.
     pub seqno: Seqno,
 }
 
-/// A range of full keys that the same tombstones cover.
+/// A range of full keys that are covered by the same tombstones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fragment {
     /// The first key.
     pub start: Vec<u8>,
     /// The first key after it.
     pub end: Vec<u8>,
-    /// At least one, newest first.
+    /// The sequence numbers of these tombstones, at least one, newest first.
     pub seqnos: Vec<Seqno>,
 }
 
-/// What a reader sees of a source's tombstones around a key: the same from one key up to another.
+/// A span of keys for which a reader sees the same newest tombstone of a source.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Stretch {
-    /// The first key of the stretch; `None` is the beginning of all.
+pub struct TombstoneSpan {
+    /// The first key of the span; `None` if the span has no lower bound.
     pub from: Option<Vec<u8>>,
-    /// The first key after it; `None` is the end of all.
+    /// The first key after the span; `None` if the span has no upper bound.
     pub to: Option<Vec<u8>>,
-    /// The newest tombstone that covers it: versions below are dead. 0 if there is none.
+    /// The newest tombstone that covers the span: lower versions are deleted. 0 if there is none.
     pub seqno: Seqno,
 }
 
-impl Stretch {
-    /// The stretch holds this key.
+impl TombstoneSpan {
+    /// True if the span contains `key`.
     pub fn holds(&self, key: &[u8]) -> bool {
         self.from.as_deref().is_none_or(|from| from <= key) && self.to.as_deref().is_none_or(|to| key < to)
     }
 
-    /// Takes what `other` says of the same key on top; both stay true.
-    pub fn narrow(&mut self, other: Stretch) {
+    /// Intersects the span with `other`, which is around the same key in another source, and keeps the newer tombstone.
+    pub fn narrow(&mut self, other: TombstoneSpan) {
         self.from = self.from.take().max(other.from);
         self.to = match (self.to.take(), other.to) {
             (Some(to), Some(other)) => Some(to.min(other)),
@@ -65,11 +65,11 @@ impl Stretch {
 
 /// A source of range tombstones: an index table, a run, a table or a level.
 pub trait RangeTombstones: Send + Sync {
-    /// What a reader at `snapshot` sees around `key`.
-    fn stretch(&self, key: &[u8], snapshot: Seqno) -> Result<Stretch>;
+    /// The newest tombstone that a reader at `snapshot` sees at `key`, and the span of keys for which it is the same.
+    fn span_at(&self, key: &[u8], snapshot: Seqno) -> Result<TombstoneSpan>;
 }
 
-/// The newest of `seqnos` in each stripe. `active` counts how many tombstones have a number.
+/// The highest sequence number in each stripe. `active` has the number of tombstones by sequence number.
 fn newest_per_stripe(active: &BTreeMap<Seqno, usize>, snapshots: &[Seqno]) -> Vec<Seqno> {
     let mut seqnos = Vec::new();
     let mut newest = active.keys().next_back().copied();
@@ -81,8 +81,9 @@ fn newest_per_stripe(active: &BTreeMap<Seqno, usize>, snapshots: &[Seqno]) -> Ve
     seqnos
 }
 
-/// Cuts tombstones, in any order, into fragments. `snapshots` are those that readers may still ask for, ascending: of the
-/// numbers between two of them only the newest is kept. O(n log n), and a fragment has at most one number a snapshot.
+/// Cuts tombstones, given in any order, into fragments. `snapshots` are those that readers may still use, ascending: of
+/// the sequence numbers between two of them only the highest is kept. O(n log n); a fragment has at most one sequence
+/// number per snapshot.
 pub fn fragment(tombstones: &[RangeTombstone], snapshots: &[Seqno]) -> Vec<Fragment> {
     let mut borders: Vec<(&[u8], bool, Seqno)> = Vec::with_capacity(2 * tombstones.len());
     for tombstone in tombstones.iter().filter(|tombstone| tombstone.start < tombstone.end) {
@@ -93,15 +94,15 @@ pub fn fragment(tombstones: &[RangeTombstone], snapshots: &[Seqno]) -> Vec<Fragm
     let mut active: BTreeMap<Seqno, usize> = BTreeMap::new();
     let mut fragments = Vec::new();
     let mut at: &[u8] = &[];
-    for (key, begins, seqno) in borders {
+    for (key, starts, seqno) in borders {
         if key != at && !active.is_empty() {
             let seqnos = newest_per_stripe(&active, snapshots);
             append(&mut fragments, Fragment { start: at.to_vec(), end: key.to_vec(), seqnos });
         }
         at = key;
         let count = active.entry(seqno).or_default();
-        // At one key the ends come first, so a number that ends and begins there is gone in between.
-        *count = if begins { *count + 1 } else { count.saturating_sub(1) };
+        // Ends sort before starts, so a sequence number that ends and starts at the same key is removed in between.
+        *count = if starts { *count + 1 } else { count.saturating_sub(1) };
         if *count == 0 {
             active.remove(&seqno);
         }
@@ -109,7 +110,7 @@ pub fn fragment(tombstones: &[RangeTombstone], snapshots: &[Seqno]) -> Vec<Fragm
     fragments
 }
 
-/// Appends the next fragment, as one with the last if nothing tells them apart.
+/// Appends the next fragment, or extends the last one if both touch and have the same sequence numbers.
 fn append(fragments: &mut Vec<Fragment>, next: Fragment) {
     match fragments.last_mut().filter(|last| last.end == next.start && last.seqnos == next.seqnos) {
         Some(last) => last.end = next.end,
@@ -117,7 +118,7 @@ fn append(fragments: &mut Vec<Fragment>, next: Fragment) {
     }
 }
 
-/// The tombstones that fragments stand for.
+/// The tombstones that the fragments represent.
 pub fn unfold(fragments: &[Fragment]) -> impl Iterator<Item = RangeTombstone> {
     fragments.iter().flat_map(|fragment| {
         fragment.seqnos.iter().map(|&seqno| RangeTombstone {
@@ -128,7 +129,7 @@ pub fn unfold(fragments: &[Fragment]) -> impl Iterator<Item = RangeTombstone> {
     })
 }
 
-/// What lies within a range of keys.
+/// The fragments within a range of keys, cut at its bounds.
 pub fn clip(fragments: &[Fragment], range: &KeyRange) -> Vec<Fragment> {
     let clipped = fragments.iter().map(|fragment| {
         let start = range.from.as_ref().map_or(&fragment.start, |from| from.max(&fragment.start));
@@ -138,9 +139,9 @@ pub fn clip(fragments: &[Fragment], range: &KeyRange) -> Vec<Fragment> {
     clipped.filter(|fragment| fragment.start < fragment.end).collect()
 }
 
-/// What a job writes of its fragments: without those of dropped keyspaces, and without what kills nothing any more. That is
-/// a tombstone that every reader sees (so the job has dropped all that it covers) where `bottom` says of the range that
-/// nothing older can hold a key of it.
+/// The fragments that a job still has to write. It omits those of dropped keyspaces, and tombstones that no longer
+/// cover anything: every reader sees them, so the job has dropped all versions that they cover, and `bottom` is true
+/// for the range, so nothing older can contain a key of it.
 pub fn survivors(
     fragments: &[Fragment],
     snapshots: &[Seqno],
@@ -164,19 +165,20 @@ pub fn survivors(
     kept
 }
 
-/// Walks along fragments while keys come by in order.
+/// Looks up ascending keys in fragments, in one pass over both.
 pub struct Sweep<'a> {
     fragments: &'a [Fragment],
     next: usize,
 }
 
 impl<'a> Sweep<'a> {
-    /// Stands before the first fragment.
+    /// Starts before the first fragment.
     pub fn new(fragments: &'a [Fragment]) -> Sweep<'a> {
         Sweep { fragments, next: 0 }
     }
 
-    /// The numbers, newest first, of the tombstones that cover `key`, which is not below the one asked for before.
+    /// The sequence numbers, newest first, of the tombstones that cover `key`, which must not be below the previous
+    /// key.
     #[inline]
     pub fn covering(&mut self, key: &[u8]) -> &'a [Seqno] {
         if self.next == self.fragments.len() {

@@ -1,3 +1,5 @@
+//! Tests of fragments and spans of range tombstones.
+
 use super::*;
 use proptest::prelude::*;
 
@@ -23,7 +25,7 @@ fn show(fragments: &[Fragment]) -> Vec<String> {
 }
 
 #[test]
-fn overlapping_tombstones_become_stretches_with_the_newest_number_of_each_stripe() {
+fn overlapping_tombstones_become_fragments_with_the_newest_number_of_each_stripe() {
     let all = [tombstone("a", "m", 5), tombstone("g", "z", 9), tombstone("p", "q", 2)];
     assert_eq!(show(&fragment(&all, &seqnos(&[9]))), ["a-g@5", "g-z@9"]);
     assert_eq!(show(&fragment(&all, &seqnos(&[5, 9]))), ["a-g@5", "g-m@9,5", "m-p@9", "p-q@9,2", "q-z@9"]);
@@ -38,13 +40,13 @@ fn thousands_of_nested_tombstones_are_one_fragment() {
 }
 
 #[test]
-fn touching_pieces_of_one_tombstone_are_one_again() {
+fn touching_pieces_of_one_tombstone_become_one_fragment() {
     let all = [tombstone("a", "c", 7), tombstone("c", "e", 7), tombstone("e", "f", 8)];
     assert_eq!(show(&fragment(&all, &seqnos(&[9]))), ["a-e@7", "e-f@8"]);
 }
 
 #[test]
-fn a_clipped_list_keeps_to_its_range() {
+fn clipped_fragments_stay_within_the_range() {
     let fragments = fragment(&[tombstone("a", "f", 7), tombstone("m", "z", 8)], &seqnos(&[9]));
     let range = |from: &str, to: &str| KeyRange { from: Some(from.into()), to: Some(to.into()) };
     assert_eq!(show(&clip(&fragments, &range("c", "p"))), ["c-f@7", "m-p@8"]);
@@ -53,7 +55,7 @@ fn a_clipped_list_keeps_to_its_range() {
 }
 
 #[test]
-fn a_tombstone_leaves_only_from_the_bottom_and_once_every_reader_sees_it() {
+fn a_tombstone_is_dropped_only_at_the_bottom_and_if_every_reader_sees_it() {
     let all = [tombstone("a", "f", 7), tombstone("f", "k", 12), tombstone("m", "z", 8)];
     let kept = |snapshots: &[u64], bottom: &dyn Fn(&[u8], &[u8]) -> bool| {
         let snapshots = seqnos(snapshots);
@@ -61,12 +63,16 @@ fn a_tombstone_leaves_only_from_the_bottom_and_once_every_reader_sees_it() {
     };
     assert_eq!(kept(&[20], &|_, _| true), [""; 0]);
     assert_eq!(kept(&[20], &|_, _| false), ["a-f@7", "f-k@12", "m-z@8"]);
-    assert_eq!(kept(&[9, 20], &|_, _| true), ["f-k@12"], "a reader at 9 sees what 12 deletes");
+    assert_eq!(
+        kept(&[9, 20], &|_, _| true),
+        ["f-k@12"],
+        "a reader at 9 sees the keys that the tombstone at 12 deletes"
+    );
     assert_eq!(kept(&[20], &|start, _| start != b"m"), ["m-z@8"]);
 }
 
 #[test]
-fn tombstones_of_dropped_keyspaces_go() {
+fn tombstones_of_dropped_keyspaces_are_dropped() {
     let all = [tombstone("\0\0\0\x02a", "\0\0\0\x02f", 7), tombstone("\0\0\0\x03a", "\0\0\0\x03f", 7)];
     let kept = survivors(&fragment(&all, &seqnos(&[9])), &seqnos(&[9]), &|_, _| false, &|id| id == KeyspaceId(2));
     assert_eq!(kept.len(), 1);
@@ -74,17 +80,17 @@ fn tombstones_of_dropped_keyspaces_go() {
 }
 
 #[test]
-fn a_stretch_is_narrowed_from_both_sides() {
-    let stretch = |from: Option<&str>, to: Option<&str>, seqno| Stretch {
+fn narrowing_a_span_intersects_it_and_keeps_the_newest_tombstone() {
+    let span = |from: Option<&str>, to: Option<&str>, seqno| TombstoneSpan {
         from: from.map(Vec::from),
         to: to.map(Vec::from),
         seqno: Seqno(seqno),
     };
-    let mut narrowed = stretch(None, Some("m"), 0);
-    narrowed.narrow(stretch(Some("c"), None, 4));
-    assert_eq!(narrowed, stretch(Some("c"), Some("m"), 4));
-    narrowed.narrow(stretch(Some("a"), Some("f"), 0));
-    assert_eq!(narrowed, stretch(Some("c"), Some("f"), 4));
+    let mut narrowed = span(None, Some("m"), 0);
+    narrowed.narrow(span(Some("c"), None, 4));
+    assert_eq!(narrowed, span(Some("c"), Some("m"), 4));
+    narrowed.narrow(span(Some("a"), Some("f"), 0));
+    assert_eq!(narrowed, span(Some("c"), Some("f"), 4));
     assert!(narrowed.holds(b"c") && !narrowed.holds(b"f") && !narrowed.holds(b"b"));
 }
 
@@ -120,13 +126,13 @@ proptest! {
             let newest = covering.iter().copied().find(|&seqno| seqno <= snapshot);
             prop_assert_eq!(newest, of(&all, snapshot));
         }
-        // To fragment again what the fragments stand for changes nothing.
+        // Fragmenting the tombstones of the fragments again changes nothing.
         let again: Vec<_> = unfold(&fragments).collect();
         prop_assert_eq!(&fragment(&again, &snapshots), &fragments);
     }
 
     #[test]
-    fn a_sweep_finds_what_a_search_from_the_start_finds(
+    fn a_sweep_agrees_with_a_search_from_the_start(
         all in tombstones(),
         mut keys in proptest::collection::vec(proptest::collection::vec(0u8..4, 0..4), 0..20),
     ) {

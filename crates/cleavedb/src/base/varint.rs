@@ -1,4 +1,4 @@
-//! LEB128 variable-length integers, the small change of every format.
+//! LEB128 variable-length integers and length-prefixed byte strings, which all formats use.
 
 /// Longest encoding of a `u64`, in bytes.
 pub const BYTES_MAX: usize = 10;
@@ -12,7 +12,7 @@ pub fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Writes `value` to the front of `out`, which must have room for it; returns how many bytes it took.
+/// Writes `value` to the front of `out`, which must have room for it; returns the length of the encoding.
 #[inline]
 pub fn write(out: &mut [u8], mut value: u64) -> usize {
     let mut at = 0;
@@ -25,12 +25,12 @@ pub fn write(out: &mut [u8], mut value: u64) -> usize {
     at + 1
 }
 
-/// How many bytes `value` takes.
+/// Length of the encoding of `value`, in bytes.
 pub fn len(value: u64) -> usize {
     (u64::BITS - (value | 1).leading_zeros()).div_ceil(7) as usize
 }
 
-/// Takes one integer off the front of `bytes`; `None` if it is cut short or does not fit 64 bits.
+/// Takes one integer off the front of `bytes`; `None` if it is truncated or does not fit 64 bits.
 #[inline]
 pub fn take(bytes: &mut &[u8]) -> Option<u64> {
     let (&first, rest) = bytes.split_first()?;
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn too_large_integers_are_refused() {
+    fn integers_that_exceed_64_bits_are_rejected() {
         assert_eq!(take(&mut &[0xff; 11][..]), None);
         let mut two_to_the_64 = [0x80; 10];
         two_to_the_64[9] = 2;

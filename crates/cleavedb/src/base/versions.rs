@@ -1,10 +1,11 @@
-//! Which versions live on when sources are merged: the one rule book that index merges, flush and compaction share
-//! (DESIGN rules 6, 7, 8 and 11).
+//! Which versions are kept when sources are merged: the rules that run merges, flush and compaction share (DESIGN rules
+//! 6, 7, 8 and 11).
 //!
-//! Snapshots cut history into stripes: (-, s1], (s1, s2], ... Within a stripe a reader can only see the newest base and
-//! the deltas above it, so the rest of the stripe dies. Deltas are folded within one stripe only, and a fold keeps the
-//! newest sequence number. Only a base kills. A delete leaves when nothing older can exist below. A range tombstone is a
-//! base of every key in it; when it leaves itself is not decided here ([`tombstones`](super::tombstones)).
+//! Snapshots divide the history into stripes: (-, s1], (s1, s2], ... Within a stripe readers can only see the newest
+//! base and the deltas above it, so all other versions of the stripe are dropped. Deltas are merged within one stripe
+//! only; the result has the highest sequence number of its operands. Only a base hides older versions. A delete is
+//! dropped when nothing older can exist below. A range tombstone is a base of every key in it; when the tombstone
+//! itself is dropped is decided in [`tombstones`](super::tombstones).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ pub type VersionRef<'a> = (&'a [u8], Stamp, &'a [u8]);
 
 /// A stream of versions in key order, newest first within a key.
 ///
-/// A new stream stands before its first version.
+/// A new stream is positioned before its first version.
 pub trait VersionSource {
     /// Why the stream breaks off: an [`Error`], or a type of its own where that may be no failure.
     type Error: From<Error>;
@@ -31,7 +32,7 @@ pub trait VersionSource {
     /// Moves to the next version; false at the end.
     fn advance(&mut self) -> Result<bool, Self::Error>;
 
-    /// The version that the stream stands on; only after [`advance`](VersionSource::advance) said true.
+    /// The current version; only after [`advance`](VersionSource::advance) returned true.
     fn current(&self) -> VersionRef<'_>;
 
     /// The next version, or `None` at the end: for tests and measurements.
@@ -44,25 +45,26 @@ pub trait VersionSource {
     }
 }
 
-/// What a job knows when it starts, captured together with its input view (rule 6).
+/// What retention depends on besides the versions, captured when a job starts, together with its input view (rule 6).
 pub struct Horizon<'a> {
-    /// Sequence numbers that readers may still ask for, ascending; the published one is the last.
+    /// Sequence numbers that readers may still use, ascending; the last one is the published one.
     pub snapshots: Vec<Seqno>,
-    /// True if nothing older than the input can hold this full key.
+    /// True if no source older than the input can contain this full key.
     pub bottom: &'a dyn Fn(&[u8]) -> bool,
-    /// True if the keyspace was dropped: all its versions die.
+    /// True if the keyspace was dropped: all its versions are dropped.
     pub dropped: &'a dyn Fn(KeyspaceId) -> bool,
-    /// Finds merge operators.
+    /// Looks up merge operators.
     pub operators: &'a dyn OperatorSource,
-    /// Fetches the value of a put that lies elsewhere, so that deltas can be folded onto it; `None` if that can wait.
+    /// Reads the separated value of a put, so that deltas can be merged onto it; `None` to leave such deltas as they
+    /// are.
     pub fetch: Option<&'a Fetch<'a>>,
 }
 
-/// From a full key, the stamp of a version and its payload, an address, to the value there.
+/// Reads a separated value, given the full key, the stamp, and the payload of a version, which is an address.
 pub type Fetch<'a> = dyn Fn(&[u8], Stamp, &[u8]) -> Result<Slice> + 'a;
 
 impl Horizon<'_> {
-    /// The stripe a version belongs to: the index of the oldest snapshot that sees it.
+    /// The stripe of a version: the index of the oldest snapshot that sees it.
     fn stripe(&self, seqno: Seqno) -> usize {
         self.snapshots.partition_point(|&snapshot| snapshot < seqno)
     }
@@ -70,36 +72,36 @@ impl Horizon<'_> {
 
 /// Filters a sorted cursor by the rules above.
 ///
-/// The newest put of a stripe lives whatever lies below it, so it is shown where the cursor has it. A delta or a delete
-/// depends on the rest of its key, which is then read ahead.
+/// The newest put of a stripe is kept whatever is below it, so it is returned directly from the cursor. A delta or a
+/// delete depends on the remaining versions of its key, which are then read ahead.
 pub struct Retention<'a, C> {
     cursor: C,
     horizon: Horizon<'a>,
     /// The range tombstones of the sources.
     ranges: Sweep<'a>,
-    /// The numbers of those that cover the key, newest first.
+    /// Sequence numbers of the tombstones that cover the key, newest first.
     covering: &'a [Seqno],
-    /// Keys from here on are not asked for.
+    /// The stream ends before this key.
     until: Option<Vec<u8>>,
-    /// The key whose versions come by, once there is one.
+    /// The current key, if `has_key`.
     key: Vec<u8>,
-    begun: bool,
-    /// The keyspace of the key was dropped.
-    all_dead: bool,
-    /// The stripe of the key that has its base: what is left of it is dead.
-    settled: Option<usize>,
-    /// The version shown is the one that the cursor stands on.
+    has_key: bool,
+    /// The keyspace of the current key was dropped.
+    is_keyspace_dropped: bool,
+    /// The stripe of the current key whose base was already returned: its other versions are dropped.
+    stripe_with_base: Option<usize>,
+    /// The current version is that of the cursor.
     at_cursor: bool,
     stamp: Stamp,
-    /// The version shown if it is not the cursor's, and those after it.
-    ahead: Option<Slice>,
+    /// The current payload if it is not that of the cursor, and the versions to return after it.
+    payload_ahead: Option<Slice>,
     kept: VecDeque<(Stamp, Slice)>,
-    /// Versions that did not survive.
+    /// Number of versions dropped.
     pub dropped_entries: u64,
 }
 
 impl<'a, C: Cursor> Retention<'a, C> {
-    /// Filters `cursor`, which must stand on its first version (or be exhausted).
+    /// Filters `cursor`, which must be positioned on its first version or be exhausted.
     pub fn new(cursor: C, horizon: Horizon<'a>) -> Self {
         verify!(horizon.snapshots.is_sorted(), "snapshots are ascending");
         Retention {
@@ -109,30 +111,30 @@ impl<'a, C: Cursor> Retention<'a, C> {
             covering: &[],
             until: None,
             key: Vec::new(),
-            begun: false,
-            all_dead: false,
-            settled: None,
+            has_key: false,
+            is_keyspace_dropped: false,
+            stripe_with_base: None,
             at_cursor: false,
             stamp: Stamp::OLDEST,
-            ahead: None,
+            payload_ahead: None,
             kept: VecDeque::new(),
             dropped_entries: 0,
         }
     }
 
-    /// Lets the range tombstones of the sources kill, too.
+    /// Applies the range tombstones of the sources too.
     pub fn with_ranges(mut self, ranges: &'a [Fragment]) -> Self {
         self.ranges = Sweep::new(ranges);
         self
     }
 
-    /// Ends before this key; `None` is the end of all.
+    /// Ends the stream before `key`; `None` means no end.
     pub fn until(mut self, key: Option<&[u8]>) -> Self {
         self.until = key.map(<[u8]>::to_vec);
         self
     }
 
-    /// The cursor stands on the first version of another key; false if that key is not asked for.
+    /// Starts with the next key, whose first version the cursor is on; false if the stream ends before it.
     fn begin_key(&mut self) -> bool {
         let key = self.cursor.key();
         if self.until.as_deref().is_some_and(|until| key >= until) {
@@ -140,32 +142,32 @@ impl<'a, C: Cursor> Retention<'a, C> {
         }
         self.key.clear();
         self.key.extend_from_slice(key);
-        self.begun = true;
-        self.settled = None;
+        self.has_key = true;
+        self.stripe_with_base = None;
         self.covering = self.ranges.covering(&self.key);
-        self.all_dead = split_key(&self.key).is_some_and(|(keyspace, _)| (self.horizon.dropped)(keyspace));
+        self.is_keyspace_dropped = split_key(&self.key).is_some_and(|(keyspace, _)| (self.horizon.dropped)(keyspace));
         true
     }
 
-    /// The range tombstone that covers the key in a stripe; of several in it the newest is the one that counts.
+    /// The newest range tombstone of a stripe that covers the key.
     fn range_in(&self, stripe: usize) -> Option<Seqno> {
         self.covering.iter().copied().find(|&seqno| self.horizon.stripe(seqno) == stripe)
     }
 
-    fn show_kept(&mut self) -> bool {
+    fn next_kept(&mut self) -> bool {
         let Some((stamp, value)) = self.kept.pop_front() else {
             return false;
         };
         self.stamp = stamp;
-        self.ahead = Some(value);
+        self.payload_ahead = Some(value);
         true
     }
 
-    /// Reads the rest of the key and keeps what must live on.
+    /// Reads the remaining versions of the key and collects those that are kept.
     fn read_ahead(&mut self) -> Result<()> {
         let keyspace = split_key(&self.key).map(|(keyspace, _)| keyspace);
         let operators = self.horizon.operators;
-        // Looked up only when a delta asks for it: most keys have none.
+        // Looked up only when a delta needs it: most keys have no deltas.
         let operator = &move || keyspace.and_then(|keyspace| operators.operator(keyspace));
         let mut stripe = KeyStripe::default();
         while self.cursor.valid() && self.cursor.key() == self.key {
@@ -177,7 +179,7 @@ impl<'a, C: Cursor> Retention<'a, C> {
                 stripe = KeyStripe { index: Some(index), range, ..KeyStripe::default() };
             }
             if stripe.range.is_some_and(|range| stamp.seqno() < range) {
-                stripe.meet_range(&mut self.kept, &self.key, operator);
+                stripe.add_range(&mut self.kept, &self.key, operator);
             }
             if stripe.has_base {
                 self.dropped_entries += 1;
@@ -186,7 +188,7 @@ impl<'a, C: Cursor> Retention<'a, C> {
                     (Some(Kind::PutAt), Some(fetch)) if stripe.wants_base(operator) => {
                         match fetch(&self.key, stamp, self.cursor.value()) {
                             Ok(value) => (Stamp::new(stamp.seqno(), Kind::Put), value),
-                            // Whoever reads the key will hear of it; the job goes on without the fold.
+                            // A read of the key will report the error; the job continues without merging.
                             Err(_) => (stamp, self.cursor.value_slice()),
                         }
                     }
@@ -200,7 +202,7 @@ impl<'a, C: Cursor> Retention<'a, C> {
         if !bottom {
             stripe.end(&mut self.kept, &self.key, operator);
         } else {
-            stripe.fold_onto_nothing(&mut self.kept, &self.key, operator);
+            stripe.merge_onto_nothing(&mut self.kept, &self.key, operator);
             while self.kept.back().is_some_and(|(stamp, _)| stamp.kind() == Some(Kind::Delete)) {
                 self.kept.pop_back();
                 self.dropped_entries += 1;
@@ -214,31 +216,31 @@ impl<C: Cursor> VersionSource for Retention<'_, C> {
     type Error = Error;
 
     fn advance(&mut self) -> Result<bool> {
-        if self.show_kept() {
+        if self.next_kept() {
             return Ok(true);
         }
         if std::mem::take(&mut self.at_cursor) {
             self.cursor.next()?;
         }
         while self.cursor.valid() {
-            let same_key = self.begun && self.cursor.key() == self.key;
+            let same_key = self.has_key && self.cursor.key() == self.key;
             if !same_key && !self.begin_key() {
                 return Ok(false);
             }
             let stamp = self.cursor.stamp();
             let stripe = self.horizon.stripe(stamp.seqno());
             let covered = || self.range_in(stripe).is_some_and(|range| stamp.seqno() < range);
-            if self.all_dead || self.settled == Some(stripe) || covered() {
+            if self.is_keyspace_dropped || self.stripe_with_base == Some(stripe) || covered() {
                 self.dropped_entries += 1;
                 self.cursor.next()?;
                 continue;
             }
             if matches!(stamp.kind(), Some(Kind::Put | Kind::PutAt)) {
-                (self.at_cursor, self.stamp, self.settled) = (true, stamp, Some(stripe));
+                (self.at_cursor, self.stamp, self.stripe_with_base) = (true, stamp, Some(stripe));
                 return Ok(true);
             }
             self.read_ahead()?;
-            if self.show_kept() {
+            if self.next_kept() {
                 return Ok(true);
             }
         }
@@ -246,10 +248,10 @@ impl<C: Cursor> VersionSource for Retention<'_, C> {
     }
 
     fn current(&self) -> VersionRef<'_> {
-        let value = match (&self.ahead, self.at_cursor) {
+        let value = match (&self.payload_ahead, self.at_cursor) {
             (_, true) => self.cursor.value(),
             (Some(value), false) => value,
-            (None, false) => unreachable!("a stream is only read where it stands on a version"),
+            (None, false) => unreachable!("a stream is only read while it is positioned on a version"),
         };
         (&self.key, self.stamp, value)
     }
@@ -257,7 +259,7 @@ impl<C: Cursor> VersionSource for Retention<'_, C> {
 
 type FindOperator<'a> = dyn Fn() -> Option<Arc<dyn MergeOperator>> + 'a;
 
-/// One stripe of one key while its versions come by, newest first.
+/// One stripe of one key, while its versions are read, newest first.
 #[derive(Default)]
 struct KeyStripe {
     index: Option<usize>,
@@ -269,7 +271,7 @@ struct KeyStripe {
 }
 
 impl KeyStripe {
-    /// A put would be the base of deltas that an operator can fold.
+    /// True if a put would be the base of deltas that an operator can merge.
     fn wants_base(&self, operator: &FindOperator<'_>) -> bool {
         !self.deltas.is_empty() && operator().is_some()
     }
@@ -282,7 +284,7 @@ impl KeyStripe {
         key: &[u8],
         operator: &FindOperator<'_>,
     ) {
-        // A kind this version does not know is kept as it is and kills nothing.
+        // A version of an unknown kind is kept unchanged and hides nothing.
         if !stamp.kind().is_some_and(Kind::is_base) {
             self.deltas.push((stamp, value));
             return;
@@ -297,10 +299,10 @@ impl KeyStripe {
             Some(Kind::Delete) => Some(None),
             _ => None,
         };
-        match base.and_then(|base| fold(&self.deltas, base, key, operator)) {
-            Some(folded) => {
+        match base.and_then(|base| merge_deltas(&self.deltas, base, key, operator)) {
+            Some(merged) => {
                 self.deltas.clear();
-                kept.push_back(folded);
+                kept.push_back(merged);
             }
             None => {
                 self.close(kept, key, operator);
@@ -309,21 +311,21 @@ impl KeyStripe {
         }
     }
 
-    /// The range tombstone comes here in the order of versions: below those so far, above the rest of the stripe.
-    fn meet_range(&mut self, kept: &mut VecDeque<(Stamp, Slice)>, key: &[u8], operator: &FindOperator<'_>) {
-        self.fold_onto_nothing(kept, key, operator);
+    /// Handles the range tombstone of the stripe: it is older than the versions so far and newer than all others.
+    fn add_range(&mut self, kept: &mut VecDeque<(Stamp, Slice)>, key: &[u8], operator: &FindOperator<'_>) {
+        self.merge_onto_nothing(kept, key, operator);
         self.has_base = true;
     }
 
-    /// The stripe ends, and older ones may follow, here or elsewhere.
+    /// Ends the stripe; older stripes may follow, here or in other sources.
     fn end(&mut self, kept: &mut VecDeque<(Stamp, Slice)>, key: &[u8], operator: &FindOperator<'_>) {
         match self.range {
-            Some(_) => self.meet_range(kept, key, operator),
+            Some(_) => self.add_range(kept, key, operator),
             None => self.close(kept, key, operator),
         }
     }
 
-    /// The stripe ends without a base: what deltas there are go on, combined where the operator can.
+    /// Ends the stripe without a base: its deltas are kept, combined as far as the operator can.
     fn close(&mut self, kept: &mut VecDeque<(Stamp, Slice)>, key: &[u8], operator: &FindOperator<'_>) {
         if self.deltas.len() < 2 {
             kept.extend(self.deltas.drain(..));
@@ -348,22 +350,23 @@ impl KeyStripe {
         kept.extend(combined.into_iter().rev());
     }
 
-    /// Nothing older counts for the stripe: its deltas apply to no value at all.
-    fn fold_onto_nothing(&mut self, kept: &mut VecDeque<(Stamp, Slice)>, key: &[u8], operator: &FindOperator<'_>) {
+    /// Ends the stripe where nothing older is visible: its deltas are merged onto a missing value.
+    fn merge_onto_nothing(&mut self, kept: &mut VecDeque<(Stamp, Slice)>, key: &[u8], operator: &FindOperator<'_>) {
         if !self.has_base
             && !self.deltas.is_empty()
-            && let Some(folded) = fold(&self.deltas, None, key, operator)
+            && let Some(merged) = merge_deltas(&self.deltas, None, key, operator)
         {
             self.deltas.clear();
-            kept.push_back(folded);
+            kept.push_back(merged);
             return;
         }
         self.close(kept, key, operator);
     }
 }
 
-/// Applies deltas (newest first) to a base: a put with the newest sequence number, or `None` if that cannot be done now.
-fn fold(
+/// Merges deltas (newest first) onto a base: a put with their highest sequence number, or `None` if they cannot be
+/// merged now.
+fn merge_deltas(
     deltas: &[(Stamp, Slice)],
     base: Option<&[u8]>,
     key: &[u8],

@@ -1,4 +1,4 @@
-//! The rules of retention, case by case.
+//! Tests of the retention rules.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::base::key::full_key;
 use crate::base::tombstones::{RangeTombstone, fragment};
 
-/// Adds operands as decimal numbers; operand "x" makes it fail.
+/// Adds operands, which are decimal numbers; any other operand, such as "x", makes it fail.
 struct Add;
 
 impl MergeOperator for Add {
@@ -35,12 +35,12 @@ impl OperatorSource for Operators {
 }
 
 /// A sorted vector as a cursor.
-struct Versions {
+struct VectorCursor {
     entries: Vec<(Vec<u8>, Stamp, Vec<u8>)>,
     at: usize,
 }
 
-impl Cursor for Versions {
+impl Cursor for VectorCursor {
     fn valid(&self) -> bool {
         self.at < self.entries.len()
     }
@@ -86,12 +86,12 @@ struct Case {
 const PLAIN: Case = Case { bottom: false, operator: true, dropped: false };
 const BOTTOM: Case = Case { bottom: true, ..PLAIN };
 
-/// Runs one key's versions (newest first) through retention under these snapshots.
+/// Returns the versions of one key (newest first) that retention keeps under these snapshots.
 fn retain(case: Case, snapshots: &[u64], versions: &[(u64, Kind, &str)]) -> Vec<(u64, Kind, String)> {
     retain_within(case, snapshots, &[], versions)
 }
 
-/// The same where range tombstones of these numbers cover the key.
+/// The same with range tombstones at the sequence numbers `ranges` that cover the key.
 fn retain_within(
     case: Case,
     snapshots: &[u64],
@@ -111,7 +111,7 @@ fn retain_within(
     let operators = Operators(case.operator.then(|| Arc::new(Add) as _));
     let (bottom, dropped) = (&|_: &[u8]| case.bottom, &|_| case.dropped);
     let horizon = Horizon { snapshots, bottom, dropped, operators: &operators, fetch: None };
-    let mut retention = Retention::new(Versions { entries, at: 0 }, horizon).with_ranges(&ranges);
+    let mut retention = Retention::new(VectorCursor { entries, at: 0 }, horizon).with_ranges(&ranges);
     let mut kept = Vec::new();
     while let Some((_, stamp, value)) = retention.next().unwrap() {
         kept.push((stamp.seqno().0, stamp.kind().unwrap(), String::from_utf8(value.to_vec()).unwrap()));
@@ -125,7 +125,7 @@ fn expect(kept: Vec<(u64, Kind, String)>, expected: &[(u64, Kind, &str)]) {
 }
 
 #[test]
-fn only_the_newest_base_of_a_stripe_lives() {
+fn only_the_newest_base_of_a_stripe_is_kept() {
     let versions = [(9, Put, "c"), (7, Put, "b"), (5, Put, "a")];
     expect(retain(PLAIN, &[20], &versions), &[(9, Put, "c")]);
     expect(retain(PLAIN, &[7, 20], &versions), &[(9, Put, "c"), (7, Put, "b")]);
@@ -133,7 +133,7 @@ fn only_the_newest_base_of_a_stripe_lives() {
 }
 
 #[test]
-fn deletes_stay_until_the_bottom() {
+fn deletes_are_kept_above_the_bottom() {
     let versions = [(9, Delete, ""), (5, Put, "a")];
     expect(retain(PLAIN, &[20], &versions), &[(9, Delete, "")]);
     expect(retain(BOTTOM, &[20], &versions), &[]);
@@ -143,7 +143,7 @@ fn deletes_stay_until_the_bottom() {
 }
 
 #[test]
-fn a_delta_never_kills_and_folds_onto_a_base_at_hand() {
+fn a_delta_hides_nothing_and_is_merged_onto_a_base_in_its_stripe() {
     let versions = [(9, Delta, "2"), (7, Delta, "3"), (5, Put, "10"), (3, Put, "1")];
     expect(retain(PLAIN, &[20], &versions), &[(9, Put, "15")]);
     expect(retain(PLAIN, &[20], &[(9, Delta, "2"), (7, Delete, ""), (5, Put, "10")]), &[(9, Put, "2")]);
@@ -152,7 +152,7 @@ fn a_delta_never_kills_and_folds_onto_a_base_at_hand() {
 }
 
 #[test]
-fn deltas_without_a_base_combine_and_settle_only_at_the_bottom() {
+fn deltas_without_a_base_are_combined_and_become_a_put_only_at_the_bottom() {
     let versions = [(9, Delta, "2"), (7, Delta, "3"), (5, Delta, "4")];
     expect(retain(PLAIN, &[20], &versions), &[(9, Delta, "9")]);
     expect(retain(PLAIN, &[7, 20], &versions), &[(9, Delta, "2"), (7, Delta, "7")]);
@@ -161,7 +161,7 @@ fn deltas_without_a_base_combine_and_settle_only_at_the_bottom() {
 }
 
 #[test]
-fn what_cannot_be_folded_stays_as_it_is() {
+fn versions_that_cannot_be_merged_are_kept_unchanged() {
     let bad = [(9, Delta, "x"), (7, Delta, "3"), (5, Put, "1"), (4, Put, "0")];
     expect(retain(BOTTOM, &[20], &bad), &[(9, Delta, "x"), (7, Delta, "3"), (5, Put, "1")]);
     let missing = Case { operator: false, ..BOTTOM };
@@ -171,11 +171,11 @@ fn what_cannot_be_folded_stays_as_it_is() {
 }
 
 #[test]
-fn a_range_tombstone_kills_what_is_older_within_its_stripe() {
+fn a_range_tombstone_hides_the_older_versions_of_its_stripe() {
     let versions = [(9, Put, "c"), (5, Put, "b"), (3, Put, "a")];
     expect(retain_within(PLAIN, &[20], &[7], &versions), &[(9, Put, "c")]);
     expect(retain_within(PLAIN, &[20], &[12], &versions), &[]);
-    // A reader at 6 sees what 7 deletes, and one at 4 sees what that reader does not.
+    // A reader at 6 sees the version that 7 deletes, and a reader at 4 sees an older one.
     expect(retain_within(PLAIN, &[6, 20], &[7], &versions), &[(9, Put, "c"), (5, Put, "b")]);
     expect(retain_within(PLAIN, &[6, 20], &[12], &versions), &[(5, Put, "b")]);
     expect(retain_within(PLAIN, &[4, 6, 20], &[7], &versions), &versions);
@@ -186,23 +186,23 @@ fn a_range_tombstone_kills_what_is_older_within_its_stripe() {
 }
 
 #[test]
-fn deltas_above_a_range_tombstone_apply_to_nothing() {
+fn deltas_above_a_range_tombstone_are_merged_onto_a_missing_value() {
     let versions = [(9, Delta, "2"), (8, Delta, "3"), (5, Delta, "4"), (3, Put, "10")];
     expect(retain_within(PLAIN, &[20], &[7], &versions), &[(9, Put, "5")]);
     expect(retain_within(PLAIN, &[20], &[7], &versions[..2]), &[(9, Put, "5")]);
     expect(retain_within(PLAIN, &[20], &[2], &versions[..2]), &[(9, Put, "5")]);
     expect(retain_within(BOTTOM, &[20], &[7], &versions), &[(9, Put, "5")]);
-    // Of another stripe it is no base for them.
+    // A tombstone of another stripe is not their base.
     expect(retain_within(PLAIN, &[7, 20], &[6], &versions), &[(9, Delta, "5")]);
     expect(retain_within(PLAIN, &[6, 20], &[7], &versions), &[(9, Put, "5"), (5, Put, "14")]);
-    // What cannot be folded stays as it is, and what is dead goes all the same.
+    // Deltas that cannot be merged are kept unchanged, and covered versions are dropped all the same.
     let missing = Case { operator: false, ..PLAIN };
     expect(retain_within(missing, &[20], &[7], &versions), &versions[..2]);
     expect(retain_within(PLAIN, &[20], &[7], &[(9, DeltaAt, "addr"), (5, Put, "1")]), &[(9, DeltaAt, "addr")]);
 }
 
 #[test]
-fn a_dropped_keyspace_leaves_nothing() {
+fn all_versions_of_a_dropped_keyspace_are_dropped() {
     let dropped = Case { dropped: true, ..PLAIN };
     expect(retain(dropped, &[5, 20], &[(9, Put, "a"), (5, Delta, "1")]), &[]);
 }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crate::api::batch::WriteBatch;
 use crate::base::{Result, Seqno};
+use crate::engine::batch::Batch;
 use crate::front::index_table::IndexTable;
 use crate::front::log::LogFile;
 use crate::front::log_writer::LogWriter;
@@ -19,7 +19,7 @@ pub(crate) struct CommitQueue {
 
 #[derive(Default)]
 pub(crate) struct WriterQueue {
-    pub waiting: VecDeque<(u64, WriteBatch)>,
+    pub waiting: VecDeque<(u64, Batch)>,
     pub results: BTreeMap<u64, Result<Seqno>>,
     pub next_ticket: u64,
     pub has_leader: bool,

@@ -11,21 +11,21 @@ use crate::engine::counters::Counters;
 use crate::engine::durable_horizon::DurableHorizon;
 use crate::engine::events::{Event, Events};
 use crate::engine::file_numbers::FileNumbers;
-use crate::engine::inspect::stats_page::StatsPage;
 use crate::engine::jobs::scheduler::Work;
 use crate::engine::keyspaces::Keyspaces;
-use crate::engine::lifecycle::ownership::list_numbered;
+use crate::engine::log_supply::LogSupply;
 use crate::engine::manifest::Manifest;
 use crate::engine::manifest::files::{Dirs, new_file};
+use crate::engine::manifest::numbered_files::list_numbered;
 use crate::engine::memory::Memory;
+use crate::engine::pacer::Pacer;
+use crate::engine::page_state::StatsPage;
 use crate::engine::poison::Poison;
 use crate::engine::published::Published;
+use crate::engine::reserve::Reserve;
 use crate::engine::snapshots::{JobHorizon, Snapshots};
 use crate::engine::tuning::settings::{LogBackend, Settings};
 use crate::engine::view::View;
-use crate::engine::write::logs::LogSupply;
-use crate::engine::write::pacing::Pacer;
-use crate::engine::write::reserve::Reserve;
 use crate::format::edit::Edit;
 use crate::io::pending_deletions::{FileGuard, PendingDeletions};
 use crate::io::{Lock, Storage};
@@ -209,7 +209,7 @@ impl Core {
     /// Passes a result through; a failure that must stop writes poisons them.
     pub fn guarded<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result
-            && !error.is_passing()
+            && !error.is_transient()
             && !matches!(error, Error::Closed | Error::InvalidInput { .. })
         {
             self.poison(error);

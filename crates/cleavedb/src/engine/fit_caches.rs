@@ -7,7 +7,8 @@ use crate::cache::block_cache::PriorityPool;
 use crate::engine::core::Core;
 use crate::engine::memory::MemoryStats;
 use crate::engine::view::View;
-use crate::format::values::{FileReferences, ValuePlace};
+use crate::format::references::FileReferences;
+use crate::format::values::ValuePlace;
 use crate::values::files::{Entry, ValueFiles};
 use crate::values::value_file::ValueFile;
 

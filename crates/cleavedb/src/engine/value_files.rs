@@ -170,7 +170,7 @@ impl Core {
         let around = ValueHome { dirs: &self.dirs, pending_deletions: &self.pending_deletions, readers: &self.readers };
         let mut gone = Gone { files: Vec::new(), stored: Vec::new() };
         for (id, place) in &edit.values_placed {
-            let own = place.lies_in().unwrap_or(*id);
+            let own = place.container().unwrap_or(*id);
             let added = edit.files_added.iter().find(|file| file.id == own).copied();
             gone.files.extend(around.place(
                 &mut after,
@@ -196,7 +196,7 @@ impl Core {
         let candidates = values.candidates();
         values.file_bytes = candidates.iter().map(|file| file.bytes).sum();
         values.live_bytes = candidates.iter().map(|file| file.live.min(file.bytes)).sum();
-        values.away = values.state.moved_away();
+        values.away = values.state.reclaimed_bytes();
         values.victims = self.placement.victims(&candidates, self.garbage_limit());
     }
 

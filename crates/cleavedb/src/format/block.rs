@@ -1,4 +1,4 @@
-//! The sorted block: the one layout of sorted versions, in table files (data and index blocks) and in memory (runs).
+//! The sorted block: the common layout of sorted versions, in table files (data and index blocks) and in memory (runs).
 //!
 //! ```text
 //! entry*    shared: varint | unshared: varint | value_len: varint | key suffix | stamp: u64 LE | value
@@ -6,29 +6,29 @@
 //! count     u32 LE: how many restarts
 //! ```
 //!
-//! Or packed, if it holds addresses and the builder may do so (`packed.rs`): then the highest bit of `count` is set.
+//! A block with addresses may be packed instead (`packed.rs`): then the highest bit of `count` is set.
 //!
-//! Entries are ordered by [`compare`](crate::base::cursor::compare); `shared` counts the leading bytes taken from the
-//! key before. The reader checks every field, so hostile bytes give [`Error::Corruption`], never a panic or a hang.
+//! Entries are ordered by [`compare`]; `shared` counts the leading bytes that
+//! the key has in common with the previous one. The reader checks every field, so malformed bytes give
+//! [`Error::Corruption`], never a panic or an endless loop.
 
 use std::cmp::Ordering;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::block_entry::{BlockEntry, STAMP_BYTES};
 use super::packed::{PackedLayout, Packer};
 use crate::base::cursor::compare;
-use crate::base::limits::{KEY_BYTES_MAX, KEYSPACE_PREFIX_BYTES};
+use crate::base::limits::FULL_KEY_BYTES_MAX;
 use crate::base::{Address, Buffer, Cursor, Error, Kind, Result, Slice, Stamp, varint, verify};
 
-/// Entries between two restart points, unless the builder is told otherwise.
+/// Entries between two restart points, by default.
 pub const RESTART_ENTRIES_DEFAULT: usize = 16;
 
-pub(super) const FULL_KEY_BYTES_MAX: usize = KEYSPACE_PREFIX_BYTES + KEY_BYTES_MAX;
-const STAMP_BYTES: usize = 8;
 const OFFSET_BYTES: usize = 4;
-/// In the count of restart points: the block is packed.
+/// Flag in the count of restart points: the block is packed.
 const PACKED: u32 = 1 << 31;
-/// A builder keeps at most this much memory from one block to the next.
+/// Memory that a builder keeps from one block to the next, at most.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
 /// Collects versions, in order, into a block.
@@ -40,7 +40,7 @@ pub struct BlockBuilder {
     entries: usize,
     last_key: Vec<u8>,
     last_stamp: Stamp,
-    /// Blocks that become smaller by it are packed.
+    /// Set if blocks that become smaller by packing are to be packed.
     packer: Option<Packer>,
 }
 
@@ -71,18 +71,18 @@ impl BlockBuilder {
         }
     }
 
-    /// Packs each block that becomes smaller by it, which only those do that hold addresses.
+    /// Packs each block that becomes smaller by packing; only blocks with addresses do.
     pub fn packing(mut self) -> BlockBuilder {
         self.packer = Some(Packer::default());
         self
     }
 
-    /// Appends a version; it must sort after the one before.
+    /// Appends a version; it must sort after the previous one.
     ///
     /// # Panics
-    /// If the entries so far reach 4 GiB, which no caller may let happen.
+    /// If the block already has 4 GiB of entries; callers finish blocks long before that.
     pub fn add(&mut self, key: &[u8], stamp: Stamp, value: &[u8]) {
-        verify!(key.len() <= FULL_KEY_BYTES_MAX, "a key in a block is within the limits");
+        verify!(key.len() <= FULL_KEY_BYTES_MAX, "a key in a block is no longer than the limit");
         verify!(
             self.entries == 0 || compare(&self.last_key, self.last_stamp, key, stamp) == Ordering::Less,
             "versions are added to a block in order"
@@ -103,7 +103,7 @@ impl BlockBuilder {
         self.bytes.extend_from_slice(&stamp.0.to_le_bytes());
         self.bytes.extend_from_slice(value);
         if let Some(packer) = &mut self.packer {
-            packer.note(shared, key.len(), stamp, value);
+            packer.add(shared, key.len(), stamp, value);
         }
         self.last_key.truncate(shared);
         self.last_key.extend_from_slice(&key[shared..]);
@@ -112,44 +112,44 @@ impl BlockBuilder {
         self.entries += 1;
     }
 
-    /// The size in bytes that [`finish`](BlockBuilder::finish) would give now.
+    /// The size in bytes of the block that [`finish`](BlockBuilder::finish) would return now.
     pub fn size_estimate(&self) -> usize {
         let entries = self.layout().map_or(self.bytes.len(), |(_, bytes)| bytes);
         entries + (self.restarts.len() + 1) * OFFSET_BYTES
     }
 
-    /// The memory that the entries take until then, in bytes: more than the estimate if the block will be packed.
+    /// The memory used by the entries, in bytes: more than the estimate if the block will be packed.
     pub fn unpacked_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// How the block is to be packed, if it is, and the bytes of the entries then.
+    /// The packed layout and the bytes of the entries in it; `None` if packing does not make the block smaller.
     fn layout(&self) -> Option<(PackedLayout, usize)> {
         self.packer.as_ref().and_then(Packer::layout).filter(|(_, bytes)| *bytes < self.bytes.len())
     }
 
-    /// Nothing was added since the last [`finish`](BlockBuilder::finish).
+    /// True if nothing was added since the last [`finish`](BlockBuilder::finish).
     pub fn is_empty(&self) -> bool {
         self.entries == 0
     }
 
-    /// The key added last (empty if none was).
+    /// The last key added; empty if there is none.
     pub fn last_key(&self) -> &[u8] {
         &self.last_key
     }
 
-    /// The stamp added last.
+    /// The last stamp added.
     pub fn last_stamp(&self) -> Stamp {
         self.last_stamp
     }
 
-    /// The block; the builder is empty again.
+    /// Returns the block and empties the builder.
     pub fn finish(&mut self) -> Vec<u8> {
         let size = self.size_estimate();
         let (mut block, flag) = match self.layout() {
             Some((layout, _)) => (layout.pack(&self.bytes, &mut self.restarts, size), PACKED),
             None => {
-                // A copy, so that the next block need not grow again.
+                // A copy, so that the builder keeps its buffer for the next block.
                 let mut block = Vec::with_capacity(size);
                 block.extend_from_slice(&self.bytes);
                 (block, 0)
@@ -163,7 +163,7 @@ impl BlockBuilder {
             *packer = Packer::default();
         }
         self.bytes.clear();
-        // One large value is no reason to keep as much memory.
+        // Do not keep the memory that one large value needed.
         self.bytes.shrink_to(KEPT_BYTES_MAX);
         self.restarts.clear();
         self.entries_since_restart = 0;
@@ -174,7 +174,7 @@ impl BlockBuilder {
     }
 }
 
-/// How many leading bytes two keys have in common.
+/// Length of the common prefix of two keys.
 #[inline]
 fn shared_bytes(left: &[u8], right: &[u8]) -> usize {
     let len = left.len().min(right.len());
@@ -189,17 +189,17 @@ fn shared_bytes(left: &[u8], right: &[u8]) -> usize {
     at + left[at..len].iter().zip(&right[at..len]).take_while(|(left, right)| left == right).count()
 }
 
-/// Where a block came from, for messages.
+/// Where a block was read from, for error messages.
 #[derive(Debug, Clone)]
 pub struct BlockOrigin {
-    /// The file, or a name in parentheses for a block that lives in memory.
+    /// The file, or a description of a block in memory.
     pub path: Arc<Path>,
-    /// Where in the file the block starts, in bytes.
+    /// Offset of the block in the file, in bytes.
     pub offset: u64,
 }
 
 impl BlockOrigin {
-    /// A block of `path` that starts at `offset`.
+    /// The block at `offset` of `path`.
     pub fn new(path: Arc<Path>, offset: u64) -> BlockOrigin {
         BlockOrigin { path, offset }
     }
@@ -212,63 +212,23 @@ pub struct BlockCursor {
     /// Where the entries end and the restart points begin.
     entries_end: usize,
     restart_count: usize,
-    /// Where the current entry starts; `entries_end` when not valid.
+    /// Where the current entry starts; `entries_end` if the cursor is not valid.
     offset: usize,
-    /// Where the entry after the current one starts.
+    /// Where the next entry starts.
     next_offset: usize,
     key: Vec<u8>,
     stamp: Stamp,
     stamp_start: usize,
     value_start: usize,
     packed: Option<PackedLayout>,
-    /// The encoding of the address that the current entry of a packed block has.
+    /// The encoded address of the current entry, if the block is packed.
     address: [u8; Address::ENCODED_BYTES_MAX],
-    /// How long it is; 0 if the value lies in the block as it is.
+    /// Length of `address`; 0 if the value is in the block.
     address_len: usize,
 }
 
-/// Where the parts of an entry lie in the block.
-pub(super) struct RawEntry {
-    pub shared: usize,
-    pub suffix_start: usize,
-    /// Where the key ends, and the stamp, or the row of a packed block, begins.
-    pub stamp_start: usize,
-    /// An entry with a row that holds its address has no bytes from here on.
-    pub value_start: usize,
-    pub end: usize,
-}
-
-impl RawEntry {
-    /// Parses the entry at `offset` of a block that is not packed, as far as that does not depend on the key before.
-    #[inline]
-    pub fn parse(entries: &[u8], offset: usize) -> Option<RawEntry> {
-        let mut rest = entries.get(offset..)?;
-        let shared = usize::try_from(varint::take(&mut rest)?).ok()?;
-        let suffix_len = usize::try_from(varint::take(&mut rest)?).ok()?;
-        let value_len = usize::try_from(varint::take(&mut rest)?).ok()?;
-        let wanted = suffix_len.checked_add(STAMP_BYTES)?.checked_add(value_len)?;
-        let key_fits = shared <= FULL_KEY_BYTES_MAX && suffix_len <= FULL_KEY_BYTES_MAX - shared;
-        let suffix_start = entries.len() - rest.len();
-        let stamp_start = suffix_start + suffix_len;
-        let value_start = stamp_start + STAMP_BYTES;
-        let entry = RawEntry { shared, suffix_start, stamp_start, value_start, end: value_start + value_len };
-        (key_fits && wanted <= rest.len()).then_some(entry)
-    }
-
-    /// Its stamp, in a block that is not packed.
-    #[inline]
-    pub fn plain_stamp(&self, entries: &[u8]) -> Stamp {
-        let bytes = entries[self.stamp_start..].first_chunk().expect("a parsed entry lies within the block");
-        Stamp(u64::from_le_bytes(*bytes))
-    }
-
-    pub fn suffix_len(&self) -> usize {
-        self.stamp_start - self.suffix_start
-    }
-}
-
 impl BlockCursor {
-    /// A cursor over `block`; not positioned.
+    /// A cursor over `block`, not positioned.
     pub fn new(block: Arc<Buffer>, origin: BlockOrigin) -> Result<BlockCursor> {
         let (entries_end, restart_count, packed) = Self::parse_ends(&block, &origin)?;
         Ok(BlockCursor {
@@ -288,7 +248,7 @@ impl BlockCursor {
         })
     }
 
-    /// Goes over to another block of the same file, which lies at `offset`; not positioned.
+    /// Replaces the block by another one of the same file, at `offset`; the cursor is then not positioned.
     pub fn open(&mut self, block: Arc<Buffer>, offset: u64) -> Result<()> {
         self.origin.offset = offset;
         (self.entries_end, self.restart_count, self.packed) = Self::parse_ends(&block, &self.origin)?;
@@ -298,14 +258,14 @@ impl BlockCursor {
         Ok(())
     }
 
-    /// There is no entry in the block.
+    /// True if the block has no entry.
     pub fn is_empty(&self) -> bool {
         self.entries_end == 0
     }
 
-    /// Where the entries end, how many restart points there are, and how the block is packed, if it is.
+    /// Returns where the entries end, the number of restart points, and the layout if the block is packed.
     fn parse_ends(block: &[u8], origin: &BlockOrigin) -> Result<(usize, usize, Option<PackedLayout>)> {
-        let bad = |message: &str| {
+        let corrupt = |message: &str| {
             let message = format!("a block of {} B {message}", block.len());
             Error::corruption(&origin.path, origin.offset, message)
         };
@@ -313,49 +273,49 @@ impl BlockCursor {
             let stored = u32::from_le_bytes(*count);
             let count = (stored & !PACKED) as usize;
             let entries_end = rest.len().checked_sub(count.checked_mul(OFFSET_BYTES)?)?;
-            // Entries exist exactly if a restart point does.
+            // A block has entries exactly if it has restart points.
             ((entries_end == 0) == (count == 0)).then_some((entries_end, count, stored & PACKED != 0))
         });
         let Some((entries_end, count, is_packed)) = parsed else {
-            return Err(bad("does not hold the restart points it claims"));
+            return Err(corrupt("is too small for its restart points"));
         };
         if !is_packed {
             return Ok((entries_end, count, None));
         }
         let layout =
-            PackedLayout::take(&mut &block[..entries_end]).ok_or_else(|| bad("is packed in an unknown way"))?;
+            PackedLayout::take(&mut &block[..entries_end]).ok_or_else(|| corrupt("has an unknown packed layout"))?;
         Ok((entries_end, count, Some(layout)))
     }
 
     #[cold]
     fn damaged(&self, at: usize) -> Error {
-        let message = format!("a sorted block (starting at {}) holds a bad entry", self.origin.offset);
+        let message = format!("a sorted block (starting at {}) has a malformed entry", self.origin.offset);
         Error::corruption(&self.origin.path, self.origin.offset.saturating_add(at as u64), message)
     }
 
-    /// Checks and returns the layout of the entry at `offset`, all but `shared` against the key before.
+    /// Parses and checks the entry at `offset`; the caller compares `shared` with the previous key.
     #[inline]
-    fn entry_at(&self, offset: usize) -> Result<RawEntry> {
+    fn entry_at(&self, offset: usize) -> Result<BlockEntry> {
         self.parse_entry(offset).ok_or_else(|| self.damaged(offset))
     }
 
     #[inline]
-    fn parse_entry(&self, offset: usize) -> Option<RawEntry> {
+    fn parse_entry(&self, offset: usize) -> Option<BlockEntry> {
         match &self.packed {
-            None => RawEntry::parse(&self.block[..self.entries_end], offset),
+            None => BlockEntry::parse(&self.block[..self.entries_end], offset),
             Some(layout) => layout.entry(&self.block, self.entries_end, offset),
         }
     }
 
     #[inline]
-    fn stamp_of(&self, entry: &RawEntry) -> Stamp {
+    fn stamp_of(&self, entry: &BlockEntry) -> Stamp {
         match &self.packed {
-            None => entry.plain_stamp(&self.block),
+            None => entry.stamp(&self.block),
             Some(layout) => layout.stamp(&self.block, entry.stamp_start),
         }
     }
 
-    /// Gives an address out of a row of a packed block the encoding that it has elsewhere.
+    /// Encodes the address in the current row of a packed block as unpacked blocks store it.
     fn unpack(&mut self) -> Result<()> {
         self.address_len = 0;
         if let Some(layout) = &self.packed
@@ -374,7 +334,7 @@ impl BlockCursor {
         self.next_offset = self.entries_end;
     }
 
-    /// Reads the entry at `next_offset` on top of the key before; past the last one the cursor becomes invalid.
+    /// Moves to the entry at `next_offset`; past the last entry the cursor becomes invalid.
     #[inline]
     fn step(&mut self) -> Result<()> {
         let offset = self.next_offset;
@@ -390,13 +350,13 @@ impl BlockCursor {
             }
         };
         self.key.truncate(entry.shared);
-        self.stand_on(offset, &entry);
+        self.set_current(offset, &entry);
         Ok(())
     }
 
-    /// Makes the entry at `offset` the current one; `key` holds what it shares with the one before.
+    /// Makes the entry at `offset` the current one; `key` already contains the bytes it shares with the previous key.
     #[inline]
-    fn stand_on(&mut self, offset: usize, entry: &RawEntry) {
+    fn set_current(&mut self, offset: usize, entry: &BlockEntry) {
         self.key.extend_from_slice(&self.block[entry.suffix_start..entry.stamp_start]);
         self.stamp = self.stamp_of(entry);
         (self.stamp_start, self.value_start) = (entry.stamp_start, entry.value_start);
@@ -406,13 +366,12 @@ impl BlockCursor {
 
     fn restart_offset(&self, index: usize) -> Result<usize> {
         let start = self.entries_end + index * OFFSET_BYTES;
-        let bytes =
-            self.block[start..].first_chunk().expect("the restart points were counted when the block was opened");
+        let bytes = self.block[start..].first_chunk().expect("opening the block checked the number of restart points");
         let offset = u32::from_le_bytes(*bytes) as usize;
         if offset < self.entries_end { Ok(offset) } else { Err(self.damaged(start)) }
     }
 
-    /// Stands before the first entry of a restart interval, so that `step` reads it.
+    /// Moves before the first entry of a restart interval, so that `step` reads it.
     fn go_to_restart(&mut self, index: usize) -> Result<()> {
         let offset = self.restart_offset(index)?;
         self.key.clear();
@@ -420,7 +379,7 @@ impl BlockCursor {
         Ok(())
     }
 
-    /// The entry at restart point `index` sorts before (`key`, `stamp`).
+    /// True if the entry at restart point `index` sorts before (`key`, `stamp`).
     fn restart_is_before(&self, index: usize, key: &[u8], stamp: Stamp) -> Result<bool> {
         let offset = self.restart_offset(index)?;
         let entry = self.entry_at(offset)?;
@@ -428,7 +387,7 @@ impl BlockCursor {
             return Err(self.damaged(offset));
         }
         let restart_key = &self.block[entry.suffix_start..entry.stamp_start];
-        // Stamps are looked at only where keys are the same.
+        // The stamp is only read if the keys are equal.
         Ok(restart_key.cmp(key).then_with(|| stamp.cmp(&self.stamp_of(&entry))).is_lt())
     }
 
@@ -449,8 +408,9 @@ impl BlockCursor {
         self.scan(from, key, stamp)
     }
 
-    /// Moves to the first entry at or after (`key`, `stamp`) from the restart point at `offset` on. An entry that shares more
-    /// with the one before than that has in common with `key` lies before `key` as that does, so few keys are looked at.
+    /// Moves to the first entry at or after (`key`, `stamp`), starting at the restart point at `offset`. An entry that
+    /// shares more bytes with its predecessor than the predecessor shares with `key` sorts before `key` too, so few
+    /// suffixes are compared.
     fn scan(&mut self, mut offset: usize, key: &[u8], stamp: Stamp) -> Result<()> {
         let (mut len_before, mut common) = (0, 0);
         while offset < self.entries_end {
@@ -465,7 +425,7 @@ impl BlockCursor {
                 if by_key.then_with(|| stamp.cmp(&self.stamp_of(&entry))).is_ge() {
                     self.key.clear();
                     self.key.extend_from_slice(&key[..entry.shared]);
-                    self.stand_on(offset, &entry);
+                    self.set_current(offset, &entry);
                     return Ok(());
                 }
                 common = entry.shared + same;
@@ -477,7 +437,7 @@ impl BlockCursor {
         Ok(())
     }
 
-    /// Moves to the entry that ends where `end` starts.
+    /// Moves to the entry that ends at offset `end`.
     fn find_ending_at(&mut self, end: usize) -> Result<()> {
         let (mut low, mut high) = (0, self.restart_count);
         while low < high {
@@ -499,10 +459,10 @@ impl BlockCursor {
         if self.next_offset == end { Ok(()) } else { Err(self.damaged(end)) }
     }
 
-    /// Ends a move: makes the value ready, or the cursor invalid if the move failed, so that no half-read entry can be
-    /// looked at.
+    /// Ends a move: unpacks the address, or invalidates the cursor if the move failed, so that no half-read entry is
+    /// visible.
     #[inline]
-    fn settle(&mut self, mut moved: Result<()>) -> Result<()> {
+    fn finish_move(&mut self, mut moved: Result<()>) -> Result<()> {
         if self.packed.is_some() && moved.is_ok() {
             moved = self.unpack();
         }
@@ -547,7 +507,7 @@ impl Cursor for BlockCursor {
     fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
         self.invalidate();
         let moved = self.find(key, stamp);
-        self.settle(moved)
+        self.finish_move(moved)
     }
 
     fn seek_before(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
@@ -561,24 +521,24 @@ impl Cursor for BlockCursor {
             return Ok(());
         }
         let moved = self.go_to_restart(0).and_then(|()| self.step());
-        self.settle(moved)
+        self.finish_move(moved)
     }
 
     fn seek_last(&mut self) -> Result<()> {
         self.invalidate();
         let moved = self.find_ending_at(self.entries_end);
-        self.settle(moved)
+        self.finish_move(moved)
     }
 
     #[inline]
     fn next(&mut self) -> Result<()> {
         let moved = self.step();
-        self.settle(moved)
+        self.finish_move(moved)
     }
 
     fn prev(&mut self) -> Result<()> {
         let moved = self.find_ending_at(self.offset);
-        self.settle(moved)
+        self.finish_move(moved)
     }
 }
 

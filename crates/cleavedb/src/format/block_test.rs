@@ -1,4 +1,4 @@
-//! Tests of the sorted block: every walk agrees with a sorted vector, and hostile bytes give errors.
+//! Tests of the sorted block: every walk agrees with a sorted vector, and malformed bytes give errors.
 
 use proptest::prelude::*;
 
@@ -53,17 +53,17 @@ fn versions() -> impl Strategy<Value = Vec<Version>> {
     })
 }
 
-/// Mostly addresses; some deletes, values, addresses that cannot be packed, and what is none.
+/// Mostly addresses; also deletes, values, addresses that cannot be packed, and bytes that are not an address.
 fn addressed_versions() -> impl Strategy<Value = Vec<Version>> {
     let file = prop_oneof![4 => 1u64..9, 1 => any::<u64>()];
     let offset = prop_oneof![4 => 0u64..1 << 24, 1 => any::<u64>()];
-    let beside = prop_oneof![9 => 20u32..40, 1 => 0u32..4];
-    // Some values are compressed where they lie.
+    let overhead = prop_oneof![9 => 20u32..40, 1 => 0u32..4];
+    // Some values are compressed in their record.
     let stored_part = prop_oneof![4 => Just(1u32), 1 => 2u32..20];
-    let place = (file, offset, beside, prop_oneof![3 => 900u32..1000, 1 => 0u32..1 << 30], stored_part);
-    let address = place.prop_map(|(file, offset, beside, value_len, stored_part)| {
+    let place = (file, offset, overhead, prop_oneof![3 => 900u32..1000, 1 => 0u32..1 << 30], stored_part);
+    let address = place.prop_map(|(file, offset, overhead, value_len, stored_part)| {
         let mut bytes = Vec::new();
-        let len = value_len / stored_part + beside;
+        let len = value_len / stored_part + overhead;
         Address { file: FileId(file), offset, len, value_len }.encode(&mut bytes);
         (Kind::PutAt, bytes)
     });
@@ -130,12 +130,12 @@ proptest! {
         if let Some(cut) = cut {
             block.truncate(cut.index(block.len()));
         }
-        walk_hostile(block, &steps);
+        walk_malformed(block, &steps);
     }
 
     #[test]
     fn random_bytes_never_panic_or_hang(bytes in proptest::collection::vec(any::<u8>(), 0..200), steps in steps()) {
-        walk_hostile(bytes, &steps);
+        walk_malformed(bytes, &steps);
     }
 
     #[test]
@@ -148,12 +148,12 @@ proptest! {
         let mut bytes = entries;
         restarts.iter().for_each(|restart| bytes.extend_from_slice(&restart.to_le_bytes()));
         bytes.extend_from_slice(&(restarts.len() as u32 | flag).to_le_bytes());
-        walk_hostile(bytes, &steps);
+        walk_malformed(bytes, &steps);
     }
 }
 
-/// Every move either works or says `Corruption`, and what can be read lies within the block.
-fn walk_hostile(block: Vec<u8>, steps: &[Step]) {
+/// Every move succeeds or returns `Corruption`, and keys and values stay within the block.
+fn walk_malformed(block: Vec<u8>, steps: &[Step]) {
     let whole = block.len();
     let mut cursor = match open(block) {
         Ok(cursor) => cursor,
@@ -185,7 +185,7 @@ fn walk_hostile(block: Vec<u8>, steps: &[Step]) {
         }
         moved = cursor.next();
     }
-    panic!("a block has fewer entries than bytes");
+    panic!("a block has at most one entry per byte");
 }
 
 fn assert_names_the_file(error: &Error) {
@@ -222,8 +222,8 @@ fn the_bytes_of_a_block_do_not_change() {
     assert_eq!(build(&versions, 16), expected.concat());
 }
 
-/// Versions as a load leaves them: random keys of one length, whose values of one size lie in a few logs.
-fn loaded(count: u64) -> Vec<Version> {
+/// Versions as a bulk load leaves them: random keys of one length, with values of one size in a few logs.
+fn bulk_loaded(count: u64) -> Vec<Version> {
     let mut versions: Vec<Version> = (0..count)
         .map(|number| {
             let mut key = number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes().to_vec();
@@ -240,26 +240,27 @@ fn loaded(count: u64) -> Vec<Version> {
 
 #[test]
 fn an_address_and_its_stamp_take_six_bytes_in_a_packed_block() {
-    let versions = loaded(100);
+    let versions = bulk_loaded(100);
     let (plain, packed) = (build(&versions, 16), build_packing(&versions, 16));
     assert!(is_packed(&packed) && !is_packed(&plain));
-    // Two lengths of one byte, the stamp, and an address of eight or nine, in place of a row; what leads them takes 22 B.
+    // Unpacked: two lengths of 1 B, the stamp, and an address of 8 or 9 B. Packed: a row of 6 B; the layout takes 22 B
+    // once.
     assert!(plain.len() - packed.len() > 100 * (2 + 8 + 8 - 6), "{} B, {} B packed", plain.len(), packed.len());
 }
 
 #[test]
-fn only_blocks_that_become_smaller_are_packed() {
+fn a_block_is_packed_only_if_that_makes_it_smaller() {
     let inline: Vec<Version> = (0..50).map(|number| (vec![number], Stamp(0x0102), vec![7; 20])).collect();
     assert_eq!(build_packing(&inline, 16), build(&inline, 16));
-    assert!(!is_packed(&build_packing(&loaded(1), 16)));
-    assert!(is_packed(&build_packing(&loaded(3), 16)));
-    // What says that it is an address, but is none, stays as it is.
-    let mut versions = loaded(50);
+    assert!(!is_packed(&build_packing(&bulk_loaded(1), 16)));
+    assert!(is_packed(&build_packing(&bulk_loaded(3), 16)));
+    // A malformed address prevents packing.
+    let mut versions = bulk_loaded(50);
     versions[20].2.push(0);
     assert_eq!(build_packing(&versions, 16), build(&versions, 16));
-    // A builder packs one block after the other, each for itself.
+    // A builder decides for each block on its own.
     let mut builder = BlockBuilder::new().packing();
-    for (versions, packs) in [(loaded(50), true), (inline, false), (loaded(50), true)] {
+    for (versions, packs) in [(bulk_loaded(50), true), (inline, false), (bulk_loaded(50), true)] {
         versions.iter().for_each(|(key, stamp, value)| builder.add(key, *stamp, value));
         let block = builder.finish();
         assert_eq!((is_packed(&block), block), (packs, build_packing(&versions, 16)));
@@ -280,9 +281,9 @@ fn the_bytes_of_a_packed_block_do_not_change() {
         (b"abf".to_vec(), Stamp::new(Seqno(0x0103), Kind::PutAt), at(0x030407)),
     ];
     let expected = [
-        // Bits of kind, seqno, file, offset, bytes beside key and value, and bytes of values; the length of keys.
+        // Widths of kind, seqno, file, offset, overhead and value length; the key length.
         &[2, 2, 0, 3, 0, 0, 3][..],
-        // From which numbers on these count.
+        // The minima of these columns.
         &[1, 0x80, 2, 9, 0x80, 0x88, 0x0c, 0x80 | 30, 0x80, 0x80, 0x80, 32, 0xe8, 7],
         &[0, b'a', b'b', b'c', 5 << 4 | 2 << 2 | 2],
         &[2, b'd', 1 << 2 | 2],
@@ -297,9 +298,9 @@ fn the_bytes_of_a_packed_block_do_not_change() {
 }
 
 #[test]
-fn a_packed_block_that_claims_what_cannot_be_is_corrupt() {
-    let block = build_packing(&loaded(50), 16);
-    // Bits of kinds, seqnos, files and offsets; the kind, behind the length of keys.
+fn a_packed_block_with_an_impossible_layout_is_corrupt() {
+    let block = build_packing(&bulk_loaded(50), 16);
+    // Widths of kind, seqno, file and offset; the minimum of the kinds, behind the key length.
     for (at, number) in [(0, 5), (1, 57), (2, 65), (3, 100), (7, 16)] {
         let mut damaged = block.clone();
         damaged[at] = number;
@@ -312,7 +313,7 @@ fn a_packed_block_that_claims_what_cannot_be_is_corrupt() {
 }
 
 #[test]
-fn a_key_that_shares_more_than_there_is_before_it_is_corrupt() {
+fn an_entry_that_shares_more_bytes_than_the_previous_key_has_is_corrupt() {
     let versions: Vec<Version> =
         vec![(b"abc".to_vec(), Stamp(0x0102), b"V".to_vec()), (b"abd".to_vec(), Stamp(0x0305), Vec::new())];
     let mut block = build(&versions, 16);
@@ -325,7 +326,7 @@ fn a_key_that_shares_more_than_there_is_before_it_is_corrupt() {
 }
 
 #[test]
-fn values_are_shared_with_the_block() {
+fn value_slices_share_the_memory_of_the_block() {
     let versions: Vec<Version> = vec![(b"k".to_vec(), Stamp::new(Seqno(1), Kind::Put), b"value".to_vec())];
     let mut cursor = open(build(&versions, 16)).unwrap();
     cursor.seek_first().unwrap();
@@ -347,7 +348,7 @@ fn an_empty_block_has_no_entries() {
 }
 
 #[test]
-fn shared_bytes_are_counted_across_words_and_ends() {
+fn shared_bytes_are_counted_across_word_borders_and_up_to_either_end() {
     let bytes: Vec<u8> = (0..40).collect();
     for left_len in 0..40 {
         for right_len in 0..40 {

@@ -1,10 +1,10 @@
-//! The checksum of tables: XXH3, for blocks, footers and filters. It is part of the formats on disk. (Frames of logs have
+//! The checksum of tables: XXH3, for blocks, footers and filters. It is part of the on-disk formats. (Log frames have a
 //! CRC32C, see `format/frame.rs`.)
 
 use crate::base::FileId;
 
-/// The checksum that was stored is that of the bytes. For a fuzzer (`cfg(fuzzing)`) each is, or it would hardly ever come to
-/// what lies behind one.
+/// True if the stored checksum is the computed one. Always true in fuzz builds (`cfg(fuzzing)`): a fuzzer would hardly
+/// ever get past a checksum.
 #[inline]
 pub fn agrees<T: PartialEq>(stored: T, computed: T) -> bool {
     cfg!(fuzzing) || stored == computed
@@ -15,7 +15,7 @@ pub fn xxh3_64(bytes: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(bytes)
 }
 
-/// XXH3 of `bytes`, salted with the place they belong to: right bytes in the wrong place have the wrong checksum.
+/// XXH3 of `bytes`, salted with their file and offset, so that a block at the wrong place has a wrong checksum.
 pub fn placed_checksum(bytes: &[u8], file: FileId, offset: u64) -> u64 {
     let mut place = [0u8; 16];
     place[..8].copy_from_slice(&file.0.to_le_bytes());

@@ -1,8 +1,8 @@
-//! Compression of blocks and of values: which algorithms there are, and how compressed bytes are laid out (the size before
-//! compression as a varint, then the algorithm's own bytes). Zstd is there if the cargo feature `zstd` is on.
+//! Compression of blocks and of values: the algorithms, and the layout of compressed bytes (the uncompressed size as a
+//! varint, then the output of the algorithm). Zstd needs the cargo feature `zstd`.
 //!
-//! Called by table builders and table readers, and for values that are moved and read. A size is believed only within
-//! bounds, so damaged bytes cannot make the reader allocate much more than they themselves take.
+//! Called by table builders and readers, by value GC, and by reads of values. The reader rejects sizes beyond the
+//! highest ratio of the algorithm, so damaged bytes cannot make it allocate a lot of memory.
 
 use std::path::Path;
 
@@ -10,17 +10,17 @@ use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, 
 
 use crate::base::{Error, Result as EngineResult, varint};
 
-/// How the bytes of a block or a value are compressed. Stored in tables, in the manifest and in records: do not renumber.
+/// The compression of a block or a value. Stored in tables, in the manifest and in records: do not renumber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 #[repr(u8)]
 pub enum Compression {
-    /// As they are.
+    /// Not compressed.
     None = 0,
     /// LZ4 block format.
     #[default]
     Lz4 = 1,
-    /// Zstandard at its level 3: smaller than LZ4, and slower to read. Needs the cargo feature `zstd`.
+    /// Zstandard at level 3: smaller than LZ4, but slower to read. Needs the cargo feature `zstd`.
     Zstd = 2,
 }
 
@@ -35,51 +35,52 @@ impl Compression {
         }
     }
 
-    /// This build can compress and decompress it.
+    /// True if this build can compress and decompress it.
     pub fn is_available(self) -> bool {
         self != Compression::Zstd || cfg!(feature = "zstd")
     }
 
-    /// Refuses what `path` holds if this build cannot read it.
+    /// An error for `path` if this build cannot read the compression.
     pub(crate) fn check_available(self, path: &Path) -> EngineResult<()> {
         if self.is_available() { Ok(()) } else { Err(unavailable(path)) }
     }
 }
 
-/// What `path` holds is compressed in a way that this build cannot read.
+/// The error that `path` is compressed with an algorithm which this build lacks.
 #[cold]
 pub(crate) fn unavailable(path: &Path) -> Error {
     let message = "it is compressed with zstd, and this build of cleavedb lacks the cargo feature `zstd`".to_owned();
     Error::Unsupported { path: path.to_owned(), message }
 }
 
-/// LZ4 turns one byte into at most this many.
+/// Highest ratio of LZ4: one byte decompresses to at most this many.
 const LZ4_RATIO_MAX: usize = 255;
 
-/// Zstd turns one byte into at most this many (a run of 128 KiB in four bytes).
+/// Highest ratio of zstd: one byte decompresses to at most this many (a run of 128 KiB in four bytes).
 const ZSTD_RATIO_MAX: usize = 1 << 15;
 
-/// How hard zstd tries.
+/// Compression level of zstd.
 #[cfg(feature = "zstd")]
 const ZSTD_LEVEL: i32 = 3;
 
-/// After what did not compress, at most so much is passed on without a try.
+/// Highest number of inputs that are not tried after one that did not compress.
 const SKIPS_MAX: u32 = 15;
 
-/// Compresses blocks or values, keeping its working memory from one to the next. Where these do not compress it tries ever
-/// fewer of them (one in sixteen in the end), until one does.
+/// Compresses blocks or values, and reuses its working memory. After inputs that did not compress it skips more and
+/// more of them (it tries at least one in sixteen) until one compresses.
 #[derive(Default)]
 pub struct Compressor {
     table: CompressTable,
     #[cfg(feature = "zstd")]
     zstd: Option<zstd::bulk::Compressor<'static>>,
-    /// How many to pass on before the next try, and how many that were the last time.
+    /// Inputs to skip before the next try, and the number that were skipped before the last one.
     skips_left: u32,
     skips: u32,
 }
 
 impl Compressor {
-    /// Appends `raw`, compressed as `wanted`, to `out`, or as it is if that saves less than an eighth; returns which.
+    /// Appends `raw` to `out`: compressed as `wanted` if that saves at least an eighth, otherwise uncompressed. Returns
+    /// which.
     pub fn append(&mut self, wanted: Compression, raw: &[u8], out: &mut Vec<u8>) -> Compression {
         if self.append_if_smaller(wanted, raw, out) {
             return wanted;
@@ -88,7 +89,8 @@ impl Compressor {
         Compression::None
     }
 
-    /// Appends `raw`, compressed as `wanted`, to `out`, if that is tried and saves at least an eighth; otherwise nothing.
+    /// Appends `raw` to `out`, compressed as `wanted`, if that saves at least an eighth; otherwise, or if the input is
+    /// skipped, appends nothing and returns false.
     pub fn append_if_smaller(&mut self, wanted: Compression, raw: &[u8], out: &mut Vec<u8>) -> bool {
         if wanted == Compression::None {
             return false;
@@ -138,17 +140,17 @@ impl Compressor {
         compressed.is_ok()
     }
 
-    /// All stays as it is; opening refuses the option before it comes to this.
+    /// Never compresses; opening a database with this option is an error already.
     #[cfg(not(feature = "zstd"))]
     fn append_zstd(&mut self, _: &[u8], _: &mut Vec<u8>) -> bool {
         false
     }
 }
 
-/// Decompresses `payload`, which may not become longer than `size_max`.
+/// Decompresses `payload` to at most `size_max` bytes.
 ///
 /// # Errors
-/// What is wrong with the bytes; the caller knows which file they are from.
+/// A description of the damage; the caller adds the file.
 pub fn decompress(compression: Compression, mut payload: &[u8], size_max: usize) -> Result<Vec<u8>, &'static str> {
     let ratio_max = match compression {
         Compression::None => return Ok(payload.to_vec()),
@@ -156,16 +158,16 @@ pub fn decompress(compression: Compression, mut payload: &[u8], size_max: usize)
         Compression::Zstd => ZSTD_RATIO_MAX,
     };
     let size = varint::take(&mut payload).and_then(|size| usize::try_from(size).ok());
-    let size = size.ok_or("what is compressed lacks its size")?;
+    let size = size.ok_or("compressed data lack their size")?;
     if size > size_max || size > payload.len().saturating_mul(ratio_max) {
-        return Err("what is compressed claims to be larger than it can be");
+        return Err("compressed data declare an impossible size");
     }
     let mut raw = vec![0; size];
     let len = match compression {
         Compression::Zstd => decompress_zstd(payload, &mut raw),
         _ => decompress_into(payload, &mut raw).ok(),
     };
-    if len == Some(size) { Ok(raw) } else { Err("what is compressed does not decompress") }
+    if len == Some(size) { Ok(raw) } else { Err("compressed data do not decompress") }
 }
 
 #[cfg(feature = "zstd")]
@@ -184,7 +186,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn compressible_bytes_shrink_and_random_ones_stay_raw() {
+    fn compressible_bytes_are_compressed_and_random_ones_are_not() {
         let mut compressor = Compressor::default();
         let repetitive = b"abcdefgh".repeat(100_000);
         let mut out = b"before".to_vec();
@@ -207,7 +209,7 @@ mod tests {
 
     #[cfg(feature = "zstd")]
     #[test]
-    fn zstd_shrinks_blocks_and_gives_them_back() {
+    fn zstd_round_trips_and_is_smaller_than_lz4() {
         let mut compressor = Compressor::default();
         let text: Vec<u8> = (0..2000u32).flat_map(|n| format!("line {n} of a text; ").into_bytes()).collect();
         let (mut zstd, mut lz4) = (Vec::new(), Vec::new());
@@ -225,20 +227,20 @@ mod tests {
 
     #[cfg(not(feature = "zstd"))]
     #[test]
-    fn without_the_feature_zstd_is_unsupported_and_says_so() {
-        let refused = Compression::Zstd.check_available(Path::new("7.table")).unwrap_err();
-        assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
-        assert!(refused.to_string().contains("cargo feature `zstd`"), "{refused}");
+    fn without_the_feature_zstd_is_reported_as_unsupported() {
+        let error = Compression::Zstd.check_available(Path::new("7.table")).unwrap_err();
+        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+        assert!(error.to_string().contains("cargo feature `zstd`"), "{error}");
     }
 
     #[test]
-    fn blocks_that_do_not_compress_are_tried_ever_less_and_never_given_up() {
+    fn incompressible_blocks_make_the_compressor_skip_more_blocks_up_to_a_limit() {
         let mut compressor = Compressor::default();
         let noise: Vec<u8> =
             (0..500u64).flat_map(|n| crate::format::checksum::xxh3_64(&n.to_le_bytes()).to_le_bytes()).collect();
         let text = b"abcdefgh".repeat(500);
         let mut append = |block: &[u8]| compressor.append(Compression::Lz4, block, &mut Vec::new());
-        // Without a failure before it, every block is tried.
+        // Before the first failure every block is tried.
         assert!((0..100).all(|_| append(&text) == Compression::Lz4));
         assert_eq!(append(&noise), Compression::None);
         assert_eq!((append(&text), append(&text)), (Compression::None, Compression::Lz4));
@@ -249,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_declared_size_is_refused_before_allocating() {
+    fn a_huge_declared_size_is_rejected_before_allocating() {
         let mut bytes = Vec::new();
         varint::put(&mut bytes, 1 << 50);
         bytes.extend_from_slice(&[0; 32]);

@@ -1,16 +1,19 @@
-//! One edit of the manifest: what a finished job changed, in one self-contained record (DESIGN rule 5). Fields are
-//! tagged, so a later version can add some; an unknown tag is refused, because ignoring it could lose data.
-//! Diagram: `docs/formats/manifest.md`.
+//! One edit of the manifest: the changes of one finished job, in one self-contained record (DESIGN rule 5). Fields are
+//! tagged, so a later version can add some; an unknown tag is rejected, because ignoring it could lose data. Diagram:
+//! `docs/formats/manifest.md`.
+//!
+//! Written by every job that adds or removes files; read when the manifest is opened.
 
 use super::meta::TableMeta;
+use super::references::References;
 use super::reorder_credit::ReorderCredit;
-use super::values::{References, ValuePlace};
+use super::values::ValuePlace;
 use super::watermarks::{Consumer, Watermarks};
 use crate::base::limits::FILE_ID_MAX;
 use crate::base::varint::{put, put_bytes, take, take_bytes};
 use crate::base::{FileId, FileKey, FileKind, KeyspaceId, Seqno, Tier};
 
-/// A keyspace as the manifest keeps it.
+/// A keyspace as the manifest stores it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyspaceRecord {
     /// Its number, never reused.
@@ -19,41 +22,41 @@ pub struct KeyspaceRecord {
     pub name: String,
     /// The name of its merge operator.
     pub operator: Option<String>,
-    /// The stored form of its compression; `None` follows the database.
+    /// The stored number of its compression; `None` means that of the database.
     pub compression: Option<u8>,
-    /// Values of at least so many bytes lie apart from their keys.
+    /// Values of at least this size are stored separately from their keys.
     pub separation: Separation,
 }
 
-/// From which size on values lie apart from their keys.
+/// From which size on the values of a keyspace are stored separately from their keys.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Separation {
-    /// As the database says at each open.
+    /// The option of the database, as given at each open.
     #[default]
     Default,
-    /// From so many bytes on.
+    /// Values of at least this many bytes.
     From(u32),
     /// Never.
     Never,
 }
 
 impl Separation {
-    /// What a user chose, `None` being never.
+    /// The choice of a user; `None` means never.
     pub fn chosen(bytes: Option<u32>) -> Separation {
         bytes.map_or(Separation::Never, Separation::From)
     }
 
-    /// The least size of a value that lies apart, in bytes; `default` is what one level up says.
+    /// The size from which on values are separated, in bytes; `default` is that of the database.
     pub fn bytes(self, default: usize) -> usize {
         match self {
             Separation::Default => default,
-            // What has no value, a delete, has nothing to keep apart.
+            // Deletes have no value, so they are never separated.
             Separation::From(bytes) => (bytes as usize).max(1),
             Separation::Never => usize::MAX,
         }
     }
 
-    /// Stored two higher, so that 0 and 1 can mean the others.
+    /// A size is stored plus 2, because 0 and 1 stand for the other variants.
     fn encode(self, out: &mut Vec<u8>) {
         put(
             out,
@@ -92,52 +95,55 @@ pub struct Openings {
     pub previous: Opening,
 }
 
-/// A set of changes that become true together.
+/// A set of changes that are applied atomically.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Edit {
-    /// Keyspaces that now exist.
+    /// New keyspaces.
     pub keyspaces_added: Vec<KeyspaceRecord>,
-    /// Keyspaces whose values lie apart from another size on.
+    /// Keyspaces whose separation threshold changes.
     pub keyspaces_separated: Vec<(KeyspaceId, Separation)>,
-    /// Keyspaces that are gone, and the last sequence number that may be theirs.
+    /// Dropped keyspaces, and the highest sequence number that their versions can have.
     pub keyspaces_dropped: Vec<(KeyspaceId, Seqno)>,
-    /// Dropped keyspaces of which no file holds a version any more.
+    /// Dropped keyspaces of which no file contains a version any more.
     pub keyspaces_forgotten: Vec<KeyspaceId>,
     /// Files that are on storage from now on, each on its tier.
     pub files_added: Vec<FileKey>,
     /// Logs that may now be written.
+    /// New logs.
     pub logs_added: Vec<FileId>,
-    /// Logs that nothing names any more.
+    /// Logs that are no longer referenced.
     pub logs_removed: Vec<FileId>,
-    /// Logs that end at this offset: all before is durable and must be whole, all behind means nothing.
+    /// Logs that end at this offset: everything before it is durable and must be intact, everything behind it is
+    /// ignored.
     pub logs_ended: Vec<(FileId, u64)>,
-    /// Tables and their levels.
+    /// New tables, with their levels.
     pub tables_added: Vec<(u8, TableMeta)>,
-    /// Tables that nothing names any more.
+    /// Tables that are no longer part of any level.
     pub tables_removed: Vec<FileId>,
-    /// Files of values, and where their records are now; a log among them has left the front.
+    /// Value files, and where their records are from now on; a log in this list has left the front.
     pub values_placed: Vec<(FileId, ValuePlace)>,
-    /// Files of values that nothing names any more.
+    /// Value files that are no longer reachable.
     pub values_removed: Vec<FileId>,
     /// The reorder credit as of this edit, in a full state.
     pub reorder_credit: Option<ReorderCredit>,
     /// Bytes that a reordering job wrote, which are charged to the credit.
     pub reordered: Option<u64>,
-    /// What the added tables name, and what the removed ones referenced.
+    /// References of the added tables.
     pub referenced: References,
-    /// See [`referenced`](Edit::referenced).
+    /// References of the removed tables.
     pub released: References,
     /// How far consumers of the log's records have got, as far as it has changed.
     pub watermarks: Watermarks,
     /// Sequence numbers up to here were given out.
+    /// Highest sequence number assigned so far.
     pub last_seqno: Option<Seqno>,
-    /// Files made from now on have at least this number.
+    /// New files get this number or a higher one.
     pub next_file: Option<FileId>,
-    /// Keyspaces made from now on have at least this number.
+    /// New keyspaces get this number or a higher one.
     pub next_keyspace: Option<KeyspaceId>,
-    /// The number that tells this database from all others.
+    /// The number that identifies this database.
     pub database: Option<u64>,
-    /// From now on tables lie in a directory of their own.
+    /// From now on tables are stored in a directory of their own, on slower storage.
     pub has_slow_dir: bool,
     /// From now on files of ours may have these numbers: ranges, without their ends.
     pub files_reserved: Vec<(FileId, FileId)>,
@@ -174,13 +180,13 @@ mod tag {
 }
 
 impl Edit {
-    /// It says something of values, or of what names them.
+    /// The edit adds or moves value files, or changes references.
     pub fn concerns_values(&self) -> bool {
         let names = !(self.referenced.0.is_empty() && self.released.0.is_empty());
         names || !self.values_placed.is_empty() || self.reorder_credit.is_some() || self.reordered.is_some()
     }
 
-    /// The stored form: tag varint, then the field.
+    /// The encoding: for each field its tag, a varint, then its content.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for keyspace in &self.keyspaces_added {
@@ -223,10 +229,10 @@ impl Edit {
         for file in &self.values_removed {
             put_all(&mut out, [tag::VALUES_REMOVED, file.0]);
         }
-        for (tag, names) in [(tag::REFERENCED, &self.referenced), (tag::RELEASED, &self.released)] {
-            if !names.0.is_empty() {
+        for (tag, references) in [(tag::REFERENCED, &self.referenced), (tag::RELEASED, &self.released)] {
+            if !references.0.is_empty() {
                 put(&mut out, tag);
-                names.encode(&mut out);
+                references.encode(&mut out);
             }
         }
         for (consumer, seqno) in self.watermarks.iter() {
@@ -258,7 +264,7 @@ impl Edit {
         out
     }
 
-    /// Decodes an edit; says what is wrong if it is none.
+    /// Decodes an edit that fills `bytes` exactly; the error describes the damage.
     pub fn decode(mut bytes: &[u8]) -> Result<Edit, String> {
         let mut edit = Edit::default();
         let bytes = &mut bytes;
@@ -301,7 +307,7 @@ impl Edit {
             tag::NEXT_KEYSPACE => self.next_keyspace = Some(take_keyspace(bytes)?),
             tag::DATABASE => self.database = Some(take(bytes)?),
             tag::HAS_SLOW_DIR => {
-                take(bytes).filter(|&apart| apart == 1)?;
+                take(bytes).filter(|&flag| flag == 1)?;
                 self.has_slow_dir = true;
             }
             tag::FILES_RESERVED => {
@@ -349,7 +355,7 @@ fn encode_keyspace(out: &mut Vec<u8>, keyspace: &KeyspaceRecord) {
     if let Some(operator) = &keyspace.operator {
         put_bytes(out, operator.as_bytes());
     }
-    // Stored one higher, so that 0 can mean "as the database".
+    // Stored plus 1, because 0 means "as the database".
     put(out, keyspace.compression.map_or(0, |compression| compression as u64 + 1));
     keyspace.separation.encode(out);
 }
@@ -377,7 +383,7 @@ fn take_text(bytes: &mut &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::values::FileReferences;
+    use crate::format::references::FileReferences;
 
     fn edit() -> Edit {
         let keyspace = KeyspaceRecord {
@@ -387,8 +393,8 @@ mod tests {
             compression: Some(0),
             separation: Separation::From(0),
         };
-        let mut names = References::default();
-        names.add(FileId(12), FileReferences { records: 2, bytes: 2000, end: 9000 });
+        let mut references = References::default();
+        references.add(FileId(12), FileReferences { records: 2, bytes: 2000, end: 9000 });
         let mut credit = ReorderCredit::default();
         credit.grant(77);
         Edit {
@@ -398,8 +404,8 @@ mod tests {
             values_removed: vec![FileId(10)],
             reorder_credit: Some(credit),
             reordered: Some(4096),
-            released: names.clone(),
-            referenced: names,
+            released: references.clone(),
+            referenced: references,
             keyspaces_dropped: vec![(KeyspaceId(3), Seqno(900))],
             keyspaces_forgotten: vec![KeyspaceId(2)],
             files_added: vec![FileKey { kind: FileKind::Segment, id: FileId(12), tier: Tier::Fast }],
@@ -429,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn file_numbers_beyond_the_limit_are_refused() {
+    fn file_numbers_above_the_limit_are_rejected() {
         let log = |id| Edit { logs_added: vec![FileId(id)], ..Edit::default() };
         let next = |id| Edit { next_file: Some(FileId(id)), ..Edit::default() };
         let reserved = |from, end| Edit { files_reserved: vec![(FileId(from), FileId(end))], ..Edit::default() };
@@ -442,10 +448,10 @@ mod tests {
     }
 
     #[test]
-    fn unknown_tags_and_cut_edits_are_refused() {
+    fn unknown_tags_and_truncated_edits_are_rejected() {
         assert!(Edit::decode(&[99, 1]).is_err());
         let bytes = edit().encode();
         let whole_prefixes = (0..bytes.len()).filter(|&cut| Edit::decode(&bytes[..cut]).is_ok()).count();
-        assert!(whole_prefixes < bytes.len() / 2, "only cuts between fields may decode");
+        assert!(whole_prefixes < bytes.len() / 2, "only truncation between fields may decode");
     }
 }

@@ -1,28 +1,28 @@
-//! The header of files that never change once written, or only grow: `magic 8 | version u32 | number u64 | CRC32C u32`.
-//! Manifests and segments begin with it.
+//! The header of files that are immutable or append-only: `magic 8 | version u32 | file number u64 | CRC32C u32`.
+//! Manifests and segments start with it.
 
 use std::path::Path;
 
 use super::checksum::agrees;
 use crate::base::{Error, FileId, Result};
 
-/// Its length.
+/// Length of the header.
 pub const FILE_HEADER_BYTES: usize = 24;
 
-/// What tells one kind of file from the others.
+/// The format of one kind of file.
 #[derive(Debug, Clone, Copy)]
-pub struct Kind {
-    /// The first bytes.
+pub struct FileFormat {
+    /// The first bytes of the file.
     pub magic: [u8; 8],
     /// The version that this code writes.
     pub version: u32,
-    /// The oldest one that it reads.
+    /// The oldest version that this code reads.
     pub oldest: u32,
-    /// What to call it in messages.
+    /// The name of the format in messages.
     pub name: &'static str,
 }
 
-impl Kind {
+impl FileFormat {
     /// The header of file `id`.
     pub fn encode(&self, id: FileId) -> [u8; FILE_HEADER_BYTES] {
         let mut header = [0; FILE_HEADER_BYTES];
@@ -34,10 +34,11 @@ impl Kind {
         header
     }
 
-    /// Checks the first bytes of the file at `path`, which should be file `id`.
+    /// Checks that `bytes`, the first bytes of the file at `path`, are the header of file `id`.
     ///
     /// # Errors
-    /// [`Error::Corruption`] if they are no header, or another file's; [`Error::Unsupported`] for another version.
+    /// [`Error::Corruption`] if they are not a header, or that of another file; [`Error::Unsupported`] for another
+    /// version.
     pub fn check(&self, path: &Path, id: FileId, bytes: &[u8]) -> Result<()> {
         let damaged = |offset, message: String| Error::corruption(path, offset, message);
         let Some(header) = bytes.first_chunk::<FILE_HEADER_BYTES>() else {
@@ -49,12 +50,15 @@ impl Kind {
         }
         let version = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
         if !(self.oldest..=self.version).contains(&version) {
-            let message = format!("{} format {version} is not the known {}", self.name, self.version);
+            let message = format!(
+                "{} format version {version} is not one of the supported versions {} to {}",
+                self.name, self.oldest, self.version
+            );
             return Err(Error::Unsupported { path: path.to_owned(), message });
         }
         match header[12..20] == self.encode(id)[12..20] {
             true => Ok(()),
-            false => Err(damaged(12, format!("this is another {}", self.name))),
+            false => Err(damaged(12, format!("the header is that of another {}", self.name))),
         }
     }
 }

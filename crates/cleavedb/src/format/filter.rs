@@ -1,14 +1,16 @@
-//! The key filter: a Bloom filter whose bits for one key all lie in one line of 64 bytes, so that a look-up touches one
-//! cache line. It may say "perhaps" for a key that is absent, never "no" for one that is present.
+//! The key filter: a blocked Bloom filter. All bits of a key lie in one line of 64 bytes, so a lookup touches one cache
+//! line. False positives are possible, false negatives are not.
 //!
 //! ```text
 //! line*   64 bytes each, at least one
 //! probes  u8: bits set per key, 1..=14
 //! ```
 //!
-//! With h = XXH3 of the full key and n lines: the line is `(h >> 32) * n >> 32`; the bits are successive 9-bit fields of
-//! `h * MIX`, seven to a word, and then of that product times MIX again. The layout belongs to the table format: changing
-//! any of this needs a new table version.
+//! With h = XXH3 of the full key and n lines: the line is `(h >> 32) * n >> 32`; the bits are successive 9-bit fields
+//! of `h * MIX`, seven to a word, and then of that product times MIX again. The layout is part of the table format:
+//! changing it requires a new table version.
+//!
+//! Built by the table builder and by runs; asked by every point read.
 
 use super::checksum::xxh3_64;
 
@@ -21,19 +23,19 @@ const PROBES_MAX: u32 = 2 * FIELDS_PER_WORD;
 
 const _: () = assert!(1 << FIELD_BITS == LINE_BITS);
 
-/// Collects keys for a filter: eight bytes of memory for each.
+/// Collects keys for a filter; uses eight bytes of memory per key.
 pub struct FilterBuilder {
     bits_per_key: u32,
     hashes: Vec<u64>,
 }
 
 impl FilterBuilder {
-    /// An empty filter of `bits_per_key` bits for each key (at least 1).
+    /// A builder for a filter with `bits_per_key` bits for each key (at least 1).
     pub fn new(bits_per_key: u32) -> FilterBuilder {
         FilterBuilder { bits_per_key: bits_per_key.max(1), hashes: Vec::new() }
     }
 
-    /// Adds a full key; the same key twice in a row counts once.
+    /// Adds a full key; a key that equals the previous one is counted once.
     #[inline]
     pub fn add(&mut self, full_key: &[u8]) {
         let hash = xxh3_64(full_key);
@@ -42,7 +44,7 @@ impl FilterBuilder {
         }
     }
 
-    /// Adds all keys that another builder has, which lie behind these.
+    /// Adds all keys of `other`, which are greater than those of this builder.
     pub fn append(&mut self, other: FilterBuilder) {
         match self.hashes.is_empty() {
             true => self.hashes = other.hashes,
@@ -50,12 +52,12 @@ impl FilterBuilder {
         }
     }
 
-    /// Keys added since the last [`finish`](FilterBuilder::finish).
+    /// Number of keys added since the last [`finish`](FilterBuilder::finish).
     pub fn keys(&self) -> usize {
         self.hashes.len()
     }
 
-    /// The size in bytes that [`finish`](FilterBuilder::finish) would give now.
+    /// The size in bytes of the filter that [`finish`](FilterBuilder::finish) would return now.
     pub fn size_estimate(&self) -> usize {
         self.lines() * LINE_BYTES + 1
     }
@@ -64,10 +66,11 @@ impl FilterBuilder {
         (self.hashes.len() * self.bits_per_key as usize).div_ceil(LINE_BITS).max(1)
     }
 
-    /// The filter's bytes; the builder is empty again.
+    /// Returns the bytes of the filter and empties the builder.
     pub fn finish(&mut self) -> Vec<u8> {
         let lines = self.lines();
-        // Bits per key times ln 2 is best for plain Bloom filters; crowding into lines makes slightly fewer better.
+        // Bits per key times ln 2 is the optimum of plain Bloom filters; with one line per key slightly fewer are
+        // better.
         let probes = (self.bits_per_key.saturating_mul(2) / 3).clamp(1, PROBES_MAX);
         let mut filter = vec![0u8; lines * LINE_BYTES + 1];
         for hash in self.hashes.drain(..) {
@@ -80,7 +83,7 @@ impl FilterBuilder {
         filter
     }
 
-    /// The filter, for use in memory.
+    /// Returns the filter for use in memory.
     pub fn finish_filter(mut self) -> Filter {
         Filter { bytes: self.finish() }
     }
@@ -93,10 +96,10 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// The key may be among those the filter was built from.
+    /// False if the key is certainly not among those that the filter was built from.
     #[inline]
     pub fn may_contain(&self, full_key: &[u8]) -> bool {
-        may_contain(&self.bytes, full_key).expect("a builder makes well-formed filters")
+        may_contain(&self.bytes, full_key).expect("a builder returns well-formed filters")
     }
 
     /// Its size in bytes.
@@ -105,7 +108,7 @@ impl Filter {
     }
 }
 
-/// The key may be among those that `filter` was built from; `None` if these bytes are no filter.
+/// False if the key is certainly not among those that `filter` was built from; `None` if `filter` is malformed.
 #[inline]
 pub fn may_contain(filter: &[u8], full_key: &[u8]) -> Option<bool> {
     let (&probes, lines) = filter.split_last()?;
@@ -127,7 +130,7 @@ fn line_of(hash: u64, lines: usize) -> usize {
 #[inline]
 fn bits(hash: u64, probes: u32) -> impl Iterator<Item = usize> {
     let first = hash.wrapping_mul(MIX);
-    // The low bits of a product depend on few bits of the hash, so the fields are taken from the top.
+    // The low bits of a product depend on few bits of the hash, so the fields start at the highest bits.
     let field = |word: u64, index: u32| (word >> (64 - FIELD_BITS * (index + 1))) as usize % LINE_BITS;
     (0..probes).map(move |probe| match probe.checked_sub(FIELDS_PER_WORD) {
         None => field(first, probe),
@@ -161,11 +164,11 @@ mod tests {
     }
 
     #[test]
-    fn false_positives_are_as_rare_as_the_bits_promise() {
+    fn the_false_positive_rate_falls_with_bits_per_key() {
         let rates: Vec<f64> = [5, 10, 16, 20].map(false_positive_rate).to_vec();
         println!("false positive rates at 5, 10, 16, 20 bits per key: {rates:?}");
         assert!(rates[0] < 0.12 && rates[1] < 0.0125 && rates[2] < 0.0018 && rates[3] < 0.0007);
-        assert!(rates[1] > 0.004, "better than theory allows: the test does not test");
+        assert!(rates[1] > 0.004, "the rate is below the theoretical minimum, so the test is wrong");
     }
 
     #[test]
@@ -178,12 +181,12 @@ mod tests {
         assert_eq!((xxh3_64(&filter), xxh3_64(&filter_of_two_words)), STABLE_FILTERS_XXH3);
     }
 
-    /// Taken once from the code above; a difference means that old tables are misread.
+    /// Computed once with the code above; a difference means that old tables are misread.
     const STABLE_FILTERS_XXH3: (u64, u64) = (11_640_736_968_485_874_604, 14_299_202_662_383_231_424);
 
     proptest! {
         #[test]
-        fn a_present_key_is_never_denied(
+        fn there_are_no_false_negatives(
             keys in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..9), 0..300),
             bits_per_key in 0u32..40,
         ) {

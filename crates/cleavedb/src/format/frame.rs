@@ -1,13 +1,15 @@
-//! Frames: what one commit group appends to the log. A frame's header is checked before its length is believed, and is
-//! salted with the log's id and the frame's offset, so that bytes left over from another log, another place or another
-//! life of the ring never pass for a frame. Diagram: `docs/formats/log.md`.
+//! Frames: a commit group appends one frame to the log. The checksum of a frame header is checked before its length is
+//! used, and is salted with the log's id and the frame's offset, so that stale bytes of another log, of another offset
+//! or of an earlier pass over the ring are never taken for a frame. Diagram: `docs/formats/log.md`.
+//!
+//! Written by the log writer, read by the log reader.
 
 use super::checksum::agrees;
 use crate::base::{FileId, Seqno, limits};
 
-/// Bytes of a frame header.
+/// Length of a frame header.
 pub const HEADER_BYTES: usize = 36;
-/// The first frame of a log starts here; the log's own header fills the block before it.
+/// Length of the log header, which fills one block; the first frame follows it.
 pub const LOG_HEADER_BYTES: usize = limits::BLOCK_IO_BYTES;
 /// Version of the log format.
 pub const LOG_VERSION: u32 = 2;
@@ -15,35 +17,35 @@ pub const LOG_VERSION: u32 = 2;
 /// The first bytes of a log.
 pub const LOG_MAGIC: [u8; 8] = *b"CleaveLg";
 
-/// What a frame holds. Do not renumber.
+/// The content of a frame. Do not renumber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FrameKind {
     /// Records, back to back.
     Records = 1,
-    /// Nothing: fills the rest of a block that was synced, so that the block is never written again.
+    /// Zeros that fill up the last block before a sync, so that a synced block is never written again.
     Padding = 2,
 }
 
 /// The header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// What follows.
+    /// What the body contains.
     pub kind: FrameKind,
-    /// Bytes behind the header.
+    /// Length of the body, in bytes.
     pub body_len: u32,
-    /// Records in the body.
+    /// Number of records in the body.
     pub count: u32,
-    /// Sequence number of the first record; the others follow without a gap.
+    /// Sequence number of the first record; those of the others follow without a gap.
     pub first_seqno: Seqno,
-    /// Everything up to here was durable when the frame was made.
+    /// All records up to this one were durable when the frame was written.
     pub sync_point: Seqno,
     /// CRC32C over the checksums of the records, in order ([`BodyChecksum`]).
     pub body_crc: u32,
 }
 
 impl FrameHeader {
-    /// The header's bytes for a frame at `offset` of log `file`.
+    /// The encoding, for a frame at `offset` of log `file`.
     pub fn encode(&self, file: FileId, offset: u64) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[4..8].copy_from_slice(&self.body_len.to_le_bytes());
@@ -57,7 +59,7 @@ impl FrameHeader {
         bytes
     }
 
-    /// Decodes a header; `None` if these bytes are no frame header for this place.
+    /// Decodes a header; `None` if the bytes are not the header of a frame at `offset` of log `file`.
     pub fn decode(bytes: &[u8], file: FileId, offset: u64) -> Option<FrameHeader> {
         let bytes = bytes.first_chunk::<HEADER_BYTES>()?;
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
@@ -82,7 +84,7 @@ impl FrameHeader {
         })
     }
 
-    /// Bytes of the frame with its header.
+    /// Length of the frame, header included.
     pub fn frame_bytes(&self) -> u64 {
         HEADER_BYTES as u64 + self.body_len as u64
     }
@@ -94,8 +96,8 @@ fn salted_crc(header: &[u8; HEADER_BYTES], file: FileId, offset: u64) -> u32 {
     crc32c::crc32c_append(crc, &offset.to_le_bytes())
 }
 
-/// Adds up the checksums of a frame's records: ties exactly these records to this header, at four bytes a record
-/// instead of a second pass over the values.
+/// The combined checksum of the records of a frame. It ties exactly these records to the header, and costs four bytes
+/// per record instead of a second pass over the values.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct BodyChecksum(u32);
 
@@ -105,13 +107,13 @@ impl BodyChecksum {
         self.0 = crc32c::crc32c_append(self.0, &record_crc.to_le_bytes());
     }
 
-    /// The sum.
+    /// The combined checksum.
     pub fn get(self) -> u32 {
         self.0
     }
 }
 
-/// The first block of a log: magic, version, id, checksum.
+/// Encodes the first block of a log: magic, version, id, checksum.
 pub fn encode_log_header(file: FileId) -> [u8; LOG_HEADER_BYTES] {
     let mut block = [0; LOG_HEADER_BYTES];
     block[..8].copy_from_slice(&LOG_MAGIC);
@@ -122,7 +124,7 @@ pub fn encode_log_header(file: FileId) -> [u8; LOG_HEADER_BYTES] {
     block
 }
 
-/// What the first block of a file says.
+/// The decoded first block of a file that should be a log.
 #[derive(Debug, PartialEq, Eq)]
 pub enum LogHeader {
     /// A log of this version with this id.
@@ -133,7 +135,7 @@ pub enum LogHeader {
     Invalid,
 }
 
-/// Reads the first block of a log.
+/// Decodes the first block of a log.
 pub fn decode_log_header(block: &[u8]) -> LogHeader {
     let Some(block) = block.first_chunk::<LOG_HEADER_BYTES>() else {
         return LogHeader::Invalid;
@@ -152,7 +154,7 @@ pub fn decode_log_header(block: &[u8]) -> LogHeader {
     LogHeader::Log(FileId(u64::from_le_bytes(id)))
 }
 
-/// Bytes of padding frame (header included) that bring `offset` to a block border; 0 if it stands on one.
+/// Length of the padding frame (header included) from `offset` to a block border; 0 if `offset` is at one.
 pub fn padding_bytes(offset: u64) -> u64 {
     let block = limits::BLOCK_IO_BYTES as u64;
     match offset % block {
@@ -178,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_round_trip_only_at_their_place() {
+    fn a_frame_header_decodes_only_at_its_own_log_and_offset() {
         let bytes = header().encode(FileId(9), 4096);
         assert_eq!(FrameHeader::decode(&bytes, FileId(9), 4096), Some(header()));
         assert_eq!(FrameHeader::decode(&bytes, FileId(10), 4096), None);
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_always_reaches_a_border_and_holds_a_header() {
+    fn padding_ends_at_a_block_border_and_has_room_for_a_header() {
         for offset in 1..3 * 4096u64 {
             let padding = padding_bytes(offset);
             assert_eq!((offset + padding) % 4096, 0);
@@ -201,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn log_headers_name_their_file_and_version() {
+    fn a_log_header_round_trips_and_damage_is_detected() {
         let block = encode_log_header(FileId(5));
         assert_eq!(decode_log_header(&block), LogHeader::Log(FileId(5)));
         assert_eq!(decode_log_header(&block[..100]), LogHeader::Invalid);

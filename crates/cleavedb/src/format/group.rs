@@ -1,6 +1,8 @@
-//! Groups: which keys an extent holds. Those of *hash groups* have hashes that begin with the same bits (extendible hashing,
-//! HashKV section 3.1); a group with more bits holds a part of one with fewer. Those of *ranges* lie between two bounds.
-//! Stored with the extents of a group, so the hash is part of the format.
+//! Groups: which keys the records of an extent have. The keys of a *hash group* have hashes with a common prefix of
+//! bits (extendible hashing, HashKV section 3.1); a longer prefix is a subset of a shorter one. The keys of a *range*
+//! lie between two bounds. Groups are stored with their extents, so the hash is part of the format.
+//!
+//! Chosen by the placement policies in `values/`; stored in the manifest.
 
 use std::sync::Arc;
 
@@ -8,12 +10,12 @@ use super::checksum::xxh3_64;
 use super::interval::Interval;
 use crate::base::varint::{put, take};
 
-/// Which keys an extent holds.
+/// Which keys the records of an extent have.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
-    /// Those whose hashes begin with the same bits.
+    /// Keys whose hashes have a common prefix.
     Hash(HashGroup),
-    /// Those of a range. The records of such an extent lie in the order of their keys.
+    /// Keys of a range. The records of such an extent are sorted by key.
     Range(Arc<Interval>),
 }
 
@@ -24,10 +26,10 @@ mod tag {
 }
 
 impl Group {
-    /// All keys, in no order.
+    /// All keys, in no particular order.
     pub const ALL: Group = Group::Hash(HashGroup::ALL);
 
-    /// The bits, of a group by hash.
+    /// The hash group; `None` for a range.
     pub fn as_hash(&self) -> Option<HashGroup> {
         match self {
             Group::Hash(group) => Some(*group),
@@ -35,7 +37,7 @@ impl Group {
         }
     }
 
-    /// The range, of a group by keys.
+    /// The range; `None` for a hash group.
     pub fn as_range(&self) -> Option<&Interval> {
         match self {
             Group::Hash(_) => None,
@@ -43,7 +45,7 @@ impl Group {
         }
     }
 
-    /// Appends the encoding: the tag, and what belongs to it.
+    /// Appends the encoding: the tag, then the hash group or the range.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Group::Hash(group) => {
@@ -67,18 +69,18 @@ impl Group {
     }
 }
 
-/// No group has more bits than this.
+/// Longest hash prefix, in bits.
 pub const DEPTH_MAX: u8 = 32;
 
-/// The keys whose hashes begin with `depth` certain bits.
+/// The keys whose hashes start with a certain prefix of `depth` bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct HashGroup {
-    /// The bits, at the upper end; zeros below them.
+    /// The prefix, in the highest bits; the others are zero.
     bits: u64,
     depth: u8,
 }
 
-/// What a key, with its keyspace, is grouped by.
+/// The hash that selects the group of a full key.
 pub fn group_hash(full_key: &[u8]) -> u64 {
     xxh3_64(full_key)
 }
@@ -87,45 +89,45 @@ impl HashGroup {
     /// All keys.
     pub const ALL: HashGroup = HashGroup { bits: 0, depth: 0 };
 
-    /// The group of so many bits that holds a hash.
+    /// The group with a prefix of `depth` bits that contains `hash`.
     pub fn of(hash: u64, depth: u8) -> HashGroup {
         let depth = depth.min(DEPTH_MAX);
         HashGroup { bits: if depth == 0 { 0 } else { hash >> (64 - depth) << (64 - depth) }, depth }
     }
 
-    /// How many bits its keys share.
+    /// Length of the prefix, in bits.
     pub fn depth(self) -> u8 {
         self.depth
     }
 
-    /// True if it holds the hash.
+    /// True if the group contains `hash`.
     pub fn holds(self, hash: u64) -> bool {
         HashGroup::of(hash, self.depth) == self
     }
 
-    /// True if it holds all that the other holds.
+    /// True if the group contains all of `other`.
     pub fn covers(self, other: HashGroup) -> bool {
         other.depth >= self.depth && self.holds(other.bits)
     }
 
-    /// Its two halves; `None` if it cannot be halved.
+    /// The two groups with one more bit; `None` at [`DEPTH_MAX`].
     pub fn halves(self) -> Option<[HashGroup; 2]> {
         let depth = self.depth + 1;
         let upper = self.bits | 1 << (64 - depth);
         (depth <= DEPTH_MAX).then_some([HashGroup { depth, ..self }, HashGroup { depth, bits: upper }])
     }
 
-    /// The other half of what it is a half of; `None` for all keys.
+    /// The group that differs in the last bit of the prefix; `None` for all keys.
     pub fn sibling(self) -> Option<HashGroup> {
         (self.depth > 0).then(|| HashGroup { bits: self.bits ^ 1 << (64 - self.depth), ..self })
     }
 
-    /// Its first hash; groups that do not overlap lie in the order of these.
+    /// The lowest hash; groups that do not overlap are ordered by it.
     pub fn first_hash(self) -> u64 {
         self.bits
     }
 
-    /// Appends the encoding: how many bits, and the bits.
+    /// Appends the encoding: the length of the prefix, then the prefix.
     pub fn encode(self, out: &mut Vec<u8>) {
         put(out, self.depth.into());
         put(out, if self.depth == 0 { 0 } else { self.bits >> (64 - self.depth) });
@@ -164,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_round_trip_and_others_are_refused() {
+    fn groups_round_trip_and_malformed_ones_are_rejected() {
         for depth in 0..=DEPTH_MAX {
             let group = HashGroup::of(group_hash(b"key"), depth);
             let mut bytes = Vec::new();

@@ -1,40 +1,43 @@
-//! Intervals of full keys (with their keyspace), as the extents of ranges have them. Their bounds are short: what is longer than
-//! [`BOUND_BYTES_MAX`] is cut, so that an interval may hold a little more than the keys it was made for.
+//! Intervals of full keys (keyspace included), for extents whose records are sorted by key. Bounds are at most
+//! [`BOUND_BYTES_MAX`] bytes long; longer ones are shortened, so an interval may be a little wider than the keys it was
+//! made for.
+//!
+//! Made by the range placement in `values/`; stored in the manifest as part of a [`Group`](super::group::Group).
 
 use std::cmp::Ordering;
 
 use crate::base::varint::{put, take};
 
-/// No bound is longer than this. Keys that share more than this cannot be told apart by bounds; the limit keeps what lists of
-/// extents take, in memory and in the manifest, to 2 KiB each.
+/// Longest bound, in bytes. Keys that share a longer prefix cannot be separated by bounds; the limit keeps an extent below
+/// 2 KiB in lists of extents, in memory and in the manifest.
 pub const BOUND_BYTES_MAX: usize = 1024;
 
-/// Keys from one bound on, up to the other and without it.
+/// The keys from `from` (inclusive) to `to` (exclusive).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interval {
     from: Box<[u8]>,
-    /// `None` if no bound is beyond all its keys.
+    /// `None` if the interval has no upper bound.
     to: Option<Box<[u8]>>,
 }
 
 impl Interval {
-    /// From one bound to the other; `None` if it would be empty or a bound is too long.
+    /// The keys from `from` to `to`; `None` if there are none or a bound is too long.
     pub fn new(from: &[u8], to: Option<&[u8]>) -> Option<Interval> {
-        let sound = from.len() <= BOUND_BYTES_MAX && to.is_none_or(|to| to.len() <= BOUND_BYTES_MAX && from < to);
-        sound.then(|| Interval { from: from.into(), to: to.map(Into::into) })
+        let is_valid = from.len() <= BOUND_BYTES_MAX && to.is_none_or(|to| to.len() <= BOUND_BYTES_MAX && from < to);
+        is_valid.then(|| Interval { from: from.into(), to: to.map(Into::into) })
     }
 
-    /// The first bound.
+    /// The lower bound, inclusive.
     pub fn from(&self) -> &[u8] {
         &self.from
     }
 
-    /// The bound behind it.
+    /// The upper bound, exclusive.
     pub fn to(&self) -> Option<&[u8]> {
         self.to.as_deref()
     }
 
-    /// Where a key lies: below it, in it, or above it.
+    /// Whether `key` is below the interval, in it (`Equal`), or above it.
     pub fn place_of(&self, key: &[u8]) -> Ordering {
         match self.to() {
             _ if key < self.from() => Ordering::Less,
@@ -54,7 +57,7 @@ impl Interval {
         from.len() < BOUND_BYTES_MAX || end_order(to, bound_behind(from).as_deref()).is_gt()
     }
 
-    /// Appends the encoding: length and bytes of the first bound; of the other its length and one, or 0, and its bytes.
+    /// Appends the encoding: length and bytes of `from`; length plus 1 and bytes of `to`, or 0 if there is none.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put(out, self.from.len() as u64);
         out.extend_from_slice(&self.from);
@@ -87,14 +90,14 @@ impl PartialOrd for Interval {
     }
 }
 
-/// By the first bound; of those that begin together the shorter is first.
+/// By lower bound, then by upper bound.
 impl Ord for Interval {
     fn cmp(&self, other: &Interval) -> Ordering {
         self.from.cmp(&other.from).then_with(|| end_order(self.to(), other.to()))
     }
 }
 
-/// Which of two ends comes first.
+/// Orders two upper bounds; `None` is the highest.
 pub fn end_order(one: Option<&[u8]>, other: Option<&[u8]>) -> Ordering {
     match (one, other) {
         (Some(one), Some(other)) => one.cmp(other),
@@ -102,12 +105,12 @@ pub fn end_order(one: Option<&[u8]>, other: Option<&[u8]>) -> Ordering {
     }
 }
 
-/// The longest bound with which an interval may begin that holds `first`.
+/// The highest valid lower bound of an interval that contains `first`.
 pub fn bound_at(first: &[u8]) -> &[u8] {
     &first[..first.len().min(BOUND_BYTES_MAX)]
 }
 
-/// The lowest bound with which an interval may end that holds `last`; `None` if there is none.
+/// The lowest valid upper bound of an interval that contains `last`; `None` if there is none.
 pub fn bound_behind(last: &[u8]) -> Option<Vec<u8>> {
     if last.len() < BOUND_BYTES_MAX {
         return Some([last, &[0]].concat());
@@ -119,7 +122,7 @@ pub fn bound_behind(last: &[u8]) -> Option<Vec<u8>> {
     Some(bound)
 }
 
-/// The shortest bound above one key that is not above a greater one; `None` if it would be too long.
+/// The shortest bound greater than `below` and not greater than `above`; `None` if it would be too long.
 pub fn separator<'a>(below: &[u8], above: &'a [u8]) -> Option<&'a [u8]> {
     let shared = below.iter().zip(above).take_while(|(one, other)| one == other).count();
     debug_assert!(below < above);
@@ -131,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn separators_are_short_and_separate() {
+    fn separators_are_short_and_lie_between_their_keys() {
         for (below, above, expected) in [
             (&b"abc"[..], &b"abd"[..], Some(&b"abd"[..])),
             (b"abc", b"b", Some(b"b")),
@@ -150,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_hold_what_they_are_made_for_and_as_little_more_as_they_can() {
+    fn bounds_include_their_key_and_as_few_others_as_possible() {
         let long = |byte: u8, len: usize| vec![byte; len];
         for key in [vec![], b"a".to_vec(), long(9, 1023), long(9, 1024), long(9, 1025), long(9, 3000), long(255, 1023)]
         {
@@ -165,12 +168,12 @@ mod tests {
         let mut ends_high = long(255, 1100);
         ends_high[3] = 7;
         assert_eq!(bound_behind(&ends_high).unwrap(), [255, 255, 255, 8]);
-        // No key between the two bounds would be a bound.
+        // There is no valid bound between the two.
         assert_eq!(bound_behind(&long(9, 1024)).unwrap(), [long(9, 1023), vec![10]].concat());
     }
 
     #[test]
-    fn keys_lie_below_in_or_above() {
+    fn place_of_says_whether_a_key_is_below_in_or_above() {
         let interval = Interval::new(b"b", Some(b"d")).unwrap();
         for (key, expected) in [("a", Ordering::Less), ("b", Ordering::Equal), ("cz", Ordering::Equal)] {
             assert_eq!(interval.place_of(key.as_bytes()), expected, "{key}");
@@ -201,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_round_trip_and_others_are_refused() {
+    fn intervals_round_trip_and_malformed_ones_are_rejected() {
         for (from, to) in [(&b""[..], None), (b"", Some(&b"a"[..])), (&[3; 1024], Some(&[4; 1024])), (b"a", None)] {
             let interval = Interval::new(from, to).unwrap();
             let mut bytes = Vec::new();

@@ -1,21 +1,26 @@
-//! Floor 1: bytes. How records, blocks, tables and edits look on storage, and nothing about where they are kept. Every
-//! decoder treats its input as hostile: bad bytes are an error that names file and offset.
+//! Floor 1: the on-disk formats of records, frames, blocks, tables and manifest edits, without any I/O. Every decoder
+//! treats its input as untrusted: malformed bytes are an error whose message says what is wrong, and callers add file
+//! and offset.
 
 pub mod record;
 pub mod frame;
-pub mod edit;
 pub mod checksum;
-pub mod file_header;
 pub mod compression;
+pub mod file_header;
 pub mod block;
+mod block_entry;
 mod packed;
 pub mod filter;
 pub mod range_block;
 pub mod table;
+pub mod references;
+pub mod properties;
 pub mod meta;
 pub mod interval;
 pub mod group;
 pub mod reorder_credit;
 pub mod values;
 pub mod watermarks;
+pub mod edit;
+pub mod value_state;
 pub mod stats_page;

@@ -1,60 +1,63 @@
-//! Packed rows: in a block of addresses, stamp and address of an entry take a few bytes instead of eight and up to thirty.
-//! Each column is stored as what it is above its smallest value in the block, in as many bits as the largest needs. The
-//! block begins with what that takes to read; the layout is in `docs/formats/table.md`.
+//! Packed rows: in a block of addresses, the stamp and the address of an entry take a few bytes, instead of eight and
+//! up to thirty. This is frame-of-reference encoding: each column stores the difference from its minimum in the block,
+//! in as many bits as the largest difference needs. The block starts with the minima and widths. Diagram:
+//! `docs/formats/table.md`.
 //!
-//! Called by the sorted block (`block.rs`), which decides where it pays.
+//! Called by the sorted block (`block.rs`), which packs a block if that makes it smaller.
 
-use super::block::{FULL_KEY_BYTES_MAX, RawEntry};
-use crate::base::limits::SEQNO_MAX;
+use super::block_entry::BlockEntry;
+use crate::base::limits::{FULL_KEY_BYTES_MAX, SEQNO_MAX};
 use crate::base::{Address, FileId, Kind, Stamp, varint};
 
-/// Kind, seqno, file, offset, bytes of the record beside key and value, above [`BESIDE_BIAS`], bytes of the value; the first
-/// has the lowest bits. Stored: do not reorder.
+/// Kind, seqno, file, offset, bytes of the record other than key and value (plus [`OVERHEAD_BIAS`]), bytes of the
+/// value; the first has the lowest bits. Stored: do not reorder.
 const COLUMNS: usize = 6;
-/// A value that is compressed where it lies is longer than its record, so that what is beside it is less than nothing.
-const BESIDE_BIAS: u64 = 1 << 33;
-/// The columns that are about stamps; only entries with an address have the others.
+/// Added to the overhead of a record, which is negative if the value is compressed: the value is then longer than its
+/// record.
+const OVERHEAD_BIAS: u64 = 1 << 33;
+/// The columns of the stamp; only entries with an address use the others.
 const STAMP_COLUMNS: usize = 2;
-/// A row is no longer.
+/// Largest width of a row.
 const ROW_BITS_MAX: u32 = 120;
 const KIND_BITS_MAX: u32 = 4;
 const SEQNO_BITS_MAX: u32 = 56;
 
-// So that a stamp is in the first 64 bits of a row.
+// A stamp lies within the first 64 bits of a row.
 const _: () = assert!(KIND_BITS_MAX + SEQNO_BITS_MAX <= u64::BITS && SEQNO_MAX >> SEQNO_BITS_MAX == 0);
 const _: () = assert!(ROW_BITS_MAX <= u128::BITS && SEQNO_BITS_MAX < u64::BITS);
 
-/// The numbers of one entry, by column.
-type Numbers = [u64; COLUMNS];
+/// One entry, by column.
+type Row = [u64; COLUMNS];
 
-/// The numbers of an entry, and whether it has all of them; `None` if they cannot be stored in columns.
-fn numbers_of(key_len: usize, stamp: Stamp, value: &[u8]) -> Option<(Numbers, bool)> {
+/// The columns of an entry, and whether it has an address; `None` if it cannot be stored in columns.
+fn row_of(key_len: usize, stamp: Stamp, value: &[u8]) -> Option<(Row, bool)> {
     let (kind, seqno) = (stamp.kind()?, stamp.seqno().0);
     if !kind.is_address() {
         return Some(([kind as u64, seqno, 0, 0, 0, 0], false));
     }
     let address = Address::decode(value)?;
-    let beside = (BESIDE_BIAS + u64::from(address.len)).checked_sub(u64::from(address.value_len) + key_len as u64)?;
-    Some(([kind as u64, seqno, address.file.0, address.offset, beside, u64::from(address.value_len)], true))
+    let overhead =
+        (OVERHEAD_BIAS + u64::from(address.len)).checked_sub(u64::from(address.value_len) + key_len as u64)?;
+    Some(([kind as u64, seqno, address.file.0, address.offset, overhead, u64::from(address.value_len)], true))
 }
 
-/// How the rows of a block are stored.
+/// Widths and minima of the columns of a block.
 #[derive(Clone, Copy)]
 pub(super) struct PackedLayout {
-    /// The length of every key; 0 if each entry says its own.
+    /// Length of every key; 0 if the entries store their key lengths.
     key_len: usize,
     row_bytes: usize,
-    /// Bits of each column.
+    /// Width of each column, in bits.
     bits: [u8; COLUMNS],
-    /// The smallest number of each.
-    smallest: Numbers,
-    /// Whether all entries have an address; `None` if their kinds differ.
+    /// Minimum of each column.
+    smallest: Row,
+    /// Whether the entries have addresses; `None` if some do.
     all_separated: Option<bool>,
 }
 
 impl PackedLayout {
-    /// `None` if a row would be too long, or its kinds or seqnos too large.
-    fn new(key_len: usize, bits: [u8; COLUMNS], smallest: Numbers) -> Option<PackedLayout> {
+    /// `None` if a row would be too wide, or its kinds or seqnos too large.
+    fn new(key_len: usize, bits: [u8; COLUMNS], smallest: Row) -> Option<PackedLayout> {
         let row_bits: u32 = bits.iter().map(|&bits| u32::from(bits)).sum();
         let [kind_bits, seqno_bits, ..] = bits;
         let row_fits = row_bits <= ROW_BITS_MAX && bits.iter().all(|&bits| u32::from(bits) <= u64::BITS);
@@ -66,7 +69,7 @@ impl PackedLayout {
         (key_len <= FULL_KEY_BYTES_MAX && row_fits && stamps_fit && numbers_fit).then_some(layout)
     }
 
-    /// Reads the layout off the front of `bytes`, which is where entries begin then.
+    /// Takes a layout off the front of `bytes`; the entries follow it.
     pub fn take(bytes: &mut &[u8]) -> Option<PackedLayout> {
         let (&bits, rest) = bytes.split_first_chunk()?;
         *bytes = rest;
@@ -89,9 +92,9 @@ impl PackedLayout {
         COLUMNS + varint::len(self.key_len as u64) + numbers
     }
 
-    fn append_row(&self, numbers: &Numbers, has_all: bool, out: &mut Vec<u8>) {
+    fn append_row(&self, numbers: &Row, has_address: bool, out: &mut Vec<u8>) {
         let (mut row, mut shift) = (0u128, 0);
-        let stored = if has_all { COLUMNS } else { STAMP_COLUMNS };
+        let stored = if has_address { COLUMNS } else { STAMP_COLUMNS };
         for (column, number) in numbers.iter().enumerate().take(stored) {
             row |= u128::from(number - self.smallest[column]) << shift;
             shift += self.bits[column];
@@ -99,10 +102,10 @@ impl PackedLayout {
         out.extend_from_slice(&row.to_le_bytes()[..self.row_bytes]);
     }
 
-    /// Parses the entry at `offset`, as far as that does not depend on the key before. `block` goes on for eight bytes
-    /// at least behind the entries, which end at `end`.
+    /// Parses the entry at `offset`; the caller compares `shared` with the previous key. The entries end at `end`, and
+    /// `block` has at least eight more bytes.
     #[inline]
-    pub fn entry(&self, block: &[u8], end: usize, offset: usize) -> Option<RawEntry> {
+    pub fn entry(&self, block: &[u8], end: usize, offset: usize) -> Option<BlockEntry> {
         let mut rest = block[..end].get(offset..)?;
         let shared = usize::try_from(varint::take(&mut rest)?).ok()?;
         let suffix_len = match self.key_len {
@@ -119,33 +122,33 @@ impl PackedLayout {
         if !key_fits || value_len > rest.len() {
             return None;
         }
-        Some(RawEntry { shared, suffix_start, stamp_start, value_start, end: value_start + value_len })
+        Some(BlockEntry { shared, suffix_start, stamp_start, value_start, end: value_start + value_len })
     }
 
-    /// The stamp of the row at `start`.
+    /// The stamp in the row at `start`.
     #[inline]
     pub fn stamp(&self, block: &[u8], start: usize) -> Stamp {
-        let low = block[start..].first_chunk().expect("eight bytes at least follow the entries of a block");
+        let low = block[start..].first_chunk().expect("at least eight bytes follow the entries of a block");
         let low = u64::from_le_bytes(*low);
         let ([kind_bits, seqno_bits, ..], [kind, seqno, ..]) = (self.bits, self.smallest);
-        // Neither shift reaches 64: see the assertion above.
+        // Both shifts are below 64: see the assertions above.
         let seqno = seqno + (low >> kind_bits & ((1 << seqno_bits) - 1));
         Stamp(seqno << 8 | (kind + (low & ((1 << kind_bits) - 1))))
     }
 
-    /// The address in the row at `start`, which belongs to a key of `key_len` bytes; `None` if it can be none.
+    /// The address in the row at `start`, of a key of `key_len` bytes; `None` if the row is not a valid address.
     #[inline]
     pub fn address(&self, block: &[u8], start: usize, key_len: usize) -> Option<Address> {
         let mut bytes = [0; 16];
         bytes[..self.row_bytes].copy_from_slice(&block[start..start + self.row_bytes]);
         let mut row = u128::from_le_bytes(bytes);
-        let [_, _, file, offset, beside, value_len] = std::array::from_fn(|column| {
+        let [_, _, file, offset, overhead, value_len] = std::array::from_fn(|column| {
             let bits = u32::from(self.bits[column]);
             let number = row as u64 & u64::MAX.checked_shr(u64::BITS - bits).unwrap_or(0);
             row >>= bits;
             self.smallest[column].wrapping_add(number)
         });
-        let len = value_len.checked_add(beside)?.checked_add(key_len as u64)?.checked_sub(BESIDE_BIAS)?;
+        let len = value_len.checked_add(overhead)?.checked_add(key_len as u64)?.checked_sub(OVERHEAD_BIAS)?;
         let (len, value_len) = (u32::try_from(len).ok()?, u32::try_from(value_len).ok()?);
         Some(Address { file: FileId(file), offset, len, value_len })
     }
@@ -156,19 +159,19 @@ fn is_separated(stamp: Stamp) -> bool {
     stamp.kind().is_some_and(Kind::is_address)
 }
 
-/// Finds out, while a block is filled, how it would be packed.
+/// Collects minima and maxima while a block is filled, to compute its packed layout.
 pub(super) struct Packer {
-    /// Smallest and largest number of each column.
+    /// Minimum and maximum of each column.
     ranges: [(u64, u64); COLUMNS],
-    /// The length of all keys, if they have one.
+    /// The length of all keys, if they have the same length.
     key_len: Option<usize>,
     entries: usize,
     addresses: usize,
-    /// Bytes of the entries but for rows, and for the lengths of key suffixes.
-    loose_bytes: usize,
+    /// Bytes of the entries without rows and without lengths of key suffixes.
+    other_bytes: usize,
     suffix_len_bytes: usize,
-    /// Some entry does not fit columns.
-    is_spoiled: bool,
+    /// Some entry cannot be stored in columns.
+    is_unpackable: bool,
 }
 
 impl Default for Packer {
@@ -178,49 +181,49 @@ impl Default for Packer {
             key_len: None,
             entries: 0,
             addresses: 0,
-            loose_bytes: 0,
+            other_bytes: 0,
             suffix_len_bytes: 0,
-            is_spoiled: false,
+            is_unpackable: false,
         }
     }
 }
 
 impl Packer {
-    /// One more entry, whose key shares `shared` bytes with the one before.
-    pub fn note(&mut self, shared: usize, key_len: usize, stamp: Stamp, value: &[u8]) {
-        let Some((numbers, has_all)) = numbers_of(key_len, stamp, value) else {
-            self.is_spoiled = true;
+    /// Adds an entry whose key shares `shared` bytes with the previous key.
+    pub fn add(&mut self, shared: usize, key_len: usize, stamp: Stamp, value: &[u8]) {
+        let Some((numbers, has_address)) = row_of(key_len, stamp, value) else {
+            self.is_unpackable = true;
             return;
         };
-        let stored = if has_all { COLUMNS } else { STAMP_COLUMNS };
+        let stored = if has_address { COLUMNS } else { STAMP_COLUMNS };
         for (range, number) in self.ranges.iter_mut().zip(numbers).take(stored) {
             *range = (range.0.min(number), range.1.max(number));
         }
         self.key_len = if self.entries == 0 { Some(key_len) } else { self.key_len.filter(|&len| len == key_len) };
         self.entries += 1;
-        self.addresses += has_all as usize;
+        self.addresses += has_address as usize;
         self.suffix_len_bytes += varint::len((key_len - shared) as u64);
-        let value_bytes = if has_all { 0 } else { varint::len(value.len() as u64) + value.len() };
-        self.loose_bytes += varint::len(shared as u64) + key_len - shared + value_bytes;
+        let value_bytes = if has_address { 0 } else { varint::len(value.len() as u64) + value.len() };
+        self.other_bytes += varint::len(shared as u64) + key_len - shared + value_bytes;
     }
 
-    /// How the entries so far are packed, and what they take then, in bytes, restart points left out; `None` if they are
-    /// better left as they are.
+    /// The layout for the entries so far, and their packed size in bytes without restart points; `None` if there is no
+    /// address among them or they cannot be packed.
     pub fn layout(&self) -> Option<(PackedLayout, usize)> {
-        if self.is_spoiled || self.addresses == 0 {
+        if self.is_unpackable || self.addresses == 0 {
             return None;
         }
         let bits = self.ranges.map(|(smallest, largest)| (u64::BITS - (largest - smallest).leading_zeros()) as u8);
         let layout = PackedLayout::new(self.key_len.unwrap_or(0), bits, self.ranges.map(|(smallest, _)| smallest))?;
         let suffix_len_bytes = if layout.key_len == 0 { self.suffix_len_bytes } else { 0 };
-        let entries = self.loose_bytes + suffix_len_bytes + self.entries * layout.row_bytes;
+        let entries = self.other_bytes + suffix_len_bytes + self.entries * layout.row_bytes;
         Some((layout, layout.encoded_bytes() + entries))
     }
 }
 
 impl PackedLayout {
-    /// Packs `entries`, which are as they lie in a block that is not packed, with restart points at `restarts`; these are
-    /// brought up to date.
+    /// Packs `entries`, the entries of a block that is not packed, and moves the restart points in `restarts` to the
+    /// new offsets.
     pub fn pack(&self, entries: &[u8], restarts: &mut [u32], block_bytes: usize) -> Vec<u8> {
         let mut out = Vec::with_capacity(block_bytes);
         self.append(&mut out);
@@ -229,17 +232,17 @@ impl PackedLayout {
             if let Some(restart) = restarts.next_if(|restart| **restart as usize == offset) {
                 *restart = u32::try_from(out.len()).expect("a packed block is no larger than it was");
             }
-            let entry = RawEntry::parse(entries, offset).expect("the builder wrote the entries");
-            let (key_len, stamp) = (entry.shared + entry.suffix_len(), entry.plain_stamp(entries));
+            let entry = BlockEntry::parse(entries, offset).expect("the builder wrote the entries");
+            let (key_len, stamp) = (entry.shared + entry.suffix_len(), entry.stamp(entries));
             let value = &entries[entry.value_start..entry.end];
-            let (numbers, has_all) = numbers_of(key_len, stamp, value).expect("all entries were seen to fit");
+            let (numbers, has_address) = row_of(key_len, stamp, value).expect("the packer has checked every entry");
             varint::put(&mut out, entry.shared as u64);
             if self.key_len == 0 {
                 varint::put(&mut out, entry.suffix_len() as u64);
             }
             out.extend_from_slice(&entries[entry.suffix_start..entry.stamp_start]);
-            self.append_row(&numbers, has_all, &mut out);
-            if !has_all {
+            self.append_row(&numbers, has_address, &mut out);
+            if !has_address {
                 varint::put_bytes(&mut out, value);
             }
             offset = entry.end;

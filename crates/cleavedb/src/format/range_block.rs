@@ -1,19 +1,19 @@
-//! The block of range tombstones: a sorted block of fragments, in tables and in runs. Key and stamp of an entry are the
-//! first key of the fragment and its newest number; the value holds the first key after it and the older numbers. So a
-//! key is looked up by one search in the block, without decoding the rest of it.
+//! The block of range tombstones: a sorted block of fragments, in tables and in runs. The key and stamp of an entry are
+//! the first key of a fragment and its highest sequence number; the value has the first key after the fragment and the
+//! lower sequence numbers. One search in the block therefore finds the fragment of a key, without decoding the others.
 //!
 //! Diagram: `docs/formats/table.md`. Written by the table builder and by runs.
 
 use std::sync::Arc;
 
 use super::block::{BlockBuilder, BlockCursor, BlockOrigin};
-use crate::base::tombstones::{Fragment, Stretch};
+use crate::base::tombstones::{Fragment, TombstoneSpan};
 use crate::base::{Buffer, Cursor, Error, Kind, Result, Seqno, Stamp, varint};
 
-/// Every search reads this many fragments at most.
+/// Fragments that a search reads after its binary search, at most.
 const RESTART_ENTRIES: usize = 4;
 
-/// Collects fragments, in order, into a block.
+/// Builds a block from fragments, which are added in order.
 pub struct RangeBlockBuilder {
     block: BlockBuilder,
     value: Vec<u8>,
@@ -26,7 +26,7 @@ impl Default for RangeBlockBuilder {
 }
 
 impl RangeBlockBuilder {
-    /// Appends a fragment; it must lie behind the one before.
+    /// Appends a fragment; it must not start before the previous one ends.
     pub fn add(&mut self, fragment: &Fragment) {
         self.value.clear();
         varint::put_bytes(&mut self.value, &fragment.end);
@@ -37,22 +37,22 @@ impl RangeBlockBuilder {
         self.block.add(&fragment.start, Stamp::new(*newest, Kind::DeleteRange), &self.value);
     }
 
-    /// The block; the builder is empty again.
+    /// Returns the block and empties the builder.
     pub fn finish(&mut self) -> Vec<u8> {
         self.block.finish()
     }
 }
 
-/// A block of fragments, open for reading.
+/// A reader of a block of fragments.
 pub struct RangeBlock {
     block: Arc<Buffer>,
     origin: BlockOrigin,
 }
 
-/// The value of an entry.
+/// A partly decoded entry.
 struct FragmentEntry<'a> {
     end: &'a [u8],
-    /// The newest number, and what leads to the older ones.
+    /// The highest sequence number, and the encoded differences to the lower ones.
     newest: Seqno,
     older: &'a [u8],
 }
@@ -63,7 +63,7 @@ impl<'a> FragmentEntry<'a> {
         (stamp.kind() == Some(Kind::DeleteRange)).then_some(FragmentEntry { end, newest: stamp.seqno(), older: value })
     }
 
-    /// Its numbers, newest first; `None` for one that does not go down.
+    /// The sequence numbers, newest first; the last one is `None` if the encoding is malformed.
     fn seqnos(&self) -> impl Iterator<Item = Option<Seqno>> {
         let mut older = self.older;
         let mut last = Some(self.newest);
@@ -82,7 +82,7 @@ impl<'a> FragmentEntry<'a> {
 }
 
 impl RangeBlock {
-    /// Reads `block`, which came from `origin`.
+    /// A reader of `block`, which was read from `origin`.
     pub fn new(block: Arc<Buffer>, origin: BlockOrigin) -> RangeBlock {
         RangeBlock { block, origin }
     }
@@ -97,10 +97,10 @@ impl RangeBlock {
 
     #[cold]
     fn damaged(&self) -> Error {
-        Error::corruption(&self.origin.path, self.origin.offset, "a block of range tombstones holds a bad entry")
+        Error::corruption(&self.origin.path, self.origin.offset, "a block of range tombstones has a malformed entry")
     }
 
-    /// The newest number that a reader at `snapshot` sees in a fragment; 0 if there is none.
+    /// The highest sequence number of a fragment that a reader at `snapshot` sees; 0 if there is none.
     fn visible(&self, entry: &FragmentEntry<'_>, snapshot: Seqno) -> Result<Seqno> {
         for seqno in entry.seqnos() {
             let seqno = seqno.ok_or_else(|| self.damaged())?;
@@ -122,32 +122,33 @@ impl RangeBlock {
         if key < entry.end { self.visible(&entry, snapshot) } else { Ok(Seqno::ZERO) }
     }
 
-    /// What a reader at `snapshot` sees around `key`, which the stretch holds. O(log n).
-    pub fn stretch(&self, key: &[u8], snapshot: Seqno) -> Result<Stretch> {
-        let stretch = self.stretch_as_stored(key, snapshot)?;
-        if stretch.holds(key) { Ok(stretch) } else { Err(self.damaged()) }
+    /// The newest tombstone that a reader at `snapshot` sees at `key`, with the span of keys around `key` for which it
+    /// is the same. O(log n).
+    pub fn span_at(&self, key: &[u8], snapshot: Seqno) -> Result<TombstoneSpan> {
+        let span = self.stored_span_at(key, snapshot)?;
+        if span.holds(key) { Ok(span) } else { Err(self.damaged()) }
     }
 
-    fn stretch_as_stored(&self, key: &[u8], snapshot: Seqno) -> Result<Stretch> {
+    fn stored_span_at(&self, key: &[u8], snapshot: Seqno) -> Result<TombstoneSpan> {
         let mut cursor = self.cursor()?;
         cursor.seek_before(key, Stamp::OLDEST)?;
-        let mut stretch = Stretch::default();
+        let mut span = TombstoneSpan::default();
         if cursor.valid() {
             let entry = self.entry(&cursor)?;
             if key < entry.end {
                 let (from, to) = (Some(cursor.key().to_vec()), Some(entry.end.to_vec()));
-                return Ok(Stretch { from, to, seqno: self.visible(&entry, snapshot)? });
+                return Ok(TombstoneSpan { from, to, seqno: self.visible(&entry, snapshot)? });
             }
-            stretch.from = Some(entry.end.to_vec());
+            span.from = Some(entry.end.to_vec());
             cursor.next()?;
         } else {
             cursor.seek_first()?;
         }
         if cursor.valid() {
             self.entry(&cursor)?;
-            stretch.to = Some(cursor.key().to_vec());
+            span.to = Some(cursor.key().to_vec());
         }
-        Ok(stretch)
+        Ok(span)
     }
 
     /// All fragments, in order.
@@ -203,7 +204,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_block_answers_as_its_fragments_do(
+        fn lookups_in_a_block_agree_with_its_fragments(
             fragments in fragments(),
             key in proptest::collection::vec(0u8..4, 0..5),
             snapshot in 0u64..60,
@@ -214,18 +215,18 @@ mod tests {
             let seqnos = holder.map_or(&[][..], |fragment| &fragment.seqnos);
             let seqno = seqnos.iter().copied().find(|seqno| seqno.0 <= snapshot).unwrap_or_default();
             prop_assert_eq!(block.cover(&key, Seqno(snapshot)).unwrap(), seqno);
-            let stretch = block.stretch(&key, Seqno(snapshot)).unwrap();
-            prop_assert_eq!(stretch.seqno, seqno);
-            prop_assert!(stretch.holds(&key));
-            // The stretch ends exactly where a fragment begins or ends.
+            let span = block.span_at(&key, Seqno(snapshot)).unwrap();
+            prop_assert_eq!(span.seqno, seqno);
+            prop_assert!(span.holds(&key));
+            // The span ends exactly where a fragment starts or ends.
             let before = fragments.iter().flat_map(|fragment| [&fragment.start, &fragment.end]).filter(|at| **at <= key);
             let after = fragments.iter().flat_map(|fragment| [&fragment.start, &fragment.end]).filter(|at| **at > key);
-            prop_assert_eq!(stretch.from.as_ref(), before.max());
-            prop_assert_eq!(stretch.to.as_ref(), after.min());
+            prop_assert_eq!(span.from.as_ref(), before.max());
+            prop_assert_eq!(span.to.as_ref(), after.min());
         }
 
         #[test]
-        fn hostile_bytes_never_panic(
+        fn malformed_bytes_never_panic(
             fragments in fragments(),
             flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
         ) {
@@ -238,14 +239,14 @@ mod tests {
             let _ = block.fragments();
             for key in [&b""[..], b"\0\x01", b"\x02", b"\x03\x03\x03\x03\x03"] {
                 let _ = block.cover(key, Seqno(30));
-                // A reader that is told of a stretch elsewhere would ask again for ever.
-                prop_assert!(block.stretch(key, Seqno(30)).map_or(true, |stretch| stretch.holds(key)));
+                // A reader would loop forever if the span did not contain its key.
+                prop_assert!(block.span_at(key, Seqno(30)).map_or(true, |span| span.holds(key)));
             }
         }
     }
 
     #[test]
-    fn a_neighbour_that_is_no_fragment_is_an_error() {
+    fn a_neighbouring_entry_that_is_malformed_is_an_error() {
         let mut builder = BlockBuilder::with_restart_every(RESTART_ENTRIES);
         let value = |end: &[u8]| {
             let mut value = Vec::new();
@@ -253,12 +254,12 @@ mod tests {
             value
         };
         builder.add(b"a", Stamp::new(Seqno(5), Kind::DeleteRange), &value(b"b"));
-        // Sorts behind every search for its key.
+        // This entry sorts behind every search for its key.
         builder.add(b"c", Stamp::OLDEST, &value(b"d"));
         let block = open(builder.finish());
-        assert!(block.stretch(b"a", Seqno(9)).is_ok());
+        assert!(block.span_at(b"a", Seqno(9)).is_ok());
         for key in [b"b", b"c"] {
-            assert!(matches!(block.stretch(key, Seqno(9)), Err(Error::Corruption { .. })), "{key:?}");
+            assert!(matches!(block.span_at(key, Seqno(9)), Err(Error::Corruption { .. })), "{key:?}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! One record as it lies in a log (and later in a segment): checked by its own CRC, so that it can be read by address
-//! without the frame around it. Diagram: `docs/formats/log.md`. In a segment its value may be compressed; the record says so
-//! itself, and its checksum is over what is stored.
+//! One record as logs and segments store it. It has its own CRC, so that it can be read by address without the frame
+//! around it. In a segment its value may be compressed: the kind byte has the algorithm, and the checksum covers the
+//! stored bytes. Diagram: `docs/formats/log.md`.
 //!
-//! Written by the commit path, read by recovery, by flush and by `get`.
+//! Written by the commit path and by value GC; read by recovery, flush and `get`.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -12,41 +12,41 @@ use super::checksum::agrees;
 use super::compression::{self, Compression};
 use crate::base::{Address, Buffer, Error, Gauge, KeyspaceId, Kind, Seqno, Slice, limits, split_key};
 
-/// Bytes before the key.
+/// Length of the header, which precedes the key.
 pub const HEADER_BYTES: usize = 23;
-/// Of the byte behind the checksum the lower four bits are the kind, the upper four say how the value is compressed.
+/// The byte behind the checksum has the kind in its lower four bits and the compression in its upper four.
 const KIND_BITS: u32 = 4;
 
 const _: () = assert!((Kind::DeleteRange as u8) < 1 << KIND_BITS && (Compression::Zstd as u8) < 1 << (8 - KIND_BITS));
 
-/// One operation on its way into the log: what the user gave, without a sequence number.
+/// One operation before it is written to the log: what the user passed, without a sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation<'a> {
-    /// Delete, Put, Delta or DeleteRange: a record always carries its bytes.
+    /// Delete, Put, Delta or DeleteRange: a record never contains an address.
     pub kind: Kind,
     /// The keyspace.
     pub keyspace: KeyspaceId,
-    /// The user's key. Of a range, its first key; empty if it begins where the keyspace does.
+    /// The user key. For a range, its first key; empty if the range starts at the first key of the keyspace.
     pub key: &'a [u8],
-    /// The value or operand; empty for a delete. Of a range, the first key after it; empty if it ends where the keyspace
-    /// does.
+    /// The value or operand; empty for a delete. For a range, the first key after it; empty if the range ends with the
+    /// keyspace.
     pub value: &'a [u8],
 }
 
 impl Operation<'_> {
-    /// Bytes of the record.
+    /// Length of the record.
     pub fn record_bytes(&self) -> usize {
         HEADER_BYTES + self.key.len() + self.value.len()
     }
 
-    /// The record's checksum: over everything behind the checksum.
+    /// The checksum of the record: over everything behind the checksum field.
     pub fn crc(&self, seqno: Seqno) -> u32 {
         let crc = crc32c::crc32c(&self.header(seqno, 0)[4..]);
         let crc = crc32c::crc32c_append(crc, self.key);
         crc32c::crc32c_append(crc, self.value)
     }
 
-    /// The header, with the checksum that [`crc`](Operation::crc) gave.
+    /// The header, with the checksum that [`crc`](Operation::crc) returned.
     pub fn header(&self, seqno: Seqno, crc: u32) -> [u8; HEADER_BYTES] {
         debug_assert!(!self.kind.is_address());
         let mut header = [0; HEADER_BYTES];
@@ -60,32 +60,33 @@ impl Operation<'_> {
     }
 }
 
-/// A record read back and checked.
+/// A decoded record whose checksum matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Its place in history.
+    /// The sequence number.
     pub seqno: Seqno,
-    /// What it does. The value is that which is stored.
+    /// The operation; its value is as stored, possibly compressed.
     pub operation: Operation<'a>,
-    /// How the value is compressed.
+    /// The compression of the value.
     pub compression: Compression,
-    /// Its checksum, which the frame's body checksum covers.
+    /// The checksum, which the body checksum of the frame covers.
     pub crc: u32,
 }
 
 impl<'a> Record<'a> {
-    /// Takes one record of a log, where nothing is compressed, off the front of `bytes`; says what is wrong if it is none.
+    /// Takes one record of a log off the front of `bytes`; the error describes the damage. Records of logs are not
+    /// compressed.
     pub fn take(bytes: &mut &'a [u8]) -> Result<Record<'a>, &'static str> {
         let mut rest = *bytes;
         let record = Record::take_stored(&mut rest)?;
         if record.compression != Compression::None {
-            return Err("record is compressed, and logs have none such");
+            return Err("a record of a log is compressed");
         }
         *bytes = rest;
         Ok(record)
     }
 
-    /// Takes one record, wherever it lies, off the front of `bytes`; says what is wrong if it is none.
+    /// Takes one record of a log or a segment off the front of `bytes`; the error describes the damage.
     pub fn take_stored(bytes: &mut &'a [u8]) -> Result<Record<'a>, &'static str> {
         let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or("record header is cut short")?;
         let key_len = u16::from_le_bytes([header[17], header[18]]) as usize;
@@ -108,7 +109,7 @@ impl<'a> Record<'a> {
             _ => key_len >= limits::KEY_BYTES_MIN && value_len < limits::VALUE_BYTES_LIMIT,
         };
         if !fits {
-            return Err("record breaks the size limits");
+            return Err("record exceeds the size limits");
         }
         let seqno = u64::from_le_bytes([
             header[5], header[6], header[7], header[8], header[9], header[10], header[11], header[12],
@@ -119,14 +120,14 @@ impl<'a> Record<'a> {
         let keyspace = KeyspaceId(u32::from_le_bytes([header[13], header[14], header[15], header[16]]));
         let (key, value) = rest[..key_len + value_len].split_at(key_len);
         if kind == Kind::DeleteRange && !value.is_empty() && key >= value {
-            return Err("record deletes a range that holds no key");
+            return Err("record deletes an empty range");
         }
         *bytes = &rest[key_len + value_len..];
         Ok(Record { seqno: Seqno(seqno), operation: Operation { kind, keyspace, key, value }, compression, crc })
     }
 
-    /// Puts the same record into `out`, in place of what is there, with what `compress` appends for its value; false if that
-    /// is nothing.
+    /// Replaces `out` by the same record with a compressed value, which `compress` appends; false if `compress` returns
+    /// false.
     pub fn compressed(
         &self,
         compression: Compression,
@@ -148,51 +149,51 @@ impl<'a> Record<'a> {
         true
     }
 
-    /// The value as it was before it was compressed, which may have `len_max` bytes.
-    pub fn value(&self, len_max: usize) -> Result<Cow<'a, [u8]>, NoValue> {
+    /// The decompressed value, of at most `len_max` bytes.
+    pub fn value(&self, len_max: usize) -> Result<Cow<'a, [u8]>, ValueError> {
         match self.compression {
             Compression::None => Ok(Cow::Borrowed(self.operation.value)),
-            compression if !compression.is_available() => Err(NoValue::Unavailable),
+            compression if !compression.is_available() => Err(ValueError::Unavailable),
             compression => Ok(Cow::Owned(compression::decompress(compression, self.operation.value, len_max)?)),
         }
     }
 }
 
-/// Why bytes have no value.
+/// Why the value of a record cannot be returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoValue {
-    /// They are not the record that was asked for, or damaged.
+pub enum ValueError {
+    /// The bytes are damaged, or are another record.
     Damaged(&'static str),
-    /// This build lacks what it is compressed with.
+    /// This build lacks the compression of the value.
     Unavailable,
 }
 
-impl From<&'static str> for NoValue {
-    fn from(reason: &'static str) -> NoValue {
-        NoValue::Damaged(reason)
+impl From<&'static str> for ValueError {
+    fn from(reason: &'static str) -> ValueError {
+        ValueError::Damaged(reason)
     }
 }
 
-impl NoValue {
-    /// As an error of the file that they are from.
+impl ValueError {
+    /// The error for a record at `offset` of `path`.
     #[cold]
     pub fn at(self, path: &Path, offset: u64) -> Error {
         match self {
-            NoValue::Damaged(reason) => Error::corruption(path, offset, reason),
-            NoValue::Unavailable => compression::unavailable(path),
+            ValueError::Damaged(reason) => Error::corruption(path, offset, reason),
+            ValueError::Unavailable => compression::unavailable(path),
         }
     }
 }
 
-/// Checks the checksum of a record that comes in pieces.
+/// Computes the checksum of a record that is read in pieces.
 #[derive(Default)]
-pub struct Check {
+pub struct RecordChecksum {
     stored: Vec<u8>,
     crc: u32,
 }
 
-impl Check {
-    /// The next piece.
+impl RecordChecksum {
+    /// Adds the next piece.
     pub fn add(&mut self, bytes: &[u8]) {
         let missing = size_of::<u32>().saturating_sub(self.stored.len()).min(bytes.len());
         let (stored, body) = bytes.split_at(missing);
@@ -200,14 +201,14 @@ impl Check {
         self.crc = crc32c::crc32c_append(self.crc, body);
     }
 
-    /// That was all; true if the checksum is right.
+    /// True if the pieces are a record with the right checksum.
     pub fn agrees(&self) -> bool {
         let stored = self.stored.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
         stored.is_some_and(|stored| agrees(stored, self.crc))
     }
 }
 
-/// The record that `bytes` are, if it is the one that was asked for.
+/// Decodes `bytes`, which must be version `seqno` of `full_key`.
 fn record_of<'a>(bytes: &'a [u8], address: Address, full_key: &[u8], seqno: Seqno) -> Result<Record<'a>, &'static str> {
     let mut rest = bytes;
     let record = Record::take_stored(&mut rest)?;
@@ -223,23 +224,23 @@ fn record_of<'a>(bytes: &'a [u8], address: Address, full_key: &[u8], seqno: Seqn
     Ok(record)
 }
 
-/// Checks that `bytes` are the record of a log that was asked for.
+/// Checks that `bytes` are a record of a log, and version `seqno` of `full_key`.
 pub fn check_record(bytes: &[u8], address: Address, full_key: &[u8], seqno: Seqno) -> Result<(), &'static str> {
     match record_of(bytes, address, full_key, seqno)?.compression {
         Compression::None => Ok(()),
-        _ => Err("record is compressed, and logs have none such"),
+        _ => Err("a record of a log is compressed"),
     }
 }
 
-/// The value of the record that `bytes` are, if it is the one that was asked for. What it keeps is counted in `gauge`: all of
-/// `bytes`, unless it was compressed.
+/// The value of the record in `bytes`, which must be version `seqno` of `full_key`. Its memory is counted in `gauge`:
+/// all of `bytes`, or the decompressed value.
 pub fn value_of(
     bytes: Vec<u8>,
     address: Address,
     full_key: &[u8],
     seqno: Seqno,
     gauge: &Arc<Gauge>,
-) -> Result<Slice, NoValue> {
+) -> Result<Slice, ValueError> {
     let record = record_of(&bytes, address, full_key, seqno)?;
     let len = address.value_len as usize;
     let (bytes, start) = match record.value(len)? {
@@ -267,10 +268,10 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_checked_in_pieces_of_any_size() {
+    fn a_record_can_be_checked_in_pieces_of_any_size() {
         let mut bytes = encoded();
         let check = |bytes: &[u8], size| {
-            let mut check = Check::default();
+            let mut check = RecordChecksum::default();
             bytes.chunks(size).for_each(|piece| check.add(piece));
             check.agrees()
         };
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_reads_back_as_written() {
+    fn a_record_round_trips() {
         let bytes = encoded();
         let mut rest = &bytes[..];
         let record = Record::take(&mut rest).unwrap();
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_may_be_open_at_either_end_and_holds_a_key() {
+    fn a_range_may_be_open_at_either_end_but_not_empty() {
         let read_back = |key: &[u8], value: &[u8]| {
             let operation = Operation { kind: Kind::DeleteRange, keyspace: KeyspaceId(3), key, value };
             let mut bytes = operation.header(Seqno(42), operation.crc(Seqno(42))).to_vec();
@@ -305,8 +306,8 @@ mod tests {
         assert!(read_back(b"", &longest[1..]) && !read_back(b"", &longest));
     }
 
-    /// The record that [`encoded`] makes with these bytes for a compressed value, and its address if the value has `value_len`
-    /// bytes.
+    /// The record of [`encoded`] with the compressed value `stored`, and its address if the decompressed value has
+    /// `value_len` bytes.
     fn compressed(compression: Compression, stored: &[u8], value_len: u32) -> (Vec<u8>, Address) {
         let (bytes, mut out) = (encoded(), Vec::new());
         let record = Record::take(&mut &bytes[..]).unwrap();
@@ -318,32 +319,32 @@ mod tests {
         (out, address)
     }
 
-    fn read(bytes: &[u8], address: Address) -> Result<Slice, NoValue> {
+    fn read(bytes: &[u8], address: Address) -> Result<Slice, ValueError> {
         value_of(bytes.to_vec(), address, &full_key(KeyspaceId(3), b"key"), Seqno(42), &Arc::default())
     }
 
-    /// LZ4 bytes of a thousand times 7: a literal, a match of 994 with it, five literals.
+    /// A thousand sevens compressed with LZ4: a literal, a match of length 994, five literals.
     const LZ4_OF_SEVENS: [u8; 15] = [0xe8, 0x07, 0x1f, 7, 1, 0, 255, 255, 255, 210, 0x50, 7, 7, 7, 7];
 
     #[test]
-    fn a_compressed_value_is_read_and_damage_anywhere_is_noticed() {
+    fn a_compressed_value_round_trips_and_any_flipped_bit_is_detected() {
         let stored = [&LZ4_OF_SEVENS[..], &[7]].concat();
         let (bytes, address) = compressed(Compression::Lz4, &stored, 1000);
         assert_eq!(&read(&bytes, address).unwrap()[..], [7; 1000]);
         for bit in 0..bytes.len() * 8 {
             let mut bad = bytes.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
-            assert!(matches!(read(&bad, address), Err(NoValue::Damaged(_))), "bit {bit}");
+            assert!(matches!(read(&bad, address), Err(ValueError::Damaged(_))), "bit {bit}");
         }
     }
 
     #[test]
-    fn compressed_values_that_claim_what_they_are_not_are_refused_whatever_their_checksums() {
+    fn malformed_compressed_values_are_rejected_even_if_their_checksums_match() {
         let damaged = |stored: &[u8], value_len| {
             let (bytes, address) = compressed(Compression::Lz4, stored, value_len);
-            matches!(read(&bytes, address), Err(NoValue::Damaged(_)))
+            matches!(read(&bytes, address), Err(ValueError::Damaged(_)))
         };
-        // Of another length than the address says; longer than so few bytes can become; without a size; no LZ4.
+        // Another length than in the address; a size beyond the highest ratio; no size; invalid LZ4.
         let stored = [&LZ4_OF_SEVENS[..], &[7]].concat();
         assert!(!damaged(&stored, 1000) && damaged(&stored, 999) && damaged(&stored, 1001));
         let mut huge = Vec::new();
@@ -352,13 +353,13 @@ mod tests {
         assert!(damaged(&huge, (1 << 30) - 1));
         assert!(damaged(&[], 0) && damaged(&[0xff; 3], 1000));
         assert!(damaged(&[&[0xe8, 0x07][..], &[0x1f; 100]].concat(), 1000));
-        // A kind that is never compressed, and an algorithm that is not known.
+        // A kind that is never compressed, and an unknown algorithm.
         for kind in [0x11, 0x14, 0x32, 0xf2] {
             let (mut bytes, address) = compressed(Compression::Lz4, &stored, 1000);
             bytes[4] = kind;
             let crc = crc32c::crc32c(&bytes[4..]);
             bytes[..4].copy_from_slice(&crc.to_le_bytes());
-            assert!(matches!(read(&bytes, address), Err(NoValue::Damaged(_))), "{kind:x}");
+            assert!(matches!(read(&bytes, address), Err(ValueError::Damaged(_))), "{kind:x}");
         }
     }
 
@@ -371,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn any_flipped_bit_or_cut_is_noticed() {
+    fn any_flipped_bit_or_truncation_is_detected() {
         let bytes = encoded();
         for index in 0..bytes.len() * 8 {
             let mut bad = bytes.clone();

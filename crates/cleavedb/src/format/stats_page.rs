@@ -1,12 +1,12 @@
 //! The page that the owner of an open database keeps in the file `STATS`: one block, written in place about once a second,
 //! for others to look at. This is its frame: magic, version, length and checksum around a body in CBOR, which
-//! `db/stats_page.rs` makes of the figures. A reader may meet it half-written: then the checksum is wrong, and it reads
+//! `engine/inspect/stats_page.rs` makes of the figures. A reader may meet it half-written: then the checksum is wrong, and it reads
 //! again. Nothing depends on it. Diagram: `docs/formats/stats.md`.
 
 use super::checksum::{agrees, xxh3_64};
 use crate::base::limits::BLOCK_IO_BYTES;
 
-/// Size of the page and of its file.
+/// Size of the page, which is the whole file.
 pub const PAGE_BYTES: usize = BLOCK_IO_BYTES;
 /// The first bytes of the file.
 pub const MAGIC: [u8; 8] = *b"CleaveSt";

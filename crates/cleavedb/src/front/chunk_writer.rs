@@ -1,7 +1,8 @@
-//! Large direct writes of log chunks, several in flight, by a few threads of their own. Chunks complete in any order;
-//! what counts as written grows in order.
+//! Writes chunks of logs with large direct writes, several in flight, on threads of its own. Writes complete in any
+//! order; the written offset of a log only advances in order.
 //!
-//! Called by the log writer (submit), by `sync` (wait), and by writers that outrun the disk (buffers, ring space).
+//! Called by the log writer (submit), by `sync` (wait), and by writers that are faster than the disk (which wait for
+//! buffers or ring space).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,25 +15,25 @@ use crate::sched::clock::now;
 use crate::sched::sync::{Condvar, Mutex, MutexGuard};
 use crate::sched::thread::{JoinHandle, try_spawn};
 
-/// Part of a log on its way to the file.
+/// A part of a log that is to be written to the file.
 pub struct Chunk {
     /// The log.
     pub log: Arc<LogFile>,
-    /// Where it goes: a multiple of the block size.
+    /// Offset in the log: a multiple of the block size.
     pub offset: u64,
     /// The bytes.
     pub buffer: AlignedBuffer,
-    /// How many of them: a multiple of the block size.
+    /// Number of bytes to write: a multiple of the block size.
     pub len: usize,
     /// Once the chunk is written, the ring may be overwritten below this stream position.
     pub ring_tail: u64,
 }
 
-/// Identifies a submitted chunk; larger is later.
+/// Identifies a submitted chunk; later chunks have higher tickets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Ticket(u64);
 
-/// The threads and the queue between them and the log writer.
+/// The writer threads and their queue.
 pub struct ChunkWriter {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle>>,
@@ -49,24 +50,25 @@ struct ChunkState {
     queue: VecDeque<(Ticket, Chunk)>,
     buffers: Vec<AlignedBuffer>,
     last_ticket: Ticket,
-    /// All chunks up to here are written.
+    /// All chunks up to this one are written.
     written: Ticket,
-    /// Written out of order: what to announce when the ones before are done.
-    ahead: BTreeMap<Ticket, Announcement>,
+    /// Chunks that were written before some earlier ones, and what to publish once those are written too.
+    ahead: BTreeMap<Ticket, Publication>,
     ring_tail: u64,
     /// The first failure. All that wait get it, and no further chunk counts as written.
     failed: Option<Error>,
     stop: bool,
 }
 
-struct Announcement {
+struct Publication {
     log: Arc<LogFile>,
     end: u64,
     ring_tail: u64,
 }
 
 impl ChunkWriter {
-    /// Starts `threads` writers that share `buffers` buffers of `chunk_bytes`. If one cannot be started none stays.
+    /// Starts `threads` threads that share `buffers` buffers of `chunk_bytes`. If one cannot be started, none is left
+    /// running.
     pub fn start(threads: usize, buffers: usize, chunk_bytes: usize) -> Result<ChunkWriter> {
         let state = ChunkState {
             buffers: (0..buffers).map(|_| AlignedBuffer::new(chunk_bytes)).collect(),
@@ -82,13 +84,13 @@ impl ChunkWriter {
         Ok(writer)
     }
 
-    /// A buffer to fill; waits while all are in flight.
+    /// Returns a buffer to fill; waits while all are in flight.
     pub fn buffer(&self) -> Result<AlignedBuffer> {
         let mut state = self.wait_until(|state| !state.buffers.is_empty())?;
-        Ok(state.buffers.pop().expect("a buffer is there, that was waited for"))
+        Ok(state.buffers.pop().expect("the wait ended because there is a buffer"))
     }
 
-    /// Waits until a buffer is free or it is `deadline`; false if none is free then.
+    /// Waits until a buffer is free, or until `deadline`; false if none is free by then.
     pub fn wait_for_buffer(&self, deadline: Duration) -> Result<bool> {
         let mut state = self.shared.state.lock();
         while state.buffers.is_empty() && state.failed.is_none() {
@@ -98,11 +100,11 @@ impl ChunkWriter {
             }
             self.shared.done.wait_for(&mut state, rest);
         }
-        state.check().map(|()| true)
+        state.check_failed().map(|()| true)
     }
 
-    /// Gives back a buffer that was not used.
-    pub fn give_back(&self, buffer: AlignedBuffer) {
+    /// Returns a buffer that was not used.
+    pub fn return_buffer(&self, buffer: AlignedBuffer) {
         self.shared.state.lock().buffers.push(buffer);
         self.shared.done.notify_all();
     }
@@ -118,7 +120,7 @@ impl ChunkWriter {
         ticket
     }
 
-    /// Waits until the chunk and all before it are written (not synced).
+    /// Waits until the chunk and all earlier ones are written (not synced).
     pub fn wait(&self, ticket: Ticket) -> Result<()> {
         self.wait_until(|state| state.written >= ticket).map(drop)
     }
@@ -131,7 +133,7 @@ impl ChunkWriter {
     fn wait_until(&self, ready: impl Fn(&ChunkState) -> bool) -> Result<MutexGuard<'_, ChunkState>> {
         let mut state = self.shared.state.lock();
         loop {
-            state.check()?;
+            state.check_failed()?;
             if ready(&state) {
                 return Ok(state);
             }
@@ -139,12 +141,12 @@ impl ChunkWriter {
         }
     }
 
-    /// Writes what is queued and ends the threads.
+    /// Writes all queued chunks and stops the threads.
     pub fn stop(&self) {
         self.shared.state.lock().stop = true;
         self.shared.work.notify_all();
         for thread in std::mem::take(&mut *self.threads.lock()) {
-            // A failed write has failed the queue; there is nobody left to tell.
+            // A failed write is recorded in the state, and no caller is left.
             let _ = thread.join();
         }
     }
@@ -185,7 +187,7 @@ impl Shared {
 }
 
 impl ChunkState {
-    fn check(&self) -> Result<()> {
+    fn check_failed(&self) -> Result<()> {
         match &self.failed {
             Some(error) => Err(error.clone()),
             None => Ok(()),
@@ -195,12 +197,12 @@ impl ChunkState {
     fn finish(&mut self, ticket: Ticket, chunk: Chunk, result: Result<()>) {
         self.buffers.push(chunk.buffer);
         if let Err(error) = result {
-            // Space was reserved when the log was made, so any failure here means the storage cannot be trusted.
+            // Space was reserved when the log was created, so a failure here means that the storage is unreliable.
             self.failed.get_or_insert_with(|| error.lasting(chunk.log.path(), "write"));
             return;
         }
         let end = chunk.offset + chunk.len as u64;
-        self.ahead.insert(ticket, Announcement { log: chunk.log, end, ring_tail: chunk.ring_tail });
+        self.ahead.insert(ticket, Publication { log: chunk.log, end, ring_tail: chunk.ring_tail });
         while let Some(next) = self.ahead.remove(&Ticket(self.written.0 + 1)) {
             self.written.0 += 1;
             self.ring_tail = self.ring_tail.max(next.ring_tail);

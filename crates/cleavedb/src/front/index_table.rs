@@ -1,42 +1,42 @@
-//! The index table: recent versions in memory, hashed for point reads and sorted late (DESIGN section 2).
+//! The index table: the index of the memtable. It has the newest versions in memory, hashed for point reads and sorted
+//! only when a scan or a seal needs it (DESIGN section 2).
 //!
-//! Versions are appended to pieces of [`PIECE_ENTRIES`] in arrival order; a hash table finds the newest version of a
-//! key, and each version names the next older one. A full piece never changes again, so a scan shares it; the short piece that
-//! is still being filled it copies. What a scan has sorted or copied the next one has. One writer at a time (the
-//! commit path); any number of readers. Small values lie inside, large ones are addresses into the log. Range tombstones
-//! lie apart ([`TombstoneIndex`]).
+//! Versions are appended to pieces of [`PIECE_ENTRIES`] in arrival order. A hash table finds the newest version of a
+//! key, and each version has the number of the next older one. A full piece is immutable, so scans share it; a scan
+//! copies the piece that is still being filled. Later scans reuse what earlier ones have sorted and copied. There is
+//! one writer at a time (the commit path) and any number of readers. Small values are stored inline, large ones as
+//! addresses into the log. Range tombstones are stored separately ([`TombstoneIndex`]).
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::index_cursor::IndexCursor;
+use super::index_pieces::{
+    ENTRY_HEADER_BYTES, IndexEntry, IndexVersion, PIECE_ENTRIES, Piece, merge_orders, numbers, sort_within,
+};
 use super::tombstone_index::TombstoneIndex;
-use crate::base::cursor::{compare, leading_bytes};
 use crate::base::key::range_end;
 use crate::base::kind::{Seqno, Stamp};
 use crate::base::ranges::{KeyRange, Mark};
-use crate::base::tombstones::{RangeTombstone, RangeTombstones, Stretch};
-use crate::base::{Address, Cursor, FileId, Kind, Result, Slice, full_key};
+use crate::base::tombstones::{RangeTombstone, RangeTombstones, TombstoneSpan};
+use crate::base::{Address, FileId, Kind, Result, Slice, full_key};
 use crate::format::record::Operation;
 use crate::sched::sync::{Mutex, RwLock};
 
-/// Versions in one piece; the most that a scan has to copy.
-pub const PIECE_ENTRIES: usize = 512;
-/// A scan merges at most this many pieces by itself; beyond, they join the table's sorted order.
-const LOOSE_PIECES_MAX: usize = 8;
-/// About how many versions are looked at to say how the bytes lie along the keys.
+/// Pieces that are kept out of the main order: if there are more, a scan merges them into it.
+const RECENT_PIECES_MAX: usize = 8;
+/// Approximate number of versions sampled for [`IndexTable::marks`].
 const MARKS: usize = 128;
-const ENTRY_HEADER_BYTES: usize = 16;
-/// What a version costs beside its bytes: its entry and its share of the hash table.
+/// Memory of a version in addition to its bytes: its entry and its share of the hash table.
 const ENTRY_OVERHEAD_BYTES: usize = std::mem::size_of::<IndexEntry>() + 10;
 
-/// Recent versions, newest per key at hand.
+/// The versions of one memtable.
 pub struct IndexTable {
     inner: RwLock<Contents>,
-    /// There are range tombstones: most tables have none, and their readers look no further.
+    /// True if there are range tombstones. Most tables have none, and readers then skip the search.
     has_ranges: AtomicBool,
     ranges: RwLock<TombstoneIndex>,
     sorted: Mutex<Sorted>,
@@ -52,74 +52,24 @@ struct Contents {
     frozen: Arc<Vec<Arc<Piece>>>,
     tail: Piece,
     heads: HashTable<u32>,
-    /// The full key that is being inserted, and its payload if that is an address: memory that is used again.
+    /// Reused buffers: the full key that is being inserted, and its payload if that is an address.
     scratch: Vec<u8>,
     payload: Vec<u8>,
 }
 
-/// What scans have sorted, kept for the next.
+/// The orders that scans have sorted, kept for later scans.
 #[derive(Default)]
 struct Sorted {
-    /// The order of so many frozen pieces, the first ones.
+    /// The main order: that of the first `pieces` frozen pieces.
     pieces: usize,
     order: Arc<Vec<u32>>,
-    /// The order of those behind them, up to this one.
-    loose_end: usize,
-    loose: Arc<Vec<u32>>,
-    /// A copy of the piece behind so many frozen ones, and its order.
+    /// The order of the frozen pieces from `pieces` up to `recent_end`.
+    recent_end: usize,
+    recent: Arc<Vec<u32>>,
+    /// A copy of the piece that was filled when there were `tail_at` frozen ones, and its order.
     tail_at: usize,
     tail: Arc<Vec<Arc<Piece>>>,
     tail_order: Arc<Vec<u32>>,
-}
-
-#[derive(Default, Clone)]
-struct Piece {
-    bytes: Vec<u8>,
-    entries: Vec<IndexEntry>,
-}
-
-#[derive(Clone, Copy)]
-struct IndexEntry {
-    start: u32,
-    hash: u32,
-    /// The number of the next older version of the key, plus one; 0 if there is none here.
-    older: u32,
-}
-
-/// One version as a piece holds it: `payload_len u32 | key_len u32 | stamp u64 | key | payload`.
-struct IndexVersion<'a> {
-    key: &'a [u8],
-    stamp: Stamp,
-    payload: &'a [u8],
-}
-
-impl Piece {
-    fn version(&self, slot: usize) -> IndexVersion<'_> {
-        let bytes = &self.bytes[self.entries[slot].start as usize..];
-        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        let (payload_len, key_len) = (word(0) as usize, word(4) as usize);
-        let stamp = Stamp(word(8) as u64 | (word(12) as u64) << 32);
-        let (key, rest) = bytes[ENTRY_HEADER_BYTES..].split_at(key_len);
-        IndexVersion { key, stamp, payload: &rest[..payload_len] }
-    }
-
-    fn place(&self, piece: usize, slot: usize) -> PayloadPlace {
-        let version = self.version(slot);
-        let key_start = self.entries[slot].start as usize + ENTRY_HEADER_BYTES;
-        let key = key_start..key_start + version.key.len();
-        PayloadPlace { piece, payload_end: key.end + version.payload.len(), key, stamp: version.stamp }
-    }
-
-    fn push(&mut self, hash: u32, older: u32, prefix: &[u8], key: &[u8], stamp: Stamp, payload: &[u8]) {
-        let start = u32::try_from(self.bytes.len()).expect("a piece of small payloads stays below 4 GiB");
-        self.entries.push(IndexEntry { start, hash, older });
-        self.bytes.extend_from_slice(&(payload.len() as u32).to_le_bytes());
-        self.bytes.extend_from_slice(&((prefix.len() + key.len()) as u32).to_le_bytes());
-        self.bytes.extend_from_slice(&stamp.0.to_le_bytes());
-        self.bytes.extend_from_slice(prefix);
-        self.bytes.extend_from_slice(key);
-        self.bytes.extend_from_slice(payload);
-    }
 }
 
 impl Contents {
@@ -130,12 +80,12 @@ impl Contents {
     }
 }
 
-/// Spreads the 32 bits kept per entry over the 64 that the hash table looks at.
+/// Extends the 32 bits of hash stored per entry to the 64 bits that the hash table uses.
 fn spread(hash: u32) -> u64 {
     (hash as u64) << 32 | hash as u64
 }
 
-/// The part of a key's hash that the table keeps.
+/// The part of the hash of a full key that entries store.
 fn hash_key(full: &[u8]) -> u32 {
     xxh3_64(full) as u32
 }
@@ -169,7 +119,7 @@ impl IndexTable {
         }
     }
 
-    /// Starts an insertion of one or more versions; readers wait until it ends.
+    /// Starts an insertion of one or more versions; readers wait until the inserter is dropped.
     pub fn insert(&self) -> Inserter<'_> {
         Inserter { table: self, inner: self.inner.write() }
     }
@@ -179,34 +129,34 @@ impl IndexTable {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of values that lie in the log behind addresses.
+    /// Bytes of the separated values, which are in the log.
     pub fn value_bytes(&self) -> u64 {
         self.value_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of the records whose values stay in the log.
+    /// Bytes of the records whose values stay in the log when the table is flushed.
     pub fn kept_bytes(&self) -> u64 {
         self.kept_bytes.load(Ordering::Relaxed)
     }
 
-    /// Versions and range tombstones held.
+    /// Number of versions and range tombstones.
     pub fn len(&self) -> usize {
         self.entries.load(Ordering::Relaxed)
     }
 
-    /// True if nothing was inserted yet.
+    /// True if nothing has been inserted.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The sequence numbers held, first and last; `None` while empty.
+    /// The lowest and the highest sequence number; `None` if the table is empty.
     pub fn seqnos(&self) -> Option<(Seqno, Seqno)> {
         (!self.is_empty())
             .then(|| (Seqno(self.seqno_min.load(Ordering::Relaxed)), Seqno(self.seqno_max.load(Ordering::Relaxed))))
     }
 
-    /// Shows the versions of a key at or below `snapshot`, newest first, until `visit` returns false.
-    /// O(1) to find the key, then O(1) a version.
+    /// Passes the versions of `full_key` at or below `snapshot` to `visit`, newest first, until it returns false.
+    /// O(1) to find the key, then O(1) per version.
     pub fn visit(&self, full_key: &[u8], snapshot: Seqno, visit: &mut dyn FnMut(Stamp, Slice) -> bool) {
         let hash = hash_key(full_key);
         let inner = self.inner.read();
@@ -224,7 +174,7 @@ impl IndexTable {
         }
     }
 
-    /// Some range tombstones are held.
+    /// True if the table has range tombstones.
     #[inline]
     pub fn has_ranges(&self) -> bool {
         self.has_ranges.load(Ordering::Acquire)
@@ -246,8 +196,8 @@ impl IndexTable {
         if self.has_ranges() { self.ranges.read().tombstones().len() } else { 0 }
     }
 
-    /// A cursor over what is in the table now; later insertions do not show.
-    /// O(new versions x log) to sort what no cursor has sorted before.
+    /// Cursors that together contain all versions in the table now; later insertions are not visible.
+    /// O(n log n) in the number of versions that no earlier call has sorted.
     pub fn cursors(&self) -> Vec<IndexCursor> {
         let mut sorted = self.sorted.lock();
         let frozen = {
@@ -257,12 +207,12 @@ impl IndexTable {
         };
         self.sort_frozen(&mut sorted, &frozen);
         sorted.sort_tail();
-        let all = [(&frozen, &sorted.order), (&frozen, &sorted.loose), (&sorted.tail, &sorted.tail_order)];
+        let all = [(&frozen, &sorted.order), (&frozen, &sorted.recent), (&sorted.tail, &sorted.tail_order)];
         let filled = all.into_iter().filter(|(_, order)| !order.is_empty());
         filled.map(|(pieces, order)| IndexCursor::new(pieces.clone(), order.clone())).collect()
     }
 
-    /// One cursor over everything in a range of keys; the table must be sealed (no insertion may follow).
+    /// One cursor over all versions in a range of keys. The table must be sealed: no insertion may follow.
     pub fn sealed_cursor(&self, range: &KeyRange) -> IndexCursor {
         let pieces = self.all_pieces();
         let count = pieces.iter().map(|piece| piece.entries.len()).sum();
@@ -270,7 +220,7 @@ impl IndexTable {
         IndexCursor::new(Arc::new(pieces), Arc::new(order))
     }
 
-    /// How the bytes lie along the keys, from a sample of the versions that are in it now.
+    /// The distribution of bytes over keys, from a sample of the versions.
     pub fn marks(&self) -> Vec<Mark> {
         let pieces = self.all_pieces();
         let step = (self.len() / MARKS).max(1);
@@ -284,17 +234,17 @@ impl IndexTable {
         inner.frozen.iter().cloned().chain([Arc::new(inner.tail.clone())]).collect()
     }
 
-    /// Sorts the pieces that are new; if there are many that are not in the table's order, they join it.
+    /// Sorts new frozen pieces, and merges the recent order into the main order if it has too many pieces.
     fn sort_frozen(&self, sorted: &mut Sorted, frozen: &[Arc<Piece>]) {
-        if sorted.loose_end < frozen.len() {
-            let new = sort_within(frozen, numbers(sorted.loose_end..frozen.len()), &KeyRange::default());
+        if sorted.recent_end < frozen.len() {
+            let new = sort_within(frozen, numbers(sorted.recent_end..frozen.len()), &KeyRange::default());
             self.bytes.fetch_add(size_of_val(&*new), Ordering::Relaxed);
-            sorted.loose = Arc::new(merge_orders(frozen, &sorted.loose, &new));
-            sorted.loose_end = frozen.len();
+            sorted.recent = Arc::new(merge_orders(frozen, &sorted.recent, &new));
+            sorted.recent_end = frozen.len();
         }
-        if sorted.pieces + LOOSE_PIECES_MAX < frozen.len() {
-            sorted.order = Arc::new(merge_orders(frozen, &sorted.order, &sorted.loose));
-            (sorted.pieces, sorted.loose) = (frozen.len(), Arc::default());
+        if sorted.pieces + RECENT_PIECES_MAX < frozen.len() {
+            sorted.order = Arc::new(merge_orders(frozen, &sorted.order, &sorted.recent));
+            (sorted.pieces, sorted.recent) = (frozen.len(), Arc::default());
         }
     }
 }
@@ -311,7 +261,7 @@ impl Sorted {
         self.tail = Arc::new(vec![Arc::new(inner.tail.clone())]);
     }
 
-    /// Sorts what is new in the copy.
+    /// Sorts the new versions of the copy.
     fn sort_tail(&mut self) {
         let count = self.tail.first().map_or(0, |piece| piece.entries.len());
         if self.tail_order.len() < count {
@@ -322,50 +272,50 @@ impl Sorted {
 }
 
 impl RangeTombstones for IndexTable {
-    fn stretch(&self, key: &[u8], snapshot: Seqno) -> Result<Stretch> {
-        Ok(self.ranges.read().stretch(key, snapshot))
+    fn span_at(&self, key: &[u8], snapshot: Seqno) -> Result<TombstoneSpan> {
+        Ok(self.ranges.read().span_at(key, snapshot))
     }
 }
 
-/// Where the next record of a frame lies.
+/// The position of the next record of a frame.
 pub struct RecordPlace {
     /// The log.
     pub log: FileId,
-    /// Where in it, in bytes.
+    /// The offset in the log, in bytes.
     pub offset: u64,
 }
 
-/// Which values lie in the log and not in the index table, by their sizes in bytes.
+/// Value sizes, in bytes, from which on values are stored separately, in the log instead of the index table.
 #[derive(Debug, Clone, Copy)]
 pub struct SeparationThresholds {
-    /// From this size on, while the key is in the front.
+    /// From this size on while the key is in the front.
     pub in_front: usize,
-    /// From this size on also when the key leaves the front. Operands come along whatever their size.
-    pub for_good: usize,
+    /// From this size on after the key is flushed, too. Operands of any size are stored inline then.
+    pub after_flush: usize,
 }
 
 impl SeparationThresholds {
-    /// The value stays where it is when its key leaves the front.
+    /// True if a value stays in the log when its key is flushed.
     pub fn stays(self, kind: Kind, value_len: usize) -> bool {
-        kind.inline() == Kind::Put && value_len >= self.for_good
+        kind.inline() == Kind::Put && value_len >= self.after_flush
     }
 }
 
-/// Exclusive right to insert.
+/// Exclusive access for insertions.
 pub struct Inserter<'a> {
     table: &'a IndexTable,
     inner: crate::sched::sync::RwLockWriteGuard<'a, Contents>,
 }
 
 impl Inserter<'_> {
-    /// Inserts a record that lies at `place`, and moves the place behind it: a value that is too short to lie apart
-    /// goes inside, for a longer one its address.
+    /// Inserts the record at `place`, and moves `place` behind it. Values below the threshold are stored inline, larger
+    /// ones as their address.
     pub fn add_record(
         &mut self,
         operation: &Operation<'_>,
         seqno: Seqno,
         place: &mut RecordPlace,
-        apart: SeparationThresholds,
+        thresholds: SeparationThresholds,
     ) {
         let prefix = operation.keyspace.prefix();
         let len = operation.record_bytes();
@@ -373,7 +323,7 @@ impl Inserter<'_> {
         if operation.kind == Kind::DeleteRange {
             let start = full_key(operation.keyspace, operation.key);
             self.add_range(start, range_end(operation.keyspace, operation.value), seqno);
-        } else if value_len < apart.in_front {
+        } else if value_len < thresholds.in_front {
             self.add(&prefix, operation.key, Stamp::new(seqno, operation.kind), operation.value, 0);
         } else {
             let (len, value_bytes) = (len as u32, value_len as u32);
@@ -383,14 +333,15 @@ impl Inserter<'_> {
             address.encode(&mut payload);
             self.add(&prefix, operation.key, Stamp::new(seqno, operation.kind.addressed()), &payload, value_len);
             self.inner.payload = payload;
-            if apart.stays(operation.kind, value_len) {
+            if thresholds.stays(operation.kind, value_len) {
                 self.table.kept_bytes.fetch_add(len as u64, Ordering::Relaxed);
             }
         }
         place.offset += len as u64;
     }
 
-    /// Inserts one version; sequence numbers only grow. `value_bytes` is what lies in the log behind an address.
+    /// Inserts one version; sequence numbers must ascend. `value_bytes` is the size of the value if the payload is an
+    /// address.
     pub fn add(&mut self, prefix: &[u8], key: &[u8], stamp: Stamp, payload: &[u8], value_bytes: usize) {
         let Contents { frozen, tail, heads, scratch, .. } = &mut *self.inner;
         let number = (frozen.len() * PIECE_ENTRIES + tail.entries.len()) as u32;
@@ -420,7 +371,8 @@ impl Inserter<'_> {
         tail.push(hash, older, prefix, key, stamp, payload);
         if tail.entries.len() == PIECE_ENTRIES {
             let mut full = std::mem::take(tail);
-            // Some more than the last piece took, so that most do not have to grow; what is left over goes back.
+            // Reserve a little more than the full piece has used, so that most pieces need not grow; free what is
+            // unused.
             tail.bytes.reserve(full.bytes.len() + full.bytes.len() / 16);
             full.bytes.shrink_to_fit();
             tail.entries.reserve(PIECE_ENTRIES);
@@ -431,7 +383,7 @@ impl Inserter<'_> {
         self.count(bytes, stamp.seqno());
     }
 
-    /// Inserts a range tombstone; sequence numbers only grow.
+    /// Inserts a range tombstone; sequence numbers must ascend.
     pub fn add_range(&mut self, start: Vec<u8>, end: Vec<u8>, seqno: Seqno) {
         let bytes = self.table.ranges.write().push(start, end, seqno);
         self.table.has_ranges.store(true, Ordering::Release);
@@ -443,148 +395,6 @@ impl Inserter<'_> {
         self.table.entries.fetch_add(1, Ordering::Relaxed);
         self.table.seqno_min.fetch_min(seqno.0, Ordering::Relaxed);
         self.table.seqno_max.fetch_max(seqno.0, Ordering::Relaxed);
-    }
-}
-
-/// The numbers of the versions in full pieces.
-fn numbers(pieces: Range<usize>) -> Range<usize> {
-    pieces.start * PIECE_ENTRIES..pieces.end * PIECE_ENTRIES
-}
-
-/// Sorts the versions of these numbers whose keys lie within a range: their numbers in cursor order.
-fn sort_within(pieces: &[Arc<Piece>], numbers: Range<usize>, keys: &KeyRange) -> Vec<u32> {
-    let mut keyed: Vec<(u128, u32)> = Vec::new();
-    for number in numbers {
-        let number = number as u32;
-        let key = version_at(pieces, number).key;
-        if keys.holds(key) {
-            keyed.push((leading_bytes(key), number));
-        }
-    }
-    // The first sixteen bytes of the key settle most comparisons without touching the piece.
-    keyed.sort_unstable_by(|left, right| left.0.cmp(&right.0).then_with(|| compare_at(pieces, left.1, right.1)));
-    keyed.into_iter().map(|(_, number)| number).collect()
-}
-
-fn version_at(pieces: &[Arc<Piece>], number: u32) -> IndexVersion<'_> {
-    pieces[number as usize / PIECE_ENTRIES].version(number as usize % PIECE_ENTRIES)
-}
-
-fn compare_at(pieces: &[Arc<Piece>], left: u32, right: u32) -> std::cmp::Ordering {
-    let (left, right) = (version_at(pieces, left), version_at(pieces, right));
-    compare(left.key, left.stamp, right.key, right.stamp)
-}
-
-fn merge_orders(pieces: &[Arc<Piece>], left: &[u32], right: &[u32]) -> Vec<u32> {
-    let mut merged = Vec::with_capacity(left.len() + right.len());
-    let (mut l, mut r) = (0, 0);
-    while l < left.len() && r < right.len() {
-        if compare_at(pieces, left[l], right[r]).is_lt() {
-            merged.push(left[l]);
-            l += 1;
-        } else {
-            merged.push(right[r]);
-            r += 1;
-        }
-    }
-    merged.extend_from_slice(&left[l..]);
-    merged.extend_from_slice(&right[r..]);
-    merged
-}
-
-/// A cursor over sorted versions of an index table, unchanged by later insertions.
-pub struct IndexCursor {
-    pieces: Arc<Vec<Arc<Piece>>>,
-    order: Arc<Vec<u32>>,
-    at: usize,
-    place: PayloadPlace,
-}
-
-/// Where the version lies that a cursor stands on.
-#[derive(Default)]
-struct PayloadPlace {
-    piece: usize,
-    key: Range<usize>,
-    payload_end: usize,
-    stamp: Stamp,
-}
-
-impl IndexCursor {
-    /// A cursor over versions in this order; not positioned.
-    fn new(pieces: Arc<Vec<Arc<Piece>>>, order: Arc<Vec<u32>>) -> IndexCursor {
-        IndexCursor { at: order.len(), pieces, order, place: PayloadPlace::default() }
-    }
-
-    /// Goes to a place in the order, and looks once at what is there.
-    fn go(&mut self, at: usize) {
-        self.at = at;
-        if let Some(&number) = self.order.get(at) {
-            let piece = number as usize / PIECE_ENTRIES;
-            self.place = self.pieces[piece].place(piece, number as usize % PIECE_ENTRIES);
-        }
-    }
-
-    fn bytes(&self, range: Range<usize>) -> &[u8] {
-        &self.pieces[self.place.piece].bytes[range]
-    }
-
-    fn lower_bound(&self, key: &[u8], stamp: Stamp) -> usize {
-        self.order.partition_point(|&number| {
-            let version = version_at(&self.pieces, number);
-            compare(version.key, version.stamp, key, stamp).is_lt()
-        })
-    }
-}
-
-impl Cursor for IndexCursor {
-    #[inline]
-    fn valid(&self) -> bool {
-        self.at < self.order.len()
-    }
-
-    #[inline]
-    fn key(&self) -> &[u8] {
-        self.bytes(self.place.key.clone())
-    }
-
-    #[inline]
-    fn stamp(&self) -> Stamp {
-        self.place.stamp
-    }
-
-    #[inline]
-    fn value(&self) -> &[u8] {
-        self.bytes(self.place.key.end..self.place.payload_end)
-    }
-
-    fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
-        self.go(self.lower_bound(key, stamp));
-        Ok(())
-    }
-
-    fn seek_before(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
-        self.go(self.lower_bound(key, stamp).checked_sub(1).unwrap_or(self.order.len()));
-        Ok(())
-    }
-
-    fn seek_first(&mut self) -> Result<()> {
-        self.go(0);
-        Ok(())
-    }
-
-    fn seek_last(&mut self) -> Result<()> {
-        self.go(self.order.len().checked_sub(1).unwrap_or(self.order.len()));
-        Ok(())
-    }
-
-    fn next(&mut self) -> Result<()> {
-        self.go(self.at + 1);
-        Ok(())
-    }
-
-    fn prev(&mut self) -> Result<()> {
-        self.go(self.at.checked_sub(1).unwrap_or(self.order.len()));
-        Ok(())
     }
 }
 

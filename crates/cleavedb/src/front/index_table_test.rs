@@ -1,9 +1,9 @@
-//! The index table against a sorted map, with scans between insertions.
+//! Tests that compare the index table with a sorted map, with scans between insertions.
 
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::base::{Kind, Merging};
+use crate::base::{Cursor, Kind, Merging};
 
 type Model = BTreeMap<(Vec<u8>, std::cmp::Reverse<u64>), Vec<u8>>;
 
@@ -33,7 +33,7 @@ fn expected(model: &Model) -> Vec<(Vec<u8>, u64, Vec<u8>)> {
 }
 
 #[test]
-fn scans_between_insertions_see_everything_in_order() {
+fn scans_between_insertions_return_all_versions_in_order() {
     let (table, mut model) = (IndexTable::new(), Model::new());
     let mut next = 1;
     for count in [0, 1, 300, 511, 513, 5000, 9000, 100] {
@@ -65,7 +65,7 @@ fn a_cursor_does_not_see_later_insertions() {
 }
 
 #[test]
-fn point_reads_walk_versions_newest_first_from_the_snapshot() {
+fn point_reads_return_visible_versions_newest_first() {
     let (table, mut model) = (IndexTable::new(), Model::new());
     fill(&table, &mut model, 1, 3000);
     for snapshot in [0, 1, 700, 1500, 3000] {

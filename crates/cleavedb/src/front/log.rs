@@ -1,5 +1,5 @@
-//! One log file and how a record is read back from it: from the file once its bytes are there, from the ring before
-//! (DESIGN section 2). Every read is checked against the key and sequence number that were asked for.
+//! One log file, and how records are read from it: from the file once their bytes are there, from the ring before
+//! (DESIGN section 2). Every read checks that the record has the requested key and sequence number.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,23 +10,23 @@ use crate::format::record::value_of;
 use crate::io::pending_deletions::FileGuard;
 use crate::io::{File, Mapping};
 
-/// A log: written by the commit path, read by anything that holds an address into it.
+/// A log: written by the commit path, read by everything that has an address into it.
 pub struct LogFile {
     id: FileId,
     guard: FileGuard,
     file: Arc<dyn File>,
     ring: Option<Arc<dyn Mapping>>,
     capacity: u64,
-    /// Everything below is in the file.
+    /// All bytes below this offset are in the file.
     written: AtomicU64,
     /// Where the next frame would start.
     end: AtomicU64,
-    /// The newest record, once there is one.
+    /// The newest record, or 0 if there is none.
     last_seqno: AtomicU64,
 }
 
 impl LogFile {
-    /// A log of which the first `end` bytes are in the file. `ring` holds what the file does not have yet.
+    /// A log whose first `end` bytes are in the file. `ring` contains later bytes until they are in the file.
     pub fn new(
         id: FileId,
         guard: FileGuard,
@@ -48,12 +48,12 @@ impl LogFile {
         }
     }
 
-    /// Its number.
+    /// The file number.
     pub fn id(&self) -> FileId {
         self.id
     }
 
-    /// Its path.
+    /// The path.
     pub fn path(&self) -> &Path {
         self.guard.path()
     }
@@ -68,7 +68,7 @@ impl LogFile {
         self.ring.as_ref()
     }
 
-    /// How far it may grow, in bytes.
+    /// Largest size of the log, in bytes.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
@@ -78,12 +78,13 @@ impl LogFile {
         self.end.load(Ordering::Acquire)
     }
 
-    /// The newest record in it, or [`Seqno::ZERO`].
+    /// The newest record, or [`Seqno::ZERO`] if there is none.
     pub fn last_seqno(&self) -> Seqno {
         Seqno(self.last_seqno.load(Ordering::Acquire))
     }
 
-    /// The manifest no longer names the log: the file goes with its last holder.
+    /// Marks the file as obsolete, because the manifest no longer references it: it is deleted when its last user drops
+    /// it.
     pub fn mark_obsolete(&self) {
         self.guard.mark_obsolete();
     }
@@ -96,12 +97,12 @@ impl LogFile {
         self.last_seqno.store(seqno.0, Ordering::Release);
     }
 
-    /// Only what lies below is sure to be in the file.
+    /// Sets the offset below which all bytes are in the file.
     pub fn set_written(&self, written: u64) {
         self.written.store(written, Ordering::Release);
     }
 
-    /// True if these bytes can be read from the file itself.
+    /// True if the bytes up to `end` can be read from the file.
     pub fn is_written(&self, end: u64) -> bool {
         end <= self.written.load(Ordering::Acquire)
     }
@@ -109,7 +110,7 @@ impl LogFile {
     /// The value of the record at `address`, which must be version `seqno` of `full_key`. One read.
     ///
     /// # Errors
-    /// [`Error::Corruption`] if another record, or none, lies there.
+    /// [`Error::Corruption`] if the address has another record or none.
     pub fn read_value(&self, address: Address, full_key: &[u8], seqno: Seqno, gauge: &Arc<Gauge>) -> Result<Slice> {
         let damaged = |reason: &str| Error::corruption(self.path(), address.offset, reason);
         if self.file_at(address)?.is_none()
@@ -120,30 +121,30 @@ impl LogFile {
             if let Ok(value) = value_of(bytes, address, full_key, seqno, gauge) {
                 return Ok(value);
             }
-            // The ring went round meanwhile, which it only does once the bytes are in the file.
+            // The ring was overwritten meanwhile, which only happens once the bytes are in the file.
         }
         let mut bytes = vec![0; address.len as usize];
         let read = self.file.read_polled(&mut bytes, address.offset)?;
         if read < bytes.len() {
-            return Err(damaged("record lies beyond the end of the file"));
+            return Err(damaged("the record extends beyond the end of the file"));
         }
         value_of(bytes, address, full_key, seqno, gauge).map_err(|why| why.at(self.path(), address.offset))
     }
 
-    /// The open file, if the record at `address` is in it by now and not only in the ring.
+    /// The file, if the record at `address` is in it and not only in the ring.
     ///
     /// # Errors
     /// [`Error::Corruption`] if the address lies outside the log.
     pub fn file_at(&self, address: Address) -> Result<Option<&Arc<dyn File>>> {
         let end = address.offset.checked_add(address.len.into()).filter(|&end| end <= self.capacity);
         let Some(end) = end else {
-            return Err(Error::corruption(self.path(), address.offset, "address lies outside the log"));
+            return Err(Error::corruption(self.path(), address.offset, "the address lies outside the log"));
         };
         Ok(self.is_written(end).then_some(&self.file))
     }
 }
 
-/// Copies from the ring, where the byte at log offset `o` lies at `o` modulo the ring's size.
+/// Copies from the ring, where the byte at log offset `o` is at `o` modulo the size of the ring.
 pub fn read_ring(ring: &dyn Mapping, offset: u64, buffer: &mut [u8]) {
     let len = ring.len();
     let mut done = 0;
@@ -155,7 +156,7 @@ pub fn read_ring(ring: &dyn Mapping, offset: u64, buffer: &mut [u8]) {
     }
 }
 
-/// Copies into the ring.
+/// Copies to the ring, at the same positions as [`read_ring`].
 pub fn write_ring(ring: &dyn Mapping, offset: u64, bytes: &[u8]) {
     let len = ring.len();
     let mut done = 0;
@@ -174,7 +175,7 @@ mod tests {
     use crate::io::{Access, SimDisk, Storage};
 
     #[test]
-    fn an_address_outside_the_log_is_an_error_that_names_it() {
+    fn an_address_outside_the_log_is_reported_with_its_file() {
         let (disk, path) = (SimDisk::new(), Path::new("/00000003.log"));
         let file = disk.create(path, Access::Buffered).unwrap();
         let guard = FileGuard::new(

@@ -1,7 +1,7 @@
-//! Everything that can be said of a log by itself: every frame and record up to its end has its checksum and its turn, and
-//! padding is empty. What damaged frames hide is looked for at the block borders behind them.
+//! Checks one log: the checksum and sequence number of every frame and record up to its end, and that padding is zero.
+//! Behind a damaged frame the check continues at the next frame that starts at a block border.
 //!
-//! Called by the check of a database; whether the logs together are one history is for recovery to say.
+//! Called by the check of a database. Whether all logs together form one history is checked by recovery.
 
 use super::log_reader::{LogReader, Opened};
 use crate::base::{FileId, KeyspaceId, Result};
@@ -9,35 +9,38 @@ use crate::format::frame::{FrameKind, LOG_HEADER_BYTES};
 use crate::format::record::Record;
 use crate::io::File;
 
-/// What is known of a log.
+/// A log to check.
 pub struct LogPlace<'a> {
-    /// Its number.
+    /// The file number of the log.
     pub id: FileId,
-    /// Where it ends, if that is settled.
+    /// Where the log ends, if the manifest has recorded that.
     pub settled_end: Option<u64>,
-    /// What was the ring, if it is not settled.
+    /// The content of the ring, if the manifest has not.
     pub ring: Option<&'a [u8]>,
 }
 
-/// What a log holds.
+/// What a log contains.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct LogCounts {
-    /// Bytes up to its end.
+    /// Bytes up to the end of the log.
     pub bytes: u64,
-    /// Records in whole frames.
+    /// Number of records in intact frames.
     pub records: u64,
 }
 
-/// Reads a whole log and tells `problem` where something is wrong, and what. An error means that it could not be read.
+/// Reads a whole log and reports each problem, with its offset, to `report`.
+///
+/// # Errors
+/// If the log cannot be read.
 pub fn check_log(
     file: &dyn File,
     place: &LogPlace<'_>,
     knows: &dyn Fn(KeyspaceId) -> bool,
-    problem: &mut dyn FnMut(u64, String),
+    report: &mut dyn FnMut(u64, String),
 ) -> Result<LogCounts> {
     let mut counts = LogCounts::default();
     let Opened::Log(mut reader) = LogReader::open(file, place.id, place.ring)? else {
-        problem(0, "the log has no header".to_owned());
+        report(0, "the log has no header".to_owned());
         return Ok(counts);
     };
     let end = place.settled_end;
@@ -46,12 +49,12 @@ pub fn check_log(
         let Some(frame) = reader.next_frame()? else {
             let Some(end) = end else { break };
             let (offset, why) = reader.explain()?;
-            problem(offset, format!("{why}, and the log is whole up to {end}"));
+            report(offset, format!("{why}, but the log should be intact up to {end}"));
             if reader.skip_damage(end)? { continue } else { return Ok(counts) }
         };
         match frame.header.kind {
             FrameKind::Padding if frame.body.iter().any(|&byte| byte != 0) => {
-                problem(frame.offset, "padding holds something".to_owned());
+                report(frame.offset, "padding is not zero".to_owned());
             }
             FrameKind::Padding => {}
             FrameKind::Records => {
@@ -61,8 +64,8 @@ pub fn check_log(
                     let keyspace = record.operation.keyspace;
                     if !knows(keyspace) {
                         let message =
-                            format!("record {} is in keyspace {}, which never was", record.seqno.0, keyspace.0);
-                        problem(frame.offset, message);
+                            format!("record {} is in keyspace {}, which never existed", record.seqno.0, keyspace.0);
+                        report(frame.offset, message);
                     }
                 }
             }
@@ -70,7 +73,7 @@ pub fn check_log(
         counts.bytes = frame.offset + frame.header.frame_bytes();
     }
     if let Some(end) = end.filter(|&end| reader.offset() > end) {
-        problem(end, format!("a frame reaches over the end of the log, to {}", reader.offset()));
+        report(end, format!("a frame extends beyond the end of the log, to offset {}", reader.offset()));
     }
     Ok(counts)
 }

@@ -1,5 +1,8 @@
-//! Reading a log from its start, at recovery: from the file, then what only the ring still has. Stops at the first
-//! place that is no frame, and then looks further for proof that something was synced behind it (DESIGN rule 3).
+//! Reads a log from its start: from the file, then those frames that are only in the ring. Reading stops at the first
+//! offset without a valid frame; the reader can then search for evidence that frames behind it had been synced (DESIGN
+//! rule 3).
+//!
+//! Called by recovery and by the log check.
 
 use crate::base::{Error, FileId, Result, Seqno};
 use crate::format::checksum::agrees;
@@ -12,15 +15,15 @@ use crate::io::File;
 const WINDOW_BYTES: usize = 1 << 20;
 const BLOCK: u64 = crate::base::limits::BLOCK_IO_BYTES as u64;
 
-/// A frame that was read and checked.
+/// A frame whose checksums match.
 pub struct Frame<'a> {
     /// Its header.
     pub header: FrameHeader,
-    /// Where it starts.
+    /// Offset of the frame.
     pub offset: u64,
-    /// Its records, back to back; all of them are whole.
+    /// The records, back to back; all of them are intact.
     pub body: &'a [u8],
-    /// It, or a part of it, is not in the file yet.
+    /// The frame, or a part of it, is not in the file yet.
     pub from_ring: bool,
 }
 
@@ -36,16 +39,16 @@ pub struct LogReader<'a> {
     frame: Vec<u8>,
 }
 
-/// What a file that should be a log turns out to be.
+/// The result of opening a log.
 pub enum Opened<'a> {
     /// A log.
     Log(LogReader<'a>),
-    /// All zeros where its header should be.
+    /// The header is all zeros.
     Blank,
 }
 
 impl<'a> LogReader<'a> {
-    /// The number that a log gives as its own.
+    /// The file number in the header of a log.
     pub fn own_id(file: &dyn File) -> Result<FileId> {
         let mut block = vec![0; LOG_HEADER_BYTES];
         let read = file.read_at(&mut block, 0)?;
@@ -56,14 +59,14 @@ impl<'a> LogReader<'a> {
         }
     }
 
-    /// Checks the log's own header and stands before the first frame.
+    /// Checks the header of the log; the reader is positioned before the first frame.
     pub fn open(file: &'a dyn File, id: FileId, ring: Option<&'a [u8]>) -> Result<Opened<'a>> {
         let mut block = vec![0; LOG_HEADER_BYTES];
         let read = file.read_at(&mut block, 0)?;
         match decode_log_header(&block[..read]) {
             LogHeader::Log(found) if found == id => {}
             LogHeader::Log(found) => {
-                let message = format!("this is log {}, not log {}", found.0, id.0);
+                let message = format!("the header is that of log {}, not of log {}", found.0, id.0);
                 return Err(Error::corruption(file.path(), 0, message));
             }
             LogHeader::OtherVersion(version) => return Err(other_version(file, version)),
@@ -82,12 +85,12 @@ impl<'a> LogReader<'a> {
         }))
     }
 
-    /// Where the next frame should start.
+    /// Offset of the next frame.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The next frame, or `None` where there is none.
+    /// The next frame; `None` if there is no valid frame at [`offset`](LogReader::offset).
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>> {
         let offset = self.offset;
         let found = match self.read_from_file(offset)? {
@@ -101,16 +104,16 @@ impl<'a> LogReader<'a> {
         Ok(Some(Frame { header, offset, body: &self.frame, from_ring }))
     }
 
-    /// The frame's header and body as they should lie in the file.
+    /// Encodes the current frame, whose header is `header`, as the file should contain it.
     pub fn frame_bytes(&self, frame_offset: u64, header: &FrameHeader) -> Vec<u8> {
         let mut bytes = header.encode(self.id, frame_offset).to_vec();
         bytes.extend_from_slice(&self.frame);
         bytes
     }
 
-    /// Looks behind the place where reading stopped for a frame that says that `seqno` had been synced.
-    /// The first frame after a sync starts at a block border, so a search that starts at each border finds them all.
-    /// O(file).
+    /// Searches behind the offset where reading stopped for a frame whose sync point is `seqno` or later.
+    /// The first frame after a sync starts at a block border, so a search from every border finds all such frames.
+    /// O(size of the file).
     pub fn find_sync_mark(&mut self, seqno: Seqno) -> Result<Option<u64>> {
         let mut border = self.offset.next_multiple_of(BLOCK);
         while border + HEADER_BYTES as u64 <= self.len {
@@ -126,7 +129,7 @@ impl<'a> LogReader<'a> {
         Ok(None)
     }
 
-    /// Why there is no frame where reading stopped: the place, and what is wrong there.
+    /// Why there is no valid frame where reading stopped: the offset and a description of the damage.
     pub fn explain(&mut self) -> Result<(u64, String)> {
         let (offset, len) = (self.offset, self.len);
         let Some(header) = self.header_at(offset)? else {
@@ -136,7 +139,7 @@ impl<'a> LogReader<'a> {
         };
         let end = offset + header.frame_bytes();
         if end > len {
-            return Ok((offset, format!("the frame reaches to {end}, and the file ends at {len}")));
+            return Ok((offset, format!("the frame ends at {end}, but the file ends at {len}")));
         }
         let mut body = vec![0; header.body_len as usize];
         let body_offset = offset + HEADER_BYTES as u64;
@@ -146,15 +149,19 @@ impl<'a> LogReader<'a> {
             let at = body_offset + (body.len() - rest.len()) as u64;
             match Record::take(&mut rest) {
                 Ok(record) if record.seqno.0 == header.first_seqno.0 + index => {}
-                Ok(record) => return Ok((at, format!("the record has the number {} out of turn", record.seqno.0))),
+                Ok(record) => {
+                    return Ok((
+                        at,
+                        format!("the record has sequence number {}, which is out of order", record.seqno.0),
+                    ));
+                }
                 Err(why) => return Ok((at, why.to_owned())),
             }
         }
-        Ok((offset, "the records are not the ones that the frame was made for".to_owned()))
+        Ok((offset, "the records do not match the body checksum of the frame".to_owned()))
     }
 
-    /// Goes on behind what is no frame, with the first frame that starts at a block border below `end`; false if there is
-    /// none.
+    /// Continues behind damage, at the first frame that starts at a block border below `end`; false if there is none.
     pub fn skip_damage(&mut self, end: u64) -> Result<bool> {
         let mut border = (self.offset + 1).next_multiple_of(BLOCK);
         while border < end.min(self.len) {
@@ -193,7 +200,7 @@ impl<'a> LogReader<'a> {
             self.file.read_at(&mut body, offset + HEADER_BYTES as u64)? == body.len()
         };
         self.frame = body;
-        Ok((whole && body_is_whole(&header, &self.frame)).then_some(header))
+        Ok((whole && body_is_valid(&header, &self.frame)).then_some(header))
     }
 
     fn read_from_ring(&mut self, offset: u64) -> Option<FrameHeader> {
@@ -206,10 +213,10 @@ impl<'a> LogReader<'a> {
         }
         self.frame.resize(header.body_len as usize, 0);
         copy_from_ring(ring, offset + HEADER_BYTES as u64, &mut self.frame)?;
-        body_is_whole(&header, &self.frame).then_some(header)
+        body_is_valid(&header, &self.frame).then_some(header)
     }
 
-    /// `len` bytes at `offset` through the window; `None` beyond the end of the file.
+    /// Returns `len` bytes at `offset` from the window; `None` beyond the end of the file.
     fn read(&mut self, offset: u64, len: usize) -> Result<Option<&[u8]>> {
         let window_end = self.window_offset + self.window.len() as u64;
         if offset < self.window_offset || offset + len as u64 > window_end {
@@ -225,11 +232,11 @@ impl<'a> LogReader<'a> {
 }
 
 fn other_version(file: &dyn File, version: u32) -> Error {
-    let message = format!("log format {version} is not the known {LOG_VERSION}");
+    let message = format!("log format version {version} is not the supported version {LOG_VERSION}");
     Error::Unsupported { path: file.path().to_owned(), message }
 }
 
-/// Copies from what was the ring, where the byte at log offset `o` lies at `o` modulo the ring's size.
+/// Copies from the content of the ring, where the byte at log offset `o` is at `o` modulo the size of the ring.
 fn copy_from_ring(ring: &[u8], offset: u64, buffer: &mut [u8]) -> Option<()> {
     let start = (offset % (ring.len() as u64).max(1)) as usize;
     let first = buffer.len().min(ring.len() - start);
@@ -239,8 +246,8 @@ fn copy_from_ring(ring: &[u8], offset: u64, buffer: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// All records of a body are whole, follow each other without a gap, and are the ones the header was made for.
-fn body_is_whole(header: &FrameHeader, mut body: &[u8]) -> bool {
+/// True if all records of a body are intact, have consecutive sequence numbers, and match the body checksum.
+fn body_is_valid(header: &FrameHeader, mut body: &[u8]) -> bool {
     if header.kind == FrameKind::Padding {
         return header.count == 0;
     }
@@ -262,7 +269,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn a_log_of_another_format_is_unsupported_and_not_damaged() {
+    fn a_log_of_another_version_is_unsupported_and_not_corrupt() {
         let (disk, path) = (SimDisk::new(), Path::new("/00000003.log"));
         let mut header = encode_log_header(FileId(3)).to_vec();
         header[8..12].copy_from_slice(&(LOG_VERSION + 1).to_le_bytes());

@@ -1,11 +1,11 @@
-//! The append side of the log, with its two back ends (DESIGN section 2).
+//! Appends frames to the log, with one of two back ends (DESIGN section 2).
 //!
-//! *Ring*: a frame is copied into the mapped ring, where it survives the process, and into an aligned chunk that goes
-//! to the preallocated log in large direct writes. The ring is not overwritten before its bytes are in the log.
-//! *Plain*: a frame is written to the log through the page cache.
+//! *Ring*: a frame is copied to the mapped ring, where it survives a crash of the process, and to an aligned chunk,
+//! which is written to the preallocated log with large direct writes. The ring is not overwritten before its bytes are
+//! in the log. *Plain*: a frame is written to the log through the page cache.
 //!
-//! Owned by the commit path, which holds its lock during every call. A synced block is never written again: before a
-//! sync the rest of the block becomes a padding frame.
+//! Owned by the commit path, which holds the commit lock during every call. A synced block is never written again:
+//! before a sync, a padding frame fills the rest of the block.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::format::frame::{FrameHeader, FrameKind, HEADER_BYTES, padding_bytes};
 use crate::io::Mapping;
 use crate::io::aligned::AlignedBuffer;
 
-/// The plain back end writes at most this much at once.
+/// Largest single write of the plain back end, in bytes.
 const PLAIN_WRITE_BYTES: usize = 1 << 20;
 
-/// How bytes get into logs.
+/// How frames are written to logs.
 pub enum BackEnd {
     /// Mapped ring and direct writes.
     Ring {
@@ -40,29 +40,29 @@ pub struct LogWriter {
     back_end: BackEnd,
     active: Option<Active>,
     last_ticket: Ticket,
-    /// The ring tail that comes with the last submitted chunk.
+    /// The ring tail of the last submitted chunk.
     submitted_tail: u64,
 }
 
 struct Active {
     log: Arc<LogFile>,
-    /// Where the next byte goes.
+    /// Offset of the next byte.
     end: u64,
-    /// Where the frame that is being appended starts.
+    /// Offset of the frame that is being appended.
     frame_start: u64,
-    /// Added to an offset, gives its stream position: the ring is used in the order of these, across logs.
+    /// Stream position of offset 0. Stream positions continue across logs, and the ring is used in their order.
     stream_base: u64,
-    /// A sync found no space for its padding, so the last block is not whole: nothing may follow.
+    /// A sync had no space for its padding, so the last block is incomplete and nothing may be appended.
     is_ended: bool,
-    /// The frame is too large for the ring; it is in the file before it is acknowledged.
-    past_ring: bool,
-    /// Ring: bytes from `pending_offset` that are not submitted yet. Plain: the frame so far.
+    /// The frame is too large for the ring, so it is written to the file before it is acknowledged.
+    bypasses_ring: bool,
+    /// Ring: the bytes from `pending_offset` that are not submitted yet. Plain: those that are not written yet.
     pending: Pending,
     pending_offset: u64,
 }
 
 enum Pending {
-    /// The buffer is taken when the first byte comes.
+    /// The buffer is allocated with the first byte.
     Chunk {
         buffer: Option<AlignedBuffer>,
         len: usize,
@@ -70,7 +70,7 @@ enum Pending {
     Plain(Vec<u8>),
 }
 
-/// What a sync has to wait for and to sync, taken under the commit lock.
+/// What a sync has to wait for and to sync, captured under the commit lock.
 pub struct LogSyncPoint {
     ticket: Ticket,
     chunks: Option<Arc<ChunkWriter>>,
@@ -79,14 +79,14 @@ pub struct LogSyncPoint {
 }
 
 impl LogSyncPoint {
-    /// Waits, without the commit lock, until everything is in its file.
+    /// Waits until all submitted bytes are in their files. Called without the commit lock.
     pub fn wait(&self) -> Result<()> {
         self.chunks.as_ref().map_or(Ok(()), |chunks| chunks.wait(self.ticket))
     }
 }
 
 impl LogWriter {
-    /// A writer with no log yet.
+    /// A writer without a log.
     pub fn new(back_end: BackEnd) -> LogWriter {
         if let BackEnd::Ring { ring, chunk_bytes, .. } = &back_end {
             assert!(chunk_bytes * 4 <= ring.len(), "a chunk is at most a quarter of the ring");
@@ -99,8 +99,8 @@ impl LogWriter {
         self.active.as_ref().map(|active| &active.log)
     }
 
-    /// True if a frame of `bytes` fits the active log, and that is of at most `capacity_max` bytes: a log made for one
-    /// oversized frame takes no other.
+    /// True if a frame of `bytes` fits in the active log, whose capacity must not exceed `capacity_max`: a log created
+    /// for one oversized frame accepts no other frames.
     pub fn has_room(&self, bytes: u64, capacity_max: u64) -> bool {
         self.active
             .as_ref()
@@ -125,7 +125,7 @@ impl LogWriter {
         Ok(self.active.take().map(|active| active.log))
     }
 
-    /// Goes on with an empty log. What the log before still has in memory is submitted; returns that log.
+    /// Switches to `log`, an empty log, and submits the pending bytes of the previous log; returns that log.
     pub fn rotate(&mut self, log: Arc<LogFile>) -> Option<Arc<LogFile>> {
         self.submit_pending();
         let pending = match &self.back_end {
@@ -146,7 +146,7 @@ impl LogWriter {
             frame_start: end,
             stream_base,
             is_ended: false,
-            past_ring: false,
+            bypasses_ring: false,
             pending,
             pending_offset: end,
         });
@@ -156,20 +156,20 @@ impl LogWriter {
     /// Starts a frame of `bytes` (header included), for which there must be room; returns its offset. Waits for space
     /// in the ring.
     pub fn begin(&mut self, bytes: u64) -> Result<u64> {
-        let active = self.active.as_mut().expect("a frame is begun in an active log");
-        assert!(active.end + bytes <= active.log.capacity(), "a frame is begun only where it fits");
+        let active = self.active.as_mut().expect("a frame starts in an active log");
+        assert!(active.end + bytes <= active.log.capacity(), "a frame only starts where it fits");
         active.frame_start = active.end;
-        active.past_ring = false;
+        active.bypasses_ring = false;
         if let BackEnd::Ring { ring, chunks, .. } = &self.back_end {
             let ring_bytes = ring.len() as u64;
             if bytes > ring_bytes / 4 {
-                active.past_ring = true;
+                active.bypasses_ring = true;
             } else {
-                // What is not submitted yet spans less than half the ring, so it is never in the way.
+                // Bytes that are not submitted yet span less than half of the ring, so they are never overwritten.
                 let tail = (active.stream_base + active.end + bytes).saturating_sub(ring_bytes);
                 if tail > self.submitted_tail {
-                    // No chunk answers for that much: the last of a frame in several answers for where the frame began, and
-                    // a new log goes on at the next turn of the ring.
+                    // No chunk releases the ring up to there: the last chunk of a long frame releases it up to the
+                    // start of the frame, and a new log starts at the next multiple of the ring size.
                     chunks.wait(self.last_ticket)?;
                 }
                 chunks.wait_ring_tail(tail.min(self.submitted_tail))?;
@@ -183,7 +183,7 @@ impl LogWriter {
         let active = self.active.as_mut().expect("a frame is pushed into an active log");
         match &self.back_end {
             BackEnd::Ring { ring, chunks, chunk_bytes } => {
-                if !active.past_ring {
+                if !active.bypasses_ring {
                     write_ring(&**ring, active.end, bytes);
                 }
                 while !bytes.is_empty() {
@@ -208,15 +208,15 @@ impl LogWriter {
             }
             BackEnd::Plain => {
                 let Pending::Plain(pending) = &mut active.pending else {
-                    unreachable!("the plain back end keeps bytes")
+                    unreachable!("the plain back end buffers bytes")
                 };
-                // A value may be much larger than what is worth keeping in memory.
+                // Large values are written in parts, so that they are not buffered as a whole.
                 let room = PLAIN_WRITE_BYTES - pending.len();
                 let (part, rest) = bytes.split_at(room.min(bytes.len()));
                 pending.extend_from_slice(part);
                 active.end += part.len() as u64;
                 if part.len() == room {
-                    active.write_plain()?;
+                    active.write_pending()?;
                 }
                 if !rest.is_empty() {
                     return self.push(rest);
@@ -226,15 +226,15 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Ends the frame: it now survives the process.
+    /// Ends the frame: from now on it survives a crash of the process.
     pub fn finish(&mut self, last_seqno: Seqno) -> Result<()> {
         let active = self.active.as_mut().expect("a frame is finished in an active log");
         if matches!(self.back_end, BackEnd::Plain) {
-            active.write_plain()?;
+            active.write_pending()?;
         }
         active.log.set_last_seqno(last_seqno);
         active.log.set_end(active.end);
-        if active.past_ring {
+        if active.bypasses_ring {
             self.pad(last_seqno, Seqno::ZERO)?;
             self.submit_pending();
             self.sync_point().wait()?;
@@ -242,7 +242,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Gives up the frame after [`Error::NoSpace`]: the log is cut back to its last whole frame.
+    /// Abandons the frame after [`Error::NoSpace`]: truncates the log to its last complete frame.
     pub fn abandon(&mut self) -> Result<()> {
         let Some(active) = &mut self.active else { return Ok(()) };
         if let Pending::Plain(pending) = &mut active.pending {
@@ -251,11 +251,11 @@ impl LogWriter {
             active.pending_offset = active.frame_start;
             return active.log.file().truncate(active.frame_start);
         }
-        Err(Error::Poisoned { cause: format!("a frame in {} was left unfinished", active.log.path().display()) })
+        Err(Error::Poisoned { cause: format!("a frame in {} is incomplete", active.log.path().display()) })
     }
 
-    /// Pads to a block border and hands everything to the threads, so that a sync can follow.
-    /// `last_seqno` is the newest record, `sync_point` what is durable now.
+    /// Pads to a block border and submits all pending bytes, in preparation of a sync.
+    /// `last_seqno` is the newest record, `sync_point` the newest durable one.
     pub fn prepare_sync(&mut self, last_seqno: Seqno, sync_point: Seqno) -> Result<LogSyncPoint> {
         self.pad(last_seqno, sync_point)?;
         self.submit_pending();
@@ -274,7 +274,7 @@ impl LogWriter {
         let Some(active) = &mut self.active else { return Ok(()) };
         let padding = padding_bytes(active.end);
         if padding == 0 || active.is_ended || active.end + padding > active.log.capacity() {
-            // At the very end of a log there may be no room for a padding frame; nothing follows there anyway.
+            // At the end of a log there may be no room for a padding frame; nothing will follow anyway.
             return Ok(());
         }
         let header = FrameHeader {
@@ -286,19 +286,19 @@ impl LogWriter {
             body_crc: 0,
         };
         let offset = self.begin(padding)?;
-        let log = self.active().expect("the log was active a line ago").id();
+        let log = self.active().expect("padding does not change the active log").id();
         let mut frame = header.encode(log, offset).to_vec();
         frame.resize(padding as usize, 0);
         self.push(&frame)?;
         let plain = matches!(self.back_end, BackEnd::Plain);
-        let active = self.active.as_mut().expect("the log was active a line ago");
-        if plain && let Err(error) = active.write_plain() {
-            // As after a frame that found no room: the log ends where it ended before, and for good. What is in it is
-            // published, and can be synced all the same.
+        let active = self.active.as_mut().expect("padding does not change the active log");
+        if plain && let Err(error) = active.write_pending() {
+            // The log permanently ends before the padding. Its frames are published and can be synced, as after any
+            // abandoned frame.
             self.abandon().map_err(|second| Error::Poisoned { cause: format!("{error}; then {second}") })?;
-            let active = self.active.as_mut().expect("the log was active a line ago");
+            let active = self.active.as_mut().expect("padding does not change the active log");
             active.is_ended = true;
-            return if error.is_passing() { Ok(()) } else { Err(error) };
+            return if error.is_transient() { Ok(()) } else { Err(error) };
         }
         active.frame_start = active.end;
         active.log.set_end(active.end);
@@ -322,7 +322,7 @@ impl Active {
         let Pending::Chunk { buffer, len } = &mut self.pending else {
             unreachable!("only the ring back end submits chunks")
         };
-        let mut buffer = buffer.take().expect("a chunk that is submitted has bytes");
+        let mut buffer = buffer.take().expect("a submitted chunk has a buffer");
         let used = std::mem::replace(len, 0);
         let whole = used.next_multiple_of(BLOCK_IO_BYTES);
         buffer[used..whole].fill(0);
@@ -333,8 +333,10 @@ impl Active {
         (chunks.submit(Chunk { log, offset, buffer, len: whole, ring_tail }), ring_tail)
     }
 
-    fn write_plain(&mut self) -> Result<()> {
-        let Pending::Plain(pending) = &mut self.pending else { unreachable!("only the plain back end writes so") };
+    fn write_pending(&mut self) -> Result<()> {
+        let Pending::Plain(pending) = &mut self.pending else {
+            unreachable!("only the plain back end writes through the page cache")
+        };
         if !pending.is_empty() {
             self.log.file().write_at(pending, self.pending_offset)?;
             self.pending_offset += pending.len() as u64;
@@ -352,7 +354,7 @@ impl Drop for LogWriter {
             Some(Active { pending: Pending::Chunk { buffer: Some(buffer), .. }, .. }),
         ) = (&self.back_end, self.active.take())
         {
-            chunks.give_back(buffer);
+            chunks.return_buffer(buffer);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The log writer over a disk that takes its time.
+//! Tests of the log writer over slow and full disks.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,14 +16,14 @@ use crate::sched::thread::{sleep, spawn};
 const CHUNK: usize = 8 << 10;
 const RING: usize = 64 << 10;
 
-/// A file whose writes from `slow_from` on wait until they may go on.
-struct Slow {
+/// A file whose writes at or behind `slow_from` wait until the gate opens.
+struct SlowFile {
     file: Arc<dyn File>,
     slow_from: u64,
     gate: Arc<(Mutex<bool>, Condvar)>,
 }
 
-impl File for Slow {
+impl File for SlowFile {
     fn path(&self) -> &Path {
         self.file.path()
     }
@@ -52,8 +52,8 @@ impl File for Slow {
     }
 }
 
-/// A frame of two chunks that ends where a chunk does leaves nothing to submit; both chunks answer for the place where it
-/// began. The next log goes on at the next turn of the ring, over the second chunk.
+/// A frame of two chunks that ends at a chunk border leaves nothing to submit; both chunks release the ring only up to
+/// the start of the frame. The next log starts at the next multiple of the ring size, over the second chunk.
 #[test]
 fn the_ring_is_not_overwritten_before_its_bytes_are_in_the_log() {
     let ended = simulate(1, || {
@@ -64,7 +64,7 @@ fn the_ring_is_not_overwritten_before_its_bytes_are_in_the_log() {
             let path = format!("/{id}.log");
             let file = disk.create(Path::new(&path), Access::Direct).unwrap();
             file.allocate(RING as u64).unwrap();
-            let file = Arc::new(Slow { file, slow_from, gate: gate.clone() });
+            let file = Arc::new(SlowFile { file, slow_from, gate: gate.clone() });
             let guard = FileGuard::new(key(id), Path::new(&path), Arc::default());
             let header = LOG_HEADER_BYTES as u64;
             Arc::new(LogFile::new(FileId(id), guard, file, Some(ring.clone()), RING as u64, header, Seqno::ZERO))
@@ -91,7 +91,7 @@ fn the_ring_is_not_overwritten_before_its_bytes_are_in_the_log() {
                 let whole = disk.read_file(Path::new("/1.log")).unwrap();
                 file.copy_from_slice(&whole[CHUNK..2 * CHUNK]);
                 assert_eq!(file, vec![0; CHUNK], "the chunk is not in the file yet");
-                assert_eq!(kept, vec![1; CHUNK], "so it must be in the ring");
+                assert_eq!(kept, vec![1; CHUNK], "the chunk is not in the file yet, so it must be in the ring");
                 *gate.0.lock() = true;
                 gate.1.notify_all();
             })
@@ -102,13 +102,13 @@ fn the_ring_is_not_overwritten_before_its_bytes_are_in_the_log() {
     ended.unwrap();
 }
 
-/// A file that is on a full disk from some moment on.
-struct Full {
+/// A file on a disk that is full while `is_full`.
+struct FullFile {
     file: Arc<dyn File>,
     is_full: AtomicBool,
 }
 
-impl File for Full {
+impl File for FullFile {
     fn path(&self) -> &Path {
         self.file.path()
     }
@@ -135,12 +135,12 @@ impl File for Full {
     }
 }
 
-/// Where a file system cannot reserve space, a log may find none for the padding before a sync.
+/// On a file system that cannot reserve space, there may be none for the padding before a sync.
 #[test]
-fn what_is_published_can_be_synced_though_there_is_no_space_for_padding() {
+fn published_records_can_be_synced_without_space_for_padding() {
     let disk = SimDisk::new();
     let file = disk.create(Path::new("/1.log"), Access::Buffered).unwrap();
-    let file = Arc::new(Full { file, is_full: AtomicBool::new(false) });
+    let file = Arc::new(FullFile { file, is_full: AtomicBool::new(false) });
     let guard = FileGuard::new(key(1), Path::new("/1.log"), Arc::default());
     let header = LOG_HEADER_BYTES as u64;
     let log = Arc::new(LogFile::new(FileId(1), guard, file.clone(), None, 1 << 20, header, Seqno::ZERO));
@@ -154,7 +154,7 @@ fn what_is_published_can_be_synced_though_there_is_no_space_for_padding() {
     writer.prepare_sync(Seqno(1), Seqno::ZERO).unwrap().wait().unwrap();
     assert_eq!((log.end(), file.len().unwrap()), (header + 100, header + 100));
     file.is_full.store(false, Ordering::SeqCst);
-    assert!(!writer.has_room(100, 1 << 20), "a block that was synced is not written again");
+    assert!(!writer.has_room(100, 1 << 20), "a synced block is not written again");
     writer.prepare_sync(Seqno(1), Seqno::ZERO).unwrap().wait().unwrap();
     assert_eq!(log.end(), header + 100);
 }

@@ -1,15 +1,17 @@
-//! Which runs to merge next: size-tiered over neighbours in age (DESIGN section 2). A pure function.
+//! Which runs to merge next: size-tiered merging of runs that are neighbours in age (DESIGN section 2). A pure
+//! function, called by the scheduler.
 
-/// Runs whose sizes differ by less than this factor are of one tier.
+/// Runs whose sizes differ by less than this factor belong to the same tier.
 const TIER_FACTOR: u64 = 4;
 
-/// Picks neighbours to merge: the oldest stretch of at least `trigger` (IMTN) runs of similar size.
+/// Picks the runs to merge: the oldest sequence of at least `trigger` (IMTN) neighbours of similar size, as a range of
+/// indices.
 ///
-/// `sizes` are the bytes of the runs with the values that a flush fetches, oldest first, without those that are being flushed.
-/// What is merged stays below `limit` (the flush size): a run that is ready to be flushed gains nothing by waiting.
-/// Returns a range of indices.
+/// `sizes` are the bytes of the runs, including the values that a flush reads from logs, oldest first, without runs
+/// that are being flushed. The total stays within `limit` (the flush size): merging a run that is ready to be flushed
+/// is useless.
 pub fn pick(sizes: &[u64], trigger: usize, limit: u64) -> Option<std::ops::Range<usize>> {
-    assert!(trigger >= 2, "merging takes two runs");
+    assert!(trigger >= 2, "a merge needs at least two runs");
     let mut start = 0;
     while start < sizes.len() {
         let (mut low, mut high) = (sizes[start].max(1), sizes[start].max(1));
@@ -37,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cases() {
+    fn the_oldest_neighbours_of_similar_size_are_picked() {
         type Case<'a> = (&'a [u64], usize, Option<std::ops::Range<usize>>);
         let cases: &[Case<'_>] = &[
             (&[], 2, None),

@@ -1,13 +1,15 @@
-//! A run: the versions of a sealed index table, or of several runs merged, as one immutable sorted array in memory:
-//! prefix-compressed blocks, the first key of each, and a filter (DESIGN section 2, "Seal and merge"). Its range tombstones
-//! lie in a block of their own.
+//! A run: the versions of a sealed index table, or of several merged runs, as an immutable sorted array in memory:
+//! prefix-compressed blocks, the first key of each block, and a filter (DESIGN section 2, "Seal and merge"). Range
+//! tombstones are in a block of their own.
+//!
+//! Built by seal and merge jobs; read by gets, scans and flushes.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::base::cursor::compare;
 use crate::base::ranges::Mark;
-use crate::base::tombstones::{Fragment, RangeTombstones, Stretch};
+use crate::base::tombstones::{Fragment, RangeTombstones, TombstoneSpan};
 use crate::base::versions::VersionSource;
 use crate::base::{Address, Buffer, Cursor, Gauge, Kind, Result, Seqno, Slice, Stamp, verify};
 use crate::format::block::{BlockBuilder, BlockCursor, BlockOrigin};
@@ -16,7 +18,7 @@ use crate::format::range_block::{RangeBlock, RangeBlockBuilder};
 
 const BLOCK_BYTES: usize = 8 << 10;
 const FILTER_BITS: u32 = 10;
-/// Where a job may be cut is known this finely.
+/// Number of blocks per mark: jobs are cut at multiples of this.
 const BLOCKS_PER_MARK: usize = 8;
 
 /// An immutable sorted array of versions.
@@ -41,7 +43,7 @@ struct RunBlock {
     block: Arc<Buffer>,
 }
 
-/// A range of keys of a run that is being built.
+/// A key range of a run that is being built, the output of one subtask.
 pub struct RunPart {
     blocks: Vec<RunBlock>,
     filter: FilterBuilder,
@@ -51,8 +53,8 @@ pub struct RunPart {
 }
 
 impl RunPart {
-    /// Builds a part from a sorted stream. The blocks are counted in `gauge`; `stays` says of a key, a kind and an address
-    /// whether the value there stays in its log for good.
+    /// Builds a part from a sorted stream. The blocks are counted in `gauge`. Given a key, a kind and an address,
+    /// `stays` says whether the value at the address stays in its log when the run is flushed.
     pub fn build<S: VersionSource>(
         source: &mut S,
         stays: &mut dyn FnMut(&[u8], Kind, Address) -> bool,
@@ -79,8 +81,9 @@ impl RunPart {
 }
 
 impl Run {
-    /// Joins parts, given in key order, with the range tombstones of all. `seqnos` is the interval that their sources
-    /// cover, which is wider than what survived; so is `kept_bytes`, the bytes of records that stay in their logs.
+    /// Joins parts, given in key order, and adds the range tombstones `ranges`. `seqnos` are the lowest and highest
+    /// sequence number of the sources, including versions that were dropped; `kept_bytes` are the bytes of records that
+    /// stay in their logs, also including dropped versions.
     pub fn join(
         parts: Vec<RunPart>,
         ranges: &[Fragment],
@@ -124,7 +127,7 @@ impl Run {
         }
     }
 
-    /// How its bytes lie along the keys.
+    /// The distribution of bytes over keys.
     pub fn marks(&self) -> impl Iterator<Item = Mark> {
         self.blocks.chunks(BLOCKS_PER_MARK).map(|blocks| {
             let bytes: usize = blocks.iter().map(|block| block.block.len()).sum();
@@ -132,7 +135,7 @@ impl Run {
         })
     }
 
-    /// Versions held, and fragments of range tombstones.
+    /// Number of versions and fragments of range tombstones.
     pub fn entries(&self) -> u64 {
         self.entries
     }
@@ -142,34 +145,34 @@ impl Run {
         self.bytes
     }
 
-    /// Bytes of values that lie in logs behind addresses.
+    /// Bytes of the separated values, which are in logs.
     pub fn value_bytes(&self) -> u64 {
         self.value_bytes
     }
 
-    /// The part of its memory that the gauge counts, in bytes.
+    /// The part of the memory that is counted in the gauge, in bytes.
     pub fn block_bytes(&self) -> usize {
         self.block_bytes
     }
 
-    /// What a flush of the run has to write, in bytes: its own and those of the values that it fetches. Values that stay
-    /// in their logs weigh no more than their addresses.
+    /// What a flush of the run has to write, in bytes: the run itself and the values that it reads from logs. Values
+    /// that stay in their logs count with their addresses only.
     pub fn weight(&self) -> u64 {
         self.bytes as u64 + self.fetch_bytes
     }
 
-    /// Bytes of the records that came into the front with the run and stay in their logs, those included that newer ones
-    /// have killed since.
+    /// Bytes of the records of the run that stay in their logs when it is flushed, including records whose version was
+    /// dropped by merges.
     pub fn kept_bytes(&self) -> u64 {
         self.kept_bytes
     }
 
-    /// The interval of sequence numbers that the run covers.
+    /// The lowest and the highest sequence number that the run covers.
     pub fn seqnos(&self) -> (Seqno, Seqno) {
         (self.seqno_min, self.seqno_max)
     }
 
-    /// Shows the versions of a key at or below `snapshot`, newest first, until `visit` returns false.
+    /// Passes the versions of `key` at or below `snapshot` to `visit`, newest first, until it returns false.
     /// O(log blocks + log block).
     pub fn visit(&self, key: &[u8], snapshot: Seqno, visit: &mut dyn FnMut(Stamp, Slice) -> bool) -> Result<()> {
         if !self.filter.may_contain(key) {
@@ -183,17 +186,17 @@ impl Run {
         Ok(())
     }
 
-    /// Some range tombstones are held.
+    /// True if the run has range tombstones.
     pub fn has_ranges(&self) -> bool {
         self.ranges.is_some()
     }
 
-    /// How many fragments of range tombstones are held.
+    /// Number of fragments of range tombstones.
     pub fn range_count(&self) -> u64 {
         self.range_count
     }
 
-    /// The newest range tombstone that covers a key for a reader at `snapshot`; 0 if there is none.
+    /// The newest range tombstone that covers `key` for a reader at `snapshot`; 0 if there is none.
     #[inline]
     pub fn cover(&self, key: &[u8], snapshot: Seqno) -> Result<Seqno> {
         self.ranges.as_ref().map_or(Ok(Seqno::ZERO), |ranges| ranges.cover(key, snapshot))
@@ -209,7 +212,7 @@ impl Run {
         RunCursor::over(self.clone())
     }
 
-    /// The last block whose first version is not after (`key`, `stamp`); 0 if all are.
+    /// The last block whose first version is not after (`key`, `stamp`); 0 if there is none.
     fn block_for(&self, key: &[u8], stamp: Stamp) -> usize {
         let after = |block: &RunBlock| compare(&block.first_key, block.first_stamp, key, stamp).is_le();
         self.blocks.partition_point(after).saturating_sub(1)
@@ -217,12 +220,12 @@ impl Run {
 }
 
 impl RangeTombstones for Run {
-    fn stretch(&self, key: &[u8], snapshot: Seqno) -> Result<Stretch> {
-        self.ranges.as_ref().map_or(Ok(Stretch::default()), |ranges| ranges.stretch(key, snapshot))
+    fn span_at(&self, key: &[u8], snapshot: Seqno) -> Result<TombstoneSpan> {
+        self.ranges.as_ref().map_or(Ok(TombstoneSpan::default()), |ranges| ranges.span_at(key, snapshot))
     }
 }
 
-/// The block of some fragments, and its bytes, which are counted in `gauge`.
+/// Builds the block of `fragments`, counted in `gauge`; returns its size too.
 fn range_block(fragments: &[Fragment], gauge: &Arc<Gauge>) -> (Option<RangeBlock>, usize) {
     if fragments.is_empty() {
         return (None, 0);
@@ -286,7 +289,7 @@ impl<R: std::ops::Deref<Target = Run>> RunCursor<R> {
         self.block.as_ref().expect("a cursor is only read while it is valid")
     }
 
-    /// The block is exhausted: stands on the first version of the next, if there is one.
+    /// If the block is exhausted, moves to the first version of the next one, if there is one.
     fn forward(&mut self) -> Result<()> {
         while self.block.as_ref().is_some_and(|block| !block.valid()) {
             if self.index + 1 == self.run.blocks.len() {
@@ -310,7 +313,7 @@ impl<R: std::ops::Deref<Target = Run>> RunCursor<R> {
     }
 }
 
-/// What errors name for a block that lies in memory.
+/// The path of a block in memory, for error messages.
 fn memory_path() -> Arc<Path> {
     static PATH: std::sync::OnceLock<Arc<Path>> = std::sync::OnceLock::new();
     PATH.get_or_init(|| Arc::from(Path::new("run in memory"))).clone()

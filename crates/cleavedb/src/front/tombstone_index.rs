@@ -1,24 +1,26 @@
-//! The range tombstones of an index table, in the order in which they came, with a search that does not look at all of
-//! them.
+//! The range tombstones of an index table, in order of age, with a search that skips most of them.
 //!
-//! Eight tombstones in a row share a *union*: the keys that at least one of them covers, as spans that do not touch. So
-//! do eight such groups, and so on. Who looks for the newest tombstone that covers a key passes by a whole group if its
-//! union does not hold the key. Older tombstones are never forgotten here, because a reader may be at any sequence number,
-//! and a new one costs O(log² n) on average, however many others it overlaps.
+//! Each group of eight consecutive tombstones has a *union*: the keys that at least one of them covers, as spans that
+//! do not touch. Eight groups form a group of the next level, and so on. The search for the newest tombstone that
+//! covers a key skips a group if its union does not contain the key. Older tombstones are never dropped here, because a
+//! reader may use any sequence number. An insertion costs O(log² n) on average, however many tombstones overlap.
+//!
+//! Owned by the index table.
 
 use crate::base::Seqno;
-use crate::base::tombstones::{RangeTombstone, Stretch};
+use crate::base::tombstones::{RangeTombstone, TombstoneSpan};
 
 /// Members of a group.
 const FAN: usize = 8;
-/// Groups of groups end here (4096 tombstones), so that no writer waits for a larger union.
+/// Number of levels: the largest group has 4096 tombstones, so that no insertion computes a larger union.
 const LEVELS_MAX: u32 = 4;
-/// What a tombstone costs beside its keys: itself, and its places in unions.
-const OVERHEAD_BYTES: usize = std::mem::size_of::<RangeTombstone>() + LEVELS_MAX as usize * std::mem::size_of::<Span>();
+/// Memory of a tombstone in addition to its keys: the tombstone itself, and its spans in unions.
+const OVERHEAD_BYTES: usize =
+    std::mem::size_of::<RangeTombstone>() + LEVELS_MAX as usize * std::mem::size_of::<UnionSpan>();
 
-/// From where one tombstone starts to where another ends.
+/// The keys from the start of one tombstone to the end of another, by their positions.
 #[derive(Clone, Copy)]
-struct Span {
+struct UnionSpan {
     start_of: u32,
     end_of: u32,
 }
@@ -27,19 +29,19 @@ struct Span {
 #[derive(Default)]
 pub struct TombstoneIndex {
     tombstones: Vec<RangeTombstone>,
-    /// `unions[l][i]` belongs to the `i`-th group of `FAN` to the power of `l + 1` tombstones, by key.
-    unions: Vec<Vec<Vec<Span>>>,
+    /// `unions[l][i]` is the union of the `i`-th group of `FAN` to the power of `l + 1` tombstones, sorted by key.
+    unions: Vec<Vec<Vec<UnionSpan>>>,
 }
 
-/// A stretch whose ends are not copied yet.
+/// A [`TombstoneSpan`] with borrowed bounds.
 #[derive(Default)]
-struct Found<'a> {
+struct BorrowedSpan<'a> {
     from: Option<&'a [u8]>,
     to: Option<&'a [u8]>,
     seqno: Seqno,
 }
 
-impl<'a> Found<'a> {
+impl<'a> BorrowedSpan<'a> {
     fn narrow(&mut self, from: Option<&'a [u8]>, to: Option<&'a [u8]>) {
         self.from = self.from.max(from);
         self.to = match (self.to, to) {
@@ -50,7 +52,7 @@ impl<'a> Found<'a> {
 }
 
 impl TombstoneIndex {
-    /// Adds a tombstone, newer than all before; returns the memory that it takes, in bytes.
+    /// Adds a tombstone, which must be newer than all others; returns the memory that it uses, in bytes.
     pub fn push(&mut self, start: Vec<u8>, end: Vec<u8>, seqno: Seqno) -> usize {
         let bytes = OVERHEAD_BYTES + start.len() + end.len();
         self.tombstones.push(RangeTombstone { start, end, seqno });
@@ -68,20 +70,20 @@ impl TombstoneIndex {
         bytes
     }
 
-    /// The union of the group of `level` that begins with tombstone `first`, from those of its members.
-    fn union_of(&self, level: usize, first: usize) -> Vec<Span> {
-        let mut spans: Vec<Span> = match level.checked_sub(1) {
-            None => {
-                (first..first + FAN).map(|number| Span { start_of: number as u32, end_of: number as u32 }).collect()
-            }
+    /// The union of the group of `level` that starts with tombstone `first`, computed from the unions of its members.
+    fn union_of(&self, level: usize, first: usize) -> Vec<UnionSpan> {
+        let mut spans: Vec<UnionSpan> = match level.checked_sub(1) {
+            None => (first..first + FAN)
+                .map(|number| UnionSpan { start_of: number as u32, end_of: number as u32 })
+                .collect(),
             Some(below) => {
                 let member = first / FAN.pow(level as u32);
                 self.unions[below][member..member + FAN].concat()
             }
         };
-        // Stable, because it is quick where stretches are in order already.
+        // The stable sort is fast on runs that are sorted already.
         spans.sort_by_key(|span| self.start(span));
-        let mut union: Vec<Span> = Vec::with_capacity(spans.len());
+        let mut union: Vec<UnionSpan> = Vec::with_capacity(spans.len());
         for span in spans {
             match union.last_mut().filter(|last| self.start(&span) <= self.end(last)) {
                 Some(last) if self.end(last) < self.end(&span) => last.end_of = span.end_of,
@@ -92,32 +94,32 @@ impl TombstoneIndex {
         union
     }
 
-    fn start(&self, span: &Span) -> &[u8] {
+    fn start(&self, span: &UnionSpan) -> &[u8] {
         &self.tombstones[span.start_of as usize].start
     }
 
-    fn end(&self, span: &Span) -> &[u8] {
+    fn end(&self, span: &UnionSpan) -> &[u8] {
         &self.tombstones[span.end_of as usize].end
     }
 
-    /// All of them, oldest first.
+    /// All tombstones, oldest first.
     pub fn tombstones(&self) -> &[RangeTombstone] {
         &self.tombstones
     }
 
-    /// The newest that covers `key` for a reader at `snapshot`; 0 if there is none. O(log² n).
+    /// The newest tombstone that covers `key` for a reader at `snapshot`; 0 if there is none. O(log² n).
     pub fn cover(&self, key: &[u8], snapshot: Seqno) -> Seqno {
         self.find(key, snapshot).seqno
     }
 
-    /// What a reader at `snapshot` sees around `key`.
-    pub fn stretch(&self, key: &[u8], snapshot: Seqno) -> Stretch {
+    /// The newest tombstone that a reader at `snapshot` sees at `key`, and the span of keys for which it is the same.
+    pub fn span_at(&self, key: &[u8], snapshot: Seqno) -> TombstoneSpan {
         let found = self.find(key, snapshot);
-        Stretch { from: found.from.map(<[u8]>::to_vec), to: found.to.map(<[u8]>::to_vec), seqno: found.seqno }
+        TombstoneSpan { from: found.from.map(<[u8]>::to_vec), to: found.to.map(<[u8]>::to_vec), seqno: found.seqno }
     }
 
-    fn find(&self, key: &[u8], snapshot: Seqno) -> Found<'_> {
-        let mut found = Found::default();
+    fn find(&self, key: &[u8], snapshot: Seqno) -> BorrowedSpan<'_> {
+        let mut found = BorrowedSpan::default();
         let mut at = self.tombstones.partition_point(|tombstone| tombstone.seqno <= snapshot);
         while at > 0 {
             if let Some(size) = self.group_without(key, at, &mut found) {
@@ -139,8 +141,8 @@ impl TombstoneIndex {
         found
     }
 
-    /// The size of the largest group ending before tombstone `at` that does not cover `key`, if there is one.
-    fn group_without<'a>(&'a self, key: &[u8], at: usize, found: &mut Found<'a>) -> Option<usize> {
+    /// The size of the largest group that ends before tombstone `at` and does not cover `key`, if there is one.
+    fn group_without<'a>(&'a self, key: &[u8], at: usize, found: &mut BorrowedSpan<'a>) -> Option<usize> {
         for (level, unions) in self.unions.iter().enumerate().rev() {
             let size = FAN.pow(level as u32 + 1);
             if !at.is_multiple_of(size) {
@@ -192,7 +194,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_newest_tombstone_is_found_and_its_stretch_is_true_for_each_key_in_it(
+        fn the_newest_tombstone_is_found_and_is_the_same_for_each_key_of_its_span(
             ranges in proptest::collection::vec((proptest::collection::vec(0u8..4, 0..3), proptest::collection::vec(0u8..4, 1..4)), 0..90),
             key in proptest::collection::vec(0u8..4, 0..4),
             others in proptest::collection::vec(proptest::collection::vec(0u8..4, 0..4), 0..20),
@@ -200,12 +202,12 @@ mod tests {
         ) {
             let ranges: Vec<_> = ranges.into_iter().filter(|(start, end)| start < end).collect();
             let index = index_of(&ranges);
-            let stretch = index.stretch(&key, Seqno(snapshot));
-            prop_assert_eq!(stretch.seqno, naive(&ranges, &key, snapshot));
-            prop_assert_eq!(index.cover(&key, Seqno(snapshot)), stretch.seqno);
-            prop_assert!(stretch.holds(&key));
-            for other in others.iter().filter(|other| stretch.holds(other)) {
-                prop_assert_eq!(naive(&ranges, other, snapshot), stretch.seqno);
+            let span = index.span_at(&key, Seqno(snapshot));
+            prop_assert_eq!(span.seqno, naive(&ranges, &key, snapshot));
+            prop_assert_eq!(index.cover(&key, Seqno(snapshot)), span.seqno);
+            prop_assert!(span.holds(&key));
+            for other in others.iter().filter(|other| span.holds(other)) {
+                prop_assert_eq!(naive(&ranges, other, snapshot), span.seqno);
             }
         }
     }

@@ -108,8 +108,7 @@ fn a_lock_is_held_by_one_or_shared_by_readers() {
 }
 
 fn open(storage: &Arc<MemoryStorage>, dir: &str) -> Db {
-    crate::engine::lifecycle::open::open(storage.clone(), Path::new(dir), Options::new().memory_budget(16 << 20), None)
-        .unwrap()
+    crate::api::db::open(storage.clone(), Path::new(dir), Options::new().memory_budget(16 << 20), None).unwrap()
 }
 
 /// Everything that a database on a disk does, on one in memory.

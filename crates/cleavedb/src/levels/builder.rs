@@ -14,9 +14,11 @@ use crate::base::{FileId, Kind, Result, Stamp, verify};
 use crate::format::block::BlockBuilder;
 use crate::format::compression::{Compression, Compressor};
 use crate::format::filter::FilterBuilder;
-use crate::format::meta::{Cleared, TableMeta};
+use crate::format::meta::TableMeta;
+use crate::format::properties::CoveredRange;
+use crate::format::properties::Properties;
 use crate::format::range_block::RangeBlockBuilder;
-use crate::format::table::{BLOCK_BYTES_MAX, BlockHandle, Footer, PartitionHandles, Properties, seal_block, separator};
+use crate::format::table::{BLOCK_BYTES_MAX, BlockHandle, Footer, PartitionHandles, seal_block, separator};
 use crate::io::{Access, AlignedBuffer, File, Storage};
 
 /// An index partition is written once it is this large.
@@ -196,7 +198,7 @@ impl TableBuilder {
         self.finish_data_block()?;
         self.index_finished_block(None)?;
         self.finish_partition()?;
-        self.properties.set_ends(std::mem::take(&mut self.last_key), &self.ranges);
+        self.properties.set_bounds(std::mem::take(&mut self.last_key), &self.ranges);
         self.write_ranges()?;
         let top_index = self.top_index.finish();
         let top_index = self.write_block(&top_index, Compression::None)?;
@@ -215,7 +217,7 @@ impl TableBuilder {
         }
         let mut block = RangeBlockBuilder::default();
         self.ranges.iter().for_each(|fragment| block.add(fragment));
-        self.properties.cleared = Cleared::of(&self.ranges);
+        self.properties.covered_ranges = CoveredRange::of(&self.ranges);
         self.properties.range_block = Some(self.write_block(&block.finish(), Compression::None)?);
         Ok(())
     }

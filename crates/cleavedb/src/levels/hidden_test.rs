@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use super::super::picker::{Compact, LevelTargets, choose, wanted_snapshot};
 use super::*;
 use crate::base::{FileId, KeyspaceId, full_key};
-use crate::format::meta::{Cleared, TableMeta};
+use crate::format::meta::TableMeta;
+use crate::format::properties::CoveredRange;
 
 fn full(key: &str) -> Vec<u8> {
     full_key(KeyspaceId(1), key.as_bytes())
@@ -21,7 +22,8 @@ fn meta(text: &str) -> (TableMeta, bool) {
     let (id, bytes_separated): (u64, u64) = (words[0].parse().unwrap(), words[2].parse().unwrap());
     let entries = number("covering=", 100);
     let cleared = flag("clears=").map(|range| range.split_once('-').unwrap());
-    let cleared = cleared.map(|(start, end)| Cleared { start: full(start), end: full(end), seqno: Seqno(id * 10 + 9) });
+    let cleared =
+        cleared.map(|(start, end)| CoveredRange { start: full(start), end: full(end), seqno: Seqno(id * 10 + 9) });
     let meta = TableMeta {
         id: FileId(id),
         size: number("size=", 10),
@@ -37,7 +39,7 @@ fn meta(text: &str) -> (TableMeta, bool) {
         seqno_min: Seqno(id * 10),
         seqno_max: Seqno(id * 10 + 9),
         range_deletes: cleared.iter().len() as u64,
-        cleared: cleared.into_iter().collect(),
+        covered_ranges: cleared.into_iter().collect(),
     };
     (meta, words.contains(&"busy"))
 }

@@ -15,7 +15,8 @@ use std::collections::BTreeSet;
 use crate::base::cursor::leading_bytes;
 use crate::base::key::prefix_end;
 use crate::base::{FileId, KeyspaceId, Seqno};
-use crate::format::meta::{Cleared, TableMeta};
+use crate::format::meta::TableMeta;
+use crate::format::properties::CoveredRange;
 
 /// What the picker knows of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +48,7 @@ pub struct TableFigures<'a> {
     /// Fragments of range tombstones in it.
     pub range_deletes: u64,
     /// What these cover.
-    pub cleared: &'a [Cleared],
+    pub covered_ranges: &'a [CoveredRange],
     /// A running job has it.
     pub busy: bool,
 }
@@ -69,7 +70,7 @@ impl<'a> TableFigures<'a> {
             bytes_hidden: meta.bytes_hidden,
             record_bytes_max: meta.record_bytes_max,
             range_deletes: meta.range_deletes,
-            cleared: &meta.cleared,
+            covered_ranges: &meta.covered_ranges,
             busy,
         }
     }
@@ -86,18 +87,18 @@ impl<'a> TableFigures<'a> {
 
     /// One of its range tombstones kills every version of `other`, which is older.
     fn covers(&self, other: &TableFigures<'_>) -> bool {
-        let hides = |range: &Cleared| {
+        let hides = |range: &CoveredRange| {
             range.start.as_slice() <= other.smallest
                 && other.end <= range.end.as_slice()
                 && other.seqno_max < range.seqno
         };
-        self.id != other.id && self.cleared.iter().any(hides)
+        self.id != other.id && self.covered_ranges.iter().any(hides)
     }
 
     /// One of its range tombstones may kill a version of `other`, which is older.
     pub(super) fn may_cover_some_of(&self, other: &TableFigures<'_>) -> bool {
-        let meets = |range: &Cleared| overlap(other, &range.start, &range.end);
-        self.range_deletes > self.cleared.len() as u64 || self.cleared.iter().any(meets)
+        let meets = |range: &CoveredRange| overlap(other, &range.start, &range.end);
+        self.range_deletes > self.covered_ranges.len() as u64 || self.covered_ranges.iter().any(meets)
     }
 
     /// About how many bytes of `other` its range tombstones cover, if keys are spread evenly.
@@ -105,11 +106,11 @@ impl<'a> TableFigures<'a> {
         let shared = other.smallest.iter().zip(other.end).take_while(|(left, right)| left == right).count();
         let place = |key: &[u8]| leading_bytes(&key[shared..]) >> 16;
         let width = place(other.end).saturating_sub(place(other.smallest)).max(1);
-        let covered = |range: &Cleared| {
+        let covered = |range: &CoveredRange| {
             let (start, end) = (other.smallest.max(&range.start), other.end.min(&range.end));
             if start < end { place(end).saturating_sub(place(start)) } else { 0 }
         };
-        let thousandths = self.cleared.iter().map(covered).sum::<u128>().min(width) * 1000 / width;
+        let thousandths = self.covered_ranges.iter().map(covered).sum::<u128>().min(width) * 1000 / width;
         (other.size as u128 * thousandths / 1000) as u64
     }
 
@@ -319,12 +320,13 @@ impl<'a> Figures<'a> {
     fn covering(&self) -> impl Iterator<Item = (usize, &TableFigures<'a>)> {
         let tables = self.levels.iter().enumerate();
         let tables = tables.flat_map(|(level, tables)| tables.iter().map(move |table| (level, table)));
-        tables.filter(|(_, table)| !table.cleared.is_empty())
+        tables.filter(|(_, table)| !table.covered_ranges.is_empty())
     }
 
     /// Tables of the level of `table` and below that its range tombstones cover, with their levels.
     fn covered(&self, level: usize, table: &TableFigures<'a>) -> impl Iterator<Item = (usize, &TableFigures<'a>)> {
-        let ranges = table.cleared.iter().flat_map(move |range| (level..self.levels.len()).map(move |at| (range, at)));
+        let ranges =
+            table.covered_ranges.iter().flat_map(move |range| (level..self.levels.len()).map(move |at| (range, at)));
         let others = ranges
             .flat_map(move |(range, at)| self.overlapping(at, &range.start, &range.end).map(move |other| (at, other)));
         others.filter(move |(_, other)| table.covers(other))
@@ -447,7 +449,7 @@ impl<'a> Figures<'a> {
     /// The table's range tombstones kill a good part of what a merge into the next level would read, and no snapshot
     /// keeps that alive.
     fn hides_much(&self, level: usize, table: &TableFigures<'_>) -> bool {
-        if table.cleared.is_empty() || table.seqno_max > self.oldest_snapshot {
+        if table.covered_ranges.is_empty() || table.seqno_max > self.oldest_snapshot {
             return false;
         }
         let (mut read, mut hidden) = (table.size, 0);

@@ -27,11 +27,11 @@ fn meta(text: &str) -> (TableMeta, bool) {
     let deletes = words.iter().find_map(|word| word.strip_prefix("deletes"));
     let deletes = deletes.map_or(0, |share| share.strip_prefix('=').map_or(80, |share| share.parse().unwrap()));
     let cleared = words.iter().filter_map(|word| word.strip_prefix("clears="));
-    let cleared: Vec<Cleared> = cleared
+    let cleared: Vec<CoveredRange> = cleared
         .map(|range| {
             let (keys, seqno) = range.split_once('@').unwrap();
             let (start, end) = keys.split_once('-').unwrap();
-            Cleared { start: full(start), end: full(end), seqno: Seqno(seqno.parse().unwrap()) }
+            CoveredRange { start: full(start), end: full(end), seqno: Seqno(seqno.parse().unwrap()) }
         })
         .collect();
     let meta = TableMeta {
@@ -49,7 +49,7 @@ fn meta(text: &str) -> (TableMeta, bool) {
         seqno_min: Seqno(id * 10),
         seqno_max: Seqno(id * 10 + 9),
         range_deletes: cleared.len() as u64,
-        cleared,
+        covered_ranges: cleared,
     };
     (meta, words.contains(&"busy"))
 }

@@ -11,14 +11,15 @@ use super::blocks::Blocks;
 use super::readers::Readers;
 use super::table_cursor::{CacheAndFile, TableCursor};
 use crate::base::memory::Counted;
-use crate::base::tombstones::{Fragment, RangeTombstones, Stretch};
+use crate::base::tombstones::{Fragment, RangeTombstones, TombstoneSpan};
 use crate::base::{Buffer, Cursor, Error, FileKey, Gauge, Result, Seqno, Stamp};
 use crate::cache::block_cache::PriorityPool;
 use crate::format::block::{BlockCursor, BlockOrigin};
 use crate::format::meta::TableMeta;
+use crate::format::properties::Properties;
 use crate::format::range_block::RangeBlock;
-use crate::format::table::{BlockHandle, FOOTER_BYTES, Footer, Properties};
-use crate::format::values::References;
+use crate::format::references::References;
+use crate::format::table::{BlockHandle, FOOTER_BYTES, Footer};
 use crate::io::handles::Handle;
 use crate::io::pending_deletions::FileGuard;
 use crate::io::read_exact_at;
@@ -67,7 +68,8 @@ impl Table {
             return Err(Error::corruption(&path, len.min(meta.size), message));
         }
         // The manifest holds the keys once more.
-        let cleared: usize = meta.cleared.iter().map(|range| range.start.capacity() + range.end.capacity() + 64).sum();
+        let cleared: usize =
+            meta.covered_ranges.iter().map(|range| range.start.capacity() + range.end.capacity() + 64).sum();
         let keys = 2 * (meta.smallest.capacity() + meta.end.capacity() + cleared);
         let resident = size_of::<Table>() + size_of::<TableMeta>() + keys + path.as_os_str().len();
         let resident = readers.resident.hold(resident + RESIDENT_OVERHEAD_BYTES);
@@ -146,7 +148,7 @@ impl Table {
     pub fn names(&self) -> Result<References> {
         match self.meta.addresses {
             0 => Ok(References::default()),
-            _ => self.properties().map(|properties| properties.names),
+            _ => self.properties().map(|properties| properties.references),
         }
     }
 
@@ -380,8 +382,8 @@ impl Drop for Table {
 }
 
 impl RangeTombstones for Table {
-    fn stretch(&self, key: &[u8], snapshot: Seqno) -> Result<Stretch> {
-        self.ranges(true)?.map_or(Ok(Stretch::default()), |ranges| ranges.stretch(key, snapshot))
+    fn span_at(&self, key: &[u8], snapshot: Seqno) -> Result<TombstoneSpan> {
+        self.ranges(true)?.map_or(Ok(TombstoneSpan::default()), |ranges| ranges.span_at(key, snapshot))
     }
 }
 

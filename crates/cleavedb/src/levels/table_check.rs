@@ -12,9 +12,10 @@ use crate::base::cursor::compare;
 use crate::base::tombstones::Fragment;
 use crate::base::{Address, Buffer, Error, KeyspaceId, Kind, Stamp, split_key};
 use crate::format::filter::may_contain;
-use crate::format::meta::Cleared;
-use crate::format::table::{BlockHandle, Properties, TRAILER_BYTES};
-use crate::format::values::References;
+use crate::format::properties::CoveredRange;
+use crate::format::properties::Properties;
+use crate::format::references::References;
+use crate::format::table::{BlockHandle, TRAILER_BYTES};
 
 /// What a check of a table needs to know of the database around it.
 pub struct CheckContext<'a> {
@@ -98,7 +99,7 @@ impl TableCheck<'_, '_> {
                 self.extents.push(handle);
                 self.counted.range_block = Some(handle);
                 fragments.iter().for_each(|fragment| self.counted.count_range(fragment));
-                self.counted.cleared = Cleared::of(&fragments);
+                self.counted.covered_ranges = CoveredRange::of(&fragments);
                 let apart = fragments.windows(2).all(|pair| pair[0].end <= pair[1].start);
                 if !apart || fragments.iter().any(|fragment| fragment.start >= fragment.end) {
                     self.problem(handle.offset, "range tombstones are not in order");
@@ -180,8 +181,8 @@ impl TableCheck<'_, '_> {
 
     fn finish(mut self, table: &TableFile) -> u64 {
         let last_key = self.last.take().map(|(key, _)| key).unwrap_or_default();
-        self.counted.set_ends(last_key, &self.ranges);
-        (self.around.names)(&self.counted.names);
+        self.counted.set_bounds(last_key, &self.ranges);
+        (self.around.names)(&self.counted.references);
         if self.damaged {
             return self.counted.entries;
         }

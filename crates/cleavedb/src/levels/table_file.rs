@@ -13,8 +13,9 @@ use crate::base::{Buffer, Cursor, Error, FileId, Result, Stamp};
 use crate::format::block::{BlockCursor, BlockOrigin};
 use crate::format::compression::Compression;
 use crate::format::meta::TableMeta;
+use crate::format::properties::Properties;
 use crate::format::range_block::RangeBlock;
-use crate::format::table::{BlockHandle, FOOTER_BYTES, Footer, PartitionHandles, Properties};
+use crate::format::table::{BlockHandle, FOOTER_BYTES, Footer, PartitionHandles};
 use crate::io::{File, read_exact_at};
 
 /// Footer and properties of a table file.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::level_cursor::LevelCursor;
 use super::picker::TableFigures;
 use super::table::Table;
-use crate::base::tombstones::{RangeTombstones, Stretch};
+use crate::base::tombstones::{RangeTombstones, TombstoneSpan};
 use crate::base::{Cursor, FileId, Result, Seqno, verify};
 
 /// Levels there can be, HL0 included.
@@ -185,17 +185,17 @@ pub type TableSource = (Box<dyn Cursor + Send>, Option<Arc<dyn RangeTombstones>>
 struct LevelRanges(Arc<[Arc<Table>]>);
 
 impl RangeTombstones for LevelRanges {
-    fn stretch(&self, key: &[u8], snapshot: Seqno) -> Result<Stretch> {
+    fn span_at(&self, key: &[u8], snapshot: Seqno) -> Result<TombstoneSpan> {
         let index = self.0.partition_point(|table| &table.meta().end[..] <= key);
         let meta = |index: usize| self.0.get(index).map(|table| table.meta());
         let from = index.checked_sub(1).and_then(meta).map(|before| before.end.clone());
-        let gap = |to: Option<Vec<u8>>| Stretch { from, to, seqno: Seqno::ZERO };
+        let gap = |to: Option<Vec<u8>>| TombstoneSpan { from, to, seqno: Seqno::ZERO };
         match self.0.get(index) {
             Some(table) if table.meta().spans(key) => {
                 let (from, to) = (Some(table.meta().smallest.clone()), Some(table.meta().end.clone()));
-                let mut stretch = Stretch { from, to, seqno: Seqno::ZERO };
-                stretch.narrow(table.stretch(key, snapshot)?);
-                Ok(stretch)
+                let mut span = TombstoneSpan { from, to, seqno: Seqno::ZERO };
+                span.narrow(table.span_at(key, snapshot)?);
+                Ok(span)
             }
             next => Ok(gap(next.map(|table| table.meta().smallest.clone()))),
         }

@@ -15,9 +15,10 @@ use crate::format::edit::Edit;
 use crate::format::filter::may_contain;
 use crate::format::frame::{FrameHeader, decode_log_header};
 use crate::format::meta::TableMeta;
+use crate::format::properties::Properties;
 use crate::format::range_block::RangeBlock;
 use crate::format::record::Record;
-use crate::format::table::{BlockHandle, FOOTER_BYTES, Footer, PartitionHandles, Properties, check_block};
+use crate::format::table::{BlockHandle, FOOTER_BYTES, Footer, PartitionHandles, check_block};
 use crate::front::log_reader::{LogReader, Opened};
 use crate::io::handles::Handles;
 use crate::io::pending_deletions::FileGuard;
@@ -124,7 +125,7 @@ pub fn fuzz_block(bytes: &[u8]) {
     let _ = ranges.fragments();
     for key in [&b""[..], b"m", &bytes[..bytes.len().min(9)]] {
         let _ = ranges.cover(key, Seqno::MAX);
-        assert!(ranges.stretch(key, Seqno::MAX).map_or(true, |stretch| stretch.holds(key)));
+        assert!(ranges.span_at(key, Seqno::MAX).map_or(true, |span| span.holds(key)));
     }
     let origin = BlockOrigin::new(Path::new("fuzzed").into(), 0);
     let Ok(mut cursor) = BlockCursor::new(Arc::new(Buffer::new(bytes.to_vec())), origin) else { return };

@@ -8,7 +8,7 @@ use super::redirect::Redirect;
 use super::segment::EXTENT_HEADER_BYTES;
 use super::value_file::{Layout, StoredFile, ValueFile};
 use crate::base::{Address, FileId, Result};
-use crate::format::values::{Away, ValueState};
+use crate::format::value_state::{ReclaimedBytes, ValueState};
 
 /// Where the records of one file are.
 #[derive(Clone)]
@@ -45,7 +45,7 @@ pub struct ValueFiles {
     /// Of these, bytes of records that something leads to.
     pub live_bytes: u64,
     /// Of records that tables name, what is not there any more.
-    pub away: Away,
+    pub away: ReclaimedBytes,
 }
 
 /// Where a record is that an address leads to.
@@ -61,7 +61,7 @@ pub enum Located<'a> {
 impl ValueFiles {
     /// What the choice of victims looks at.
     pub fn candidates(&self) -> Vec<Candidate> {
-        let reach = self.state.reach();
+        let reach = self.state.reachable();
         let here = self.files.iter().filter_map(|(id, entry)| match entry {
             Entry::Here(file) => Some((*id, file)),
             Entry::Moved(_) => None,

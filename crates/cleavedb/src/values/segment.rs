@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use crate::base::{Error, FileId, Result};
 use crate::format::checksum::agrees;
-use crate::format::file_header::{FILE_HEADER_BYTES, Kind};
+use crate::format::file_header::{FILE_HEADER_BYTES, FileFormat};
 use crate::format::record::Record;
 use crate::format::values::EXTENT_ALIGN;
 use crate::io::{Access, File, Storage, read_exact_at};
 
 /// The first bytes of a segment.
 pub const MAGIC: [u8; 8] = *b"clvSEGMT";
-const HEADER: Kind = Kind { magic: MAGIC, version: 3, oldest: 2, name: "segment" };
+const HEADER: FileFormat = FileFormat { magic: MAGIC, version: 3, oldest: 2, name: "segment" };
 /// The first bytes of an extent, before its number, its length and a checksum of all these.
 const EXTENT_MAGIC: [u8; 8] = *b"clvEXTNT";
 /// Before the first record of an extent.
@@ -287,13 +287,13 @@ pub fn extents(file: &dyn File, id: FileId, see: &mut dyn FnMut(Extent) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::{KeyspaceId, Kind as RecordKind, Seqno};
+    use crate::base::{KeyspaceId, Kind, Seqno};
     use crate::format::record::Operation;
     use crate::io::{Punched, SimDisk};
 
     fn record(number: u64, value_len: usize) -> Vec<u8> {
         let (key, value) = (number.to_be_bytes(), vec![number as u8; value_len]);
-        let operation = Operation { kind: RecordKind::Put, keyspace: KeyspaceId(1), key: &key, value: &value };
+        let operation = Operation { kind: Kind::Put, keyspace: KeyspaceId(1), key: &key, value: &value };
         let seqno = Seqno(number);
         [&operation.header(seqno, operation.crc(seqno)), &key[..], &value[..]].concat()
     }
@@ -343,7 +343,7 @@ mod tests {
         let places = segment(&disk, &[&[300, 20], &[9]]);
         let with_version = |version| {
             let mut bytes = disk.read_file(Path::new("s")).unwrap();
-            bytes[..FILE_HEADER_BYTES].copy_from_slice(&Kind { version, ..HEADER }.encode(FileId(4)));
+            bytes[..FILE_HEADER_BYTES].copy_from_slice(&FileFormat { version, ..HEADER }.encode(FileId(4)));
             disk.write_file(Path::new("s"), &bytes);
             read(&disk)
         };

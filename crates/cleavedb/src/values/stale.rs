@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::FileId;
-use crate::format::values::References;
+use crate::format::references::References;
 
 /// At rest a table is written anew once one in so many of its addresses is out of date: each record that moved has so many
 /// entries written for it at most.
@@ -114,7 +114,7 @@ impl Hops {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::values::FileReferences;
+    use crate::format::references::FileReferences;
 
     fn names(of: &[(u64, u64)]) -> References {
         let referenced = |records| FileReferences { records, bytes: records * 100, end: 7000 };

@@ -12,35 +12,16 @@ use crate::base::Result;
 use crate::engine::core::Core;
 use crate::engine::inspect::stats::Stats;
 use crate::engine::manifest::file_names::STATS;
+use crate::engine::page_state::PageState;
 use crate::format::stats_page::{self, MAGIC, PAGE_BYTES};
 use crate::io::{Access, File, Storage};
 use crate::sched::clock::now;
-use crate::sched::sync::Mutex;
 use crate::sched::thread::sleep;
 
 /// Of more logs or runs the page shows the newest ones, of more groups of values the first ones.
 const LISTED_MAX: usize = 48;
 /// A page that is being written is read again so often.
 const READ_TRIES: u32 = 20;
-
-/// Where the page goes.
-#[derive(Default)]
-pub(crate) struct StatsPage {
-    state: Mutex<PageState>,
-}
-
-#[derive(Default)]
-struct PageState {
-    /// The file, once it was made or found to be ours.
-    file: Option<Arc<dyn File>>,
-    /// Nobody is to look for the file (again): it is someone else's, or the database is closed.
-    given_up: bool,
-    opened: Option<Duration>,
-    due: Duration,
-    sequence: u64,
-    /// What the page shows.
-    figures: Vec<u8>,
-}
 
 /// The figures of a database that another process, or another handle, has open. See [`live_stats`](crate::live_stats).
 #[derive(Debug, Clone, Encode, Decode)]

@@ -31,7 +31,8 @@ use crate::format::edit::Edit;
 use crate::format::frame::{FrameKind, HEADER_BYTES};
 use crate::format::group::Group;
 use crate::format::record::Record;
-use crate::format::values::{EXTENT_ALIGN, Moved, References, Temperature, ValuePlace};
+use crate::format::references::References;
+use crate::format::values::{EXTENT_ALIGN, Moved, Temperature, ValuePlace};
 use crate::front::log_reader::{LogReader, Opened};
 use crate::io::File;
 use crate::values::files::Entry;
@@ -207,7 +208,7 @@ impl<'a> Collection<'a> {
 
     /// Writes everything durably, unless it yields; returns where it is then.
     fn run(&mut self) -> Result<Vec<(FileId, ValuePlace)>> {
-        let reach = self.horizon.view.values.state.reach();
+        let reach = self.horizon.view.values.state.reachable();
         let files: Vec<Arc<ValueFile>> = self.victims.iter().map(|victim| victim.file.clone()).collect();
         for file in &files {
             self.redirects.begin(file.id());
@@ -246,8 +247,8 @@ impl<'a> Collection<'a> {
             self.written += len;
             // What was looked up lives, whatever the ledger says of it.
             let unproven = if self.is_proven { 0 } else { to.iter().map(|(_, moved)| moved.records).sum() };
-            let reached = reach.of(file.id()).records.max(unproven);
-            places.push((file.id(), ValuePlace::Moved { redirect, start, len, reached, saved, to: to.into() }));
+            let reachable = reach.of(file.id()).records.max(unproven);
+            places.push((file.id(), ValuePlace::Moved { redirect, start, len, reachable, saved, to: to.into() }));
         }
         self.count_compressed();
         Ok(places)

@@ -15,7 +15,7 @@ use crate::{Compression, Db, Options};
 fn open(threads: usize, tuning: Tuning) -> Db {
     let disk = Arc::new(SimDisk::new());
     let options = Options::new().background_threads(threads).compression(Compression::None);
-    crate::engine::lifecycle::open::open(disk, Path::new("/db"), options, Some(tuning)).unwrap()
+    crate::api::db::open(disk, Path::new("/db"), options, Some(tuning)).unwrap()
 }
 
 fn in_world<T: Send + 'static>(seed: u64, test: impl FnOnce() -> T + Send + 'static) -> T {

@@ -15,11 +15,12 @@ use crate::base::{
 use crate::engine::core::Core;
 use crate::engine::events::Event;
 use crate::engine::manifest::files::tier_of_new;
+use crate::engine::pacer::Watched;
 use crate::engine::view::View;
-use crate::engine::write::pacing::Watched;
 use crate::format::edit::Edit;
 use crate::format::record::check_record;
-use crate::format::values::{References, ValuePlace};
+use crate::format::references::References;
+use crate::format::values::ValuePlace;
 use crate::format::watermarks::{Consumer, Watermarks};
 use crate::front::index_table::SeparationThresholds;
 use crate::front::log::LogFile;
@@ -234,7 +235,7 @@ impl Core {
         match self.commit_edit(&mut manifest, &edit) {
             Ok(()) => self.keyspaces.forget(&gone),
             // What led here is done; the next job that comes by tries again.
-            Err(error) if error.is_passing() => {}
+            Err(error) if error.is_transient() => {}
             Err(error) => return Err(error),
         }
         Ok(())
@@ -252,7 +253,7 @@ pub(crate) fn fragments_of_runs(runs: &[Arc<Run>], snapshots: &[Seqno]) -> Resul
 
 /// Tables of a job whose edit could not be begun go; after any other error the edit may be on storage.
 pub(crate) fn discard_rejected(error: &Error, tables: &[Arc<Table>]) {
-    if error.is_passing() {
+    if error.is_transient() {
         tables.iter().for_each(|table| table.mark_obsolete());
     }
 }
@@ -299,7 +300,7 @@ pub(crate) fn stays(
     address: Address,
 ) -> bool {
     let keyspace = split_key(key).map(|(keyspace, _)| keyspace);
-    let for_good = |keyspace| SeparationThresholds { in_front: 0, for_good: separation(keyspace) };
+    let for_good = |keyspace| SeparationThresholds { in_front: 0, after_flush: separation(keyspace) };
     keyspace.map(for_good).is_some_and(|apart| apart.stays(kind, address.value_len as usize))
 }
 

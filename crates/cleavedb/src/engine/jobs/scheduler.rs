@@ -435,7 +435,7 @@ impl Core {
         // What went wrong is known before anyone can see that the job is over.
         let mut quarantined = Vec::new();
         if let Some((begun, Err(error))) = &ended
-            && !error.is_passing()
+            && !error.is_transient()
         {
             quarantined = self.unreadable_input(begun.as_ref().map_or(&job, |begun| &begun.job), error);
             if quarantined.is_empty() {
@@ -505,7 +505,7 @@ impl Core {
             _ => Need::Flush,
         };
         match result {
-            Err(error) if error.is_passing() => {
+            Err(error) if error.is_transient() => {
                 match &error {
                     Error::Io { path, .. } => {
                         self.readers.handles.close_idle();

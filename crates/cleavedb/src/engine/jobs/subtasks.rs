@@ -114,7 +114,7 @@ impl<W: SubtaskWork> SubtaskJob<W> {
             Err(error) => {
                 progress.next = progress.outputs.len();
                 // Of several failures one that passes says least.
-                let known = progress.failure.take().filter(|known| !known.is_passing() || error.is_passing());
+                let known = progress.failure.take().filter(|known| !known.is_transient() || error.is_transient());
                 progress.failure = Some(known.unwrap_or(error));
             }
         }

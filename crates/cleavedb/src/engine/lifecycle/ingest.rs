@@ -195,7 +195,7 @@ impl Core {
         }
         self.release_levels(&added);
         committed.map_err(|error| {
-            let is_named = !error.is_passing();
+            let is_named = !error.is_transient();
             (error, is_named)
         })
     }

@@ -1,89 +1,69 @@
 //! Opening and closing a database.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::api::db::{Db, DbInner};
-use crate::api::options::Options;
-use crate::base::panics::guard_panic;
-use crate::base::{Error, FileId, FileKind, KeyspaceId, Result};
+use crate::base::{Error, FileId, KeyspaceId, Result};
 use crate::cache::block_cache::BlockCache;
 use crate::engine::core::{Core, CoreParts};
 use crate::engine::events::{Event, Events};
 use crate::engine::file_numbers::FileNumbers;
 use crate::engine::inspect::telemetry;
 use crate::engine::keyspaces::{DEFAULT_ID, DEFAULT_NAME, Keyspaces};
-use crate::engine::lifecycle::ownership::{
-    Claim, Numbered, check_layout, check_new, check_owner, files_with, list_numbered, next_openings,
-    remove_never_named, replace_owner, slow_tables, tables_elsewhere,
-};
-use crate::engine::lifecycle::recovery::recover;
-use crate::engine::manifest::file_names::{CURRENT, LOCK, parse};
+use crate::engine::lifecycle::request::OpenRequest;
+use crate::engine::manifest::file_names::{CURRENT, LOCK};
 use crate::engine::manifest::files::Dirs;
+use crate::engine::manifest::numbered_files::{Numbered, list_numbered};
 use crate::engine::manifest::{Manifest, ManifestState};
 use crate::engine::memory::Memory;
+use crate::engine::recovery::ownership::{
+    Claim, check_layout, check_new, check_owner, files_with, next_openings, remove_never_named, replace_owner,
+};
+use crate::engine::recovery::replay::recover;
+use crate::engine::recovery::tables::open_tables;
+use crate::engine::reserve::Reserve;
 use crate::engine::tuning::settings::Settings;
 use crate::engine::tuning::sizes::Tuning;
 use crate::engine::value_files::{ValueHome, give_back_gaps, open_values};
 use crate::engine::view::View;
-use crate::engine::write::reserve::Reserve;
 use crate::format::compression::Compression;
 use crate::format::edit::{Edit, KeyspaceRecord, Opening, Separation};
-use crate::format::frame::LOG_HEADER_BYTES;
-use crate::format::values::ValuePlace;
 use crate::format::watermarks::Consumer;
 use crate::front::index_table::IndexTable;
-use crate::front::log::LogFile;
 use crate::io::handles::Handles;
-use crate::io::pending_deletions::{FileGuard, PendingDeletions};
+use crate::io::pending_deletions::PendingDeletions;
 use crate::io::read_ahead::ReadAhead;
 use crate::io::{Access, Lock, Storage};
 use crate::levels::readers::Readers;
-use crate::levels::table::Table;
-use crate::levels::version::{LEVELS_MAX, Version};
-
-/// Closing flushes if there are more logs than this, so that they do not cluster up over short sessions.
-const LOGS_LEFT_MAX: usize = 4;
 
 /// Opens or makes a database.
-pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tuning: Option<Tuning>) -> Result<Db> {
-    options.check()?;
-    let memory_budget = options.resolve_budget();
-    let mut tuning = match tuning {
-        Some(tuning) => tuning,
-        None => {
-            Tuning::for_options(memory_budget, options.block_size, options.filter_bits, options.background_threads)?
-        }
-    };
-    tuning.separation_bytes = options.separation.bytes(tuning.separation_bytes);
-    options.values.iter().for_each(|values| values.tune(&mut tuning));
-    let open_files_max = options.resolve_open_files(storage.open_files_limit())?.min(tuning.open_files_max);
-    let dirs = directories(&*storage, path, &options)?;
-    if (!options.create_if_missing || options.read_only) && !storage.exists(&dirs.fast.join(CURRENT))? {
+pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Arc<Core>> {
+    let OpenRequest { path, dirs, settings, .. } = request;
+    let Settings { read_only, ref tuning, .. } = settings;
+    if (!request.create_if_missing || read_only) && !storage.exists(&dirs.fast.join(CURRENT))? {
         return Err(Error::NotFound { what: format!("database {}", path.display()) });
     }
-    let locks = take_locks(&*storage, &dirs, options.read_only)?;
-    let (mut manifest, numbers) = match options.read_only {
+    let locks = take_locks(&*storage, &dirs, read_only)?;
+    let (mut manifest, numbers) = match read_only {
         true => {
             let manifest = Manifest::read(storage.clone(), &dirs.fast, tuning.manifest_bytes)?;
             let missing = || Error::NotFound { what: format!("database {}", path.display()) };
             (manifest.ok_or_else(missing)?, FileNumbers::new(FileId(0), FileId(0), tuning.numbers_reserved))
         }
-        false => read_or_make_manifest(&storage, &dirs, &tuning)?,
+        false => read_or_make_manifest(&storage, &dirs, tuning)?,
     };
     check_layout(&*storage, manifest.state(), &dirs)?;
     let owner = if dirs.are_apart() { check_owner(&*storage, &dirs.slow, manifest.state())? } else { None };
     let pending_deletions = Arc::new(PendingDeletions::default());
-    let access = if options.direct_io { Access::Direct } else { Access::Buffered };
-    if options.direct_io {
+    let access = if request.direct_io { Access::Direct } else { Access::Buffered };
+    if request.direct_io {
         // There by now, in the directory of the tables.
         storage.open_read(&dirs.slow.join(LOCK), access)?;
     }
-    let memory = Memory::new(&tuning);
+    let memory = Memory::new(tuning);
     let readers = Arc::new(Readers {
-        handles: Arc::new(Handles::new(storage.clone(), access, open_files_max)),
+        handles: Arc::new(Handles::new(storage.clone(), access, request.open_files_max)),
         storage: storage.clone(),
         cache: Arc::new(BlockCache::new(tuning.cache_bytes)),
         ahead: ReadAhead::new(tuning.read_ahead_bytes, memory.jobs.clone()),
@@ -93,10 +73,10 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
     });
     check_keyspace_compression(&manifest)?;
     let version = open_tables(&dirs, manifest.state(), &pending_deletions, &readers)?;
-    let recovered = recover(&*storage, &dirs, manifest.state(), &tuning, &pending_deletions, options.read_only)?;
-    let reserve = Reserve::new(storage.clone(), &dirs.fast, &dirs.slow, &tuning);
+    let recovered = recover(&*storage, &dirs, manifest.state(), tuning, &pending_deletions, read_only)?;
+    let reserve = Reserve::new(storage.clone(), &dirs.fast, &dirs.slow, tuning);
     let place = Place { storage: &*storage, dirs: &dirs };
-    if !options.read_only {
+    if !read_only {
         remove_never_named(&*storage, &dirs, &manifest)?;
         place.begin(&mut manifest, &numbers, &reserve, recovered.edit, owner)?;
     }
@@ -107,11 +87,11 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
     let state = manifest.state();
     let records = state.keyspaces.values().cloned();
     let keyspaces =
-        Keyspaces::new(records, state.dropped.clone(), options.operators.clone(), database, tuning.separation_bytes);
+        Keyspaces::new(records, state.dropped.clone(), request.operators, database, tuning.separation_bytes);
     let mut tables = recovered.tables.into_iter();
     let around = ValueHome { dirs: &dirs, pending_deletions: &pending_deletions, readers: &readers };
     let values = open_values(&around, state)?;
-    if !options.read_only {
+    if !read_only {
         give_back_gaps(&*storage, &values, &pending_deletions)?;
     }
     let view = View {
@@ -123,18 +103,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
         values: Arc::new(values),
     };
     let flushed = state.watermarks.of(Consumer::Levels);
-    let settings = Settings {
-        memory_budget,
-        durability: options.durability,
-        compression: options.compression,
-        compression_by_level: options.compression_by_level,
-        block_size: options.block_size,
-        filter_bits: options.filter_bits,
-        background_threads: options.background_threads,
-        read_only: options.read_only,
-        tuning,
-    };
-    let events = Events::new(options.listeners.into_iter().chain(telemetry::listener(&dirs.fast)).collect())?;
+    let events = Events::new(request.listeners.into_iter().chain(telemetry::listener(&dirs.fast)).collect())?;
     let core = Arc::new(Core::new(CoreParts {
         storage,
         dirs,
@@ -143,7 +112,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
         view,
         seqno: recovered.last_seqno,
         keyspaces,
-        log_backend: options.log_backend,
+        log_backend: request.log_backend,
         manifest,
         numbers,
         unknown_files,
@@ -174,13 +143,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
             return Err(error);
         }
     }
-    Ok(Db { inner: Arc::new(DbInner { core }) })
-}
-
-/// The directories of logs and of tables, as absolute paths: the working directory may change while a database is open.
-pub(crate) fn directories(storage: &dyn Storage, path: &Path, options: &Options) -> Result<Dirs> {
-    let place = |chosen: &Option<PathBuf>| storage.absolute(chosen.as_deref().unwrap_or(path));
-    Ok(Dirs { fast: place(&options.fast_dir)?, slow: place(&options.slow_dir)? })
+    Ok(core)
 }
 
 /// Locks both directories, made first if need be; a reader shares the locks with others and makes nothing.
@@ -314,165 +277,4 @@ fn commit_before_start(
     manifest.commit(&edit, &|| numbers.take_for_manifest())?;
     block.into_iter().for_each(|block| numbers.add(block));
     Ok(())
-}
-
-pub(crate) fn open_tables(
-    dirs: &Dirs,
-    state: &ManifestState,
-    pending_deletions: &Arc<PendingDeletions>,
-    readers: &Arc<Readers>,
-) -> Result<Version> {
-    let slow: BTreeSet<FileId> = slow_tables(state).map(|table| table.id).collect();
-    if let Some(first) = slow.first()
-        && !readers.storage.exists(&dirs.path(state.file(*first)))?
-    {
-        let listed = readers.storage.list(&dirs.slow)?;
-        let is_table = |name: &str| matches!(parse(name), Some((FileKind::Table, id)) if slow.contains(&id));
-        if slow.len() > 1 && !listed.iter().any(|entry| is_table(&entry.name)) {
-            return Err(tables_elsewhere(&dirs.slow));
-        }
-    }
-    let mut tables = Vec::new();
-    for (level, meta) in state.tables.values() {
-        let file = state.file(meta.id);
-        let path = dirs.path(file);
-        if *level as usize >= LEVELS_MAX {
-            return Err(Error::corruption(&path, 0, format!("the manifest puts this table into level {level}")));
-        }
-        let guard = FileGuard::new(file, path, pending_deletions.clone());
-        tables.push((*level as usize, Table::new(readers, guard, meta.clone())?));
-    }
-    Ok(Version::default().apply(&tables, &[]))
-}
-
-impl Core {
-    /// Ends all work and leaves the database so that the next open has nothing to repair. Only the first call does
-    /// anything; others wait for its end and get the same answer.
-    pub fn close(&self) -> Result<()> {
-        let is_first = {
-            let _commit = self.commit.lock();
-            !self.closed.swap(true, Ordering::AcqRel)
-        };
-        if !is_first {
-            let mut result = self.close_result.lock();
-            while result.is_none() {
-                self.close_ended.wait(&mut result);
-            }
-            return result.clone().unwrap_or(Ok(()));
-        }
-        let closed = guard_panic("a close", || self.close_once());
-        *self.close_result.lock() = Some(closed.clone());
-        self.close_ended.notify_all();
-        // Last, because it waits for listeners, and one of them may be waiting in a close of its own.
-        self.events.finish();
-        closed
-    }
-
-    fn close_once(&self) -> Result<()> {
-        self.work.wake_all();
-        if self.settings.read_only {
-            self.stop_background();
-            self.release_files();
-            self.locks.lock().clear();
-            return Ok(());
-        }
-        let flushed = self.flush_at_close();
-        self.horizon.stop();
-        self.stop_background();
-        self.remove_stats_page();
-        // A full disk stops the flush; what the logs hold is settled all the same.
-        let settled = self.settle();
-        // From here on the directories may be someone else's.
-        self.manifest.lock().close();
-        // Ends the threads that write chunks.
-        self.commit.lock().writer = None;
-        if settled.is_ok() {
-            self.remove_rings();
-            self.reserve.remove();
-        }
-        self.locks.lock().clear();
-        if self.settings.tuning.stats_interval.is_some() {
-            telemetry::publish(&self.dirs.fast, &self.stats());
-        }
-        settled.and(flushed)
-    }
-
-    /// A large front goes to tables; a small one is replayed faster than it is flushed.
-    fn flush_at_close(&self) -> Result<()> {
-        let consumed = self.manifest.lock().state().watermarks.least();
-        let view = self.published.view();
-        let left: Vec<_> = view.logs.values().filter(|log| log.last_seqno() > consumed).collect();
-        let bytes: u64 = left.iter().map(|log| log.end()).sum();
-        if bytes > self.settings.tuning.close_flush_bytes || left.len() > LOGS_LEFT_MAX {
-            self.flush_front(false)?;
-        }
-        Ok(())
-    }
-
-    /// Makes everything durable and writes into the manifest where each log ends.
-    fn settle(&self) -> Result<()> {
-        self.check_poison()?;
-        self.sync()?;
-        let mut manifest = self.manifest.lock();
-        let consumed = manifest.state().watermarks.least();
-        let mut edit = Edit { last_seqno: Some(self.horizon.durable()), ..Edit::default() };
-        let view = self.published.view();
-        let needless = self.logs.take_needless();
-        let logs: Vec<Arc<LogFile>> = view.logs.values().cloned().chain(needless).collect();
-        let mut settled = Vec::new();
-        for log in &logs {
-            let named = manifest.state().logs.get(&log.id()).copied();
-            let needed = log.last_seqno() > consumed;
-            match named {
-                Some(None) if needed => settled.push(log.clone()),
-                Some(_) if !needed && manifest.state().values.referenced.of(log.id()).records > 0 => {
-                    edit.values_placed.push((log.id(), ValuePlace::Log { end: log.end() }));
-                    settled.push(log.clone());
-                }
-                Some(_) if !needed => edit.logs_removed.push(log.id()),
-                _ => {}
-            }
-        }
-        let ended = settled.iter().filter(|log| log.last_seqno() > consumed);
-        edit.logs_ended = ended.map(|log| (log.id(), log.end().max(LOG_HEADER_BYTES as u64))).collect();
-        if edit.logs_ended.len() + edit.logs_removed.len() + edit.values_placed.len() > 0 {
-            self.add_counters(&mut edit);
-            self.reserve.with(|| self.commit_edit(&mut manifest, &edit))?;
-        }
-        self.guarded(self.reserve.with(|| manifest.seal()))?;
-        for log in &logs {
-            if edit.logs_removed.contains(&log.id()) {
-                log.mark_obsolete();
-            }
-        }
-        // The space reserved behind the end goes back; if that fails it stays reserved. Also in logs that recovery has
-        // settled, or an earlier close that could not do this.
-        for log in logs.iter().filter(|log| !edit.logs_removed.contains(&log.id())) {
-            if log.file().len().is_ok_and(|len| len > log.end()) {
-                let _ = self.storage.open(log.path()).and_then(|file| file.truncate(log.end()));
-            }
-        }
-        drop(manifest);
-        // What is obsolete goes with its last holder, and here is one.
-        drop((settled, logs, view));
-        self.release_files();
-        while self.delete_one_pending() {}
-        Ok(())
-    }
-
-    /// Lets go of the view, so that obsolete files that no reader holds can be removed.
-    fn release_files(&self) {
-        let mut commit = self.commit.lock();
-        commit.writer = None;
-        commit.active = Arc::new(IndexTable::new());
-        self.published.update(|_| View {
-            active: commit.active.clone(),
-            sealed: Vec::new(),
-            runs: Vec::new(),
-            version: Arc::new(Version::default()),
-            logs: Arc::default(),
-            values: Arc::default(),
-        });
-        commit.unsynced.clear();
-    }
 }

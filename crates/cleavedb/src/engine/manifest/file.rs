@@ -12,12 +12,12 @@ use crate::engine::manifest::file_names::{CURRENT, CURRENT_NEW, name};
 use crate::engine::manifest::state::ManifestState;
 use crate::format::checksum::agrees;
 use crate::format::edit::Edit;
-use crate::format::file_header::{FILE_HEADER_BYTES, Kind};
+use crate::format::file_header::{FILE_HEADER_BYTES, FileFormat};
 use crate::io::{Access, File, Storage, read_whole};
 
 /// The first bytes of the file.
 pub(crate) const MAGIC: [u8; 8] = *b"CleaveMf";
-const HEADER: Kind = Kind { magic: MAGIC, version: 7, oldest: 7, name: "manifest" };
+const HEADER: FileFormat = FileFormat { magic: MAGIC, version: 7, oldest: 7, name: "manifest" };
 const RECORD_HEADER_BYTES: usize = 12;
 
 /// The state and the file it is written to.
@@ -161,7 +161,7 @@ impl Manifest {
             true => {
                 let id = self.unused.take().map_or_else(new_file_id, Ok)?;
                 let started = self.start_file(id, edit);
-                let is_free = matches!(&started, Err(error) if error.is_passing());
+                let is_free = matches!(&started, Err(error) if error.is_transient());
                 self.unused = if is_free && !self.storage.exists(&path_in(&self.dir, id))? { Some(id) } else { None };
                 started
             }
@@ -194,7 +194,7 @@ impl Manifest {
 
     fn note_failure<T>(&mut self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result
-            && !error.is_passing()
+            && !error.is_transient()
         {
             self.failed = Some(error.to_string());
         }
@@ -234,7 +234,7 @@ impl Manifest {
         let len = bytes.len() as u64;
         self.write_current(id, len).inspect_err(|error| {
             // Then CURRENT was not replaced; after any other error it may have been.
-            if error.is_passing() {
+            if error.is_transient() {
                 let _ = self.storage.remove(&path);
             }
         })?;

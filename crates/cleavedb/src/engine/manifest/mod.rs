@@ -3,6 +3,7 @@
 
 pub(crate) mod file_names;
 pub(crate) mod files;
+pub(crate) mod numbered_files;
 mod state;
 mod file;
 

@@ -7,7 +7,8 @@ use crate::format::edit::{Edit, KeyspaceRecord, Openings};
 #[cfg(test)]
 use crate::format::edit::{Opening, Separation};
 use crate::format::meta::TableMeta;
-use crate::format::values::{ValuePlace, ValueState};
+use crate::format::value_state::ValueState;
+use crate::format::values::ValuePlace;
 use crate::format::watermarks::Watermarks;
 
 /// The files and numbers of a database.

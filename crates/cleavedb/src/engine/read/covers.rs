@@ -1,11 +1,11 @@
 //! What an iterator knows of range tombstones where it stands: the newest that covers its key, and how far that holds. It
-//! asks the sources only when it leaves the stretch that they last told of. In a covered stretch all sources older than
+//! asks the sources only when it leaves the span that they last told of. In a covered span all sources older than
 //! the one with the tombstone are passed over in one seek each, however much lies in it (rule 1: all they hold there is
 //! dead).
 
 use std::sync::Arc;
 
-use crate::base::tombstones::{RangeTombstones, Stretch};
+use crate::base::tombstones::{RangeTombstones, TombstoneSpan};
 use crate::base::{Cursor, Merging, Result, Seqno};
 
 /// Cursors over all sources of versions, newest first, and their range tombstones.
@@ -20,7 +20,7 @@ struct Covers {
     /// Newest first, each with the number of the first cursor that is older.
     ranges: Vec<(usize, Arc<dyn RangeTombstones>)>,
     /// What the sources said last, and the first cursor that it makes void.
-    stretch: Option<Stretch>,
+    span: Option<TombstoneSpan>,
     first_void: usize,
 }
 
@@ -52,13 +52,13 @@ impl ScanSources {
     /// current key.
     pub fn pass_over_covered(&mut self, snapshot: Seqno) -> Result<bool> {
         let covers = &mut self.covers;
-        if covers.ranges.is_empty() || covers.stretch.as_ref().is_some_and(|last| last.holds(self.cursors.key())) {
+        if covers.ranges.is_empty() || covers.span.as_ref().is_some_and(|last| last.holds(self.cursors.key())) {
             return Ok(false);
         }
         covers.look(self.cursors.key(), snapshot)?;
-        match &covers.stretch {
-            Some(Stretch { from: Some(from), to: Some(to), seqno }) if *seqno > Seqno::ZERO => {
-                self.cursors.pass_over(covers.first_void, from, to).map(|()| true)
+        match &covers.span {
+            Some(TombstoneSpan { from: Some(from), to: Some(to), seqno }) if *seqno > Seqno::ZERO => {
+                self.cursors.skip_range(covers.first_void, from, to).map(|()| true)
             }
             _ => Ok(false),
         }
@@ -66,21 +66,21 @@ impl ScanSources {
 
     /// The range tombstone that covers the current key; 0 if there is none.
     pub fn cover(&self) -> Seqno {
-        self.covers.stretch.as_ref().map_or(Seqno::ZERO, |stretch| stretch.seqno)
+        self.covers.span.as_ref().map_or(Seqno::ZERO, |span| span.seqno)
     }
 }
 
 impl Covers {
     fn look(&mut self, key: &[u8], snapshot: Seqno) -> Result<()> {
-        let mut stretch = Stretch::default();
+        let mut span = TombstoneSpan::default();
         for (first_older, ranges) in &self.ranges {
-            stretch.narrow(ranges.stretch(key, snapshot)?);
-            if stretch.seqno > Seqno::ZERO {
+            span.narrow(ranges.span_at(key, snapshot)?);
+            if span.seqno > Seqno::ZERO {
                 self.first_void = *first_older;
                 break;
             }
         }
-        self.stretch = Some(stretch);
+        self.span = Some(span);
         Ok(())
     }
 }

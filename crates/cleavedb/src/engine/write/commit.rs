@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::api::batch::WriteBatch;
 use crate::base::panics::guard_panic;
 use crate::base::{Error, Result, Seqno};
+use crate::engine::batch::Batch;
 use crate::engine::commit_queue::{CommitState, WriterQueue};
 use crate::engine::core::Core;
+use crate::engine::pacer::REVIEW_BYTES;
 use crate::engine::tuning::settings::{Durability, WriteOptions, check_interval};
 use crate::engine::view::View;
-use crate::engine::write::pacing::REVIEW_BYTES;
 use crate::format::frame::{BodyChecksum, FrameHeader, FrameKind, HEADER_BYTES};
 use crate::front::index_table::{IndexTable, RecordPlace, SeparationThresholds};
 use crate::front::log_writer::LogWriter;
@@ -36,7 +36,7 @@ impl Core {
     ///
     /// # Errors
     /// [`Error::WouldStall`] if it would have to wait longer for background work than `options` allow.
-    pub fn write(self: &Arc<Core>, batch: &mut WriteBatch, options: WriteOptions) -> Result<()> {
+    pub fn write(self: &Arc<Core>, batch: &mut Batch, options: WriteOptions) -> Result<()> {
         let written = self.write_batch(batch, options);
         if !matches!(written, Err(Error::WouldStall)) {
             batch.clear();
@@ -44,7 +44,7 @@ impl Core {
         written
     }
 
-    fn write_batch(self: &Arc<Core>, batch: &mut WriteBatch, options: WriteOptions) -> Result<()> {
+    fn write_batch(self: &Arc<Core>, batch: &mut Batch, options: WriteOptions) -> Result<()> {
         let durability = options.durability.unwrap_or(self.settings.durability);
         if let Durability::Interval(interval) = durability {
             check_interval(interval)?;
@@ -66,7 +66,7 @@ impl Core {
 
     /// Queues a batch and returns its last sequence number once it is visible. The batch is as it was after
     /// [`Error::WouldStall`].
-    fn commit(&self, batch: &mut WriteBatch, deadline: Option<Duration>) -> Result<Seqno> {
+    fn commit(&self, batch: &mut Batch, deadline: Option<Duration>) -> Result<Seqno> {
         if let Some(deadline) = deadline {
             self.logs.wait_for_buffer(deadline)?;
         }
@@ -112,7 +112,7 @@ impl Core {
     }
 
     /// Commits a batch that nobody else waits with.
-    fn commit_alone(&self, batch: &mut WriteBatch) -> Result<Seqno> {
+    fn commit_alone(&self, batch: &mut Batch) -> Result<Seqno> {
         let mut commit = self.commit.lock();
         let committed = self
             .check_open()
@@ -145,14 +145,14 @@ impl Core {
         queue
     }
 
-    fn commit_group(&self, group: &[(u64, WriteBatch)]) -> Vec<Result<Seqno>> {
+    fn commit_group(&self, group: &[(u64, Batch)]) -> Vec<Result<Seqno>> {
         let mut commit = self.commit.lock();
         // A keyspace may have been dropped, or the database closed, while the batch waited.
         let mut results: Vec<Result<Seqno>> = group
             .iter()
             .map(|(_, batch)| self.check_open().and(batch.check(self.database)).map(|_| Seqno::ZERO))
             .collect();
-        let accepted: Vec<&WriteBatch> =
+        let accepted: Vec<&Batch> =
             group.iter().zip(&results).filter(|(_, result)| result.is_ok()).map(|((_, batch), _)| batch).collect();
         if accepted.is_empty() {
             return results;
@@ -171,7 +171,7 @@ impl Core {
     }
 
     /// A panic in the leader must not leave the others waiting for it.
-    fn append_guarded(&self, commit: &mut CommitState, group: &[&WriteBatch]) -> Result<()> {
+    fn append_guarded(&self, commit: &mut CommitState, group: &[&Batch]) -> Result<()> {
         let appended = guard_panic("a commit", || self.append_group(commit, group));
         if let Err(error @ Error::Poisoned { .. }) = &appended {
             self.poison(error);
@@ -180,7 +180,7 @@ impl Core {
     }
 
     /// One frame for the group: log, index table, publication.
-    fn append_group(&self, commit: &mut CommitState, group: &[&WriteBatch]) -> Result<()> {
+    fn append_group(&self, commit: &mut CommitState, group: &[&Batch]) -> Result<()> {
         let body_bytes: u64 = group.iter().map(|batch| batch.record_bytes()).sum();
         let frame_bytes = HEADER_BYTES as u64 + body_bytes;
         if !commit
@@ -209,7 +209,7 @@ impl Core {
         Ok(())
     }
 
-    fn append_frame(&self, commit: &mut CommitState, group: &[&WriteBatch], body_bytes: u64) -> Result<u64> {
+    fn append_frame(&self, commit: &mut CommitState, group: &[&Batch], body_bytes: u64) -> Result<u64> {
         let first_seqno = commit.last_seqno.next();
         let CommitState { writer, crcs, .. } = commit;
         let writer = writer.as_mut().expect("a frame is appended once there is a log");
@@ -253,7 +253,7 @@ impl Core {
         error
     }
 
-    fn insert_group(&self, commit: &mut CommitState, group: &[&WriteBatch], frame_offset: u64) {
+    fn insert_group(&self, commit: &mut CommitState, group: &[&Batch], frame_offset: u64) {
         let writer = commit.writer.as_ref().expect("a frame was appended by it");
         let log = writer.active().expect("a frame was appended to it").id();
         let CommitState { active, last_seqno, .. } = commit;
@@ -264,7 +264,12 @@ impl Core {
             *last_seqno = last_seqno.next();
             let may_stay = operation.value.len() >= in_front;
             let for_good = if may_stay { for_good(operation.keyspace) } else { usize::MAX };
-            inserter.add_record(&operation, *last_seqno, &mut place, SeparationThresholds { in_front, for_good });
+            inserter.add_record(
+                &operation,
+                *last_seqno,
+                &mut place,
+                SeparationThresholds { in_front, after_flush: for_good },
+            );
         }
     }
 
@@ -274,7 +279,7 @@ impl Core {
             Some(writer) => writer,
             none => {
                 // On an error nothing was written, so the next write tries again.
-                let writer = none.insert(LogWriter::new(self.logs.back_end(self)?));
+                let writer = none.insert(LogWriter::new(self.log_back_end()?));
                 // The cache had the memory of the log's buffers until now.
                 self.fit_cache();
                 writer
@@ -283,9 +288,9 @@ impl Core {
         let log = self.guarded(self.take_log(bytes))?;
         if !writer.fits(&log) {
             // Logs are made for a larger ring now. The one before must not be needed for recovery when it loses its name.
-            let larger = LogWriter::new(self.logs.back_end(self)?);
+            let larger = LogWriter::new(self.log_back_end()?);
             commit.unsynced.extend(self.guarded(writer.end())?);
-            self.guarded(self.logs.rename_ring(self))?;
+            self.guarded(self.rename_ring())?;
             *writer = larger;
             self.fit_cache();
         }

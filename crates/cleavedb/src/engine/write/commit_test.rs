@@ -8,7 +8,7 @@ use crate::io::{Faults, SimDisk};
 use crate::sched::sim::simulate;
 use crate::sched::sync::Mutex;
 use crate::sched::thread::spawn;
-use crate::{Db, LogBackend, Options};
+use crate::{Db, LogBackend, Options, WriteBatch};
 
 fn in_world<T: Send + 'static>(seed: u64, test: impl FnOnce() -> T + Send + 'static) -> T {
     simulate(seed, test).unwrap_or_else(|failure| panic!("{failure}"))
@@ -17,9 +17,7 @@ fn in_world<T: Send + 'static>(seed: u64, test: impl FnOnce() -> T + Send + 'sta
 /// A database with one record, which is in no synced file yet, and with its next log ready.
 fn open(disk: &SimDisk, backend: LogBackend) -> Db {
     let options = Options::new().log_backend(backend);
-    let db =
-        crate::engine::lifecycle::open::open(Arc::new(disk.clone()), Path::new("/db"), options, Some(Tuning::tiny()))
-            .unwrap();
+    let db = crate::api::db::open(Arc::new(disk.clone()), Path::new("/db"), options, Some(Tuning::tiny())).unwrap();
     db.put("first", "v").unwrap();
     db.wait_for_background().unwrap();
     db
@@ -53,7 +51,7 @@ fn all_writers_of_a_group_that_failed_get_the_same_error() {
         in_world(1, move || {
             let disk = SimDisk::new();
             let db = open(&disk, LogBackend::Plain);
-            let group = [(0, batch(&db, "a", len)), (1, batch(&db, "b", len)), (2, batch(&db, "c", len))];
+            let group = [(0, batch(&db, "a", len).0), (1, batch(&db, "b", len).0), (2, batch(&db, "c", len).0)];
             disk.set_faults(faults);
             let results = db.inner.core.commit_group(&group);
             disk.clear_faults();

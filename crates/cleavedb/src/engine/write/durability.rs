@@ -43,7 +43,7 @@ impl Core {
         let mut syncing = self.horizon.syncing.lock();
         syncing.is_running = false;
         if let Err(error) = &result
-            && !error.is_passing()
+            && !error.is_transient()
         {
             syncing.failed.get_or_insert_with(|| error.clone());
         }

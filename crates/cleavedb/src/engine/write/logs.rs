@@ -1,154 +1,24 @@
 //! Where new logs come from: made and named in the manifest before they are needed, so that the commit path only
 //! switches. Also where the back end is chosen, by the first write.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use crate::base::limits::BLOCK_IO_BYTES;
-use crate::base::{Error, FileId, FileKey, FileKind, Result, Seqno};
+use crate::base::{Error, FileKey, FileKind, Result, Seqno};
 use crate::engine::core::Core;
+use crate::engine::log_supply::{READ_PART, ReadShare};
 use crate::engine::manifest::file_names::{RING, RING_NEW};
 use crate::engine::tuning::settings::LogBackend;
-use crate::engine::tuning::sizes::Tuning;
 use crate::format::edit::Edit;
 use crate::format::frame::{LOG_HEADER_BYTES, encode_log_header};
 use crate::front::chunk_writer::ChunkWriter;
 use crate::front::log::LogFile;
 use crate::front::log_writer::BackEnd;
 use crate::io::{Access, AlignedBuffer, File, Mapping};
-use crate::sched::sync::Mutex;
-
-/// The next log, if it is ready, and how logs are written.
-pub(crate) struct LogSupply {
-    wanted: LogBackend,
-    inner: Mutex<SupplyState>,
-}
-
-/// Of the values that are written, one in so many is read from files: often, that is.
-const READ_PART: u64 = 16;
-
-/// How much was written and read so far.
-#[derive(Default, Clone, Copy)]
-struct ReadShare {
-    records: u64,
-    /// Values that the value cache did not have.
-    reads: u64,
-    /// What followed from both when they were looked at last.
-    reads_often: bool,
-}
-
-#[derive(Default)]
-struct SupplyState {
-    /// Logs have been written since the database was opened.
-    started: bool,
-    /// That of logs made from now on.
-    ring: Option<Arc<dyn Mapping>>,
-    /// The ring is called [`RING_NEW`] until the first log that was made for it is written.
-    ring_is_new: bool,
-    /// The system does not give a larger one.
-    ring_stays: bool,
-    /// Those of the log writer, as long as there is one.
-    chunks: Weak<ChunkWriter>,
-    spare: Option<Arc<LogFile>>,
-    /// FileReferences by the manifest, and never to be written: there was no space yet to say so.
-    to_retire: Vec<Arc<LogFile>>,
-    /// No log made before this one may be written any more.
-    newest_taken: FileId,
-    /// When the last log was made.
-    pace: ReadShare,
-}
-
-impl LogSupply {
-    pub fn new(wanted: LogBackend) -> LogSupply {
-        LogSupply { wanted, inner: Mutex::default() }
-    }
-
-    /// True if logs are being written and the next one is not ready.
-    pub fn wants_spare(&self) -> bool {
-        let inner = self.inner.lock();
-        inner.started && inner.spare.is_none()
-    }
-
-    /// Memory of the ring and the chunk buffers.
-    pub fn buffer_bytes(&self, tuning: &Tuning) -> usize {
-        let inner = self.inner.lock();
-        inner.ring.as_ref().map_or(0, |ring| ring.len() + tuning.chunk_buffers_bytes(ring.len()))
-    }
-
-    /// Gives up the spare.
-    fn take_spare(&self) -> Option<Arc<LogFile>> {
-        self.inner.lock().spare.take()
-    }
-
-    /// Gives up the spare and whatever else will never be written.
-    pub fn take_needless(&self) -> Vec<Arc<LogFile>> {
-        let mut inner = self.inner.lock();
-        let mut logs = std::mem::take(&mut inner.to_retire);
-        logs.extend(inner.spare.take());
-        logs
-    }
-
-    /// True if the caller demanded the ring, so that it must be had or refused at open.
-    pub fn demands_ring(&self) -> bool {
-        self.wanted == LogBackend::Ring
-    }
-
-    /// The back end for the log writer; maps the ring.
-    pub fn back_end(&self, core: &Core) -> Result<BackEnd> {
-        let tuning = &core.settings.tuning;
-        let Some(ring) = self.ring(core)? else {
-            return Ok(BackEnd::Plain);
-        };
-        let chunk_bytes = tuning.chunk_bytes_for(ring.len());
-        let chunks = ChunkWriter::start(tuning.chunk_threads, tuning.chunk_buffers, chunk_bytes)?;
-        let chunks = Arc::new(chunks);
-        self.inner.lock().chunks = Arc::downgrade(&chunks);
-        Ok(BackEnd::Ring { ring, chunks, chunk_bytes })
-    }
-
-    /// The ring that [`Core::grow_ring`] has made takes the place of the one before, of which nothing is needed any more.
-    pub fn rename_ring(&self, core: &Core) -> Result<()> {
-        let mut inner = self.inner.lock();
-        if std::mem::take(&mut inner.ring_is_new) {
-            core.storage.rename(&core.dirs.fast.join(RING_NEW), &core.dirs.fast.join(RING))?;
-        }
-        Ok(())
-    }
-
-    /// Waits until the log can take more without waiting for the disk.
-    ///
-    /// # Errors
-    /// [`Error::WouldStall`] if it cannot at `deadline`.
-    pub fn wait_for_buffer(&self, deadline: Duration) -> Result<()> {
-        let chunks = self.inner.lock().chunks.upgrade();
-        match chunks.map_or(Ok(true), |chunks| chunks.wait_for_buffer(deadline))? {
-            true => Ok(()),
-            false => Err(Error::WouldStall),
-        }
-    }
-
-    /// The mapped ring; `None` for the plain back end.
-    fn ring(&self, core: &Core) -> Result<Option<Arc<dyn Mapping>>> {
-        let mut inner = self.inner.lock();
-        if !inner.started {
-            let path = core.dirs.fast.join(RING);
-            inner.ring = match self.wanted {
-                LogBackend::Plain => None,
-                LogBackend::Auto => map_ring(core)?,
-                LogBackend::Ring => Some(map_ring(core)?.ok_or_else(|| {
-                    let message = format!("log back end Ring: {} cannot be mapped and locked here", path.display());
-                    Error::input(message)
-                })?),
-            };
-            inner.started = true;
-        }
-        Ok(inner.ring.clone())
-    }
-}
 
 /// Maps the ring, a smaller one where the system allows little locked memory.
-fn map_ring(core: &Core) -> Result<Option<Arc<dyn Mapping>>> {
+fn map_new_ring(core: &Core) -> Result<Option<Arc<dyn Mapping>>> {
     let mut bytes = core.settings.tuning.ring_bytes_for(core.next_log_bytes());
     let least = (bytes / 4).max(4 * BLOCK_IO_BYTES);
     while bytes >= least {
@@ -161,9 +31,49 @@ fn map_ring(core: &Core) -> Result<Option<Arc<dyn Mapping>>> {
 }
 
 impl Core {
+    /// The back end for the log writer; maps the ring.
+    pub fn log_back_end(&self) -> Result<BackEnd> {
+        let tuning = &self.settings.tuning;
+        let Some(ring) = self.ring()? else {
+            return Ok(BackEnd::Plain);
+        };
+        let chunk_bytes = tuning.chunk_bytes_for(ring.len());
+        let chunks = ChunkWriter::start(tuning.chunk_threads, tuning.chunk_buffers, chunk_bytes)?;
+        let chunks = Arc::new(chunks);
+        self.logs.inner.lock().chunks = Arc::downgrade(&chunks);
+        Ok(BackEnd::Ring { ring, chunks, chunk_bytes })
+    }
+
+    /// The ring that [`Core::grow_ring`] has made takes the place of the one before, of which nothing is needed any more.
+    pub fn rename_ring(&self) -> Result<()> {
+        let mut inner = self.logs.inner.lock();
+        if std::mem::take(&mut inner.ring_is_new) {
+            self.storage.rename(&self.dirs.fast.join(RING_NEW), &self.dirs.fast.join(RING))?;
+        }
+        Ok(())
+    }
+
+    /// The mapped ring; `None` for the plain back end.
+    fn ring(&self) -> Result<Option<Arc<dyn Mapping>>> {
+        let mut inner = self.logs.inner.lock();
+        if !inner.started {
+            let path = self.dirs.fast.join(RING);
+            inner.ring = match self.logs.wanted {
+                LogBackend::Plain => None,
+                LogBackend::Auto => map_new_ring(self)?,
+                LogBackend::Ring => Some(map_new_ring(self)?.ok_or_else(|| {
+                    let message = format!("log back end Ring: {} cannot be mapped and locked here", path.display());
+                    Error::input(message)
+                })?),
+            };
+            inner.started = true;
+        }
+        Ok(inner.ring.clone())
+    }
+
     /// Maps the ring before the first write.
     pub fn map_ring(&self) -> Result<()> {
-        self.logs.ring(self).map(drop)
+        self.ring().map(drop)
     }
 
     /// A log with room for a frame of `bytes`: the spare, or a new one made while the writer waits. Its caller holds the
@@ -253,7 +163,7 @@ impl Core {
     /// Makes an empty log of the usual size, or of `needed` bytes if that is more: space reserved, header durable, named
     /// in the manifest. On a small or nearly full disk it is smaller, down to `needed`.
     fn make_log(&self, needed: u64) -> Result<Arc<LogFile>> {
-        let ring = self.logs.ring(self)?;
+        let ring = self.ring()?;
         let key = self.new_file(FileKind::Log)?;
         let path = self.dirs.path(key);
         let access = match ring {
@@ -264,7 +174,7 @@ impl Core {
         let guard = self.guard(key);
         let capacity = self.start_log(key, &*file, needed).inspect_err(|error| {
             // Only then is it certain that the manifest does not name the log.
-            if error.is_passing() {
+            if error.is_transient() {
                 guard.mark_obsolete();
             }
         })?;
@@ -333,7 +243,7 @@ impl Core {
         self.add_counters(&mut edit);
         match self.commit_edit(&mut manifest, &edit) {
             Ok(()) => all.iter().for_each(|log| log.mark_obsolete()),
-            Err(error) if error.is_passing() => self.logs.inner.lock().to_retire = all,
+            Err(error) if error.is_transient() => self.logs.inner.lock().to_retire = all,
             Err(error) => return Err(error),
         }
         Ok(())

@@ -5,4 +5,3 @@ pub(crate) mod durability;
 pub(crate) mod logs;
 pub(crate) mod pacing;
 pub(crate) mod space;
-pub(crate) mod reserve;

@@ -10,9 +10,9 @@ use std::sync::atomic::Ordering;
 
 use crate::base::{FileId, Result};
 use crate::engine::core::Core;
+use crate::engine::pacer::Stage;
 use crate::engine::view::View;
-use crate::engine::write::pacing::Stage;
-use crate::format::values::Away;
+use crate::format::value_state::ReclaimedBytes;
 use crate::levels::hidden::Hidden;
 use crate::levels::picker::Figures;
 use crate::sched::clock::now;
@@ -75,7 +75,7 @@ impl Core {
             false => Hidden::default(),
         };
         // Some of what tables hide was found without them, and is gone.
-        let Away { dead, saved } = view.values.away;
+        let ReclaimedBytes { dead, saved } = view.values.away;
         let (referenced, hidden) = (referenced.saturating_sub(dead), hidden.saturating_sub(dead));
         // What has been compressed since it was referenced is as likely to be hidden as the rest.
         let stored = referenced.saturating_sub(saved);

@@ -4,7 +4,7 @@
 use crate::base::limits::COMPRESSED_RECORD_BYTES_MAX;
 use crate::base::{Error, FileId, Result};
 use crate::engine::jobs::collect_garbage::{Collection, Victim};
-use crate::format::record::{Check, Record};
+use crate::format::record::{Record, RecordChecksum};
 use crate::format::values::Moved;
 use crate::io::{File, read_exact_at};
 use crate::values::newest::SeenRecord;
@@ -153,7 +153,7 @@ pub(crate) fn copy_large(
     segment: &mut SegmentBuilder,
     buffer: &mut Vec<u8>,
 ) -> Result<Copied> {
-    let mut check = Check::default();
+    let mut check = RecordChecksum::default();
     let (mut place, mut offset, end) = (None, seen.offset, seen.offset + u64::from(seen.len));
     while offset < end {
         buffer.resize((end - offset).min(PIECE_BYTES as u64) as usize, 0);

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use crate::base::{Address, Cursor, Error, FileId, Kind, Merging, Result};
 use crate::engine::jobs::collect_garbage::Collection;
-use crate::format::values::References;
+use crate::format::references::References;
 use crate::levels::level_cursor::LevelCursor;
 use crate::levels::table::Table;
 use crate::values::files::{Entry, Located};

@@ -18,7 +18,8 @@ use crate::engine::tuning::sizes::Tuning;
 use crate::format::edit::{Edit, KeyspaceRecord};
 use crate::format::frame::{FrameHeader, FrameKind, HEADER_BYTES, LOG_HEADER_BYTES};
 use crate::format::record::Record;
-use crate::format::values::{References, ValuePlace};
+use crate::format::references::References;
+use crate::format::values::ValuePlace;
 use crate::format::watermarks::{Consumer, Watermarks};
 use crate::front::index_table::{IndexTable, RecordPlace, SeparationThresholds};
 use crate::front::log::LogFile;
@@ -295,8 +296,8 @@ impl Replay<'_> {
             }
             match consumer {
                 Consumer::Levels => {
-                    let for_good = self.separations.get(&record.operation.keyspace).copied().unwrap_or(usize::MAX);
-                    let apart = SeparationThresholds { in_front: self.in_front, for_good };
+                    let after_flush = self.separations.get(&record.operation.keyspace).copied().unwrap_or(usize::MAX);
+                    let apart = SeparationThresholds { in_front: self.in_front, after_flush };
                     inserter.add_record(&record.operation, record.seqno, &mut place, apart);
                 }
             }

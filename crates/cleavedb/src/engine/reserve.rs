@@ -175,7 +175,7 @@ impl Reserve {
             self.settled.store(false, Ordering::Release);
             // Some file systems free the space of a removed file no earlier than the removal is durable.
             match self.storage.sync_dir(dir) {
-                Err(error) if !error.is_passing() => return Err(error),
+                Err(error) if !error.is_transient() => return Err(error),
                 _ => {}
             }
         }

@@ -6,7 +6,6 @@
 //! opening for writing, so that a copy of the main directory cannot use the slow directory of its twin. Called by
 //! `open.rs`, `check.rs` and `core.rs`.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::base::{Error, FileId, FileKey, FileKind, Result, Tier};
@@ -14,36 +13,13 @@ use crate::engine::manifest::file_names::{
     CURRENT, CURRENT_NEW, OWNER, OWNER_NEW, RESERVE, RING, RING_NEW, STATS, name, parse,
 };
 use crate::engine::manifest::files::Dirs;
+use crate::engine::manifest::numbered_files::{Numbered, list_numbered};
 use crate::engine::manifest::{Manifest, ManifestState};
 use crate::format::edit::{Opening, Openings};
 use crate::io::{Access, DirEntry, Storage, read_whole};
 
 /// References of files without numbers.
 const FIXED: [&str; 8] = [CURRENT, CURRENT_NEW, OWNER, OWNER_NEW, RING, RING_NEW, RESERVE, STATS];
-
-/// Something with the name of a numbered file.
-#[derive(Debug, Clone)]
-pub(crate) struct Numbered {
-    pub path: PathBuf,
-    pub kind: FileKind,
-    pub id: FileId,
-    /// It is a regular file; anything else is never ours.
-    pub is_file: bool,
-}
-
-/// Everything in the directories of a database that has the name of a numbered file.
-pub(crate) fn list_numbered(storage: &dyn Storage, dirs: &Dirs) -> Result<Vec<Numbered>> {
-    let dirs: BTreeSet<&Path> = [&*dirs.fast, &*dirs.slow].into();
-    let mut found = Vec::new();
-    for dir in dirs {
-        for entry in storage.list(dir)? {
-            if let Some((kind, id)) = parse(&entry.name) {
-                found.push(Numbered { path: dir.join(&entry.name), kind, id, is_file: entry.is_file });
-            }
-        }
-    }
-    Ok(found)
-}
 
 /// What a manifest says of a file with a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,24 +6,24 @@
 
 mod values;
 
+use crate::engine::manifest::numbered_files::Numbered;
+use crate::engine::manifest::numbered_files::list_numbered;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::api::options::Options;
 use crate::base::limits::MEMORY_BUDGET_MIN;
 use crate::base::{Error, FileId, FileKind, KeyspaceId, Result, Seqno};
 use crate::engine::inspect::check::values::{DeadVersion, Judged, judge};
-use crate::engine::lifecycle::open::directories;
-use crate::engine::lifecycle::ownership::{Claim, Numbered, check_layout, check_owner, claim_of, list_numbered};
-use crate::engine::lifecycle::recovery::{read_ring, recover};
 use crate::engine::manifest::file_names::{CURRENT, CURRENT_NEW, LOCK, OWNER, name};
 use crate::engine::manifest::files::Dirs;
 use crate::engine::manifest::{Manifest, ManifestState};
+use crate::engine::recovery::ownership::{Claim, check_layout, check_owner, claim_of};
+use crate::engine::recovery::replay::{read_ring, recover};
 use crate::engine::tuning::sizes::Tuning;
 use crate::format::meta::TableMeta;
-use crate::format::values::References;
+use crate::format::references::References;
 use crate::front::log_check::{LogPlace, check_log};
 use crate::io::pending_deletions::PendingDeletions;
 use crate::io::untouched::Untouched;
@@ -86,9 +86,8 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// Checks the database in the directories that `options` and `path` name.
-pub(crate) fn check(storage: Arc<dyn Storage>, path: &Path, options: &Options) -> Result<Report> {
-    let dirs = directories(&*storage, path, options)?;
+/// Checks the database in two directories; `path` is what the caller called it.
+pub(crate) fn check(storage: Arc<dyn Storage>, path: &Path, dirs: Dirs) -> Result<Report> {
     let missing = || Error::NotFound { what: format!("database {}", path.display()) };
     if !storage.exists(&dirs.fast)? {
         return Err(missing());
@@ -217,7 +216,7 @@ impl Checker {
         let state = manifest.state();
         let path = manifest.path();
         let places = &state.values.places;
-        let values = places.keys().copied().chain(places.values().filter_map(|place| place.lies_in()));
+        let values = places.keys().copied().chain(places.values().filter_map(|place| place.container()));
         let newest = state.logs.keys().chain(state.tables.keys()).copied().chain(values).max().unwrap_or_default();
         if newest >= state.next_file {
             let message = format!("file {} exists, and the next one would get number {}", newest.0, state.next_file.0);

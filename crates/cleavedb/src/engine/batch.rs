@@ -1,0 +1,183 @@
+//! A batch of operations in the form in which it is committed: encoded one after the other, with the keyspaces they go to.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::base::key::prefix_end;
+use crate::base::{Error, KeyspaceId, Kind, Result, limits};
+use crate::engine::keyspaces::KeyspaceState;
+use crate::format::record::{self, Operation};
+
+const ENTRY_HEADER_BYTES: usize = 11;
+
+/// Operations to be committed together. Later ones win over earlier ones on the same key. An operation that exceeds a limit is
+/// remembered, and the whole batch is rejected when it is written.
+#[derive(Clone, Default)]
+pub(crate) struct Batch {
+    /// `kind u8 | keyspace u32 | key_len u16 | value_len u32 | key | value`, one after the other.
+    bytes: Vec<u8>,
+    len: usize,
+    keyspaces: Vec<Arc<KeyspaceState>>,
+    invalid: Option<String>,
+}
+
+impl Batch {
+    /// Removes all keys between two bounds.
+    pub fn delete_range(&mut self, keyspace: &Arc<KeyspaceState>, start: Bound<&[u8]>, end: Bound<&[u8]>) {
+        for bound in [start, end] {
+            if let Bound::Included(key) | Bound::Excluded(key) = bound
+                && key.len() > limits::KEY_BYTES_MAX
+            {
+                self.refuse(format!("a bound has at most {} bytes, this one has {}", limits::KEY_BYTES_MAX, key.len()));
+                return;
+            }
+        }
+        match first_and_end(start, end) {
+            Some((first, end)) => self.append(keyspace, Kind::DeleteRange, &first, &end),
+            None => self.know(keyspace),
+        }
+    }
+
+    /// Operations in the batch.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0 && self.invalid.is_none()
+    }
+
+    /// Removes all operations and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.keyspaces.clear();
+        self.len = 0;
+        self.invalid = None;
+    }
+
+    pub fn push(&mut self, keyspace: &Arc<KeyspaceState>, kind: Kind, key: &[u8], value: &[u8]) {
+        if let Err(error) = check_sizes(key, value) {
+            self.refuse(error);
+            return;
+        }
+        self.append(keyspace, kind, key, value);
+    }
+
+    fn append(&mut self, keyspace: &Arc<KeyspaceState>, kind: Kind, key: &[u8], value: &[u8]) {
+        let record_bytes = record::HEADER_BYTES + key.len() + value.len();
+        // One operation alone is within its own limits, which is enough.
+        if self.len > 0 && self.record_bytes() as usize + record_bytes >= limits::BATCH_BYTES_LIMIT {
+            self.refuse(format!("a batch is smaller than {} bytes", limits::BATCH_BYTES_LIMIT));
+            return;
+        }
+        if kind == Kind::Delta && keyspace.operator.is_none() {
+            self.refuse(match &keyspace.record.operator {
+                Some(name) => {
+                    format!("merge operator {name:?} of keyspace {:?} is not registered", keyspace.record.name)
+                }
+                None => format!("keyspace {:?} has no merge operator", keyspace.record.name),
+            });
+            return;
+        }
+        self.bytes.reserve(ENTRY_HEADER_BYTES + key.len() + value.len());
+        self.bytes.push(kind as u8);
+        self.bytes.extend_from_slice(&keyspace.record.id.0.to_le_bytes());
+        self.bytes.extend_from_slice(&(key.len() as u16).to_le_bytes());
+        self.bytes.extend_from_slice(&(value.len() as u32).to_le_bytes());
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+        self.len += 1;
+        self.know(keyspace);
+    }
+
+    /// The keyspace is looked at again when the batch is written.
+    fn know(&mut self, keyspace: &Arc<KeyspaceState>) {
+        if !self.keyspaces.iter().any(|other| Arc::ptr_eq(other, keyspace)) {
+            self.keyspaces.push(keyspace.clone());
+        }
+    }
+
+    fn refuse(&mut self, message: String) {
+        self.invalid.get_or_insert(message);
+    }
+
+    /// The first limit that was broken, and keyspaces that are gone or another database's.
+    pub fn check(&self, database: u64) -> Result<()> {
+        if let Some(message) = &self.invalid {
+            return Err(Error::input(message.clone()));
+        }
+        self.keyspaces.iter().try_for_each(|keyspace| keyspace.check(database))
+    }
+
+    /// Bytes of the records.
+    pub fn record_bytes(&self) -> u64 {
+        self.bytes.len() as u64 + (self.len * (record::HEADER_BYTES - ENTRY_HEADER_BYTES)) as u64
+    }
+
+    /// Bytes of memory that it keeps for operations.
+    pub fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// The operations in order.
+    pub fn operations(&self) -> Operations<'_> {
+        Operations { rest: &self.bytes }
+    }
+}
+
+/// The first key of a range (empty: the first of all) and the first key after it (empty: there is none); `None` if the
+/// range holds no key. The bounds are within the limits of keys.
+fn first_and_end(start: Bound<&[u8]>, end: Bound<&[u8]>) -> Option<(Vec<u8>, Vec<u8>)> {
+    // Nothing starts with a key of the greatest length but that key itself.
+    let after = |key: &[u8]| match key.len() {
+        limits::KEY_BYTES_MAX => prefix_end(key),
+        _ => Some([key, &[0][..]].concat()),
+    };
+    let first = match start {
+        Bound::Included(key) => key.to_vec(),
+        Bound::Excluded(key) => after(key)?,
+        Bound::Unbounded => Vec::new(),
+    };
+    let end = match end {
+        Bound::Included(key) => after(key).unwrap_or_default(),
+        Bound::Excluded([]) => return None,
+        Bound::Excluded(key) => key.to_vec(),
+        Bound::Unbounded => Vec::new(),
+    };
+    (end.is_empty() || first < end).then_some((first, end))
+}
+
+fn check_sizes(key: &[u8], value: &[u8]) -> Result<(), String> {
+    if key.len() < limits::KEY_BYTES_MIN {
+        return Err("a key has at least one byte".to_owned());
+    }
+    if key.len() > limits::KEY_BYTES_MAX {
+        return Err(format!("a key has at most {} bytes, this one has {}", limits::KEY_BYTES_MAX, key.len()));
+    }
+    if value.len() >= limits::VALUE_BYTES_LIMIT {
+        return Err(format!("a value has less than {} bytes, this one has {}", limits::VALUE_BYTES_LIMIT, value.len()));
+    }
+    Ok(())
+}
+
+/// Iterates over a batch.
+pub(crate) struct Operations<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Operations<'a> {
+    type Item = Operation<'a>;
+
+    fn next(&mut self) -> Option<Operation<'a>> {
+        let (header, rest) = self.rest.split_first_chunk::<ENTRY_HEADER_BYTES>()?;
+        let kind = Kind::from_u8(header[0]).expect("a batch holds known kinds");
+        let keyspace = KeyspaceId(u32::from_le_bytes([header[1], header[2], header[3], header[4]]));
+        let key_len = u16::from_le_bytes([header[5], header[6]]) as usize;
+        let value_len = u32::from_le_bytes([header[7], header[8], header[9], header[10]]) as usize;
+        let (key, rest) = rest.split_at(key_len);
+        let (value, rest) = rest.split_at(value_len);
+        self.rest = rest;
+        Some(Operation { kind, keyspace, key, value })
+    }
+}

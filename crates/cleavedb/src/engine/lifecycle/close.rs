@@ -1,0 +1,151 @@
+//! Closing: everything is made durable, logs are settled, and files that only an open database needs are removed.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::base::Result;
+use crate::base::panics::guard_panic;
+use crate::engine::core::Core;
+use crate::engine::inspect::telemetry;
+use crate::engine::view::View;
+use crate::format::edit::Edit;
+use crate::format::frame::LOG_HEADER_BYTES;
+use crate::format::values::ValuePlace;
+use crate::front::index_table::IndexTable;
+use crate::front::log::LogFile;
+use crate::levels::version::Version;
+
+/// Closing flushes if there are more logs than this, so that they do not cluster up over short sessions.
+const LOGS_LEFT_MAX: usize = 4;
+
+impl Core {
+    /// Ends all work and leaves the database so that the next open has nothing to repair. Only the first call does
+    /// anything; others wait for its end and get the same answer.
+    pub fn close(&self) -> Result<()> {
+        let is_first = {
+            let _commit = self.commit.lock();
+            !self.closed.swap(true, Ordering::AcqRel)
+        };
+        if !is_first {
+            let mut result = self.close_result.lock();
+            while result.is_none() {
+                self.close_ended.wait(&mut result);
+            }
+            return result.clone().unwrap_or(Ok(()));
+        }
+        let closed = guard_panic("a close", || self.close_once());
+        *self.close_result.lock() = Some(closed.clone());
+        self.close_ended.notify_all();
+        // Last, because it waits for listeners, and one of them may be waiting in a close of its own.
+        self.events.finish();
+        closed
+    }
+
+    fn close_once(&self) -> Result<()> {
+        self.work.wake_all();
+        if self.settings.read_only {
+            self.stop_background();
+            self.release_files();
+            self.locks.lock().clear();
+            return Ok(());
+        }
+        let flushed = self.flush_at_close();
+        self.horizon.stop();
+        self.stop_background();
+        self.remove_stats_page();
+        // A full disk stops the flush; what the logs hold is settled all the same.
+        let settled = self.settle();
+        // From here on the directories may be someone else's.
+        self.manifest.lock().close();
+        // Ends the threads that write chunks.
+        self.commit.lock().writer = None;
+        if settled.is_ok() {
+            self.remove_rings();
+            self.reserve.remove();
+        }
+        self.locks.lock().clear();
+        if self.settings.tuning.stats_interval.is_some() {
+            telemetry::publish(&self.dirs.fast, &self.stats());
+        }
+        settled.and(flushed)
+    }
+
+    /// A large front goes to tables; a small one is replayed faster than it is flushed.
+    fn flush_at_close(&self) -> Result<()> {
+        let consumed = self.manifest.lock().state().watermarks.least();
+        let view = self.published.view();
+        let left: Vec<_> = view.logs.values().filter(|log| log.last_seqno() > consumed).collect();
+        let bytes: u64 = left.iter().map(|log| log.end()).sum();
+        if bytes > self.settings.tuning.close_flush_bytes || left.len() > LOGS_LEFT_MAX {
+            self.flush_front(false)?;
+        }
+        Ok(())
+    }
+
+    /// Makes everything durable and writes into the manifest where each log ends.
+    fn settle(&self) -> Result<()> {
+        self.check_poison()?;
+        self.sync()?;
+        let mut manifest = self.manifest.lock();
+        let consumed = manifest.state().watermarks.least();
+        let mut edit = Edit { last_seqno: Some(self.horizon.durable()), ..Edit::default() };
+        let view = self.published.view();
+        let needless = self.logs.take_needless();
+        let logs: Vec<Arc<LogFile>> = view.logs.values().cloned().chain(needless).collect();
+        let mut settled = Vec::new();
+        for log in &logs {
+            let named = manifest.state().logs.get(&log.id()).copied();
+            let needed = log.last_seqno() > consumed;
+            match named {
+                Some(None) if needed => settled.push(log.clone()),
+                Some(_) if !needed && manifest.state().values.referenced.of(log.id()).records > 0 => {
+                    edit.values_placed.push((log.id(), ValuePlace::Log { end: log.end() }));
+                    settled.push(log.clone());
+                }
+                Some(_) if !needed => edit.logs_removed.push(log.id()),
+                _ => {}
+            }
+        }
+        let ended = settled.iter().filter(|log| log.last_seqno() > consumed);
+        edit.logs_ended = ended.map(|log| (log.id(), log.end().max(LOG_HEADER_BYTES as u64))).collect();
+        if edit.logs_ended.len() + edit.logs_removed.len() + edit.values_placed.len() > 0 {
+            self.add_counters(&mut edit);
+            self.reserve.with(|| self.commit_edit(&mut manifest, &edit))?;
+        }
+        self.guarded(self.reserve.with(|| manifest.seal()))?;
+        for log in &logs {
+            if edit.logs_removed.contains(&log.id()) {
+                log.mark_obsolete();
+            }
+        }
+        // The space reserved behind the end goes back; if that fails it stays reserved. Also in logs that recovery has
+        // settled, or an earlier close that could not do this.
+        for log in logs.iter().filter(|log| !edit.logs_removed.contains(&log.id())) {
+            if log.file().len().is_ok_and(|len| len > log.end()) {
+                let _ = self.storage.open(log.path()).and_then(|file| file.truncate(log.end()));
+            }
+        }
+        drop(manifest);
+        // What is obsolete goes with its last holder, and here is one.
+        drop((settled, logs, view));
+        self.release_files();
+        while self.delete_one_pending() {}
+        Ok(())
+    }
+
+    /// Lets go of the view, so that obsolete files that no reader holds can be removed.
+    fn release_files(&self) {
+        let mut commit = self.commit.lock();
+        commit.writer = None;
+        commit.active = Arc::new(IndexTable::new());
+        self.published.update(|_| View {
+            active: commit.active.clone(),
+            sealed: Vec::new(),
+            runs: Vec::new(),
+            version: Arc::new(Version::default()),
+            logs: Arc::default(),
+            values: Arc::default(),
+        });
+        commit.unsynced.clear();
+    }
+}

@@ -1,0 +1,100 @@
+use super::*;
+
+const MIB: f64 = 1048576.0;
+
+fn stage(fill: f64, drain: f64) -> Stage {
+    Stage { fill, drain, room: 1e12, left: 0.0, is_full: false }
+}
+
+fn limit(stages: &[Stage]) -> f64 {
+    match pace(stages) {
+        Pace::Limited(rate) => rate,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_pace_is_the_drain_rate_at_three_quarters_and_falls_with_the_fill() {
+    assert_eq!(pace(&[stage(0.0, 100.0 * MIB), stage(0.49, 1.0)]), Pace::Free);
+    assert_eq!(limit(&[stage(0.75, 100.0 * MIB)]), 100.0 * MIB);
+    let fills = [0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
+    let rates = fills.map(|fill| limit(&[stage(fill, 100.0 * MIB)]));
+    assert!(rates.is_sorted_by(|more, less| more > less), "{rates:?}");
+    assert!(rates[0] > 500.0 * MIB && rates[5] < 20.0 * MIB, "{rates:?}");
+}
+
+#[test]
+fn the_slower_stage_sets_the_pace_and_a_full_one_stops_writers() {
+    let (fast, slow) = (stage(0.75, 300.0 * MIB), stage(0.75, 40.0 * MIB));
+    assert_eq!(limit(&[fast, slow]), 40.0 * MIB);
+    assert_eq!(limit(&[slow, stage(0.3, 1.0)]), 40.0 * MIB);
+    assert_eq!(pace(&[fast, Stage { is_full: true, ..slow }]), Pace::Stopped);
+}
+
+#[test]
+fn the_room_that_is_left_must_do_until_the_running_job_makes_more() {
+    let running = |room: f64, left: f64| Stage { room, left, ..stage(0.1, 100.0 * MIB) };
+    assert_eq!(pace(&[running(40.0 * MIB, 10.0 * MIB)]), Pace::Free);
+    assert_eq!(limit(&[running(20.0 * MIB, 10.0 * MIB)]), 200.0 * MIB);
+    assert_eq!(limit(&[running(5.0 * MIB, 10.0 * MIB)]), 50.0 * MIB);
+    assert_eq!(limit(&[Stage { fill: 0.75, ..running(20.0 * MIB, 10.0 * MIB) }]), 100.0 * MIB);
+    assert_eq!(limit(&[running(0.0, 10.0 * MIB)]), PACE_MIN);
+}
+
+#[test]
+fn the_pace_is_never_so_slow_that_one_record_waits_for_seconds() {
+    assert_eq!(limit(&[stage(1.0, 1.0)]), PACE_MIN);
+    assert_eq!(limit(&[stage(0.75, 0.0)]), DRAIN_FIRST);
+}
+
+#[test]
+fn writes_wait_as_long_as_their_bytes_take_together_and_none_waits_long() {
+    let mut state = PacerState::default();
+    let rate = 1e6;
+    let mut waits = Vec::new();
+    let mut time = Duration::from_secs(1);
+    for _ in 0..1000 {
+        let wait = state.charge(1000, time, rate);
+        waits.push(wait);
+        time += wait;
+    }
+    let waited: Duration = waits.iter().sum();
+    assert!((Duration::from_millis(990)..=Duration::from_millis(1000)).contains(&waited), "{waited:?}");
+    assert!(waits.iter().all(|wait| wait.is_zero() || (PACED_WAIT_MIN..=PACED_WAIT_MAX).contains(wait)));
+    assert_eq!(state.charge(100 << 20, time, rate), PACED_WAIT_MAX);
+    state.refund(100 << 20);
+    assert_eq!(state.charge(100, time, rate), Duration::ZERO);
+}
+
+#[test]
+fn progress_is_the_share_of_steps_done_and_in_full_once_a_job_has_ended_well() {
+    let progress = DrainProgress::default();
+    assert!(!progress.is_running() && progress.current() == 0);
+    progress.begin(1000, 200);
+    progress.steps_done.fetch_add(50, Ordering::Relaxed);
+    assert_eq!((progress.current(), progress.in_all()), (250, 250));
+    progress.end(true);
+    assert_eq!((progress.current(), progress.in_all()), (0, 1000));
+    progress.begin(500, 10);
+    progress.end(false);
+    assert_eq!(progress.in_all(), 1000);
+}
+
+#[test]
+fn the_drain_rate_is_measured_only_while_a_job_runs() {
+    let (mut meter, progress) = (DrainMeter::default(), DrainProgress::default());
+    let at = |ms: u64| Duration::from_millis(1000 + ms);
+    meter.sample(at(0), &progress);
+    progress.begin(1_000_000, 1000);
+    meter.sample(at(500), &progress);
+    assert_eq!(meter.rate, 0.0);
+    progress.steps_done.fetch_add(100, Ordering::Relaxed);
+    meter.sample(at(600), &progress);
+    assert!((meter.rate - 1e6).abs() < 1.0, "{}", meter.rate);
+    progress.end(true);
+    meter.sample(at(700), &progress);
+    progress.begin(1_000_000, 1000);
+    // The pause since the last job says nothing of how fast jobs are.
+    meter.sample(at(60_000), &progress);
+    assert!((meter.rate - 1e6).abs() < 1.0, "{}", meter.rate);
+}
