@@ -4,6 +4,7 @@ pub(crate) mod core;
 pub(crate) mod view;
 pub(crate) mod published;
 pub(crate) mod snapshots;
+pub(crate) mod referrers;
 pub(crate) mod keyspaces;
 pub(crate) mod batch;
 pub(crate) mod commit_queue;

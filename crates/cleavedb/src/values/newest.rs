@@ -4,15 +4,17 @@
 
 use std::ops::Range;
 
-use crate::base::Seqno;
+use crate::base::{Kind, Seqno};
 
-/// A base that a job has read.
+/// A record that a job has read: a put, a delete or an operand.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenRecord {
-    /// Bases are sorted by this, and by their keys where it is the same.
+    /// Records are sorted by this, and by their keys where it is the same.
     pub order: u64,
     /// Which version of the key it is.
     pub seqno: Seqno,
+    /// What it does to the key; never of a kind that has an address.
+    pub kind: Kind,
     /// The key, with its keyspace, among the [`keys`](Batch::keys).
     pub key: Range<u32>,
     /// Which of the files of the job it lies in.
@@ -21,14 +23,14 @@ pub struct SeenRecord {
     pub offset: u64,
     /// How long it is, in bytes.
     pub len: u32,
-    /// What it is, and what has been found out about it.
+    /// What has been found out about it.
     pub fate: Fate,
 }
 
-/// What becomes of a base.
+/// What becomes of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It makes older ones dead and is not moved itself.
+    /// Nothing refers to it, so it is not moved, but it makes older ones dead.
     Covering,
     /// It may live.
     Kept,
@@ -45,7 +47,7 @@ impl Fate {
     }
 }
 
-/// Bases that are judged together.
+/// Records that are judged together.
 #[derive(Default)]
 pub struct Batch {
     /// Keys, one behind the other.
@@ -55,7 +57,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// One more base.
+    /// One more record.
     pub fn add(&mut self, full_key: &[u8], mut seen: SeenRecord) {
         let start = self.keys.len() as u32;
         self.keys.extend_from_slice(full_key);
@@ -63,7 +65,7 @@ impl Batch {
         self.seen.push(seen);
     }
 
-    /// The key of a base.
+    /// The key of a record.
     pub fn key(&self, seen: &SeenRecord) -> &[u8] {
         &self.keys[seen.key.start as usize..seen.key.end as usize]
     }
@@ -90,7 +92,7 @@ impl Batch {
     }
 
     /// Sorts by key, the newest version first, and marks older versions of a key dead that none of the snapshots tells apart
-    /// from a newer one. O(n log n).
+    /// from a newer base. O(n log n).
     pub fn judge(&mut self, snapshots: &[Seqno]) {
         let keys = &self.keys;
         let key = |seen: &SeenRecord| &keys[seen.key.start as usize..seen.key.end as usize];
@@ -100,10 +102,13 @@ impl Batch {
         });
         let stripe = |seqno: Seqno| snapshots.partition_point(|snapshot| *snapshot < seqno);
         for versions in self.seen.chunk_by_mut(|one, other| one.order == other.order && key(one) == key(other)) {
-            for index in 1..versions.len() {
-                let newer = versions[index - 1].seqno;
-                // The same record may lie in two logs, of which tables name one (decision 004).
-                let dead = versions[index].seqno < newer && stripe(versions[index].seqno) == stripe(newer);
+            // Only a base kills: an operand needs what is older.
+            let mut newer_base = None::<Seqno>;
+            for index in 0..versions.len() {
+                let seqno = versions[index].seqno;
+                // The same record may lie in two logs, of which tables reference one (decision 004).
+                let dead = newer_base.is_some_and(|newer| seqno < newer && stripe(seqno) == stripe(newer));
+                newer_base = if versions[index].kind.is_base() { Some(seqno) } else { newer_base };
                 if dead && versions[index].fate != Fate::Covering {
                     versions[index].fate = Fate::Dead;
                     if versions[0].fate == Fate::Kept {
@@ -122,11 +127,19 @@ mod tests {
 
     /// Which versions of the keys live, in order of keys, as (key, number).
     fn living(records: &[(&str, u64, Fate)], snapshots: &[u64]) -> Vec<(String, u64)> {
+        let with_kind = |&(key, seqno, fate): &(_, _, Fate)| {
+            (key, seqno, if fate == Fate::Covering { Kind::Delete } else { Kind::Put }, fate)
+        };
+        living_of(&records.iter().map(with_kind).collect::<Vec<_>>(), snapshots)
+    }
+
+    fn living_of(records: &[(&str, u64, Kind, Fate)], snapshots: &[u64]) -> Vec<(String, u64)> {
         let mut batch = Batch::default();
-        for (key, seqno, fate) in records {
+        for (key, seqno, kind, fate) in records {
             let seen = SeenRecord {
                 order: group_hash(key.as_bytes()),
                 seqno: Seqno(*seqno),
+                kind: *kind,
                 key: 0..0,
                 file: 0,
                 offset: *seqno,
@@ -170,6 +183,16 @@ mod tests {
         assert_eq!(living(&[("a", 3, Kept), ("a", 5, Covering)], &[9]), of(&[]));
         assert_eq!(living(&[("a", 3, Kept), ("a", 5, Covering), ("a", 6, Kept)], &[9]), of(&[("a", 6)]));
         assert_eq!(living(&[("a", 3, Kept), ("a", 5, Covering)], &[4, 9]), of(&[("a", 3)]));
+    }
+
+    #[test]
+    fn operands_and_deletes_that_something_refers_to_are_moved_and_only_bases_kill() {
+        let (put, delta, delete) = (Kind::Put, Kind::Delta, Kind::Delete);
+        let records = [("a", 3, put, Kept), ("a", 5, delta, Kept), ("a", 6, delta, Kept)];
+        assert_eq!(living_of(&records, &[9]), of(&[("a", 3), ("a", 5), ("a", 6)]));
+        let records = [("a", 3, put, Kept), ("a", 5, delta, Kept), ("a", 6, delete, Kept), ("a", 7, delta, Kept)];
+        assert_eq!(living_of(&records, &[9]), of(&[("a", 6), ("a", 7)]));
+        assert_eq!(living_of(&records, &[4, 9]), of(&[("a", 3), ("a", 6), ("a", 7)]));
     }
 
     #[test]

@@ -26,6 +26,7 @@ use crate::base::memory::Counted;
 use crate::base::{Error, FileId, FileKey, FileKind, Kind, Result, Seqno, full_key};
 use crate::engine::core::Core;
 use crate::engine::jobs::collect_garbage::copy::Going;
+use crate::engine::referrers::{Referrer, referrers_of};
 use crate::engine::view::View;
 use crate::format::edit::Edit;
 use crate::format::frame::{FrameKind, HEADER_BYTES};
@@ -67,6 +68,8 @@ struct NewExtent {
 struct Collection<'a> {
     core: &'a Core,
     horizon: JobHorizon,
+    /// What may refer to records of the files.
+    referrers: Vec<Box<dyn Referrer>>,
     around: PlacementContext,
     victims: Vec<Victim>,
     /// What has been read and not been judged yet.
@@ -184,6 +187,7 @@ impl<'a> Collection<'a> {
         }
         Collection {
             core,
+            referrers: referrers_of(&horizon.view),
             horizon,
             around,
             victims,
@@ -215,8 +219,8 @@ impl<'a> Collection<'a> {
         }
         let reads_each = self.core.placement.liveness() == Liveness::LookUpEach;
         let reads_files = reads_each || !self.core.settings.tuning.finds_in_tables;
-        match if reads_files { None } else { self.naming(&reach)? } {
-            Some(naming) => self.move_named(&naming)?,
+        match if reads_files { None } else { self.ways(&reach)? } {
+            Some(ways) => self.move_referenced(ways)?,
             None if self.core.placement.sorts() => self.move_by_key(&files, &reach)?,
             None => self.move_read(&files, &reach)?,
         }
@@ -274,7 +278,7 @@ impl<'a> Collection<'a> {
         self.settle()
     }
 
-    /// Takes note of the bases in a file, of which so many bytes are live for all that the ledger knows.
+    /// Takes note of the records in a file, of which so many bytes are live for all that the ledger knows.
     fn read(&mut self, index: u32, file: &ValueFile, live: u64) -> Result<()> {
         let mut read_to = file.start();
         let size = (file.end() - file.start()).max(1);
@@ -301,16 +305,17 @@ impl<'a> Collection<'a> {
     }
 
     fn note(&mut self, file: u32, offset: u64, record: &Record<'_>) {
-        let fate = match record.operation.kind {
-            Kind::Put => Fate::Kept,
-            Kind::Delete => Fate::Covering,
-            // No base.
-            _ => return,
+        let kind = record.operation.kind;
+        let fate = match self.referrers.iter().any(|referrer| referrer.refers_to(kind)) {
+            true => Fate::Kept,
+            // Of one key; a range is not looked at.
+            false if kind == Kind::Delete => Fate::Covering,
+            false => return,
         };
         let full = full_key(record.operation.keyspace, record.operation.key);
         let len = record.operation.record_bytes() as u32;
         let order = self.core.placement.order(&full);
-        self.batch.add(&full, SeenRecord { order, seqno: record.seqno, key: 0..0, file, offset, len, fate });
+        self.batch.add(&full, SeenRecord { order, seqno: record.seqno, kind, key: 0..0, file, offset, len, fate });
     }
 
     /// Judges what has been read, and moves what lives.

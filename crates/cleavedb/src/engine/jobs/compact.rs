@@ -13,13 +13,14 @@ use crate::base::versions::{Horizon, Retention};
 use crate::base::{Cursor, Error, FileId, KeyspaceId, Merging, Result, Seqno, Slice, Stamp};
 use crate::engine::core::Core;
 use crate::engine::events::Event;
-use crate::engine::jobs::flush::{discard_rejected, references_of};
+use crate::engine::jobs::flush::discard_rejected;
 use crate::engine::jobs::retry::Need;
 use crate::engine::jobs::scheduler::{WorkState, unreadable};
 use crate::engine::jobs::subtasks::{Interrupt, SubtaskWork, WithYieldPoints, YieldPoints};
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::pacer::{DrainProgress, Watched};
 use crate::engine::read::bounds::Bounds;
+use crate::engine::referrers::{Referrer, Tables};
 use crate::engine::snapshots::JobHorizon;
 use crate::engine::value_files::RefreshedAddresses;
 use crate::engine::view::View;
@@ -139,8 +140,8 @@ impl Core {
             tables_removed: removed.to_vec(),
             files_added: new.iter().map(|table| table.key()).collect(),
             tables_added: added.iter().map(|(level, table)| (*level as u8, table.meta().clone())).collect(),
-            referenced: references_of(&new)?,
-            released: references_of(&gone)?,
+            referenced: Tables::each(&new).references()?,
+            released: Tables::each(&gone).references()?,
             ..Edit::default()
         };
         self.install(seqno, edit, |now| {

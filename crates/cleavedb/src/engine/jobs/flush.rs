@@ -16,10 +16,10 @@ use crate::engine::core::Core;
 use crate::engine::events::Event;
 use crate::engine::manifest::files::tier_of_new;
 use crate::engine::pacer::Watched;
+use crate::engine::referrers::{Referrer, Tables};
 use crate::engine::view::View;
 use crate::format::edit::Edit;
 use crate::format::record::check_record;
-use crate::format::references::References;
 use crate::format::values::ValuePlace;
 use crate::format::watermarks::{Consumer, Watermarks};
 use crate::front::index_table::SeparationThresholds;
@@ -166,7 +166,7 @@ impl Core {
     /// The new tables, and the logs that leave the front once everything up to `flushed` is in tables and no other consumer
     /// needs them: those that tables name stay for their values, the others go.
     fn flush_edit(&self, view: &View, flushed: Seqno, tables: &[Arc<Table>]) -> Result<Edit> {
-        let referenced = references_of(tables)?;
+        let referenced = Tables::each(tables).references()?;
         let now = self.published.view();
         let watermarks = Watermarks::only(Consumer::Levels, flushed);
         let consumed = self.manifest.lock().state().watermarks.raised(&watermarks).least();
@@ -256,15 +256,6 @@ pub(crate) fn discard_rejected(error: &Error, tables: &[Arc<Table>]) {
     if error.is_transient() {
         tables.iter().for_each(|table| table.mark_obsolete());
     }
-}
-
-/// What tables name, all together.
-pub(crate) fn references_of(tables: &[Arc<Table>]) -> Result<References> {
-    let mut names = References::default();
-    for table in tables {
-        names.add_all(&table.names()?);
-    }
-    Ok(names)
 }
 
 /// Where a version goes when it leaves the front.
