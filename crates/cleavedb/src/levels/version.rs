@@ -1,9 +1,9 @@
-//! Which tables there are, level by level: immutable, replaced as a whole when an edit commits. Readers hold a version
-//! and with it every table it lists.
+//! The set of tables, level by level: immutable, and replaced as a whole when an edit commits. Readers hold a version
+//! and with it every table in it.
 //!
-//! HL0 lists tables newest first; they may overlap in keys, and where they do, each covers an interval of sequence numbers
-//! of its own (DESIGN rule 1). Every lower level is sorted by key, no two of its tables overlap, and all it holds of a key
-//! is older than what the levels above hold of it.
+//! HL0 lists tables newest first; they may overlap in keys, and where they do, each covers its own interval of sequence
+//! numbers (rule 1 of `docs/ARCHITECTURE.md`). Every lower level is sorted by key, its tables do not overlap, and all
+//! its versions of a key are older than those in the levels above.
 
 use std::sync::Arc;
 
@@ -11,16 +11,15 @@ use super::level_cursor::LevelCursor;
 use super::picker::TableFigures;
 use super::table::Table;
 use crate::base::tombstones::{RangeTombstones, TombstoneSpan};
-use crate::base::{Cursor, FileId, Result, Seqno, verify};
+use crate::base::{FileId, Result, Seqno, verify};
 
-/// Levels there can be, HL0 included.
+/// Number of levels, HL0 included.
 pub const LEVELS_MAX: usize = 7;
 
 /// The tables of one level.
-#[derive(Clone)]
 pub struct Level {
     tables: Arc<[Arc<Table>]>,
-    /// Those with range tombstones, in the same order.
+    /// Those that hold range tombstones, in the same order.
     ranged: Arc<[Arc<Table>]>,
     bytes: u64,
     entries: u64,
@@ -41,17 +40,41 @@ impl Level {
         &self.tables
     }
 
+    /// The one table whose key range covers `key`, in a level below HL0. O(log tables).
+    pub fn table_for(&self, key: &[u8]) -> Option<&Arc<Table>> {
+        let index = self.tables.partition_point(|table| &table.meta().end[..] <= key);
+        self.tables.get(index).filter(|table| &table.meta().smallest[..] <= key)
+    }
+
+    /// A cursor over all versions of a level below HL0.
+    pub fn cursor(&self, fill_cache: bool) -> LevelCursor {
+        LevelCursor::new(self.tables.clone(), fill_cache)
+    }
+
+    /// The range tombstones of a level below HL0, if a table that overlaps the keys from `lower` up to, not including,
+    /// `upper` has some.
+    pub fn ranges(&self, lower: &[u8], upper: Option<&[u8]>) -> Option<LevelRanges> {
+        let any = self.ranged.iter().any(|table| table.meta().reaches_into(lower, upper));
+        any.then(|| LevelRanges(self.ranged.clone()))
+    }
+
+    /// The sequence numbers of all versions, first and last; `None` if there are no tables.
+    pub fn seqnos(&self) -> Option<(Seqno, Seqno)> {
+        let metas = || self.tables.iter().map(|table| table.meta());
+        Some((metas().map(|meta| meta.seqno_min).min()?, metas().map(|meta| meta.seqno_max).max()?))
+    }
+
     /// Bytes of all files.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Versions in all tables.
+    /// Number of versions in all tables.
     pub fn entries(&self) -> u64 {
         self.entries
     }
 
-    /// Fragments of range tombstones in all tables.
+    /// Number of fragments of range tombstones in all tables.
     pub fn range_deletes(&self) -> u64 {
         self.range_deletes
     }
@@ -60,18 +83,18 @@ impl Level {
 /// All levels at one moment.
 #[derive(Clone)]
 pub struct Version {
-    levels: Vec<Level>,
+    levels: Vec<Arc<Level>>,
 }
 
 impl Default for Version {
     fn default() -> Version {
-        Version { levels: vec![Level::new(Vec::new()); LEVELS_MAX] }
+        Version { levels: vec![Arc::new(Level::new(Vec::new())); LEVELS_MAX] }
     }
 }
 
 impl Version {
-    /// The version after this one: with tables added to levels (below [`LEVELS_MAX`]) and others removed. A table that is
-    /// in both moves.
+    /// The next version: tables are added to levels (below [`LEVELS_MAX`]) and others removed. A table in both lists
+    /// moves.
     pub fn apply(&self, added: &[(usize, Arc<Table>)], removed: &[FileId]) -> Version {
         assert!(added.iter().all(|(level, _)| *level < LEVELS_MAX), "tables are added to levels that exist");
         let touched = |index: usize, level: &Level| {
@@ -89,15 +112,18 @@ impl Version {
                 0 => tables.sort_by_key(|table| std::cmp::Reverse((table.meta().seqno_max, table.meta().id))),
                 _ => tables.sort_by(|left, right| left.meta().smallest.cmp(&right.meta().smallest)),
             }
-            Level::new(tables)
+            Arc::new(Level::new(tables))
         });
         let version = Version { levels: levels.collect() };
-        verify!(version.keeps_one_order(), "tables that overlap in keys cover intervals of their own, ordered by age");
+        verify!(
+            version.keeps_one_order(),
+            "overlapping tables cover disjoint sequence-number intervals, ordered by age"
+        );
         version
     }
 
-    /// Rule 1 within each level. (That a level is older than the one above is up to who picks compactions: sequence
-    /// numbers of different keys say nothing about it.)
+    /// Rule 1 within each level. (The picker ensures that a level is older than the one above it; sequence numbers of
+    /// different keys cannot show it.)
     fn keeps_one_order(&self) -> bool {
         let hl0 = self.levels[0].tables();
         let hl0_ordered = hl0.iter().enumerate().all(|(index, newer)| {
@@ -106,19 +132,20 @@ impl Version {
                 !newer.overlaps(&older.smallest, &older.end) || older.seqno_max < newer.seqno_min
             })
         });
-        let sorted = |level: &Level| level.tables.windows(2).all(|pair| pair[0].meta().end <= pair[1].meta().smallest);
+        let sorted =
+            |level: &Arc<Level>| level.tables.windows(2).all(|pair| pair[0].meta().end <= pair[1].meta().smallest);
         hl0_ordered && self.levels[1..].iter().all(sorted)
     }
 
     /// All levels, HL0 first; always [`LEVELS_MAX`] of them.
-    pub fn levels(&self) -> &[Level] {
+    pub fn levels(&self) -> &[Arc<Level>] {
         &self.levels
     }
 
     /// The tables whose key range covers `key`, those with newer versions first. O(HL0 + levels * log tables).
     pub fn tables_for_key<'a>(&'a self, key: &'a [u8]) -> impl Iterator<Item = &'a Arc<Table>> {
         let hl0 = self.levels[0].tables.iter().filter(move |table| table.meta().spans(key));
-        hl0.chain(self.levels[1..].iter().filter_map(move |level| table_covering(level, key)))
+        hl0.chain(self.levels[1..].iter().filter_map(move |level| level.table_for(key)))
     }
 
     /// The tables of a level that may hold keys from `start` up to, not including, `end`, in the level's order.
@@ -127,14 +154,14 @@ impl Version {
         tables.filter(|table| table.meta().overlaps(start, end)).cloned().collect()
     }
 
-    /// A level below `level` has a table whose key range covers `key`. If not, what a compaction into `level` holds of
-    /// the key is all there is beneath, and its tombstones may go (as far as other stores agree).
+    /// Whether a level below `level` has a table whose key range covers `key`. If not, a compaction into `level` writes
+    /// all that the levels hold of the key, and may drop its tombstones if the other stores agree.
     pub fn may_hold_below(&self, level: usize, key: &[u8]) -> bool {
-        self.levels[level + 1..].iter().any(|level| table_covering(level, key).is_some())
+        self.levels[level + 1..].iter().any(|level| level.table_for(key).is_some())
     }
 
-    /// As [`may_hold_below`](Version::may_hold_below), of any key from `start` up to, not including, `end`; of all levels
-    /// from `level` on.
+    /// As [`may_hold_below`](Version::may_hold_below), for any key from `start` up to, not including, `end`, in all
+    /// levels from `level` on.
     pub fn may_hold_range_from(&self, level: usize, start: &[u8], end: &[u8]) -> bool {
         self.levels[level..].iter().flat_map(|level| level.tables.iter()).any(|table| table.meta().overlaps(start, end))
     }
@@ -143,28 +170,6 @@ impl Version {
     pub fn find(&self, id: FileId) -> Option<(usize, &Arc<Table>)> {
         let mut levels = self.levels.iter().enumerate();
         levels.find_map(|(index, level)| Some((index, level.tables.iter().find(|table| table.meta().id == id)?)))
-    }
-
-    /// Cursors that together show every version of the keys from `lower` up to (not including) `upper`, and may show
-    /// more: one for each table of HL0 that reaches into the range, newest first, and one for each level below that is
-    /// not empty.
-    /// With each comes the source of its range tombstones, if it has some.
-    pub fn cursors(&self, lower: &[u8], upper: Option<&[u8]>, fill_cache: bool) -> Vec<TableSource> {
-        let mut sources: Vec<TableSource> = Vec::new();
-        let within = |table: &&Arc<Table>| {
-            let meta = table.meta();
-            &meta.end[..] > lower && upper.is_none_or(|upper| &meta.smallest[..] < upper)
-        };
-        for table in self.levels[0].tables.iter().filter(within) {
-            let ranges = table.has_ranges().then(|| table.clone() as _);
-            sources.push((Box::new(table.cursor(fill_cache)), ranges));
-        }
-        for level in self.levels[1..].iter().filter(|level| !level.tables.is_empty()) {
-            let ranges = level.ranged.iter().any(|table| within(&table)).then(|| LevelRanges(level.ranged.clone()));
-            let ranges = ranges.map(|ranges| Arc::new(ranges) as _);
-            sources.push((Box::new(LevelCursor::new(level.tables.clone(), fill_cache)), ranges));
-        }
-        sources
     }
 
     /// What the picker needs to know; `busy` says whether a running job has a table.
@@ -178,11 +183,8 @@ impl Version {
     }
 }
 
-/// A cursor, and the range tombstones that come with what it shows.
-pub type TableSource = (Box<dyn Cursor + Send>, Option<Arc<dyn RangeTombstones>>);
-
 /// The range tombstones of a level below HL0: those of one table after the other.
-struct LevelRanges(Arc<[Arc<Table>]>);
+pub struct LevelRanges(Arc<[Arc<Table>]>);
 
 impl RangeTombstones for LevelRanges {
     fn span_at(&self, key: &[u8], snapshot: Seqno) -> Result<TombstoneSpan> {
@@ -200,12 +202,6 @@ impl RangeTombstones for LevelRanges {
             next => Ok(gap(next.map(|table| table.meta().smallest.clone()))),
         }
     }
-}
-
-/// The one table of a sorted level whose key range covers `key`.
-fn table_covering<'a>(level: &'a Level, key: &[u8]) -> Option<&'a Arc<Table>> {
-    let index = level.tables.partition_point(|table| &table.meta().end[..] <= key);
-    level.tables.get(index).filter(|table| &table.meta().smallest[..] <= key)
 }
 
 #[cfg(test)]

@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::base::panics::guard_panic;
-use crate::base::{Error, FileId, FileKey, Result, Seqno};
+use crate::base::{Error, FileId, FileKey, Result, Seqno, verify};
 use crate::engine::core::Core;
+use crate::engine::layer::Layer;
 use crate::engine::manifest::file_names::LOCK;
 use crate::engine::manifest::files::Dirs;
 use crate::engine::manifest::{Manifest, ManifestState};
@@ -34,8 +35,8 @@ struct Captured {
     /// copied.
     logs: Vec<(Arc<LogFile>, u64)>,
     last_seqno: Seqno,
-    /// Keeps the files.
-    _view: Arc<View>,
+    /// Lists the tables, and keeps all files.
+    view: Arc<View>,
 }
 
 impl Core {
@@ -44,7 +45,7 @@ impl Core {
         self.check_writable()?;
         let target = self.check_target(target)?;
         // After a close someone else may remove what is to be copied.
-        let _writing = self.begin_outside()?;
+        let _writing = self.begin_writer("checkpoint")?;
         let captured = self.capture()?;
         self.sync_to(captured.last_seqno)?;
         let copied =
@@ -79,6 +80,8 @@ impl Core {
         let manifest = self.manifest.lock();
         let view = self.published.view();
         let mut state = manifest.state().clone();
+        let ids = || view.layers().iter().flat_map(Layer::tables).map(|table| table.meta().id).collect::<BTreeSet<_>>();
+        verify!(ids().iter().eq(state.tables.keys()), "the layers hold the tables that the manifest names");
         let consumed = state.watermarks.least();
         let needed = view.logs.values().filter(|log| log.last_seqno() > consumed);
         let logs: Vec<_> = needed.map(|log| (log.clone(), log.end())).collect();
@@ -98,14 +101,14 @@ impl Core {
         state.last_seqno = commit.last_seqno;
         state.next_file = self.numbers.next();
         let logs = logs.into_iter().chain(values).collect();
-        Ok(Captured { state, logs, last_seqno: commit.last_seqno, _view: view })
+        Ok(Captured { state, logs, last_seqno: commit.last_seqno, view })
     }
 
     fn fill(&self, copy: &mut Copy<'_>, captured: &Captured) -> Result<()> {
         let state = &captured.state;
         // How much of each file is copied where it cannot be linked.
-        let mut files = BTreeMap::<FileId, u64>::new();
-        files.extend(state.tables.values().map(|(_, meta)| (meta.id, meta.size)));
+        let tables = captured.view.layers().iter().flat_map(Layer::tables);
+        let mut files: BTreeMap<FileId, u64> = tables.map(|table| (table.meta().id, table.meta().size)).collect();
         let copied: BTreeSet<FileId> = captured.logs.iter().map(|(log, _)| log.id()).collect();
         // Several extents, or redirect tables, may lie in one file; as much of it is copied as they need.
         for (id, place) in state.values.places.iter().filter(|(id, _)| !copied.contains(id)) {

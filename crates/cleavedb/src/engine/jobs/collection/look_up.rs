@@ -4,7 +4,7 @@
 //! reference one of them.
 
 use crate::base::{Address, Result};
-use crate::engine::jobs::collect_garbage::Collection;
+use crate::engine::jobs::collection::state::Collection;
 use crate::engine::referrers::Wanted;
 use crate::values::files::Located;
 use crate::values::newest::{Batch, Fate, SeenRecord};

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
 use crate::base::{Address, Cursor, Error, FileId, Kind, Merging, Result, Stamp};
-use crate::engine::jobs::collect_garbage::Collection;
+use crate::engine::jobs::collection::state::Collection;
 use crate::engine::referrers::Walk;
 use crate::format::references::References;
 use crate::values::files::{Entry, Located};
