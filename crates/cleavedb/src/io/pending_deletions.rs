@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::base::Result;
+use crate::base::{FileKey, Result};
 use crate::io::storage::Punched;
 use crate::sched::sync::Mutex;
 
@@ -162,18 +162,24 @@ impl PendingDeletions {
 
 /// Held by every reader of a file; when the last holder of an obsolete file drops it, the file becomes a pending deletion.
 pub struct FileGuard {
+    key: FileKey,
     path: Arc<Path>,
     obsolete: AtomicBool,
     pending_deletions: Arc<PendingDeletions>,
 }
 
 impl FileGuard {
-    /// Guards `path`.
-    pub fn new(path: impl Into<Arc<Path>>, pending_deletions: Arc<PendingDeletions>) -> FileGuard {
-        FileGuard { path: path.into(), obsolete: AtomicBool::new(false), pending_deletions }
+    /// Guards a file, which lies at `path`.
+    pub fn new(key: FileKey, path: impl Into<Arc<Path>>, pending_deletions: Arc<PendingDeletions>) -> FileGuard {
+        FileGuard { key, path: path.into(), obsolete: AtomicBool::new(false), pending_deletions }
     }
 
-    /// The file.
+    /// The file's kind, number and tier.
+    pub fn key(&self) -> FileKey {
+        self.key
+    }
+
+    /// Where it lies.
     pub fn path(&self) -> &Arc<Path> {
         &self.path
     }

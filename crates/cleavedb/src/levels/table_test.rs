@@ -9,7 +9,7 @@ use crate::base::cursor::compare;
 use crate::base::cursor::model::{Step, VecCursor, Version, assert_same_walk, sort};
 use crate::base::key_versions::KeyVersions;
 use crate::base::limits::BLOCK_IO_BYTES;
-use crate::base::{Address, FileId, KeyspaceId, Kind, Slice, full_key};
+use crate::base::{Address, FileId, FileKey, FileKind, KeyspaceId, Kind, Slice, Tier, full_key};
 use crate::format::compression::Compression;
 use crate::format::table::{TRAILER_BYTES, check_block};
 use crate::io::{Access, Faults, SimDisk, Storage};
@@ -37,7 +37,7 @@ fn write(disk: &SimDisk, versions: &[Version], options: TableOptions) -> TableMe
 }
 
 fn guard() -> FileGuard {
-    FileGuard::new(path(), Arc::default())
+    FileGuard::new(FileKey { kind: FileKind::Table, id: ID, tier: Tier::Slow }, path(), Arc::default())
 }
 
 fn readers(disk: &SimDisk) -> Arc<Readers> {

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::base::{Address, Buffer, Cursor, FileId, Seqno, Stamp};
+use crate::base::{Address, Buffer, Cursor, FileId, FileKey, FileKind, Seqno, Stamp, Tier};
 use crate::cache::block_cache::BlockCache;
 use crate::engine::inspect::stats_page;
 use crate::engine::manifest::decoders;
@@ -198,10 +198,11 @@ pub fn fuzz_redirect(bytes: &[u8]) {
     let read = redirect::read_all(&*file_of(bytes), id, &mut |table, entry| {
         first.get_or_insert((*table, entry));
     });
-    let guard = FileGuard::new(path.clone(), Arc::default());
+    let guard =
+        FileGuard::new(FileKey { kind: FileKind::Redirect, id, tier: Tier::Slow }, path.clone(), Arc::default());
     let handle = Arc::new(Handles::new(Arc::new(disk), Access::Buffered, 1)).handle(path);
     let cache = Arc::new(BlockCache::new(1 << 20));
-    let stored = Arc::new(StoredFile::new(id, guard, handle));
+    let stored = Arc::new(StoredFile::new(guard, handle));
     let shape = if bytes.len().is_multiple_of(2) { redirect::Shape::Pairs } else { redirect::Shape::Lengths };
     let whole = redirect::RedirectTable { of: FILE, start: 4096, len: bytes.len() as u64, shape };
     let table = Redirect::new(stored, first.map_or(whole, |(table, _)| table), vec![FileId(8), FileId(9)], cache);

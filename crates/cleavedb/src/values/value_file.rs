@@ -15,20 +15,19 @@ use crate::io::{File, read_exact_polled};
 
 /// A file on storage that holds one or several value files, or redirect tables.
 pub struct StoredFile {
-    id: FileId,
     guard: FileGuard,
     handle: Handle,
 }
 
 impl StoredFile {
     /// The file under `guard`.
-    pub fn new(id: FileId, guard: FileGuard, handle: Handle) -> StoredFile {
-        StoredFile { id, guard, handle }
+    pub fn new(guard: FileGuard, handle: Handle) -> StoredFile {
+        StoredFile { guard, handle }
     }
 
     /// Its number.
     pub fn id(&self) -> FileId {
-        self.id
+        self.guard.key().id
     }
 
     /// Its path.

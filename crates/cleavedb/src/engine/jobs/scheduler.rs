@@ -90,8 +90,10 @@ impl Core {
         let has_seen_all = may_work && duty == Duty::All;
         if has_seen_all && let Some(table) = self.stuck_by(&state) {
             drop(state);
-            let path = self.table_path(table);
-            let cause = format!("HL0 is full, and {}, which cannot be read, is in the way", path.display());
+            let version = self.published.view().version.clone();
+            let path = version.find(table).map(|(_, table)| table.path().display().to_string());
+            let path = path.unwrap_or_else(|| format!("table {}", table.0));
+            let cause = format!("HL0 is full, and {path}, which cannot be read, is in the way");
             self.poison(&Error::Poisoned { cause });
             return self.work.lock();
         }

@@ -23,6 +23,7 @@ use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::work::WorkState;
 use crate::engine::write::pacing::Gate;
 use crate::format::edit::Edit;
+use crate::format::watermarks::{Consumer, Watermarks};
 use crate::levels::picker::RunningCompaction;
 use crate::levels::table::Table;
 use crate::levels::version::{LEVELS_MAX, Version};
@@ -173,7 +174,7 @@ impl Core {
         let mut manifest = self.manifest.lock();
         let mut placed = Vec::new();
         for table in tables {
-            let guard = self.guard(self.table_path(table.meta().id));
+            let guard = self.guard(table.key());
             placed.push(table.place_at(&self.readers, guard, seqno).map_err(|error| (error, false))?);
         }
         let (levels, claims) = self
@@ -181,8 +182,9 @@ impl Core {
             .map_err(|error| (error, false))?;
         let added: Vec<(usize, Arc<Table>)> = levels.iter().copied().zip(placed).collect();
         let mut edit = Edit {
+            files_added: added.iter().map(|(_, table)| table.key()).collect(),
             tables_added: added.iter().map(|(level, table)| (*level as u8, table.meta().clone())).collect(),
-            flushed: Some(seqno),
+            watermarks: Watermarks::only(Consumer::Levels, seqno),
             ..Edit::default()
         };
         self.add_counters(&mut edit);

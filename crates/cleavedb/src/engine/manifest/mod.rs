@@ -2,6 +2,7 @@
 //! anything relies on it.
 
 pub(crate) mod file_names;
+pub(crate) mod files;
 pub(crate) mod numbered_files;
 mod state;
 mod file;
