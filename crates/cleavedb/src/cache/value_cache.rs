@@ -75,7 +75,7 @@ impl Equivalent<EntryKey> for LookupKey<'_> {
 
 /// A cached value.
 #[derive(Clone)]
-pub struct Kept {
+pub struct CachedValue {
     /// The stamp of its version.
     pub stamp: Stamp,
     /// A table in which this version is the newest of its key, if a reader has found one.
@@ -86,7 +86,7 @@ pub struct Kept {
 
 /// A bounded, concurrent map from records to their values.
 pub struct ValueCache {
-    values: Cache<EntryKey, Kept, BytesHeld, Hashing, GhostRecorder<EntryKey, Kept>>,
+    values: Cache<EntryKey, CachedValue, BytesHeld, Hashing, GhostRecorder<EntryKey, CachedValue>>,
     ghosts: Arc<Ghosts>,
     /// Maximum memory of the values; 0 disables the cache.
     capacity: AtomicU64,
@@ -128,28 +128,28 @@ impl ValueCache {
 
     /// The cached base of a key, whatever its version.
     #[inline]
-    pub fn find(&self, full_key: &[u8]) -> Option<Kept> {
+    pub fn find(&self, full_key: &[u8]) -> Option<CachedValue> {
         self.find_entry(&LookupKey::new(full_key, Stamp::NEWEST))
     }
 
-    fn find_entry(&self, wanted: &LookupKey<'_>) -> Option<Kept> {
+    fn find_entry(&self, wanted: &LookupKey<'_>) -> Option<CachedValue> {
         if self.capacity() == 0 {
             return None;
         }
         let found = self.values.get(wanted);
         if found.is_none() {
-            self.ghosts.note_missed(wanted);
+            self.ghosts.note_miss(wanted);
         }
         found
     }
 
     /// Counts a miss: a separated value is not cached and will be read.
-    pub fn note_missed(&self) {
+    pub fn note_miss(&self) {
         self.misses.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether a cached value is of the wanted version; counts it if it is not.
-    pub fn is_of(&self, kept: &Kept, stamp: Stamp) -> bool {
+    pub fn is_of(&self, kept: &CachedValue, stamp: Stamp) -> bool {
         if kept.stamp != stamp {
             self.other_versions.fetch_add(1, Ordering::Relaxed);
         }
@@ -169,7 +169,7 @@ impl ValueCache {
     /// which this version is the newest of its key.
     pub fn insert(&self, full_key: &[u8], stamp: Stamp, table: Option<FileId>, value: &Slice) {
         let wanted = LookupKey::new(full_key, stamp);
-        let kept = Kept { stamp, table, value: value.clone() };
+        let kept = CachedValue { stamp, table, value: value.clone() };
         let entry_key = EntryKey {
             key: Buffer::counted(full_key.to_vec(), self.keys.clone()),
             delta: wanted.delta,
@@ -224,8 +224,8 @@ impl ValueCache {
     }
 }
 
-impl Weighter<EntryKey, Kept> for BytesHeld {
-    fn weight(&self, entry_key: &EntryKey, kept: &Kept) -> u64 {
+impl Weighter<EntryKey, CachedValue> for BytesHeld {
+    fn weight(&self, entry_key: &EntryKey, kept: &CachedValue) -> u64 {
         (kept.value.held_bytes() + entry_key.key.len()) as u64 + OVERHEAD_BYTES
     }
 }

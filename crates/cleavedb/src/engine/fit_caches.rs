@@ -111,7 +111,7 @@ impl Core {
             job_bytes: self.memory.jobs.get(),
             cache_bytes: cache.weight() as usize,
             cache_bytes_max: cache.capacity() as usize,
-            cache_index_bytes: cache.weight_of(PriorityPool::Paths) as usize,
+            cache_index_bytes: cache.weight_of(PriorityPool::Metadata) as usize,
             value_cache_bytes: values.weight() as usize,
             value_cache_bytes_max: values.capacity() as usize,
             log_buffer_bytes: self.logs.buffer_bytes(&self.settings.tuning),
@@ -126,8 +126,8 @@ impl Core {
     pub fn balance_caches(&self) {
         let (blocks, values) = (&self.readers.cache, self.memory.value_cache.ghosts());
         let Some(moved) = self.memory.balance.step(blocks.demand(), values.demand()) else { return };
-        blocks.start_over();
-        values.start_over();
+        blocks.reset_demand();
+        values.reset_demand();
         if moved {
             self.fit_cache();
         }

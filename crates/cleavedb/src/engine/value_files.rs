@@ -200,7 +200,7 @@ impl Core {
         let candidates = values.candidates();
         values.file_bytes = candidates.iter().map(|file| file.bytes).sum();
         values.live_bytes = candidates.iter().map(|file| file.live.min(file.bytes)).sum();
-        values.away = values.state.reclaimed_bytes();
+        values.reclaimed = values.state.reclaimed_bytes();
         values.victims = self.placement.victims(&candidates, self.garbage_limit());
     }
 
@@ -233,8 +233,8 @@ impl Core {
         if !hops.is_empty() {
             for table in view.version.levels().iter().flat_map(|level| level.tables().iter()) {
                 // Whoever needs a table that cannot be read will say so.
-                let names = table.names().unwrap_or_default();
-                tables.push(hops.naming(table.meta().id, table.meta().size, &names));
+                let names = table.references().unwrap_or_default();
+                tables.push(hops.stale_references(table.meta().id, table.meta().size, &names));
             }
         }
         let files = view.values.stored.len() - view.values.redirect_files();

@@ -69,7 +69,7 @@ impl<'a> Figures<'a> {
     }
 
     /// Sequence numbers from which on more values may die, once no older snapshot is held.
-    pub(super) fn held_names(&self) -> impl Iterator<Item = Seqno> {
+    pub(super) fn seqnos_held_by_snapshots(&self) -> impl Iterator<Item = Seqno> {
         let tables = || self.levels.iter().flat_map(|tables| tables.iter());
         let any = tables().any(|table| table.bytes_separated > 0);
         let held = tables().filter(move |table| any && table.seqno_max > self.oldest_snapshot);

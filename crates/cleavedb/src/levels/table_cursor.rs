@@ -42,7 +42,7 @@ pub struct TableCursor {
     before: Option<BlockCursor>,
     ahead: Ahead,
     /// The sequence number common to all versions, in a table written before it was assigned.
-    placed: Option<Seqno>,
+    global_seqno: Option<Seqno>,
     /// Blocks opened one after the other since the last seek.
     steps: u32,
 }
@@ -120,6 +120,25 @@ impl Direction {
     }
 }
 
+impl Table {
+    /// A cursor on the newest version of `key` at or below `snapshot`; advancing it gives the older ones. The filter is
+    /// checked first, so most absent keys cost no data read.
+    pub fn find(self: &Arc<Self>, key: &[u8], snapshot: Seqno) -> Result<Option<TableCursor>> {
+        if !self.may_hold(key, snapshot) {
+            return Ok(None);
+        }
+        let mut cursor = self.cursor(true);
+        cursor.seek_filtered::<CacheAndFile>(key, Stamp::at(snapshot))?;
+        Ok((cursor.valid() && cursor.key() == key).then_some(cursor))
+    }
+
+    /// A cursor over all versions. With `fill_cache` unset (flush, compaction) it leaves the cache unchanged and reads
+    /// ahead as it moves forward.
+    pub fn cursor(self: &Arc<Self>, fill_cache: bool) -> TableCursor {
+        TableCursor::new(self.clone(), fill_cache)
+    }
+}
+
 impl TableCursor {
     pub(super) fn new(table: Arc<Table>, fill_cache: bool) -> TableCursor {
         let wanted = if fill_cache { SCAN_AHEAD_BYTES_FIRST } else { READ_AHEAD_BYTES_FIRST };
@@ -133,7 +152,7 @@ impl TableCursor {
             data_offset: 0,
             before: None,
             ahead,
-            placed: None,
+            global_seqno: None,
             steps: 0,
         }
     }
@@ -145,7 +164,7 @@ impl TableCursor {
             return Ok(());
         };
         if let Some(handle) = handles.filter {
-            let block = self.block::<B>(handle, PriorityPool::Paths)?;
+            let block = self.block::<B>(handle, PriorityPool::Metadata)?;
             match may_contain(&block, key) {
                 Some(true) => {}
                 Some(false) => return Ok(()),
@@ -200,7 +219,7 @@ impl TableCursor {
     /// The stamp to seek in the file. If all versions share a sequence number that the file does not hold, the file has
     /// 0 in its place, and each key occurs once.
     fn in_file(&self, stamp: Stamp) -> Stamp {
-        match self.placed {
+        match self.global_seqno {
             None => stamp,
             Some(seqno) if stamp >= Stamp::new(seqno, Kind::Put) => Stamp::NEWEST,
             Some(_) => Stamp::OLDEST,
@@ -262,11 +281,11 @@ impl TableCursor {
             Some(top) => top,
             None => {
                 let handle = self.table.top_index()?;
-                self.placed = self.table.placed()?;
+                self.global_seqno = self.table.global_seqno()?;
                 let block = match self.table.kept_top_index() {
                     Some(kept) => kept.clone(),
                     None => {
-                        let block = self.block::<B>(handle, PriorityPool::Paths)?;
+                        let block = self.block::<B>(handle, PriorityPool::Metadata)?;
                         self.table.keep_top_index(&block);
                         block
                     }
@@ -281,7 +300,7 @@ impl TableCursor {
         let open = match self.partition.take() {
             Some(open) if open.0 == handle => open,
             _ => {
-                let block = self.block::<B>(handle, PriorityPool::Paths)?;
+                let block = self.block::<B>(handle, PriorityPool::Metadata)?;
                 (handle, self.table.block_cursor(handle, block)?)
             }
         };
@@ -413,7 +432,7 @@ impl Cursor for TableCursor {
     #[inline]
     fn stamp(&self) -> Stamp {
         let stamp = self.current().stamp();
-        match self.placed {
+        match self.global_seqno {
             None => stamp,
             // The kind is kept.
             Some(seqno) => Stamp(seqno.0 << 8 | stamp.0 & 0xff),

@@ -45,7 +45,7 @@ pub struct ValueFiles {
     /// Of these, bytes of referenced records.
     pub live_bytes: u64,
     /// Bytes of referenced records that were reclaimed.
-    pub away: ReclaimedBytes,
+    pub reclaimed: ReclaimedBytes,
 }
 
 /// The location of the record behind an address.

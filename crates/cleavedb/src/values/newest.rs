@@ -13,7 +13,7 @@ pub struct SeenRecord {
     pub order: u64,
     /// Its sequence number.
     pub seqno: Seqno,
-    /// The range of the key, with its keyspace, in [`keys`](Batch::keys).
+    /// The range of the key, with its keyspace, in [`keys`](SeenRecords::keys).
     pub key: Range<u32>,
     /// Index of its file among those of the job.
     pub file: u32,
@@ -47,14 +47,14 @@ impl Fate {
 
 /// Bases that are judged together.
 #[derive(Default)]
-pub struct Batch {
+pub struct SeenRecords {
     /// Keys, one after the other.
     pub keys: Vec<u8>,
     /// In any order.
     pub seen: Vec<SeenRecord>,
 }
 
-impl Batch {
+impl SeenRecords {
     /// Adds a base.
     pub fn add(&mut self, full_key: &[u8], mut seen: SeenRecord) {
         let start = self.keys.len() as u32;
@@ -122,7 +122,7 @@ mod tests {
 
     /// The live versions, sorted by key, as (key, sequence number).
     fn living(records: &[(&str, u64, Fate)], snapshots: &[u64]) -> Vec<(String, u64)> {
-        let mut batch = Batch::default();
+        let mut batch = SeenRecords::default();
         for (key, seqno, fate) in records {
             let seen = SeenRecord {
                 order: group_hash(key.as_bytes()),

@@ -1,7 +1,7 @@
 //! Collection: files of values that are garbage for a good part give their space back. What is live in them is copied into a
 //! new segment, an extent for each group of keys, with redirect tables from the old places to the new; tables go on naming
 //! the old ones until compactions pass by (DESIGN sections 1 and 2). Logs and the extents of a group are emptied alike. On the
-//! way values are compressed, if that is asked for (`values/shrinker.rs`).
+//! way values are compressed, if that is asked for (`values/record_compressor.rs`).
 //!
 //! What lives is found in the tables that name the files (`collect_garbage/find.rs`), where that is cheaper than to read these. Otherwise
 //! files are gone through twice: once for the bases in them, and once for what lives. A record is dead then if a newer base of
@@ -38,11 +38,11 @@ use crate::format::values::{EXTENT_ALIGN, Moved, Temperature, ValuePlace};
 use crate::front::log_reader::{LogReader, Opened};
 use crate::io::File;
 use crate::values::files::Entry;
-use crate::values::newest::{Batch, Fate, SeenRecord};
+use crate::values::newest::{Fate, SeenRecord, SeenRecords};
 use crate::values::placement::{Liveness, PlacementContext, Survivor};
+use crate::values::record_compressor::RecordCompressor;
 use crate::values::redirect::{RedirectBuilder, Shape, TABLES_MAX};
 use crate::values::segment::{EXTENT_HEADER_BYTES, Extent, ExtentPlace, SegmentBuilder};
-use crate::values::shrinker::Shrinker;
 use crate::values::value_file::{Layout, ValueFile};
 
 /// What reading takes, and writing a few extents beside each other, in bytes.
@@ -72,7 +72,7 @@ struct Collection<'a> {
     around: PlacementContext,
     victims: Vec<Victim>,
     /// What has been read and not been judged yet.
-    batch: Batch,
+    batch: SeenRecords,
     batch_bytes_max: usize,
     /// In what has been read and not been judged yet, the ledger knows of so much that is live, and so much that is not, in
     /// bytes.
@@ -89,7 +89,7 @@ struct Collection<'a> {
     /// The segment, and its extents, once there is something to write.
     segment: Option<SegmentBuilder>,
     extents: Vec<NewExtent>,
-    shrinker: Shrinker,
+    compressor: RecordCompressor,
     redirects: RedirectBuilder,
     /// Files that were made.
     paths: Vec<PathBuf>,
@@ -188,7 +188,7 @@ impl<'a> Collection<'a> {
             horizon,
             around,
             victims,
-            batch: Batch::default(),
+            batch: SeenRecords::default(),
             batch_bytes_max: core.settings.tuning.judged_bytes_max(),
             known_live: 0,
             known_garbage: 0,
@@ -200,7 +200,7 @@ impl<'a> Collection<'a> {
             written: 0,
             segment: None,
             extents: Vec::new(),
-            shrinker: Shrinker::new(core.settings.tuning.value_compression),
+            compressor: RecordCompressor::new(core.settings.tuning.value_compression),
             redirects: RedirectBuilder::default(),
             paths: Vec::new(),
             counted: core.memory.jobs.hold(BUFFER_BYTES),
@@ -218,7 +218,7 @@ impl<'a> Collection<'a> {
         let reads_files = reads_each || !self.core.settings.tuning.finds_in_tables;
         match if reads_files { None } else { self.naming(&reach)? } {
             Some(naming) => self.move_named(&naming)?,
-            None if self.core.placement.sorts() => self.move_by_key(&files, &reach)?,
+            None if self.core.placement.keeps_key_order() => self.move_by_key(&files, &reach)?,
             None => self.move_read(&files, &reach)?,
         }
         if self.has_yielded {
@@ -256,14 +256,14 @@ impl<'a> Collection<'a> {
     }
 
     fn count_compressed(&self) {
-        let (before, after) = self.shrinker.sums();
+        let (before, after) = self.compressor.byte_totals();
         self.core.counters.compressed_from.fetch_add(before, Ordering::Relaxed);
         self.core.counters.compressed_to.fetch_add(after, Ordering::Relaxed);
     }
 
     /// What reading, compressing and writing take, and the redirect tables.
     fn count_memory(&mut self, batch_bytes: usize) {
-        self.counted.set(batch_bytes + self.redirects.bytes() + self.shrinker.bytes() + BUFFER_BYTES);
+        self.counted.set(batch_bytes + self.redirects.bytes() + self.compressor.bytes() + BUFFER_BYTES);
     }
 
     /// Reads the files, and moves what lives of them.
@@ -357,14 +357,14 @@ impl<'a> Collection<'a> {
     }
 
     /// Writes the survivors, an extent for each group, hot and cold ones apart.
-    fn move_out(&mut self, batch: &Batch) -> Result<()> {
+    fn move_out(&mut self, batch: &SeenRecords) -> Result<()> {
         let survivors: Vec<Survivor<'_>> = batch
             .seen
             .iter()
             .map(|seen| Survivor { order: seen.order, key: batch.key(seen), bytes: seen.len.into() })
             .collect();
         let placement = &self.core.placement;
-        self.around.chance_percent = chance_percent(self.steps, self.steps_up);
+        self.around.random_percent = random_percent(self.steps, self.steps_up);
         let groups = placement.groups(&survivors, &self.around);
         drop(survivors);
         // The records that go to one group, one behind the other.
@@ -389,7 +389,7 @@ impl<'a> Collection<'a> {
         let going = runs.iter().flat_map(|(group, run)| run.iter().map(|seen| (*group, seen)));
         let mut records: Vec<Going<'_>> =
             going.map(|(group, seen)| (seen, extents[&(group, self.temperature(seen))].1)).collect();
-        if placement.sorts() {
+        if placement.keeps_key_order() {
             self.copy_sorted(&records)?;
             for ((group, _), (_, index)) in extents {
                 let bytes = self.segment()?.extent_bytes(index);
@@ -405,7 +405,7 @@ impl<'a> Collection<'a> {
     /// before.
     fn temperature(&self, seen: &SeenRecord) -> Temperature {
         let is_new = matches!(self.victims[seen.file as usize].file.layout(), Layout::Log);
-        match self.core.placement.parts_cold() && !is_new && seen.fate == Fate::Kept {
+        match self.core.placement.separates_cold() && !is_new && seen.fate == Fate::Kept {
             true => Temperature::Cold,
             false => Temperature::Hot,
         }
@@ -426,7 +426,7 @@ impl<'a> Collection<'a> {
 }
 
 /// How many records in a hundred came in an order of chance, if so many of so many came behind a lower key: half of those do.
-fn chance_percent(steps: u64, steps_up: u64) -> u64 {
+fn random_percent(steps: u64, steps_up: u64) -> u64 {
     ((steps - steps_up) * 200).checked_div(steps).unwrap_or_default().min(100)
 }
 

@@ -260,7 +260,7 @@ pub(crate) fn discard_rejected(error: &Error, tables: &[Arc<Table>]) {
 pub(crate) fn references_of(tables: &[Arc<Table>]) -> Result<References> {
     let mut names = References::default();
     for table in tables {
-        names.add_all(&table.names()?);
+        names.add_all(&table.references()?);
     }
     Ok(names)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::base::operator::full_merge;
 use crate::base::{Address, Cursor, Error, FileId, Kind, Result, Seqno, Slice, Stamp, full_key, limits, split_key};
-use crate::cache::value_cache::{Kept, ValueCache};
+use crate::cache::value_cache::{CachedValue, ValueCache};
 use crate::engine::core::Core;
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::manifest::file_names::log_name;
@@ -120,8 +120,8 @@ impl Core {
             }
         };
         if found.is_none() {
-            values.note_missed();
-            if self.memory.balance.note_missed() {
+            values.note_miss();
+            if self.memory.balance.note_miss() {
                 self.balance_caches();
             }
         }
@@ -133,7 +133,7 @@ impl Core {
 #[derive(Default)]
 pub(crate) struct Known {
     /// What the value cache has of the key, if it was asked.
-    kept: Option<Option<Kept>>,
+    kept: Option<Option<CachedValue>>,
     /// A table in which it is the key's newest version.
     table: Option<FileId>,
 }
@@ -158,7 +158,7 @@ pub(crate) struct OneByOne<'a> {
     cursor: Option<TableCursor>,
     values: Option<&'a ValueCache>,
     /// What that has of the key, once it was asked.
-    kept: Option<Option<Kept>>,
+    kept: Option<Option<CachedValue>>,
 }
 
 impl<'a> OneByOne<'a> {

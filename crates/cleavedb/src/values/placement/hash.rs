@@ -19,7 +19,7 @@ const GROUPS_MAX: u64 = 8;
 pub(super) const UNIT_SEGMENTS: u64 = 4;
 
 /// Groups, and the units that are collected together.
-pub struct Hash {
+pub struct HashPlacement {
     /// Files with this many live bytes are collected together.
     pub segment_bytes: u64,
     /// Target size of a group in bytes; larger if there is much data.
@@ -78,7 +78,7 @@ impl Unit<'_> {
     }
 }
 
-impl Hash {
+impl HashPlacement {
     /// Target size of a group if there are `live` live bytes in all.
     fn group_bytes(&self, live: u64) -> u64 {
         self.group_bytes.max(live / GROUPS_MAX).max(1)
@@ -125,7 +125,7 @@ pub(super) fn rank(mut units: Vec<Unit<'_>>, policy: VictimPolicy) -> Vec<Unit<'
     units
 }
 
-impl Placement for Hash {
+impl Placement for HashPlacement {
     fn victims(&self, candidates: &[Candidate], garbage_limit: GarbageLimit) -> Vec<FileId> {
         if !is_due(candidates, garbage_limit) {
             return Vec::new();
@@ -174,7 +174,7 @@ impl Placement for Hash {
         groups
     }
 
-    fn parts_cold(&self) -> bool {
+    fn separates_cold(&self) -> bool {
         self.hot_cold
     }
 }
@@ -217,8 +217,8 @@ mod tests {
 
     const GARBAGE_LIMIT: GarbageLimit = GarbageLimit { percent: 30, bytes: 1000 };
 
-    fn hash(segment_bytes: u64) -> Hash {
-        Hash { segment_bytes, group_bytes: segment_bytes, policy: VictimPolicy::Greedy, hot_cold: true }
+    fn hash(segment_bytes: u64) -> HashPlacement {
+        HashPlacement { segment_bytes, group_bytes: segment_bytes, policy: VictimPolicy::Greedy, hot_cold: true }
     }
 
     fn log(file: u64, bytes: u64, live: u64) -> Candidate {
@@ -285,18 +285,18 @@ mod tests {
     #[test]
     fn policies_choose_different_victims() {
         let all: Vec<Candidate> = (1..=40).map(|file| log(file, 10_000, file * 200)).collect();
-        let first = |policy| Hash { policy, ..hash(1) }.victims(&all, GARBAGE_LIMIT)[0].0;
+        let first = |policy| HashPlacement { policy, ..hash(1) }.victims(&all, GARBAGE_LIMIT)[0].0;
         assert_eq!(first(VictimPolicy::Greedy), 1);
         // Old and half empty beats new and emptier.
         let two = [log(1, 10_000, 5_000), log(90, 10_000, 4_000)];
         let policy = VictimPolicy::CostBenefit;
-        assert_eq!(Hash { policy, ..hash(1) }.victims(&two, GARBAGE_LIMIT), ids(&[1]));
+        assert_eq!(HashPlacement { policy, ..hash(1) }.victims(&two, GARBAGE_LIMIT), ids(&[1]));
         assert_eq!(hash(1).victims(&two, GARBAGE_LIMIT), ids(&[90]));
         // Among the best 1, the best 8, and all.
         let drawn = |among, more: u64| {
             let mut all = all.clone();
             all[0].live += more;
-            Hash { policy: VictimPolicy::GreedyRandom(among), ..hash(1) }.victims(&all, GARBAGE_LIMIT)[0].0
+            HashPlacement { policy: VictimPolicy::GreedyRandom(among), ..hash(1) }.victims(&all, GARBAGE_LIMIT)[0].0
         };
         let draws = |among| (0..200).map(|more| drawn(among, more)).collect::<BTreeSet<_>>();
         assert_eq!(draws(1), BTreeSet::from([1]));

@@ -61,7 +61,7 @@ pub struct PlacementContext {
     pub in_logs: u64,
     /// Estimated percentage of the records at hand that arrived in random key order: as many bytes of other logs are
     /// expected to fall among the same keys.
-    pub chance_percent: u64,
+    pub random_percent: u64,
 }
 
 /// Decides which values lie together.
@@ -84,7 +84,7 @@ pub trait Placement: Send + Sync {
     }
 
     /// Whether the order is that of keys, and extents are written in it.
-    fn sorts(&self) -> bool {
+    fn keeps_key_order(&self) -> bool {
         false
     }
 
@@ -93,7 +93,7 @@ pub trait Placement: Send + Sync {
     fn groups(&self, survivors: &[Survivor<'_>], around: &PlacementContext) -> Vec<(Group, usize)>;
 
     /// Whether records that have not changed since they were last moved are separated from the others.
-    fn parts_cold(&self) -> bool;
+    fn separates_cold(&self) -> bool;
 }
 
 /// The extents of each group: first the groups by hash, then the clusters of ranges; in order.

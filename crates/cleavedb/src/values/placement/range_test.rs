@@ -7,8 +7,13 @@ use crate::values::placement::to_reorder;
 
 const GARBAGE_LIMIT: GarbageLimit = GarbageLimit { percent: 30, bytes: 1000 };
 
-fn range(segment_bytes: u64) -> Range {
-    Range { segment_bytes, group_bytes: segment_bytes, policy: VictimPolicy::Greedy, small_bytes: segment_bytes / 8 }
+fn range(segment_bytes: u64) -> RangePlacement {
+    RangePlacement {
+        segment_bytes,
+        group_bytes: segment_bytes,
+        policy: VictimPolicy::Greedy,
+        small_bytes: segment_bytes / 8,
+    }
 }
 
 fn key(number: u64) -> Vec<u8> {
@@ -38,7 +43,7 @@ fn around(extents: &[(u64, u64, u64)]) -> PlacementContext {
 }
 
 /// The destinations of records of 100 B with these numbers: first and last number of each extent, in order.
-fn parts(range: &Range, numbers: impl IntoIterator<Item = u64>, around: &PlacementContext) -> Vec<(u64, u64)> {
+fn parts(range: &RangePlacement, numbers: impl IntoIterator<Item = u64>, around: &PlacementContext) -> Vec<(u64, u64)> {
     let numbers: Vec<u64> = numbers.into_iter().collect();
     let keys: Vec<Vec<u8>> = numbers.iter().map(|number| key(*number)).collect();
     let survivors: Vec<Survivor<'_>> =
@@ -79,7 +84,7 @@ fn values_between_clusters_are_cut_by_size() {
 
 #[test]
 fn values_still_in_logs_count_as_far_as_records_arrive_in_random_order() {
-    let with_logs = |chance_percent| PlacementContext { in_logs: 6000, chance_percent, ..PlacementContext::default() };
+    let with_logs = |random_percent| PlacementContext { in_logs: 6000, random_percent, ..PlacementContext::default() };
     assert_eq!(parts(&range(1000), 0..20, &with_logs(0)).len(), 2);
     assert_eq!(parts(&range(1000), 0..20, &with_logs(50)).len(), 5);
     assert_eq!(parts(&range(1000), 0..20, &with_logs(100)).len(), 7);
@@ -211,7 +216,7 @@ fn reordering_moves_unordered_values_and_leaves_ordered_ones() {
 }
 
 /// Applies a job to these files: replaces the victims by the files of its output.
-fn after(range: &Range, all: &mut Vec<(Candidate, Vec<u64>)>, victims: &[FileId], next: &mut u64) -> u64 {
+fn after(range: &RangePlacement, all: &mut Vec<(Candidate, Vec<u64>)>, victims: &[FileId], next: &mut u64) -> u64 {
     let (gone, stays): (Vec<_>, Vec<_>) =
         std::mem::take(all).into_iter().partition(|(it, _)| victims.contains(&it.file));
     *all = stays;
@@ -278,7 +283,7 @@ fn reordering_terminates_and_moves_no_value_often() {
 
 /// Files with their keys, and jobs that judge a limited number of records at once.
 struct Simulated {
-    range: Range,
+    range: RangePlacement,
     files: Vec<(Candidate, Vec<Vec<u8>>)>,
     next: u64,
     judged_max: usize,
@@ -287,7 +292,7 @@ struct Simulated {
 }
 
 impl Simulated {
-    fn new(range: Range, judged_max: usize) -> Simulated {
+    fn new(range: RangePlacement, judged_max: usize) -> Simulated {
         Simulated { range, files: Vec::new(), next: 0, judged_max, moved: 0 }
     }
 
@@ -387,7 +392,7 @@ fn reordering_ends_within_its_credit_whatever_the_keys() {
         let mut random = Random::new(seed);
         // A range that takes everything, or ordinary ones; jobs that judge few records, or all.
         let group_bytes = if random.one_in(4) { 1 << 40 } else { 2_000 };
-        let range = Range { group_bytes, ..range(2_000 + random.below(3) * 4_000) };
+        let range = RangePlacement { group_bytes, ..range(2_000 + random.below(3) * 4_000) };
         let mut all = Simulated::new(range, 7 + random.below(60) as usize);
         let (mut credit, mut arrived) = (ReorderCredit::default(), 0);
         for _ in 0..6 {

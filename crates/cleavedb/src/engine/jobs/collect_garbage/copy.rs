@@ -8,9 +8,9 @@ use crate::format::record::{Record, RecordChecksum};
 use crate::format::values::Moved;
 use crate::io::{File, read_exact_at};
 use crate::values::newest::SeenRecord;
+use crate::values::record_compressor::RecordCompressor;
 use crate::values::redirect::RedirectBuilder;
 use crate::values::segment::SegmentBuilder;
-use crate::values::shrinker::Shrinker;
 
 /// Records closer than this are copied with what lies between them in one read.
 const GAP_BYTES: u64 = 16 << 10;
@@ -42,7 +42,7 @@ impl Collection<'_> {
                     told_to = to;
                 }
                 let (run, others) = rest.split_at(near(rest, GAP_BYTES, PIECE_BYTES as u64));
-                copy_run(&*source, run, segment, &mut self.shrinker, &mut buffer, &mut arrived)?;
+                copy_run(&*source, run, segment, &mut self.compressor, &mut buffer, &mut arrived)?;
                 rest = others;
             }
         }
@@ -91,11 +91,11 @@ pub(crate) struct Copied {
 /// Writes a record, which was read and checked, into an extent, compressed if that is asked for and helps.
 pub(crate) fn write(
     segment: &mut SegmentBuilder,
-    shrinker: &mut Shrinker,
+    compressor: &mut RecordCompressor,
     extent: usize,
     bytes: &[u8],
 ) -> Result<Copied> {
-    let stored = shrinker.shrink(bytes).unwrap_or(bytes);
+    let stored = compressor.compress(bytes).unwrap_or(bytes);
     let place = segment.add(extent, stored, bytes.len() as u64)?;
     Ok(Copied { place, len: stored.len() as u32 })
 }
@@ -120,7 +120,7 @@ fn copy_run(
     source: &dyn File,
     run: &[Going<'_>],
     segment: &mut SegmentBuilder,
-    shrinker: &mut Shrinker,
+    compressor: &mut RecordCompressor,
     buffer: &mut Vec<u8>,
     arrived: &mut Arrived<'_>,
 ) -> Result<()> {
@@ -139,7 +139,7 @@ fn copy_run(
         if record.seqno != seen.seqno {
             return Err(damaged(source, seen, "another record lies here than a moment ago"));
         }
-        let copy = write(segment, shrinker, *extent, bytes)?;
+        let copy = write(segment, compressor, *extent, bytes)?;
         arrived.note(seen, *extent, copy);
     }
     Ok(())

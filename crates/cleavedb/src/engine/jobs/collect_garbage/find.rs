@@ -51,7 +51,7 @@ impl Collection<'_> {
         for (level, tables) in view.version.levels().iter().enumerate() {
             let mut row = Vec::new();
             for table in tables.tables().iter() {
-                let names = table.names()?;
+                let names = table.references()?;
                 if !naming.leading.iter().any(|file| names.of(*file).records > 0) {
                     continue;
                 }
@@ -83,7 +83,7 @@ impl Collection<'_> {
     pub(crate) fn move_named(&mut self, naming: &ReferencingTables) -> Result<()> {
         let mut seen = BTreeMap::new();
         let mut cursors = naming.rows.iter().map(|row| LevelCursor::new(row.clone(), false));
-        if self.core.placement.sorts() {
+        if self.core.placement.keeps_key_order() {
             self.go_through(Merging::new(cursors.collect()), &naming.leading, &mut seen)?;
         } else {
             cursors.try_for_each(|cursor| self.go_through(cursor, &naming.leading, &mut seen))?;
@@ -154,7 +154,7 @@ impl Collection<'_> {
         self.core.counters.judged_by_look_up.fetch_add(batch.seen.len() as u64, Ordering::Relaxed);
         batch.judge(&self.horizon.snapshots);
         batch.seen.retain(|seen| seen.fate.lives());
-        if self.core.placement.sorts() {
+        if self.core.placement.keeps_key_order() {
             let of_log = |seen: &&SeenRecord| matches!(self.victims[seen.file as usize].file.layout(), Layout::Log);
             let mut arrived: Vec<&SeenRecord> = batch.seen.iter().filter(of_log).collect();
             arrived.sort_unstable_by_key(|seen| (seen.file, seen.offset));

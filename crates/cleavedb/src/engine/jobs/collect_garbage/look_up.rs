@@ -10,7 +10,7 @@ use crate::engine::jobs::collect_garbage::Collection;
 use crate::levels::table::Table;
 use crate::levels::table_cursor::TableCursor;
 use crate::values::files::Located;
-use crate::values::newest::{Batch, Fate, SeenRecord};
+use crate::values::newest::{Fate, SeenRecord, SeenRecords};
 
 /// A record that is not among so many that follow is looked for through the index.
 const STEPS_MAX: usize = 24;
@@ -18,7 +18,7 @@ const STEPS_MAX: usize = 24;
 impl Collection<'_> {
     /// Marks those records of a batch dead that no table names. They come in the order of their keys, newer versions first.
     /// Each table is gone through once, from one record to the next.
-    pub(crate) fn look_up(&self, batch: &mut Batch, order: &[usize]) -> Result<()> {
+    pub(crate) fn look_up(&self, batch: &mut SeenRecords, order: &[usize]) -> Result<()> {
         let mut referenced = vec![false; batch.seen.len()];
         for table in self.horizon.view.version.levels().iter().flat_map(|level| level.tables().iter()) {
             if table.meta().addresses > 0 {
@@ -31,7 +31,13 @@ impl Collection<'_> {
         Ok(())
     }
 
-    fn look_into(&self, table: &Arc<Table>, batch: &Batch, order: &[usize], referenced: &mut [bool]) -> Result<()> {
+    fn look_into(
+        &self,
+        table: &Arc<Table>,
+        batch: &SeenRecords,
+        order: &[usize],
+        referenced: &mut [bool],
+    ) -> Result<()> {
         let meta = table.meta();
         let from = order.partition_point(|&index| batch.key(&batch.seen[index]) < &meta.smallest[..]);
         let mut cursor = None;
@@ -49,7 +55,7 @@ impl Collection<'_> {
     }
 
     /// Marks a record dead if no table names it: asked for by itself, as a read would.
-    pub(crate) fn look_up_each(&self, batch: &mut Batch, index: usize) -> Result<()> {
+    pub(crate) fn look_up_each(&self, batch: &mut SeenRecords, index: usize) -> Result<()> {
         let (seen, key) = (&batch.seen[index], batch.key(&batch.seen[index]));
         for table in self.horizon.view.version.tables_for_key(key) {
             let meta = table.meta();

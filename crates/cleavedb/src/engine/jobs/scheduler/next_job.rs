@@ -104,7 +104,11 @@ impl Core {
 
     /// Files of values that are to be emptied for the sake of order, while nothing else is to be done.
     pub(crate) fn reorder_candidates(&self, state: &WorkState) -> Option<Vec<FileId>> {
-        if state.collecting_garbage || state.reorder_blocked || state.shortages.any() || !self.placement.sorts() {
+        if state.collecting_garbage
+            || state.reorder_blocked
+            || state.shortages.any()
+            || !self.placement.keeps_key_order()
+        {
             return None;
         }
         let values = self.published.view().values.clone();
