@@ -35,12 +35,12 @@ const OUTSIDE_WORLD: [&str; 10] = [
 
 struct Source {
     path: PathBuf,
-    room: String,
+    folder: String,
     text: String,
 }
 
-fn floor(room: &str) -> Option<u8> {
-    FLOORS.iter().find(|(name, _)| *name == room).map(|(_, floor)| *floor)
+fn floor(folder: &str) -> Option<u8> {
+    FLOORS.iter().find(|(name, _)| *name == folder).map(|(_, floor)| *floor)
 }
 
 fn sources() -> Vec<Source> {
@@ -54,7 +54,7 @@ fn sources() -> Vec<Source> {
                 dirs.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let inside = path.strip_prefix(&root).expect("found below the root");
-                let room = inside
+                let folder = inside
                     .iter()
                     .next()
                     .expect("a file has a name")
@@ -62,7 +62,7 @@ fn sources() -> Vec<Source> {
                     .trim_end_matches(".rs")
                     .to_owned();
                 let text = std::fs::read_to_string(&path).expect("the source is text");
-                found.push(Source { room, text, path });
+                found.push(Source { folder, text, path });
             }
         }
     }
@@ -70,11 +70,11 @@ fn sources() -> Vec<Source> {
 }
 
 /// The folders that a line of code refers to by `crate::folder`.
-fn rooms_named(line: &str) -> Vec<String> {
+fn folders_used(line: &str) -> Vec<String> {
     let code = line.split("//").next().unwrap_or_default();
     let after = code.split("crate::").skip(1);
     let word = |rest: &str| rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
-    after.map(word).filter(|room| floor(room).is_some()).collect()
+    after.map(word).filter(|folder| floor(folder).is_some()).collect()
 }
 
 #[test]
@@ -83,15 +83,15 @@ fn imports_go_down_and_stores_do_not_import_each_other() {
     let mut seen = 0;
     for source in sources() {
         let is_test = source.path.to_string_lossy().ends_with("_test.rs");
-        let Some(own) = floor(&source.room).filter(|_| !is_test) else {
+        let Some(own) = floor(&source.folder).filter(|_| !is_test) else {
             continue;
         };
         let code = source.text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
         for (number, line) in code.lines().enumerate() {
-            for room in rooms_named(line) {
+            for folder in folders_used(line) {
                 seen += 1;
-                let other = floor(&room).expect("only rooms are named");
-                let sibling = other == STORES && own == STORES && room != source.room;
+                let other = floor(&folder).expect("only rooms are named");
+                let sibling = other == STORES && own == STORES && folder != source.folder;
                 if other > own || sibling {
                     wrong.push(format!("{}:{}: {line}", source.path.display(), number + 1));
                 }
@@ -105,7 +105,7 @@ fn imports_go_down_and_stores_do_not_import_each_other() {
 #[test]
 fn only_io_and_sched_use_the_operating_system() {
     let mut wrong = Vec::new();
-    for source in sources().iter().filter(|source| !["io", "sched"].contains(&source.room.as_str())) {
+    for source in sources().iter().filter(|source| !["io", "sched"].contains(&source.folder.as_str())) {
         for (number, line) in source.text.lines().enumerate() {
             let code = line.split("//").next().unwrap_or_default();
             if OUTSIDE_WORLD.iter().any(|name| code.contains(name)) {
@@ -119,7 +119,7 @@ fn only_io_and_sched_use_the_operating_system() {
 #[test]
 fn every_folder_of_the_source_has_its_floor() {
     for source in sources() {
-        let known = floor(&source.room).is_some() || source.room == "lib";
+        let known = floor(&source.folder).is_some() || source.folder == "lib";
         assert!(known, "{} is in a folder without a floor", source.path.display());
     }
 }
