@@ -123,7 +123,9 @@ impl ValueCache {
     /// The value of a record, if it is cached.
     #[inline]
     pub fn get(&self, full_key: &[u8], stamp: Stamp) -> Option<Slice> {
-        self.find_entry(&LookupKey::new(full_key, stamp)).filter(|kept| self.is_of(kept, stamp)).map(|kept| kept.value)
+        self.find_entry(&LookupKey::new(full_key, stamp))
+            .filter(|kept| self.is_version(kept, stamp))
+            .map(|kept| kept.value)
     }
 
     /// The cached base of a key, whatever its version.
@@ -149,7 +151,7 @@ impl ValueCache {
     }
 
     /// Whether a cached value is of the wanted version; counts it if it is not.
-    pub fn is_of(&self, kept: &CachedValue, stamp: Stamp) -> bool {
+    pub fn is_version(&self, kept: &CachedValue, stamp: Stamp) -> bool {
         if kept.stamp != stamp {
             self.other_versions.fetch_add(1, Ordering::Relaxed);
         }

@@ -286,7 +286,7 @@ impl<S: VersionSource> VersionSource for RefreshedAddresses<'_, S> {
             && let Some(address) = Address::decode(payload)
             && self.moved.binary_search(&address.file).is_ok()
             // What cannot be read now is not lost by being referenced as it was.
-            && let Ok(Some(now)) = self.values.refreshed(address)
+            && let Ok(Some(now)) = self.values.refreshed_address(address)
         {
             let mut payload = Vec::with_capacity(Address::ENCODED_BYTES_MAX);
             now.encode(&mut payload);

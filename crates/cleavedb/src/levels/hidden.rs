@@ -64,7 +64,7 @@ impl<'a> Figures<'a> {
         choices.sort_by_key(|(worth, level, _)| (std::cmp::Reverse(*worth), *level));
         choices.into_iter().find_map(|(_, level, table)| match table {
             None => self.compact_whole_hl0(),
-            Some(table) => self.bring_down(level, table),
+            Some(table) => self.compact_down(level, table),
         })
     }
 
@@ -116,7 +116,7 @@ impl<'a> Figures<'a> {
     }
 
     /// Moves the table one level down, or rewrites it in place if nothing lies below.
-    fn bring_down(&self, level: usize, table: &TableFigures<'a>) -> Option<Choice> {
+    fn compact_down(&self, level: usize, table: &TableFigures<'a>) -> Option<Choice> {
         if !self.lies_above(level, table) {
             return self.compact(level, level, &[table]).map(Choice::Compact);
         }

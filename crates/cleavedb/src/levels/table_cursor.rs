@@ -406,7 +406,7 @@ impl TableCursor {
     }
 
     /// Invalidates the cursor if a move failed.
-    fn settle(&mut self, moved: Result<()>) -> Result<()> {
+    fn invalidate_on_error(&mut self, moved: Result<()>) -> Result<()> {
         if moved.is_err() {
             (self.data, self.before) = (None, None);
         }
@@ -454,7 +454,7 @@ impl Cursor for TableCursor {
             Ok(None) => Ok(()),
             Err(error) => Err(error),
         };
-        self.settle(moved)
+        self.invalidate_on_error(moved)
     }
 
     fn seek_before(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
@@ -464,12 +464,12 @@ impl Cursor for TableCursor {
 
     fn seek_first(&mut self) -> Result<()> {
         let moved = self.seek_end(Direction::Forward);
-        self.settle(moved)
+        self.invalidate_on_error(moved)
     }
 
     fn seek_last(&mut self) -> Result<()> {
         let moved = self.seek_end(Direction::Backward);
-        self.settle(moved)
+        self.invalidate_on_error(moved)
     }
 
     #[inline]
@@ -480,7 +480,7 @@ impl Cursor for TableCursor {
             return Ok(());
         }
         let moved = self.skip_exhausted::<CacheAndFile>(Direction::Forward);
-        self.settle(moved)
+        self.invalidate_on_error(moved)
     }
 
     fn prev(&mut self) -> Result<()> {
@@ -490,7 +490,7 @@ impl Cursor for TableCursor {
             return Ok(());
         }
         let moved = self.skip_exhausted::<CacheAndFile>(Direction::Backward);
-        self.settle(moved)
+        self.invalidate_on_error(moved)
     }
 }
 

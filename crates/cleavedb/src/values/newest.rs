@@ -40,7 +40,7 @@ pub enum Fate {
 
 impl Fate {
     /// Whether the base is to be moved.
-    pub fn lives(self) -> bool {
+    pub fn is_live(self) -> bool {
         matches!(self, Fate::Kept | Fate::Updated)
     }
 }
@@ -136,7 +136,7 @@ mod tests {
             batch.add(key.as_bytes(), seen);
         }
         batch.judge(&snapshots.iter().map(|seqno| Seqno(*seqno)).collect::<Vec<_>>());
-        let lives = batch.seen.iter().filter(|seen| seen.fate.lives());
+        let lives = batch.seen.iter().filter(|seen| seen.fate.is_live());
         let mut living: Vec<_> =
             lives.map(|seen| (String::from_utf8(batch.key(seen).to_vec()).unwrap(), seen.seqno.0)).collect();
         living.sort();

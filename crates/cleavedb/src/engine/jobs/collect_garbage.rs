@@ -326,7 +326,7 @@ impl<'a> Collection<'a> {
             }
         }
         batch.judge(&self.horizon.snapshots);
-        let living: u64 = batch.seen.iter().filter(|seen| seen.fate.lives()).map(|seen| u64::from(seen.len)).sum();
+        let living: u64 = batch.seen.iter().filter(|seen| seen.fate.is_live()).map(|seen| u64::from(seen.len)).sum();
         let (known_live, garbage) = (std::mem::take(&mut self.known_live), std::mem::take(&mut self.known_garbage));
         let hidden = living.saturating_sub(known_live);
         let looks = match liveness {
@@ -338,7 +338,8 @@ impl<'a> Collection<'a> {
         self.is_proven &= looks || liveness == Liveness::LookUpEach;
         if looks {
             // The order of tables.
-            let mut order: Vec<usize> = (0..batch.seen.len()).filter(|index| batch.seen[*index].fate.lives()).collect();
+            let mut order: Vec<usize> =
+                (0..batch.seen.len()).filter(|index| batch.seen[*index].fate.is_live()).collect();
             order.sort_unstable_by(|one, other| {
                 let (one, other) = (&batch.seen[*one], &batch.seen[*other]);
                 batch.key(one).cmp(batch.key(other)).then_with(|| other.seqno.cmp(&one.seqno))
@@ -352,7 +353,7 @@ impl<'a> Collection<'a> {
             &counters.judged_alone
         };
         counter.fetch_add(judged, Ordering::Relaxed);
-        batch.seen.retain(|seen| seen.fate.lives());
+        batch.seen.retain(|seen| seen.fate.is_live());
         self.move_out(&batch)
     }
 

@@ -111,7 +111,7 @@ impl Core {
         let found = match &known.kept {
             None => values.get(full, stamp),
             Some(kept) => {
-                let of_this = kept.as_ref().filter(|kept| values.is_of(kept, stamp));
+                let of_this = kept.as_ref().filter(|kept| values.is_version(kept, stamp));
                 if let (Some(kept), Some(_)) = (of_this, known.table) {
                     // The table that led here once is no more.
                     values.insert(full, stamp, known.table, &kept.value);

@@ -165,12 +165,13 @@ impl Placement for HashPlacement {
         Liveness::NewestWins
     }
 
-    fn groups(&self, survivors: &[Survivor<'_>], around: &PlacementContext) -> Vec<(Group, usize)> {
-        let live = around.in_groups() + around.in_logs + survivors.iter().map(|survivor| survivor.bytes).sum::<u64>();
+    fn groups(&self, survivors: &[Survivor<'_>], context: &PlacementContext) -> Vec<(Group, usize)> {
+        let live =
+            context.bytes_in_groups() + context.in_logs + survivors.iter().map(|survivor| survivor.bytes).sum::<u64>();
         let mut groups = Vec::new();
-        let there = around.groups.keys().filter_map(Group::as_hash).collect();
-        let around = Division { groups: there, in_logs: around.in_logs, group_bytes: self.group_bytes(live) };
-        divide(HashGroup::ALL, survivors, &around, &mut groups);
+        let existing = context.groups.keys().filter_map(Group::as_hash).collect();
+        let division = Division { groups: existing, in_logs: context.in_logs, group_bytes: self.group_bytes(live) };
+        divide(HashGroup::ALL, survivors, &division, &mut groups);
         groups
     }
 
@@ -190,20 +191,20 @@ struct Division {
 }
 
 /// Divides the records of group `node`, sorted by hash, into the existing groups, and by size where there is none.
-fn divide(node: HashGroup, records: &[Survivor<'_>], around: &Division, out: &mut Vec<(Group, usize)>) {
+fn divide(node: HashGroup, records: &[Survivor<'_>], division: &Division, out: &mut Vec<(Group, usize)>) {
     if records.is_empty() {
         return;
     }
-    let divided = around.groups.iter().any(|group| node.covers(*group) && *group != node);
+    let divided = division.groups.iter().any(|group| node.covers(*group) && *group != node);
     let covering = (0..=node.depth()).rev().map(|depth| HashGroup::of(node.first_hash(), depth));
-    let covering = covering.into_iter().find(|group| around.groups.contains(group));
+    let covering = covering.into_iter().find(|group| division.groups.contains(group));
     let bytes: u64 = records.iter().map(|record| record.bytes).sum();
-    let too_large = covering.is_none() && bytes + (around.in_logs >> node.depth()) > around.group_bytes;
+    let too_large = covering.is_none() && bytes + (division.in_logs >> node.depth()) > division.group_bytes;
     match node.halves() {
         Some(halves) if divided || too_large => {
             let middle = records.partition_point(|record| halves[0].holds(record.order));
-            divide(halves[0], &records[..middle], around, out);
-            divide(halves[1], &records[middle..], around, out);
+            divide(halves[0], &records[..middle], division, out);
+            divide(halves[1], &records[middle..], division, out);
         }
         _ => out.push((Group::Hash(covering.unwrap_or(node)), records.len())),
     }
@@ -310,8 +311,8 @@ mod tests {
     }
 
     /// The group of each record.
-    fn groups(count: u64, around: &PlacementContext) -> Vec<HashGroup> {
-        let groups = hash(1_000).groups(&survivors(count), around).into_iter();
+    fn groups(count: u64, context: &PlacementContext) -> Vec<HashGroup> {
+        let groups = hash(1_000).groups(&survivors(count), context).into_iter();
         groups.flat_map(|(group, records)| std::iter::repeat_n(group.as_hash().unwrap(), records)).collect()
     }
 
@@ -325,8 +326,8 @@ mod tests {
     #[test]
     fn groups_are_halved_until_each_is_small_enough() {
         let depths = |count, in_logs| -> BTreeSet<u8> {
-            let around = PlacementContext { in_logs, ..PlacementContext::default() };
-            let groups = groups(count, &around);
+            let context = PlacementContext { in_logs, ..PlacementContext::default() };
+            let groups = groups(count, &context);
             assert_eq!(groups.len() as u64, count);
             assert!(groups.iter().zip(survivors(count)).all(|(group, record)| group.holds(record.order)));
             groups.iter().map(|group| group.depth()).collect()

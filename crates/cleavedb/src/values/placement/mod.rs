@@ -90,7 +90,7 @@ pub trait Placement: Send + Sync {
 
     /// The groups of the sorted records: each group, and how many of the next records it takes. A group may occur more
     /// than once.
-    fn groups(&self, survivors: &[Survivor<'_>], around: &PlacementContext) -> Vec<(Group, usize)>;
+    fn groups(&self, survivors: &[Survivor<'_>], context: &PlacementContext) -> Vec<(Group, usize)>;
 
     /// Whether records that have not changed since they were last moved are separated from the others.
     fn separates_cold(&self) -> bool;
@@ -123,7 +123,7 @@ fn is_due(candidates: &[Candidate], garbage_limit: GarbageLimit) -> bool {
 
 impl PlacementContext {
     /// Live bytes in extents that are not collected.
-    fn in_groups(&self) -> u64 {
+    fn bytes_in_groups(&self) -> u64 {
         self.groups.values().sum()
     }
 }

@@ -304,18 +304,18 @@ impl Placement for RangePlacement {
         true
     }
 
-    fn groups(&self, survivors: &[Survivor<'_>], around: &PlacementContext) -> Vec<(Group, usize)> {
+    fn groups(&self, survivors: &[Survivor<'_>], context: &PlacementContext) -> Vec<(Group, usize)> {
         let bytes: u64 = survivors.iter().map(|survivor| survivor.bytes).sum();
-        let size = self.size(around.in_groups() + around.in_logs + bytes);
-        let here = clusters(around.groups.iter().filter_map(|(group, live)| Some((group.as_range()?, *live))));
-        let in_cluster = |cluster: usize| here[cluster].items.iter().map(|(_, live)| live).sum::<u64>();
+        let size = self.size(context.bytes_in_groups() + context.in_logs + bytes);
+        let existing = clusters(context.groups.iter().filter_map(|(group, live)| Some((group.as_range()?, *live))));
+        let in_cluster = |cluster: usize| existing[cluster].items.iter().map(|(_, live)| live).sum::<u64>();
         // Bytes expected from other logs among these keys.
-        let expected = around.in_logs / 100 * around.random_percent;
+        let expected = context.in_logs / 100 * context.random_percent;
         let with_coming =
             |stretch: u64| stretch + (u128::from(expected) * u128::from(stretch) / u128::from(bytes.max(1))) as u64;
         let small = (u128::from(size / OWN_PART) * u128::from(bytes) / u128::from((bytes + expected).max(1))) as u64;
         let mut groups = Vec::new();
-        for stretch in RangePlacement::stretches(survivors, &here, small) {
+        for stretch in RangePlacement::stretches(survivors, &existing, small) {
             let (all, own) = (with_coming(stretch.bytes), if stretch.inside { in_cluster(stretch.cluster) } else { 0 });
             let parts = match stretch.inside {
                 true if own + all <= 2 * size => 1,

@@ -153,7 +153,7 @@ impl Collection<'_> {
         self.count_memory(batch.bytes());
         self.core.counters.judged_by_look_up.fetch_add(batch.seen.len() as u64, Ordering::Relaxed);
         batch.judge(&self.horizon.snapshots);
-        batch.seen.retain(|seen| seen.fate.lives());
+        batch.seen.retain(|seen| seen.fate.is_live());
         if self.core.placement.keeps_key_order() {
             let of_log = |seen: &&SeenRecord| matches!(self.victims[seen.file as usize].file.layout(), Layout::Log);
             let mut arrived: Vec<&SeenRecord> = batch.seen.iter().filter(of_log).collect();
