@@ -123,3 +123,18 @@ fn every_folder_of_the_source_has_its_floor() {
         assert!(known, "{} is in a folder without a floor", source.path.display());
     }
 }
+
+#[test]
+fn readers_go_through_the_layers_of_a_view_alone() {
+    let by_kind = ["view.active", "view.sealed", "view.runs", "view.version"];
+    let readers: Vec<Source> =
+        sources().into_iter().filter(|source| source.path.iter().any(|dir| dir == "read")).collect();
+    assert!(
+        readers.iter().any(|reader| reader.text.contains("view.layers()")),
+        "the readers are where this test looks"
+    );
+    for reader in readers {
+        let found = by_kind.iter().find(|kind| reader.text.contains(**kind));
+        assert_eq!(found, None, "{} reads a source by its kind", reader.path.display());
+    }
+}

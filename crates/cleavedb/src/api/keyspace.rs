@@ -162,7 +162,7 @@ impl Keyspace {
     /// [`Error::MergeFailed`] if its operator fails, [`Error::Corruption`], [`Error::Unsupported`], [`Error::Io`],
     /// [`Error::Closed`].
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        self.db.core.get(&self.state, key.as_ref())
+        self.db.core.get(&self.state, key.as_ref(), None)
     }
 
     /// The values of many keys at one moment, in the order asked: for each key its value, or the error that concerns it.

@@ -1,38 +1,26 @@
 //! Snapshots: sequence numbers that readers hold, so that jobs keep what they can still see (DESIGN rule 6).
+
 use std::sync::Arc;
 
 use crate::api::handle::DbInner;
 use crate::api::iter::Iter;
 use crate::api::keyspace::Keyspace;
 use crate::base::{KeyBounds, Result, Seqno, Slice};
-use crate::sched::clock::now;
+use crate::engine::held_snapshot::HeldSnapshot;
 
 /// A consistent picture of the whole database at one moment, for as long as it is held. Cheap to take and to clone: O(1).
 /// While it is held, versions that it sees are kept, and with them their space.
 #[derive(Clone)]
 pub struct Snapshot {
-    held: Arc<Held>,
-}
-
-/// Holds a sequence number until dropped.
-pub(crate) struct Held {
-    pub db: Arc<DbInner>,
-    pub seqno: Seqno,
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        let awaited = self.db.core.snapshots.release(self.seqno);
-        if awaited || self.db.core.pending_deletions.has_work(now()) {
-            self.db.core.work.wake();
-        }
-    }
+    held: Arc<HeldSnapshot>,
+    /// Keeps the database open. Dropped after what is held.
+    db: Arc<DbInner>,
 }
 
 impl Snapshot {
     pub(crate) fn take(db: &Arc<DbInner>) -> Snapshot {
-        let (_, seqno) = db.core.snapshots.hold(&db.core.published);
-        Snapshot { held: Arc::new(Held { db: db.clone(), seqno }) }
+        let (held, _) = HeldSnapshot::newest(&db.core);
+        Snapshot { held: Arc::new(held), db: db.clone() }
     }
 
     /// The newest write that the snapshot sees.
@@ -45,8 +33,8 @@ impl Snapshot {
     /// # Errors
     /// As [`Keyspace::get`]; [`InvalidInput`](crate::Error::InvalidInput) if the keyspace is another database's.
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        keyspace.check_database(&self.held.db)?;
-        self.held.db.core.get_at(keyspace.state(), key.as_ref(), self.held.seqno)
+        keyspace.check_database(&self.db)?;
+        self.db.core.get(keyspace.state(), key.as_ref(), Some(self.held.seqno))
     }
 
     /// The values of many keys at the snapshot; costs and errors as [`Keyspace::multi_get`].
@@ -56,10 +44,10 @@ impl Snapshot {
         keys: impl IntoIterator<Item = K>,
     ) -> Vec<Result<Option<Slice>>> {
         let keys: Vec<K> = keys.into_iter().collect();
-        if keyspace.check_database(&self.held.db).is_err() {
-            return keys.iter().map(|_| keyspace.check_database(&self.held.db).map(|()| None)).collect();
+        if keyspace.check_database(&self.db).is_err() {
+            return keys.iter().map(|_| keyspace.check_database(&self.db).map(|()| None)).collect();
         }
-        self.held.db.core.multi_get(keyspace.state(), &keys, Some(self.held.seqno))
+        self.db.core.multi_get(keyspace.state(), &keys, Some(self.held.seqno))
     }
 
     /// True if `key` has a value at the snapshot. Costs and errors as [`get`](Snapshot::get).
@@ -77,13 +65,13 @@ impl Snapshot {
 
     /// The keys of a keyspace within `range` at the snapshot. Costs and errors as [`iter`](Snapshot::iter).
     pub fn range<R: KeyBounds>(&self, keyspace: &Keyspace, range: R) -> Result<Iter> {
-        keyspace.check_database(&self.held.db)?;
-        Iter::over_range(&self.held.db, keyspace.state(), range.key_bounds(), Some(self.held.seqno))
+        keyspace.check_database(&self.db)?;
+        Iter::over_range(&self.db, keyspace.state(), range.key_bounds(), Some(&self.held))
     }
 
     /// The keys of a keyspace that start with `prefix` at the snapshot. Costs and errors as [`iter`](Snapshot::iter).
     pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Result<Iter> {
-        keyspace.check_database(&self.held.db)?;
-        Iter::over_prefix(&self.held.db, keyspace.state(), prefix.as_ref(), Some(self.held.seqno))
+        keyspace.check_database(&self.db)?;
+        Iter::over_prefix(&self.db, keyspace.state(), prefix.as_ref(), Some(&self.held))
     }
 }

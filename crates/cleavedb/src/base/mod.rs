@@ -20,6 +20,7 @@ pub mod operator;
 pub mod operators;
 pub mod tombstones;
 pub mod versions;
+pub mod key_versions;
 pub mod memory;
 
 pub use address::{Address, FileId};

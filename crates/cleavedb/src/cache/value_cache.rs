@@ -75,7 +75,7 @@ impl Equivalent<EntryKey> for LookupKey<'_> {
 
 /// A cached value.
 #[derive(Clone)]
-pub struct CachedValue {
+pub struct ValueEntry {
     /// The stamp of its version.
     pub stamp: Stamp,
     /// A table in which this version is the newest of its key, if a reader has found one.
@@ -86,7 +86,7 @@ pub struct CachedValue {
 
 /// A bounded, concurrent map from records to their values.
 pub struct ValueCache {
-    values: Cache<EntryKey, CachedValue, BytesHeld, Hashing, GhostRecorder<EntryKey, CachedValue>>,
+    values: Cache<EntryKey, ValueEntry, BytesHeld, Hashing, GhostRecorder<EntryKey, ValueEntry>>,
     ghosts: Arc<Ghosts>,
     /// Maximum memory of the values; 0 disables the cache.
     capacity: AtomicU64,
@@ -130,11 +130,11 @@ impl ValueCache {
 
     /// The cached base of a key, whatever its version.
     #[inline]
-    pub fn find(&self, full_key: &[u8]) -> Option<CachedValue> {
+    pub fn find(&self, full_key: &[u8]) -> Option<ValueEntry> {
         self.find_entry(&LookupKey::new(full_key, Stamp::NEWEST))
     }
 
-    fn find_entry(&self, wanted: &LookupKey<'_>) -> Option<CachedValue> {
+    fn find_entry(&self, wanted: &LookupKey<'_>) -> Option<ValueEntry> {
         if self.capacity() == 0 {
             return None;
         }
@@ -151,7 +151,7 @@ impl ValueCache {
     }
 
     /// Whether a cached value is of the wanted version; counts it if it is not.
-    pub fn is_version(&self, kept: &CachedValue, stamp: Stamp) -> bool {
+    pub fn is_version(&self, kept: &ValueEntry, stamp: Stamp) -> bool {
         if kept.stamp != stamp {
             self.other_versions.fetch_add(1, Ordering::Relaxed);
         }
@@ -171,7 +171,7 @@ impl ValueCache {
     /// which this version is the newest of its key.
     pub fn insert(&self, full_key: &[u8], stamp: Stamp, table: Option<FileId>, value: &Slice) {
         let wanted = LookupKey::new(full_key, stamp);
-        let kept = CachedValue { stamp, table, value: value.clone() };
+        let kept = ValueEntry { stamp, table, value: value.clone() };
         let entry_key = EntryKey {
             key: Buffer::counted(full_key.to_vec(), self.keys.clone()),
             delta: wanted.delta,
@@ -226,8 +226,8 @@ impl ValueCache {
     }
 }
 
-impl Weighter<EntryKey, CachedValue> for BytesHeld {
-    fn weight(&self, entry_key: &EntryKey, kept: &CachedValue) -> u64 {
+impl Weighter<EntryKey, ValueEntry> for BytesHeld {
+    fn weight(&self, entry_key: &EntryKey, kept: &ValueEntry) -> u64 {
         (kept.value.held_bytes() + entry_key.key.len()) as u64 + OVERHEAD_BYTES
     }
 }

@@ -11,7 +11,6 @@ use crate::engine::counters::Counters;
 use crate::engine::durable_horizon::DurableHorizon;
 use crate::engine::events::{Event, Events};
 use crate::engine::file_numbers::FileNumbers;
-use crate::engine::jobs::scheduler::Work;
 use crate::engine::keyspaces::Keyspaces;
 use crate::engine::log_supply::LogSupply;
 use crate::engine::manifest::Manifest;
@@ -24,7 +23,8 @@ use crate::engine::published::Published;
 use crate::engine::reserve::Reserve;
 use crate::engine::snapshots::{JobHorizon, Snapshots};
 use crate::engine::tuning::settings::{LogBackend, Settings};
-use crate::engine::view::View;
+use crate::engine::view::{Sources, View};
+use crate::engine::work::Work;
 use crate::format::edit::Edit;
 use crate::io::pending_deletions::{FileGuard, PendingDeletions};
 use crate::io::{Lock, Storage};
@@ -227,7 +227,7 @@ impl Core {
 
     /// Makes a finished job true: syncs the logs up to `seqno`, commits the edit, and swaps the view (DESIGN rules 2, 4,
     /// 5). Files that the edit removes go when the last view that holds them goes.
-    pub fn install(&self, seqno: Seqno, mut edit: Edit, change: impl FnOnce(&View) -> View) -> Result<()> {
+    pub fn install(&self, seqno: Seqno, mut edit: Edit, change: impl FnOnce(&mut Sources)) -> Result<()> {
         self.sync_to(seqno)?;
         let mut manifest = self.manifest.lock();
         self.add_counters(&mut edit);
@@ -235,14 +235,13 @@ impl Core {
         // A job that has come so far gives back more than its edit takes.
         self.reserve.with(|| self.commit_edit(&mut manifest, &edit))?;
         self.published.update(|now| {
-            let next = change(now);
-            match values {
-                Some(after) => {
+            now.with(|sources| {
+                change(sources);
+                if let Some(after) = values {
                     after.gone.mark_obsolete();
-                    View { values: after.files, ..next }
+                    sources.values = after.files;
                 }
-                None => next,
-            }
+            })
         });
         Ok(())
     }

@@ -2,8 +2,10 @@
 
 pub(crate) mod core;
 pub(crate) mod view;
+pub(crate) mod layer;
 pub(crate) mod published;
 pub(crate) mod snapshots;
+pub(crate) mod held_snapshot;
 pub(crate) mod keyspaces;
 pub(crate) mod batch;
 pub(crate) mod commit_queue;
@@ -16,6 +18,10 @@ pub(crate) mod poison;
 pub(crate) mod memory;
 pub(crate) mod fit_caches;
 pub(crate) mod space;
+pub(crate) mod activity;
+pub(crate) mod claims;
+pub(crate) mod shortages;
+pub(crate) mod work;
 pub(crate) mod counters;
 pub(crate) mod page_state;
 pub(crate) mod events;

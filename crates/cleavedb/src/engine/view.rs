@@ -1,18 +1,23 @@
-//! What a read sees: one immutable view of all sources of versions.
+//! What a read sees: one immutable view of everything that holds versions, as a list of layers.
+//!
+//! Jobs replace parts of the stores, which a view holds by kind ([`Sources`]); readers go through [`View::layers`] alone. A
+//! view is only made from sources, here, so the two cannot differ.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::base::FileId;
+use crate::base::{FileId, verify};
+use crate::engine::layer::{Layer, in_order};
 use crate::front::index_table::IndexTable;
 use crate::front::log::LogFile;
 use crate::front::run::Run;
 use crate::levels::version::Version;
 use crate::values::files::ValueFiles;
 
-/// All sources of versions at one moment. Holding it keeps their files.
+/// The parts of the stores at one moment, by kind: what jobs take and replace.
 #[derive(Clone)]
-pub(crate) struct View {
+pub(crate) struct Sources {
     /// Takes new versions.
     pub active: Arc<IndexTable>,
     /// Full, waiting to become runs; newest first.
@@ -27,7 +32,43 @@ pub(crate) struct View {
     pub values: Arc<ValueFiles>,
 }
 
+/// Everything that holds versions at one moment. Holding it keeps the files.
+pub(crate) struct View {
+    layers: Vec<Layer>,
+    sources: Sources,
+}
+
+/// For jobs.
+impl Deref for View {
+    type Target = Sources;
+
+    fn deref(&self) -> &Sources {
+        &self.sources
+    }
+}
+
 impl View {
+    /// The view of these sources. O(tables of HL0 + levels).
+    pub fn new(sources: Sources) -> View {
+        let index_tables = std::iter::once(&sources.active).chain(&sources.sealed).cloned().map(Layer::IndexTable);
+        let runs = sources.runs.iter().cloned().map(Layer::Run);
+        let layers: Vec<Layer> = index_tables.chain(runs).chain(Layer::of_version(&sources.version)).collect();
+        verify!(in_order(&layers), "the layers of a view are listed newest first");
+        View { layers, sources }
+    }
+
+    /// The view after a change of the sources.
+    pub fn with(&self, change: impl FnOnce(&mut Sources)) -> View {
+        let mut sources = self.sources.clone();
+        change(&mut sources);
+        View::new(sources)
+    }
+
+    /// All that holds versions, newest first (rule 1).
+    pub fn layers(&self) -> &[Layer] {
+        &self.layers
+    }
+
     /// Everything is in tables.
     pub fn front_is_empty(&self) -> bool {
         self.active.is_empty() && self.sealed.is_empty() && self.runs.is_empty()

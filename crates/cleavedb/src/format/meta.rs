@@ -118,6 +118,11 @@ impl TableMeta {
         &self.smallest[..] < end && start < &self.end[..]
     }
 
+    /// As [`overlaps`](TableMeta::overlaps); without `end`, of all keys from `start` on.
+    pub fn reaches_into(&self, start: &[u8], end: Option<&[u8]>) -> bool {
+        start < &self.end[..] && end.is_none_or(|end| &self.smallest[..] < end)
+    }
+
     /// `key` lies within the bounds of the table.
     pub fn spans(&self, key: &[u8]) -> bool {
         &self.smallest[..] <= key && key < &self.end[..]

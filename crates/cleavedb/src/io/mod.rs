@@ -13,7 +13,7 @@ mod image;
 pub mod aligned;
 pub mod handles;
 pub mod read_ahead;
-pub mod together;
+pub mod coalesced_reads;
 pub mod pending_deletions;
 pub mod untouched;
 pub mod memory;

@@ -7,7 +7,7 @@ pub mod readers;
 mod blocks;
 pub mod table;
 pub mod table_cursor;
-pub mod batch;
+pub mod point_reads;
 pub mod level_cursor;
 pub mod builder;
 pub mod compaction;

@@ -21,7 +21,7 @@ use crate::format::references::References;
 use crate::format::table::{BlockHandle, FOOTER_BYTES, Footer};
 use crate::io::handles::Handle;
 use crate::io::pending_deletions::FileGuard;
-use crate::io::read_exact_at;
+use crate::io::{File, read_exact_at};
 
 /// Bytes read from the end of a table at its first use: the footer, and usually the properties.
 const TAIL_BYTES: u64 = 4096;
@@ -159,11 +159,6 @@ impl Table {
         self.properties_from(handle, &self.read_sealed(handle)?)
     }
 
-    /// Whether the table may hold a version of `key` at or below `snapshot`, decided without a read.
-    pub fn may_hold(&self, key: &[u8], snapshot: Seqno) -> bool {
-        snapshot >= self.meta.seqno_min && self.meta.entries > 0 && self.meta.spans(key)
-    }
-
     /// Whether it holds range tombstones.
     #[inline]
     pub fn has_ranges(&self) -> bool {
@@ -261,33 +256,15 @@ impl Table {
         self.readers.cache.insert_into(pool, self.meta.id, handle.offset, block.clone());
     }
 
-    /// Hints that these bytes of the file will be read soon.
-    pub(super) fn will_need(&self, offset: u64, len: u64) {
-        if let Ok(file) = self.handle.file() {
-            file.will_need(offset, len);
-        }
+    /// The open file.
+    pub(super) fn file(&self) -> Result<Arc<dyn File>> {
+        self.handle.file()
     }
 
-    /// Reads blocks that lie within `span` into the cache, all at once. `hinted` says that
-    /// [`will_need`](Table::will_need) was called for the span.
-    pub(super) fn fill_cache(
-        &self,
-        blocks: &[(BlockHandle, PriorityPool)],
-        span: (u64, u64),
-        hinted: bool,
-    ) -> Result<()> {
-        if span.1 > self.blocks_end() {
-            return Err(self.damaged(span.0, "a block handle points outside the table"));
-        }
-        let file = self.handle.file()?;
-        let mut bytes = vec![0; (span.1 - span.0) as usize];
-        let read = if hinted { file.read_needed(&mut bytes, span.0)? } else { file.read_at(&mut bytes, span.0)? };
-        bytes.truncate(read);
-        for &(handle, pool) in blocks {
-            let sealed = self.within(&bytes, span.0, handle).unwrap_or_default();
-            let block = self.unseal(handle, sealed.to_vec(), self.readers.cache.gauge())?;
-            self.keep(handle, pool, &block);
-        }
+    /// Puts a block into the cache, out of its bytes in the file.
+    pub(super) fn insert_block(&self, handle: BlockHandle, pool: PriorityPool, sealed: Vec<u8>) -> Result<()> {
+        let block = self.unseal(handle, sealed, self.readers.cache.gauge())?;
+        self.keep(handle, pool, &block);
         Ok(())
     }
 

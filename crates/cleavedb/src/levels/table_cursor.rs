@@ -124,7 +124,8 @@ impl Table {
     /// A cursor on the newest version of `key` at or below `snapshot`; advancing it gives the older ones. The filter is
     /// checked first, so most absent keys cost no data read.
     pub fn find(self: &Arc<Self>, key: &[u8], snapshot: Seqno) -> Result<Option<TableCursor>> {
-        if !self.may_hold(key, snapshot) {
+        let meta = self.meta();
+        if snapshot < meta.seqno_min || !meta.spans(key) || meta.entries == 0 {
             return Ok(None);
         }
         let mut cursor = self.cursor(true);

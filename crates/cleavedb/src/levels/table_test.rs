@@ -7,13 +7,14 @@ use proptest::prelude::*;
 use super::*;
 use crate::base::cursor::compare;
 use crate::base::cursor::model::{Step, VecCursor, Version, assert_same_walk, sort};
+use crate::base::key_versions::KeyVersions;
 use crate::base::limits::BLOCK_IO_BYTES;
 use crate::base::{Address, Cursor, FileId, KeyspaceId, Kind, Slice, Stamp, full_key};
 use crate::format::compression::Compression;
 use crate::format::table::{TRAILER_BYTES, check_block};
 use crate::io::{Access, Faults, SimDisk, Storage};
-use crate::levels::batch::{Lookups, Missing, Unanswered, read_together};
 use crate::levels::builder::{TableBuilder, TableOptions};
+use crate::levels::point_reads::{ManyKeys, MissingBlock, TableLookUp, Unanswered, read_missing};
 use crate::levels::table_check::{CheckContext, check_table};
 use crate::levels::table_cursor::TableCursor;
 use crate::levels::table_file::TableFile;
@@ -476,27 +477,30 @@ fn a_table_written_without_sequence_numbers_takes_its_number_from_the_manifest()
 fn cache_only_lookups_report_the_missing_block_and_succeed_once_it_is_read() {
     let versions = unplaced(3000);
     let (table, _) = table_of(&versions, small_blocks(512, Compression::Lz4));
-    let mut open: Vec<&[u8]> = versions.iter().step_by(11).map(|(key, ..)| &key[..]).collect();
+    let keys: Vec<&[u8]> = versions.iter().step_by(11).map(|(key, ..)| &key[..]).collect();
+    let has_base = |look_ups: &mut ManyKeys, key: &[u8]| {
+        let mut found = KeyVersions::default();
+        look_ups.look_up(&table, key, Seqno::MAX, &mut found).map(|()| found.base().is_some())
+    };
     // Top index, filters, index partitions, data blocks: each kind is read for all keys together.
     for missing_max in [1, 100, 100, 3000] {
-        let mut lookups = Lookups::default();
+        let mut look_ups = ManyKeys::default();
         let mut missing = Vec::new();
-        for key in &open {
-            match lookups.find(&table, key, Seqno::MAX) {
+        for key in &keys {
+            match has_base(&mut look_ups, key) {
                 Err(Unanswered::NotCached(block)) => missing.push(block),
                 Err(Unanswered::Failed(error)) => panic!("{error}"),
                 Ok(_) => panic!("the cache is empty"),
             }
         }
-        missing.sort_by_key(Missing::place);
+        missing.sort_by_key(MissingBlock::place);
         missing.dedup_by_key(|missing| missing.place());
         assert!(missing.len() <= missing_max);
-        read_together(missing);
+        read_missing(missing);
     }
-    let mut lookups = Lookups::default();
-    open.retain(|key| lookups.find(&table, key, Seqno::MAX).unwrap().is_none());
-    assert!(open.is_empty());
-    assert!(lookups.find(&table, &full_key(KeyspaceId(1), b"00000x"), Seqno::MAX).unwrap().is_none());
+    let mut look_ups = ManyKeys::default();
+    assert!(keys.iter().all(|key| has_base(&mut look_ups, key).unwrap()));
+    assert!(!has_base(&mut look_ups, &full_key(KeyspaceId(1), b"00000x")).unwrap());
 }
 
 proptest! {
@@ -565,8 +569,10 @@ fn a_table_of_range_tombstones_only_is_valid_and_holds_no_key() {
     let meta = builder.finish().unwrap();
     let readers = readers(&disk);
     let table = Table::open(&readers, guard(), meta).unwrap();
-    // Not even by a lookup in an empty cache.
-    assert!(Lookups::default().find(&table, &key("c"), Seqno::MAX).unwrap().is_none());
+    // Not even a block that the cache lacks.
+    let mut found = KeyVersions::default();
+    ManyKeys::default().look_up(&table, &key("c"), Seqno::MAX, &mut found).unwrap();
+    assert!(found.base().is_none());
     assert_eq!(table.cover(&key("c"), Seqno(4)).unwrap(), Seqno(2));
     let file = TableFile::open(disk.open_read(&path(), Access::Buffered).unwrap(), Some(ID)).unwrap();
     let mut problems = Vec::new();

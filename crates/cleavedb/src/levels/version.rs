@@ -11,13 +11,12 @@ use super::level_cursor::LevelCursor;
 use super::picker::TableFigures;
 use super::table::Table;
 use crate::base::tombstones::{RangeTombstones, TombstoneSpan};
-use crate::base::{Cursor, FileId, Result, Seqno, verify};
+use crate::base::{FileId, Result, Seqno, verify};
 
 /// Number of levels, HL0 included.
 pub const LEVELS_MAX: usize = 7;
 
 /// The tables of one level.
-#[derive(Clone)]
 pub struct Level {
     tables: Arc<[Arc<Table>]>,
     /// Those that hold range tombstones, in the same order.
@@ -41,7 +40,31 @@ impl Level {
         &self.tables
     }
 
-    /// Total bytes of the files.
+    /// The one table whose key range covers `key`, in a level below HL0. O(log tables).
+    pub fn table_for(&self, key: &[u8]) -> Option<&Arc<Table>> {
+        let index = self.tables.partition_point(|table| &table.meta().end[..] <= key);
+        self.tables.get(index).filter(|table| &table.meta().smallest[..] <= key)
+    }
+
+    /// A cursor over all versions of a level below HL0.
+    pub fn cursor(&self, fill_cache: bool) -> LevelCursor {
+        LevelCursor::new(self.tables.clone(), fill_cache)
+    }
+
+    /// The range tombstones of a level below HL0, if a table that overlaps the keys from `lower` up to, not including,
+    /// `upper` has some.
+    pub fn ranges(&self, lower: &[u8], upper: Option<&[u8]>) -> Option<LevelRanges> {
+        let any = self.ranged.iter().any(|table| table.meta().reaches_into(lower, upper));
+        any.then(|| LevelRanges(self.ranged.clone()))
+    }
+
+    /// The sequence numbers of all versions, first and last; `None` if there are no tables.
+    pub fn seqnos(&self) -> Option<(Seqno, Seqno)> {
+        let metas = || self.tables.iter().map(|table| table.meta());
+        Some((metas().map(|meta| meta.seqno_min).min()?, metas().map(|meta| meta.seqno_max).max()?))
+    }
+
+    /// Bytes of all files.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -60,12 +83,12 @@ impl Level {
 /// All levels at one moment.
 #[derive(Clone)]
 pub struct Version {
-    levels: Vec<Level>,
+    levels: Vec<Arc<Level>>,
 }
 
 impl Default for Version {
     fn default() -> Version {
-        Version { levels: vec![Level::new(Vec::new()); LEVELS_MAX] }
+        Version { levels: vec![Arc::new(Level::new(Vec::new())); LEVELS_MAX] }
     }
 }
 
@@ -89,7 +112,7 @@ impl Version {
                 0 => tables.sort_by_key(|table| std::cmp::Reverse((table.meta().seqno_max, table.meta().id))),
                 _ => tables.sort_by(|left, right| left.meta().smallest.cmp(&right.meta().smallest)),
             }
-            Level::new(tables)
+            Arc::new(Level::new(tables))
         });
         let version = Version { levels: levels.collect() };
         verify!(
@@ -109,19 +132,20 @@ impl Version {
                 !newer.overlaps(&older.smallest, &older.end) || older.seqno_max < newer.seqno_min
             })
         });
-        let sorted = |level: &Level| level.tables.windows(2).all(|pair| pair[0].meta().end <= pair[1].meta().smallest);
+        let sorted =
+            |level: &Arc<Level>| level.tables.windows(2).all(|pair| pair[0].meta().end <= pair[1].meta().smallest);
         hl0_ordered && self.levels[1..].iter().all(sorted)
     }
 
     /// All levels, HL0 first; always [`LEVELS_MAX`] of them.
-    pub fn levels(&self) -> &[Level] {
+    pub fn levels(&self) -> &[Arc<Level>] {
         &self.levels
     }
 
     /// The tables whose key range covers `key`, those with newer versions first. O(HL0 + levels * log tables).
     pub fn tables_for_key<'a>(&'a self, key: &'a [u8]) -> impl Iterator<Item = &'a Arc<Table>> {
         let hl0 = self.levels[0].tables.iter().filter(move |table| table.meta().spans(key));
-        hl0.chain(self.levels[1..].iter().filter_map(move |level| table_covering(level, key)))
+        hl0.chain(self.levels[1..].iter().filter_map(move |level| level.table_for(key)))
     }
 
     /// The tables of a level that may hold keys from `start` up to, not including, `end`, in the level's order.
@@ -133,7 +157,7 @@ impl Version {
     /// Whether a level below `level` has a table whose key range covers `key`. If not, a compaction into `level` writes
     /// all that the levels hold of the key, and may drop its tombstones if the other stores agree.
     pub fn may_hold_below(&self, level: usize, key: &[u8]) -> bool {
-        self.levels[level + 1..].iter().any(|level| table_covering(level, key).is_some())
+        self.levels[level + 1..].iter().any(|level| level.table_for(key).is_some())
     }
 
     /// As [`may_hold_below`](Version::may_hold_below), for any key from `start` up to, not including, `end`, in all
@@ -148,28 +172,7 @@ impl Version {
         levels.find_map(|(index, level)| Some((index, level.tables.iter().find(|table| table.meta().id == id)?)))
     }
 
-    /// Cursors that together return every version of the keys from `lower` up to (not including) `upper`, and may
-    /// return more: one for each table of HL0 that intersects the range, newest first, and one for each lower level
-    /// that is not empty. Each comes with the source of its range tombstones, if it has any.
-    pub fn cursors(&self, lower: &[u8], upper: Option<&[u8]>, fill_cache: bool) -> Vec<TableSource> {
-        let mut sources: Vec<TableSource> = Vec::new();
-        let within = |table: &&Arc<Table>| {
-            let meta = table.meta();
-            &meta.end[..] > lower && upper.is_none_or(|upper| &meta.smallest[..] < upper)
-        };
-        for table in self.levels[0].tables.iter().filter(within) {
-            let ranges = table.has_ranges().then(|| table.clone() as _);
-            sources.push((Box::new(table.cursor(fill_cache)), ranges));
-        }
-        for level in self.levels[1..].iter().filter(|level| !level.tables.is_empty()) {
-            let ranges = level.ranged.iter().any(|table| within(&table)).then(|| LevelRanges(level.ranged.clone()));
-            let ranges = ranges.map(|ranges| Arc::new(ranges) as _);
-            sources.push((Box::new(LevelCursor::new(level.tables.clone(), fill_cache)), ranges));
-        }
-        sources
-    }
-
-    /// The figures for the picker; `busy` says whether a running job uses a table.
+    /// What the picker needs to know; `busy` says whether a running job has a table.
     pub fn figures(&self, busy: &dyn Fn(FileId) -> bool) -> Vec<Vec<TableFigures<'_>>> {
         let mut figures = Vec::with_capacity(LEVELS_MAX);
         for level in &self.levels {
@@ -180,11 +183,8 @@ impl Version {
     }
 }
 
-/// A cursor, and the source of the range tombstones of its tables.
-pub type TableSource = (Box<dyn Cursor + Send>, Option<Arc<dyn RangeTombstones>>);
-
-/// The range tombstones of a level below HL0, one table after the other.
-struct LevelRanges(Arc<[Arc<Table>]>);
+/// The range tombstones of a level below HL0: those of one table after the other.
+pub struct LevelRanges(Arc<[Arc<Table>]>);
 
 impl RangeTombstones for LevelRanges {
     fn span_at(&self, key: &[u8], snapshot: Seqno) -> Result<TombstoneSpan> {
@@ -202,12 +202,6 @@ impl RangeTombstones for LevelRanges {
             next => Ok(gap(next.map(|table| table.meta().smallest.clone()))),
         }
     }
-}
-
-/// The table of a sorted level whose key range covers `key`.
-fn table_covering<'a>(level: &'a Level, key: &[u8]) -> Option<&'a Arc<Table>> {
-    let index = level.tables.partition_point(|table| &table.meta().end[..] <= key);
-    level.tables.get(index).filter(|table| &table.meta().smallest[..] <= key)
 }
 
 #[cfg(test)]

@@ -2,14 +2,15 @@
 
 use std::path::PathBuf;
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::base::cursor::model::{Step, VecCursor, Version as OneVersion, assert_same_walk, sort};
-use crate::base::{KeyspaceId, Kind, Merging, Seqno, Stamp, full_key};
+use crate::base::{Cursor, KeyspaceId, Kind, Merging, Seqno, Stamp, full_key};
 use crate::io::SimDisk;
 use crate::io::pending_deletions::FileGuard;
 use crate::levels::builder::{TableBuilder, TableOptions};
 use crate::levels::readers::Readers;
-use proptest::prelude::*;
 
 fn key(number: u64) -> Vec<u8> {
     full_key(KeyspaceId(1), format!("{number:03}").as_bytes())
@@ -154,8 +155,12 @@ proptest! {
 }
 
 #[test]
-fn the_cursors_of_a_version_together_return_everything_in_order() {
-    let mut merging = Merging::new(sample().cursors(b"", None, true).into_iter().map(|(cursor, _)| cursor).collect());
+fn the_cursors_of_tables_and_levels_together_show_everything_in_order() {
+    let version = sample();
+    let [hl0, lower @ ..] = version.levels() else { unreachable!("a version has all levels") };
+    let tables = hl0.tables().iter().map(|table| Box::new(table.cursor(true)) as Box<dyn Cursor>);
+    let levels = lower.iter().map(|level| Box::new(level.cursor(true)) as Box<dyn Cursor>);
+    let mut merging = Merging::new(tables.chain(levels).collect());
     merging.seek(&key(20), Stamp::NEWEST).unwrap();
     let mut newest_first = Vec::new();
     while merging.valid() && merging.key() == key(20) {

@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::base::panics::guard_panic;
-use crate::base::{Error, FileId, Result, Seqno};
+use crate::base::{Error, FileId, Result, Seqno, verify};
 use crate::engine::core::Core;
+use crate::engine::layer::Layer;
 use crate::engine::manifest::file_names::{LOCK, log_name, redirect_name, segment_name, table_name};
 use crate::engine::manifest::{Manifest, ManifestState};
 use crate::engine::view::View;
@@ -33,8 +34,8 @@ struct Captured {
     /// copied.
     logs: Vec<(Arc<LogFile>, u64)>,
     last_seqno: Seqno,
-    /// Keeps the files.
-    _view: Arc<View>,
+    /// Lists the tables, and keeps all files.
+    view: Arc<View>,
 }
 
 impl Core {
@@ -43,7 +44,7 @@ impl Core {
         self.check_writable()?;
         let target = self.check_target(target)?;
         // After a close someone else may remove what is to be copied.
-        let _writing = self.begin_outside()?;
+        let _writing = self.begin_writer("checkpoint")?;
         let captured = self.capture()?;
         self.sync_to(captured.last_seqno)?;
         let copied =
@@ -78,6 +79,8 @@ impl Core {
         let manifest = self.manifest.lock();
         let view = self.published.view();
         let mut state = manifest.state().clone();
+        let ids = || view.layers().iter().flat_map(Layer::tables).map(|table| table.meta().id).collect::<BTreeSet<_>>();
+        verify!(ids().iter().eq(state.tables.keys()), "the layers hold the tables that the manifest names");
         let needed = view.logs.values().filter(|log| log.last_seqno() > state.flushed);
         let logs: Vec<_> = needed.map(|log| (log.clone(), log.end())).collect();
         // A log of which everything is in tables may still hold values.
@@ -95,17 +98,16 @@ impl Core {
         state.last_seqno = commit.last_seqno;
         state.next_file = self.numbers.next();
         let logs = logs.into_iter().chain(values).collect();
-        Ok(Captured { state, logs, last_seqno: commit.last_seqno, _view: view })
+        Ok(Captured { state, logs, last_seqno: commit.last_seqno, view })
     }
 
     fn fill(&self, copy: &mut Copy<'_>, captured: &Captured) -> Result<()> {
-        for id in captured.state.tables.keys() {
+        for table in captured.view.layers().iter().flat_map(Layer::tables) {
             self.check_open()?;
-            let name = table_name(*id);
+            let name = table_name(table.meta().id);
             let from = self.slow.join(&name);
             if !copy.link(&from, &name)? {
-                let (_, meta) = &captured.state.tables[id];
-                copy.copy(&*self.storage.open_read(&from, Access::Buffered)?, meta.size, &name)?;
+                copy.copy(&*self.storage.open_read(&from, Access::Buffered)?, table.meta().size, &name)?;
             }
         }
         let copied: BTreeSet<FileId> = captured.logs.iter().map(|(log, _)| log.id()).collect();

@@ -7,7 +7,7 @@ use crate::base::Result;
 use crate::base::panics::guard_panic;
 use crate::engine::core::Core;
 use crate::engine::inspect::telemetry;
-use crate::engine::view::View;
+use crate::engine::view::{Sources, View};
 use crate::format::edit::Edit;
 use crate::format::frame::LOG_HEADER_BYTES;
 use crate::format::values::ValuePlace;
@@ -42,7 +42,7 @@ impl Core {
     }
 
     fn close_once(&self) -> Result<()> {
-        self.work.wake_all();
+        self.work.begin_close();
         if self.settings.read_only {
             self.stop_background();
             self.release_files();
@@ -138,14 +138,15 @@ impl Core {
         let mut commit = self.commit.lock();
         commit.writer = None;
         commit.active = Arc::new(IndexTable::new());
-        self.published.update(|_| View {
+        let empty = Sources {
             active: commit.active.clone(),
             sealed: Vec::new(),
             runs: Vec::new(),
             version: Arc::new(Version::default()),
             logs: Arc::default(),
             values: Arc::default(),
-        });
+        };
+        self.published.update(|_| View::new(empty));
         commit.unsynced.clear();
     }
 }

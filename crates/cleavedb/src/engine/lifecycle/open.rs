@@ -26,7 +26,7 @@ use crate::engine::reserve::Reserve;
 use crate::engine::tuning::settings::Settings;
 use crate::engine::tuning::sizes::Tuning;
 use crate::engine::value_files::{ValueHome, give_back_gaps, open_values};
-use crate::engine::view::View;
+use crate::engine::view::{Sources, View};
 use crate::format::compression::Compression;
 use crate::format::edit::{Edit, KeyspaceRecord, Opening, Separation};
 use crate::front::index_table::IndexTable;
@@ -93,14 +93,14 @@ pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Ar
     if !read_only {
         give_back_gaps(&*storage, &values, &pending_deletions)?;
     }
-    let view = View {
+    let view = View::new(Sources {
         active: tables.next().unwrap_or_else(|| Arc::new(IndexTable::new())),
         sealed: tables.collect(),
         runs: Vec::new(),
         version: Arc::new(version),
         logs: Arc::new(recovered.logs),
         values: Arc::new(values),
-    };
+    });
     let flushed = state.flushed;
     let events = Events::new(request.listeners.into_iter().chain(telemetry::listener(&fast)).collect())?;
     let core = Arc::new(Core::new(CoreParts {

@@ -1,30 +1,30 @@
-//! What an iterator knows of range tombstones where it stands: the newest that covers its key, and how far that holds. It
-//! asks the sources only when it leaves the span that they last told of. In a covered span all sources older than
-//! the one with the tombstone are passed over in one seek each, however much lies in it (rule 1: all they hold there is
-//! dead).
+//! What a scan knows of range tombstones where it stands: the newest that covers its key, and how far that holds. It asks
+//! the layers only when it leaves the span that they last reported. In a covered span all layers older than the one
+//! with the tombstone are skipped in one seek each, however much lies in it (rule 1: all they hold there is deleted).
 
 use std::sync::Arc;
 
 use crate::base::tombstones::{RangeTombstones, TombstoneSpan};
 use crate::base::{Cursor, Merging, Result, Seqno};
+use crate::engine::layer::LayerScan;
 
-/// Cursors over all sources of versions, newest first, and their range tombstones.
+/// Cursors over all layers, newest first, and their range tombstones.
 pub(crate) struct ScanSources {
     pub cursors: Merging<Box<dyn Cursor + Send>>,
     covers: Covers,
 }
 
-/// The range tombstones around an iterator.
+/// The range tombstones around a scan.
 #[derive(Default)]
 struct Covers {
     /// Newest first, each with the number of the first cursor that is older.
     ranges: Vec<(usize, Arc<dyn RangeTombstones>)>,
-    /// What the sources said last, and the first cursor that it makes void.
+    /// What the layers reported last, and the first cursor that holds only what it deletes.
     span: Option<TombstoneSpan>,
     first_void: usize,
 }
 
-/// Collects sources from the newest on.
+/// Collects layers from the newest on.
 #[derive(Default)]
 pub(crate) struct ScanSourcesBuilder {
     cursors: Vec<Box<dyn Cursor + Send>>,
@@ -32,14 +32,10 @@ pub(crate) struct ScanSourcesBuilder {
 }
 
 impl ScanSourcesBuilder {
-    /// The cursors of the next older source, and its range tombstones, if it has some.
-    pub fn push(
-        &mut self,
-        cursors: impl IntoIterator<Item = Box<dyn Cursor + Send>>,
-        ranges: Option<Arc<dyn RangeTombstones>>,
-    ) {
-        self.cursors.extend(cursors);
-        self.covers.ranges.extend(ranges.map(|ranges| (self.cursors.len(), ranges)));
+    /// The next older layer.
+    pub fn push(&mut self, layer: LayerScan) {
+        self.cursors.extend(layer.cursors);
+        self.covers.ranges.extend(layer.ranges.map(|ranges| (self.cursors.len(), ranges)));
     }
 
     pub fn finish(self) -> ScanSources {

@@ -1,56 +1,58 @@
-//! Values that lie apart, fetched for many keys at once: those that lie side by side in one read, and all reads in flight
-//! together. Scans come here with the keys that they have run ahead to, and `multi_get` with what it has looked up.
-//! Decision record 024 has the figures.
+//! Separated values, fetched for many keys at once: neighbours in one read, and all reads in flight together. Called by scans
+//! with the keys that they have read ahead, and by `multi_get` with the keys that it has looked up. Decision record 024 has
+//! the figures.
 //!
-//! What could not be fetched stays an address: whoever resolves the key fetches it by itself, and meets the error.
+//! A payload that could not be fetched stays an address: the read of its key fetches it alone, and reports the error.
 
 use std::sync::Arc;
 
-use crate::base::{Address, Slice, Stamp};
+use crate::base::Address;
+use crate::base::key_versions::{KeyVersion, set_payload};
 use crate::engine::core::Core;
-use crate::engine::read::get::{Known, bring_in};
+use crate::engine::read::get::CachedValue;
 use crate::engine::view::View;
 use crate::format::record::value_of;
 use crate::io::File;
-use crate::io::together::{ReadPlace, Wanted, read_together};
+use crate::io::coalesced_reads::{Coalescing, ReadPlace, Wanted, read_together};
 use crate::values::files::Located;
 
-/// Records with less than this between them are fetched in one read.
-const GAP_BYTES: u64 = 16 << 10;
+/// Which records are fetched in one read.
+const COALESCING: Coalescing = Coalescing { gap_bytes: 16 << 10, read_bytes_max: 256 << 10 };
 
 impl Core {
-    /// Brings in the payloads of versions that are apart, each given with its full key. With `fill_cache` the value cache
-    /// keeps what was read.
+    /// Fetches the payloads of separated versions, each given with its full key. With `fill_cache` the value cache keeps what
+    /// was read.
     pub fn fetch_together<'a>(
         &self,
         view: &View,
-        apart: impl Iterator<Item = (&'a [u8], &'a mut (Stamp, Slice))>,
+        separated: impl Iterator<Item = (&'a [u8], &'a mut KeyVersion)>,
         fill_cache: bool,
     ) {
         let mut wanted = Vec::new();
-        for (full, version) in apart {
+        for (full, version) in separated {
             if let Some((file, now)) = self.locate_separated(view, full, version, fill_cache) {
                 let place = ReadPlace { file: now.file, start: now.offset, end: now.offset + u64::from(now.len) };
-                wanted.push(Wanted { file, place, whose: (full, version, now) });
+                wanted.push(Wanted { place, whose: (file, full, version, now) });
             }
         }
-        read_together(wanted, GAP_BYTES, |(full, version, now), bytes| {
+        let open = |(file, ..): &(Arc<dyn File>, _, _, _)| Some(file.clone());
+        read_together(wanted, COALESCING, open, |(_, full, version, now), bytes| {
             if let Ok(value) = value_of(bytes, *now, full, version.0.seqno(), &self.memory.values) {
                 if fill_cache {
                     self.memory.value_cache.insert(full, version.0, None, &value);
                 }
-                bring_in(version, value);
+                set_payload(version, value);
             }
         });
     }
 
-    /// The file that has the payload of a version, and where it is. `None` if it is brought in already, from memory, or
-    /// cannot be had in this way.
+    /// The file that has the payload of a version, and where it is. `None` if the payload was in memory and is set,
+    /// or cannot be fetched in this way.
     fn locate_separated(
         &self,
         view: &View,
         full: &[u8],
-        version: &mut (Stamp, Slice),
+        version: &mut KeyVersion,
         fill_cache: bool,
     ) -> Option<(Arc<dyn File>, Address)> {
         let address = Address::decode(&version.1)?;
@@ -59,10 +61,10 @@ impl Core {
             Some(log) if log.file_at(address).ok()?.is_none() => {
                 Some(log.read_value(address, full, version.0.seqno(), &self.memory.values).ok()?)
             }
-            _ => self.cached_value(full, version.0, fill_cache.then_some(&Known::default())),
+            _ => self.cached_value(full, version.0, fill_cache.then_some(&CachedValue::default())),
         };
         if let Some(value) = at_hand {
-            bring_in(version, value);
+            set_payload(version, value);
             return None;
         }
         if let Some(log) = log {

@@ -2,6 +2,7 @@
 
 pub(crate) mod get;
 pub(crate) mod multi_get;
+pub(crate) mod scan;
 pub(crate) mod covers;
 pub(crate) mod fetch;
 pub(crate) mod sizes;

@@ -1,28 +1,18 @@
 //! Reads of many keys at once: one view and one sequence number for all; in key order, so that neighbours share blocks;
-//! what the block cache does not have is read for all of them together, and so are values that lie apart. Decision records
+//! what the block cache does not have is read for all of them together, and so are separated values. Decision records
 //! 016 and 024 have the figures.
 
-use std::sync::Arc;
-
+use crate::base::key_versions::KeyVersions;
 use crate::base::{FileId, Result, Seqno, Slice, full_key};
 use crate::engine::core::Core;
 use crate::engine::keyspaces::KeyspaceState;
-use crate::engine::read::get::{Find, Versions, find_versions};
+use crate::engine::layer::collect_versions;
+use crate::engine::read::get::CachedValue;
 use crate::engine::view::View;
-use crate::levels::batch::{Lookups, Unanswered, read_together};
-use crate::levels::table::Table;
-use crate::levels::table_cursor::TableCursor;
+use crate::levels::point_reads::{ManyKeys, Unanswered, read_missing};
 
-/// So many keys wait for reads together; more would push each other's blocks out of a small cache.
+/// Keys that wait for reads together at most; more would push each other's blocks out of a small cache.
 const KEYS_TOGETHER: usize = 512;
-
-impl Find for Lookups {
-    type Error = Unanswered;
-
-    fn find(&mut self, table: &Arc<Table>, full: &[u8], seqno: Seqno) -> Result<Option<&mut TableCursor>, Unanswered> {
-        Lookups::find(self, table, full, seqno)
-    }
-}
 
 /// A key without an answer yet.
 struct Open<'a> {
@@ -71,17 +61,17 @@ impl Core {
 
 impl Moment<'_> {
     /// Answers keys, given in order, in rounds: those that need no read at once, the others after reads for all of them. The
-    /// last round is for values that lie apart.
+    /// last round is for separated values.
     fn answer<'a>(&self, mut open: Vec<Open<'a>>, answers: &mut [Result<Option<Slice>>]) {
-        let mut lookups = Lookups::default();
-        let mut apart: Vec<(Open<'a>, Versions)> = Vec::new();
+        let mut tables = ManyKeys::default();
+        let mut separated: Vec<(Open<'a>, KeyVersions)> = Vec::new();
         while !open.is_empty() {
             let mut missing = Vec::new();
             let mut waiting = Vec::new();
             for mut key in open {
                 let index = key.index;
-                match self.look_up(&key, &mut lookups) {
-                    Ok(versions) if versions.is_separated() => apart.push((key, versions)),
+                match self.look_up(&key, &mut tables) {
+                    Ok(versions) if versions.is_separated() => separated.push((key, versions)),
                     Ok(versions) => answers[index] = self.resolve(&key, Ok(versions)),
                     Err(Unanswered::Failed(error)) => answers[index] = self.resolve(&key, Err(error)),
                     Err(Unanswered::NotCached(block)) if !key.waited_for.contains(&block.place()) => {
@@ -89,34 +79,37 @@ impl Moment<'_> {
                         missing.push(block);
                         waiting.push(key);
                     }
-                    // It was read and is gone again, or cannot be read: this key goes by itself.
+                    // It was read and is gone again, or cannot be read: this key is read alone.
                     Err(Unanswered::NotCached(_)) => {
                         answers[index] = self.core.get_in(self.view, self.keyspace, key.key, self.seqno)
                     }
                 }
             }
             open = waiting;
-            read_together(missing);
+            read_missing(missing);
         }
-        let versions = apart.iter_mut().flat_map(|(key, versions)| {
+        let versions = separated.iter_mut().flat_map(|(key, versions)| {
             let full = &key.full[..];
-            versions.apart().map(move |version| (full, version))
+            versions.separated().map(move |version| (full, version))
         });
         self.core.fetch_together(self.view, versions, true);
-        for (key, versions) in apart {
+        for (key, versions) in separated {
             answers[key.index] = self.resolve(&key, Ok(versions));
         }
     }
 
     /// The versions of one key, from memory and the block cache.
-    fn look_up(&self, key: &Open<'_>, lookups: &mut Lookups) -> Result<Versions, Unanswered> {
-        let mut versions = Versions::default();
-        find_versions(self.view, &key.full, self.seqno, &mut versions, lookups)?;
+    fn look_up(&self, key: &Open<'_>, tables: &mut ManyKeys) -> Result<KeyVersions, Unanswered> {
+        let mut versions = KeyVersions::default();
+        collect_versions(self.view.layers(), &key.full, self.seqno, tables, &mut versions)?;
         Ok(versions)
     }
 
-    fn resolve(&self, key: &Open<'_>, found: Result<Versions>) -> Result<Option<Slice>> {
-        let value = found.and_then(|versions| versions.resolve(self.core, self.view, self.keyspace, &key.full, true));
+    fn resolve(&self, key: &Open<'_>, found: Result<KeyVersions>) -> Result<Option<Slice>> {
+        let value = found.and_then(|versions| {
+            let cached = CachedValue::of_table(versions.base_table());
+            self.core.value_of(self.view, self.keyspace, &key.full, &versions, Some(&cached))
+        });
         self.core.unless_closed(value)
     }
 }

@@ -1,15 +1,12 @@
 //! How much lies where: bytes of a range of keys, and what a keyspace holds. Estimates, made of what indexes in memory and
 //! on storage say, without reading data.
 
-use std::sync::Arc;
-
 use crate::base::key_bounds::Between;
-use crate::base::ranges::{KeyRange, Mark};
+use crate::base::ranges::KeyRange;
 use crate::base::{KeyBounds, Result};
 use crate::engine::core::Core;
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::read::bounds::Bounds;
-use crate::levels::table::Table;
 
 /// What a keyspace holds, about.
 ///
@@ -49,62 +46,13 @@ impl Core {
             return Ok(sizes);
         }
         let range = KeyRange { from: Some(bounds.lower), to: bounds.upper };
-        for table in view.version.levels().iter().flat_map(|level| level.tables().iter()) {
-            if !range.overlaps(&table.meta().smallest, &table.meta().end) {
-                continue;
-            }
-            let bytes = bytes_within(table, &range)?;
-            sizes.table_bytes += bytes;
-            sizes.bytes_separated += share(table.meta().bytes_separated, bytes, table.meta().size);
-            sizes.entries += share(table.meta().entries, bytes, table.meta().size);
-        }
-        for table in std::iter::once(&view.active).chain(&view.sealed) {
-            let (bytes, values) = (table.bytes() as u64, table.value_bytes());
-            sizes.add_front(&range, table.marks(), bytes, values, table.len() as u64);
-        }
-        for run in &view.runs {
-            sizes.add_front(&range, run.marks(), run.bytes() as u64, run.value_bytes(), run.entries());
+        for layer in view.layers() {
+            let size = layer.size_within(&range)?;
+            sizes.entries += size.entries;
+            sizes.table_bytes += size.table_bytes;
+            sizes.bytes_separated += size.bytes_separated;
+            sizes.front_bytes += size.front_bytes;
         }
         Ok(sizes)
     }
-}
-
-impl KeyspaceStats {
-    /// A part of the front of which only some bytes, as the marks say, lie within the range.
-    fn add_front(
-        &mut self,
-        range: &KeyRange,
-        marks: impl IntoIterator<Item = Mark>,
-        bytes: u64,
-        value_bytes: u64,
-        entries: u64,
-    ) {
-        let (mut within, mut all) = (0, 0);
-        for mark in marks {
-            all += mark.bytes;
-            within += if range.holds(&mark.key) { mark.bytes } else { 0 };
-        }
-        self.front_bytes += share(bytes + value_bytes, within, all);
-        self.entries += share(entries, within, all);
-    }
-}
-
-/// The part of `whole` that `part` is of `all`.
-fn share(whole: u64, part: u64, all: u64) -> u64 {
-    (whole as u128 * part.min(all) as u128 / all.max(1) as u128) as u64
-}
-
-/// Bytes of the table's file that belong to the range: all of it, or the data between two places in its index.
-fn bytes_within(table: &Arc<Table>, range: &KeyRange) -> Result<u64> {
-    let meta = table.meta();
-    let before = match &range.from {
-        Some(from) if *from > meta.smallest => Some(table.cursor(true).offset_of(from)?),
-        _ => None,
-    };
-    let after = match &range.to {
-        Some(to) if *to < meta.end => Some(table.cursor(true).offset_of(to)?),
-        _ => None,
-    };
-    let end = after.unwrap_or(meta.size);
-    Ok(end.saturating_sub(before.unwrap_or_default()))
 }

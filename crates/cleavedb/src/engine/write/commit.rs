@@ -15,7 +15,6 @@ use crate::engine::commit_queue::{CommitState, WriterQueue};
 use crate::engine::core::Core;
 use crate::engine::pacer::REVIEW_BYTES;
 use crate::engine::tuning::settings::{Durability, WriteOptions, check_interval};
-use crate::engine::view::View;
 use crate::format::frame::{BodyChecksum, FrameHeader, FrameKind, HEADER_BYTES};
 use crate::front::index_table::{IndexTable, RecordPlace, SeparationThresholds};
 use crate::front::log_writer::LogWriter;
@@ -297,7 +296,7 @@ impl Core {
         self.published.update(|view| {
             let mut logs = (*view.logs).clone();
             logs.insert(log.id(), log.clone());
-            View { logs: Arc::new(logs), ..view.clone() }
+            view.with(|sources| sources.logs = Arc::new(logs))
         });
         commit.unsynced.extend(writer.rotate(log));
         self.work.wake();
@@ -312,9 +311,10 @@ impl Core {
         }
         commit.active = Arc::new(IndexTable::new());
         self.published.update(|view| {
-            let mut sealed = view.sealed.clone();
-            sealed.insert(0, view.active.clone());
-            View { active: commit.active.clone(), sealed, ..view.clone() }
+            view.with(|sources| {
+                let full = std::mem::replace(&mut sources.active, commit.active.clone());
+                sources.sealed.insert(0, full);
+            })
         });
         self.fit_cache();
         self.update_pace();

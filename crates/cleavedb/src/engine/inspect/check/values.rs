@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::base::key_versions::KeyVersions;
 use crate::base::limits::{MEMORY_BUDGET_MIN, VALUE_BYTES_LIMIT};
-use crate::base::{Address, Cursor, Error, FileId, Kind, Result, Seqno, Stamp, full_key, split_key};
+use crate::base::{Address, Error, FileId, Result, Seqno, Stamp, full_key, split_key};
 use crate::cache::block_cache::BlockCache;
 use crate::engine::inspect::check::{Checker, OPEN_FILES, knows};
+use crate::engine::layer::{Layer, collect_versions};
 use crate::engine::manifest::ManifestState;
 use crate::engine::manifest::file_names::{log_name, redirect_name, segment_name};
 use crate::engine::recovery::tables::open_tables;
@@ -19,8 +21,8 @@ use crate::io::handles::Handles;
 use crate::io::pending_deletions::PendingDeletions;
 use crate::io::read_ahead::ReadAhead;
 use crate::io::{Access, File};
+use crate::levels::point_reads::OneKey;
 use crate::levels::readers::Readers;
-use crate::levels::version::Version;
 use crate::values::files::{Located, ValueFiles};
 use crate::values::redirect::{RedirectEntry, RedirectTable, Shape, read_all};
 use crate::values::segment::{Extent, check_header, check_padding, extents};
@@ -234,9 +236,10 @@ impl Checker {
             Ok(version) => version,
             Err(error) => return self.note(&error),
         };
+        let tables: Vec<Layer> = Layer::of_version(&version).collect();
         for DeadVersion { path, key, seqno } in dead {
             let dropped = split_key(&key).is_some_and(|(keyspace, _)| state.dropped.contains_key(&keyspace));
-            match has_newer_base(&version, &key, seqno) {
+            match has_newer_base(&tables, &key, seqno) {
                 Ok(newer) if newer || dropped => {}
                 Ok(_) => {
                     let key = key.escape_ascii();
@@ -249,20 +252,11 @@ impl Checker {
     }
 }
 
-fn has_newer_base(version: &Version, key: &[u8], seqno: Seqno) -> Result<bool> {
-    for table in version.tables_for_key(key) {
-        if table.cover(key, Seqno::MAX)? > seqno {
-            return Ok(true);
-        }
-        let Some(mut cursor) = table.find(key, Seqno::MAX)? else { continue };
-        while cursor.valid() && cursor.key() == key && cursor.stamp().seqno() > seqno {
-            if matches!(cursor.stamp().kind(), Some(Kind::Put | Kind::PutAt | Kind::Delete)) {
-                return Ok(true);
-            }
-            cursor.next()?;
-        }
-    }
-    Ok(false)
+/// The newest base of `key`, or a range tombstone that covers it, is newer than `seqno`.
+fn has_newer_base(tables: &[Layer], key: &[u8], seqno: Seqno) -> Result<bool> {
+    let mut versions = KeyVersions::default();
+    collect_versions(tables, key, Seqno::MAX, &mut OneKey::default(), &mut versions)?;
+    Ok(versions.base_seqno() > seqno)
 }
 
 /// Where records lie, and how long each is.

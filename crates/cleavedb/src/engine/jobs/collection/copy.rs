@@ -3,24 +3,22 @@
 
 use crate::base::limits::COMPRESSED_RECORD_BYTES_MAX;
 use crate::base::{Error, FileId, Result};
-use crate::engine::jobs::collect_garbage::{Collection, Victim};
+use crate::engine::jobs::collection::state::{Collection, Going, Victim};
 use crate::format::record::{Record, RecordChecksum};
 use crate::format::values::Moved;
+use crate::io::coalesced_reads::{Coalescing, ReadPlace, Stretch, stretches};
 use crate::io::{File, read_exact_at};
 use crate::values::newest::SeenRecord;
 use crate::values::record_compressor::RecordCompressor;
 use crate::values::redirect::RedirectBuilder;
 use crate::values::segment::SegmentBuilder;
 
-/// Records closer than this are copied with what lies between them in one read.
-const GAP_BYTES: u64 = 16 << 10;
+/// Which records are read together.
+const COALESCING: Coalescing = Coalescing { gap_bytes: 16 << 10, read_bytes_max: PIECE_BYTES as u64 };
 /// The system is told of so much before it is read.
 const AHEAD_BYTES: u64 = 4 << 20;
 /// One read, and what of a large record, which is not compressed, is held at once.
 const PIECE_BYTES: usize = COMPRESSED_RECORD_BYTES_MAX;
-
-/// A record, and the index of the extent that it goes to.
-pub(crate) type Going<'s> = (&'s SeenRecord, usize);
 
 impl Collection<'_> {
     /// Copies records, which come in the order of files and offsets, to extents that were begun.
@@ -33,17 +31,16 @@ impl Collection<'_> {
             let source = victim.file.stored().file()?;
             let own = vec![None; extents.len()];
             let mut arrived = Arrived { victim, redirects: &mut self.redirects, extents: &extents, own };
-            let (mut rest, mut told_to) = (of_file, 0);
+            let mut told_to = 0;
             let end = of_file.last().map_or(0, |(last, _)| last.offset + u64::from(last.len));
-            while let Some((first, _)) = rest.first() {
-                if told_to < end.min(first.offset + AHEAD_BYTES / 2) {
-                    let (from, to) = (first.offset.max(told_to), end.min(first.offset + AHEAD_BYTES));
+            for stretch in stretches(of_file, COALESCING, place) {
+                let start = stretch.start;
+                if told_to < end.min(start + AHEAD_BYTES / 2) {
+                    let (from, to) = (start.max(told_to), end.min(start + AHEAD_BYTES));
                     source.will_go_on(from, to - from);
                     told_to = to;
                 }
-                let (run, others) = rest.split_at(near(rest, GAP_BYTES, PIECE_BYTES as u64));
-                copy_run(&*source, run, segment, &mut self.compressor, &mut buffer, &mut arrived)?;
-                rest = others;
+                copy_stretch(&*source, &stretch, segment, &mut self.compressor, &mut buffer, &mut arrived)?;
             }
         }
         Ok(())
@@ -100,14 +97,9 @@ pub(crate) fn write(
     Ok(Copied { place, len: stored.len() as u32 })
 }
 
-/// Of records of one file, how many lie so close together, and in so few bytes; one at least.
-pub(crate) fn near(records: &[(&SeenRecord, usize)], gap_bytes: u64, bytes_max: u64) -> usize {
-    let end = |seen: &SeenRecord| seen.offset + u64::from(seen.len);
-    let near = records.windows(2).take_while(|pair| {
-        let (one, next) = (pair[0].0, pair[1].0);
-        next.offset <= end(one) + gap_bytes && end(next) - records[0].0.offset <= bytes_max
-    });
-    near.count() + 1
+/// Where a record lies, by the index of its file.
+pub(crate) fn place((seen, _): &Going<'_>) -> ReadPlace {
+    ReadPlace { file: FileId(seen.file.into()), start: seen.offset, end: seen.offset + u64::from(seen.len) }
 }
 
 /// What is wrong with a record in a file.
@@ -115,34 +107,40 @@ pub(crate) fn damaged(source: &dyn File, seen: &SeenRecord, reason: &str) -> Err
     Error::corruption(source.path(), seen.offset, reason)
 }
 
-/// Copies records that lie close together, or one.
-fn copy_run(
+/// Copies the records of a stretch.
+fn copy_stretch(
     source: &dyn File,
-    run: &[Going<'_>],
+    stretch: &Stretch<'_, Going<'_>>,
     segment: &mut SegmentBuilder,
     compressor: &mut RecordCompressor,
     buffer: &mut Vec<u8>,
     arrived: &mut Arrived<'_>,
 ) -> Result<()> {
-    let (Some((first, extent)), Some((last, _))) = (run.first(), run.last()) else { return Ok(()) };
-    if run.len() == 1 && first.len as usize > PIECE_BYTES {
-        let copy = copy_large(source, first, *extent, segment, buffer)?;
-        arrived.note(first, *extent, copy);
+    if let [(large, extent)] = stretch.pieces
+        && large.len as usize > PIECE_BYTES
+    {
+        let copy = copy_large(source, large, *extent, segment, buffer)?;
+        arrived.note(large, *extent, copy);
         return Ok(());
     }
-    buffer.resize((last.offset - first.offset) as usize + last.len as usize, 0);
-    read_exact_at(source, buffer, first.offset)?;
-    for (seen, extent) in run {
-        let start = (seen.offset - first.offset) as usize;
-        let bytes = &buffer[start..start + seen.len as usize];
-        let record = Record::take_stored(&mut &bytes[..]).map_err(|reason| damaged(source, seen, reason))?;
-        if record.seqno != seen.seqno {
-            return Err(damaged(source, seen, "another record lies here than a moment ago"));
-        }
+    stretch.read(source, buffer)?;
+    for going in stretch.pieces {
+        let (seen, extent) = going;
+        let bytes = &buffer[stretch.within(place(going))];
+        check_seen(source, seen, bytes)?;
         let copy = write(segment, compressor, *extent, bytes)?;
         arrived.note(seen, *extent, copy);
     }
     Ok(())
+}
+
+/// Checks that bytes are the record that was seen in a file.
+pub(crate) fn check_seen(source: &dyn File, seen: &SeenRecord, bytes: &[u8]) -> Result<()> {
+    let record = Record::take_stored(&mut &bytes[..]).map_err(|reason| damaged(source, seen, reason))?;
+    match record.seqno == seen.seqno {
+        true => Ok(()),
+        false => Err(damaged(source, seen, "another record lies here than a moment ago")),
+    }
 }
 
 /// Piece by piece, so that a record of any size takes no more memory than others.

@@ -8,19 +8,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::base::{FileId, Result, full_key};
-use crate::engine::jobs::collect_garbage::copy::{Copied, Going, copy_large, damaged, near, write};
-use crate::engine::jobs::collect_garbage::{BUFFER_BYTES, Collection, for_each_record};
-use crate::format::record::Record;
+use crate::engine::jobs::collection::copy::{Copied, check_seen, copy_large, place, write};
+use crate::engine::jobs::collection::read::for_each_record;
+use crate::engine::jobs::collection::state::{BUFFER_BYTES, Collection, Going};
 use crate::format::references::References;
 use crate::format::values::Moved;
+use crate::io::coalesced_reads::{Coalescing, stretches};
 use crate::io::read_exact_at;
 use crate::values::newest::{Fate, SeenRecord};
 use crate::values::value_file::{Layout, ValueFile};
 
 /// So much is gathered before it is written, the rest of the buffers being for what is read.
 const WINDOW_BYTES: u64 = BUFFER_BYTES as u64 / 4 * 3;
-/// Records closer than this are read with what lies between them.
-const GAP_BYTES: u64 = 2 << 10;
+/// Which records are read together.
+const COALESCING: Coalescing = Coalescing { gap_bytes: 2 << 10, read_bytes_max: PIECE_BYTES };
 const PIECE_BYTES: u64 = BUFFER_BYTES as u64 / 4;
 
 /// The keys that are moved by one pass over the files.
@@ -200,37 +201,28 @@ impl Collection<'_> {
     /// Reads records, file by file and in the order in which they lie there, into the places where they go.
     fn gather(&self, window: &[Going<'_>], gathered: &mut Vec<u8>, buffer: &mut Vec<u8>) -> Result<()> {
         let mut end = 0;
-        let mut order: Vec<(&SeenRecord, usize)> = Vec::with_capacity(window.len());
+        let mut order: Vec<Going<'_>> = Vec::with_capacity(window.len());
         for (seen, _) in window {
             order.push((seen, end));
             end += seen.len as usize;
         }
         gathered.resize(end, 0);
-        order.sort_unstable_by_key(|(seen, _)| (seen.file, seen.offset));
-        for of_file in order.chunk_by(|(one, _), (next, _)| one.file == next.file) {
-            let source = self.victims[of_file[0].0.file as usize].file.stored().file()?;
-            let mut rest = of_file;
-            while let Some((first, place)) = rest.first() {
-                let (run, others) = rest.split_at(near(rest, GAP_BYTES, PIECE_BYTES));
-                rest = others;
-                if let [_] = run {
-                    read_exact_at(&*source, &mut gathered[*place..*place + first.len as usize], first.offset)?;
-                } else {
-                    let last = run.last().map_or(first, |(last, _)| last);
-                    buffer.resize((last.offset - first.offset) as usize + last.len as usize, 0);
-                    read_exact_at(&*source, buffer, first.offset)?;
-                }
-                for (seen, place) in run {
-                    let to = &mut gathered[*place..*place + seen.len as usize];
-                    if run.len() > 1 {
-                        let from = (seen.offset - first.offset) as usize;
-                        to.copy_from_slice(&buffer[from..from + seen.len as usize]);
-                    }
-                    let record = Record::take_stored(&mut &to[..]).map_err(|reason| damaged(&*source, seen, reason))?;
-                    if record.seqno != seen.seqno {
-                        return Err(damaged(&*source, seen, "another record lies here than a moment ago"));
-                    }
-                }
+        order.sort_unstable_by_key(place);
+        for stretch in stretches(&order, COALESCING, place) {
+            let source = self.victims[stretch.pieces[0].0.file as usize].file.stored().file()?;
+            if let [(seen, at)] = stretch.pieces {
+                // Alone it may be larger than the buffer should be.
+                let bytes = &mut gathered[*at..*at + seen.len as usize];
+                read_exact_at(&*source, bytes, seen.offset)?;
+                check_seen(&*source, seen, bytes)?;
+                continue;
+            }
+            stretch.read(&*source, buffer)?;
+            for going in stretch.pieces {
+                let (seen, at) = going;
+                let bytes = &buffer[stretch.within(place(going))];
+                check_seen(&*source, seen, bytes)?;
+                gathered[*at..*at + bytes.len()].copy_from_slice(bytes);
             }
         }
         Ok(())

@@ -1,0 +1,38 @@
+//! A held sequence number: while it is held, jobs keep the versions that a reader at this number sees. Snapshots and scans
+//! hold one.
+
+use std::sync::Arc;
+
+use crate::base::Seqno;
+use crate::engine::core::Core;
+use crate::engine::view::View;
+use crate::sched::clock::now;
+
+/// Holds a sequence number until dropped.
+pub(crate) struct HeldSnapshot {
+    pub core: Arc<Core>,
+    pub seqno: Seqno,
+}
+
+impl HeldSnapshot {
+    /// Holds the newest visible sequence number, and takes the view that goes with it.
+    pub fn newest(core: &Arc<Core>) -> (HeldSnapshot, Arc<View>) {
+        let (view, seqno) = core.snapshots.hold(&core.published);
+        (HeldSnapshot { core: core.clone(), seqno }, view)
+    }
+
+    /// Holds the same number once more, with the view of now: it has all that a reader at that number sees.
+    pub fn again(&self) -> (HeldSnapshot, Arc<View>) {
+        self.core.snapshots.hold_again(self.seqno);
+        (HeldSnapshot { core: self.core.clone(), seqno: self.seqno }, self.core.published.view())
+    }
+}
+
+impl Drop for HeldSnapshot {
+    fn drop(&mut self) {
+        let is_awaited = self.core.snapshots.release(self.seqno);
+        if is_awaited || self.core.pending_deletions.has_work(now()) {
+            self.core.work.wake();
+        }
+    }
+}

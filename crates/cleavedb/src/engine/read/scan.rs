@@ -1,0 +1,454 @@
+//! Scans: a merge of the layers of one view, forward and backward. The two ends have a merge each, made when first needed,
+//! and stop where they meet.
+//!
+//! Where values are separated, an end reads ahead of the caller and fetches the values of several keys together
+//! (`fetch.rs`): of one at first, then of half as many more each time, so it fetches about as far as the caller has shown to
+//! go. A key that was read ahead changes nothing until it is returned to the caller; merge operators run only then.
+//!
+//! Called by the iterators of `api/`.
+
+use std::cmp::Ordering;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::base::key_versions::KeyVersions;
+use crate::base::{Address, Cursor, Error, FileId, Result, Slice, Stamp, split_key};
+use crate::engine::core::Core;
+use crate::engine::held_snapshot::HeldSnapshot;
+use crate::engine::keyspaces::KeyspaceState;
+use crate::engine::layer::collect_versions;
+use crate::engine::read::bounds::Bounds;
+use crate::engine::read::covers::{ScanSources, ScanSourcesBuilder};
+use crate::engine::view::View;
+use crate::io::read_ahead::Room;
+use crate::levels::point_reads::OneKey;
+
+/// Versions of one key that are stepped over one by one before the cursor seeks past the rest.
+const STEPS_BEFORE_SEEK: usize = 8;
+
+/// An end of a scan reads ahead at most this many keys whose values are separated.
+const KEYS_AHEAD_MAX: usize = 256;
+/// A fetch for few keys also reads the values that adjoin theirs, up to this many keys in this many bytes: that takes the
+/// device about the same time.
+const KEYS_CLOSE: usize = 16;
+const CLOSE_BYTES: u64 = 16 << 10;
+/// And asks for this much memory for each key: more than most values need.
+const BYTES_AHEAD_TYPICAL: usize = 4 << 10;
+
+/// A key and its value.
+type Item = (Slice, Slice);
+
+/// The keys and values of a range, from both ends, at one sequence number. Holds it, and the files of one view, until
+/// dropped.
+pub(crate) struct Scan {
+    /// The front and the back.
+    ends: [End; 2],
+    view: Arc<View>,
+    /// Dropped after the view, so that files that only this scan kept are seen to be free.
+    held: HeldSnapshot,
+    keyspace: Arc<KeyspaceState>,
+    bounds: Bounds,
+    versions: KeyVersions,
+    is_over: bool,
+    /// Values are neither fetched nor merged; what is given for them is empty.
+    keys_only: bool,
+}
+
+/// One of the two ends of a scan.
+#[derive(Default)]
+struct End {
+    /// Made when first needed.
+    sources: Option<ScanSources>,
+    /// The key that the sources stood on last, or where they were put at first, if that is known.
+    key: Option<Vec<u8>>,
+    /// They may stand on it still.
+    may_stay: bool,
+    /// The last full key that was returned to the caller.
+    returned: Option<Vec<u8>>,
+    /// Keys that the sources have passed and that were not returned yet, in this order.
+    ahead: VecDeque<Prefetched>,
+    /// The one behind them, which the next fetch begins with.
+    next: Option<Prefetched>,
+    /// How many keys the next fetch is for.
+    window: usize,
+    /// Memory for the values in `ahead`.
+    room: Option<Room>,
+    /// Memory of keys that were returned, for the next ones.
+    spare_keys: Vec<Vec<u8>>,
+}
+
+/// A key that was read ahead, and what was found of it.
+struct Prefetched {
+    key: Vec<u8>,
+    found: Result<KeyVersions>,
+}
+
+/// Records that adjoin each other, in key order or the reverse, in no more than [`CLOSE_BYTES`].
+#[derive(Default)]
+struct AdjoiningRecords {
+    file: Option<FileId>,
+    place: Range<u64>,
+}
+
+impl AdjoiningRecords {
+    /// Adds the next record if it adjoins; if not, it begins anew there.
+    fn takes(&mut self, next: Option<Address>) -> bool {
+        let Some(next) = next else { return false };
+        let end = next.offset + u64::from(next.len);
+        let adjoins = end == self.place.start || next.offset == self.place.end;
+        let place = next.offset.min(self.place.start)..end.max(self.place.end);
+        let takes = self.file == Some(next.file) && adjoins && place.end - place.start <= CLOSE_BYTES;
+        self.place = if takes { place } else { next.offset..end };
+        self.file = Some(next.file);
+        takes
+    }
+}
+
+/// The direction of a scan: from its front or its back.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Direction {
+    Forward = 0,
+    Backward = 1,
+}
+
+impl End {
+    /// Forgets where the sources stood and what was read ahead.
+    fn reset(&mut self) {
+        *self = End { returned: self.returned.take(), ..End::default() };
+    }
+
+    /// Returns a key to the caller, so the scan now stands on it; one that could not be read does not count.
+    fn return_key(&mut self, key: &[u8], found: Result<Option<Slice>>) -> Result<Option<Item>> {
+        if matches!(found, Ok(_) | Err(Error::MergeFailed { .. })) {
+            copy_into(&mut self.returned, key);
+        }
+        found.map(|value| value.map(|value| (user_key(key), value)))
+    }
+}
+
+impl Scan {
+    /// A scan of what lies within `bounds`: of the newest state, or at the sequence number that a snapshot holds.
+    pub fn new(
+        core: &Arc<Core>,
+        keyspace: &Arc<KeyspaceState>,
+        bounds: Bounds,
+        snapshot: Option<&HeldSnapshot>,
+    ) -> Result<Scan> {
+        keyspace.check(core.database)?;
+        let (held, view) = snapshot.map_or_else(|| HeldSnapshot::newest(core), HeldSnapshot::again);
+        core.check_open()?;
+        let is_over = bounds.is_empty();
+        Ok(Scan {
+            held,
+            keyspace: keyspace.clone(),
+            view,
+            bounds,
+            ends: Default::default(),
+            versions: KeyVersions::default(),
+            is_over,
+            keys_only: false,
+        })
+    }
+
+    /// From here on values are neither fetched nor merged; those of the items are empty.
+    pub fn leave_out_values(&mut self) {
+        self.keys_only = true;
+        for end in &mut self.ends {
+            // No fetch begins with it.
+            end.ahead.extend(end.next.take());
+        }
+    }
+
+    /// Goes on with the newest state of the database, within the same bounds, from the last keys that were returned.
+    pub fn refresh(&mut self) -> Result<()> {
+        self.keyspace.check(self.held.core.database)?;
+        let (held, view) = HeldSnapshot::newest(&self.held.core);
+        held.core.check_open()?;
+        self.ends.iter_mut().for_each(End::reset);
+        self.view = view;
+        self.held = held;
+        self.is_over = self.bounds.is_empty();
+        Ok(())
+    }
+
+    /// The next key with its value, from one end. After an error that is not of one key alone the scan is over.
+    pub fn next(&mut self, direction: Direction) -> Option<Result<Item>> {
+        if self.is_over {
+            return None;
+        }
+        // The files of a closed database may be someone else's, and tables are opened when they are first read.
+        let item = match self.held.core.check_open() {
+            Ok(()) => {
+                let item = self.step(direction);
+                self.held.core.unless_closed(item).transpose()
+            }
+            Err(closed) => Some(Err(closed)),
+        };
+        // A key whose operator fails is reported, and the scan goes on behind it.
+        self.is_over = !matches!(item, Some(Ok(_) | Err(Error::MergeFailed { .. })));
+        if self.is_over {
+            self.ends.iter_mut().for_each(End::reset);
+        }
+        item
+    }
+
+    /// The payload of the version that the sources stand on, where it is wanted.
+    fn payload_of(&self, sources: &impl Cursor) -> Slice {
+        if self.keys_only { Slice::default() } else { sources.value_slice() }
+    }
+
+    /// The value of a key; any value will do if only keys are wanted.
+    fn resolve(&self, key: &[u8], versions: &KeyVersions) -> Result<Option<Slice>> {
+        match self.keys_only {
+            true => Ok(Some(Slice::default())),
+            false => self.held.core.value_of(&self.view, &self.keyspace, key, versions, None),
+        }
+    }
+
+    fn sources(&self) -> ScanSources {
+        let mut sources = ScanSourcesBuilder::default();
+        for layer in self.view.layers() {
+            sources.push(layer.scan(&self.bounds.lower, self.bounds.upper.as_deref()));
+        }
+        sources.finish()
+    }
+
+    /// The next key with a value, from one end.
+    fn step(&mut self, direction: Direction) -> Result<Option<Item>> {
+        let at = direction as usize;
+        if self.ends[at].ahead.is_empty() {
+            if let Some(next) = self.ends[at].next.take() {
+                self.read_ahead(direction, next);
+            } else {
+                if !self.collect(direction)? {
+                    return Ok(None);
+                }
+                if self.keys_only || !self.versions.is_separated() {
+                    let key = self.ends[at].key.take().unwrap_or_default();
+                    let found = self.resolve(&key, &self.versions);
+                    let item = self.ends[at].return_key(&key, found);
+                    self.ends[at].key = Some(key);
+                    return item;
+                }
+                let first = self.take_collected(direction);
+                self.read_ahead(direction, first);
+            }
+        }
+        let end = &mut self.ends[at];
+        let Some(next) = end.ahead.pop_front() else { return Ok(None) };
+        if end.ahead.is_empty() {
+            end.room = None;
+        }
+        if !self.is_left(direction, &next.key) {
+            return Ok(None);
+        }
+        let found = next.found.and_then(|versions| self.resolve(&next.key, &versions));
+        let end = &mut self.ends[at];
+        let item = end.return_key(&next.key, found);
+        end.spare_keys.push(next.key);
+        item
+    }
+
+    /// The key that was collected, with its versions.
+    fn take_collected(&mut self, direction: Direction) -> Prefetched {
+        let end = &mut self.ends[direction as usize];
+        let mut key = end.spare_keys.pop().unwrap_or_default();
+        key.clear();
+        key.extend_from_slice(end.key.as_deref().unwrap_or_default());
+        Prefetched { key, found: Ok(std::mem::take(&mut self.versions)) }
+    }
+
+    /// Goes on from a key that was collected to as many as the window and memory allow, and to those whose values adjoin,
+    /// and fetches their values together.
+    fn read_ahead(&mut self, direction: Direction, first: Prefetched) {
+        let at = direction as usize;
+        let core = &self.held.core;
+        let window = self.ends[at].window.max(1);
+        let room = core.memory.values_ahead.take(window.max(KEYS_CLOSE) * BYTES_AHEAD_TYPICAL);
+        let room_bytes = room.bytes();
+        let mut adjoining = AdjoiningRecords::default();
+        let (mut bytes, mut within) = (0, 0);
+        let mut next = first;
+        loop {
+            let adjoins = next.found.as_ref().is_ok_and(|versions| adjoining.takes(versions.base_address()));
+            if within >= window && !(adjoins && within < KEYS_CLOSE) {
+                self.ends[at].next = Some(next);
+                break;
+            }
+            bytes += next.found.as_ref().map_or(0, KeyVersions::bytes);
+            let failed = next.found.is_err();
+            self.ends[at].ahead.push_back(next);
+            // What has no room is fetched by itself when its turn comes.
+            if failed || bytes > room_bytes {
+                break;
+            }
+            within += 1;
+            next = match self.collect(direction) {
+                Ok(true) => self.take_collected(direction),
+                Ok(false) => break,
+                Err(error) => Prefetched { key: self.ends[at].key.clone().unwrap_or_default(), found: Err(error) },
+            };
+        }
+        let Scan { ends, held, view, .. } = self;
+        let end = &mut ends[at];
+        let further = if within > window { within } else { window + window.div_ceil(2) };
+        (end.window, end.room) = (further.min(KEYS_AHEAD_MAX), Some(room));
+        let separated = end.ahead.iter_mut().take(within).flat_map(|Prefetched { key, found }| {
+            let versions = found.iter_mut().flat_map(KeyVersions::separated);
+            versions.map(|version| (&key[..], version))
+        });
+        held.core.fetch_together(view, separated, false);
+    }
+
+    /// Moves the sources on to the next key with a value: [`End::key`], with its versions in `versions`. False at the end.
+    fn collect(&mut self, direction: Direction) -> Result<bool> {
+        let mut sources = match self.ends[direction as usize].sources.take() {
+            Some(sources) => sources,
+            None => self.position(direction)?,
+        };
+        let collected = self.collect_from(direction, &mut sources);
+        if collected.is_ok() {
+            self.ends[direction as usize].sources = Some(sources);
+        }
+        collected
+    }
+
+    /// Sources that stand behind the last key that was returned.
+    fn position(&mut self, direction: Direction) -> Result<ScanSources> {
+        let mut sources = self.sources();
+        let end = &mut self.ends[direction as usize];
+        match (direction, &end.returned) {
+            // Behind all versions of it.
+            (Direction::Forward, Some(returned)) => sources.cursors.seek(returned, Stamp::OLDEST)?,
+            (Direction::Forward, None) => sources.cursors.seek(&self.bounds.lower, Stamp::NEWEST)?,
+            (Direction::Backward, returned) => match returned.as_ref().or(self.bounds.upper.as_ref()) {
+                Some(upper) => sources.cursors.seek_before(upper, Stamp::NEWEST)?,
+                None => sources.cursors.seek_last()?,
+            },
+        }
+        end.may_stay = direction == Direction::Forward && end.returned.is_none();
+        let bound = match direction {
+            Direction::Forward => Some(&self.bounds.lower),
+            Direction::Backward => self.bounds.upper.as_ref(),
+        };
+        end.key = end.returned.as_ref().or(bound).cloned();
+        Ok(sources)
+    }
+
+    /// A key lies within the bounds, and the other end has not come to it.
+    fn is_left(&self, direction: Direction, key: &[u8]) -> bool {
+        let [front, back] = &self.ends;
+        match direction {
+            Direction::Forward => !self.bounds.above(key) && back.returned.as_ref().is_none_or(|back| key < &back[..]),
+            Direction::Backward => {
+                key >= &self.bounds.lower[..] && front.returned.as_ref().is_none_or(|front| key > &front[..])
+            }
+        }
+    }
+
+    fn collect_from(&mut self, direction: Direction, sources: &mut ScanSources) -> Result<bool> {
+        while sources.cursors.valid() {
+            let next = sources.cursors.key();
+            if !self.is_left(direction, next) {
+                return Ok(false);
+            }
+            let end = &mut self.ends[direction as usize];
+            let order = end.key.as_ref().map(|last| match direction {
+                Direction::Forward => next.cmp(last),
+                Direction::Backward => last[..].cmp(next),
+            });
+            if order.is_some_and(|order| !goes_on(order, end.may_stay)) {
+                return Err(self.out_of_order(next));
+            }
+            copy_into(&mut end.key, next);
+            end.may_stay = sources.pass_over_covered(self.held.seqno)?;
+            if end.may_stay {
+                continue;
+            }
+            let key = end.key.take().unwrap_or_default();
+            let collected = match direction {
+                Direction::Forward => self.collect_forward(sources, &key),
+                Direction::Backward => self.collect_backward(sources, &key),
+            };
+            self.ends[direction as usize].key = Some(key);
+            collected?;
+            if self.versions.has_value() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Takes the versions of `key` that the snapshot sees, and leaves the cursor on the next key. Versions that it does not
+    /// see, or does not need, cost a seek if they are many.
+    fn collect_forward(&mut self, sources: &mut ScanSources, key: &[u8]) -> Result<()> {
+        self.versions.clear();
+        self.versions.cover(sources.cover());
+        let newest = Stamp::at(self.held.seqno);
+        let sources = &mut sources.cursors;
+        let mut steps = 0;
+        let mut wanted = true;
+        while sources.valid() && sources.key() == key {
+            let visible = sources.stamp() <= newest;
+            if wanted && visible {
+                wanted = self.versions.push_older(sources.stamp(), self.payload_of(sources));
+            }
+            steps += 1;
+            match steps > STEPS_BEFORE_SEEK {
+                true if !wanted => return sources.skip(key, Stamp::OLDEST),
+                true if !visible => sources.skip(key, newest)?,
+                _ => sources.next()?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The same from the back, where the versions come oldest first. If they are many, the newest that the snapshot sees
+    /// are looked up from the front, as for a single key.
+    fn collect_backward(&mut self, sources: &mut ScanSources, key: &[u8]) -> Result<()> {
+        self.versions.clear();
+        self.versions.cover(sources.cover());
+        let sources = &mut sources.cursors;
+        let mut steps = 0;
+        while sources.valid() && sources.key() == key {
+            if steps == STEPS_BEFORE_SEEK {
+                self.versions.clear();
+                let mut tables = OneKey::default();
+                collect_versions(self.view.layers(), key, self.held.seqno, &mut tables, &mut self.versions)?;
+                return sources.skip(key, Stamp::NEWEST);
+            }
+            if sources.stamp() <= Stamp::at(self.held.seqno) {
+                self.versions.push_newer(sources.stamp(), self.payload_of(sources));
+            }
+            steps += 1;
+            sources.prev()?;
+        }
+        self.versions.reverse_deltas();
+        Ok(())
+    }
+
+    #[cold]
+    fn out_of_order(&self, key: &[u8]) -> Error {
+        let key = user_key(key).escape_ascii().to_string();
+        let message = format!("some table has key {key:?} out of order; a check of the closed database says which");
+        Error::corruption(&self.held.core.slow, 0, message)
+    }
+}
+
+/// The order of the last key and the next is as it must be in the direction of a scan. Without this check a damaged
+/// table could send a scan back again and again.
+fn goes_on(order: Ordering, may_stay: bool) -> bool {
+    order.is_gt() || order.is_eq() && may_stay
+}
+
+/// Puts a copy of `key` there, in the memory of what was there before.
+fn copy_into(place: &mut Option<Vec<u8>>, key: &[u8]) {
+    let place = place.get_or_insert_default();
+    place.clear();
+    place.extend_from_slice(key);
+}
+
+fn user_key(full: &[u8]) -> Slice {
+    Slice::copy_from(split_key(full).map_or(full, |(_, key)| key))
+}
