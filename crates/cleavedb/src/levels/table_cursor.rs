@@ -98,24 +98,24 @@ impl Ahead {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Direction {
+enum StepDirection {
     Forward,
     Backward,
 }
 
-impl Direction {
+impl StepDirection {
     /// Moves to the entry of the block that comes first in this direction.
     fn enter(self, cursor: &mut BlockCursor) -> Result<()> {
         match self {
-            Direction::Forward => cursor.seek_first(),
-            Direction::Backward => cursor.seek_last(),
+            StepDirection::Forward => cursor.seek_first(),
+            StepDirection::Backward => cursor.seek_last(),
         }
     }
 
     fn step(self, cursor: &mut BlockCursor) -> Result<()> {
         match self {
-            Direction::Forward => cursor.next(),
-            Direction::Backward => cursor.prev(),
+            StepDirection::Forward => cursor.next(),
+            StepDirection::Backward => cursor.prev(),
         }
     }
 }
@@ -235,14 +235,14 @@ impl TableCursor {
     ) -> Result<(), B::Error> {
         let stamp = self.in_file(stamp);
         self.open_partition::<B>(handles.index)?.seek(key, stamp)?;
-        if let Some(data) = self.open_data::<B>(Direction::Forward, false)? {
+        if let Some(data) = self.open_data::<B>(StepDirection::Forward, false)? {
             data.seek(key, stamp)?;
-            self.skip_exhausted::<B>(Direction::Forward)?;
+            self.skip_exhausted::<B>(StepDirection::Forward)?;
         }
         Ok(())
     }
 
-    fn seek_end(&mut self, direction: Direction) -> Result<()> {
+    fn seek_end(&mut self, direction: StepDirection) -> Result<()> {
         self.data = None;
         direction.enter(self.open_top::<CacheAndFile>()?)?;
         let Some(handles) = self.partition_handles()? else {
@@ -256,7 +256,7 @@ impl TableCursor {
     }
 
     /// While the data block is exhausted in `direction`, opens the next block.
-    fn skip_exhausted<B: BlockSource>(&mut self, direction: Direction) -> Result<(), B::Error> {
+    fn skip_exhausted<B: BlockSource>(&mut self, direction: StepDirection) -> Result<(), B::Error> {
         while self.data.as_ref().is_some_and(|data| !data.valid()) {
             let (_, partition) = self.partition.as_mut().expect("an open data block was found in a partition");
             direction.step(partition)?;
@@ -313,7 +313,7 @@ impl TableCursor {
     /// read, too.
     fn open_data<B: BlockSource>(
         &mut self,
-        direction: Direction,
+        direction: StepDirection,
         sequential: bool,
     ) -> Result<Option<&mut BlockCursor>, B::Error> {
         loop {
@@ -336,7 +336,7 @@ impl TableCursor {
     fn open_data_block<B: BlockSource>(
         &mut self,
         handle: BlockHandle,
-        direction: Direction,
+        direction: StepDirection,
         sequential: bool,
     ) -> Result<&mut BlockCursor, B::Error> {
         if self.data.is_none()
@@ -345,7 +345,7 @@ impl TableCursor {
         {
             return Ok(self.data.insert(before));
         }
-        let forward = sequential && direction == Direction::Forward;
+        let forward = sequential && direction == StepDirection::Forward;
         self.steps = if forward { self.steps.saturating_add(1) } else { 0 };
         let block = match forward && (!self.fill_cache || self.steps > SCAN_STEPS) {
             true => self.block_ahead(handle)?,
@@ -464,12 +464,12 @@ impl Cursor for TableCursor {
     }
 
     fn seek_first(&mut self) -> Result<()> {
-        let moved = self.seek_end(Direction::Forward);
+        let moved = self.seek_end(StepDirection::Forward);
         self.invalidate_on_error(moved)
     }
 
     fn seek_last(&mut self) -> Result<()> {
-        let moved = self.seek_end(Direction::Backward);
+        let moved = self.seek_end(StepDirection::Backward);
         self.invalidate_on_error(moved)
     }
 
@@ -480,7 +480,7 @@ impl Cursor for TableCursor {
         if data.valid() {
             return Ok(());
         }
-        let moved = self.skip_exhausted::<CacheAndFile>(Direction::Forward);
+        let moved = self.skip_exhausted::<CacheAndFile>(StepDirection::Forward);
         self.invalidate_on_error(moved)
     }
 
@@ -490,7 +490,7 @@ impl Cursor for TableCursor {
         if data.valid() {
             return Ok(());
         }
-        let moved = self.skip_exhausted::<CacheAndFile>(Direction::Backward);
+        let moved = self.skip_exhausted::<CacheAndFile>(StepDirection::Backward);
         self.invalidate_on_error(moved)
     }
 }
