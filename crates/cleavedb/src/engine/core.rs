@@ -225,7 +225,7 @@ impl Core {
         }
     }
 
-    /// Makes a finished job true: syncs the logs up to `seqno`, commits the edit, and swaps the view (DESIGN rules 2, 4,
+    /// Makes a finished job true: syncs the logs up to `seqno`, commits the edit, and swaps the view (rules 2, 4,
     /// 5). Files that the edit removes go when the last view that holds them goes.
     pub fn install(&self, seqno: Seqno, mut edit: Edit, change: impl FnOnce(&mut Sources)) -> Result<()> {
         self.sync_to(seqno)?;

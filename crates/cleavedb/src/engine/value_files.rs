@@ -14,7 +14,7 @@ use crate::engine::manifest::{Manifest, ManifestState};
 use crate::format::edit::{Edit, Separation};
 use crate::format::values::{EXTENT_ALIGN, ValuePlace};
 use crate::io::Storage;
-use crate::io::pending_deletions::{FileGuard, Obsolete, Part, PendingDeletions};
+use crate::io::pending_deletions::{FileGuard, FileRange, Obsolete, PendingDeletions};
 use crate::levels::readers::Readers;
 use crate::values::candidate::GarbageLimit;
 use crate::values::files::{Entry, ValueFiles};
@@ -107,7 +107,7 @@ pub(crate) fn give_back_gaps(
             {
                 // The last block of a file may be cut short.
                 from = end.next_multiple_of(EXTENT_ALIGN);
-                pending_deletions.add(Obsolete::Part(Part { path: path.clone(), offset, len: from - offset }));
+                pending_deletions.add(Obsolete::Range(FileRange { path: path.clone(), offset, len: from - offset }));
             }
         }
     }
