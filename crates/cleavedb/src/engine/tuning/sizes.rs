@@ -24,9 +24,9 @@ use crate::format::compression::Compression;
 use crate::front::index_table::IndexTable;
 use crate::levels::builder::TableOptions;
 use crate::values::placement::Placement;
-use crate::values::placement::hash::Hash;
-use crate::values::placement::log::Log;
-use crate::values::placement::range::Range;
+use crate::values::placement::hash::HashPlacement;
+use crate::values::placement::log::LogPlacement;
+use crate::values::placement::range::RangePlacement;
 
 const MIB: usize = 1 << 20;
 /// What a cursor of a compaction holds beside its data block: top index, index partition, and what they are read into.
@@ -363,20 +363,20 @@ impl Tuning {
     pub(crate) fn placement(&self) -> Box<dyn Placement> {
         let segment_bytes = self.log_bytes;
         match self.placement {
-            ValuePlacement::Hash => Box::new(Hash {
+            ValuePlacement::Hash => Box::new(HashPlacement {
                 segment_bytes,
                 group_bytes: self.group_bytes,
                 policy: self.victims,
                 hot_cold: self.hot_cold,
             }),
-            ValuePlacement::Range => Box::new(Range {
+            ValuePlacement::Range => Box::new(RangePlacement {
                 segment_bytes,
                 group_bytes: self.group_bytes,
                 policy: self.victims,
                 // What is known of a record while it is judged takes a few times its size, if it is small.
                 small_bytes: self.judged_bytes_max() as u64 / 8,
             }),
-            ValuePlacement::Log { look_up_each } => Box::new(Log { segment_bytes, look_up_each }),
+            ValuePlacement::Log { look_up_each } => Box::new(LogPlacement { segment_bytes, look_up_each }),
         }
     }
 }

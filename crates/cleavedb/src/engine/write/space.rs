@@ -73,7 +73,7 @@ impl Core {
             false => Hidden::default(),
         };
         // Some of what tables hide was found without them, and is gone.
-        let ReclaimedBytes { dead, saved } = view.values.away;
+        let ReclaimedBytes { dead, saved } = view.values.reclaimed;
         let (referenced, hidden) = (referenced.saturating_sub(dead), hidden.saturating_sub(dead));
         // What has been compressed since it was referenced is as likely to be hidden as the rest.
         let stored = referenced.saturating_sub(saved);
