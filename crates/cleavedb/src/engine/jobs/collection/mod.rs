@@ -35,7 +35,7 @@ pub(crate) enum Collected {
     /// The job ended early, for something else that is to be done; it had written so many bytes.
     Yielded { written: u64 },
     /// All that lives was copied.
-    Copied(Copied),
+    Copied(Box<Copied>),
 }
 
 /// The copies, which the edit makes true.
@@ -67,7 +67,7 @@ pub(crate) fn collect(core: &Core, files: &[FileId], yields: bool) -> Result<Col
     // With the header of the redirect tables, so that no job is free of charge.
     let reordered = yields.then_some(written + EXTENT_ALIGN);
     let edit = Edit { values_placed: places, reordered, ..Edit::default() };
-    Ok(Collected::Copied(Copied { edit, paths: collection.paths, bytes_before, written }))
+    Ok(Collected::Copied(Box::new(Copied { edit, paths: collection.paths, bytes_before, written })))
 }
 
 /// Removes files that no edit names. If that fails, the next open does it.
