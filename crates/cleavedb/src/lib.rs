@@ -56,6 +56,7 @@ pub use engine::inspect::stats_page::LiveStats;
 pub use engine::memory::MemoryStats;
 pub use engine::read::sizes::KeyspaceStats;
 pub use format::compression::Compression;
+pub use format::edit::KeyspaceKind;
 
 /// Checks a closed database: every checksum, and whether manifest, tables and logs agree. Nothing is changed; nobody can
 /// open the database meanwhile. Reads every file once.

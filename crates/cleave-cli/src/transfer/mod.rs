@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use clap::ValueEnum;
-use cleavedb::{Db, Iter, Keyspace, WriteBatch};
+use cleavedb::{Db, Iter, Keyspace, KeyspaceKind, WriteBatch};
 use indicatif::{HumanCount, ProgressBar};
 
 use crate::args::{Export, Import, Separation, Source};
@@ -171,7 +171,9 @@ pub fn export(args: &Export, stdout: &mut dyn Write) -> Result<()> {
     let start = Instant::now();
     let db = open::to_read(&args.place.database)?;
     let keyspace = db.open_keyspace(&args.place.keyspace)?;
-    let records = db.snapshot().iter(&keyspace)?;
+    let records = match keyspace.kind() {
+        KeyspaceKind::Ordered => db.snapshot().iter(&keyspace)?,
+    };
     let mut left_out = LeftOut::default();
     let written = if args.file == Path::new("-") {
         write_records(records, args.format, &mut left_out, stdout)

@@ -67,7 +67,7 @@ impl Hops {
     pub fn naming(&self, table: FileId, size: u64, names: &References) -> TableReferences {
         let records = names.0.values().map(|referenced| referenced.records).sum();
         let mut naming = TableReferences { table, size, records, stale: 0, hops: 0, files: BTreeSet::new() };
-        for (file, referenced) in &names.0 {
+        for (file, referenced) in names.0.iter() {
             if let Some((hops, redirect)) = self.0.get(file) {
                 naming.stale += referenced.records;
                 naming.hops = naming.hops.max(*hops);
