@@ -1,11 +1,11 @@
-//! Tells the program which versions of the engines it is built with (Cargo.lock knows), and the linker where RocksDB's
-//! shared object will be found at run time.
+//! Passes the versions of the engines, from Cargo.lock, to the program, and the directory of RocksDB's shared object to the
+//! linker.
 
 use std::env;
 use std::fs;
 use std::path::Path;
 
-/// Package in Cargo.lock, and the variable that carries its version.
+/// A package in Cargo.lock, and the environment variable for its version.
 const VERSIONS: [(&str, &str); 4] = [
     ("librocksdb-sys", "VERSION_ROCKSDB"),
     ("fjall", "VERSION_FJALL"),
@@ -33,7 +33,7 @@ fn main() {
     }
 }
 
-/// What is after `version = ` below the name of `package`; of `1.2.3+4.5.6` the part after the plus.
+/// The version of `package` in the lock file; for `1.2.3+4.5.6` the part after the plus.
 fn version<'a>(lock: &'a str, package: &str) -> Option<&'a str> {
     let (_, rest) = lock.split_once(&format!("name = \"{package}\"\nversion = \""))?;
     let (version, _) = rest.split_once('"')?;

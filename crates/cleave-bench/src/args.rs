@@ -1,41 +1,41 @@
-//! The commands and flags of `cleave-bench`: the one definition behind parser and help.
+//! The commands and flags of `cleave-bench`: the single definition behind the parser and the help. Each command's module
+//! takes its own struct; options of a run are in `plan.rs`.
 
 use std::path::PathBuf;
 
-use clap::{Args as ClapArgs, Parser, Subcommand, value_parser};
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
 
-use crate::paper::Name;
 use crate::plan::{Places, Shape};
 use crate::size;
 
-/// Measures CleaveDB and, beside it, the engines that this program was built with.
+/// Benchmarks CleaveDB and the other engines of this build.
 #[derive(Debug, Parser)]
 #[command(name = "cleave-bench", version, arg_required_else_help = true)]
 pub struct Args {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run workloads on engines in turn; print a table, and write JSON
+    /// Run workloads on engines, one run at a time; print a table and write JSON
     Run(Box<Run>),
-    /// Run the standard set on CleaveDB and a rival; print the table, then the ratios
+    /// Run the standard set on CleaveDB and one other engine; print the table and the ratios
     Compare(Compare),
-    /// Run the experiments of a paper on the engines of this build; print its claims beside what was measured
+    /// Run the experiments of a paper on the engines of this build; print its claims beside the measurements
     Paper(Paper),
-    /// Fill a large CleaveDB, with values of zeros that take no space, and count its files, descriptors and memory
+    /// Fill a large CleaveDB with values of zeros, which take no disk space, and measure its files, descriptors and memory
     Bounded(Bounded),
-    /// Make one page of HTML out of results: charts, claims, settings, how to reproduce
+    /// Write an HTML page of results: charts, claims, settings, commands to reproduce them
     Report(Report),
-    /// Make a slow tier for hybrid runs, or take it away (needs root, loop devices and cgroup v1)
+    /// Create or remove a slow tier for hybrid runs (needs root, loop devices and cgroup v1)
     #[command(subcommand)]
     Device(Device),
     /// List the engines of this build and the workloads
     List,
-    /// The process of one run; its plan is on stdin
+    /// The process of one run; reads its plan from stdin
     #[command(hide = true)]
     Child,
 }
@@ -43,22 +43,22 @@ pub enum Command {
 /// `cleave-bench run`.
 #[derive(Debug, ClapArgs)]
 pub struct Run {
-    /// Engines, with commas between; see `cleave-bench list`
+    /// Engines, separated by commas; see `cleave-bench list`
     #[arg(long, value_name = "E", value_delimiter = ',', default_value = "cleave")]
     pub engine: Vec<String>,
-    /// Workloads, with commas between; see `cleave-bench list`
+    /// Workloads, separated by commas; see `cleave-bench list`
     #[arg(long, value_name = "W", value_delimiter = ',', required = true)]
     pub workload: Vec<String>,
     /// The other options.
     #[command(flatten)]
     pub shape: Shape,
-    /// Where stores lie.
+    /// Directories and devices of the stores.
     #[command(flatten)]
     pub places: Places,
-    /// Run everything so many times; the run with the median throughput counts
+    /// Number of repeats; the run with the median throughput is reported
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u64).range(1..))]
     pub repeat: u64,
-    /// Write all results, one object for each engine and workload
+    /// Write all results as JSON, one object per engine and workload
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
@@ -66,25 +66,25 @@ pub struct Run {
 /// `cleave-bench compare`.
 #[derive(Debug, ClapArgs)]
 pub struct Compare {
-    /// A few minutes: 200,000 records of 1 KB and 32 MiB of memory, instead of 2,000,000 and 256 MiB
+    /// Run for a few minutes, with 200,000 records of 1 KB and 32 MiB of memory instead of 2,000,000 records and 256 MiB
     #[arg(long)]
     pub quick: bool,
     /// The engine to compare with
     #[arg(long, value_name = "E", default_value = "rocksdb")]
     pub against: String,
-    /// Records, instead of what is said above
+    /// Number of records, overriding --quick and its default
     #[arg(long, value_name = "N")]
     pub records: Option<u64>,
-    /// Where stores lie.
+    /// Directories and devices of the stores.
     #[command(flatten)]
     pub places: Places,
-    /// Run everything so many times; the run with the median throughput counts
+    /// Number of repeats; the run with the median throughput is reported
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u64).range(1..))]
     pub repeat: u64,
-    /// Write all results, one object for each engine and workload
+    /// Write all results as JSON, one object per engine and workload
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Write the page of `report` too
+    /// Also write the page of `report`
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
 }
@@ -93,22 +93,37 @@ pub struct Compare {
 #[derive(Debug, ClapArgs)]
 pub struct Paper {
     /// The paper
-    pub paper: Name,
-    /// How many times the records of scale 1, which is about a quarter of an hour of a small machine
+    pub paper: PaperName,
+    /// Number of records relative to scale 1, which takes about 15 minutes on a small machine
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     pub scale: f64,
-    /// Engines, with commas between. Default: all of this build; for hashkv cleave, rocksdb and blobdb
+    /// Engines, separated by commas. Default: all of this build; for hashkv: cleave, rocksdb and blobdb
     #[arg(long, value_name = "E", value_delimiter = ',')]
     pub engine: Vec<String>,
-    /// Where stores lie.
+    /// Directories and devices of the stores.
     #[command(flatten)]
     pub places: Places,
-    /// Run everything so many times; the run with the median throughput counts
+    /// Number of repeats; the run with the median throughput is reported
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u64).range(1..))]
     pub repeat: u64,
-    /// Write all results and the claims
+    /// Write all results and the claims as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+/// The papers, in the order of the help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PaperName {
+    /// Operation decoupling on fast and slow storage
+    Decoukv,
+    /// Delta buckets for read-modify-write
+    Kdsep,
+    /// Hash-grouped values with lookup-free garbage collection
+    Hashkv,
+    /// In-memory hashing, write amplification near 1
+    Rexio,
+    /// Redirection of writes during stalls
+    Kvaccel,
 }
 
 /// `cleave-bench bounded`.
@@ -117,19 +132,19 @@ pub struct Bounded {
     /// Bytes of live values
     #[arg(long, value_name = "BYTES", default_value = "100G", value_parser = size::parse)]
     pub bytes: u64,
-    /// Bytes of a large value; four records of 100 B go with each
+    /// Bytes of a large value; each is accompanied by four records of 100 B
     #[arg(long, value_name = "BYTES", default_value = "64K", value_parser = size::parse)]
     pub value_size: u64,
-    /// Values to overwrite then, in hundredths of those that there are; values move from about 30 on
+    /// Values to overwrite after the load, in percent of all; value GC starts at about 30
     #[arg(long, value_name = "PERCENT", default_value_t = 100)]
     pub overwrites: u64,
-    /// Memory of the engine
+    /// Memory budget of the engine
     #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = size::parse)]
     pub memory: u64,
-    /// Where the store is made and deleted again. Default: the system's directory for temporary files
+    /// Directory in which the store is created and removed. Default: the system's temporary directory
     #[arg(long)]
     pub dir: Option<PathBuf>,
-    /// Write all lines
+    /// Write all rows as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
@@ -137,9 +152,9 @@ pub struct Bounded {
 /// `cleave-bench device`.
 #[derive(Debug, Subcommand)]
 pub enum Device {
-    /// Make an image, attach it to a loop device with ext4 on it, mount it and limit it
+    /// Create an image with ext4, attach it to a loop device, mount it and limit its throughput
     Up(DeviceUp),
-    /// Unmount it, detach it, and remove its limits and its image
+    /// Unmount and detach it, and remove its limits and its image
     Down {
         /// The mount point
         #[arg(long)]
@@ -147,28 +162,28 @@ pub enum Device {
     },
 }
 
-/// `cleave-bench device up`. The limits hold for runs whose files lie on the device, and for direct I/O only.
+/// `cleave-bench device up`. The limits apply to runs whose files are on the device, and to direct I/O only.
 #[derive(Debug, ClapArgs)]
 pub struct DeviceUp {
-    /// The mount point; made if it is not there
+    /// The mount point; created if missing
     #[arg(long)]
     pub dir: PathBuf,
-    /// The file that holds everything on the device. Default: the mount point's name with .img behind
+    /// The image file. Default: the path of the mount point with .img appended
     #[arg(long, value_name = "FILE")]
     pub image: Option<PathBuf>,
-    /// Its size; it takes space as it is written
+    /// Size of the device; the image takes space only as it is written
     #[arg(long, value_name = "N", value_parser = size::parse)]
     pub bytes: u64,
-    /// Bytes read in a second. Default: no limit
+    /// Bytes read per second. Default: no limit
     #[arg(long, value_name = "B", value_parser = size::parse)]
     pub read_bandwidth: Option<u64>,
-    /// Bytes written in a second. Default: no limit
+    /// Bytes written per second. Default: no limit
     #[arg(long, value_name = "B", value_parser = size::parse)]
     pub write_bandwidth: Option<u64>,
-    /// Reads in a second. Default: no limit
+    /// Reads per second. Default: no limit
     #[arg(long, value_name = "N")]
     pub read_iops: Option<u64>,
-    /// Writes in a second. Default: no limit
+    /// Writes per second. Default: no limit
     #[arg(long, value_name = "N")]
     pub write_iops: Option<u64>,
 }
@@ -176,10 +191,10 @@ pub struct DeviceUp {
 /// `cleave-bench report`.
 #[derive(Debug, ClapArgs)]
 pub struct Report {
-    /// Files that `run --json`, `compare --json` or `paper --json` wrote
+    /// Result files of `run --json`, `compare --json` or `paper --json`
     #[arg(value_name = "JSON", required = true)]
     pub results: Vec<PathBuf>,
-    /// The page
+    /// The page to write
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
 }

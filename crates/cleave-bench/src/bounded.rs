@@ -1,8 +1,8 @@
-//! `cleave-bench bounded`: what a large CleaveDB needs besides its bytes. A store is filled until so many bytes of values
-//! live in it, and overwritten so that values move, while files, open descriptors and memory are counted. The values
-//! are zeros but for their first bytes, and zeros take no space ([`Incomplete`]), so it needs a tenth of the disk.
+//! `cleave-bench bounded`: the overhead of a large CleaveDB. A store is filled up to a given number of live bytes and then
+//! overwritten so that value GC runs, while its files, open descriptors and memory are measured. All but the first bytes of
+//! a value are zeros, which take no disk space ([`Incomplete`]), so the run needs about a tenth of the disk.
 //!
-//! The engine is not told: it writes, checks, moves and reads every byte.
+//! The engine is unaware of this: it writes, checks, moves and reads every byte.
 
 use std::fs;
 use std::io::Write;
@@ -27,14 +27,14 @@ use crate::storage::Incomplete;
 
 /// Bytes of a large value that are not zeros.
 const HEAD_BYTES: usize = 64;
-/// Bytes of a small value, which lies with its key.
+/// Bytes of a small value, which is stored with its key.
 const SMALL_BYTES: usize = 100;
-/// Small records for each large one.
+/// Small records per large one.
 const SMALL_PER_LARGE: u64 = 4;
-/// Lines of the table for the load, and again for the overwrites.
+/// Rows of the table for the load, and as many for the overwrites.
 const STEPS: u64 = 10;
-/// How often descriptors and memory are looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often descriptors and memory are sampled.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Large values that are read back at the end.
 const READ_BACK: u64 = 10_000;
 
@@ -45,39 +45,39 @@ struct Row {
     phase: &'static str,
     /// Bytes of values in the store.
     value_bytes_live: u64,
-    /// Seconds since the line before.
+    /// Seconds since the previous row.
     seconds: f64,
-    /// Records written in a second since then; 0 if none were.
+    /// Records written per second since then.
     records_per_second: f64,
-    /// Files by their kinds.
+    /// Files by kind.
     files: Files,
-    /// The most descriptors that were open since the line before.
+    /// Maximum of open descriptors since the previous row.
     descriptors_max: u64,
-    /// The most memory that was resident since the line before.
+    /// Maximum of resident memory since the previous row.
     resident_bytes_max: u64,
-    /// What the engine says it holds of its budget.
+    /// Memory that the engine accounts to its budget.
     memory_bytes: u64,
-    /// Of that, for the list of files of values.
+    /// Of that, memory of the value file list.
     value_list_bytes: u64,
-    /// Bytes of records in logs and extents of values, garbage included.
+    /// Bytes of records in logs and value extents, including garbage.
     value_bytes: u64,
     /// Logs and extents that hold values.
     value_files: u64,
     /// Groups of values.
     value_groups: u64,
-    /// Files of redirect tables that addresses in tables may still lead through.
+    /// Files with redirect tables that stale addresses may still need.
     moved_files: u64,
-    /// Evacuations done so far.
-    value_collections: u64,
-    /// How long writers waited, or were slowed down, since the line before.
+    /// Value GC jobs so far.
+    value_gcs: u64,
+    /// Seconds that writers were stalled or paced since the previous row.
     waited_s: f64,
-    /// Bytes of all files, holes included.
+    /// Bytes of all files, including holes.
     file_bytes: u64,
-    /// Bytes that they take on the disk.
+    /// Disk space of all files, in bytes.
     disk_bytes: u64,
 }
 
-/// How many files there are, and how long the manifest is.
+/// Number and size of files.
 #[derive(Debug, Clone, Default, Serialize)]
 struct Files {
     all: u64,
@@ -89,7 +89,7 @@ struct Files {
     bytes: u64,
 }
 
-/// The most of something since it was last asked for.
+/// Maxima since they were last read.
 #[derive(Default)]
 struct Peaks {
     descriptors: AtomicU64,
@@ -97,26 +97,26 @@ struct Peaks {
     stop: AtomicBool,
 }
 
-/// Fills a store, prints what it takes, and removes it.
+/// Fills a store, prints its overhead, and removes it.
 ///
 /// # Errors
-/// If an option is wrong, the store fails, or a value is not what was written.
+/// If an option is invalid, the store fails, or a value is wrong.
 pub fn run(args: &Bounded, out: &mut dyn Write) -> Result<()> {
     if args.value_size <= HEAD_BYTES as u64 || args.bytes < args.value_size {
         return Err(Failure::new(format!(
-            "--value-size is more than {HEAD_BYTES}, and --bytes are at least one value"
+            "--value-size must be more than {HEAD_BYTES}, and --bytes at least one value"
         )));
     }
     let places = Places { dir: args.dir.clone(), ..Places::default() };
-    scratch::watch_for_interruption()?;
+    scratch::handle_interruption()?;
     scratch::prepare(&places)?;
     let scratch = Scratch::new(&places)?;
     let peaks = Peaks::default();
     let rows = thread::scope(|scope| {
-        let looking = scope.spawn(|| peaks.look());
+        let sampler = scope.spawn(|| peaks.sample());
         let rows = Filling::new(args, &scratch.dirs().main, &peaks).and_then(|filling| filling.run(out));
         peaks.stop.store(true, Ordering::Relaxed);
-        looking.join().map_err(|_| Failure::new("the thread that looks panicked"))??;
+        sampler.join().map_err(|_| Failure::new("the sampling thread panicked"))??;
         rows
     })?;
     let Some(path) = &args.json else { return Ok(()) };
@@ -159,33 +159,33 @@ impl<'a> Filling<'a> {
         self.title(out)?;
         let count = self.count;
         for step in 0..STEPS {
-            let part = count * step / STEPS..count * (step + 1) / STEPS;
-            let written = (part.end - part.start) * (1 + SMALL_PER_LARGE);
-            part.clone().try_for_each(|number| self.put(number, 0))?;
-            self.line("load", part.end, written, out)?;
+            let range = count * step / STEPS..count * (step + 1) / STEPS;
+            let written = (range.end - range.start) * (1 + SMALL_PER_LARGE);
+            range.clone().try_for_each(|number| self.put(number, 0))?;
+            self.row("load", range.end, written, out)?;
         }
         let mut rng = Rng::seed_from_u64(1);
         let overwrites = count * self.args.overwrites / 100;
         for step in 0..STEPS {
-            let part = overwrites * step / STEPS..overwrites * (step + 1) / STEPS;
-            let written = (part.end - part.start) * (1 + SMALL_PER_LARGE);
-            part.into_iter().try_for_each(|_| self.put(rng.random_range(0..count), 1 + step))?;
-            self.line("overwrite", count, written, out)?;
+            let range = overwrites * step / STEPS..overwrites * (step + 1) / STEPS;
+            let written = (range.end - range.start) * (1 + SMALL_PER_LARGE);
+            range.into_iter().try_for_each(|_| self.put(rng.random_range(0..count), 1 + step))?;
+            self.row("overwrite", count, written, out)?;
         }
         self.db.flush().and_then(|()| self.db.wait_for_background()).map_err(failed)?;
-        self.line("settled", count, 0, out)?;
+        self.row("settled", count, 0, out)?;
         self.read_back(&mut rng)?;
         self.db.close().map_err(failed)?;
         self.since = Instant::now();
         self.db = open(self.args, self.dir)?;
         self.waited = Duration::ZERO;
-        self.line("opened again", count, 0, out)?;
+        self.row("opened again", count, 0, out)?;
         self.read_back(&mut rng)?;
         self.db.close().map_err(failed)?;
         Ok(self.rows)
     }
 
-    /// Writes a large value and the small ones that go with it.
+    /// Writes a large value and its small ones.
     fn put(&mut self, number: u64, round: u64) -> Result<()> {
         let head = stream(number, round);
         self.value[..HEAD_BYTES].copy_from_slice(&head_of(number, head));
@@ -194,27 +194,27 @@ impl<'a> Filling<'a> {
             .try_for_each(|small| self.db.put(key(number, small), &self.value[..SMALL_BYTES]).map_err(failed))
     }
 
-    /// Some large values must be as they were written, and agree with the small ones beside them.
+    /// Checks a sample of large values and their small ones.
     fn read_back(&mut self, rng: &mut Rng) -> Result<()> {
         for _ in 0..READ_BACK.min(self.count) {
             let number = rng.random_range(0..self.count);
             let value = self.db.get(key(number, 0)).map_err(failed)?;
             let small = self.db.get(key(number, SMALL_PER_LARGE)).map_err(failed)?;
             let (Some(value), Some(small)) = (value, small) else {
-                return Err(Failure::new(format!("record {number} is gone")));
+                return Err(Failure::new(format!("record {number} is missing")));
             };
             let is_right = value.len() == self.value.len()
                 && value[..8] == number.to_le_bytes()
                 && value[HEAD_BYTES..].iter().all(|byte| *byte == 0)
                 && value[..SMALL_BYTES] == small[..];
             if !is_right {
-                return Err(Failure::new(format!("record {number} is not what was written")));
+                return Err(Failure::new(format!("record {number} has a wrong value")));
             }
         }
         Ok(())
     }
 
-    fn line(&mut self, phase: &'static str, large: u64, written: u64, out: &mut dyn Write) -> Result<()> {
+    fn row(&mut self, phase: &'static str, large: u64, written: u64, out: &mut dyn Write) -> Result<()> {
         let seconds = self.since.elapsed().as_secs_f64();
         let stats = self.db.stats();
         let files = count_files(self.dir)?;
@@ -233,14 +233,14 @@ impl<'a> Filling<'a> {
             value_files: stats.value_files as u64,
             value_groups: stats.value_groups as u64,
             moved_files: stats.moved_files as u64,
-            value_collections: stats.value_collections,
+            value_gcs: stats.value_gcs,
             waited_s: waited.saturating_sub(self.waited).as_secs_f64(),
             file_bytes: files.bytes,
             disk_bytes: counters::space_of(self.dir, &|_| true)?,
             files,
         };
         self.waited = waited;
-        writeln!(out, "{}", row.cells().join(" | ")).and_then(|()| out.flush()).map_err(told())?;
+        writeln!(out, "{}", row.cells().join(" | ")).and_then(|()| out.flush()).map_err(write_failed())?;
         self.rows.push(row);
         self.since = Instant::now();
         Ok(())
@@ -251,14 +251,14 @@ impl<'a> Filling<'a> {
         let memory = size::human(self.args.memory);
         writeln!(out, "{} values of {values}, {small} of {SMALL_BYTES} B; {memory} of memory", self.count)
             .and_then(|()| writeln!(out, "{}", TITLES.join(" | ")))
-            .map_err(told())
+            .map_err(write_failed())
     }
 }
 
 #[rustfmt::skip]
 const TITLES: [&str; 19] = [
     "phase", "live", "with garbage", "seconds", "records/s", "waited s", "files", "logs", "segments", "redirects", "tables", "descriptors",
-    "resident", "engine's memory", "list of files", "logs and extents", "groups", "manifest", "files' bytes (on disk)",
+    "resident", "engine memory", "file list", "logs and extents", "groups", "manifest", "file bytes (on disk)",
 ];
 
 impl Row {
@@ -289,10 +289,10 @@ impl Row {
 }
 
 impl Peaks {
-    fn look(&self) -> Result<()> {
+    fn sample(&self) -> Result<()> {
         while !self.stop.load(Ordering::Relaxed) {
             self.take_now()?;
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(SAMPLE_INTERVAL);
         }
         Ok(())
     }
@@ -311,13 +311,13 @@ fn open(args: &Bounded, dir: &Path) -> Result<Db> {
     testing::open_on(storage, dir, Options::new().memory_budget(memory)).map_err(failed)
 }
 
-/// Keys do not come in order, and those of one number do not lie together.
+/// The key of a record: keys are written in random order, and the keys of one number are not adjacent.
 fn key(number: u64, small: u64) -> String {
     let mixed = (number * (1 + SMALL_PER_LARGE) + small).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     format!("record/{mixed:016x}")
 }
 
-/// The number, and what compresses badly.
+/// The number, followed by random bytes.
 fn head_of(number: u64, mut rng: Rng) -> [u8; HEAD_BYTES] {
     let mut head = [0; HEAD_BYTES];
     for bytes in head.chunks_exact_mut(8) {
@@ -332,7 +332,7 @@ fn count_files(dir: &Path) -> Result<Files> {
     let mut files = Files::default();
     for entry in fs::read_dir(dir).map_err(failed())? {
         let entry = entry.map_err(failed())?;
-        // Files go away at any moment.
+        // Files may be removed at any moment.
         let Ok(metadata) = entry.metadata() else { continue };
         files.all += 1;
         files.bytes += metadata.len();
@@ -352,6 +352,6 @@ fn failed(error: cleavedb::Error) -> Failure {
     Failure::new(format!("cleave: {error}"))
 }
 
-fn told<E: std::fmt::Display>() -> impl FnOnce(E) -> Failure {
+fn write_failed<E: std::fmt::Display>() -> impl FnOnce(E) -> Failure {
     Failure::because("cannot write the table")
 }

@@ -1,5 +1,4 @@
-//! Cgroups of version 1: a memory cgroup for each run, so that the page cache that an engine uses counts against a limit
-//! too, and the way into any other.
+//! Cgroups of version 1: a memory cgroup per run, whose limit includes the page cache, and entering any other cgroup.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,29 +7,29 @@ use std::thread;
 use std::time::Duration;
 
 use crate::failure::{Failure, Result};
-use crate::scratch::clear_away_too;
+use crate::scratch::remove_on_interruption;
 
-/// Before the number of the process that made a cgroup, in its name.
+/// Prefix of the name of a memory cgroup; the process id of its creator follows.
 const PREFIX: &str = "cleave-bench-";
 
-/// A cgroup that goes away with this handle; no process may be left in it.
+/// A cgroup that is removed with this handle, when no process is in it.
 pub struct MemoryCgroup(PathBuf);
 
 impl MemoryCgroup {
-    /// A cgroup of at most `bytes`.
+    /// Creates a cgroup limited to `bytes`.
     ///
     /// # Errors
-    /// If the system has no memory controller of version 1, or we may not use it.
+    /// If the system has no memory controller of version 1, or the process may not use it.
     pub fn new(bytes: u64) -> Result<MemoryCgroup> {
         let mounts = fs::read_to_string("/proc/mounts").map_err(Failure::because("cannot read /proc/mounts"))?;
         let root = controller(&mounts, "memory").ok_or_else(|| {
             Failure::new("--cgroup-memory needs the memory controller of cgroup v1, which is not mounted here")
         })?;
-        remove_left_behind(&root);
+        remove_leftovers(&root);
         let dir = root.join(format!("{PREFIX}{}", process::id()));
         fs::create_dir(&dir)
-            .map_err(Failure::because(format!("--cgroup-memory cannot create {} (are we root?)", dir.display())))?;
-        clear_away_too(&dir);
+            .map_err(Failure::because(format!("--cgroup-memory cannot create {} (root is needed)", dir.display())))?;
+        remove_on_interruption(&dir);
         let cgroup = MemoryCgroup(dir);
         let limit = cgroup.0.join("memory.limit_in_bytes");
         fs::write(&limit, bytes.to_string())
@@ -46,7 +45,7 @@ impl MemoryCgroup {
 
 impl Drop for MemoryCgroup {
     fn drop(&mut self) {
-        // The kernel may take a moment to see that the last process is gone. One that stays is empty and harms nobody.
+        // The kernel may notice the exit of the last process late. A cgroup that stays is empty and harmless.
         for _ in 0..50 {
             if fs::remove_dir(&self.0).is_ok() {
                 return;
@@ -56,12 +55,12 @@ impl Drop for MemoryCgroup {
     }
 }
 
-/// Removes the cgroups below `root` that runs made and could not remove, because they were killed.
-fn remove_left_behind(root: &Path) {
+/// Removes the cgroups below `root` that were left by killed runs.
+fn remove_leftovers(root: &Path) {
     for dir in fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path()) {
         let maker = dir.file_name().and_then(|name| name.to_str()?.strip_prefix(PREFIX)?.parse::<u32>().ok());
         if maker.is_some_and(|maker| !Path::new(&format!("/proc/{maker}")).exists()) {
-            // The kernel refuses if a process is in it.
+            // The kernel refuses this while a process is in the cgroup.
             let _ = fs::remove_dir(dir);
         }
     }
@@ -76,7 +75,7 @@ pub fn enter(dir: &Path) -> Result<()> {
         .map_err(Failure::because(format!("cannot enter the cgroup {}", dir.display())))
 }
 
-/// Where the controller `name` of cgroup v1 is mounted, out of the text of /proc/mounts.
+/// The mount point of the cgroup v1 controller `name`, in the text of /proc/mounts.
 pub fn controller(mounts: &str, name: &str) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let mut fields = line.split_whitespace().skip(1);
@@ -90,17 +89,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cgroups_of_the_dead_are_removed_and_those_of_the_living_are_left_alone() {
+    fn cgroups_of_exited_processes_are_removed_and_others_are_kept() {
         let root = tempfile::tempdir().unwrap();
         let make = |name: String| {
             let dir = root.path().join(name);
             fs::create_dir(&dir).unwrap();
             dir
         };
-        // No process has a number as high as the first.
+        // The first process id is larger than any real one.
         let (dead, living, foreign) =
             (make(format!("{PREFIX}4294967295")), make(format!("{PREFIX}{}", process::id())), make("mine".to_owned()));
-        remove_left_behind(root.path());
+        remove_leftovers(root.path());
         assert!(!dead.exists() && living.exists() && foreign.exists());
     }
 

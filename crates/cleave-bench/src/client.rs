@@ -1,5 +1,5 @@
-//! A client: draws operations (or takes them from a trace), does them one after the other, checks what it reads and times
-//! what it does. All clients of a run share one `Bench`.
+//! A client: draws operations, or takes them from a trace, executes them sequentially, verifies what it reads and measures
+//! latencies. All clients of a run share one `Bench`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
@@ -8,54 +8,54 @@ use rand::RngExt;
 use rand::distr::Distribution as _;
 use rand::distr::weighted::WeightedIndex;
 
+use crate::dataset::Dataset;
 use crate::distribution::Chooser;
 use crate::engine::Engine;
 use crate::failure::{Failure, Result};
-use crate::ground::Ground;
 use crate::latency::Latencies;
 use crate::pace::{Pace, wait_until};
 use crate::rng::Rng;
 use crate::trace::Trace;
 use crate::workload::{Operation, ScanLength, Workload};
 
-/// What the clients of a run share.
+/// The state that the clients of a run share.
 pub struct Bench<'a> {
     /// The store.
     pub engine: &'a dyn Engine,
-    /// What to do.
+    /// The workload.
     pub workload: &'a Workload,
     /// The records.
-    pub ground: &'a Ground,
+    pub dataset: &'a Dataset,
     /// Operations completed.
     pub done: AtomicU64,
-    /// Set when clients without a quota are to stop, and after a failure.
+    /// Set to stop clients without a quota, and after a failure.
     pub stop: AtomicBool,
 }
 
 impl<'a> Bench<'a> {
-    /// Nothing done yet.
-    pub fn new(engine: &'a dyn Engine, workload: &'a Workload, ground: &'a Ground) -> Bench<'a> {
-        Bench { engine, workload, ground, done: AtomicU64::new(0), stop: AtomicBool::new(false) }
+    /// A run without completed operations.
+    pub fn new(engine: &'a dyn Engine, workload: &'a Workload, dataset: &'a Dataset) -> Bench<'a> {
+        Bench { engine, workload, dataset, done: AtomicU64::new(0), stop: AtomicBool::new(false) }
     }
 }
 
-/// What one client did.
+/// Totals of one client.
 #[derive(Default)]
 pub struct Tally {
-    /// How long operations took.
+    /// Latencies of operations.
     pub latencies: Latencies,
     /// Bytes of keys, values and operands written.
     pub user_bytes_written: u64,
-    /// Values that were read and checked.
+    /// Values read and verified.
     pub values_read: u64,
-    /// Bytes of their keys and of themselves.
+    /// Bytes of these values and their keys.
     pub user_bytes_read: u64,
-    /// Reads of records that were not there, and need not be.
+    /// Reads of records that did not exist and need not.
     pub reads_missing: u64,
 }
 
 impl Tally {
-    /// Adds what another client did.
+    /// Adds the totals of another client.
     pub fn add(&mut self, other: &Tally) {
         self.latencies.add(&other.latencies);
         self.user_bytes_written += other.user_bytes_written;
@@ -65,24 +65,24 @@ impl Tally {
     }
 }
 
-/// A client's part of the operations.
+/// A client's share of the operations.
 #[derive(Clone, Copy)]
 pub struct Share {
-    /// Which client it is.
+    /// The number of the client.
     pub client: u64,
-    /// Of how many.
+    /// Number of clients.
     pub clients: u64,
-    /// What they do between them.
+    /// Operations of all clients together.
     pub operations: u64,
-    /// When each operation is due; none: when the one before has ended.
+    /// The schedule of operations; none: each starts when the previous one has ended.
     pub pace: Option<Pace>,
 }
 
-/// What to do next.
-struct Errand {
+/// The next operation.
+struct Request {
     operation: Operation,
     record: u64,
-    /// Bytes of a value that is written, records of a scan; none: as usual.
+    /// Bytes of the value to write, or records of a scan; none: the workload's default.
     length: Option<usize>,
 }
 
@@ -98,35 +98,35 @@ pub struct Client<'a> {
 }
 
 impl<'a> Client<'a> {
-    /// The client whose draws `rng` decides.
+    /// A client that draws from `rng`.
     pub fn new(bench: &'a Bench<'a>, rng: Rng) -> Client<'a> {
-        let chooser = Chooser::new(bench.workload.distribution, bench.ground.records);
+        let chooser = Chooser::new(bench.workload.distribution, bench.dataset.records);
         let (key, value, last_key) = (Vec::new(), Vec::new(), Vec::new());
         Client { bench, rng, chooser, key, value, last_key, tally: Tally::default() }
     }
 
-    /// Does its share of the workload's mix, or of the trace.
+    /// Executes its share of the workload's mix, or of the trace.
     ///
     /// # Errors
-    /// The first operation that the store failed or answered wrongly; the other clients stop too.
+    /// The first operation that failed or returned a wrong answer; the other clients then stop too.
     pub fn run(mut self, share: Share) -> Result<Tally> {
         share.pace.iter().for_each(Pace::settle);
-        match self.bench.ground.source.trace() {
+        match self.bench.dataset.source.trace() {
             Some(trace) => self.replay(trace, share)?,
             None => self.draw(share)?,
         }
         Ok(self.tally)
     }
 
-    /// Does `operation` again and again, once at least, until it is told to stop.
+    /// Repeats `operation`, at least once, until the run stops it.
     ///
     /// # Errors
     /// As [`Client::run`].
     pub fn run_in_background(mut self, operation: Operation, pace: Option<Pace>) -> Result<Tally> {
         pace.iter().for_each(Pace::settle);
         for number in 0.. {
-            let errand = self.choose(operation);
-            self.step(&errand, pace.map(|pace| pace.due(number)))?;
+            let request = self.choose(operation);
+            self.step(&request, pace.map(|pace| pace.due(number)))?;
             if self.bench.stop.load(Ordering::Relaxed) {
                 break;
             }
@@ -143,8 +143,8 @@ impl<'a> Client<'a> {
                 break;
             }
             let operation = self.bench.workload.mix[mix.sample(&mut self.rng)].0;
-            let errand = self.choose(operation);
-            self.step(&errand, share.pace.map(|pace| pace.due(number)))?;
+            let request = self.choose(operation);
+            self.step(&request, share.pace.map(|pace| pace.due(number)))?;
             self.bench.done.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
@@ -156,67 +156,67 @@ impl<'a> Client<'a> {
                 break;
             }
             let length = Some(event.length).filter(|&length| event.operation != Operation::Scan || length > 0);
-            let errand = Errand { operation: event.operation, record: event.record, length };
-            self.step(&errand, share.pace.map(|pace| pace.due_of(position, event.at)))?;
+            let request = Request { operation: event.operation, record: event.record, length };
+            self.step(&request, share.pace.map(|pace| pace.due_of(position, event.at)))?;
             self.bench.done.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    fn step(&mut self, errand: &Errand, due: Option<Instant>) -> Result<()> {
-        self.prepare(errand);
+    fn step(&mut self, request: &Request, due: Option<Instant>) -> Result<()> {
+        self.prepare(request);
         let start = due.map_or_else(Instant::now, wait_until);
-        let outcome = self.perform(errand);
-        self.tally.latencies.record(errand.operation, start.elapsed());
+        let outcome = self.perform(request);
+        self.tally.latencies.record(request.operation, start.elapsed());
         if outcome.is_err() {
             self.bench.stop.store(true, Ordering::Relaxed);
         }
         outcome
     }
 
-    /// Chooses the record that `operation` falls on.
-    fn choose(&mut self, operation: Operation) -> Errand {
-        let ground = self.bench.ground;
+    /// Chooses the record of `operation`.
+    fn choose(&mut self, operation: Operation) -> Request {
+        let dataset = self.bench.dataset;
         let record = match operation {
-            Operation::Insert => ground.next_new.fetch_add(1, Ordering::Relaxed),
+            Operation::Insert => dataset.next_new.fetch_add(1, Ordering::Relaxed),
             _ => {
-                let records = ground.records.max(ground.acknowledged.load(Ordering::Relaxed));
+                let records = dataset.records.max(dataset.acknowledged.load(Ordering::Relaxed));
                 self.chooser.choose(records, &mut self.rng)
             }
         };
-        Errand { operation, record, length: None }
+        Request { operation, record, length: None }
     }
 
-    /// Makes the key, and what is to be written.
-    fn prepare(&mut self, errand: &Errand) {
+    /// Generates the key, and the value or operand to write.
+    fn prepare(&mut self, request: &Request) {
         let Client { bench, rng, key, value, .. } = self;
-        let (source, record) = (&bench.ground.source, errand.record);
+        let (source, record) = (&bench.dataset.source, request.record);
         source.key(record, key);
-        let length = |key: &[u8]| errand.length.unwrap_or_else(|| source.length(record, key));
-        match errand.operation {
+        let length = |key: &[u8]| request.length.unwrap_or_else(|| source.length(record, key));
+        match request.operation {
             Operation::Update | Operation::Insert => source.value(record, key, length(key), rng, value),
             Operation::Merge => {
-                let is_there = bench.ground.presence.has(record);
-                source.operand(key, length(key), is_there, rng, value);
+                let exists = bench.dataset.presence.has(record);
+                source.operand(key, length(key), exists, rng, value);
             }
             Operation::Read | Operation::Scan | Operation::Rmw | Operation::Delete => {}
         }
     }
 
-    fn perform(&mut self, errand: &Errand) -> Result<()> {
-        let (bench, record) = (self.bench, errand.record);
-        match errand.operation {
+    fn perform(&mut self, request: &Request) -> Result<()> {
+        let (bench, record) = (self.bench, request.record);
+        match request.operation {
             Operation::Read => self.read(record, false),
             Operation::Update => self.put(record),
             Operation::Insert => {
                 self.put(record)?;
-                bench.ground.acknowledge();
+                bench.dataset.acknowledge();
                 Ok(())
             }
             Operation::Scan => {
-                let length = match (errand.length, bench.workload.scan) {
+                let length = match (request.length, bench.workload.scan) {
                     (Some(length), _) => length as u64,
-                    (None, ScanLength::Asked) => bench.ground.scan_length,
+                    (None, ScanLength::Asked) => bench.dataset.scan_length,
                     (None, ScanLength::Fixed(length)) => length,
                     (None, ScanLength::UpTo(most)) => self.rng.random_range(1..=most),
                 };
@@ -225,7 +225,7 @@ impl<'a> Client<'a> {
             Operation::Rmw => {
                 self.value.clear();
                 self.read(record, true)?;
-                let (source, key, value) = (&bench.ground.source, &self.key, &mut self.value);
+                let (source, key, value) = (&bench.dataset.source, &self.key, &mut self.value);
                 match value.is_empty() {
                     true => source.value(record, key, source.length(record, key), &mut self.rng, value),
                     false => source.change(key, &mut self.rng, value),
@@ -235,11 +235,11 @@ impl<'a> Client<'a> {
             Operation::Merge => {
                 self.tally.user_bytes_written += (self.key.len() + self.value.len()) as u64;
                 bench.engine.merge(&self.key, &self.value)?;
-                bench.ground.presence.set(record);
+                bench.dataset.presence.set(record);
                 Ok(())
             }
             Operation::Delete => {
-                bench.ground.presence.clear(record);
+                bench.dataset.presence.clear(record);
                 self.tally.user_bytes_written += self.key.len() as u64;
                 bench.engine.delete(&self.key)
             }
@@ -249,16 +249,16 @@ impl<'a> Client<'a> {
     fn put(&mut self, record: u64) -> Result<()> {
         self.tally.user_bytes_written += (self.key.len() + self.value.len()) as u64;
         self.bench.engine.put(&self.key, &self.value)?;
-        self.bench.ground.presence.set(record);
+        self.bench.dataset.presence.set(record);
         Ok(())
     }
 
     fn read(&mut self, record: u64, keep: bool) -> Result<()> {
         let (bench, key, kept) = (self.bench, &self.key, &mut self.value);
-        let must_be_there = bench.ground.presence.has(record);
+        let must_exist = bench.dataset.presence.has(record);
         let (mut right, mut bytes) = (true, 0);
         let found = bench.engine.get(key, &mut |value| {
-            right = bench.ground.source.check(key, value);
+            right = bench.dataset.source.check(key, value);
             bytes = key.len() + value.len();
             if keep {
                 kept.extend_from_slice(value);
@@ -269,16 +269,20 @@ impl<'a> Client<'a> {
                 self.tally.values_read += 1;
                 self.tally.user_bytes_read += bytes as u64;
             }
-            (false, _) if !must_be_there => self.tally.reads_missing += 1,
-            (true, false) => return Err(Failure::new(format!("the value read for record {record} is not its own"))),
-            (false, _) => return Err(Failure::new(format!("record {record} was written and is not found"))),
+            (false, _) if !must_exist => self.tally.reads_missing += 1,
+            (true, false) => {
+                return Err(Failure::new(format!(
+                    "the value read for record {record} belongs to another key or is damaged"
+                )));
+            }
+            (false, _) => return Err(Failure::new(format!("record {record} was written but is not found"))),
         }
         Ok(())
     }
 
     fn scan(&mut self, record: u64, length: u64) -> Result<()> {
         let (bench, from, last) = (self.bench, &self.key, &mut self.last_key);
-        let must_start_here = bench.ground.presence.has(record);
+        let must_start_here = bench.dataset.presence.has(record);
         let (mut right, mut seen, mut bytes) = (true, 0, 0);
         last.clear();
         let found = bench.engine.scan(from, length, &mut |key, value| {
@@ -286,14 +290,14 @@ impl<'a> Client<'a> {
                 0 => key >= &from[..] && (!must_start_here || key == &from[..]),
                 _ => key > &last[..],
             };
-            right &= in_order && bench.ground.source.check(key, value);
+            right &= in_order && bench.dataset.source.check(key, value);
             seen += 1;
             bytes += key.len() + value.len();
             last.clear();
             last.extend_from_slice(key);
         })?;
         if !right || found != seen || found > length || (must_start_here && length > 0 && found == 0) {
-            return Err(Failure::new(format!("the scan from record {record} gave wrong or unordered records")));
+            return Err(Failure::new(format!("the scan from record {record} returned wrong or unordered records")));
         }
         self.tally.values_read += found;
         self.tally.user_bytes_read += bytes as u64;
@@ -313,19 +317,19 @@ mod tests {
     use crate::args::{Args, Command};
     use crate::workload;
 
-    /// What is wrong with the store.
+    /// The fault of the store.
     #[derive(Clone, Copy, PartialEq)]
     enum Fault {
         Nothing,
         LosesWrites,
-        MixesUpValues,
+        ConfusesValues,
         TearsValues,
         ScansBackwards,
         FailsReads,
         FailsWrites,
     }
 
-    /// A store in memory, with a fault that shows now and then.
+    /// A store in memory, with a fault in one of ten calls.
     struct Faulty {
         records: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
         fault: Fault,
@@ -344,7 +348,7 @@ mod tests {
                 return Err(Failure::new("the store cannot read"));
             }
             let records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
-            let other = records.iter().find(|(other, _)| *other != key).filter(|_| self.is_now(Fault::MixesUpValues));
+            let other = records.iter().find(|(other, _)| *other != key).filter(|_| self.is_now(Fault::ConfusesValues));
             let value = other.map(|(_, value)| value).or_else(|| records.get(key));
             let torn = value.filter(|_| self.is_now(Fault::TearsValues)).map(|value| &value[..value.len() - 1]);
             torn.or(value.map(|value| &value[..])).into_iter().for_each(read);
@@ -393,7 +397,7 @@ mod tests {
         }
     }
 
-    /// Loads and reads, updates and scans a store with `fault`.
+    /// Loads a store with `fault`, then reads, updates and scans it.
     fn outcome(fault: Fault) -> Result<Tally> {
         let args = Args::parse_from(["cleave-bench", "run", "--workload", "mixed:50", "--records", "200"]);
         let Command::Run(args) = args.command else { panic!("the command is `run`") };
@@ -401,22 +405,22 @@ mod tests {
         mixed.mix.push((Operation::Scan, 50));
         let load = workload::find("fillseq").unwrap();
         let load = Workload { order: mixed.order, ..load };
-        let ground = Ground::new(&args.shape, &mixed).unwrap();
+        let dataset = Dataset::new(&args.shape, &mixed).unwrap();
         let engine = Faulty { records: Mutex::default(), fault, calls: AtomicU64::new(0) };
         let share = Share { client: 0, clients: 1, operations: 200, pace: None };
-        Client::new(&Bench::new(&engine, &load, &ground), Rng::seed_from_u64(1)).run(share)?;
-        Client::new(&Bench::new(&engine, &mixed, &ground), Rng::seed_from_u64(2)).run(share)
+        Client::new(&Bench::new(&engine, &load, &dataset), Rng::seed_from_u64(1)).run(share)?;
+        Client::new(&Bench::new(&engine, &mixed, &dataset), Rng::seed_from_u64(2)).run(share)
     }
 
     #[test]
-    fn a_store_that_loses_fails_or_mixes_up_an_operation_fails_the_run() {
+    fn a_store_that_loses_fails_or_confuses_an_operation_fails_the_run() {
         let tally = outcome(Fault::Nothing).unwrap();
         assert!(tally.values_read > 0 && tally.reads_missing == 0);
         assert!(tally.user_bytes_read >= tally.values_read * 1024);
         for (fault, sentence) in [
-            (Fault::LosesWrites, "was written and is not found"),
-            (Fault::MixesUpValues, "is not its own"),
-            (Fault::TearsValues, "is not its own"),
+            (Fault::LosesWrites, "was written but is not found"),
+            (Fault::ConfusesValues, "belongs to another key or is damaged"),
+            (Fault::TearsValues, "belongs to another key or is damaged"),
             (Fault::ScansBackwards, "wrong or unordered records"),
             (Fault::FailsReads, "the store cannot read"),
             (Fault::FailsWrites, "the store cannot write"),

@@ -1,4 +1,4 @@
-//! `cleave-bench compare`: the standard set on CleaveDB and one rival, and how they relate.
+//! `cleave-bench compare`: the standard set of workloads on CleaveDB and one other engine, with the ratios of their results.
 
 use std::io::{self, Write};
 
@@ -26,10 +26,10 @@ const WORKLOADS: [&str; 12] = [
     "ycsb-am",
 ];
 
-/// Runs the set and prints the table and the ratios; writes the page if asked.
+/// Runs the set and prints the table and the ratios; writes the report if requested.
 ///
 /// # Errors
-/// As [`suite::run`], and if the page cannot be written.
+/// As [`suite::run`], and if the report cannot be written.
 pub fn run(args: &Compare, out: &mut dyn Write) -> Result<()> {
     let (records, memory) = match args.quick {
         true => (200_000, 32 << 20),
@@ -69,7 +69,7 @@ pub fn run(args: &Compare, out: &mut dyn Write) -> Result<()> {
         json: args.json.clone(),
     };
     if let Some(path) = &args.report {
-        // Better now than after hours.
+        // Fail now rather than after hours.
         report::of_outcomes(&[], path)?;
     }
     let outcomes = suite::run(&run, out)?;
@@ -80,9 +80,9 @@ pub fn run(args: &Compare, out: &mut dyn Write) -> Result<()> {
     }
 }
 
-/// One row for each workload; its two runs are side by side.
+/// Prints one row per workload; its two outcomes are adjacent.
 fn ratios(outcomes: &[Outcome], against: &str, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "\ncleave / {against} (throughput: more is better; the rest: less is better)")?;
+    writeln!(out, "\ncleave / {against} (throughput: higher is better; the others: lower is better)")?;
     writeln!(out, "{:<18}{:>11}{:>9}{:>9}{:>9}{:>11}", "workload", "throughput", "p50", "p99", "cpu", "write amp")?;
     for pair in outcomes.chunks_exact(2) {
         let [ours, theirs] = pair else { continue };

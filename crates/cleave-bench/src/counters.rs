@@ -1,4 +1,4 @@
-//! What the kernel counts for this process (and, if asked, for its devices), and the space of its files.
+//! Counters of the kernel for this process and, if requested, for its block devices; and the disk space of its files.
 
 use std::fs;
 use std::io;
@@ -9,31 +9,29 @@ use crate::disk::{DiskCounters, Disks};
 use crate::engine::Dirs;
 use crate::failure::{Failure, Result};
 
-/// Where the totals come from.
+/// Reads the counters of a run.
 pub struct Meter {
     disks: Disks,
     by_device: bool,
 }
 
 impl Meter {
-    /// The meter of a run in `dirs`, whose bytes the devices count if they are the run's own.
+    /// The meter of a run in `dirs`. With `own_device` the bytes are those that the devices count.
     ///
     /// # Errors
-    /// If they are, and it is not known which devices they are.
+    /// With `own_device`, if the devices of the directories are unknown.
     pub fn new(dirs: &Dirs, own_device: bool) -> Result<Meter> {
         let disks = Disks::of(dirs.all());
         match own_device && !disks.are_known() {
-            true => {
-                Err(Failure::new("--own-device: the kernel does not tell which block device holds the directories"))
-            }
+            true => Err(Failure::new("--own-device: the block device of the directories is unknown")),
             false => Ok(Meter { disks, by_device: own_device }),
         }
     }
 
-    /// The totals now.
+    /// The current totals.
     ///
     /// # Errors
-    /// If /proc does not tell.
+    /// If /proc lacks a counter.
     pub fn now(&self) -> Result<Counters> {
         let mut counters = Counters::now()?;
         counters.disks = self.disks.now()?;
@@ -44,17 +42,17 @@ impl Meter {
         Ok(counters)
     }
 
-    /// Lets the kernel write what it still has, if the device counts the bytes: it would count them later.
+    /// Writes back dirty pages if the devices count the bytes, because otherwise they would be counted later.
     ///
     /// # Errors
-    /// If the file system cannot.
+    /// If the file system fails to sync.
     pub fn settle(&self, dirs: &Dirs) -> Result<()> {
         let sync = |dir: &Path| rustix::fs::syncfs(fs::File::open(dir)?).map_err(io::Error::from);
         let mut dirs = dirs.all().filter(|_| self.by_device);
         dirs.try_for_each(|dir| sync(dir).map_err(Failure::because(format!("cannot sync {}", dir.display()))))
     }
 
-    /// Who counts the bytes.
+    /// What counts the bytes: `device` or `process`.
     pub fn counted_by(&self) -> &'static str {
         match self.by_device {
             true => "device",
@@ -63,23 +61,23 @@ impl Meter {
     }
 }
 
-/// Totals since the process began.
+/// Totals since the process started.
 #[derive(Debug, Clone, Default)]
 pub struct Counters {
-    /// Seconds of CPU in user mode.
+    /// CPU seconds in user mode.
     pub cpu_user_s: f64,
-    /// Seconds of CPU in the kernel.
+    /// CPU seconds in the kernel.
     pub cpu_sys_s: f64,
     /// Bytes read from the device.
     pub device_bytes_read: u64,
-    /// Bytes that went, or will go, to the device.
+    /// Bytes written to the device, including dirty pages that will be.
     pub device_bytes_written: u64,
-    /// The devices, as far as they are known.
+    /// The devices, if known.
     pub disks: Vec<DiskCounters>,
 }
 
 impl Counters {
-    /// The process's totals now.
+    /// The current totals of the process.
     fn now() -> Result<Counters> {
         let io = read("/proc/self/io")?;
         let stat = read("/proc/self/stat")?;
@@ -99,7 +97,7 @@ impl Counters {
         counters().ok_or_else(|| Failure::new("/proc/self/io or /proc/self/stat has no such counters"))
     }
 
-    /// What was added since `earlier`; of devices there are totals only.
+    /// The difference to `earlier`; devices keep their totals.
     pub fn since(&self, earlier: &Counters) -> Counters {
         Counters {
             cpu_user_s: self.cpu_user_s - earlier.cpu_user_s,
@@ -111,30 +109,30 @@ impl Counters {
     }
 }
 
-/// The most memory that the process ever had resident, in bytes.
+/// Peak resident memory of the process, in bytes.
 ///
 /// # Errors
-/// If /proc does not tell.
+/// If /proc lacks the counter.
 pub fn rss_peak_bytes() -> Result<u64> {
     kibibytes_of_status("VmHWM:")
 }
 
-/// The memory that the process has resident now, in bytes.
+/// Current resident memory of the process, in bytes.
 ///
 /// # Errors
-/// If /proc does not tell.
+/// If /proc lacks the counter.
 pub fn rss_bytes() -> Result<u64> {
     kibibytes_of_status("VmRSS:")
 }
 
-/// What a line of the process's status says, in bytes.
+/// A line of the process's status, in bytes.
 fn kibibytes_of_status(name: &str) -> Result<u64> {
     let status = read("/proc/self/status")?;
     let kib = field(&status, name).ok_or_else(|| Failure::new(format!("/proc/self/status has no {name}")))?;
     Ok(kib << 10)
 }
 
-/// The space that the files below `dirs` take on storage, in bytes. Files that go away meanwhile do not count.
+/// Disk space of the files below `dirs`, in bytes. Files removed meanwhile are not counted.
 ///
 /// # Errors
 /// If a directory cannot be read.
@@ -142,7 +140,7 @@ pub fn space_bytes(dirs: &Dirs) -> Result<u64> {
     dirs.all().map(|dir| space_of(dir, &|_| true)).sum()
 }
 
-/// Bytes on storage of the files in `dir` whose names are wanted.
+/// Disk space of the files in `dir` whose names are wanted, in bytes.
 ///
 /// # Errors
 /// If the directory cannot be read.

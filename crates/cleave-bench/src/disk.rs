@@ -1,5 +1,5 @@
-//! What the kernel counts for the block devices that hold a run's directories, in /proc/diskstats: how busy they are and
-//! the bytes that they moved, whoever caused it.
+//! Counters of the block devices of a run's directories, from /proc/diskstats: busy time and bytes, of all processes. Read
+//! by the meter in `counters.rs`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use crate::failure::{Failure, Result};
 
-/// /proc/diskstats counts in these, whatever the device's own are.
+/// The unit of /proc/diskstats, independent of the device's sector size.
 const SECTOR_BYTES: u64 = 512;
 
-/// Block devices by their major and minor numbers. None, if it is not known which they are.
+/// Block devices by major and minor number; empty if unknown.
 #[derive(Debug, Clone, Default)]
 pub struct Disks(Vec<(u32, u32)>);
 
@@ -23,19 +23,19 @@ pub struct DiskCounters {
     pub bytes_read: u64,
     /// Bytes written.
     pub bytes_written: u64,
-    /// Time with at least one request under way.
+    /// Time with at least one request in flight.
     pub busy: Duration,
 }
 
 impl Disks {
-    /// The devices that hold `dirs`; none if that is not known of each.
+    /// The devices of `dirs`; none if any of them is unknown.
     pub fn of<'a>(dirs: impl Iterator<Item = &'a Path>) -> Disks {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let (stats, mounts) = (read("/proc/diskstats"), read("/proc/self/mountinfo"));
         let number = |dir: &Path| {
             let device = fs::metadata(dir).ok()?.dev();
             let own = (rustix::fs::major(device), rustix::fs::minor(device));
-            // A file system of several devices, or over others, has a number that is no block device's.
+            // The number of a file system on several devices, or on top of another one, is not that of a block device.
             let number = counters(&stats, own).map(|_| own).or_else(|| source(&mounts, own))?;
             counters(&stats, number).map(|_| number)
         };
@@ -48,28 +48,28 @@ impl Disks {
         !self.0.is_empty()
     }
 
-    /// Their totals now.
+    /// Their current totals.
     ///
     /// # Errors
-    /// If the kernel tells no more of one of them.
+    /// If one of them has disappeared.
     pub fn now(&self) -> Result<Vec<DiskCounters>> {
         if self.0.is_empty() {
             return Ok(Vec::new());
         }
         let stats = fs::read_to_string("/proc/diskstats").map_err(Failure::because("cannot read /proc/diskstats"))?;
         let gone =
-            |&(major, minor): &(u32, u32)| Failure::new(format!("/proc/diskstats has no {major}:{minor} any more"));
+            |&(major, minor): &(u32, u32)| Failure::new(format!("/proc/diskstats no longer has {major}:{minor}"));
         self.0.iter().map(|number| counters(&stats, *number).ok_or_else(|| gone(number))).collect()
     }
 }
 
-/// The part of the time `elapsed` between two totals in which the busiest device was busy; none if none is known.
+/// The fraction of `elapsed`, the time between two totals, in which the busiest device was busy; none if unknown.
 pub fn utilisation(before: &[DiskCounters], after: &[DiskCounters], elapsed: Duration) -> Option<f64> {
     let busy = before.iter().zip(after).map(|(before, after)| after.busy.saturating_sub(before.busy)).max()?;
     Some((busy.as_secs_f64() / elapsed.as_secs_f64().max(1e-9)).min(1.0))
 }
 
-/// The totals of device `number`, out of the text of /proc/diskstats.
+/// The totals of device `number` in the text of /proc/diskstats.
 fn counters(stats: &str, number: (u32, u32)) -> Option<DiskCounters> {
     let fields = stats
         .lines()
@@ -83,7 +83,7 @@ fn counters(stats: &str, number: (u32, u32)) -> Option<DiskCounters> {
     })
 }
 
-/// The block device that a mount with the number `mounted` names as its source, out of the text of mountinfo.
+/// The block device that is the source of the mount with the number `mounted`, in the text of mountinfo.
 fn source(mounts: &str, mounted: (u32, u32)) -> Option<(u32, u32)> {
     let wanted = format!("{}:{}", mounted.0, mounted.1);
     let line = mounts.lines().find(|line| line.split(' ').nth(2) == Some(&wanted))?;
@@ -101,7 +101,7 @@ mod tests {
 ";
 
     #[test]
-    fn counters_are_those_of_the_device_asked_for() {
+    fn counters_are_those_of_the_requested_device() {
         let vda = counters(STATS, (254, 0)).unwrap();
         assert_eq!((vda.bytes_read, vda.bytes_written), (3000 * 512, 5000 * 512));
         assert_eq!(vda.busy, Duration::from_millis(2500));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_is_no_device_is_not_known() {
+    fn a_source_that_is_not_a_device_is_unknown() {
         let mounts = "26 24 0:24 / /dev/pts rw,relatime - devpts devpts rw\n";
         assert_eq!(source(mounts, (0, 24)), None);
         assert!(!Disks::of([Path::new("/proc")].into_iter()).are_known());

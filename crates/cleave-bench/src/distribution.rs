@@ -1,5 +1,5 @@
-//! Which record an operation falls on. Draws depend on nothing but the stream of random numbers and the number of
-//! records, so a seed gives the same operations on every engine.
+//! Distributions of the records that operations access. Draws depend only on the random stream and the number of records, so
+//! a seed gives the same operations on every engine.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,18 +12,18 @@ use crate::rng::Rng;
 
 /// The skew of YCSB's zipfian distribution.
 pub const ZIPFIAN_EXPONENT: f64 = 0.99;
-/// Beyond it nearly all operations fall on one record.
+/// With larger exponents nearly all operations access one record.
 const EXPONENT_MAX: f64 = 5.0;
 
-/// How popular each record is: on the command line `uniform`, `zipfian`, `zipfian:EXPONENT` or `latest`.
+/// The popularity of records; on the command line `uniform`, `zipfian`, `zipfian:EXPONENT` or `latest`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Distribution {
-    /// All the same.
+    /// All records are equally popular.
     Uniform,
-    /// Zipfian with this exponent, the popular records spread over all (YCSB calls this scrambled).
+    /// Zipfian with this exponent, with the popular records spread over the key space ("scrambled" in YCSB).
     Zipfian(f64),
-    /// Zipfian with exponent 0.99, newer records more popular than older ones.
+    /// Zipfian with exponent 0.99, with newer records more popular than older ones.
     Latest,
 }
 
@@ -42,7 +42,7 @@ impl FromStr for Distribution {
             ("zipfian", _) => Ok(Distribution::YCSB),
             ("latest", _) => Ok(Distribution::Latest),
             (_, Some(Some(exponent))) => Ok(Distribution::Zipfian(exponent)),
-            (_, Some(None)) => Err(format!("{text:?}: the exponent is more than 0 and at most {EXPONENT_MAX}")),
+            (_, Some(None)) => Err(format!("{text:?}: the exponent must be more than 0 and at most {EXPONENT_MAX}")),
             (_, None) => Err(format!("{text:?} is neither uniform nor zipfian nor zipfian:EXPONENT nor latest")),
         }
     }
@@ -83,7 +83,7 @@ pub struct Chooser {
 impl Chooser {
     /// Draws from `0..records`, which must not be empty.
     pub fn new(distribution: Distribution, records: u64) -> Chooser {
-        assert!(records > 0, "there must be records to draw from");
+        assert!(records > 0, "there is at least one record to draw from");
         let exponent = match distribution {
             Distribution::Zipfian(exponent) => exponent,
             Distribution::Uniform | Distribution::Latest => ZIPFIAN_EXPONENT,
@@ -91,9 +91,9 @@ impl Chooser {
         Chooser { distribution, zipf: Zipf::new(records, exponent) }
     }
 
-    /// The record that the next operation falls on, of the `records` that there are by now.
+    /// The record of the next operation, of the current `records`.
     pub fn choose(&mut self, records: u64, rng: &mut Rng) -> u64 {
-        // Only the newest records move with growth: the others keep the popularity that they had at the start.
+        // Only `latest` follows the growth; the other distributions keep the popularity of the start.
         if self.distribution == Distribution::Latest && records != self.zipf.count {
             self.zipf = Zipf::new(records, ZIPFIAN_EXPONENT);
         }
@@ -106,7 +106,8 @@ impl Chooser {
 }
 
 /// Ranks `0..count` with probability in proportion to `1 / (rank + 1)^exponent`, by rejection-inversion (Hörmann and
-/// Derflinger, 1996): exact, and nothing to compute in advance that grows with `count`. Decision 035 says why it is ours.
+/// Derflinger, 1996), which is exact and needs no precomputation that grows with `count`. Decision 035 says why this is our
+/// own code.
 #[derive(Debug, Clone)]
 pub struct Zipf {
     count: u64,
@@ -185,7 +186,7 @@ mod tests {
         counts
     }
 
-    /// What zipfian ranks should come to, over all draws.
+    /// The expected counts of zipfian ranks over all draws.
     fn expected(records: u64) -> Vec<f64> {
         expected_with(records, ZIPFIAN_EXPONENT)
     }
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn distributions_are_written_as_they_are_read() {
+    fn distributions_are_printed_as_they_are_parsed() {
         for text in ["uniform", "zipfian", "zipfian:0.8", "zipfian:1", "zipfian:1.2", "latest"] {
             assert_eq!(text.parse::<Distribution>().unwrap().to_string(), text);
         }

@@ -1,7 +1,7 @@
-//! What the benchmark asks of a store, and what it tells the store when opening it. One implementation a file in
-//! `engines/`; the clients and the loader call it through `dyn Engine`, from many threads.
+//! The interface between the benchmark and a store: the trait, and the settings to open it with. Each file in `engines/` is
+//! one implementation; clients and the loader call it through `dyn Engine` from many threads.
 //!
-//! Every store gets the same directories, memory, background threads and durability. Merge operands have the form of
+//! Every store gets the same directories, memory, background threads and durability. Merge operands have the format of
 //! CleaveDB's `field-patch` operator.
 
 use std::path::{Path, PathBuf};
@@ -9,16 +9,19 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use crate::engines::CleaveOptions;
+use crate::cleave_options::CleaveOptions;
 use crate::failure::Result;
+
+/// CleaveDB's name on the command line: the engine that the others are compared with.
+pub const OURS: &str = "cleave";
 
 /// What an acknowledged write must survive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
-    /// A crash of the process.
+    /// A process crash.
     Buffered,
-    /// Loss of power.
+    /// A power loss.
     Sync,
 }
 
@@ -42,14 +45,14 @@ pub enum Compression {
     Lz4,
 }
 
-/// Directories of a store, which exist and are its own.
+/// The directories of a store; they exist and no other store uses them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Dirs {
-    /// Where it lies if it has no tiers, or none are asked for.
+    /// The directory of the store, if it has no tiers or none were requested.
     pub main: PathBuf,
-    /// The fast tier, and how much may lie there.
+    /// The fast tier.
     pub fast: Option<PathBuf>,
-    /// The bytes that may lie on the fast tier.
+    /// The maximum bytes on the fast tier.
     pub fast_bytes: Option<u64>,
     /// The slow tier.
     pub slow: Option<PathBuf>,
@@ -66,13 +69,13 @@ impl Dirs {
 /// How to open a store.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where it lies.
+    /// Its directories.
     pub dirs: Dirs,
-    /// Whether to do direct I/O.
+    /// Whether to use direct I/O.
     pub direct: bool,
-    /// How to compress data; none: as the engine is set up here.
+    /// How to compress data; none: the engine's default in this program.
     pub compression: Option<Compression>,
-    /// Options of CleaveDB alone.
+    /// Options of CleaveDB only.
     pub cleave: Option<CleaveOptions>,
     /// Bytes of memory for write buffers and caches together.
     pub memory: usize,
@@ -82,9 +85,9 @@ pub struct Settings {
     pub durability: Durability,
 }
 
-/// A store that is open.
+/// An open store.
 pub trait Engine: Send + Sync {
-    /// Shows the value of `key` to `read`; false if it has none.
+    /// Passes the value of `key` to `read`; false if the key is missing.
     fn get(&self, key: &[u8], read: &mut dyn FnMut(&[u8])) -> Result<bool>;
 
     /// Writes a record.
@@ -96,22 +99,21 @@ pub trait Engine: Send + Sync {
     /// Applies a `field-patch` operand to the value of `key`.
     fn merge(&self, key: &[u8], operand: &[u8]) -> Result<()>;
 
-    /// Shows up to `count` records from the first key at or after `from` on, in key order, to `read`; how many there
-    /// were.
+    /// Passes up to `count` records in key order, from the first key at or after `from`, to `read`. Returns their number.
     fn scan(&self, from: &[u8], count: u64, read: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64>;
 
-    /// Makes everything written so far survive loss of power.
+    /// Makes all earlier writes durable.
     fn sync(&self) -> Result<()>;
 
-    /// Moves what is in write buffers to where it lies at rest.
+    /// Flushes write buffers to tables.
     fn flush(&self) -> Result<()>;
 
-    /// Waits for the compactions that a load left to do, if the store has a way to.
+    /// Waits for pending compactions, if the store supports that.
     fn settle(&self) -> Result<()> {
         Ok(())
     }
 
-    /// How the values that lie apart from their keys fill their space, in a store that keeps them in groups.
+    /// The space of separated values, in a store that keeps them in groups.
     fn value_space(&self) -> Result<Option<ValueSpace>> {
         Ok(None)
     }
@@ -120,48 +122,48 @@ pub trait Engine: Send + Sync {
     fn close(self: Box<Self>) -> Result<()>;
 }
 
-/// Values that lie apart from their keys, in groups. The names of the fields are a stable public format.
+/// The space of separated values in groups. The names of the fields are a stable public format.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ValueSpace {
     /// The groups.
     pub groups: Vec<ValueGroup>,
-    /// Bytes on storage of the files that hold them.
+    /// Bytes on disk of their files.
     pub space_bytes: u64,
 }
 
-/// One group of them. The names of the fields are a stable public format.
+/// One group of separated values. The names of the fields are a stable public format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ValueGroup {
-    /// Bytes that it takes.
+    /// Bytes of its records.
     pub bytes: u64,
-    /// Of these, bytes of records that are not known to be dead.
+    /// Upper bound on live bytes among them.
     pub bytes_live: u64,
 }
 
-/// How a store does merges.
+/// How a store implements merges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Merges {
-    /// By keeping the operand.
+    /// It stores the operand.
     Native,
-    /// By reading and writing the whole value: the store has no merge.
+    /// The benchmark reads and writes the whole value, because the store has no merge.
     GetPut,
 }
 
-/// A store that this program was built with.
+/// An engine of this build.
 pub struct Kind {
     /// Its name on the command line.
     pub name: &'static str,
     /// Its version.
     pub version: &'static str,
-    /// How it does merges.
+    /// How it implements merges.
     pub merges: Merges,
-    /// What a reader of its figures must know.
+    /// Notes for readers of its results.
     pub notes: &'static [&'static str],
-    /// What else, because of what was asked for.
+    /// Further notes that depend on the settings.
     pub notes_of: fn(&Settings) -> Vec<&'static str>,
-    /// Whether buffered writes survive that the process is killed.
+    /// Whether buffered writes survive a killed process.
     pub buffered_survives_kill: bool,
-    /// Opens (or makes) a store.
+    /// Opens or creates a store.
     pub open: fn(&Settings) -> Result<Box<dyn Engine>>,
 }

@@ -1,4 +1,4 @@
-//! One run, in the process that was started for it: load, close, open again, let the clients work, flush, sync, count.
+//! One run, in the process started for it: load, close, reopen, run the clients, flush, sync, collect the counters.
 
 use std::io::Write;
 use std::sync::atomic::Ordering;
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use crate::client::{Bench, Client, Share, Tally};
 use crate::counters::{Counters, Meter, rss_peak_bytes, space_bytes};
+use crate::dataset::Dataset;
 use crate::distribution::Distribution;
-use crate::engine::{Engine, Kind, Settings, ValueSpace};
+use crate::engine::{Engine, Kind, ValueSpace};
 use crate::failure::{Failure, Result};
-use crate::ground::Ground;
 use crate::latency::Latencies;
 use crate::pace::Pace;
 use crate::plan::{Plan, Shape};
@@ -22,10 +22,10 @@ use crate::series::{self, Series, Spread};
 use crate::workload::{self, Operation, Workload};
 use crate::{engines, machine, recovery};
 
-/// Streams of random numbers: the load's, the clients', the background client's, those of the updates before.
+/// Random streams of the load, the clients, the background client, and the updates that age the store.
 const STREAMS: [u64; 4] = [0x10AD << 32, 0xC11E << 32, 0xBACC << 32, 0xA6E5 << 32];
 
-/// What clients did, together and over time.
+/// The work of all clients, in total and over time.
 #[derive(Default)]
 struct Phase {
     tally: Tally,
@@ -35,7 +35,7 @@ struct Phase {
     elapsed: Duration,
 }
 
-/// What is known of the run as a whole.
+/// Measurements of the whole run.
 struct Whole {
     open_s: f64,
     elapsed_with_flush_s: f64,
@@ -46,30 +46,30 @@ struct Whole {
     rss_peak_bytes: u64,
 }
 
-/// Does what `plan` says, and writes the outcome to `out`. If the store is to be killed, goes on to write until it is.
+/// Executes `plan` and writes the outcome to `out`. With `--recover` it then keeps writing until the parent kills it.
 ///
 /// # Errors
-/// If the engine fails, or loses or mixes up a record.
+/// If the engine fails, or loses or confuses a record.
 pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<()> {
     let shape = &plan.shape;
     let kind = engines::find(&plan.engine)?;
     let mut workload = workload::find(&plan.workload)?;
     workload.distribution = shape.distribution.unwrap_or(workload.distribution);
-    let ground = Ground::new(shape, &workload)?;
+    let dataset = Dataset::new(shape, &workload)?;
     let meter = Meter::new(&plan.dirs, plan.places.own_device)?;
 
     if workload.loaded {
-        load(&kind, plan, &workload, &ground, &meter)?;
+        load(&kind, plan, &workload, &dataset, &meter)?;
     }
     let opening = Instant::now();
-    let engine = open(&kind, plan)?;
+    let engine = (kind.open)(&plan.settings()?)?;
     let open_s = opening.elapsed().as_secs_f64();
 
     meter.settle(&plan.dirs)?;
     let before = meter.now()?;
     let start = Instant::now();
     let title = format!("{} {}", plan.engine, plan.workload);
-    let phase = work(&Bench::new(&*engine, &workload, &ground), plan, &meter, ground.operations, STREAMS[1], title)?;
+    let phase = work(&Bench::new(&*engine, &workload, &dataset), plan, &meter, dataset.operations, STREAMS[1], title)?;
     engine.flush()?;
     engine.sync()?;
     let elapsed_with_flush_s = start.elapsed().as_secs_f64();
@@ -78,7 +78,7 @@ pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<()> {
 
     let (space_bytes, value_space) = (space_bytes(&plan.dirs)?, engine.value_space()?);
     if shape.verify {
-        verify(&*engine, &ground)?;
+        verify(&*engine, &dataset)?;
     }
     let kept = match plan.is_to_be_killed(phase.tally.user_bytes_written) {
         true => Some(engine),
@@ -97,16 +97,16 @@ pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<()> {
         value_space,
         rss_peak_bytes: rss_peak_bytes()?,
     };
-    let outcome = serde_json::to_string(&outcome(plan, &kind, &ground, &phase, &whole)?);
+    let outcome = serde_json::to_string(&outcome(plan, &kind, &dataset, &phase, &whole)?);
     let outcome = outcome.map_err(Failure::because("cannot make JSON"))?;
     writeln!(out, "{outcome}").and_then(|()| out.flush()).map_err(Failure::because("cannot write the outcome"))?;
     kept.map_or(Ok(()), |engine| recovery::write_until_killed(&*engine, plan))
 }
 
-/// Writes all records once, with as many clients as the run will have, and ages the store if asked; then closes it, at
-/// rest if it can be and nothing else is asked for: what a load leaves to compact is none of the run's, and RocksDB keeps
-/// the inputs of a compaction on disk for long.
-fn load(kind: &Kind, plan: &Plan, workload: &Workload, ground: &Ground, meter: &Meter) -> Result<()> {
+/// Writes all records once with the clients of the run, ages the store if requested, and closes it. Unless `--right-away`
+/// is given, it waits for pending compactions first: they are not part of the run, and RocksDB keeps the inputs of a
+/// compaction on disk for a long time.
+fn load(kind: &Kind, plan: &Plan, workload: &Workload, dataset: &Dataset, meter: &Meter) -> Result<()> {
     let only = |operation, distribution| {
         let mix = vec![(operation, 1)];
         Workload { mix, distribution, background: None, ..workload.clone() }
@@ -114,13 +114,13 @@ fn load(kind: &Kind, plan: &Plan, workload: &Workload, ground: &Ground, meter: &
     let load = only(Operation::Insert, Distribution::Uniform);
     let shape = Shape { rate: None, ..plan.shape.clone() };
     let plan = Plan { shape, ..plan.clone() };
-    let engine = open(kind, &plan)?;
-    let title = format!("{} loads", plan.engine);
-    work(&Bench::new(&*engine, &load, ground), &plan, meter, ground.records, STREAMS[0], title)?;
+    let engine = (kind.open)(&plan.settings()?)?;
+    let title = format!("{} load", plan.engine);
+    work(&Bench::new(&*engine, &load, dataset), &plan, meter, dataset.records, STREAMS[0], title)?;
     if plan.shape.age > 0 {
         let updates = only(Operation::Update, plan.shape.distribution.unwrap_or(Distribution::YCSB));
-        let (count, title) = (ground.records.saturating_mul(plan.shape.age), format!("{} ages", plan.engine));
-        work(&Bench::new(&*engine, &updates, ground), &plan, meter, count, STREAMS[3], title)?;
+        let (count, title) = (dataset.records.saturating_mul(plan.shape.age), format!("{} aging", plan.engine));
+        work(&Bench::new(&*engine, &updates, dataset), &plan, meter, count, STREAMS[3], title)?;
     }
     engine.flush()?;
     if !plan.shape.right_away {
@@ -130,18 +130,18 @@ fn load(kind: &Kind, plan: &Plan, workload: &Workload, ground: &Ground, meter: &
     engine.close()
 }
 
-fn outcome(plan: &Plan, kind: &Kind, ground: &Ground, phase: &Phase, whole: &Whole) -> Result<Outcome> {
+fn outcome(plan: &Plan, kind: &Kind, dataset: &Dataset, phase: &Phase, whole: &Whole) -> Result<Outcome> {
     let (shape, used, tally, series) = (&plan.shape, &whole.used, &phase.tally, &phase.series);
     let elapsed_s = phase.elapsed.as_secs_f64();
     let mut latency_by_op = tally.latencies.by_operation("");
     latency_by_op.extend(phase.background.by_operation("-background"));
     let amplification = |device: u64, user: u64| (user > 0).then(|| device as f64 / user as f64);
-    let (key_size, value_size) = ground.source.mean_lengths();
+    let (key_size, value_size) = dataset.source.mean_lengths();
     Ok(Outcome {
         engine: plan.engine.clone(),
         version: kind.version.to_owned(),
         workload: plan.workload.clone(),
-        records: ground.records,
+        records: dataset.records,
         operations: phase.operations,
         key_size,
         value_size,
@@ -181,20 +181,20 @@ fn outcome(plan: &Plan, kind: &Kind, ground: &Ground, phase: &Phase, whole: &Who
         space_bytes: whole.space_bytes,
         space_per_second: series.space_bytes.clone(),
         space_peak_bytes: series.space_bytes.iter().copied().fold(whole.space_bytes, u64::max),
-        live_bytes: ground.live_bytes(),
+        live_bytes: dataset.live_bytes(),
         value_space: whole.value_space.clone(),
         rss_peak_bytes: whole.rss_peak_bytes,
-        settings: settings_told(plan, kind)?,
+        settings: settings_json(plan, kind)?,
     })
 }
 
-/// All options of the run, and what a reader must know.
-fn settings_told(plan: &Plan, kind: &Kind) -> Result<Value> {
+/// All options of the run, and notes for readers.
+fn settings_json(plan: &Plan, kind: &Kind) -> Result<Value> {
     let mut options = json!(plan.shape);
     if let (Value::Object(options), Value::Object(places)) = (&mut options, json!(plan.places)) {
         options.extend(places);
     }
-    let notes_of = (kind.notes_of)(&settings(plan)?);
+    let notes_of = (kind.notes_of)(&plan.settings()?);
     let notes: Vec<&str> = kind.notes.iter().copied().chain(notes_of).collect();
     Ok(json!({
         "options": options,
@@ -205,28 +205,7 @@ fn settings_told(plan: &Plan, kind: &Kind) -> Result<Value> {
     }))
 }
 
-fn settings(plan: &Plan) -> Result<Settings> {
-    let shape = &plan.shape;
-    Ok(Settings {
-        dirs: plan.dirs.clone(),
-        direct: plan.places.direct,
-        compression: shape.compression,
-        cleave: shape.cleave.clone(),
-        memory: usize::try_from(shape.memory).map_err(Failure::because("--memory"))?,
-        background_threads: shape.background_threads,
-        durability: shape.durability,
-    })
-}
-
-/// Opens (or makes) the store of `plan`.
-///
-/// # Errors
-/// If the engine cannot.
-pub fn open(kind: &Kind, plan: &Plan) -> Result<Box<dyn Engine>> {
-    (kind.open)(&settings(plan)?)
-}
-
-/// Lets the clients do `operations` between them.
+/// Runs the clients, which share `operations`.
 fn work(bench: &Bench<'_>, plan: &Plan, meter: &Meter, operations: u64, stream: u64, title: String) -> Result<Phase> {
     let shape = &plan.shape;
     let bar = series::bar(title, operations);
@@ -234,7 +213,7 @@ fn work(bench: &Bench<'_>, plan: &Plan, meter: &Meter, operations: u64, stream: 
     let rng = |purpose| rng::stream(shape.seed, purpose);
     thread::scope(|scope| {
         let foreground = |client: u64| {
-            let pace = match bench.ground.source.trace() {
+            let pace = match bench.dataset.source.trace() {
                 Some(_) => (shape.rate_from_trace || shape.rate.is_some())
                     .then(|| Pace::of_trace(start, shape.rate, shape.burst)),
                 None => shape.rate.map(|rate| Pace::new(start, rate, shape.burst, client, shape.threads)),
@@ -273,23 +252,23 @@ fn work(bench: &Bench<'_>, plan: &Plan, meter: &Meter, operations: u64, stream: 
     })
 }
 
-/// Reads everything: the store must have the records that were written and not deleted, and no other.
-fn verify(engine: &dyn Engine, ground: &Ground) -> Result<()> {
-    let Ground { source, presence, .. } = ground;
+/// Reads the whole store and checks that it contains exactly the records that were written and not deleted.
+fn verify(engine: &dyn Engine, dataset: &Dataset) -> Result<()> {
+    let Dataset { source, presence, .. } = dataset;
     let mut right = true;
     let found = engine.scan(&[], u64::MAX, &mut |key, value| right &= source.check(key, value))?;
     let (mut key, mut expected) = (Vec::new(), 0);
     for record in presence.iter() {
         source.key(record, &mut key);
         if !engine.get(&key, &mut |value| right &= source.check(&key, value))? {
-            return Err(Failure::new(format!("record {record} was written and is not in the store")));
+            return Err(Failure::new(format!("record {record} was written but is not in the store")));
         }
         expected += 1;
     }
     match right && found == expected {
         true => Ok(()),
-        false if right => Err(Failure::new(format!("the store has {found} records and must have {expected}"))),
-        false => Err(Failure::new("a value in the store is not its key's")),
+        false if right => Err(Failure::new(format!("the store has {found} records, expected {expected}"))),
+        false => Err(Failure::new("a value in the store belongs to another key or is damaged")),
     }
 }
 
@@ -305,9 +284,9 @@ mod tests {
     use crate::plan::Task;
 
     static PUTS: AtomicU64 = AtomicU64::new(0);
-    static RESTS: AtomicU64 = AtomicU64::new(0);
+    static SETTLES: AtomicU64 = AtomicU64::new(0);
 
-    /// A store that only counts what is written to it.
+    /// A store that only counts writes.
     struct Counting;
 
     impl Engine for Counting {
@@ -341,7 +320,7 @@ mod tests {
         }
 
         fn settle(&self) -> Result<()> {
-            RESTS.fetch_add(1, Ordering::Relaxed);
+            SETTLES.fetch_add(1, Ordering::Relaxed);
             Ok(())
         }
 
@@ -378,10 +357,10 @@ mod tests {
                 shape: args.shape,
             };
             let workload = workload::find(&plan.workload).unwrap();
-            let ground = Ground::new(&plan.shape, &workload).unwrap();
-            let done = || (PUTS.load(Ordering::Relaxed), RESTS.load(Ordering::Relaxed));
+            let dataset = Dataset::new(&plan.shape, &workload).unwrap();
+            let done = || (PUTS.load(Ordering::Relaxed), SETTLES.load(Ordering::Relaxed));
             let before = done();
-            load(&kind, &plan, &workload, &ground, &Meter::new(&plan.dirs, false).unwrap()).unwrap();
+            load(&kind, &plan, &workload, &dataset, &Meter::new(&plan.dirs, false).unwrap()).unwrap();
             (done().0 - before.0, done().1 - before.1)
         };
         assert_eq!([done_by(&[]), done_by(&["--age", "3"]), done_by(&["--right-away"])], [(70, 1), (280, 1), (70, 0)]);

@@ -1,4 +1,4 @@
-//! Why a benchmark did not finish: one sentence for stderr.
+//! Why a benchmark failed: one sentence, which `main.rs` prints on stderr.
 
 use std::fmt;
 
@@ -10,12 +10,12 @@ pub type Result<T, E = Failure> = std::result::Result<T, E>;
 pub struct Failure(String);
 
 impl Failure {
-    /// A failure that is this sentence.
+    /// A failure with this sentence.
     pub fn new(message: impl Into<String>) -> Failure {
         Failure(message.into())
     }
 
-    /// `what` could not be done, and this is why. For `map_err`.
+    /// A failure of `what`, with the error as the reason. For `map_err`.
     pub fn because<E: fmt::Display>(what: impl fmt::Display) -> impl FnOnce(E) -> Failure {
         move |error| Failure(format!("{what}: {error}"))
     }

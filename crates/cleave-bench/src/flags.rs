@@ -1,8 +1,8 @@
-//! Options as they are written on the command line, out of their form in JSON.
+//! Turns options from their JSON form back into command line flags. Used by the commands that `report` and `paper` print.
 
 use serde_json::{Map, Value};
 
-/// ` --name value` for each option that is not what it is by itself.
+/// ` --name value` for each option that differs from its default.
 pub fn flags(options: &Map<String, Value>) -> String {
     let mut line = String::new();
     for (name, value) in options {

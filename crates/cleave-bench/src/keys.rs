@@ -1,41 +1,38 @@
-//! The key of a record: eight bytes that decide its place, then bytes that only make it longer.
+//! The key of a record: eight bytes that determine its position in key order, then padding.
 
 use rand::{Rng as _, SeedableRng};
 
 use crate::rng::{Rng, stream};
 use crate::size::Lengths;
 
-/// The shortest key: every record has one of its own.
-pub const KEY_BYTES_MIN: usize = 8;
-
-/// How records lie in key order.
+/// The order of records by key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// By number.
+    /// By record number.
     Sequential,
-    /// As by chance, so that a load in the order of numbers is a load in random order.
+    /// Pseudo-random, so that a load by record number writes keys in random order.
     Hashed,
 }
 
 /// Makes keys.
 #[derive(Debug, Clone)]
 pub struct Keys {
-    /// How records lie in key order.
+    /// The order of records by key.
     pub order: Order,
-    /// How long keys are.
+    /// The lengths of keys.
     pub lengths: Lengths,
 }
 
 impl Keys {
-    /// Writes the key of `record` over what is in `key`.
+    /// Replaces the content of `key` with the key of `record`.
     pub fn write(&self, record: u64, key: &mut Vec<u8>) {
-        let place = match self.order {
+        let position = match self.order {
             Order::Sequential => record,
-            Order::Hashed => Rng::seed_from_u64(record).next_u64(), // One to one: no two records share a place.
+            Order::Hashed => Rng::seed_from_u64(record).next_u64(), // One-to-one, so no two records share a key.
         };
         let length = self.lengths.of(record);
         key.clear();
-        key.extend_from_slice(&place.to_be_bytes());
+        key.extend_from_slice(&position.to_be_bytes());
         let mut rest = stream(record, 0x4B);
         while key.len() < length {
             key.extend_from_slice(&rest.next_u64().to_le_bytes());
@@ -60,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn every_record_has_a_key_of_its_own_and_of_the_length_asked() {
+    fn every_record_has_a_distinct_key_of_the_requested_length() {
         for order in [Order::Sequential, Order::Hashed] {
             let keys = keys(order, Lengths::Fixed(24));
             assert!(keys.iter().all(|key| key.len() == 24));

@@ -1,4 +1,5 @@
-//! Latency by kind of operation, in histograms with three significant digits.
+//! Latencies by kind of operation, in histograms with three significant digits. Clients record them; results summarize
+//! them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,42 +9,42 @@ use serde::{Deserialize, Serialize};
 
 use crate::workload::Operation;
 
-/// Latencies beyond this count as this.
+/// Larger latencies are recorded as this.
 const LATENCY_MAX: Duration = Duration::from_secs(3600);
 
-/// What one or more clients saw, by operation.
+/// The latencies of one or more clients, by operation.
 #[derive(Default)]
 pub struct Latencies(BTreeMap<Operation, Histogram<u64>>);
 
 /// A distribution of latencies in microseconds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Summary {
-    /// Operations.
+    /// Number of operations.
     pub operations: u64,
     /// The mean.
     pub mean: f64,
-    /// Half are as fast as this.
+    /// The median.
     pub p50: f64,
-    /// 90%.
+    /// The 90th percentile.
     pub p90: f64,
-    /// 99%.
+    /// The 99th percentile.
     pub p99: f64,
-    /// 99.9%.
+    /// The 99.9th percentile.
     pub p999: f64,
-    /// 99.99%.
+    /// The 99.99th percentile.
     pub p9999: f64,
-    /// The slowest.
+    /// The maximum.
     pub max: f64,
 }
 
 impl Latencies {
-    /// Counts one operation.
+    /// Records one operation.
     pub fn record(&mut self, operation: Operation, latency: Duration) {
         let nanoseconds = latency.min(LATENCY_MAX).as_nanos() as u64;
         self.0.entry(operation).or_insert_with(histogram).saturating_record(nanoseconds.max(1));
     }
 
-    /// Adds what another client saw.
+    /// Adds the latencies of another client.
     pub fn add(&mut self, other: &Latencies) {
         for (&operation, histogram_other) in &other.0 {
             let histogram = self.0.entry(operation).or_insert_with(histogram);
@@ -51,7 +52,7 @@ impl Latencies {
         }
     }
 
-    /// Everything together.
+    /// The summary of all operations.
     pub fn all(&self) -> Summary {
         let mut all = histogram();
         for histogram in self.0.values() {
@@ -60,7 +61,7 @@ impl Latencies {
         summary(&all)
     }
 
-    /// Each operation that was done.
+    /// The summary of each kind of operation.
     pub fn by_operation(&self, suffix: &str) -> BTreeMap<String, Summary> {
         let named = |(operation, histogram): (&Operation, &Histogram<u64>)| {
             (format!("{}{suffix}", operation.name()), summary(histogram))

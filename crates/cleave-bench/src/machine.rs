@@ -1,11 +1,11 @@
-//! What the machine is, in a line: figures mean nothing without.
+//! A one-line description of the machine, which every result includes.
 
 use std::fs;
 use std::thread;
 
 use crate::size;
 
-/// Processor, threads, memory and kernel, as far as /proc tells.
+/// Processor, threads, memory and kernel, as far as /proc has them.
 pub fn describe() -> String {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     let field = |text: &str, name: &str| {

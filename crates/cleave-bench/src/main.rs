@@ -1,9 +1,9 @@
-//! `cleave-bench`, the benchmarks of CleaveDB. `run` lets engines do workloads, each run in a process of its own, and
-//! tells what it cost; `compare` does the standard set on us and a rival; `paper` does a paper's experiments and sets its
-//! claims beside them; `bounded` counts what a large store needs besides its bytes; `report` makes a page of results; `device` makes a slow tier; `list` says which engines and
-//! workloads there are.
+//! `cleave-bench`, the benchmarks of CleaveDB. `run` measures workloads on engines, each run in its own process; `compare`
+//! runs the standard set on CleaveDB and one other engine; `paper` runs the experiments of a paper and prints its claims
+//! beside the measurements; `bounded` measures the overhead of a large store; `report` writes results as an HTML page;
+//! `device` creates a slow tier; `list` prints the engines and workloads.
 //!
-//! Exit codes: 0 done, 1 failed (one line on stderr), 2 wrong usage.
+//! Exit codes: 0 success, 1 failure (one line on stderr), 2 wrong usage.
 
 mod args;
 mod suite;
@@ -15,10 +15,11 @@ mod scratch;
 mod experiment;
 mod recovery;
 mod workload;
-mod ground;
+mod dataset;
 mod client;
-mod engine;
 mod engines;
+mod engine;
+mod cleave_options;
 mod storage;
 mod source;
 mod rng;
@@ -58,7 +59,7 @@ fn main() -> ExitCode {
     match run(&Args::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // Nobody is left to be told if stderr is closed too.
+            // There is no way to report that stderr is closed.
             let _ = writeln!(io::stderr(), "cleave-bench: {failure}");
             ExitCode::FAILURE
         }
@@ -90,19 +91,19 @@ fn list(out: &mut dyn Write) -> io::Result<()> {
         }
     }
     if kinds.len() == 1 {
-        writeln!(out, "   (others to compare with are cargo features: rocksdb, fjall, redb, lmdb)")?;
+        writeln!(out, "   (other engines are cargo features: rocksdb, fjall, redb, lmdb)")?;
     }
-    writeln!(out, "Workloads (R: percent of reads; input and trace: of --input):\n   {}", workload::NAMES.join(" "))
+    writeln!(out, "Workloads (R: percentage of reads; input and trace need --input):\n   {}", workload::NAMES.join(" "))
 }
 
 fn child(out: &mut dyn Write) -> Result<()> {
-    // Who killed the parent wants this to end too.
+    // The child must not outlive a killed parent.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(Failure::because("prctl"))?;
     let plan: Plan = serde_json::from_reader(io::stdin().lock()).map_err(Failure::because("the plan on stdin"))?;
     if let Some(dir) = &plan.cgroup {
         cgroup::enter(dir)?;
     }
-    // One cgroup has the limits of all devices.
+    // A single cgroup holds the limits of all devices.
     if let Some(dir) = plan.dirs.all().find_map(|dir| device::cgroup_of(dir).transpose()) {
         cgroup::enter(&dir?)?;
     }

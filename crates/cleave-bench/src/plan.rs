@@ -1,130 +1,129 @@
-//! What one run is to do: the options that the user gave, with one engine and one workload. The parent process hands it
-//! to the child that does the run.
+//! The plan of one run: the user's options, with one engine and one workload. The parent process passes it as JSON to the
+//! child that executes the run.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
+use crate::cleave_options::CleaveOptions;
 use crate::distribution::Distribution;
-use crate::engine::{Compression, Dirs, Durability};
-use crate::engines::CleaveOptions;
+use crate::engine::{Compression, Dirs, Durability, Settings};
 use crate::failure::{Failure, Result};
-use crate::keys::KEY_BYTES_MIN;
-use crate::size::{self, Lengths};
+use crate::size::{self, KEY_BYTES_MIN, Lengths};
 
-/// Where stores lie, and how their devices are used.
+/// The directories of stores, and how their devices are used.
 #[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
 pub struct Places {
-    /// Where stores are made and deleted again. Default: the system's directory for temporary files
+    /// Directory in which stores are created and removed. Default: the system's temporary directory
     #[arg(long)]
     #[serde(skip)]
     pub dir: Option<PathBuf>,
-    /// Where stores with tiers keep what is to be fast, logs first of all. Default: --dir
+    /// Fast tier of stores with tiers, mainly for logs. Default: --dir
     #[arg(long, value_name = "DIR", requires = "slow")]
     pub fast: Option<PathBuf>,
-    /// What may lie on the fast tier
+    /// Maximum bytes on the fast tier
     #[arg(long, value_name = "BYTES", requires = "fast", value_parser = size::parse)]
     pub fast_bytes: Option<u64>,
-    /// Where stores with tiers keep the bulk of their data; stores without tiers lie here altogether
+    /// Slow tier, for the bulk of the data; stores without tiers are entirely on it
     #[arg(long, value_name = "DIR")]
     pub slow: Option<PathBuf>,
-    /// Direct I/O, past the page cache, for engines that have it
+    /// Use direct I/O, bypassing the page cache, in engines that support it
     #[arg(long)]
     pub direct: bool,
-    /// Nothing else uses the devices of these directories: bytes read and written are those that the devices count
+    /// Take the bytes read and written from the counters of the devices, which nothing else may use
     #[arg(long)]
     pub own_device: bool,
-    /// Put each run into a memory cgroup of this size, so that its page cache counts too (needs root and cgroup v1)
+    /// Run in a memory cgroup of this size, which also limits the page cache (needs root and cgroup v1)
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
-    #[serde(skip)] // Results have it by itself.
+    #[serde(skip)] // Results have it as a separate field.
     pub cgroup_memory: Option<u64>,
 }
 
 /// The options of a run, apart from engine and workload.
 #[derive(Debug, Clone, Args, Serialize, Deserialize)]
 pub struct Shape {
-    /// Records to load, or to draw from
+    /// Number of records
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub records: u64,
-    /// Operations of all clients together. Default: the number of records, or what the workload says
+    /// Operations of all clients together. Default: the number of records, unless the workload defines it
     #[arg(long, value_name = "N")]
     pub operations: Option<u64>,
-    /// Bytes of a key, 8 or more; written as for --value-size
+    /// Bytes of a key, at least 8; the syntax is that of --value-size
     #[arg(long, value_name = "BYTES", default_value = "24", value_parser = size::parse_key_lengths)]
     pub key_size: Lengths,
-    /// Bytes of a value: N, LOW-HIGH (all as likely), `normal:MEAN:DEVIATION[:MIN]`, `zipfian:LOW-HIGH` (short ones are
+    /// Bytes of a value: N, LOW-HIGH (uniform), `normal:MEAN:DEVIATION[:MIN]`, `zipfian:LOW-HIGH` (shorter ones are more
     /// likely) or `N*WEIGHT+N*WEIGHT` (one of two)
     #[arg(long, value_name = "BYTES", default_value = "1000")]
     pub value_size: Lengths,
-    /// How much of each value compresses away, from 0 to 1
+    /// Compressible fraction of each value, from 0 to 1
     #[arg(long, value_name = "PART", default_value_t = 0.0)]
     pub compressibility: f64,
-    /// Which records operations fall on: uniform, zipfian (the exponent is 0.99), zipfian:EXPONENT or latest. Default: what
-    /// the workload says
+    /// Distribution of the accessed records: uniform, zipfian (with exponent 0.99), zipfian:EXPONENT or latest. Default:
+    /// that of the workload
     #[arg(long, value_name = "D")]
     pub distribution: Option<Distribution>,
-    /// After the load, and before anything is measured, update as many records as there are so many times (zipfian,
-    /// or as --distribution says): stores differ in what updates leave behind
+    /// Age the store after the load, before the measurement: do as many updates as there are records, this many times
+    /// (zipfian, or with --distribution)
     #[arg(long, value_name = "ROUNDS", default_value_t = 0)]
     pub age: u64,
-    /// Begin as soon as the load is written, while the store still does the work that it left: default is at rest
+    /// Start right after the load, without waiting until the store is idle
     #[arg(long)]
     pub right_away: bool,
-    /// Records that a scan reads, unless the workload says
+    /// Records per scan, unless the workload defines it
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub scan_length: u64,
-    /// For the workload `input`: records, as `cleave export` writes them or in CSV (key,value). For the workload `trace`:
-    /// operations in CSV (time in seconds,op,key,value_size)
+    /// Input file: for the workload `input` records, as written by `cleave export` or in CSV (key,value); for the workload
+    /// `trace` operations in CSV (time in seconds,op,key,value_size)
     #[arg(long, value_name = "FILE")]
     pub input: Option<PathBuf>,
-    /// With the workload `trace`: each operation is due when the trace says (an open loop)
+    /// Workload `trace`: start each operation at the time in the trace (open loop)
     #[arg(long, requires = "input", conflicts_with = "rate")]
     pub rate_from_trace: bool,
     /// Client threads
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub threads: u64,
-    /// Operations per second that are due, whether or not earlier ones have ended (an open loop). Default: each client
-    /// starts its next operation when the last one has ended
+    /// Operations per second to start, whether or not earlier ones have ended (open loop). Default: each client starts an
+    /// operation when its previous one has ended
     #[arg(long, value_name = "N")]
     pub rate: Option<f64>,
-    /// With --rate: so many operations of a client are due at once, then none until the rate is right again
+    /// With --rate: start operations of a client in bursts of this size, at the same average rate
     #[arg(long, value_name = "N", default_value_t = 1, requires = "rate")]
     pub burst: u64,
     /// Operations per second of the background client of readwhilewriting and readwhilemerging. Default: full speed
     #[arg(long, value_name = "N")]
     pub background_rate: Option<f64>,
-    /// Memory of the engine: write buffers, caches and the like together
+    /// Memory budget of the engine for write buffers and caches together
     #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = size::parse)]
     pub memory: u64,
-    /// Threads of the engine for background work
+    /// Background threads of the engine
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub background_threads: usize,
-    /// What an acknowledged write survives: a crash of the process, or loss of power
+    /// What an acknowledged write survives: a process crash, or a power loss
     #[arg(long, default_value = "buffered")]
     pub durability: Durability,
-    /// How data is compressed, by engines that can. Default: as each engine is set up here, mostly LZ4
+    /// Compression, in engines that support it. Default: that of the engine, mostly LZ4
     #[arg(long)]
     pub compression: Option<Compression>,
-    /// Options of CleaveDB alone, KEY=VALUE with commas between; a wrong KEY lists those that there are
+    /// Options of CleaveDB only, KEY=VALUE separated by commas; an unknown KEY lists all options
     #[arg(long, value_name = "KEY=VALUE,..")]
     pub cleave: Option<CleaveOptions>,
-    /// The same seed gives each client the same operations again
+    /// Random seed; the same seed gives each client the same operations
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// After each run, read the whole store and check that it has every record it must have, and no other
+    /// After each run, read the whole store and verify that it contains exactly the expected records
     #[arg(long)]
     pub verify: bool,
-    /// After each run that wrote, kill the store in the middle of more writes, and measure how long it takes to open it
+    /// After each run with writes, kill the store while it writes more, and measure how long it takes to open
     #[arg(long)]
     pub recover: bool,
 }
 
 impl Shape {
-    /// Refuses what cannot be run.
+    /// Checks the options.
     ///
     /// # Errors
-    /// The first option that is wrong.
+    /// The first invalid option.
     pub fn check(&self) -> Result<()> {
         let positive = |rate: Option<f64>| rate.is_none_or(|rate| rate.is_finite() && rate > 0.0);
         let rules = [
@@ -134,7 +133,7 @@ impl Shape {
             (self.key_size.longest() <= 65_535, "--key-size must be 65535 or less"),
             (self.value_size.shortest() > 0, "--value-size must be 1 or more"),
             (self.value_size.longest() < 1 << 30, "--value-size must be less than 1 GiB"),
-            ((0.0..=1.0).contains(&self.compressibility), "--compressibility is from 0 to 1"),
+            ((0.0..=1.0).contains(&self.compressibility), "--compressibility must be from 0 to 1"),
             (self.threads > 0, "--threads must be 1 or more"),
             (self.background_threads > 0, "--background-threads must be 1 or more"),
             (self.burst > 0, "--burst must be 1 or more"),
@@ -148,19 +147,19 @@ impl Shape {
     }
 }
 
-/// What a child process is to do.
+/// The task of a child process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Task {
-    /// Load, work, and measure.
+    /// Load, run the clients, and measure.
     Run,
-    /// Open the store of a child that was killed, which must have the first so many records of each of its writers.
+    /// Open the store of a killed child, which must contain the given number of records of each of its writers.
     Recover(Vec<u64>),
 }
 
 /// One run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Plan {
-    /// What of it to do.
+    /// The task.
     pub task: Task,
     /// The engine's name.
     pub engine: String,
@@ -168,19 +167,36 @@ pub struct Plan {
     pub workload: String,
     /// Empty directories for the store.
     pub dirs: Dirs,
-    /// Where the directories are, as the user said.
+    /// The user's options for directories and devices.
     pub places: Places,
-    /// The directory of the memory cgroup that the run goes into.
+    /// The directory of the memory cgroup of the run.
     pub cgroup: Option<PathBuf>,
     /// Its limit.
     pub cgroup_memory: Option<u64>,
-    /// Everything else.
+    /// All other options.
     pub shape: Shape,
 }
 
 impl Plan {
-    /// Whether the store is to be killed after a run in which clients wrote `user_bytes`.
+    /// Whether to kill the store after a run in which clients wrote `user_bytes`.
     pub fn is_to_be_killed(&self, user_bytes: u64) -> bool {
         self.shape.recover && user_bytes > 0
+    }
+
+    /// The settings to open the store with.
+    ///
+    /// # Errors
+    /// If this machine cannot address that much memory.
+    pub fn settings(&self) -> Result<Settings> {
+        let shape = &self.shape;
+        Ok(Settings {
+            dirs: self.dirs.clone(),
+            direct: self.places.direct,
+            compression: shape.compression,
+            cleave: shape.cleave.clone(),
+            memory: usize::try_from(shape.memory).map_err(Failure::because("--memory"))?,
+            background_threads: shape.background_threads,
+            durability: shape.durability,
+        })
     }
 }

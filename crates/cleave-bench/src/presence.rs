@@ -1,5 +1,5 @@
-//! Which records the store must have: one bit each, set after a write is acknowledged and cleared before a delete is
-//! asked for. A read of a record that was present before the read must find it.
+//! The records that the store must contain: one bit per record, set after a write is acknowledged and cleared before a
+//! delete is requested. A read must find every record whose bit was set before the read.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Presence(Vec<AtomicU64>);
 
 impl Presence {
-    /// None of `records` is there.
+    /// No record of `records` is present.
     pub fn new(records: u64) -> Presence {
         Presence((0..records.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// `record` was written.
+    /// Records that `record` was written.
     pub fn set(&self, record: u64) {
         let (word, bit) = self.place(record);
         if word.load(Ordering::SeqCst) & bit == 0 {
@@ -20,19 +20,19 @@ impl Presence {
         }
     }
 
-    /// `record` is going to be deleted.
+    /// Records that `record` is about to be deleted.
     pub fn clear(&self, record: u64) {
         let (word, bit) = self.place(record);
         word.fetch_and(!bit, Ordering::SeqCst);
     }
 
-    /// Whether `record` must be there.
+    /// Whether `record` must be present.
     pub fn has(&self, record: u64) -> bool {
         let (word, bit) = self.place(record);
         word.load(Ordering::SeqCst) & bit != 0
     }
 
-    /// The records that must be there.
+    /// The records that must be present.
     pub fn iter(&self) -> impl Iterator<Item = u64> {
         (0..self.0.len() as u64 * 64).filter(|&record| self.has(record))
     }
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_are_there_from_set_to_clear() {
+    fn records_are_present_from_set_to_clear() {
         let presence = Presence::new(130);
         [0, 63, 64, 129].iter().for_each(|&record| presence.set(record));
         presence.set(64);

@@ -1,6 +1,5 @@
-//! The records of a file, held in memory: what `cleave export` writes (docs/formats/export.md; JSON lines or binary), or
-//! CSV with a key and a value in each row. The first byte of the file tells which. A key that comes twice keeps its last
-//! value.
+//! The records of a file, in memory: the output of `cleave export` (docs/formats/export.md; JSON lines or binary), or CSV
+//! with a key and a value per row. The first byte of the file gives the format. Of a duplicate key the last value is kept.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -15,10 +14,10 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::failure::{Failure, Result};
 
-/// The first bytes of an export in binary form.
+/// The magic number of an export in binary format.
 const MAGIC: [u8; 8] = *b"\x89CLEAVE\x01";
 
-/// Records in the order in which their keys first came.
+/// Records in order of the first occurrence of their keys.
 #[derive(Default)]
 pub struct Records {
     bytes: Vec<u8>,
@@ -26,7 +25,7 @@ pub struct Records {
     by_key: HashMap<u128, usize>,
 }
 
-/// Where a record lies in the bytes.
+/// The position of a record in the bytes.
 struct Place {
     key: Range<usize>,
     value: Range<usize>,
@@ -46,17 +45,17 @@ impl Records {
     /// Reads the file `path`.
     ///
     /// # Errors
-    /// A sentence that names the file and the line (or the offset) of what is wrong.
+    /// A sentence with the file, the line or offset, and the error.
     pub fn read(path: &Path) -> Result<Records> {
         let named = |error: String| Failure::new(format!("{}: {error}", path.display()));
         let file = File::open(path).map_err(|error| named(format!("cannot open: {error}")))?;
         Records::parse(BufReader::with_capacity(1 << 20, file)).map_err(named)
     }
 
-    /// Reads records in any of the forms.
+    /// Reads records in any of the formats.
     ///
     /// # Errors
-    /// A sentence that names the line or the offset of what is wrong.
+    /// A sentence with the line or offset and the error.
     pub fn parse(mut source: impl BufRead) -> Result<Records, String> {
         let mut records = Records::default();
         match source.fill_buf().map_err(|error| format!("cannot read: {error}"))?.first() {
@@ -65,12 +64,12 @@ impl Records {
             _ => records.read_csv(source)?,
         }
         match records.places.is_empty() {
-            true => Err("there is no record in it".to_owned()),
+            true => Err("it contains no record".to_owned()),
             false => Ok(records),
         }
     }
 
-    /// How many records there are.
+    /// Number of records.
     pub fn count(&self) -> u64 {
         self.places.len() as u64
     }
@@ -85,7 +84,7 @@ impl Records {
         &self.bytes[self.places[number as usize].value.clone()]
     }
 
-    /// The value that belongs to `key`.
+    /// The value of `key`.
     pub fn find(&self, key: &[u8]) -> Option<&[u8]> {
         self.by_key.get(&xxh3_128(key)).map(|&number| self.value(number as u64))
     }
@@ -93,7 +92,7 @@ impl Records {
     fn add(&mut self, key: &[u8], value: &[u8]) -> Result<(), String> {
         check_key(key)?;
         if value.len() >= VALUE_BYTES_LIMIT {
-            return Err(format!("a value of {} bytes, and it must be shorter than {VALUE_BYTES_LIMIT}", value.len()));
+            return Err(format!("a value of {} bytes, but it must be shorter than {VALUE_BYTES_LIMIT}", value.len()));
         }
         let number = *self.by_key.entry(xxh3_128(key)).or_insert(self.places.len());
         if number == self.places.len() {
@@ -116,7 +115,7 @@ impl Records {
             let line = line.map_err(|error| at(format!("cannot read: {error}")))?;
             if !line.trim_ascii().is_empty() {
                 let Line { key, key_base64, value, value_base64 } =
-                    serde_json::from_slice(&line).map_err(|error| at(format!("no record: {error}")))?;
+                    serde_json::from_slice(&line).map_err(|error| at(format!("not a record: {error}")))?;
                 let (key, value) = (bytes("key", key, key_base64), bytes("value", value, value_base64));
                 self.add(&key.map_err(at)?, &value.map_err(at)?).map_err(at)?;
             }
@@ -127,7 +126,7 @@ impl Records {
     fn read_binary(&mut self, mut source: impl BufRead) -> Result<(), String> {
         let mut offset = 0;
         if take(&mut source, &mut offset, 8)? != MAGIC {
-            return Err("offset 0: an export of a version that is not known".to_owned());
+            return Err("offset 0: an export of an unknown version".to_owned());
         }
         while !source.fill_buf().map_err(|error| format!("offset {offset}: cannot read: {error}"))?.is_empty() {
             let start = offset;
@@ -148,33 +147,33 @@ impl Records {
             match fields[..] {
                 [b"key", b"value"] if self.places.is_empty() => {}
                 [key, value] => self.add(key, value).map_err(|error| format!("line {line}: {error}"))?,
-                _ => return Err(format!("line {line}: {} fields, and a key and a value are two", fields.len())),
+                _ => return Err(format!("line {line}: {} fields, expected a key and a value", fields.len())),
             }
         }
         Ok(())
     }
 }
 
-/// Refuses a key that no store takes.
+/// Checks the length of a key.
 pub fn check_key(key: &[u8]) -> Result<(), String> {
     match (KEY_BYTES_MIN..=KEY_BYTES_MAX).contains(&key.len()) {
         true => Ok(()),
-        false => Err(format!("a key of {} bytes, and {KEY_BYTES_MIN} to {KEY_BYTES_MAX} are allowed", key.len())),
+        false => Err(format!("a key of {} bytes, but {KEY_BYTES_MIN} to {KEY_BYTES_MAX} are allowed", key.len())),
     }
 }
 
-/// The bytes that a line says for `what`, as text or in base64.
+/// The bytes of the field `what` of a line, given as text or in base64.
 fn bytes(what: &str, text: Option<String>, base64: Option<String>) -> Result<Vec<u8>, String> {
     match (text, base64) {
         (Some(text), None) => Ok(text.into_bytes()),
         (None, Some(text)) => {
             BASE64.decode(text.as_bytes()).map_err(|error| format!("{what}_base64 is not base64: {error}"))
         }
-        _ => Err(format!("either {what} or {what}_base64 must be there")),
+        _ => Err(format!("either {what} or {what}_base64 must be present")),
     }
 }
 
-/// The next `length` bytes. Memory grows with what is really there, not with what a damaged length says.
+/// Reads `length` bytes. Memory grows with the bytes present in the file, not with a damaged length.
 fn take(source: &mut impl BufRead, offset: &mut u64, length: u64) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let read = source.take(length).read_to_end(&mut bytes);
@@ -204,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_is_known_by_its_first_byte() {
+    fn every_format_is_detected_by_its_first_byte() {
         let lines = b"{\"key\":\"a\",\"value\":\"1\"}\n\n{\"key_base64\":\"/wA=\",\"value_base64\":\"\"}\n";
         assert_eq!(parse(lines), Ok(pairs(&[(b"a", b"1"), (b"\xff\0", b"")])));
         let binary = b"\x89CLEAVE\x01\x01\0\0\0\x02\0\0\0kv1\x02\0\0\0\0\0\0\0kk";
@@ -214,17 +213,17 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_comes_twice_keeps_its_last_value() {
+    fn the_last_value_of_a_duplicate_key_is_kept() {
         assert_eq!(parse(b"a,1\nb,2\na,3\n"), Ok(pairs(&[(b"a", b"3"), (b"b", b"2")])));
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_place() {
+    fn errors_name_the_line_or_offset() {
         let error = |text: &[u8]| parse(text).unwrap_err();
         assert!(error(b"a,1\nb\n").starts_with("line 2: 1 fields"));
         assert!(error(b"a,1\n,2\n").starts_with("line 2: a key of 0 bytes"));
         assert!(error(b"{\"key\":\"a\",\"value\":\"1\"}\n\n{\"key\":\"b\"}\n").starts_with("line 3: either value"));
-        assert!(error(b"{\"key\":\"a\",\"value\":\"1\",\"x\":1}").starts_with("line 1: no record"));
+        assert!(error(b"{\"key\":\"a\",\"value\":\"1\",\"x\":1}").starts_with("line 1: not a record"));
         assert!(error(b"\x89CLEAVE\x02").starts_with("offset 0"));
         assert!(error(b"\x89CLEAVE\x01\x01\0\0\0\x02\0\0\0kv").starts_with("offset 17"));
         assert!(error(b"").contains("no record"));

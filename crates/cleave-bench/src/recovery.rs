@@ -1,6 +1,6 @@
-//! How long a store takes to open after its process was killed: after a run its process goes on to write new records,
-//! and notes in a file beside the store how many of them were acknowledged; the parent kills it in the middle of that, and
-//! a new process opens the store, reads, and checks that what was acknowledged is there.
+//! Measures how long a store takes to open after its process was killed. After a run the process keeps writing new records
+//! and stores the number of acknowledged ones in a file beside the store. The parent kills it meanwhile, and a new process
+//! opens the store and checks that every acknowledged record is present.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::{Dirs, Durability, Engine};
 use crate::engines;
-use crate::experiment::open;
 use crate::failure::{Failure, Result};
 use crate::plan::{Plan, Shape};
 use crate::rng::stream;
@@ -21,22 +20,22 @@ use crate::scratch::Running;
 use crate::source::Source;
 use crate::workload;
 
-/// The first record that is written here; no run has as many of its own.
+/// Number of the first record written here, larger than that of any record of a run.
 const RECORDS_START: u64 = 1 << 40;
-/// The stream of random numbers of the first writer.
+/// Random stream of the first writer.
 const STREAM: u64 = 0xDEAD << 32;
-/// The process is killed when a quarter of the run's records is written, these at least, or after this time.
+/// The process is killed after a quarter of the run's records, but at least this many, or after this time.
 const RECORDS_MIN: u64 = 100;
 const WRITING: Duration = Duration::from_secs(10);
 
-/// What a recovery came to.
+/// The result of a recovery.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Recovery {
-    /// Seconds until the store was open and had answered a read.
+    /// Seconds until the store was open and had answered one read.
     pub recover_s: f64,
 }
 
-/// One of the threads that write. Its records are every so-manieth from its own number on.
+/// One of the writing threads. With N threads it writes every Nth record, starting at its own number.
 struct Writer<'a> {
     plan: &'a Plan,
     source: Source,
@@ -62,16 +61,16 @@ impl<'a> Writer<'a> {
             engine.put(&key, &value)?;
             acknowledged
                 .write_all_at(&(count + 1).to_le_bytes(), self.number * 8)
-                .map_err(Failure::because("cannot note what was acknowledged"))?;
+                .map_err(Failure::because("cannot store the number of acknowledged writes"))?;
         }
         Ok(())
     }
 }
 
-/// In the process of a run: writes until it is killed, so it returns with a failure or not at all.
+/// In the process of a run: writes until it is killed, so it returns only with a failure.
 ///
 /// # Errors
-/// The first write that the store refused.
+/// The first write that failed.
 pub fn write_until_killed(engine: &dyn Engine, plan: &Plan) -> Result<()> {
     let path = acknowledged(&plan.dirs);
     let file = File::create(&path).map_err(Failure::because(format!("cannot create {}", path.display())))?;
@@ -82,10 +81,10 @@ pub fn write_until_killed(engine: &dyn Engine, plan: &Plan) -> Result<()> {
     })
 }
 
-/// In the parent: kills the process when it has written enough; how many records of each of its writers were acknowledged.
+/// In the parent: kills the process once it has written enough. Returns the acknowledged records of each writer.
 ///
 /// # Errors
-/// If the process ends by itself.
+/// If the process exits before it is killed.
 pub fn kill_in_mid_write(running: &mut Running, dirs: &Dirs, shape: &Shape) -> Result<Vec<u64>> {
     let enough = (shape.records / 4).max(RECORDS_MIN);
     let start = Instant::now();
@@ -104,15 +103,15 @@ pub fn kill_in_mid_write(running: &mut Running, dirs: &Dirs, shape: &Shape) -> R
     Ok(counts(dirs))
 }
 
-/// In a new process: opens the store, and checks that it has the first so many records of each writer.
+/// In a new process: opens the store and checks that it contains the acknowledged records of each writer.
 ///
 /// # Errors
-/// If it cannot be opened, or has lost what its durability promised to keep.
+/// If the store cannot be opened, or has lost a write that its durability must preserve.
 pub fn recover(plan: &Plan, acknowledged: &[u64], out: &mut dyn Write) -> Result<()> {
     let kind = engines::find(&plan.engine)?;
     let must_have = kind.buffered_survives_kill || plan.shape.durability == Durability::Sync;
     let start = Instant::now();
-    let engine = open(&kind, plan)?;
+    let engine = (kind.open)(&plan.settings()?)?;
     let mut recover_s = None;
     for (number, &count) in (0..).zip(acknowledged) {
         let (writer, mut key) = (Writer::new(plan, number)?, Vec::new());
@@ -125,7 +124,7 @@ pub fn recover(plan: &Plan, acknowledged: &[u64], out: &mut dyn Write) -> Result
                 return Err(Failure::new(format!("write {count} of client {number} was acknowledged and is lost")));
             }
             if !right {
-                return Err(Failure::new("a value is not its key's after the process was killed"));
+                return Err(Failure::new("after the kill a value belongs to another key or is damaged"));
             }
         }
     }
@@ -134,12 +133,12 @@ pub fn recover(plan: &Plan, acknowledged: &[u64], out: &mut dyn Write) -> Result
     serde_json::to_writer(out, &Recovery { recover_s }).map_err(Failure::because("cannot write the outcome"))
 }
 
-/// Where the counts are noted, eight bytes for each writer.
+/// The file of the counts, eight bytes per writer.
 fn acknowledged(dirs: &Dirs) -> PathBuf {
     dirs.main.with_file_name("acknowledged")
 }
 
-/// What is noted; nothing if there is no file yet.
+/// The counts; empty if the file does not exist yet.
 fn counts(dirs: &Dirs) -> Vec<u64> {
     let bytes = fs::read(acknowledged(dirs)).unwrap_or_default();
     let count = |bytes: &[u8]| bytes.iter().rev().fold(0, |count, &byte| count << 8 | u64::from(byte));

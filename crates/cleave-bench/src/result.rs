@@ -1,4 +1,4 @@
-//! The result of one run. The names of the fields are a stable public format: they are the names in the JSON.
+//! The result of one run. The names of the fields are a stable public format, because they are the names in the JSON.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::engine::{Durability, ValueSpace};
 use crate::latency::Summary;
 use crate::series::Spread;
 
-/// What one engine did with one workload.
+/// The result of one engine with one workload.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Outcome {
     /// The engine's name.
@@ -17,13 +17,13 @@ pub struct Outcome {
     pub version: String,
     /// The workload's name.
     pub workload: String,
-    /// Records loaded, or drawn from.
+    /// Number of records.
     pub records: u64,
     /// Operations completed, without those of a background client.
     pub operations: u64,
-    /// Bytes of a key (the mean, if the workload has its own).
+    /// Mean bytes of a key.
     pub key_size: usize,
-    /// Bytes of a value (the mean, if the workload has its own).
+    /// Mean bytes of a value.
     pub value_size: usize,
     /// Client threads.
     pub threads: u64,
@@ -31,94 +31,93 @@ pub struct Outcome {
     pub durability: Durability,
     /// Bytes of memory given to the engine.
     pub memory_budget: u64,
-    /// Operations per second, up to the last one's end.
+    /// Operations per second, up to the end of the last one.
     pub ops_per_s: f64,
-    /// The throughput of each repeat, if there were several; everything else is the median run's.
+    /// The throughput of each repeat, if there were several; all other fields are those of the median run.
     pub ops_per_s_of_repeats: Vec<f64>,
     /// Seconds until the last operation ended.
     pub elapsed_s: f64,
-    /// Seconds until the final flush and sync had ended too.
+    /// Seconds until the final flush and sync ended.
     pub elapsed_with_flush_s: f64,
-    /// Seconds to open the loaded store (or to make an empty one).
+    /// Seconds to open the loaded store, or to create an empty one.
     pub open_s: f64,
-    /// Seconds to open the store, and to answer a first read, after its process was killed in the middle of writes; none
-    /// if that was not asked for, or the workload wrote nothing.
+    /// Seconds to open the store and answer one read after its process was killed while it was writing; none without
+    /// `--recover`, or if the workload wrote nothing.
     #[serde(default)]
     pub recover_s: Option<f64>,
-    /// Latency of all operations but a background client's; in an open loop from the moment the operation was due.
+    /// Latency of all operations except those of a background client; in an open loop since the operation was due.
     pub latency_us: Summary,
-    /// Latency by kind of operation; a background client's have `-background` behind.
+    /// Latency by kind of operation; those of a background client have the suffix `-background`.
     pub latency_by_op: BTreeMap<String, Summary>,
-    /// Operations completed in each second; the last second is usually not a whole one.
+    /// Operations completed in each second; the last second is usually incomplete.
     pub per_second: Vec<u64>,
-    /// Seconds of CPU (of all threads) in each second.
+    /// CPU seconds of all threads in each second.
     pub cpu_per_second: Vec<f64>,
     /// Bytes written to the device in each second.
     pub device_bytes_written_per_second: Vec<u64>,
     /// Bytes read from the device in each second.
     pub device_bytes_read_per_second: Vec<u64>,
-    /// The part of each second in which the busiest device of the run's directories was busy, whoever kept it so; empty
-    /// if the device is not known.
+    /// The fraction of each second in which the busiest device of the run's directories was busy, whatever the process;
+    /// empty if the device is unknown.
     #[serde(default)]
     pub disk_utilisation_per_second: Vec<f64>,
-    /// How that spreads over whole seconds; none if there is none.
+    /// Its spread over complete seconds; none if there are none.
     #[serde(default)]
     pub disk_utilisation: Option<Spread>,
-    /// How the part of all processors that the process used spreads over whole seconds; none if there is none.
+    /// The spread of the fraction of all processors that the process used, over complete seconds; none if there are none.
     #[serde(default)]
     pub cpu_utilisation: Option<Spread>,
-    /// Who counted the bytes at the device: the `process`, or the `device` itself (`--own-device`).
+    /// Whose counters give the device bytes: those of the `process`, or of the `device` (`--own-device`).
     #[serde(default = "by_process")]
     pub counted_by: String,
-    /// Whole seconds with less than a tenth of the mean throughput.
+    /// Complete seconds with less than a tenth of the mean throughput.
     pub stall_seconds: u64,
     /// The longest time without a completed operation, to 10 ms.
     pub longest_stall_s: f64,
-    /// Operations in the slowest whole second; in a run of less than a second, all.
+    /// Operations in the slowest complete second; all operations if the run took less than a second.
     pub lowest_second: u64,
-    /// Seconds of CPU in user mode, with the final flush.
+    /// CPU seconds in user mode, including the final flush.
     pub cpu_user_s: f64,
-    /// Seconds of CPU in the kernel, with the final flush.
+    /// CPU seconds in the kernel, including the final flush.
     pub cpu_sys_s: f64,
     /// CPU seconds per million operations.
     pub cpu_s_per_million: f64,
-    /// Bytes written to the device, with the final flush and sync.
+    /// Bytes written to the device, including the final flush and sync.
     pub device_bytes_written: u64,
     /// Bytes read from the device.
     pub device_bytes_read: u64,
     /// Bytes of keys, values and operands that clients wrote.
     pub user_bytes_written: u64,
-    /// Device bytes written for each user byte; none if users wrote nothing.
+    /// Device bytes written per user byte; none if clients wrote nothing.
     pub write_amplification: Option<f64>,
     /// Bytes of the keys and values that clients read.
     #[serde(default)]
     pub user_bytes_read: u64,
-    /// Device bytes read for each user byte read (what the page cache has is not read from the device); none if users
-    /// read nothing.
+    /// Device bytes read per user byte read (page cache hits are not device bytes); none if clients read nothing.
     #[serde(default)]
     pub read_amplification: Option<f64>,
-    /// Values that were read and checked.
+    /// Values read and verified.
     pub values_read: u64,
-    /// Reads of records that were not there and need not be.
+    /// Reads of records that did not exist and need not.
     pub reads_missing: u64,
-    /// Bytes on storage at the end.
+    /// Disk space at the end, in bytes.
     pub space_bytes: u64,
-    /// Bytes on storage at the end of each second.
+    /// Disk space at the end of each second, in bytes.
     pub space_per_second: Vec<u64>,
-    /// The most bytes on storage at the end of a second of the run.
+    /// Maximum disk space at the end of a second of the run, in bytes.
     pub space_peak_bytes: u64,
-    /// Bytes of keys and values of the records that are there at the end.
+    /// Bytes of keys and values of the records that exist at the end.
     pub live_bytes: u64,
-    /// How values that lie apart from their keys fill their space, in a store that keeps them in groups.
+    /// The space of separated values, in a store that keeps them in groups.
     #[serde(default)]
     pub value_space: Option<ValueSpace>,
-    /// Peak of resident memory of the process, with the load.
+    /// Peak resident memory of the process, including the load.
     pub rss_peak_bytes: u64,
-    /// All options of the run and what a reader must know about the engine.
+    /// All options of the run, and notes about the engine.
     pub settings: serde_json::Value,
 }
 
-/// Results of earlier versions do not say.
+/// The value for results of earlier versions, which lack the field.
 fn by_process() -> String {
     "process".to_owned()
 }

@@ -1,5 +1,5 @@
-//! Streams of random numbers: SplitMix64 of the crate `rand_xoshiro`, whose stream for a seed is the published one in every
-//! version, so a seed gives the same records and operations everywhere. It is one to one: no two seeds give the same first
+//! Streams of random numbers: SplitMix64 of the crate `rand_xoshiro`. The stream of a seed is the published one in every
+//! version of the crate, so a seed gives the same records and operations everywhere. No two seeds give the same first
 //! number.
 
 use rand::{Rng as _, SeedableRng};
@@ -7,7 +7,7 @@ use rand::{Rng as _, SeedableRng};
 /// A stream of random numbers.
 pub type Rng = rand_xoshiro::SplitMix64;
 
-/// The stream of `seed` that `purpose` names; streams of different purposes have nothing in common.
+/// The stream of `seed` for `purpose`; streams of different purposes are independent.
 pub fn stream(seed: u64, purpose: u64) -> Rng {
     let mut rng = Rng::seed_from_u64(seed ^ purpose.wrapping_mul(0xD6E8_FEB8_6659_FD93));
     Rng::seed_from_u64(rng.next_u64())

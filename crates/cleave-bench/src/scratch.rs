@@ -1,6 +1,6 @@
-//! The directories of one run: fresh ones, in every place that the user named, which go away with the run however it
-//! ends. A normal end removes them here. An interruption (Ctrl-C, SIGTERM) first kills the run's process. After a
-//! SIGKILL, which nobody can answer, the next run in the same place finds that nobody holds the lock in them.
+//! The directories of one run: new ones in every directory that the user gave, which are removed however the run ends. A
+//! normal end removes them here. An interruption (Ctrl-C, SIGTERM) first kills the run's process. After a SIGKILL, which
+//! cannot be handled, the next run removes those whose owner no longer holds its lock.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -19,12 +19,12 @@ use crate::failure::{Failure, Result};
 use crate::plan::Places;
 
 const PREFIX: &str = "cleave-bench-";
-/// In each directory: the process that made it, which has it locked.
+/// A file in each directory with the id of the process that created it, which holds a lock on the file.
 const OWNER: &str = "owner";
-/// What a shell says of a program that Ctrl-C ended.
+/// The exit code of a program that was ended by Ctrl-C.
 const INTERRUPTED: i32 = 130;
 
-/// What an interruption has to clear away.
+/// What an interruption has to clean up.
 struct Live {
     dirs: Vec<PathBuf>,
     child: Option<Pid>,
@@ -36,52 +36,52 @@ fn live() -> MutexGuard<'static, Live> {
     LIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From now on an interruption leaves nothing behind.
+/// Installs the handler that cleans up after an interruption.
 ///
 /// # Errors
-/// If the system does not let us handle signals.
-pub fn watch_for_interruption() -> Result<()> {
+/// If the handler cannot be installed.
+pub fn handle_interruption() -> Result<()> {
     static ONCE: Once = Once::new();
     let mut outcome = Ok(());
-    ONCE.call_once(|| outcome = ctrlc::set_handler(clear_away));
-    outcome.map_err(Failure::because("cannot watch for signals"))
+    ONCE.call_once(|| outcome = ctrlc::set_handler(clean_up));
+    outcome.map_err(Failure::because("cannot handle signals"))
 }
 
-/// Leaves `dir` to be removed too, if it is there when an interruption comes.
-pub fn clear_away_too(dir: &Path) {
+/// Registers `dir` for removal by an interruption.
+pub fn remove_on_interruption(dir: &Path) {
     live().dirs.push(dir.to_owned());
 }
 
-fn clear_away() {
-    // Held to the end: whoever waits for the child must not go on before the directories are gone.
+fn clean_up() {
+    // Held until the exit: the thread that waits for the child must not continue before the directories are removed.
     let live = live();
     if let Some(child) = live.child {
         let _ = rustix::process::kill_process(child, Signal::KILL);
     }
     for dir in &live.dirs {
-        // The killed process may take a moment to let go.
+        // The killed process may release its files late.
         for _ in 0..100 {
-            // A cgroup goes in one piece, and not file by file.
+            // A cgroup is removed as a directory, not file by file.
             match fs::remove_dir(dir).or_else(|_| fs::remove_dir_all(dir)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => thread::sleep(Duration::from_millis(50)),
                 _ => break,
             }
         }
     }
-    let _ = writeln!(io::stderr(), "cleave-bench: interrupted; its stores are removed");
+    let _ = writeln!(io::stderr(), "cleave-bench: interrupted; its stores were removed");
     process::exit(INTERRUPTED);
 }
 
-/// The process of a run; killed if it is still there when this goes away.
+/// The process of a run, which is killed when this is dropped.
 pub struct Running(pub Child);
 
 impl Running {
-    /// Starts `command` as the one process that works in our directories.
+    /// Starts `command` as the only process that uses the directories of this run.
     ///
     /// # Errors
-    /// If the system cannot.
+    /// If the process cannot be started.
     pub fn start(command: &mut Command) -> io::Result<Running> {
-        // Not to be interrupted between the two.
+        // The lock keeps the interruption handler from running between spawn and registration.
         let mut live = live();
         let child = command.spawn()?;
         live.child = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
@@ -97,7 +97,7 @@ impl Drop for Running {
     }
 }
 
-/// Directories that go away with this handle.
+/// Directories that are removed with this handle.
 pub struct Scratch {
     homes: Vec<Home>,
     dirs: Dirs,
@@ -119,10 +119,10 @@ impl Drop for Scratch {
 }
 
 impl Scratch {
-    /// Fresh directories in all `places`.
+    /// Creates new directories in all `places`.
     ///
     /// # Errors
-    /// If one cannot be made.
+    /// If one cannot be created.
     pub fn new(places: &Places) -> Result<Scratch> {
         let mut homes = Vec::new();
         let mut fresh = |parent: &Path, name| {
@@ -138,7 +138,7 @@ impl Scratch {
         Ok(Scratch { homes, dirs: Dirs { main, fast, fast_bytes: places.fast_bytes, slow } })
     }
 
-    /// Where the store lies.
+    /// The directories of the store.
     pub fn dirs(&self) -> &Dirs {
         &self.dirs
     }
@@ -146,12 +146,12 @@ impl Scratch {
 
 impl Home {
     fn new(parent: &Path) -> Result<Home> {
-        let failed = || format!("cannot make a directory in {}", parent.display());
+        let failed = || format!("cannot create a directory in {}", parent.display());
         let mut live = live();
         let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent).map_err(Failure::because(failed()))?;
         live.dirs.push(dir.path().to_owned());
         let own = || {
-            // It gets its name when it is locked: a name without a lock means that the owner is gone.
+            // The file gets its name once it is locked, so an unlocked file means that the owner has exited.
             let unlocked = dir.path().join("new-owner");
             let mut owner = File::create(&unlocked)?;
             flock(&owner, FlockOperation::LockExclusive)?;
@@ -163,18 +163,18 @@ impl Home {
     }
 }
 
-/// Makes the places, and removes what a run that was killed left behind in them. Tells of it on stderr.
+/// Creates the places and removes directories left by killed runs, which is reported on stderr.
 ///
 /// # Errors
-/// If a place cannot be made or read.
+/// If a place cannot be created or read.
 pub fn prepare(places: &Places) -> Result<()> {
     for place in [Some(main(places)), places.fast.clone(), places.slow.clone()].into_iter().flatten() {
         fs::create_dir_all(&place).map_err(Failure::because(format!("cannot create {}", place.display())))?;
         let entries = fs::read_dir(&place).map_err(Failure::because(format!("cannot read {}", place.display())))?;
-        for dir in entries.flatten().map(|entry| entry.path()).filter(|path| is_left_behind(path)) {
+        for dir in entries.flatten().map(|entry| entry.path()).filter(|path| is_leftover(path)) {
             let _ = match fs::remove_dir_all(&dir) {
                 Ok(()) => {
-                    writeln!(io::stderr(), "cleave-bench: removed {}, left behind by a killed run", dir.display())
+                    writeln!(io::stderr(), "cleave-bench: removed {}, left by a killed run", dir.display())
                 }
                 Err(error) => writeln!(io::stderr(), "cleave-bench: cannot remove {}: {error}", dir.display()),
             };
@@ -187,8 +187,8 @@ fn main(places: &Places) -> PathBuf {
     places.dir.clone().unwrap_or_else(std::env::temp_dir)
 }
 
-/// Whether the process that made the directory `path` is gone.
-fn is_left_behind(path: &Path) -> bool {
+/// Whether the process that created the directory `path` has exited.
+fn is_leftover(path: &Path) -> bool {
     let named = path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PREFIX));
     named
         && File::open(path.join(OWNER))
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_of_the_living_are_left_alone_and_those_of_the_dead_are_removed() {
+    fn directories_of_exited_processes_are_removed_and_others_are_kept() {
         let place = tempfile::tempdir().unwrap();
         let places = Places { dir: Some(place.path().to_owned()), ..Places::default() };
         let living = Scratch::new(&places).unwrap();
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn every_tier_has_a_directory_of_its_own() {
+    fn every_tier_has_its_own_directory() {
         let place = tempfile::tempdir().unwrap();
         let place = Some(place.path().to_owned());
         let scratch =

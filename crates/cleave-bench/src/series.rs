@@ -1,4 +1,4 @@
-//! What happens second by second while clients work, watched from outside of them.
+//! Figures for each second while clients work, sampled by the main thread of a run.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,45 +11,45 @@ use crate::disk::utilisation;
 use crate::engine::Dirs;
 use crate::failure::Result;
 
-/// How often progress is looked at: also the precision of the longest stall.
+/// The sampling interval of progress, which is also the precision of the longest stall.
 const TICK: Duration = Duration::from_millis(10);
-/// Below this part of the mean a second is a stall.
+/// A second below this fraction of the mean is a stall.
 const STALL: f64 = 0.1;
 
 /// Figures for each second.
 #[derive(Debug, Default)]
 pub struct Series {
-    /// Operations completed; the last second may not be a whole one.
+    /// Operations completed; the last second may be incomplete.
     pub operations: Vec<u64>,
-    /// What the process used.
+    /// Counters of the process.
     pub counters: Vec<Counters>,
     /// The longest time without a completed operation.
     pub longest_stall: Duration,
-    /// Bytes on storage at the end of each second.
+    /// Disk space at the end of each second, in bytes.
     pub space_bytes: Vec<u64>,
-    /// The part of each second in which the (busiest) device was busy; empty if the device is not known.
+    /// The fraction of each second in which the busiest device was busy; empty if the device is unknown.
     pub disk_utilisation: Vec<f64>,
-    /// The part of all processors that the process used in each second.
+    /// The fraction of all processors that the process used in each second.
     pub cpu_utilisation: Vec<f64>,
 }
 
-/// How a figure for each second spreads over the whole seconds of a run.
+/// The spread of a per-second figure over the complete seconds of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// The lowest second.
     pub min: f64,
-    /// A tenth of the seconds are below.
+    /// The tenth percentile.
     pub p10: f64,
     /// The mean.
     pub mean: f64,
-    /// A tenth of the seconds are above.
+    /// The ninetieth percentile.
     pub p90: f64,
     /// The highest second.
     pub max: f64,
 }
 
 impl Spread {
-    /// That of a figure for each second, of which the last is not a whole one; none if there is no whole second.
+    /// The spread of a per-second figure without its last, incomplete second; none if no second is complete.
     pub fn of(per_second: &[f64]) -> Option<Spread> {
         let mut sorted = per_second.split_last()?.1.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -61,10 +61,10 @@ impl Spread {
 }
 
 impl Series {
-    /// Watches `done` grow from `start` on until `is_finished`, what `meter` counts, and the files in `dirs`.
+    /// Samples `done`, the counters of `meter` and the space of `dirs` from `start` until `is_finished`.
     ///
     /// # Errors
-    /// If the kernel does not tell its counters.
+    /// If the kernel lacks a counter.
     pub fn watch(
         start: Instant,
         dirs: &Dirs,
@@ -104,13 +104,13 @@ impl Series {
         }
     }
 
-    /// Whole seconds with less than a tenth of the mean.
+    /// Complete seconds with less than a tenth of the mean throughput.
     pub fn stall_seconds(&self, elapsed: Duration) -> u64 {
         let mean = self.operations.iter().sum::<u64>() as f64 / elapsed.as_secs_f64();
         self.whole_seconds().iter().filter(|&&operations| (operations as f64) < mean * STALL).count() as u64
     }
 
-    /// The slowest whole second, or all if there is no whole second.
+    /// Operations in the slowest complete second, or all operations if no second is complete.
     pub fn lowest_second(&self) -> u64 {
         let whole = self.whole_seconds().iter().min();
         whole.copied().unwrap_or_else(|| self.operations.iter().sum())
@@ -121,7 +121,7 @@ impl Series {
     }
 }
 
-/// A bar on the terminal, if stderr is one.
+/// A progress bar, drawn if stderr is a terminal.
 pub fn bar(what: String, operations: u64) -> ProgressBar {
     let template = "{msg:34} {wide_bar} {human_pos} of {human_len}, {per_sec}, {eta} left";
     let style = ProgressStyle::with_template(template).expect("the template in this file is well formed");
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stalls_are_whole_seconds_far_below_the_mean() {
+    fn stalls_are_complete_seconds_far_below_the_mean() {
         let series = Series { operations: vec![1000, 0, 80, 1000, 5], ..Series::default() };
         assert_eq!(series.stall_seconds(Duration::from_millis(4100)), 1);
         let series = Series { operations: vec![1000, 0, 20, 1000, 5], ..Series::default() };

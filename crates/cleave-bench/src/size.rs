@@ -1,4 +1,4 @@
-//! Sizes in bytes: as people write them, and as workloads draw them.
+//! Sizes in bytes, as users write them, and distributions of the lengths of keys and values, as workloads draw them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,10 +8,12 @@ use rand_distr::{Distribution as _, StandardNormal};
 use serde::{Deserialize, Serialize};
 
 use crate::distribution::{ZIPFIAN_EXPONENT, Zipf};
-use crate::keys::KEY_BYTES_MIN;
 use crate::rng::stream;
 
-/// `text` as a number of bytes: digits, then perhaps K, M, G or T (powers of 1024).
+/// The shortest key: its eight bytes make the keys of different records distinct.
+pub const KEY_BYTES_MIN: usize = 8;
+
+/// Parses a number of bytes: digits, optionally followed by K, M, G or T (powers of 1024).
 ///
 /// # Errors
 /// A sentence for the user.
@@ -23,30 +25,31 @@ pub fn parse(text: &str) -> Result<u64, String> {
         text if text.ends_with(['t', 'T']) => (&text[..text.len() - 1], 40),
         text => (text, 0),
     };
-    let number: u64 = digits.parse().map_err(|_| format!("{text:?} is no size; write 4096, 64K or 1G"))?;
+    let number: u64 =
+        digits.parse().map_err(|_| format!("{text:?} is not a size; write for example 4096, 64K or 1G"))?;
     number.checked_mul(1 << shift).ok_or_else(|| format!("{text} is too large"))
 }
 
-/// `bytes` for people to read.
+/// Formats `bytes` for users.
 pub fn human(bytes: u64) -> String {
     indicatif::HumanBytes(bytes).to_string()
 }
 
-/// How long keys or values are: on the command line `N`, `LOW-HIGH`, `normal:MEAN:DEVIATION[:MIN]`, `zipfian:LOW-HIGH` or
+/// A distribution of lengths; on the command line `N`, `LOW-HIGH`, `normal:MEAN:DEVIATION[:MIN]`, `zipfian:LOW-HIGH` or
 /// `N*WEIGHT+N*WEIGHT`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Lengths {
-    /// All the same.
+    /// One length.
     Fixed(usize),
-    /// From `low` to `high`, all as likely.
+    /// From `low` to `high`, all equally likely.
     Uniform {
         /// The shortest.
         low: usize,
         /// The longest.
         high: usize,
     },
-    /// Normally distributed, cut off at `min` below and as far above the mean.
+    /// Normally distributed, truncated at `min` and symmetrically above the mean.
     Normal {
         /// The mean.
         mean: f64,
@@ -55,19 +58,19 @@ pub enum Lengths {
         /// The shortest.
         min: usize,
     },
-    /// From `low` to `high`, the shortest the most likely: zipfian with exponent 0.99.
+    /// From `low` to `high`, shorter ones more likely: zipfian with exponent 0.99.
     Zipfian {
         /// The shortest.
         low: usize,
         /// The longest.
         high: usize,
     },
-    /// One of two, each with its weight.
+    /// One of two lengths, each with its weight.
     Two([(usize, u32); 2]),
 }
 
 impl Lengths {
-    /// The length that belongs to `identity`: always the same one.
+    /// The length for `identity`, which is always the same.
     pub fn of(&self, identity: u64) -> usize {
         let mut rng = stream(identity, 0x1E);
         match *self {
@@ -101,7 +104,7 @@ impl Lengths {
         }
     }
 
-    /// The shortest that can come.
+    /// The shortest possible length.
     pub fn shortest(&self) -> usize {
         match *self {
             Lengths::Fixed(length) => length,
@@ -111,7 +114,7 @@ impl Lengths {
         }
     }
 
-    /// The longest that can come.
+    /// The longest possible length.
     pub fn longest(&self) -> usize {
         match *self {
             Lengths::Fixed(length) => length,
@@ -126,7 +129,7 @@ fn zipf(low: usize, high: usize) -> Zipf {
     Zipf::new((high - low + 1) as u64, ZIPFIAN_EXPONENT)
 }
 
-/// `text` as lengths of keys: a normal distribution ends at the shortest key there is unless `text` says otherwise.
+/// Parses lengths of keys: unless `text` gives a minimum, a normal distribution is truncated at the shortest key.
 ///
 /// # Errors
 /// A sentence for the user.
@@ -214,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_as_people_write_them() {
+    fn sizes_are_parsed_with_their_units() {
         assert_eq!(parse("4096"), Ok(4096));
         assert_eq!(parse("64K"), Ok(64 << 10));
         assert_eq!(parse("1GiB"), Ok(1 << 30));
@@ -255,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn two_lengths_come_by_their_weights() {
+    fn two_lengths_are_drawn_by_their_weights() {
         let lengths: Lengths = "16*1+1000*2".parse().unwrap();
         let short = (0..30_000).filter(|identity| lengths.of(*identity) == 16).count();
         let long = (0..30_000).filter(|identity| lengths.of(*identity) == 1000).count();
@@ -264,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_written_as_they_are_read() {
+    fn lengths_are_printed_as_they_are_parsed() {
         for text in ["24", "16-32", "normal:46.8:11.6:1", "zipfian:16-8168", "16*1+1000*2"] {
             assert_eq!(text.parse::<Lengths>().unwrap().to_string(), text);
         }

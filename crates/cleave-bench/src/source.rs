@@ -1,6 +1,5 @@
-//! Where the records of a run come from: made from their numbers, read from a file with their values, or named by a
-//! trace. Clients, the loader and the check at the end ask here for keys and values, and whether a value that was read
-//! is right.
+//! The source of the records of a run: generated from their numbers, read from a file, or listed by a trace. It gives clients
+//! and the loader keys and values, and verifies the values that they read.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -17,26 +16,26 @@ use crate::workload::{Operation, Origin, Workload};
 /// The data set of the tour: 34,006 cities.
 const CITIES: &str = include_str!("../../../data/cities.jsonl");
 
-/// Keys and values by the number of their record.
+/// Keys and values by record number.
 pub struct Source {
     values: Values,
     from: From,
 }
 
 enum From {
-    /// As many as anyone asks for.
+    /// Any number of records.
     Numbers { keys: Keys, lengths: Lengths },
-    /// An update writes the record's own value again, so that sizes and compressibility stay those of the file.
+    /// Updates write the record's value again, which preserves the sizes and the compressibility of the file.
     File(Records),
-    /// Each write says how long its value is; `lengths` are those after the last one.
+    /// Each write has its own value length; `lengths` are the final ones.
     Trace { trace: Trace, lengths: Vec<usize> },
 }
 
 impl Source {
-    /// What `workload` works on.
+    /// The records of `workload`.
     ///
     /// # Errors
-    /// If the file that it needs is missing or wrong.
+    /// If its file is missing or invalid.
     pub fn new(shape: &Shape, workload: &Workload) -> Result<Source> {
         let input = || {
             let missing = || Failure::new(format!("workload {} needs --input FILE", workload.name));
@@ -56,14 +55,14 @@ impl Source {
         Ok(Source { values: Values { compressibility: shape.compressibility }, from })
     }
 
-    /// Records made from their numbers, with the sizes of `workload` or those asked for.
+    /// Records generated from their numbers, with the sizes of `workload` or of the options.
     pub fn of_numbers(shape: &Shape, workload: &Workload) -> Source {
         let (key_lengths, lengths) = workload.lengths.unwrap_or((shape.key_size, shape.value_size));
         let keys = Keys { order: workload.order, lengths: key_lengths };
         Source { values: Values { compressibility: shape.compressibility }, from: From::Numbers { keys, lengths } }
     }
 
-    /// How many records there are; none if there are as many as anyone asks for.
+    /// Number of records; none if unlimited.
     pub fn records(&self) -> Option<u64> {
         match &self.from {
             From::Numbers { .. } => None,
@@ -80,7 +79,7 @@ impl Source {
         }
     }
 
-    /// Writes the key of `record` over what is in `key`.
+    /// Replaces the content of `key` with the key of `record`.
     pub fn key(&self, record: u64, key: &mut Vec<u8>) {
         let given = match &self.from {
             From::Numbers { keys, .. } => return keys.write(record, key),
@@ -91,7 +90,7 @@ impl Source {
         key.extend_from_slice(given);
     }
 
-    /// How long the value of `record`, whose key is `key`, is if nobody says otherwise.
+    /// The default length of the value of `record`, whose key is `key`.
     pub fn length(&self, record: u64, key: &[u8]) -> usize {
         match &self.from {
             From::Numbers { lengths, .. } => length_of(lengths, key),
@@ -100,7 +99,7 @@ impl Source {
         }
     }
 
-    /// Writes a new value for `record`, of `length` bytes, over what is in `value`.
+    /// Replaces the content of `value` with a new value for `record` of `length` bytes.
     pub fn value(&self, record: u64, key: &[u8], length: usize, rng: &mut Rng, value: &mut Vec<u8>) {
         match &self.from {
             From::File(records) => {
@@ -119,15 +118,15 @@ impl Source {
         }
     }
 
-    /// Writes an operand for a value of `length` bytes that is there, or makes it if none `is_there`.
-    pub fn operand(&self, key: &[u8], length: usize, is_there: bool, rng: &mut Rng, operand: &mut Vec<u8>) {
-        match is_there {
+    /// Writes an operand that patches a value of `length` bytes or, unless `exists`, creates it.
+    pub fn operand(&self, key: &[u8], length: usize, exists: bool, rng: &mut Rng, operand: &mut Vec<u8>) {
+        match exists {
             true => self.values.operand(key, length, rng, operand),
             false => self.values.first_operand(key, length, rng, operand),
         }
     }
 
-    /// Whether `value` can be a value of `key`.
+    /// Whether `value` is valid for `key`.
     pub fn check(&self, key: &[u8], value: &[u8]) -> bool {
         match &self.from {
             From::Numbers { lengths, .. } => length_of(lengths, key) == value.len() && self.values.check(key, value),
@@ -155,7 +154,7 @@ impl Source {
     }
 }
 
-/// A key's values are always as long.
+/// The length of a key's values, which never changes.
 fn length_of(lengths: &Lengths, key: &[u8]) -> usize {
     match lengths {
         Lengths::Fixed(length) => *length,

@@ -1,5 +1,5 @@
-//! The operating system's files with something left out, for what no user may switch off and a measurement must: syncs, or
-//! the space of zeros. CleaveDB alone can be opened on it.
+//! Storage on the operating system's files without syncs, or without disk space for zeros. Users cannot disable these, but
+//! measurements must. Only CleaveDB can be opened on it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,16 +7,16 @@ use std::sync::Arc;
 use cleavedb::Result;
 use cleavedb::testing::{Access, DirEntry, File, Lock, Mapping, OsStorage, Punched, Storage};
 
-/// Unit of holes in files.
+/// The unit of holes in files.
 const PAGE_BYTES: usize = 4096;
 
-/// Files of the operating system, not quite as they are.
+/// Files of the operating system with reduced guarantees.
 #[derive(Debug, Clone, Copy)]
 pub struct Incomplete {
-    /// Syncs are done. If not, nothing written survives loss of power.
+    /// Whether syncs are executed. If not, no write survives a power loss.
     pub syncs: bool,
-    /// Pages of zeros take no space, nor does what is reserved. Such a page is not written at all, so that files which are
-    /// never overwritten, as CleaveDB's, read back as they were written.
+    /// Whether pages of zeros and reserved space take no disk space. Such a page is not written at all, so this is correct
+    /// only for files that are never overwritten, as CleaveDB's.
     pub sparse: bool,
 }
 
@@ -51,8 +51,8 @@ impl Storage for Incomplete {
         OsStorage::new().first_data(path, from, to)
     }
 
-    fn space_of(&self, dir: &Path) -> u64 {
-        OsStorage::new().space_of(dir)
+    fn file_system_bytes(&self, dir: &Path) -> u64 {
+        OsStorage::new().file_system_bytes(dir)
     }
 
     fn open_files_limit(&self) -> usize {
@@ -130,16 +130,16 @@ impl File for IncompleteFile {
         self.file.read_at(buffer, offset)
     }
 
-    fn will_need(&self, offset: u64, len: u64) {
-        self.file.will_need(offset, len);
+    fn prefetch(&self, offset: u64, len: u64) {
+        self.file.prefetch(offset, len);
     }
 
-    fn read_needed(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        self.file.read_needed(buffer, offset)
+    fn read_prefetched(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.file.read_prefetched(buffer, offset)
     }
 
-    fn will_go_on(&self, offset: u64, len: u64) {
-        self.file.will_go_on(offset, len);
+    fn read_ahead(&self, offset: u64, len: u64) {
+        self.file.read_ahead(offset, len);
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
@@ -169,7 +169,7 @@ impl File for IncompleteFile {
         if self.file.len()? < len {
             self.file.truncate(len)?;
         }
-        // There is no space behind it, but whoever asks is to go on as if there were.
+        // No space is reserved, but the caller must continue as if it were.
         Ok(true)
     }
 
@@ -178,8 +178,8 @@ impl File for IncompleteFile {
     }
 }
 
-/// The parts of `bytes`, which go to `offset`, that are not pages of zeros. The last page is among them, so that the file
-/// is as long as it should be.
+/// The ranges of `bytes`, written at `offset`, that are not pages of zeros. The last page is always included, so that the
+/// file gets its full length.
 fn written_ranges(bytes: &[u8], offset: u64) -> impl Iterator<Item = (usize, usize)> {
     let page_end = move |from: usize| {
         let into = ((offset + from as u64) % PAGE_BYTES as u64) as usize;
@@ -208,14 +208,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_of_zeros_are_left_out_and_read_back_all_the_same() {
+    fn pages_of_zeros_are_not_written_but_read_back() {
         let mut bytes = vec![0; 10 * PAGE_BYTES];
         bytes[PAGE_BYTES + 5] = 1;
         bytes[7 * PAGE_BYTES..8 * PAGE_BYTES].fill(2);
         let page = PAGE_BYTES;
         let expected = [(page, 2 * page), (7 * page, 8 * page), (9 * page, 10 * page)];
         assert!(written_ranges(&bytes, 0).eq(expected));
-        // Parts of pages are written whatever they hold.
+        // Partial pages are always written.
         let shifted: Vec<_> = written_ranges(&bytes, 100).collect();
         assert_eq!((shifted[0], shifted.last().unwrap().1), ((0, 2 * page - 100), 10 * page), "{shifted:?}");
 

@@ -1,4 +1,5 @@
-//! `cleave-bench run`: each engine with each workload, in turn, every run in a process of its own; medians over repeats.
+//! `cleave-bench run`: each workload on each engine, one run at a time and each in its own process, with medians of the
+//! repeats. `compare` and `paper` use it too.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -18,10 +19,10 @@ use crate::scratch::{self, Running, Scratch};
 use crate::workload::{Origin, Workload};
 use crate::{engines, table, workload};
 
-/// Does all runs, prints the table and writes the JSON; what the runs came to, in the order of workloads.
+/// Does all runs, prints the table and writes the JSON. Returns the outcomes in the order of workloads.
 ///
 /// # Errors
-/// If an option is wrong, or the first run that fails.
+/// If an option is invalid, or a run fails.
 pub fn run(args: &Run, out: &mut dyn Write) -> Result<Vec<Outcome>> {
     args.shape.check()?;
     for engine in &args.engine {
@@ -30,11 +31,11 @@ pub fn run(args: &Run, out: &mut dyn Write) -> Result<Vec<Outcome>> {
     let workloads: Vec<Workload> = args.workload.iter().map(|name| workload::find(name)).collect::<Result<_>>()?;
     check_input(&args.shape, &workloads.iter().map(|workload| workload.origin).collect::<Vec<_>>())?;
     if let Some(workload) = workloads.iter().find(|workload| args.shape.age > 0 && !workload.loaded) {
-        let sentence = "--age is for workloads that load their store first, which";
+        let sentence = "--age is only for workloads that load their store first, which";
         return Err(Failure::new(format!("{sentence} {} does not", workload.name)));
     }
     if let Some(path) = &args.json {
-        // Better now than after hours.
+        // Fail now rather than after hours.
         write(path, "[]\n")?;
     }
     let outcomes = measure(args)?;
@@ -46,19 +47,19 @@ pub fn run(args: &Run, out: &mut dyn Write) -> Result<Vec<Outcome>> {
     Ok(outcomes)
 }
 
-/// Engines in turn within each repeat, so that what changes on the machine meanwhile falls on all of them.
+/// Does all runs. The engines alternate within each repeat, so that changes of the machine affect all of them.
 ///
 /// # Errors
-/// The first run that fails.
+/// If a run fails.
 pub fn measure(args: &Run) -> Result<Vec<Outcome>> {
-    scratch::watch_for_interruption()?;
+    scratch::handle_interruption()?;
     scratch::prepare(&args.places)?;
     let mut outcomes = Vec::new();
     for name in &args.workload {
         let mut repeats = vec![Vec::new(); args.engine.len()];
         for _ in 0..args.repeat {
             for (engine, outcomes) in args.engine.iter().zip(&mut repeats) {
-                outcomes.push(run_apart(args, engine, name)?);
+                outcomes.push(run_in_process(args, engine, name)?);
             }
         }
         outcomes.extend(repeats.into_iter().filter_map(median));
@@ -70,7 +71,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).map_err(Failure::because(format!("cannot write {}", path.display())))
 }
 
-/// Refuses an input that no workload reads, and a workload that has none.
+/// Refuses an input that no workload reads, and a workload whose input is missing.
 fn check_input(shape: &Shape, origins: &[Origin]) -> Result<()> {
     let any = |wanted: &[Origin]| origins.iter().any(|origin| wanted.contains(origin));
     let reads = any(&[Origin::Input, Origin::Trace]);
@@ -84,8 +85,8 @@ fn check_input(shape: &Shape, origins: &[Origin]) -> Result<()> {
     }
 }
 
-/// One run, in a process of its own (and one more for its recovery).
-fn run_apart(args: &Run, engine: &str, workload: &str) -> Result<Outcome> {
+/// Does one run in its own process, and its recovery in another one.
+fn run_in_process(args: &Run, engine: &str, workload: &str) -> Result<Outcome> {
     let what = format!("{engine} {workload}");
     let scratch = Scratch::new(&args.places)?;
     let cgroup = args.places.cgroup_memory.map(MemoryCgroup::new).transpose()?;
@@ -114,19 +115,19 @@ fn run_apart(args: &Run, engine: &str, workload: &str) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Does `plan` in a child; its answer is one line. `then` may do something to the child, and says whether it killed it.
+/// Executes `plan` in a child, whose answer is one line. `then` may kill the child, and returns whether it did.
 fn in_child<T: DeserializeOwned>(
     plan: &Plan,
     what: &str,
     then: impl FnOnce(&T, &mut Running) -> Result<bool>,
 ) -> Result<T> {
     let program = std::env::current_exe().map_err(Failure::because("cannot find this program"))?;
-    let json = serde_json::to_vec(plan).map_err(Failure::because("cannot hand over the plan"))?;
-    // In a process group of its own: an interruption from the terminal is ours to handle.
+    let json = serde_json::to_vec(plan).map_err(Failure::because("cannot serialize the plan"))?;
+    // Its own process group keeps an interruption from the terminal away from it; the parent handles that.
     let mut command = Command::new(program);
     command.arg("child").stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
     let mut child = Running::start(&mut command).map_err(Failure::because("cannot start a process for the run"))?;
-    // A child that does not read its plan says why on stderr, and fails.
+    // A child that does not read its plan fails and reports why on stderr.
     let handed_over = child.0.stdin.take().is_some_and(|mut stdin| stdin.write_all(&json).is_ok());
     let mut out = child.0.stdout.take().map(BufReader::new);
     let mut line = String::new();
@@ -146,7 +147,7 @@ fn in_child<T: DeserializeOwned>(
     answer.map_err(Failure::because(what))
 }
 
-/// The run with the median throughput (the lower one of two), with the throughput of all.
+/// The run with the median throughput (the lower of two middle ones), with the throughput of all.
 fn median(mut repeats: Vec<Outcome>) -> Option<Outcome> {
     let all: Vec<f64> = repeats.iter().map(|outcome| outcome.ops_per_s).collect();
     repeats.sort_by(|a, b| a.ops_per_s.total_cmp(&b.ops_per_s));

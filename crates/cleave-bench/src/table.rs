@@ -1,4 +1,4 @@
-//! The table on the terminal.
+//! The table of results that `run`, `compare` and `paper` print; the report shows its rows too.
 
 use std::io::{self, Write};
 
@@ -8,14 +8,14 @@ use crate::result::Outcome;
 use crate::size;
 use crate::workload::Operation;
 
-/// Column titles; the first two columns are text, to the left.
+/// Column titles; the first two columns are text and left-aligned.
 #[rustfmt::skip]
 pub const TITLES: [&str; 13] = [
     "workload", "engine", "ops/s", "mean us", "p50 us", "p99 us", "p99.9 us", "max us", "stall s", "cpu us/op",
     "write amp", "space amp", "rss peak",
 ];
 
-/// One row for each run, and what has to be known to read them.
+/// Prints one row per run, and the notes of the engines.
 pub fn print(outcomes: &[Outcome], out: &mut dyn Write) -> io::Result<()> {
     let mut rows: Vec<Vec<String>> = vec![TITLES.iter().map(|&title| title.to_owned()).collect()];
     rows.extend(outcomes.iter().zip(labels(outcomes)).map(|(outcome, label)| row(outcome, &label)));
@@ -80,14 +80,14 @@ pub fn row(outcome: &Outcome, label: &str) -> Vec<String> {
     ]
 }
 
-/// Whether merges were done by reading and writing whole values.
+/// Whether merges were implemented by reading and writing whole values.
 fn get_put(outcome: &Outcome) -> bool {
     outcome.latency_by_op.keys().any(|operation| operation.starts_with(Operation::Merge.name()))
         && serde_json::from_value(outcome.settings["merges"].clone())
             .is_ok_and(|merges: Merges| merges == Merges::GetPut)
 }
 
-/// What a reader must know about the engine.
+/// The notes about the engine of an outcome.
 pub fn notes(outcome: &Outcome) -> Vec<String> {
     serde_json::from_value(outcome.settings["notes"].clone()).unwrap_or_default()
 }

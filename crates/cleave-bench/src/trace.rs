@@ -1,9 +1,9 @@
-//! A trace: operations that someone's program did, to be done again. CSV, one operation a row: `time,op,key,value_size`.
+//! Recorded operations to replay, in CSV with one operation per row: `time,op,key,value_size`.
 //!
-//! `time` is in seconds, with decimals, and never goes back. `op` is get (or read), put (set, update, insert, write),
-//! delete (del), merge or scan. `value_size` is the bytes of the value that a put writes, or a merge where there is no
-//! value yet (a merge into a value that is there patches one field of it); of a scan it is the number of records, if it
-//! is given. Traces carry no values: they are made from the keys. A first row with these four names is passed over.
+//! `time` is in seconds, with decimals, and never decreases. `op` is get (or read), put (set, update, insert, write), delete
+//! (del), merge or scan. `value_size` is the length of the value that a put writes, or that a merge creates if the key has
+//! none (otherwise a merge patches one field); for a scan it is the number of records and optional. Traces contain no
+//! values; these are generated from the keys. A first row with these four names is skipped.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -18,19 +18,19 @@ use crate::failure::{Failure, Result};
 use crate::records::check_key;
 use crate::workload::Operation;
 
-/// The titles that a first row may have.
+/// The optional header row.
 const TITLES: [&[u8]; 4] = [b"time", b"op", b"key", b"value_size"];
 
 /// One operation of a trace.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Event {
-    /// When it was done, from the first operation on.
+    /// Time since the first operation.
     pub at: Duration,
-    /// What was done.
+    /// The operation.
     pub operation: Operation,
-    /// The number of its key, in the order in which keys first come.
+    /// The number of its key, in order of first occurrence.
     pub record: u64,
-    /// Bytes of the key's value after it (of a scan: records to read, 0 if the trace does not say).
+    /// Length of the key's value after it (for a scan: records to read, 0 if not given).
     pub length: usize,
 }
 
@@ -46,7 +46,7 @@ impl Trace {
     /// Reads the file `path`.
     ///
     /// # Errors
-    /// A sentence that names the file and the line of what is wrong.
+    /// A sentence with the file, the line and the error.
     pub fn read(path: &Path) -> Result<Trace> {
         let named = |error: String| Failure::new(format!("{}: {error}", path.display()));
         Trace::parse(File::open(path).map_err(|error| named(format!("cannot open: {error}")))?).map_err(named)
@@ -55,7 +55,7 @@ impl Trace {
     /// Reads a trace.
     ///
     /// # Errors
-    /// A sentence that names the line of what is wrong.
+    /// A sentence with the line and the error.
     pub fn parse(source: impl Read) -> Result<Trace, String> {
         let mut rows = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(source);
         let (mut row, mut parser, mut first_row) = (ByteRecord::new(), Parser::default(), true);
@@ -67,12 +67,12 @@ impl Trace {
         }
         let Parser { events, keys, .. } = parser;
         match events.is_empty() {
-            true => Err("there is no operation in it".to_owned()),
+            true => Err("it contains no operation".to_owned()),
             false => Ok(Trace { events, keys }),
         }
     }
 
-    /// How many keys there are.
+    /// Number of keys.
     pub fn keys(&self) -> u64 {
         self.keys.len() as u64
     }
@@ -82,14 +82,14 @@ impl Trace {
         &self.keys[record as usize]
     }
 
-    /// The operations of one of `clients`, with their places in the trace. All operations on a key are one client's, so
-    /// that they keep their order.
+    /// The operations of one of `clients`, with their positions in the trace. All operations on a key belong to one
+    /// client, so that they keep their order.
     pub fn of_client(&self, client: u64, clients: u64) -> impl Iterator<Item = (u64, &Event)> {
         let events = self.events.iter().enumerate().filter(move |(_, event)| event.record % clients == client);
         events.map(|(position, event)| (position as u64, event))
     }
 
-    /// How long the value of each key is at the end.
+    /// The final length of each key's value.
     pub fn lengths(&self) -> Vec<usize> {
         let mut lengths = vec![0; self.keys.len()];
         for event in &self.events {
@@ -101,13 +101,13 @@ impl Trace {
     }
 }
 
-/// What is known so far.
+/// The state of the parser.
 #[derive(Default)]
 struct Parser {
     events: Vec<Event>,
     keys: Vec<Box<[u8]>>,
     records: HashMap<Box<[u8]>, u64>,
-    /// How long the value of each key is; none where there is no value.
+    /// The length of each key's value; none if the key has no value.
     lengths: Vec<Option<usize>>,
     first: Option<f64>,
     last: f64,
@@ -119,13 +119,13 @@ impl Parser {
         let (time, op, key, size) = match fields[..] {
             [time, op, key] => (time, op, key, &b""[..]),
             [time, op, key, size] => (time, op, key, size),
-            _ => return Err(format!("{} fields, and time,op,key,value_size are four", fields.len())),
+            _ => return Err(format!("{} fields, expected time,op,key,value_size", fields.len())),
         };
         let at = self.time(time)?;
         let operation = operation(op)?;
         let size = match size {
             b"" => None,
-            text => Some(number::<usize>(text).ok_or_else(|| format!("value_size {:?} is no number", lossy(text)))?),
+            text => Some(number::<usize>(text).ok_or_else(|| format!("value_size {:?} is not a number", lossy(text)))?),
         };
         let record = self.record(key)?;
         let length = self.length(operation, record, size)?;
@@ -135,13 +135,13 @@ impl Parser {
 
     fn time(&mut self, text: &[u8]) -> Result<Duration, String> {
         let seconds = number::<f64>(text).filter(|seconds| seconds.is_finite());
-        let seconds = seconds.ok_or_else(|| format!("time {:?} is no number of seconds", lossy(text)))?;
+        let seconds = seconds.ok_or_else(|| format!("time {:?} is not a number of seconds", lossy(text)))?;
         let first = *self.first.get_or_insert(seconds);
         if self.events.is_empty() {
             self.last = first;
         }
         if seconds < self.last {
-            return Err(format!("time goes back from {} to {seconds}", self.last));
+            return Err(format!("time decreases from {} to {seconds}", self.last));
         }
         self.last = seconds;
         Duration::try_from_secs_f64(seconds - first).map_err(|error| format!("time {seconds}: {error}"))
@@ -159,7 +159,7 @@ impl Parser {
         Ok(record)
     }
 
-    /// Follows the length of the key's value.
+    /// Tracks the length of the key's value.
     fn length(&mut self, operation: Operation, record: u64, size: Option<usize>) -> Result<usize, String> {
         let length = &mut self.lengths[record as usize];
         match operation {
@@ -183,7 +183,7 @@ fn operation(op: &[u8]) -> Result<Operation, String> {
         b"delete" | b"del" => Operation::Delete,
         b"merge" => Operation::Merge,
         b"scan" => Operation::Scan,
-        _ => return Err(format!("op {:?} is none of get, put, delete, merge, scan", lossy(op))),
+        _ => return Err(format!("op {:?} is not one of get, put, delete, merge, scan", lossy(op))),
     })
 }
 
@@ -234,8 +234,8 @@ mod tests {
     #[test]
     fn a_bad_row_is_named_by_its_line() {
         let error = |text: &str| Trace::parse(text.as_bytes()).unwrap_err();
-        assert_eq!(error("0,get,a\n1,fetch,a\n"), "line 2: op \"fetch\" is none of get, put, delete, merge, scan");
-        assert_eq!(error("1,get,a\n0.5,get,a\n"), "line 2: time goes back from 1 to 0.5");
+        assert_eq!(error("0,get,a\n1,fetch,a\n"), "line 2: op \"fetch\" is not one of get, put, delete, merge, scan");
+        assert_eq!(error("1,get,a\n0.5,get,a\n"), "line 2: time decreases from 1 to 0.5");
         assert!(error("time,op,key,value_size\nx,get,a\n").starts_with("line 2: time \"x\""));
         assert!(error("0,put,a\n").starts_with("line 1: a value_size"));
         assert!(error("0,put,a,-1\n").starts_with("line 1: value_size \"-1\""));

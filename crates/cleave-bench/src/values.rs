@@ -1,6 +1,6 @@
-//! Values that can be checked when they are read. A value is one or ten fields; each begins with a checksum over its
-//! key, its place and the rest of it, so that any mixture of writes of whole values and patches of single fields checks
-//! out, and a value under the wrong key or a torn one does not.
+//! Values that can be verified when they are read. A value has one or ten fields; each field begins with a checksum of the
+//! key, its offset and its other bytes. So any sequence of whole writes and patches of single fields verifies, but a torn
+//! value or one of another key does not.
 
 use cleavedb::operators::FieldPatch;
 use rand::{Rng as _, RngExt};
@@ -8,18 +8,18 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::rng::Rng;
 
-/// Values from here on have ten fields, as YCSB's do.
+/// Values of at least this size have ten fields, as in YCSB.
 const TEN_FIELDS_BYTES_MIN: usize = 200;
 
-/// Makes and checks values.
+/// Generates and verifies values.
 #[derive(Debug, Clone)]
 pub struct Values {
-    /// The part of each field that is zeros, of one.
+    /// The fraction of each field that is zeros.
     pub compressibility: f64,
 }
 
 impl Values {
-    /// Writes a new value of `length` bytes for `key` over what is in `value`.
+    /// Replaces the content of `value` with a new value of `length` bytes for `key`.
     pub fn write(&self, key: &[u8], length: usize, rng: &mut Rng, value: &mut Vec<u8>) {
         let identity = xxh3_64(key);
         value.resize(length, 0);
@@ -49,14 +49,14 @@ impl Values {
         self.fill(xxh3_64(key), offset, rng, &mut operand[header.len()..]);
     }
 
-    /// Writes an operand for `field-patch` that makes a value of `length` bytes for `key` where there is none.
+    /// Writes an operand for `field-patch` that creates a value of `length` bytes for `key`.
     pub fn first_operand(&self, key: &[u8], length: usize, rng: &mut Rng, operand: &mut Vec<u8>) {
         let mut value = Vec::new();
         self.write(key, length, rng, &mut value);
         *operand = FieldPatch::operand(0, &value);
     }
 
-    /// Whether `value` can be a value of `key`, by its checksums; its length is for the caller to judge.
+    /// Whether the checksums of `value` are those of a value of `key`; the caller checks its length.
     pub fn check(&self, key: &[u8], value: &[u8]) -> bool {
         let (identity, field_bytes) = (xxh3_64(key), field_bytes(value.len()));
         value.chunks(field_bytes).enumerate().all(|(number, field)| {

@@ -1,24 +1,24 @@
-//! The workloads by name: what is loaded first, which operations are drawn and how often, and where they fall. They are
-//! data; `client.rs` does the operations.
+//! The workloads by name: whether records are loaded first, the mix of operations, and the distribution of keys. They are
+//! plain data; `client.rs` executes the operations.
 
 use serde::{Deserialize, Serialize};
 
 use crate::distribution::Distribution;
 use crate::failure::{Failure, Result};
-use crate::keys::{KEY_BYTES_MIN, Order};
-use crate::size::Lengths;
+use crate::keys::Order;
+use crate::size::{KEY_BYTES_MIN, Lengths};
 
-/// What a client does at a time.
+/// One operation of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Operation {
     /// Read a record.
     Read,
-    /// Write a whole value, whether the record is there or not.
+    /// Write a whole value, whether or not the record exists.
     Update,
-    /// Write a record that is new.
+    /// Write a new record.
     Insert,
-    /// Read some records in key order.
+    /// Read records in key order.
     Scan,
     /// Read a record, change one field and write it back.
     Rmw,
@@ -43,27 +43,27 @@ impl Operation {
     }
 }
 
-/// How many records a scan reads.
+/// The number of records that a scan reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScanLength {
-    /// What `--scan-length` says.
+    /// The value of `--scan-length`.
     Asked,
-    /// Always so many.
+    /// Always this many.
     Fixed(u64),
-    /// From one to so many, all as likely.
+    /// From one to this many, all equally likely.
     UpTo(u64),
 }
 
-/// Where the records come from.
+/// The origin of the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// They are made from their numbers.
+    /// They are generated from their numbers.
     Numbers,
     /// The data set of the tour.
     Cities,
     /// The records of `--input`.
     Input,
-    /// The trace of `--input`, which has the operations too.
+    /// The trace of `--input`, which also contains the operations.
     Trace,
 }
 
@@ -72,27 +72,27 @@ pub enum Origin {
 pub struct Workload {
     /// Its name on the command line.
     pub name: String,
-    /// Where its records come from.
+    /// The origin of its records.
     pub origin: Origin,
     /// Whether all records are loaded first, in random order (those of a file: in the order of the file).
     pub loaded: bool,
-    /// How records lie in key order.
+    /// The order of records by key.
     pub order: Order,
     /// Operations and their weights; a trace has its own.
     pub mix: Vec<(Operation, u32)>,
-    /// Where they fall, unless asked otherwise.
+    /// The distribution of keys, unless overridden.
     pub distribution: Distribution,
-    /// What one more client does all the while; it is measured, but not counted as operations.
+    /// The operation of an additional background client; it is measured, but not counted.
     pub background: Option<Operation>,
-    /// How many records a scan reads.
+    /// The number of records that a scan reads.
     pub scan: ScanLength,
-    /// Operations for each record, as a fraction, unless asked otherwise.
+    /// Operations per record, as a fraction, unless overridden.
     pub operations: (u64, u64),
-    /// Lengths of keys and values that belong to the workload.
+    /// Lengths of keys and values, if the workload defines them.
     pub lengths: Option<(Lengths, Lengths)>,
 }
 
-/// The names; R stands for a percentage of reads.
+/// The names of the workloads; R stands for a percentage of reads.
 #[rustfmt::skip]
 pub const NAMES: &[&str] = &[
     "fillseq", "fillrandom", "overwrite", "readrandom", "readwhilewriting", "seekrandom", "deleterandom",
@@ -174,7 +174,7 @@ fn reads(name: &str, percent: &str) -> Result<u32> {
         .parse()
         .ok()
         .filter(|percent| (0..=100).contains(percent))
-        .ok_or_else(|| Failure::new(format!("workload {name:?}: after the colon goes a percentage of reads")))
+        .ok_or_else(|| Failure::new(format!("workload {name:?}: a percentage of reads must follow the colon")))
 }
 
 #[cfg(test)]

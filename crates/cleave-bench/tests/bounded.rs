@@ -1,4 +1,4 @@
-//! `cleave-bench bounded` as a user runs it, in a tiny size.
+//! `cleave-bench bounded` as a user runs it, at a tiny size.
 
 #![allow(clippy::unwrap_used)] // A failed step is a failed test.
 
@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 #[test]
-fn a_store_of_zeros_takes_a_part_of_its_bytes_and_goes_away() {
+fn a_store_of_zeros_takes_a_fraction_of_its_bytes_and_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     let (stores, json) = (dir.path().join("stores"), dir.path().join("out.json"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_cleave-bench"));

@@ -1,5 +1,5 @@
-//! `cleave-bench device`: where it can be done, a device comes, slows runs down and goes without a trace; where it
-//! cannot, a sentence says why and nothing is left either.
+//! `cleave-bench device`: if the machine supports it, a device is created, slows runs down and is removed completely;
+//! otherwise a sentence gives the reason and nothing is left behind.
 
 #![allow(clippy::unwrap_used)] // A failed step is a failed test.
 
@@ -41,7 +41,7 @@ fn loops_of(dir: &Path) -> String {
 }
 
 #[test]
-fn a_device_slows_runs_down_and_goes_without_a_trace() {
+fn a_device_slows_runs_down_and_is_removed_completely() {
     let dir = tempfile::tempdir().unwrap();
     let slow = dir.path().join("slow");
     let place = slow.to_str().unwrap();
@@ -61,7 +61,7 @@ fn a_device_slows_runs_down_and_goes_without_a_trace() {
     let again = bench(&up);
     assert!(!again.status.success() && error(&again).contains("already"), "{}", error(&again));
 
-    // 3 MB of records through a log that is written with direct I/O. It is the limit that is tested, not our speed.
+    // 3 MB of records through a log that is written with direct I/O. This tests the limit, not the speed of the engine.
     let stores = slow.join("stores");
     let run = ["run", "--workload", "fillrandom", "--records", "3000", "--dir", stores.to_str().unwrap()];
     let start = Instant::now();
@@ -75,14 +75,14 @@ fn a_device_slows_runs_down_and_goes_without_a_trace() {
     assert_eq!(loops_of(dir.path()), "");
     assert!(elapsed.as_secs_f64() > 1.5, "3 MB at 1 MiB/s took {elapsed:?}");
     let again = bench(&["device", "down", "--dir", place]);
-    assert!(!again.status.success() && error(&again).contains("no device"), "{}", error(&again));
+    assert!(!again.status.success() && error(&again).contains("is not a device"), "{}", error(&again));
 }
 
 #[test]
 fn a_step_that_fails_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let slow = dir.path().join("slow");
-    // mkfs.ext4 makes no file system in 4 KiB.
+    // mkfs.ext4 fails in 4 KiB.
     let output = bench(&["device", "up", "--dir", slow.to_str().unwrap(), "--bytes", "4K"]);
     assert!(!output.status.success());
     assert!(!is_possible() || error(&output).contains("mkfs.ext4 failed"), "{}", error(&output));
@@ -91,7 +91,7 @@ fn a_step_that_fails_leaves_nothing() {
 }
 
 #[test]
-fn what_is_there_is_not_overwritten_or_hidden() {
+fn existing_files_are_not_overwritten_or_hidden() {
     let dir = tempfile::tempdir().unwrap();
     let (slow, image) = (dir.path().join("slow"), dir.path().join("slow.img"));
     fs::write(&image, "mine").unwrap();

@@ -1,4 +1,4 @@
-//! Records and operations out of files: the cities, someone's own records, a trace.
+//! Records and operations from files: the cities, a user's records, a trace.
 
 #![allow(clippy::unwrap_used)] // A failed step is a failed test.
 
@@ -30,7 +30,7 @@ fn the_cities_are_loaded_read_and_updated_by_every_engine() {
 }
 
 #[test]
-fn records_of_every_form_of_file_are_loaded() {
+fn records_of_every_file_format_are_loaded() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("records");
     let value = |n: usize| "v".repeat(n * 7);
@@ -64,16 +64,16 @@ fn a_trace_is_replayed_by_every_engine_with_its_order_for_each_key() {
             assert_eq!((number(&outcome, "records"), number(&outcome, "operations")), (4, 13));
             let names = ["read", "update", "merge", "delete", "scan"];
             assert_eq!(names.map(|name| operations(&outcome, name)), [5, 4, 2, 1, 1]);
-            // eve before her merge, and bob after his end.
+            // eve before its merge, and bob after its delete.
             assert_eq!(number(&outcome, "reads_missing"), 2);
-            // ada has 300 bytes, eve 80, zoe none; their keys eight each.
+            // ada has 300 bytes, eve 80, zoe none; each key has eight.
             assert_eq!(number(&outcome, "live_bytes"), 300 + 80 + 3 * 8);
         }
     }
 }
 
 #[test]
-fn a_trace_goes_at_its_own_times_if_asked_or_ends_early() {
+fn a_trace_follows_its_own_times_on_request_or_ends_early() {
     let trace = ["--workload", "trace", "--input", TRACE];
     let outcomes = run(&[&trace[..], &["--rate-from-trace", "--threads", "2"]].concat());
     let elapsed = outcomes[0]["elapsed_s"].as_f64().unwrap();
@@ -85,7 +85,7 @@ fn a_trace_goes_at_its_own_times_if_asked_or_ends_early() {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_is_told_with_its_name_and_line() {
+fn errors_in_a_file_are_reported_with_its_name_and_line() {
     let dir = tempfile::tempdir().unwrap();
     let (path, stores) = (dir.path().join("bad.csv"), dir.path().join("stores"));
     let (path, stores) = (path.to_str().unwrap(), stores.to_str().unwrap());

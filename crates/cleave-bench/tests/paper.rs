@@ -1,4 +1,4 @@
-//! `cleave-bench paper` as a user runs it, at a tiny scale: what is measured, what waits, and what is in the JSON.
+//! `cleave-bench paper` as a user runs it, at a tiny scale: measured claims, claims that need a missing feature, the JSON.
 
 #![allow(clippy::unwrap_used)] // A failed step is a failed test.
 
@@ -10,7 +10,7 @@ fn bench(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_cleave-bench")).args(arguments).output().unwrap()
 }
 
-/// What it printed, and what it wrote.
+/// Runs `paper`; returns its output and its JSON.
 fn paper(arguments: &[&str]) -> (String, Value) {
     let dir = tempfile::tempdir().unwrap();
     let (stores, json) = (dir.path().join("stores"), dir.path().join("out.json"));
@@ -26,7 +26,7 @@ fn claims(results: &Value) -> &Vec<Value> {
 }
 
 #[test]
-fn decoupling_is_measured_and_what_is_not_built_is_absent() {
+fn decoupling_is_measured_and_missing_features_are_named() {
     let (out, results) = paper(&["decoukv", "--scale", "0.00001"]);
     let with_rocksdb = cfg!(feature = "rocksdb");
     let runs = results["runs"].as_array().unwrap();
@@ -51,7 +51,7 @@ fn decoupling_is_measured_and_what_is_not_built_is_absent() {
 }
 
 #[test]
-fn options_of_ours_are_set_over_others_and_rivals_are_run_once() {
+fn sets_of_options_are_compared_and_rivals_run_once() {
     let (out, results) = paper(&["hashkv", "--scale", "0.00001"]);
     let with_rocksdb = cfg!(feature = "rocksdb");
     for claim in claims(&results) {
@@ -63,7 +63,7 @@ fn options_of_ours_are_set_over_others_and_rivals_are_run_once() {
         } else if over == "rocksdb" {
             assert_eq!(claim["measured"].is_number(), with_rocksdb, "{claim}");
         } else if over == "nothing" {
-            // So few values may not need several groups.
+            // Few values may need only one group.
             let is_there = !figures.is_empty();
             assert_eq!(claim["measured"].as_f64(), is_there.then(|| figures[0]["value"].as_f64().unwrap()), "{claim}");
             assert!(is_there || claim["waits_for"].as_str().unwrap().contains("a larger --scale"), "{claim}");
@@ -76,7 +76,7 @@ fn options_of_ours_are_set_over_others_and_rivals_are_run_once() {
     let mut runs: Vec<String> = Vec::new();
     for run in results["runs"].as_array().unwrap() {
         let options = run["settings"]["options"].as_object().unwrap();
-        // CleaveDB alone reads its own options.
+        // Only CleaveDB uses its own options.
         let options = options.iter().filter(|(name, _)| run["engine"] == "cleave" || *name != "cleave");
         runs.push(format!("{} {} {:?}", run["engine"], run["workload"], options.collect::<Vec<_>>()));
     }
@@ -84,17 +84,17 @@ fn options_of_ours_are_set_over_others_and_rivals_are_run_once() {
     runs.sort();
     runs.dedup();
     assert_eq!(runs.len(), count, "a run was done twice");
-    assert!(out.contains(", memory 16.00 MiB, large apart, 20%"), "{out}");
+    assert!(out.contains(", memory 16.00 MiB, large separated, 20%"), "{out}");
     let unsynced =
         results["runs"].as_array().unwrap().iter().find(|run| run["settings"]["variant"] == "hash, no syncs");
     let notes = &unsynced.unwrap()["settings"]["notes"];
-    assert!(notes[0].as_str().unwrap().contains("nothing was synced"), "{notes}");
+    assert!(notes[0].as_str().unwrap().contains("syncs were disabled"), "{notes}");
     assert!(out.contains("10: syncs, written") && out.contains("14: space in use"), "{out}");
     assert!(out.contains("cleave (vLog)") && out.contains("7: 40 B : 1 KiB = 1:1"), "{out}");
 }
 
 #[test]
-fn a_paper_that_nothing_is_built_of_says_what_its_claims_wait_for() {
+fn a_paper_without_its_features_names_them() {
     let stores = [("kdsep", "the delta store"), ("rexio", "hash keyspaces"), ("kvaccel", "the bypass")];
     for (name, store) in stores {
         let (out, results) = paper(&[name]);

@@ -1,4 +1,4 @@
-//! Where stores lie: tiers, direct I/O, who counts bytes, and that nothing stays behind however a run ends.
+//! The directories of stores: tiers, direct I/O, the counters of bytes, and that nothing is left behind however a run ends.
 
 #![allow(clippy::unwrap_used)] // A failed step is a failed test.
 
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use common::{bench, engines, number, run};
 
-/// A run that goes on for long after its store is loaded.
+/// Starts a run that continues long after its store is loaded.
 fn start(arguments: &[&str]) -> Child {
     let long = ["run", "--workload", "readrandom", "--records", "200", "--rate", "20", "--operations", "2000"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_cleave-bench"));
@@ -36,7 +36,7 @@ fn signal(name: &str, process: u32) {
     assert!(Command::new("kill").args([name, &process.to_string()]).status().unwrap().success());
 }
 
-/// The directory `name` of the store that a run made in `place`, once it has a file whose name ends like this.
+/// The directory `name` of the store that a run created in `place`, once it has a file with this suffix.
 fn store_with(place: &Path, name: &str, ending: &str) -> PathBuf {
     wait_for(ending, || {
         let home = fs::read_dir(place).ok()?.flatten().next()?.path().join(name);
@@ -61,13 +61,13 @@ fn every_engine_runs_on_two_tiers_and_leaves_both_empty() {
     let work = ["--workload", "ycsb-a", "--records", "400", "--memory", "16M", "--verify"];
     for outcome in run(&[&work[..], &tiers, &["--engine", &engines().join(",")]].concat()) {
         let said = match outcome["engine"].as_str().unwrap() {
-            "cleave" => "--fast-bytes is not enforced yet",
+            "cleave" => "--fast-bytes is not enforced",
             "rocksdb" | "blobdb" => "the log on the fast tier",
             _ => "the whole store is in the slow directory",
         };
         assert!(notes(&outcome).contains(said), "{outcome}");
         assert_eq!(number(&outcome["settings"]["options"], "fast_bytes"), 1 << 20);
-        // More than the store alone could have in any one directory that is not counted.
+        // Both tiers are counted.
         assert!(number(&outcome, "space_bytes") >= number(&outcome, "live_bytes"));
     }
     for tier in [fast, slow] {
@@ -83,7 +83,7 @@ fn logs_are_on_the_fast_tier_and_tables_on_the_slow_one_and_an_interruption_remo
     for stop in ["-INT", "-TERM"] {
         let child = start(&["--dir", stores, "--fast", fast, "--slow", slow]);
         store_with(&places[2], "slow", ".table");
-        // The ring stays where logs are; they themselves have gone with the load.
+        // The ring file stays on the fast tier; the logs were removed after the load.
         store_with(&places[1], "fast", "ring");
         signal(stop, child.id());
         let Output { status, stderr, .. } = child.wait_with_output().unwrap();
@@ -94,16 +94,16 @@ fn logs_are_on_the_fast_tier_and_tables_on_the_slow_one_and_an_interruption_remo
 }
 
 #[test]
-fn what_a_killed_run_leaves_behind_is_removed_by_the_next_one_there() {
+fn leftovers_of_a_killed_run_are_removed_by_the_next_one() {
     let dir = tempfile::tempdir().unwrap();
     let stores = dir.path().to_str().unwrap();
     let mut killed = start(&["--dir", stores]);
     let left = store_with(dir.path(), "store", ".table");
     let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", killed.id())).unwrap();
     let child: u32 = children.trim().parse().unwrap();
-    // A run beside it leaves it alone.
+    // A concurrent run keeps it.
     let beside = ["run", "--workload", "fillseq", "--records", "10", "--dir", stores];
-    assert!(!text(&bench(&beside).stderr).contains("left behind") && left.exists());
+    assert!(!text(&bench(&beside).stderr).contains("left by") && left.exists());
     killed.kill().unwrap();
     killed.wait().unwrap();
     wait_for("end of the child", || {
@@ -112,16 +112,12 @@ fn what_a_killed_run_leaves_behind_is_removed_by_the_next_one_there() {
     });
     assert!(left.exists());
     let next = bench(&beside);
-    assert!(
-        next.status.success() && text(&next.stderr).contains("left behind by a killed run"),
-        "{}",
-        text(&next.stderr)
-    );
+    assert!(next.status.success() && text(&next.stderr).contains("left by a killed run"), "{}", text(&next.stderr));
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
 #[test]
-fn engines_without_direct_io_say_so_if_it_is_asked_for() {
+fn engines_without_direct_io_report_that_if_it_is_requested() {
     let work = ["--workload", "ycsb-b", "--records", "300", "--memory", "16M", "--verify"];
     for outcome in run(&[&work[..], &["--engine", &engines().join(","), "--direct"]].concat()) {
         let has_it = matches!(outcome["engine"].as_str().unwrap(), "cleave" | "rocksdb" | "blobdb");
@@ -132,16 +128,16 @@ fn engines_without_direct_io_say_so_if_it_is_asked_for() {
 }
 
 #[test]
-fn bytes_are_counted_for_the_process_or_by_a_device_of_its_own() {
+fn bytes_are_counted_by_the_process_or_by_its_own_device() {
     let work = ["--workload", "fillrandom", "--records", "300"];
     assert_eq!(run(&work)[0]["counted_by"], "process");
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("out.json");
     let own = ["--own-device", "--dir", dir.path().to_str().unwrap(), "--json", json.to_str().unwrap()];
     let output = bench(&[&["run"], &work[..], &own].concat());
-    // On a file system in memory there is no device.
+    // A file system in memory has no device.
     if !output.status.success() {
-        assert!(text(&output.stderr).contains("--own-device: the kernel does not tell"), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("--own-device: the block device"), "{}", text(&output.stderr));
         return;
     }
     let outcomes: Vec<Value> = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();

@@ -1,6 +1,5 @@
-//! The page of `report` in a real browser: it loads without a word on the console, in light and in dark, with its
-//! charts, and no label is cut off or lies on another. Needs Chromium; without it the tests say so, and fail where CI is
-//! set.
+//! The page of `report` in a real browser: it loads without console messages, in light and dark, with its charts, and no
+//! label is cut off or overlaps another. Needs Chromium; without it the tests are skipped, and fail if CI is set.
 
 #![allow(clippy::unwrap_used)] // A failed step is a failed test.
 
@@ -17,13 +16,13 @@ const CHARTS: [&str; 9] = [
     "Operations in each second",
     "CPU in each second, cores",
     "Written to the device in each second, MiB",
-    "Write amplification: device bytes for each user byte",
-    "Space on storage, MiB",
-    "Peak of resident memory, MiB",
+    "Write amplification: device bytes per user byte",
+    "Disk space, MiB",
+    "Peak resident memory, MiB",
     "Milliseconds to open",
 ];
 
-/// Asks the loaded page what a person would see, and writes the answers where `--dump-dom` shows them.
+/// Checks the loaded page as a reader sees it, and writes the answers to attributes that `--dump-dom` shows.
 const PROBE: &str = "<script>
     const say = (name, value) => document.body.setAttribute('data-' + name, value);
     say('background', getComputedStyle(document.body).backgroundColor);
@@ -37,17 +36,17 @@ const PROBE: &str = "<script>
                 wrong.push(`${title}: ${one} is cut off`);
             for (const [other, b] of texts.slice(at + 1))
                 if (a.x < b.x + b.width && b.x < a.x + a.width && a.y + 2 < b.y + b.height && b.y + 2 < a.y + a.height)
-                    wrong.push(`${title}: ${one} lies on ${other}`);
+                    wrong.push(`${title}: ${one} overlaps ${other}`);
         });
     }
     if (document.documentElement.scrollWidth > innerWidth) wrong.push('the page is wider than the window');
     say('wrong', wrong.join('; '));
 </script>";
 
-/// What the browser made of a page.
+/// A page as the browser loaded it.
 struct Loaded {
     dom: String,
-    /// What it wrote on its console.
+    /// Its console messages.
     console: Vec<String>,
 }
 
@@ -59,7 +58,7 @@ impl Loaded {
     }
 }
 
-/// The browser's name; none if there is none, which is a failure where CI is set.
+/// The browser's name; none if there is none, which fails if CI is set.
 fn browser() -> Option<&'static str> {
     let found = BROWSERS.into_iter().find(|name| Command::new(name).arg("--version").output().is_ok());
     if found.is_none() {
@@ -99,7 +98,7 @@ fn a_page_loads_with_its_charts_in_light_and_dark() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let (runs, paper, page) = (path("runs.json"), path("paper.json"), dir.path().join("page.html"));
-    // Two whole seconds, so that there is something to draw over time.
+    // Two complete seconds, so that there are points to draw over time.
     let size = ["--records", "300", "--operations", "520", "--rate", "200"];
     let places = ["--dir", &path("stores"), "--json", &runs];
     bench(&[&["run", "--workload", "fillrandom,ycsb-a"], &size[..], &places].concat());
@@ -125,7 +124,7 @@ fn a_page_loads_with_its_charts_in_light_and_dark() {
 }
 
 #[test]
-fn the_check_sees_errors_on_the_console_and_labels_that_collide() {
+fn the_check_detects_console_errors_and_overlapping_labels() {
     let Some(browser) = browser() else { return };
     let dir = tempfile::tempdir().unwrap();
     let page = dir.path().join("page.html");
@@ -136,5 +135,5 @@ fn the_check_sees_errors_on_the_console_and_labels_that_collide() {
     fs::write(&page, format!("{html}{texts}</svg>{PROBE}</body>")).unwrap();
     let loaded = load(browser, &page, false, 1280);
     assert!(loaded.console.iter().any(|line| line.contains("a canary")), "{:?}", loaded.console);
-    assert_eq!(loaded.answer("wrong"), "chart: one lies on two; chart: three is cut off");
+    assert_eq!(loaded.answer("wrong"), "chart: one overlaps two; chart: three is cut off");
 }

@@ -1,4 +1,4 @@
-//! The program as a user runs it: every workload on every engine of the build, tiny, and what a run must refuse.
+//! The program as a user runs it: every workload on every engine of the build at a tiny size, and invalid options.
 
 #![allow(clippy::unwrap_used)] // A failed step is a failed test.
 
@@ -43,7 +43,7 @@ const WORKLOADS: &[(&str, &[(&str, f64)])] = &[
     ("kvaccel-d", &[("scan", 100.0)]),
 ];
 
-/// The stable public names.
+/// The stable public names of fields.
 const FIELDS: &[&str] = &[
     "engine",
     "version",
@@ -83,7 +83,7 @@ const FIELDS: &[&str] = &[
     "counted_by",
 ];
 
-/// Those whose records come from a file; tests/input.rs has them.
+/// Workloads whose records come from a file; tests/input.rs has them.
 const FROM_FILES: [&str; 3] = ["cities", "input", "trace"];
 
 fn check(outcome: &Value, shares: &[(&str, f64)]) {
@@ -118,7 +118,7 @@ fn check(outcome: &Value, shares: &[(&str, f64)]) {
 }
 
 #[test]
-fn every_workload_runs_on_every_engine_and_does_what_was_asked() {
+fn every_workload_runs_on_every_engine_with_its_mix() {
     let names: Vec<&str> = WORKLOADS.iter().map(|(name, _)| *name).collect();
     let (names, engines) = (names.join(","), engines());
     assert!(engines.contains(&"cleave".to_owned()), "{engines:?}");
@@ -202,7 +202,7 @@ fn an_open_loop_keeps_its_rate() {
 }
 
 #[test]
-fn keys_and_values_are_as_long_as_asked() {
+fn keys_and_values_have_the_requested_lengths() {
     let arguments = ["--workload", "ycsb-am", "--records", "500", "--verify"];
     let outcomes = run(&[&arguments[..], &["--key-size", "16-32", "--value-size", "normal:100:20"]].concat());
     assert_eq!((number(&outcomes[0], "key_size"), number(&outcomes[0], "value_size")), (24, 100));
@@ -224,11 +224,11 @@ fn a_store_is_aged_by_updates_that_are_not_measured() {
         assert!(outcome["workload"] != "readrandom" || number(&outcome, "user_bytes_written") == 0);
         assert_eq!(number(&outcome, "reads_missing"), 0);
     }
-    refuse(&["run", "--workload", "fillrandom", "--age", "1"], "--age is for workloads that load");
+    refuse(&["run", "--workload", "fillrandom", "--age", "1"], "--age is only for workloads that load");
 }
 
 #[test]
-fn a_store_that_was_killed_opens_again_with_what_was_acknowledged() {
+fn a_killed_store_reopens_with_all_acknowledged_writes() {
     let engines = engines().join(",");
     let arguments = ["--workload", "fillrandom,readrandom", "--records", "300", "--memory", "16M", "--recover"];
     for outcome in run(&[&arguments[..], &["--engine", &engines, "--threads", "2"]].concat()) {
@@ -240,7 +240,7 @@ fn a_store_that_was_killed_opens_again_with_what_was_acknowledged() {
 }
 
 #[test]
-fn options_of_cleave_are_taken_recorded_and_refused_by_name() {
+fn options_of_cleave_are_applied_recorded_and_refused_by_name() {
     let arguments = ["--workload", "ycsb-a", "--records", "200", "--compression", "none", "--verify"];
     let own = "log-backend=plain,block-size=512,filter-bits=0";
     let outcomes = run(&[&arguments[..], &["--cleave", own]].concat());
@@ -252,7 +252,7 @@ fn options_of_cleave_are_taken_recorded_and_refused_by_name() {
 }
 
 #[test]
-fn groups_of_values_are_told_of_once_values_have_moved() {
+fn groups_of_values_are_reported_once_values_have_moved() {
     let load = ["--workload", "overwrite", "--records", "20000", "--age", "1", "--memory", "16M", "--verify"];
     let own = ["--cleave", "spare=10,spare-bytes=0,group-size=1M,syncs=off"];
     let outcomes = run(&[&load[..], &own].concat());
@@ -275,7 +275,7 @@ fn repeats_give_one_result_with_the_throughput_of_each() {
 }
 
 #[test]
-fn a_report_is_one_page_with_every_workload_and_nothing_from_elsewhere() {
+fn a_report_is_one_self_contained_page_with_every_workload() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let (json, page) = (path("out.json"), path("report.html"));

@@ -1,4 +1,5 @@
-//! The commands and flags of `cleave`: the one definition behind parser and help.
+//! The commands and flags of `cleave`: the single definition behind the parser, the help, the completions and the manual
+//! pages. Each command's module takes its own struct.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,62 +9,62 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 use cleavedb::Options;
 use cleavedb::limits::KEYSPACE_NAME_BYTES_MAX;
 
-use crate::form::Form;
-use crate::transfer::FileForm;
+use crate::form::{FileForm, Form};
 
-const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed or damaged, 2 wrong usage, 3 the database is open elsewhere.";
+const EXIT_CODES: &str =
+    "Exit codes: 0 success, 1 failure or damage, 2 wrong usage, 3 the database is open in another process.";
 
-/// Looks into and works on CleaveDB databases.
+/// Inspects and modifies CleaveDB databases.
 #[derive(Debug, Parser)]
 #[command(name = "cleave", version, arg_required_else_help = true, after_help = EXIT_CODES)]
 pub struct Args {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show what the store does, on real data: import, read, scan, merge, snapshot, kill -9 and recovery, a larger load
+    /// Demonstrate the store on real data: import, read, scan, merge, snapshot, kill -9 and recovery, a larger load
     Tour(Tour),
-    /// Read records from a file into a database, which is created if missing
+    /// Import records from a file; the database is created if missing
     Import(Import),
-    /// Load a file of sorted records straight into tables: all of it at once, or nothing. Faster than import
+    /// Ingest a file of sorted records directly into tables, atomically; faster than import
     ///
-    /// The keys must ascend, as in what `cleave export` writes; otherwise --sort is needed. The database and the
-    /// keyspace are created if missing.
+    /// The keys must be in ascending order, as in the output of `cleave export`; otherwise --sort is needed. The database
+    /// and the keyspace are created if missing.
     Ingest(Ingest),
-    /// Write all records of one keyspace, as they are at one moment, into a file
+    /// Export all records of one keyspace to a file, from one snapshot
     Export(Export),
     /// Write one record; the database and the keyspace are created if missing
     Put(Put),
-    /// Print the value of a key as it is; exit code 1 if the key has none
+    /// Print the value of a key; exit code 1 if the key is missing
     Get(Get),
     /// Delete a key
     Delete(Delete),
     /// Merge an operand into the value of a key; the keyspace must have a merge operator (see `keyspaces`)
     Merge(Merge),
-    /// Print records in key order, one a line: key, tab, value
+    /// Print records in key order, one per line: key, tab, value
     Scan(Scan),
     /// List, create or drop keyspaces
     Keyspaces(Keyspaces),
-    /// Show what is where: logs, index table, runs, levels, memory, write amplification
+    /// Show the statistics of a database: logs, index table, runs, levels, memory, write amplification
     Stats(Stats),
-    /// Check every checksum of a closed database and whether its files agree; changes nothing. Exit code 1: damaged
+    /// Verify all checksums of a closed database and the consistency of its files, without changing anything; exit code 1
+    /// if it is damaged
     Check(Check),
-    /// Copy a database into another directory, which is then a database by itself; by hard links where that is possible
+    /// Copy a database to another directory as an independent database, using hard links where possible
     ///
-    /// Everything lands in that one directory. Until the copy is whole it is no database and no command opens it as
-    /// one.
+    /// All files of the copy are in that one directory. An incomplete copy cannot be opened as a database.
     Checkpoint(Checkpoint),
-    /// Show what is in a log, a table, a manifest, CURRENT or STATS, as far as it can be read
+    /// Print the content of a log, a table, a manifest, CURRENT or STATS, up to the first damage
     Dump(Dump),
-    /// Merge everything down the levels, so that what was overwritten or deleted gives its space back
+    /// Compact all levels, which reclaims the space of overwritten and deleted records
     Compact(Compact),
     /// Print the completions for a shell
     Completions(Completions),
-    /// Print the manual page, or write all of them into a directory
+    /// Print the manual page, or write the manual pages of all commands to a directory
     Man(Man),
     /// The process that the tour kills
     #[command(hide = true)]
@@ -76,37 +77,37 @@ pub enum Command {
 /// `cleave tour`.
 #[derive(Debug, ClapArgs)]
 pub struct Tour {
-    /// Where to make the database (an empty or missing directory; it is kept). Default: a temporary directory
+    /// Directory of the database, missing or empty; the database is kept. Default: a temporary directory
     pub dir: Option<PathBuf>,
-    /// Keep the database of a tour in a temporary directory
+    /// Keep the database if it is in a temporary directory
     #[arg(long)]
     pub keep: bool,
-    /// Size of the larger steps: the load writes N records, the process that is killed writes about N
+    /// Records of the larger steps: the load writes N records, and the killed process about N
     #[arg(long, value_name = "N", default_value_t = 500_000)]
     pub records: u64,
 }
 
-/// A database: its directory, and those of its parts if they lie elsewhere.
+/// A database: its directory, and the directories of its tiers if they are elsewhere.
 #[derive(Debug, ClapArgs)]
 pub struct Database {
     /// Directory of the database
     #[arg(value_name = "DB")]
     pub path: PathBuf,
-    /// Where logs and the manifest lie, if not in DB
+    /// Directory of logs and the manifest, if not DB
     #[arg(long, value_name = "DIR", global = true)]
     pub fast_dir: Option<PathBuf>,
-    /// Where tables lie, if not in DB
+    /// Directory of tables, if not DB
     #[arg(long, value_name = "DIR", global = true)]
     pub slow_dir: Option<PathBuf>,
 }
 
 impl Database {
-    /// A database that lies in one directory.
+    /// A database in one directory.
     pub fn at(path: &Path) -> Database {
         Database { path: path.to_owned(), fast_dir: None, slow_dir: None }
     }
 
-    /// Options that name the directories.
+    /// Options with these directories.
     pub fn options(&self) -> Options {
         let options = match &self.fast_dir {
             Some(dir) => Options::new().fast_dir(dir),
@@ -131,18 +132,18 @@ pub struct Place {
     /// The database.
     #[command(flatten)]
     pub database: Database,
-    /// Keyspace to work on
+    /// The keyspace
     #[arg(long, short, value_name = "NAME", default_value = "default", value_parser = keyspace_name)]
     pub keyspace: String,
 }
 
-/// How keys and values are written on the command line and in the output.
+/// The formats of keys and values on the command line and in the output.
 #[derive(Debug, ClapArgs)]
 pub struct Forms {
-    /// How keys are written
+    /// Format of keys
     #[arg(long, value_name = "FORM", default_value = "text")]
     key_format: Form,
-    /// How values are written
+    /// Format of values
     #[arg(long, value_name = "FORM", default_value = "text")]
     value_format: Form,
     /// Keys and values are hexadecimal
@@ -151,18 +152,18 @@ pub struct Forms {
     /// Keys and values are base64
     #[arg(long, conflicts_with_all = ["key_format", "value_format"])]
     base64: bool,
-    /// Values are decimal numbers, stored in 8 bytes, little-endian (as the operator u64-add needs them)
+    /// Values are decimal numbers, stored in 8 bytes, little-endian, as the operator u64-add requires
     #[arg(long, conflicts_with = "value_format")]
     u64: bool,
 }
 
 impl Forms {
-    /// How keys are written.
+    /// The format of keys.
     pub fn key(&self) -> Form {
         self.both().unwrap_or(self.key_format)
     }
 
-    /// How values are written.
+    /// The format of values.
     pub fn value(&self) -> Form {
         if self.u64 { Form::U64 } else { self.both().unwrap_or(self.value_format) }
     }
@@ -185,12 +186,13 @@ pub struct Import {
     /// Records to read.
     #[command(flatten)]
     pub source: Source,
-    /// Keep values of this keyspace of at least so many bytes apart from their keys, or `never`, from now on
+    /// Set the separation threshold of the keyspace: new values of at least this many bytes are stored separately from
+    /// their keys; `never` disables separation
     #[arg(long, value_name = "BYTES")]
     pub separation: Option<Separation>,
 }
 
-/// From which size on values lie apart from their keys; none: never.
+/// The separation threshold in bytes; none: values are never separated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Separation(pub Option<u32>);
 
@@ -200,9 +202,10 @@ impl FromStr for Separation {
     fn from_str(text: &str) -> Result<Separation, String> {
         match text {
             "never" => Ok(Separation(None)),
-            _ => {
-                text.parse().map(|bytes| Separation(Some(bytes))).map_err(|_| "a number of bytes or `never`".to_owned())
-            }
+            _ => text
+                .parse()
+                .map(|bytes| Separation(Some(bytes)))
+                .map_err(|_| "expected a number of bytes or `never`".to_owned()),
         }
     }
 }
@@ -212,7 +215,7 @@ impl FromStr for Separation {
 pub struct Source {
     /// File to read (`-`: standard input)
     pub file: PathBuf,
-    /// Form of the file. Default: whichever it is
+    /// Format of the file. Default: detected from its first byte
     #[arg(long)]
     pub format: Option<FileForm>,
 }
@@ -226,8 +229,8 @@ pub struct Ingest {
     /// Records to read.
     #[command(flatten)]
     pub source: Source,
-    /// Sort the records first, in a temporary database (cleave-sort-... in TMPDIR, about as large as the file); a key
-    /// that comes twice keeps its last value
+    /// Sort the records first, in a temporary database (cleave-sort-... in TMPDIR, about as large as the file); the last
+    /// value of a duplicate key is kept
     #[arg(long)]
     pub sort: bool,
 }
@@ -238,9 +241,9 @@ pub struct Export {
     /// Database and keyspace.
     #[command(flatten)]
     pub place: Place,
-    /// File to write (`-`: standard output); what is there is overwritten
+    /// File to write (`-`: standard output); an existing file is overwritten
     pub file: PathBuf,
-    /// Form of the file
+    /// Format of the file
     #[arg(long, default_value = "jsonl")]
     pub format: FileForm,
 }
@@ -255,7 +258,7 @@ pub struct Put {
     pub key: String,
     /// Value to write
     pub value: String,
-    /// Text forms.
+    /// Formats of keys and values.
     #[command(flatten)]
     pub forms: Forms,
     /// Wait until the record survives power loss
@@ -271,7 +274,7 @@ pub struct Get {
     pub place: Place,
     /// Key to read
     pub key: String,
-    /// Text forms.
+    /// Formats of keys and values.
     #[command(flatten)]
     pub forms: Forms,
 }
@@ -284,7 +287,7 @@ pub struct Delete {
     pub place: Place,
     /// Key to delete
     pub key: String,
-    /// Text forms.
+    /// Formats of keys and values.
     #[command(flatten)]
     pub forms: Forms,
     /// Wait until the delete survives power loss
@@ -300,9 +303,9 @@ pub struct Merge {
     pub place: Place,
     /// Key to merge into
     pub key: String,
-    /// What the keyspace's merge operator takes
+    /// Operand for the keyspace's merge operator
     pub operand: String,
-    /// Text forms.
+    /// Formats of keys and values.
     #[command(flatten)]
     pub forms: Forms,
     /// Wait until the operand survives power loss
@@ -316,25 +319,25 @@ pub struct Scan {
     /// Database and keyspace.
     #[command(flatten)]
     pub place: Place,
-    /// First key
+    /// Start of the range, inclusive
     #[arg(long, value_name = "KEY")]
     pub from: Option<String>,
-    /// Key to stop before
+    /// End of the range, exclusive
     #[arg(long, value_name = "KEY")]
     pub to: Option<String>,
-    /// Only keys that start with this
+    /// Only keys with this prefix
     #[arg(long, value_name = "PREFIX", conflicts_with_all = ["from", "to"])]
     pub prefix: Option<String>,
-    /// From the last key to the first
+    /// Scan in descending key order
     #[arg(long)]
     pub reverse: bool,
-    /// At most this many records
+    /// Maximum number of records
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
-    /// No values
+    /// Print keys without values
     #[arg(long)]
     pub keys_only: bool,
-    /// Text forms.
+    /// Formats of keys and values.
     #[command(flatten)]
     pub forms: Forms,
 }
@@ -345,27 +348,28 @@ pub struct Keyspaces {
     /// The database.
     #[command(flatten)]
     pub database: Database,
-    /// What to do; without it, the keyspaces are listed.
+    /// The change; without one, the keyspaces are listed.
     #[command(subcommand)]
     pub change: Option<KeyspaceChange>,
 }
 
-/// What to do with a keyspace.
+/// Changes of keyspaces.
 #[derive(Debug, Subcommand)]
 pub enum KeyspaceChange {
-    /// Make a keyspace; the database is created if missing
+    /// Create a keyspace; the database is created if missing
     Create {
         /// Its name
         #[arg(value_parser = keyspace_name)]
         name: String,
-        /// Its merge operator
+        /// Its merge operator, fixed at creation
         #[arg(long, value_parser = ["u64-add", "append", "max", "min", "field-patch"])]
         operator: Option<String>,
-        /// Keep values of at least so many bytes apart from their keys, or `never`. Default: from 192 on
+        /// Separation threshold: values of at least this many bytes are stored separately from their keys; `never` disables
+        /// separation. Default: 192
         #[arg(long, value_name = "BYTES")]
         separation: Option<Separation>,
     },
-    /// Drop a keyspace and everything in it
+    /// Drop a keyspace and all its records
     Drop {
         /// Its name
         name: String,
@@ -378,16 +382,16 @@ pub struct Stats {
     /// The database.
     #[command(flatten)]
     pub database: Database,
-    /// As one JSON object, with --watch one a line
+    /// Print one JSON object, with --watch one per line
     #[arg(long)]
     pub json: bool,
-    /// Show how the figures of a database go on that another process has open
+    /// Keep showing the statistics of a database that another process has open
     #[arg(long, short)]
     pub watch: bool,
-    /// Seconds from one look to the next
+    /// Seconds between updates
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = interval, requires = "watch")]
     pub interval: f64,
-    /// Look so many times. Default: until interrupted, or until the database is closed
+    /// Number of updates. Default: until interrupted or until the database is closed
     #[arg(long, value_name = "N", requires = "watch")]
     pub count: Option<u64>,
 }
@@ -395,14 +399,16 @@ pub struct Stats {
 fn keyspace_name(text: &str) -> Result<String, String> {
     match text.len() {
         1..=KEYSPACE_NAME_BYTES_MAX => Ok(text.to_owned()),
-        len => Err(format!("a keyspace name has from 1 to {KEYSPACE_NAME_BYTES_MAX} bytes, this one has {len}")),
+        len => {
+            Err(format!("a keyspace name must have from 1 to {KEYSPACE_NAME_BYTES_MAX} bytes, but this one has {len}"))
+        }
     }
 }
 
 fn interval(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.01..=86_400.0).contains(&seconds) => Ok(seconds),
-        _ => Err("a number of seconds from 0.01 to 86400 is needed".to_owned()),
+        _ => Err("expected a number of seconds from 0.01 to 86400".to_owned()),
     }
 }
 
@@ -412,7 +418,7 @@ pub struct Check {
     /// The database.
     #[command(flatten)]
     pub database: Database,
-    /// As one JSON object
+    /// Print one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -422,10 +428,10 @@ pub struct Check {
 pub struct Dump {
     /// The file
     pub file: PathBuf,
-    /// Show values, too
+    /// Print values too
     #[arg(long)]
     pub values: bool,
-    /// At most this many versions of keys
+    /// Maximum number of versions to print
     #[arg(long, value_name = "N")]
     pub limit: Option<u64>,
 }
@@ -436,7 +442,7 @@ pub struct Checkpoint {
     /// The database.
     #[command(flatten)]
     pub database: Database,
-    /// Directory for the copy, missing or empty
+    /// Directory of the copy, missing or empty
     pub target: PathBuf,
 }
 
@@ -461,6 +467,6 @@ pub struct Completions {
 /// `cleave man`.
 #[derive(Debug, ClapArgs)]
 pub struct Man {
-    /// Directory for the pages of all commands
+    /// Directory for the manual pages of all commands
     pub dir: Option<PathBuf>,
 }

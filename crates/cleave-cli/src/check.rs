@@ -1,4 +1,4 @@
-//! `cleave check`: every checksum of a closed database, and whether its files agree.
+//! `cleave check`: verifies all checksums of a closed database and the consistency of its files.
 
 use std::io::{self, Write};
 
@@ -6,25 +6,25 @@ use cleavedb::{Problem, Report};
 use indicatif::{BinaryBytes, HumanCount};
 use serde_json::{Value, json};
 
-use crate::args;
 use crate::failure::{Failure, Result};
+use crate::{args, open};
 
-/// `cleave check`. Damage is told line by line on stdout, and then makes the command fail, also if nobody reads that
-/// far.
+/// `cleave check`. Problems are reported on stdout, one per line. The command fails if there is any, even if stdout is
+/// closed.
 pub fn run(args: &args::Check, out: &mut dyn Write) -> Result<()> {
     let database = &args.database;
     let report = database.options().check_files(&database.path);
-    let report = report.map_err(|error| Failure::of_database(database, error))?;
-    let told = if args.json { writeln!(out, "{:#}", as_json(&report)) } else { tell(&report, out) };
-    let told = told.and_then(|()| out.flush());
+    let report = report.map_err(|error| open::failure_of(database, error))?;
+    let written = if args.json { writeln!(out, "{:#}", as_json(&report)) } else { print(&report, out) };
+    let written = written.and_then(|()| out.flush());
     match report.problems.len() {
-        0 => Ok(told?),
+        0 => Ok(written?),
         1 => Err(Failure::new(format!("{database} is damaged: 1 problem"))),
         count => Err(Failure::new(format!("{database} is damaged: {count} problems"))),
     }
 }
 
-fn tell(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     for problem in &report.problems {
         writeln!(out, "{problem}")?;
     }

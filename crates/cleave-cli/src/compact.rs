@@ -1,5 +1,5 @@
-//! `cleave compact`: everything into the lowest level that holds some of it, so that what was overwritten or deleted gives
-//! its space back.
+//! `cleave compact`: compacts every keyspace, or one, into its lowest level, which reclaims the space of overwritten and
+//! deleted records.
 
 use cleavedb::{Keyspace, Result as EngineResult, Stats};
 use indicatif::BinaryBytes;
@@ -20,7 +20,7 @@ pub fn run(args: &args::Compact) -> Result<()> {
     }
     let after = table_bytes(&db.stats());
     db.close()?;
-    progress::note(&format!("tables took {} and take {} now", BinaryBytes(before), BinaryBytes(after)));
+    progress::note(&format!("compacted the tables from {} to {}", BinaryBytes(before), BinaryBytes(after)));
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! `cleave dump`: a file of a database, readable, one line for each thing in it.
+//! `cleave dump`: prints the content of a database file as text, one line per entry.
 
 use std::io::{self, Write};
 
@@ -8,10 +8,10 @@ use crate::args;
 use crate::failure::{Failure, Result};
 use crate::form::escaped;
 
-/// `cleave dump`. A damaged file is shown as far as it goes; then the error says where it is damaged.
+/// `cleave dump`. A damaged file is printed up to the damage; the error then gives its offset.
 pub fn run(args: &args::Dump, out: &mut dyn Write) -> Result<()> {
     if args.file.is_dir() {
-        return Err(Failure::new(format!("{} is a directory; name one file of it", args.file.display())));
+        return Err(Failure::new(format!("{} is a directory; give one of its files", args.file.display())));
     }
     let mut versions_left = args.limit.unwrap_or(u64::MAX);
     let mut written = Ok(());

@@ -1,4 +1,4 @@
-//! Why a command did not do its work: one sentence for stderr.
+//! Why a command failed: one sentence, which `main.rs` prints on stderr and turns into an exit code.
 
 use std::fmt;
 use std::io;
@@ -6,84 +6,56 @@ use std::path::Path;
 
 use indicatif::HumanCount;
 
-use crate::args::Database;
-use crate::{live, progress};
+use crate::progress;
 
-/// The result of a command or a part of one.
+/// The result of a command or of one of its steps.
 pub type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// Why a command stopped.
+/// Why a command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// The engine refused or failed.
+    /// The engine returned an error.
     Engine(cleavedb::Error),
-    /// Standard output (or the file standing for it) could not be written.
+    /// Standard output, or the output file, could not be written.
     Output(io::Error),
-    /// Another process has the database open; the sentence says which, if that is known.
+    /// Another process has the database open; the sentence gives its process id if that is known.
     OpenElsewhere(String),
-    /// Anything else, said in one sentence.
+    /// Any other failure, as one sentence.
     Message(String),
 }
 
 impl Failure {
-    /// A failure that is this sentence.
+    /// A failure with this sentence.
     pub fn new(message: impl Into<String>) -> Failure {
         Failure::Message(message.into())
     }
 
-    /// What the engine said about a database, with what a user of the program can do about it; if it is open elsewhere,
-    /// by whom.
-    pub fn of_database(database: &Database, error: cleavedb::Error) -> Failure {
-        match error {
-            cleavedb::Error::Locked { .. } => {
-                let owner = match live::read(database) {
-                    Ok(Some(live)) => format!(", in process {}", live.process),
-                    _ => String::new(),
-                };
-                Failure::OpenElsewhere(format!("the database {database} is open elsewhere{owner}"))
-            }
-            cleavedb::Error::Io { ref path, ref source, .. } => match (path.parent(), source.kind()) {
-                (Some(dir), io::ErrorKind::NotADirectory) => not_a_directory(dir),
-                (Some(dir), io::ErrorKind::NotFound) if !dir.exists() => {
-                    Failure::new(format!("not found: directory {} of the database {database}", dir.display()))
-                }
-                (Some(dir), io::ErrorKind::NotFound) if path.ends_with("LOCK") => Failure::new(format!(
-                    "{} has no file LOCK, without which readers cannot keep writers away: `touch {}` makes one",
-                    dir.display(),
-                    path.display()
-                )),
-                _ => Failure::Engine(error),
-            },
-            other => Failure::Engine(other),
-        }
-    }
-
-    /// Another process has the database, or where a copy of it is to go, open.
+    /// True if another process has the database, or the target of a copy, open.
     pub fn is_open_elsewhere(&self) -> bool {
         matches!(self, Failure::OpenElsewhere(_) | Failure::Engine(cleavedb::Error::Locked { .. }))
     }
 
-    /// `path` could not be `verb` ("read", "create").
+    /// The operation `verb` ("read", "create") on `path` failed.
     pub fn file(path: &Path, verb: &str, error: &io::Error) -> Failure {
         Failure::Message(format!("cannot {verb} {}: {error}", path.display()))
     }
 }
 
-/// `path`, or something above it, is a file where a directory is needed.
+/// `path` or one of its ancestors is a file, not a directory.
 pub fn not_a_directory(path: &Path) -> Failure {
     let file = path.ancestors().find(|path| path.is_file()).unwrap_or(path);
-    Failure::new(format!("{} is a file, and the directory of a database is needed", file.display()))
+    Failure::new(format!("{} is a file, but a database needs a directory", file.display()))
 }
 
-/// Counts the keys that are left out because their merge operator fails: one such key is no reason to hide the others.
+/// Counts the keys that are skipped because their merge fails; the other keys are still printed or exported.
 #[derive(Debug, Default)]
-pub struct LeftOut {
+pub struct SkippedKeys {
     count: u64,
 }
 
-impl LeftOut {
-    /// What was read; `None`, with a line on stderr, if it could not be merged.
-    pub fn sift<T>(&mut self, read: cleavedb::Result<T>) -> Result<Option<T>> {
+impl SkippedKeys {
+    /// The record that was read; `None` if its merge failed, which is reported on stderr.
+    pub fn check<T>(&mut self, read: cleavedb::Result<T>) -> Result<Option<T>> {
         match read {
             Err(error @ cleavedb::Error::MergeFailed { .. }) => {
                 self.count += 1;
@@ -94,11 +66,11 @@ impl LeftOut {
         }
     }
 
-    /// How a command ends that ended with `done`: what was left out counts for more than a reader who went away.
+    /// The result of a command whose own result is `done`: skipped keys are a failure, even if stdout was closed.
     pub fn end<T>(self, done: Result<T>) -> Result<T> {
         match (self.count, done) {
             (1.., Ok(_) | Err(Failure::Output(_))) => {
-                Err(Failure::new(format!("left out, because they cannot be merged: {}", HumanCount(self.count))))
+                Err(Failure::new(format!("skipped keys whose merge failed: {}", HumanCount(self.count))))
             }
             (_, done) => done,
         }

@@ -1,4 +1,4 @@
-//! `cleave keyspaces`: list, create and drop.
+//! `cleave keyspaces`: lists, creates and drops keyspaces.
 
 use std::io::Write;
 

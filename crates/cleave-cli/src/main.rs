@@ -1,8 +1,8 @@
-//! `cleave`, the command line program of CleaveDB. `cleave tour` shows what the store does; the other commands work on
-//! a database of yours, which is always the first argument.
+//! `cleave`, the command line program of CleaveDB. `cleave tour` demonstrates the store; the other commands work on a
+//! database, whose directory is the first argument.
 //!
-//! Exit codes: 0 done, 1 failed or damaged (stderr says why), 2 wrong usage, 3 the database is open elsewhere. A signal
-//! ends any command at once and leaves a sound database, as a crash does.
+//! Exit codes: 0 success, 1 failure or damage (stderr gives the reason), 2 wrong usage, 3 the database is open in another
+//! process. A signal ends any command at once; like a crash it leaves a sound database.
 
 mod args;
 mod failure;
@@ -12,7 +12,9 @@ mod records;
 mod keyspaces;
 mod transfer;
 mod stats;
+mod watch;
 mod live;
+mod figures;
 mod check;
 mod checkpoint;
 mod dump;
@@ -36,10 +38,10 @@ const OPEN_ELSEWHERE: u8 = 3;
 fn main() -> ExitCode {
     match run(&Args::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever read our output has seen enough (`cleave scan DB | head`).
+        // The reader closed the pipe, as in `cleave scan DB | head`.
         Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(failure) => {
-            // Nobody is left to be told if stderr is closed too.
+            // There is no way to report that stderr is closed.
             let _ = writeln!(io::stderr(), "cleave: {failure}");
             if failure.is_open_elsewhere() { ExitCode::from(OPEN_ELSEWHERE) } else { ExitCode::FAILURE }
         }
@@ -51,9 +53,9 @@ fn run(command: &Command) -> Result<()> {
     match command {
         Command::Tour(args) => tour::run(args, &mut out)?,
         Command::TourLoader { db } => tour::crash::load_until_killed(db, &mut out)?,
-        Command::Import(args) => transfer::import(args)?,
-        Command::Ingest(args) => transfer::ingest(args)?,
-        Command::Export(args) => transfer::export(args, &mut out)?,
+        Command::Import(args) => transfer::import::import(args)?,
+        Command::Ingest(args) => transfer::ingest::ingest(args)?,
+        Command::Export(args) => transfer::export::export(args, &mut out)?,
         Command::Put(args) => records::put(args)?,
         Command::Get(args) => records::get(args, &mut out)?,
         Command::Delete(args) => records::delete(args)?,

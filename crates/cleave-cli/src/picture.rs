@@ -1,4 +1,5 @@
-//! What is where, drawn in text: every part of the store with its size and a bar in proportion to it.
+//! The parts of a store as a text picture, each with its size and a bar in proportion, followed by memory and write costs.
+//! Used by `cleave stats` and the tour.
 
 use std::io::{self, Write};
 
@@ -21,7 +22,7 @@ impl Row {
     }
 }
 
-/// Draws the store from top (the newest records) to bottom (the oldest), then what it cost.
+/// Draws the store from the newest records at the top to the oldest at the bottom, then its costs.
 pub fn draw(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
     let rows = rows(stats);
     let largest = rows.iter().map(|row| row.bytes).max().unwrap_or(0);
@@ -38,11 +39,11 @@ fn rows(stats: &Stats) -> Vec<Row> {
     let log_bytes = stats.logs.iter().map(|log| log.bytes).sum();
     let mut index_table = Row::new("index table", entries(stats.index_table_entries), stats.index_table_bytes);
     if stats.sealed > 0 {
-        index_table.note = format!("  and {} to become runs", counted(stats.sealed, "sealed one"));
+        index_table.note = format!("  and {}", counted(stats.sealed, "sealed table"));
     }
     if stats.front_range_tombstones > 0 {
         let ranges = counted(stats.front_range_tombstones, "range tombstone");
-        index_table.note.push_str(&format!("  and {ranges} in all of the front"));
+        index_table.note.push_str(&format!("  and {ranges} in the front"));
     }
     let mut rows = vec![Row::new("logs", counted(stats.logs.len(), "file"), log_bytes), index_table];
     for run in &stats.runs {
@@ -60,15 +61,15 @@ fn rows(stats: &Stats) -> Vec<Row> {
     }
     if stats.value_files > 0 {
         let mut row = Row::new("values", counted(stats.value_files, "file"), stats.value_bytes);
-        row.note = format!("  {} of it live", BinaryBytes(stats.value_bytes_live));
+        row.note = format!("  {} live", BinaryBytes(stats.value_bytes_live));
         if stats.value_bytes_pending > 0 {
-            row.note.push_str(&format!(", {} dead and not given back yet", BinaryBytes(stats.value_bytes_pending)));
+            row.note.push_str(&format!(", {} dead and not released yet", BinaryBytes(stats.value_bytes_pending)));
         }
         rows.push(row);
     }
     for (number, group) in stats.value_group_list.iter().enumerate() {
         let mut row = Row::new(&format!("group {}", number + 1), counted(group.extents, "extent"), group.bytes);
-        row.note = format!("  {} of it live", BinaryBytes(group.bytes_live));
+        row.note = format!("  {} live", BinaryBytes(group.bytes_live));
         rows.push(row);
     }
     rows
@@ -79,8 +80,8 @@ fn costs(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
     let written = [
         (stats.log_bytes_written, "log"),
         (stats.table_bytes_written, "tables"),
-        (stats.value_collection_bytes_written, "collected values"),
-        (stats.value_reorder_bytes_written, "values put in order"),
+        (stats.value_gc_bytes_written, "value GC"),
+        (stats.value_reorder_bytes_written, "value reordering"),
         (stats.manifest_bytes_written, "manifest"),
     ];
     let held = [
@@ -92,13 +93,13 @@ fn costs(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
         (memory.value_cache_bytes as u64, "value cache"),
         (memory.table_reader_bytes as u64, "table readers"),
         (memory.keyspace_bytes as u64, "keyspaces"),
-        (memory.value_list_bytes as u64, "files of values"),
+        (memory.value_list_bytes as u64, "value file list"),
     ];
     let total = BinaryBytes(memory.total() as u64);
     let budget = BinaryBytes(stats.memory_budget as u64);
     writeln!(out, "   memory {total} of {budget}: {}", listed(&held))?;
     if memory.pinned_bytes > 0 {
-        writeln!(out, "   beside it {} that readers hold", BinaryBytes(memory.pinned_bytes as u64))?;
+        writeln!(out, "   plus {} pinned by readers", BinaryBytes(memory.pinned_bytes as u64))?;
     }
     writeln!(out)?;
     writeln!(out, "   since the database was opened:")?;
@@ -110,22 +111,22 @@ fn costs(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "   {user} of records written as {}{cost}", listed(&written))?;
     writeln!(
         out,
-        "   background work: {}, {}, {}, {}, {}",
+        "   background jobs: {}, {}, {}, {}, {}",
         counted(stats.seals, "seal"),
         counted(stats.index_merges, "index merge"),
         counted(stats.flushes, "flush"),
         counted(stats.compactions, "compaction"),
-        counted(stats.value_collections, "collection"),
+        counted(stats.value_gcs, "value GC"),
     )?;
     if stats.values_compressed_from > 0 {
         let (from, to) = (BinaryBytes(stats.values_compressed_from), BinaryBytes(stats.values_compressed_to));
-        writeln!(out, "   {from} of values became {to} as they moved")?;
+        writeln!(out, "   compressed {from} of moved values to {to}")?;
     }
     let waited = stats.stall_time.as_secs_f64() * 1e3;
     let paced = stats.paced_time.as_secs_f64() * 1e3;
     writeln!(
         out,
-        "   writers stalled {}, {waited:.1} ms in all; slowed down {}, {paced:.1} ms in all",
+        "   writers stalled {}, {waited:.1} ms in total; paced {}, {paced:.1} ms in total",
         counted(stats.stalls, "time"),
         counted(stats.paced, "time"),
     )
@@ -148,7 +149,7 @@ fn listed(parts: &[(u64, &str)]) -> String {
     parts.join(", ")
 }
 
-/// A bar in proportion to `part` of `whole`, in eighths of a character. Whatever is not nothing shows.
+/// A bar in proportion to `part` of `whole`, in eighths of a character. Any part greater than zero is visible.
 pub fn bar(part: u64, whole: u64) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     if part == 0 || whole == 0 {
@@ -164,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bars_are_in_proportion_and_show_whatever_is_there() {
+    fn bars_are_in_proportion_and_never_hide_a_part() {
         assert_eq!(bar(10, 10).chars().count(), BAR_CELLS);
         assert_eq!(bar(5, 10), "█".repeat(BAR_CELLS / 2));
         assert_eq!(bar(1, 1 << 40), "▏");

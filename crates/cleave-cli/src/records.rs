@@ -1,4 +1,4 @@
-//! `put`, `get`, `delete`, `merge` and `scan`: one record, or records in key order.
+//! `put`, `get`, `delete`, `merge` and `scan`: single records, and records in key order.
 
 use std::io::Write;
 use std::ops::Bound;
@@ -6,16 +6,16 @@ use std::ops::Bound;
 use cleavedb::{Durability, Iter, Result as EngineResult, Slice};
 
 use crate::args::{Delete, Get, Merge, Put, Scan};
-use crate::failure::{Failure, LeftOut, Result};
+use crate::failure::{Failure, Result, SkippedKeys};
 use crate::form::{Form, escaped};
 use crate::open;
-use crate::transfer::check_limits;
+use crate::transfer::record::check_limits;
 
 fn parse(form: Form, text: &str) -> Result<Vec<u8>> {
     form.parse(text).map_err(Failure::Message)
 }
 
-/// A key within the limits: what is refused here makes no database.
+/// Parses a key and checks its limits before a database is opened or created.
 fn parse_key(form: Form, text: &str) -> Result<Vec<u8>> {
     let key = parse(form, text)?;
     check_limits(key.len(), 0).map_err(Failure::Message)?;
@@ -58,7 +58,7 @@ pub fn delete(args: &Delete) -> Result<()> {
     Ok(db.close()?)
 }
 
-/// `cleave merge`. A keyspace made on the way would have no operator, so nothing is created here.
+/// `cleave merge`. It never creates a keyspace, because a new one would have no merge operator.
 pub fn merge(args: &Merge) -> Result<()> {
     let key = parse_key(args.forms.key(), &args.key)?;
     let operand = parse(args.forms.value(), &args.operand)?;
@@ -75,7 +75,7 @@ pub fn scan(args: &Scan, out: &mut dyn Write) -> Result<()> {
     if let (Some(from), Some(to)) = (&from, &to)
         && from > to
     {
-        return Err(Failure::new("--from lies after --to; --reverse turns the order, not the bounds"));
+        return Err(Failure::new("--from is after --to; --reverse changes the order, not the bounds"));
     }
     let db = open::to_read(&args.place.database)?;
     let keyspace = db.open_keyspace(&args.place.keyspace)?;
@@ -89,12 +89,12 @@ pub fn scan(args: &Scan, out: &mut dyn Write) -> Result<()> {
     } else {
         directed(records.map(|record| record.map(|(key, value)| (key, Some(value)))), args.reverse)
     };
-    let mut left_out = LeftOut::default();
-    let printed = print(args, lines.take(args.limit.unwrap_or(usize::MAX)), &mut left_out, out);
-    left_out.end(printed)
+    let mut skipped = SkippedKeys::default();
+    let printed = print(args, lines.take(args.limit.unwrap_or(usize::MAX)), &mut skipped, out);
+    skipped.end(printed)
 }
 
-/// What a scan prints: keys, and values if they are wanted.
+/// The output of a scan: keys, with values unless --keys-only is given.
 type Lines = Box<dyn Iterator<Item = EngineResult<(Slice, Option<Slice>)>>>;
 
 fn directed<I>(items: I, reverse: bool) -> Box<dyn Iterator<Item = I::Item>>
@@ -107,12 +107,12 @@ where
 fn print(
     args: &Scan,
     lines: impl Iterator<Item = EngineResult<(Slice, Option<Slice>)>>,
-    left_out: &mut LeftOut,
+    skipped: &mut SkippedKeys,
     out: &mut dyn Write,
 ) -> Result<()> {
     for line in lines {
-        let Some((key, value)) = left_out.sift(line)? else { continue };
-        // Both before either is printed, so that what is printed are whole lines.
+        let Some((key, value)) = skipped.check(line)? else { continue };
+        // Both are encoded before either is printed, so that an error never leaves a partial line.
         let name = args.forms.key().field(&key).map_err(Failure::Message)?;
         let value = value.map(|value| args.forms.value().field(&value)).transpose();
         match value.map_err(|error| Failure::new(format!("value of key \"{}\": {error}", escaped(&key))))? {

@@ -1,4 +1,4 @@
-//! `cleave completions` and `cleave man`: what shells and manuals need, out of the one definition of commands and flags.
+//! `cleave completions` and `cleave man`: shell completions and manual pages, generated from the definitions in `args.rs`.
 
 use std::fs;
 use std::io::Write;
@@ -16,7 +16,7 @@ pub fn completions(args: &Completions, out: &mut dyn Write) -> Result<()> {
     Ok(out.write_all(&text)?)
 }
 
-/// `cleave man`: the page of the program to stdout, or all pages into a directory.
+/// `cleave man`: prints the program's manual page, or writes the pages of all commands to a directory.
 pub fn man(args: &Man, out: &mut dyn Write) -> Result<()> {
     let command = Args::command();
     let Some(dir) = &args.dir else {

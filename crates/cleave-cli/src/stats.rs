@@ -1,25 +1,22 @@
-//! `cleave stats`: the figures of a database, as a picture or as JSON. If another process has it open, `live.rs` does it.
+//! `cleave stats`: the statistics of a database, as a picture or as JSON. If another process has the database open, they
+//! come from the page that its owner writes.
 
 use std::io::Write;
 
-use cleavedb::Stats;
-use indicatif::HumanCount;
-use serde_json::{Value, json};
-
 use crate::failure::{Failure, Result};
-use crate::{args, live, open, picture};
+use crate::{args, figures, live, open, watch};
 
 /// `cleave stats`.
 pub fn run(args: &args::Stats, out: &mut dyn Write) -> Result<()> {
     if args.watch {
-        return live::watch(args, out);
+        return watch::watch(args, out);
     }
     let db = match open::to_read(&args.database) {
         Ok(db) => db,
-        // Its owner tells.
+        // The owner publishes its statistics.
         Err(failure @ Failure::OpenElsewhere(_)) => {
             return match live::read(&args.database)? {
-                Some(live) => live::show(&live, args.json, out),
+                Some(live) => watch::show(&live, args.json, out),
                 None => Err(failure),
             };
         }
@@ -27,93 +24,8 @@ pub fn run(args: &args::Stats, out: &mut dyn Write) -> Result<()> {
     };
     let stats = db.stats();
     if args.json {
-        writeln!(out, "{:#}", as_json(&stats))?;
+        writeln!(out, "{:#}", figures::as_json(&stats))?;
         return Ok(());
     }
-    draw(&stats, out)
-}
-
-/// The figures as a picture.
-pub fn draw(stats: &Stats, out: &mut dyn Write) -> Result<()> {
-    let (seqno, durable) = (HumanCount(stats.seqno), HumanCount(stats.durable_seqno));
-    let (keyspaces, snapshots) = (stats.keyspaces, stats.snapshots);
-    writeln!(out, "   seqno {seqno} (durable up to {durable}), keyspaces {keyspaces}, snapshots {snapshots}\n")?;
-    Ok(picture::draw(stats, out)?)
-}
-
-/// The figures as JSON.
-pub fn as_json(stats: &Stats) -> Value {
-    let memory = &stats.memory;
-    let logs: Vec<Value> = stats.logs.iter().map(|log| json!({"id": log.id, "bytes": log.bytes})).collect();
-    let run = |run: &cleavedb::RunStats| json!({"entries": run.entries, "bytes": run.bytes, "seqno_min": run.seqno_min, "seqno_max": run.seqno_max});
-    let level = |level: &cleavedb::LevelStats| json!({"tables": level.tables, "bytes": level.bytes, "entries": level.entries, "range_tombstones": level.range_tombstones});
-    let group = |group: &cleavedb::GroupStats| json!({"extents": group.extents, "bytes": group.bytes, "bytes_live": group.bytes_live});
-    json!({
-        "seqno": stats.seqno,
-        "durable_seqno": stats.durable_seqno,
-        "keyspaces": stats.keyspaces,
-        "snapshots": stats.snapshots,
-        "logs": logs,
-        "index_table": {"entries": stats.index_table_entries, "bytes": stats.index_table_bytes},
-        "sealed": stats.sealed,
-        "front_range_tombstones": stats.front_range_tombstones,
-        "runs": stats.runs.iter().map(run).collect::<Vec<Value>>(),
-        "levels": stats.levels.iter().map(level).collect::<Vec<Value>>(),
-        "values": {
-            "files": stats.value_files,
-            "bytes": stats.value_bytes,
-            "bytes_live": stats.value_bytes_live,
-            "bytes_pending": stats.value_bytes_pending,
-            "moved_files": stats.moved_files,
-            "groups": stats.value_groups,
-            "compressed_from": stats.values_compressed_from,
-            "compressed_to": stats.values_compressed_to,
-            "group_list": stats.value_group_list.iter().map(group).collect::<Vec<Value>>(),
-            "records_judged_alone": stats.records_judged_alone,
-            "records_looked_up": stats.records_looked_up,
-        },
-        "memory_budget": stats.memory_budget,
-        "memory": {
-            "total_bytes": memory.total(),
-            "front_bytes": memory.front_bytes,
-            "merging_bytes": memory.merging_bytes,
-            "job_bytes": memory.job_bytes,
-            "cache_bytes": memory.cache_bytes,
-            "cache_bytes_max": memory.cache_bytes_max,
-            "cache_index_bytes": memory.cache_index_bytes,
-            "value_cache_bytes": memory.value_cache_bytes,
-            "value_cache_bytes_max": memory.value_cache_bytes_max,
-            "log_buffer_bytes": memory.log_buffer_bytes,
-            "table_reader_bytes": memory.table_reader_bytes,
-            "keyspace_bytes": memory.keyspace_bytes,
-            "value_list_bytes": memory.value_list_bytes,
-            "pinned_bytes": memory.pinned_bytes,
-        },
-        "block_cache_hits": stats.block_cache_hits,
-        "block_cache_misses": stats.block_cache_misses,
-        "value_cache_hits": stats.value_cache_hits,
-        "value_cache_misses": stats.value_cache_misses,
-        "open_table_files": stats.open_table_files,
-        "table_files_opened": stats.table_files_opened,
-        "direct_io": stats.direct_io,
-        "user_bytes_written": stats.user_bytes_written,
-        "log_bytes_written": stats.log_bytes_written,
-        "table_bytes_written": stats.table_bytes_written,
-        "manifest_bytes_written": stats.manifest_bytes_written,
-        "value_collection_bytes_written": stats.value_collection_bytes_written,
-        "value_reorder_bytes_written": stats.value_reorder_bytes_written,
-        "write_amplification": stats.write_amplification(),
-        "bytes_read": stats.bytes_read,
-        "seals": stats.seals,
-        "index_merges": stats.index_merges,
-        "flushes": stats.flushes,
-        "compactions": stats.compactions,
-        "value_collections": stats.value_collections,
-        "value_reorders": stats.value_reorders,
-        "stalls": stats.stalls,
-        "stall_seconds": stats.stall_time.as_secs_f64(),
-        "paced": stats.paced,
-        "paced_seconds": stats.paced_time.as_secs_f64(),
-        "pace_bytes_per_second": stats.pace_bytes_per_second,
-    })
+    figures::draw(&stats, out)
 }

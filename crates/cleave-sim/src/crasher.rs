@@ -1,5 +1,5 @@
-//! The thread that ends a machine's life in the middle of whatever it is doing: it sleeps, takes the image of the disk
-//! and stops the old one.
+//! The thread that crashes the machine at a random moment: it sleeps, takes an image of the disk and halts the old one.
+//! The simulation starts it.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -11,13 +11,13 @@ use crate::ledger::Page;
 use crate::operation::Crash;
 use crate::world::World;
 
-/// The image of the disk at the moment of a crash, and what was promised by then.
+/// The image of the disk at the moment of a crash, and the ledger at that moment.
 pub struct Image {
-    /// What is left.
+    /// The disk as the crash left it.
     pub disk: SimDisk,
-    /// What was promised.
+    /// The ledger.
     pub page: Page,
-    /// What happened.
+    /// The kind of crash.
     pub crash: Crash,
 }
 
@@ -29,7 +29,7 @@ pub fn image_of(disk: &SimDisk, crash: Crash) -> SimDisk {
     }
 }
 
-/// A crash to come.
+/// A pending crash.
 pub struct Crasher {
     thread: testing::JoinHandle,
     image: Arc<Mutex<Option<Image>>>,
@@ -42,7 +42,7 @@ impl Crasher {
         let (into, world, disk) = (image.clone(), world.clone(), disk.clone());
         let thread = testing::spawn("crasher", move || {
             testing::sleep(after);
-            // No other thread runs between here and the end, so the page and the image are of one moment.
+            // No other thread runs until the end of this block, so the page and the image show the same moment.
             world.crashed.store(true, Ordering::SeqCst);
             let page = world.ledger.page();
             let image = image_of(&disk, crash);

@@ -1,5 +1,6 @@
-//! What was promised: every batch that was begun since the database was last opened, when it was begun and answered on
-//! one clock, and with which answer. Clients write it as they go; after a crash it says which histories are allowed.
+//! The ledger of batches: every batch started since the database was last opened, when it was started and answered on
+//! one logical clock, and the answer. Clients record their batches here; after a crash the ledger decides which histories
+//! are allowed.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -7,19 +8,19 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crate::model::{Entry, SpaceId};
 use crate::operation::Crash;
 
-/// A batch, numbered from 0 in the order in which they were begun.
+/// A batch, numbered from 0 in the order in which batches were started.
 pub type BatchId = usize;
 
 /// How a batch was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// Not yet.
+    /// Not answered yet.
     Open,
-    /// It is in.
+    /// Acknowledged: the batch is written.
     Acknowledged,
-    /// With an error that leaves open whether it is in.
+    /// Failed with an error after which the batch may or may not be written.
     InDoubt,
-    /// With an error that says it is not in.
+    /// Failed with an error that guarantees that the batch is not written.
     Refused,
 }
 
@@ -30,7 +31,7 @@ pub struct Record {
     pub batch: Arc<[Entry]>,
     /// How it was answered.
     pub answer: Answer,
-    /// It must survive a loss of power.
+    /// It must survive a power loss.
     pub durable: bool,
     begun: u64,
     answered: u64,
@@ -49,10 +50,10 @@ pub struct Change {
     pub answer: Answer,
 }
 
-/// A moment's ledger.
+/// A copy of the ledger at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct Page {
-    /// The batches, as they were begun.
+    /// The batches, in start order.
     pub records: Vec<Record>,
     /// Keyspaces created and dropped, in order.
     pub changes: Vec<Change>,
@@ -70,12 +71,12 @@ impl Ledger {
         Ledger::default()
     }
 
-    /// The ledger as it stands.
+    /// A copy of the current state.
     pub fn page(&self) -> Page {
         self.lock().clone()
     }
 
-    /// Notes that a batch is about to be written.
+    /// Records that a batch is about to be written.
     pub fn begin(&self, batch: Arc<[Entry]>) -> BatchId {
         let mut page = self.lock();
         let begun = page.tick();
@@ -83,7 +84,7 @@ impl Ledger {
         page.records.len() - 1
     }
 
-    /// Notes that a batch was acknowledged, with `Sync` or less.
+    /// Records that a batch was acknowledged; `synced` if its durability was `Sync`.
     pub fn acknowledge(&self, id: BatchId, synced: bool) {
         let mut page = self.lock();
         let answered = page.tick();
@@ -91,8 +92,8 @@ impl Ledger {
         (record.answer, record.durable, record.answered) = (Answer::Acknowledged, synced, answered);
     }
 
-    /// Notes that a batch failed; `refused` if the error says that nothing was written. After a first failure of another
-    /// kind no batch that is begun later may be in. Returns the answer.
+    /// Records that a batch failed; `refused` if the error guarantees that nothing was written. After the first failure of
+    /// another kind, batches started later must not be written. Returns the answer.
     pub fn fail(&self, id: BatchId, refused: bool) -> Answer {
         let mut page = self.lock();
         let answered = page.tick();
@@ -106,17 +107,17 @@ impl Ledger {
         answer
     }
 
-    /// True once a write has failed in a way that must poison the ones after it.
+    /// True once a write has failed in a way that must poison later writes.
     pub fn has_failed(&self) -> bool {
         self.lock().failed_at.is_some()
     }
 
-    /// The time, to be given to [`Ledger::synced_since`].
+    /// The current time, for [`Ledger::synced_since`].
     pub fn now(&self) -> u64 {
         self.lock().tick()
     }
 
-    /// Notes that a sync (or a flush) that began at `began` has succeeded.
+    /// Records that a sync (or a flush) that started at `began` has succeeded.
     pub fn synced_since(&self, began: u64) {
         let mut page = self.lock();
         for record in page.records.iter_mut().filter(|record| record.answered < began) {
@@ -124,12 +125,12 @@ impl Ledger {
         }
     }
 
-    /// Notes that a keyspace is about to be created or dropped.
+    /// Records that a keyspace is about to be created or dropped.
     pub fn begin_change(&self, slot: u8, space: SpaceId, created: bool) {
         self.lock().changes.push(Change { slot, space, created, answer: Answer::Open });
     }
 
-    /// Notes the answer to the last change.
+    /// Records the answer to the last change.
     pub fn answer_change(&self, answer: Answer) {
         if let Some(change) = self.lock().changes.last_mut() {
             change.answer = answer;
@@ -147,7 +148,7 @@ impl Page {
         self.clock
     }
 
-    /// The batches that must be there after a crash, given what was promised by now.
+    /// The batches that must survive a crash now.
     pub fn required(&self, crash: Crash) -> BTreeSet<BatchId> {
         let kept = |record: &Record| match crash {
             Crash::Process => record.answer == Answer::Acknowledged,
@@ -156,25 +157,25 @@ impl Page {
         (0..self.records.len()).filter(|&id| kept(&self.records[id])).collect()
     }
 
-    /// The batches that are in, or may be, in the order in which a lone client wrote them.
+    /// The batches that are or may be written, in the order in which a single client wrote them.
     pub fn possible(&self) -> Vec<BatchId> {
         (0..self.records.len()).filter(|&id| self.records[id].answer != Answer::Refused).collect()
     }
 
-    /// Says what is wrong with `order` as the history of the batches on this page: each at most once, none that was
-    /// refused, and none without every batch that was acknowledged before it was begun.
+    /// Checks `order` as a history of these batches: each occurs at most once, none was refused, and each is preceded by
+    /// every batch that was acknowledged before it was started.
     pub fn check_order(&self, order: &[BatchId]) -> Result<(), String> {
         let mut seen = BTreeSet::new();
         for &id in order {
             let record = self.records.get(id).ok_or_else(|| format!("batch {id} was never written"))?;
             if record.answer == Answer::Refused {
-                return Err(format!("batch {id} was refused and is there"));
+                return Err(format!("batch {id} was refused but is present"));
             }
             if !seen.insert(id) {
-                return Err(format!("batch {id} is there twice"));
+                return Err(format!("batch {id} is present twice"));
             }
         }
-        // The latest acknowledgement first: whatever follows it in the order was begun late enough or breaks the rule.
+        // A batch must not come before one that was acknowledged before it was started.
         let mut place = vec![usize::MAX; self.records.len()];
         order.iter().enumerate().for_each(|(position, &id)| place[id] = position);
         for (earlier, record) in self.records.iter().enumerate() {
@@ -184,7 +185,7 @@ impl Page {
             let overtaken = order.iter().take(place[earlier].min(order.len()));
             if let Some(later) = overtaken.into_iter().find(|&&later| self.records[later].begun > record.answered) {
                 return Err(format!(
-                    "batch {later} was begun after batch {earlier} had been acknowledged, and is there before or without it"
+                    "batch {later} was started after batch {earlier} was acknowledged, but comes before it or without it"
                 ));
             }
         }

@@ -1,8 +1,9 @@
-//! Deterministic simulation of CleaveDB: the real engine over a simulated disk in a simulated world of threads, compared
-//! with a model. One seed, one run; the same seed shows the same bug again.
+//! Deterministic simulation of CleaveDB: the real engine on a simulated disk, with simulated threads and clock, compared
+//! with a model. A seed determines the run completely, so the same seed reproduces the same bug.
 //!
-//! Read in this order: what an operation is, how they are drawn, the model, what was promised (ledger), one client, what
-//! a crash may leave (recovery), and how it all becomes a run (simulation). The engine's own tests use the same parts.
+//! Reading order: `operation` (what a client can do), `workload` (how operations are drawn), `model`, `ledger` (which
+//! batches were acknowledged), `client`, `recovery` (which states a crash may leave), `simulation` (a whole run). The
+//! engine's own tests use the same modules.
 pub mod rng;
 pub mod material;
 pub mod operation;
@@ -10,10 +11,11 @@ pub mod operator;
 pub mod workload;
 pub mod model;
 pub mod ledger;
+pub mod failure;
 pub mod pulls;
 pub mod state;
 pub mod world;
-pub mod copies;
+pub mod checkpoints;
 pub mod order;
 pub mod client;
 pub mod recovery;
@@ -22,6 +24,6 @@ pub mod plan;
 pub mod simulation;
 pub mod session;
 
+pub use failure::Failure;
 pub use plan::{Backend, Plan};
 pub use simulation::{Report, SeedFailure, run};
-pub use world::Failure;

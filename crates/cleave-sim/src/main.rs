@@ -1,5 +1,5 @@
-//! `cleave-sim`: runs seeds and says which fail. Exit code 0: all held (or, with `--canary`, the planted bug was caught);
-//! 1: a seed failed (or the bug was missed); 2: wrong arguments.
+//! `cleave-sim`: runs seeds and reports which fail. Exit code 0: all seeds passed (with `--canary`: the planted bug was
+//! caught); 1: a seed failed (the bug was missed); 2: invalid arguments.
 
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -10,29 +10,29 @@ use clap::Parser;
 use cleave_sim::{Backend, Plan, Report, SeedFailure, run};
 use cleavedb::testing::Canary;
 
-/// Runs the real engine over a simulated disk and compares it with a model, one run for each seed.
+/// Runs the real engine on a simulated disk and compares it with a model, one run per seed.
 #[derive(Debug, Parser)]
 #[command(name = "cleave-sim", version)]
 struct Arguments {
-    /// Run this many seeds.
+    /// Number of seeds to run.
     #[arg(long, default_value_t = 100, conflicts_with = "seed")]
     seeds: u64,
-    /// The first of them.
+    /// First seed.
     #[arg(long, default_value_t = 0, conflicts_with = "seed")]
     start: u64,
-    /// Run this seed alone and print what it does.
+    /// Run only this seed and print its operations.
     #[arg(long)]
     seed: Option<u64>,
-    /// Operations in each run.
+    /// Operations per run.
     #[arg(long, default_value_t = 600)]
     operations: u64,
-    /// The log that the runs use.
+    /// Log backend of the runs.
     #[arg(long, value_enum, default_value_t = Backend::Both)]
     backend: Backend,
-    /// Seeds that run at the same time.
+    /// Seeds to run concurrently.
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Switch on a planted bug; it must be caught within the given seeds.
+    /// Enable a planted bug; the run succeeds if one of the seeds catches it.
     #[arg(long, value_enum)]
     canary: Option<PlantedBug>,
     /// Print every operation (implied by --seed).
@@ -40,10 +40,10 @@ struct Arguments {
     verbose: bool,
 }
 
-/// Bugs that can be switched on.
+/// Bugs that can be enabled.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum PlantedBug {
-    /// A `Sync` syncs the newest log only, not the ones before it.
+    /// A `Sync` write syncs only the newest log and not the logs before it.
     SyncSkipsEarlierLogs,
 }
 
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
             }
             let plan = arguments.plan(seed);
             let result = run(&plan);
-            // With a planted bug the first catch is enough.
+            // One catch proves that the planted bug is found.
             if result.is_err() && arguments.canary.is_some() {
                 stop.store(true, Ordering::Relaxed);
             }
@@ -88,17 +88,17 @@ fn main() -> ExitCode {
         (None, 0) => ExitCode::SUCCESS,
         (None, _) => ExitCode::FAILURE,
         (Some(bug), 0) => {
-            println!("the planted bug {bug:?} was NOT caught within {seeds} seeds");
+            println!("the planted bug {bug:?} was NOT caught by {seeds} seeds");
             ExitCode::FAILURE
         }
         (Some(bug), _) => {
-            println!("the planted bug {bug:?} was caught, as it must be, after {} seeds", tally.seeds);
+            println!("the planted bug {bug:?} was caught, as expected, after {} seeds", tally.seeds);
             ExitCode::SUCCESS
         }
     }
 }
 
-/// What all runs together did.
+/// Totals over all runs.
 #[derive(Debug, Default)]
 struct Tally {
     seeds: u64,
@@ -119,10 +119,10 @@ impl Tally {
                 self.total.faulty_epochs += report.faulty_epochs;
                 self.total.compactions += report.compactions;
                 self.total.compaction_subtasks += report.compaction_subtasks;
-                self.total.value_collections += report.value_collections;
+                self.total.value_gcs += report.value_gcs;
                 self.total.compressed_bytes += report.compressed_bytes;
                 self.total.runs += report.runs;
-                self.total.run_subtasks_total += report.run_subtasks_total;
+                self.total.run_subtasks += report.run_subtasks;
             }
             Err(failure) => {
                 self.failed += 1;
@@ -135,9 +135,9 @@ impl Tally {
     fn print(&self, seconds: f64) {
         let total = &self.total;
         println!(
-            "{} seeds, {} failed; {} operations, {} openings, {} process crashes, {} power losses ({} of these crashes \
-             during recovery), {} epochs with a failing disk; {} compactions with {} parts more than one, {} \
-             value_collections that compressed {} B of values, {} runs made with {} parts more than one; {seconds:.1} s",
+            "{} seeds, {} failed; {} operations, {} opens, {} process crashes, {} power losses ({} crashes during \
+             recovery), {} epochs with disk faults; {} compactions with {} additional subtasks, {} value GC jobs that \
+             compressed {} B of values, {} runs written with {} additional subtasks; {seconds:.1} s",
             self.seeds,
             self.failed,
             total.operations,
@@ -148,15 +148,15 @@ impl Tally {
             total.faulty_epochs,
             total.compactions,
             total.compaction_subtasks,
-            total.value_collections,
+            total.value_gcs,
             total.compressed_bytes,
             total.runs,
-            total.run_subtasks_total
+            total.run_subtasks
         );
     }
 }
 
-/// The command that shows a failure again.
+/// The command that reproduces a failure.
 fn replay(arguments: &Arguments, seed: u64) -> String {
     let backend = format!("{:?}", arguments.backend).to_lowercase();
     let canary = if arguments.canary.is_some() { " --canary sync-skips-earlier-logs" } else { "" };

@@ -1,11 +1,11 @@
-//! Keys and values out of small numbers, so that an operation is a few words of data that can be printed, shrunk and
-//! replayed. The key space is small, so that keys are overwritten, and of every shape that byte order could get wrong.
+//! Keys and values derived from small numbers, so that an operation is a few words of data that can be printed, shrunk and
+//! replayed. There are few keys, so that they are overwritten, and they cover the cases that byte order could get wrong.
 
 use std::fmt;
 
 use crate::rng::Rng;
 
-/// How many keys there are; the last one is the longest that the store takes.
+/// Number of keys; the last one has the maximum length.
 pub const KEYS: u16 = 96;
 
 /// The key with this number.
@@ -27,12 +27,12 @@ pub fn key(number: u16) -> Vec<u8> {
     }
 }
 
-/// A value as data: its bytes follow from these two numbers.
+/// A value as data: these two numbers determine its bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Value {
-    /// Chooses the bytes; odd ones do not compress.
+    /// Determines the bytes; values with an odd seed do not compress.
     pub seed: u32,
-    /// How many bytes.
+    /// Length in bytes.
     pub len: u32,
 }
 
@@ -69,7 +69,7 @@ impl fmt::Debug for Value {
     }
 }
 
-/// Bytes short enough to read in a message.
+/// Bytes in a form short enough for a message.
 pub fn brief(bytes: &[u8]) -> String {
     match bytes.len() {
         0..=40 => format!("\"{}\"", bytes.escape_ascii()),

@@ -1,6 +1,6 @@
-//! The model: every keyspace as a map from key to its versions, each at its place in the one history of batches. It
-//! answers reads at the present, at any snapshot, and as they would be if only the first `n` batches had happened, which
-//! is what a crash may leave. No cleverness: reads replay operands one by one.
+//! The model: every keyspace is a map from keys to versions, each with the number of its batch. It answers reads of the
+//! present, of any snapshot, and of the state after the first `n` batches, which is what a crash may leave. It is kept as
+//! simple as possible: reads apply merge operands one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::material::brief;
 use crate::operation::Bounds;
 use crate::operator::Operator;
 
-/// A keyspace that existed at some time; numbers are given in order of creation and never again.
+/// A keyspace that exists or existed; numbers are assigned in order of creation and never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SpaceId(pub u32);
 
@@ -20,11 +20,11 @@ pub struct SpaceId(pub u32);
 pub enum Stored {
     /// A value.
     Put(Arc<[u8]>),
-    /// Nothing from here on.
+    /// A tombstone.
     Delete,
     /// A merge operand.
     Merge(Arc<[u8]>),
-    /// No key within the bounds holds anything from here on, whatever the entry's own key is.
+    /// A range tombstone for these bounds; the entry's own key is ignored.
     Clear(Bounds),
 }
 
@@ -35,7 +35,7 @@ pub struct Entry {
     pub space: SpaceId,
     /// The key.
     pub key: Arc<[u8]>,
-    /// What it holds from then on.
+    /// The new version.
     pub stored: Stored,
 }
 
@@ -46,7 +46,7 @@ struct Space {
     dropped: bool,
 }
 
-/// What `(keyspace, key)` pairs hold at one moment.
+/// The values of all `(keyspace, key)` pairs at one moment.
 pub type State = BTreeMap<(SpaceId, Arc<[u8]>), Vec<u8>>;
 
 /// The versions of a key, oldest first, each with the number of its batch (the first one is 1).
@@ -59,11 +59,11 @@ pub struct Difference {
     pub space: String,
     /// The first key.
     pub key: Vec<u8>,
-    /// What the model holds.
+    /// The value in the model.
     pub expected: Option<Vec<u8>>,
-    /// What the engine gave.
+    /// The value that the engine returned.
     pub found: Option<Vec<u8>>,
-    /// On how many keys they differ.
+    /// Number of keys that differ.
     pub keys: usize,
 }
 
@@ -96,7 +96,7 @@ impl Model {
         Model::default()
     }
 
-    /// How many batches there are.
+    /// Number of batches in the history.
     pub fn batches(&self) -> u64 {
         self.batches
     }
@@ -107,18 +107,18 @@ impl Model {
         SpaceId(self.spaces.len() as u32 - 1)
     }
 
-    /// Drops a keyspace and all it held.
+    /// Drops a keyspace and its content.
     pub fn drop_space(&mut self, space: SpaceId) {
         self.spaces[space.0 as usize].dropped = true;
         self.versions.remove(&space);
     }
 
-    /// The names of the keyspaces there are, sorted.
+    /// The names of the existing keyspaces, sorted.
     pub fn names(&self) -> BTreeSet<String> {
         self.spaces.iter().filter(|space| !space.dropped).map(|space| space.name.clone()).collect()
     }
 
-    /// The keyspaces there are.
+    /// The existing keyspaces.
     pub fn spaces(&self) -> impl Iterator<Item = (SpaceId, &str)> {
         let there = self.spaces.iter().enumerate().filter(|(_, space)| !space.dropped);
         there.map(|(position, space)| (SpaceId(position as u32), space.name.as_str()))
@@ -129,7 +129,7 @@ impl Model {
         self.spaces[space.0 as usize].operator
     }
 
-    /// Adds a batch to the history. Writes to keyspaces that are gone leave no trace.
+    /// Adds a batch to the history. Writes to dropped keyspaces are ignored.
     pub fn commit(&mut self, batch: &[Entry]) {
         self.batches += 1;
         for entry in batch.iter().filter(|entry| !self.spaces[entry.space.0 as usize].dropped) {
@@ -173,7 +173,7 @@ impl Model {
         state
     }
 
-    /// True if `found` is the state after the first `at` batches. Looks no further than the first difference.
+    /// True if `found` is the state after the first `at` batches. Stops at the first difference.
     pub fn equals(&self, at: u64, found: &State) -> bool {
         let mut found = found.iter();
         for (&space, keys) in &self.versions {
@@ -205,8 +205,8 @@ impl Model {
         })
     }
 
-    /// Forgets the batches after the first `at`, and how those came about: what they left becomes the oldest version.
-    /// No snapshot may be read afterwards.
+    /// Discards the batches after the first `at` and the history before: the state after `at` becomes the oldest version
+    /// of each key. Snapshots taken earlier must not be read afterwards.
     pub fn restart_at(&mut self, at: u64) {
         let state = self.state(at);
         self.versions.clear();
@@ -226,7 +226,8 @@ impl Model {
                 Stored::Put(bytes) => Some(bytes.to_vec()),
                 Stored::Delete | Stored::Clear(_) => None,
                 Stored::Merge(operand) => {
-                    let operator = self.operator(space).expect("the workload merges only where there is an operator");
+                    let operator =
+                        self.operator(space).expect("the workload merges only in keyspaces with an operator");
                     Some(operator.apply(value, operand))
                 }
             };
@@ -239,7 +240,7 @@ fn as_slice(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
     bound.as_ref().map(Vec::as_slice)
 }
 
-/// True for bounds that hold no key, some of which a `BTreeMap` refuses with a panic.
+/// True for bounds that contain no key; `BTreeMap::range` panics on some of them.
 pub fn is_empty(bounds: &Bounds) -> bool {
     match bounds {
         (Bound::Included(low), Bound::Included(high)) => low > high,

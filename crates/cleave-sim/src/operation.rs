@@ -1,5 +1,5 @@
-//! One step of a workload, as data: what a client, a test or the simulation does next. Small numbers name keyspaces
-//! (slots), keys, values and snapshots, so that a step can be printed, shrunk by proptest and replayed.
+//! One operation of a workload as plain data. Small numbers identify keyspaces (slots), keys, values and snapshots, so that
+//! an operation can be printed, shrunk by proptest and replayed. Clients apply operations; workloads and tests make them.
 
 use std::ops::Bound;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use cleavedb::Durability;
 use crate::material::{self, Value};
 use crate::operator::Operator;
 
-/// How many keyspace slots there are.
+/// Number of keyspace slots.
 pub const SLOTS: u8 = 9;
-/// The slots from here on start empty and are created and dropped as the run goes.
+/// Slots from this one on start without a keyspace; operations create and drop theirs.
 pub const FIRST_CHANGING_SLOT: u8 = 6;
 
-/// The operator of the keyspaces that are opened in `slot`: none for the default keyspace and the last one.
+/// The merge operator of the keyspace in `slot`: none for the default keyspace and the last one.
 pub fn operator_of_slot(slot: u8) -> Option<Operator> {
     match slot {
         0 | 8 => None,
@@ -38,9 +38,9 @@ pub enum Effect {
     Put(Value),
     /// Removes it.
     Delete,
-    /// Applies an operand; a put where the keyspace has no operator.
+    /// Merges an operand; a put if the keyspace has no operator.
     Merge(Value),
-    /// Removes all keys of a span, whatever the change's own key is.
+    /// Removes all keys of a span; the change's own key is ignored.
     Clear(Span),
 }
 
@@ -60,16 +60,16 @@ pub struct Change {
 pub enum Ack {
     /// The database's default.
     Default,
-    /// When it survives a crash of the process.
+    /// When it survives a process crash.
     Buffered,
-    /// When it survives a loss of power.
+    /// When it survives a power loss.
     Sync,
-    /// As `Buffered`, and durable soon after.
+    /// As `Buffered`, and durable shortly after.
     Interval,
 }
 
 impl Ack {
-    /// What the engine calls it; `None` for the default.
+    /// The engine's durability; `None` for the default.
     pub fn durability(self) -> Option<Durability> {
         match self {
             Ack::Default => None,
@@ -80,14 +80,14 @@ impl Ack {
     }
 }
 
-/// The part of a keyspace that a scan or a compaction is about.
+/// The keys that a scan, a range delete or a compaction covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Span {
     /// Everything.
     All,
     /// The keys that start with the first bytes (second number) of a key (first number).
     Prefix(u16, u8),
-    /// The keys between two keys; empty if they are the wrong way round.
+    /// The keys between two bounds; empty if the bounds are reversed.
     Between(Bound<u16>, Bound<u16>),
 }
 
@@ -128,14 +128,14 @@ impl Span {
     }
 }
 
-/// A scan: where, how far and in which order the two ends are pulled.
+/// A scan: its keys, its length, and from which end each record is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scan {
     /// The keyspace.
     pub slot: u8,
     /// The keys.
     pub span: Span,
-    /// Bit `i % 64` says whether pull `i` is at the back end: 0 scans forward, all ones backward, others interleave.
+    /// Bit `i % 64` set means that pull `i` is at the back end: 0 scans forward, all ones backward, others interleave.
     pub ends: u64,
     /// Stops after this many pulls.
     pub limit: u16,
@@ -143,19 +143,19 @@ pub struct Scan {
     pub snapshot: Option<u8>,
 }
 
-/// How the world ends for a process.
+/// A kind of crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Crash {
-    /// The process dies, the system goes on: everything handed to the system stays.
+    /// The process dies, the operating system survives: all completed writes stay.
     Process,
-    /// The power goes: of what was not synced, chance (this seed) says what stays.
+    /// Power loss: this seed decides which unsynced writes stay.
     Power(u64),
 }
 
-/// One step.
+/// One operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
-    /// A batch; with one change it goes through the single-key calls.
+    /// A batch; one with a single change uses the single-key calls.
     Write(Vec<Change>, Ack),
     /// A point read, from a snapshot or the present.
     Get {
@@ -168,7 +168,7 @@ pub enum Operation {
     },
     /// A range read.
     Scan(Scan),
-    /// Many point reads at one moment.
+    /// Many point reads of one snapshot.
     MultiGet {
         /// The keyspace.
         slot: u8,
@@ -177,25 +177,25 @@ pub enum Operation {
         /// The snapshot read from; `None` reads the present.
         snapshot: Option<u8>,
     },
-    /// A range read of keys alone.
+    /// A range read without values.
     Keys(Scan),
-    /// Goes on with the iterator that was left from before, on the newest state; starts one if there is none.
+    /// Refreshes the open iterator to the newest state and continues it; opens one if there is none.
     Refresh {
         /// The keyspace of a new one.
         slot: u8,
         /// The keys of a new one.
         span: Span,
-        /// How many keys are taken.
+        /// Number of keys to read.
         pulls: u8,
     },
-    /// Puts keys at once through a sorted load.
+    /// Ingests sorted keys.
     Ingest {
         /// The keyspace.
         slot: u8,
         /// The keys' numbers, and what they are set to.
         puts: Vec<(u16, Value)>,
     },
-    /// Copies the database, and opens the copy.
+    /// Takes a checkpoint and opens it.
     Checkpoint,
     /// Takes a snapshot.
     TakeSnapshot,
@@ -203,23 +203,23 @@ pub enum Operation {
     ReleaseSnapshot(u8),
     /// Makes all writes so far durable.
     Sync,
-    /// Front to tables.
+    /// Flushes the front to tables.
     Flush,
     /// Compacts a span of a keyspace.
     Compact(u8, Span),
-    /// Keeps values of a keyspace apart from another size on.
+    /// Changes the separation threshold of a keyspace.
     Separate(u8, Option<u32>),
     /// Creates the keyspace of a changing slot.
     Create(u8),
     /// Drops the keyspace of a changing slot.
     Drop(u8),
-    /// Lets background work stand still, until [`Resume`](Operation::Resume) or a write that would have to wait for it.
+    /// Pauses background work until [`Resume`](Operation::Resume) or a write that would stall.
     Pause,
-    /// Lets it go on.
+    /// Resumes background work.
     Resume,
-    /// Compares everything with the model.
+    /// Compares the whole content with the model.
     CheckAll,
-    /// Closes and opens again.
+    /// Closes and reopens the database.
     Reopen,
     /// Crashes between two operations and recovers.
     Crash(Crash),

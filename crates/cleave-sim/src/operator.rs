@@ -1,13 +1,13 @@
-//! The built-in merge operators once more, written from their documentation and in the plainest way, so that the model
-//! does not repeat a mistake of the engine. One operand is applied at a time; nothing is ever combined.
+//! A second, naive implementation of the built-in merge operators, written from their documentation, so that the model
+//! does not share a bug with the engine. Operands are applied one at a time and never combined.
 
 use crate::material::Value;
 use crate::rng::Rng;
 
-/// A merge operator of the engine, by what it means.
+/// A merge operator of the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operator {
-    /// Adds 8-byte little-endian counters, stopping at the top.
+    /// Adds 8-byte little-endian counters, saturating at the maximum.
     U64Add,
     /// Joins with a comma.
     Append,
@@ -24,7 +24,7 @@ impl Operator {
     pub const ALL: [Operator; 5] =
         [Operator::U64Add, Operator::Append, Operator::Max, Operator::Min, Operator::FieldPatch];
 
-    /// The name that the engine registers it by.
+    /// The name under which the engine registers it.
     pub fn name(self) -> &'static str {
         match self {
             Operator::U64Add => "u64-add",
@@ -100,7 +100,7 @@ fn counter(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// The engine's own operators, applied in one go, agree with the naive ones here on everything the workload makes.
+    /// The engine's operators, applied in one call, agree with the naive ones on everything the workload draws.
     #[test]
     fn the_naive_operators_agree_with_the_engine() {
         let engine = cleavedb::operators::builtin();

@@ -1,16 +1,16 @@
-//! The list in which clients that write at the same time record the order of their batches: each batch appends its own
-//! number with a merge, so the list says which batches a snapshot, or a recovered database, holds.
+//! The list in which concurrent clients record the order of their batches. Each batch appends its own number with a
+//! merge, so the list gives the batches that a snapshot or a recovered database contains, in commit order.
 
 use cleavedb::{Db, Durability, Error, KeyspaceOptions};
 
+use crate::failure::Failure;
 use crate::ledger::BatchId;
 use crate::material::brief;
-use crate::world::Failure;
 
-/// The keyspace and the key of the list that several clients write their order into.
+/// The keyspace and the key of the list.
 pub const ORDER: &str = "order";
 
-/// Makes the list of the order empty, before several clients start.
+/// Empties the list before concurrent clients start.
 pub fn reset(db: &Db) -> Result<(), Error> {
     let exists = db.keyspaces().iter().any(|name| name == ORDER);
     let order = match exists {
@@ -20,12 +20,12 @@ pub fn reset(db: &Db) -> Result<(), Error> {
     order.delete_with(ORDER, Durability::Sync)
 }
 
-/// True for the keyspace that holds the list of the order and is no part of the model.
+/// True for the keyspace of the list, which is not part of the model.
 pub fn is_it(name: &str) -> bool {
     name == ORDER
 }
 
-/// The batches of `epoch` that the list holds now, in order.
+/// The batches of `epoch` in the list, in commit order.
 pub fn read(db: &Db, epoch: u64) -> Result<Vec<BatchId>, Failure> {
     match db.open_keyspace(ORDER).and_then(|order| order.get(ORDER)) {
         Ok(list) => parse(list.as_deref().unwrap_or_default(), epoch),
@@ -34,8 +34,8 @@ pub fn read(db: &Db, epoch: u64) -> Result<Vec<BatchId>, Failure> {
     }
 }
 
-/// The list holds numbers like `3.17`: epoch 3, batch 17. It is emptied when an epoch begins; where that did not come to
-/// pass it holds an older epoch only.
+/// Parses numbers like `3.17`: epoch 3, batch 17. The list is emptied when an epoch begins; if a crash prevented that, it
+/// contains only batches of an older epoch.
 pub fn parse(list: &[u8], epoch: u64) -> Result<Vec<BatchId>, Failure> {
     let wrong = || Failure(format!("the order of batches in epoch {epoch} reads {}", brief(list)));
     let text = str::from_utf8(list).map_err(|_| wrong())?;

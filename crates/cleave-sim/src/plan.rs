@@ -1,4 +1,4 @@
-//! What a seed makes of a run: how many clients, which log, what breaks and when.
+//! The settings of a run, all determined by its seed: number of clients, log backend, options, sizes, disk faults.
 
 use cleavedb::testing::{Canary, Tuning};
 use cleavedb::{Compression, Durability, LogBackend, Options};
@@ -9,26 +9,26 @@ use crate::rng::Rng;
 /// Which logs the runs use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Backend {
-    /// The mapped ring file in front of large direct writes.
+    /// The memory-mapped ring file in front of large direct writes.
     Ring,
     /// Plain writes.
     Plain,
-    /// The seed decides.
+    /// The seed selects one.
     Both,
 }
 
 /// One run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Everything that is drawn follows from it.
+    /// Determines everything that is drawn.
     pub seed: u64,
-    /// How many operations the clients do in all.
+    /// Operations of all clients together.
     pub operations: u64,
-    /// One client checks more; two meet each other in commit groups.
+    /// One client checks more; two share commit groups.
     pub clients: u64,
-    /// The log.
+    /// The log backend.
     pub backend: LogBackend,
-    /// Disks fail now and then, in a way that the engine is told of.
+    /// Some epochs inject disk faults that the engine sees as I/O errors.
     pub faults: bool,
     /// A planted bug.
     pub canary: Option<Canary>,
@@ -75,24 +75,24 @@ impl Plan {
         }
     }
 
-    /// The database's default acknowledges when it is durable.
+    /// True if the default durability is `Sync`.
     pub fn syncs_by_default(&self) -> bool {
         matches!(self.durability, Durability::Sync)
     }
 
     /// The options to open with.
     pub fn options(&self) -> Options {
-        let options = self.options_of_copies();
+        let options = self.checkpoint_options();
         if self.two_directories { options.fast_dir("/fast").slow_dir("/slow") } else { options }
     }
 
-    /// Files can have several names on the disk of this run.
+    /// True if the disk of this run supports hard links.
     pub fn links(&self) -> bool {
         !self.seed.is_multiple_of(3)
     }
 
-    /// The options to open a checkpoint with, which lies in one directory.
-    pub fn options_of_copies(&self) -> Options {
+    /// The options for a checkpoint, which is in one directory.
+    pub fn checkpoint_options(&self) -> Options {
         Options::new()
             .durability(self.durability)
             .compression(self.compression)
@@ -103,8 +103,8 @@ impl Plan {
             .log_backend(self.backend)
     }
 
-    /// The sizes to open with: small, so that a few hundred operations fill logs, runs and levels, and of every
-    /// proportion to each other. The same at every opening of a run, but for how values are compressed when they move.
+    /// The sizes to open with: small, so that a few hundred operations fill logs, runs and levels, and in varying
+    /// proportions. All opens of a run use the same sizes; only the compression of moved values varies.
     pub fn tuning(&self, epoch: u64) -> Tuning {
         let mut rng = Rng::of(self.seed, 0x7475_6e65);
         let mut tuning = Tuning::tiny();
@@ -147,13 +147,13 @@ impl Plan {
         tuning.compactions_max = *rng.pick(&[1, 2, 4]);
         tuning.open_files_max = *rng.pick(&[1, 3, 100]);
         tuning.numbers_reserved = *rng.pick(&[16, 24, 100]);
-        // Logs and ring grow, or have their size from the beginning.
+        // Logs and the ring either grow or have their full size from the beginning.
         tuning.log_bytes_min = *rng.pick(&[8 << 10, 16 << 10, 1 << 20]);
         tuning.ring_bytes_min = *rng.pick(&[16 << 10, 16 << 10, 1 << 20]);
         tuning
     }
 
-    /// The run in a few words.
+    /// A short description of the run.
     pub fn describe(&self) -> String {
         let many = if self.clients == 1 { "one client" } else { "two clients" };
         let faults = if self.faults { ", faults" } else { "" };

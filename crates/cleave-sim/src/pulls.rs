@@ -1,4 +1,4 @@
-//! Iterators pulled at both ends, and what they should have given.
+//! Iterators read from both ends, and the check of what they returned.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use crate::operation::{Scan, Span};
 /// A key and its value.
 pub type Pair = (Vec<u8>, Vec<u8>);
 
-/// What one pull gave.
+/// The result of one pull.
 pub struct Pull {
     /// It was at the back end.
     back: bool,
@@ -39,7 +39,7 @@ pub fn open_at(snapshot: &Snapshot, keyspace: &Keyspace, span: Span) -> Result<I
     }
 }
 
-/// Pulls as the scan says. Where one end finds nothing the other is asked once more: they must have met.
+/// Reads as the scan prescribes. When one end is exhausted the other is read once more, since both must have met.
 pub fn pull(mut iter: Iter, scan: &Scan) -> Result<Vec<Pull>, Error> {
     let mut pulls = Vec::new();
     for turn in 0..u32::from(scan.limit) {
@@ -55,7 +55,7 @@ pub fn pull(mut iter: Iter, scan: &Scan) -> Result<Vec<Pull>, Error> {
     Ok(pulls)
 }
 
-/// The same for keys alone, which come with empty values.
+/// The same for keys without values; the values of the pairs are empty.
 pub fn pull_keys(mut keys: Keys, scan: &Scan) -> Result<Vec<Pull>, Error> {
     let mut pulls = Vec::new();
     let mut pull = |back| {
@@ -81,7 +81,7 @@ fn pull_one(iter: &mut Iter, back: bool) -> Result<Option<Pair>, Error> {
     Ok(pair.map(|(key, value)| (key.into(), value.into())))
 }
 
-/// Says where the pulls differ from what there is.
+/// Compares the pulls with the expected pairs; the error describes the first difference.
 pub fn check(pulls: &[Pull], expected: Vec<Pair>) -> Result<(), String> {
     let mut expected = VecDeque::from(expected);
     for (turn, pull) in pulls.iter().enumerate() {

@@ -1,36 +1,36 @@
-//! What a database may hold when it is opened again: the state after some first part of history, with everything that
-//! was promised, and no batch in pieces.
+//! The states that a database may have when it is reopened: the state after some prefix of the history that includes every
+//! batch that must survive, and no partial batch.
 
 use cleavedb::{Db, Error};
 
+use crate::failure::Failure;
 use crate::ledger::{Answer, BatchId, Page};
 use crate::model::{Model, State};
 use crate::operation::{Crash, name_of_slot};
 use crate::order;
 use crate::state;
-use crate::world::Failure;
 
-/// How several clients' batches are known to follow one another.
+/// How the order of batches is known.
 #[derive(Debug, Clone)]
 pub enum Order {
-    /// One client, one after the other.
+    /// One client wrote them one after the other.
     AsBegun,
-    /// As the list in the database says; each client has seen a first part of it.
+    /// The list in the database gives it; each client has observed a prefix of the list.
     Listed(Vec<Vec<BatchId>>),
 }
 
-/// What is expected of a database that is about to be opened.
+/// The expected content of a database that is about to be opened.
 #[derive(Debug, Clone)]
 pub struct Expected {
-    /// The state when it was opened before.
+    /// The content at the previous open.
     pub base: Model,
-    /// What was promised since.
+    /// The batches since then.
     pub page: Page,
-    /// The epoch of that page.
+    /// The epoch of these batches.
     pub epoch: u64,
-    /// How the batches follow one another.
+    /// How their order is known.
     pub order: Order,
-    /// The worst that has happened since; `None` if it was closed.
+    /// The worst crash since then; `None` if the database was closed.
     pub crash: Option<Crash>,
 }
 
@@ -42,7 +42,7 @@ impl Expected {
         Expected { base, page: Page::default(), epoch: 0, order: Order::AsBegun, crash: None }
     }
 
-    /// Notes one more crash before the database was open again. A loss of power stays one.
+    /// Records another crash before the database was open again. A power loss is not downgraded to a process crash.
     pub fn crashed_again(&mut self, crash: Crash) {
         self.crash = match self.crash {
             Some(Crash::Power(seed)) => Some(Crash::Power(seed)),
@@ -50,9 +50,9 @@ impl Expected {
         };
     }
 
-    /// Compares an open database with what is expected of it. Returns the model of what it holds.
+    /// Compares an open database with the expected content. Returns the model of its content.
     ///
-    /// The outer error is the engine's (the disk may be about to fail), the inner one is what it did wrong.
+    /// The outer error is the engine's and may be caused by a disk fault; the inner one reports wrong content.
     pub fn check(&self, db: &Db) -> Result<Result<Model, Failure>, Error> {
         let mut model = match self.model_of_all_spaces(db) {
             Ok(model) => model,
@@ -69,13 +69,13 @@ impl Expected {
         Ok(checked.map(|()| model))
     }
 
-    /// The base with the keyspaces that there are now, after checking that there may be these.
+    /// The base with the keyspaces that exist now, after checking that exactly these are allowed.
     fn model_of_all_spaces(&self, db: &Db) -> Result<Model, Failure> {
         let mut model = self.base.clone();
         for change in self.page.changes.iter().filter(|change| change.created) {
             let id = model.create(&name_of_slot(change.slot), crate::operation::operator_of_slot(change.slot));
             if id != change.space {
-                return Err(Failure("the ledger numbers keyspaces as the model does".into()));
+                return Err(Failure("the ledger and the model number keyspaces differently".into()));
             }
         }
         let names: Vec<String> = db.keyspaces().into_iter().filter(|name| !order::is_it(name)).collect();
@@ -84,7 +84,7 @@ impl Expected {
             let gone = match (change.created, change.answer) {
                 (false, Answer::Acknowledged) => true,
                 (true, Answer::Acknowledged) => false,
-                // A slot whose last change is in doubt is not touched again, so what is there now is its answer.
+                // A slot whose last change is in doubt is not used again, so its present state is the outcome.
                 _ => !is_there,
             };
             if gone {
@@ -112,14 +112,14 @@ impl Expected {
         }
         if let Some(at) = (0..least).rev().find(|&at| model.equals(at, found)) {
             return Err(Failure(format!(
-                "after {}: only the first {at} of {all} batches are there, but the first {least} were promised",
+                "after {}: only the first {at} of {all} batches are present, but the first {least} were promised to survive",
                 self.event()
             )));
         }
         let nearest = (0..=all).filter_map(|at| Some((model.compare(at, found)?, at))).min_by_key(|(it, _)| it.keys);
-        let nearest = nearest.map_or_else(String::new, |(it, at)| format!("nearest is the first {at}: {it}"));
+        let nearest = nearest.map_or_else(String::new, |(it, at)| format!("the nearest prefix has {at}: {it}"));
         Err(Failure(format!(
-            "after {}: what is there is no first part of the {all} batches (at least {least} promised); {nearest}",
+            "after {}: the content matches no prefix of the {all} batches (at least {least} promised to survive); {nearest}",
             self.event()
         )))
     }
@@ -129,12 +129,15 @@ impl Expected {
         let say = |what: String| Failure(format!("after {}: {what}", self.event()));
         self.page.check_order(&order).map_err(say)?;
         if let Some(missing) = self.required().iter().find(|id| !order.contains(id)) {
-            return Err(say(format!("batch {missing} was promised and is lost; there are {}", order.len())));
+            return Err(say(format!(
+                "batch {missing} was promised to survive and is lost; {} batches are present",
+                order.len()
+            )));
         }
         for seen in seen {
             let both = seen.len().min(order.len());
             if seen[..both] != order[..both] {
-                return Err(say(format!("a client saw the order {seen:?}, and now it is {order:?}")));
+                return Err(say(format!("a client observed the order {seen:?}, but now it is {order:?}")));
             }
         }
         for &id in &order {
@@ -146,20 +149,20 @@ impl Expected {
                 model.restart_at(at);
                 Ok(())
             }
-            Some(difference) => Err(say(format!("batches are not whole, {at} are listed; {difference}"))),
+            Some(difference) => Err(say(format!("a listed batch is incomplete ({at} are listed): {difference}"))),
         }
     }
 
     fn required(&self) -> std::collections::BTreeSet<BatchId> {
-        // After a close everything acknowledged must be there, as after a crash of the process.
+        // A close must preserve every acknowledged batch, as a process crash does.
         self.page.required(self.crash.unwrap_or(Crash::Process))
     }
 
     fn event(&self) -> &'static str {
         match self.crash {
-            None => "closing and opening again",
-            Some(Crash::Process) => "a crash of the process",
-            Some(Crash::Power(_)) => "a loss of power",
+            None => "a reopen",
+            Some(Crash::Process) => "a process crash",
+            Some(Crash::Power(_)) => "a power loss",
         }
     }
 }

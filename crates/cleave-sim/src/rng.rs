@@ -1,6 +1,6 @@
-//! The one source of chance in a simulated run: everything drawn comes from the seed, in an order that depends on
-//! nothing else. SplitMix64 of the crate `rand_xoshiro`: every 64-bit seed (0 included) starts a good stream, and in every
-//! version the published one.
+//! The only source of randomness in a simulated run: every draw is determined by the seed. The generator is SplitMix64 of
+//! the crate `rand_xoshiro`: every 64-bit seed, 0 included, gives a good stream, and the stream of a seed is the published
+//! one in every version of the crate.
 
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
@@ -15,7 +15,7 @@ impl Rng {
         Rng(SplitMix64::seed_from_u64(seed))
     }
 
-    /// The stream of `seed` that `purpose` names; streams of different purposes have nothing in common.
+    /// The stream of `seed` for `purpose`; streams of different purposes are independent.
     pub fn of(seed: u64, purpose: u64) -> Rng {
         let mut rng = Rng::new(seed ^ purpose.wrapping_mul(0xD6E8_FEB8_6659_FD93));
         Rng::new(rng.next())
@@ -37,7 +37,7 @@ impl Rng {
         low + self.below(high.saturating_sub(low))
     }
 
-    /// True once in `n` times.
+    /// True with probability `1 / n`.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
@@ -47,7 +47,7 @@ impl Rng {
         &choices[self.below(choices.len() as u64) as usize]
     }
 
-    /// The position in `weights` that falls to chance, each in proportion to its weight.
+    /// A random position in `weights`, drawn in proportion to its weight.
     pub fn weighted(&mut self, weights: &[u32]) -> usize {
         let mut draw = self.below(weights.iter().map(|&weight| u64::from(weight)).sum());
         for (position, &weight) in weights.iter().enumerate() {

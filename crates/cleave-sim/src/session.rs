@@ -1,5 +1,5 @@
-//! One client and the ground it stands on, through closings and crashes between operations: what the model tests run.
-//! The simulation does not use it, because there a crash comes in the middle of an operation.
+//! One client and its database, kept through reopens and crashes between operations. The engine's model tests run it; the
+//! simulation does not, because its crashes happen in the middle of operations.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,36 +9,37 @@ use cleavedb::{Db, Error, KeyspaceOptions, Options};
 
 use crate::client::Client;
 use crate::crasher::image_of;
+use crate::failure::Failure;
 use crate::ledger::Page;
 use crate::operation::{Crash, FIRST_CHANGING_SLOT, Operation, name_of_slot, operator_of_slot};
 use crate::recovery::{Expected, Order};
 use crate::simulation::HOME;
-use crate::world::{Failure, World};
+use crate::world::World;
 
-/// Where a session's database lies.
+/// Where a session's database is stored.
 pub enum Ground {
-    /// On a simulated disk, where it can crash.
+    /// On a simulated disk, which can crash.
     Simulated(SimDisk),
-    /// In a real directory, where a crash is only a close.
+    /// In a real directory; a crash is replaced by a close.
     Directory(PathBuf),
 }
 
-/// A database in use, and what it must hold.
+/// An open database and its expected content.
 pub struct Session {
     ground: Ground,
     options: Options,
     tuning: Tuning,
     epoch: u64,
     world: World,
-    /// `None` only while the database is being opened again, and after that failed.
+    /// `None` only while the database is being reopened, and after that failed.
     open: Option<(Db, Client)>,
     expected: Expected,
 }
 
-const OPEN: &str = "a session that failed is not used any more";
+const OPEN: &str = "a session is not used after a failure";
 
 impl Session {
-    /// Makes a database and the keyspaces that stay.
+    /// Creates a database and the permanent keyspaces.
     pub fn new(ground: Ground, options: Options, tuning: Tuning) -> Result<Session, Failure> {
         let mut expected = Expected::nothing();
         let db = open(&ground, &options, &tuning)?;
@@ -54,17 +55,17 @@ impl Session {
         Ok(Session { ground, options, tuning, epoch: 0, world, open: Some((db, client)), expected })
     }
 
-    /// What the database would have to hold if it crashed now.
+    /// The expected content of the database if it crashed now.
     pub fn expected(&self, crash: Crash) -> Expected {
         Expected { page: self.world.ledger.page(), crash: Some(crash), ..self.expected.clone() }
     }
 
-    /// What [`Session::expected`] is made of, to be had while an operation is under way.
+    /// The state behind [`Session::expected`], for use while an operation runs.
     pub fn world(&self) -> &World {
         &self.world
     }
 
-    /// Applies one operation and compares what it answers.
+    /// Applies one operation and compares its answer with the model.
     pub fn apply(&mut self, operation: &Operation) -> Result<(), Failure> {
         match operation {
             Operation::Reopen => self.reopen(None),
@@ -73,7 +74,7 @@ impl Session {
         }
     }
 
-    /// Compares everything, closes, opens once more and compares again.
+    /// Compares the whole content, reopens the database and compares again.
     pub fn finish(mut self) -> Result<(), Failure> {
         self.client().check_all()?;
         self.reopen(None)?;

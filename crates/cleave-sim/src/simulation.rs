@@ -1,9 +1,9 @@
-//! One seed, one run: the real engine over the simulated disk, in a simulated world of threads, compared with the model.
+//! One run: the real engine on the simulated disk with simulated threads, compared with the model.
 //!
-//! A run is a chain of epochs. Each opens the database on what the one before left, checks it against what was promised,
-//! lets clients work, and ends with a close, a crash of the process or a loss of power, at any moment: a thread of its own
-//! sleeps for a random time, takes the image of the disk and stops the old one. It may do so while the database is
-//! still being opened; then the next epoch recovers from a recovery that was cut short.
+//! A run is a sequence of epochs. Each epoch opens the database that the previous one left, checks it against the
+//! acknowledged batches, lets clients work, and ends with a close, a process crash or a power loss. A crash can happen at
+//! any moment: a separate thread sleeps for a random time, takes an image of the disk and halts the old one. If the
+//! database is still being opened at that moment, the next epoch recovers from an interrupted recovery.
 
 use std::fmt;
 use std::path::Path;
@@ -13,9 +13,10 @@ use std::time::Duration;
 use cleavedb::testing::{self, Faults, SimConfig, SimDisk, Tuning};
 use cleavedb::{Db, Error, KeyspaceOptions};
 
+use crate::checkpoints::Checkpoints;
 use crate::client::Client;
-use crate::copies::Copies;
 use crate::crasher::{Crasher, Image};
+use crate::failure::Failure;
 use crate::ledger::Page;
 use crate::model::Model;
 use crate::operation::{Crash, FIRST_CHANGING_SLOT, Operation, name_of_slot, operator_of_slot};
@@ -24,48 +25,48 @@ use crate::plan::Plan;
 use crate::recovery::{Expected, Order};
 use crate::rng::Rng;
 use crate::workload::Workload;
-use crate::world::{Failure, Tolerance, World};
+use crate::world::{Tolerance, World};
 
-/// Where the database lives on the simulated disk.
+/// Directory of the database on the simulated disk.
 pub const HOME: &str = "/db";
 
-/// What a run did.
+/// Totals of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Report {
     /// Operations applied.
     pub operations: u64,
-    /// Openings of the database.
+    /// Opens of the database.
     pub epochs: u64,
-    /// Crashes of the process.
+    /// Process crashes.
     pub crashes: u64,
-    /// Losses of power.
+    /// Power losses.
     pub power_losses: u64,
-    /// Crashes while the database was being opened.
+    /// Crashes during recovery.
     pub crashes_in_recovery: u64,
-    /// Epochs with a failing disk.
+    /// Epochs with disk faults.
     pub faulty_epochs: u64,
-    /// Compactions done by clients' databases until they closed or crashed.
+    /// Compactions that ran before the database was closed or crashed.
     pub compactions: u64,
-    /// Parts of them beyond the first of each.
+    /// Their subtasks, not counting the first of each.
     pub compaction_subtasks: u64,
-    /// Collections done by them.
-    pub value_collections: u64,
-    /// Bytes of values that they compressed.
+    /// Value GC jobs.
+    pub value_gcs: u64,
+    /// Bytes of values that these jobs compressed.
     pub compressed_bytes: u64,
-    /// Seals and merges of runs.
+    /// Runs written by seals and index merges.
     pub runs: u64,
-    /// Parts of them beyond the first of each.
-    pub run_subtasks_total: u64,
-    /// A hash over every choice of a thread; equal runs have equal digests.
+    /// Their subtasks, not counting the first of each.
+    pub run_subtasks: u64,
+    /// Hash of every scheduling decision; equal runs have equal digests.
     pub digest: u64,
 }
 
-/// A run that showed a bug.
+/// A run that found a bug.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeedFailure {
     /// The seed.
     pub seed: u64,
-    /// How many operations had been begun.
+    /// Number of operations started.
     pub operation: u64,
     /// The last of them.
     pub last: String,
@@ -85,7 +86,7 @@ impl std::error::Error for SeedFailure {}
 /// Runs a plan.
 ///
 /// # Errors
-/// What the engine did wrong: an answer that the model does not give, a promise broken, a panic, a deadlock.
+/// What the engine did wrong: an answer that differs from the model, an acknowledged write lost, a panic, a deadlock.
 pub fn run(plan: &Plan) -> Result<Report, SeedFailure> {
     let progress = Arc::new(Mutex::new(Progress::default()));
     let (inside, shared) = (plan.clone(), progress.clone());
@@ -103,7 +104,7 @@ pub fn run(plan: &Plan) -> Result<Report, SeedFailure> {
     Err(SeedFailure { seed: plan.seed, operation: progress.report.operations, last: progress.last.clone(), what })
 }
 
-/// What is known of a run even if it panics or hangs.
+/// Progress that is available even if the run panics or hangs.
 #[derive(Default)]
 struct Progress {
     report: Report,
@@ -155,7 +156,7 @@ impl Simulation {
         db.close().map_err(|error| Failure(format!("close: {error}")))
     }
 
-    /// Creates the keyspaces that stay.
+    /// Creates the keyspaces that exist during the whole run.
     fn set_up(&mut self) -> Result<(), Failure> {
         let made = self.open().and_then(|db| {
             for slot in 1..FIRST_CHANGING_SLOT {
@@ -181,13 +182,13 @@ impl Simulation {
     fn epoch(&mut self) -> Result<(), Failure> {
         self.epoch += 1;
         lock(&self.progress).report.epochs += 1;
-        let copies = Copies::new(&self.disk, self.plan.options_of_copies(), self.tuning(), self.epoch);
-        let mut world = World::new(self.epoch, self.plan.syncs_by_default()).with_copies(copies.clone());
+        let checkpoints = Checkpoints::new(&self.disk, self.plan.checkpoint_options(), self.tuning(), self.epoch);
+        let mut world = World::new(self.epoch, self.plan.syncs_by_default()).with_checkpoints(checkpoints.clone());
         if self.plan.faults && self.plan.clients == 1 && self.rng.one_in(2) {
             world.tolerance = *self.rng.pick(&[Tolerance::FailingReads, Tolerance::FailingWrites, Tolerance::NoSpace]);
             lock(&self.progress).report.faulty_epochs += 1;
         }
-        // A broken disk is left time to show what it does.
+        // With disk faults crashes are rarer, so that the faults have time to take effect.
         let crash = !self.rng.one_in(if world.tolerance == Tolerance::Nothing { 5 } else { 2 });
         let crash_early = crash && self.rng.one_in(4);
         let mut crasher = crash_early.then(|| self.start_crasher(&world));
@@ -216,13 +217,13 @@ impl Simulation {
                 self.close_cleanly(*expected);
             }
             (Ended::Opening, None) => {
-                return Err(Failure("the opening of the database stopped without a crash".into()));
+                return Err(Failure("opening the database stopped without a crash".into()));
             }
         }
-        copies.check_all_on(&self.disk)
+        checkpoints.check_all_on(&self.disk)
     }
 
-    /// Opens the database for reading only and compares it, and the files before and after.
+    /// Opens the database read-only, compares its content, and checks that no file changed.
     fn check_read_only(&self) -> Result<Result<(), Failure>, Error> {
         let content = || -> Vec<_> {
             let files = self.disk.files().into_iter();
@@ -235,16 +236,16 @@ impl Simulation {
             return Ok(Err(Failure(format!("read only: {failure}"))));
         }
         if db.put("k", "v").is_ok() {
-            return Ok(Err(Failure("a write was taken by a database that was opened for reading only".into())));
+            return Ok(Err(Failure("a database that was opened read-only accepted a write".into())));
         }
         db.close()?;
         match content() == before {
             true => Ok(Ok(())),
-            false => Ok(Err(Failure("opening for reading only has changed files".into()))),
+            false => Ok(Err(Failure("a read-only open changed files".into()))),
         }
     }
 
-    /// Nothing in the files of a database that was closed is damaged or contradicts something else.
+    /// Checks that the files of a closed database are undamaged and consistent.
     fn check_files(&self) -> Result<(), Failure> {
         let report = testing::check(Arc::new(self.disk.clone()), Path::new(HOME), &self.plan.options());
         let report = report.map_err(|error| Failure(format!("check the files: {error}")))?;
@@ -254,13 +255,13 @@ impl Simulation {
         }
     }
 
-    /// Opens the database and compares it with what is expected; `None` if the machine crashed before that was done.
+    /// Opens the database and compares it with the expected state; `None` if the machine crashed first.
     fn open_and_check(&mut self, world: &World) -> Result<Option<(Db, Model)>, Failure> {
         if self.rng.one_in(4) {
-            self.note(format!("open for reading only, epoch {}", self.epoch));
+            self.note(format!("open read-only, epoch {}", self.epoch));
             match self.check_read_only() {
                 _ if world.has_crashed() => return Ok(None),
-                Err(error) => return Err(Failure(format!("open for reading only: {error}"))),
+                Err(error) => return Err(Failure(format!("open read-only: {error}"))),
                 Ok(checked) => checked?,
             }
         }
@@ -273,7 +274,7 @@ impl Simulation {
         }
     }
 
-    /// Lets the clients work until they have had enough or the machine crashes.
+    /// Lets the clients work until their quota is done or the machine crashes.
     fn work(&mut self, db: Db, model: Model, world: &World) -> Result<Ended, Failure> {
         let mut expected =
             Expected { base: model, page: Page::default(), epoch: self.epoch, order: Order::AsBegun, crash: None };
@@ -294,19 +295,19 @@ impl Simulation {
         }
     }
 
-    /// What ran in the background, so that a run can say that it walked these paths.
+    /// Adds up the background jobs, so that tests can assert that these paths ran.
     fn count_jobs(&self, db: &Db) {
         let stats = db.stats();
         let mut progress = lock(&self.progress);
         progress.report.compactions += stats.compactions;
         progress.report.compaction_subtasks += stats.compaction_subtasks.saturating_sub(stats.compactions);
-        progress.report.value_collections += stats.value_collections;
+        progress.report.value_gcs += stats.value_gcs;
         progress.report.compressed_bytes += stats.values_compressed_from;
         progress.report.runs += stats.seals + stats.index_merges;
-        progress.report.run_subtasks_total += stats.run_subtasks_total.saturating_sub(stats.seals + stats.index_merges);
+        progress.report.run_subtasks += stats.run_subtasks.saturating_sub(stats.seals + stats.index_merges);
     }
 
-    /// Opens; where reads fail it may take several attempts, the last of them on a disk that works.
+    /// Opens the database. With failing reads a first attempt may fail; the second one runs on a working disk.
     fn open_through_faults(&self, world: &World) -> Result<Db, Error> {
         if world.tolerance == Tolerance::FailingReads {
             self.disk.set_faults(Faults { fail_read_one_in: Some(30), ..Faults::default() });
@@ -333,7 +334,7 @@ impl Simulation {
             if turn == faults_until && world.tolerance != Tolerance::Nothing {
                 self.mend_disk();
                 if world.tolerance == Tolerance::NoSpace {
-                    // Background work that waits for space looks again now and then.
+                    // Background jobs that wait for space check for it periodically.
                     testing::sleep(Duration::from_millis(300));
                     client.tolerate(Tolerance::SpaceAgain);
                 }
@@ -346,13 +347,13 @@ impl Simulation {
             client.apply(&operation)?;
         }
         if world.tolerance == Tolerance::FailingWrites {
-            // Poisoned or not: whoever reads must be served.
+            // Reads must succeed even if writes are poisoned.
             return client.apply(&Operation::CheckAll);
         }
         Ok(())
     }
 
-    /// Two clients at once. Returns what each saw of the order of batches.
+    /// Runs two clients concurrently. Returns the batch order that each of them observed.
     fn work_together(&mut self, db: &Db, world: &World, expected: &Expected) -> Result<Vec<Vec<usize>>, Failure> {
         match order::reset(db) {
             Err(_) if world.has_crashed() => return Ok(Vec::new()),
@@ -396,7 +397,7 @@ impl Simulation {
         Ok(seen)
     }
 
-    /// Makes the disk fail from about now on.
+    /// Injects disk faults that start soon.
     fn break_disk(&mut self, how: Tolerance) {
         let soon = self.rng.below(60);
         let lasting = self.rng.one_in(2);
@@ -412,11 +413,11 @@ impl Simulation {
             Tolerance::NoSpace if lasting => faults.no_space_after_bytes = Some(soon * 1000),
             Tolerance::NoSpace => self.disk.set_capacity(Some(self.disk.used() + soon * 1000)),
         }
-        self.note(format!("the disk yield_points: {how:?}"));
+        self.note(format!("disk faults injected: {how:?}"));
         self.disk.set_faults(faults);
     }
 
-    /// Makes the disk work again.
+    /// Removes all disk faults.
     fn mend_disk(&self) {
         self.disk.clear_faults();
         self.disk.set_capacity(None);
@@ -424,14 +425,14 @@ impl Simulation {
 
     /// Starts the thread that crashes the machine after a random time.
     fn start_crasher(&mut self, world: &World) -> Crasher {
-        // Times of every order of magnitude: within the opening, within the first batch, after much work.
+        // Delays of every order of magnitude: during the open, during the first batch, after much work.
         let magnitude = self.rng.between(3, 15);
         let after = Duration::from_micros(self.rng.below(1 << magnitude));
         let crash = if self.rng.one_in(3) { Crash::Process } else { Crash::Power(self.rng.next()) };
         Crasher::start(&self.disk, world, after, crash)
     }
 
-    /// Goes on from the image of a crash. Without `expected` the database had not been opened yet.
+    /// Continues from the disk image of a crash. `expected` is `None` if the database was not open yet.
     fn take_over(&mut self, image: &Image, expected: Option<Expected>) {
         let mut report = lock(&self.progress);
         match image.crash {
@@ -441,18 +442,18 @@ impl Simulation {
         drop(report);
         self.note(format!("crash: {:?}", image.crash));
         self.disk = image.disk.clone();
-        // An image is as full as the disk was.
+        // The image inherits the capacity limit of the disk.
         self.mend_disk();
         match expected {
             Some(expected) => {
-                // What was acknowledged after the image was taken is not on it.
+                // The image lacks writes that were acknowledged after it was taken.
                 self.expected = Expected { page: image.page.clone(), crash: Some(image.crash), ..expected };
             }
             None => self.expected.crashed_again(image.crash),
         }
     }
 
-    /// Goes on from a close; now and then the power goes right after it.
+    /// Continues after a close, in some epochs with a process crash right after it.
     fn close_cleanly(&mut self, expected: Expected) {
         self.expected = expected;
         if self.rng.one_in(3) {
@@ -469,11 +470,11 @@ impl Simulation {
     }
 }
 
-/// How far an epoch came.
+/// How far an epoch got.
 enum Ended {
     /// The machine crashed before the database was open and checked.
     Opening,
-    /// Clients have worked; this is what they may expect.
+    /// Clients worked; this is the state expected at the next open.
     Working(Box<Expected>),
 }
 

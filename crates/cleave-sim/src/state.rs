@@ -1,14 +1,14 @@
-//! Reads everything a database holds, so that it can be compared with the model.
+//! Reads the whole content of a database, for comparison with the model. Used by clients, recovery and checkpoints.
 
 use std::sync::Arc;
 
 use cleavedb::{Db, Error, Keyspace, Snapshot};
 
+use crate::failure::Failure;
 use crate::material::{KEYS, brief, key};
 use crate::model::{Model, SpaceId, State};
-use crate::world::Failure;
 
-/// Everything at a snapshot, read forward; backward scans and point reads must agree with it.
+/// The content of a snapshot, read by forward scans; reverse scans and point reads must agree with it.
 pub fn read<'a>(
     snapshot: &Snapshot,
     spaces: impl Iterator<Item = (SpaceId, &'a Keyspace)>,
@@ -38,14 +38,14 @@ pub fn read<'a>(
             if found.as_ref() != scanned {
                 let show = |value: Option<&Vec<u8>>| value.map_or("nothing".to_owned(), |value| brief(value));
                 let (found, scanned) = (show(found.as_ref()), show(scanned));
-                return Ok(Err(Failure(format!("get {} gives {found}, a scan {scanned}", brief(&key)))));
+                return Ok(Err(Failure(format!("get {} returns {found}, a scan {scanned}", brief(&key)))));
             }
         }
     }
     Ok(Ok(state))
 }
 
-/// Everything the database holds in the model's keyspaces.
+/// The content of the model's keyspaces in the database.
 pub fn read_all(db: &Db, model: &Model) -> Result<Result<State, Failure>, Error> {
     let spaces: Result<Vec<_>, Error> = model.spaces().map(|(id, name)| Ok((id, db.open_keyspace(name)?))).collect();
     let spaces = spaces?;

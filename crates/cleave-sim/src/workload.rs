@@ -1,5 +1,5 @@
-//! Draws operations from a seed. Each run gets its own taste (some never flush, some hardly do anything else), because a
-//! mix that is the same everywhere never reaches the corners.
+//! Draws operations from a seed. Each seed has its own weights (some never flush, others do little else), because a single
+//! mix would not reach rare states.
 
 use std::ops::Bound;
 
@@ -14,7 +14,7 @@ pub struct Workload {
     weights: [u32; KINDS],
     acks: [u32; 4],
     effects: [u32; 4],
-    /// One in so many range deletes may be as wide as a scan; the others are narrow.
+    /// One in this many range deletes may be as wide as a scan; the others are narrow.
     wide_clears: u64,
     keys: u16,
     slots: u8,
@@ -22,12 +22,12 @@ pub struct Workload {
 }
 
 const KINDS: usize = 21;
-/// Write, get, scan, take and release a snapshot, sync, flush, compact, create, drop, check all, reopen, crash; get many,
-/// scan keys, refresh, ingest, checkpoint, pause background work, let it go on, keep values apart.
+/// Weights of write, get, scan, take and release a snapshot, sync, flush, compact, create, drop, check all, reopen, crash,
+/// multi-get, scan keys, refresh, ingest, checkpoint, pause, resume and set the separation threshold, in this order.
 const WEIGHTS: [u32; KINDS] = [400, 120, 60, 12, 10, 8, 6, 4, 4, 3, 1, 1, 0, 30, 15, 15, 3, 1, 1, 8, 2];
 
 impl Workload {
-    /// The operations of `seed`, among all keyspaces.
+    /// The operations of `seed`, on all keyspaces.
     pub fn new(seed: u64) -> Workload {
         let mut rng = Rng::of(seed, 0x776f_726b);
         let mut weights = WEIGHTS;
@@ -47,7 +47,7 @@ impl Workload {
         Workload { rng, weights, acks, effects, wide_clears, keys, slots, batch_changes_max }
     }
 
-    /// Leaves out what only a lone client may do: create and drop keyspaces, reopen, compare everything.
+    /// Excludes the operations that require a single client: create and drop keyspaces, reopen, compare everything.
     pub fn for_one_of_many(mut self) -> Workload {
         for kind in (8..13).chain([15, 16]) {
             self.weights[kind] = 0;
@@ -56,7 +56,7 @@ impl Workload {
         self
     }
 
-    /// Adds crashes between operations, one in about `operations`.
+    /// Adds crashes between operations, about one per `operations`.
     pub fn with_crashes(mut self, operations: u32) -> Workload {
         self.weights[12] = (self.weights.iter().sum::<u32>() / operations.max(1)).max(1);
         self
@@ -144,7 +144,7 @@ impl Workload {
         }
     }
 
-    /// A few keys, as their numbers lie.
+    /// A few keys with consecutive numbers.
     fn narrow_span(&mut self) -> Span {
         let low = self.key();
         let high = low.saturating_add(self.rng.below(6) as u16).min(self.keys - 1);
@@ -172,7 +172,7 @@ impl Workload {
 
     fn key(&mut self) -> u16 {
         let key = self.rng.below(u64::from(self.keys)) as u16;
-        // The longest key fills a small log by itself: it is to come, but seldom.
+        // The longest key fills a small log by itself, so it is drawn less often.
         if key == KEYS - 1 && !self.rng.one_in(8) { 0 } else { key }
     }
 
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_many_clients_keeps_its_hands_off_the_keyspaces() {
+    fn concurrent_clients_never_create_or_drop_keyspaces() {
         for seed in 0..20 {
             let mut workload = Workload::new(seed).for_one_of_many();
             for _ in 0..200 {

@@ -1,39 +1,27 @@
-//! What the clients of one open database know of the world: what was promised, what the disk is known to do, and whether
-//! the machine has crashed.
+//! What the clients of one open database share: the ledger, the faults that the disk may show, and whether the machine has
+//! crashed.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cleavedb::Error;
 
-use crate::copies::Copies;
+use crate::checkpoints::Checkpoints;
 use crate::ledger::Ledger;
 
-/// The engine did what it must not do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure(pub String);
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Failure {}
-
-/// Which errors are the disk's fault and not the engine's.
+/// Which errors are caused by disk faults and not by the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tolerance {
-    /// None: the disk works.
+    /// No errors: the disk works.
     Nothing,
-    /// Reads fail now and then, so anything may fail; what is answered must be right.
+    /// Some reads fail, so any call may fail; every successful answer must be correct.
     FailingReads,
-    /// Writes or syncs fail from some time on: reads must go on.
+    /// Writes or syncs fail from some point on; reads must keep working.
     FailingWrites,
-    /// The disk is full: reads must go on, writes get `NoSpace`.
+    /// The disk is full; reads must keep working, writes fail with `NoSpace`.
     NoSpace,
-    /// There is space again: reads and writes work; what waits for background work may still hear of the full disk.
+    /// Space is available again; reads and writes work, but calls that wait for background jobs may still fail with
+    /// `NoSpace`.
     SpaceAgain,
 }
 
@@ -59,22 +47,22 @@ impl Tolerance {
 pub struct World {
     /// Which opening of the database this is.
     pub epoch: u64,
-    /// What was promised.
+    /// The batches of all clients.
     pub ledger: Ledger,
-    /// The machine has crashed: whatever the engine still says does not count.
+    /// The machine has crashed: later answers of the engine are ignored.
     pub crashed: Arc<AtomicBool>,
-    /// Some client has paused background work, perhaps for others as well.
+    /// A client has paused background work, which affects the others too.
     pub has_paused: Arc<AtomicBool>,
-    /// What the disk is known to do.
+    /// The disk faults to expect.
     pub tolerance: Tolerance,
     /// The database's default durability is `Sync`.
     pub sync_by_default: bool,
-    /// Where checkpoints go, if some are made.
-    pub copies: Option<Copies>,
+    /// The checkpoints, if the run takes any.
+    pub checkpoints: Option<Checkpoints>,
 }
 
 impl World {
-    /// A disk that works.
+    /// A world with a working disk.
     pub fn new(epoch: u64, sync_by_default: bool) -> World {
         World {
             epoch,
@@ -83,16 +71,16 @@ impl World {
             has_paused: Arc::default(),
             tolerance: Tolerance::Nothing,
             sync_by_default,
-            copies: None,
+            checkpoints: None,
         }
     }
 
-    /// The same world with a place for checkpoints.
-    pub fn with_copies(self, copies: Copies) -> World {
-        World { copies: Some(copies), ..self }
+    /// The same world with checkpoints.
+    pub fn with_checkpoints(self, checkpoints: Checkpoints) -> World {
+        World { checkpoints: Some(checkpoints), ..self }
     }
 
-    /// True if nothing counts any more.
+    /// True once the machine has crashed.
     pub fn has_crashed(&self) -> bool {
         self.crashed.load(Ordering::SeqCst)
     }

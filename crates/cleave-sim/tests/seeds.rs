@@ -1,5 +1,5 @@
-//! A few seeds of the simulation in every test run (`CLEAVE_SEEDS` for more), proof that a seed says it all, and the
-//! planted bug that must be caught.
+//! A few seeds of the simulation in every test run (`CLEAVE_SEEDS` for more), a check that a seed determines its run, and
+//! the planted bug that the seeds must catch.
 
 use cleave_sim::{Backend, Plan, run};
 use cleavedb::testing::Canary;
@@ -9,19 +9,19 @@ fn seeds(default: u64) -> u64 {
 }
 
 fn run_seeds(backend: Backend, seeds: std::ops::Range<u64>) {
-    let (mut compaction_subtasks, mut run_subtasks_total, mut compressed) = (0, 0, 0);
+    let (mut compaction_subtasks, mut run_subtasks, mut compressed) = (0, 0, 0);
     for seed in seeds {
         match run(&Plan::new(seed, 300, backend)) {
             Ok(report) => {
                 compaction_subtasks += report.compaction_subtasks;
-                run_subtasks_total += report.run_subtasks_total;
+                run_subtasks += report.run_subtasks;
                 compressed += report.compressed_bytes;
             }
             Err(failure) => panic!("{failure}"),
         }
     }
-    assert!(compaction_subtasks > 0 && run_subtasks_total > 0, "some jobs were cut into parts");
-    assert!(compressed > 0, "some values were compressed as they moved");
+    assert!(compaction_subtasks > 0 && run_subtasks > 0, "some jobs were split into subtasks");
+    assert!(compressed > 0, "some moved values were compressed");
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn the_same_seed_gives_the_same_run_down_to_the_last_switch() {
     }
 }
 
-/// Stated: within 40 seeds.
+/// The stated bound is 40 seeds.
 #[test]
 fn the_planted_bug_is_caught_within_forty_seeds() {
     for backend in [Backend::Ring, Backend::Plain] {
@@ -54,7 +54,7 @@ fn the_planted_bug_is_caught_within_forty_seeds() {
             run(&plan).err()
         });
         let failure = caught.expect("a sync that skips earlier logs loses what was promised");
-        // What was lost may be the value that a table names.
+        // A lost record may be the value that a table references.
         let ways = ["promised", "open", "check the files", "read everything: corruption"];
         let noticed = ways.iter().any(|by| failure.what.contains(by));
         assert!(noticed, "{failure}");

@@ -1,9 +1,9 @@
-//! `cleave-bench device`: a slow tier for hybrid runs. A file becomes a loop device with ext4 on it, and a blkio cgroup
-//! (version 1) limits what the processes in it may do to that device.
+//! `cleave-bench device`: a slow tier for hybrid runs. An image file is attached to a loop device with ext4, and a blkio
+//! cgroup (version 1) limits the I/O of its processes on that device.
 //!
-//! What is to exist is written down in a small file beside the mount point before anything is made, and `down` undoes
-//! whatever of it is there. So a step that fails half-way, a kill, or a machine that starts anew leaves nothing that
-//! `down` cannot take away. Runs find that file and join the cgroup by themselves (`experiment.rs` asks `cgroup_of`).
+//! A state file beside the mount point is written before anything is created, and `down` removes whatever exists of its
+//! content. So after a failed step, a kill or a reboot, `down` can remove everything. Runs find the state file and enter the
+//! cgroup (`main.rs` calls `cgroup_of`).
 
 mod throttle;
 mod volume;
@@ -20,11 +20,11 @@ use crate::args::{Device, DeviceUp};
 use crate::failure::{Failure, Result};
 use crate::size;
 
-/// What users must know of the throttle.
+/// The advice that `up` prints.
 const SENTENCE: &str =
-    "The throttle acts on direct I/O only (cgroup v1): give runs --direct, so that every engine uses it.";
+    "The throttle limits direct I/O only (cgroup v1): use --direct, so that every engine is limited.";
 
-/// A slow tier, as written down beside its mount point.
+/// A slow tier, as stored in the state file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct State {
     volume: Volume,
@@ -32,10 +32,10 @@ struct State {
     cgroup: PathBuf,
 }
 
-/// Does `up` or `down`.
+/// Executes `up` or `down`.
 ///
 /// # Errors
-/// Where not root or not supported, or if a step fails; then everything is undone.
+/// Without root or support of the system, or if a step fails, after which everything is undone.
 pub fn run(args: &Device, out: &mut dyn Write) -> Result<()> {
     let sentence = match args {
         Device::Up(args) => up(args)?,
@@ -51,7 +51,10 @@ fn up(args: &DeviceUp) -> Result<String> {
     let mountpoint = volume::absolute(&args.dir)?;
     let note = note(&mountpoint)?;
     if note.exists() {
-        return Err(Failure::new(format!("{} has a device already; take it `down` first", mountpoint.display())));
+        return Err(Failure::new(format!(
+            "{} already has a device; remove it with `down` first",
+            mountpoint.display()
+        )));
     }
     let image = match &args.image {
         Some(image) => volume::absolute(image)?,
@@ -61,30 +64,33 @@ fn up(args: &DeviceUp) -> Result<String> {
         return Err(Failure::new(format!("{} exists already; it is not overwritten", image.display())));
     }
     if fs::read_dir(&mountpoint).is_ok_and(|mut entries| entries.next().is_some()) {
-        return Err(Failure::new(format!("{} is not empty; a mount would hide what is in it", mountpoint.display())));
+        return Err(Failure::new(format!("{} is not empty; a mount would hide its files", mountpoint.display())));
     }
     let state = State { volume: Volume::new(mountpoint, image), limits, cgroup };
     write(&note, &state)?;
     match make(&state, args.bytes) {
         Ok(device) => {
             let (size, place) = (size::human(args.bytes), state.volume.mountpoint.display());
-            Ok(format!("{place} is an ext4 of {size} on {device}: {}.\n{SENTENCE}", state.limits.describe()))
+            Ok(format!(
+                "{place} is an ext4 file system of {size} on {device}: {}.\n{SENTENCE}",
+                state.limits.describe()
+            ))
         }
         Err(failure) => match remove(&state, &note) {
             Ok(()) => Err(failure),
-            Err(second) => Err(Failure::new(format!("{failure}; then, undoing it: {second}"))),
+            Err(second) => Err(Failure::new(format!("{failure}; then, while undoing it: {second}"))),
         },
     }
 }
 
-/// The name of the device.
+/// Creates everything. Returns the name of the device.
 fn make(state: &State, bytes: u64) -> Result<String> {
     let State { volume, limits, cgroup } = state;
     volume.format(bytes)?;
     volume.attach()?;
     volume.mount()?;
     let (Some(device), Some(number)) = (volume.device(), volume.number()?) else {
-        return Err(Failure::new("the loop device is gone"));
+        return Err(Failure::new("the loop device has disappeared"));
     };
     throttle::set(cgroup, &number, limits)?;
     Ok(device)
@@ -94,12 +100,12 @@ fn down(dir: &Path) -> Result<String> {
     let mountpoint = volume::absolute(dir)?;
     let note = note(&mountpoint)?;
     let state = read(&note)?
-        .ok_or_else(|| Failure::new(format!("{} is no device of `cleave-bench device up`", mountpoint.display())))?;
+        .ok_or_else(|| Failure::new(format!("{} is not a device of `cleave-bench device up`", mountpoint.display())))?;
     remove(&state, &note)?;
-    Ok(format!("{} is gone, with its image.", mountpoint.display()))
+    Ok(format!("removed {} and its image.", mountpoint.display()))
 }
 
-/// Takes away whatever of `state` is there, and its note last.
+/// Removes whatever exists of `state`, and the state file last.
 fn remove(state: &State, note: &Path) -> Result<()> {
     state.volume.unmount()?;
     if let Some(number) = state.volume.number()? {
@@ -111,10 +117,10 @@ fn remove(state: &State, note: &Path) -> Result<()> {
     fs::remove_file(note).map_err(Failure::because(format!("cannot remove {}", note.display())))
 }
 
-/// The cgroup that a process must be in for the throttle of the device on which `place` lies, if it lies on one.
+/// The cgroup that throttles the device of `place`, if it is on such a device.
 ///
 /// # Errors
-/// If the file beside the mount point cannot be read.
+/// If the state file cannot be read.
 pub fn cgroup_of(place: &Path) -> Result<Option<PathBuf>> {
     let place = volume::absolute(place)?;
     for above in place.ancestors().filter(|above| above.file_name().is_some()) {
@@ -125,12 +131,12 @@ pub fn cgroup_of(place: &Path) -> Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// Where the device mounted at `mountpoint` is written down.
+/// The state file of the device mounted at `mountpoint`.
 fn note(mountpoint: &Path) -> Result<PathBuf> {
     beside(mountpoint, ".cleave-bench-device-", ".json")
 }
 
-/// The mount point's name with more of it, in the same directory.
+/// A sibling of the mount point, with a prefix and a suffix.
 fn beside(mountpoint: &Path, before: &str, after: &str) -> Result<PathBuf> {
     let name = mountpoint.file_name().ok_or_else(|| Failure::new("--dir must not be the root directory"))?;
     Ok(mountpoint.with_file_name(format!("{before}{}{after}", name.to_string_lossy())))

@@ -1,5 +1,5 @@
-//! The limits of a device: rules of one blkio cgroup (version 1), which holds the rules of every device that
-//! `cleave-bench device` made. So a process that works on two of them needs only this one.
+//! The limits of a device: rules of one blkio cgroup (version 1), which has the rules of all devices of `cleave-bench
+//! device`, so that a process on two of them needs to enter only one cgroup.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ const NAME: &str = "cleave-bench";
 /// The kernel's files, in the order of the fields of `Limits`.
 const FILES: [&str; 4] = ["read_bps_device", "write_bps_device", "read_iops_device", "write_iops_device"];
 
-/// In each second: bytes, then operations. None: as fast as it goes.
+/// Limits per second, in bytes and in operations. None: unlimited.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
     read_bandwidth: Option<u64>,
@@ -27,7 +27,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// What the user asked for.
+    /// The limits of the command line.
     pub fn of(args: &DeviceUp) -> Limits {
         let DeviceUp { read_bandwidth, write_bandwidth, read_iops, write_iops, .. } = *args;
         Limits { read_bandwidth, write_bandwidth, read_iops, write_iops }
@@ -37,12 +37,12 @@ impl Limits {
         [self.read_bandwidth, self.write_bandwidth, self.read_iops, self.write_iops]
     }
 
-    /// In words.
+    /// The limits in words.
     pub fn describe(&self) -> String {
         let bytes = |limit: Option<u64>| limit.map(|limit| format!("{}/s", size::human(limit)));
         let operations = |limit: Option<u64>| limit.map(|limit| format!("{limit} operations/s"));
         let words = |what: &str, limits: [Option<String>; 2]| match limits.into_iter().flatten().collect::<Vec<_>>() {
-            limits if limits.is_empty() => format!("{what} without limit"),
+            limits if limits.is_empty() => format!("{what} unlimited"),
             limits => format!("{what} at most {}", limits.join(" and ")),
         };
         let reads = words("reads", [bytes(self.read_bandwidth), operations(self.read_iops)]);
@@ -51,7 +51,7 @@ impl Limits {
     }
 }
 
-/// Where the cgroup is, or will be.
+/// The directory of the cgroup, whether or not it exists.
 ///
 /// # Errors
 /// If the system has no blkio controller of version 1.
@@ -61,11 +61,11 @@ pub fn cgroup() -> Result<PathBuf> {
         .ok_or_else(|| Failure::new("`device` needs the blkio controller of cgroup v1, which is not mounted here"))?;
     match root.join(format!("blkio.throttle.{}", FILES[0])).exists() {
         true => Ok(root.join(NAME)),
-        false => Err(Failure::new(format!("{} has no throttle: the kernel was built without", root.display()))),
+        false => Err(Failure::new(format!("{} has no throttle: the kernel was built without it", root.display()))),
     }
 }
 
-/// Limits what processes in `cgroup` do to the device `number`; makes the cgroup.
+/// Limits the I/O of processes in `cgroup` on the device `number`. Creates the cgroup if missing.
 ///
 /// # Errors
 /// If the kernel refuses.
@@ -79,19 +79,19 @@ pub fn set(cgroup: &Path, number: &str, limits: &Limits) -> Result<()> {
     Ok(())
 }
 
-/// The opposite of [`set`], but that the cgroup stays.
+/// Removes the limits of the device `number`; the cgroup stays.
 ///
 /// # Errors
 /// If the kernel refuses.
 pub fn lift(cgroup: &Path, number: &str) -> Result<()> {
     match cgroup.exists() {
-        // No limit is written as 0.
+        // Writing 0 removes a limit.
         true => FILES.iter().try_for_each(|file| rule(cgroup, file, number, 0)),
         false => Ok(()),
     }
 }
 
-/// Removes `cgroup` if no device has rules in it. One that stays because a process is in it limits nothing.
+/// Removes `cgroup` if no device has rules in it. If a process is in it, it stays but limits nothing.
 pub fn remove_unused(cgroup: &Path) {
     let empty = |file: &str| {
         let rules = fs::read_to_string(cgroup.join(format!("blkio.throttle.{file}")));
@@ -112,9 +112,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_told_in_words() {
+    fn limits_are_described_in_words() {
         let limits = Limits { read_bandwidth: Some(400 << 20), write_iops: Some(5000), ..Limits::default() };
         assert_eq!(limits.describe(), "reads at most 400.00 MiB/s, writes at most 5000 operations/s");
-        assert_eq!(Limits::default().describe(), "reads without limit, writes without limit");
+        assert_eq!(Limits::default().describe(), "reads unlimited, writes unlimited");
     }
 }

@@ -1,5 +1,5 @@
-//! A file that is a disk: image, loop device, file system, mount. Each step has its opposite, which does nothing where
-//! there is nothing to undo.
+//! A file as a disk: image, loop device, file system, mount. Each step has an inverse, which does nothing if there is
+//! nothing to undo.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,21 +11,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Result};
 
-/// Where it is mounted and what is below.
+/// A mount point and the image below it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Volume {
     /// The directory that is the file system's root.
     pub mountpoint: PathBuf,
-    /// Whether that directory was made for it.
-    made_mountpoint: bool,
+    /// Whether that directory was created for it.
+    created_mountpoint: bool,
     /// The file that holds everything.
     image: PathBuf,
 }
 
-/// Refuses a machine where a volume cannot be made.
+/// Checks that this machine supports volumes.
 ///
 /// # Errors
-/// What is missing.
+/// The missing requirement.
 pub fn check() -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Err(Failure::new("`device` needs root: it attaches a loop device and mounts it"));
@@ -36,10 +36,10 @@ pub fn check() -> Result<()> {
     }
 }
 
-/// `path` from the root on, without links as far as it exists.
+/// The absolute form of `path`, with links resolved in its existing part.
 ///
 /// # Errors
-/// If the current directory is gone.
+/// If the current directory does not exist.
 pub fn absolute(path: &Path) -> Result<PathBuf> {
     let path = std::path::absolute(path).map_err(Failure::because(format!("{}", path.display())))?;
     let existing = path.ancestors().find_map(|above| Some((above, fs::canonicalize(above).ok()?)));
@@ -54,13 +54,13 @@ pub fn absolute(path: &Path) -> Result<PathBuf> {
 }
 
 impl Volume {
-    /// Nothing of it exists yet, but for the mount point perhaps.
+    /// A volume that does not exist yet; its mount point may.
     pub fn new(mountpoint: PathBuf, image: PathBuf) -> Volume {
-        let made_mountpoint = !mountpoint.exists();
-        Volume { mountpoint, made_mountpoint, image }
+        let created_mountpoint = !mountpoint.exists();
+        Volume { mountpoint, created_mountpoint, image }
     }
 
-    /// Makes the image, of `bytes` that take no space until they are written, and a file system in it.
+    /// Creates a sparse image of `bytes` with a file system.
     ///
     /// # Errors
     /// If there is no space, or no mkfs.ext4.
@@ -70,7 +70,7 @@ impl Volume {
         program("mkfs.ext4", [OsStr::new("-q"), OsStr::new("-F"), self.image.as_os_str()]).map(drop)
     }
 
-    /// Attaches the image to a free loop device. The device passes direct I/O on where the file system below can.
+    /// Attaches the image to a free loop device, with direct I/O if the underlying file system supports it.
     ///
     /// # Errors
     /// If no device is free.
@@ -89,14 +89,14 @@ impl Volume {
     pub fn mount(&self) -> Result<()> {
         let place = self.mountpoint.display();
         fs::create_dir_all(&self.mountpoint).map_err(Failure::because(format!("cannot create {place}")))?;
-        let device = self.device().ok_or_else(|| Failure::new("the loop device is gone"))?;
+        let device = self.device().ok_or_else(|| Failure::new("the loop device has disappeared"))?;
         let device = Path::new("/dev").join(device);
         program("mount", [OsStr::new("-t"), OsStr::new("ext4"), device.as_os_str(), self.mountpoint.as_os_str()])
             .map(drop)
     }
 
-    /// The name of the loop device that the image is attached to, if it is: `loop0`. The kernel is asked each time, since
-    /// devices come and go.
+    /// The name of the loop device of the image, if attached: `loop0`. The kernel is queried each time, since devices may
+    /// change.
     pub fn device(&self) -> Option<String> {
         let devices = fs::read_dir("/sys/block").ok()?;
         devices.flatten().find_map(|device| {
@@ -109,7 +109,7 @@ impl Volume {
     /// The device's number, as the kernel writes it: `7:0`. None if the image is not attached.
     ///
     /// # Errors
-    /// If the kernel does not tell.
+    /// If the kernel does not have it.
     pub fn number(&self) -> Result<Option<String>> {
         let Some(device) = self.device() else { return Ok(None) };
         let path = Path::new("/sys/block").join(device).join("dev");
@@ -117,7 +117,7 @@ impl Volume {
         Ok(Some(number.trim().to_owned()))
     }
 
-    /// The opposite of [`Volume::mount`].
+    /// The inverse of [`Volume::mount`].
     ///
     /// # Errors
     /// If a process uses it.
@@ -130,7 +130,7 @@ impl Volume {
         }
     }
 
-    /// The opposite of [`Volume::attach`].
+    /// The inverse of [`Volume::attach`].
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -141,7 +141,7 @@ impl Volume {
         }
     }
 
-    /// Deletes the image, and the mount point if it was made for it.
+    /// Deletes the image, and the mount point if it was created for it.
     ///
     /// # Errors
     /// If it cannot be deleted.
@@ -152,7 +152,7 @@ impl Volume {
         };
         gone(fs::remove_file(&self.image))
             .map_err(Failure::because(format!("cannot remove {}", self.image.display())))?;
-        match self.made_mountpoint {
+        match self.created_mountpoint {
             true => gone(fs::remove_dir(&self.mountpoint))
                 .map_err(Failure::because(format!("cannot remove {}", self.mountpoint.display()))),
             false => Ok(()),
@@ -160,7 +160,7 @@ impl Volume {
     }
 }
 
-/// Runs a program of the system; what it printed.
+/// Runs a program of the system and returns its output.
 fn program<S: AsRef<OsStr>>(name: &str, arguments: impl IntoIterator<Item = S>) -> Result<String> {
     let output = Command::new(name).args(arguments).output();
     let output = output.map_err(Failure::because(format!("`device` needs the program {name}")))?;
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_undone_where_there_is_nothing() {
+    fn undoing_a_volume_that_does_not_exist_does_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let volume = Volume::new(dir.path().join("slow"), dir.path().join("slow.img"));
         assert_eq!((volume.device(), volume.number().unwrap()), (None, None));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_fails_or_is_not_there_is_named() {
+    fn a_program_that_fails_or_is_missing_is_named() {
         let none: [&str; 0] = [];
         assert!(program("no-such-program", none).unwrap_err().to_string().contains("no-such-program"));
         let failure = program("ls", ["/no/such/file"]).unwrap_err().to_string();

@@ -1,18 +1,18 @@
-//! CleaveDB.
+//! CleaveDB, with the options of `--cleave`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use cleavedb::{Db, Keyspace, KeyspaceOptions, Options, testing};
 
+use crate::cleave_options::CleaveOptions;
 use crate::counters;
-use crate::engine::{Compression, Durability, Engine, Kind, Merges, Settings, ValueGroup, ValueSpace};
-use crate::engines::CleaveOptions;
+use crate::engine::{Compression, Durability, Engine, Kind, Merges, OURS, Settings, ValueGroup, ValueSpace};
 use crate::failure::{Failure, Result};
 
 /// `cleave`.
 pub const KIND: Kind = Kind {
-    name: "cleave",
+    name: OURS,
     version: env!("CARGO_PKG_VERSION"),
     merges: Merges::Native,
     notes: &[],
@@ -27,7 +27,7 @@ const KEYSPACE: &str = "bench";
 struct Cleave {
     db: Db,
     keyspace: Keyspace,
-    /// Where tables and segments lie.
+    /// Directory of tables and value segments.
     slow: PathBuf,
 }
 
@@ -75,8 +75,8 @@ fn notes_of(settings: &Settings) -> Vec<&'static str> {
     let unbounded = settings.dirs.fast_bytes.is_some();
     let without_syncs = settings.cleave.as_ref().is_some_and(CleaveOptions::without_syncs);
     let notes = [
-        unbounded.then_some("--fast-bytes is not enforced yet: all logs are on the fast tier"),
-        without_syncs.then_some("nothing was synced, which no user can ask for: for measuring only"),
+        unbounded.then_some("--fast-bytes is not enforced: all logs are on the fast tier"),
+        without_syncs.then_some("syncs were disabled, which is possible only in this benchmark"),
     ];
     notes.into_iter().flatten().collect()
 }

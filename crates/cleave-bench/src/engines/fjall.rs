@@ -1,4 +1,4 @@
-//! fjall, as it is and with key-value separation.
+//! fjall, with and without key-value separation.
 
 use std::thread;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub const FJALL: Kind = Kind {
     merges: Merges::GetPut,
     notes: &[
         "no merge: get, patch, put",
-        "half of the memory for the cache; up to an eighth for each memtable, of which there may be several",
+        "half of the memory is the cache; each of possibly several memtables takes up to an eighth",
     ],
     notes_of: one_place::notes_of,
     buffered_survives_kill: true,
@@ -32,7 +32,7 @@ pub const FJALL_KV: Kind = Kind {
     merges: Merges::GetPut,
     notes: &[
         "no merge: get, patch, put",
-        "half of the memory for the cache; up to an eighth for each memtable, of which there may be several",
+        "half of the memory is the cache; each of possibly several memtables takes up to an eighth",
         "values of 128 bytes and more in blob files",
     ],
     notes_of: one_place::notes_of,
@@ -40,7 +40,7 @@ pub const FJALL_KV: Kind = Kind {
     open: |settings| open(settings, true),
 };
 
-/// Values as large as this go to blob files.
+/// Values of at least this size go to blob files.
 const BLOB_BYTES_MIN: u32 = 128;
 
 struct Fjall {

@@ -1,5 +1,5 @@
-//! Merges for stores that have none: read the value, patch it, write it back. Two of them on one key at one time would
-//! lose one, so keys share a few locks.
+//! Merges for stores without a merge: read the value, patch it, write it back. Concurrent merges of one key would lose
+//! updates, so they take a lock, which several keys share.
 
 use cleavedb::MergeOperator;
 use cleavedb::operators::FieldPatch;

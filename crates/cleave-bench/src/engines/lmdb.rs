@@ -1,7 +1,7 @@
-//! LMDB: a copy-on-write B+tree in a memory map; every operation is a transaction of its own.
+//! LMDB: a copy-on-write B+tree in a memory map; every operation is its own transaction.
 //!
-//! `unsafe` is only for opening: LMDB maps its file, so nobody else may change it, and it wants to be told that leaving
-//! out syncs is meant.
+//! `unsafe` is only needed to open it: LMDB maps its file, which nothing else may change, and disabling syncs is an unsafe
+//! flag.
 
 use std::ops::Bound;
 
@@ -20,8 +20,8 @@ pub const KIND: Kind = Kind {
     merges: Merges::GetPut,
     notes: &[
         "no merge: get, patch, put",
-        "its memory is the page cache, which the budget does not bound (--cgroup-memory does)",
-        "the version is that of crate heed, which brings LMDB 0.9; keys of up to 511 bytes; no compression",
+        "it uses the page cache, which --cgroup-memory bounds and the memory budget does not",
+        "the version is that of crate heed, which includes LMDB 0.9; keys of up to 511 bytes; no compression",
     ],
     notes_of: one_place::notes_of,
     buffered_survives_kill: true,
@@ -42,10 +42,10 @@ fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
     let mut options = EnvOpenOptions::new();
     options.map_size(MAP_BYTES).max_readers(READERS_MAX);
     if settings.durability == Durability::Buffered {
-        // SAFETY: without syncs only loss of power can tear the file, and a benchmark's file does not outlive one.
+        // SAFETY: without syncs only a power loss can tear the file, and a benchmark does not reopen a file after one.
         unsafe { options.flags(EnvFlags::NO_SYNC) };
     }
-    // SAFETY: the directory is this run's own; nobody else opens or changes the file.
+    // SAFETY: only this run uses the directory, so nothing else opens or changes the file.
     let env = unsafe { options.open(one_place::dir(&settings.dirs)) }.map_err(failed)?;
     let mut transaction = env.write_txn().map_err(failed)?;
     let records = env.create_database(&mut transaction, None).map_err(failed)?;

@@ -1,7 +1,7 @@
-//! The stores that this program was built with. Each rival is a cargo feature; the default build has none.
+//! The registry of the engines of this build. Every engine but CleaveDB is a cargo feature; the default build has none of
+//! them.
 
 mod cleave;
-mod cleave_options;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
 #[cfg(feature = "fjall")]
@@ -15,12 +15,10 @@ mod get_put;
 #[cfg(any(feature = "fjall", feature = "redb", feature = "lmdb"))]
 mod one_place;
 
-pub use cleave_options::CleaveOptions;
-
 use crate::engine::Kind;
 use crate::failure::{Failure, Result};
 
-/// All of them; ourselves first.
+/// All engines, CleaveDB first.
 pub fn all() -> Vec<Kind> {
     vec![
         cleave::KIND,
@@ -39,7 +37,7 @@ pub fn all() -> Vec<Kind> {
     ]
 }
 
-/// The store called `name`.
+/// The engine called `name`.
 ///
 /// # Errors
 /// If there is none, or this program was built without it.
@@ -51,7 +49,7 @@ pub fn find(name: &str) -> Result<Kind> {
     all().into_iter().find(|kind| kind.name == name).ok_or_else(|| Failure::new(missing()))
 }
 
-/// The cargo feature that brings the store called `name`; none if it needs none, or there is no such store.
+/// The cargo feature of the engine called `name`; none if it needs none or does not exist.
 pub fn feature(name: &str) -> Option<&'static str> {
     match name {
         "rocksdb" | "blobdb" => Some("rocksdb"),

@@ -1,15 +1,15 @@
-//! Stores that lie in one place: they have no tiers and no direct I/O.
+//! What engines without tiers and without direct I/O have in common: their directory and their notes.
 
 use std::path::Path;
 
 use crate::engine::{Dirs, Settings};
 
-/// Where such a store lies: with the bulk of the data of the others.
+/// The directory of such a store: the slow tier if there is one.
 pub fn dir(dirs: &Dirs) -> &Path {
     dirs.slow.as_deref().unwrap_or(&dirs.main)
 }
 
-/// What a reader must know of it, if tiers or direct I/O were asked for.
+/// Notes for readers if tiers or direct I/O were requested.
 pub fn notes_of(settings: &Settings) -> Vec<&'static str> {
     let notes = [
         (settings.dirs.slow.is_some(), "no tiers: the whole store is in the slow directory"),

@@ -1,4 +1,4 @@
-//! redb: a copy-on-write B+tree; every operation is a transaction of its own.
+//! redb: a copy-on-write B+tree; every operation is its own transaction.
 
 use redb::{Database, ReadableDatabase, TableDefinition, WriteTransaction};
 
@@ -14,7 +14,7 @@ pub const KIND: Kind = Kind {
     merges: Merges::GetPut,
     notes: &[
         "no merge: get, patch, put",
-        "buffered commits are weaker than asked: they are lost if the process dies before the next sync",
+        "buffered commits are weaker than requested: a process crash before the next sync loses them",
         "no compression",
     ],
     notes_of: one_place::notes_of,

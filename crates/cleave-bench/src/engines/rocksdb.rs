@@ -1,4 +1,4 @@
-//! RocksDB, as it is and with blob files. Memtables are charged to the block cache, so that both together are the
+//! RocksDB, with and without blob files. Memtables are charged to the block cache, so that both together are within the
 //! memory budget; index and filter blocks are in the cache too.
 
 use cleavedb::MergeOperator;
@@ -33,14 +33,14 @@ pub const BLOBDB: Kind = Kind {
     ],
     notes_of: |settings| {
         let blobs =
-            settings.dirs.slow.is_some().then_some("blob files are where RocksDB puts them: all on the fast tier");
+            settings.dirs.slow.is_some().then_some("all blob files are on the fast tier, where RocksDB puts them");
         tiers(settings).chain(blobs).collect()
     },
     buffered_survives_kill: true,
     open: |settings| open(settings, true),
 };
 
-/// Values as large as this go to blob files.
+/// Values of at least this size go to blob files.
 const BLOB_BYTES_MIN: u64 = 128;
 
 struct Rocks {
@@ -49,7 +49,7 @@ struct Rocks {
 }
 
 fn tiers(settings: &Settings) -> impl Iterator<Item = &'static str> + use<> {
-    let sentence = "the log on the fast tier, tables there as far as --fast-bytes goes and then on the slow tier";
+    let sentence = "the log on the fast tier, tables there up to --fast-bytes and then on the slow tier";
     settings.dirs.slow.is_some().then_some(sentence).into_iter()
 }
 
@@ -81,14 +81,14 @@ fn open(settings: &Settings, blobs: bool) -> Result<Box<dyn Engine>> {
         options.set_min_blob_size(BLOB_BYTES_MIN);
         options.set_enable_blob_gc(true);
         options.set_blob_compression_type(compression);
-        // Else only the page cache would have values, and not the budget that all others get.
+        // Otherwise values would be cached only by the page cache, outside the memory budget.
         options.set_blob_cache(&cache);
     }
     let dirs = &settings.dirs;
     if let Some(slow) = &dirs.slow {
         let fast = dirs.fast.as_ref().unwrap_or(&dirs.main);
         options.set_wal_dir(fast);
-        // The log lies there whatever happens; without a size nothing else does.
+        // The log is always on the fast tier; without --fast-bytes nothing else is.
         let paths = [(fast, dirs.fast_bytes.unwrap_or(0)), (slow, u64::MAX)];
         let paths: Result<Vec<DBPath>, Error> = paths.iter().map(|(path, bytes)| DBPath::new(path, *bytes)).collect();
         options.set_db_paths(&paths.map_err(failed)?);

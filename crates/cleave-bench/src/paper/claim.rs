@@ -1,17 +1,17 @@
-//! A claim beside what was measured: a row of the table, and an object of the JSON.
+//! A claim with its measurement: a row of the table and an object of the JSON.
 
 use std::io::{self, Write};
 
 use serde::{Deserialize, Serialize};
 
-use super::OURS;
 use super::experiment::{Experiment, How, Metric, Over, Spec};
+use crate::engine::OURS;
 use crate::engines;
 use crate::result::Outcome;
 
-/// The engine that most claims relate to.
+/// The engine that most claims compare with.
 const RIVAL: &str = "rocksdb";
-/// What a figure is set over that is claimed itself.
+/// The value of `over` if the claim is about the figure itself.
 const NOTHING: &str = "nothing";
 
 /// One claim. The names of the fields are a stable public format.
@@ -19,42 +19,42 @@ const NOTHING: &str = "nothing";
 pub struct Claim {
     /// The paper's name.
     pub paper: String,
-    /// What is measured.
+    /// The name of the experiment.
     pub experiment: String,
-    /// What the paper says.
+    /// The claim in words.
     pub claim: String,
-    /// What figures are set over: `rocksdb`, ours with options of that name, or `nothing` if the claim is about the figure.
+    /// What CleaveDB's figure is divided by: that of `rocksdb`, its own with the options of that name, or `nothing`.
     #[serde(default = "rival")]
     pub over: String,
-    /// Its figure over the other's (or its figure): the least and the most; none if the paper gives no number.
+    /// The claimed ratio (or figure), lowest and highest; none if the paper gives no number.
     pub claimed: Option<(f64, f64)>,
-    /// Our figure over the other's (or our figure); none if it was not measured.
+    /// The measured ratio (or figure); none if it was not measured.
     pub measured: Option<f64>,
-    /// `measured` over the nearest of what is claimed: 1 within the claim.
+    /// `measured` divided by the nearest claimed value: 1 within the claimed range.
     pub ratio: Option<f64>,
-    /// Whether a smaller figure is the better one.
+    /// Whether a lower figure is better.
     pub less_is_better: bool,
     /// Why it was not measured.
     pub waits_for: Option<String>,
-    /// The run: its workload; none if there is none.
+    /// The workload of the run; none if there is no run.
     pub workload: Option<String>,
-    /// What one of `figures` is.
+    /// The unit of `figures`.
     pub unit: Option<String>,
     /// The figure of each engine.
     pub figures: Vec<Figure>,
 }
 
-/// What one engine did.
+/// The figure of one engine.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Figure {
-    /// The engine's name, and in parentheses what options it had, if those are what is compared.
+    /// The engine's name, followed by the name of its options in parentheses if those are compared.
     pub engine: String,
     /// Its figure.
     pub value: f64,
 }
 
 impl Claim {
-    /// `experiment` of `paper`, with what there is of its run.
+    /// The claim of `experiment` of `paper`, with the results of its runs so far.
     pub fn of(paper: &str, experiment: &Experiment, measured: &[(Spec, Vec<Outcome>)]) -> Claim {
         let mut claim = Claim {
             paper: paper.to_owned(),
@@ -94,7 +94,7 @@ impl Claim {
         };
         self.figures = figures(spec, ours, metric);
         if let Some(other) = other {
-            // Of rivals in the same run other claims tell.
+            // Other claims report the rivals of the same run.
             self.figures.extend(figures(&other, theirs, metric));
             let ours = [name_of(spec), self.over.clone()];
             self.figures.retain(|figure| ours.contains(&figure.engine));
@@ -125,7 +125,7 @@ impl Claim {
         self.figures.iter().find(|figure| figure.engine == name).map(|figure| figure.value)
     }
 
-    /// What was measured, or why it was not.
+    /// The measurement, or the reason why there is none.
     pub fn measured_words(&self) -> String {
         match (self.measured, &self.waits_for) {
             (Some(measured), _) if self.over == NOTHING => {
@@ -137,7 +137,7 @@ impl Claim {
         }
     }
 
-    /// Measured over claimed.
+    /// Measured divided by claimed.
     pub fn ratio_words(&self) -> String {
         self.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))
     }
@@ -152,17 +152,17 @@ impl Claim {
     }
 }
 
-/// The default of claims in results of earlier versions.
+/// The default for results of earlier versions, which lack the field.
 fn rival() -> String {
     RIVAL.to_owned()
 }
 
-/// What our figure in `spec` is called.
+/// The name of CleaveDB's figure in `spec`.
 pub fn name_of(spec: &Spec) -> String {
     spec.variant.map_or(OURS.to_owned(), |variant| format!("{OURS} ({})", variant.name))
 }
 
-/// The figures of all engines in the run of `spec`, ours with the name of its options.
+/// The figures of all engines in the run of `spec`, CleaveDB's with the name of its options.
 fn figures(spec: &Spec, outcomes: &[Outcome], metric: Metric) -> Vec<Figure> {
     let figure = |outcome: &Outcome| {
         let value = metric.of(outcome).filter(|value| value.is_finite())?;
@@ -172,7 +172,7 @@ fn figures(spec: &Spec, outcomes: &[Outcome], metric: Metric) -> Vec<Figure> {
     outcomes.iter().filter_map(figure).collect()
 }
 
-/// How far `measured` is from what is claimed, as a factor.
+/// The factor between `measured` and the claimed range.
 fn over_claimed(measured: f64, (low, high): (f64, f64)) -> f64 {
     measured / measured.clamp(low, high)
 }
@@ -185,7 +185,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// The table: what was measured and what waits, then the figures behind it.
+/// Prints the table of claims, then their figures.
 pub fn print(claims: &[Claim], out: &mut dyn Write) -> io::Result<()> {
     let titles = ["experiment", "claim", "measured", "ratio"].map(str::to_owned);
     let row =
@@ -199,8 +199,8 @@ pub fn print(claims: &[Claim], out: &mut dyn Write) -> io::Result<()> {
     }
     writeln!(
         out,
-        "\nmeasured: CleaveDB's figure over RocksDB's, or over its own with the other options that the claim is about, \
-         or the figure itself; ratio: measured over claimed, 1 within a claimed range"
+        "\nmeasured: CleaveDB's figure divided by RocksDB's, or by its own with other options, or the figure itself; \
+         ratio: measured divided by claimed, 1 within a claimed range"
     )?;
     for claim in claims.iter().filter(|claim| !claim.figures.is_empty()) {
         writeln!(out, "{}: {}", claim.experiment, claim.figures_words())?;
@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ratio_is_to_the_nearest_of_what_is_claimed() {
+    fn a_ratio_is_to_the_nearest_claimed_value() {
         assert_eq!(over_claimed(3.0, (2.0, 4.0)), 1.0);
         assert_eq!(over_claimed(1.0, (2.0, 4.0)), 0.5);
         assert_eq!(over_claimed(8.0, (2.0, 4.0)), 2.0);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_waits_has_no_figure() {
+    fn a_claim_without_its_feature_has_no_figure() {
         let how = How::Waits("the bypass");
         let experiment = Experiment { name: "a", claim: "b", claimed: Some((2.0, 2.0)), how };
         let claim = Claim::of("kvaccel", &experiment, &[]);

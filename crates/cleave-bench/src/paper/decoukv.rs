@@ -1,7 +1,6 @@
-//! DecouKV: what decoupling keys from data in the front does to writes, and what it costs reads.
+//! DecouKV: the effect on writes, and the cost for reads, of decoupling keys from data in the front.
 
-use super::Paper;
-use super::experiment::{Experiment, How, Metric, Over, Spec};
+use super::experiment::{Experiment, How, Metric, Over, Paper, Spec};
 use crate::distribution::Distribution;
 use crate::size::Lengths;
 
@@ -22,7 +21,7 @@ const fn zipfian(workload: &'static str, records_per_operation: Option<u64>) -> 
     Spec { workload, records_per_operation, ..BASE }
 }
 
-const fn beside(
+const fn against_rocksdb(
     name: &'static str,
     claim: &'static str,
     claimed: Option<(f64, f64)>,
@@ -38,13 +37,13 @@ const fn waits(name: &'static str, claim: &'static str, what: &'static str) -> E
 
 const fn load(name: &'static str, claim: &'static str, value_size: usize) -> Experiment {
     let spec = Spec { value_size: Lengths::Fixed(value_size), ..INSERT };
-    beside(name, claim, None, spec, Metric::Throughput)
+    against_rocksdb(name, claim, None, spec, Metric::Throughput)
 }
 
 const WRITES: Option<(f64, f64)> = Some((2.3, 4.9));
 const READS_UNIFORM: Option<(f64, f64)> = Some((1.2, 2.3));
 const READS_ZIPFIAN: Option<(f64, f64)> = Some((1.2, 1.9));
-const OTHERS: &str = "MatrixKV and ADOC, which are no engines of this program";
+const OTHERS: &str = "MatrixKV and ADOC, which are not engines of this program";
 const TIERS: &str = "the tier scheduler";
 
 /// 100 GB of 1 KB in the paper, with 3 GB of memory.
@@ -59,38 +58,38 @@ pub const PAPER: Paper = Paper {
 
 #[rustfmt::skip]
 const EXPERIMENTS: &[Experiment] = &[
-    beside("insert", "4.3x the throughput of RocksDB", Some((4.3, 4.3)), INSERT, Metric::Throughput),
-    beside("update", "4.6x the throughput of RocksDB", Some((4.6, 4.6)), UPDATE, Metric::Throughput),
-    beside("read", "1.2x the throughput of RocksDB", Some((1.2, 1.2)), READ, Metric::Throughput),
-    beside("scan", "1.5x the throughput of RocksDB", Some((1.5, 1.5)), SCAN, Metric::Throughput),
-    beside("insert, mean latency", "-76.0% against RocksDB (0.24x)", Some((0.24, 0.24)), INSERT, Metric::Mean),
-    beside("update, mean latency", "-77.9% against RocksDB (0.22x)", Some((0.221, 0.221)), UPDATE, Metric::Mean),
-    beside("insert, P90", "1.58 ms against RocksDB's 9.45 (0.17x)", Some((0.167, 0.167)), INSERT, Metric::P90),
-    beside("insert, P99", "3.23 ms against RocksDB's 37.6 (0.086x)", Some((0.086, 0.086)), INSERT, Metric::P99),
-    beside("insert, CPU utilisation", "+32% against RocksDB (1.32x)", Some((1.323, 1.323)), INSERT, Metric::Cpu),
-    beside("insert, CPU band", "P10 to P90 of seconds much narrower", None, INSERT, Metric::CpuBand),
-    beside("insert, disk utilisation", "+18-32% against the others", Some((1.176, 1.316)), INSERT, Metric::Disk),
-    beside("update, disk utilisation", "+8-20% against the others", Some((1.08, 1.199)), UPDATE, Metric::Disk),
-    beside("update, CPU utilisation", "+48% against RocksDB (1.48x)", Some((1.479, 1.479)), UPDATE, Metric::Cpu),
-    beside("YCSB load", "2.3-4.9x RocksDB", WRITES, INSERT, Metric::Throughput),
-    beside("YCSB A, uniform", "2.3-4.9x RocksDB", WRITES, uniform("ycsb-a", None), Metric::Throughput),
-    beside("YCSB A, zipfian", "2.3-4.9x RocksDB", WRITES, zipfian("ycsb-a", None), Metric::Throughput),
-    beside("YCSB F, uniform", "2.3-4.9x RocksDB", WRITES, uniform("ycsb-f", None), Metric::Throughput),
-    beside("YCSB F, zipfian", "2.3-4.9x RocksDB", WRITES, zipfian("ycsb-f", None), Metric::Throughput),
-    beside("YCSB B, uniform", "1.2-2.3x RocksDB", READS_UNIFORM, uniform("ycsb-b", Some(2)), Metric::Throughput),
-    beside("YCSB B, zipfian", "1.2-1.9x RocksDB", READS_ZIPFIAN, zipfian("ycsb-b", Some(2)), Metric::Throughput),
-    beside("YCSB C, uniform", "1.2-2.3x RocksDB", READS_UNIFORM, uniform("ycsb-c", Some(2)), Metric::Throughput),
-    beside("YCSB C, zipfian", "1.2-1.9x RocksDB", READS_ZIPFIAN, zipfian("ycsb-c", Some(2)), Metric::Throughput),
-    beside("YCSB D, latest", "1.2-2.3x RocksDB", READS_UNIFORM, zipfian("ycsb-d", Some(2)), Metric::Throughput),
-    beside("YCSB E, uniform", "1.2-2.3x RocksDB", READS_UNIFORM, uniform("ycsb-e", Some(20)), Metric::Throughput),
-    beside("YCSB E, zipfian", "1.2-1.9x RocksDB", READS_ZIPFIAN, zipfian("ycsb-e", Some(20)), Metric::Throughput),
-    beside("production mix", "1.3-2.0x the others", Some((1.3, 2.0)), uniform("production", None), Metric::Throughput),
+    against_rocksdb("insert", "4.3x the throughput of RocksDB", Some((4.3, 4.3)), INSERT, Metric::Throughput),
+    against_rocksdb("update", "4.6x the throughput of RocksDB", Some((4.6, 4.6)), UPDATE, Metric::Throughput),
+    against_rocksdb("read", "1.2x the throughput of RocksDB", Some((1.2, 1.2)), READ, Metric::Throughput),
+    against_rocksdb("scan", "1.5x the throughput of RocksDB", Some((1.5, 1.5)), SCAN, Metric::Throughput),
+    against_rocksdb("insert, mean latency", "-76.0% against RocksDB (0.24x)", Some((0.24, 0.24)), INSERT, Metric::Mean),
+    against_rocksdb("update, mean latency", "-77.9% against RocksDB (0.22x)", Some((0.221, 0.221)), UPDATE, Metric::Mean),
+    against_rocksdb("insert, P90", "1.58 ms against RocksDB's 9.45 (0.17x)", Some((0.167, 0.167)), INSERT, Metric::P90),
+    against_rocksdb("insert, P99", "3.23 ms against RocksDB's 37.6 (0.086x)", Some((0.086, 0.086)), INSERT, Metric::P99),
+    against_rocksdb("insert, CPU utilisation", "+32% against RocksDB (1.32x)", Some((1.323, 1.323)), INSERT, Metric::Cpu),
+    against_rocksdb("insert, CPU band", "P10 to P90 of seconds much narrower", None, INSERT, Metric::CpuBand),
+    against_rocksdb("insert, disk utilisation", "+18-32% against the others", Some((1.176, 1.316)), INSERT, Metric::Disk),
+    against_rocksdb("update, disk utilisation", "+8-20% against the others", Some((1.08, 1.199)), UPDATE, Metric::Disk),
+    against_rocksdb("update, CPU utilisation", "+48% against RocksDB (1.48x)", Some((1.479, 1.479)), UPDATE, Metric::Cpu),
+    against_rocksdb("YCSB load", "2.3-4.9x RocksDB", WRITES, INSERT, Metric::Throughput),
+    against_rocksdb("YCSB A, uniform", "2.3-4.9x RocksDB", WRITES, uniform("ycsb-a", None), Metric::Throughput),
+    against_rocksdb("YCSB A, zipfian", "2.3-4.9x RocksDB", WRITES, zipfian("ycsb-a", None), Metric::Throughput),
+    against_rocksdb("YCSB F, uniform", "2.3-4.9x RocksDB", WRITES, uniform("ycsb-f", None), Metric::Throughput),
+    against_rocksdb("YCSB F, zipfian", "2.3-4.9x RocksDB", WRITES, zipfian("ycsb-f", None), Metric::Throughput),
+    against_rocksdb("YCSB B, uniform", "1.2-2.3x RocksDB", READS_UNIFORM, uniform("ycsb-b", Some(2)), Metric::Throughput),
+    against_rocksdb("YCSB B, zipfian", "1.2-1.9x RocksDB", READS_ZIPFIAN, zipfian("ycsb-b", Some(2)), Metric::Throughput),
+    against_rocksdb("YCSB C, uniform", "1.2-2.3x RocksDB", READS_UNIFORM, uniform("ycsb-c", Some(2)), Metric::Throughput),
+    against_rocksdb("YCSB C, zipfian", "1.2-1.9x RocksDB", READS_ZIPFIAN, zipfian("ycsb-c", Some(2)), Metric::Throughput),
+    against_rocksdb("YCSB D, latest", "1.2-2.3x RocksDB", READS_UNIFORM, zipfian("ycsb-d", Some(2)), Metric::Throughput),
+    against_rocksdb("YCSB E, uniform", "1.2-2.3x RocksDB", READS_UNIFORM, uniform("ycsb-e", Some(20)), Metric::Throughput),
+    against_rocksdb("YCSB E, zipfian", "1.2-1.9x RocksDB", READS_ZIPFIAN, zipfian("ycsb-e", Some(20)), Metric::Throughput),
+    against_rocksdb("production mix", "1.3-2.0x the others", Some((1.3, 2.0)), uniform("production", None), Metric::Throughput),
     load("load, values of 256 B", "less gain than at 1-4 KiB", 256),
     load("load, values of 1000 B", "most gain at 1-4 KiB", 1000),
     load("load, values of 4 KiB", "most gain at 1-4 KiB", 4096),
     load("load, values of 16 KiB", "less gain than at 1-4 KiB", 16384),
-    beside("recovery", "8.8 s for 10 GB against RocksDB's 8.1 (1.08x)", Some((1.079, 1.079)), RECOVERY, Metric::Recovery),
-    beside("memory in YCSB A", "3.0 GiB in all, slightly more than RocksDB", None, uniform("ycsb-a", None), Metric::Memory),
+    against_rocksdb("recovery", "8.8 s for 10 GB against RocksDB's 8.1 (1.08x)", Some((1.079, 1.079)), RECOVERY, Metric::Recovery),
+    against_rocksdb("memory in YCSB A", "3.0 GiB in all, slightly more than RocksDB", None, uniform("ycsb-a", None), Metric::Memory),
     waits("insert, update against MatrixKV", "1.6x, 2.2x the throughput", OTHERS),
     waits("insert, update against ADOC", "2.2x, 2.1x the throughput", OTHERS),
     waits("500 GB: load, A, F", "5.2x, 2.8x, 2.4x RocksDB", "a machine and a day for 500 million records"),

@@ -1,4 +1,5 @@
-//! What an experiment is: a claim, the run that tests it, what it is compared with, and the figure that it is about.
+//! The definition of a paper and its experiments as data: a claim, the run that tests it, what it is compared with, and the
+//! figure that it is about. Each paper's file fills these in.
 
 use crate::distribution::Distribution;
 use crate::engine::ValueGroup;
@@ -6,14 +7,29 @@ use crate::result::Outcome;
 use crate::series::Spread;
 use crate::size::Lengths;
 
+/// One paper.
+pub struct Paper {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Its title and publication.
+    pub title: &'static str,
+    /// Bytes of keys and values at scale 1.
+    pub data: u64,
+    /// Bytes of data for each byte of memory, as in the paper.
+    pub data_per_memory: u64,
+    /// The engines to run, if not all of the build.
+    pub engines: Option<&'static [&'static str]>,
+    /// Its experiments.
+    pub experiments: &'static [Experiment],
+}
+
 /// One claim of a paper.
 pub struct Experiment {
-    /// What was measured.
+    /// Its name in the table.
     pub name: &'static str,
-    /// What the paper says, in words.
+    /// The claim in words.
     pub claim: &'static str,
-    /// The paper's figure over that of what it compares with: the least and the most of what it gives. None if it gives
-    /// no number.
+    /// The claimed ratio of figures, lowest and highest. None if the paper gives no number.
     pub claimed: Option<(f64, f64)>,
     /// How it is measured here.
     pub how: How,
@@ -22,59 +38,59 @@ pub struct Experiment {
 /// How a claim is measured.
 #[derive(Debug, Clone, Copy)]
 pub enum How {
-    /// By this figure of this run, ours over the other's.
+    /// By this figure of this run, divided by the other's.
     Measured(Spec, Metric, Over),
-    /// Not yet: it needs this.
+    /// Not measurable: it needs this, which does not exist.
     Waits(&'static str),
 }
 
-/// What our figure is compared with.
+/// What CleaveDB's figure is compared with.
 #[derive(Debug, Clone, Copy)]
 pub enum Over {
-    /// RocksDB's in the same run.
+    /// RocksDB's figure in the same run.
     RocksDb,
-    /// Our own in the same run with these options, and the paper's memory.
+    /// CleaveDB's own figure in the same run with these options, and the paper's memory.
     Ours(Option<Variant>),
     /// Nothing: the claim is about the figure itself.
     Nothing,
 }
 
-/// CleaveDB with options of its own.
+/// A named set of CleaveDB's options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Variant {
-    /// What its figures are called.
+    /// Its name in figures.
     pub name: &'static str,
     /// The options, as `--cleave` takes them.
     pub options: &'static str,
-    /// Whether other engines have nothing to do with it.
+    /// Whether only CleaveDB runs with it, without the other engines.
     pub alone: bool,
 }
 
-/// A run, apart from the paper's own sizes.
+/// A run, without the sizes of the paper.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spec {
-    /// CleaveDB's options, if not those that it has by itself.
+    /// CleaveDB's options, if not the defaults.
     pub variant: Option<Variant>,
     /// The workload's name.
     pub workload: &'static str,
-    /// Where operations fall, if not where the workload says.
+    /// The distribution of operations, if not that of the workload.
     pub distribution: Option<Distribution>,
-    /// Bytes of a value; there are as many records as make the same data.
+    /// Bytes of a value; the number of records keeps the total size of the data.
     pub value_size: Lengths,
-    /// Rounds of updates between the load and what is measured.
+    /// Rounds of updates between the load and the measurement.
     pub age: u64,
-    /// How many times the paper's part of memory.
+    /// Multiple of the paper's memory.
     pub memory: u64,
-    /// One operation for so many records. None: what the workload says.
+    /// Records per operation. None: the default of the workload.
     pub records_per_operation: Option<u64>,
     /// Bytes that a scan reads, in records of the mean size. None: a hundred records.
     pub scan_bytes: Option<u64>,
-    /// Whether the store is killed after it, and opened again.
+    /// Whether the store is killed and reopened afterwards.
     pub recover: bool,
 }
 
 impl Spec {
-    /// A run of `workload` with values of `value_size` bytes, and nothing special.
+    /// A run of `workload` with values of `value_size` bytes, and defaults otherwise.
     pub const fn of(workload: &'static str, value_size: usize) -> Spec {
         Spec {
             variant: None,
@@ -89,7 +105,7 @@ impl Spec {
         }
     }
 
-    /// The run that this one is compared with, if it is not RocksDB in this one.
+    /// The other run that this one is compared with, if any.
     pub fn other(self, over: Over) -> Option<Spec> {
         match over {
             Over::RocksDb | Over::Nothing => None,
@@ -113,19 +129,19 @@ pub enum Metric {
     Cpu,
     /// Cores used, from the tenth to the ninetieth percentile of seconds.
     CpuBand,
-    /// The part of the time in which the device was busy, the mean over seconds.
+    /// The fraction of time in which the device was busy, the mean over seconds.
     Disk,
-    /// Resident memory at its peak.
+    /// Peak resident memory.
     Memory,
     /// Bytes written to the device.
     Written,
-    /// Bytes on storage at the end.
+    /// Disk space at the end.
     Space,
-    /// Seconds to open after a kill in the middle of writes.
+    /// Seconds to open after a kill during writes.
     Recovery,
-    /// By how much, in hundredths of the mean, live bytes of the group of values that is furthest from the mean differ.
+    /// The largest deviation of a value group's live bytes from the mean of all groups, in percent of the mean.
     Balance,
-    /// Bytes of values apart, live or not, in hundredths of the space of their files.
+    /// Bytes of separated values, live or not, in percent of the space of their files.
     SpaceInUse,
 }
 
@@ -155,7 +171,7 @@ impl Metric {
         }
     }
 
-    /// What one of it is.
+    /// Its unit.
     pub fn unit(self) -> &'static str {
         match self {
             Metric::Throughput => "ops/s",
@@ -167,13 +183,13 @@ impl Metric {
         }
     }
 
-    /// Whether less of it is better. Papers want more of CPU and device to be used.
+    /// Whether a lower figure is better. The papers claim higher utilisation of CPU and device.
     pub fn less_is_better(self) -> bool {
         !matches!(self, Metric::Throughput | Metric::Cpu | Metric::Disk | Metric::SpaceInUse)
     }
 }
 
-/// How far the group furthest from the mean is from it; none of less than two groups.
+/// The largest deviation of a group from the mean, in percent; none for fewer than two groups.
 fn balance(groups: &[ValueGroup]) -> Option<f64> {
     let mean = groups.iter().map(|group| group.bytes_live as f64).sum::<f64>() / groups.len() as f64;
     let furthest = groups.iter().map(|group| (group.bytes_live as f64 - mean).abs()).fold(0.0, f64::max);

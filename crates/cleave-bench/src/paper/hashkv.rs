@@ -1,57 +1,57 @@
-//! HashKV: values in groups by hash, collected without look-ups; beside a log of values (vLog), as WiscKey has it.
+//! HashKV: values in groups by hash, with garbage collection without look-ups; compared with a value log (vLog) as in
+//! WiscKey.
 //!
-//! The paper's phases are a load (P0) and three rounds of zipfian updates (P1 to P3). Most of its figures are of P3: here
-//! a round of updates in a store that two rounds have aged. As in the paper, hot and cold values lie together and values
-//! of all sizes lie apart, except where that is the question.
+//! The paper's phases are a load (P0) and three rounds of zipfian updates (P1 to P3). Most of its figures are of P3: here a
+//! round of updates in a store that was aged by two rounds. As in the paper, hot and cold values are stored together and
+//! values of all sizes are separated, except in the experiments about these choices.
 //!
-//! What is absent, and why: LevelDB, HyperLevelDB and PebblesDB are no engines of this program (parts of experiments 1, 4
-//! and 11; all of 13; in 5 RocksDB stands for LevelDB). Experiment 3 needs a RAID. Experiment 8 is the setting of 12 without reads. Of 15 CleaveDB has no
-//! log segments; groups stand for main segments, and its memory for the write cache.
+//! Omitted: LevelDB, HyperLevelDB and PebblesDB are not engines of this program (parts of experiments 1, 4 and 11; all of
+//! 13; in 5 RocksDB replaces LevelDB). Experiment 3 needs a RAID. Experiment 8 is the setting of 12 without reads. In 15
+//! CleaveDB has no log segments; groups replace main segments, and its memory the write cache.
 //!
-//! In 10 crash consistency is on in both runs, but what is synced in one of them is not in the other: what it costs to wait,
-//! and not what it costs to write, which CleaveDB never does without. 14 counts pairs after the load, when CleaveDB has no
-//! groups yet: here live bytes after the last phase, for groups that are halved and joined, so not meant to be alike.
+//! In 10 both runs are crash-consistent, but one of them does not sync: this measures the cost of waiting, not of the writes,
+//! which CleaveDB never omits. 14 counts pairs after the load, when CleaveDB has no groups yet: here it is live bytes after
+//! the last phase, and groups are split and merged, so they are not meant to be equal.
 
-use super::Paper;
-use super::experiment::{Experiment, How, Metric, Over, Spec, Variant};
+use super::experiment::{Experiment, How, Metric, Over, Paper, Spec, Variant};
 use crate::distribution::Distribution;
 use crate::size::Lengths;
 
 /// 40 GiB in the paper, with a write cache of 64 MiB.
 pub const PAPER: Paper = Paper {
     name: "hashkv",
-    title: "HashKV (ATC'18, ToS'19): hash-grouped values with lookup-free garbage collection. Here: values of all sizes apart",
+    title: "HashKV (ATC'18, ToS'19): hash-grouped values with lookup-free garbage collection. Here: values of all sizes separated",
     data: 160 << 20,
     data_per_memory: 640,
     engines: Some(&["cleave", "rocksdb", "blobdb"]),
     experiments: EXPERIMENTS,
 };
 
-/// CleaveDB's options: values of all sizes apart, and space for garbage in proportion to the data alone.
+/// CleaveDB's options: values of all sizes separated, and a garbage limit in proportion to the data only.
 macro_rules! options {
     ($options:literal) => {
         concat!("separation=1,spare-bytes=0,", $options)
     };
 }
 
-/// CleaveDB called `name`, with `options` and nothing beside it.
+/// CleaveDB with `options`, called `name`, without other engines.
 const fn alone(name: &'static str, options: &'static str) -> Option<Variant> {
     Some(Variant { name, options, alone: true })
 }
 
-/// As the paper has it: the one that RocksDB and BlobDB are set beside.
+/// The paper's design, which is compared with RocksDB and BlobDB.
 const HASH: Option<Variant> = Some(Variant {
     name: "hash",
     options: options!("placement=hash,victims=greedy,hot-cold=off,spare=30"),
     alone: false,
 });
 const VLOG: Option<Variant> = alone("vLog", options!("placement=log-look-ups,hot-cold=off,spare=30"));
-/// The same with values in the order of their keys once they have moved.
+/// The same with values reordered by key when they are moved.
 const RANGE: Option<Variant> = alone("range", options!("placement=range,victims=greedy,spare=30"));
-/// What nobody has to ask for.
+/// CleaveDB's defaults.
 const OWN: Option<Variant> = alone("own choices", "separation=192");
 
-/// A log as we would have it: look-ups in the order of keys, many at a time.
+/// A value log with CleaveDB's look-ups: in key order, many at a time.
 const SORTED: Option<Variant> = alone("log, sorted look-ups", options!("placement=log,hot-cold=off,spare=30"));
 
 const HASH_10: Option<Variant> = alone("hash, 10%", options!("placement=hash,victims=greedy,hot-cold=off,spare=10"));
@@ -62,15 +62,15 @@ const HASH_90: Option<Variant> = alone("hash, 90%", options!("placement=hash,vic
 const VLOG_90: Option<Variant> = alone("vLog, 90%", options!("placement=log-look-ups,hot-cold=off,spare=90"));
 
 const HASH_20: Option<Variant> = alone("hash, 20%", options!("placement=hash,victims=greedy,hot-cold=off,spare=20"));
-const APART: Option<Variant> =
-    alone("hot and cold apart, 20%", options!("placement=hash,victims=greedy,hot-cold=on,spare=20"));
+const HOT_SEPARATED: Option<Variant> =
+    alone("hot and cold separated, 20%", options!("placement=hash,victims=greedy,hot-cold=on,spare=20"));
 
 const LARGE: Option<Variant> =
-    alone("large apart, 20%", "separation=192,spare-bytes=0,placement=hash,victims=greedy,hot-cold=off,spare=20");
+    alone("large separated, 20%", "separation=192,spare-bytes=0,placement=hash,victims=greedy,hot-cold=off,spare=20");
 const LARGE_30: Option<Variant> =
-    alone("large apart, 30%", "separation=192,spare-bytes=0,placement=hash,victims=greedy,hot-cold=off,spare=30");
+    alone("large separated, 30%", "separation=192,spare-bytes=0,placement=hash,victims=greedy,hot-cold=off,spare=30");
 const ALL_30: Option<Variant> =
-    alone("all apart, 30%", options!("placement=hash,victims=greedy,hot-cold=off,spare=30"));
+    alone("all separated, 30%", options!("placement=hash,victims=greedy,hot-cold=off,spare=30"));
 
 const COST: Option<Variant> =
     alone("cost-benefit", options!("placement=hash,hot-cold=off,spare=30,victims=cost-benefit"));
@@ -85,7 +85,7 @@ const NO_SYNCS: Option<Variant> =
 const HASH_MEMORY: Option<Variant> =
     alone("hash, 20%, memory x4", options!("placement=hash,victims=greedy,hot-cold=off,spare=20"));
 
-// Sixteen times as large, as segments of 16 and 256 MiB; CleaveDB makes no more than about 64 groups.
+// A factor of sixteen, as between segments of 16 and 256 MiB; CleaveDB makes at most about 64 groups.
 const SMALL_GROUPS_20: Option<Variant> =
     alone("groups of 3 MiB, 20%", options!("placement=hash,victims=greedy,hot-cold=off,spare=20,group-size=3M"));
 const LARGE_GROUPS_20: Option<Variant> =
@@ -115,12 +115,12 @@ const fn flatter(spec: Spec) -> Spec {
     Spec { distribution: Some(Distribution::Zipfian(0.9)), ..spec }
 }
 
-/// Small pairs of 40 B and large ones, so many of each.
+/// Small pairs of 40 B and large ones, with the given weights.
 const fn two(small: u32, large_bytes: usize, large: u32, spec: Spec) -> Spec {
     Spec { value_size: Lengths::Two([(16, small), (large_bytes, large)]), ..spec }
 }
 
-/// Scans of 1 MiB from keys of a zipfian choice on, after the load; as many as read all data once.
+/// Scans of 1 MiB that start at zipfian keys, after the load; as many as read the amount of all data once.
 const fn scans(value_size: usize, variant: Option<Variant>) -> Spec {
     Spec {
         variant,
@@ -131,7 +131,7 @@ const fn scans(value_size: usize, variant: Option<Variant>) -> Spec {
     }
 }
 
-/// A YCSB mix in a store that three phases have aged, P0 to P2.
+/// A YCSB mix in a store aged by phases P0 to P2.
 const fn aged(workload: &'static str) -> Spec {
     Spec { workload, ..LAST }
 }
@@ -147,7 +147,7 @@ const fn rocks(name: &'static str, claim: &'static str, claimed: Claimed, spec: 
     Experiment { name, claim, claimed, how: How::Measured(spec, metric, Over::RocksDb) }
 }
 
-/// `spec` with its own options over the same with `other`.
+/// `spec` with its own options, compared with the same run with `other`.
 const fn over(
     name: &'static str,
     claim: &'static str,
@@ -181,8 +181,8 @@ const LARGE_4: Claimed = Some((1.192, 1.521));
 const YCSB_VLOG: Claimed = Some((1.1, 1.4));
 const YCSB_ROCKS: Claimed = Some((0.861, 0.875));
 const THRESHOLD: Claimed = Some((1.265, 1.483));
-const OTHERS: &str = "LevelDB, HyperLevelDB and PebblesDB, which are no engines of this program";
-const SEGMENTS: &str = "log segments of a group, which CleaveDB does not have: its logs are common to all";
+const OTHERS: &str = "LevelDB, HyperLevelDB and PebblesDB, which are not engines of this program";
+const SEGMENTS: &str = "log segments of a group, which CleaveDB does not have: all groups share its logs";
 
 #[rustfmt::skip]
 const EXPERIMENTS: &[Experiment] = &[
@@ -194,10 +194,10 @@ const EXPERIMENTS: &[Experiment] = &[
     over("1: written, vLog", "-49.6% against vLog, load included", Some((0.504, 0.504)), ROUNDS, VLOG, WRITTEN),
     rocks("1: space", "very similar to RocksDB", None, ROUNDS, SPACE),
     over("1: space, vLog", "very similar to vLog", None, ROUNDS, VLOG, SPACE),
-    over("1: own choices, updates", "no claim: what our other choices add", None, with(OWN, ROUNDS), HASH, THROUGHPUT),
-    over("1: own choices, written", "no claim: what our other choices save", None, with(OWN, ROUNDS), HASH, WRITTEN),
+    over("1: own choices, updates", "no claim: gain of the defaults", None, with(OWN, ROUNDS), HASH, THROUGHPUT),
+    over("1: own choices, written", "no claim: savings of the defaults", None, with(OWN, ROUNDS), HASH, WRITTEN),
     waits("1: load, updates, others", "17.1x, 6.3-7.9x LevelDB; 0.5x the other two", OTHERS),
-    over("1: sorted look-ups, updates", "no claim: what sorting look-ups adds to vLog", None, with(SORTED, ROUNDS), VLOG, THROUGHPUT),
+    over("1: sorted look-ups, updates", "no claim: gain of sorted look-ups", None, with(SORTED, ROUNDS), VLOG, THROUGHPUT),
     over("2: 10% reserved", "3.1-4.7x the throughput of vLog", RESERVED, with(HASH_10, LAST), VLOG_10, THROUGHPUT),
     over("2: 30% reserved", "3.1-4.7x the throughput of vLog", RESERVED, LAST, VLOG, THROUGHPUT),
     over("2: 50% reserved", "3.1-4.7x the throughput of vLog", RESERVED, with(HASH_50, LAST), VLOG_50, THROUGHPUT),
@@ -221,13 +221,13 @@ const EXPERIMENTS: &[Experiment] = &[
     over("5: 256 B, vLog", "similar to vLog", None, scans(232, HASH), VLOG, THROUGHPUT),
     over("5: 1 KiB, vLog", "similar to vLog", None, scans(1000, HASH), VLOG, THROUGHPUT),
     over("5: 4 KiB, vLog", "similar to vLog", None, scans(4072, HASH), VLOG, THROUGHPUT),
-    over("5: 256 B, groups by range", "no claim: what order adds", None, scans(232, RANGE), HASH, THROUGHPUT),
-    over("5: 1 KiB, groups by range", "no claim: what order adds", None, scans(1000, RANGE), HASH, THROUGHPUT),
-    over("5: 4 KiB, groups by range", "no claim: what order adds", None, scans(4072, RANGE), HASH, THROUGHPUT),
-    over("6: hot apart, skew 0.9", "+113.1% throughput", Some((2.131, 2.131)), flatter(with(APART, LAST)), HASH_20, THROUGHPUT),
-    over("6: hot apart, skew 0.99", "+121.3% throughput", Some((2.213, 2.213)), with(APART, LAST), HASH_20, THROUGHPUT),
-    over("6: skew 0.9, written", "-42.8%", Some((0.572, 0.572)), flatter(with(APART, LAST)), HASH_20, WRITTEN),
-    over("6: skew 0.99, written", "-42.5%", Some((0.575, 0.575)), with(APART, LAST), HASH_20, WRITTEN),
+    over("5: 256 B, groups by range", "no claim: effect of reordering", None, scans(232, RANGE), HASH, THROUGHPUT),
+    over("5: 1 KiB, groups by range", "no claim: effect of reordering", None, scans(1000, RANGE), HASH, THROUGHPUT),
+    over("5: 4 KiB, groups by range", "no claim: effect of reordering", None, scans(4072, RANGE), HASH, THROUGHPUT),
+    over("6: hot separated, skew 0.9", "+113.1% throughput", Some((2.131, 2.131)), flatter(with(HOT_SEPARATED, LAST)), HASH_20, THROUGHPUT),
+    over("6: hot separated, skew 0.99", "+121.3% throughput", Some((2.213, 2.213)), with(HOT_SEPARATED, LAST), HASH_20, THROUGHPUT),
+    over("6: skew 0.9, written", "-42.8%", Some((0.572, 0.572)), flatter(with(HOT_SEPARATED, LAST)), HASH_20, WRITTEN),
+    over("6: skew 0.99, written", "-42.5%", Some((0.575, 0.575)), with(HOT_SEPARATED, LAST), HASH_20, WRITTEN),
     over("7: 40 B : 1 KiB = 1:2", "+23.2-118% throughput", LARGE_1, two(1, 1000, 2, with(LARGE, LAST)), HASH_20, THROUGHPUT),
     over("7: 40 B : 1 KiB = 1:1", "+23.2-118% throughput", LARGE_1, two(1, 1000, 1, with(LARGE, LAST)), HASH_20, THROUGHPUT),
     over("7: 40 B : 1 KiB = 2:1", "+23.2-118% throughput", LARGE_1, two(2, 1000, 1, with(LARGE, LAST)), HASH_20, THROUGHPUT),
@@ -255,11 +255,11 @@ const EXPERIMENTS: &[Experiment] = &[
     rocks("11: C, RocksDB", "similar to RocksDB", None, aged("ycsb-c"), THROUGHPUT),
     rocks("11: D, RocksDB", "similar to RocksDB", None, aged("ycsb-d"), THROUGHPUT),
     waits("11: others", "2.8-2.9x LevelDB in A and F, 2.3-4.8x in B, C, D", OTHERS),
-    over("12: 192 B, YCSB A", "+26.5-48.3% over all apart", THRESHOLD, mixed("ycsb-a", LARGE_30), ALL_30, THROUGHPUT),
-    over("12: 192 B, YCSB B", "+26.5-48.3% over all apart", THRESHOLD, mixed("ycsb-b", LARGE_30), ALL_30, THROUGHPUT),
-    over("12: 192 B, YCSB C", "+26.5-48.3% over all apart", THRESHOLD, mixed("ycsb-c", LARGE_30), ALL_30, THROUGHPUT),
-    over("12: 192 B, YCSB D", "+26.5-48.3% over all apart", THRESHOLD, mixed("ycsb-d", LARGE_30), ALL_30, THROUGHPUT),
-    over("12: 192 B, YCSB F", "+26.5-48.3% over all apart", THRESHOLD, mixed("ycsb-f", LARGE_30), ALL_30, THROUGHPUT),
+    over("12: 192 B, YCSB A", "+26.5-48.3% over all separated", THRESHOLD, mixed("ycsb-a", LARGE_30), ALL_30, THROUGHPUT),
+    over("12: 192 B, YCSB B", "+26.5-48.3% over all separated", THRESHOLD, mixed("ycsb-b", LARGE_30), ALL_30, THROUGHPUT),
+    over("12: 192 B, YCSB C", "+26.5-48.3% over all separated", THRESHOLD, mixed("ycsb-c", LARGE_30), ALL_30, THROUGHPUT),
+    over("12: 192 B, YCSB D", "+26.5-48.3% over all separated", THRESHOLD, mixed("ycsb-d", LARGE_30), ALL_30, THROUGHPUT),
+    over("12: 192 B, YCSB F", "+26.5-48.3% over all separated", THRESHOLD, mixed("ycsb-f", LARGE_30), ALL_30, THROUGHPUT),
     itself("14: balance of groups", "pairs of a group within 2.5%", Some((2.5, 2.5)), LAST, Metric::Balance),
     itself("14: space in use", "99.4% of the space", Some((99.4, 99.4)), LAST, Metric::SpaceInUse),
     over("15: write cache", "+29.1% from 4 to 64 MiB", Some((1.291, 1.291)), Spec { memory: 4, ..with(HASH_MEMORY, LAST) }, HASH_20, THROUGHPUT),

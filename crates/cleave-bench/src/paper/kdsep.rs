@@ -1,7 +1,6 @@
-//! KDSep: deltas apart from values, in buckets by key range.
+//! KDSep: deltas separated from values, in buckets by key range.
 
-use super::Paper;
-use super::experiment::{Experiment, How};
+use super::experiment::{Experiment, How, Paper};
 
 const WAITS: How = How::Waits("the delta store");
 
@@ -9,7 +8,7 @@ const fn waits(name: &'static str, claim: &'static str) -> Experiment {
     Experiment { name, claim, claimed: None, how: WAITS }
 }
 
-/// Nothing of it can be measured yet.
+/// None of its experiments can be measured: CleaveDB has no delta store.
 pub const PAPER: Paper = Paper {
     name: "kdsep",
     title: "KDSep (ICDE'24): delta buckets for read-modify-write",

@@ -1,15 +1,14 @@
-//! KVAccel: writes go elsewhere while the tree stalls, and come back after.
+//! KVAccel: writes are redirected while the tree stalls, and rolled back afterwards.
 
-use super::Paper;
-use super::experiment::{Experiment, How};
+use super::experiment::{Experiment, How, Paper};
 
-const WAITS: How = How::Waits("the bypass (pacing alone is not it)");
+const WAITS: How = How::Waits("the bypass (pacing does not redirect writes)");
 
 const fn waits(name: &'static str, claim: &'static str) -> Experiment {
     Experiment { name, claim, claimed: None, how: WAITS }
 }
 
-/// Nothing of it can be measured yet.
+/// None of its experiments can be measured: CleaveDB has no bypass.
 pub const PAPER: Paper = Paper {
     name: "kvaccel",
     title: "KVAccel (IPDPS'25): redirection of writes during stalls",

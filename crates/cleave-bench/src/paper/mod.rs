@@ -1,5 +1,5 @@
-//! `cleave-bench paper`: the experiments of a paper on the engines of this build, its claims, and what was measured
-//! beside them. The experiments are data, one paper a file; those that need what is not built yet say what they wait for.
+//! `cleave-bench paper`: runs the experiments of a paper on the engines of this build, and prints its claims beside the
+//! measurements. The experiments are data, one file per paper; those that need a missing feature name it.
 
 mod experiment;
 pub mod claim;
@@ -12,14 +12,13 @@ mod kvaccel;
 use std::io::{self, Write};
 use std::path::Path;
 
-use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use self::claim::Claim;
-use self::experiment::{Experiment, How, Spec};
-use crate::args;
-use crate::engine::Durability;
+use self::experiment::{How, Paper, Spec};
+use crate::args::{self, PaperName};
+use crate::engine::{Durability, OURS};
 use crate::failure::{Failure, Result};
 use crate::flags::flags;
 use crate::label::VARIANT;
@@ -28,74 +27,43 @@ use crate::result::Outcome;
 use crate::size::Lengths;
 use crate::{engines, suite, table};
 
-/// The papers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Name {
-    /// Operation decoupling on fast and slow storage
-    Decoukv,
-    /// Delta buckets for read-modify-write
-    Kdsep,
-    /// Hash-grouped values with lookup-free garbage collection
-    Hashkv,
-    /// In-memory hashing, write amplification near 1
-    Rexio,
-    /// Redirection of writes during stalls
-    Kvaccel,
-}
-
-impl Name {
-    fn paper(self) -> &'static Paper {
-        match self {
-            Name::Decoukv => &decoukv::PAPER,
-            Name::Kdsep => &kdsep::PAPER,
-            Name::Hashkv => &hashkv::PAPER,
-            Name::Rexio => &rexio::PAPER,
-            Name::Kvaccel => &kvaccel::PAPER,
-        }
+/// The definition of a paper.
+fn definition(name: PaperName) -> &'static Paper {
+    match name {
+        PaperName::Decoukv => &decoukv::PAPER,
+        PaperName::Kdsep => &kdsep::PAPER,
+        PaperName::Hashkv => &hashkv::PAPER,
+        PaperName::Rexio => &rexio::PAPER,
+        PaperName::Kvaccel => &kvaccel::PAPER,
     }
 }
 
-/// One paper.
-struct Paper {
-    /// Its name on the command line.
-    name: &'static str,
-    /// Who published it, and where.
-    title: &'static str,
-    /// Bytes of keys and values at scale 1.
-    data: u64,
-    /// Bytes of data for each byte of memory, as in the paper.
-    data_per_memory: u64,
-    /// The engines that it compares with, if not all of the build.
-    engines: Option<&'static [&'static str]>,
-    experiments: &'static [Experiment],
-}
-
-/// What `paper --json` writes, and `report` reads.
+/// The file that `paper --json` writes and `report` reads.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Results {
     /// The paper's name.
     pub paper: String,
-    /// What it is.
+    /// The paper's title.
     pub title: String,
-    /// The scale asked for.
+    /// The scale.
     pub scale: f64,
-    /// The command that does this again.
+    /// The command that reproduces these results.
     pub command: String,
-    /// All runs; the objects of `run --json`.
+    /// All runs, as the objects of `run --json`.
     pub runs: Vec<Outcome>,
     /// All claims, in the paper's order.
     pub claims: Vec<Claim>,
 }
 
-/// Runs what can be run and prints claims and figures.
+/// Runs the experiments that are possible and prints claims and figures.
 ///
 /// # Errors
-/// If an option is wrong, or the first run that fails.
+/// If an option is invalid, or a run fails.
 pub fn run(args: &args::Paper, out: &mut dyn Write) -> Result<()> {
     if !(args.scale.is_finite() && args.scale > 0.0) {
         return Err(Failure::new("--scale must be more than 0"));
     }
-    let paper = args.paper.paper();
+    let paper = definition(args.paper);
     let mut engines = args.engine.clone();
     if engines.is_empty() {
         let wanted = |name: &str| paper.engines.is_none_or(|engines| engines.contains(&name));
@@ -112,7 +80,7 @@ pub fn run(args: &args::Paper, out: &mut dyn Write) -> Result<()> {
             outcomes.iter_mut().for_each(|outcome| outcome.settings[VARIANT] = json!(variant.name));
         }
         measured.push((spec, outcomes));
-        // What is there is kept if a later run fails.
+        // Earlier results are kept if a later run fails.
         results = paper.results(args, &engines, &measured);
         write(args.json.as_deref(), &results)?;
     }
@@ -121,7 +89,7 @@ pub fn run(args: &args::Paper, out: &mut dyn Write) -> Result<()> {
 }
 
 impl Paper {
-    /// The runs that the experiments need, each once.
+    /// The runs of the experiments, without duplicates.
     fn specs(&self) -> Vec<Spec> {
         let mut specs = Vec::new();
         for experiment in self.experiments {
@@ -138,7 +106,7 @@ impl Paper {
         specs
     }
 
-    /// The arguments of `run` that do `spec`.
+    /// The arguments of `run` for `spec`.
     fn arguments(&self, spec: &Spec, args: &args::Paper, engines: &[String]) -> args::Run {
         let data = (self.data as f64 * args.scale) as u64;
         let record_bytes = (KEY_SIZE + spec.value_size.mean()) as u64;
@@ -202,14 +170,11 @@ impl Paper {
     }
 }
 
-/// Ourselves.
-const OURS: &str = "cleave";
-/// Bytes of a key, in all papers that say.
+/// Bytes of a key, in all papers that give it.
 const KEY_SIZE: usize = 24;
-/// What users must know if nothing bounds it.
-const PAGE_CACHE: &str =
-    "The page cache came on top of the memory; --direct (as in the papers) or --cgroup-memory bounds it.";
-/// The smallest memory that CleaveDB opens with.
+/// The note if nothing limits the page cache.
+const PAGE_CACHE: &str = "The page cache was used in addition to the memory budget; --direct (as in the papers) or --cgroup-memory limits it.";
+/// The smallest memory budget of CleaveDB.
 const MEMORY_MIN: u64 = 16 << 20;
 
 fn write(path: Option<&Path>, results: &Results) -> Result<()> {
@@ -222,7 +187,10 @@ fn print(paper: &Paper, results: &Results, is_bounded: bool, out: &mut dyn Write
     writeln!(out, "{}\n", paper.title)?;
     claim::print(&results.claims, out)?;
     if results.runs.is_empty() {
-        return writeln!(out, "\nNothing was measured: CleaveDB has not built yet what these experiments are about.");
+        return writeln!(
+            out,
+            "\nNothing was measured: CleaveDB does not have the features that these experiments need."
+        );
     }
     writeln!(out)?;
     table::print(&results.runs, out)?;
@@ -234,13 +202,15 @@ fn print(paper: &Paper, results: &Results, is_bounded: bool, out: &mut dyn Write
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum;
+
     use super::*;
-    use crate::engines::CleaveOptions;
+    use crate::cleave_options::CleaveOptions;
 
     #[test]
     fn every_paper_has_claims_and_every_run_is_a_workload() {
-        for name in Name::value_variants() {
-            let paper = name.paper();
+        for name in PaperName::value_variants() {
+            let paper = definition(*name);
             assert_eq!(name.to_possible_value().unwrap().get_name(), paper.name);
             assert!(!paper.experiments.is_empty());
             for spec in paper.specs() {
@@ -254,7 +224,7 @@ mod tests {
                     && let Some(other) = spec.other(over)
                 {
                     let names = [spec, other].map(|spec| claim::name_of(&spec));
-                    assert_ne!(names[0], names[1], "{}: figures cannot be told apart", experiment.name);
+                    assert_ne!(names[0], names[1], "{}: figures cannot be distinguished", experiment.name);
                 }
                 assert!(experiment.claimed.is_none_or(|(low, high)| 0.0 < low && low <= high), "{}", experiment.name);
             }
@@ -262,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_several_claims_need_is_done_once() {
+    fn a_run_of_several_claims_is_done_once() {
         let specs = decoukv::PAPER.specs();
         let inserts = specs.iter().filter(|spec| **spec == decoukv::INSERT).count();
         let claims = decoukv::PAPER.experiments.iter();

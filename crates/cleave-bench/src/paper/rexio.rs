@@ -1,7 +1,6 @@
-//! REXIO: addresses in memory, found by hashing; records written about once.
+//! REXIO: an in-memory hash index of addresses, with records written about once.
 
-use super::Paper;
-use super::experiment::{Experiment, How};
+use super::experiment::{Experiment, How, Paper};
 
 const WAITS: How = How::Waits("hash keyspaces");
 
@@ -9,7 +8,7 @@ const fn waits(name: &'static str, claim: &'static str) -> Experiment {
     Experiment { name, claim, claimed: None, how: WAITS }
 }
 
-/// Nothing of it can be measured yet.
+/// None of its experiments can be measured: CleaveDB has no hash keyspaces.
 pub const PAPER: Paper = Paper {
     name: "rexio",
     title: "REXIO: in-memory extendible hashing, write amplification near 1",

@@ -1,17 +1,18 @@
-//! Bar charts as inline SVG. Colours and fonts are the page's.
+//! Bar charts as inline SVG. The style sheet of the page defines colours and fonts.
 
+use super::html::{COLORS, WIDTH, escape, figure};
 use super::number::times;
-use super::{COLORS, EVEN, WIDTH, escape, figure};
+use super::runs::EVEN;
 
 /// One bar.
 pub struct Bar<'a> {
     /// Its colour.
     pub color: usize,
-    /// What is left of it.
+    /// The text to the left of it.
     pub label: &'a str,
     /// Its length, and the number beside it.
     pub value: f64,
-    /// Where a mark is put on it, if at all: a limit, a target.
+    /// A marked value, such as a limit or a target.
     pub mark: Option<f64>,
 }
 
@@ -50,7 +51,7 @@ pub fn bars(title: &str, note: &str, bars: &[Bar<'_>], number: fn(f64) -> String
     figure(title, note, bars.len() as f64 * ROW + 4.0, &shapes)
 }
 
-/// `label`, if need be without its end, so that it fits above a bar.
+/// `label`, truncated if necessary to fit above a bar.
 fn cut(label: &str) -> String {
     const MOST: usize = 48;
     match label.char_indices().nth(MOST) {
@@ -67,7 +68,7 @@ pub fn factors(title: &str, note: &str, factors: &[(&str, f64)]) -> String {
     };
     let (row, middle, side) = (38.0, WIDTH / 2.0, WIDTH / 2.0 - 52.0);
     let height = factors.len() as f64 * row + 20.0;
-    // The side never stands for less than a factor of two: small differences look small.
+    // Each side covers at least a factor of two, so that small differences look small.
     let most = most.max(1.0);
     let x = |factor: f64| middle + factor.log2() / most * side;
     let mut shapes = String::new();
@@ -110,14 +111,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn charts_without_anything_to_show_are_left_out() {
+    fn charts_without_data_are_omitted() {
         assert_eq!(bars("nothing", "", &[], short), "");
         assert_eq!(bars("zero", "", &[Bar { color: 0, label: "a", value: 0.0, mark: Some(1.0) }], short), "");
         assert_eq!(factors("nothing", "", &[("a", f64::NAN), ("b", 0.0)]), "");
     }
 
     #[test]
-    fn factors_lie_on_their_side_of_one() {
+    fn factors_are_drawn_on_their_side_of_one() {
         let chart = factors("t", "", &[("more", 4.0), ("less", 0.5)]);
         let (more, less) = chart.split_once("less").unwrap();
         assert!(more.contains("class=\"win\"") && more.contains("4.00×"));

@@ -1,6 +1,6 @@
-//! Claims of papers beside what was measured.
+//! The section with the claims of papers beside the measurements.
 
-use super::escape;
+use super::html::escape;
 use crate::paper::Results;
 use crate::paper::claim::Claim;
 
@@ -9,16 +9,16 @@ pub fn section(papers: &[Results]) -> String {
     let mut html = String::new();
     for paper in papers {
         html += &format!("<h2>Claims: {}</h2>\n", escape(&paper.title));
-        let (measured, waiting): (Vec<&Claim>, Vec<&Claim>) =
+        let (measured, missing): (Vec<&Claim>, Vec<&Claim>) =
             paper.claims.iter().partition(|claim| claim.measured.is_some());
         html += &match measured.is_empty() {
-            true => "<p class=\"lead\">Nothing of it was measured.</p>\n".to_owned(),
+            true => "<p class=\"lead\">Nothing was measured.</p>\n".to_owned(),
             false => table(&measured),
         };
-        if !waiting.is_empty() {
-            html += &format!("<details><summary>Not measured: {}</summary>\n", waiting.len());
+        if !missing.is_empty() {
+            html += &format!("<details><summary>Not measured: {}</summary>\n", missing.len());
             html += "<div class=\"wide\"><table class=\"words\">\n<tr><th>experiment</th><th>claim</th><th>why</th><th>figures</th></tr>\n";
-            for claim in waiting {
+            for claim in missing {
                 let cells = [&claim.experiment, &claim.claim, &claim.measured_words(), &claim.figures_words()];
                 html += &row(&cells.map(|cell| escape(cell)), "");
             }
@@ -30,8 +30,8 @@ pub fn section(papers: &[Results]) -> String {
 
 fn table(claims: &[&Claim]) -> String {
     let mut html = String::from(
-        "<p>Measured: CleaveDB's figure over RocksDB's, or over its own with the other options that the claim is about, or its figure, on \
-         this machine at this scale. Ratio: measured over claimed, 1 within a claimed range. Green: the claim was reached.</p>\n<div class=\"wide\"><table class=\"words\">\n<tr><th>experiment</th><th>claim</th>\
+        "<p>Measured: CleaveDB's figure divided by RocksDB's, or by its own with other options, or the figure itself, on this machine at \
+         this scale. Ratio: measured divided by claimed, 1 within a claimed range. Green: the claim was reached.</p>\n<div class=\"wide\"><table class=\"words\">\n<tr><th>experiment</th><th>claim</th>\
          <th>measured</th><th>ratio</th><th>figures</th></tr>\n",
     );
     for claim in claims {

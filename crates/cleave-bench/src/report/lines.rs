@@ -1,9 +1,9 @@
-//! Line charts as inline SVG: over seconds, or over names. Colours and fonts are the page's.
+//! Line charts as inline SVG, over seconds or over names. The style sheet of the page defines colours and fonts.
 
 use std::fmt::Write;
 
+use super::html::{COLORS, WIDTH, escape, figure};
 use super::number::{round, ticks};
-use super::{COLORS, WIDTH, escape, figure};
 
 const HEIGHT: f64 = 190.0;
 /// Room for the labels: left of the values, and below them.
@@ -21,15 +21,15 @@ pub struct Line {
     pub color: usize,
     /// Its points, left to right.
     pub values: Vec<f64>,
-    /// Points that are marked: a dot, and a stripe over the whole height.
+    /// Points marked with a dot and a stripe over the whole height.
     pub marks: Vec<usize>,
-    /// A level to compare with, dashed.
+    /// A reference level, drawn as a dashed line.
     pub level: Option<f64>,
     /// A band from one level to another.
     pub band: Option<(f64, f64)>,
 }
 
-/// Where values lie.
+/// Maps values to positions.
 struct Scale {
     low: f64,
     high: f64,
@@ -48,7 +48,7 @@ impl Scale {
     }
 }
 
-/// Lines over seconds; nothing if all of it is zero or no line has two points.
+/// Lines over seconds; empty if all values are zero or no line has two points.
 pub fn seconds(title: &str, note: &str, lines: &[Line]) -> String {
     let Some((points, max)) = extent(lines) else { return String::new() };
     let ticks = ticks(max);
@@ -69,7 +69,7 @@ pub fn seconds(title: &str, note: &str, lines: &[Line]) -> String {
     figure(title, note, HEIGHT, &shapes)
 }
 
-/// Lines over names, with a logarithmic scale of `number`s; nothing if all of it is zero.
+/// Lines over names with a logarithmic scale, labelled by `number`; empty if all values are zero.
 pub fn named(title: &str, note: &str, lines: &[Line], names: &[&str], number: fn(f64) -> String) -> String {
     let Some((points, max)) = extent(lines) else { return String::new() };
     let min = lines.iter().flat_map(|line| line.values.iter().copied()).fold(max, f64::min).max(0.01);
@@ -138,7 +138,7 @@ fn draw(scale: &Scale, line: &Line, dots: bool) -> String {
     }
     let mut path = String::new();
     for (point, &value) in line.values.iter().enumerate() {
-        let _ = write!(path, "{:.1},{:.1} ", scale.x(point), scale.y(value)); // A string takes everything.
+        let _ = write!(path, "{:.1},{:.1} ", scale.x(point), scale.y(value)); // Writing to a String cannot fail.
     }
     shapes += &format!("<polyline points=\"{}\"/>", path.trim_end());
     let dotted: Vec<usize> =
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn charts_without_anything_to_show_are_left_out() {
+    fn charts_without_data_are_omitted() {
         let line = |values: Vec<f64>| [Line { values, ..Line::default() }];
         assert_eq!(seconds("one point", "", &line(vec![1.0])), "");
         assert_eq!(seconds("zeros", "", &line(vec![0.0, 0.0])), "");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_lies_within_the_chart() {
+    fn all_shapes_are_within_the_chart() {
         let line = Line {
             values: vec![3.0, 0.0, 1000.0],
             marks: vec![1],

@@ -1,5 +1,5 @@
-//! `cleave-bench report`: results as one page of HTML that needs nothing else: no network, no scripts, light and dark.
-//! From top to bottom: who wins and who loses, claims of papers, each workload, all figures, settings and commands.
+//! `cleave-bench report`: writes results as a self-contained HTML page, without network access or scripts, in light and dark
+//! colours. It has a summary, the claims of papers, a section per workload, all figures, settings and commands.
 
 mod summary;
 mod claims;
@@ -7,6 +7,8 @@ mod workload;
 mod settings;
 mod bars;
 mod lines;
+mod runs;
+mod html;
 mod number;
 
 use std::fs;
@@ -14,57 +16,34 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use self::html::{COLORS, escape};
+use self::runs::{engines, groups};
 use crate::args::Report;
 use crate::failure::{Failure, Result};
-use crate::label::labels;
 use crate::paper::Results;
 use crate::result::Outcome;
 
-/// Colours that the page has for engines.
-const COLORS: usize = 7;
-/// The width of every chart, in the units of its shapes: about as wide as it is shown.
-const WIDTH: f64 = 360.0;
-/// Within this factor of 1 nobody wins: runs differ by as much.
-const EVEN: f64 = 1.05;
-/// The engine that the others are compared with.
-const OURS: &str = "cleave";
-
-/// What the files have.
+/// The content of the result files.
 #[derive(Default)]
 struct Input {
     /// All runs.
     outcomes: Vec<Outcome>,
-    /// The runs among them that belong to no paper.
+    /// The runs that belong to no paper.
     plain: Vec<Outcome>,
     papers: Vec<Results>,
-}
-
-/// One run on the page.
-struct Entry<'a> {
-    outcome: &'a Outcome,
-    /// The engine, with a number if it did this more than once.
-    name: String,
-    /// The engine's colour.
-    color: usize,
-}
-
-/// Runs that did the same.
-struct Group<'a> {
-    label: String,
-    entries: Vec<Entry<'a>>,
 }
 
 /// Reads the results and writes the page.
 ///
 /// # Errors
-/// If a file cannot be read or has no results, or the page cannot be written.
+/// If a file cannot be read or has no results, or if the page cannot be written.
 pub fn run(args: &Report) -> Result<()> {
     let mut input = Input::default();
     for path in &args.results {
         read(path, &mut input)?;
     }
     if input.outcomes.is_empty() && input.papers.is_empty() {
-        return Err(Failure::new("there is no result in these files"));
+        return Err(Failure::new("these files contain no results"));
     }
     write(&args.out, &input)
 }
@@ -81,7 +60,7 @@ fn write(out: &Path, input: &Input) -> Result<()> {
     fs::write(out, page(input)).map_err(Failure::because(format!("cannot write {}", out.display())))
 }
 
-/// A list of runs, or what `paper` writes.
+/// Reads a file of `run`, `compare` or `paper`.
 fn read(path: &Path, input: &mut Input) -> Result<()> {
     let text = fs::read(path).map_err(Failure::because(format!("cannot read {}", path.display())))?;
     let because = || Failure::because(format!("{} has no results of `run` or `paper`", path.display()));
@@ -122,51 +101,6 @@ fn page(input: &Input) -> String {
     }
     html += &settings::section(outcomes, &groups, &input.plain, &input.papers);
     html + "</main>\n</body>\n</html>\n"
-}
-
-/// Each engine once; ours first, so that it always has the same colour.
-fn engines(outcomes: &[Outcome]) -> Vec<&str> {
-    let mut engines: Vec<&str> = Vec::new();
-    for outcome in outcomes {
-        if !engines.contains(&&*outcome.engine) {
-            engines.push(&outcome.engine);
-        }
-    }
-    engines.sort_by_key(|engine| *engine != OURS);
-    engines
-}
-
-fn groups<'a>(outcomes: &'a [Outcome], engines: &[&str]) -> Vec<Group<'a>> {
-    let mut groups: Vec<Group<'a>> = Vec::new();
-    for (outcome, label) in outcomes.iter().zip(labels(outcomes)) {
-        let color = engines.iter().position(|engine| *engine == outcome.engine).unwrap_or(0);
-        let position = groups.iter().position(|group| group.label == label).unwrap_or_else(|| {
-            groups.push(Group { label, entries: Vec::new() });
-            groups.len() - 1
-        });
-        let entries = &mut groups[position].entries;
-        let name = match entries.iter().filter(|entry| entry.outcome.engine == outcome.engine).count() {
-            0 => outcome.engine.clone(),
-            before => format!("{} ({})", outcome.engine, before + 1),
-        };
-        entries.push(Entry { outcome, name, color });
-    }
-    groups
-}
-
-/// `text` as it goes between tags.
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
-/// A chart with its title, and under it what the title does not say, a line each.
-fn figure(title: &str, note: &str, height: f64, shapes: &str) -> String {
-    let title = escape(title);
-    let note: String = note.lines().map(|line| format!("<small>{}</small>", escape(line))).collect();
-    format!(
-        "<figure><figcaption>{title}</figcaption>\n<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
-         aria-label=\"{title}\">\n{shapes}</svg>{note}</figure>\n"
-    )
 }
 
 #[cfg(test)]

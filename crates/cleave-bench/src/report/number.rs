@@ -1,4 +1,4 @@
-//! Numbers as people read them: few digits, with their unit.
+//! Formats numbers for readers: few digits, with a unit.
 
 /// A number of three or four digits.
 pub fn short(value: f64) -> String {
@@ -12,7 +12,7 @@ pub fn short(value: f64) -> String {
     }
 }
 
-/// A round number, as on an axis: no digits that say nothing.
+/// A round number for an axis, without superfluous digits.
 pub fn round(value: f64) -> String {
     let (value, suffix) = match value {
         value if value >= 1e6 => (value / 1e6, "M"),

@@ -1,20 +1,22 @@
-//! Machine, versions, settings, all figures in a table, and the commands that do all this again.
+//! The opening of the page, and its sections with all figures, versions, settings and the commands to reproduce the runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::{Group, OURS, escape};
+use super::html::escape;
+use super::runs::Group;
+use crate::engine::OURS;
 use crate::flags::flags;
 use crate::paper::Results;
 use crate::result::Outcome;
 use crate::{engines, size, table};
 
-/// The title, the machine, what runs have in common, and links to the workloads.
+/// The title, the machine, the common settings of the runs, and links to the workloads.
 pub fn opening(outcomes: &[Outcome], groups: &[Group<'_>], engines: &[&str]) -> String {
     let title = match engines.split_first() {
         Some((first, rivals)) if *first == OURS && !rivals.is_empty() => {
-            format!("CleaveDB beside {}", rivals.join(", "))
+            format!("CleaveDB and {}", rivals.join(", "))
         }
         Some((first, [])) if *first == OURS => "CleaveDB".to_owned(),
         _ => "Results".to_owned(),
@@ -56,7 +58,7 @@ fn distinct<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     texts.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// Everything that is needed to believe the figures, and to get them again.
+/// All figures, versions and settings, and the commands to reproduce the runs.
 pub fn section(outcomes: &[Outcome], groups: &[Group<'_>], plain: &[Outcome], papers: &[Results]) -> String {
     let mut html = String::new();
     if !outcomes.is_empty() {
@@ -73,7 +75,7 @@ pub fn section(outcomes: &[Outcome], groups: &[Group<'_>], plain: &[Outcome], pa
     html + &commands(plain)
 }
 
-/// The table of the terminal.
+/// The table of results, as printed on the terminal.
 fn figures(groups: &[Group<'_>]) -> String {
     let mut html = String::from("<div class=\"wide\"><table class=\"runs\">\n<tr>");
     for title in table::TITLES {
@@ -129,7 +131,7 @@ fn versions(outcomes: &[Outcome]) -> String {
     html + "</table></div>\n"
 }
 
-/// How to get a `cleave-bench` that has the engines of these runs.
+/// The commands that build a `cleave-bench` with the engines of these runs.
 fn build(outcomes: &[Outcome]) -> String {
     let features = distinct(outcomes.iter().filter_map(|outcome| engines::feature(&outcome.engine)));
     let fetch = if features.contains(&"rocksdb") { "scripts/get-rocksdb\n" } else { "" };
@@ -140,7 +142,7 @@ fn build(outcomes: &[Outcome]) -> String {
     format!("<pre>{fetch}cargo build --release -p cleave-bench{features}\nPATH=$PWD/target/release:$PATH</pre>\n")
 }
 
-/// The commands that do these runs again.
+/// The commands that reproduce these runs.
 fn commands(outcomes: &[Outcome]) -> String {
     let mut commands: BTreeMap<String, (Vec<&str>, Vec<&str>)> = BTreeMap::new();
     for outcome in outcomes {

@@ -1,45 +1,48 @@
-//! Who wins and who loses: sentences, charts and a table of our figures over those of each rival.
+//! The summary: sentences, charts and a table of CleaveDB's figures divided by those of each other engine.
 
 use super::bars::factors;
+use super::html::escape;
 use super::number::times;
-use super::{EVEN, Group, OURS, escape};
+use super::runs::{EVEN, Group};
+use crate::engine::OURS;
 use crate::result::Outcome;
 
-/// A figure, and whether more of it is better.
+/// A figure, and whether a higher value is better.
 struct Kind {
     title: &'static str,
-    more_is_better: bool,
+    higher_is_better: bool,
     value: fn(&Outcome) -> Option<f64>,
 }
 
 const KINDS: [Kind; 6] = [
-    Kind { title: "throughput", more_is_better: true, value: |outcome| Some(outcome.ops_per_s) },
-    Kind { title: "P50", more_is_better: false, value: |outcome| Some(outcome.latency_us.p50) },
-    Kind { title: "P99", more_is_better: false, value: |outcome| Some(outcome.latency_us.p99) },
-    Kind { title: "CPU", more_is_better: false, value: |outcome| Some(outcome.cpu_s_per_million) },
-    Kind { title: "write amplification", more_is_better: false, value: |outcome| outcome.write_amplification },
-    Kind { title: "space", more_is_better: false, value: |outcome| Some(outcome.space_bytes as f64) },
+    Kind { title: "throughput", higher_is_better: true, value: |outcome| Some(outcome.ops_per_s) },
+    Kind { title: "P50", higher_is_better: false, value: |outcome| Some(outcome.latency_us.p50) },
+    Kind { title: "P99", higher_is_better: false, value: |outcome| Some(outcome.latency_us.p99) },
+    Kind { title: "CPU", higher_is_better: false, value: |outcome| Some(outcome.cpu_s_per_million) },
+    Kind { title: "write amplification", higher_is_better: false, value: |outcome| outcome.write_amplification },
+    Kind { title: "space", higher_is_better: false, value: |outcome| Some(outcome.space_bytes as f64) },
 ];
 
-/// So many wins are named. Losses are all named.
-const NAMED: usize = 6;
+/// Number of wins that are listed. Losses are all listed.
+const LISTED: usize = 6;
 
-/// A workload that ours and the rival did.
+/// A workload that both CleaveDB and the rival ran.
 struct Pair<'a> {
     label: &'a str,
-    /// Ours over the rival's, in the order of `KINDS`.
+    /// CleaveDB's figures divided by the rival's, in the order of `KINDS`.
     factors: Vec<Option<f64>>,
 }
 
-/// The section; nothing if there is nobody to compare.
+/// The section, with a sentence if there is only one engine.
 pub fn section(groups: &[Group<'_>], engines: &[&str]) -> String {
     let rivals: Vec<&str> = engines.iter().copied().filter(|engine| *engine != OURS).collect();
     let compared: Vec<(&str, Vec<Pair<'_>>)> =
         rivals.iter().map(|rival| (*rival, pairs(groups, rival))).filter(|(_, pairs)| !pairs.is_empty()).collect();
     if compared.is_empty() {
-        return "<h2>In short</h2>\n<p>One engine only: there is nothing here to compare it with.</p>\n".to_owned();
+        return "<h2>Summary</h2>\n<p>These results have only one engine, so there is nothing to compare.</p>\n"
+            .to_owned();
     }
-    let mut html = String::from("<h2>In short</h2>\n");
+    let mut html = String::from("<h2>Summary</h2>\n");
     for (rival, pairs) in &compared {
         html += &sentences(rival, pairs);
         let throughput: Vec<(&str, f64)> =
@@ -64,7 +67,7 @@ fn pairs<'a>(groups: &'a [Group<'_>], rival: &str) -> Vec<Pair<'a>> {
     groups.iter().filter_map(pair).collect()
 }
 
-/// What wins, what loses, plainly.
+/// The numbers of wins and losses, with their workloads.
 fn sentences(rival: &str, pairs: &[Pair<'_>]) -> String {
     let mut throughput: Vec<(&str, f64)> =
         pairs.iter().filter_map(|pair| Some((pair.label, pair.factors[0]?))).collect();
@@ -74,7 +77,7 @@ fn sentences(rival: &str, pairs: &[Pair<'_>]) -> String {
         names.collect::<Vec<_>>().join(", ")
     };
     let some = |list: &[(&str, f64)]| match list.len() {
-        count if count > NAMED => format!("{} and {} more", named(&list[..NAMED]), count - NAMED),
+        count if count > LISTED => format!("{} and {} more", named(&list[..LISTED]), count - LISTED),
         _ => named(list),
     };
     let wins: Vec<_> = throughput.iter().copied().filter(|(_, factor)| *factor > EVEN).collect();
@@ -114,7 +117,7 @@ fn capital(text: &str) -> String {
 fn table(rival: &str, pairs: &[Pair<'_>]) -> String {
     let mut html = format!("<div class=\"wide\"><table>\n<tr><th>CleaveDB over {}</th>", escape(rival));
     for kind in &KINDS {
-        let direction = if kind.more_is_better { "more is better" } else { "less is better" };
+        let direction = if kind.higher_is_better { "higher is better" } else { "lower is better" };
         html += &format!("<th>{}<small>{direction}</small></th>", kind.title);
     }
     html += "</tr>\n";
@@ -132,7 +135,7 @@ fn table(rival: &str, pairs: &[Pair<'_>]) -> String {
 }
 
 fn verdict(kind: &Kind, factor: f64) -> &'static str {
-    let better = if kind.more_is_better { factor } else { 1.0 / factor };
+    let better = if kind.higher_is_better { factor } else { 1.0 / factor };
     match better {
         better if better > EVEN => " class=\"win\"",
         better if better < 1.0 / EVEN => " class=\"lose\"",
@@ -145,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wins_and_losses_are_told_apart_from_noise() {
+    fn wins_and_losses_are_distinguished_from_noise() {
         let pair =
             |label, throughput| Pair { label, factors: vec![Some(throughput), None, Some(0.5), None, None, None] };
         let html = sentences("rocksdb", &[pair("a", 2.0), pair("b", 0.5), pair("c", 1.01)]);

@@ -1,16 +1,17 @@
-//! The charts of one workload: throughput, latency, stalls, CPU, device, space, memory.
+//! The section of one workload with its charts: throughput, latency, stalls, CPU, device, space, memory.
 
 use super::bars::{Bar, bars};
+use super::html::escape;
 use super::lines::{Line, named, seconds};
 use super::number::{short, time, times};
-use super::{Entry, Group, escape};
+use super::runs::{Entry, Group};
 use crate::result::Outcome;
 use crate::series::Spread;
 use crate::size;
 
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// The section of `group`, which is the page's `number`th.
+/// The section of `group`; `number` is its position on the page.
 pub fn section(number: usize, group: &Group<'_>) -> String {
     let entries = &group.entries;
     let mut html = format!("<h2 id=\"w{number}\">{}</h2>\n<div class=\"charts\">\n", escape(&group.label));
@@ -22,7 +23,7 @@ pub fn section(number: usize, group: &Group<'_>) -> String {
     html += &space(entries);
     html += &memory(entries);
     let open = each(entries, |outcome| Some(outcome.open_s * 1e3));
-    html += &bars("Milliseconds to open", "the store as its load left it, or a new one", &open, short);
+    html += &bars("Milliseconds to open", "the store after its load, or a new store", &open, short);
     html += &bars("Seconds to recover after a kill", "", &each(entries, |outcome| outcome.recover_s), short);
     html + "</div>\n"
 }
@@ -38,7 +39,7 @@ fn line(entry: &Entry<'_>, values: Vec<f64>) -> Line {
     Line { color: entry.color, values, ..Line::default() }
 }
 
-/// One sentence for each engine that has one.
+/// One note for each engine that has one.
 fn notes(entries: &[Entry<'_>], note: impl Fn(&Outcome) -> Option<String>) -> String {
     let notes = entries.iter().filter_map(|entry| Some(format!("{}: {}", entry.name, note(entry.outcome)?)));
     notes.collect::<Vec<_>>().join("\n")
@@ -58,7 +59,7 @@ fn latency(entries: &[Entry<'_>]) -> String {
     named("Latency, logarithmic scale", "", &lines, &names, time)
 }
 
-/// Operations in each second, with the seconds marked that stalled.
+/// Operations in each second, with stalled seconds marked.
 fn over_time(entries: &[Entry<'_>]) -> String {
     let marked = |entry: &Entry<'_>| {
         let values: Vec<f64> = whole(&entry.outcome.per_second).iter().map(|&count| count as f64).collect();
@@ -75,11 +76,11 @@ fn over_time(entries: &[Entry<'_>]) -> String {
             count => format!("{count} s stalled (marked), longest pause {longest}, lowest second {lowest}"),
         })
     };
-    let note = notes(entries, stalls) + "\nstall: a second below a tenth of the mean";
+    let note = notes(entries, stalls) + "\nstall: a second with less than a tenth of the mean";
     seconds("Operations in each second", &note, &lines)
 }
 
-/// CPU and device in each second; the band is from the tenth to the ninetieth percentile, the dashed line the mean.
+/// CPU and device in each second; the band spans P10 to P90, and the dashed line is the mean.
 fn utilisation(entries: &[Entry<'_>]) -> String {
     let band = |entry: &Entry<'_>, per_second: Vec<f64>| match Spread::of(&per_second) {
         Some(spread) => {
@@ -111,19 +112,15 @@ fn utilisation(entries: &[Entry<'_>]) -> String {
 
 fn amplification(entries: &[Entry<'_>]) -> String {
     let write = each(entries, |outcome| outcome.write_amplification);
-    let mut html = bars("Write amplification: device bytes for each user byte", "", &write, times);
+    let mut html = bars("Write amplification: device bytes per user byte", "", &write, times);
     let read = each(entries, |outcome| outcome.read_amplification);
-    html += &bars(
-        "Read amplification: device bytes for each user byte",
-        "page cache hits are not device bytes",
-        &read,
-        times,
-    );
+    html +=
+        &bars("Read amplification: device bytes per user byte", "page cache hits are not device bytes", &read, times);
     let cpu = each(entries, |outcome| Some(outcome.cpu_s_per_million));
-    html + &bars("CPU seconds for a million operations", "", &cpu, short)
+    html + &bars("CPU seconds per million operations", "", &cpu, short)
 }
 
-/// Space at the end of each second, and the live bytes at the end as a dashed line.
+/// Disk space at the end of each second, with the live bytes at the end as a dashed line.
 fn space(entries: &[Entry<'_>]) -> String {
     let used = |entry: &Entry<'_>| {
         let values = whole(&entry.outcome.space_per_second).iter().map(|&bytes| bytes as f64 / MIB).collect();
@@ -136,14 +133,14 @@ fn space(entries: &[Entry<'_>]) -> String {
         Some(format!("peak {peak}, end {end}"))
     });
     let note = format!("{peaks}\ndashed: live bytes at the end, {}", size::human(live));
-    let mut html = seconds("Space on storage, MiB", &note, &lines);
+    let mut html = seconds("Disk space, MiB", &note, &lines);
     let factor =
         |outcome: &Outcome| (outcome.live_bytes > 0).then(|| outcome.space_bytes as f64 / outcome.live_bytes as f64);
-    html += &bars("Space at the end for each live byte", "", &each(entries, factor), times);
+    html += &bars("Disk space at the end per live byte", "", &each(entries, factor), times);
     html
 }
 
-/// Peak of resident memory, with the budget marked.
+/// Peak resident memory, with the budget marked.
 fn memory(entries: &[Entry<'_>]) -> String {
     let mut peaks = each(entries, |outcome| Some(outcome.rss_peak_bytes as f64 / MIB));
     for (bar, entry) in peaks.iter_mut().zip(entries) {
@@ -151,11 +148,11 @@ fn memory(entries: &[Entry<'_>]) -> String {
     }
     let budget = entries.iter().map(|entry| entry.outcome.memory_budget).max().unwrap_or(0);
     let note =
-        format!("mark: the budget, {}; the peak has the load and the benchmark itself in it", size::human(budget));
-    bars("Peak of resident memory, MiB", &note, &peaks, short)
+        format!("mark: the budget, {}; the peak includes the load and the benchmark itself", size::human(budget));
+    bars("Peak resident memory, MiB", &note, &peaks, short)
 }
 
-/// Without the last second, which is not a whole one, if there is another.
+/// Without the last, incomplete second, if there is another.
 fn whole<T>(seconds: &[T]) -> &[T] {
     match seconds {
         [whole @ .., _] if !whole.is_empty() => whole,

@@ -1,4 +1,4 @@
-//! How the tests run the program.
+//! Helpers of the tests: running the program and reading its results.
 
 #![allow(dead_code)] // No test file needs all of it.
 
@@ -6,12 +6,12 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// What the program did.
+/// Runs the program.
 pub fn bench(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_cleave-bench")).args(arguments).output().unwrap()
 }
 
-/// The program's stdout; it must succeed.
+/// Runs the program, which must succeed; returns its stdout.
 pub fn succeed(arguments: &[&str]) -> String {
     let output = bench(arguments);
     let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -19,14 +19,14 @@ pub fn succeed(arguments: &[&str]) -> String {
     out.into_owned()
 }
 
-/// The program must fail and say `because`.
+/// Runs the program, which must fail with a message that contains `because`.
 pub fn refuse(arguments: &[&str], because: &str) {
     let output = bench(arguments);
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && error.contains(because), "{arguments:?}: {error}");
 }
 
-/// Runs with `--json` and a directory of its own, which must be empty afterwards.
+/// Runs with `--json` and its own directory, which must be empty afterwards.
 pub fn run(arguments: &[&str]) -> Vec<Value> {
     let dir = tempfile::tempdir().unwrap();
     let (stores, json) = (dir.path().join("stores"), dir.path().join("out.json"));
@@ -44,7 +44,7 @@ pub fn engines() -> Vec<String> {
     names.filter(|name| name.starts_with(|first: char| first.is_ascii_lowercase())).map(str::to_owned).collect()
 }
 
-/// A field that is a whole number.
+/// An integer field.
 pub fn number(outcome: &Value, field: &str) -> u64 {
     outcome[field].as_u64().unwrap_or_else(|| panic!("{field} of {outcome}"))
 }

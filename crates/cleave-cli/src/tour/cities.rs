@@ -1,5 +1,5 @@
-//! The first half of the tour: import, get, scan, merge and snapshot on the shipped data set, each compared with the same
-//! records in an ordinary map.
+//! The first half of the tour: import, get, scan, merge and snapshot on the included data set, each compared with an
+//! ordered map of the same records.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -7,19 +7,20 @@ use std::time::Instant;
 use cleavedb::{Db, Iter, Keyspace, KeyspaceOptions, Slice, WriteBatch};
 use indicatif::HumanCount;
 
-use super::{Guide, check, rate};
+use super::guide::{Guide, check, rate};
 use crate::failure::{Failure, Result};
 use crate::form::escaped;
-use crate::transfer::{Batches, jsonl};
+use crate::transfer::batches::Batches;
+use crate::transfer::jsonl;
 use crate::{picture, progress};
 
 /// The data set (data/README.md): country/name/id -> latitude;longitude;population;time zone.
 const CITIES: &str = include_str!("../../../../data/cities.jsonl");
 
-/// The records that must be found.
+/// The expected records.
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Shows the steps from import to snapshot.
+/// Runs the steps from import to snapshot.
 pub fn show(db: &Db, guide: &mut Guide<'_>) -> Result<()> {
     let cities = db.keyspace("cities")?;
     let model = import(db, &cities, guide)?;
@@ -50,21 +51,21 @@ fn import(db: &Db, cities: &Keyspace, guide: &mut Guide<'_>) -> Result<Model> {
 }
 
 fn read(cities: &Keyspace, model: &Model, guide: &mut Guide<'_>) -> Result<()> {
-    guide.step("Read: one by one, by key")?;
+    guide.step("Read: point reads by key")?;
     for prefix in ["IS/Reykjav", "NZ/Wellington/", "KE/Nairobi/"] {
         let (key, _) = first(model, prefix)?;
         let value = cities.get(key)?;
-        check(value.is_some(), || format!("{} is not there", escaped(key)))?;
+        check(value.is_some(), || format!("{} is missing", escaped(key)))?;
         guide.say(&format!("{} -> {}", escaped(key), value.as_deref().map(escaped).unwrap_or_default()))?;
     }
     let start = Instant::now();
     for (key, value) in model {
         let found = cities.get(key)?;
-        check(found.as_deref() == Some(&value[..]), || format!("{} has another value than was put", escaped(key)))?;
+        check(found.as_deref() == Some(&value[..]), || format!("{} has a different value than was put", escaped(key)))?;
     }
-    check(cities.get("XX/Atlantis")?.is_none(), || "a city that was never put is there".to_owned())?;
+    check(cities.get("XX/Atlantis")?.is_none(), || "a city that was never put was found".to_owned())?;
     guide.say(&format!(
-        "all of them: {}, each with the value that was put",
+        "all cities: {}, each with the value that was put",
         rate(model.len() as u64, "gets", start.elapsed())
     ))
 }
@@ -75,7 +76,7 @@ fn first<'a>(model: &'a Model, prefix: &str) -> Result<(&'a Vec<u8>, &'a Vec<u8>
 }
 
 fn scan(cities: &Keyspace, model: &Model, guide: &mut Guide<'_>) -> Result<()> {
-    guide.step("Scan: keys in order, both ways")?;
+    guide.step("Scan: records in key order, in both directions")?;
     let iceland: Vec<String> = names(cities.prefix("IS/")?)?;
     let mut backward = Vec::new();
     for record in cities.prefix("IS/")?.rev() {
@@ -90,10 +91,10 @@ fn scan(cities: &Keyspace, model: &Model, guide: &mut Guide<'_>) -> Result<()> {
     compare(cities.iter()?, model.iter(), "forward")?;
     compare(cities.iter()?.rev(), model.iter().rev(), "reverse")?;
     let both = 2 * model.len() as u64;
-    guide.say(&format!("everything, there and back: {}", rate(both, "records", start.elapsed())))
+    guide.say(&format!("all records in both directions: {}", rate(both, "records", start.elapsed())))
 }
 
-/// Both sequences must be the same, record by record.
+/// Compares two sequences record by record.
 fn compare<'a>(
     found: impl Iterator<Item = cleavedb::Result<(Slice, Slice)>>,
     mut expected: impl Iterator<Item = (&'a Vec<u8>, &'a Vec<u8>)>,
@@ -102,7 +103,7 @@ fn compare<'a>(
     for record in found {
         let (key, value) = record?;
         let same = expected.next().is_some_and(|(k, v)| key[..] == k[..] && value[..] == v[..]);
-        check(same, || format!("the {direction} scan shows {} where it does not belong", escaped(&key)))?;
+        check(same, || format!("the {direction} scan returned {} at the wrong position", escaped(&key)))?;
     }
     let missed = expected.next();
     check(missed.is_none(), || {
@@ -125,7 +126,7 @@ fn name(key: &[u8]) -> String {
 }
 
 fn merge(db: &Db, model: &Model, guide: &mut Guide<'_>) -> Result<()> {
-    guide.step("Merge: counters that are added to without being read (u64-add)")?;
+    guide.step("Merge: counters that are incremented without a read (u64-add)")?;
     let counters = |name| db.create_keyspace(name, KeyspaceOptions::new().merge_operator("u64-add"));
     let (countries, zones) = (counters("cities-per-country")?, counters("people-per-zone")?);
     let (mut country_totals, mut zone_totals) = (BTreeMap::new(), BTreeMap::new());
@@ -154,7 +155,7 @@ fn fields(key: &[u8], value: &[u8]) -> Result<(String, String, u64)> {
         let people = fields.next()?.parse().ok()?;
         Some((country.to_owned(), fields.next()?.to_owned(), people))
     })();
-    parsed.ok_or_else(|| Failure::new(format!("the data set has a record of another shape: {key} {value}")))
+    parsed.ok_or_else(|| Failure::new(format!("the data set has an invalid record: {key} {value}")))
 }
 
 fn show_counters(
@@ -182,7 +183,7 @@ fn show_counters(
 }
 
 fn snapshot(db: &Db, cities: &Keyspace, model: &Model, guide: &mut Guide<'_>) -> Result<()> {
-    guide.step("Snapshot: a moment that stays")?;
+    guide.step("Snapshot: a consistent view of one moment")?;
     let snapshot = db.snapshot();
     let mut batch = WriteBatch::new();
     let iceland: Vec<_> = model.range(b"IS/".to_vec()..b"IS0".to_vec()).collect();
@@ -196,7 +197,7 @@ fn snapshot(db: &Db, cities: &Keyspace, model: &Model, guide: &mut Guide<'_>) ->
     let then = names(snapshot.prefix(cities, "IS/")?)?;
     guide.say(&format!("after one batch that deletes Iceland's cities and adds one: {}", now.join(", ")))?;
     guide.say(&format!("the snapshot taken before it: {}", then.join(", ")))?;
-    check(now == ["Atlantis"], || "the batch is not visible as a whole".to_owned())?;
+    check(now == ["Atlantis"], || "the batch is not visible atomically".to_owned())?;
     check(snapshot.get(cities, "IS/Atlantis/0")?.is_none(), || "the snapshot sees a later put".to_owned())?;
     compare(snapshot.iter(cities)?, model.iter(), "snapshot's forward")?;
     compare(snapshot.iter(cities)?.rev(), model.iter().rev(), "snapshot's reverse")?;
@@ -208,7 +209,7 @@ fn snapshot(db: &Db, cities: &Keyspace, model: &Model, guide: &mut Guide<'_>) ->
     }
     db.write(batch)?;
     compare(cities.iter()?, model.iter(), "forward")?;
-    guide.say("the snapshot still shows every city as it was; then the batch was undone by another one")
+    guide.say("the snapshot still shows every city unchanged; a second batch then reverted the first")
 }
 
 #[cfg(test)]
@@ -216,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scan_with_a_record_too_many_too_few_or_changed_is_found() {
+    fn a_scan_with_an_extra_missing_or_changed_record_is_detected() {
         let model = Model::from([(b"a".to_vec(), b"1".to_vec()), (b"b".to_vec(), b"2".to_vec())]);
         let verdict = |records: &[(&str, &str)]| {
             let records = records
@@ -226,8 +227,8 @@ mod tests {
         };
         assert_eq!(verdict(&[("a", "1"), ("b", "2")]), Ok(()));
         assert!(verdict(&[("a", "1")]).unwrap_err().contains("ends before b"));
-        assert!(verdict(&[("a", "1"), ("b", "3")]).unwrap_err().contains("shows b"));
-        assert!(verdict(&[("a", "1"), ("b", "2"), ("c", "3")]).unwrap_err().contains("shows c"));
+        assert!(verdict(&[("a", "1"), ("b", "3")]).unwrap_err().contains("returned b"));
+        assert!(verdict(&[("a", "1"), ("b", "2"), ("c", "3")]).unwrap_err().contains("returned c"));
     }
 
     #[test]

@@ -1,17 +1,16 @@
-//! The larger load of the tour: synthetic records in random order, so that index tables are sealed, runs merged and levels
-//! filled.
+//! The larger load of the tour: synthetic records in random order, enough to seal index tables, merge runs and fill levels.
 
 use std::time::Instant;
 
 use cleavedb::Db;
 
-use super::{Guide, check, rate};
+use super::guide::{Guide, check, rate};
 use crate::failure::Result;
 use crate::progress;
-use crate::transfer::Batches;
+use crate::transfer::batches::Batches;
 
 const VALUE_BYTES: usize = 150;
-/// Every so many records, one is read back and compared.
+/// One in this many records is read back and compared.
 const SAMPLE: u64 = 50;
 
 /// Writes `count` records and reads a sample of them back.
@@ -38,7 +37,9 @@ pub fn show(db: &Db, count: u64, guide: &mut Guide<'_>) -> Result<()> {
     for number in numbers {
         let (key, value) = record(number);
         let found = keyspace.get(&key)?;
-        check(found.as_deref() == Some(&value[..]), || format!("record {number} of the load is not as it was put"))?;
+        check(found.as_deref() == Some(&value[..]), || {
+            format!("record {number} of the load has a different value than was put")
+        })?;
     }
     guide.say(&format!("read back: {}, all equal", rate(gets, "gets", start.elapsed())))?;
 
@@ -51,11 +52,11 @@ pub fn show(db: &Db, count: u64, guide: &mut Guide<'_>) -> Result<()> {
         previous.extend_from_slice(&key);
         scanned += 1;
     }
-    check(scanned == count, || format!("the scan of the load shows {scanned} of {count} records"))?;
+    check(scanned == count, || format!("the scan of the load returned {scanned} of {count} records"))?;
     guide.say(&format!("scanned: {}", rate(scanned, "records", start.elapsed())))
 }
 
-/// Key and value of a record. Mixing is one-to-one, so keys are distinct, and in no order.
+/// Key and value of a record. `mix` is one-to-one, so the keys are distinct; their order is random.
 fn record(number: u64) -> (Vec<u8>, Vec<u8>) {
     let key = format!("user{:016x}", mix(number)).into_bytes();
     let words = (0..VALUE_BYTES.div_ceil(8) as u64).flat_map(|word| mix(number ^ (word << 40)).to_le_bytes());
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_of_the_load_are_distinct_and_in_no_order() {
+    fn keys_of_the_load_are_distinct_and_in_random_order() {
         let mut keys: Vec<_> = (0..10_000).map(|number| record(number).0).collect();
         assert!(!keys.is_sorted());
         keys.sort();

@@ -1,31 +1,31 @@
-//! Records in the binary form of docs/formats/export.md: a magic, then per record two lengths and the bytes, up to the end
-//! of the file. Used by import and export.
+//! Records in the binary format of docs/formats/export.md: a magic number, then for each record two lengths and the bytes,
+//! up to the end of the file. Used by import, ingest and export.
 
 use std::io::{self, BufRead, Read, Write};
 
-use super::{Record, check_limits};
+use super::record::{Record, check_limits};
 
-/// The first bytes of a file: a byte that no text starts with, the name, and the version of the form (1).
+/// The magic number: a byte that starts no text, the name, and the version of the format (1).
 pub const MAGIC: [u8; 8] = *b"\x89CLEAVE\x01";
 
-/// Reads records one after the other.
+/// Reads records sequentially.
 pub struct Reader<R> {
     source: R,
     offset: u64,
-    /// Where the record that came last starts.
+    /// Offset of the last record.
     start: u64,
 }
 
 impl<R: BufRead> Reader<R> {
-    /// Reads from `source`, after its magic.
+    /// Reads from `source` after checking its magic number.
     ///
     /// # Errors
-    /// A sentence, if the magic is not there.
+    /// A sentence, if the magic number is missing.
     pub fn new(source: R) -> Result<Reader<R>, String> {
         let mut reader = Reader { source, offset: 0, start: 0 };
-        let magic = reader.take(MAGIC.len(), "the magic")?;
+        let magic = reader.take(MAGIC.len(), "the magic number")?;
         if magic != MAGIC {
-            return Err("offset 0: this is not an export in binary form, or of a version that is not known".to_owned());
+            return Err("offset 0: not an export in binary format, or of an unknown version".to_owned());
         }
         Ok(reader)
     }
@@ -48,12 +48,12 @@ impl<R: BufRead> Reader<R> {
         Ok(Some((self.take(key_len, "a key")?, self.take(value_len, "a value")?)))
     }
 
-    /// Where the record that came last stands.
+    /// The position of the last record.
     pub fn place(&self) -> String {
         format!("offset {}", self.start)
     }
 
-    /// Takes `len` bytes. Memory grows with what is really there, not with what a damaged length says.
+    /// Reads `len` bytes. Memory grows with the bytes present in the file, not with a damaged length.
     fn take(&mut self, len: usize, what: &str) -> Result<Vec<u8>, String> {
         let mut bytes = Vec::new();
         let read = self.source.by_ref().take(len as u64).read_to_end(&mut bytes);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_over_the_limits_are_refused_before_they_are_read() {
+    fn lengths_over_the_limits_are_refused_before_the_bytes_are_read() {
         let mut file = MAGIC.to_vec();
         file.extend_from_slice(&3u32.to_le_bytes());
         file.extend_from_slice(&u32::MAX.to_le_bytes());

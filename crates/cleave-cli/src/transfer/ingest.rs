@@ -1,16 +1,18 @@
-//! `cleave ingest`: a file of sorted records straight into tables, all of it or nothing.
+//! `cleave ingest`: writes a file of sorted records directly to tables, atomically.
 
 use std::time::Instant;
 
 use cleavedb::{Keyspace, Options};
 
-use super::{Batches, Input, Record, moved};
+use super::batches::Batches;
+use super::input::Input;
+use super::record::Record;
 use crate::args::Ingest;
 use crate::failure::{Failure, Result};
 use crate::form::escaped;
 use crate::{open, progress};
 
-/// Memory for sorting.
+/// Memory budget of the database that sorts.
 const SORT_BYTES: usize = 256 << 20;
 
 /// `cleave ingest`.
@@ -19,41 +21,41 @@ pub fn ingest(args: &Ingest) -> Result<()> {
     let mut input = Input::open(&args.source, "reading")?;
     let db = open::existing_or_new(&args.place.database)?;
     let keyspace = db.keyspace(&args.place.keyspace)?;
-    let loaded = if args.sort {
-        load_sorted(&keyspace, &mut input)
+    let ingested = if args.sort {
+        ingest_unsorted(&keyspace, &mut input)
     } else {
-        load(&keyspace, Ascending { input: &mut input, previous: Vec::new() })
+        ingest_sorted(&keyspace, Ascending { input: &mut input, previous: Vec::new() })
     };
     db.close()?;
     input.bar.finish_and_clear();
-    let count = loaded.map_err(|failure| Failure::new(format!("{failure} (nothing was ingested)")))?;
-    progress::note(&moved("ingested", count, "into", &keyspace, start));
+    let count = ingested.map_err(|failure| Failure::new(format!("{failure} (nothing was ingested)")))?;
+    progress::note(&progress::moved("ingested", count, "into", keyspace.name(), start));
     Ok(())
 }
 
-/// Ingests records up to the first failure, which then leaves nothing of the load.
-fn load<K, V>(keyspace: &Keyspace, records: impl Iterator<Item = Result<(K, V)>>) -> Result<u64>
+/// Ingests records; a failure to read one cancels the whole ingest.
+fn ingest_sorted<K, V>(keyspace: &Keyspace, records: impl Iterator<Item = Result<(K, V)>>) -> Result<u64>
 where
     K: AsRef<[u8]> + Default,
     V: AsRef<[u8]> + Default,
 {
     let mut failed = None;
-    // The engine refuses an empty key, and the whole load with it.
+    // The engine rejects the empty key that stands for a failure, and the whole ingest with it.
     let or_refused = |record: Result<(K, V)>| {
         record.unwrap_or_else(|failure| {
             failed = Some(failure);
             Default::default()
         })
     };
-    let loaded = keyspace.ingest(records.map(or_refused));
+    let ingested = keyspace.ingest(records.map(or_refused));
     match failed {
         Some(failure) => Err(failure),
-        None => Ok(loaded?),
+        None => Ok(ingested?),
     }
 }
 
-/// Sorts by what sorts any number of records within bounded memory: a database.
-fn load_sorted(keyspace: &Keyspace, input: &mut Input) -> Result<u64> {
+/// Sorts the records in a temporary database, which needs bounded memory, and ingests them.
+fn ingest_unsorted(keyspace: &Keyspace, input: &mut Input) -> Result<u64> {
     let dir = tempfile::Builder::new().prefix("cleave-sort-").tempdir();
     let dir = dir.map_err(|error| Failure::new(format!("cannot create a temporary directory: {error}")))?;
     let sorter = Options::new().memory_budget(SORT_BYTES).open(dir.path())?;
@@ -63,13 +65,13 @@ fn load_sorted(keyspace: &Keyspace, input: &mut Input) -> Result<u64> {
         batches.put(&key, &value)?;
     }
     batches.write()?;
-    load(keyspace, records.iter()?.map(|record| Ok(record?)))
+    ingest_sorted(keyspace, records.iter()?.map(|record| Ok(record?)))
 }
 
-/// The records of a file whose keys ascend.
+/// The records of a file; a key that is not greater than the previous one is a failure.
 struct Ascending<'a> {
     input: &'a mut Input,
-    /// Empty, which no key is, before the first.
+    /// The previous key; empty before the first record.
     previous: Vec<u8>,
 }
 
@@ -92,10 +94,10 @@ impl Ascending<'_> {
     fn refuse(&self, key: &[u8]) -> Failure {
         let (place, text) = (self.input.place(), escaped(key));
         Failure::new(match key == self.previous {
-            true => format!("{place}: key \"{text}\" comes twice; with --sort, its last value is taken"),
+            true => format!("{place}: key \"{text}\" is a duplicate; --sort keeps the last value of a key"),
             false => {
                 let previous = escaped(&self.previous);
-                format!("{place}: key \"{text}\" comes after \"{previous}\", but keys must ascend; --sort sorts them")
+                format!("{place}: key \"{text}\" follows \"{previous}\", but keys must ascend; --sort sorts them")
             }
         })
     }

@@ -1,5 +1,5 @@
-//! Records as JSON lines: `{"key":"...","value":"..."}`, with `key_base64` or `value_base64` for bytes that are not UTF-8.
-//! The form is described in docs/formats/export.md. Used by import, export and the tour.
+//! Records as JSON lines: `{"key":"...","value":"..."}`, with `key_base64` or `value_base64` for bytes that are not UTF-8
+//! (docs/formats/export.md). Used by import, ingest, export and the tour.
 
 use std::fmt;
 use std::io::{self, BufRead, Read, Write};
@@ -10,15 +10,15 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
-use super::{Record, check_limits};
+use super::record::{Record, check_limits};
 
-/// From this length on, bytes are written in whichever way is shorter; below, as text if they are text.
+/// Bytes of at least this length are written in the shorter encoding; shorter ones as text if they are UTF-8.
 const LARGE_BYTES: usize = 1 << 20;
-/// The longest line that is written, and with it the memory that a line may take: a key that JSON needs six characters
-/// a byte for, the largest value in base64, and what stands between them.
+/// Length of the longest line that export writes, which bounds the memory for a line: a key with six characters per byte,
+/// the largest value in base64, and the JSON around them.
 const LINE_BYTES_MAX: u64 = 6 * KEY_BYTES_MAX as u64 + 4 * VALUE_BYTES_LIMIT.div_ceil(3) as u64 + 64;
 
-/// Reads records line by line. Empty lines are passed over.
+/// Reads records line by line. Empty lines are skipped.
 pub struct Reader<R> {
     source: R,
     line: Vec<u8>,
@@ -47,7 +47,7 @@ impl<R: BufRead> Reader<R> {
             }
             if read as u64 > self.line_bytes_max {
                 let (number, max) = (self.number, self.line_bytes_max);
-                return Err(format!("line {number}: longer than {max} bytes, which no record needs in base64"));
+                return Err(format!("line {number}: longer than {max} bytes, more than any record needs in base64"));
             }
             let line = self.line.trim_ascii();
             if !line.is_empty() {
@@ -56,13 +56,13 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    /// Where the record that came last stands.
+    /// The position of the last record.
     pub fn place(&self) -> String {
         format!("line {}", self.number)
     }
 }
 
-/// The fields of an object, each of which may be there once.
+/// The fields of an object; duplicates are errors.
 struct Fields(Map<String, Value>);
 
 impl<'de> Deserialize<'de> for Fields {
@@ -85,7 +85,7 @@ impl<'de> Visitor<'de> for FieldsVisitor {
         while let Some(name) = map.next_key::<String>()? {
             let value = map.next_value()?;
             if fields.contains_key(&name) {
-                return Err(A::Error::custom(format_args!("field {name:?} is there twice")));
+                return Err(A::Error::custom(format_args!("duplicate field {name:?}")));
             }
             fields.insert(name, value);
         }
@@ -93,13 +93,13 @@ impl<'de> Visitor<'de> for FieldsVisitor {
     }
 }
 
-/// The record that one line says.
+/// Parses the record of one line.
 ///
 /// # Errors
 /// A sentence that says what is wrong with the line.
 pub fn parse(line: &[u8]) -> Result<Record, String> {
     let Fields(mut fields) = serde_json::from_slice(line).map_err(|error| {
-        // The parser always sees one line, so its own line number would only confuse.
+        // The parser sees only this line, so its own line number would be wrong.
         let (sentence, column) = (error.to_string(), error.column());
         let sentence = sentence.split(" at line").next().unwrap_or_default();
         format!("not a record in JSON: {sentence} (column {column})")
@@ -119,8 +119,8 @@ fn take(fields: &mut Map<String, Value>, name: &str) -> Result<Vec<u8>, String> 
         (None, Some(Value::String(text))) => {
             BASE64.decode(text.as_bytes()).map_err(|error| format!("{name_base64} is not base64: {error}"))
         }
-        (None, None) => Err(format!("neither {name} nor {name_base64} is there")),
-        (Some(_), Some(_)) => Err(format!("both {name} and {name_base64} are there")),
+        (None, None) => Err(format!("neither {name} nor {name_base64} is present")),
+        (Some(_), Some(_)) => Err(format!("both {name} and {name_base64} are present")),
         _ => Err(format!("{name} is not a string")),
     }
 }
@@ -144,7 +144,7 @@ fn write_field(out: &mut dyn Write, name: &str, bytes: &[u8]) -> io::Result<()> 
     }
 }
 
-/// How long a text is in JSON.
+/// Length of a text as a JSON string without its quotes.
 fn escaped_len(text: &[u8]) -> usize {
     let escaped = |&byte: &u8| match byte {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
@@ -185,7 +185,7 @@ mod tests {
     fn a_bad_line_is_named_by_number_counting_empty_ones() {
         let mut reader = Reader::new(&b"{\"key\":\"a\",\"value\":\"1\"}\n\n{\"key\":\"b\"}\n"[..]);
         assert!(reader.next().unwrap().is_some());
-        assert_eq!(reader.next().unwrap_err(), "line 3: neither value nor value_base64 is there");
+        assert_eq!(reader.next().unwrap_err(), "line 3: neither value nor value_base64 is present");
     }
 
     #[test]
@@ -194,7 +194,7 @@ mod tests {
         assert!(error("[1]").starts_with("not a record in JSON"));
         assert!(error("{\"key\":\"a\",\"value\":\"b\"").starts_with("not a record in JSON"));
         let twice = error("{\"key\":\"a\",\"value\":\"b\",\"key\":\"a\"}");
-        assert!(twice.contains("field \"key\" is there twice"), "{twice}");
+        assert!(twice.contains("duplicate field \"key\""), "{twice}");
         assert_eq!(error("{\"key\":1,\"value\":\"b\"}"), "key is not a string");
         assert_eq!(error("{\"key\":\"a\",\"value\":\"b\",\"x\":1}"), "unknown field \"x\"");
         assert!(error("{\"key\":\"a\",\"key_base64\":\"YQ==\",\"value\":\"b\"}").starts_with("both key"));
@@ -209,7 +209,7 @@ mod tests {
         let mut reader = Reader::new(text.as_bytes());
         reader.line_bytes_max = 100;
         assert!(reader.next().unwrap().is_some());
-        assert_eq!(reader.next().unwrap_err(), "line 2: longer than 100 bytes, which no record needs in base64");
+        assert_eq!(reader.next().unwrap_err(), "line 2: longer than 100 bytes, more than any record needs in base64");
         assert_eq!(reader.line.len(), 101);
     }
 

@@ -1,4 +1,4 @@
-//! Where a database lies: two directories, a copy, a directory that may only be read.
+//! The directories of a database: two tiers, a copy, a directory without write permission.
 
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::support::{cleave, content, fail, file, files, fill, fresh, run, start};
 
 #[test]
-fn every_command_finds_the_parts_of_a_database_in_two_directories() {
+fn every_command_works_on_a_database_in_two_directories() {
     let (dir, db) = fresh();
     let (_, slow) = file(&dir, "slow");
     let (path, source) = file(&dir, "lines");
@@ -30,7 +30,7 @@ fn every_command_finds_the_parts_of_a_database_in_two_directories() {
     let (_, copy) = file(&dir, "copy");
     run(&["checkpoint", &db, &copy]);
     assert_eq!(crate::support::run(&["get", &copy, "a"]), "1\n");
-    // The directory of the database itself need not be there.
+    // The directory of the database itself need not exist.
     assert_eq!(run(&["get", "elsewhere", "a", "--fast-dir", &db]), "1\n");
 }
 
@@ -56,7 +56,7 @@ fn a_database_in_two_directories_is_refused_without_the_second_whether_it_has_ta
 }
 
 #[test]
-fn a_checkpoint_is_a_database_by_itself_and_nothing_less_is_taken_for_one() {
+fn a_checkpoint_is_an_independent_database_and_an_incomplete_one_is_refused() {
     let (dir, db) = fresh();
     fill(&dir, &db, 1000);
     run(&["compact", &db]);
@@ -73,7 +73,7 @@ fn a_checkpoint_is_a_database_by_itself_and_nothing_less_is_taken_for_one() {
     std::fs::write(&path, "mine").unwrap();
     assert!(fail(&["checkpoint", &db, &own_file]).contains("is a file"));
     assert_eq!(std::fs::read(path).unwrap(), b"mine");
-    // CURRENT comes last.
+    // CURRENT is written last.
     std::fs::remove_file(target.join("CURRENT")).unwrap();
     for args in [&["get", &copy, "a"][..], &["put", &copy, "a", "1"], &["check", &copy], &["compact", &copy]] {
         fail(args);
@@ -82,11 +82,11 @@ fn a_checkpoint_is_a_database_by_itself_and_nothing_less_is_taken_for_one() {
 }
 
 #[test]
-fn readers_run_at_once_and_keep_writers_away() {
+fn readers_run_concurrently_and_exclude_writers() {
     let (dir, db) = fresh();
     fill(&dir, &db, 20_000);
     let everything = run(&["scan", &db]);
-    // It waits, as nobody reads what it prints.
+    // It blocks because nobody reads its output.
     let mut reader = start(&["scan", &db]);
     let mut output = reader.stdout.take().unwrap();
     let mut begun = [0; 10];
@@ -107,7 +107,7 @@ fn readers_run_at_once_and_keep_writers_away() {
 }
 
 #[test]
-fn commands_that_read_change_nothing_even_after_a_crash_and_need_no_right_to_write() {
+fn commands_that_read_change_nothing_even_after_a_crash_and_need_no_write_permission() {
     let (dir, db) = fresh();
     fill(&dir, &db, 2000);
     let mut owner = start(&["import", &db, "-"]);
@@ -138,7 +138,7 @@ fn commands_that_read_change_nothing_even_after_a_crash_and_need_no_right_to_wri
 }
 
 #[test]
-fn a_copy_without_its_lock_file_says_how_to_go_on() {
+fn a_copy_without_its_lock_file_reports_how_to_create_it() {
     let (_dir, db) = fresh();
     run(&["put", &db, "a", "1"]);
     std::fs::remove_file(Path::new(&db).join("LOCK")).unwrap();
@@ -150,10 +150,10 @@ fn a_copy_without_its_lock_file_says_how_to_go_on() {
 }
 
 #[test]
-fn files_of_another_user_are_named_and_what_may_be_read_is_read() {
+fn files_of_another_user_are_named_in_errors_and_readable_ones_are_read() {
     use std::os::unix::process::CommandExt;
     if !rustix::process::geteuid().is_root() {
-        println!("passed over: only root can be another user");
+        println!("skipped: only root can run as another user");
         return;
     }
     let (dir, db) = fresh();
@@ -163,7 +163,7 @@ fn files_of_another_user_are_named_and_what_may_be_read_is_read() {
         command.args(args).uid(65_534).gid(65_534).output()
     };
     if let Err(error) = as_nobody(&["--version"]) {
-        println!("passed over: the program cannot be started as another user: {error}");
+        println!("skipped: the program cannot be started as another user: {error}");
         return;
     }
     let set_mode = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();

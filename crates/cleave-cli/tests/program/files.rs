@@ -1,11 +1,11 @@
-//! The files themselves: `check`, `dump`, `compact`.
+//! Commands on the files of a database: `check`, `dump`, `compact`.
 
 use std::path::Path;
 
 use crate::support::{cleave, fail, files, fresh, run, start};
 
 #[test]
-fn a_check_tells_file_and_offset_and_its_exit_code_says_whether_all_is_sound() {
+fn a_check_reports_file_and_offset_of_damage_and_fails() {
     let (_dir, db) = fresh();
     for key in ["a", "b"] {
         run(&["put", &db, key, "some value"]);
@@ -30,7 +30,7 @@ fn a_check_tells_file_and_offset_and_its_exit_code_says_whether_all_is_sound() {
 }
 
 #[test]
-fn dumps_show_logs_tables_and_manifests_as_far_as_they_go() {
+fn dumps_print_logs_tables_and_manifests_up_to_the_first_damage() {
     let (_dir, db) = fresh();
     run(&["put", &db, "first key", "a value"]);
     run(&["put", &db, "61ff", "00", "--hex"]);
@@ -64,7 +64,7 @@ fn dumps_show_logs_tables_and_manifests_as_far_as_they_go() {
 }
 
 #[test]
-fn compaction_takes_what_was_deleted_away() {
+fn compaction_removes_deleted_records() {
     let (_dir, db) = fresh();
     run(&["put", &db, "a", "1"]);
     run(&["put", &db, "b", "2"]);
@@ -76,7 +76,7 @@ fn compaction_takes_what_was_deleted_away() {
 }
 
 #[test]
-fn a_check_that_nobody_listens_to_still_fails_if_there_is_damage() {
+fn a_check_with_stdout_closed_still_fails_on_damage() {
     let (_dir, db) = fresh();
     run(&["put", &db, "a", "1"]);
     let exit_code = |flags: &[&str]| {

@@ -1,11 +1,11 @@
-//! `ingest`: all of a sorted file, or nothing.
+//! `ingest`: a sorted file, atomically.
 
 use std::io::Write;
 
 use crate::support::{fail, file, fill, fresh, lines, run, start};
 
 #[test]
-fn sorted_records_go_straight_into_tables() {
+fn sorted_records_are_written_directly_to_tables() {
     let (dir, db) = fresh();
     fill(&dir, &db, 3000);
     run(&["put", &db, "00000007", "older"]);
@@ -25,7 +25,7 @@ fn sorted_records_go_straight_into_tables() {
 }
 
 #[test]
-fn standard_input_is_ingested_and_the_database_made() {
+fn standard_input_is_ingested_and_the_database_created() {
     let (_dir, db) = fresh();
     let mut child = start(&["ingest", &db, "-"]);
     child.stdin.take().unwrap().write_all(lines(10).as_bytes()).unwrap();
@@ -37,13 +37,13 @@ fn standard_input_is_ingested_and_the_database_made() {
 }
 
 #[test]
-fn records_out_of_order_are_an_error_that_names_the_place_and_sort_puts_them_in_order() {
+fn unsorted_records_are_an_error_that_names_the_line_and_sort_accepts_them() {
     let (dir, db) = fresh();
     let (path, source) = file(&dir, "lines");
     let record = |key: &str, value: &str| format!("{{\"key\":\"{key}\",\"value\":\"{value}\"}}\n");
     let cases = [
-        (record("a", "1") + &record("c", "2") + "\n" + &record("b", "3"), "line 4: key \"b\" comes after \"c\""),
-        (record("b", "1") + &record("b", "2"), "line 2: key \"b\" comes twice"),
+        (record("a", "1") + &record("c", "2") + "\n" + &record("b", "3"), "line 4: key \"b\" follows \"c\""),
+        (record("b", "1") + &record("b", "2"), "line 2: key \"b\" is a duplicate"),
     ];
     for (text, expected) in &cases {
         std::fs::write(&path, text).unwrap();
@@ -60,7 +60,7 @@ fn records_out_of_order_are_an_error_that_names_the_place_and_sort_puts_them_in_
 }
 
 #[test]
-fn a_bad_record_leaves_nothing_of_the_file() {
+fn an_invalid_record_cancels_the_whole_ingest() {
     let (dir, db) = fresh();
     let (path, source) = file(&dir, "lines");
     std::fs::write(&path, lines(2000) + "{\"key\":\"c\"\n").unwrap();

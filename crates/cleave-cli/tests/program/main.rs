@@ -1,5 +1,5 @@
-//! The program as a user meets it: real processes, real directories.
-// The helpers of tests may do what tests may do.
+//! The program as a user runs it: real processes and real directories, one module per group of commands.
+// Helpers of tests may unwrap, as tests may.
 #![allow(clippy::unwrap_used)]
 
 mod usage;

@@ -1,4 +1,4 @@
-//! A database that another process has open.
+//! Commands on a database that another process has open.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -37,7 +37,7 @@ fn a_database_that_is_open_is_refused() {
 }
 
 #[test]
-fn an_open_database_is_shown_by_the_page_that_its_owner_keeps() {
+fn stats_of_an_open_database_come_from_the_page_of_its_owner() {
     let (_dir, path) = fresh();
     let output = cleave(&["stats", &path, "--watch"]);
     assert_eq!(output.status.code(), Some(1));
@@ -65,7 +65,7 @@ fn an_open_database_is_shown_by_the_page_that_its_owner_keeps() {
 }
 
 #[test]
-fn a_page_that_a_crash_left_is_not_taken_for_that_of_a_process_which_got_the_same_number() {
+fn a_page_left_by_a_crash_is_ignored_even_if_its_process_id_is_reused() {
     let (_dir, path) = fresh();
     let db = Db::open(&path).unwrap();
     db.put("a", "1").unwrap();
@@ -79,14 +79,14 @@ fn a_page_that_a_crash_left_is_not_taken_for_that_of_a_process_which_got_the_sam
         let file = std::fs::OpenOptions::new().write(true).open(&page).unwrap();
         file.set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
     };
-    // The page of an owner who does nothing is old, too.
+    // The page of an idle owner is old too.
     grow_old();
     assert!(run(&["stats", &path, "--watch", "--count", "1"]).contains("seqno "));
     let bytes = std::fs::read(&page).unwrap();
     db.close().unwrap();
     std::fs::write(&page, bytes).unwrap();
     grow_old();
-    // The page names this very process, which lives.
+    // The page has the id of this process, which is alive.
     assert!(fail(&["stats", &path, "--watch", "--count", "1"]).contains("not open in any process"));
     assert_eq!(run(&["get", &path, "a"]), "1\n");
 }

@@ -1,4 +1,4 @@
-//! What shells and manuals need.
+//! Shell completions and manual pages.
 
 use crate::support::{cleave, fresh, run};
 

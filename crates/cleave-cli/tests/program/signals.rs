@@ -1,4 +1,4 @@
-//! Commands that a signal ends: the database is sound, and what was there stays there.
+//! Commands ended by a signal: the database stays sound and keeps its earlier records.
 
 use std::io::Write;
 use std::path::Path;
@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{cleave, fail, file, files, fill, fresh, run};
 
-/// Starts a command that Ctrl-C ends: whoever runs the tests may ignore that signal, which children inherit.
+/// Starts a command that handles SIGINT by default; the test runner may ignore that signal, which children inherit.
 fn start(args: &[&str]) -> Child {
     let mut command = Command::new("env");
     command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_cleave")]).args(args);
@@ -18,7 +18,7 @@ fn start(args: &[&str]) -> Child {
     command.spawn().unwrap()
 }
 
-/// Sends a signal after a while. Whether that ended the process (and not the end of its work).
+/// Sends a signal after a delay. Returns whether it ended the process before its work was done.
 fn interrupt(child: &mut Child, signal: Signal, after: Duration) -> bool {
     sleep(after);
     let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
@@ -26,7 +26,7 @@ fn interrupt(child: &mut Child, signal: Signal, after: Duration) -> bool {
     child.wait().unwrap().code().is_none()
 }
 
-/// Feeds ascending records to a process until it is gone.
+/// Feeds ascending records to a process until it exits.
 fn feed(child: &mut Child, prefix: String) -> JoinHandle<()> {
     let mut input = child.stdin.take().unwrap();
     std::thread::spawn(move || {
@@ -56,14 +56,14 @@ fn a_signal_during_an_import_leaves_a_sound_database() {
             continue;
         }
         assert!(run(&["check", &db]).ends_with("sound\n"));
-        // What is there of each round is a beginning of it.
+        // The records of each round are a prefix of its input.
         let keys = run(&["scan", &db, "--keys-only"]);
         let of_round = keys.lines().filter(|key| key.starts_with(&format!("{round} "))).enumerate();
         of_round.for_each(|(number, key)| assert_eq!(key, format!("{round} {number:08}")));
-        assert!(keys.lines().count() >= imported, "what was there stays there");
+        assert!(keys.lines().count() >= imported, "earlier records are kept");
         imported = keys.lines().count();
     }
-    assert!(imported > 1000, "the imports got somewhere: {imported}");
+    assert!(imported > 1000, "the imports made progress: {imported}");
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_signal_during_an_ingest_leaves_nothing_of_it() {
     for round in 0..4_u64 {
         let mut child = start(&["ingest", &db, "-"]);
         let writer = feed(&mut child, "new".into());
-        // Until it writes tables; those of the round before went when it opened the database, or will.
+        // Wait until it writes tables; the open removes those of the previous round.
         let (began, before) = (Instant::now(), files(&db, ".table"));
         while files(&db, ".table").iter().all(|table| before.contains(table)) {
             assert!(began.elapsed().as_secs() < 20, "no table is written");
@@ -85,11 +85,11 @@ fn a_signal_during_an_ingest_leaves_nothing_of_it() {
         assert_eq!(run(&["scan", &db, "--keys-only"]).lines().count(), 100);
     }
     run(&["put", &db, "a", "1"]);
-    assert_eq!(files(&db, ".table").len(), 0, "the next open removes what was left");
+    assert_eq!(files(&db, ".table").len(), 0, "the next open removes leftover tables");
 }
 
 #[test]
-fn a_signal_during_a_compaction_changes_nothing_that_is_read() {
+fn a_signal_during_a_compaction_changes_no_record() {
     let (dir, db) = fresh();
     fill(&dir, &db, 40_000);
     let mut ended = 0;
@@ -105,7 +105,7 @@ fn a_signal_during_a_compaction_changes_nothing_that_is_read() {
 }
 
 #[test]
-fn a_checkpoint_that_a_signal_ends_is_whole_or_no_database() {
+fn a_checkpoint_ended_by_a_signal_is_complete_or_cannot_be_opened() {
     let (dir, db) = fresh();
     fill(&dir, &db, 40_000);
     let everything = run(&["scan", &db]);
@@ -114,7 +114,7 @@ fn a_checkpoint_that_a_signal_ends_is_whole_or_no_database() {
         let (target, copy) = file(&dir, &format!("copy {round}"));
         let mut child = start(&["checkpoint", &db, &copy]);
         if round % 2 == 0 {
-            // As soon as something is there.
+            // Interrupt as soon as the directory has files.
             let began = Instant::now();
             while std::fs::read_dir(&target).map_or(0, Iterator::count) < 2 && began.elapsed().as_secs() < 20 {
                 std::thread::yield_now();
@@ -145,14 +145,14 @@ fn a_signal_during_the_tour_leaves_a_sound_database() {
         if !is_database(&db) {
             continue;
         }
-        // The process that the tour was to kill goes by itself when nobody listens any more.
+        // The loader of the tour exits when its pipe is closed.
         let began = Instant::now();
         let checked = loop {
             let checked = cleave(&["check", &db]);
             if checked.status.code() != Some(3) {
                 break checked;
             }
-            assert!(began.elapsed().as_secs() < 20, "someone still has the database open");
+            assert!(began.elapsed().as_secs() < 20, "another process still has the database open");
             sleep(Duration::from_millis(20));
         };
         assert!(checked.status.success(), "ended {ended}: {}", String::from_utf8_lossy(&checked.stdout));

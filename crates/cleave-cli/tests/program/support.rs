@@ -1,4 +1,4 @@
-//! What all these tests need: running the program, places for databases.
+//! Helpers of these tests: running the program, directories for databases, files of records.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -11,14 +11,14 @@ pub fn cleave(args: &[&str]) -> Output {
     Command::new(program).args(args).stdin(Stdio::null()).output().unwrap()
 }
 
-/// Runs a command that must succeed; its stdout.
+/// Runs a command that must succeed; returns its stdout.
 pub fn run(args: &[&str]) -> String {
     let output = cleave(args);
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs a command that must fail and say why in one line on stderr; that line.
+/// Runs a command that must fail with one line on stderr; returns that line.
 pub fn fail(args: &[&str]) -> String {
     let output = cleave(args);
     assert_eq!(output.status.code(), Some(1), "{args:?}");
@@ -35,14 +35,14 @@ pub fn fresh() -> (TempDir, String) {
     (dir, db)
 }
 
-/// A path in a directory, as what it is and as an argument.
+/// A path in a directory, as a path and as an argument.
 pub fn file(dir: &TempDir, name: &str) -> (PathBuf, String) {
     let path = dir.path().join(name);
     let text = path.to_str().unwrap().to_owned();
     (path, text)
 }
 
-/// The files of a database with this ending.
+/// The files of a database with this suffix.
 pub fn files(db: &str, ending: &str) -> Vec<PathBuf> {
     let paths = std::fs::read_dir(db).unwrap().map(|entry| entry.unwrap().path());
     paths.filter(|path| path.to_string_lossy().ends_with(ending)).collect()
@@ -60,14 +60,14 @@ pub fn lines(count: usize) -> String {
     (0..count).map(|number| format!("{{\"key\":\"{number:08}\",\"value\":\"{number:0100}\"}}\n")).collect()
 }
 
-/// Makes a database whose default keyspace has these keys, each with a value of 100 bytes.
+/// Creates a database whose default keyspace has these keys, each with a value of 100 bytes.
 pub fn fill(dir: &TempDir, db: &str, count: usize) {
     let (path, source) = file(dir, "lines of a filled database");
     std::fs::write(path, lines(count)).unwrap();
     run(&["import", db, &source]);
 }
 
-/// A keyspace "sums" of which the key "broken" cannot be merged, and "a" and "z" can.
+/// Creates a keyspace "sums" in which the merge of key "broken" fails, and those of "a" and "z" succeed.
 pub fn with_a_broken_sum(db: &str) {
     run(&["keyspaces", db, "create", "sums", "--operator", "u64-add"]);
     for key in ["a", "z"] {
@@ -77,7 +77,7 @@ pub fn with_a_broken_sum(db: &str) {
     run(&["merge", db, "broken", "1", "--u64", "-k", "sums"]);
 }
 
-/// What is in a directory, byte by byte.
+/// The files of a directory and their content.
 pub fn content(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let paths = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     let mut content: Vec<_> = paths.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect();

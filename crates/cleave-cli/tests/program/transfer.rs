@@ -3,7 +3,7 @@
 use crate::support::{cleave, fail, file, fresh, run, with_a_broken_sum};
 
 #[test]
-fn exports_of_both_forms_import_again_whatever_the_bytes() {
+fn exports_in_both_formats_import_again_whatever_the_bytes() {
     let (dir, db) = fresh();
     run(&["put", &db, "plain", "text with \"quotes\", a \\ and a\nline"]);
     run(&["put", &db, "ff00", "fe", "--hex"]);
@@ -32,7 +32,7 @@ fn a_bad_line_is_named_and_the_records_before_it_are_kept() {
     let (path, source) = file(&dir, "lines");
     std::fs::write(path, "{\"key\":\"a\",\"value\":\"1\"}\n{\"key\":\"b\",\"value\":\"2\"}\n{\"key\":\"c\"\n").unwrap();
     let error = fail(&["import", &db, &source]).replace(&source, "FILE");
-    assert!(error.contains("FILE: line 3: ") && error.contains("imported: 2"), "{error}");
+    assert!(error.contains("FILE: line 3: ") && error.contains("imported before it: 2"), "{error}");
     assert_eq!(run(&["scan", &db]), "a\t1\nb\t2\n");
 }
 
@@ -52,7 +52,7 @@ fn a_truncated_binary_file_is_an_error_naming_the_offset() {
 }
 
 #[test]
-fn an_export_leaves_out_what_cannot_be_merged_and_says_so() {
+fn an_export_skips_and_reports_keys_whose_merge_fails() {
     let (dir, db) = fresh();
     with_a_broken_sum(&db);
     let (path, target) = file(&dir, "export");
@@ -60,7 +60,7 @@ fn an_export_leaves_out_what_cannot_be_merged_and_says_so() {
         let output = cleave(&["export", &db, &target, "-k", "sums", "--format", form]);
         assert_eq!(output.status.code(), Some(1));
         let error = String::from_utf8(output.stderr).unwrap();
-        assert!(error.contains("broken") && error.contains("left out"), "{error}");
+        assert!(error.contains("broken") && error.contains("skipped keys"), "{error}");
         let (_, again) = file(&dir, &format!("{form}-db"));
         run(&["import", &again, &target]);
         assert_eq!(run(&["scan", &again, "--u64"]), "a\t1\nz\t1\n");
@@ -69,10 +69,10 @@ fn an_export_leaves_out_what_cannot_be_merged_and_says_so() {
 }
 
 #[test]
-fn an_object_that_says_a_field_twice_is_refused() {
+fn an_object_with_a_duplicate_field_is_refused() {
     let (dir, db) = fresh();
     let (path, source) = file(&dir, "lines");
     std::fs::write(path, "{\"key\":\"a\",\"value\":\"1\",\"value\":\"2\"}\n").unwrap();
     let error = fail(&["import", &db, &source]);
-    assert!(error.contains("line 1: ") && error.contains("field \"value\" is there twice"), "{error}");
+    assert!(error.contains("line 1: ") && error.contains("duplicate field \"value\""), "{error}");
 }

@@ -1,4 +1,4 @@
-//! What a new user does wrong: always one clear sentence, and an exit code.
+//! Mistakes of users: each is reported in one sentence with an exit code.
 
 use std::path::Path;
 
@@ -22,13 +22,13 @@ fn a_file_where_a_directory_is_needed_is_named() {
         &["put", &below, "a", "1"],
     ] {
         let error = fail(args);
-        assert!(error.contains(&format!("{own} is a file, and the directory")), "{args:?}: {error}");
+        assert!(error.contains(&format!("{own} is a file, but a database")), "{args:?}: {error}");
     }
     assert_eq!(std::fs::read(path).unwrap(), b"mine");
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_files_and_databases_are_named() {
     let (dir, db) = fresh();
     for args in [
         &["get", &db, "a"][..],
@@ -53,7 +53,7 @@ fn what_is_missing_is_named() {
 }
 
 #[test]
-fn every_command_without_arguments_is_wrong_usage_and_has_help() {
+fn every_command_has_help_and_refuses_missing_arguments() {
     assert_eq!(cleave(&[]).status.code(), Some(2));
     let help = run(&["--help"]);
     let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());

@@ -1,8 +1,8 @@
 //! One client: applies operations to the engine and to its own copy of the model, and compares every answer.
 //!
-//! A lone client knows the order of its batches. Clients that write at the same time do not, so each of their batches
-//! also appends its number to one list in the database (`order`): reading that list at a snapshot tells exactly which
-//! batches the snapshot holds, in which order, and the model is brought to that point before anything is compared.
+//! A single client knows the order of its batches. Concurrent clients do not, so each of their batches also appends its
+//! number to a list in the database (`order`). Reading that list at a snapshot gives the batches that the snapshot
+//! contains and their order, and the model is advanced to that point before anything is compared.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -13,11 +13,12 @@ mod reads;
 mod writes;
 mod spaces;
 
+use crate::failure::Failure;
 use crate::ledger::BatchId;
 use crate::model::{Model, SpaceId};
 use crate::operation::{Crash, Operation, SLOTS, name_of_slot};
 use crate::order::{self, ORDER};
-use crate::world::{Failure, Tolerance, World};
+use crate::world::{Tolerance, World};
 
 /// The first and the last point of history that something may show.
 type Span = (u64, u64);
@@ -32,7 +33,7 @@ struct Held {
     at: Span,
 }
 
-/// An iterator that is refreshed now and then.
+/// An iterator that is refreshed from time to time.
 struct Walk {
     slot: u8,
     space: SpaceId,
@@ -47,20 +48,20 @@ pub struct Client {
     world: World,
     model: Model,
     spaces: BTreeMap<u8, Space>,
-    /// Changing slots whose last creation or drop failed half-way: not touched until the next opening.
+    /// Changing slots whose last creation or drop failed with an unknown outcome: not used until the next open.
     unsure: Vec<u8>,
     snapshots: Vec<Held>,
     walk: Option<Walk>,
-    /// Background work stands still as long as the client lets it.
+    /// Pauses background work while it is held.
     pause: Option<BackgroundPause>,
     order: Option<Keyspace>,
     learned: Vec<BatchId>,
-    /// The last batch of the model may be missing in the engine.
+    /// The engine may lack the last batch of the model.
     in_doubt: bool,
 }
 
 impl Client {
-    /// A client that is alone. `model` is what the database holds.
+    /// The only client of a database. `model` is the content of the database.
     pub fn alone(db: &Db, model: &Model, world: &World) -> Result<Client, Failure> {
         let mut client = Client {
             db: db.clone(),
@@ -85,7 +86,7 @@ impl Client {
         Ok(client)
     }
 
-    /// A client that writes beside others. The list of the order must have been [reset](order::reset).
+    /// One of several concurrent clients. The list must have been [reset](order::reset).
     pub fn among_others(db: &Db, model: &Model, world: &World) -> Result<Client, Failure> {
         let mut client = Client::alone(db, model, world)?;
         let order = db.open_keyspace(ORDER).map_err(|error| client.unexpected("open keyspace", &error))?;
@@ -93,18 +94,18 @@ impl Client {
         Ok(client)
     }
 
-    /// The order of batches, as far as this client has seen it; empty for a lone client.
+    /// The batch order that this client has observed; empty for a single client.
     pub fn into_learned(self) -> Vec<BatchId> {
         self.learned
     }
 
-    /// Says what the disk is known to do from now on.
+    /// Sets the disk faults to expect from now on.
     pub fn tolerate(&mut self, tolerance: Tolerance) {
         self.world.tolerance = tolerance;
     }
 
-    /// Applies one operation. An error of the engine is passed on as a failure unless the disk is to blame; after a
-    /// crash nothing is.
+    /// Applies one operation. An error of the engine is a failure, unless a disk fault explains it or the machine has
+    /// crashed.
     pub fn apply(&mut self, operation: &Operation) -> Result<(), Failure> {
         match self.step(operation) {
             Err(_) if self.world.has_crashed() => Ok(()),
@@ -149,18 +150,18 @@ impl Client {
                 self.pause = None;
                 Ok(())
             }
-            // These end a client's life; whoever runs it sees to them.
+            // The caller handles these, because they end the client.
             Operation::Reopen | Operation::Crash(_) => Ok(()),
         }
     }
 
     fn checkpoint(&mut self) -> Result<(), Failure> {
-        // Whether a keyspace is there that was made on a full disk is not known, so neither is what a copy must hold.
-        let copies = self.world.copies.clone().filter(|_| self.unsure.is_empty());
-        let Some(copies) = copies else { return Ok(()) };
+        // If it is unknown whether a keyspace exists, the content of a checkpoint is unknown too.
+        let checkpoints = self.world.checkpoints.clone().filter(|_| self.unsure.is_empty());
+        let Some(checkpoints) = checkpoints else { return Ok(()) };
         let Some(before) = self.learn()? else { return Ok(()) };
-        let number = copies.begin(&self.model, self.order.is_none().then_some(before));
-        let path = copies.path(number);
+        let number = checkpoints.begin(&self.model, self.order.is_none().then_some(before));
+        let path = checkpoints.path(number);
         if let Err(error) = self.db.checkpoint(&path) {
             if !self.world.has_crashed() && self.world.tolerance == Tolerance::Nothing {
                 return Err(self.unexpected("checkpoint", &error));
@@ -168,8 +169,8 @@ impl Client {
             return self.forgive("checkpoint", &error, false);
         }
         let Some(after) = self.learn()? else { return Ok(()) };
-        copies.acknowledge(number, &self.model, (before.0, after.1));
-        match copies.check(number, false) {
+        checkpoints.acknowledge(number, &self.model, (before.0, after.1));
+        match checkpoints.check(number, false) {
             Err(error) => self.forgive("open a checkpoint", &error, false),
             Ok(checked) => checked,
         }
@@ -201,12 +202,12 @@ impl Client {
         self.snapshots.get(usize::from(which) % self.snapshots.len().max(1))
     }
 
-    /// The first and last point of history that the present may be at; `None` if the disk let us not find out.
+    /// The first and last point of history that the present may show; `None` if a disk fault prevented reading it.
     fn learn(&mut self) -> Result<Option<Span>, Failure> {
         Ok(self.learn_with_snapshot()?.map(|(_, at)| at))
     }
 
-    /// A snapshot, and what it may show.
+    /// A snapshot and the points of history that it may show.
     fn learn_with_snapshot(&mut self) -> Result<Option<(Snapshot, Span)>, Failure> {
         if self.order.is_none() {
             let now = self.model.batches();
@@ -218,12 +219,12 @@ impl Client {
             return Ok(None);
         };
         if let Some(missing) = promised.iter().find(|id| !self.learned.contains(id)) {
-            return Err(Failure(format!("batch {missing} was acknowledged, and a later snapshot does not have it")));
+            return Err(Failure(format!("batch {missing} was acknowledged, but a later snapshot does not contain it")));
         }
         Ok(Some((snapshot, (at, at))))
     }
 
-    /// Reads the order of batches at the newest snapshot taken, and brings the model up to it.
+    /// Reads the batch order at the newest snapshot and advances the model to it.
     fn learn_at(&mut self, snapshot: &Snapshot) -> Result<Option<u64>, Failure> {
         let Some(handle) = &self.order else {
             return Ok(Some(self.model.batches()));
@@ -234,7 +235,7 @@ impl Client {
         };
         let page = self.world.ledger.page();
         let Some(new) = order.strip_prefix(&self.learned[..]) else {
-            return Err(Failure(format!("history went from {:?} to {order:?}", self.learned)));
+            return Err(Failure(format!("the batch order changed from {:?} to {order:?}", self.learned)));
         };
         page.check_order(&order).map_err(Failure)?;
         for &id in new {
@@ -244,7 +245,7 @@ impl Client {
         Ok(Some(order.len() as u64))
     }
 
-    /// A call that makes everything written before it durable.
+    /// Makes a call that makes all earlier writes durable.
     fn covered(&mut self, what: &str, call: impl FnOnce(&Db) -> Result<(), Error>) -> Result<(), Failure> {
         let began = self.world.ledger.now();
         match call(&self.db) {
@@ -256,9 +257,9 @@ impl Client {
         }
     }
 
-    /// Passes an error on unless the disk is to blame for it.
+    /// Returns a failure unless a disk fault, a crash or a pause explains the error.
     fn forgive(&self, what: &str, error: &Error, reading: bool) -> Result<(), Failure> {
-        // Asked for during a pause, perhaps another client's.
+        // These calls are refused during a pause, which may be another client's.
         let paused = matches!(what, "flush" | "compact_range" | "ingest")
             && matches!(error, Error::InvalidInput { .. })
             && (self.pause.is_some() || self.order.is_some() && self.world.has_paused.load(Ordering::SeqCst));

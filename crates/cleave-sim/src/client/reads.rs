@@ -1,13 +1,13 @@
-//! What a client reads, and how it compares that with its model.
+//! A client's reads and their comparison with the model.
 
 use std::collections::BTreeMap;
 
 use crate::client::{Client, Space, Walk};
+use crate::failure::Failure;
 use crate::material::{self, brief};
 use crate::operation::{Scan, Span, name_of_slot};
 use crate::pulls;
 use crate::state;
-use crate::world::Failure;
 
 impl Client {
     pub(super) fn get(&mut self, slot: u8, key: u16, snapshot: Option<u8>) -> Result<(), Failure> {
@@ -91,7 +91,7 @@ impl Client {
         if values.len() != keys.len() {
             return Err(Failure(format!("multi_get: {} answers to {} keys", values.len(), keys.len())));
         }
-        // All of them are of one moment.
+        // All answers must come from the same snapshot.
         let fits = |at: u64| {
             let mut pairs = keys.iter().zip(&values).filter_map(|(key, value)| Some((key, value.as_ref()?)));
             pairs.all(|(key, value)| self.model.get(at, id, key) == *value)
@@ -131,7 +131,7 @@ impl Client {
         Err(Failure(format!("keys of {name}, {:?}: {difference}", scan.span)))
     }
 
-    /// Only for a lone client: the present is one known point of history, or that and the one before.
+    /// Only for a single client, for which the present is one or two known points of history.
     pub(super) fn refresh(&mut self, slot: u8, span: Span, pulls: u8) -> Result<(), Failure> {
         if self.order.is_some() {
             return Ok(());
@@ -176,12 +176,12 @@ impl Client {
             )));
         }
         walk.last = found.pop().map(|(key, _)| key).or(walk.last);
-        // Some are used up and go on all the same.
+        // Some exhausted iterators are kept and refreshed all the same.
         self.walk = Some(walk).filter(|_| !ended || pulls % 2 == 1);
         Ok(())
     }
 
-    /// Compares everything, by scans both ways and by point reads.
+    /// Compares the whole content, by scans in both directions and by point reads.
     pub fn check_all(&mut self) -> Result<(), Failure> {
         let Some((snapshot, at)) = self.learn_with_snapshot()? else {
             return Ok(());

@@ -1,11 +1,11 @@
-//! Keyspaces that a client creates and drops.
+//! Creating, dropping and configuring keyspaces from a client.
 
 use cleavedb::{Error, KeyspaceOptions};
 
 use crate::client::{Client, Space};
+use crate::failure::Failure;
 use crate::ledger::Answer;
 use crate::operation::{FIRST_CHANGING_SLOT, SLOTS, name_of_slot, operator_of_slot};
-use crate::world::Failure;
 
 impl Client {
     pub(super) fn create(&mut self, slot: u8) -> Result<(), Failure> {
@@ -42,7 +42,7 @@ impl Client {
         }
     }
 
-    /// No answer depends on it.
+    /// Changes the separation threshold, which must not affect any answer.
     pub(super) fn separate(&mut self, slot: u8, bytes: Option<u32>) -> Result<(), Failure> {
         let Some(space) = self.spaces.get(&slot) else {
             return Ok(());
@@ -61,7 +61,7 @@ impl Client {
             return Ok(());
         };
         self.world.ledger.begin_change(slot, space.id, false);
-        // Gone or not: this client does not look at it again.
+        // Whatever the outcome, this client does not use the keyspace again.
         self.model.drop_space(space.id);
         match self.db.drop_keyspace(&name_of_slot(slot)) {
             Ok(()) => self.world.ledger.answer_change(Answer::Acknowledged),
@@ -73,7 +73,7 @@ impl Client {
         }
         match space.handle.put("k", "v") {
             Ok(()) if !self.world.has_crashed() => {
-                Err(Failure("a write was taken through the handle of a dropped keyspace".into()))
+                Err(Failure("the handle of a dropped keyspace accepted a write".into()))
             }
             _ => Ok(()),
         }

@@ -1,4 +1,4 @@
-//! What a client writes: batches, and sorted loads. Each is noted in the ledger before, and answered there after.
+//! A client's writes: batches and ingested files. Each is recorded in the ledger before the call, and its answer after.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::time::Duration;
 use cleavedb::{Error, WriteBatch, WriteOptions};
 
 use crate::client::Client;
+use crate::failure::Failure;
 use crate::ledger::{Answer, BatchId};
 use crate::material;
 use crate::model::{self, Entry, Stored};
 use crate::operation::{Ack, Change, Effect, operator_of_slot};
 use crate::order::ORDER;
-use crate::world::Failure;
 
 impl Client {
     pub(super) fn write(&mut self, changes: &[Change], ack: Ack) -> Result<(), Failure> {
@@ -30,7 +30,7 @@ impl Client {
         let synced = ack == Ack::Sync || ack == Ack::Default && self.world.sync_by_default;
         match result {
             Ok(()) if self.world.ledger.has_failed() && self.order.is_none() && !self.world.has_crashed() => {
-                Err(Failure("a write was taken after an earlier one had failed and poisoned writes".into()))
+                Err(Failure("a write was accepted after an earlier failure that must poison writes".into()))
             }
             Ok(()) => {
                 self.world.ledger.acknowledge(id, synced);
@@ -85,7 +85,7 @@ impl Client {
         }
         let options = ack.durability().map_or(WriteOptions::new(), WriteOptions::from);
         if self.pause.is_some() {
-            // Whoever waits for background work that he has stopped himself waits for ever.
+            // A write that stalls would wait forever for the background work that this client has paused.
             match self.db.write_with(batch.clone(), options.stall_max(Duration::ZERO)) {
                 Err(Error::WouldStall) => self.pause = None,
                 other => return other,
@@ -93,7 +93,7 @@ impl Client {
         }
         match ack.durability() {
             Some(_) => self.db.write_with(batch, options),
-            // What would have to wait is as it was, and waits at the second try.
+            // A batch that would stall is left intact; the second call waits.
             None => match self.db.try_write(&mut batch) {
                 Err(Error::WouldStall) => self.db.write(batch),
                 other => other,
@@ -106,7 +106,7 @@ impl Client {
         let operator = operator_of_slot(change.slot);
         let stored = match (change.effect, operator) {
             (Effect::Delete, _) => Stored::Delete,
-            // The engine writes nothing for a range without keys, even where it would refuse to write.
+            // The engine ignores an empty range, even if writes are poisoned.
             (Effect::Clear(span), _) if model::is_empty(&span.bounds()) => return None,
             (Effect::Clear(span), _) => Stored::Clear(span.bounds()),
             (Effect::Put(value) | Effect::Merge(value), None) => Stored::Put(value.bytes().into()),
@@ -116,7 +116,7 @@ impl Client {
         Some(Entry { space: space.id, key: material::key(change.key).into(), stored })
     }
 
-    /// Only for a lone client: a load cannot write itself into the order of batches.
+    /// Only for a single client: an ingest cannot append its number to the batch order.
     pub(super) fn ingest(&mut self, slot: u8, puts: &[(u16, material::Value)]) -> Result<(), Failure> {
         let Some(space) = self.spaces.get(&slot).filter(|_| self.order.is_none()) else {
             return Ok(());
@@ -140,7 +140,7 @@ impl Client {
         match space.handle.ingest(&sorted) {
             Ok(count) if count != sorted.len() as u64 => Err(Failure(format!("{count} keys were ingested"))),
             Ok(_) => {
-                // A load is durable, and so is all that came before.
+                // An ingest is durable and makes all earlier writes durable.
                 self.world.ledger.acknowledge(id, true);
                 self.world.ledger.synced_since(began);
                 self.model.commit(&entries);

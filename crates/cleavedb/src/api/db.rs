@@ -34,7 +34,7 @@ impl Options {
     /// [`Error::Locked`] if it is open elsewhere, [`Error::InvalidInput`] for an option outside its range,
     /// [`Error::Corruption`] or [`Error::Unsupported`] if the files cannot be trusted.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Db> {
-        open(Arc::new(OsStorage::new().sleeping(!self.busy_poll)), path.as_ref(), self, None)
+        open(Arc::new(OsStorage::new().busy_polling(self.busy_poll)), path.as_ref(), self, None)
     }
 }
 

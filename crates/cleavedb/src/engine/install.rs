@@ -40,7 +40,7 @@ impl Gone {
 }
 
 impl Core {
-    /// Makes a finished job true: syncs the logs up to `seqno`, commits the edit, and swaps the view (DESIGN rules 2, 4,
+    /// Makes a finished job true: syncs the logs up to `seqno`, commits the edit, and swaps the view (rules 2, 4,
     /// 5). Files that the edit removes go when the last view that holds them goes. What follows from it, such as which file
     /// is emptied next, is for others to choose, without the lock.
     pub fn install(&self, seqno: Seqno, mut edit: Edit, change: impl FnOnce(&mut Sources)) -> Result<()> {

@@ -1,4 +1,4 @@
-//! One edit of the manifest: the changes of one finished job, in one self-contained record (DESIGN rule 5). Fields are
+//! One edit of the manifest: the changes of one finished job, in one self-contained record (rule 5). Fields are
 //! tagged, so a later version can add some; an unknown tag is rejected, because ignoring it could lose data. Diagram:
 //! `docs/formats/manifest.md`.
 //!

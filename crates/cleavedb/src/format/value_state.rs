@@ -231,7 +231,9 @@ mod tests {
 
     fn state(places: &[(u64, ValuePlace)], referenced: &[(u64, u64)]) -> ValueState {
         let mut state = ValueState::default();
-        places.iter().for_each(|(id, place)| drop(state.place(FileId(*id), place.clone())));
+        for (id, place) in places {
+            state.place(FileId(*id), place.clone());
+        }
         reference(&mut state, referenced);
         state
     }

@@ -1,5 +1,5 @@
 //! One log file, and how records are read from it: from the file once their bytes are there, from the ring before
-//! (DESIGN section 2). Every read checks that the record has the requested key and sequence number.
+//! that. Every read checks that the record has the requested key and sequence number.
 
 use std::path::Path;
 use std::sync::Arc;

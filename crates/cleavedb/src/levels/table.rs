@@ -302,7 +302,7 @@ impl Table {
         if len > 0
             && let Ok(file) = self.handle.file()
         {
-            file.will_go_on(offset, len);
+            file.read_ahead(offset, len);
         }
     }
 

@@ -50,7 +50,7 @@ impl StoredFile {
 
     /// Releases the space of an extent that begins and ends here and has no readers.
     pub fn give_back(&self, start: u64, end: u64) {
-        self.guard.give_back(start, end.next_multiple_of(EXTENT_ALIGN) - start);
+        self.guard.mark_range_obsolete(start, end.next_multiple_of(EXTENT_ALIGN) - start);
     }
 }
 

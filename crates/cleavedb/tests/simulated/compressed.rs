@@ -55,7 +55,7 @@ fn write_and_move(db: &Db, of: &dyn Fn(usize, usize) -> Vec<u8>) -> Stats {
         settle(db);
     }
     let stats = db.stats();
-    assert!(stats.value_collections > 0, "{stats:?}");
+    assert!(stats.value_gcs > 0, "{stats:?}");
     stats
 }
 
@@ -147,7 +147,7 @@ fn compressed_values_are_moved_again_without_change() {
         let db = open(&disk, backend, tuning(Compression::None));
         (0..KEYS).filter(|number| number % 5 > 0).for_each(|number| db.delete(key(number)).unwrap());
         let stats = settle(&db);
-        assert!(stats.value_collections > 0 && stats.values_compressed_from == 0, "{stats:?}");
+        assert!(stats.value_gcs > 0 && stats.values_compressed_from == 0, "{stats:?}");
         // Half of them had moved; uncompressed, they would take more than 300 B each.
         assert!(stats.value_bytes_live < (KEYS / 5) as u64 * 200, "{stats:?}");
         for number in (0..KEYS).step_by(5) {
@@ -176,7 +176,7 @@ fn live_bytes_are_counted_as_stored_before_addresses_are_refreshed() {
         db.compact_range(&db.default_keyspace(), ..key(KEYS / 2).into_bytes()).unwrap();
         db.wait_for_background().unwrap();
         let stats = db.stats();
-        assert!(stats.moved_files > 0 && stats.value_collections == before.value_collections, "{stats:?}");
+        assert!(stats.moved_files > 0 && stats.value_gcs == before.value_gcs, "{stats:?}");
         let ((bytes, _), (_, live)) = (lies(&before), lies(&stats));
         assert!((bytes * 9..bytes * 11).contains(&(live * 20)), "{live} of {bytes} B live: {stats:?}");
     });

@@ -95,7 +95,7 @@ fn an_idle_engine_reorders_values_by_key_and_then_stops() {
             );
             testing::sleep(Duration::from_secs(60));
             let after = db.stats();
-            let of = |stats: &Stats| (stats.value_reorder_bytes_written, stats.value_collections, stats.compactions);
+            let of = |stats: &Stats| (stats.value_reorder_bytes_written, stats.value_gcs, stats.compactions);
             assert_eq!(of(&after), of(&stats), "background work is idle");
             assert_rounds(&db, &rounds);
             db.close().unwrap();
@@ -248,7 +248,7 @@ fn a_new_placement_takes_over_the_files_of_the_old_one() {
                 }
                 db.compact_range(&db.default_keyspace(), ..).unwrap();
                 let stats = settle(&db);
-                assert!(stats.value_collections + stats.value_reorders > 0, "{stats:?}");
+                assert!(stats.value_gcs + stats.value_reorders > 0, "{stats:?}");
                 if placement == Range {
                     assert_ordered(&stats);
                 }
@@ -310,7 +310,7 @@ fn urgent_work_stops_reordering() {
                     // Nothing is running now.
                     let after = db.stats();
                     let judged = |stats: &Stats| stats.records_judged_alone + stats.records_looked_up;
-                    let done = |stats: &Stats| (stats.value_reorders, stats.value_collections);
+                    let done = |stats: &Stats| (stats.value_reorders, stats.value_gcs);
                     given_up += usize::from(judged(&after) > judged(&before) && done(&after) == done(&before));
                     pause.resume();
                 } else {

@@ -216,7 +216,7 @@ fn writers_are_slowed_down_and_not_stalled_at_the_space_limit() {
         assert!(paces.len() > 3 && paces.iter().all(|&pace| pace > 0), "{paces:?}");
         db.wait_for_background().unwrap();
         let stats = db.stats();
-        assert!(stats.value_collections > 0 && stats.stalls == 0 && stats.pace_bytes_per_second.is_none(), "{stats:?}");
+        assert!(stats.value_gcs > 0 && stats.stalls == 0 && stats.pace_bytes_per_second.is_none(), "{stats:?}");
         assert!(most < 700_000, "{most} B");
     });
 }
@@ -255,7 +255,7 @@ fn writers_continue_if_value_files_with_garbage_cannot_be_read() {
         db.wait_for_background().unwrap();
         let stats = db.stats();
         let garbage = stats.value_bytes - stats.value_bytes_live;
-        assert!(garbage > stats.value_bytes_live * 3 / 10 + (32 << 10) && stats.value_collections == 0, "{stats:?}");
+        assert!(garbage > stats.value_bytes_live * 3 / 10 + (32 << 10) && stats.value_gcs == 0, "{stats:?}");
         put_each(&db, 100);
         assert_eq!(db.stats().pace_bytes_per_second, None);
     });

@@ -57,7 +57,7 @@ fn write_until_moved(db: &Db, keys: usize, moved_files: usize) {
     for round in 1..40 {
         write_round(db, keys, round);
         let stats = settle(db);
-        if stats.value_collections >= 3 && stats.moved_files >= moved_files {
+        if stats.value_gcs >= 3 && stats.moved_files >= moved_files {
             return;
         }
     }
@@ -86,7 +86,7 @@ fn a_large_value_is_written_once_and_found_by_every_kind_of_read() {
         // All but the values in the log that is being written.
         assert!(stats.value_bytes_live > records as u64 / 2 && stats.value_bytes_live <= records as u64);
         let tables: u64 = stats.levels.iter().map(|level| level.bytes).sum();
-        assert!(tables < 40_000 && stats.value_collections == 0, "{stats:?}");
+        assert!(tables < 40_000 && stats.value_gcs == 0, "{stats:?}");
         assert_round(&db, 400, 0);
         let space = db.default_keyspace();
         assert_eq!(&snapshot.get(&space, key(7)).unwrap().unwrap()[..], of_round(7, 0));
@@ -120,7 +120,7 @@ fn space_is_reclaimed_after_overwrites_and_after_deleting_everything() {
             assert!(stats.value_bytes <= allowed + (64 << 10), "round {round}: {stats:?}");
         }
         let stats = db.stats();
-        assert!(stats.value_collections > 0 && stats.value_files < 12, "{stats:?}");
+        assert!(stats.value_gcs > 0 && stats.value_files < 12, "{stats:?}");
         let (files, list_bytes) = (stats.value_files + stats.moved_files, stats.memory.value_list_bytes);
         assert!((files * 300..files * 2000).contains(&list_bytes), "{list_bytes} B for {files} files");
         assert_round(&db, 400, 11);
@@ -155,7 +155,7 @@ fn snapshots_and_iterators_keep_their_values_during_value_gc() {
             write_round(&db, 300, round);
             settle(&db);
         }
-        assert!(db.stats().value_collections > 0);
+        assert!(db.stats().value_gcs > 0);
         for number in 0..300 {
             assert_eq!(&snapshot.get(&space, key(number)).unwrap().unwrap()[..], of_round(number, 0));
         }
@@ -188,7 +188,7 @@ fn a_large_value_deleted_or_replaced_by_a_small_one_stays_dead() {
             }
         }
         let stats = settle(&db);
-        assert!(stats.value_collections > 0, "{stats:?}");
+        assert!(stats.value_gcs > 0, "{stats:?}");
         let as_it_should = |db: &Db| {
             for number in 0..300 {
                 let found = db.get(key(number)).unwrap();
@@ -224,7 +224,7 @@ fn a_newer_operand_does_not_cover_the_value_it_applies_to() {
             write_round(&db, 300, round);
             settle(&db);
         }
-        assert!(db.stats().value_collections > 0);
+        assert!(db.stats().value_gcs > 0);
         let expected = |number: usize| [of_round(number, 0), b",+".to_vec()].concat();
         for number in 0..100 {
             assert_eq!(&space.get(key(number)).unwrap().unwrap()[..], expected(number));
@@ -536,10 +536,10 @@ fn tables_that_are_not_compacted_get_fresh_addresses_of_moved_values() {
         // Half of the records in the logs die, so the other half moves.
         write_round(&db, 1000, 1);
         let stats = settle(&db);
-        assert!(stats.value_collections > 3 && stats.moved_files < 8, "{stats:?}");
-        let jobs = (stats.compactions, stats.value_collections);
+        assert!(stats.value_gcs > 3 && stats.moved_files < 8, "{stats:?}");
+        let jobs = (stats.compactions, stats.value_gcs);
         testing::sleep(std::time::Duration::from_secs(5));
-        assert_eq!((db.stats().compactions, db.stats().value_collections), jobs, "background work is idle");
+        assert_eq!((db.stats().compactions, db.stats().value_gcs), jobs, "background work is idle");
         for number in 0..1000 {
             assert_eq!(&cold.get(key(number)).unwrap().unwrap()[..], of_round(number, 0));
         }

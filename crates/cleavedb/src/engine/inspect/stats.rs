@@ -128,14 +128,14 @@ pub struct Stats {
     /// Compactions done.
     #[n(33)]
     pub compactions: u64,
-    /// Collections done: how often files of values were emptied.
+    /// Value GC jobs done.
     #[n(34)]
-    pub value_collections: u64,
+    pub value_gcs: u64,
     /// Bytes of segments and redirect tables written by them.
     #[n(35)]
-    pub value_collection_bytes_written: u64,
+    pub value_gc_bytes_written: u64,
     /// How often values were moved at rest so that they lie in the order of their keys, with
-    /// [`ValuePlacement::Range`](crate::ValuePlacement::Range); not among the value_collections.
+    /// [`ValuePlacement::Range`](crate::ValuePlacement::Range); not counted in [`value_gcs`](Stats::value_gcs).
     #[n(36)]
     pub value_reorders: u64,
     /// Bytes of segments and redirect tables written by them, those given up for something else included.
@@ -148,10 +148,10 @@ pub struct Stats {
     /// Bytes that these values have since then.
     #[n(39)]
     pub values_compressed_to: u64,
-    /// Versions that value_collections have judged by what they had read alone.
+    /// Versions that value GC judged from the records that it had read, without a lookup.
     #[n(40)]
     pub records_judged_alone: u64,
-    /// Versions for which value_collections have asked the tables.
+    /// Versions that value GC looked up in the tables.
     #[n(41)]
     pub records_looked_up: u64,
     /// Merges of runs done.
@@ -165,7 +165,7 @@ pub struct Stats {
     pub compaction_subtasks: u64,
     /// Parts that merges and seals were cut into.
     #[n(45)]
-    pub run_subtasks_total: u64,
+    pub run_subtasks: u64,
     /// Writes that had to wait until a background job was done.
     #[n(46)]
     pub stalls: u64,
@@ -275,7 +275,7 @@ impl Stats {
         let written = self.log_bytes_written
             + self.table_bytes_written
             + self.manifest_bytes_written
-            + self.value_collection_bytes_written
+            + self.value_gc_bytes_written
             + self.value_reorder_bytes_written;
         if self.user_bytes_written == 0 { 0.0 } else { written as f64 / self.user_bytes_written as f64 }
     }
@@ -307,6 +307,7 @@ impl Core {
         let counters = &self.counters;
         let values = &view.values.figures().candidates;
         let groups = groups_of(&values);
+        let jobs = self.running_jobs();
         Stats {
             value_files: values.len(),
             value_bytes: values.iter().map(|file| file.bytes).sum(),
@@ -368,8 +369,8 @@ impl Core {
             bytes_read: count(&counters.bytes_read),
             flushes: count(&counters.flushes),
             compactions: count(&counters.compactions),
-            value_collections: count(&counters.value_collections),
-            value_collection_bytes_written: count(&counters.value_collection_bytes),
+            value_gcs: count(&counters.value_gcs),
+            value_gc_bytes_written: count(&counters.value_gc_bytes),
             value_reorders: count(&counters.value_reorders),
             value_reorder_bytes_written: count(&counters.value_reorder_bytes),
             values_compressed_from: count(&counters.compressed_from),
@@ -379,14 +380,14 @@ impl Core {
             index_merges: count(&counters.index_merges),
             seals: count(&counters.seals),
             compaction_subtasks: count(&counters.compaction_subtasks),
-            run_subtasks_total: count(&counters.run_subtasks_total),
+            run_subtasks: count(&counters.run_subtasks),
             stalls: count(&counters.stalls),
             stall_time: Duration::from_micros(count(&counters.stall_us)),
             paced: count(&counters.paced),
             paced_time: Duration::from_micros(count(&counters.paced_us)),
             unknown_files: self.unknown_files.clone(),
             pace_bytes_per_second: self.pacer.bytes_per_second(),
-            jobs: self.running_jobs(),
+            jobs,
         }
     }
 }

@@ -92,7 +92,7 @@ impl<S: RunSources> SubtaskWork for RunBuild<S> {
     fn join(&self, core: &Core, outputs: Vec<RunPart>) -> Result<Outcome<'_>> {
         let dropped = |keyspace| self.horizon.dropped.contains_key(&keyspace);
         let ranges = survivors(&self.tombstones, &self.horizon.snapshots, &|_, _| false, &dropped);
-        core.counters.run_subtasks_total.fetch_add(outputs.len() as u64, Ordering::Relaxed);
+        core.counters.run_subtasks.fetch_add(outputs.len() as u64, Ordering::Relaxed);
         let (seqnos, kept) = (self.sources.seqnos(), self.sources.kept_bytes());
         let run = Arc::new(Run::join(outputs, &ranges, seqnos, kept, &core.memory.runs));
         let outcome = Outcome::view(move |sources| self.sources.replace_by(&run, sources));

@@ -69,8 +69,8 @@ impl Job for CollectGarbage {
             let collected = collect(core, &self.0, false)?;
             Ok(outcome_of(collected, move |core, collected| {
                 let given_back = collected.map_or(0, |collected| {
-                    core.counters.value_collection_bytes.fetch_add(collected.written, Ordering::Relaxed);
-                    core.counters.value_collections.fetch_add(1, Ordering::Relaxed);
+                    core.counters.value_gc_bytes.fetch_add(collected.written, Ordering::Relaxed);
+                    core.counters.value_gcs.fetch_add(1, Ordering::Relaxed);
                     collected.bytes_before.saturating_sub(collected.written)
                 });
                 core.work.space.note_drained(given_back, now().saturating_sub(began));

@@ -143,7 +143,7 @@ impl Core {
             self.work.set_active(false);
             self.fit_cache();
             drop(state);
-            allocator::give_back();
+            allocator::release_free_memory();
             state = self.work.lock();
         }
         state
@@ -166,7 +166,10 @@ impl Core {
             Activity::Full => false,
             _ => return false,
         };
-        if !has_idle_work {
+        if self.offer(state, Duty::Logs).is_some() {
+            // The thread for logs may not have seen it yet.
+            self.work.notify_changed();
+        } else if !has_idle_work {
             state.note_done();
             self.work.notify_progress();
         }

@@ -3,7 +3,7 @@
 //! Tables never change, so they get one more name where the file system allows it, and are copied where it does not. Logs
 //! do change (a close cuts what is reserved behind their end, recovery writes doubtful frames again), so they are always
 //! copied, up to an end that is synced; the copy's manifest says that they end there, and opening it repairs nothing
-//! (DESIGN rule 4). `CURRENT` is written last: a copy that was cut short does not open as a database.
+//! (rule 4). `CURRENT` is written last: a copy that was cut short does not open as a database.
 //!
 //! Everything lands in one directory, whatever directories the original has, under a database number of its own.
 

@@ -1,7 +1,7 @@
 //! Ingest: a sorted load written straight into tables, past log, index table and runs.
 //!
 //! The tables are written and synced while others read and write; their versions have no sequence number yet (the file
-//! says 0). Then the front is flushed, so that nothing in it is older than the load and searched before it (DESIGN rule
+//! says 0). Then the front is flushed, so that nothing in it is older than the load and searched before it (rule
 //! 1), and in one step, under the commit lock, the load gets the next sequence number, an edit names its tables and that
 //! number, and the view shows them. The edit also says that everything up to that number is in tables: the log has no
 //! record of it, so recovery must not look for one there. If writers fill the front again and again before that step, they

@@ -1,4 +1,4 @@
-//! The manifest: the only truth about files (DESIGN rule 5). One writer; one edit per finished job, synced before
+//! The manifest: the only truth about files (rule 5). One writer; one edit per finished job, synced before
 //! anything relies on it.
 
 pub(crate) mod file_names;

@@ -1,5 +1,5 @@
 //! The read path of one key, top to bottom: one view, its layers from the newest to the oldest until a base is found, then
-//! the base with the operands merged into it, each fetched if it is separated (DESIGN section 2, "Read").
+//! the base with the operands merged into it, each fetched if it is separated.
 
 use crate::base::key_versions::{KeyVersions, is_delete};
 use crate::base::operator::full_merge;

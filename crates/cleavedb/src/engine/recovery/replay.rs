@@ -1,4 +1,4 @@
-//! Recovery of the front: the logs from the watermark on, replayed into index tables (DESIGN rule 3).
+//! Recovery of the front: the logs from the watermark on, replayed into index tables (rule 3).
 //!
 //! Reading stops at the first gap in history; all that came later is dropped, so what is left is a prefix that holds
 //! every `Sync`. A gap in front of something that says it was synced is damage, and is reported instead of cut. What

@@ -7,7 +7,7 @@ use crate::engine::manifest::ManifestState;
 use crate::engine::value_home::ValueHome;
 use crate::format::values::{EXTENT_ALIGN, ValuePlace};
 use crate::io::Storage;
-use crate::io::pending_deletions::{Obsolete, Part, PendingDeletions};
+use crate::io::pending_deletions::{FileRange, Obsolete, PendingDeletions};
 use crate::values::files::ValueFiles;
 
 /// The files of values that the manifest names. Each must be there, and as long as it says.
@@ -56,7 +56,7 @@ pub(crate) fn give_back_gaps(
             {
                 // The last block of a file may be cut short.
                 from = end.next_multiple_of(EXTENT_ALIGN);
-                pending_deletions.add(Obsolete::Part(Part { path: path.clone(), offset, len: from - offset }));
+                pending_deletions.add(Obsolete::Range(FileRange { path: path.clone(), offset, len: from - offset }));
             }
         }
     }

@@ -27,7 +27,7 @@ use crate::format::meta::TableMeta;
 use crate::format::references::References;
 use crate::front::log_check::{LogPlace, check_log};
 use crate::io::pending_deletions::PendingDeletions;
-use crate::io::untouched::Untouched;
+use crate::io::read_only::ReadOnlyStorage;
 use crate::io::{Access, Lock, Storage};
 use crate::levels::table_check::{CheckContext, check_table};
 use crate::levels::table_file::TableFile;
@@ -383,10 +383,10 @@ impl Checker {
         if unsettled {
             self.report.notes.push("the database was not closed; the next open recovers it".to_owned());
         }
-        let untouched = Untouched::new(&*self.storage);
+        let read_only = ReadOnlyStorage::new(&*self.storage);
         let tuning = Tuning::for_budget(MEMORY_BUDGET_MIN);
         if let Err(error) =
-            recover(&untouched, &self.dirs, state, &tuning, &Arc::new(PendingDeletions::default()), true)
+            recover(&read_only, &self.dirs, state, &tuning, &Arc::new(PendingDeletions::default()), true)
         {
             self.note(&error);
         }

@@ -1,4 +1,4 @@
-//! The records of a run: what they look like, and which of them the store must have by now. All clients share it.
+//! The records of a run: their keys and values, and which of them the store must contain. All clients share it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,35 +9,35 @@ use crate::source::Source;
 use crate::workload::Workload;
 
 /// The records of a run.
-pub struct Ground {
+pub struct Dataset {
     /// Their keys and values.
     pub source: Source,
-    /// Records that the store must have.
+    /// The records that the store must contain.
     pub presence: Presence,
-    /// Records that operations fall on, without the ones inserted during the run.
+    /// Number of records at the start, without those inserted during the run.
     pub records: u64,
-    /// How many operations clients do between them.
+    /// Operations of all clients together.
     pub operations: u64,
     /// The number of the next record to insert.
     pub next_new: AtomicU64,
-    /// Every inserted record below this number was acknowledged; operations may fall on it.
+    /// Every inserted record below this number was acknowledged, so operations may access it.
     pub acknowledged: AtomicU64,
-    /// How many records a scan reads if the workload does not say.
+    /// Records per scan, unless the workload defines it.
     pub scan_length: u64,
 }
 
-impl Ground {
-    /// The records that `workload` works on; none of them is there yet. Every operation may insert one.
+impl Dataset {
+    /// The records of `workload`, none of them present yet. Every operation may insert one.
     ///
     /// # Errors
-    /// If the file that they come from is missing or wrong.
-    pub fn new(shape: &Shape, workload: &Workload) -> Result<Ground> {
+    /// If their file is missing or invalid.
+    pub fn new(shape: &Shape, workload: &Workload) -> Result<Dataset> {
         let source = Source::new(shape, workload)?;
         let records = source.records().unwrap_or(shape.records);
         let (numerator, denominator) = workload.operations;
         let drawn = shape.operations.unwrap_or_else(|| (records * numerator / denominator).max(1));
         let operations = source.trace().map_or(drawn, |trace| trace.events.len() as u64);
-        Ok(Ground {
+        Ok(Dataset {
             presence: Presence::new(records + operations),
             source,
             records,
@@ -48,7 +48,7 @@ impl Ground {
         })
     }
 
-    /// Counts on over the inserted records that are there, up to the first that another client has yet to write.
+    /// Advances `acknowledged` to the first inserted record that is not yet acknowledged.
     pub fn acknowledge(&self) {
         let mut next = self.acknowledged.load(Ordering::SeqCst);
         while next < self.next_new.load(Ordering::SeqCst) && self.presence.has(next) {
@@ -59,7 +59,7 @@ impl Ground {
         }
     }
 
-    /// Bytes of keys and values of the records that are there.
+    /// Bytes of keys and values of the present records.
     pub fn live_bytes(&self) -> u64 {
         let mut key = Vec::new();
         let bytes = |record| {

@@ -1,4 +1,5 @@
-//! CleaveDB's own options on the command line, `--cleave KEY=VALUE,..`: one table behind parsing, errors and settings.
+//! CleaveDB's own options on the command line, `--cleave KEY=VALUE,..`: one table behind parsing, error messages and
+//! settings. Part of a run's plan; `engines/cleave.rs` applies them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,22 +11,22 @@ use serde::{Deserialize, Serialize};
 use crate::size;
 use crate::storage::Incomplete;
 
-/// One option: its key, the values it takes in words, and how it is set.
+/// One option: its key, a description of its values, and how to set it.
 struct Known {
     key: &'static str,
     values: &'static str,
     set: fn(Chosen, &str) -> Option<Chosen>,
 }
 
-/// What has been chosen so far.
+/// The options chosen so far.
 struct Chosen {
     options: Options,
     values: ValueOptions,
-    /// Garbage that may lie among values, in hundredths of what is live.
+    /// The garbage limit in percent of live values.
     spare_percent: Option<u32>,
-    /// The same in bytes.
+    /// The garbage limit in bytes.
     spare_bytes: Option<u64>,
-    /// What it lies on is synced.
+    /// Whether files are synced.
     syncs: bool,
 }
 
@@ -54,7 +55,7 @@ impl Chosen {
     }
 }
 
-/// All of them. A new option of the engine is a new row.
+/// All options. A new option of the engine is a new row.
 const KNOWN: [Known; 18] = [
     Known {
         key: "log-backend",
@@ -79,7 +80,7 @@ const KNOWN: [Known; 18] = [
     },
     Known {
         key: "compression-by-level",
-        values: "those of compression with + between, level 0 first",
+        values: "values of compression joined with +, level 0 first",
         set: |chosen, value| {
             let levels: Vec<Compression> = value.split('+').map(compression).collect::<Option<_>>()?;
             chosen.options(|options| options.compression_by_level(&levels))
@@ -114,7 +115,7 @@ const KNOWN: [Known; 18] = [
     },
     Known {
         key: "placement",
-        values: "hash, range, log, or log-look-ups (each record looked up by itself)",
+        values: "hash, range, log, or log-look-ups (one look-up per record)",
         set: |chosen, value| {
             let placement = match value {
                 "hash" => ValuePlacement::Hash,
@@ -142,13 +143,13 @@ const KNOWN: [Known; 18] = [
         key: "hot-cold",
         values: "on or off",
         set: |chosen, value| {
-            let apart = on_or_off(value)?;
-            chosen.values(|values| values.hot_cold(apart))
+            let separated = on_or_off(value)?;
+            chosen.values(|values| values.hot_cold(separated))
         },
     },
     Known {
         key: "find-in-tables",
-        values: "on (where that is cheaper than to read files) or off",
+        values: "on (if that is cheaper than reading the files) or off",
         set: |chosen, value| {
             let where_cheaper = on_or_off(value)?;
             chosen.values(|values| values.find_in_tables(where_cheaper))
@@ -156,7 +157,7 @@ const KNOWN: [Known; 18] = [
     },
     Known {
         key: "value-compression",
-        values: "as for compression: of values that are moved",
+        values: "values of compression, for moved values",
         set: |chosen, value| {
             let compression = compression(value)?;
             chosen.values(|values| values.compression(compression))
@@ -172,7 +173,7 @@ const KNOWN: [Known; 18] = [
     },
     Known {
         key: "spare",
-        values: "hundredths of what is live, 1 to 1000",
+        values: "a percentage of live values, 1 to 1000",
         set: |chosen, value| {
             let percent = value.parse().ok().filter(|percent| (1..=1000).contains(percent))?;
             Some(Chosen { spare_percent: Some(percent), ..chosen })
@@ -200,16 +201,16 @@ const KNOWN: [Known; 18] = [
         },
     },
     Known {
-        key: "wait-awake",
-        values: "on, or off: a thread that waits for a short read sleeps",
+        key: "busy-poll",
+        values: "on (short reads are busy-polled) or off",
         set: |chosen, value| {
-            let awake = on_or_off(value)?;
-            chosen.options(|options| options.busy_poll(awake))
+            let busy_poll = on_or_off(value)?;
+            chosen.options(|options| options.busy_poll(busy_poll))
         },
     },
     Known {
         key: "syncs",
-        values: "on, or off: nothing then survives loss of power, to measure what that costs",
+        values: "on, or off (no write survives power loss; for measuring the cost of syncs)",
         set: |chosen, value| Some(Chosen { syncs: on_or_off(value)?, ..chosen }),
     },
 ];
@@ -231,13 +232,13 @@ fn compression(name: &str) -> Option<Compression> {
     }
 }
 
-/// Options as the user wrote them; all are known, and have values of the right kind.
+/// Options as the user wrote them; all keys are known and all values valid.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CleaveOptions(String);
 
 impl CleaveOptions {
-    /// Sets them; and the storage to open on, if it is not the usual one.
+    /// Sets them. Also returns the storage to open on, if it is not the usual one.
     pub fn apply(&self, options: Options) -> (Options, Option<Incomplete>) {
         set_all(&self.0, options).expect("the options were checked when they were parsed")
     }
@@ -250,13 +251,13 @@ fn set_all(text: &str, options: Options) -> Result<(Options, Option<Incomplete>)
             let keys = KNOWN.map(|known| known.key).join(", ");
             format!("CleaveDB has no option {key:?}; it has {keys}")
         })?;
-        (known.set)(chosen, value).ok_or_else(|| format!("{key} is {}, and not {value:?}", known.values))
+        (known.set)(chosen, value).ok_or_else(|| format!("{key} is {}, not {value:?}", known.values))
     })?;
     Ok(chosen.done())
 }
 
 impl CleaveOptions {
-    /// Whether they switch syncs off.
+    /// Whether they disable syncs.
     pub fn without_syncs(&self) -> bool {
         self.apply(Options::new()).1.is_some()
     }
@@ -298,7 +299,7 @@ mod tests {
     fn every_option_is_known_and_others_are_refused_by_name() {
         let all = "log-backend=plain,compression=none,compression-by-level=none+lz4+zstd,block-size=16K,filter-bits=0,\
                    separation=192,placement=log-look-ups,victims=random:3,hot-cold=off,group-size=1M,find-in-tables=off,\
-                   value-compression=lz4,spare=20,spare-bytes=0,open-files=64,background-threads=1,wait-awake=off,syncs=off";
+                   value-compression=lz4,spare=20,spare-bytes=0,open-files=64,background-threads=1,busy-poll=off,syncs=off";
         assert_eq!(all.parse::<CleaveOptions>().unwrap().to_string(), all);
         assert_eq!(all.split(',').count(), KNOWN.len());
         assert!(
@@ -312,8 +313,8 @@ mod tests {
         let error = |text: &str| text.parse::<CleaveOptions>().unwrap_err();
         let names_all = error("speed=high");
         assert!(KNOWN.iter().all(|known| names_all.contains(known.key)), "{names_all}");
-        assert_eq!(error("log-backend=fast"), "log-backend is auto, ring or plain, and not \"fast\"");
-        assert!(error("compression-by-level=none+fast").starts_with("compression-by-level is those of compression"));
+        assert_eq!(error("log-backend=fast"), "log-backend is auto, ring or plain, not \"fast\"");
+        assert!(error("compression-by-level=none+fast").starts_with("compression-by-level is values of compression"));
         assert_eq!(error("filter-bits"), "\"filter-bits\" is not KEY=VALUE");
     }
 }

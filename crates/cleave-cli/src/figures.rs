@@ -1,0 +1,122 @@
+//! The statistics of a database, as `cleave stats` shows them: drawn as a picture, or as JSON. `stats.rs` shows those of
+//! a database that it opens, `watch.rs` those of a database that another process has open.
+
+use std::io::Write;
+
+use cleavedb::{GroupStats, LevelStats, MemoryStats, RunStats, Stats};
+use indicatif::HumanCount;
+use serde_json::{Value, json};
+
+use crate::failure::Result;
+use crate::picture;
+
+/// Draws the statistics as a picture.
+pub fn draw(stats: &Stats, out: &mut dyn Write) -> Result<()> {
+    let (seqno, durable) = (HumanCount(stats.seqno), HumanCount(stats.durable_seqno));
+    let (keyspaces, snapshots) = (stats.keyspaces, stats.snapshots);
+    writeln!(out, "   seqno {seqno} (durable up to {durable}), keyspaces {keyspaces}, snapshots {snapshots}\n")?;
+    Ok(picture::draw(stats, out)?)
+}
+
+/// The statistics as JSON. The names of the fields are a stable public format.
+pub fn as_json(stats: &Stats) -> Value {
+    let logs: Vec<Value> = stats.logs.iter().map(|log| json!({"id": log.id, "bytes": log.bytes})).collect();
+    let run = |run: &RunStats| {
+        let seqnos = (run.seqno_min, run.seqno_max);
+        json!({"entries": run.entries, "bytes": run.bytes, "seqno_min": seqnos.0, "seqno_max": seqnos.1})
+    };
+    let level = |level: &LevelStats| {
+        let tombstones = level.range_tombstones;
+        json!({"tables": level.tables, "bytes": level.bytes, "entries": level.entries, "range_tombstones": tombstones})
+    };
+    let mut value = json!({
+        "seqno": stats.seqno,
+        "durable_seqno": stats.durable_seqno,
+        "keyspaces": stats.keyspaces,
+        "snapshots": stats.snapshots,
+        "logs": logs,
+        "index_table": {"entries": stats.index_table_entries, "bytes": stats.index_table_bytes},
+        "sealed": stats.sealed,
+        "front_range_tombstones": stats.front_range_tombstones,
+        "runs": stats.runs.iter().map(run).collect::<Vec<Value>>(),
+        "levels": stats.levels.iter().map(level).collect::<Vec<Value>>(),
+        "values": values_as_json(stats),
+        "memory_budget": stats.memory_budget,
+        "memory": memory_as_json(&stats.memory),
+    });
+    if let (Value::Object(value), Value::Object(work)) = (&mut value, work_as_json(stats)) {
+        value.extend(work);
+    }
+    value
+}
+
+fn values_as_json(stats: &Stats) -> Value {
+    let group =
+        |group: &GroupStats| json!({"extents": group.extents, "bytes": group.bytes, "bytes_live": group.bytes_live});
+    json!({
+        "files": stats.value_files,
+        "bytes": stats.value_bytes,
+        "bytes_live": stats.value_bytes_live,
+        "bytes_pending": stats.value_bytes_pending,
+        "moved_files": stats.moved_files,
+        "groups": stats.value_groups,
+        "compressed_from": stats.values_compressed_from,
+        "compressed_to": stats.values_compressed_to,
+        "group_list": stats.value_group_list.iter().map(group).collect::<Vec<Value>>(),
+        "records_judged_alone": stats.records_judged_alone,
+        "records_looked_up": stats.records_looked_up,
+    })
+}
+
+fn memory_as_json(memory: &MemoryStats) -> Value {
+    json!({
+        "total_bytes": memory.total(),
+        "front_bytes": memory.front_bytes,
+        "merging_bytes": memory.merging_bytes,
+        "job_bytes": memory.job_bytes,
+        "cache_bytes": memory.cache_bytes,
+        "cache_bytes_max": memory.cache_bytes_max,
+        "cache_index_bytes": memory.cache_index_bytes,
+        "value_cache_bytes": memory.value_cache_bytes,
+        "value_cache_bytes_max": memory.value_cache_bytes_max,
+        "log_buffer_bytes": memory.log_buffer_bytes,
+        "table_reader_bytes": memory.table_reader_bytes,
+        "keyspace_bytes": memory.keyspace_bytes,
+        "value_list_bytes": memory.value_list_bytes,
+        "pinned_bytes": memory.pinned_bytes,
+    })
+}
+
+/// Caches, bytes, background jobs and stalls since the database was opened.
+fn work_as_json(stats: &Stats) -> Value {
+    json!({
+        "block_cache_hits": stats.block_cache_hits,
+        "block_cache_misses": stats.block_cache_misses,
+        "value_cache_hits": stats.value_cache_hits,
+        "value_cache_misses": stats.value_cache_misses,
+        "open_table_files": stats.open_table_files,
+        "table_files_opened": stats.table_files_opened,
+        "direct_io": stats.direct_io,
+        "user_bytes_written": stats.user_bytes_written,
+        "log_bytes_written": stats.log_bytes_written,
+        "table_bytes_written": stats.table_bytes_written,
+        "manifest_bytes_written": stats.manifest_bytes_written,
+        "value_gc_bytes_written": stats.value_gc_bytes_written,
+        "value_reorder_bytes_written": stats.value_reorder_bytes_written,
+        "write_amplification": stats.write_amplification(),
+        "bytes_read": stats.bytes_read,
+        "seals": stats.seals,
+        "index_merges": stats.index_merges,
+        "flushes": stats.flushes,
+        "compactions": stats.compactions,
+        "compaction_subtasks": stats.compaction_subtasks,
+        "run_subtasks": stats.run_subtasks,
+        "value_gcs": stats.value_gcs,
+        "value_reorders": stats.value_reorders,
+        "stalls": stats.stalls,
+        "stall_seconds": stats.stall_time.as_secs_f64(),
+        "paced": stats.paced,
+        "paced_seconds": stats.paced_time.as_secs_f64(),
+        "pace_bytes_per_second": stats.pace_bytes_per_second,
+    })
+}
