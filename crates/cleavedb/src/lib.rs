@@ -56,6 +56,7 @@ pub use engine::inspect::stats_page::LiveStats;
 pub use engine::memory::MemoryStats;
 pub use engine::read::sizes::KeyspaceStats;
 pub use format::compression::Compression;
+pub use format::edit::KeyspaceKind;
 
 /// Checks a closed database: verifies every checksum, and that manifest, tables and logs agree. Changes nothing, and holds a
 /// lock that keeps writers from opening the database meanwhile. Reads every file once.

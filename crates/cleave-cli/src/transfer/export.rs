@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::Instant;
 
-use cleavedb::Iter;
+use cleavedb::{Iter, KeyspaceKind};
 
 use super::{binary, jsonl};
 use crate::args::Export;
@@ -18,7 +18,9 @@ pub fn export(args: &Export, stdout: &mut dyn Write) -> Result<()> {
     let start = Instant::now();
     let db = open::to_read(&args.place.database)?;
     let keyspace = db.open_keyspace(&args.place.keyspace)?;
-    let records = db.snapshot().iter(&keyspace)?;
+    let records = match keyspace.kind() {
+        KeyspaceKind::Ordered => db.snapshot().iter(&keyspace)?,
+    };
     let mut skipped = SkippedKeys::default();
     let written = if args.file == Path::new("-") {
         write_records(records, args.format, &mut skipped, stdout)

@@ -17,7 +17,7 @@ use crate::engine::keyspaces::{DEFAULT_ID, DEFAULT_NAME};
 use crate::engine::lifecycle;
 use crate::engine::tuning::settings::{WriteOptions, check_compression};
 use crate::engine::tuning::sizes::Tuning;
-use crate::format::edit::{Edit, KeyspaceRecord};
+use crate::format::edit::{Edit, KeyspaceKind, KeyspaceRecord};
 use crate::io::{MemoryStorage, OsStorage, Storage};
 
 /// Opens or makes a database on any storage; with the given sizes, or those that follow from the options.
@@ -114,6 +114,7 @@ impl Db {
         let next = id.0.checked_add(1).ok_or_else(|| Error::input("this database has no keyspace numbers left"))?;
         let record = KeyspaceRecord {
             id,
+            kind: KeyspaceKind::Ordered,
             name: name.to_owned(),
             operator: options.operator,
             compression: options.compression.map(|compression| compression as u8),

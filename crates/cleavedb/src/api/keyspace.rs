@@ -11,7 +11,7 @@ use crate::engine::batch::Batch;
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::read::sizes::KeyspaceStats;
 use crate::engine::tuning::settings::WriteOptions;
-use crate::format::edit::Separation;
+use crate::format::edit::{KeyspaceKind, Separation};
 
 /// A thread keeps memory of this size for its next write.
 const BATCH_BYTES_KEPT: usize = 16 << 10;
@@ -47,6 +47,11 @@ impl Keyspace {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.state.record.name
+    }
+
+    /// How it keeps its keys.
+    pub fn kind(&self) -> KeyspaceKind {
+        self.state.record.kind
     }
 
     /// Its number, never reused in this database.

@@ -23,6 +23,7 @@ pub mod tombstones;
 pub mod versions;
 pub mod key_versions;
 pub mod memory;
+pub mod shared_map;
 
 pub use address::{Address, FileId};
 pub use cursor::Cursor;
@@ -34,6 +35,7 @@ pub use kind::{Kind, Seqno, Stamp};
 pub use memory::Gauge;
 pub use merging::Merging;
 pub use operator::{MergeOperator, OperatorSource};
+pub use shared_map::SharedMap;
 pub use slice::{Buffer, Slice};
 
 /// Checks an invariant that is too costly for production: on in tests, in debug builds and under simulation.

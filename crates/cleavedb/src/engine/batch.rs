@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::base::key::prefix_end;
 use crate::base::{Error, KeyspaceId, Kind, Result, limits};
 use crate::engine::keyspaces::KeyspaceState;
+use crate::format::edit::KeyspaceKind;
 use crate::format::record::{self, Operation};
 
 const ENTRY_HEADER_BYTES: usize = 11;
@@ -95,6 +96,20 @@ impl Batch {
     fn know(&mut self, keyspace: &Arc<KeyspaceState>) {
         if !self.keyspaces.iter().any(|other| Arc::ptr_eq(other, keyspace)) {
             self.keyspaces.push(keyspace.clone());
+        }
+    }
+
+    /// Says of what kind the keyspaces of its operations are; fast for the keyspace asked for last.
+    pub fn kinds(&self) -> impl FnMut(KeyspaceId) -> KeyspaceKind {
+        let mut last = None::<(KeyspaceId, KeyspaceKind)>;
+        move |id| match last {
+            Some((known, kind)) if known == id => kind,
+            _ => {
+                let found = self.keyspaces.iter().find(|keyspace| keyspace.record.id == id);
+                let kind = found.expect("a batch knows the keyspaces of its operations").record.kind;
+                last = Some((id, kind));
+                kind
+            }
         }
     }
 

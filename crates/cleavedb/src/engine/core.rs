@@ -1,6 +1,5 @@
 //! The engine behind the handles: what all paths share. The paths themselves are in the files named after them.
 
-use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +23,7 @@ use crate::engine::published::Published;
 use crate::engine::reserve::Reserve;
 use crate::engine::snapshots::{JobHorizon, Snapshots};
 use crate::engine::tuning::settings::{LogBackend, Settings};
-use crate::engine::view::{Sources, View};
+use crate::engine::view::View;
 use crate::engine::work::Work;
 use crate::format::edit::Edit;
 use crate::io::pending_deletions::{FileGuard, PendingDeletions};
@@ -153,7 +152,7 @@ impl Core {
     }
 
     /// The numbers to be reserved next: beyond every file that is there, so that none of another's gets a number of ours.
-    fn next_numbers(&self) -> Result<Option<(FileId, FileId)>> {
+    pub fn next_numbers(&self) -> Result<Option<(FileId, FileId)>> {
         let files = list_numbered(&*self.storage, &self.dirs)?;
         Ok(self.numbers.next_block(files.iter().map(|file| file.id)))
     }
@@ -226,51 +225,6 @@ impl Core {
             }
             result => result,
         }
-    }
-
-    /// Makes a finished job true: syncs the logs up to `seqno`, commits the edit, and swaps the view (rules 2, 4,
-    /// 5). Files that the edit removes go when the last view that holds them goes.
-    pub fn install(&self, seqno: Seqno, mut edit: Edit, change: impl FnOnce(&mut Sources)) -> Result<()> {
-        self.sync_to(seqno)?;
-        let mut manifest = self.manifest.lock();
-        self.add_counters(&mut edit);
-        let values = self.values_after(&mut edit, &manifest)?;
-        // A job that has come so far gives back more than its edit takes.
-        self.reserve.with(|| self.commit_edit(&mut manifest, &edit))?;
-        self.published.update(|now| {
-            now.with(|sources| {
-                change(sources);
-                if let Some(after) = values {
-                    after.gone.mark_obsolete();
-                    sources.values = after.files;
-                }
-            })
-        });
-        Ok(())
-    }
-
-    /// Commits an edit that changes no view; its caller holds the manifest. Reserves more file numbers in passing.
-    pub fn commit_edit(&self, manifest: &mut Manifest, edit: &Edit) -> Result<()> {
-        let mut edit = Cow::Borrowed(edit);
-        if edit.files_reserved.is_empty()
-            && self.numbers.is_low()
-            // What fails here is tried again by the next edit.
-            && let Ok(Some(block)) = self.next_numbers()
-        {
-            edit.to_mut().files_reserved.push(block);
-        }
-        let commit = || manifest.commit(&edit, &|| self.numbers.take_for_manifest());
-        let bytes = self.guarded(self.with_descriptors(commit))?;
-        edit.files_reserved.iter().for_each(|block| self.numbers.add(*block));
-        self.counters.manifest_bytes.fetch_add(bytes, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Every edit carries the numbers that must never be given out twice.
-    pub fn add_counters(&self, edit: &mut Edit) {
-        edit.next_file = Some(self.numbers.next());
-        let durable = self.horizon.durable();
-        edit.last_seqno = Some(edit.watermarks.greatest().max(durable));
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::base::{FileId, verify};
 use crate::engine::layer::{Layer, in_order};
+use crate::format::edit::KeyspaceKind;
 use crate::front::index_table::IndexTable;
 use crate::front::log::LogFile;
 use crate::front::run::Run;
@@ -67,6 +68,13 @@ impl View {
     /// All that holds versions, newest first (rule 1).
     pub fn layers(&self) -> &[Layer] {
         &self.layers
+    }
+
+    /// All that holds versions of keyspaces of a kind, newest first.
+    pub fn layers_of(&self, kind: KeyspaceKind) -> &[Layer] {
+        match kind {
+            KeyspaceKind::Ordered => self.layers(),
+        }
     }
 
     /// Everything is in tables.

@@ -13,11 +13,34 @@ use crate::base::limits::FILE_ID_MAX;
 use crate::base::varint::{put, put_bytes, take, take_bytes};
 use crate::base::{FileId, FileKey, FileKind, KeyspaceId, Seqno, Tier};
 
+/// How a keyspace keeps its keys.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum KeyspaceKind {
+    /// In the order of their bytes, in the front and in tables.
+    #[default]
+    Ordered,
+}
+
+impl KeyspaceKind {
+    /// The stored form: do not renumber.
+    fn to_stored(self) -> u64 {
+        match self {
+            KeyspaceKind::Ordered => 1,
+        }
+    }
+
+    fn from_stored(stored: u64) -> Option<KeyspaceKind> {
+        [KeyspaceKind::Ordered].into_iter().find(|kind| kind.to_stored() == stored)
+    }
+}
+
 /// A keyspace as the manifest stores it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyspaceRecord {
     /// Its number, never reused.
     pub id: KeyspaceId,
+    /// How it keeps its keys.
+    pub kind: KeyspaceKind,
     /// Its name.
     pub name: String,
     /// The name of its merge operator.
@@ -350,6 +373,7 @@ fn take_keyspace(bytes: &mut &[u8]) -> Option<KeyspaceId> {
 
 fn encode_keyspace(out: &mut Vec<u8>, keyspace: &KeyspaceRecord) {
     put(out, keyspace.id.0 as u64);
+    put(out, keyspace.kind.to_stored());
     put_bytes(out, keyspace.name.as_bytes());
     put(out, keyspace.operator.is_some() as u64);
     if let Some(operator) = &keyspace.operator {
@@ -362,6 +386,7 @@ fn encode_keyspace(out: &mut Vec<u8>, keyspace: &KeyspaceRecord) {
 
 fn decode_keyspace(bytes: &mut &[u8]) -> Option<KeyspaceRecord> {
     let id = take_keyspace(bytes)?;
+    let kind = KeyspaceKind::from_stored(take(bytes)?)?;
     let name = take_text(bytes)?;
     let operator = match take(bytes)? {
         0 => None,
@@ -373,7 +398,7 @@ fn decode_keyspace(bytes: &mut &[u8]) -> Option<KeyspaceRecord> {
         stored => Some(u8::try_from(stored - 1).ok()?),
     };
     let separation = Separation::take(bytes)?;
-    Some(KeyspaceRecord { id, name, operator, compression, separation })
+    Some(KeyspaceRecord { id, kind, name, operator, compression, separation })
 }
 
 fn take_text(bytes: &mut &[u8]) -> Option<String> {
@@ -388,6 +413,7 @@ mod tests {
     fn edit() -> Edit {
         let keyspace = KeyspaceRecord {
             id: KeyspaceId(7),
+            kind: KeyspaceKind::Ordered,
             name: "users".into(),
             operator: Some("u64-add".into()),
             compression: Some(0),

@@ -4,10 +4,8 @@
 //! so that a log or segment without references can be deleted. Built by the table builder, added and subtracted by
 //! edits.
 
-use std::collections::BTreeMap;
-
 use crate::base::varint::{put, take};
-use crate::base::{Address, FileId};
+use crate::base::{Address, FileId, SharedMap};
 
 /// The referenced records of one file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -35,9 +33,9 @@ impl FileReferences {
     }
 }
 
-/// References by file.
+/// References by file. A copy shares what it has in common with the original.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct References(pub BTreeMap<FileId, FileReferences>);
+pub struct References(pub SharedMap<FileId, FileReferences>);
 
 impl References {
     /// Adds one reference.
@@ -48,7 +46,9 @@ impl References {
 
     /// Adds references to one file.
     pub fn add(&mut self, file: FileId, references: FileReferences) {
-        self.0.entry(file).or_default().add(references);
+        let mut all = self.of(file);
+        all.add(references);
+        self.0.insert(file, all);
     }
 
     /// Adds all references of `other`.
@@ -61,7 +61,7 @@ impl References {
     /// # Errors
     /// A file that has fewer references than `other` subtracts.
     pub fn remove_all(&mut self, other: &References) -> Result<(), FileId> {
-        for (file, references) in &other.0 {
+        for (file, references) in other.0.iter() {
             let left = self.0.get(file).copied().unwrap_or_default().checked_sub(*references).ok_or(*file)?;
             match (left.records, left.bytes) == (0, 0) {
                 true => drop(self.0.remove(file)),
@@ -79,7 +79,7 @@ impl References {
     /// Appends the encoding: the number of files, then id, records, bytes and end of each.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put(out, self.0.len() as u64);
-        for (file, references) in &self.0 {
+        for (file, references) in self.0.iter() {
             [file.0, references.records, references.bytes, references.end]
                 .into_iter()
                 .for_each(|number| put(out, number));

@@ -11,7 +11,7 @@ use super::edit::Edit;
 use super::references::{FileReferences, References};
 use super::reorder_credit::ReorderCredit;
 use super::values::ValuePlace;
-use crate::base::FileId;
+use crate::base::{FileId, SharedMap};
 
 /// Bytes that references still count and that are no longer stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -22,19 +22,27 @@ pub struct ReclaimedBytes {
     pub saved: u64,
 }
 
-/// All value files, and the references to them.
+/// All value files, and the references to them. A copy is O(1), and an edit changes of it what the edit names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ValueState {
     /// Where the records of each file are.
-    pub places: BTreeMap<FileId, ValuePlace>,
+    pub places: SharedMap<FileId, ValuePlace>,
     /// What tables reference, by the file in their addresses; this includes logs of the front.
     pub referenced: References,
     /// Bytes that reordering may still write.
     pub credit: ReorderCredit,
+    /// From how many files records have moved into each file.
+    moved_into: SharedMap<FileId, u64>,
+    /// How many places lie in each file on storage.
+    contained: SharedMap<FileId, u64>,
+    /// Files that nothing leads to directly: neither a reference nor a move.
+    orphans: BTreeSet<FileId>,
+    /// Bytes of all places.
+    bytes: u64,
 }
 
 impl ValueState {
-    /// Applies the part of an edit that is about values.
+    /// Applies the part of an edit that is about values. O(what the edit names * log files).
     ///
     /// # Errors
     /// How the edit contradicts the state; the state is then only partly changed.
@@ -44,13 +52,16 @@ impl ValueState {
         self.referenced.add_all(&edit.referenced);
         let released = self.referenced.remove_all(&edit.released);
         released.map_err(|file| format!("more references to file {} are released than there are", file.0))?;
+        for file in edit.referenced.0.keys().chain(edit.released.0.keys()) {
+            self.review(*file);
+        }
         for (file, place) in &edit.values_placed {
             if let ValuePlace::Moved { to, .. } = place
                 && let Some((to, _)) = to.iter().find(|(to, _)| to <= file || !self.places.contains_key(to))
             {
                 return Err(format!("file {} moved into file {}, which does not exist or is not newer", file.0, to.0));
             }
-            let is_new = self.places.insert(*file, place.clone()).is_none();
+            let is_new = self.place(*file, place.clone());
             match place {
                 ValuePlace::Log { end } if is_new => self.credit.grant(*end),
                 ValuePlace::Extent { start, end, .. } if is_new && grants_extents => self.credit.grant(end - start),
@@ -58,14 +69,65 @@ impl ValueState {
             }
         }
         for file in &edit.values_removed {
-            if self.places.remove(file).is_none() {
-                return Err(format!("value file {} is removed but was never added", file.0));
-            }
+            let place = self.places.remove(file);
+            let place = place.ok_or_else(|| format!("value file {} is removed but was never added", file.0))?;
+            self.count(*file, &place, false);
+            self.review(*file);
         }
         self.credit = edit.reorder_credit.unwrap_or(self.credit);
         self.credit.charge(edit.reordered.unwrap_or_default());
-        self.credit.limit(self.places.values().map(ValuePlace::bytes).sum());
+        self.credit.limit(self.bytes);
         Ok(())
+    }
+
+    /// A log whose values stay when it leaves the front.
+    pub fn adopt(&mut self, log: FileId, end: u64) {
+        self.place(log, ValuePlace::Log { end });
+        self.credit.grant(end);
+    }
+
+    /// Some value file, or where its records went, lies in this file on storage.
+    pub fn is_container(&self, file: FileId) -> bool {
+        self.contained.contains_key(&file)
+    }
+
+    /// Sets the place of a file; true if it had none.
+    fn place(&mut self, file: FileId, place: ValuePlace) -> bool {
+        self.count(file, &place, true);
+        let before = self.places.insert(file, place);
+        if let Some(before) = &before {
+            self.count(file, before, false);
+        }
+        self.review(file);
+        before.is_none()
+    }
+
+    /// Counts a place, or counts it no longer.
+    fn count(&mut self, file: FileId, place: &ValuePlace, is_added: bool) {
+        let change = |map: &mut SharedMap<FileId, u64>, key: FileId| {
+            let before = map.get(&key).copied().unwrap_or_default();
+            match if is_added { before + 1 } else { before - 1 } {
+                0 => drop(map.remove(&key)),
+                count => drop(map.insert(key, count)),
+            }
+        };
+        change(&mut self.contained, place.container().unwrap_or(file));
+        self.bytes = if is_added { self.bytes + place.bytes() } else { self.bytes - place.bytes() };
+        if let ValuePlace::Moved { to, .. } = place {
+            for (to, _) in to.iter() {
+                change(&mut self.moved_into, *to);
+                self.review(*to);
+            }
+        }
+    }
+
+    /// Notes whether something leads to a file directly.
+    fn review(&mut self, file: FileId) {
+        let is_led_to = self.referenced.of(file).records > 0 || self.moved_into.contains_key(&file);
+        match self.places.contains_key(&file) && !is_led_to {
+            true => self.orphans.insert(file),
+            false => self.orphans.remove(&file),
+        };
     }
 
     /// The credit to store in a full state; none if there are no value files to spend it on.
@@ -80,7 +142,7 @@ impl ValueState {
     pub fn reachable(&self) -> References {
         let mut reachable = self.referenced.clone();
         // Records only move into files with higher numbers, so one ascending pass is enough.
-        for (file, place) in &self.places {
+        for (file, place) in self.places.iter() {
             let ValuePlace::Moved { reachable: reachable_before, to, .. } = place else { continue };
             let through = reachable.of(*file).records.min(*reachable_before);
             for (to, part) in to.iter().filter(|_| through > 0) {
@@ -96,7 +158,7 @@ impl ValueState {
     pub fn reclaimed_bytes(&self) -> ReclaimedBytes {
         let reachable = self.reachable();
         let mut reclaimed = ReclaimedBytes::default();
-        for (file, place) in &self.places {
+        for (file, place) in self.places.iter() {
             let ValuePlace::Moved { reachable: reachable_before, saved, to, .. } = place else { continue };
             let through = reachable.of(*file);
             let of = |number| share(number, through.records.min(*reachable_before), *reachable_before);
@@ -110,14 +172,20 @@ impl ValueState {
 
     /// Files that no reference leads to, ascending. Unlike [`reachable`](ValueState::reachable) this is exact: one
     /// remaining reference to an emptied file may lead to any of the extents that its records moved into.
+    /// O(files that are found).
     pub fn unreachable(&self) -> Vec<FileId> {
-        let mut led_to = BTreeSet::new();
-        let mut unreachable = Vec::new();
-        for (file, place) in &self.places {
-            if self.referenced.of(*file).records == 0 && !led_to.contains(file) {
-                unreachable.push(*file);
-            } else if let ValuePlace::Moved { to, .. } = place {
-                led_to.extend(to.iter().map(|(to, _)| *to));
+        let (mut orphans, mut unreachable) = (self.orphans.clone(), Vec::new());
+        let mut fewer = BTreeMap::<FileId, u64>::new();
+        // Records only move into files with higher numbers.
+        while let Some(file) = orphans.pop_first() {
+            unreachable.push(file);
+            let Some(ValuePlace::Moved { to, .. }) = self.places.get(&file) else { continue };
+            for (to, _) in to.iter() {
+                let fewer = fewer.entry(*to).or_default();
+                *fewer += 1;
+                if self.moved_into.get(to) == Some(fewer) && self.referenced.of(*to).records == 0 {
+                    orphans.insert(*to);
+                }
             }
         }
         unreachable
@@ -133,6 +201,7 @@ fn share(number: u64, part: u64, whole: u64) -> u64 {
 mod tests {
     use super::*;
     use crate::format::values::Moved;
+    use crate::sched::random::Random;
 
     fn references(of: &[(u64, u64)]) -> References {
         let file_references =
@@ -161,8 +230,18 @@ mod tests {
     }
 
     fn state(places: &[(u64, ValuePlace)], referenced: &[(u64, u64)]) -> ValueState {
-        let places = places.iter().map(|(id, place)| (FileId(*id), place.clone()));
-        ValueState { places: places.collect(), referenced: references(referenced), ..ValueState::default() }
+        let mut state = ValueState::default();
+        for (id, place) in places {
+            state.place(FileId(*id), place.clone());
+        }
+        reference(&mut state, referenced);
+        state
+    }
+
+    /// These are the references now.
+    fn reference(state: &mut ValueState, referenced: &[(u64, u64)]) {
+        let before = std::mem::replace(&mut state.referenced, references(referenced));
+        before.0.keys().chain(references(referenced).0.keys()).for_each(|file| state.review(*file));
     }
 
     fn reachable(state: &ValueState, file: u64) -> (u64, u64) {
@@ -176,7 +255,7 @@ mod tests {
         let mut state = state(&places, &[(1, 2), (4, 1)]);
         assert_eq!([1, 2, 3, 4].map(|file| reachable(&state, file)), [(2, 200), (0, 0), (2, 200), (3, 300)]);
         assert_eq!(state.unreachable(), [FileId(2)]);
-        state.referenced = references(&[(4, 1)]);
+        reference(&mut state, &[(4, 1)]);
         assert_eq!(state.unreachable(), [FileId(1), FileId(2), FileId(3)]);
     }
 
@@ -205,7 +284,8 @@ mod tests {
         let places = [(1, compressed(10, 800, &[(2, 8)])), (2, here())];
         let reclaimed = |referenced| {
             let mut state = state(&places, &[(1, referenced)]);
-            state.referenced.0.values_mut().for_each(|referenced| referenced.bytes *= 2);
+            let twice = |(file, of): (&FileId, &FileReferences)| (*file, FileReferences { bytes: of.bytes * 2, ..*of });
+            state.referenced = References(state.referenced.0.iter().map(twice).collect());
             (state.reclaimed_bytes(), reachable(&state, 2))
         };
         assert_eq!(reclaimed(10), (ReclaimedBytes { dead: 400, saved: 800 }, (8, 800)));
@@ -231,5 +311,70 @@ mod tests {
             let edit = Edit { values_placed: vec![(FileId(2), moved(9, to))], ..Edit::default() };
             assert!(state.apply(&edit).is_err(), "{to:?}");
         }
+    }
+
+    #[test]
+    fn what_is_counted_edit_by_edit_is_what_a_full_state_counts() {
+        let mut random = Random::new(11);
+        for _ in 0..60 {
+            let mut state = ValueState::default();
+            for next in 1..60 {
+                let edit = random_edit(&mut random, &state, next);
+                let mut after = state.clone();
+                after.apply(&edit).unwrap();
+                let gone = Edit { values_removed: after.unreachable(), ..Edit::default() };
+                assert_eq!(gone.values_removed, unreachable_by_search(&after));
+                after.apply(&gone).unwrap();
+                assert!(after.unreachable().is_empty());
+                state = after;
+                let mut whole = ValueState::default();
+                whole.apply(&full(&state)).unwrap();
+                assert_eq!(whole, state);
+            }
+        }
+    }
+
+    /// A new file, or one that is emptied into two, with some references that come or go.
+    fn random_edit(random: &mut Random, state: &ValueState, next: u64) -> Edit {
+        let old: Vec<FileId> = state.places.keys().copied().filter(|file| file.0 < 900).collect();
+        let mut edit = Edit::default();
+        match old.is_empty() || random.one_in(2) {
+            true => edit.values_placed.push((FileId(next * 3), here())),
+            false => {
+                let file = old[random.below(old.len() as u64) as usize];
+                let to = [next * 3, next * 3 + 1];
+                to.iter().for_each(|to| edit.values_placed.push((FileId(*to), here())));
+                edit.values_placed.push((file, moved(9, &to.map(|to| (to, 3)))));
+            }
+        }
+        let (placed, _) = edit.values_placed[0];
+        let file = if random.one_in(2) { placed } else { *old.first().unwrap_or(&placed) };
+        let references = references(&[(file.0, 1 + random.below(3))]);
+        match state.referenced.of(file).records {
+            0 => edit.referenced = references,
+            _ => edit.released = References([(file, state.referenced.of(file))].into_iter().collect()),
+        }
+        edit
+    }
+
+    fn full(state: &ValueState) -> Edit {
+        Edit {
+            values_placed: state.places.iter().rev().map(|(file, place)| (*file, place.clone())).collect(),
+            referenced: state.referenced.clone(),
+            reorder_credit: Some(state.credit),
+            ..Edit::default()
+        }
+    }
+
+    fn unreachable_by_search(state: &ValueState) -> Vec<FileId> {
+        let (mut led_to, mut unreachable) = (BTreeSet::new(), Vec::new());
+        for (file, place) in state.places.iter() {
+            if state.referenced.of(*file).records == 0 && !led_to.contains(file) {
+                unreachable.push(*file);
+            } else if let ValuePlace::Moved { to, .. } = place {
+                led_to.extend(to.iter().map(|(to, _)| *to));
+            }
+        }
+        unreachable
     }
 }

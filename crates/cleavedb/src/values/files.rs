@@ -1,13 +1,13 @@
 //! The value files of a view, by number, with the ledger at that moment.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
 
 use super::candidate::Candidate;
 use super::redirect::Redirect;
 use super::segment::EXTENT_HEADER_BYTES;
 use super::value_file::{Layout, StoredFile, ValueFile};
-use crate::base::{Address, FileId, Result};
+use crate::base::{Address, FileId, Result, SharedMap};
 use crate::format::value_state::{ReclaimedBytes, ValueState};
 
 /// Where the records of a value file are.
@@ -29,17 +29,24 @@ impl Entry {
     }
 }
 
-/// All value files at one moment.
+/// All value files at one moment. What an edit leaves as it is, is shared with the files before it.
 #[derive(Clone, Default)]
 pub struct ValueFiles {
     /// By number.
-    pub files: BTreeMap<FileId, Entry>,
+    pub files: SharedMap<FileId, Entry>,
     /// The files on storage that hold them, by their own numbers.
-    pub stored: BTreeMap<FileId, Arc<StoredFile>>,
+    pub stored: SharedMap<FileId, Arc<StoredFile>>,
     /// Their state in the manifest.
     pub state: ValueState,
-    /// The files to collect next.
-    pub victims: Vec<FileId>,
+    figures: OnceLock<Figures>,
+    victims: OnceLock<Vec<FileId>>,
+}
+
+/// What the choice of victims and the pace of writers follow from.
+#[derive(Clone)]
+pub struct Figures {
+    /// The files as the choice of victims sees them.
+    pub candidates: Vec<Candidate>,
     /// Total bytes of all value files.
     pub file_bytes: u64,
     /// Of these, bytes of referenced records.
@@ -59,8 +66,34 @@ pub enum Located<'a> {
 }
 
 impl ValueFiles {
-    /// The files as the choice of victims sees them.
-    pub fn candidates(&self) -> Vec<Candidate> {
+    /// These files, in this state.
+    pub fn new(
+        files: SharedMap<FileId, Entry>,
+        stored: SharedMap<FileId, Arc<StoredFile>>,
+        state: ValueState,
+    ) -> ValueFiles {
+        ValueFiles { files, stored, state, ..ValueFiles::default() }
+    }
+
+    /// Figures on the files. O(files) for the first who asks, and O(1) for others: nothing of it ever changes.
+    pub fn figures(&self) -> &Figures {
+        self.figures.get_or_init(|| {
+            let candidates = self.candidates();
+            Figures {
+                file_bytes: candidates.iter().map(|file| file.bytes).sum(),
+                live_bytes: candidates.iter().map(|file| file.live.min(file.bytes)).sum(),
+                reclaimed: self.state.reclaimed_bytes(),
+                candidates,
+            }
+        })
+    }
+
+    /// The files to collect next, as a policy chooses them; the same policy is asked once.
+    pub fn victims(&self, choose: impl FnOnce(&[Candidate]) -> Vec<FileId>) -> &[FileId] {
+        self.victims.get_or_init(|| choose(&self.figures().candidates))
+    }
+
+    fn candidates(&self) -> Vec<Candidate> {
         let reach = self.state.reachable();
         let here = self.files.iter().filter_map(|(id, entry)| match entry {
             Entry::Here(file) => Some((*id, file)),

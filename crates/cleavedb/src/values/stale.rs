@@ -67,7 +67,7 @@ impl Hops {
     pub fn stale_references(&self, table: FileId, size: u64, references: &References) -> TableReferences {
         let records = references.0.values().map(|referenced| referenced.records).sum();
         let mut found = TableReferences { table, size, records, stale: 0, hops: 0, files: BTreeSet::new() };
-        for (file, referenced) in &references.0 {
+        for (file, referenced) in references.0.iter() {
             if let Some((hops, redirect)) = self.0.get(file) {
                 found.stale += referenced.records;
                 found.hops = found.hops.max(*hops);

@@ -305,7 +305,7 @@ impl Core {
         let (view, seqno) = self.published.read();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.counters;
-        let values = view.values.candidates();
+        let values = &view.values.figures().candidates;
         let groups = groups_of(&values);
         let jobs = self.running_jobs();
         Stats {

@@ -31,10 +31,10 @@ pub(crate) fn victims(core: &Core, state: &WorkState) -> Option<Vec<FileId>> {
         return None;
     }
     let values = core.published.view().values.clone();
-    let mut victims = values.victims.clone();
+    let mut victims = core.victims_of(&values).to_vec();
     if victims.iter().any(|file| state.quarantined.contains(file)) {
         // What cannot be emptied does not count for what is due, or the others would be emptied again and again for it.
-        let mut candidates = values.candidates();
+        let mut candidates = values.figures().candidates.clone();
         candidates.retain(|candidate| !state.quarantined.contains(&candidate.file));
         victims = core.placement.victims(&candidates, core.garbage_limit());
     }

@@ -18,6 +18,7 @@ use crate::engine::core::Core;
 use crate::engine::events::Event;
 use crate::engine::jobs::job::{Duty, Job, Kind, Look, Offer, Plan, unreadable};
 use crate::engine::jobs::outcome::Outcome;
+use crate::engine::jobs::refreshed_addresses::RefreshedAddresses;
 use crate::engine::jobs::reorder::reorder_candidates;
 use crate::engine::jobs::subtasks::{Interrupt, SubtaskJob, SubtaskWork, WithYieldPoints, YieldPoints};
 use crate::engine::jobs::write_tables::discard_rejected;
@@ -27,7 +28,6 @@ use crate::engine::read::bounds::Bounds;
 use crate::engine::referrers::{Referrer, Tables};
 use crate::engine::shortages::Need;
 use crate::engine::snapshots::JobHorizon;
-use crate::engine::value_files::RefreshedAddresses;
 use crate::engine::work::{Bound, Class, MemoryShare, Owner, Profile, WorkState};
 use crate::format::edit::Edit;
 use crate::format::meta::TableMeta;
@@ -190,7 +190,7 @@ impl Core {
         // What was released before that is seen now; what is released later, tells.
         figures.oldest_snapshot = self.snapshots.oldest(&self.published);
         // What is known to be dead is removed first, unless it is the smaller part.
-        let is_emptied = values.victims.iter().any(|file| !state.quarantined.contains(file));
+        let is_emptied = self.victims_of(values).iter().any(|file| !state.quarantined.contains(file));
         figures.uncovers = self.hides_too_much(&view, &figures) && (!is_emptied || self.hides_much(values));
         let choice = choose(&figures)?;
         if figures.uncovers && choice == Choice::Nothing && running.is_empty() {

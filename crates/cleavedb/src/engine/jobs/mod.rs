@@ -17,6 +17,7 @@ pub(crate) mod write_tables;
 pub(crate) mod flush;
 pub(crate) mod seal_front;
 pub(crate) mod compact;
+pub(crate) mod refreshed_addresses;
 pub(crate) mod collection;
 pub(crate) mod collect_garbage;
 pub(crate) mod reorder;

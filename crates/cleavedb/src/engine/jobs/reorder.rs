@@ -36,7 +36,7 @@ pub(crate) fn reorder_candidates(core: &Core, state: &WorkState) -> Option<Vec<F
         return None;
     }
     let values = core.published.view().values.clone();
-    let mut candidates = values.candidates();
+    let mut candidates = values.figures().candidates.clone();
     candidates.retain(|candidate| !state.quarantined.contains(&candidate.file));
     to_reorder(&*core.placement, &candidates, values.state.credit)
 }

@@ -93,8 +93,7 @@ impl Core {
             .map(|log| (log.clone(), log.end()))
             .collect();
         for (log, end) in &values {
-            state.values.places.insert(log.id(), ValuePlace::Log { end: *end });
-            state.values.credit.grant(*end);
+            state.values.adopt(log.id(), *end);
         }
         state.logs = logs.iter().map(|(log, end)| (log.id(), Some(*end))).collect();
         state.forget_unused_files();

@@ -22,7 +22,7 @@ use crate::engine::core::Core;
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::work::WorkState;
 use crate::engine::write::pacing::Gate;
-use crate::format::edit::Edit;
+use crate::format::edit::{Edit, KeyspaceKind};
 use crate::format::watermarks::{Consumer, Watermarks};
 use crate::levels::picker::RunningCompaction;
 use crate::levels::table::Table;
@@ -95,6 +95,17 @@ fn limits_of_keys(len: usize) -> Error {
 impl Core {
     /// Puts all of `pairs`, at once. Returns how many there were.
     pub fn ingest<I, K, V>(&self, keyspace: &KeyspaceState, pairs: I) -> Result<u64>
+    where
+        I: Iterator<Item = (K, V)>,
+        K: AsRef<[u8]>,
+        V: AsRef<[u8]>,
+    {
+        match keyspace.record.kind {
+            KeyspaceKind::Ordered => self.ingest_ordered(keyspace, pairs),
+        }
+    }
+
+    fn ingest_ordered<I, K, V>(&self, keyspace: &KeyspaceState, pairs: I) -> Result<u64>
     where
         I: Iterator<Item = (K, V)>,
         K: AsRef<[u8]>,

@@ -22,13 +22,14 @@ use crate::engine::recovery::ownership::{
 };
 use crate::engine::recovery::replay::recover;
 use crate::engine::recovery::tables::open_tables;
+use crate::engine::recovery::values::{give_back_gaps, open_values};
 use crate::engine::reserve::Reserve;
 use crate::engine::tuning::settings::Settings;
 use crate::engine::tuning::sizes::Tuning;
-use crate::engine::value_files::{ValueHome, give_back_gaps, open_values};
+use crate::engine::value_home::ValueHome;
 use crate::engine::view::{Sources, View};
 use crate::format::compression::Compression;
-use crate::format::edit::{Edit, KeyspaceRecord, Opening, Separation};
+use crate::format::edit::{Edit, KeyspaceKind, KeyspaceRecord, Opening, Separation};
 use crate::format::watermarks::Consumer;
 use crate::front::index_table::IndexTable;
 use crate::io::handles::Handles;
@@ -131,7 +132,6 @@ pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Ar
     core.fit_cache();
     if !core.settings.read_only {
         core.update_pace();
-        core.review_victims();
         if core.logs.demands_ring() {
             core.map_ring()?;
         }
@@ -251,6 +251,7 @@ impl Place<'_> {
 fn new_database(number: u64) -> Edit {
     let keyspace = KeyspaceRecord {
         id: DEFAULT_ID,
+        kind: KeyspaceKind::Ordered,
         name: DEFAULT_NAME.to_owned(),
         operator: None,
         compression: None,

@@ -155,7 +155,7 @@ impl Manifest {
         }
         self.check_failed()?;
         let misfit = |why| Error::Poisoned { cause: format!("an edit does not fit the manifest: {why}") };
-        self.state.check(edit).map_err(misfit)?;
+        let values = self.state.check(edit).map_err(misfit)?;
         let roll = self.open.as_ref().is_none_or(|open| open.len > self.bytes_max.max(4 * open.state_len));
         let written = match roll {
             true => {
@@ -168,7 +168,7 @@ impl Manifest {
             false => self.append(edit),
         };
         let written = self.note_failure(written)?;
-        self.state.apply(edit).map_err(misfit)?;
+        self.state.apply_checked(edit, values);
         if let Some(named) = self.named {
             self.reserve_files(FileId(named.0 + 1));
         }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 use crate::base::{KeyspaceId, Seqno};
-use crate::format::edit::{KeyspaceRecord, Separation};
+use crate::format::edit::{KeyspaceKind, KeyspaceRecord, Separation};
 use crate::io::{Faults, SimDisk};
 
 fn dir() -> PathBuf {
@@ -114,6 +114,7 @@ fn a_full_disk_leaves_the_manifest_as_it_was() {
         disk.set_capacity(Some(disk.used()));
         let records = (1..200).map(|id| KeyspaceRecord {
             id: KeyspaceId(id),
+            kind: KeyspaceKind::Ordered,
             name: "k".repeat(200),
             operator: None,
             compression: None,

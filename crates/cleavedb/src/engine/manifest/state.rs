@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::base::{FileId, FileKey, FileKind, KeyspaceId, Seqno};
 use crate::format::edit::{Edit, KeyspaceRecord, Openings};
 #[cfg(test)]
-use crate::format::edit::{Opening, Separation};
+use crate::format::edit::{KeyspaceKind, Opening, Separation};
 use crate::format::meta::TableMeta;
 use crate::format::value_state::ValueState;
 use crate::format::values::ValuePlace;
@@ -64,8 +64,11 @@ impl Default for ManifestState {
 }
 
 impl ManifestState {
-    /// Says what is wrong with an edit that contradicts what came before.
-    pub fn check(&self, edit: &Edit) -> Result<(), String> {
+    /// What an edit makes of the values, which are not copied but for what it names.
+    ///
+    /// # Errors
+    /// How the edit contradicts what came before.
+    pub fn check(&self, edit: &Edit) -> Result<ValueState, String> {
         let mut added = BTreeSet::new();
         for keyspace in &edit.keyspaces_added {
             let id = keyspace.id;
@@ -116,10 +119,11 @@ impl ManifestState {
                 format!("file numbers {} to {} were reserved twice", from.0, end.0 - 1)
             })?;
         }
+        let mut values = self.values.clone();
         if edit.concerns_values() || !edit.values_removed.is_empty() {
-            self.values.clone().apply(edit)?;
+            values.apply(edit)?;
         }
-        Ok(())
+        Ok(values)
     }
 
     /// Each file must be added, once and for one purpose, with or before what lies in it.
@@ -144,7 +148,13 @@ impl ManifestState {
 
     /// Applies an edit; says what is wrong, and changes nothing, if it contradicts what came before.
     pub fn apply(&mut self, edit: &Edit) -> Result<(), String> {
-        self.check(edit)?;
+        let values = self.check(edit)?;
+        self.apply_checked(edit, values);
+        Ok(())
+    }
+
+    /// Applies an edit that was checked just now; `values` came of that.
+    pub fn apply_checked(&mut self, edit: &Edit, values: ValueState) {
         self.keyspaces.extend(edit.keyspaces_added.iter().map(|keyspace| (keyspace.id, keyspace.clone())));
         for (keyspace, separation) in &edit.keyspaces_separated {
             self.keyspaces.entry(*keyspace).and_modify(|record| record.separation = *separation);
@@ -170,9 +180,7 @@ impl ManifestState {
         for table in &edit.tables_removed {
             self.tables.remove(table);
         }
-        if edit.concerns_values() || !edit.values_removed.is_empty() {
-            self.values.apply(edit)?;
-        }
+        self.values = values;
         for (file, _) in &edit.values_placed {
             // A log that holds values only has left the front.
             self.logs.remove(file);
@@ -193,7 +201,6 @@ impl ManifestState {
             reserve(&mut self.reserved, *from, *end);
         }
         self.openings = edit.openings.unwrap_or(self.openings);
-        Ok(())
     }
 
     /// The end of the reserved range that the number lies in: only such a file can be ours.
@@ -214,16 +221,13 @@ impl ManifestState {
 
     /// Leaves out files in which nothing lies, after a change that was not made by an edit.
     pub fn forget_unused_files(&mut self) {
-        let values = self.values.places.iter().map(|(id, place)| stored_in(*id, place).1);
-        let used: BTreeSet<FileId> = self.logs.keys().chain(self.tables.keys()).copied().chain(values).collect();
-        self.files.retain(|id, _| used.contains(id));
+        let (logs, tables, values) = (&self.logs, &self.tables, &self.values);
+        self.files.retain(|id, _| logs.contains_key(id) || tables.contains_key(id) || values.is_container(*id));
     }
 
     /// Something lies in the file.
     fn is_used(&self, id: FileId) -> bool {
-        self.logs.contains_key(&id)
-            || self.tables.contains_key(&id)
-            || self.values.places.iter().any(|(file, place)| stored_in(*file, place).1 == id)
+        self.logs.contains_key(&id) || self.tables.contains_key(&id) || self.values.is_container(id)
     }
 
     /// One edit that leads from nothing to this state.
@@ -295,6 +299,7 @@ mod tests {
         let mut state = ManifestState::default();
         let keyspace = KeyspaceRecord {
             id: KeyspaceId(1),
+            kind: KeyspaceKind::Ordered,
             name: "a".into(),
             operator: None,
             compression: None,

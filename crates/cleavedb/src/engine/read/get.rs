@@ -31,10 +31,11 @@ impl Core {
         let full = full_key(keyspace.record.id, key);
         let mut versions = KeyVersions::default();
         let mut tables = OneKey::with_values(&self.memory.value_cache);
-        let read = collect_versions(view.layers(), &full, seqno, &mut tables, &mut versions).and_then(|()| {
-            let cached = CachedValue { found: tables.into_cached(), table: versions.base_table() };
-            self.value_of(view, keyspace, &full, &versions, Some(&cached))
-        });
+        let read = collect_versions(view.layers_of(keyspace.record.kind), &full, seqno, &mut tables, &mut versions)
+            .and_then(|()| {
+                let cached = CachedValue { found: tables.into_cached(), table: versions.base_table() };
+                self.value_of(view, keyspace, &full, &versions, Some(&cached))
+            });
         self.unless_closed(read)
     }
 

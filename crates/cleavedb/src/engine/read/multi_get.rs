@@ -101,7 +101,7 @@ impl Moment<'_> {
     /// The versions of one key, from memory and the block cache.
     fn look_up(&self, key: &Open<'_>, tables: &mut ManyKeys) -> Result<KeyVersions, Unanswered> {
         let mut versions = KeyVersions::default();
-        collect_versions(self.view.layers(), &key.full, self.seqno, tables, &mut versions)?;
+        collect_versions(self.view.layers_of(self.keyspace.record.kind), &key.full, self.seqno, tables, &mut versions)?;
         Ok(versions)
     }
 

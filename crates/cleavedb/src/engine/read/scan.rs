@@ -208,7 +208,7 @@ impl Scan {
 
     fn sources(&self) -> ScanSources {
         let mut sources = ScanSourcesBuilder::default();
-        for layer in self.view.layers() {
+        for layer in self.view.layers_of(self.keyspace.record.kind) {
             sources.push(layer.scan(&self.bounds.lower, self.bounds.upper.as_deref()));
         }
         sources.finish()
@@ -415,7 +415,13 @@ impl Scan {
             if steps == STEPS_BEFORE_SEEK {
                 self.versions.clear();
                 let mut tables = OneKey::default();
-                collect_versions(self.view.layers(), key, self.held.seqno, &mut tables, &mut self.versions)?;
+                collect_versions(
+                    self.view.layers_of(self.keyspace.record.kind),
+                    key,
+                    self.held.seqno,
+                    &mut tables,
+                    &mut self.versions,
+                )?;
                 return sources.skip(key, Stamp::NEWEST);
             }
             if sources.stamp() <= Stamp::at(self.held.seqno) {

@@ -46,7 +46,7 @@ impl Core {
             return Ok(sizes);
         }
         let range = KeyRange { from: Some(bounds.lower), to: bounds.upper };
-        for layer in view.layers() {
+        for layer in view.layers_of(keyspace.record.kind) {
             let size = layer.size_within(&range)?;
             sizes.entries += size.entries;
             sizes.table_bytes += size.table_bytes;

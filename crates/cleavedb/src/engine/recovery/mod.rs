@@ -3,4 +3,5 @@
 
 pub(crate) mod ownership;
 pub(crate) mod tables;
+pub(crate) mod values;
 pub(crate) mod replay;

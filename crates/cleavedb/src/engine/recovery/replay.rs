@@ -15,7 +15,7 @@ use crate::engine::manifest::ManifestState;
 use crate::engine::manifest::file_names::RING;
 use crate::engine::manifest::files::Dirs;
 use crate::engine::tuning::sizes::Tuning;
-use crate::format::edit::{Edit, KeyspaceRecord};
+use crate::format::edit::{Edit, KeyspaceKind, KeyspaceRecord};
 use crate::format::frame::{FrameHeader, FrameKind, HEADER_BYTES, LOG_HEADER_BYTES};
 use crate::format::record::Record;
 use crate::format::references::References;
@@ -62,9 +62,10 @@ pub(crate) fn recover(
     let unsettled = state.logs.values().any(|end| end.is_none());
     let ring = if unsettled { read_ring(storage, &dirs.fast)? } else { None };
     let separation = |keyspace: &KeyspaceRecord| keyspace.separation.bytes(tuning.separation_bytes);
-    let separations: BTreeMap<KeyspaceId, usize> =
-        state.keyspaces.values().map(|keyspace| (keyspace.id, separation(keyspace))).collect();
-    let in_front = separations.values().copied().min().unwrap_or(usize::MAX).min(SEPARATION_BYTES_DEFAULT);
+    let known = |keyspace: &KeyspaceRecord| (keyspace.id, (keyspace.kind, separation(keyspace)));
+    let keyspaces: BTreeMap<_, _> = state.keyspaces.values().map(known).collect();
+    let separations = keyspaces.values().map(|(_, separation)| *separation);
+    let in_front = separations.min().unwrap_or(usize::MAX).min(SEPARATION_BYTES_DEFAULT);
     let mut replay = Replay {
         tuning,
         watermarks: &state.watermarks,
@@ -78,7 +79,7 @@ pub(crate) fn recover(
         read_only,
         referenced: &state.values.referenced,
         in_front,
-        separations,
+        keyspaces,
     };
     let image = ring.clone().filter(|ring| read_only && !ring.is_empty());
     let image = image.map(|ring| Arc::new(MappingImage::new(ring)) as Arc<dyn Mapping>);
@@ -126,8 +127,8 @@ struct Replay<'a> {
     referenced: &'a References,
     /// Values from this size on are not in index tables.
     in_front: usize,
-    /// From which sizes on they lie apart from their keys for good.
-    separations: BTreeMap<KeyspaceId, usize>,
+    /// The kind of each keyspace, and from which size on its values are separated for good.
+    keyspaces: BTreeMap<KeyspaceId, (KeyspaceKind, usize)>,
     /// Nothing is written: what only the ring has is read from a copy of it.
     read_only: bool,
 }
@@ -289,14 +290,18 @@ impl Replay<'_> {
         let table = self.tables.last().expect("there is always a table to fill").clone();
         let mut inserter = table.insert();
         while let Ok(record) = Record::take(&mut body) {
-            let consumer = Consumer::Levels;
+            // What is left of a dropped keyspace goes where the versions of ordered ones go, which drops it.
+            let known = self.keyspaces.get(&record.operation.keyspace).copied();
+            let (kind, after_flush) = known.unwrap_or((KeyspaceKind::Ordered, usize::MAX));
+            let consumer = match kind {
+                KeyspaceKind::Ordered => Consumer::Levels,
+            };
             if record.seqno <= self.watermarks.of(consumer) {
                 place.offset += record.operation.record_bytes() as u64;
                 continue;
             }
             match consumer {
                 Consumer::Levels => {
-                    let after_flush = self.separations.get(&record.operation.keyspace).copied().unwrap_or(usize::MAX);
                     let apart = SeparationThresholds { in_front: self.in_front, after_flush };
                     inserter.add_record(&record.operation, record.seqno, &mut place, apart);
                 }

@@ -15,6 +15,7 @@ use crate::engine::commit_queue::{CommitState, WriterQueue};
 use crate::engine::core::Core;
 use crate::engine::pacer::REVIEW_BYTES;
 use crate::engine::tuning::settings::{Durability, WriteOptions, check_interval};
+use crate::format::edit::KeyspaceKind;
 use crate::format::frame::{BodyChecksum, FrameHeader, FrameKind, HEADER_BYTES};
 use crate::front::index_table::{IndexTable, RecordPlace, SeparationThresholds};
 use crate::front::log_writer::LogWriter;
@@ -252,6 +253,7 @@ impl Core {
         error
     }
 
+    /// Hands each operation to the store of its keyspace.
     fn insert_group(&self, commit: &mut CommitState, group: &[&Batch], frame_offset: u64) {
         let writer = commit.writer.as_ref().expect("a frame was appended by it");
         let log = writer.active().expect("a frame was appended to it").id();
@@ -259,16 +261,19 @@ impl Core {
         let mut inserter = active.insert();
         let mut place = RecordPlace { log, offset: frame_offset + HEADER_BYTES as u64 };
         let (in_front, mut for_good) = (self.keyspaces.separation_min(), self.keyspaces.separations());
-        for operation in group.iter().flat_map(|batch| batch.operations()) {
-            *last_seqno = last_seqno.next();
-            let may_stay = operation.value.len() >= in_front;
-            let for_good = if may_stay { for_good(operation.keyspace) } else { usize::MAX };
-            inserter.add_record(
-                &operation,
-                *last_seqno,
-                &mut place,
-                SeparationThresholds { in_front, after_flush: for_good },
-            );
+        for batch in group {
+            let mut kind_of = batch.kinds();
+            for operation in batch.operations() {
+                *last_seqno = last_seqno.next();
+                match kind_of(operation.keyspace) {
+                    KeyspaceKind::Ordered => {
+                        let may_stay = operation.value.len() >= in_front;
+                        let after_flush = if may_stay { for_good(operation.keyspace) } else { usize::MAX };
+                        let thresholds = SeparationThresholds { in_front, after_flush };
+                        inserter.add_record(&operation, *last_seqno, &mut place, thresholds);
+                    }
+                }
+            }
         }
     }
 

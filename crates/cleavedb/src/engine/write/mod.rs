@@ -5,3 +5,4 @@ pub(crate) mod durability;
 pub(crate) mod logs;
 pub(crate) mod pacing;
 pub(crate) mod space;
+pub(crate) mod separation;

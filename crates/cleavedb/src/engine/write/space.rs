@@ -8,6 +8,7 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::base::FileId;
 use crate::engine::core::Core;
 use crate::engine::pacer::Stage;
 use crate::engine::view::View;
@@ -36,9 +37,20 @@ fn fill(file_bytes: u64, live: u64, garbage_limit: GarbageLimit) -> f64 {
 }
 
 impl Core {
+    /// How much garbage may lie in files of values.
+    pub fn garbage_limit(&self) -> GarbageLimit {
+        let tuning = &self.settings.tuning;
+        GarbageLimit { percent: tuning.garbage_percent, bytes: tuning.garbage_bytes }
+    }
+
+    /// The value files that are to be emptied next, as the policy says: O(1) but for the first who asks after an edit.
+    pub fn victims_of<'a>(&self, values: &'a ValueFiles) -> &'a [FileId] {
+        values.victims(|candidates| self.placement.victims(candidates, self.garbage_limit()))
+    }
+
     /// Bytes that values take: those of files, and of dead extents whose space could not be given back yet.
     fn space_taken(&self, values: &ValueFiles) -> u64 {
-        values.file_bytes.saturating_add(self.pending_deletions.pending_bytes())
+        values.figures().file_bytes.saturating_add(self.pending_deletions.pending_bytes())
     }
 
     /// Bytes of everything that is stored: tables, files of values, and what is in logs.
@@ -46,7 +58,7 @@ impl Core {
         let view = self.published.view();
         let tables: u64 = view.version.levels().iter().map(|level| level.bytes()).sum();
         let logs: u64 = view.logs.values().map(|log| log.end()).sum();
-        tables + logs + view.values.candidates().iter().map(|file| file.bytes).sum::<u64>()
+        tables + logs + view.values.figures().file_bytes
     }
 
     /// What garbage that can be removed asks of writers.
@@ -54,9 +66,9 @@ impl Core {
         let space = &self.work.space;
         let guessed = space.guessed();
         // With no file to be emptied, and nothing to uncover, it is no use to wait.
-        let has_victims = !values.victims.is_empty() && !space.no_victims.load(Ordering::Relaxed);
+        let has_victims = !self.victims_of(values).is_empty() && !space.no_victims.load(Ordering::Relaxed);
         let is_moving = space.hides_too_much.load(Ordering::Relaxed) || has_victims;
-        let live = values.live_bytes.saturating_sub(guessed);
+        let live = values.figures().live_bytes.saturating_sub(guessed);
         let fill = if is_moving { fill(self.space_taken(values), live, self.garbage_limit()) } else { 0.0 };
         let drain = space.drain.load(Ordering::Relaxed) as f64;
         Stage { fill, drain, room: f64::INFINITY, left: 0.0, is_full: false }
@@ -73,7 +85,7 @@ impl Core {
             false => Hidden::default(),
         };
         // Some of what tables hide was found without them, and is gone.
-        let ReclaimedBytes { dead, saved } = view.values.reclaimed;
+        let ReclaimedBytes { dead, saved } = view.values.figures().reclaimed;
         let (referenced, hidden) = (referenced.saturating_sub(dead), hidden.saturating_sub(dead));
         // What has been compressed since it was referenced is as likely to be hidden as the rest.
         let stored = referenced.saturating_sub(saved);
@@ -104,7 +116,7 @@ impl Core {
     /// So much is hidden that it is uncovered while known garbage is removed, and not only after that.
     pub fn hides_much(&self, values: &ValueFiles) -> bool {
         let guessed = self.work.space.guessed();
-        let live = values.live_bytes.saturating_sub(guessed);
+        let live = values.figures().live_bytes.saturating_sub(guessed);
         let (allowed, garbage) = (self.garbage_limit().of(live), self.space_taken(values).saturating_sub(live));
         guessed > allowed / 100 * HIDDEN_PERCENT && garbage > allowed / 100 * BOTH_PERCENT
     }

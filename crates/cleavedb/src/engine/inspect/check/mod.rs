@@ -22,6 +22,7 @@ use crate::engine::manifest::{Manifest, ManifestState};
 use crate::engine::recovery::ownership::{Claim, check_layout, check_owner, claim_of};
 use crate::engine::recovery::replay::{read_ring, recover};
 use crate::engine::tuning::sizes::Tuning;
+use crate::format::edit::KeyspaceKind;
 use crate::format::meta::TableMeta;
 use crate::format::references::References;
 use crate::front::log_check::{LogPlace, check_log};
@@ -305,7 +306,7 @@ impl Checker {
             &table,
             path,
             &mut CheckContext {
-                knows: &|keyspace| state.is_none_or(|state| knows(state, keyspace)),
+                knows: &|keyspace| state.is_none_or(|state| may_be_in_tables(state, keyspace)),
                 judge: &|key, stamp, address| match judge(state?, values?, key, stamp, address) {
                     Judged::Right => None,
                     Judged::Wrong(why) => Some(why),
@@ -412,6 +413,14 @@ impl Checker {
             }
             Err(error) => self.note(&error),
         }
+    }
+}
+
+/// Versions of the keyspace may be in tables.
+fn may_be_in_tables(state: &ManifestState, keyspace: KeyspaceId) -> bool {
+    let kind = state.keyspaces.get(&keyspace).map_or(KeyspaceKind::Ordered, |record| record.kind);
+    match kind {
+        KeyspaceKind::Ordered => knows(state, keyspace),
     }
 }
 

@@ -12,7 +12,8 @@ use crate::engine::inspect::check::{Checker, OPEN_FILES, knows};
 use crate::engine::layer::{Layer, collect_versions};
 use crate::engine::manifest::ManifestState;
 use crate::engine::recovery::tables::open_tables;
-use crate::engine::value_files::{ValueHome, open_values};
+use crate::engine::recovery::values::open_values;
+use crate::engine::value_home::ValueHome;
 use crate::format::group::Group;
 use crate::format::values::{Moved, ValuePlace};
 use crate::front::log_check::LogPlace;
@@ -82,7 +83,7 @@ impl Checker {
         }
         let mut segments = BTreeMap::<FileId, Vec<(Extent, &Group)>>::new();
         let mut redirects = BTreeMap::<FileId, Vec<FileId>>::new();
-        for (&id, place) in &state.values.places {
+        for (&id, place) in state.values.places.iter() {
             match place {
                 &ValuePlace::Log { end } => {
                     let path = self.dirs.path(state.file(id));

@@ -85,11 +85,11 @@ impl<'a> Collection<'a> {
         });
         let victims: Vec<_> = found.take(TABLES_MAX).collect();
         let mut around = PlacementContext::default();
-        for candidate in values.candidates() {
+        for candidate in &values.figures().candidates {
             if victims.iter().all(|victim| victim.file.id() != candidate.file) {
                 let live = candidate.live.min(candidate.bytes);
-                match candidate.part {
-                    Some((group, _)) => *around.groups.entry(group).or_default() += live,
+                match &candidate.part {
+                    Some((group, _)) => *around.groups.entry(group.clone()).or_default() += live,
                     None => around.in_logs += live,
                 }
             }

@@ -1,0 +1,120 @@
+//! Where edits become true: committed to the manifest, and then shown by the view. Called by whatever ends with an edit.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::base::{Error, Result, Seqno};
+use crate::engine::core::Core;
+use crate::engine::manifest::Manifest;
+use crate::engine::value_home::ValueHome;
+use crate::engine::view::Sources;
+use crate::format::edit::Edit;
+use crate::values::files::{Entry, ValueFiles};
+use crate::values::value_file::StoredFile;
+
+/// The files of values as an edit leaves them.
+struct ValuesAfter {
+    files: Arc<ValueFiles>,
+    /// What the edit takes away; to be obsolete once it is committed.
+    gone: Gone,
+}
+
+/// What the manifest no longer names.
+struct Gone {
+    files: Vec<Entry>,
+    stored: Vec<Arc<StoredFile>>,
+}
+
+impl Gone {
+    /// It goes with its last holder.
+    fn mark_obsolete(&self) {
+        // These first: an extent gives nothing back by itself where all goes together.
+        self.stored.iter().for_each(|stored| stored.mark_obsolete());
+        for entry in &self.files {
+            if let Entry::Here(file) = entry {
+                file.mark_obsolete();
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Makes a finished job true: syncs the logs up to `seqno`, commits the edit, and swaps the view (rules 2, 4,
+    /// 5). Files that the edit removes go when the last view that holds them goes. What follows from it, such as which file
+    /// is emptied next, is for others to choose, without the lock.
+    pub fn install(&self, seqno: Seqno, mut edit: Edit, change: impl FnOnce(&mut Sources)) -> Result<()> {
+        self.sync_to(seqno)?;
+        let mut manifest = self.manifest.lock();
+        self.add_counters(&mut edit);
+        let values = self.values_after(&mut edit, &manifest)?;
+        // A job that has come so far gives back more than its edit takes.
+        self.reserve.with(|| self.commit_edit(&mut manifest, &edit))?;
+        self.published.update(|now| {
+            now.with(|sources| {
+                change(sources);
+                if let Some(after) = values {
+                    after.gone.mark_obsolete();
+                    sources.values = after.files;
+                }
+            })
+        });
+        Ok(())
+    }
+
+    /// Commits an edit that changes no view; its caller holds the manifest. Reserves more file numbers in passing.
+    pub fn commit_edit(&self, manifest: &mut Manifest, edit: &Edit) -> Result<()> {
+        let mut edit = Cow::Borrowed(edit);
+        if edit.files_reserved.is_empty()
+            && self.numbers.is_low()
+            // What fails here is tried again by the next edit.
+            && let Ok(Some(block)) = self.next_numbers()
+        {
+            edit.to_mut().files_reserved.push(block);
+        }
+        let commit = || manifest.commit(&edit, &|| self.numbers.take_for_manifest());
+        let bytes = self.guarded(self.with_descriptors(commit))?;
+        edit.files_reserved.iter().for_each(|block| self.numbers.add(*block));
+        self.counters.manifest_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Every edit carries the numbers that must never be given out twice.
+    pub fn add_counters(&self, edit: &mut Edit) {
+        edit.next_file = Some(self.numbers.next());
+        let durable = self.horizon.durable();
+        edit.last_seqno = Some(edit.watermarks.greatest().max(durable));
+    }
+
+    /// The value files once `edit` is committed, if it concerns them. Files that nothing will lead to then are added to what
+    /// it removes. The holder of the manifest has the newest view, too.
+    fn values_after(&self, edit: &mut Edit, manifest: &Manifest) -> Result<Option<ValuesAfter>> {
+        if !edit.concerns_values() {
+            return Ok(None);
+        }
+        let broken = |message| Error::Poisoned { cause: format!("an edit contradicts the ledger: {message}") };
+        let mut state = manifest.state().values.clone();
+        state.apply(edit).map_err(broken)?;
+        edit.values_removed = state.unreachable();
+        let removal = Edit { values_removed: edit.values_removed.clone(), ..Edit::default() };
+        state.apply(&removal).map_err(broken)?;
+        let view = self.published.view();
+        let mut after = ValueFiles::new(view.values.files.clone(), view.values.stored.clone(), state);
+        let home = ValueHome { dirs: &self.dirs, pending_deletions: &self.pending_deletions, readers: &self.readers };
+        let mut gone = Gone { files: Vec::new(), stored: Vec::new() };
+        for (id, place) in &edit.values_placed {
+            let own = place.container().unwrap_or(*id);
+            let added = edit.files_added.iter().find(|file| file.id == own).copied();
+            let key = added.unwrap_or_else(|| manifest.state().file(own));
+            gone.files.extend(home.place(&mut after, *id, place, key));
+        }
+        gone.files.extend(edit.values_removed.iter().filter_map(|file| after.files.remove(file)));
+        for entry in &gone.files {
+            let id = entry.stored().id();
+            if !after.state.is_container(id) {
+                gone.stored.extend(after.stored.remove(&id));
+            }
+        }
+        Ok(Some(ValuesAfter { files: Arc::new(after), gone }))
+    }
+}
