@@ -231,12 +231,25 @@ mod tracing_spans {
 
     struct Watch;
 
+    /// The fields of a span, as text.
+    struct Fields(String);
+
+    impl tracing::field::Visit for Fields {
+        fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+            if matches!(field.name(), "kind" | "binds") {
+                self.0 += &format!(" {field}={value:?}");
+            }
+        }
+    }
+
     impl Subscriber for Watch {
         fn enabled(&self, metadata: &Metadata<'_>) -> bool {
             metadata.target() == "cleavedb"
         }
         fn new_span(&self, span: &Attributes<'_>) -> Id {
-            SEEN.lock().unwrap().push(format!("span {}", span.metadata().name()));
+            let mut fields = Fields(format!("span {}", span.metadata().name()));
+            span.record(&mut fields);
+            SEEN.lock().unwrap().push(fields.0);
             Id::from_u64(1)
         }
         fn record(&self, _: &Id, _: &Record<'_>) {}
@@ -256,7 +269,11 @@ mod tracing_spans {
         db.compact_range(&db.default_keyspace(), ..).unwrap();
         db.close().unwrap();
         let seen = SEEN.lock().unwrap();
-        for wanted in ["span seal", "span flush", "event INFO"] {
+        for wanted in [
+            r#"span job kind="seal" binds="cpu""#,
+            r#"span job kind="flush" binds="fast reads, slow writes""#,
+            "event INFO",
+        ] {
             assert!(seen.iter().any(|line| line == wanted), "{wanted} in {seen:?}");
         }
     }

@@ -40,6 +40,11 @@ impl Balance {
         self.misses.fetch_add(1, Ordering::Relaxed) % MISSES_BETWEEN == MISSES_BETWEEN - 1
     }
 
+    /// Whether the demand of the two caches is known well enough to decide.
+    pub fn is_due(&self, blocks: Demand, values: Demand) -> bool {
+        next_parts(self.values.load(Ordering::Relaxed), blocks, values, VALUES_PARTS).is_some()
+    }
+
     /// Moves the boundary a step if the demand of the two caches differs enough. `None`: too few lookups to decide;
     /// else whether the boundary moved.
     pub fn step(&self, blocks: Demand, values: Demand) -> Option<bool> {
