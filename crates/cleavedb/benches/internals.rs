@@ -1,5 +1,5 @@
-//! Micro-benchmarks of the pieces by themselves: what a put and a get are made of. The ids are stable: figures in
-//! `docs/benchmarks/` refer to them.
+//! Micro-benchmarks of the components of a put and a get. The ids are stable: figures in `docs/benchmarks/` refer to
+//! them.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -14,7 +14,7 @@ use cleavedb::testing::{Random, SimDisk, Storage};
 use cleavedb::{Compression, MergeOperator, Seqno};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 
-/// Versions in one index table, about as many as fit into one of 8 MiB.
+/// Versions in one index table: about as many as fit into 8 MiB.
 const ENTRIES: u64 = 100_000;
 const KEYSPACE: KeyspaceId = KeyspaceId(1);
 
@@ -92,7 +92,7 @@ fn index_get(criterion: &mut Criterion) {
                 found = Some(value);
                 false
             });
-            black_box(found).expect("the key is there")
+            black_box(found).expect("the key is present")
         });
     });
 }
@@ -121,7 +121,7 @@ fn merge_runs(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// From a run to a table in memory: blocks, compression, filters, checksums, and no disk.
+/// Writes a run into a table in memory: blocks, compression, filters, checksums, and no disk.
 fn table_build(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("table_build");
     group.throughput(Throughput::Elements(ENTRIES));
@@ -150,7 +150,7 @@ fn table_build(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Blocks of 4 KiB as they lie in tables: values inside, addresses, addresses packed.
+/// Blocks of 4 KiB of each kind: values inside, addresses, packed addresses.
 fn block_search(criterion: &mut Criterion) {
     let mut keys: Vec<_> = (0..1000).map(|number| full_key(KEYSPACE, &key(number))).collect();
     keys.sort();

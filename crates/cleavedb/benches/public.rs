@@ -10,9 +10,9 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 use tempfile::TempDir;
 
 const BACKENDS: [(LogBackend, &str); 2] = [(LogBackend::Ring, "ring"), (LogBackend::Plain, "plain")];
-/// Puts of one pass over a new database: enough to leave the start behind.
+/// Puts per pass over a new database: enough to pass the start-up phase.
 const PUTS: u64 = 20_000;
-/// Keys of the database that is read.
+/// Keys of the database for reads.
 const KEYS: u64 = 100_000;
 
 fn directory() -> TempDir {
@@ -42,7 +42,7 @@ fn value(len: usize) -> Vec<u8> {
     (0..len).map(|_| rng.draw() as u8).collect()
 }
 
-/// Buffered puts: the log, and all that goes on behind it.
+/// Buffered puts: the log, and all background work.
 fn log_append(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("log_append");
     group.throughput(Throughput::Elements(PUTS));
@@ -67,7 +67,7 @@ fn log_append(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// One writer that waits for the disk each time.
+/// One writer that waits for each sync.
 fn put_sync(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("put_sync");
     for (backend, name) in BACKENDS {
@@ -85,7 +85,7 @@ fn put_sync(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// A hundred puts in one batch.
+/// A hundred puts in a batch.
 fn batch(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("write_batch_100");
     group.throughput(Throughput::Elements(100));
@@ -131,7 +131,7 @@ fn read_benchmarks(criterion: &mut Criterion, db: &Db, keys: u64, place: &str) {
     }
 }
 
-/// Gets and scans where all is in the front, and where all is in tables (and the block cache).
+/// Gets and scans with all data in the front, and with all data in tables (and the block cache).
 fn reads(criterion: &mut Criterion) {
     for (len, keys) in [(100, KEYS), (1000, KEYS / 10)] {
         let directory = directory();

@@ -1,5 +1,5 @@
-//! Many records at once: `ingest` takes sorted ones straight into tables, so each is written once; records in no order
-//! go in batches, one append to the log for each, and one sync at the end is enough.
+//! Bulk loading: `ingest` writes sorted records directly into tables, so each is written once; unsorted records go in
+//! batches, with one log append per batch and a single sync at the end.
 //!
 //! `cargo run --release -p cleavedb --example bulk_load`
 
@@ -36,7 +36,7 @@ fn put_in_batches(db: &Db) -> Result<()> {
     for first in (0..RECORDS).step_by(BATCH as usize) {
         let mut batch = WriteBatch::new();
         for number in first..first + BATCH {
-            // In no order: sorting is the store's work.
+            // Unsorted: the store sorts.
             batch.put(&unsorted, number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes(), VALUE);
         }
         db.write(batch)?;

@@ -1,4 +1,4 @@
-//! Counters that are never read to be written: a merge operator adds up what many threads bring.
+//! Counters updated without a read: a merge operator adds up the increments of many threads.
 //!
 //! `cargo run -p cleavedb --example counters`
 

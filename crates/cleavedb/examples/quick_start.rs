@@ -1,4 +1,4 @@
-//! The first minutes: put, get, a batch, a scan.
+//! First steps: put, get, a batch, a scan.
 //!
 //! `cargo run -p cleavedb --example quick_start`
 
@@ -13,7 +13,7 @@ fn main() -> Result<()> {
     let mut batch = WriteBatch::new();
     batch.put(&cities, "IS/Akureyri", "17693");
     batch.put(&cities, "FO/Torshavn", "13200");
-    db.write_with(batch, Durability::Sync)?; // all of it or nothing, and it survives loss of power
+    db.write_with(batch, Durability::Sync)?; // atomic, and durable after loss of power
 
     for record in cities.prefix("IS/")? {
         let (key, value) = record?;

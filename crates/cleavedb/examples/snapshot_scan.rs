@@ -1,4 +1,4 @@
-//! A snapshot sees the database as it was, while others write on.
+//! A snapshot shows the database as it was while writes continue.
 //!
 //! `cargo run -p cleavedb --example snapshot_scan`
 

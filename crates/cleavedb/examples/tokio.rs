@@ -1,12 +1,12 @@
-//! Use from an asynchronous program. Calls block for as long as they take (a read of the disk, a sync), so they go to
-//! tokio's threads for blocking work; handles are cheap to clone and move there.
+//! Use from an asynchronous program. Calls block while they read the disk or sync, so they run on tokio's blocking
+//! threads; handles are cheap to clone and move there.
 //!
 //! `cargo run -p cleavedb --example tokio`
 
 use cleavedb::{Db, Durability, Keyspace, Result};
 use tokio::task::spawn_blocking;
 
-/// A put that is durable when it is awaited. Many at once share one sync.
+/// Resolves once the put is durable. Concurrent puts share one sync.
 async fn put_durably(keyspace: Keyspace, key: String, value: String) -> Result<()> {
     let put = move || keyspace.put_with(key, value, Durability::Sync);
     spawn_blocking(put).await.expect("a put does not panic")

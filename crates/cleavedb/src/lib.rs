@@ -51,7 +51,7 @@ pub use base::{limits, operators};
 pub use engine::events::{Event, Listener};
 pub use engine::inspect::check::{Problem, Report};
 pub use engine::inspect::dump::{DumpEntry, DumpVersion, dump};
-pub use engine::inspect::stats::{FileStats, GroupStats, LevelStats, RunStats, Stats};
+pub use engine::inspect::stats::{FileStats, GroupStats, JobStats, LevelStats, RunStats, Stats};
 pub use engine::inspect::stats_page::LiveStats;
 pub use engine::memory::MemoryStats;
 pub use engine::read::sizes::KeyspaceStats;

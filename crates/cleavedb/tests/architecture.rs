@@ -1,9 +1,9 @@
-//! The house (DESIGN section 6) as a test: imports go down only, stores do not know each other, and only `io/` and
-//! `sched/` touch files, clocks, threads and randomness.
+//! The architecture (`docs/ARCHITECTURE.md`) as a test: imports go down only, stores do not import each other, and only
+//! `io/` and `sched/` touch files, clocks, threads and randomness.
 
 use std::path::{Path, PathBuf};
 
-/// The rooms and their floors.
+/// The folders and their floors.
 const FLOORS: [(&str, u8); 11] = [
     ("base", 0),
     ("format", 1),
@@ -17,9 +17,9 @@ const FLOORS: [(&str, u8); 11] = [
     ("api", 3),
     ("testing", 4),
 ];
-/// Rooms of this floor are stores: they never import each other.
+/// Folders on this floor are stores: they never import each other.
 const STORES: u8 = 2;
-/// What only `io/` and `sched/` may name.
+/// Names that only `io/` and `sched/` may use.
 const OUTSIDE_WORLD: [&str; 10] = [
     "std::fs",
     "std::thread",
@@ -48,7 +48,7 @@ fn sources() -> Vec<Source> {
     let mut found = Vec::new();
     let mut dirs = vec![root.clone()];
     while let Some(dir) = dirs.pop() {
-        for entry in std::fs::read_dir(&dir).expect("the source is readable") {
+        for entry in std::fs::read_dir(&dir).expect("the sources are readable") {
             let path = entry.expect("the source is readable").path();
             if path.is_dir() {
                 dirs.push(path);
@@ -69,7 +69,7 @@ fn sources() -> Vec<Source> {
     found
 }
 
-/// The rooms that a line of code names by `crate::room`.
+/// The folders that a line of code refers to by `crate::folder`.
 fn rooms_named(line: &str) -> Vec<String> {
     let code = line.split("//").next().unwrap_or_default();
     let after = code.split("crate::").skip(1);
@@ -78,7 +78,7 @@ fn rooms_named(line: &str) -> Vec<String> {
 }
 
 #[test]
-fn imports_go_down_and_stores_do_not_know_each_other() {
+fn imports_go_down_and_stores_do_not_import_each_other() {
     let mut wrong = Vec::new();
     let mut seen = 0;
     for source in sources() {
@@ -98,12 +98,12 @@ fn imports_go_down_and_stores_do_not_know_each_other() {
             }
         }
     }
-    assert!(seen > 100, "the test has found the imports it is to judge");
-    assert!(wrong.is_empty(), "imports that climb stairs:\n{}", wrong.join("\n"));
+    assert!(seen > 100, "the test did not find the imports");
+    assert!(wrong.is_empty(), "imports that go up:\n{}", wrong.join("\n"));
 }
 
 #[test]
-fn only_io_and_sched_touch_the_outside_world() {
+fn only_io_and_sched_use_the_operating_system() {
     let mut wrong = Vec::new();
     for source in sources().iter().filter(|source| !["io", "sched"].contains(&source.room.as_str())) {
         for (number, line) in source.text.lines().enumerate() {
@@ -113,14 +113,14 @@ fn only_io_and_sched_touch_the_outside_world() {
             }
         }
     }
-    assert!(wrong.is_empty(), "the outside world is named in:\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "the operating system is used in:\n{}", wrong.join("\n"));
 }
 
 #[test]
 fn every_folder_of_the_source_has_its_floor() {
     for source in sources() {
         let known = floor(&source.room).is_some() || source.room == "lib";
-        assert!(known, "{} stands in a room without a floor", source.path.display());
+        assert!(known, "{} is in a folder without a floor", source.path.display());
     }
 }
 

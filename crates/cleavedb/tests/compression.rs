@@ -1,6 +1,6 @@
-//! How tables are compressed: level by level, and by keyspace.
+//! Compression of tables, by level and by keyspace.
 
-// A failed step is a failed test, in helpers as well.
+// Helpers may panic as well: a failed step fails the test.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use cleavedb::testing::{self, SimDisk, Storage, Tuning};
 use cleavedb::{Compression, Db, Error, KeyspaceOptions, Options, Result, ValueOptions};
 
-/// All values lie in tables.
+/// Options that keep all values in tables.
 fn open(disk: &SimDisk, options: Options) -> Result<Db> {
     testing::open(Arc::new(disk.clone()), Path::new("/db"), options.separation(None), Tuning::tiny())
 }
@@ -21,7 +21,7 @@ fn fill(db: &Db) {
     db.flush().unwrap();
 }
 
-/// Bytes of all tables.
+/// Total bytes of all tables.
 fn table_bytes(disk: &SimDisk) -> u64 {
     let files = disk.list(Path::new("/db")).unwrap();
     let tables = files.iter().filter(|entry| entry.name.ends_with(".table"));
@@ -29,7 +29,7 @@ fn table_bytes(disk: &SimDisk) -> u64 {
 }
 
 #[test]
-fn each_level_has_its_own_compression_and_those_below_follow_the_last() {
+fn each_level_has_its_own_compression_and_lower_levels_use_the_last() {
     let lower = if cfg!(feature = "zstd") { Compression::Zstd } else { Compression::Lz4 };
     let disk = SimDisk::new();
     let db = open(&disk, Options::new().compression_by_level(&[Compression::None, lower])).unwrap();
@@ -48,7 +48,7 @@ fn each_level_has_its_own_compression_and_those_below_follow_the_last() {
 }
 
 #[test]
-fn a_keyspace_keeps_its_own_compression_on_all_levels() {
+fn a_keyspace_has_its_own_compression_on_all_levels() {
     let disk = SimDisk::new();
     let db = open(&disk, Options::new().compression_by_level(&[Compression::Lz4])).unwrap();
     let plain = db.create_keyspace("plain", KeyspaceOptions::new().compression(Compression::None)).unwrap();
@@ -62,7 +62,7 @@ fn a_keyspace_keeps_its_own_compression_on_all_levels() {
 }
 
 #[test]
-fn zstd_without_its_feature_is_refused_by_name() {
+fn zstd_without_its_cargo_feature_is_refused_with_a_clear_error() {
     let disk = SimDisk::new();
     for options in [
         Options::new().compression(Compression::Zstd),
@@ -71,7 +71,7 @@ fn zstd_without_its_feature_is_refused_by_name() {
     ] {
         match open(&disk, options) {
             Ok(_) if cfg!(feature = "zstd") => {}
-            Ok(_) => panic!("it was opened by a build without zstd"),
+            Ok(_) => panic!("a build without zstd opened it"),
             Err(Error::InvalidInput { message }) => {
                 assert!(!cfg!(feature = "zstd") && message.contains("zstd"), "{message}")
             }

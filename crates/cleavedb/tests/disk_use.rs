@@ -1,6 +1,6 @@
-//! How much of the disk a database takes, by the blocks that the file system has allocated for it.
+//! Disk space used by a database, by the blocks that the file system has allocated.
 
-// A failed step is a failed test, in helpers as well.
+// Helpers may panic as well: a failed step fails the test.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -30,7 +30,7 @@ fn open(path: &Path, backend: LogBackend) -> Db {
     Options::new().memory_budget(256 << 20).compression(Compression::None).log_backend(backend).open(path).unwrap()
 }
 
-/// Nothing is left that only an open database needs, and logs end where their records do.
+/// After a close no file remains that only an open database needs, and logs end with their records.
 fn assert_clean(path: &Path) {
     let left = files(path);
     let needless = |name: &str| ["ring", "ring.new", "RESERVE", "STATS", "CURRENT.new"].contains(&name);
@@ -51,7 +51,7 @@ fn a_database_of_one_record_is_small() {
             db.put("key", "value").unwrap();
             db.sync().unwrap();
             db.wait_for_background().unwrap();
-            // Long enough for the reserve and the page of figures.
+            // Long enough for the reserve and the statistics page.
             std::thread::sleep(std::time::Duration::from_millis(300));
             let open = allocated(&path);
             assert!(open < 4 * MIB, "{backend:?}, opening {opening}: {open} B: {:?}", files(&path));
@@ -66,7 +66,7 @@ fn a_database_of_one_record_is_small() {
 }
 
 #[test]
-fn what_a_load_takes_follows_its_size() {
+fn disk_use_is_proportional_to_the_data() {
     for (backend, value_len) in [(LogBackend::Auto, 100), (LogBackend::Plain, 100), (LogBackend::Auto, 1000)] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("db");
@@ -80,12 +80,12 @@ fn what_a_load_takes_follows_its_size() {
         }
         std::thread::sleep(std::time::Duration::from_millis(300));
         let loaded = allocated(&path);
-        let said = format!("{backend:?}, {count} values of {value_len} B, {data} B");
-        assert!(loaded < 5 * data + 4 * MIB, "{said}: after the load {loaded} B: {:?}", files(&path));
+        let case = format!("{backend:?}, {count} values of {value_len} B, {data} B");
+        assert!(loaded < 5 * data + 4 * MIB, "{case}: after the load {loaded} B: {:?}", files(&path));
         db.flush().unwrap();
         db.close().unwrap();
         let closed = allocated(&path);
-        assert!(closed < 3 * data / 2 + MIB, "{said}: after the close {closed} B: {:?}", files(&path));
+        assert!(closed < 3 * data / 2 + MIB, "{case}: after the close {closed} B: {:?}", files(&path));
         assert_clean(&path);
         let db = open(&path, backend);
         assert_eq!(db.iter().unwrap().count(), count as usize);

@@ -1,10 +1,10 @@
-//! What the world around a database can do to it, on the real operating system: a full disk, too few descriptors, a
-//! directory that cannot be written, files of another user, files that are not ours, bytes that decay. Always an error
-//! that says what is wrong, or the right answer.
+//! Faults of the environment on the real operating system: a full disk, too few file descriptors, a read-only
+//! directory, files of another user, foreign files, decaying bytes. The result must always be an error that names the
+//! cause, or the right answer.
 //!
-//! Some of it needs root (a small tmpfs, a read-only mount) and is passed over, with a word, without it.
+//! Some tests need root (for a small tmpfs or a read-only mount); without it they print a note and are skipped.
 
-// A failed step is a failed test, in helpers as well.
+// Helpers may panic as well: a failed step fails the test.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 const CHILD: &str = "CLEAVE_FEW_FILES";
 const OTHER_USER: &str = "CLEAVE_OTHER_USER";
-/// The user and the group that own nothing.
+/// The user and group `nobody`.
 const NOBODY: u32 = 65_534;
 
 fn options() -> Options {
@@ -33,7 +33,7 @@ fn value(number: usize, len: usize) -> Vec<u8> {
     number.to_le_bytes().into_iter().cycle().take(len).collect()
 }
 
-/// A mount that goes with its guard; none where mounting is not allowed.
+/// A mount that is removed with its guard; `None` where mounting is not allowed.
 struct Mount {
     at: TempDir,
 }
@@ -45,7 +45,7 @@ impl Mount {
         if output.as_ref().is_ok_and(|output| output.status.success()) {
             return Some(Mount { at });
         }
-        println!("passed over: {what} cannot be mounted here: {output:?}");
+        println!("skipped: {what} cannot be mounted here: {output:?}");
         None
     }
 }
@@ -57,7 +57,7 @@ impl Drop for Mount {
 }
 
 #[test]
-fn a_full_disk_is_said_loses_nothing_and_is_forgotten_when_there_is_space_again() {
+fn a_full_disk_is_reported_loses_nothing_and_writes_resume_once_there_is_space() {
     for backend in [LogBackend::Auto, LogBackend::Plain] {
         let Some(mount) = Mount::try_new(&["-t", "tmpfs", "-o", "size=64m", "none"], "a small tmpfs") else { return };
         let path = mount.at.path().join("db");
@@ -71,7 +71,7 @@ fn a_full_disk_is_said_loses_nothing_and_is_forgotten_when_there_is_space_again(
                 Ok(()) => count += 1,
                 Err(error) => break error,
             }
-            assert!(count < 40_000, "the disk was to be full");
+            assert!(count < 40_000, "the disk did not fill up");
         };
         assert!(matches!(refused, Error::NoSpace { .. }), "{refused}");
         assert_eq!(refused.action(), Action::FreeSpace);
@@ -88,12 +88,12 @@ fn a_full_disk_is_said_loses_nothing_and_is_forgotten_when_there_is_space_again(
         let began = std::time::Instant::now();
         while let Err(error) = db.put(key(count), value(count, 2000)) {
             assert!(matches!(error, Error::NoSpace { .. }), "{error}");
-            assert!(began.elapsed().as_secs() < 20, "there is space, and writes do not work again");
+            assert!(began.elapsed().as_secs() < 20, "writes do not resume although there is space");
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
         count += 1;
         check(&db, count);
-        // There may be too little for the last flush; what the logs hold is settled all the same.
+        // There may be too little space for the last flush; records in logs are recovered all the same.
         let close = |db: Db| match db.close() {
             Ok(()) | Err(Error::NoSpace { .. }) => {}
             Err(error) => panic!("{error}"),
@@ -109,7 +109,7 @@ fn a_full_disk_is_said_loses_nothing_and_is_forgotten_when_there_is_space_again(
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_is_an_error_that_names_it_and_can_be_checked() {
+fn a_read_only_directory_is_an_error_that_names_it_and_can_be_checked() {
     let dir = tempfile::tempdir().unwrap();
     let db = options().open(dir.path().join("db")).unwrap();
     db.put("key", "value").unwrap();
@@ -118,7 +118,7 @@ fn a_directory_that_cannot_be_written_is_an_error_that_names_it_and_can_be_check
     let Some(mount) = Mount::try_new(&["--bind", source], "a directory") else { return };
     let remounted = Command::new("mount").args(["-o", "remount,ro,bind"]).arg(mount.at.path()).output().unwrap();
     if !remounted.status.success() {
-        println!("passed over: a directory cannot be made read-only here");
+        println!("skipped: a directory cannot be made read-only here");
         return;
     }
     let path = mount.at.path().join("db");
@@ -133,23 +133,23 @@ fn a_directory_that_cannot_be_written_is_an_error_that_names_it_and_can_be_check
     assert_eq!(reader.get("key").unwrap().unwrap(), "value");
 }
 
-/// Not a test by itself: what a process does that may read or write only some of the files. Each line of what it says
-/// is one way of opening.
+/// Not a test by itself: a process that may read or write only some of the files. It prints one line for each way of
+/// opening.
 #[test]
 fn another_user() {
     let Ok(path) = std::env::var(OTHER_USER) else { return };
     for read_only in [false, true] {
         let opened = options().create_if_missing(false).read_only(read_only).open(&path);
-        let said = match opened.and_then(|db| db.iter()?.collect::<Result<Vec<_>>>()) {
+        let output_text = match opened.and_then(|db| db.iter()?.collect::<Result<Vec<_>>>()) {
             Ok(records) => format!("read {}", records.len()),
             Err(error) => format!("{:?}: {error}", error.action()),
         };
-        println!("another user, read_only {read_only}: {said}");
+        println!("another user, read_only {read_only}: {output_text}");
     }
 }
 
-/// What another user hears who opens the database for writing, and then for reading. None where the test may not become
-/// another user.
+/// The results when another user opens the database for writing, and then for reading. `None` where the test may not
+/// switch users.
 fn ask_another_user(path: &Path) -> Option<[String; 2]> {
     use std::os::unix::process::CommandExt;
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -157,24 +157,24 @@ fn ask_another_user(path: &Path) -> Option<[String; 2]> {
     let output = match command.uid(NOBODY).gid(NOBODY).output() {
         Ok(output) => output,
         Err(error) => {
-            println!("passed over: this program cannot be started as another user: {error}");
+            println!("skipped: this program cannot be started as another user: {error}");
             return None;
         }
     };
-    let said = String::from_utf8(output.stdout).unwrap();
-    let answers: Vec<String> = said
+    let output_text = String::from_utf8(output.stdout).unwrap();
+    let answers: Vec<String> = output_text
         .lines()
         .filter_map(|line| line.split_once("another user, read_only "))
         .map(|(_, answer)| answer.to_owned())
         .collect();
-    Some(answers.try_into().unwrap_or_else(|_| panic!("{said}{}", String::from_utf8_lossy(&output.stderr))))
+    Some(answers.try_into().unwrap_or_else(|_| panic!("{output_text}{}", String::from_utf8_lossy(&output.stderr))))
 }
 
 fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// A closed database with logs and a table, in a directory that everyone may look into.
+/// A closed database with logs and a table, in a directory that everyone may list.
 fn closed_database(dir: &TempDir) -> PathBuf {
     set_mode(dir.path(), 0o755);
     let path = dir.path().join("db");
@@ -191,9 +191,9 @@ fn files_of(path: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn files_of_another_user_are_an_error_that_names_them_or_are_read() {
+fn files_of_another_user_are_read_or_named_in_an_error() {
     if !rustix::process::geteuid().is_root() {
-        println!("passed over: only root can be another user");
+        println!("skipped: only root can be another user");
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -215,14 +215,14 @@ fn files_of_another_user_are_an_error_that_names_them_or_are_read() {
 }
 
 #[test]
-fn one_file_of_another_user_is_named_whichever_it_is() {
+fn an_error_names_the_one_unreadable_file_whichever_it_is() {
     if !rustix::process::geteuid().is_root() {
-        println!("passed over: only root can be another user");
+        println!("skipped: only root can be another user");
         return;
     }
-    // Numbers of files depend on the order of threads, so a file is found by its kind.
+    // File numbers depend on the order of threads, so files are identified by kind.
     for kind in ["CURRENT", "LOCK", ".manifest", ".log", ".table", "ring"] {
-        // Opening for writing may change what files there are.
+        // Opening for writing may change which files exist.
         let dir = tempfile::tempdir().unwrap();
         let path = closed_database(&dir);
         for file in files_of(&path).iter().chain([&path]) {
@@ -230,7 +230,7 @@ fn one_file_of_another_user_is_named_whichever_it_is() {
         }
         let found = files_of(&path).into_iter().find(|file| file.to_str().unwrap().ends_with(kind));
         let Some(file) = found else {
-            assert_eq!(kind, "ring", "there is one of every other kind");
+            assert_eq!(kind, "ring", "only the ring may be missing");
             continue;
         };
         std::os::unix::fs::chown(&file, Some(0), Some(0)).unwrap();
@@ -238,7 +238,7 @@ fn one_file_of_another_user_is_named_whichever_it_is() {
         let Some(answers) = ask_another_user(&path) else { return };
         for answer in answers {
             let is_named = answer.contains(file.to_str().unwrap()) && answer.contains("Permission denied");
-            // After a close the ring holds nothing.
+            // After a close the ring is empty.
             assert!(is_named || kind == "ring" && answer.ends_with("read 2"), "{kind}: {answer}");
         }
         set_mode(&file, 0o644);
@@ -248,7 +248,7 @@ fn one_file_of_another_user_is_named_whichever_it_is() {
 }
 
 #[test]
-fn a_file_where_a_directory_should_be_is_an_error_that_names_it() {
+fn a_file_in_place_of_a_directory_is_an_error_that_names_it() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     fs::write(&path, "I was here first").unwrap();
@@ -263,7 +263,7 @@ fn a_file_where_a_directory_should_be_is_an_error_that_names_it() {
 }
 
 #[test]
-fn what_is_not_ours_is_neither_followed_nor_removed() {
+fn foreign_files_and_links_are_neither_followed_nor_removed() {
     let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let path = dir.path().join("db");
     options().open(&path).unwrap().close().unwrap();
@@ -282,7 +282,7 @@ fn what_is_not_ours_is_neither_followed_nor_removed() {
             db.put(key(number), value(number + round, 100)).unwrap();
         }
         db.flush().unwrap();
-        // Long enough for the page of statistics.
+        // Long enough for the statistics page to be written.
         std::thread::sleep(std::time::Duration::from_millis(if round == 0 { 1200 } else { 0 }));
         db.compact_range(&db.default_keyspace(), ..).unwrap();
         db.close().unwrap();
@@ -298,10 +298,10 @@ fn what_is_not_ours_is_neither_followed_nor_removed() {
 }
 
 #[test]
-fn a_file_named_ring_that_is_none_is_left_alone() {
+fn a_foreign_file_named_ring_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let treasure = dir.path().join("treasure");
-    // As long as a ring may be.
+    // The maximum length of a ring.
     fs::write(&treasure, vec![7; 65_536]).unwrap();
     type Lay = fn(&Path, &Path);
     let lay: [Lay; 4] = [
@@ -321,7 +321,7 @@ fn a_file_named_ring_that_is_none_is_left_alone() {
             let db = options().log_backend(LogBackend::Auto).open(&path).unwrap();
             assert_eq!(db.get("k").unwrap().is_some(), opening > 0);
             db.put("k", "v").unwrap();
-            // What a crash would leave.
+            // The state after a crash.
             let image = dir.path().join(format!("image {round} {opening}"));
             fs::create_dir(&image).unwrap();
             let pause = db.pause_background().unwrap();
@@ -341,7 +341,7 @@ fn a_file_named_ring_that_is_none_is_left_alone() {
     }
 }
 
-/// Not a test by itself: what the process with few descriptors does.
+/// Not a test by itself: the process with few file descriptors.
 #[test]
 fn few_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -355,7 +355,7 @@ fn few_files() {
     assert!(refused.to_string().contains("may open only 40"), "{refused}");
     allow(64);
     let db = options().open(path).unwrap();
-    // A job that gets no descriptor stops writes until the database is opened again; here it is about reads.
+    // A job that gets no file descriptor stops writes until the database is reopened; this test is about reads.
     let pause = db.pause_background().unwrap();
     let read_all = || {
         let (mut right, mut refused) = (0, 0);
@@ -374,7 +374,7 @@ fn few_files() {
         }
         (right, refused)
     };
-    // Someone else in the process takes all that is left, while most tables were never opened.
+    // Another part of the process takes all remaining descriptors while most tables have never been opened.
     let mut taken = Vec::new();
     while let Ok(file) = fs::File::open("/dev/null") {
         taken.push(file);
@@ -390,7 +390,7 @@ fn few_files() {
 }
 
 #[test]
-fn too_few_descriptors_are_an_error_that_says_so_and_do_no_harm() {
+fn too_few_file_descriptors_are_a_clear_error_and_lose_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     let mut tuning = cleavedb::testing::Tuning::for_budget(16 << 20);
@@ -407,8 +407,8 @@ fn too_few_descriptors_are_an_error_that_says_so_and_do_no_harm() {
         .env(CHILD, &path)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("few files were enough"), "{output:?}");
+    let output_text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && output_text.contains("few files were enough"), "{output:?}");
     assert!(cleavedb::check(&path).unwrap().is_sound());
 }
 
@@ -444,7 +444,7 @@ fn read_all(path: &Path, count: usize, place: &str) {
 }
 
 #[test]
-fn decay_in_real_files_is_found_and_gives_no_wrong_answer() {
+fn decayed_bytes_in_real_files_are_found_and_give_no_wrong_answer() {
     const COUNT: usize = 6000;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
@@ -479,7 +479,7 @@ fn decay_in_real_files_is_found_and_gives_no_wrong_answer() {
         };
         fs::write(&file, bytes).unwrap();
         let report = cleavedb::check(&image).unwrap();
-        assert!(!report.is_sound(), "{place} was not missed");
+        assert!(!report.is_sound(), "the check missed {place}");
         read_all(&image, COUNT, &place);
         fs::remove_dir_all(&image).unwrap();
     }

@@ -1,7 +1,7 @@
-//! What a database tells of itself while it works: to listeners, on the page of statistics, and with the cargo features
-//! through `metrics` and `tracing`.
+//! What a database reports while it works: to listeners, on the statistics page, and with cargo features through
+//! `metrics` and `tracing`.
 
-// A failed step is a failed test, in helpers as well.
+// Helpers may panic as well: a failed step fails the test.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -15,7 +15,7 @@ use cleavedb::{Db, Event, Listener, Options, live_stats};
 #[derive(Default)]
 struct Heard {
     events: Mutex<Vec<Event>>,
-    /// Read by the listener itself, which may use the database.
+    /// Read by the listener itself, which may call the database.
     db: Mutex<Option<Db>>,
     panics: bool,
 }
@@ -43,7 +43,7 @@ fn fill(db: &Db, count: usize) {
 }
 
 #[test]
-fn flushes_and_compactions_are_told_with_what_they_moved() {
+fn flush_and_compaction_events_report_the_bytes_moved() {
     let heard = Arc::new(Heard::default());
     let db = open(&SimDisk::new(), &heard);
     *heard.db.lock().unwrap() = Some(db.clone());
@@ -76,7 +76,7 @@ fn flushes_and_compactions_are_told_with_what_they_moved() {
 }
 
 #[test]
-fn a_listener_that_panics_does_no_harm_and_failures_are_told() {
+fn a_panicking_listener_is_harmless_and_failures_are_reported() {
     let heard = Arc::new(Heard { panics: true, ..Heard::default() });
     let disk = SimDisk::new();
     let db = open(&disk, &heard);
@@ -88,11 +88,11 @@ fn a_listener_that_panics_does_no_harm_and_failures_are_told() {
     let events = heard.events.lock().unwrap();
     assert!(events.iter().any(|event| matches!(event, Event::FlushEnded { succeeded: true, .. })));
     let poisoned = events.iter().filter(|event| matches!(event, Event::Poisoned { .. })).count();
-    assert_eq!(poisoned, 1, "the first failure is told, once");
+    assert_eq!(poisoned, 1, "the first failure is reported once");
 }
 
 #[test]
-fn stalls_have_a_beginning_and_an_end() {
+fn stall_events_report_begin_and_end() {
     let heard = Arc::new(Heard::default());
     let mut tuning = Tuning::tiny();
     (tuning.front_bytes_max, tuning.index_table_bytes) = (8 << 10, 1 << 10);
@@ -113,7 +113,7 @@ fn stalls_have_a_beginning_and_an_end() {
 }
 
 #[test]
-fn an_open_database_keeps_a_page_of_its_figures_and_a_closed_one_does_not() {
+fn an_open_database_has_a_statistics_page_and_a_closed_one_does_not() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     assert!(live_stats(&path).unwrap().is_none());
@@ -127,7 +127,7 @@ fn an_open_database_keeps_a_page_of_its_figures_and_a_closed_one_does_not() {
     let live = loop {
         match live_stats(&path).unwrap() {
             Some(live) if live.stats.seqno == 1000 && live.stats.flushes > 0 => break live,
-            _ => assert!(began.elapsed().as_secs() < 20, "the page is not written"),
+            _ => assert!(began.elapsed().as_secs() < 20, "the page was not written"),
         }
     };
     let stats = db.stats();
@@ -154,7 +154,7 @@ mod metrics_facade {
         numbers: Mutex<BTreeMap<String, Arc<AtomicU64>>>,
     }
 
-    /// A database that the recorder closes when it next hears of a figure, and who is to be told.
+    /// A database that the recorder closes at the next figure, and the channel that reports the close.
     static CLOSE: Mutex<Option<(Db, std::sync::mpsc::Sender<()>)>> = Mutex::new(None);
 
     struct Count(Arc<AtomicU64>);
@@ -209,11 +209,11 @@ mod metrics_facade {
         assert!(numbers.contains_key("cleavedb_level_bytes"));
         drop(numbers);
 
-        // The recorder may close the database that tells it.
+        // The recorder may close the database that calls it.
         let db = Options::new().memory_budget(16 << 20).open(dir.path().join("other")).unwrap();
-        let (closed, told) = std::sync::mpsc::channel();
+        let (closed, close_returned) = std::sync::mpsc::channel();
         *CLOSE.lock().unwrap() = Some((db.clone(), closed));
-        told.recv_timeout(Duration::from_secs(30)).expect("the close returns");
+        close_returned.recv_timeout(Duration::from_secs(30)).expect("the close returns");
         assert!(matches!(db.put("k", "v"), Err(cleavedb::Error::Closed)));
         drop(db);
         assert!(!dir.path().join("other/STATS").exists());
@@ -231,12 +231,25 @@ mod tracing_spans {
 
     struct Watch;
 
+    /// The fields of a span, as text.
+    struct Fields(String);
+
+    impl tracing::field::Visit for Fields {
+        fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+            if matches!(field.name(), "kind" | "binds") {
+                self.0 += &format!(" {field}={value:?}");
+            }
+        }
+    }
+
     impl Subscriber for Watch {
         fn enabled(&self, metadata: &Metadata<'_>) -> bool {
             metadata.target() == "cleavedb"
         }
         fn new_span(&self, span: &Attributes<'_>) -> Id {
-            SEEN.lock().unwrap().push(format!("span {}", span.metadata().name()));
+            let mut fields = Fields(format!("span {}", span.metadata().name()));
+            span.record(&mut fields);
+            SEEN.lock().unwrap().push(fields.0);
             Id::from_u64(1)
         }
         fn record(&self, _: &Id, _: &Record<'_>) {}
@@ -249,21 +262,25 @@ mod tracing_spans {
     }
 
     #[test]
-    fn jobs_have_spans_and_events() {
+    fn jobs_emit_tracing_spans_and_events() {
         tracing::subscriber::set_global_default(Watch).unwrap();
         let db = open(&SimDisk::new(), &Arc::new(Heard::default()));
         fill(&db, 2000);
         db.compact_range(&db.default_keyspace(), ..).unwrap();
         db.close().unwrap();
         let seen = SEEN.lock().unwrap();
-        for wanted in ["span seal", "span flush", "event INFO"] {
+        for wanted in [
+            r#"span job kind="seal" binds="cpu""#,
+            r#"span job kind="flush" binds="fast reads, slow writes""#,
+            "event INFO",
+        ] {
             assert!(seen.iter().any(|line| line == wanted), "{wanted} in {seen:?}");
         }
     }
 }
 
 #[test]
-fn the_thread_that_tells_ends_with_the_database_however_that_was_opened() {
+fn the_listener_thread_ends_with_the_database_however_it_was_opened() {
     let heard = Arc::new(Heard::default());
     let disk = SimDisk::new();
     disk.set_mapping(false);
@@ -272,7 +289,7 @@ fn the_thread_that_tells_ends_with_the_database_however_that_was_opened() {
     let refused =
         testing::open(storage(), Path::new("/db"), options().log_backend(cleavedb::LogBackend::Ring), Tuning::tiny());
     assert!(refused.is_err());
-    assert_eq!(Arc::strong_count(&heard), 1, "an open that failed");
+    assert_eq!(Arc::strong_count(&heard), 1, "after a failed open");
     testing::open(storage(), Path::new("/db"), options(), Tuning::tiny()).unwrap().close().unwrap();
     assert_eq!(Arc::strong_count(&heard), 1);
     testing::open(storage(), Path::new("/db"), options().read_only(true), Tuning::tiny()).unwrap().close().unwrap();

@@ -1,8 +1,9 @@
-//! How many files are open: no more than the options say, however many tables there are, while every table is read.
+//! Limits on open files: no more files than the options allow are open, however many tables there are, while every
+//! table is read.
 //!
-//! `CLEAVE_TABLES` sets how many tables there are (500 by default).
+//! `CLEAVE_TABLES` sets the number of tables (500 by default).
 
-// A failed step is a failed test, in helpers as well.
+// Helpers may panic as well: a failed step fails the test.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -20,7 +21,7 @@ fn open(path: &Path, open_files_max: usize) -> Result<Db> {
     testing::open(Arc::new(OsStorage::new()), path, options, tuning)
 }
 
-/// How many descriptors lead into a directory.
+/// The number of descriptors open below a directory.
 fn open_files(directory: &Path) -> usize {
     let links = std::fs::read_dir("/proc/self/fd").unwrap();
     links.filter_map(|link| std::fs::read_link(link.ok()?.path()).ok()).filter(|to| to.starts_with(directory)).count()
@@ -68,11 +69,11 @@ fn five_hundred_tables_are_read_through_sixteen_open_files() {
     readers.into_iter().for_each(|reader| reader.join().unwrap());
     assert!(db.stats().table_files_opened >= tables as u64);
     drop(db);
-    assert_eq!(open_files(), 0, "files are open after the close");
+    assert_eq!(open_files(), 0, "files are still open after the close");
 }
 
 #[test]
-fn more_open_files_than_the_process_may_have_are_refused() {
+fn a_limit_above_the_process_limit_on_open_files_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let refused = |files| match open(directory.path(), files) {
         Err(Error::InvalidInput { message }) => message,
@@ -94,7 +95,7 @@ fn direct(path: &Path, direct: bool, separation: Option<u32>) -> Result<Db> {
 }
 
 #[test]
-fn what_was_written_past_the_page_cache_reads_back_with_and_without_it() {
+fn data_written_with_direct_io_is_read_with_and_without_it() {
     let directory = tempfile::tempdir().unwrap();
     for separation in [None, Some(192)] {
         let path = directory.path().join(format!("{separation:?}"));

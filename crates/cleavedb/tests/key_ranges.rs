@@ -1,4 +1,4 @@
-//! Ranges of keys as callers write them, on everything that takes one.
+//! Key ranges in every form that callers may write, in every call that takes one.
 #![allow(clippy::unwrap_used)]
 
 use std::ops::Bound;
@@ -38,7 +38,7 @@ fn check(db: &Db, range: impl KeyBounds, expected: &str) {
 }
 
 #[test]
-fn ranges_of_every_kind_of_bytes_are_taken() {
+fn ranges_of_every_byte_type_are_accepted() {
     let db = letters();
     check(&db, "b".."d", "bc");
     check(&db, String::from("b")..=String::from("d"), "bcd");
@@ -51,7 +51,7 @@ fn ranges_of_every_kind_of_bytes_are_taken() {
 }
 
 #[test]
-fn a_full_range_needs_no_type() {
+fn a_full_range_needs_no_type_annotation() {
     let db = letters();
     let keyspace = db.default_keyspace();
     assert_eq!(db.range(..).unwrap().count(), 6);

@@ -1,10 +1,10 @@
-//! A real process, killed with SIGKILL at random while it writes, again and again in the same directory: everything it
-//! acknowledged is there, its batches are whole, and what it did not write is not there.
+//! A process is repeatedly killed with SIGKILL at a random moment while it writes to the same directory: everything it
+//! acknowledged must be present, its batches whole, and nothing it did not write may appear.
 //!
-//! The test starts this very binary once more as the loader (an environment variable tells it so). `CLEAVE_KILL_ROUNDS`
-//! sets how often (10 by default).
+//! The test starts its own binary again as the loader, selected by an environment variable. `CLEAVE_KILL_ROUNDS` sets
+//! the number of rounds (10 by default).
 
-// A failed step is a failed test, in helpers as well.
+// Helpers may panic as well: a failed step fails the test.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -19,21 +19,21 @@ use cleave_sim::rng::Rng;
 use cleavedb::{Db, Durability, LogBackend, Options, Result, WriteBatch};
 
 const LOADER: &str = "CLEAVE_KILL_LOADER";
-/// Writers of a round at most; each has its own keys.
+/// Maximum number of writers in a round; each has its own keys.
 const WRITERS: u64 = 4;
 /// Keys that every batch of a writer overwrites.
 const PARTS: u64 = 12;
-/// How many of a writer's last batches keep a key of their own.
+/// Number of a writer's last batches that each keep a key of their own.
 const TRAIL: u64 = 500;
-/// A loader that nobody kills ends by itself.
+/// A loader that is not killed ends after this time.
 const LOADER_SECONDS_MAX: u64 = 60;
 
-/// What a loader is told.
+/// The instructions for a loader.
 #[derive(Debug, Clone)]
 struct Order {
     directory: String,
     backend: LogBackend,
-    /// The first batch of each writer; its length says how many writers there are.
+    /// The number of the first batch of each writer; its length is the number of writers.
     first: Vec<u64>,
 }
 
@@ -58,7 +58,7 @@ fn open(directory: &str, backend: LogBackend) -> Result<Db> {
     Options::new().memory_budget(16 << 20).log_backend(backend).open(Path::new(directory))
 }
 
-/// What batch `number` of `writer` puts into `part`. Most are small, some large.
+/// The value that batch `number` of `writer` puts into `part`. Most are small, some large.
 fn value(writer: u64, number: u64, part: u64) -> Vec<u8> {
     let mut rng = Rng::of(writer << 48 | number << 8 | part, 0x6b69_6c6c);
     let mut value = number.to_le_bytes().to_vec();
@@ -91,7 +91,7 @@ fn write_one(db: &Db, writer: u64, number: u64) -> Result<()> {
     db.write_with(batch, durability)
 }
 
-/// Not a test by itself: what the killed process does.
+/// Not a test by itself: this is the process that is killed.
 #[test]
 fn loader() {
     let Ok(order) = std::env::var(LOADER) else { return };
@@ -129,16 +129,16 @@ fn load_and_kill(order: &Order, after: Duration) -> BTreeMap<u64, u64> {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut acknowledged = BTreeMap::new();
     let mut note = |line: String| {
-        // The kill may cut a line in half; each ends with its own line break, so what is cut is not read.
+        // The kill may cut a line in half; each line ends with a line break, so a line that was cut is ignored.
         if let Some((writer, number)) = line.strip_prefix("ack ").and_then(|rest| rest.split_once(' ')) {
             acknowledged.insert(writer.parse().unwrap(), number.parse().unwrap());
             return true;
         }
         false
     };
-    // From the first acknowledgement on, so that a slow start does not mean that nothing was written.
+    // Counts from the first acknowledgement, so that something is written even after a slow start.
     let first = lines.by_ref().map_while(std::result::Result::ok).any(&mut note);
-    assert!(first, "the loader ended before it wrote anything: {:?}", child.wait());
+    assert!(first, "the loader ended before it wrote a batch: {:?}", child.wait());
     let reader = std::thread::spawn(move || lines.map_while(std::result::Result::ok).collect::<Vec<_>>());
     std::thread::sleep(after);
     child.kill().unwrap();
@@ -152,7 +152,7 @@ fn load_and_kill(order: &Order, after: Duration) -> BTreeMap<u64, u64> {
     acknowledged
 }
 
-/// Checks one writer's keys; returns its last batch, if it ever wrote one.
+/// Checks one writer's keys; returns its last batch, if it has written one.
 fn check_writer(db: &Db, writer: u64, acknowledged: Option<u64>, before: Option<u64>) -> Option<u64> {
     let other = db.keyspace("other").unwrap();
     let at = |part: u64| {
@@ -163,16 +163,16 @@ fn check_writer(db: &Db, writer: u64, acknowledged: Option<u64>, before: Option<
     let number_of = |value: Option<Vec<u8>>| value.map(|value| u64::from_le_bytes(value[..8].try_into().unwrap()));
     let last = number_of(at(0));
     let least = acknowledged.max(before);
-    assert!(last >= least, "writer {writer}: batch {least:?} was acknowledged, and the last one there is {last:?}");
-    // One batch may have been written and not acknowledged, or its acknowledgement was cut off on its way, twice.
+    assert!(last >= least, "writer {writer}: batch {least:?} was acknowledged, but the last one found is {last:?}");
+    // One batch may have been written but not acknowledged, or its acknowledgement was cut off, in each of two rounds.
     let most = least.map_or(1, |least| least + 2);
-    assert!(last <= Some(most), "writer {writer}: {least:?} was acknowledged last, and {last:?} is there");
+    assert!(last <= Some(most), "writer {writer}: {least:?} was acknowledged last, but {last:?} was found");
     let last_number = last?;
     for part in 0..PARTS {
         let found = at(part);
         assert!(
             found == Some(value(writer, last_number, part)),
-            "writer {writer}: part {part} of batch {last_number} is of batch {:?}, or its bytes are wrong",
+            "writer {writer}: part {part} of batch {last_number} is of batch {:?}, or its value is wrong",
             number_of(found)
         );
     }
@@ -181,7 +181,7 @@ fn check_writer(db: &Db, writer: u64, acknowledged: Option<u64>, before: Option<
         ((last_number + 1).saturating_sub(TRAIL)..=last_number).map(|it| trail_key(writer, it)).collect();
     assert!(
         trail.iter().map(|key| &**key).eq(expected.iter().map(|key| key.as_bytes())),
-        "writer {writer}: the trail has {} keys, from {:?} to {:?}, and the last batch is {last_number}",
+        "writer {writer}: the trail has {} keys, from {:?} to {:?}, but the last batch is {last_number}",
         trail.len(),
         trail.first(),
         trail.last()
@@ -190,7 +190,7 @@ fn check_writer(db: &Db, writer: u64, acknowledged: Option<u64>, before: Option<
 }
 
 #[test]
-fn a_process_killed_at_random_keeps_what_it_acknowledged() {
+fn a_process_killed_at_random_keeps_every_acknowledged_write() {
     if std::env::var(LOADER).is_ok() {
         return;
     }
@@ -216,5 +216,5 @@ fn a_process_killed_at_random_keeps_what_it_acknowledged() {
             _ => db.flush().unwrap(),
         }
     }
-    assert!(last.iter().any(|last| *last > Some(10)), "the loaders wrote something: {last:?}");
+    assert!(last.iter().any(|last| *last > Some(10)), "the loaders wrote too little: {last:?}");
 }

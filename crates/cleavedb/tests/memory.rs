@@ -1,10 +1,10 @@
-//! The memory budget holds: a process that loads, reads, scans and opens again in many shapes never has more memory than
-//! its budget and 64 MiB, by the kernel's own count (`VmHWM`). Where no value is larger than a block it stays much nearer.
+//! The memory budget: a process that loads, reads, scans and reopens in many shapes never uses more than its budget and
+//! 64 MiB, by the kernel's count (`VmHWM`). If no value is larger than a block, it stays much closer.
 //!
-//! Each test starts this very binary once more as the loader (an environment variable tells it so). `CLEAVE_MEMORY_TIMES`
-//! makes the loads so many times as long (1 by default).
+//! Each test starts its own binary again as the loader, selected by an environment variable. `CLEAVE_MEMORY_TIMES`
+//! multiplies the length of the loads (1 by default).
 
-// A failed step is a failed test, in helpers as well.
+// Helpers may panic as well: a failed step fails the test.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -15,12 +15,12 @@ use cleavedb::{Db, Options, WriteBatch};
 
 const LOADER: &str = "CLEAVE_MEMORY_LOADER";
 const MIB: usize = 1 << 20;
-/// What a process may take beside the budget.
+/// Maximum memory of a process beyond the budget.
 const SLACK: usize = 64 * MIB;
-/// What it takes at most if no value is large: itself, and what the allocator loses.
+/// The same if no value is large: the program itself, and what the allocator loses.
 const SLACK_OF_SMALL_VALUES: usize = 12 * MIB;
 
-/// What a loader is to do.
+/// The workload of a loader.
 #[derive(Clone, Copy)]
 struct Shape {
     name: &'static str,
@@ -28,12 +28,12 @@ struct Shape {
     records: u64,
     keyspaces: u64,
     block_size: usize,
-    /// Flush after so many records, so that tables are small.
+    /// Flush after this many records, so that tables are small.
     flush_every: u64,
-    /// Records are drawn from so many keys.
+    /// Number of distinct keys.
     keys: u64,
-    /// Values lie apart from their keys.
-    apart: bool,
+    /// Values are separated from their keys.
+    separated: bool,
 }
 
 const SMALL: Shape = Shape {
@@ -44,7 +44,7 @@ const SMALL: Shape = Shape {
     block_size: 4096,
     flush_every: u64::MAX,
     keys: 40_000,
-    apart: false,
+    separated: false,
 };
 
 const SHAPES: [Shape; 9] = [
@@ -55,13 +55,13 @@ const SHAPES: [Shape; 9] = [
     Shape { name: "keyspaces", keyspaces: 2000, records: 30_000, ..SMALL },
     Shape { name: "tables", value_bytes: 300, records: 10_000, flush_every: 50, ..SMALL },
     Shape { name: "values", value_bytes: MIB, records: 80, ..SMALL },
-    Shape { name: "apart", value_bytes: 1000, apart: true, ..SMALL },
-    Shape { name: "values-apart", value_bytes: MIB, records: 80, apart: true, ..SMALL },
+    Shape { name: "separated", value_bytes: 1000, separated: true, ..SMALL },
+    Shape { name: "large-separated", value_bytes: MIB, records: 80, separated: true, ..SMALL },
     Shape { name: "blocks", value_bytes: 1000, records: 30_000, block_size: MIB, ..SMALL },
 ];
 
 fn open(path: &str, budget: usize, shape: &Shape) -> Db {
-    let separation = shape.apart.then_some(192);
+    let separation = shape.separated.then_some(192);
     let options = Options::new().memory_budget(budget).block_size(shape.block_size).separation(separation);
     options.open(Path::new(path)).unwrap()
 }
@@ -86,7 +86,7 @@ fn load(db: &Db, shape: &Shape) {
     }
 }
 
-/// Returns how much its scans held at most.
+/// Returns the most memory that its scans held.
 fn read(db: &Db, shape: &Shape) -> usize {
     let mut pinned = 0;
     let mut rng = Random::new(8);
@@ -99,7 +99,7 @@ fn read(db: &Db, shape: &Shape) -> usize {
         let mut scanned = 0;
         for (number, item) in keyspace.iter().unwrap().take(50_000).enumerate() {
             scanned += item.unwrap().1.len();
-            if shape.value_bytes >= MIB || shape.apart && number % 100 == 0 {
+            if shape.value_bytes >= MIB || shape.separated && number % 100 == 0 {
                 pinned = pinned.max(db.stats().memory.pinned_bytes);
             }
         }
@@ -114,7 +114,7 @@ fn memory_peak() -> usize {
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
 }
 
-/// Not a test by itself: what the measured process does.
+/// Not a test by itself: this is the process that is measured.
 #[test]
 fn loader() {
     let Ok(order) = std::env::var(LOADER) else { return };
@@ -131,15 +131,15 @@ fn loader() {
     }
     let pinned = read(&db, shape);
     let stats = db.stats();
-    // A compaction holds one block of each table, and no block is smaller than the value in it.
+    // A compaction holds one block of each table, and a block is at least as large as the value in it.
     let blocks_larger = 24 * shape.value_bytes.saturating_sub(shape.block_size);
     assert!(stats.memory.total() <= budget + blocks_larger, "{:?}", stats.memory);
-    // What callers hold does not count.
-    // Of values that lie apart a scan fetches no more than a mebibyte ahead, or one value.
-    assert!(!shape.apart || pinned <= 4 * MIB, "{pinned} B are pinned");
+    // Memory held by callers does not count.
+    // A scan prefetches at most one mebibyte of separated values, or one value.
+    assert!(!shape.separated || pinned <= 4 * MIB, "{pinned} B are pinned");
     println!("\npeak {} without {pinned} of {:?}", memory_peak().saturating_sub(pinned), stats.memory);
     match turn {
-        // As a crash leaves it, with all that the front holds in logs.
+        // The state after a crash, with the whole front in logs.
         "load" => std::process::exit(0),
         _ => db.close().unwrap(),
     }
@@ -155,10 +155,10 @@ fn run(path: &Path, budget: usize, shape: &Shape, turn: &str) {
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}");
-    let said = text.lines().find_map(|line| line.strip_prefix("peak ")).unwrap();
-    let peak: usize = said.split(' ').next().unwrap().parse().unwrap();
+    let peak_line = text.lines().find_map(|line| line.strip_prefix("peak ")).unwrap();
+    let peak: usize = peak_line.split(' ').next().unwrap().parse().unwrap();
     let seconds = began.elapsed().as_secs_f64();
-    println!("{turn} {}, {} MiB, {seconds:.1} s: peak {} MiB, {said}", shape.name, budget / MIB, peak / MIB);
+    println!("{turn} {}, {} MiB, {seconds:.1} s: peak {} MiB, {peak_line}", shape.name, budget / MIB, peak / MIB);
     let slack = if shape.value_bytes < MIB { SLACK_OF_SMALL_VALUES } else { SLACK };
     assert!(peak <= budget + slack, "{turn} {}: {} MiB with {} MiB", shape.name, peak / MIB, budget / MIB);
 }
@@ -175,16 +175,16 @@ fn check(budget: usize, names: &[&str]) {
 }
 
 #[test]
-fn the_least_budget_holds_in_every_shape() {
-    check(16 * MIB, &["small", "cached", "overwrites", "tables", "apart"]);
+fn the_smallest_budget_is_kept_in_every_shape() {
+    check(16 * MIB, &["small", "cached", "overwrites", "tables", "separated"]);
 }
 
 #[test]
-fn the_least_budget_holds_with_many_keyspaces_and_large_values() {
-    check(16 * MIB, &["keyspaces", "values", "values-apart"]);
+fn the_smallest_budget_is_kept_with_many_keyspaces_and_large_values() {
+    check(16 * MIB, &["keyspaces", "values", "large-separated"]);
 }
 
 #[test]
-fn a_larger_budget_holds_in_every_shape() {
-    check(64 * MIB, &["small", "values", "blocks", "apart", "values-apart"]);
+fn a_larger_budget_is_kept_in_every_shape() {
+    check(64 * MIB, &["small", "values", "blocks", "separated", "large-separated"]);
 }

@@ -1,7 +1,7 @@
-//! Whose the files of a directory are: a database neither uses a directory that holds files of another one, nor removes a
-//! file that it has not made, nor shares its slow directory with a copy of itself. On the real file system.
+//! Ownership of files: a database does not use a directory with files of another database, does not remove files that
+//! it did not create, and does not share its slow directory with a copy of itself. On the real file system.
 
-// A failed step is a failed test, in helpers as well.
+// Helpers may panic as well: a failed step fails the test.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -30,7 +30,7 @@ fn count(opened: Result<Db>) -> usize {
     count
 }
 
-/// Everything in a directory but the lock.
+/// The content of a directory except the lock file.
 fn content(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let paths = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     let paths = paths.filter(|path| !path.ends_with("LOCK"));
@@ -54,7 +54,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[test]
-fn a_directory_of_another_database_is_refused_and_left_as_it_is() {
+fn a_directory_of_another_database_is_refused_and_not_changed() {
     let dir = tempfile::tempdir().unwrap();
     let place = |name: &str| dir.path().join(name);
     let (a, b, slow_of_c) = (place("a"), place("b"), place("slow of c"));
@@ -79,9 +79,9 @@ fn a_directory_of_another_database_is_refused_and_left_as_it_is() {
     ] {
         let message = refused(options.open(path));
         assert!(message.contains(named.to_str().unwrap()), "{message}");
-        assert!(all() == before, "something was changed: {message}");
+        assert!(all() == before, "a file was changed: {message}");
     }
-    // This one has tables, which are not where the options say.
+    // This one has tables, which are not in the directory that the options give.
     assert!(options().fast_dir(&a).open(&b).is_err());
     assert!(all() == before);
     assert_eq!((count(options().open(&a)), count(options().open(&b))), (2, 1));
@@ -89,7 +89,7 @@ fn a_directory_of_another_database_is_refused_and_left_as_it_is() {
 }
 
 #[test]
-fn every_name_of_ours_keeps_a_new_database_out_of_a_directory() {
+fn a_file_with_any_reserved_name_prevents_a_new_database_in_the_directory() {
     let names = ["00000007.table", "00000123.segment", "00000009.redirect", "CURRENT.new", "OWNER", "ring", "RESERVE"];
     for name in names.into_iter().chain(["STATS", "CURRENT", "00000001.log", "00000001.manifest"]) {
         let dir = tempfile::tempdir().unwrap();
@@ -102,7 +102,7 @@ fn every_name_of_ours_keeps_a_new_database_out_of_a_directory() {
         assert!(message.contains(taken.to_str().unwrap()) && message.contains(name), "{name}: {message}");
         assert!((content(&main), content(&taken)) == before, "{name}");
         assert_eq!(count(options().open(&main)), 1);
-        // As a main directory: what looks like the rest of a lost database is damage.
+        // In the main directory, files that look like the remains of a lost database are damage.
         let opened = options().open(&taken).map(drop).unwrap_err();
         let damaged = matches!(opened, Error::Corruption { .. });
         assert!(damaged || matches!(opened, Error::InvalidInput { .. }), "{name}: {opened}");
@@ -121,7 +121,7 @@ fn filled_without_tables(path: &Path) {
     db.close().unwrap();
 }
 
-/// The files that an event has named.
+/// The files named by an event.
 #[derive(Default)]
 struct Heard(Mutex<Vec<PathBuf>>);
 
@@ -134,7 +134,7 @@ impl Listener for Heard {
 }
 
 #[test]
-fn files_with_numbers_that_were_never_reserved_are_left_alone() {
+fn files_with_numbers_that_were_never_reserved_are_kept() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     filled(options(), &path);
@@ -146,7 +146,7 @@ fn files_with_numbers_that_were_never_reserved_are_left_alone() {
     for round in 0..5_u32 {
         let db = options().listener(heard.clone()).open(&path).unwrap();
         assert_eq!(db.stats().unknown_files.len(), foreign.len());
-        // More files than were reserved in one go.
+        // More files than one block of reserved numbers.
         for number in 0..40_u32 {
             db.put(number.to_be_bytes(), round.to_be_bytes()).unwrap();
             db.flush().unwrap();
@@ -163,24 +163,24 @@ fn files_with_numbers_that_were_never_reserved_are_left_alone() {
 }
 
 #[test]
-fn a_copy_of_a_database_cannot_use_the_slow_directory_of_its_twin() {
+fn a_copy_of_a_database_cannot_use_the_slow_directory_of_the_original() {
     let dir = tempfile::tempdir().unwrap();
     let place = |name: &str| dir.path().join(name);
-    let (main, twin, slow) = (place("main"), place("twin"), place("slow"));
+    let (main, duplicate, slow) = (place("main"), place("duplicate"), place("slow"));
     let options = || options().slow_dir(&slow);
     filled(options(), &main);
-    copy(&main, &twin);
-    // Whoever comes first has the directory.
+    copy(&main, &duplicate);
+    // The first to open gets the directory.
     let (original, tables) = (content(&main), content(&slow));
-    assert_eq!(count(options().open(&twin)), 2);
+    assert_eq!(count(options().open(&duplicate)), 2);
     let message = refused(options().open(&main));
     assert!(message.contains("copy") && message.contains(slow.to_str().unwrap()), "{message}");
     let message = refused(options().read_only(true).open(&main));
     assert!(message.contains("copy"), "{message}");
-    assert!(content(&main) == original, "the one that was refused was changed");
+    assert!(content(&main) == original, "the refused database was changed");
     assert!(!cleavedb::Options::new().slow_dir(&slow).check_files(&main).unwrap().is_sound());
-    assert_eq!(count(options().open(&twin)), 2);
-    // With both directories as they were, the other one.
+    assert_eq!(count(options().open(&duplicate)), 2);
+    // With both directories restored, in the other order.
     for (path, _) in content(&slow) {
         fs::remove_file(path).unwrap();
     }
@@ -189,5 +189,5 @@ fn a_copy_of_a_database_cannot_use_the_slow_directory_of_its_twin() {
     }
     assert_eq!(count(options().open(&main)), 2);
     assert_eq!(count(options().open(&main)), 2);
-    refused(options().open(&twin));
+    refused(options().open(&duplicate));
 }

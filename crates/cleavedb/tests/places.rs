@@ -1,7 +1,7 @@
-//! Checkpoints and read-only openings on real files: across file systems, in directories that may not be written, and
-//! beside another process.
+//! Checkpoints and read-only opens on real files: across file systems, in directories without write permission, and
+//! next to another process.
 
-// A failed step is a failed test, in helpers as well.
+// Helpers may panic as well: a failed step fails the test.
 #![allow(clippy::unwrap_used)]
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -55,7 +55,7 @@ fn a_checkpoint_links_within_a_file_system_and_copies_across() {
     let inside = dir.path().join("db/../db/copy");
     assert!(matches!(db.checkpoint(&inside), Err(Error::InvalidInput { .. })));
     assert!(!dir.path().join("db/copy").exists());
-    // Memory, where there is such a file system.
+    // A file system in memory, if there is one.
     if let Ok(far) = tempfile::tempdir_in("/dev/shm") {
         let far = far.path().join("copy");
         db.checkpoint(&far).unwrap();
@@ -68,7 +68,7 @@ fn a_checkpoint_links_within_a_file_system_and_copies_across() {
 }
 
 #[test]
-fn a_read_only_database_needs_no_right_to_write_and_changes_nothing() {
+fn a_read_only_open_needs_no_write_permission_and_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     filled(&path).close().unwrap();

@@ -1,7 +1,7 @@
-//! All interleavings of a writer that inserts, publishes and seals, and readers that take view and number together.
-//! The file under test is the engine's own; only its lock and its atomic are loom's.
+//! All interleavings of a writer that inserts, publishes and seals, with readers that take view and sequence number
+//! together. The tested file is the engine's own; only its lock and its atomic are loom's.
 
-// The engine has its own `Seqno`; here it is only a number with the same face.
+// `Seqno` stands for the engine's type of the same name.
 #![allow(dead_code, reason = "the model does not use every call of the file under test")]
 
 use loom::sync::{Arc, Mutex};
@@ -10,11 +10,11 @@ use loom::thread;
 mod handover {
     pub use loom::sync::atomic::AtomicU64;
 
-    /// As the engine's.
+    /// As in the engine.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     pub struct Seqno(pub u64);
 
-    /// loom's lock with the face of the engine's.
+    /// loom's lock with the interface of the engine's lock.
     pub struct RwLock<T>(loom::sync::RwLock<T>);
 
     impl<T> RwLock<T> {
@@ -38,7 +38,7 @@ use published::Published;
 
 type Table = Arc<Mutex<Vec<u64>>>;
 
-/// An index table that takes writes, and the ones before it.
+/// The index table that takes writes, and the sealed ones.
 #[derive(Clone)]
 struct View {
     active: Table,
@@ -48,12 +48,12 @@ struct View {
 impl View {
     fn holds(&self, seqno: u64) -> bool {
         let tables = self.sealed.iter().chain([&self.active]);
-        tables.into_iter().any(|table| table.lock().expect("nobody panics").contains(&seqno))
+        tables.into_iter().any(|table| table.lock().expect("no thread of the model panics").contains(&seqno))
     }
 }
 
 fn insert(published: &Published<View>, seqno: u64) {
-    published.view().active.lock().expect("nobody panics").push(seqno);
+    published.view().active.lock().expect("no thread of the model panics").push(seqno);
     published.publish(Seqno(seqno));
 }
 
@@ -66,7 +66,7 @@ fn seal(published: &Published<View>) {
 }
 
 #[test]
-fn a_reader_finds_everything_up_to_its_number_in_its_view() {
+fn a_reader_finds_everything_up_to_its_sequence_number_in_its_view() {
     loom::model(|| {
         let view = View { active: Table::default(), sealed: Vec::new() };
         let published = Arc::new(Published::new(view, Seqno(0)));

@@ -1,4 +1,4 @@
-//! What reviews and users have found, one test each, so that it is not found again.
+//! One test for each defect found by reviews and users.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ fn open_tiny(disk: &SimDisk) -> Result<Db> {
 }
 
 #[test]
-fn keyspaces_alone_can_roll_the_manifest() -> Result<()> {
+fn creating_keyspaces_alone_can_roll_the_manifest() -> Result<()> {
     let disk = SimDisk::new();
     let db = open_tiny(&disk)?;
     for round in 0..1500 {
@@ -30,7 +30,7 @@ fn keyspaces_alone_can_roll_the_manifest() -> Result<()> {
 }
 
 #[test]
-fn flush_and_compaction_end_when_the_database_closes_meanwhile() {
+fn flush_and_compaction_return_when_the_database_is_closed_meanwhile() {
     for seed in 0..60 {
         let ended = simulate(seed, || -> Result<()> {
             let disk = SimDisk::new();
@@ -54,7 +54,7 @@ fn flush_and_compaction_end_when_the_database_closes_meanwhile() {
 }
 
 #[test]
-fn dropping_a_keyspace_makes_what_was_copied_out_of_it_durable() -> Result<()> {
+fn dropping_a_keyspace_makes_earlier_writes_to_others_durable() -> Result<()> {
     for seed in 0..20 {
         let disk = SimDisk::new();
         let db = open_tiny(&disk)?;
@@ -74,7 +74,7 @@ fn dropping_a_keyspace_makes_what_was_copied_out_of_it_durable() -> Result<()> {
 }
 
 #[test]
-fn an_endless_interval_is_no_interval() -> Result<()> {
+fn an_infinite_sync_interval_is_accepted_and_a_zero_one_is_refused() -> Result<()> {
     let db = Db::in_memory()?;
     db.default_keyspace().put_with("k", "v", Durability::Interval(Duration::MAX))?;
     assert!(db.default_keyspace().put_with("k", "v", Durability::Interval(Duration::ZERO)).is_err());
@@ -82,12 +82,12 @@ fn an_endless_interval_is_no_interval() -> Result<()> {
     db.close()
 }
 
-/// Fails for every value that is not empty.
-struct Moody;
+/// Fails for every key that has a base value.
+struct FailsOnBase;
 
-impl MergeOperator for Moody {
+impl MergeOperator for FailsOnBase {
     fn name(&self) -> &str {
-        "moody"
+        "failing"
     }
     fn full_merge(&self, _: &[u8], base: Option<&[u8]>, _: &[&[u8]]) -> Result<Vec<u8>, String> {
         if base.is_some() { Err("not today".into()) } else { Ok(b"fine".to_vec()) }
@@ -98,28 +98,28 @@ impl MergeOperator for Moody {
 }
 
 #[test]
-fn a_scan_passes_by_a_key_whose_operator_fails() -> Result<()> {
-    let options = Options::new().merge_operator(Arc::new(Moody));
+fn a_scan_continues_after_a_key_whose_merge_operator_fails() -> Result<()> {
+    let options = Options::new().merge_operator(Arc::new(FailsOnBase));
     let db = open(Arc::new(SimDisk::new()), Path::new("/db"), options, Tuning::tiny())?;
-    let moody = db.create_keyspace("moody", KeyspaceOptions::new().merge_operator("moody"))?;
-    moody.put("b", "base")?;
+    let failing = db.create_keyspace("failing", KeyspaceOptions::new().merge_operator("failing"))?;
+    failing.put("b", "base")?;
     for key in ["a", "b", "c"] {
-        moody.merge(key, "operand")?;
+        failing.merge(key, "operand")?;
     }
     for flushed in [false, true] {
         if flushed {
             db.flush()?;
         }
-        let told = |item: Result<_>| item.is_ok();
-        assert_eq!(moody.iter()?.map(told).collect::<Vec<_>>(), [true, false, true]);
-        assert_eq!(moody.iter()?.rev().map(told).collect::<Vec<_>>(), [true, false, true]);
-        assert!(matches!(moody.get("b"), Err(Error::MergeFailed { .. })));
+        let succeeded = |item: Result<_>| item.is_ok();
+        assert_eq!(failing.iter()?.map(succeeded).collect::<Vec<_>>(), [true, false, true]);
+        assert_eq!(failing.iter()?.rev().map(succeeded).collect::<Vec<_>>(), [true, false, true]);
+        assert!(matches!(failing.get("b"), Err(Error::MergeFailed { .. })));
     }
     db.close()
 }
 
 #[test]
-fn a_lost_manifest_is_reported_and_nothing_is_removed() -> Result<()> {
+fn a_missing_manifest_is_reported_and_nothing_is_removed() -> Result<()> {
     let disk = SimDisk::new();
     let db = open_tiny(&disk)?;
     db.put("k", vec![1; 100])?;
@@ -135,7 +135,7 @@ fn a_lost_manifest_is_reported_and_nothing_is_removed() -> Result<()> {
 }
 
 #[test]
-fn what_a_snapshot_kept_in_the_lowest_level_goes_with_the_next_compaction() -> Result<()> {
+fn tombstones_kept_for_a_snapshot_in_the_lowest_level_are_removed_once_it_is_released() -> Result<()> {
     let db = open_tiny(&SimDisk::new())?;
     let entries = |db: &Db| db.stats().levels.iter().map(|level| level.entries).sum::<u64>();
     db.put("k", "v")?;
@@ -151,7 +151,7 @@ fn what_a_snapshot_kept_in_the_lowest_level_goes_with_the_next_compaction() -> R
 }
 
 #[test]
-fn the_largest_value_is_accepted_and_one_more_byte_is_not() -> Result<()> {
+fn the_largest_value_is_accepted_and_a_larger_one_is_refused() -> Result<()> {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let db = Options::new().memory_budget(64 << 20).open(dir.path().join("db"))?;
     let largest = vec![0; cleavedb::limits::VALUE_BYTES_LIMIT - 1];
@@ -183,7 +183,7 @@ fn two_databases_cannot_share_a_slow_directory() -> Result<()> {
 }
 
 #[test]
-fn a_database_with_a_slow_directory_is_refused_without_it_before_there_is_any_table() -> Result<()> {
+fn a_database_with_a_slow_directory_cannot_be_opened_without_it_even_before_its_first_table() -> Result<()> {
     let disk = SimDisk::new();
     let open_at = |options: Options| open(Arc::new(disk.clone()), Path::new("/db"), options, Tuning::tiny());
     open_at(Options::new())?.close()?;
@@ -201,14 +201,14 @@ fn a_database_with_a_slow_directory_is_refused_without_it_before_there_is_any_ta
     db.flush()?;
     db.checkpoint(Path::new("/copy"))?;
     db.close()?;
-    // A copy lies in one directory, whatever the original did.
+    // A copy is in one directory, wherever the original is.
     let copy = open(Arc::new(disk.clone()), Path::new("/copy"), Options::new(), Tuning::tiny())?;
     assert_eq!(copy.get("k")?.as_deref(), Some(&b"v"[..]));
     copy.close()
 }
 
 #[test]
-fn a_slow_directory_of_another_database_leaves_the_layout_as_it_was() -> Result<()> {
+fn refusing_a_slow_directory_of_another_database_does_not_change_the_layout() -> Result<()> {
     let disk = SimDisk::new();
     let open_at = |name: &str, options| open(Arc::new(disk.clone()), Path::new(name), options, Tuning::tiny());
     open_at("/first", Options::new().slow_dir("/bulk"))?.close()?;
@@ -218,7 +218,7 @@ fn a_slow_directory_of_another_database_leaves_the_layout_as_it_was() -> Result<
 }
 
 #[test]
-fn stray_files_with_the_largest_numbers_do_no_harm() -> Result<()> {
+fn stray_files_with_the_largest_numbers_are_harmless() -> Result<()> {
     for name in ["18446744073709551615.log", "18446744073709551615.table", "18446744073709551615.manifest"] {
         let disk = SimDisk::new();
         let stray = Path::new("/db").join(name);
@@ -234,13 +234,13 @@ fn stray_files_with_the_largest_numbers_do_no_harm() -> Result<()> {
             }
         }
         assert_eq!(open_tiny(&disk)?.iter()?.count(), 200);
-        assert_eq!(disk.read_file(&stray).as_deref(), Some(&b"not ours"[..]), "it is someone else's");
+        assert_eq!(disk.read_file(&stray).as_deref(), Some(&b"not ours"[..]), "a foreign file must stay");
     }
     Ok(())
 }
 
 #[test]
-fn a_stray_file_with_the_largest_number_leaves_numbers_for_ours() -> Result<()> {
+fn a_stray_file_with_the_largest_number_does_not_use_up_the_numbers() -> Result<()> {
     let disk = SimDisk::new();
     let db = open_tiny(&disk)?;
     db.put("k", "v")?;
@@ -262,7 +262,7 @@ fn a_stray_file_with_the_largest_number_leaves_numbers_for_ours() -> Result<()> 
 }
 
 #[test]
-fn a_directory_with_the_name_of_a_coming_file_is_not_in_the_way() -> Result<()> {
+fn a_directory_with_the_name_of_a_future_file_does_not_prevent_writes() -> Result<()> {
     for first in [5, 20, 26] {
         let disk = SimDisk::new();
         open_tiny(&disk)?.close()?;

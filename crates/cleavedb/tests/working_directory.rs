@@ -1,13 +1,13 @@
-//! A database that was opened by relative paths, in a process that changes its working directory. A program of its own,
-//! because the working directory belongs to the whole process.
+//! A database opened by relative paths in a process that changes its working directory. This is a test binary of its
+//! own, because the working directory belongs to the whole process.
 
-// A failed step is a failed test, in helpers as well.
+// Helpers may panic as well: a failed step fails the test.
 #![allow(clippy::unwrap_used)]
 
 use cleavedb::Options;
 
 #[test]
-fn a_database_opened_by_relative_paths_outlives_a_change_of_the_working_directory() {
+fn a_database_opened_by_relative_paths_survives_a_change_of_the_working_directory() {
     let (here, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     for (path, fast, slow) in [("db", None, None), ("main", Some("./fast"), Some("deep/../slow"))] {
         std::env::set_current_dir(here.path()).unwrap();
@@ -21,13 +21,13 @@ fn a_database_opened_by_relative_paths_outlives_a_change_of_the_working_director
         db.flush().unwrap();
         std::env::set_current_dir(elsewhere.path()).unwrap();
         assert_eq!(db.get("before").unwrap().unwrap(), "1");
-        // More than one log holds.
+        // More than fits in one log.
         for number in 0..40_u32 {
             db.put(number.to_be_bytes(), vec![7; 1 << 20]).unwrap();
         }
         db.flush().unwrap();
         db.close().unwrap();
-        assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0, "files went to the new directory");
+        assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0, "files were created in the new directory");
         std::env::set_current_dir(here.path()).unwrap();
         assert!(options.check_files(path).unwrap().is_sound());
         let db = options.open(path).unwrap();

@@ -1,12 +1,10 @@
-//! The block cache: blocks of tables as they are after decompression, found by (file, offset) and bounded in bytes.
-//! It has three pools. What leads to other blocks has first call on the memory, up to three quarters of it; blocks of
-//! keys whose values lie apart have the next; blocks with values in them have what these leave. A byte of the first saves
-//! most reads, and one of the last the fewest. So no block is pushed out by one of a later pool.
+//! The block cache: decompressed blocks of tables, found by (file, offset) and bounded in bytes. It has three priority
+//! pools: index, filter and range-tombstone blocks may take up to three quarters of the memory; then come blocks of
+//! keys with separated values, then blocks that hold values. A byte of the first pool saves the most reads, a byte of
+//! the last the fewest, so no block is evicted by one of a later pool.
 //!
-//! File numbers are never reused, so the blocks of a removed file need no care: they grow cold and go. Only what led to
-//! others is removed with its file, because little pushes it out.
-//!
-//! Hashing has a fixed seed, so that a simulated run is the same every time. Called by table readers.
+//! File numbers are never reused, so blocks of a removed file need no invalidation: they are evicted in time. Only its
+//! index and filter blocks are removed with the file, since hardly anything evicts them. Called by table readers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,75 +13,67 @@ use quick_cache::sync::Cache;
 use quick_cache::{OptionsBuilder, Weighter};
 
 use crate::base::{Buffer, FileId, Gauge};
-use crate::cache::ghosts::{Demand, Ghosts, Remember, next_parts};
+use crate::cache::ghosts::{Demand, GhostRecorder, Ghosts, next_parts};
+use crate::cache::weight::{BytesHeld, Hashing, shards};
 use crate::sched::sync::Mutex;
 
-/// A shard holds at least this much, so that blocks of ordinary size fit even into a small cache.
-const SHARD_BYTES_MIN: usize = 4 << 20;
-const SHARDS_MAX: usize = 16;
-/// About what one block takes: data blocks are 4 KiB by default, index and filter blocks somewhat more.
+/// Typical size of a block: data blocks are 4 KiB by default, index and filter blocks somewhat larger.
 const BLOCK_BYTES_TYPICAL: usize = 4 << 10;
 
-/// The memory beside the blocks that lead to others is shared out in so many parts.
+/// The memory not taken by the metadata pool is divided into this many parts.
 const PARTS: u32 = 64;
-/// How many of them blocks of keys may take: all but a remainder, until blocks with values are shown to save more reads.
+/// Bounds of the share of the key pool in these parts: almost all at first, until the value pool is shown to save more
+/// reads.
 const KEYS_PARTS: std::ops::RangeInclusive<u32> = 8..=62;
-/// Room for a pool of higher rank is made in steps of this part of the whole.
+/// A pool grows in steps of this fraction of the capacity.
 const STEPS: u64 = 64;
-/// CachedBlocks that lead to others leave at least this part of the memory to the rest.
+/// The metadata pool leaves at least this fraction of the capacity to the other pools.
 const REST_PART: u64 = 4;
-/// So many blocks of entries come in between two looks at how they share their memory.
+/// Data blocks inserted between two evaluations of the demand of the pools.
 const INSERTS_BETWEEN: u64 = 1024;
 
-/// What a block costs beside its bytes: its header, the allocator's, and the cache's own entry.
+/// Memory per block beyond its bytes: headers of the block and the allocator, and the cache's own entry.
 const OVERHEAD_BYTES: u64 = 160;
 
-/// How caches hash.
-pub(super) type Hashing = foldhash::fast::FixedState;
 type BlockPlace = (FileId, u64);
 
-/// So many parts a cache has that are locked by themselves.
-pub(super) fn shards(capacity_bytes: usize) -> usize {
-    (capacity_bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX)
-}
-
-/// What a block is for, which decides how it is kept. Earlier ones go before later ones.
+/// The pool of a block. Blocks of earlier pools are not evicted by those of later ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PriorityPool {
-    /// It leads to other blocks, or says that a key is not there: index, filter, range tombstones.
+    /// Index, filter and range-tombstone blocks.
     Paths,
-    /// Entries that mostly lead to values elsewhere.
+    /// Data blocks whose values are mostly separated.
     Keys,
-    /// Entries with their values.
+    /// Data blocks with values.
     Values,
 }
 
-type CachedBlocks = Cache<BlockPlace, Arc<Buffer>, BytesHeld, Hashing, Remember<BlockPlace, Arc<Buffer>>>;
+type CachedBlocks = Cache<BlockPlace, Arc<Buffer>, BytesHeld, Hashing, GhostRecorder<BlockPlace, Arc<Buffer>>>;
 
-/// A bounded, concurrent map from a block's place to its bytes.
+/// A bounded, concurrent map from a block's file and offset to its bytes.
 pub struct BlockCache {
     /// By pool.
     blocks: [CachedBlocks; 3],
-    /// What each has let go; blocks that lead to others do not compete for memory.
+    /// The evictions of each pool; the metadata pool does not compete for memory.
     ghosts: [Arc<Ghosts>; 3],
     shares: Mutex<Shares>,
     capacity: AtomicU64,
-    /// What is set apart for the first two pools: more than they take, and what the pools behind them may not have.
-    granted: [AtomicU64; 2],
+    /// Memory reserved for the first two pools: at least what they take; later pools cannot use it.
+    reserved: [AtomicU64; 2],
     inserts: AtomicU64,
     gauge: Arc<Gauge>,
 }
 
-/// How pools share the memory.
+/// How the pools share the memory.
 struct Shares {
-    /// Of the memory beside blocks that lead to others, the parts that blocks of keys may take.
+    /// The share of the key pool, in parts of the memory not taken by the metadata pool.
     keys_parts: u32,
-    /// The look-ups that more memory would have saved blocks of keys, and those with values, when that was decided.
-    hits_seen: [u64; 2],
+    /// Ghost hits of the key pool and the value pool at the last decision.
+    hits_before: [u64; 2],
 }
 
 impl BlockCache {
-    /// A cache of at most `capacity_bytes` (0 keeps nothing).
+    /// A cache of at most `capacity_bytes` (0 caches nothing).
     pub fn new(capacity_bytes: usize) -> BlockCache {
         let ghosts: [Arc<Ghosts>; 3] = Default::default();
         let blocks = |pool: usize| {
@@ -93,15 +83,15 @@ impl BlockCache {
                 .shards(shards(capacity_bytes))
                 .build()
                 .expect("both capacities of the cache are given");
-            let remember = Remember::new(ghosts[pool].clone());
-            Cache::with_options(options, BytesHeld, Hashing::default(), remember)
+            let recorder = GhostRecorder::new(ghosts[pool].clone());
+            Cache::with_options(options, BytesHeld, Hashing::default(), recorder)
         };
         let cache = BlockCache {
             blocks: [0, 1, 2].map(blocks),
-            shares: Mutex::new(Shares { keys_parts: *KEYS_PARTS.end(), hits_seen: [0; 2] }),
+            shares: Mutex::new(Shares { keys_parts: *KEYS_PARTS.end(), hits_before: [0; 2] }),
             ghosts,
             capacity: AtomicU64::new(0),
-            granted: Default::default(),
+            reserved: Default::default(),
             inserts: AtomicU64::new(0),
             gauge: Arc::new(Gauge::default()),
         };
@@ -109,7 +99,7 @@ impl BlockCache {
         cache
     }
 
-    /// The block of `file` at `offset`, if it is on this pool.
+    /// The block of `file` at `offset`, if it is in this pool.
     #[inline]
     pub fn get_from(&self, pool: PriorityPool, file: FileId, offset: u64) -> Option<Arc<Buffer>> {
         let found = self.blocks[pool as usize].get(&(file, offset));
@@ -119,7 +109,7 @@ impl BlockCache {
         found
     }
 
-    /// Keeps a block, as far as there is room.
+    /// Caches a block in a pool, if there is room.
     pub fn insert_into(&self, pool: PriorityPool, file: FileId, offset: u64, block: Arc<Buffer>) {
         if pool != PriorityPool::Values {
             self.make_room(pool, block.len() as u64 + OVERHEAD_BYTES);
@@ -132,73 +122,73 @@ impl BlockCache {
         }
     }
 
-    /// The block of `file` at `offset`, if it is among those of keys.
+    /// The block of `file` at `offset`, if it is in the key pool.
     #[inline]
     pub fn get(&self, file: FileId, offset: u64) -> Option<Arc<Buffer>> {
         self.get_from(PriorityPool::Keys, file, offset)
     }
 
-    /// Keeps a block among those of keys, as far as there is room.
+    /// Caches a block in the key pool, if there is room.
     pub fn insert(&self, file: FileId, offset: u64, block: Arc<Buffer>) {
         self.insert_into(PriorityPool::Keys, file, offset, block);
     }
 
-    /// Nobody will ask for the blocks of a file any more.
+    /// Removes the index and filter blocks of a file that no reader will use any more.
     pub fn forget(&self, file: FileId) {
         let paths = &self.blocks[PriorityPool::Paths as usize];
         let before = paths.len();
         paths.retain(|place, _| place.0 != file);
         if paths.len() != before {
-            self.share_out(&self.shares.lock(), [0, self.granted[1].load(Ordering::Relaxed)]);
+            self.set_pool_capacities(&self.shares.lock(), [0, self.reserved[1].load(Ordering::Relaxed)]);
         }
     }
 
-    /// A block of so many bytes is about to come to a pool: those behind it give way if need be.
+    /// Makes room for a block of `bytes` in a pool, by shrinking later pools if necessary.
     fn make_room(&self, pool: PriorityPool, bytes: u64) {
         let rank = pool as usize;
         let wanted = self.blocks[rank].weight() + bytes;
-        if wanted > self.granted[rank].load(Ordering::Relaxed) {
+        if wanted > self.reserved[rank].load(Ordering::Relaxed) {
             let shares = self.shares.lock();
-            let mut wants = [0, 1].map(|rank| self.granted[rank].load(Ordering::Relaxed));
+            let mut wants = [0, 1].map(|rank| self.reserved[rank].load(Ordering::Relaxed));
             wants[rank] = wants[rank].max(wanted);
-            self.share_out(&shares, wants);
+            self.set_pool_capacities(&shares, wants);
         }
     }
 
-    /// Sets memory apart for the first two pools as far as they take or want it, and gives the rest to the third.
-    fn share_out(&self, shares: &Shares, wants: [u64; 2]) {
+    /// Reserves memory for the first two pools, as far as they take or want it, and gives the rest to the third.
+    fn set_pool_capacities(&self, shares: &Shares, wants: [u64; 2]) {
         let capacity = self.capacity();
         let step = capacity / STEPS;
-        // In whole steps, so that it is seldom changed.
+        // Rounded up to whole steps, so that capacities change seldom.
         let rounded = |rank: usize| (self.blocks[rank].weight().max(wants[rank])).next_multiple_of(step.max(1));
         let paths_max = capacity - capacity / REST_PART;
         let paths = rounded(0).min(paths_max);
         let keys_max = (capacity - paths) / u64::from(PARTS) * u64::from(shares.keys_parts);
         let keys = rounded(1).min(keys_max);
-        // Who gives goes first.
+        // Shrink before growing.
         for (rank, bytes) in [(2, capacity - paths - keys), (1, keys_max), (0, paths_max)] {
             if self.blocks[rank].capacity() != bytes {
                 self.blocks[rank].set_capacity(bytes);
             }
         }
-        self.granted[0].store(paths, Ordering::Relaxed);
-        self.granted[1].store(keys, Ordering::Relaxed);
+        self.reserved[0].store(paths, Ordering::Relaxed);
+        self.reserved[1].store(keys, Ordering::Relaxed);
     }
 
-    /// Moves the boundary between blocks of keys and blocks with values a step, if that would save reads.
+    /// Moves the boundary between the key pool and the value pool a step, if that would save reads.
     fn balance(&self) {
         let mut shares = self.shares.lock();
         let now = [1, 2].map(|pool: usize| self.ghosts[pool].demand());
-        // Others start over, too.
-        let since = |which: usize| match now[which].hits.checked_sub(shares.hits_seen[which]) {
+        // Another caller may have reset the counts.
+        let since = |which: usize| match now[which].hits.checked_sub(shares.hits_before[which]) {
             Some(hits) => Demand { hits, ..now[which] },
             None => now[which],
         };
         let Some(next) = next_parts(shares.keys_parts, since(1), since(0), KEYS_PARTS) else { return };
-        shares.hits_seen = now.map(|demand| demand.hits);
+        shares.hits_before = now.map(|demand| demand.hits);
         if next != shares.keys_parts {
             shares.keys_parts = next;
-            self.share_out(&shares, [0, 0]);
+            self.set_pool_capacities(&shares, [0, 0]);
         }
     }
 
@@ -207,7 +197,7 @@ impl BlockCache {
         self.blocks.iter().map(CachedBlocks::weight).sum()
     }
 
-    /// Memory of the blocks on a pool.
+    /// Memory of the blocks in a pool.
     pub fn weight_of(&self, pool: PriorityPool) -> u64 {
         self.blocks[pool as usize].weight()
     }
@@ -221,25 +211,25 @@ impl BlockCache {
     pub fn set_capacity(&self, bytes: u64) {
         let shares = self.shares.lock();
         self.capacity.store(bytes, Ordering::Relaxed);
-        self.share_out(&shares, [0, 0]);
+        self.set_pool_capacities(&shares, [0, 0]);
     }
 
-    /// How often a block was found.
+    /// Number of lookups that found a block.
     pub fn hits(&self) -> u64 {
         self.blocks.iter().map(CachedBlocks::hits).sum()
     }
 
-    /// How often not.
+    /// Number of lookups that found none.
     pub fn misses(&self) -> u64 {
         self.blocks.iter().map(CachedBlocks::misses).sum()
     }
 
-    /// What more memory would have saved it.
+    /// The demand for more memory.
     pub fn demand(&self) -> Demand {
-        self.ghosts.iter().map(|ghosts| ghosts.demand()).fold(Demand::default(), Demand::and)
+        self.ghosts.iter().map(|ghosts| ghosts.demand()).fold(Demand::default(), Demand::plus)
     }
 
-    /// Counts [`demand`](BlockCache::demand) anew.
+    /// Resets the counts of [`demand`](BlockCache::demand).
     pub fn start_over(&self) {
         self.ghosts.iter().for_each(|ghosts| ghosts.start_over());
     }
@@ -250,16 +240,12 @@ impl BlockCache {
         self.gauge.get().saturating_sub(self.weight().saturating_sub(overhead) as usize)
     }
 
-    /// Counts the bytes of all live blocks, whether in the cache or only held by readers. CachedBlocks are made with
-    /// [`Buffer::counted`] on this.
+    /// Counts the bytes of all blocks in memory, whether cached or held by readers only. Blocks are made with
+    /// [`Buffer::counted`] on this gauge.
     pub fn gauge(&self) -> &Arc<Gauge> {
         &self.gauge
     }
 }
-
-/// What something in a cache weighs: the memory that it takes.
-#[derive(Clone)]
-pub(super) struct BytesHeld;
 
 impl Weighter<BlockPlace, Arc<Buffer>> for BytesHeld {
     fn weight(&self, _place: &BlockPlace, block: &Arc<Buffer>) -> u64 {
@@ -277,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cache_stays_within_its_capacity_and_counts_what_readers_hold() {
+    fn the_cache_stays_within_its_capacity_and_counts_blocks_held_by_readers() {
         let cache = BlockCache::new(1 << 20);
         for offset in 0..1000u64 {
             cache.insert(FileId(1), offset * 4096, block(&cache, 4096));
@@ -295,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capacity_that_falls_takes_effect_at_once() {
+    fn a_reduced_capacity_takes_effect_at_once() {
         let cache = BlockCache::new(8 << 20);
         (0..2000u64).for_each(|offset| cache.insert(FileId(1), offset, block(&cache, 4096)));
         assert!(cache.weight() > 7 << 20);
@@ -307,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tiny_cache_works_and_one_of_nothing_keeps_nothing() {
+    fn a_tiny_cache_works_and_a_cache_of_capacity_zero_stays_empty() {
         let cache = BlockCache::new(16 << 10);
         cache.insert(FileId(1), 0, block(&cache, 10 << 10));
         assert!(cache.get(FileId(1), 0).is_some());
@@ -322,14 +308,14 @@ mod tests {
     }
 
     #[test]
-    fn no_block_is_pushed_out_by_one_of_a_later_shelf() {
+    fn no_block_is_evicted_by_one_of_a_later_pool() {
         let cache = BlockCache::new(1 << 20);
         let fill = |pool, file, count| {
             (0..count).for_each(|offset| cache.insert_into(pool, FileId(file), offset, block(&cache, 4096)));
             assert!(cache.weight() <= 1 << 20, "{}", cache.weight());
         };
         fill(PriorityPool::Values, 1, 1000);
-        assert!(cache.weight() > 900 << 10, "who is alone has all but a little");
+        assert!(cache.weight() > 900 << 10, "a single pool gets almost all memory");
         fill(PriorityPool::Keys, 2, 100);
         fill(PriorityPool::Paths, 3, 50);
         for (pool, file) in [(PriorityPool::Values, 4), (PriorityPool::Keys, 5), (PriorityPool::Values, 6)] {
@@ -338,7 +324,7 @@ mod tests {
             assert!(pool == PriorityPool::Keys || file == 6 || found(&cache, PriorityPool::Keys, 2, 100) == 100);
         }
         assert!(cache.weight_of(PriorityPool::Keys) > 700 << 10);
-        // They do not take everything.
+        // The metadata pool does not take everything.
         fill(PriorityPool::Paths, 7, 1000);
         assert!((700 << 10..=768 << 10).contains(&cache.weight_of(PriorityPool::Paths)));
         fill(PriorityPool::Keys, 8, 1000);
@@ -347,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_to_the_blocks_of_a_file_goes_with_it() {
+    fn metadata_blocks_of_a_file_are_removed_with_it() {
         let cache = BlockCache::new(1 << 20);
         for file in 0..100 {
             (0..10)
@@ -361,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_moves_to_blocks_with_values_if_they_save_more_reads() {
+    fn memory_moves_to_the_value_pool_if_it_saves_more_reads() {
         let cache = BlockCache::new(1 << 20);
         let ask = |pool, file, offset| {
             if cache.get_from(pool, FileId(file), offset).is_none() {
@@ -373,12 +359,12 @@ mod tests {
         assert!(at_first > 900 << 10);
         (0..40_000).for_each(|number| ask(PriorityPool::Values, 2, number * 7919 % 200));
         let then = (cache.weight_of(PriorityPool::Keys), cache.weight_of(PriorityPool::Values));
-        assert!(then.0 < at_first / 2 && then.1 > 400 << 10, "{at_first}, then {then:?}");
+        assert!(then.0 < at_first / 2 && then.1 > 400 << 10, "{at_first} at first, then {then:?}");
         assert!(cache.weight() <= 1 << 20);
     }
 
     #[test]
-    fn neighbouring_places_hash_apart() {
+    fn neighbouring_blocks_have_well_spread_hashes() {
         let hasher = Hashing::default();
         let mut hashes: Vec<u64> = Vec::new();
         for file in 0..50 {

@@ -1,6 +1,7 @@
-//! Floor 1: blocks of tables and values of records in memory, and how both share it.
+//! Floor 1: the block cache and the value cache, and how they share memory.
 
 pub mod block_cache;
 pub mod value_cache;
 pub(crate) mod balance;
 mod ghosts;
+mod weight;

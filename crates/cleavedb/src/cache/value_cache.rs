@@ -1,10 +1,10 @@
-//! The value cache: whole values that lie apart from their keys, as point reads have found them. It stands beside the block
-//! cache, and the two share their memory (`db/balance.rs`).
+//! The value cache: separated values that point reads have found. It complements the block cache, and the two share
+//! their memory (`cache/balance.rs`).
 //!
-//! A value is found by its key, and its record's stamp says of which version it is. Of each key it has one base, the newest that
-//! was asked for, and any of its deltas. Not the place where a value lies, so it stays when its record is moved and when tables
-//! name it anew; but the table that led there is known as well: while that is where a reader comes to, it need not look into it.
-//! Records and tables never change, so nothing here is ever out of date.
+//! A value is found by its key; the stamp of its record identifies the version. For each key the cache holds at most
+//! one base, the newest that was read, and any of its deltas. It does not depend on the location of the record, so an
+//! entry survives value GC and compactions. The table in which the version was found is stored as well: a reader that
+//! reaches this table need not search it. Records and tables never change, so an entry is never stale.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -15,70 +15,70 @@ use quick_cache::{Equivalent, OptionsBuilder, Weighter};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::base::{Buffer, FileId, Gauge, Kind, Slice, Stamp};
-use crate::cache::block_cache::{BytesHeld, Hashing, shards};
-use crate::cache::ghosts::{Ghosts, Remember};
+use crate::cache::ghosts::{GhostRecorder, Ghosts};
+use crate::cache::weight::{BytesHeld, Hashing, shards};
 
-/// What a value costs beside its record's bytes and its key: headers, the allocator's, and the cache's own entry.
+/// Memory per value beyond its record and key: headers of both and the allocator, and the cache's own entry.
 const OVERHEAD_BYTES: u64 = 272;
-/// About what one takes.
+/// Typical memory per value.
 const VALUE_BYTES_TYPICAL: usize = 2 << 10;
-/// What takes more than this part of the cache would push out too many others.
+/// A value larger than this fraction of the cache is not cached, since it would evict too many other_versions.
 const PARTS_MIN: u64 = 64;
 
-/// Which record: the base of a key, or the delta of this stamp.
-struct Asked<'a> {
+/// A lookup key: the base of a key, or the delta with this stamp.
+struct LookupKey<'a> {
     key: &'a [u8],
-    /// 0 for the base.
+    /// Stamp of the delta; 0 for the base.
     delta: u64,
     hash: u64,
 }
 
-impl Asked<'_> {
-    fn new(key: &[u8], stamp: Stamp) -> Asked<'_> {
+impl LookupKey<'_> {
+    fn new(key: &[u8], stamp: Stamp) -> LookupKey<'_> {
         let delta = if stamp.kind() == Some(Kind::DeltaAt) { stamp.0 } else { 0 };
-        Asked { key, delta, hash: xxh3_64_with_seed(key, delta) }
+        LookupKey { key, delta, hash: xxh3_64_with_seed(key, delta) }
     }
 }
 
-impl Hash for Asked<'_> {
+impl Hash for LookupKey<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.hash);
     }
 }
 
-/// The same, kept.
-struct Name {
+/// The owned form of a lookup key.
+struct EntryKey {
     key: Buffer,
     delta: u64,
     hash: u64,
 }
 
-impl PartialEq for Name {
-    fn eq(&self, other: &Name) -> bool {
+impl PartialEq for EntryKey {
+    fn eq(&self, other: &EntryKey) -> bool {
         self.hash == other.hash && self.delta == other.delta && *self.key == *other.key
     }
 }
 
-impl Eq for Name {}
+impl Eq for EntryKey {}
 
-impl Hash for Name {
+impl Hash for EntryKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.hash);
     }
 }
 
-impl Equivalent<Name> for Asked<'_> {
-    fn equivalent(&self, name: &Name) -> bool {
-        self.hash == name.hash && self.delta == name.delta && *self.key == *name.key
+impl Equivalent<EntryKey> for LookupKey<'_> {
+    fn equivalent(&self, entry_key: &EntryKey) -> bool {
+        self.hash == entry_key.hash && self.delta == entry_key.delta && *self.key == *entry_key.key
     }
 }
 
-/// A value in the cache.
+/// A cached value.
 #[derive(Clone)]
 pub struct Kept {
-    /// Which version it is.
+    /// The stamp of its version.
     pub stamp: Stamp,
-    /// A table in which this version is the key's newest, if a reader has seen that.
+    /// A table in which this version is the newest of its key, if a reader has found one.
     pub table: Option<FileId>,
     /// The value.
     pub value: Slice,
@@ -86,19 +86,19 @@ pub struct Kept {
 
 /// A bounded, concurrent map from records to their values.
 pub struct ValueCache {
-    values: Cache<Name, Kept, BytesHeld, Hashing, Remember<Name, Kept>>,
+    values: Cache<EntryKey, Kept, BytesHeld, Hashing, GhostRecorder<EntryKey, Kept>>,
     ghosts: Arc<Ghosts>,
-    /// The most that the values may take; at 0 it is off.
+    /// Maximum memory of the values; 0 disables the cache.
     capacity: AtomicU64,
     /// Bytes of the keys.
     keys: Arc<Gauge>,
-    /// How often the value of another version was found.
-    others: AtomicU64,
+    /// Number of lookups that found another version.
+    other_versions: AtomicU64,
     misses: AtomicU64,
 }
 
 impl ValueCache {
-    /// A cache that will have at most about `capacity_bytes_max`, and has none at first.
+    /// A cache of at most about `capacity_bytes_max`; its capacity is 0 at first.
     pub fn new(capacity_bytes_max: usize) -> ValueCache {
         let options = OptionsBuilder::new()
             .weight_capacity(capacity_bytes_max as u64)
@@ -107,75 +107,78 @@ impl ValueCache {
             .build()
             .expect("both capacities of the cache are given");
         let ghosts = Arc::<Ghosts>::default();
-        let remember = Remember::new(ghosts.clone());
+        let recorder = GhostRecorder::new(ghosts.clone());
         let keys = Arc::new(Gauge::default());
-        let values = Cache::with_options(options, BytesHeld, Hashing::default(), remember);
+        let values = Cache::with_options(options, BytesHeld, Hashing::default(), recorder);
         ValueCache {
             values,
             ghosts,
             capacity: AtomicU64::new(0),
             keys,
-            others: AtomicU64::new(0),
+            other_versions: AtomicU64::new(0),
             misses: AtomicU64::new(0),
         }
     }
 
-    /// The value of a record, if it is here.
+    /// The value of a record, if it is cached.
     #[inline]
     pub fn get(&self, full_key: &[u8], stamp: Stamp) -> Option<Slice> {
-        self.find_asked(&Asked::new(full_key, stamp)).filter(|kept| self.is_of(kept, stamp)).map(|kept| kept.value)
+        self.find_entry(&LookupKey::new(full_key, stamp)).filter(|kept| self.is_of(kept, stamp)).map(|kept| kept.value)
     }
 
-    /// The base of a key that is here, whatever version it is.
+    /// The cached base of a key, whatever its version.
     #[inline]
     pub fn find(&self, full_key: &[u8]) -> Option<Kept> {
-        self.find_asked(&Asked::new(full_key, Stamp::NEWEST))
+        self.find_entry(&LookupKey::new(full_key, Stamp::NEWEST))
     }
 
-    fn find_asked(&self, asked: &Asked<'_>) -> Option<Kept> {
+    fn find_entry(&self, wanted: &LookupKey<'_>) -> Option<Kept> {
         if self.capacity() == 0 {
             return None;
         }
-        let found = self.values.get(asked);
+        let found = self.values.get(wanted);
         if found.is_none() {
-            self.ghosts.note_missed(asked);
+            self.ghosts.note_missed(wanted);
         }
         found
     }
 
-    /// A value that lies apart is not here, and will be read.
+    /// Counts a miss: a separated value is not cached and will be read.
     pub fn note_missed(&self) {
         self.misses.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What was found is of the version that is wanted.
+    /// Whether a cached value is of the wanted version; counts it if it is not.
     pub fn is_of(&self, kept: &Kept, stamp: Stamp) -> bool {
         if kept.stamp != stamp {
-            self.others.fetch_add(1, Ordering::Relaxed);
+            self.other_versions.fetch_add(1, Ordering::Relaxed);
         }
         kept.stamp == stamp
     }
 
-    /// The value of a record without a trace: for readers who pass many values by.
+    /// The value of a record, without recording the access: for readers that pass over many values.
     #[inline]
     pub fn peek(&self, full_key: &[u8], stamp: Stamp) -> Option<Slice> {
         if self.capacity() == 0 {
             return None;
         }
-        self.values.peek(&Asked::new(full_key, stamp)).filter(|kept| kept.stamp == stamp).map(|kept| kept.value)
+        self.values.peek(&LookupKey::new(full_key, stamp)).filter(|kept| kept.stamp == stamp).map(|kept| kept.value)
     }
 
-    /// Keeps a value, as far as there is room, unless it is a large part of the cache, or that of a newer version is here.
-    /// `table` is one in which this version is the newest of its key.
+    /// Caches a value if there is room, unless it is too large or a newer version is cached. `table` is a table in
+    /// which this version is the newest of its key.
     pub fn insert(&self, full_key: &[u8], stamp: Stamp, table: Option<FileId>, value: &Slice) {
-        let asked = Asked::new(full_key, stamp);
+        let wanted = LookupKey::new(full_key, stamp);
         let kept = Kept { stamp, table, value: value.clone() };
-        let name =
-            Name { key: Buffer::counted(full_key.to_vec(), self.keys.clone()), delta: asked.delta, hash: asked.hash };
-        if BytesHeld.weight(&name, &kept) <= self.capacity() / PARTS_MIN
-            && self.values.peek(&asked).is_none_or(|before| before.stamp.seqno() <= stamp.seqno())
+        let entry_key = EntryKey {
+            key: Buffer::counted(full_key.to_vec(), self.keys.clone()),
+            delta: wanted.delta,
+            hash: wanted.hash,
+        };
+        if BytesHeld.weight(&entry_key, &kept) <= self.capacity() / PARTS_MIN
+            && self.values.peek(&wanted).is_none_or(|before| before.stamp.seqno() <= stamp.seqno())
         {
-            self.values.insert(name, kept);
+            self.values.insert(entry_key, kept);
         }
     }
 
@@ -184,7 +187,7 @@ impl ValueCache {
         self.values.weight()
     }
 
-    /// Bytes of the records in the cache, as a gauge counts them.
+    /// Bytes of the cached records, as a gauge counts them.
     pub fn record_bytes(&self) -> usize {
         let beside = self.values.len() as u64 * OVERHEAD_BYTES + self.keys.get() as u64;
         self.values.weight().saturating_sub(beside) as usize
@@ -199,31 +202,31 @@ impl ValueCache {
     pub fn set_capacity(&self, bytes: u64) {
         self.capacity.store(bytes, Ordering::Relaxed);
         match bytes {
-            // With no capacity at all it would forget its proportions.
+            // With capacity 0 the inner cache would lose its proportions.
             0 => self.values.clear(),
             bytes => self.values.set_capacity(bytes),
         }
     }
 
-    /// How often a value was found.
+    /// Number of lookups that found the value.
     pub fn hits(&self) -> u64 {
-        self.values.hits().saturating_sub(self.others.load(Ordering::Relaxed))
+        self.values.hits().saturating_sub(self.other_versions.load(Ordering::Relaxed))
     }
 
-    /// How often not, where one was wanted that lies apart.
+    /// Number of lookups of separated values that did not.
     pub fn misses(&self) -> u64 {
         self.misses.load(Ordering::Relaxed)
     }
 
-    /// What it has let go lately.
+    /// The recent evictions.
     pub fn ghosts(&self) -> &Ghosts {
         &self.ghosts
     }
 }
 
-impl Weighter<Name, Kept> for BytesHeld {
-    fn weight(&self, name: &Name, kept: &Kept) -> u64 {
-        (kept.value.held_bytes() + name.key.len()) as u64 + OVERHEAD_BYTES
+impl Weighter<EntryKey, Kept> for BytesHeld {
+    fn weight(&self, entry_key: &EntryKey, kept: &Kept) -> u64 {
+        (kept.value.held_bytes() + entry_key.key.len()) as u64 + OVERHEAD_BYTES
     }
 }
 
@@ -253,10 +256,10 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_wanted_again_outlast_a_flood_and_large_ones_are_not_taken() {
+    fn reused_values_survive_a_scan_of_others_and_large_values_are_not_cached() {
         let (cache, gauge) = (ValueCache::new(1 << 20), Arc::<Gauge>::default());
         insert(&cache, 1, &value(100, &gauge));
-        assert!(get(&cache, 1).is_none() && (cache.capacity(), cache.weight()) == (0, 0), "it is off");
+        assert!(get(&cache, 1).is_none() && (cache.capacity(), cache.weight()) == (0, 0), "the cache is disabled");
         cache.set_capacity(1 << 20);
         (0..100).for_each(|number| insert(&cache, number, &value(1030, &gauge)));
         for _ in 0..3 {
@@ -276,7 +279,7 @@ mod tests {
         assert!(cache.peek(&key(1), stamp(1)).is_none());
     }
     #[test]
-    fn of_a_key_there_is_the_newest_base_and_each_delta() {
+    fn the_newest_base_and_each_delta_of_a_key_are_cached() {
         let (cache, gauge) = (ValueCache::new(1 << 20), Arc::<Gauge>::default());
         cache.set_capacity(1 << 20);
         let delta = |number| Stamp::new(Seqno(number), Kind::DeltaAt);
@@ -289,7 +292,7 @@ mod tests {
         let kept = || cache.find(b"key").map(|kept| (kept.stamp, kept.table, kept.value.len()));
         assert_eq!([stamp(7), delta(8), delta(9)].map(found), [Some(70), Some(72), Some(73)]);
         assert_eq!((found(stamp(5)), kept()), (None, Some((stamp(7), Some(FileId(1)), 70))));
-        assert_eq!(cache.hits(), 4, "one of another version is none");
+        assert_eq!(cache.hits(), 4, "a value of another version is not a hit");
         cache.insert(b"key", stamp(7), Some(FileId(3)), &values[0]);
         assert_eq!(kept(), Some((stamp(7), Some(FileId(3)), 70)));
         cache.insert(b"key", stamp(9), None, &values[4]);

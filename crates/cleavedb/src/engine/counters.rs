@@ -24,6 +24,8 @@ pub(crate) struct Counters {
     pub value_gc_bytes: AtomicU64,
     pub value_reorders: AtomicU64,
     pub value_reorder_bytes: AtomicU64,
+    /// How often the demand of the caches was weighed.
+    pub cache_balances: AtomicU64,
     pub compressed_from: AtomicU64,
     pub compressed_to: AtomicU64,
     pub judged_alone: AtomicU64,

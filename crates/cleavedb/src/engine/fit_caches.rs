@@ -1,5 +1,5 @@
 //! Where the memory of a database is, and who gives way: block cache and value cache get what the others leave. How much each
-//! may take at most is in [`Tuning`](crate::engine::tuning::sizes::Tuning), and how the two share is in `balance.rs`.
+//! may take at most is in [`Tuning`](crate::engine::tuning::sizes::Tuning), and how the two share is in `cache/balance.rs`.
 
 use crate::base::memory::Counted;
 use crate::base::{Error, FileId, Result};
@@ -122,14 +122,9 @@ impl Core {
         }
     }
 
-    /// Moves the boundary between block cache and value cache a step, if that would save reads.
-    pub fn balance_caches(&self) {
+    /// Enough is known of what more memory would have saved each cache to weigh them against each other.
+    pub fn caches_want_balance(&self) -> bool {
         let (blocks, values) = (&self.readers.cache, self.memory.value_cache.ghosts());
-        let Some(moved) = self.memory.balance.step(blocks.demand(), values.demand()) else { return };
-        blocks.start_over();
-        values.start_over();
-        if moved {
-            self.fit_cache();
-        }
+        self.memory.balance.is_due(blocks.demand(), values.demand())
     }
 }

@@ -16,10 +16,9 @@ use crate::format::values::{EXTENT_ALIGN, ValuePlace};
 use crate::io::Storage;
 use crate::io::pending_deletions::{FileGuard, Obsolete, Part, PendingDeletions};
 use crate::levels::readers::Readers;
+use crate::values::candidate::GarbageLimit;
 use crate::values::files::{Entry, ValueFiles};
-use crate::values::placement::GarbageLimit;
 use crate::values::redirect::{Redirect, RedirectTable, Shape};
-use crate::values::stale::Hops;
 use crate::values::value_file::{Layout, StoredFile, ValueFile};
 
 /// Where the files of values of a database lie, and what its readers share.
@@ -217,27 +216,6 @@ impl Core {
             self.choose_victims(&mut values);
             now.with(|sources| sources.values = Arc::new(values))
         });
-    }
-
-    /// Looks which tables below HL0 have addresses out of date, and has those written anew for which it is worth it. HL0 is
-    /// written anew in any case. A small read for each table, if values have moved at all.
-    pub fn find_stale_addresses(&self) {
-        let view = self.published.view();
-        let moved = view.values.files.iter().filter_map(|(id, entry)| match entry {
-            Entry::Moved(redirect) => Some((*id, redirect.stored().id(), redirect.to())),
-            Entry::Here(_) => None,
-        });
-        let hops = Hops::new(moved);
-        let mut tables = Vec::new();
-        if !hops.is_empty() {
-            for table in view.version.levels().iter().flat_map(|level| level.tables().iter()) {
-                // Whoever needs a table that cannot be read will say so.
-                let names = table.names().unwrap_or_default();
-                tables.push(hops.naming(table.meta().id, table.meta().size, &names));
-            }
-        }
-        let files = view.values.stored.len() - view.values.redirect_files();
-        self.work.lock().stale = hops.choose(tables, files, self.settings.tuning.stale_percent);
     }
 
     /// Values of a keyspace lie apart from another size on.

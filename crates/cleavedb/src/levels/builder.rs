@@ -1,9 +1,10 @@
-//! Writes a table: versions and range tombstones in, in order, a file out. The layout is in `docs/formats/table.md`.
+//! Writes a table: takes versions and range tombstones in order and produces a file. The layout is in
+//! `docs/formats/table.md`.
 //!
-//! Memory is bounded by the write buffer, one data block, one index partition and the key hashes of that partition; only
-//! the top index (about one key per 8 KiB of index) and the range tombstones grow with the table. Nothing counts as written before
-//! [`finish`](TableBuilder::finish) has synced the file; the caller syncs the directory, and removes the file of a
-//! builder that it drops unfinished. Called by flush and compaction.
+//! Memory is bounded by the write buffer, one data block, one index partition and the key hashes of that partition;
+//! only the top index (about one key per 8 KiB of index) and the range tombstones grow with the table. Nothing is
+//! durable before [`finish`](TableBuilder::finish) has synced the file; the caller syncs the directory, and removes the
+//! file of a builder that is dropped unfinished. Called by flush and compaction.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,14 +24,14 @@ use crate::io::{Access, AlignedBuffer, File, Storage};
 
 /// An index partition is written once it is this large.
 const INDEX_PARTITION_BYTES: usize = 8 << 10;
-/// An index partition is written once its filter covers this many keys, so that the hashes kept are bounded.
+/// An index partition is written once its filter covers this many keys, which bounds the number of hashes held.
 const PARTITION_KEYS_MAX: usize = 1 << 16;
-/// Index blocks have more restart points than data blocks: each look-up searches two of them.
+/// Index blocks have more restart points than data blocks, since each lookup searches two of them.
 const INDEX_RESTART_ENTRIES: usize = 4;
-/// A block that will be packed is cut when it takes so many quarters of a full one before: with its copy that is no more
-/// memory than a block needs that is compressed.
+/// Size, in quarters of a full block, at which a block that will be packed is cut before packing: together with its
+/// packed copy it needs no more memory than a block that is compressed.
 const UNPACKED_QUARTERS_MAX: usize = 7;
-/// A bound on what the header and stamp of an entry take.
+/// Upper bound on the header and stamp of an entry.
 const ENTRY_OVERHEAD_BYTES: usize = 16;
 
 /// How a table is written.
@@ -38,19 +39,19 @@ const ENTRY_OVERHEAD_BYTES: usize = 16;
 pub struct TableOptions {
     /// Data blocks are cut at about this size before compression, in bytes.
     pub block_size: usize,
-    /// Bits per key of the filters; 0 writes none.
+    /// Bits per key of the filters; 0 writes no filters.
     pub filter_bits: u32,
-    /// How data blocks are compressed, until [`TableBuilder::set_compression`] says otherwise.
+    /// Compression of data blocks until [`TableBuilder::set_compression`] changes it.
     pub compression: Compression,
-    /// Written to the file at once, in bytes: whole blocks of direct I/O.
+    /// Bytes written to the file at once: a multiple of the block size of direct I/O.
     pub write_bytes: usize,
     /// How the file is written.
     pub access: Access,
 }
 
 impl TableOptions {
-    /// Memory that a builder needs at most, as long as no entry is larger than a block: the bytes to be written, a block
-    /// before, during and after compression, and the key hashes and the filter of a partition.
+    /// Upper bound on the memory of a builder, as long as no entry is larger than a block: the write buffer, a block
+    /// before, during and after compression, and the key hashes and filter of a partition.
     pub const fn builder_bytes(block_size: usize, filter_bits: u32, write_bytes: usize) -> usize {
         let filter = PARTITION_KEYS_MAX * (8 + filter_bits as usize / 8);
         2 * write_bytes + 4 * block_size + filter + 4 * INDEX_PARTITION_BYTES
@@ -76,20 +77,20 @@ pub struct TableBuilder {
     options: TableOptions,
     compression: Compression,
     compressor: Compressor,
-    /// Bytes of the file not written yet, and where they go.
+    /// Bytes not yet written to the file, and their offset.
     pending: Vec<u8>,
     pending_offset: u64,
-    /// Where bytes are aligned for direct writes.
+    /// Buffer that aligns bytes for direct writes.
     aligned: Option<AlignedBuffer>,
     data: BlockBuilder,
-    /// The data block finished last, until the key after it is known.
+    /// The data block finished last; indexed when the next key is known.
     finished_block: Option<BlockHandle>,
     index: BlockBuilder,
     filter: FilterBuilder,
     top_index: BlockBuilder,
     last_key: Vec<u8>,
     last_stamp: Stamp,
-    /// A base of the last key was added.
+    /// A base of the last key has been added.
     has_base: bool,
     ranges: Vec<Fragment>,
     range_bytes: usize,
@@ -124,7 +125,7 @@ impl TableBuilder {
         })
     }
 
-    /// Compresses blocks from the next version on this way; a block is never of two kinds.
+    /// Changes the compression from the next version on; a block never mixes two.
     pub fn set_compression(&mut self, compression: Compression) -> Result<()> {
         if compression != self.compression {
             self.finish_data_block()?;
@@ -138,7 +139,7 @@ impl TableBuilder {
     pub fn add(&mut self, key: &[u8], stamp: Stamp, value: &[u8]) -> Result<()> {
         let first = self.properties.entries == 0;
         let holds = |kind| kind != Kind::DeleteRange;
-        verify!(stamp.kind().is_some_and(holds), "a table's blocks hold known kinds of versions of single keys");
+        verify!(stamp.kind().is_some_and(holds), "data blocks hold only known kinds of versions of single keys");
         let order = self.last_key[..].cmp(key);
         let in_order = first || order.is_lt() || order.is_eq() && stamp < self.last_stamp;
         assert!(in_order, "versions are added to a table in order");
@@ -171,7 +172,8 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Adds range tombstones; the fragment must lie behind the one before. Where it lies among versions means nothing.
+    /// Adds range tombstones; the fragment must lie after the previous one. Its position among the versions does not
+    /// matter.
     pub fn add_range(&mut self, fragment: Fragment) {
         let in_order = self.ranges.last().is_none_or(|last| last.end <= fragment.start);
         assert!(in_order && fragment.start < fragment.end, "range tombstones are added to a table in order");
@@ -180,7 +182,7 @@ impl TableBuilder {
         self.ranges.push(fragment);
     }
 
-    /// About how long the file would be if it were finished now, in bytes (data not yet compressed counts in full).
+    /// Approximate length of the file if it were finished now, in bytes (data not yet compressed counts in full).
     pub fn estimated_size(&self) -> u64 {
         let filter_bytes = self.filter.size_estimate();
         let in_memory =
@@ -188,7 +190,7 @@ impl TableBuilder {
         self.offset() + (in_memory + self.range_bytes) as u64
     }
 
-    /// Writes what is left, syncs the file and describes it.
+    /// Writes the rest, syncs the file and returns its description.
     ///
     /// # Panics
     /// If nothing was added: a table holds at least one version or range tombstone.
@@ -222,7 +224,7 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Where the next block goes.
+    /// Offset of the next block.
     fn offset(&self) -> u64 {
         self.pending_offset + self.pending.len() as u64
     }
@@ -235,7 +237,7 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Gives the block finished last its place in the index, now that the key after it (`None`: the end) is known.
+    /// Adds the block finished last to the index, now that the key after it (`None`: the end) is known.
     fn index_finished_block(&mut self, next_key: Option<&[u8]>) -> Result<()> {
         let Some(handle) = self.finished_block.take() else {
             return Ok(());
@@ -285,7 +287,7 @@ impl TableBuilder {
         Ok(BlockHandle { offset, len })
     }
 
-    /// Writes what is pending; direct writes leave what does not fill a block for later, except at the end.
+    /// Writes pending bytes; direct writes keep an incomplete block for later, except at the end.
     fn write_pending(&mut self, at_end: bool) -> Result<()> {
         let size = self.offset();
         match &mut self.aligned {

@@ -1,9 +1,9 @@
-//! The write half of a flush or compaction: a stream of versions and a list of range tombstones that survived in, tables
-//! out.
+//! The output of a flush or compaction: writes a stream of versions and a list of range tombstones, already filtered,
+//! into tables.
 //!
-//! Output tables are cut near a target size, never between versions of one key, and so that none of them reaches across
-//! a dropped keyspace. Where two of them meet, range tombstones are cut as well. Everything returned is written and synced; the caller syncs the directory and commits the edit.
-//! After an error nothing is left behind that was written here.
+//! Output tables are cut near a target size, never between versions of one key, and never span a dropped keyspace.
+//! Range tombstones are split at the table boundaries. Everything returned is written and synced; the caller syncs the
+//! directory and commits the edit. After an error no file written here is left behind.
 
 use std::path::PathBuf;
 
@@ -20,21 +20,21 @@ use crate::io::Storage;
 pub struct TableSink<'a> {
     /// Holds the files.
     pub storage: &'a dyn Storage,
-    /// The path of the table with a number.
+    /// Maps a table number to its path.
     pub path_of: &'a dyn Fn(FileId) -> PathBuf,
-    /// A number that no file has had.
+    /// Allocates a number that no file has had.
     pub next_file: &'a dyn Fn() -> Result<FileId>,
-    /// Block size, filters and default compression.
+    /// Block size, filter bits and default compression.
     pub options: TableOptions,
-    /// The compression of a keyspace, where it is not the default.
+    /// The compression of a keyspace, if it differs from the default.
     pub compression: &'a dyn Fn(KeyspaceId) -> Option<Compression>,
     /// Tables are cut when they reach this size, in bytes.
     pub target_bytes: u64,
-    /// Keyspaces that no table may reach across: those being dropped, ascending.
+    /// Keyspaces being dropped, ascending; no table may span one.
     pub never_across: &'a [KeyspaceId],
 }
 
-/// Writes all of `source` and of `ranges`, which are in order; nothing at all if both are empty.
+/// Writes all of `source` and of `ranges`, both in order; writes no file if both are empty.
 pub fn write_tables<E: From<Error>>(
     source: &mut dyn VersionSource<Error = E>,
     ranges: Vec<Fragment>,
@@ -58,13 +58,13 @@ struct Writer<'a> {
     sink: &'a TableSink<'a>,
     open: Option<TableBuilder>,
     finished: Vec<TableMeta>,
-    /// Files that go with the writer, unless all is well in the end. (The source may be a user's, and panic.)
+    /// Files that are removed with the writer unless it completes. (The source may run user code, and panic.)
     created: Vec<PathBuf>,
-    /// The key that came last, of a version or at the start of a fragment.
+    /// The last key, of a version or the start of a fragment.
     last_key: Vec<u8>,
-    /// The fragments that have not begun.
+    /// Fragments that have not begun yet.
     ranges: std::vec::IntoIter<Fragment>,
-    /// The one that has begun and not ended: what is left of it goes into the open table.
+    /// The fragment that has begun and not ended; the rest of it goes into the open table.
     range: Option<Fragment>,
 }
 
@@ -89,8 +89,8 @@ impl Writer<'_> {
         self.open.is_none() || key != self.last_key
     }
 
-    /// Begins the fragments that start at `key` or before it (`None`: all), and gives those to the open table that end
-    /// there, too.
+    /// Begins the fragments that start at or before `key` (`None`: all of them), and adds those that end by then to the
+    /// open table.
     fn begin_ranges(&mut self, key: Option<&[u8]>) -> Result<()> {
         loop {
             if let Some(range) = self.range.take_if(|range| key.is_none_or(|key| range.end.as_slice() <= key)) {
@@ -110,7 +110,7 @@ impl Writer<'_> {
         self.open.as_mut().expect("a key was begun, so a table is open").add_range(range);
     }
 
-    /// The part before `border` of the fragment that reaches over it goes into the open table, the rest into the next.
+    /// Splits the open fragment at `border`: the part before it goes into the open table, the rest into the next.
     fn cut_range(&mut self, border: &[u8]) {
         if let Some(mut range) = self.range.take() {
             self.range = Some(Fragment { start: border.to_vec(), ..range.clone() });
@@ -119,7 +119,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Cuts and opens tables as the new key asks for, and sets the compression of its keyspace.
+    /// Cuts and opens tables as the new key requires, and sets the compression of its keyspace.
     fn begin_key(&mut self, key: &[u8]) -> Result<()> {
         let new_keyspace = self.open.is_none() || keyspace_prefix(key) != keyspace_prefix(&self.last_key);
         if let Some(builder) = &self.open {
@@ -144,7 +144,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// A dropped keyspace lies between the last key and this one.
+    /// Whether a dropped keyspace lies between the last key and this one.
     fn across_dropped(&self, key: &[u8]) -> bool {
         let between = |keyspace: &KeyspaceId| {
             let prefix = keyspace.prefix();
@@ -153,7 +153,7 @@ impl Writer<'_> {
         self.sink.never_across.iter().any(between)
     }
 
-    /// Finishes the open table, if there is one; `border` is the first key of the next.
+    /// Finishes the open table, if any; `border` is the first key of the next one.
     fn finish_table(&mut self, border: Option<&[u8]>) -> Result<()> {
         if let Some(border) = border {
             self.cut_range(border);
@@ -166,8 +166,8 @@ impl Writer<'_> {
 }
 
 impl Drop for Writer<'_> {
-    /// The error that led here is the one to report, so failures to remove are left to the clean-up at the next open,
-    /// which removes every file that the manifest does not name.
+    /// The error that led here is the one to report, so failed removals are left to the cleanup at the next open, which
+    /// removes every file that the manifest does not reference.
     fn drop(&mut self) {
         self.open = None;
         for path in self.created.drain(..) {

@@ -1,4 +1,4 @@
-//! Tests of writing tables from a stream.
+//! Tests of writing tables from a stream of versions.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::levels::level_cursor::LevelCursor;
 use crate::levels::readers::Readers;
 use crate::levels::table::Table;
 
-/// Hands out versions, and then an error if there is one.
+/// Returns versions, and then an error if there is one.
 struct Source {
     versions: Vec<Version>,
     position: usize,
@@ -110,10 +110,10 @@ fn read_back(disk: &SimDisk, metas: &[TableMeta]) -> Vec<Version> {
 }
 
 #[test]
-fn tables_are_cut_near_the_target_but_never_within_a_key() {
+fn tables_are_cut_near_the_target_size_and_never_within_a_key() {
     let disk = SimDisk::new();
     let mut all = versions(&[1], 1000, 2);
-    // One key with versions for several tables.
+    // One key whose versions would fill several tables.
     let key = full_key(KeyspaceId(1), b"00500x");
     all.extend((1..1000).map(|seqno| (key.clone(), Stamp::new(Seqno(seqno), Kind::Delta), vec![seqno as u8; 40])));
     sort(&mut all);
@@ -129,7 +129,7 @@ fn tables_are_cut_near_the_target_but_never_within_a_key() {
 }
 
 #[test]
-fn no_table_reaches_across_a_keyspace_that_is_being_dropped() {
+fn no_table_spans_a_keyspace_that_is_being_dropped() {
     let disk = SimDisk::new();
     let all = versions(&[1, 2, 4, 6], 3, 1);
     let metas = write(&disk, &all, None, &[KeyspaceId(3), KeyspaceId(7)]).unwrap();
@@ -142,7 +142,7 @@ fn range(start: &[u8], end: &[u8], seqno: u64) -> Fragment {
     Fragment { start: start.to_vec(), end: end.to_vec(), seqnos: vec![Seqno(seqno)] }
 }
 
-/// The fragments of tables, those that touch and say the same as one again, and each within the table that holds it.
+/// The fragments of the tables, with adjacent equal ones joined; each must lie within its table.
 fn ranges_read_back(disk: &SimDisk, metas: &[TableMeta]) -> Vec<Fragment> {
     let mut all = Vec::new();
     for table in open(disk, metas) {
@@ -156,13 +156,13 @@ fn ranges_read_back(disk: &SimDisk, metas: &[TableMeta]) -> Vec<Fragment> {
 }
 
 #[test]
-fn range_tombstones_are_cut_where_tables_meet() {
+fn range_tombstones_are_split_at_table_boundaries() {
     let disk = SimDisk::new();
     let all = versions(&[1], 1000, 1);
     let key = |number: u64| full_key(KeyspaceId(1), format!("{number:05}").as_bytes());
     let end = KeyspaceId(2).prefix();
     let wide = vec![range(&KeyspaceId(1).prefix(), &key(700), 5000), range(&key(800), &end, 6000)];
-    // And one that begins, or ends, at each key, so that some do where a table does.
+    // Also fragments that begin or end at each key, so that some do so at a table boundary.
     let narrow: Vec<_> = (0..999).map(|number| range(&key(number), &key(number + 1), 5000 + number)).collect();
     for ranges in [wide, narrow] {
         let metas = write_with(&disk, &all, ranges.clone(), None, &[]).unwrap();
@@ -175,7 +175,7 @@ fn range_tombstones_are_cut_where_tables_meet() {
 }
 
 #[test]
-fn range_tombstones_alone_make_tables_and_do_not_reach_across_dropped_keyspaces() {
+fn range_tombstones_alone_make_tables_that_do_not_span_dropped_keyspaces() {
     let disk = SimDisk::new();
     let of = |keyspace: u32| range(&KeyspaceId(keyspace).prefix(), &KeyspaceId(keyspace + 1).prefix(), 9);
     let metas = write_with(&disk, &[], vec![of(1), of(2), of(4)], None, &[KeyspaceId(3)]).unwrap();
@@ -185,7 +185,7 @@ fn range_tombstones_alone_make_tables_and_do_not_reach_across_dropped_keyspaces(
 }
 
 #[test]
-fn each_keyspace_is_compressed_as_it_asks() {
+fn each_keyspace_gets_its_own_compression() {
     let disk = SimDisk::new();
     let metas = write(&disk, &versions(&[1, 2, 3], 20, 1), None, &[]).unwrap();
     let bytes = disk.read_file(&path_of(metas[0].id)).unwrap();
@@ -201,7 +201,7 @@ fn an_empty_stream_writes_nothing() {
 }
 
 #[test]
-fn after_any_error_nothing_is_left_behind() {
+fn no_file_is_left_behind_after_any_error() {
     let disk = SimDisk::new();
     let names = |disk: &SimDisk| disk.files().into_iter().map(|(path, _)| path).collect::<Vec<_>>();
     disk.write_file(Path::new("/000001.table"), b"not ours");
@@ -218,14 +218,14 @@ fn after_any_error_nothing_is_left_behind() {
         assert_eq!(names(&disk), [Path::new("/000001.table")]);
     }
     disk.clear_faults();
-    // A file that is already there is not ours to remove.
+    // A file that existed before must not be removed.
     disk.write_file(&path_of(FileId(101)), b"not ours");
     assert!(write(&disk, &all, None, &[]).is_err());
     assert_eq!(names(&disk), [Path::new("/000001.table"), &path_of(FileId(101))]);
 }
 
 #[test]
-fn what_was_written_survives_power_loss_once_the_directory_is_synced() {
+fn written_tables_survive_power_loss_once_the_directory_is_synced() {
     let disk = SimDisk::new();
     let all = versions(&[1], 2000, 1);
     let metas = write(&disk, &all, None, &[]).unwrap();

@@ -1,28 +1,30 @@
-//! Dead values that nobody knows of: a version in an upper level kills what lies below only when a compaction brings the
-//! two together, and until then the ledger has the value for a live one. This bounds from above how many bytes of values
-//! may be hidden so, and chooses the compaction that brings the most of them to light for what it reads.
+//! Hidden garbage. A version in an upper level covers older versions below it, but only a compaction that merges the
+//! two finds that the older values are dead; until then the ledger counts them as live. This module computes an upper
+//! bound on the bytes of values hidden in this way, and chooses the compaction that reveals the most of them per byte
+//! read.
 //!
-//! A version kills at most one value of each older version that it meets; one that a snapshot still sees does not die and
-//! counts as live. Each choice takes versions one level down, or leaves its table without anything hidden, so the choices
-//! come to an end however wrong the bound is. Part of the picker, and pure as the rest of it.
+//! A version covers at most one value of each older version that it is merged with; a value that a snapshot can still
+//! see does not die and counts as live. Each choice moves versions one level down, or leaves its table with nothing
+//! hidden, so the choices terminate however inaccurate the bound is. Part of the picker, and pure like the rest of it.
 
 use super::picker::{Choice, Figures, TableFigures};
 use crate::base::Seqno;
 
-/// What tables name, in bytes of records, and how much of it may be dead.
+/// Bytes of records that tables reference, and how many of them may be dead.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Hidden {
-    /// All that they name.
+    /// All referenced bytes.
     pub referenced: u64,
-    /// Of these at most so much is hidden by newer versions that lie in other tables, or were kept for a snapshot that is
-    /// held no more.
+    /// Upper bound on the bytes hidden by newer versions that lie in other tables, or that were kept for a snapshot
+    /// released since.
     pub hidden: u64,
     /// The largest record.
     pub record_max: u64,
 }
 
 impl<'a> Figures<'a> {
-    /// How much may be dead of what is taken for live. O(tables log tables), or more where tables overlap many others.
+    /// How many of the bytes counted as live may be dead. O(tables log tables), or more where tables overlap many
+    /// others.
     pub fn hidden(&self) -> Hidden {
         let mut all = Hidden::default();
         for (level, tables) in self.levels.iter().enumerate() {
@@ -35,7 +37,7 @@ impl<'a> Figures<'a> {
         Hidden { hidden: all.hidden.min(all.referenced), ..all }
     }
 
-    /// The next compaction that shows which values are dead. While one runs, what it shows is waited for.
+    /// The next compaction that reveals dead values. While one runs, its result is awaited first.
     pub(super) fn uncover(&self) -> Option<Choice> {
         if !self.uncovers || !self.running.is_empty() {
             return None;
@@ -58,7 +60,7 @@ impl<'a> Figures<'a> {
         for (level, table, hides) in hiding {
             choices.push((worth(hides, table.size + self.bytes_below(level, table)), level, Some(table)));
         }
-        // Of equals the upper level first: what comes down from it is taken along later.
+        // On a tie the upper level goes first: the tables it writes are included in later choices.
         choices.sort_by_key(|(worth, level, _)| (std::cmp::Reverse(*worth), *level));
         choices.into_iter().find_map(|(_, level, table)| match table {
             None => self.compact_whole_hl0(),
@@ -66,7 +68,7 @@ impl<'a> Figures<'a> {
         })
     }
 
-    /// Sequence numbers from which on more values may die, as soon as no older snapshot is held.
+    /// Sequence numbers from which on more values may die, once no older snapshot is held.
     pub(super) fn held_names(&self) -> impl Iterator<Item = Seqno> {
         let tables = || self.levels.iter().flat_map(|tables| tables.iter());
         let any = tables().any(|table| table.bytes_separated > 0);
@@ -77,13 +79,14 @@ impl<'a> Figures<'a> {
         })
     }
 
-    /// Bytes of values that the versions of a table hide at most: in itself, in older tables of HL0, and below.
+    /// Upper bound on the bytes of values that the versions of a table hide: in the table itself, in older tables of
+    /// HL0, and below.
     fn hidden_by(&self, level: usize, index: usize) -> u64 {
         let table = &self.levels[level][index];
         let covering = table.entries - table.deltas.min(table.entries);
         let (mut met, mut met_max, mut covered) = (0, 0, 0);
         let mut count = |older: &TableFigures<'a>| {
-            // All of it is kept by a snapshot that sees nothing newer.
+            // A snapshot that sees nothing newer keeps all of it.
             let is_held = older.seqno_max <= self.oldest_snapshot && self.oldest_snapshot < table.seqno_min;
             match is_held {
                 true => {}
@@ -98,21 +101,21 @@ impl<'a> Figures<'a> {
         for below in level + 1..self.levels.len() {
             self.overlapping(below, table.smallest, table.end).for_each(&mut count);
         }
-        // A value that several versions hide is counted with the oldest of these.
+        // A value hidden by several versions is counted for the oldest of them.
         self.hidden_within(table) + covered + met.min(covering.saturating_mul(met_max))
     }
 
-    /// Bytes of values in the table that newer versions in it hide, and that no snapshot keeps any more.
+    /// Bytes of values that newer versions in the same table hide, and that no snapshot keeps alive any more.
     fn hidden_within(&self, table: &TableFigures<'_>) -> u64 {
         match (table.seqno_max <= self.oldest_snapshot, table.range_deletes) {
             (false, _) => 0,
             (true, 0) => table.bytes_hidden,
-            // What lies under its range tombstones is not counted.
+            // Values under its own range tombstones are not counted.
             (true, _) => table.bytes_separated,
         }
     }
 
-    /// The table goes one level down; it is written anew where it is if nothing lies below.
+    /// Moves the table one level down, or rewrites it in place if nothing lies below.
     fn bring_down(&self, level: usize, table: &TableFigures<'a>) -> Option<Choice> {
         if !self.lies_above(level, table) {
             return self.compact(level, level, &[table]).map(Choice::Compact);

@@ -1,6 +1,7 @@
-//! Tables are written `"id keys bytes_separated flags"`: 100 versions of numbers 10 * id to 10 * id + 9, in keyspace 1, whose
-//! values of `bytes_separated` lie apart, the largest of them twice the mean. `"hidden=20"`: of these, bytes that newer versions
-//! in the table hide; `"covering=5"`: so many versions; `"clears=b-d"`: range tombstones; `"busy"`.
+//! Tests of hidden garbage. A table is written `"id keys bytes_separated flags"`: 100 versions with sequence numbers 10
+//! * id to 10 * id + 9, in keyspace 1, with `bytes_separated` bytes of separated values, the largest of them twice the
+//! mean. `"hidden=20"`: of these, bytes that newer versions in the table hide; `"covering=5"`: the number of versions;
+//! `"clears=b-d"`: range tombstones; `"busy"`: a running job uses it.
 
 use std::collections::BTreeSet;
 
@@ -44,8 +45,8 @@ fn meta(text: &str) -> (TableMeta, bool) {
     (meta, words.contains(&"busy"))
 }
 
-/// What is chosen if files of values take so many bytes, and 30 in a hundred more than what is live are allowed; and for
-/// which snapshot it waits. Nothing else is due.
+/// The choice when the value files take `file_bytes`, the space limit is 30 % above the live bytes, and nothing else is
+/// due; and the snapshot that it waits for.
 fn choice_at(levels: &[&[&str]], file_bytes: u64, oldest_snapshot: u64) -> (String, Option<u64>) {
     let mut levels: Vec<Vec<_>> = levels.iter().map(|level| level.iter().map(|text| meta(text)).collect()).collect();
     levels.resize_with(4, Vec::new);
@@ -80,16 +81,16 @@ fn choice(levels: &[&[&str]], file_bytes: u64) -> String {
 }
 
 #[test]
-fn nothing_is_uncovered_where_nothing_can_be_hidden_or_there_is_space() {
+fn nothing_is_uncovered_if_nothing_can_be_hidden_or_space_is_left() {
     assert_eq!(choice(&[], 0), "nothing");
-    // All in one level: what is dead is known.
+    // All in one level: dead values are known.
     assert_eq!(choice(&[&[], &["1 a-c 1000", "2 d-f 1000"]], 1 << 40), "nothing");
     assert_eq!(choice(&[&["3 m-n 1000"], &["1 a-c 1000", "2 d-f 1000"]], 1 << 40), "nothing");
-    // At most 1000 of 2000 B are dead, and 1300 B are allowed.
+    // At most 1000 of 2000 B are dead, and the limit is 1300 B.
     let both: &[&[&str]] = &[&["3 a-c 1000"], &["1 a-c 1000"]];
     assert_eq!(choice(both, 1300), "nothing");
     assert_eq!(choice(both, 1301), "3 with 1 in 1");
-    // Two versions hide at most two of the largest values, 40 B, however much they span.
+    // Two versions hide at most two of the largest values, 40 B, whatever the range they span.
     let few: &[&[&str]] = &[&["3 a-z 0 covering=2"], &["1 a-c 1000", "2 d-f 1000"]];
     assert_eq!(choice(few, 1960 * 13 / 10 - 60), "nothing");
     assert_eq!(choice(few, 1960 * 13 / 10), "nothing");
@@ -97,41 +98,41 @@ fn nothing_is_uncovered_where_nothing_can_be_hidden_or_there_is_space() {
 }
 
 #[test]
-fn what_shows_most_for_what_is_read_goes_first() {
-    // Of two the one that hides more for its bytes; HL0 if it hides most.
+fn the_table_that_reveals_most_per_byte_read_goes_first() {
+    // Of two tables, the one that hides more per byte; HL0 if it hides most.
     let tables: &[&[&str]] = &[&[], &["5 a-b 100 covering=10", "6 m-n 1000"], &["1 a-b 1000", "2 m-n 1000"]];
     assert_eq!(choice(tables, 1 << 40), "6 with 2 in 2");
     let tables: &[&[&str]] = &[&["9 a-n 3000"], tables[1], tables[2]];
     assert_eq!(choice(tables, 1 << 40), "9 with 5,6 in 1");
     let tables: &[&[&str]] = &[&["9 a-n 3000 size=90"], tables[1], tables[2]];
     assert_eq!(choice(tables, 1 << 40), "6 with 2 in 2");
-    // Tables of HL0 hide in each other.
+    // Tables of HL0 hide values in each other.
     assert_eq!(choice(&[&["2 a-n 500", "1 c-d 1000"]], 1 << 40), "2,1 with  in 1");
-    // Where a level has nothing of the range a table passes through it.
+    // A table passes through a level that has nothing in its range.
     assert_eq!(choice(&[&[], &["5 a-c 100"], &[], &["1 a-c 1000"]], 1 << 40), "5 to 2");
 }
 
 #[test]
-fn one_that_is_in_use_is_passed_over() {
+fn a_busy_table_is_skipped() {
     let tables: &[&[&str]] = &[&[], &["5 a-b 100", "6 m-n 1000 busy"], &["1 a-b 1000", "2 m-n 1000"]];
     assert_eq!(choice(tables, 1 << 40), "5 with 1 in 2");
 }
 
 #[test]
-fn range_tombstones_may_hide_all_that_lies_under_them() {
+fn range_tombstones_may_hide_everything_they_cover() {
     let tables: &[&[&str]] = &[&[], &["5 a-z 0 covering=1 clears=a-e"], &["1 d-g 1000", "2 m-n 1000"]];
     assert_eq!(choice(tables, 1000 * 13 / 10 - 30), "nothing");
     assert_eq!(choice(tables, 1000 * 13 / 10), "5 with 1,2 in 2");
-    // Its own values lie under its tombstones, too, until it lies lowest and is written without them.
+    // Its own values are under its tombstones, too, until it is in the lowest level and rewritten without them.
     assert_eq!(choice(&[&[], &["5 a-z 1000 clears=a-e"]], 1 << 40), "5 with  in 1");
 }
 
 #[test]
-fn what_a_snapshot_holds_counts_as_live_until_it_is_released() {
+fn values_held_by_a_snapshot_count_as_live_until_it_is_released() {
     let tables: &[&[&str]] = &[&["3 a-c 1000"], &["1 a-c 1000"]];
     assert_eq!(choice_at(tables, 1 << 40, 19), ("nothing".into(), Some(30)));
     assert_eq!(choice_at(tables, 1 << 40, 30), ("3 with 1 in 1".into(), None));
-    // What a snapshot kept when the table was written goes when the table is written anew.
+    // Values that a snapshot kept when the table was written are dropped when the table is rewritten.
     let kept: &[&[&str]] = &[&[], &[], &["3 a-c 1000 hidden=500"]];
     assert_eq!(choice_at(kept, 1 << 40, 35), ("nothing".into(), Some(39)));
     assert_eq!(choice_at(kept, 1 << 40, 39), ("3 with  in 2".into(), None));

@@ -1,6 +1,6 @@
-//! A cursor over the tables of one level below HL0: sorted by key, not overlapping, one open at a time.
+//! A cursor over the tables of a level below HL0: sorted by key, not overlapping, one open at a time.
 //!
-//! No key has versions in two tables of such a level, so the tables follow each other like the blocks of one.
+//! No key has versions in two tables of such a level, so the tables follow each other like the blocks of a table.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::base::{Cursor, Result, Slice, Stamp};
 pub struct LevelCursor {
     tables: Arc<[Arc<Table>]>,
     fill_cache: bool,
-    /// The table that is open, by its place in the level.
+    /// The open table, by its position in the level.
     open: Option<(usize, TableCursor)>,
 }
 
@@ -33,7 +33,7 @@ impl LevelCursor {
         Some(&mut self.open.insert(open).1)
     }
 
-    /// While the open table has nothing more, goes on to the first version of the next one. (A table may hold range
+    /// While the open table is exhausted, moves to the first version of the next one. (A table may hold range
     /// tombstones only.)
     fn skip_forward(&mut self) -> Result<()> {
         while let Some((index, cursor)) = &self.open
@@ -45,7 +45,7 @@ impl LevelCursor {
         Ok(())
     }
 
-    /// While the open table has nothing more, goes back to the last version of the one before.
+    /// While the open table is exhausted, moves to the last version of the previous one.
     fn skip_backward(&mut self) -> Result<()> {
         while let Some((index, cursor)) = &self.open
             && !cursor.valid()

@@ -1,6 +1,6 @@
-//! Floor 2: the levels. Sorted tables on disk, the version that lists them, and the compaction that keeps them in shape.
-//! This store knows versions of keys and where tables lie; which versions may die is decided in `base/versions.rs`, and
-//! what becomes durable when, in `db/`.
+//! Floor 2: the levels. Sorted tables on disk, the version that lists them, and the compactions that keep them in
+//! shape. This store knows versions of keys and the location of tables; `base/versions.rs` decides which versions may
+//! be dropped, and `engine/` commits.
 
 pub mod version;
 pub mod readers;

@@ -1,14 +1,14 @@
-//! Chooses the next compaction: a pure function from figures to a choice (STYLE 11). It looks at no clock and no file,
-//! and the same figures always give the same choice.
+//! Chooses the next compaction: a pure function from figures to a choice (STYLE 11). It reads no clock and no file, and
+//! the same figures always give the same choice.
 //!
-//! In order: tables that lie wholly in dropped keyspaces go, and so do those of which a range tombstone covers every
-//! version, and those that hold range tombstones only with nothing beneath them; the level most over its target is
-//! relieved; what hides dead values of which the space is wanted is merged with them (`hidden.rs`); tables that partly
-//! lie in dropped keyspaces are rewritten; tables dense with tombstones, or whose range
-//! tombstones hide much, are pushed down; tombstones with nothing beneath them are removed once no snapshot needs them;
-//! tables whose addresses are out of date are written anew.
-//! A choice never takes a table that a running job has, and never
-//! writes into a key range of a level that a running job writes into.
+//! In order of priority: drop tables that lie wholly in dropped keyspaces, tables in which a range tombstone covers
+//! every version, and tables that hold only range tombstones with nothing beneath them; compact the level most over its
+//! target; uncover hidden garbage when value space is short (`hidden.rs`); rewrite tables that partly lie in dropped
+//! keyspaces; push down tables dense with tombstones or whose range tombstones cover much; remove tombstones with
+//! nothing beneath them once no snapshot needs them; rewrite tables with stale addresses.
+//!
+//! A choice never takes a table that a running job uses, and never writes into a key range of a level that a running
+//! job writes into.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::base::{FileId, KeyspaceId, Seqno};
 use crate::format::meta::TableMeta;
 use crate::format::properties::CoveredRange;
 
-/// What the picker knows of a table.
+/// The picker's figures for a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableFigures<'a> {
     /// The file.
@@ -27,34 +27,34 @@ pub struct TableFigures<'a> {
     pub size: u64,
     /// The first full key.
     pub smallest: &'a [u8],
-    /// The first full key after it.
+    /// The first full key after the table.
     pub end: &'a [u8],
-    /// The oldest version.
+    /// The oldest sequence number.
     pub seqno_min: Seqno,
-    /// The newest version.
+    /// The newest sequence number.
     pub seqno_max: Seqno,
-    /// Versions in it.
+    /// Number of versions.
     pub entries: u64,
-    /// Versions that are deletes.
+    /// Number of versions that are deletes.
     pub deletes: u64,
-    /// Versions that are deltas.
+    /// Number of versions that are deltas.
     pub deltas: u64,
-    /// Bytes of the records that versions lead to.
+    /// Bytes of the records that its addresses reference.
     pub bytes_separated: u64,
-    /// Of these, bytes of records that a newer base in the table hides.
+    /// Of these, bytes of records hidden by a newer base in the same table.
     pub bytes_hidden: u64,
     /// Bytes of the largest of these records.
     pub record_bytes_max: u64,
-    /// Fragments of range tombstones in it.
+    /// Number of fragments of range tombstones.
     pub range_deletes: u64,
-    /// What these cover.
+    /// The ranges they cover.
     pub covered_ranges: &'a [CoveredRange],
-    /// A running job has it.
+    /// A running job uses it.
     pub busy: bool,
 }
 
 impl<'a> TableFigures<'a> {
-    /// The figures of a table.
+    /// The figures of the table described by `meta`.
     pub fn new(meta: &'a TableMeta, busy: bool) -> TableFigures<'a> {
         TableFigures {
             id: meta.id,
@@ -79,13 +79,14 @@ impl<'a> TableFigures<'a> {
         self.deletes * 2 > self.entries
     }
 
-    /// Deletes are at least one in `part` of its versions, or of what it holds with range tombstones counted, too.
+    /// Whether deletes are at least one in `part` of its versions, or of its contents with range tombstones counted,
+    /// too.
     fn deletes_are_one_in(&self, part: u64) -> bool {
         let all = self.deletes + self.range_deletes;
         all > 0 && all.saturating_mul(part) >= self.entries + self.range_deletes
     }
 
-    /// One of its range tombstones kills every version of `other`, which is older.
+    /// Whether one of its range tombstones covers every version of `other`, which is older.
     fn covers(&self, other: &TableFigures<'_>) -> bool {
         let hides = |range: &CoveredRange| {
             range.start.as_slice() <= other.smallest
@@ -95,13 +96,13 @@ impl<'a> TableFigures<'a> {
         self.id != other.id && self.covered_ranges.iter().any(hides)
     }
 
-    /// One of its range tombstones may kill a version of `other`, which is older.
+    /// Whether one of its range tombstones may cover a version of `other`, which is older.
     pub(super) fn may_cover_some_of(&self, other: &TableFigures<'_>) -> bool {
         let meets = |range: &CoveredRange| overlap(other, &range.start, &range.end);
         self.range_deletes > self.covered_ranges.len() as u64 || self.covered_ranges.iter().any(meets)
     }
 
-    /// About how many bytes of `other` its range tombstones cover, if keys are spread evenly.
+    /// Estimated bytes of `other` that its range tombstones cover, assuming evenly spread keys.
     fn covered_bytes(&self, other: &TableFigures<'_>) -> u64 {
         let shared = other.smallest.iter().zip(other.end).take_while(|(left, right)| left == right).count();
         let place = |key: &[u8]| leading_bytes(&key[shared..]) >> 16;
@@ -114,7 +115,7 @@ impl<'a> TableFigures<'a> {
         (other.size as u128 * thousandths / 1000) as u64
     }
 
-    /// Its size as a reason to compact it: a delete counts three times, for it removes what is older, and in the end
+    /// Its size weighted for priority: a delete counts three times, since it removes what is older, and in the end
     /// itself.
     fn urgency_bytes(&self) -> u64 {
         let entries = self.entries.max(1) as u128;
@@ -123,19 +124,19 @@ impl<'a> TableFigures<'a> {
     }
 }
 
-/// Tables are pushed down for their deletes when these are one in so many versions.
+/// A table is pushed down for its deletes when at least 1 in this many versions is a delete.
 const DENSE_ONE_IN: u64 = 3;
-/// At rest HL0 is merged with what lies below it, if that is no more than so many times as much.
+/// While idle, HL0 is merged with the tables below it if those are no more than this many times its size.
 const IDLE_BELOW_MAX: u64 = 4;
-/// Tables of which nothing lies beneath are rewritten for their deletes when these are one in so many versions.
+/// A table with nothing beneath it is rewritten for its deletes when at least 1 in this many versions is a delete.
 const NEEDLESS_ONE_IN: u64 = 8;
-/// No table is compacted for its deletes alone unless it has this part of the target of HL1.
+/// A table is compacted for its deletes alone only if it is at least this fraction of the target of HL1.
 const DELETES_WORTH_PART: u64 = 64;
 
-/// How large the levels may be.
+/// Target sizes of the levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LevelTargets {
-    /// HL0 is compacted when it has this many tables.
+    /// HL0 is compacted once it has this many tables.
     pub hl0_trigger: usize,
     /// The target of HL1, in bytes.
     pub base_bytes: u64,
@@ -157,7 +158,7 @@ impl LevelTargets {
     }
 }
 
-/// The range of keys that a running job writes into a level.
+/// The key range that a running job writes into a level.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunningCompaction {
     /// The level.
@@ -172,37 +173,38 @@ pub struct RunningCompaction {
 pub struct Figures<'a> {
     /// The tables of each level: newest first in HL0, by key below.
     pub levels: Vec<Vec<TableFigures<'a>>>,
-    /// The sizes to keep to.
+    /// The target sizes.
     pub targets: LevelTargets,
-    /// Keyspaces whose versions all may die.
+    /// Keyspaces whose versions may all be dropped.
     pub dropped: &'a [KeyspaceId],
-    /// What jobs are writing.
+    /// The key ranges that running jobs write into.
     pub running: &'a [RunningCompaction],
-    /// The oldest sequence number that a reader may still ask for.
+    /// The oldest sequence number that a reader may still use.
     pub oldest_snapshot: Seqno,
-    /// Tables to write anew because their addresses are out of date.
+    /// Tables to rewrite because their addresses are stale.
     pub stale: &'a BTreeSet<FileId>,
-    /// The same at rest, and more of them.
+    /// Tables to rewrite for the same reason while idle: a superset.
     pub stale_when_idle: &'a BTreeSet<FileId>,
-    /// Values apart from their keys take too much space for what may be live of them: what is dead is to be found.
+    /// Separated values exceed the space-amplification limit given an upper bound on dead bytes, so hidden garbage is
+    /// to be uncovered.
     pub uncovers: bool,
-    /// Nothing else is to be done, and nothing was for a while.
+    /// Nothing else is due, and nothing was for a while.
     pub when_idle: bool,
 }
 
-/// What to do next.
+/// The next action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Choice {
-    /// Nothing (or nothing before a running job is done).
+    /// Nothing (or nothing until a running job ends).
     Nothing,
-    /// Remove tables of which no version may be seen any more.
+    /// Remove tables of which no version is visible to any reader.
     Drop {
         /// Their level.
         level: usize,
         /// The tables.
         tables: Vec<FileId>,
     },
-    /// Hang a table, as it is, one level lower, where nothing overlaps it.
+    /// Move a table, unchanged, one level down, where nothing overlaps it.
     Move {
         /// Its level.
         from: usize,
@@ -215,12 +217,12 @@ pub enum Choice {
     Compact(Compact),
 }
 
-/// A merge of tables. `from` and `to` are equal if tables are rewritten where they are.
+/// A merge of tables. `from` equals `to` if tables are rewritten in place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compact {
     /// The level of `inputs`.
     pub from: usize,
-    /// The level of `inputs_below` and of what is written.
+    /// The level of `inputs_below` and of the output.
     pub to: usize,
     /// Tables of the upper level, in its order.
     pub inputs: Vec<FileId>,
@@ -230,18 +232,18 @@ pub struct Compact {
     pub smallest: Vec<u8>,
     /// The first full key after all inputs.
     pub end: Vec<u8>,
-    /// Nobody needs it: it makes look-ups faster. A full disk is no reason to complain then.
+    /// Optional: it only makes lookups faster, so a full disk is not reported for it.
     pub is_idle_compaction: bool,
 }
 
 impl Compact {
-    /// What other choices must keep clear of while this one runs.
+    /// The key range that other choices must avoid while this one runs.
     pub fn running(&self) -> RunningCompaction {
         RunningCompaction { to: self.to, smallest: self.smallest.clone(), end: self.end.clone() }
     }
 }
 
-/// The most urgent thing to do.
+/// The most urgent action.
 pub fn choose(figures: &Figures<'_>) -> Choice {
     figures
         .drop_tables()
@@ -257,7 +259,7 @@ pub fn choose(figures: &Figures<'_>) -> Choice {
         .unwrap_or(Choice::Nothing)
 }
 
-/// The oldest snapshot from which on there will be tombstones to remove, or values to uncover, that snapshots hold now.
+/// The oldest snapshot whose release allows tombstones to be removed or values to be uncovered.
 pub fn wanted_snapshot(figures: &Figures<'_>) -> Option<Seqno> {
     let is_held = |table: &&TableFigures<'_>| table.seqno_max > figures.oldest_snapshot;
     let needless = figures.needless_deletes().map(|(_, table)| table).filter(is_held);
@@ -267,10 +269,14 @@ pub fn wanted_snapshot(figures: &Figures<'_>) -> Option<Seqno> {
     tombstones.chain(figures.held_names()).min()
 }
 
-/// The merge of all tables of `from` that overlap a key range into `to` (the same level or the next). Of HL0, all tables
-/// are taken if one overlaps. `Some(Nothing)`: no table overlaps; `None`: a running job is in the way, try again.
+/// The merge of all tables of `from` that overlap a key range into `to` (the same level or the next). Of HL0, all
+/// tables are taken if one overlaps. `Some(Nothing)`: no table overlaps; `None`: a running job is in the way, so retry
+/// later.
 pub fn choose_range(figures: &Figures<'_>, from: usize, to: usize, start: &[u8], end: &[u8]) -> Option<Choice> {
-    assert!(to == from + 1 || to == from && from > 0, "a compaction goes one level down, or stays below HL0");
+    assert!(
+        to == from + 1 || to == from && from > 0,
+        "a compaction goes one level down, or rewrites a level below HL0 in place"
+    );
     let tables: &[TableFigures<'_>] = &figures.levels[from];
     let overlaps = |table: &TableFigures<'_>| overlap(table, start, end);
     let inputs: Vec<&TableFigures<'_>> = match from {
@@ -284,7 +290,7 @@ pub fn choose_range(figures: &Figures<'_>, from: usize, to: usize, start: &[u8],
 }
 
 impl<'a> Figures<'a> {
-    /// Tables of the first level that has some wholly within one dropped keyspace.
+    /// Tables wholly within one dropped keyspace, from the first level that has any.
     fn drop_tables(&self) -> Option<Choice> {
         let obsolete = |table: &&TableFigures<'_>| {
             let within = |keyspace: &KeyspaceId| {
@@ -299,8 +305,8 @@ impl<'a> Figures<'a> {
         })
     }
 
-    /// Tables of the first level that has some in which a newer table's range tombstones leave nothing that a reader can
-    /// see. What these tables' own tombstones hide is older still, and lies in the same ranges.
+    /// Tables of which the range tombstones of a newer table leave nothing visible to a reader, from the first level
+    /// that has any. Whatever the range tombstones of these tables cover is older still, and lies in the same ranges.
     fn drop_covered(&self) -> Option<Choice> {
         let (mut found_at, mut tables) = (self.levels.len(), Vec::new());
         for (level, table) in self.covering().filter(|(_, table)| table.seqno_max <= self.oldest_snapshot) {
@@ -316,14 +322,14 @@ impl<'a> Figures<'a> {
         (!tables.is_empty()).then_some(Choice::Drop { level: found_at, tables })
     }
 
-    /// Tables with range tombstones, with their levels.
+    /// Tables with range tombstones, and their levels.
     fn covering(&self) -> impl Iterator<Item = (usize, &TableFigures<'a>)> {
         let tables = self.levels.iter().enumerate();
         let tables = tables.flat_map(|(level, tables)| tables.iter().map(move |table| (level, table)));
         tables.filter(|(_, table)| !table.covered_ranges.is_empty())
     }
 
-    /// Tables of the level of `table` and below that its range tombstones cover, with their levels.
+    /// Tables of the level of `table` and below that its range tombstones cover, and their levels.
     fn covered(&self, level: usize, table: &TableFigures<'a>) -> impl Iterator<Item = (usize, &TableFigures<'a>)> {
         let ranges =
             table.covered_ranges.iter().flat_map(move |range| (level..self.levels.len()).map(move |at| (range, at)));
@@ -332,7 +338,7 @@ impl<'a> Figures<'a> {
         others.filter(move |(_, other)| table.covers(other))
     }
 
-    /// Tables below HL0 that hold nothing but range tombstones with nothing beneath them.
+    /// Tables below HL0 that hold only range tombstones, with nothing beneath them.
     fn drop_needless_ranges(&self) -> Option<Choice> {
         self.levels.iter().enumerate().skip(1).find_map(|(level, tables)| {
             let needless = |table: &&TableFigures<'_>| {
@@ -343,17 +349,17 @@ impl<'a> Figures<'a> {
         })
     }
 
-    /// The first possible job of the levels that are over their targets, worst first.
+    /// The first possible job for the levels over their targets, worst first.
     fn relieve_pressure(&self) -> Option<Choice> {
         let mut scores: Vec<(u64, usize)> =
             (0..self.levels.len() - 1).map(|level| (self.score(level), level)).collect();
-        // Of equal scores the upper level first: relieving it makes reads cheaper.
+        // On a tie the upper level goes first: relieving it makes reads cheaper.
         scores.sort_by_key(|&(score, level)| (std::cmp::Reverse(score), level));
         let mut hl0_waits = false;
         for (_, level) in scores.into_iter().filter(|&(score, _)| score >= 1000) {
             let chosen = match level {
                 0 => self.compact_hl0(),
-                // If HL0 waits for a job below to end, no other one may get in its way.
+                // If HL0 waits for a job below it, no other job may start in its way.
                 1 if hl0_waits => self.compact_least_overlap(1, |table| !self.lies_under_hl0(table)),
                 _ => self.compact_least_overlap(level, |_| true),
             };
@@ -365,14 +371,14 @@ impl<'a> Figures<'a> {
         None
     }
 
-    /// The table lies within the range of keys that HL0 spans.
+    /// Whether the table lies within the key range of HL0.
     fn lies_under_hl0(&self, table: &TableFigures<'_>) -> bool {
         let smallest = self.levels[0].iter().map(|table| table.smallest).min();
         let end = self.levels[0].iter().map(|table| table.end).max();
         smallest.zip(end).is_some_and(|(smallest, end)| overlap(table, smallest, end))
     }
 
-    /// How full a level is, in thousandths of its target; tables that are on their way out do not count.
+    /// Fill level in thousandths of the target; tables that running jobs are about to remove do not count.
     fn score(&self, level: usize) -> u64 {
         let staying = self.levels[level].iter().filter(|table| !table.busy);
         let (is, target) = match level {
@@ -382,7 +388,8 @@ impl<'a> Figures<'a> {
         (is as u128 * 1000 / target as u128).min(u64::MAX as u128) as u64
     }
 
-    /// HL0 goes as a whole, so that only neighbours in age are joined; its oldest table alone if nothing below overlaps.
+    /// HL0 is compacted as a whole, so that only neighbours in age are merged; only its oldest table if nothing below
+    /// overlaps it.
     fn compact_hl0(&self) -> Option<Choice> {
         let tables: Vec<&TableFigures<'_>> = self.levels[0].iter().collect();
         if tables.iter().any(|table| table.busy) {
@@ -392,22 +399,22 @@ impl<'a> Figures<'a> {
         self.move_down(0, oldest).or_else(|| self.compact(0, 1, &tables).map(Choice::Compact))
     }
 
-    /// The table whose merge rewrites the fewest bytes below for each byte that it brings down or makes needless there.
+    /// The table whose merge rewrites the fewest bytes below per byte that it moves down or makes obsolete there.
     fn compact_least_overlap(&self, level: usize, eligible: impl Fn(&TableFigures<'_>) -> bool) -> Option<Choice> {
         let mut candidates: Vec<(u128, &TableFigures<'_>)> = Vec::new();
         for table in self.levels[level].iter().filter(|table| !table.busy && eligible(table)) {
             let below: u64 = self.overlapping(level + 1, table.smallest, table.end).map(|table| table.size).sum();
             candidates.push((below as u128 * 1000 / table.urgency_bytes().max(1) as u128, table));
         }
-        // The sort is stable: of equals, the one with the smallest key.
+        // The sort is stable: on a tie, the table with the smallest key goes first.
         candidates.sort_by_key(|(cost, _)| *cost);
         candidates.into_iter().find_map(|(_, table)| {
             self.move_down(level, table).or_else(|| self.compact(level, level + 1, &[table]).map(Choice::Compact))
         })
     }
 
-    /// A table whose key range includes a dropped keyspace is written anew without it. The writer cuts tables around
-    /// dropped keyspaces, so what it writes is not chosen again.
+    /// Rewrites a table whose key range includes a dropped keyspace without that keyspace. The writer cuts tables
+    /// around dropped keyspaces, so its output is not chosen again.
     fn rewrite_dropped(&self) -> Option<Choice> {
         let spans = |table: &TableFigures<'_>| {
             let reaches = |keyspace: &KeyspaceId| {
@@ -419,7 +426,7 @@ impl<'a> Figures<'a> {
         self.levels.iter().enumerate().find_map(|(level, tables)| {
             let mut chosen = tables.iter().filter(|table| spans(table));
             match level {
-                // A table of HL0 is not rewritten where it is: all of HL0 goes down.
+                // A table of HL0 is not rewritten in place; all of HL0 is compacted.
                 0 => chosen.next().and_then(|_| self.compact_whole_hl0()),
                 _ => chosen.find_map(|table| self.compact(level, level, &[table]).map(Choice::Compact)),
             }
@@ -430,7 +437,7 @@ impl<'a> Figures<'a> {
         self.compact(0, 1, &self.levels[0].iter().collect::<Vec<_>>()).map(Choice::Compact)
     }
 
-    /// Tombstones that make up much of their table, and have something beneath them, are on their way to kill it.
+    /// Pushes down a table that consists largely of tombstones with something beneath them.
     fn push_deletes_down(&self) -> Option<Choice> {
         let mut levels = self.levels.iter().enumerate().take(self.levels.len() - 1);
         levels.find_map(|(level, tables)| {
@@ -446,7 +453,7 @@ impl<'a> Figures<'a> {
         })
     }
 
-    /// The table's range tombstones kill a good part of what a merge into the next level would read, and no snapshot
+    /// Whether the table's range tombstones cover much of what a merge into the next level would read, and no snapshot
     /// keeps that alive.
     fn hides_much(&self, level: usize, table: &TableFigures<'_>) -> bool {
         if table.covered_ranges.is_empty() || table.seqno_max > self.oldest_snapshot {
@@ -461,14 +468,14 @@ impl<'a> Figures<'a> {
         hidden >= worth.max(1) && hidden.saturating_mul(DENSE_ONE_IN) >= read
     }
 
-    /// Tombstones with nothing beneath them were kept for a snapshot, or came down when their table moved. Once all of the
-    /// table is older than every snapshot, rewriting it leaves none, so it is not chosen again.
+    /// Tombstones with nothing beneath them were kept for a snapshot, or came down when their table moved. Once all of
+    /// the table is older than every snapshot, rewriting it removes them all, so it is not chosen again.
     fn remove_needless_deletes(&self) -> Option<Choice> {
         let mut free = self.needless_deletes().filter(|(_, table)| table.seqno_max <= self.oldest_snapshot);
         free.find_map(|(level, table)| self.compact(level, level, &[table]).map(Choice::Compact))
     }
 
-    /// Tables below HL0 whose addresses are out of date are written anew where they are.
+    /// Rewrites tables below HL0 with stale addresses in place.
     fn refresh(&self) -> Option<Choice> {
         self.refresh_these(self.stale).map(Choice::Compact)
     }
@@ -482,7 +489,7 @@ impl<'a> Figures<'a> {
         })
     }
 
-    /// What makes look-ups faster, at rest.
+    /// Compactions that make lookups faster, while idle.
     fn idle_compaction(&self) -> Option<Choice> {
         let found = self
             .when_idle
@@ -490,8 +497,8 @@ impl<'a> Figures<'a> {
         Some(Choice::Compact(Compact { is_idle_compaction: true, ..found }))
     }
 
-    /// All of HL0 goes down, if look-ups ask several tables there or addresses in it are out of date, and what it is merged
-    /// with is not so much more.
+    /// Compacts all of HL0 if lookups visit several tables there or addresses in it are stale, and the tables it is
+    /// merged with are not much larger.
     fn idle_hl0_compaction(&self) -> Option<Compact> {
         let upper = self.levels.first()?;
         if upper.len() < 2 && !upper.iter().any(|table| self.stale_when_idle.contains(&table.id)) {
@@ -504,7 +511,8 @@ impl<'a> Figures<'a> {
         (below <= IDLE_BELOW_MAX * above).then_some(compact)
     }
 
-    /// Tables below HL0, with their levels, that would be smaller without their tombstones and have nothing beneath them.
+    /// Tables below HL0, with their levels, that would be smaller without their tombstones and have nothing beneath
+    /// them.
     fn needless_deletes(&self) -> impl Iterator<Item = (usize, &TableFigures<'a>)> {
         let levels = self.levels.iter().enumerate().skip(1);
         let tables = levels.flat_map(|(level, tables)| tables.iter().map(move |table| (level, table)));
@@ -517,12 +525,12 @@ impl<'a> Figures<'a> {
         table.size >= self.targets.base_bytes / DELETES_WORTH_PART
     }
 
-    /// A level below has a table that may hold what this table's tombstones delete.
+    /// Whether a level below has a table that may hold versions that this table's tombstones delete.
     pub(super) fn lies_above(&self, level: usize, table: &TableFigures<'_>) -> bool {
         (level + 1..self.levels.len()).any(|below| self.overlapping(below, table.smallest, table.end).next().is_some())
     }
 
-    /// A move, if nothing below overlaps the table; one that is mostly tombstones is rewritten instead, to lose them.
+    /// A move, if nothing below overlaps the table; a table of mostly tombstones is rewritten instead, to drop them.
     pub(super) fn move_down(&self, from: usize, table: &TableFigures<'_>) -> Option<Choice> {
         let to = from + 1;
         let free = !table.busy
@@ -532,7 +540,7 @@ impl<'a> Figures<'a> {
         free.then_some(Choice::Move { from, to, table: table.id })
     }
 
-    /// The merge of `inputs` with what they overlap in `to`; `None` if a running job is in the way.
+    /// The merge of `inputs` with the tables they overlap in `to`; `None` if a running job is in the way.
     pub(super) fn compact(&self, from: usize, to: usize, inputs: &[&TableFigures<'a>]) -> Option<Compact> {
         let smallest = inputs.iter().map(|table| table.smallest).min()?;
         let end = inputs.iter().map(|table| table.end).max()?;
@@ -543,7 +551,8 @@ impl<'a> Figures<'a> {
         let all = || inputs.iter().chain(&below);
         let smallest = all().map(|table| table.smallest).min()?;
         let end = all().map(|table| table.end).max()?;
-        // Rewriting in place must also mind a table that another job is moving in from above: it is busy up there.
+        // A rewrite in place must also avoid a table that another job is moving in from above: it is busy in the upper
+        // level.
         let arriving = from == to && self.overlapping(to - 1, smallest, end).any(|table| table.busy);
         if arriving || all().any(|table| table.busy) || self.written_by_another(to, smallest, end) {
             return None;
@@ -568,7 +577,7 @@ impl<'a> Figures<'a> {
         end: &[u8],
     ) -> impl Iterator<Item = &TableFigures<'a>> {
         let tables = &self.levels[level];
-        // Below HL0 they are in order, so that a search finds the first.
+        // Below HL0 tables are sorted by key, so binary search finds the first.
         let first = if level == 0 { 0 } else { tables.partition_point(|table| table.end <= start) };
         let near = tables[first..].iter().take_while(move |table| level == 0 || table.smallest < end);
         near.filter(move |table| overlap(table, start, end))

@@ -1,6 +1,6 @@
-//! Cases of the picker: a table is written `"id keys size flags"`, as in `"7 b-f 100 busy"`, and lies in keyspace 1 unless
-//! its keys name another, as in `"7 2a-3c 100"`. `"clears=b-d@50"` says that its range tombstones, of number 50, cover the
-//! keys from b up to, not including, d; `"ranges-only"` that it holds nothing else.
+//! Cases of the picker. A table is written `"id keys size flags"`, as in `"7 b-f 100 busy"`, and lies in keyspace 1
+//! unless its keys say otherwise, as in `"7 2a-3c 100"`. `"clears=b-d@50"`: its range tombstones, with sequence number
+//! 50, cover the keys from b up to, not including, d; `"ranges-only"`: it holds nothing else.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn meta(text: &str) -> (TableMeta, bool) {
     let words: Vec<&str> = text.split(' ').collect();
     let (smallest, largest) = words[1].split_once('-').unwrap();
     let id: u64 = words[0].parse().unwrap();
-    // "deletes" is 80 of 100 versions, "deletes=30" is 30.
+    // "deletes" means 80 of 100 versions, "deletes=30" means 30.
     let deletes = words.iter().find_map(|word| word.strip_prefix("deletes"));
     let deletes = deletes.map_or(0, |share| share.strip_prefix('=').map_or(80, |share| share.parse().unwrap()));
     let cleared = words.iter().filter_map(|word| word.strip_prefix("clears="));
@@ -64,7 +64,7 @@ struct Case {
     when_idle: bool,
 }
 
-/// The levels given, padded with empty ones to five. HL0 has room for three tables, HL1 for 100 bytes, HL2 for 1000.
+/// The given levels, padded with empty ones to five. HL0 has room for three tables, HL1 for 100 bytes, HL2 for 1000.
 fn case(levels: &[&[&str]]) -> Case {
     let mut levels: Vec<Vec<_>> = levels.iter().map(|level| level.iter().map(|text| meta(text)).collect()).collect();
     levels.resize_with(5, Vec::new);
@@ -83,7 +83,7 @@ impl Case {
         self
     }
 
-    /// A reader may ask for this number. The newest version of table 7 is number 79.
+    /// The oldest sequence number that a reader may use. The newest version of table 7 has number 79.
     fn snapshot(mut self, seqno: u64) -> Case {
         self.oldest_snapshot = Seqno(seqno);
         self
@@ -129,7 +129,7 @@ fn levels_within_their_targets_are_left_alone() {
 }
 
 #[test]
-fn hl0_goes_as_a_whole_with_all_that_it_overlaps() {
+fn hl0_is_compacted_as_a_whole_with_all_tables_it_overlaps() {
     let hl0 = ["9 d-f 10", "8 b-c 10", "7 m-n 10", "6 d-e 10"];
     let hl1: &[&str] = &["1 a-b 10", "2 c-d 10", "3 g-h 10", "4 n-p 10", "5 q-r 10"];
     assert_eq!(case(&[&hl0, hl1]).choice(), "compact 9,8,7,6 of 0 with 1,2,3,4 of 1");
@@ -139,7 +139,7 @@ fn hl0_goes_as_a_whole_with_all_that_it_overlaps() {
 }
 
 #[test]
-fn hl0_waits_while_a_job_has_any_of_it_or_of_what_it_overlaps() {
+fn hl0_waits_while_a_job_uses_any_of_it_or_of_the_tables_it_overlaps() {
     let hl0 = ["9 a-f 10", "8 a-c 10", "7 m-n 10", "6 d-e 10"];
     let with_busy = ["9 a-f 10", "8 a-c 10", "7 m-n 10", "6 d-e 10", "5 x-z 10 busy"];
     assert_eq!(case(&[&with_busy]).choice(), "nothing");
@@ -151,7 +151,7 @@ fn hl0_waits_while_a_job_has_any_of_it_or_of_what_it_overlaps() {
 }
 
 #[test]
-fn the_oldest_table_of_hl0_moves_if_nothing_lies_below() {
+fn the_oldest_table_of_hl0_moves_if_nothing_below_overlaps_it() {
     let hl0 = ["9 a-f 10", "8 a-c 10", "7 a-n 10", "6 d-e 10"];
     assert_eq!(case(&[&hl0, &["1 f-g 10"]]).choice(), "move 6 from 0 to 1");
     let deletes = ["9 a-f 10", "8 a-c 10", "7 a-n 10", "6 d-e 10 deletes"];
@@ -159,12 +159,12 @@ fn the_oldest_table_of_hl0_moves_if_nothing_lies_below() {
 }
 
 #[test]
-fn the_fullest_level_comes_first() {
+fn the_level_most_over_its_target_is_compacted_first() {
     let hl0 = ["9 a-f 10", "8 a-c 10", "7 m-n 10", "6 d-e 10"];
     let hl2 = ["4 a-b 10", "5 d-e 10"];
     assert_eq!(case(&[&hl0, &["1 a-c 90", "2 d-e 100"], &hl2]).choice(), "compact 2 of 1 with 5 of 2");
     assert_eq!(case(&[&hl0, &["1 a-c 40", "2 d-e 40"], &hl2]).choice(), "compact 9,8,7,6 of 0 with 1,2 of 1");
-    // If the fullest cannot go, the next one does.
+    // If no job is possible for the fullest level, the next one is compacted.
     assert_eq!(
         case(&[&hl0, &["1 a-c 90", "2 d-e 200"], &["5 a-f 10 busy"]]).choice(),
         "compact 9,8,7,6 of 0 with 1,2 of 1"
@@ -172,18 +172,19 @@ fn the_fullest_level_comes_first() {
 }
 
 #[test]
-fn hl0_that_waits_is_not_overtaken_where_it_wants_to_write() {
+fn no_job_starts_in_a_range_that_a_waiting_hl0_compaction_will_write() {
     let hl0 = ["9 c-f 10", "8 d-e 10", "7 d-e 10", "6 d-e 10", "5 d-e 10", "4 d-e 10"];
     let hl1: &[&str] = &["1 a-b 60", "2 c-d 60 busy", "3 e-g 60"];
-    // HL1 is less over its target than HL0, whose way table 2 bars: 3 would bar it, too, and 1 would not.
+    // HL1 is less over its target than HL0, which waits for table 2: a job on table 3 would also be in its way, one on
+    // table 1 not.
     assert_eq!(case(&[&hl0, hl1]).choice(), "move 1 from 1 to 2");
     assert_eq!(case(&[&hl0, &["2 c-d 60 busy", "3 e-g 120"]]).choice(), "nothing");
-    // Where HL1 is worse off, it goes first.
+    // If HL1 is further over its target, it goes first.
     assert_eq!(case(&[&hl0, &["2 c-d 60 busy", "3 e-g 190"]]).choice(), "move 3 from 1 to 2");
 }
 
 #[test]
-fn of_a_level_the_table_with_the_least_overlap_goes() {
+fn the_table_of_a_level_with_the_least_overlap_is_chosen() {
     let hl1 = ["1 a-c 50", "2 d-f 50", "3 g-i 50"];
     let hl2 = ["4 a-b 30", "5 b-c 30", "6 d-e 20", "7 h-h 90"];
     assert_eq!(case(&[&[], &hl1, &hl2]).choice(), "compact 2 of 1 with 6 of 2");
@@ -198,7 +199,7 @@ fn of_a_level_the_table_with_the_least_overlap_goes() {
 }
 
 #[test]
-fn dropped_keyspaces_leave_at_once_where_a_table_is_all_theirs() {
+fn tables_wholly_in_a_dropped_keyspace_are_dropped_at_once() {
     let levels: &[&[&str]] = &[&["9 2a-2c 10"], &["1 2a-2c 10", "2 2d-2f 10 busy", "3 2g-3a 10"]];
     assert_eq!(case(levels).dropping(2).choice(), "drop 9 of 0");
     assert_eq!(case(&levels[1..]).dropping(2).choice(), "drop 1 of 0");
@@ -207,7 +208,7 @@ fn dropped_keyspaces_leave_at_once_where_a_table_is_all_theirs() {
 }
 
 #[test]
-fn tables_partly_of_dropped_keyspaces_are_rewritten_after_pressure_is_relieved() {
+fn tables_partly_in_dropped_keyspaces_are_rewritten_once_no_level_is_over_its_target() {
     let partly: &[&str] = &["1 1a-1c 10", "2 1d-3f 10"];
     assert_eq!(case(&[&[], partly]).dropping(2).choice(), "compact 2 of 1 with  of 1");
     assert_eq!(case(&[&[], &["2 2d-3f 10"]]).dropping(2).choice(), "compact 2 of 1 with  of 1");
@@ -215,7 +216,7 @@ fn tables_partly_of_dropped_keyspaces_are_rewritten_after_pressure_is_relieved()
     assert_eq!(case(&[&[], &["2 1d-1f 10", "3 3a-3b 10"]]).dropping(2).choice(), "nothing");
     assert_eq!(case(&[&[], partly]).dropping(2).running(1, "3f", "3g").choice(), "nothing");
     assert_eq!(case(&[&[], partly, &["5 1x-1z 2000"]]).dropping(2).choice(), "move 5 from 2 to 3");
-    // HL0 goes down as a whole.
+    // HL0 is compacted as a whole.
     assert_eq!(case(&[&["9 1a-1b 10", "8 1a-3b 10"], partly]).dropping(2).choice(), "compact 9,8 of 0 with 1,2 of 1");
 }
 
@@ -223,10 +224,10 @@ fn tables_partly_of_dropped_keyspaces_are_rewritten_after_pressure_is_relieved()
 fn tombstones_with_something_beneath_them_are_pushed_down() {
     assert_eq!(case(&[&[], &["1 a-c 10 deletes"], &["2 b-d 10"]]).choice(), "compact 1 of 1 with 2 of 2");
     assert_eq!(case(&[&[], &["1 a-c 10 deletes"], &[], &["2 b-d 10"]]).choice(), "compact 1 of 1 with  of 2");
-    // Not before they are a third of their table.
+    // Only once they are a third of their table.
     assert_eq!(case(&[&[], &["1 a-c 10 deletes=34"], &["2 b-d 10"]]).choice(), "compact 1 of 1 with 2 of 2");
     assert_eq!(case(&[&[], &["1 a-c 10 deletes=33"], &["2 b-d 10"]]).choice(), "nothing");
-    // The last level has nothing below it to be pushed into.
+    // The last level has nothing below it.
     assert_eq!(case(&[&[], &[], &[], &["1 a-c 10 deletes"], &["2 b-d 10"]]).choice(), "compact 1 of 3 with 2 of 4");
     // A level over its target comes first.
     let full: &[&str] = &["1 a-c 10 deletes", "3 x-y 95"];
@@ -248,9 +249,9 @@ fn tables_too_small_to_matter_are_not_compacted_for_their_deletes() {
 }
 
 #[test]
-fn deletes_make_a_table_more_urgent_than_others_of_its_overlap() {
+fn deletes_make_a_table_more_urgent_than_others_with_the_same_overlap() {
     let hl2: &[&str] = &["4 a-b 30", "5 b-c 30", "6 d-e 30", "7 g-h 30"];
-    // 30 bytes below each of the last two tables; half of the second one is deletes, so that it counts twice.
+    // 30 bytes below each of the last two tables; half of the second one is deletes, so it counts twice.
     let hl1: &[&str] = &["1 a-c 50", "2 d-f 40 deletes=30", "3 g-i 50"];
     assert_eq!(case(&[&[], hl1, hl2]).choice(), "compact 2 of 1 with 6 of 2");
     let hl1: &[&str] = &["1 a-c 50", "2 d-f 40 deletes=10", "3 g-i 50"];
@@ -258,24 +259,24 @@ fn deletes_make_a_table_more_urgent_than_others_of_its_overlap() {
 }
 
 #[test]
-fn tombstones_with_nothing_beneath_them_go_when_no_snapshot_needs_them() {
+fn tombstones_with_nothing_beneath_them_are_removed_when_no_snapshot_needs_them() {
     let bottom: &[&[&str]] = &[&[], &[], &["7 a-c 10 deletes=20", "8 d-e 10"], &["1 d-f 10"]];
     assert_eq!(case(bottom).choice(), "compact 7 of 2 with  of 2");
     assert_eq!(case(bottom).snapshot(79).choice(), "compact 7 of 2 with  of 2");
     assert_eq!(case(bottom).snapshot(78).choice(), "nothing");
-    // Few of them are not worth it, and what lies beneath needs them.
+    // A few are not worth a job, and tombstones with something beneath them are needed.
     assert_eq!(case(&[&[], &["7 a-c 10 deletes=12"]]).choice(), "nothing");
     assert_eq!(case(&[&[], &["7 a-c 10 deletes=13"]]).choice(), "compact 7 of 1 with  of 1");
     assert_eq!(case(&[&[], &["7 a-c 10 deletes=20"], &[], &["1 c-d 10"]]).choice(), "nothing");
     assert_eq!(case(&[&[], &[], &[], &[], &["7 a-c 10 deletes"]]).choice(), "compact 7 of 4 with  of 4");
-    // Other jobs are left alone, and so is HL0.
+    // Running jobs are not disturbed, and HL0 is left alone.
     assert_eq!(case(&[&[], &["7 a-c 10 deletes busy"]]).choice(), "nothing");
     assert_eq!(case(&[&[], &["7 a-c 10 deletes"]]).running(1, "b", "f").choice(), "nothing");
     assert_eq!(case(&[&["7 a-c 10 deletes"]]).choice(), "nothing");
 }
 
 #[test]
-fn the_snapshot_to_wait_for_is_the_first_that_frees_a_table() {
+fn the_wanted_snapshot_is_the_first_whose_release_frees_a_table() {
     let awaited = |case: Case| case.with(|figures| wanted_snapshot(figures).map(|seqno| seqno.0));
     let levels: &[&[&str]] = &[&[], &["9 a-c 10 deletes", "8 d-e 10 deletes", "7 f-g 10"], &["5 a-b 10"]];
     assert_eq!(awaited(case(levels).snapshot(40)), Some(89), "9 has something beneath it, 7 has no deletes");
@@ -284,25 +285,25 @@ fn the_snapshot_to_wait_for_is_the_first_that_frees_a_table() {
 }
 
 #[test]
-fn tables_that_a_range_tombstone_covers_go_unread() {
+fn tables_covered_by_a_range_tombstone_are_dropped_unread() {
     let covering = "9 b-m 10 clears=b-n@95";
     let levels: &[&[&str]] = &[&[covering, "8 c-d 10"], &["1 b-d 10", "2 e-p 10"], &["3 a-c 10", "4 f-m 10"]];
     assert_eq!(case(levels).choice(), "drop 8 of 0");
     assert_eq!(case(&[&[covering], levels[1], levels[2]]).choice(), "drop 1 of 1", "the end of 2 is not covered");
     assert_eq!(case(&[&[covering], &["2 e-p 10"], levels[2]]).choice(), "drop 4 of 2");
     assert_eq!(case(&[&[covering], &["1 b-d 10", "5 e-m 10"]]).choice(), "drop 1,5 of 1");
-    // What lies above it, or is newer, is none of its business; and it does not cover itself.
+    // Tables above it, or newer ones, are not affected; and it does not cover itself.
     assert_eq!(case(&[&["10 c-d 10", covering]]).choice(), "nothing");
     assert_eq!(case(&[&["9 c-d 10"], &["8 b-m 10 clears=b-n@85"]]).choice(), "nothing");
-    // The end of a range is not in it.
+    // The end of a range is exclusive.
     assert_eq!(case(&[&[covering], &["1 m-z 10"]]).choice(), "nothing");
-    // A job that has one of them sees to it; whether one has the table with the tombstone does not matter.
+    // A job that uses a covered table handles it; whether a job uses the table with the tombstone does not matter.
     assert_eq!(case(&[&[covering], &["1 b-d 10 busy", "5 e-m 10"]]).choice(), "drop 5 of 1");
     assert_eq!(case(&[&["9 b-m 10 clears=b-n@95 busy"], &["1 b-d 10"]]).choice(), "drop 1 of 1");
 }
 
 #[test]
-fn a_snapshot_keeps_what_a_range_tombstone_covers_and_is_awaited() {
+fn a_snapshot_keeps_covered_tables_and_its_release_is_awaited() {
     let levels: &[&[&str]] = &[&["9 b-m 10 clears=b-n@95"], &["1 b-d 10"]];
     let awaited = |case: Case| case.with(|figures| wanted_snapshot(figures).map(|seqno| seqno.0));
     assert_eq!(case(levels).snapshot(98).choice(), "nothing");
@@ -312,30 +313,34 @@ fn a_snapshot_keeps_what_a_range_tombstone_covers_and_is_awaited() {
 }
 
 #[test]
-fn range_tombstones_alone_go_when_nothing_lies_beneath() {
+fn a_table_of_range_tombstones_only_is_dropped_when_nothing_lies_beneath() {
     let alone = "9 b-m 10 clears=b-n@95 ranges-only";
     assert_eq!(case(&[&[], &[alone, "8 x-z 10"], &["1 n-p 10"]]).choice(), "drop 9 of 1");
-    assert_eq!(case(&[&[], &[alone]]).snapshot(3).choice(), "drop 9 of 1", "no snapshot can tell");
-    assert_eq!(case(&[&[], &["9 b-m 10 clears=b-n@95"]]).choice(), "nothing", "one fragment is little of 100 versions");
+    assert_eq!(case(&[&[], &[alone]]).snapshot(3).choice(), "drop 9 of 1", "no snapshot sees a difference");
+    assert_eq!(
+        case(&[&[], &["9 b-m 10 clears=b-n@95"]]).choice(),
+        "nothing",
+        "one fragment is too few beside 100 versions"
+    );
     assert_eq!(case(&[&[alone]]).choice(), "nothing");
     assert_eq!(case(&[&[], &["9 b-m 10 clears=b-n@95 ranges-only busy"]]).choice(), "nothing");
 }
 
 #[test]
-fn a_range_tombstone_that_hides_much_is_pushed_down() {
+fn a_range_tombstone_that_covers_much_is_pushed_down() {
     let below: &[&str] = &["1 a-k 90"];
     let choice = |table: &str| case(&[&[], &[table], below]).choice();
     assert_eq!(choice("9 c-g 2 clears=c-h@95"), "compact 9 of 1 with 1 of 2");
     assert_eq!(choice("9 c-d 2 clears=c-d@95"), "nothing", "a tenth of table 1");
-    assert_eq!(choice("9 c-g 90 clears=c-h@95"), "nothing", "the table itself is more to read than what goes");
-    // Down from HL0 as well, and not while a snapshot would keep all of it.
+    assert_eq!(choice("9 c-g 90 clears=c-h@95"), "nothing", "reading the table costs more than is removed");
+    // From HL0 as well, and not while a snapshot would keep all of it.
     let levels: &[&[&str]] = &[&["9 c-g 2 clears=c-h@95", "8 x-y 5"], below];
     assert_eq!(case(levels).choice(), "compact 9,8 of 0 with 1 of 1");
     assert_eq!(case(levels).snapshot(98).choice(), "nothing");
 }
 
 #[test]
-fn a_range_is_compacted_on_request_or_asks_to_wait() {
+fn a_requested_range_is_compacted_or_must_wait() {
     let levels: &[&[&str]] = &[&["9 a-b 10", "8 x-z 10"], &["1 a-c 10", "2 d-f 10", "3 g-i 10"], &["4 e-h 10"]];
     let ask = |case: Case, from, to, smallest: &str, largest: &str| {
         case.with(|figures| choose_range(figures, from, to, &full(smallest), &after(largest))).map(show)
@@ -358,7 +363,7 @@ fn targets_grow_by_the_multiplier_and_do_not_overflow() {
 }
 
 #[test]
-fn tables_out_of_date_are_written_anew_when_nothing_else_is_due() {
+fn tables_with_stale_addresses_are_rewritten_when_nothing_else_is_due() {
     let mut levels = case(&[&["9 a-z 10"], &["7 a-b 50 busy", "8 c-d 49"], &["5 a-b 10", "6 m-n 10"]]);
     levels.stale = [9, 7, 6].map(FileId).into();
     assert_eq!(levels.choice(), "compact 6 of 2 with  of 2");
@@ -366,7 +371,7 @@ fn tables_out_of_date_are_written_anew_when_nothing_else_is_due() {
 }
 
 #[test]
-fn at_rest_the_first_level_goes_down_unless_much_more_lies_below() {
+fn an_idle_engine_compacts_hl0_unless_much_more_lies_below() {
     let ask = |levels: &[&[&str]], stale: &[u64]| {
         let mut case = case(levels);
         case.stale_when_idle = stale.iter().map(|id| FileId(*id)).collect();

@@ -1,5 +1,5 @@
-//! What the readers of all tables of a database share: the files that are open, the block cache, the memory for reading
-//! ahead, and where memory is counted.
+//! Resources shared by the readers of all tables of a database: open files, the block cache, read-ahead memory, and the
+//! gauges that count memory.
 
 use std::sync::Arc;
 
@@ -11,25 +11,25 @@ use crate::io::read_ahead::ReadAhead;
 
 /// Shared by all tables of a database.
 pub struct Readers {
-    /// Holds the files.
+    /// Where the files are.
     pub storage: Arc<dyn Storage>,
-    /// The files that are open.
+    /// The open files.
     pub handles: Arc<Handles>,
-    /// Blocks that readers may want again.
+    /// Blocks that may be read again.
     pub cache: Arc<BlockCache>,
-    /// For jobs, which move through whole tables.
+    /// Read-ahead memory of jobs, which read whole tables.
     pub ahead: ReadAhead,
-    /// For users' scans, which may stand still for as long as they like.
+    /// Read-ahead memory of user scans, which may pause for any time.
     pub scan_ahead: ReadAhead,
-    /// Memory of jobs: blocks and bytes that they read past the cache.
+    /// Memory of jobs: blocks and bytes read without the cache.
     pub jobs: Arc<Gauge>,
-    /// Memory that open tables keep outside the cache.
+    /// Memory that open tables use outside the cache.
     pub resident: Arc<Gauge>,
 }
 
 #[cfg(test)]
 impl Readers {
-    /// For tests: few open files, a cache of this size, and some memory to read ahead.
+    /// For tests: few open files, a cache of this size, and some read-ahead memory.
     pub fn for_test(storage: &crate::io::SimDisk, cache_bytes: usize) -> Arc<Readers> {
         let storage: Arc<dyn Storage> = Arc::new(storage.clone());
         let jobs = Arc::<Gauge>::default();

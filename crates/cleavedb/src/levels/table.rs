@@ -1,6 +1,6 @@
-//! A table on disk, open for reading. Resident are only its description and, once it is used, its top index, if that is
-//! small; every other block (index partitions, filters, data) is read through the block cache, so memory grows little with
-//! tables. Its file is open only while it is among those read lately.
+//! A table file, open for reading. Only its description and, once used, a small top index are resident; all other
+//! blocks (index partitions, filters, data) are read through the block cache, so memory hardly grows with the number of
+//! tables. The file is open only while it is among the most recently read.
 //!
 //! Called by versions, scans and compactions; shared between threads behind an `Arc`.
 
@@ -24,11 +24,11 @@ use crate::io::handles::Handle;
 use crate::io::pending_deletions::FileGuard;
 use crate::io::{File, read_exact_at};
 
-/// Read from the end of a table when it is used first: the footer, and the properties unless their keys are long.
+/// Bytes read from the end of a table at its first use: the footer, and usually the properties.
 const TAIL_BYTES: u64 = 4096;
-/// A top index up to this size stays with its table.
+/// A top index up to this size is kept with its table.
 const TOP_INDEX_BYTES_MAX: u64 = 4096;
-/// About what the manifest, the version and the allocator need for a table beside what is in it here.
+/// Approximate memory per table in the manifest, the version and the allocator, beyond what is counted here.
 const RESIDENT_OVERHEAD_BYTES: usize = 256;
 
 /// A table.
@@ -36,7 +36,7 @@ pub struct Table {
     meta: TableMeta,
     guard: FileGuard,
     handle: Handle,
-    /// Read and checked when it is first needed.
+    /// Read and checked at first use.
     places: OnceLock<Places>,
     /// The top index, unless it is large.
     top_index: OnceLock<Arc<Buffer>>,
@@ -44,20 +44,20 @@ pub struct Table {
     _resident: Counted,
 }
 
-/// Where the blocks are that lead to all others.
+/// Handles of the blocks that lead to all others.
 #[derive(Clone, Copy)]
 struct Places {
     top_index: BlockHandle,
     properties: BlockHandle,
     /// The range tombstones, if there are any.
     ranges: Option<BlockHandle>,
-    /// The one sequence number of all versions, which the manifest knows and the file does not.
+    /// The sequence number common to all versions, if the manifest holds it and the file does not.
     placed: Option<Seqno>,
 }
 
 impl Table {
-    /// The table that `meta` describes. Nothing is read: that the file exists and is as long as it must be is checked
-    /// here, and that it is that very file when it is first used.
+    /// The table described by `meta`. Nothing is read: existence and length of the file are checked here, its content
+    /// at first use.
     pub fn new(readers: &Arc<Readers>, guard: FileGuard, meta: TableMeta) -> Result<Arc<Table>> {
         let path = guard.path().clone();
         let Some(len) = readers.storage.file_len(&path)? else {
@@ -67,10 +67,10 @@ impl Table {
             let message = format!("the table is {len} B long, not {} B", meta.size);
             return Err(Error::corruption(&path, len.min(meta.size), message));
         }
-        // The manifest holds the keys once more.
-        let cleared: usize =
+        // The manifest holds a second copy of the keys.
+        let covered: usize =
             meta.covered_ranges.iter().map(|range| range.start.capacity() + range.end.capacity() + 64).sum();
-        let keys = 2 * (meta.smallest.capacity() + meta.end.capacity() + cleared);
+        let keys = 2 * (meta.smallest.capacity() + meta.end.capacity() + covered);
         let resident = size_of::<Table>() + size_of::<TableMeta>() + keys + path.as_os_str().len();
         let resident = readers.resident.hold(resident + RESIDENT_OVERHEAD_BYTES);
         let handle = readers.handles.handle(path);
@@ -78,24 +78,23 @@ impl Table {
         Ok(Arc::new(Table { meta, guard, handle, places, top_index, readers: readers.clone(), _resident: resident }))
     }
 
-    /// As [`new`](Table::new), and checks at once that it is that file: its number, its keys and its counts. One small
-    /// read.
+    /// As [`new`](Table::new), and checks the content at once: number, keys and counts. One small read.
     pub fn open(readers: &Arc<Readers>, guard: FileGuard, meta: TableMeta) -> Result<Arc<Table>> {
         let table = Table::new(readers, guard, meta)?;
         table.places()?;
         Ok(table)
     }
 
-    /// The footer, read and compared with what the manifest says of the table when it is first asked for.
+    /// The footer, read and compared with the manifest's description at first use.
     fn places(&self) -> Result<&Places> {
         match self.places.get() {
             Some(places) => Ok(places),
-            // Two readers may both come here; they read the same.
+            // Two readers may both get here; they read the same.
             None => self.read_places().map(|places| self.places.get_or_init(|| places)),
         }
     }
 
-    /// The sequence number of all versions of a table that was written before it was known: the file says 0.
+    /// The sequence number of all versions in a table that was written before it was assigned: the file says 0.
     pub(super) fn placed(&self) -> Result<Option<Seqno>> {
         self.places().map(|places| places.placed)
     }
@@ -116,10 +115,13 @@ impl Table {
             .then_some(self.meta.seqno_max);
         let found = placed.map_or(found.clone(), |seqno| found.placed_at(seqno));
         if found != self.meta {
-            return Err(self.damaged(footer.properties.offset, "the table holds other versions than the manifest says"));
+            return Err(self.damaged(footer.properties.offset, "the table's properties differ from the manifest"));
         }
         if properties.range_block.is_some() != (properties.range_deletes > 0) {
-            return Err(self.damaged(footer.properties.offset, "the table's range tombstones are not where it says"));
+            return Err(self.damaged(
+                footer.properties.offset,
+                "the table's range block and its count of range tombstones disagree",
+            ));
         }
         Ok(Places {
             top_index: footer.top_index,
@@ -129,22 +131,22 @@ impl Table {
         })
     }
 
-    /// The same file as a table of which all versions have this sequence number; it must have been written with none.
+    /// The same file as a table whose versions all have this sequence number; it must have been written without one.
     pub fn place_at(&self, readers: &Arc<Readers>, guard: FileGuard, seqno: Seqno) -> Result<Arc<Table>> {
         Table::new(readers, guard, self.meta.clone().placed_at(seqno))
     }
 
-    /// What the manifest says of it.
+    /// The manifest's description of the table.
     pub fn meta(&self) -> &TableMeta {
         &self.meta
     }
 
-    /// The manifest no longer names the table: its file goes when the last holder lets go.
+    /// The manifest no longer references the table: its file is removed with the last holder.
     pub fn mark_obsolete(&self) {
         self.guard.mark_obsolete();
     }
 
-    /// What its addresses name. One small read, if there are any.
+    /// The records that its addresses reference, by file. One small read, if there are any.
     pub fn names(&self) -> Result<References> {
         match self.meta.addresses {
             0 => Ok(References::default()),
@@ -152,14 +154,14 @@ impl Table {
         }
     }
 
-    /// What it holds, read from the file.
+    /// The table's properties, read from the file.
     pub fn properties(&self) -> Result<Properties> {
         let handle = self.places()?.properties;
         self.properties_from(handle, &self.read_sealed(handle)?)
     }
 
-    /// A cursor on the newest version of `key` at or below `snapshot`; moving on gives the older ones. The filter is
-    /// asked first, so most keys that are absent cost no read of data.
+    /// A cursor on the newest version of `key` at or below `snapshot`; advancing it gives the older ones. The filter is
+    /// checked first, so most absent keys cost no data read.
     pub fn find(self: &Arc<Self>, key: &[u8], snapshot: Seqno) -> Result<Option<TableCursor>> {
         if snapshot < self.meta.seqno_min || !self.meta.spans(key) || self.meta.entries == 0 {
             return Ok(None);
@@ -169,7 +171,7 @@ impl Table {
         Ok((cursor.valid() && cursor.key() == key).then_some(cursor))
     }
 
-    /// Some range tombstones are in it.
+    /// Whether it holds range tombstones.
     #[inline]
     pub fn has_ranges(&self) -> bool {
         self.meta.range_deletes > 0
@@ -200,8 +202,8 @@ impl Table {
         Ok(Some(RangeBlock::new(block, BlockOrigin::new(self.path().clone(), handle.offset))))
     }
 
-    /// A cursor over all versions. With `fill_cache` unset (flush, compaction) it leaves the cache as it is and reads
-    /// ahead when it moves forward.
+    /// A cursor over all versions. With `fill_cache` unset (flush, compaction) it leaves the cache unchanged and reads
+    /// ahead as it moves forward.
     pub fn cursor(self: &Arc<Self>, fill_cache: bool) -> TableCursor {
         TableCursor::new(self.clone(), fill_cache)
     }
@@ -210,7 +212,7 @@ impl Table {
         self.places().map(|places| places.top_index)
     }
 
-    /// The top index, if it has been kept since it was read first.
+    /// The top index, if it is kept in memory.
     pub(super) fn kept_top_index(&self) -> Option<&Arc<Buffer>> {
         self.top_index.get()
     }
@@ -231,7 +233,7 @@ impl Table {
         self.handle.path()
     }
 
-    /// Where the blocks end; no handle may point past it.
+    /// End of the blocks; no handle may point past it.
     pub(super) fn blocks_end(&self) -> u64 {
         self.meta.size - FOOTER_BYTES as u64
     }
@@ -240,12 +242,12 @@ impl Table {
         BlockCursor::new(block, BlockOrigin { path: self.path().clone(), offset: handle.offset })
     }
 
-    /// How blocks of its entries are kept.
+    /// The priority pool of its data blocks.
     pub(super) fn pool(&self) -> PriorityPool {
         if 2 * self.meta.addresses > self.meta.entries { PriorityPool::Keys } else { PriorityPool::Values }
     }
 
-    /// The block, from the cache if it is there.
+    /// The block, if it is cached.
     pub(super) fn cached_block(&self, handle: BlockHandle, pool: PriorityPool) -> Option<Arc<Buffer>> {
         self.readers.cache.get_from(pool, self.meta.id, handle.offset)
     }
@@ -263,7 +265,7 @@ impl Table {
         Ok(block)
     }
 
-    /// Where the blocks of a cursor count: in the cache, or with the jobs.
+    /// The gauge that counts the blocks of a cursor: the cache's, or that of the jobs.
     fn gauge(&self, fill_cache: bool) -> &Arc<Gauge> {
         if fill_cache { self.readers.cache.gauge() } else { &self.readers.jobs }
     }
@@ -284,12 +286,12 @@ impl Table {
         Ok(())
     }
 
-    /// Fills `buffer` with blocks from `offset` on.
+    /// Fills `buffer` from `offset` on.
     pub(super) fn read_into(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
         read_exact_at(&*self.handle.file()?, buffer, offset)
     }
 
-    /// A job is about to read these bytes of the file.
+    /// Hints that a job will read these bytes of the file next.
     pub(super) fn will_go_on(&self, offset: u64, len: u64) {
         if len > 0
             && let Ok(file) = self.handle.file()
@@ -302,7 +304,8 @@ impl Table {
         Blocks { id: self.meta.id, path: self.path(), end: self.blocks_end() }
     }
 
-    /// Checks and decompresses a block of entries out of bytes that were read ahead, with its trailer, and keeps it if asked to.
+    /// Checks and decompresses a data block with its trailer from bytes that were read ahead, and caches it if asked
+    /// to.
     pub(super) fn unseal_part(&self, handle: BlockHandle, sealed: &[u8], fill_cache: bool) -> Result<Arc<Buffer>> {
         let block = self.counted(self.blocks().open_part(handle, sealed)?, self.gauge(fill_cache));
         if fill_cache {
@@ -311,7 +314,7 @@ impl Table {
         Ok(block)
     }
 
-    /// The same for bytes that are the block's own.
+    /// The same for bytes that hold only this block.
     fn unseal(&self, handle: BlockHandle, sealed: Vec<u8>, gauge: &Arc<Gauge>) -> Result<Arc<Buffer>> {
         Ok(self.counted(self.blocks().open(handle, sealed)?.1, gauge))
     }
@@ -321,8 +324,7 @@ impl Table {
         Arc::new(Buffer::counted(bytes, gauge.clone()))
     }
 
-    /// The part of `bytes`, which were read from `start` on, that is the block with its trailer; `None` if it is not
-    /// all there.
+    /// The block with its trailer within `bytes`, which were read from `start` on; `None` if it is not complete.
     pub(super) fn within<'a>(&self, bytes: &'a [u8], start: u64, handle: BlockHandle) -> Option<&'a [u8]> {
         let from = usize::try_from(handle.offset.checked_sub(start)?).ok()?;
         let to = usize::try_from(handle.end()?.checked_sub(start)?).ok()?;

@@ -1,5 +1,6 @@
-//! Everything that can be said of a table file by itself: every block has its checksum, versions are in order and lie
-//! between their separators, filters know their keys, the blocks fill the file, and the properties count what is there.
+//! Checks a table file by itself: every block has the right checksum, versions are in order and lie between their
+//! separators, filters contain their keys, the blocks fill the file without gaps, and the properties have the right
+//! counts.
 //!
 //! Called by the check of a database, which compares the rest with the manifest.
 
@@ -17,25 +18,25 @@ use crate::format::properties::Properties;
 use crate::format::references::References;
 use crate::format::table::{BlockHandle, TRAILER_BYTES};
 
-/// What a check of a table needs to know of the database around it.
+/// What the check of a table needs to know about the database.
 pub struct CheckContext<'a> {
-    /// The keyspace exists, or did until lately.
+    /// Whether the keyspace exists, or did until recently.
     pub knows: &'a dyn Fn(KeyspaceId) -> bool,
-    /// What is wrong with the address of this version, of which it gets key and stamp.
+    /// Returns what is wrong with the address of a version, given key and stamp.
     pub judge: &'a Judge<'a>,
-    /// Hears what the addresses of the table name.
+    /// Receives the references of the table's addresses.
     pub names: &'a mut dyn FnMut(&References),
-    /// Hears of each problem: where, and what.
+    /// Receives each problem: its offset, and a message.
     pub problem: &'a mut dyn FnMut(Option<u64>, String),
 }
 
-/// From a full key, the stamp of a version and its address, to what is wrong with the address.
+/// Maps a full key, the stamp of a version and its address to a description of what is wrong with the address.
 pub type Judge<'a> = dyn Fn(&[u8], Stamp, Address) -> Option<String> + 'a;
 
-/// Checks a whole table; the number of versions in it.
-pub fn check_table(table: &TableFile, path: &Path, around: &mut CheckContext<'_>) -> u64 {
+/// Checks a whole table and returns the number of its versions.
+pub fn check_table(table: &TableFile, path: &Path, context: &mut CheckContext<'_>) -> u64 {
     let mut check = TableCheck {
-        around,
+        context,
         path,
         damaged: false,
         extents: vec![table.footer.properties],
@@ -56,32 +57,32 @@ pub fn check_table(table: &TableFile, path: &Path, around: &mut CheckContext<'_>
     check.finish(table)
 }
 
-/// A separator: nothing behind it belongs to what came before.
+/// A separator: every key of its block is at or before it, every later key after it.
 type IndexMark = (Vec<u8>, Stamp);
 
 struct TableCheck<'c, 'a> {
-    around: &'c mut CheckContext<'a>,
+    context: &'c mut CheckContext<'a>,
     path: &'c Path,
-    /// Some block could not be read, so totals mean nothing.
+    /// Some block could not be read, so the totals are incomplete.
     damaged: bool,
     extents: Vec<BlockHandle>,
     filter: Option<(BlockHandle, Arc<Buffer>)>,
-    /// Where the block of the present versions starts.
+    /// Offset of the block of the present versions.
     block: u64,
-    /// The end of the block before.
+    /// The separator of the previous block.
     separator: Option<IndexMark>,
-    /// The end of the present block.
+    /// The separator of the present block.
     bounds: Option<IndexMark>,
     last: Option<IndexMark>,
     ranges: Vec<Fragment>,
     counted: Properties,
-    /// A base of the last key was counted.
+    /// A base of the last key has been counted.
     has_base: bool,
 }
 
 impl TableCheck<'_, '_> {
-    fn problem(&mut self, offset: u64, message: impl Into<String>) {
-        (self.around.problem)(Some(offset), message.into());
+    fn report(&mut self, offset: u64, message: impl Into<String>) {
+        (self.context.problem)(Some(offset), message.into());
     }
 
     fn see(&mut self, part: crate::base::Result<Part<'_>>) {
@@ -90,9 +91,9 @@ impl TableCheck<'_, '_> {
                 self.damaged = true;
                 match error {
                     Error::Corruption { path, offset, message } if &*path == self.path => {
-                        self.problem(offset, message);
+                        self.report(offset, message);
                     }
-                    other => (self.around.problem)(None, other.to_string()),
+                    other => (self.context.problem)(None, other.to_string()),
                 }
             }
             Ok(Part::Ranges(handle, fragments)) => {
@@ -100,9 +101,9 @@ impl TableCheck<'_, '_> {
                 self.counted.range_block = Some(handle);
                 fragments.iter().for_each(|fragment| self.counted.count_range(fragment));
                 self.counted.covered_ranges = CoveredRange::of(&fragments);
-                let apart = fragments.windows(2).all(|pair| pair[0].end <= pair[1].start);
-                if !apart || fragments.iter().any(|fragment| fragment.start >= fragment.end) {
-                    self.problem(handle.offset, "range tombstones are not in order");
+                let disjoint = fragments.windows(2).all(|pair| pair[0].end <= pair[1].start);
+                if !disjoint || fragments.iter().any(|fragment| fragment.start >= fragment.end) {
+                    self.report(handle.offset, "range tombstones are not in order");
                 }
                 self.ranges = fragments;
             }
@@ -123,33 +124,33 @@ impl TableCheck<'_, '_> {
 
     fn version(&mut self, key: &[u8], stamp: Stamp, value: &[u8]) {
         let block = self.block;
-        let named = || format!("key {:?} at {}", key.escape_ascii().to_string(), stamp.seqno().0);
-        let behind = |mark: &Option<IndexMark>| {
+        let description = || format!("key {:?} at {}", key.escape_ascii().to_string(), stamp.seqno().0);
+        let is_after = |mark: &Option<IndexMark>| {
             mark.as_ref().is_none_or(|(last, last_stamp)| compare(last, *last_stamp, key, stamp).is_lt())
         };
-        if !behind(&self.last) {
-            self.problem(block, format!("{} is not behind the version before it", named()));
+        if !is_after(&self.last) {
+            self.report(block, format!("{} is not after the previous version", description()));
         }
-        if !behind(&self.separator) {
-            self.problem(block, format!("{} belongs into an earlier block, as the index has it", named()));
+        if !is_after(&self.separator) {
+            self.report(block, format!("{} belongs in an earlier block according to the index", description()));
         }
         if self.bounds.as_ref().is_some_and(|(end, end_stamp)| compare(key, stamp, end, *end_stamp).is_gt()) {
-            self.problem(block, format!("{} belongs into a later block, as the index has it", named()));
+            self.report(block, format!("{} belongs in a later block according to the index", description()));
         }
         match stamp.kind() {
-            None => self.problem(block, format!("{} is of an unknown kind", named())),
+            None => self.report(block, format!("{} has an unknown kind", description())),
             Some(Kind::Delete) if !value.is_empty() => {
-                self.problem(block, format!("{} is a delete, and has a value", named()))
+                self.report(block, format!("{} is a delete with a value", description()))
             }
             Some(Kind::DeleteRange) => {
-                self.problem(block, format!("{} is a range tombstone among versions of single keys", named()))
+                self.report(block, format!("{} is a range tombstone among versions of single keys", description()))
             }
-            Some(kind) if kind.is_address() => self.address(named(), key, stamp, value),
+            Some(kind) if kind.is_address() => self.address(description(), key, stamp, value),
             Some(_) => {}
         }
         match split_key(key) {
-            Some((keyspace, _)) if (self.around.knows)(keyspace) => {}
-            _ => self.problem(block, format!("{} is in a keyspace that does not exist", named())),
+            Some((keyspace, _)) if (self.context.knows)(keyspace) => {}
+            _ => self.report(block, format!("{} is in a keyspace that does not exist", description())),
         }
         let new_key = self.last.as_ref().is_none_or(|(last, _)| last != key);
         if let Some((handle, filter)) = &self.filter
@@ -157,7 +158,7 @@ impl TableCheck<'_, '_> {
             && may_contain(filter, key) != Some(true)
         {
             let at = handle.offset;
-            self.problem(at, format!("the filter does not know {}", named()));
+            self.report(at, format!("the filter does not contain {}", description()));
         }
         if self.counted.entries == 0 {
             self.counted.smallest = key.to_vec();
@@ -168,44 +169,49 @@ impl TableCheck<'_, '_> {
         self.last = Some((key.to_vec(), stamp));
     }
 
-    fn address(&mut self, named: String, key: &[u8], stamp: Stamp, payload: &[u8]) {
+    fn address(&mut self, description: String, key: &[u8], stamp: Stamp, payload: &[u8]) {
         let wrong = match Address::decode(payload) {
-            Some(address) => (self.around.judge)(key, stamp, address),
+            Some(address) => (self.context.judge)(key, stamp, address),
             None => Some("which is none".to_owned()),
         };
         if let Some(wrong) = wrong {
             let block = self.block;
-            self.problem(block, format!("{named} has an address {wrong}"));
+            self.report(block, format!("{description} has an address {wrong}"));
         }
     }
 
     fn finish(mut self, table: &TableFile) -> u64 {
         let last_key = self.last.take().map(|(key, _)| key).unwrap_or_default();
         self.counted.set_bounds(last_key, &self.ranges);
-        (self.around.names)(&self.counted.references);
+        (self.context.names)(&self.counted.references);
         if self.damaged {
             return self.counted.entries;
         }
         if self.counted != table.properties {
             let (offset, found) = (table.footer.properties.offset, &self.counted);
-            let said = &table.properties;
+            let recorded = &table.properties;
             let message = format!(
-                "the properties count other versions than there are ({} versions from {} to {}, not {} from {} to {})",
-                found.entries, found.seqno_min.0, found.seqno_max.0, said.entries, said.seqno_min.0, said.seqno_max.0
+                "the properties do not match the versions found ({} versions from {} to {}, not {} from {} to {})",
+                found.entries,
+                found.seqno_min.0,
+                found.seqno_max.0,
+                recorded.entries,
+                recorded.seqno_min.0,
+                recorded.seqno_max.0
             );
-            self.problem(offset, message);
+            self.report(offset, message);
         }
-        // Blocks lie one behind the other, so every byte is under a checksum.
+        // Blocks are adjacent, so a checksum covers every byte.
         self.extents.sort_by_key(|extent| extent.offset);
         let mut end = 0;
         for extent in std::mem::take(&mut self.extents) {
             if extent.offset != end {
-                self.problem(end.min(extent.offset), format!("blocks overlap or leave a gap, up to {}", extent.offset));
+                self.report(end.min(extent.offset), format!("blocks overlap or leave a gap, up to {}", extent.offset));
             }
             end = extent.offset.saturating_add(extent.len + TRAILER_BYTES as u64);
         }
         if end != table.blocks_end() {
-            self.problem(end, "no block lies here, and it is not the footer".to_owned());
+            self.report(end, "these bytes belong to no block and not to the footer".to_owned());
         }
         self.counted.entries
     }
@@ -218,10 +224,10 @@ mod tests {
     use crate::format::compression::Compression;
 
     #[test]
-    fn a_range_tombstone_among_versions_is_a_problem() {
+    fn a_range_tombstone_among_versions_is_reported() {
         let mut problems = Vec::new();
         let mut check = TableCheck {
-            around: &mut CheckContext {
+            context: &mut CheckContext {
                 knows: &|_| true,
                 judge: &|_, _, _| None,
                 names: &mut |_| (),

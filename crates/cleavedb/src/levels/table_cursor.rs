@@ -1,7 +1,7 @@
 //! A cursor over one table: three nested block cursors, over the top index, an index partition and a data block.
 //!
-//! While the cursor is valid, each of the upper two stands on the entry that the one below was opened from. Index
-//! entries carry separators: a key at or after the last of their block and before the first of the next.
+//! While the cursor is valid, each of the upper two is positioned on the entry from which the lower one was opened.
+//! Index entries carry separators: a key at or after the last key of their block and before the first key of the next.
 
 use std::sync::Arc;
 
@@ -14,18 +14,18 @@ use crate::format::filter::may_contain;
 use crate::format::table::{BlockHandle, PartitionHandles};
 use crate::io::read_ahead::Room;
 
-/// Read at once when a job begins to move forward; each time the bytes are used up, twice as much is asked for.
+/// Bytes read ahead when a job begins to move forward; doubled each time they are used up.
 const READ_AHEAD_BYTES_FIRST: usize = 256 << 10;
-/// And never more than this.
+/// Upper bound of the above.
 const READ_AHEAD_BYTES_MAX: usize = 1 << 20;
-/// The system is told of so much beyond what a job has read, so that it comes while the job works. It lies in the page
-/// cache, and costs the job no memory; the system fetches it in few large reads.
-const TOLD_BYTES: u64 = 2 << 20;
-/// A user's scan reads ahead once it has gone on from one block to the next so often.
+/// Hint to the operating system: it prefetches this much beyond what a job has read into the page cache, in few large
+/// reads, while the job works. This takes none of the job's memory.
+const PREFETCH_BYTES: u64 = 2 << 20;
+/// A user's scan reads ahead after this many steps from one block to the next.
 const SCAN_STEPS: u32 = 2;
-/// It may end soon, so it begins with less.
+/// A scan may end soon, so it starts with less.
 const SCAN_AHEAD_BYTES_FIRST: usize = 16 << 10;
-/// And never more than this.
+/// Upper bound of the above.
 const SCAN_AHEAD_BYTES_MAX: usize = 256 << 10;
 
 /// A cursor over all versions of a table.
@@ -33,26 +33,26 @@ pub struct TableCursor {
     table: Arc<Table>,
     fill_cache: bool,
     top: Option<BlockCursor>,
-    /// The partition opened last, kept over seeks.
+    /// The partition opened last, kept across seeks.
     partition: Option<(BlockHandle, BlockCursor)>,
     data: Option<BlockCursor>,
-    /// Where the block of `data` lies.
+    /// Offset of the block of `data`.
     data_offset: u64,
-    /// The block before the last seek, in case that leads into it again.
+    /// The block from before the last seek, in case the seek leads into it again.
     before: Option<BlockCursor>,
     ahead: Ahead,
-    /// The one sequence number of all versions, in a table that was written before it was known.
+    /// The sequence number common to all versions, in a table written before it was assigned.
     placed: Option<Seqno>,
-    /// Blocks that were opened one after the other since the last seek.
+    /// Blocks opened one after the other since the last seek.
     steps: u32,
 }
 
-/// Where a cursor that seeks takes its blocks from.
+/// Where a seeking cursor takes its blocks from.
 pub(super) trait BlockSource {
-    /// Why a block cannot be had.
+    /// Why a block is not available.
     type Error: From<Error>;
 
-    /// The block. `fill_cache`: what is read goes into the cache.
+    /// The block. With `fill_cache`, a block that is read goes into the cache.
     fn block(
         table: &Arc<Table>,
         handle: BlockHandle,
@@ -61,7 +61,7 @@ pub(super) trait BlockSource {
     ) -> Result<Arc<Buffer>, Self::Error>;
 }
 
-/// The cache, and the file for what is not in the cache.
+/// The cache, or the file for blocks that are not cached.
 pub(super) enum CacheAndFile {}
 
 impl BlockSource for CacheAndFile {
@@ -72,27 +72,28 @@ impl BlockSource for CacheAndFile {
     }
 }
 
-/// Bytes of the file that were read before they were asked for.
+/// Bytes of the file that were read ahead.
 struct Ahead {
     start: u64,
     bytes: Vec<u8>,
     room: Option<Room>,
-    /// How much to ask for next.
+    /// Bytes to ask for next.
     wanted: usize,
-    /// The system was told that the file will be read up to here.
-    told_to: u64,
+    /// The operating system was asked to prefetch up to here.
+    prefetched_to: u64,
 }
 
 impl Ahead {
-    /// What the system should be told now that bytes up to `end` were read, out of `file_end`: from where, how much.
-    fn next_to_tell(&mut self, end: u64, file_end: u64) -> (u64, u64) {
-        // What was told of before a seek says nothing.
-        let told_to = if (end..=end + TOLD_BYTES).contains(&self.told_to) { self.told_to } else { end };
-        if told_to > end + TOLD_BYTES / 2 {
-            return (told_to, 0);
+    /// The next prefetch hint, once bytes up to `end` were read, of a file that ends at `file_end`: offset and length.
+    fn next_prefetch(&mut self, end: u64, file_end: u64) -> (u64, u64) {
+        // Hints given before a seek do not count.
+        let prefetched_to =
+            if (end..=end + PREFETCH_BYTES).contains(&self.prefetched_to) { self.prefetched_to } else { end };
+        if prefetched_to > end + PREFETCH_BYTES / 2 {
+            return (prefetched_to, 0);
         }
-        self.told_to = (end + TOLD_BYTES).min(file_end);
-        (told_to, self.told_to - told_to)
+        self.prefetched_to = (end + PREFETCH_BYTES).min(file_end);
+        (prefetched_to, self.prefetched_to - prefetched_to)
     }
 }
 
@@ -103,7 +104,7 @@ enum Direction {
 }
 
 impl Direction {
-    /// Moves to the end of the block that lies first in this direction.
+    /// Moves to the entry of the block that comes first in this direction.
     fn enter(self, cursor: &mut BlockCursor) -> Result<()> {
         match self {
             Direction::Forward => cursor.seek_first(),
@@ -122,7 +123,7 @@ impl Direction {
 impl TableCursor {
     pub(super) fn new(table: Arc<Table>, fill_cache: bool) -> TableCursor {
         let wanted = if fill_cache { SCAN_AHEAD_BYTES_FIRST } else { READ_AHEAD_BYTES_FIRST };
-        let ahead = Ahead { start: 0, bytes: Vec::new(), room: None, wanted, told_to: 0 };
+        let ahead = Ahead { start: 0, bytes: Vec::new(), room: None, wanted, prefetched_to: 0 };
         TableCursor {
             table,
             fill_cache,
@@ -137,7 +138,7 @@ impl TableCursor {
         }
     }
 
-    /// As [`seek`](Cursor::seek), for callers who want versions of this very key only: if a filter denies the key, the
+    /// As [`seek`](Cursor::seek), for callers that want only versions of this key: if a filter excludes the key, the
     /// cursor is not valid afterwards.
     pub(super) fn seek_filtered<B: BlockSource>(&mut self, key: &[u8], stamp: Stamp) -> Result<(), B::Error> {
         let Some(handles) = self.seek_top::<B>(key, stamp)? else {
@@ -154,7 +155,7 @@ impl TableCursor {
         self.seek_within::<B>(handles, key, stamp)
     }
 
-    /// About where in the file the versions of `key`, or those after it, begin. Reads two index blocks at most.
+    /// Approximate offset in the file of the first version at or after `key`. Reads at most two index blocks.
     pub fn offset_of(mut self, key: &[u8]) -> Result<u64> {
         let Some(handles) = self.seek_top::<CacheAndFile>(key, Stamp::NEWEST)? else {
             return Ok(self.table.blocks_end());
@@ -169,7 +170,7 @@ impl TableCursor {
         B::block(&self.table, handle, pool, self.fill_cache)
     }
 
-    /// How the bytes of the table lie along the keys: where each partition begins. Reads the top index.
+    /// How the bytes of the table are distributed over the keys: the start of each partition. Reads the top index.
     pub fn marks(mut self) -> Result<Vec<Mark>> {
         let mut begins = self.table.meta().smallest.clone();
         let mut offset = 0;
@@ -177,7 +178,7 @@ impl TableCursor {
         self.open_top::<CacheAndFile>()?.seek_first()?;
         while let Some(handles) = self.partition_handles()? {
             let top = self.open_top::<CacheAndFile>()?;
-            // A partition's index lies behind its data; its last key or a later one is in the top index.
+            // A partition's index follows its data; the top index holds its last key or a later one.
             marks.push(Mark { key: begins, bytes: handles.index.offset.saturating_sub(offset) });
             (begins, offset) = (top.key().to_vec(), handles.index.offset);
             top.next()?;
@@ -185,7 +186,8 @@ impl TableCursor {
         Ok(marks)
     }
 
-    /// Finds the partition for (`key`, `stamp`); the cursor is not valid until one of its blocks is opened.
+    /// Finds the partition for (`key`, `stamp`); the cursor is not valid until one of the partition's data blocks is
+    /// opened.
     fn seek_top<B: BlockSource>(&mut self, key: &[u8], stamp: Stamp) -> Result<Option<PartitionHandles>, B::Error> {
         self.steps = 0;
         self.before = self.data.take().or(self.before.take());
@@ -195,8 +197,8 @@ impl TableCursor {
         Ok(self.partition_handles()?)
     }
 
-    /// What stands in the file for a stamp to be sought. Where all versions share one sequence number, the file has 0 in
-    /// its place, and each key is there once.
+    /// The stamp to seek in the file. If all versions share a sequence number that the file does not hold, the file has
+    /// 0 in its place, and each key occurs once.
     fn in_file(&self, stamp: Stamp) -> Stamp {
         match self.placed {
             None => stamp,
@@ -233,7 +235,7 @@ impl TableCursor {
         self.skip_exhausted::<CacheAndFile>(direction)
     }
 
-    /// While the data block has nothing more in `direction`, goes on to the next block there.
+    /// While the data block is exhausted in `direction`, opens the next block.
     fn skip_exhausted<B: BlockSource>(&mut self, direction: Direction) -> Result<(), B::Error> {
         while self.data.as_ref().is_some_and(|data| !data.valid()) {
             let (_, partition) = self.partition.as_mut().expect("an open data block was found in a partition");
@@ -245,14 +247,14 @@ impl TableCursor {
         Ok(())
     }
 
-    /// The handles that the top index stands on; `None` past its ends.
+    /// The handles at the position of the top index; `None` past its ends.
     fn partition_handles(&self) -> Result<Option<PartitionHandles>> {
         let Some(top) = self.top.as_ref().filter(|top| top.valid()) else {
             return Ok(None);
         };
         let handles = PartitionHandles::decode(top.value());
         let offset = self.table.top_index()?.offset;
-        handles.map(Some).ok_or_else(|| self.table.damaged(offset, "the top index holds a bad handle"))
+        handles.map(Some).ok_or_else(|| self.table.damaged(offset, "the top index holds an invalid block handle"))
     }
 
     fn open_top<B: BlockSource>(&mut self) -> Result<&mut BlockCursor, B::Error> {
@@ -286,8 +288,9 @@ impl TableCursor {
         Ok(&mut self.partition.insert(open).1)
     }
 
-    /// Opens the data block that the indices stand on, going on to the next partition in `direction` if the present one
-    /// is exhausted; `None` at the end of the table. `sequential` says that the blocks after it will be wanted, too.
+    /// Opens the data block at the position of the index cursors, moving to the next partition in `direction` if the
+    /// present one is exhausted; `None` at the end of the table. `sequential` says that the following blocks will be
+    /// read, too.
     fn open_data<B: BlockSource>(
         &mut self,
         direction: Direction,
@@ -296,7 +299,7 @@ impl TableCursor {
         loop {
             if let Some((index, partition)) = self.partition.as_ref().filter(|(_, partition)| partition.valid()) {
                 let handle = BlockHandle::decode(partition.value());
-                let bad = || self.table.damaged(index.offset, "an index block holds a bad handle");
+                let bad = || self.table.damaged(index.offset, "an index block holds an invalid block handle");
                 return Ok(Some(self.open_data_block::<B>(handle.ok_or_else(bad)?, direction, sequential)?));
             }
             if let Some(top) = self.top.as_mut().filter(|top| top.valid()) {
@@ -339,7 +342,7 @@ impl TableCursor {
         Ok(self.data.insert(data))
     }
 
-    /// A block out of the bytes read ahead, which are read anew from here if it is not among them.
+    /// A block from the bytes read ahead, or else from a new read-ahead that starts at the block.
     fn block_ahead(&mut self, handle: BlockHandle) -> Result<Arc<Buffer>> {
         let (table, ahead) = (&self.table, &mut self.ahead);
         if let Some(sealed) = table.within(&ahead.bytes, ahead.start, handle) {
@@ -354,7 +357,7 @@ impl TableCursor {
             return table.block(handle, table.pool(), self.fill_cache);
         };
         let rest = usize::try_from(table.blocks_end() - handle.offset).unwrap_or(usize::MAX);
-        // The room that is given back may be what others are short of.
+        // Other readers may be waiting for the memory given back here.
         ahead.room = None;
         let readers = table.readers();
         let pool = if self.fill_cache { &readers.scan_ahead } else { &readers.ahead };
@@ -375,15 +378,15 @@ impl TableCursor {
         ahead.start = handle.offset;
         table.read_into(&mut ahead.bytes, handle.offset).inspect_err(|_| ahead.bytes.clear())?;
         if !self.fill_cache {
-            let (from, bytes) = ahead.next_to_tell(handle.offset + len as u64, table.blocks_end());
+            let (from, bytes) = ahead.next_prefetch(handle.offset + len as u64, table.blocks_end());
             table.will_go_on(from, bytes);
         }
         let sealed = table.within(&ahead.bytes, ahead.start, handle);
-        let sealed = sealed.expect("a block that fits lies within what was read for it");
+        let sealed = sealed.expect("a block that fits is within the bytes read for it");
         table.unseal_part(handle, sealed, self.fill_cache)
     }
 
-    /// Leaves the cursor not valid if a move failed.
+    /// Invalidates the cursor if a move failed.
     fn settle(&mut self, moved: Result<()>) -> Result<()> {
         if moved.is_err() {
             (self.data, self.before) = (None, None);
@@ -412,7 +415,7 @@ impl Cursor for TableCursor {
         let stamp = self.current().stamp();
         match self.placed {
             None => stamp,
-            // The kind stays.
+            // The kind is kept.
             Some(seqno) => Stamp(seqno.0 << 8 | stamp.0 & 0xff),
         }
     }
@@ -477,24 +480,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_system_is_told_of_every_byte_once_and_well_before_it_is_read() {
-        let mut ahead = Ahead { start: 0, bytes: Vec::new(), room: None, wanted: 0, told_to: 0 };
-        let (file_end, step) = (10 * TOLD_BYTES + 5, 256 << 10);
-        let mut told: Vec<(u64, u64)> = Vec::new();
+    fn every_byte_is_prefetched_once_and_well_before_it_is_read() {
+        let mut ahead = Ahead { start: 0, bytes: Vec::new(), room: None, wanted: 0, prefetched_to: 0 };
+        let (file_end, step) = (10 * PREFETCH_BYTES + 5, 256 << 10);
+        let mut hints: Vec<(u64, u64)> = Vec::new();
         for end in (step..file_end).step_by(step as usize).chain([file_end]) {
-            let (from, bytes) = ahead.next_to_tell(end, file_end);
+            let (from, bytes) = ahead.next_prefetch(end, file_end);
             if bytes > 0 {
-                assert!(bytes >= TOLD_BYTES / 2 || from + bytes == file_end, "in few pieces: {bytes} at {end}");
-                assert!(from == told.last().map_or(end, |(from, bytes)| from + bytes), "{from} at {end}");
-                told.push((from, bytes));
+                assert!(bytes >= PREFETCH_BYTES / 2 || from + bytes == file_end, "in few hints: {bytes} at {end}");
+                assert!(from == hints.last().map_or(end, |(from, bytes)| from + bytes), "{from} at {end}");
+                hints.push((from, bytes));
             }
-            assert!(ahead.told_to > end + TOLD_BYTES / 2 || ahead.told_to == file_end, "{} at {end}", ahead.told_to);
+            assert!(
+                ahead.prefetched_to > end + PREFETCH_BYTES / 2 || ahead.prefetched_to == file_end,
+                "{} at {end}",
+                ahead.prefetched_to
+            );
         }
-        assert_eq!(told.iter().map(|(_, bytes)| bytes).sum::<u64>(), file_end - step);
-        // After a seek, back or far on, what was told of before counts for nothing.
-        for end in [step, 5 * TOLD_BYTES] {
-            assert_eq!(ahead.next_to_tell(end, file_end), (end, TOLD_BYTES));
+        assert_eq!(hints.iter().map(|(_, bytes)| bytes).sum::<u64>(), file_end - step);
+        // After a seek, backward or far forward, earlier hints do not count.
+        for end in [step, 5 * PREFETCH_BYTES] {
+            assert_eq!(ahead.next_prefetch(end, file_end), (end, PREFETCH_BYTES));
         }
-        assert_eq!(ahead.next_to_tell(file_end, file_end), (file_end, 0));
+        assert_eq!(ahead.next_prefetch(file_end, file_end), (file_end, 0));
     }
 }

@@ -1,7 +1,7 @@
-//! A table file by itself, without a manifest: walked block by block, as far as it can be read. What is damaged is handed
-//! to the visitor as an error, and the walk goes on with the next block that can be found.
+//! Walks a table file block by block without a manifest, as far as it can be read. Damage is passed to the visitor as
+//! an error, and the walk continues with the next block that can be found.
 //!
-//! Called by the check and the dump; reads never come here.
+//! Called by the check and the dump; never by reads.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -23,33 +23,33 @@ pub struct TableFile {
     file: Arc<dyn File>,
     path: Arc<Path>,
     len: u64,
-    /// The fixed end.
+    /// The footer.
     pub footer: Footer,
-    /// What the table says that it holds.
+    /// What the table records about itself.
     pub properties: Properties,
 }
 
-/// What the walk comes by. Of each partition first the filter, then the index, then the blocks of data.
+/// What the walk visits. For each partition: first the filter, then the index, then the data blocks.
 pub enum Part<'a> {
     /// The block of range tombstones, if there is one.
     Ranges(BlockHandle, Vec<Fragment>),
-    /// The block that leads to all partitions.
+    /// The block that indexes all partitions.
     TopIndex(BlockHandle),
-    /// A partition begins, with its filter if it has one that can be read.
+    /// The start of a partition, with its filter if it has a readable one.
     Partition(Option<(BlockHandle, Arc<Buffer>)>),
-    /// The index of a partition, and the separating key behind it.
+    /// The index of a partition, and its separator in the top index.
     Index(BlockHandle, &'a [u8]),
-    /// A block of versions, and the separator behind it. `bytes` is its size before compression.
+    /// A data block, and its separator in the index. `bytes` is its size before compression.
     Data { handle: BlockHandle, compression: Compression, bytes: usize, separator: (&'a [u8], Stamp) },
-    /// A version of the block before.
+    /// A version in the data block visited last.
     Version { key: &'a [u8], stamp: Stamp, value: &'a [u8] },
 }
 
-/// Sees what the walk comes by, and decides whether it goes on.
+/// Called for each element of the walk; decides whether the walk continues.
 pub type Visitor<'v> = dyn FnMut(Result<Part<'_>>) -> ControlFlow<()> + 'v;
 
 impl TableFile {
-    /// Reads and checks footer and properties. Without an `id` the footer's own is believed.
+    /// Reads and checks footer and properties. Without an `id`, the id in the footer is accepted.
     pub fn open(file: Arc<dyn File>, id: Option<FileId>) -> Result<TableFile> {
         let path: Arc<Path> = file.path().into();
         let len = file.len()?;
@@ -67,17 +67,17 @@ impl TableFile {
         Ok(table)
     }
 
-    /// What a manifest should say of it.
+    /// The description that a manifest should hold of it.
     pub fn meta(&self) -> TableMeta {
         TableMeta::new(self.footer.file, self.len, &self.properties)
     }
 
-    /// Where the blocks end.
+    /// Offset of the end of the blocks.
     pub fn blocks_end(&self) -> u64 {
         self.len - FOOTER_BYTES as u64
     }
 
-    /// Shows everything to `see`.
+    /// Passes every element to `see`.
     pub fn walk(&self, see: &mut Visitor<'_>) -> ControlFlow<()> {
         if let Some(handle) = self.properties.range_block {
             see(self.ranges(handle).map(|fragments| Part::Ranges(handle, fragments)))?;
@@ -87,13 +87,13 @@ impl TableFile {
             Err(error) => return see(Err(error)),
         };
         see(Ok(Part::TopIndex(self.footer.top_index)))?;
-        // A table may hold range tombstones only; then, and only then, the top index leads nowhere.
+        // A table may hold range tombstones only; then, and only then, the top index is empty.
         if self.properties.entries == 0 && top.is_empty() {
             return ControlFlow::Continue(());
         }
         self.entries(top, self.footer.top_index, see, &mut |entry, see| match PartitionHandles::decode(entry.value()) {
             Some(handles) => self.partition(handles, entry, see),
-            None => see(Err(self.damaged(self.footer.top_index, "the top index holds a bad handle"))),
+            None => see(Err(self.damaged(self.footer.top_index, "the top index holds an invalid block handle"))),
         })
     }
 
@@ -118,7 +118,7 @@ impl TableFile {
         see(Ok(Part::Index(handles.index, entry.key())))?;
         self.entries(index, handles.index, see, &mut |entry, see| match BlockHandle::decode(entry.value()) {
             Some(handle) => self.data(handle, entry, see),
-            None => see(Err(self.damaged(handles.index, "an index block holds a bad handle"))),
+            None => see(Err(self.damaged(handles.index, "an index block holds an invalid block handle"))),
         })
     }
 
@@ -137,7 +137,7 @@ impl TableFile {
         }
     }
 
-    /// Shows the entries of a block one after the other; a bad one ends the block.
+    /// Passes the entries of a block to the visitor; a damaged entry ends the block.
     fn entries(
         &self,
         mut cursor: BlockCursor,

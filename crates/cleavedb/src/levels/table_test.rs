@@ -1,4 +1,4 @@
-//! Tests of tables: what was added is what is read, in every walk; damage of any byte is noticed.
+//! Tests of tables: every walk returns the versions that were added; damage of any byte is detected.
 
 use std::path::PathBuf;
 
@@ -51,12 +51,12 @@ fn table_of(versions: &[Version], options: TableOptions) -> (Arc<Table>, Arc<Rea
     (Table::open(&readers, guard(), meta).unwrap(), readers)
 }
 
-/// The newest version at or below a snapshot, as the table finds it.
+/// The newest version at or below a snapshot, as found by the table.
 fn get(table: &Arc<Table>, key: &[u8], snapshot: Seqno) -> Result<Option<(Stamp, Slice)>> {
     Ok(table.find(key, snapshot)?.map(|cursor| (cursor.stamp(), cursor.value_slice())))
 }
 
-/// What a reader must see: the newest version at or below the snapshot.
+/// The expected result: the newest version at or below the snapshot.
 fn model_get(versions: &[Version], key: &[u8], snapshot: Seqno) -> Option<(Stamp, Vec<u8>)> {
     let at = versions.partition_point(|version| compare(&version.0, version.1, key, Stamp::at(snapshot)).is_lt());
     versions.get(at).filter(|version| version.0 == key).map(|version| (version.1, version.2.clone()))
@@ -87,7 +87,7 @@ fn scan(cursor: &mut TableCursor) -> Vec<Version> {
 }
 
 #[test]
-fn a_table_of_addresses_is_packed_and_gives_back_what_was_added() {
+fn a_table_of_addresses_is_packed_and_returns_the_versions_that_were_added() {
     let mut random = crate::sched::random::Random::new(9);
     let mut versions: Vec<Version> = (1..=5000)
         .map(|number| {
@@ -101,7 +101,8 @@ fn a_table_of_addresses_is_packed_and_gives_back_what_was_added() {
         .collect();
     sort(&mut versions);
     let (table, _) = table_of(&versions, TableOptions::default());
-    // 24 of key and its length, 6 of stamp and address, and less than 4 of filter, index and all else; not packed it were 45.
+    // 24 B of key and its length, 6 of stamp and address, and less than 4 of filter, index and the rest; unpacked it
+    // would be 45.
     assert!(table.meta().size < 5000 * 34, "{} B", table.meta().size);
     assert_eq!(table.pool(), PriorityPool::Keys);
     for fill_cache in [false, true] {
@@ -115,7 +116,7 @@ fn a_table_of_addresses_is_packed_and_gives_back_what_was_added() {
 }
 
 #[test]
-fn a_table_of_many_partitions_reads_back_in_both_directions() {
+fn a_table_of_many_partitions_is_read_in_both_directions() {
     let versions = numbered(20_000, 2, 20);
     for compression in [Compression::None, Compression::Lz4] {
         let (table, _) = table_of(&versions, small_blocks(512, compression));
@@ -159,31 +160,31 @@ fn a_snapshot_sees_the_newest_version_at_or_below_it() {
 }
 
 #[test]
-fn filters_spare_reads_of_data_for_absent_keys() {
+fn filters_avoid_data_reads_for_absent_keys() {
     let versions = numbered(3_000, 1, 100);
     let (table, readers) = table_of(&versions, small_blocks(4096, Compression::None));
     let cache = &readers.cache;
     assert!(get(&table, &full_key(KeyspaceId(9), b"k"), Seqno::MAX).unwrap().is_none());
     assert!(get(&table, &versions[0].0, Seqno::ZERO).unwrap().is_none());
-    assert_eq!(cache.weight(), 0, "what the description rules out needs no read");
+    assert_eq!(cache.weight(), 0, "keys outside the key range need no read");
     for number in 0..1_000u64 {
         let absent = full_key(KeyspaceId(2), format!("key{number:06}x").as_bytes());
         assert!(get(&table, &absent, Seqno::MAX).unwrap().is_none());
     }
-    // Indices and filters take about 10 KiB, and one key in a hundred is let through to its data block.
+    // Indices and filters take about 10 KiB, and about 1 key in 100 passes the filter and reads its data block.
     assert!(cache.weight() < 80 << 10, "{} B were read", cache.weight());
     assert!(cache.weight() > 5 << 10 && table.meta().size > 300 << 10);
 }
 
 #[test]
-fn a_scan_that_does_not_fill_the_cache_reads_ahead_and_leaves_it_alone() {
+fn a_scan_that_does_not_fill_the_cache_reads_ahead_and_leaves_the_cache_unchanged() {
     let versions = numbered(20_000, 1, 100);
     let (table, readers) = table_of(&versions, small_blocks(4096, Compression::None));
     let cache = &readers.cache;
     let mut cursor = table.cursor(false);
     assert!(scan(&mut cursor) == versions);
     assert_eq!(cache.weight(), 0);
-    // The bytes read ahead are counted, as long as the cursor lives.
+    // The bytes read ahead are counted as long as the cursor lives.
     assert!(readers.jobs.get() > 8 << 10 && cache.gauge().get() == 0);
     drop(cursor);
     assert_eq!(readers.jobs.get(), 0);
@@ -193,7 +194,7 @@ fn a_scan_that_does_not_fill_the_cache_reads_ahead_and_leaves_it_alone() {
 }
 
 #[test]
-fn scans_that_stand_still_leave_jobs_their_memory_for_reading_ahead() {
+fn paused_scans_do_not_take_read_ahead_memory_from_jobs() {
     let versions = numbered(2_000, 1, 100);
     let (table, readers) = table_of(&versions, small_blocks(512, Compression::None));
     let room_for_jobs = || readers.ahead.take(1 << 20).bytes();
@@ -210,7 +211,7 @@ fn scans_that_stand_still_leave_jobs_their_memory_for_reading_ahead() {
 }
 
 #[test]
-fn entries_larger_than_blocks_and_the_longest_keys_are_kept() {
+fn entries_larger_than_blocks_and_the_longest_keys_are_stored() {
     let key = |byte: u8, len| full_key(KeyspaceId(1), &vec![byte; len]);
     let put = |seqno| Stamp::new(Seqno(seqno), Kind::Put);
     let versions: Vec<Version> = vec![
@@ -232,7 +233,7 @@ fn entries_larger_than_blocks_and_the_longest_keys_are_kept() {
 }
 
 #[test]
-fn a_block_holds_keys_of_one_keyspace_only() {
+fn a_block_holds_keys_of_a_single_keyspace() {
     let keys: Vec<Vec<u8>> = (1..4).map(|keyspace| full_key(KeyspaceId(keyspace), b"key")).collect();
     let versions: Vec<Version> =
         keys.iter().map(|key| (key.clone(), Stamp::new(Seqno(1), Kind::Put), vec![7; 1000])).collect();
@@ -241,7 +242,7 @@ fn a_block_holds_keys_of_one_keyspace_only() {
     for key in &keys {
         let before = cache.weight();
         get(&table, key, Seqno::MAX).unwrap().unwrap();
-        assert!(cache.weight() - before > 1000, "each key lies in a block of its own");
+        assert!(cache.weight() - before > 1000, "each key is in a block of its own");
     }
 }
 
@@ -261,13 +262,13 @@ fn blocks_are_cut_where_compression_changes() {
     let bytes = disk.read_file(&path()).unwrap();
     let text = vec![b'v'; 100];
     let in_clear = bytes.windows(100).filter(|window| *window == text).count();
-    // Two of four keyspaces lie open, ten values each; the others are compressed.
+    // Two of four keyspaces are uncompressed, with ten values each; the others are compressed.
     assert_eq!(in_clear, 20);
     assert_eq!(scan(&mut table.cursor(true)).len(), 40);
 }
 
 #[test]
-fn tables_written_past_the_page_cache_are_the_same_byte_for_byte() {
+fn tables_written_with_direct_io_are_identical_byte_for_byte() {
     for (count, value_bytes) in [(1, 1), (300, 20), (500, 4000)] {
         let versions = numbered(count, 1, value_bytes);
         for write_bytes in [BLOCK_IO_BYTES, 3 * BLOCK_IO_BYTES, 1 << 20] {
@@ -282,7 +283,7 @@ fn tables_written_past_the_page_cache_are_the_same_byte_for_byte() {
 }
 
 #[test]
-fn a_table_is_read_when_it_is_first_used_and_its_damage_is_reported_then() {
+fn a_table_is_first_read_when_used_and_damage_is_reported_then() {
     let versions = numbered(60, 1, 15);
     let disk = SimDisk::new();
     let meta = write(&disk, &versions, TableOptions::default());
@@ -300,7 +301,7 @@ fn a_table_is_read_when_it_is_first_used_and_its_damage_is_reported_then() {
 }
 
 #[test]
-fn tables_without_filters_answer_the_same() {
+fn tables_without_filters_give_the_same_answers() {
     let versions = numbered(500, 2, 10);
     let options = TableOptions { filter_bits: 0, ..small_blocks(300, Compression::None) };
     let (table, _) = table_of(&versions, options);
@@ -308,7 +309,7 @@ fn tables_without_filters_answer_the_same() {
     assert!(get(&table, &full_key(KeyspaceId(2), b"absent"), Seqno::MAX).unwrap().is_none());
 }
 
-/// Reads everything there is to read; `Ok` only if all of it is right.
+/// Reads the whole table; `Ok` only if all of it is right.
 fn check_all(disk: &SimDisk, meta: &TableMeta, versions: &[Version]) -> Result<()> {
     let table = Table::open(&readers(disk), guard(), meta.clone())?;
     for (key, stamp, value) in versions {
@@ -348,7 +349,7 @@ fn any_flipped_byte_is_an_error_and_never_a_wrong_answer() {
                         assert!(named == path() && offset <= meta.size);
                     }
                     Err(Error::Unsupported { .. }) => assert!(at >= bytes.len() - FOOTER_BYTES),
-                    other => panic!("byte {at} of {} went unnoticed: {other:?}", bytes.len()),
+                    other => panic!("byte {at} of {} went undetected: {other:?}", bytes.len()),
                 }
             }
         }
@@ -375,11 +376,11 @@ fn truncated_and_swapped_files_are_corrupt() {
 }
 
 #[test]
-fn failing_reads_give_errors_and_never_a_wrong_answer() {
+fn failing_reads_return_errors_and_never_a_wrong_answer() {
     let versions = numbered(900, 2, 30);
     let disk = SimDisk::new();
     let meta = write(&disk, &versions, small_blocks(256, Compression::Lz4));
-    // A cache of nothing: every block is read again.
+    // A cache of capacity 0: every block is read again.
     let table = Table::open(&Readers::for_test(&disk, 0), guard(), meta).unwrap();
     disk.set_faults(Faults { fail_read_one_in: Some(6), seed: 3, ..Faults::default() });
     let (mut failed, mut found) = (0, 0);
@@ -441,7 +442,7 @@ fn unplaced(count: u64) -> Vec<Version> {
 }
 
 #[test]
-fn a_table_written_without_a_sequence_number_gets_it_from_the_manifest() {
+fn a_table_written_without_sequence_numbers_takes_its_number_from_the_manifest() {
     let versions = unplaced(2000);
     let (table, readers) = table_of(&versions, small_blocks(512, Compression::None));
     let placed = table.place_at(&readers, guard(), Seqno(9)).unwrap();
@@ -465,14 +466,14 @@ fn a_table_written_without_a_sequence_number_gets_it_from_the_manifest() {
         }
     }
     assert_same_walk(&mut placed.cursor(true), &mut VecCursor::new(expected), &steps);
-    // Versions that have numbers of their own do not take another.
+    // A table whose versions have their own numbers does not accept another.
     let (numbered, readers) = table_of(&numbered(10, 1, 5), TableOptions::default());
     let other = Table::open(&readers, guard(), numbered.meta().clone().placed_at(Seqno(9)));
     assert!(matches!(other, Err(Error::Corruption { .. })));
 }
 
 #[test]
-fn look_ups_in_the_cache_name_the_block_they_miss_and_find_all_once_it_is_read() {
+fn cache_only_lookups_report_the_missing_block_and_succeed_once_it_is_read() {
     let versions = unplaced(3000);
     let (table, _) = table_of(&versions, small_blocks(512, Compression::Lz4));
     let keys: Vec<&[u8]> = versions.iter().step_by(11).map(|(key, ..)| &key[..]).collect();
@@ -480,7 +481,7 @@ fn look_ups_in_the_cache_name_the_block_they_miss_and_find_all_once_it_is_read()
         let mut found = KeyVersions::default();
         look_ups.look_up(&table, key, Seqno::MAX, &mut found).map(|()| found.base().is_some())
     };
-    // Top index, filters, index partitions, data blocks: each read for all keys together.
+    // Top index, filters, index partitions, data blocks: each kind is read for all keys together.
     for missing_max in [1, 100, 100, 3000] {
         let mut look_ups = ManyKeys::default();
         let mut missing = Vec::new();
@@ -488,7 +489,7 @@ fn look_ups_in_the_cache_name_the_block_they_miss_and_find_all_once_it_is_read()
             match has_base(&mut look_ups, key) {
                 Err(Unanswered::NotCached(block)) => missing.push(block),
                 Err(Unanswered::Failed(error)) => panic!("{error}"),
-                Ok(_) => panic!("no block is in the cache"),
+                Ok(_) => panic!("the cache is empty"),
             }
         }
         missing.sort_by_key(MissingBlock::place);
@@ -504,7 +505,7 @@ fn look_ups_in_the_cache_name_the_block_they_miss_and_find_all_once_it_is_read()
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
     #[test]
-    fn any_walk_and_any_get_over_a_table_equal_those_over_the_vector(
+    fn any_walk_and_any_get_on_a_table_equal_those_on_a_vector(
         keys in proptest::collection::vec((keys(), 0usize..40), 1..300),
         block_size in prop_oneof![Just(32usize), Just(128), Just(4096)],
         compression in prop_oneof![Just(Compression::None), Just(Compression::Lz4)],
@@ -529,12 +530,12 @@ proptest! {
 }
 
 #[test]
-fn a_block_that_this_build_cannot_decompress_is_unsupported_and_names_the_feature() {
+fn a_block_this_build_cannot_decompress_is_unsupported_and_the_error_names_the_feature() {
     use crate::format::table::seal_block;
     let disk = SimDisk::new();
     let versions = numbered(3, 1, 5);
     let meta = write(&disk, &versions, TableOptions { filter_bits: 0, ..small_blocks(4096, Compression::None) });
-    // The first block, said to be compressed with zstd, with its checksum right.
+    // The first block, marked as compressed with zstd, with a valid checksum.
     let readers = readers(&disk);
     let table = Table::open(&readers, guard(), meta.clone()).unwrap();
     let end = table.cursor(false).marks().unwrap()[0].bytes as usize;
@@ -559,7 +560,7 @@ fn a_block_that_this_build_cannot_decompress_is_unsupported_and_names_the_featur
 }
 
 #[test]
-fn a_table_of_range_tombstones_only_is_whole_and_holds_no_key() {
+fn a_table_of_range_tombstones_only_is_valid_and_holds_no_key() {
     let disk = SimDisk::new();
     let mut builder = TableBuilder::create(&disk, &path(), ID, TableOptions::default()).unwrap();
     let key = |key: &str| full_key(KeyspaceId(1), key.as_bytes());

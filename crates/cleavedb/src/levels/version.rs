@@ -1,9 +1,9 @@
-//! Which tables there are, level by level: immutable, replaced as a whole when an edit commits. Readers hold a version
-//! and with it every table it lists.
+//! The set of tables, level by level: immutable, and replaced as a whole when an edit commits. Readers hold a version
+//! and with it every table in it.
 //!
-//! HL0 lists tables newest first; they may overlap in keys, and where they do, each covers an interval of sequence numbers
-//! of its own (DESIGN rule 1). Every lower level is sorted by key, no two of its tables overlap, and all it holds of a key
-//! is older than what the levels above hold of it.
+//! HL0 lists tables newest first; they may overlap in keys, and where they do, each covers its own interval of sequence
+//! numbers (rule 1 of `docs/ARCHITECTURE.md`). Every lower level is sorted by key, its tables do not overlap, and all
+//! its versions of a key are older than those in the levels above.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use super::table::Table;
 use crate::base::tombstones::{RangeTombstones, TombstoneSpan};
 use crate::base::{FileId, Result, Seqno, verify};
 
-/// Levels there can be, HL0 included.
+/// Number of levels, HL0 included.
 pub const LEVELS_MAX: usize = 7;
 
 /// The tables of one level.
 pub struct Level {
     tables: Arc<[Arc<Table>]>,
-    /// Those with range tombstones, in the same order.
+    /// Those that hold range tombstones, in the same order.
     ranged: Arc<[Arc<Table>]>,
     bytes: u64,
     entries: u64,
@@ -69,12 +69,12 @@ impl Level {
         self.bytes
     }
 
-    /// Versions in all tables.
+    /// Number of versions in all tables.
     pub fn entries(&self) -> u64 {
         self.entries
     }
 
-    /// Fragments of range tombstones in all tables.
+    /// Number of fragments of range tombstones in all tables.
     pub fn range_deletes(&self) -> u64 {
         self.range_deletes
     }
@@ -93,8 +93,8 @@ impl Default for Version {
 }
 
 impl Version {
-    /// The version after this one: with tables added to levels (below [`LEVELS_MAX`]) and others removed. A table that is
-    /// in both moves.
+    /// The next version: tables are added to levels (below [`LEVELS_MAX`]) and others removed. A table in both lists
+    /// moves.
     pub fn apply(&self, added: &[(usize, Arc<Table>)], removed: &[FileId]) -> Version {
         assert!(added.iter().all(|(level, _)| *level < LEVELS_MAX), "tables are added to levels that exist");
         let touched = |index: usize, level: &Level| {
@@ -115,12 +115,15 @@ impl Version {
             Arc::new(Level::new(tables))
         });
         let version = Version { levels: levels.collect() };
-        verify!(version.keeps_one_order(), "tables that overlap in keys cover intervals of their own, ordered by age");
+        verify!(
+            version.keeps_one_order(),
+            "overlapping tables cover disjoint sequence-number intervals, ordered by age"
+        );
         version
     }
 
-    /// Rule 1 within each level. (That a level is older than the one above is up to who picks compactions: sequence
-    /// numbers of different keys say nothing about it.)
+    /// Rule 1 within each level. (The picker ensures that a level is older than the one above it; sequence numbers of
+    /// different keys cannot show it.)
     fn keeps_one_order(&self) -> bool {
         let hl0 = self.levels[0].tables();
         let hl0_ordered = hl0.iter().enumerate().all(|(index, newer)| {
@@ -151,14 +154,14 @@ impl Version {
         tables.filter(|table| table.meta().overlaps(start, end)).cloned().collect()
     }
 
-    /// A level below `level` has a table whose key range covers `key`. If not, what a compaction into `level` holds of
-    /// the key is all there is beneath, and its tombstones may go (as far as other stores agree).
+    /// Whether a level below `level` has a table whose key range covers `key`. If not, a compaction into `level` writes
+    /// all that the levels hold of the key, and may drop its tombstones if the other stores agree.
     pub fn may_hold_below(&self, level: usize, key: &[u8]) -> bool {
         self.levels[level + 1..].iter().any(|level| level.table_for(key).is_some())
     }
 
-    /// As [`may_hold_below`](Version::may_hold_below), of any key from `start` up to, not including, `end`; of all levels
-    /// from `level` on.
+    /// As [`may_hold_below`](Version::may_hold_below), for any key from `start` up to, not including, `end`, in all
+    /// levels from `level` on.
     pub fn may_hold_range_from(&self, level: usize, start: &[u8], end: &[u8]) -> bool {
         self.levels[level..].iter().flat_map(|level| level.tables.iter()).any(|table| table.meta().overlaps(start, end))
     }

@@ -1,4 +1,4 @@
-//! Tests of versions and of cursors over their levels.
+//! Tests of versions and of the cursors over their levels.
 
 use std::path::PathBuf;
 
@@ -29,7 +29,7 @@ fn table_of(id: u64, mut versions: Vec<OneVersion>) -> Arc<Table> {
     Table::open(&Readers::for_test(&storage, 1 << 16), FileGuard::new(path, Arc::default()), meta).unwrap()
 }
 
-/// A table with one version of each key, numbered from `seqno`.
+/// A table with one version of each key; sequence numbers count up from `seqno`.
 fn table(id: u64, keys: std::ops::RangeInclusive<u64>, seqno: u64) -> Arc<Table> {
     let first = *keys.start();
     let versions = keys.map(|number| version(number, seqno + number - first)).collect();
@@ -51,7 +51,7 @@ fn sample() -> Version {
 }
 
 #[test]
-fn hl0_is_ordered_by_age_and_the_rest_by_key() {
+fn hl0_is_ordered_by_age_and_lower_levels_by_key() {
     let version = sample();
     assert_eq!(ids(version.levels()[0].tables().iter()), [2, 3, 1]);
     assert_eq!(ids(version.levels()[1].tables().iter()), [5, 4]);
@@ -60,7 +60,7 @@ fn hl0_is_ordered_by_age_and_the_rest_by_key() {
 }
 
 #[test]
-fn look_ups_go_from_newer_to_older_tables() {
+fn lookups_visit_newer_tables_first() {
     let version = sample();
     assert_eq!(ids(version.tables_for_key(&key(20))), [2, 1, 4, 6]);
     assert_eq!(ids(version.tables_for_key(&key(17))), [2, 1, 6]);
@@ -74,7 +74,7 @@ fn look_ups_go_from_newer_to_older_tables() {
 }
 
 #[test]
-fn an_edit_adds_removes_and_moves_and_leaves_the_old_version_alone() {
+fn an_edit_adds_removes_and_moves_tables_without_changing_the_old_version() {
     let before = sample();
     let moved = before.find(FileId(3)).unwrap().1.clone();
     let after = before.apply(&[(1, moved), (1, table(7, 50..=60, 700))], &[FileId(3), FileId(5)]);
@@ -88,25 +88,25 @@ fn an_edit_adds_removes_and_moves_and_leaves_the_old_version_alone() {
 #[test]
 #[cfg(debug_assertions)]
 #[should_panic(expected = "ordered by age")]
-fn tables_of_a_lower_level_may_not_overlap() {
+fn overlapping_tables_of_a_lower_level_are_rejected() {
     sample().apply(&[(1, table(7, 29..=35, 700))], &[]);
 }
 
 #[test]
 #[cfg(debug_assertions)]
 #[should_panic(expected = "ordered by age")]
-fn overlapping_tables_of_hl0_may_not_share_sequence_numbers() {
+fn overlapping_tables_of_hl0_with_shared_sequence_numbers_are_rejected() {
     sample().apply(&[(0, table(7, 20..=22, 505))], &[]);
 }
 
 #[test]
-fn tables_of_one_flush_may_share_an_interval_if_their_keys_are_apart() {
+fn tables_of_one_flush_may_share_an_interval_if_their_keys_are_disjoint() {
     let version = sample().apply(&[(0, table(7, 50..=52, 551))], &[]);
     assert_eq!(version.levels()[0].tables().len(), 4);
 }
 
 #[test]
-fn figures_tell_the_picker_which_tables_are_busy() {
+fn figures_mark_the_tables_that_running_jobs_use() {
     let version = sample();
     let figures = version.figures(&|id| id == FileId(5));
     let busy: Vec<bool> = figures[1].iter().map(|table| table.busy).collect();
@@ -129,7 +129,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn any_walk_over_a_level_equals_the_walk_over_its_versions(
+    fn any_walk_over_a_level_equals_the_walk_over_a_vector(
         cuts in proptest::collection::btree_set(1u64..100, 0..12),
         present in proptest::collection::vec(0u64..4, 100),
         fill_cache in any::<bool>(),

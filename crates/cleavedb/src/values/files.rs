@@ -1,26 +1,26 @@
-//! The files of values that a view holds, by their numbers, and the ledger of that moment.
+//! The value files of a view, by number, with the ledger at that moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::placement::Candidate;
+use super::candidate::Candidate;
 use super::redirect::Redirect;
 use super::segment::EXTENT_HEADER_BYTES;
 use super::value_file::{Layout, StoredFile, ValueFile};
 use crate::base::{Address, FileId, Result};
 use crate::format::value_state::{ReclaimedBytes, ValueState};
 
-/// Where the records of one file are.
+/// Where the records of a value file are.
 #[derive(Clone)]
 pub enum Entry {
-    /// In it.
+    /// In the file itself.
     Here(Arc<ValueFile>),
-    /// Moved: a redirect table leads on.
+    /// Moved: a redirect table holds the new locations.
     Moved(Arc<Redirect>),
 }
 
 impl Entry {
-    /// The file on storage that it lies in.
+    /// The file on storage that holds the entry.
     pub fn stored(&self) -> &Arc<StoredFile> {
         match self {
             Entry::Here(file) => file.stored(),
@@ -29,37 +29,37 @@ impl Entry {
     }
 }
 
-/// All files of values at one moment.
+/// All value files at one moment.
 #[derive(Clone, Default)]
 pub struct ValueFiles {
     /// By number.
     pub files: BTreeMap<FileId, Entry>,
-    /// The files on storage that these lie in, by their own numbers.
+    /// The files on storage that hold them, by their own numbers.
     pub stored: BTreeMap<FileId, Arc<StoredFile>>,
-    /// What the manifest says of them.
+    /// Their state in the manifest.
     pub state: ValueState,
-    /// Those that are to be emptied next.
+    /// The files to collect next.
     pub victims: Vec<FileId>,
-    /// Bytes of all files.
+    /// Total bytes of all value files.
     pub file_bytes: u64,
-    /// Of these, bytes of records that something leads to.
+    /// Of these, bytes of referenced records.
     pub live_bytes: u64,
-    /// Of records that tables name, what is not there any more.
+    /// Bytes of referenced records that were reclaimed.
     pub away: ReclaimedBytes,
 }
 
-/// Where a record is that an address leads to.
+/// The location of the record behind an address.
 pub enum Located<'a> {
-    /// In a file, at an address there.
+    /// In a value file, at this address.
     At(&'a Arc<ValueFile>, Address),
-    /// Nowhere: it was dead when its file was emptied. A newer base of its key is in the tables.
+    /// Nowhere: the record was dead when its file was collected. The tables hold a newer base of its key.
     Dead,
     /// The file is not known.
     Unknown,
 }
 
 impl ValueFiles {
-    /// What the choice of victims looks at.
+    /// The files as the choice of victims sees them.
     pub fn candidates(&self) -> Vec<Candidate> {
         let reach = self.state.reachable();
         let here = self.files.iter().filter_map(|(id, entry)| match entry {
@@ -69,7 +69,7 @@ impl ValueFiles {
         here.map(|(file, value_file)| {
             let (bytes, part) = match value_file.layout() {
                 Layout::Log => (value_file.end(), None),
-                // The header is there whatever is emptied.
+                // Collecting does not save the header.
                 Layout::Extent { start, group, temperature } => {
                     (value_file.end() - start - EXTENT_HEADER_BYTES as u64, Some((group.clone(), *temperature)))
                 }
@@ -79,7 +79,7 @@ impl ValueFiles {
         .collect()
     }
 
-    /// How many files hold redirect tables.
+    /// Number of files that hold redirect tables.
     pub fn redirect_files(&self) -> usize {
         let redirects = self.files.values().filter_map(|entry| match entry {
             Entry::Moved(redirect) => Some(redirect.stored().id()),
@@ -88,7 +88,7 @@ impl ValueFiles {
         redirects.collect::<BTreeSet<_>>().len()
     }
 
-    /// Where the record is that lies, or lay, at `address`. Follows redirect tables.
+    /// The present location of the record that was written at `address`. Follows redirect tables.
     ///
     /// # Errors
     /// As reading a redirect table.
@@ -106,7 +106,7 @@ impl ValueFiles {
         }
     }
 
-    /// The present address of a record, if its file was emptied and it is known where it went.
+    /// The present address of a record, if its file was collected and the record moved.
     pub fn refreshed(&self, address: Address) -> Result<Option<Address>> {
         match self.files.get(&address.file) {
             Some(Entry::Moved(_)) => Ok(match self.locate(address)? {

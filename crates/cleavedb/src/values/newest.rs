@@ -1,6 +1,6 @@
-//! What a group can tell of its own records without asking the tables (HashKV section 3.3): of two bases of a key that no
-//! snapshot tells apart the older one is dead. A delete is a base, too, where one is seen. The newest base may be dead as well,
-//! if what killed it lies elsewhere; that is for the ledger to say.
+//! Liveness within one group, without tables (HashKV section 3.3): of two bases of a key in the same snapshot stripe,
+//! the older one is dead. Deletes count as bases where a job reads them. The newest base may be dead as well, if its
+//! covering version lies elsewhere; the ledger accounts for that.
 
 use std::ops::Range;
 
@@ -9,37 +9,37 @@ use crate::base::Seqno;
 /// A base that a job has read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenRecord {
-    /// Bases are sorted by this, and by their keys where it is the same.
+    /// Sort key; bases with the same order are sorted by key.
     pub order: u64,
-    /// Which version of the key it is.
+    /// Its sequence number.
     pub seqno: Seqno,
-    /// The key, with its keyspace, among the [`keys`](Batch::keys).
+    /// The range of the key, with its keyspace, in [`keys`](Batch::keys).
     pub key: Range<u32>,
-    /// Which of the files of the job it lies in.
+    /// Index of its file among those of the job.
     pub file: u32,
-    /// Where it lies there, in bytes.
+    /// Its offset in the file, in bytes.
     pub offset: u64,
-    /// How long it is, in bytes.
+    /// Its length, in bytes.
     pub len: u32,
-    /// What it is, and what has been found out about it.
+    /// What is known about its liveness.
     pub fate: Fate,
 }
 
-/// What becomes of a base.
+/// The liveness of a base.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It makes older ones dead and is not moved itself.
+    /// A delete: it covers older bases and is not moved itself.
     Covering,
-    /// It may live.
+    /// It may be live.
     Kept,
-    /// It may live, and an older one of its key was dead.
+    /// It may be live, and covers an older base of its key.
     Updated,
     /// It is dead.
     Dead,
 }
 
 impl Fate {
-    /// It is to be moved.
+    /// Whether the base is to be moved.
     pub fn lives(self) -> bool {
         matches!(self, Fate::Kept | Fate::Updated)
     }
@@ -48,14 +48,14 @@ impl Fate {
 /// Bases that are judged together.
 #[derive(Default)]
 pub struct Batch {
-    /// Keys, one behind the other.
+    /// Keys, one after the other.
     pub keys: Vec<u8>,
     /// In any order.
     pub seen: Vec<SeenRecord>,
 }
 
 impl Batch {
-    /// One more base.
+    /// Adds a base.
     pub fn add(&mut self, full_key: &[u8], mut seen: SeenRecord) {
         let start = self.keys.len() as u32;
         self.keys.extend_from_slice(full_key);
@@ -68,17 +68,17 @@ impl Batch {
         &self.keys[seen.key.start as usize..seen.key.end as usize]
     }
 
-    /// The key of what was added last.
+    /// The key of the base added last.
     pub fn last_key(&self) -> Option<&[u8]> {
         self.seen.last().map(|seen| self.key(seen))
     }
 
-    /// Its memory.
+    /// Memory in use, in bytes.
     pub fn bytes(&self) -> usize {
         self.keys.capacity() + self.seen.capacity() * size_of::<SeenRecord>()
     }
 
-    /// Drops those that are not to be kept, and gives memory back.
+    /// Keeps only the bases for which `keep` is true, and frees memory.
     pub fn retain(&mut self, keep: impl Fn(&[u8], &SeenRecord) -> bool) {
         let all = std::mem::take(self);
         for seen in &all.seen {
@@ -89,8 +89,8 @@ impl Batch {
         }
     }
 
-    /// Sorts by key, the newest version first, and marks older versions of a key dead that none of the snapshots tells apart
-    /// from a newer one. O(n log n).
+    /// Sorts by key, newest version first, and marks a version dead if a newer version of its key is in the same
+    /// snapshot stripe. O(n log n).
     pub fn judge(&mut self, snapshots: &[Seqno]) {
         let keys = &self.keys;
         let key = |seen: &SeenRecord| &keys[seen.key.start as usize..seen.key.end as usize];
@@ -102,7 +102,7 @@ impl Batch {
         for versions in self.seen.chunk_by_mut(|one, other| one.order == other.order && key(one) == key(other)) {
             for index in 1..versions.len() {
                 let newer = versions[index - 1].seqno;
-                // The same record may lie in two logs, of which tables name one (decision 004).
+                // The same record may be in two logs, of which tables reference one (decision 004).
                 let dead = versions[index].seqno < newer && stripe(versions[index].seqno) == stripe(newer);
                 if dead && versions[index].fate != Fate::Covering {
                     versions[index].fate = Fate::Dead;
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
     use crate::format::group::group_hash;
 
-    /// Which versions of the keys live, in order of keys, as (key, number).
+    /// The live versions, sorted by key, as (key, sequence number).
     fn living(records: &[(&str, u64, Fate)], snapshots: &[u64]) -> Vec<(String, u64)> {
         let mut batch = Batch::default();
         for (key, seqno, fate) in records {
@@ -150,13 +150,13 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_base_of_each_key_lives() {
+    fn the_newest_base_of_each_key_is_live() {
         let records = [("a", 3, Kept), ("b", 5, Kept), ("a", 9, Kept), ("a", 7, Kept)];
         assert_eq!(living(&records, &[10]), of(&[("a", 9), ("b", 5)]));
     }
 
     #[test]
-    fn a_snapshot_between_two_bases_keeps_the_older() {
+    fn a_snapshot_between_two_bases_keeps_the_older_one() {
         let records = [("a", 3, Kept), ("a", 7, Kept), ("a", 9, Kept)];
         assert_eq!(living(&records, &[3, 20]), of(&[("a", 3), ("a", 9)]));
         assert_eq!(living(&records, &[6, 20]), of(&[("a", 3), ("a", 9)]));
@@ -166,14 +166,14 @@ mod tests {
     }
 
     #[test]
-    fn deletes_kill_and_stay_where_they_are() {
+    fn deletes_cover_older_bases_and_are_not_moved() {
         assert_eq!(living(&[("a", 3, Kept), ("a", 5, Covering)], &[9]), of(&[]));
         assert_eq!(living(&[("a", 3, Kept), ("a", 5, Covering), ("a", 6, Kept)], &[9]), of(&[("a", 6)]));
         assert_eq!(living(&[("a", 3, Kept), ("a", 5, Covering)], &[4, 9]), of(&[("a", 3)]));
     }
 
     #[test]
-    fn one_record_in_two_logs_does_not_kill_itself() {
+    fn a_record_in_two_logs_does_not_cover_itself() {
         assert_eq!(living(&[("a", 3, Kept), ("a", 3, Kept)], &[9]), of(&[("a", 3), ("a", 3)]));
     }
 }

@@ -1,10 +1,10 @@
-//! Redirect tables: where the records of a file of values went when it was emptied. Pages of pairs (old offset, new place) in
-//! the order of the old ones; an offset that is not there was dead. Where values were compressed on the way, the length of each
-//! record as it is now goes with them. Files that are emptied together have their tables in one file, one behind the other.
-//! Diagram: `docs/formats/values.md`.
+//! Redirect tables map the records of a collected value file to their new locations: pages of pairs (old offset, new
+//! location) sorted by old offset; an offset that is missing belonged to a dead record. If values were compressed when
+//! they were moved, each entry also has the new length of the record. Files that are collected together have their
+//! tables in one file, one after the other. Diagram: `docs/formats/values.md`.
 //!
-//! Nothing of a table is resident. A look-up guesses the page from the offset, since records lie about evenly, and reads
-//! it through the block cache; one to three pages, most often one.
+//! No part of a table is resident. A lookup estimates the page by interpolation, since records are spread about evenly,
+//! and reads it through the block cache: one to three pages, most often one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,32 +19,33 @@ use crate::io::{Access, File, Storage, read_exact_at, read_exact_polled};
 pub const MAGIC: [u8; 8] = *b"clvMOVED";
 const PAGE_BYTES: usize = 4096;
 const CHECKSUM_BYTES: usize = 8;
-/// The header, a page of its own, has magic, version, number and how many tables there are, and of each the file that was
-/// emptied and how many pairs it has.
+/// The header is a page of its own: magic, version, number, count of tables, and for each table the collected file and
+/// the number of its pairs.
 const HEADER_FIELDS_BYTES: usize = 24;
 const TABLE_BYTES: usize = 16;
-/// A new place is the number of the extent among those of its job, and the offset in the segment below it.
+/// A new location is packed as the index of the extent within its job, above this many bits of the offset in the
+/// segment.
 const OFFSET_BITS: u32 = 40;
 
-/// So many tables fit one file.
+/// Maximum number of tables in a file.
 pub const TABLES_MAX: usize = (PAGE_BYTES - CHECKSUM_BYTES - HEADER_FIELDS_BYTES) / TABLE_BYTES;
-/// So many extents can be led to from one table.
+/// Maximum number of extents that a table can point to.
 pub const TARGETS_MAX: usize = 1 << (u64::BITS - OFFSET_BITS);
 
-/// Where a record went: to the extent of this index among those of the table, at this offset of its segment.
+/// A new location: the index of the extent among those of the table, and the offset in its segment.
 pub type RedirectPlace = (usize, u64);
 
-/// What pages consist of.
+/// The contents of the pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// Old offsets and new places: all records are as long as they were.
+    /// Old offsets and new locations; the lengths of records have not changed.
     Pairs,
-    /// The lengths of the records beside these.
+    /// Also the new lengths of the records.
     Lengths,
 }
 
 impl Shape {
-    /// That of the table of a file of whose records so many bytes were saved on the way.
+    /// The shape for the table of a file, given the bytes that compression saved on the records moved from it.
     pub fn of(saved: Option<u64>) -> Shape {
         if saved.is_some() { Shape::Lengths } else { Shape::Pairs }
     }
@@ -73,7 +74,7 @@ impl Shape {
         (PAGE_BYTES - CHECKSUM_BYTES) / self.entry_bytes()
     }
 
-    /// RedirectEntry `index` of a page.
+    /// Entry `index` of a page.
     fn entry(self, page: &[u8], index: usize) -> RedirectEntry {
         let bytes = &page[index * self.entry_bytes()..];
         let number = |at: usize| bytes[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
@@ -85,11 +86,11 @@ impl Shape {
 /// A record that moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RedirectEntry {
-    /// Where it lay.
+    /// Its old offset.
     pub from: u64,
-    /// Where it is.
+    /// Its new location.
     pub to: RedirectPlace,
-    /// How long it is now, in bytes; `None` if as long as it was.
+    /// Its new length, in bytes; `None` if unchanged.
     pub len: Option<u32>,
 }
 
@@ -102,7 +103,7 @@ fn unpack(place: u64) -> RedirectPlace {
     ((place >> OFFSET_BITS) as usize, place & ((1 << OFFSET_BITS) - 1))
 }
 
-/// Redirect tables being written; in memory until then: 24 B for each record that moved.
+/// Redirect tables being written, held in memory until then: 24 B for each moved record.
 #[derive(Default)]
 pub struct RedirectBuilder {
     tables: Vec<FileId>,
@@ -117,18 +118,18 @@ impl RedirectBuilder {
         self.tables.len() as u32 - 1
     }
 
-    /// What lay at `from` is at `to` now, and has `len` bytes. In any order.
+    /// Adds a record: moved from offset `from` to `to`, with `len` bytes now. Any order.
     pub fn add(&mut self, table: u32, from: u64, to: RedirectPlace, len: u32) {
         self.entries.push((table, from, pack(to), len));
     }
 
-    /// Memory that it takes.
+    /// Memory in use, in bytes.
     pub fn bytes(&self) -> usize {
         self.entries.capacity() * size_of::<(u32, u64, u64, u32)>()
     }
 
-    /// Writes and syncs file `id` at `path`, which must not exist; returns where each table begins and how long it is. The
-    /// caller syncs the directory.
+    /// Writes and syncs file `id` at `path`, which must not exist; returns offset and length of each table. The caller
+    /// syncs the directory.
     pub fn write(mut self, storage: &dyn Storage, path: &Path, id: FileId, shape: Shape) -> Result<Vec<(u64, u64)>> {
         self.entries.sort_unstable();
         let entries_of = |table: usize| {
@@ -169,14 +170,14 @@ impl RedirectBuilder {
     }
 }
 
-/// Fills the page that begins at `start` and ends it with its checksum.
+/// Pads the page that begins at `start` and appends its checksum.
 fn seal_page(out: &mut Vec<u8>, start: usize, id: FileId) {
     out.resize(start + PAGE_BYTES - CHECKSUM_BYTES, 0);
     let checksum = placed_checksum(&out[start..], id, start as u64);
     out.extend_from_slice(&checksum.to_le_bytes());
 }
 
-/// A redirect table, open for look-ups.
+/// A redirect table, open for lookups.
 pub struct Redirect {
     file: Arc<StoredFile>,
     table: RedirectTable,
@@ -185,29 +186,29 @@ pub struct Redirect {
 }
 
 impl Redirect {
-    /// A table in a file, which leads into these extents.
+    /// A table in `file` that points into the extents `to`.
     pub fn new(file: Arc<StoredFile>, table: RedirectTable, to: Vec<FileId>, cache: Arc<BlockCache>) -> Redirect {
         Redirect { file, table, to, cache }
     }
 
-    /// The file that it is in.
+    /// The file that holds the table.
     pub fn stored(&self) -> &Arc<StoredFile> {
         &self.file
     }
 
-    /// The extents that it leads into.
+    /// The extents that the table points into.
     pub fn to(&self) -> &[FileId] {
         &self.to
     }
 
-    /// Where a record is that lay at `address`; `None` if it was dead. O(log log n) page reads.
+    /// The present address of the record that was at `address`; `None` if it was dead. O(log log n) page reads.
     ///
     /// # Errors
     /// [`Error::Corruption`] if a page is damaged.
     pub fn follow(&self, address: Address) -> Result<Option<Address>> {
         let Some(RedirectEntry { to: (index, offset), len, .. }) = self.find(address.offset)? else { return Ok(None) };
         let damaged = |reason| Error::corruption(self.file.path(), self.table.start, reason);
-        let file = *self.to.get(index).ok_or_else(|| damaged("a record went to an extent that is not known"))?;
+        let file = *self.to.get(index).ok_or_else(|| damaged("a record moved to an unknown extent"))?;
         match len.unwrap_or(address.len) {
             len if len <= address.len => Ok(Some(Address { file, offset, len, ..address })),
             _ => Err(damaged("a record grew as it moved")),
@@ -217,13 +218,13 @@ impl Redirect {
     fn find(&self, offset: u64) -> Result<Option<RedirectEntry>> {
         let shape = self.table.shape;
         let entries = shape.page_entries();
-        // The page is one of low..high; what is known of the offsets around them guides the guess.
+        // The page is in low..high; known offsets at both ends guide the interpolation.
         let (mut low, mut high) = (0, self.table.len / PAGE_BYTES as u64);
         let (mut below, mut above) = (0, None);
         let mut guesses = 0;
         while low < high {
             let guess = match above {
-                // After a few guesses that were off, halving bounds the search.
+                // After a few wrong guesses, bisection bounds the search.
                 Some(above) if guesses < 4 && above > below => {
                     let part = (offset.saturating_sub(below)) as f64 / (above - below) as f64;
                     (low + (part * (high - low) as f64) as u64).min(high - 1)
@@ -232,14 +233,14 @@ impl Redirect {
             };
             guesses += 1;
             let page = self.page(guess)?;
-            // The last page ends with zeros, which are no offsets of records: there the search ends, too.
+            // The last page is padded with zeros, which are not offsets of records: the search ends there, too.
             let at = |index: usize| shape.entry(&page, index);
             let (first, last) = (at(0).from, at(entries - 1).from);
             let is_last = last == 0;
             let index = partition_point(entries, |index| (1..offset).contains(&at(index).from));
             let found = Some(index).filter(|index| *index < entries).map(at).filter(|entry| entry.from != 0);
             match found {
-                _ if first == 0 => return Err(self.damaged(guess, "a page holds nothing")),
+                _ if first == 0 => return Err(self.damaged(guess, "a page is empty")),
                 Some(entry) if entry.from == offset => return Ok(Some(entry)),
                 Some(_) if index > 0 => return Ok(None),
                 Some(entry) => (high, above) = (guess, Some(entry.from)),
@@ -268,7 +269,7 @@ impl Redirect {
     }
 }
 
-/// The first of `count` indices for which it does not hold; it holds for all before.
+/// The first of `count` indices for which `holds` is false; it is true for all indices before.
 fn partition_point(count: usize, holds: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, count);
     while low < high {
@@ -290,20 +291,20 @@ fn check_page(bytes: &[u8], id: FileId, offset: u64) -> Result<(), &'static str>
     }
 }
 
-/// One redirect table.
+/// The description of a redirect table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RedirectTable {
-    /// The file that was emptied.
+    /// The file that was collected.
     pub of: FileId,
-    /// Where the table begins, in bytes.
+    /// Offset of the table, in bytes.
     pub start: u64,
-    /// How long it is, in bytes.
+    /// Length of the table, in bytes.
     pub len: u64,
-    /// What its pages consist of.
+    /// The contents of its pages.
     pub shape: Shape,
 }
 
-/// Reads a whole file of redirect tables and checks everything in it; hands out the entries of each table in order.
+/// Reads a whole file of redirect tables and checks all of it; passes the entries of each table to `see` in order.
 ///
 /// # Errors
 /// [`Error::Corruption`] for damage, [`Error::Unsupported`] for another version.
@@ -317,7 +318,7 @@ pub fn read_all(
     let mut header = vec![0; PAGE_BYTES];
     read_exact_at(file, &mut header, 0)?;
     if header[..8] != MAGIC {
-        return Err(damaged(0, "this is no redirect table"));
+        return Err(damaged(0, "this is not a redirect table"));
     }
     check_page(&header, id, 0).map_err(|reason| damaged(0, reason))?;
     let number = |at: usize| header[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
@@ -332,7 +333,7 @@ pub fn read_all(
     }
     let count = small(20) as usize;
     if count > TABLES_MAX {
-        return Err(damaged(20, "there are more tables than fit"));
+        return Err(damaged(20, "the header counts more tables than fit"));
     }
     let mut tables = Vec::new();
     let mut start = PAGE_BYTES as u64;
@@ -365,7 +366,7 @@ pub fn read_all(
     }
     match start == len {
         true => Ok(tables),
-        false => Err(damaged(start, "something lies behind the last table")),
+        false => Err(damaged(start, "there are bytes after the last table")),
     }
 }
 
@@ -376,7 +377,7 @@ mod tests {
     use crate::io::handles::Handles;
     use crate::io::pending_deletions::{FileGuard, PendingDeletions};
 
-    /// Records were 900 B long; what they have become depends on where they are.
+    /// Records were 900 B long; their new length depends on their location.
     fn len_of((index, offset): RedirectPlace) -> u32 {
         900 - (offset % 500) as u32 - index as u32
     }
@@ -413,13 +414,13 @@ mod tests {
     }
 
     #[test]
-    fn every_pair_is_found_and_nothing_else_however_they_lie() {
+    fn every_pair_and_no_other_offset_is_found_in_any_distribution() {
         for (count, shape) in [0_u64, 1, 2, 203, 204, 205, 254, 255, 256, 1000, 5000]
             .into_iter()
             .flat_map(|count| [(count, Shape::Pairs), (count, Shape::Lengths)])
         {
             for bend in [1, 2, 3] {
-                // Evenly, ever farther apart, and in two heaps.
+                // Evenly spaced, increasingly far apart, and in two groups.
                 let from = |n: u64| match bend {
                     1 => n * 1000 + 24,
                     2 => n * n * 7 + n * 3 + 24,
@@ -445,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn flipped_bytes_are_errors_and_never_answers() {
+    fn flipped_bytes_are_errors_and_never_wrong_answers() {
         for shape in [Shape::Pairs, Shape::Lengths] {
             let disk = SimDisk::new();
             let pairs: Vec<(u64, RedirectPlace)> = (1..600).map(|n| (n * 100, (0, n))).collect();
@@ -475,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_would_have_grown_is_no_answer() {
+    fn a_record_longer_than_before_is_corruption() {
         let disk = SimDisk::new();
         let places = write(&disk, &[&[(77, (0, 1))]], Shape::Lengths);
         let address = |len| Address { file: FileId(1), offset: 77, len, value_len: 5 };

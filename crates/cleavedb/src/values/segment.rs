@@ -1,9 +1,9 @@
-//! A segment: records that were moved here. It is made of *extents*, one for each group of keys, so that each can be emptied,
-//! and give its space back, by itself. Diagram: `docs/formats/values.md`.
+//! A segment: a file of records moved by garbage collection. It consists of *extents*, one for each group of keys, so
+//! that each extent can be collected, and its space released, by itself. Diagram: `docs/formats/values.md`.
 //!
-//! Written once, synced, and never changed but for the holes that extents leave behind. A record is the same bytes as in the
-//! log it was born in, unless its value was compressed on the way: then there is a hole behind its extent, which has as much
-//! room as if nothing were.
+//! A segment is written once, synced, and never changed except for the holes left by collected extents. A record has
+//! the same bytes as in its log, unless its value was compressed when it was moved: then a hole follows the extent,
+//! which was allotted its uncompressed size.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,37 +20,38 @@ pub const MAGIC: [u8; 8] = *b"clvSEGMT";
 const HEADER: FileFormat = FileFormat { magic: MAGIC, version: 3, oldest: 2, name: "segment" };
 /// The first bytes of an extent, before its number, its length and a checksum of all these.
 const EXTENT_MAGIC: [u8; 8] = *b"clvEXTNT";
-/// Before the first record of an extent.
+/// Length of an extent's header, which precedes the first record.
 pub const EXTENT_HEADER_BYTES: usize = 28;
-/// Read in pieces of this size.
+/// Extents are read in pieces of this size.
 const PIECE_BYTES: usize = 1 << 20;
-/// While a reader works on a piece, so much more of the file is fetched.
+/// Bytes prefetched while a reader works on a piece.
 const AHEAD_BYTES: u64 = 2 << 20;
 
-/// A segment being written: extents of which it is known when they begin how long they are at most, in turn as records come.
+/// A segment being written. The maximum length of each extent is given when it begins; records are added to the extents
+/// in any order.
 pub struct SegmentBuilder {
     id: FileId,
     file: Arc<dyn File>,
-    extents: Vec<Growing>,
-    /// An extent is written once so many bytes of it are there, or all.
+    extents: Vec<GrowingExtent>,
+    /// An extent's pending bytes are written once there are this many, or the extent is complete.
     pending_bytes: usize,
-    /// Where the next extent may begin.
+    /// Offset of the next extent, before alignment.
     end: u64,
 }
 
 /// An extent being written.
-struct Growing {
+struct GrowingExtent {
     id: FileId,
     start: u64,
     pending: Vec<u8>,
-    /// Where the first pending byte goes.
+    /// Offset of the first pending byte.
     offset: u64,
-    /// So many bytes of records are to come, by the lengths that they were announced with.
+    /// Bytes of records still to come, by their announced lengths.
     left: u64,
     is_whole: bool,
 }
 
-/// Where an extent is.
+/// The location of an extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExtentPlace {
     /// The number of the segment.
@@ -62,8 +63,8 @@ pub struct ExtentPlace {
 }
 
 impl SegmentBuilder {
-    /// Creates the file of segment `id` at `path`, which must not exist. Of each extent so many bytes are held until they are
-    /// written together.
+    /// Creates the file of segment `id` at `path`, which must not exist. Each extent buffers `pending_bytes` before
+    /// they are written together.
     pub fn create(storage: &dyn Storage, path: &Path, id: FileId, pending_bytes: usize) -> Result<SegmentBuilder> {
         let file = storage.create(path, Access::Buffered)?;
         let header = HEADER.encode(id);
@@ -71,22 +72,22 @@ impl SegmentBuilder {
         Ok(SegmentBuilder { id, file, extents: Vec::new(), pending_bytes, end: header.len() as u64 })
     }
 
-    /// Begins extent `id`, whose records have so many bytes or, once they are compressed, fewer. Extents are known by the
-    /// order in which they were begun.
+    /// Begins extent `id`, whose records have `records_bytes` bytes, or fewer once compressed. Extents are numbered in
+    /// the order in which they begin.
     pub fn begin_extent(&mut self, id: FileId, records_bytes: u64) {
         let start = self.end.next_multiple_of(EXTENT_ALIGN);
         self.end = start + EXTENT_HEADER_BYTES as u64 + records_bytes;
-        // The header comes when it is known how long the extent is.
+        // The header is filled in when the length of the extent is known.
         let pending = vec![0; EXTENT_HEADER_BYTES];
-        self.extents.push(Growing { id, start, pending, offset: start, left: records_bytes, is_whole: false });
+        self.extents.push(GrowingExtent { id, start, pending, offset: start, left: records_bytes, is_whole: false });
     }
 
-    /// Appends bytes of records, which were announced with as many bytes or more, to an extent; returns where they lie.
+    /// Appends records of `announced` bytes, or fewer after compression, to an extent; returns their offset.
     pub fn add(&mut self, extent: usize, records: &[u8], announced: u64) -> Result<u64> {
         let growing = &mut self.extents[extent];
         assert!(
             records.len() as u64 <= announced && announced <= growing.left,
-            "an extent has room for what comes to it"
+            "records fit into the space announced for their extent"
         );
         let at = growing.end();
         growing.pending.extend_from_slice(records);
@@ -99,23 +100,24 @@ impl SegmentBuilder {
         Ok(at)
     }
 
-    /// How long an extent is so far, in bytes.
+    /// Length of an extent so far, in bytes.
     pub fn extent_bytes(&self, extent: usize) -> u64 {
         self.extents[extent].end() - self.extents[extent].start
     }
 
-    /// Syncs the file and says where the extents are; the caller syncs the directory.
+    /// Syncs the file and returns the locations of the extents; the caller syncs the directory.
     pub fn finish(mut self) -> Result<Vec<ExtentPlace>> {
         for growing in self.extents.iter_mut().filter(|growing| !growing.is_whole) {
             growing.finish(&*self.file)?;
         }
         self.file.sync()?;
-        let place = |growing: &Growing| ExtentPlace { segment: self.id, start: growing.start, end: growing.end() };
+        let place =
+            |growing: &GrowingExtent| ExtentPlace { segment: self.id, start: growing.start, end: growing.end() };
         Ok(self.extents.iter().map(place).collect())
     }
 }
 
-impl Growing {
+impl GrowingExtent {
     fn end(&self) -> u64 {
         self.offset + self.pending.len() as u64
     }
@@ -128,7 +130,7 @@ impl Growing {
         Ok(())
     }
 
-    /// All records are there.
+    /// Writes the header and the rest, once all records were added.
     fn finish(&mut self, file: &dyn File) -> Result<()> {
         let header = extent_header(self.id, self.end() - self.start);
         match self.offset == self.start {
@@ -143,7 +145,7 @@ impl Growing {
 }
 
 impl ExtentPlace {
-    /// The space that it takes.
+    /// Space occupied on storage, in bytes.
     pub fn space(&self) -> u64 {
         self.end.next_multiple_of(EXTENT_ALIGN) - self.start
     }
@@ -159,7 +161,7 @@ fn extent_header(id: FileId, len: u64) -> [u8; EXTENT_HEADER_BYTES] {
     header
 }
 
-/// An extent as it says of itself.
+/// An extent, as described by its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
     /// Its number.
@@ -171,10 +173,10 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// What begins at `start` in a file of `len` bytes; `None` if the space there was given back.
+    /// The extent that begins at `start` in a file of `len` bytes; `None` if its space was released.
     ///
     /// # Errors
-    /// [`Error::Corruption`] if it is damaged.
+    /// [`Error::Corruption`] if the header is damaged.
     pub fn read(file: &dyn File, start: u64, len: u64) -> Result<Option<Extent>> {
         let damaged = |reason: &str| Error::corruption(file.path(), start, reason);
         let mut header = [0; EXTENT_HEADER_BYTES];
@@ -194,16 +196,17 @@ impl Extent {
         }
     }
 
-    /// Goes through all records: where each lies, what it is, and its bytes.
+    /// Visits all records: offset, content, and bytes of each.
     ///
     /// # Errors
-    /// [`Error::Corruption`] where no whole record lies; what `see` returns.
+    /// [`Error::Corruption`] where no complete record is found; any error from `see`.
     pub fn for_each_record(&self, file: &dyn File, see: &mut VisitRecord<'_>) -> Result<()> {
         let mut window: Vec<u8> = Vec::new();
         let mut offset = self.start + EXTENT_HEADER_BYTES as u64;
         let mut read_to = offset;
         while offset < self.end {
-            // What is whole in the window comes first; then more is read, and what was cut is looked at again.
+            // Complete records in the window come first; then more is read, and the record that was cut off is decoded
+            // again.
             let mut rest = &window[..];
             let mut why = "the extent ends within a record";
             loop {
@@ -235,11 +238,11 @@ impl Extent {
     }
 }
 
-/// Checks that there are zeros from `offset` to the next multiple of [`EXTENT_ALIGN`] or the end of the file: what no checksum
-/// covers.
+/// Checks that the bytes from `offset` to the next multiple of [`EXTENT_ALIGN`] or the end of the file are zero; no
+/// checksum covers them.
 ///
 /// # Errors
-/// [`Error::Corruption`] if there is something else.
+/// [`Error::Corruption`] if they are not.
 pub fn check_padding(file: &dyn File, offset: u64) -> Result<()> {
     let mut padding = vec![0; (offset.next_multiple_of(EXTENT_ALIGN) - offset) as usize];
     let read = file.read_at(&mut padding, offset)?;
@@ -249,13 +252,13 @@ pub fn check_padding(file: &dyn File, offset: u64) -> Result<()> {
     }
 }
 
-/// Hears of a record: where it lies, what it is, and its bytes.
+/// Receives a record: its offset, content, and bytes.
 pub type VisitRecord<'a> = dyn FnMut(u64, &Record<'_>, &[u8]) -> Result<()> + 'a;
 
 /// Checks the header of segment `id`.
 ///
 /// # Errors
-/// [`Error::Corruption`] if it is damaged or another's, [`Error::Unsupported`] for another version.
+/// [`Error::Corruption`] if it is damaged or belongs to another segment, [`Error::Unsupported`] for another version.
 pub fn check_header(file: &dyn File, id: FileId) -> Result<()> {
     let mut found = [0; FILE_HEADER_BYTES];
     read_exact_at(file, &mut found, 0)?;
@@ -263,7 +266,7 @@ pub fn check_header(file: &dyn File, id: FileId) -> Result<()> {
     check_padding(file, FILE_HEADER_BYTES as u64)
 }
 
-/// All extents of segment `id` that still have their space, in order.
+/// All extents of segment `id` whose space was not released, in order.
 ///
 /// # Errors
 /// As [`check_header`] and [`Extent::read`].
@@ -298,7 +301,7 @@ mod tests {
         [&operation.header(seqno, operation.crc(seqno)), &key[..], &value[..]].concat()
     }
 
-    /// Segment 4 with extents 5, 6, .. of records with values of these lengths; where the records lie.
+    /// Segment 4 with extents 5, 6, .. of records with values of these lengths; returns the offsets of the records.
     fn segment(disk: &SimDisk, extents: &[&[usize]]) -> Vec<u64> {
         let mut builder = SegmentBuilder::create(disk, Path::new("s"), FileId(4), 4096).unwrap();
         let (mut places, mut number) = (Vec::new(), 0);
@@ -313,7 +316,7 @@ mod tests {
         places
     }
 
-    /// The places of all records, and the extents.
+    /// The offsets of all records, and the extents.
     fn read(disk: &SimDisk) -> Result<(Vec<u64>, Vec<Extent>)> {
         let file = disk.open_read(Path::new("s"), Access::Buffered)?;
         let (mut places, mut found) = (Vec::new(), Vec::new());
@@ -329,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_back_in_order_with_their_places_across_pieces_and_extents() {
+    fn records_are_read_in_order_with_their_offsets_across_pieces_and_extents() {
         let disk = SimDisk::new();
         let places = segment(&disk, &[&[300, 700_000, 0], &[], &[900_000, 3_000_000, 17, 1_500_000]]);
         let (found, extents) = read(&disk).unwrap();
@@ -338,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_of_before_is_read_and_one_of_after_is_unsupported() {
+    fn an_older_segment_version_is_read_and_a_newer_one_is_unsupported() {
         let disk = SimDisk::new();
         let places = segment(&disk, &[&[300, 20], &[9]]);
         let with_version = |version| {
@@ -352,25 +355,25 @@ mod tests {
     }
 
     #[test]
-    fn extents_that_become_shorter_than_announced_leave_holes_behind_them() {
+    fn extents_shorter_than_announced_are_followed_by_holes() {
         let disk = SimDisk::new();
         let mut builder = SegmentBuilder::create(&disk, Path::new("s"), FileId(4), 4096).unwrap();
         (0..3).for_each(|index| builder.begin_extent(FileId(5 + index), 100 * 2000));
-        // In turn, as groups by hash are written.
+        // Round robin, as groups by hash are written.
         for number in 0..300 {
             builder.add(number % 3, &record(number as u64, 500), 2000).unwrap();
         }
         let places = builder.finish().unwrap();
         let (found, extents) = read(&disk).unwrap();
         assert_eq!(found.len(), 300);
-        let said = places.iter().map(|place| (place.start, place.end));
-        assert!(said.eq(extents.iter().map(|extent| (extent.start, extent.end))));
+        let returned = places.iter().map(|place| (place.start, place.end));
+        assert!(returned.eq(extents.iter().map(|extent| (extent.start, extent.end))));
         assert!(places.iter().all(|place| place.space() <= 100 * (500 + 31) + 2 * EXTENT_ALIGN));
         assert!(disk.used() <= 4 * (100 * (500 + 31) + 2 * EXTENT_ALIGN), "{} B", disk.used());
     }
 
     #[test]
-    fn an_extent_that_gave_its_space_back_is_passed_over() {
+    fn an_extent_whose_space_was_released_is_skipped() {
         let disk = SimDisk::new();
         let places = segment(&disk, &[&[30, 9000], &[5000], &[77]]);
         let second = read(&disk).unwrap().1[1];
@@ -380,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_anywhere_is_an_error_that_names_a_place() {
+    fn damage_to_any_byte_is_an_error() {
         let disk = SimDisk::new();
         segment(&disk, &[&[30, 40], &[50]]);
         let good = disk.read_file(Path::new("s")).unwrap();

@@ -1,8 +1,9 @@
-//! Compresses values on their way into a segment, if that is asked for. In the log where it was born a value never is: that is
-//! the writer's time.
+//! Compresses values as garbage collection moves them into a segment, if a compression is configured. Values in logs
+//! are never compressed, which would slow writers down.
 //!
-//! What is compressed already stays as it is, whatever is asked for now. Called by value GC and reordering; each job has one
-//! of these, because what did not compress shortly before in the same job says what to expect (decision record 027).
+//! A value that is already compressed stays as it is, whatever is configured now. Each value collection has its own
+//! instance: values that did not compress earlier in the same job predict whether the next ones will (decision record
+//! 027).
 
 use crate::base::Kind;
 use crate::base::limits::{COMPRESSED_RECORD_BYTES_MAX, COMPRESSED_VALUE_BYTES_MIN};
@@ -13,16 +14,16 @@ use crate::format::record::Record;
 pub struct Shrinker {
     wanted: Compression,
     compressor: Compressor,
-    /// The record that was made last.
+    /// The record compressed last.
     record: Vec<u8>,
-    /// Bytes of the values that were compressed...
+    /// Total bytes of compressed values before compression...
     before: u64,
-    /// ...and what became of them.
+    /// ...and after it.
     after: u64,
 }
 
 impl Shrinker {
-    /// It compresses like this, or not at all.
+    /// Compresses with `wanted`, or not at all.
     pub fn new(wanted: Compression) -> Shrinker {
         Shrinker { wanted, compressor: Compressor::default(), record: Vec::new(), before: 0, after: 0 }
     }
@@ -49,12 +50,12 @@ impl Shrinker {
         Some(&self.record)
     }
 
-    /// Bytes of values that were compressed, before and after it.
+    /// Total bytes of the compressed values, before and after compression.
     pub fn sums(&self) -> (u64, u64) {
         (self.before, self.after)
     }
 
-    /// Memory that it takes: as much as the largest record did, and about as much for the tables of the algorithm.
+    /// Memory in use: as much as the largest record, and about as much for the tables of the algorithm.
     pub fn bytes(&self) -> usize {
         2 * self.record.capacity()
     }
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_compressed_if_that_saves_an_eighth_and_it_is_neither_small_nor_huge() {
+    fn a_value_of_moderate_size_is_compressed_if_that_saves_an_eighth() {
         assert!(shrunk(&[7; 1000]).is_some_and(|len| len < 100));
         assert!(shrunk(&[7; COMPRESSED_VALUE_BYTES_MIN]).is_some());
         assert_eq!(shrunk(&[7; COMPRESSED_VALUE_BYTES_MIN - 1]), None);
@@ -88,14 +89,14 @@ mod tests {
         let mut mixed = |zeros: usize| -> Vec<u8> {
             (0..1000).map(|at| if at < zeros { 0 } else { random.draw() as u8 }).collect()
         };
-        // The zeros, and about 20 B.
+        // The zeros are saved, except about 20 B.
         assert_eq!(shrunk(&mixed(0)), None);
         assert_eq!(shrunk(&mixed(110)), None);
         assert!(shrunk(&mixed(180)).is_some());
     }
 
     #[test]
-    fn a_compressed_record_says_so_and_comes_back_and_is_not_compressed_again() {
+    fn a_compressed_record_is_marked_decompresses_and_is_not_compressed_again() {
         let value = b"a value that compresses; ".repeat(30);
         let mut shrinker = Shrinker::new(Compression::Lz4);
         let bytes = shrinker.shrink(&record(Kind::Put, &value)).unwrap().to_vec();
@@ -109,7 +110,7 @@ mod tests {
         assert_eq!(shrinker.shrink(&bytes), None);
         assert_eq!(Shrinker::new(Compression::None).shrink(&record(Kind::Put, &value)), None);
         assert_eq!(shrinker.shrink(&record(Kind::Delta, &value)), None);
-        // In a log it is out of place.
+        // A log must not hold a compressed record.
         assert!(Record::take(&mut &bytes[..]).is_err());
     }
 }

@@ -1,53 +1,54 @@
-//! Which tables are worth writing anew so that their addresses name the files where values are now. Compactions refresh what
-//! they pass, but nothing passes a table that is written no more: each look-up of its values goes through redirect tables,
-//! and these stay for its sake. Pure functions.
+//! Chooses the tables to rewrite because of stale addresses: those that name collected value files. Compactions refresh
+//! the addresses they copy, but a table that is not compacted keeps its stale ones: each lookup of its values goes
+//! through redirect tables, and these must be kept for it. Pure functions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::FileId;
 use crate::format::references::References;
 
-/// At rest a table is written anew once one in so many of its addresses is out of date: each record that moved has so many
-/// entries written for it at most.
-const REST_ONE_IN: u64 = 10;
-/// A look-up through more redirect tables than this is too long.
+/// While idle, a table is rewritten once 1 in this many of its addresses is stale: at most this many entries are
+/// written for each moved record.
+const IDLE_ONE_IN: u64 = 10;
+/// A lookup through more redirect tables than this takes too long.
 const HOPS_MAX: usize = 2;
-/// Beside as many redirect tables as there are files of values, there may be so many.
+/// Redirect tables allowed in addition to as many as there are value files.
 const REDIRECTS_FREE: usize = 8;
 
-/// The tables to write anew.
+/// The tables to rewrite.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stale {
-    /// As soon as nothing more urgent is to be done.
+    /// Once nothing more urgent is due.
     pub due: BTreeSet<FileId>,
-    /// At rest: all that are due, and those of which less is out of date.
+    /// While idle: all that are due, and tables with fewer stale addresses.
     pub when_idle: BTreeSet<FileId>,
 }
 
-/// How many redirect tables lead from each file that was emptied to its records, and which file the first of them is in.
+/// For each collected file: the number of redirect tables between it and its records, and the file of the first of
+/// them.
 #[derive(Debug, Default)]
 pub struct Hops(BTreeMap<FileId, (usize, FileId)>);
 
-/// A table whose addresses may be out of date.
+/// The stale addresses of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableReferences {
     /// The table.
     pub table: FileId,
     /// Its length, in bytes.
     pub size: u64,
-    /// Records that it names.
+    /// Number of referenced records.
     pub records: u64,
-    /// Of these, those that lead through redirect tables.
+    /// Of these, the number reached through redirect tables.
     pub stale: u64,
-    /// The longest way to one of them.
+    /// The most redirect tables on the way to one of them.
     pub hops: usize,
-    /// The files of redirect tables that it needs.
+    /// The redirect files that it needs.
     pub files: BTreeSet<FileId>,
 }
 
 impl Hops {
-    /// Of the files that were emptied, each with the file that its redirect table is in, and those that it moved into, which
-    /// have higher numbers than its own; in order.
+    /// Takes each collected file, the file of its redirect table, and the files that its records moved into, which have
+    /// higher numbers than its own; in order.
     pub fn new<'a>(moved: impl DoubleEndedIterator<Item = (FileId, FileId, &'a [FileId])>) -> Hops {
         let mut hops: BTreeMap<FileId, (usize, FileId)> = BTreeMap::new();
         for (file, redirect, to) in moved.rev() {
@@ -57,12 +58,12 @@ impl Hops {
         Hops(hops)
     }
 
-    /// No file was emptied.
+    /// Whether no file was collected.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What is out of date in a table of `size` bytes that names these.
+    /// The stale addresses of a table of `size` bytes with these references.
     pub fn naming(&self, table: FileId, size: u64, names: &References) -> TableReferences {
         let records = names.0.values().map(|referenced| referenced.records).sum();
         let mut naming = TableReferences { table, size, records, stale: 0, hops: 0, files: BTreeSet::new() };
@@ -76,13 +77,13 @@ impl Hops {
         naming
     }
 
-    /// The tables to write anew: those with more than `percent` in a hundred names that lead through redirect tables, or
-    /// some that lead through too many in a row; and if there
-    /// are more redirect tables than `files` of values and some, those with the most stale names for their size, until
-    /// half of the redirect tables that are allowed would be left. At rest, fewer stale names will do.
+    /// Chooses the tables to rewrite: those in which more than `percent` of the references lead through redirect
+    /// tables, or some lead through too many in a row. If there are more redirect tables than `files` value files plus
+    /// an allowance, also the tables with the most stale references per byte, until only half of the allowed redirect
+    /// tables would be left. While idle, fewer stale references suffice.
     pub fn choose(&self, mut tables: Vec<TableReferences>, files: usize, percent: u64) -> Stale {
         tables.retain(|naming| naming.stale > 0);
-        let partly = tables.iter().filter(|naming| naming.stale * REST_ONE_IN >= naming.records);
+        let partly = tables.iter().filter(|naming| naming.stale * IDLE_ONE_IN >= naming.records);
         let partly: BTreeSet<FileId> = partly.map(|naming| naming.table).collect();
         let allowed = REDIRECTS_FREE + files;
         let mut referenced: BTreeMap<FileId, usize> = BTreeMap::new();
@@ -121,21 +122,21 @@ mod tests {
         References(of.iter().map(|&(file, records)| (FileId(file), referenced(records))).collect())
     }
 
-    /// Files of the first numbers moved into those of the second.
+    /// The first file of each pair was collected and moved into the second.
     fn hops(moved: &[(u64, u64)]) -> Hops {
         let moved: Vec<_> = moved.iter().map(|&(file, to)| (FileId(file), [FileId(to), FileId(1000)])).collect();
-        // Each has a file of redirect tables for itself.
+        // Each has a redirect file of its own.
         Hops::new(moved.iter().map(|(file, to)| (*file, FileId(file.0 + 500), &to[..])))
     }
 
-    /// Number and size of a table, and what it names.
+    /// Number and size of a table, and its references.
     type Table<'a> = (u64, u64, &'a [(u64, u64)]);
 
     fn chosen(hops: &Hops, tables: &[Table<'_>], files: usize) -> Vec<u64> {
         both(hops, tables, files).0
     }
 
-    /// The tables chosen at any time, and those at rest.
+    /// The tables that are due, and those chosen while idle.
     fn both(hops: &Hops, tables: &[Table<'_>], files: usize) -> (Vec<u64>, Vec<u64>) {
         let tables = tables.iter().map(|(id, size, of)| hops.naming(FileId(*id), *size, &names(of)));
         let Stale { due, when_idle } = hops.choose(tables.collect(), files, 50);
@@ -144,14 +145,14 @@ mod tests {
     }
 
     #[test]
-    fn tables_that_mostly_lead_through_redirects_are_chosen() {
+    fn tables_with_mostly_stale_addresses_are_chosen() {
         let hops = hops(&[(1, 3), (2, 9)]);
         assert_eq!(chosen(&hops, &[(70, 10, &[(1, 5), (8, 5)]), (71, 10, &[(1, 3), (2, 3), (8, 5)])], 2), [71]);
         assert_eq!(chosen(&hops, &[(70, 10, &[(8, 5)]), (71, 10, &[])], 2), [0u64; 0]);
     }
 
     #[test]
-    fn at_rest_a_tenth_that_leads_through_redirects_is_enough() {
+    fn while_idle_a_tenth_of_stale_addresses_suffices() {
         let hops = hops(&[(1, 3), (2, 9)]);
         let tables: [Table<'_>; 3] =
             [(70, 10, &[(1, 6), (8, 4)]), (71, 10, &[(2, 1), (8, 9)]), (72, 10, &[(2, 1), (8, 10)])];
@@ -159,17 +160,17 @@ mod tests {
     }
 
     #[test]
-    fn a_long_way_is_healed_however_few_go_it() {
+    fn a_long_redirect_chain_is_refreshed_however_few_records_use_it() {
         let hops = hops(&[(1, 2), (2, 3), (3, 4)]);
         assert_eq!(hops.naming(FileId(70), 10, &names(&[(1, 1), (3, 1), (9, 9)])).hops, 3);
         assert_eq!(chosen(&hops, &[(70, 10, &[(1, 1), (9, 99)]), (71, 10, &[(2, 9), (9, 99)])], 2), [70]);
     }
 
     #[test]
-    fn too_many_redirects_for_old_names_become_half_as_many_as_may_be() {
+    fn too_many_redirect_files_are_reduced_to_half_of_the_allowed_number() {
         let moved: Vec<(u64, u64)> = (1..=12).map(|file| (file, 99)).collect();
         let hops = hops(&moved);
-        // Each names three files that were emptied, and mostly others.
+        // Each references three collected files, and mostly others.
         let lists: Vec<Vec<(u64, u64)>> =
             (0..4).map(|table| (1..=3).map(|file| (table * 3 + file, 1)).chain([(99, 50)]).collect()).collect();
         let sizes = [40, 30, 20, 10];

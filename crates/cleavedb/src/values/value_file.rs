@@ -1,5 +1,5 @@
-//! What holds values and never changes any more: a log that has left the front, or an extent of a segment. Its records are
-//! read by address, and each is checked against the key and sequence number that were asked for.
+//! A value file: a log that has left the front, or an extent of a segment. It never changes. Its records are read by
+//! address, and each is checked against the expected key and sequence number.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::io::handles::Handle;
 use crate::io::pending_deletions::FileGuard;
 use crate::io::{File, read_exact_polled};
 
-/// A file on storage that holds values or redirect tables, of one or several files of values.
+/// A file on storage that holds one or several value files, or redirect tables.
 pub struct StoredFile {
     id: FileId,
     guard: FileGuard,
@@ -44,45 +44,45 @@ impl StoredFile {
         self.handle.file()
     }
 
-    /// The manifest no longer names the file: it goes with its last holder.
+    /// The manifest no longer references the file: it is removed with its last holder.
     pub fn mark_obsolete(&self) {
         self.guard.mark_obsolete();
     }
 
-    /// Gives back the space of an extent that begins and ends here, and that nobody reads.
+    /// Releases the space of an extent that begins and ends here and has no readers.
     pub fn give_back(&self, start: u64, end: u64) {
         self.guard.give_back(start, end.next_multiple_of(EXTENT_ALIGN) - start);
     }
 }
 
-/// What the bytes of a file of values look like.
+/// The layout of a value file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Layout {
     /// Frames of records.
     Log,
-    /// A header, then records, one behind the other.
+    /// A header, then records one after the other.
     Extent {
-        /// Where it begins in its segment, in bytes.
+        /// Offset of the extent in its segment, in bytes.
         start: u64,
-        /// Which keys its records have.
+        /// The group of its keys.
         group: Group,
-        /// How often they change.
+        /// How often its values change.
         temperature: Temperature,
     },
 }
 
-/// A file of values.
+/// A value file.
 pub struct ValueFile {
     id: FileId,
     layout: Layout,
     end: u64,
     stored: Arc<StoredFile>,
-    /// The manifest no longer names it.
+    /// The manifest no longer references it.
     obsolete: AtomicBool,
 }
 
 impl ValueFile {
-    /// File `id`, which lies in `stored` up to `end`.
+    /// Value file `id`, which lies in `stored` and ends at `end`.
     pub fn new(id: FileId, layout: Layout, end: u64, stored: Arc<StoredFile>) -> ValueFile {
         ValueFile { id, layout, end, stored, obsolete: AtomicBool::new(false) }
     }
@@ -92,12 +92,12 @@ impl ValueFile {
         self.id
     }
 
-    /// What its bytes look like.
+    /// Its layout.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Where it begins, in bytes.
+    /// Start offset, in bytes.
     pub fn start(&self) -> u64 {
         match self.layout {
             Layout::Log => 0,
@@ -105,17 +105,17 @@ impl ValueFile {
         }
     }
 
-    /// Where what counts of it ends, in bytes.
+    /// End offset of its valid content, in bytes.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// The file that it lies in.
+    /// The file on storage that holds it.
     pub fn stored(&self) -> &Arc<StoredFile> {
         &self.stored
     }
 
-    /// The manifest no longer names it: an extent gives its space back with its last holder.
+    /// The manifest no longer references it: an extent's space is released with its last holder.
     pub fn mark_obsolete(&self) {
         self.obsolete.store(true, Ordering::Release);
     }
@@ -123,7 +123,7 @@ impl ValueFile {
     /// The value of the record at `address`, which must be version `seqno` of `full_key`. One read.
     ///
     /// # Errors
-    /// [`Error::Corruption`] if another record, or none, lies there.
+    /// [`Error::Corruption`] if another record, or none, is at the address.
     pub fn read_value(&self, address: Address, full_key: &[u8], seqno: Seqno, gauge: &Arc<Gauge>) -> Result<Slice> {
         let file = self.file_at(address)?;
         let mut bytes = vec![0; address.len as usize];
@@ -132,10 +132,10 @@ impl ValueFile {
         value.map_err(|why| why.at(self.stored.path(), address.offset))
     }
 
-    /// The open file that has the record at `address`.
+    /// The open file that holds the record at `address`.
     ///
     /// # Errors
-    /// [`Error::Corruption`] if the address lies outside of what counts of the file; as opening it.
+    /// [`Error::Corruption`] if the address lies outside the value file; any error from opening the file.
     pub fn file_at(&self, address: Address) -> Result<Arc<dyn File>> {
         let end = address.offset.checked_add(address.len.into()).filter(|end| *end <= self.end);
         if end.is_none() || address.offset < self.start() {

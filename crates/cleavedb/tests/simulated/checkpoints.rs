@@ -1,4 +1,4 @@
-//! Copies of a database: consistent, complete, clean when they fail.
+//! Checkpoints: consistent, complete, and removed if they fail.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn files_in(disk: &SimDisk, path: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_checkpoint_holds_everything_up_to_the_call_and_goes_its_own_way() {
+fn a_checkpoint_holds_everything_up_to_the_call_and_is_independent_afterwards() {
     with_each_log(|backend| {
         for linking in [true, false] {
             let disk = SimDisk::new();
@@ -32,7 +32,7 @@ fn a_checkpoint_holds_everything_up_to_the_call_and_goes_its_own_way() {
                 db.put(format!("{number:03}"), value("v", number)).unwrap();
             }
             db.checkpoint("/copy").unwrap();
-            // Whatever becomes of the original, and of the power.
+            // Whatever happens to the original and to the power.
             for number in 0..400 {
                 db.delete(format!("{number:03}")).unwrap();
             }
@@ -48,7 +48,7 @@ fn a_checkpoint_holds_everything_up_to_the_call_and_goes_its_own_way() {
                 copy.flush().unwrap();
                 copy.close().unwrap();
             }
-            // The original has not suffered from it.
+            // The original is not affected.
             let options = Options::new().fast_dir("/fast").slow_dir("/slow");
             let db = testing::open(Arc::new(disk.clone()), Path::new("/db"), options, Tuning::tiny()).unwrap();
             assert_eq!(db.iter().unwrap().count(), 0);
@@ -76,7 +76,7 @@ fn a_checkpoint_shares_no_log_with_the_original() {
         for number in 0..100 {
             db.put(format!("{number:03}"), "another").unwrap();
         }
-        // Cuts what is reserved behind its logs.
+        // Truncates the space reserved after its logs.
         db.close().unwrap();
         assert!(logs("/copy") == before);
         let copy = open_copy(&disk, "/copy").unwrap();
@@ -97,7 +97,7 @@ fn checkpoint_while_writing(seed: u64, backend: LogBackend) {
                     if stop.load(Ordering::SeqCst) == 1 {
                         break;
                     }
-                    // Each write says how far its writer is, in one key and in a key of its own.
+                    // Each write stores the writer's progress in one key, and adds a key of its own.
                     let mut batch = cleavedb::WriteBatch::new();
                     let keyspace = db.default_keyspace();
                     batch.put(&keyspace, format!("writer {writer}"), number.to_string());
@@ -129,7 +129,7 @@ fn checkpoint_while_writing(seed: u64, backend: LogBackend) {
 }
 
 #[test]
-fn a_checkpoint_taken_during_heavy_writes_is_a_first_part_of_history() {
+fn a_checkpoint_during_heavy_writes_is_a_prefix_of_history() {
     for seed in 0..6 {
         let backend = crate::support::BACKENDS[seed as usize % 2];
         in_world(seed, move || checkpoint_while_writing(seed, backend));
@@ -137,7 +137,7 @@ fn a_checkpoint_taken_during_heavy_writes_is_a_first_part_of_history() {
 }
 
 #[test]
-fn targets_that_will_not_do_are_refused_and_left_alone() {
+fn unsuitable_targets_are_refused_and_not_changed() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();
@@ -157,9 +157,9 @@ fn targets_that_will_not_do_are_refused_and_left_alone() {
     });
 }
 
-/// When a database is closed, someone else may open it and remove what a copy still needs.
+/// Once a database is closed, another process may open it and remove files that a checkpoint still needs.
 #[test]
-fn a_close_waits_for_a_checkpoint_and_that_stops() {
+fn a_close_stops_a_running_checkpoint_and_waits_for_it() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         disk.set_linking(false);
@@ -169,7 +169,7 @@ fn a_close_waits_for_a_checkpoint_and_that_stops() {
         }
         db.flush().unwrap();
         db.wait_for_background().unwrap();
-        // The first file of the copy takes its time to be synced.
+        // The sync of the first file of the copy takes long.
         let began = Arc::new(AtomicBool::new(false));
         let begins = began.clone();
         disk.on_sync(move |_, point| {
@@ -192,7 +192,7 @@ fn a_close_waits_for_a_checkpoint_and_that_stops() {
 }
 
 #[test]
-fn a_checkpoint_that_fails_leaves_nothing() {
+fn a_failed_checkpoint_leaves_no_files() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         disk.set_linking(false);
@@ -220,7 +220,7 @@ fn a_checkpoint_that_fails_leaves_nothing() {
             assert_eq!(disk.files().len(), before);
         }
         drop(pause);
-        // The failures were those of the copy: the database goes on.
+        // Only the copy failed: the database continues.
         db.put("later", "v").unwrap();
         db.sync().unwrap();
         db.checkpoint("/copy 2").unwrap();
@@ -229,7 +229,7 @@ fn a_checkpoint_that_fails_leaves_nothing() {
 }
 
 #[test]
-fn a_checkpoint_cut_short_by_a_crash_does_not_open() {
+fn a_checkpoint_interrupted_by_a_crash_cannot_be_opened() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         disk.set_linking(backend == LogBackend::Ring);
@@ -258,7 +258,7 @@ fn a_checkpoint_cut_short_by_a_crash_does_not_open() {
                     opened += 1;
                 }
                 Err(Error::NotFound { .. }) => {
-                    // Nor does a new database take the place of what is left of it.
+                    // Nor can a new database be created over its remains.
                     let bare = files_in(&image, "/copy").iter().all(|name| name.ends_with("LOCK"));
                     let new =
                         testing::open(Arc::new(image.clone()), Path::new("/copy"), Options::new(), Tuning::tiny());

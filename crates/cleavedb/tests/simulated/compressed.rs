@@ -1,4 +1,4 @@
-//! Values that are compressed when they move: they take less space, and are read as ever, whatever the option is by then.
+//! Values compressed as they are moved: they take less space, and are read correctly whatever the option is later.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,27 +28,27 @@ fn key(number: usize) -> String {
     format!("{number:05}")
 }
 
-/// Values that shrink to less than half, and of which the round can be told.
+/// Values that compress to less than half, and contain the round.
 fn of_round(number: usize, round: usize) -> Vec<u8> {
     value(&format!("{number} in round {round}; "), 300 + number % 50)
 }
 
-/// Lets background work come to rest, with addresses that lead straight to records.
+/// Waits until background work is idle and all addresses are fresh.
 fn settle(db: &Db) -> Stats {
     db.compact_range(&db.default_keyspace(), ..).unwrap();
     db.wait_for_background().unwrap();
     db.stats()
 }
 
-/// The round that a key was last written in by [`write_and_move`].
+/// The round in which [`write_and_move`] wrote a key last.
 fn last_round(number: usize) -> usize {
     if number.is_multiple_of(2) { 0 } else { 3 }
 }
 
-/// Writes all keys once, and every other one more often, so that whatever holds the rest is emptied.
+/// Writes all keys once, and every other one more often, so that the files with the rest are collected.
 fn write_and_move(db: &Db, of: &dyn Fn(usize, usize) -> Vec<u8>) -> Stats {
     for round in 0..=3 {
-        // Not in the order of keys.
+        // Not in key order.
         for number in (0..KEYS).map(|at| at * 7 % KEYS).filter(|number| round <= last_round(*number)) {
             db.put(key(number), of(number, round)).unwrap();
         }
@@ -79,7 +79,7 @@ fn problems(disk: &SimDisk) -> Vec<String> {
 }
 
 #[test]
-fn compressed_values_take_less_space_and_are_found_by_every_way_of_reading() {
+fn compressed_values_take_less_space_and_are_found_by_every_kind_of_read() {
     for (index, placement) in PLACEMENTS.into_iter().enumerate() {
         in_world(1, move || {
             let is_zstd = index == 2 && Compression::Zstd.is_available();
@@ -116,7 +116,7 @@ fn compressed_values_take_less_space_and_are_found_by_every_way_of_reading() {
 }
 
 #[test]
-fn what_was_compressed_stays_so_and_is_read_whatever_the_option_is_later() {
+fn compressed_values_stay_compressed_and_are_read_whatever_the_option_is_later() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let mut sums = Vec::new();
@@ -137,18 +137,18 @@ fn what_was_compressed_stays_so_and_is_read_whatever_the_option_is_later() {
 }
 
 #[test]
-fn compressed_values_are_moved_again_as_they_are() {
+fn compressed_values_are_moved_again_without_change() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend, tuning(Compression::Lz4));
         write_and_move(&db, &of_round);
         db.close().unwrap();
-        // Of each group most goes, so that the rest is moved.
+        // Most of each group dies, so that the rest is moved.
         let db = open(&disk, backend, tuning(Compression::None));
         (0..KEYS).filter(|number| number % 5 > 0).for_each(|number| db.delete(key(number)).unwrap());
         let stats = settle(&db);
         assert!(stats.value_gcs > 0 && stats.values_compressed_from == 0, "{stats:?}");
-        // Half of them had moved; as they were written, they would take more than 300 B each.
+        // Half of them had moved; uncompressed, they would take more than 300 B each.
         assert!(stats.value_bytes_live < (KEYS / 5) as u64 * 200, "{stats:?}");
         for number in (0..KEYS).step_by(5) {
             assert_eq!(&db.get(key(number)).unwrap().unwrap()[..], of_round(number, last_round(number)));
@@ -159,11 +159,11 @@ fn compressed_values_are_moved_again_as_they_are() {
 }
 
 #[test]
-fn what_lives_is_counted_as_it_is_stored_before_addresses_have_followed() {
+fn live_bytes_are_counted_as_stored_before_addresses_are_refreshed() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let mut tuning = tuning(Compression::Lz4);
-        // Tables are not written anew for the sake of addresses.
+        // Tables are not rewritten to refresh addresses.
         (tuning.table_bytes, tuning.stale_percent, tuning.compacts_when_idle) = (2 << 10, 100, false);
         let db = open(&disk, backend, tuning);
         let before = write_and_move(&db, &of_round);
@@ -183,7 +183,7 @@ fn what_lives_is_counted_as_it_is_stored_before_addresses_have_followed() {
 }
 
 #[test]
-fn values_that_do_not_compress_are_moved_as_they_are() {
+fn values_that_do_not_compress_are_moved_uncompressed() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend, tuning(Compression::Lz4));
@@ -199,11 +199,11 @@ fn values_that_do_not_compress_are_moved_as_they_are() {
 }
 
 #[test]
-fn a_flipped_byte_in_a_compressed_value_is_corruption_to_reads_and_to_the_check() {
+fn a_flipped_byte_in_a_compressed_value_is_reported_by_reads_and_by_the_check() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend, tuning(Compression::Lz4));
-        // What a compressed value begins with, it keeps: it occurs nowhere before.
+        // A compressed value keeps its first bytes: they occur nowhere before it.
         let marked = |number: usize, round: usize| {
             let mark = Value { seed: (2 * (round * KEYS + number) + 1) as u32, len: 40 }.bytes();
             [&mark[..], &[7; 300]].concat()
@@ -218,7 +218,7 @@ fn a_flipped_byte_in_a_compressed_value_is_corruption_to_reads_and_to_the_check(
                 let bytes = disk.read_file(path).unwrap();
                 let Some(at) = bytes.windows(mark.len()).position(|part| part == mark) else { continue };
                 let damaged = disk.process_crash();
-                // Behind the mark: in what says how the rest is made of it.
+                // After the mark: in the compressed part.
                 damaged.flip_bit(path, (at + mark.len() + 1) as u64, 2);
                 let db = open(&damaged, backend, tuning(Compression::None));
                 match db.get(key(number)) {

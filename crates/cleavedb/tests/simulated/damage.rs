@@ -1,5 +1,5 @@
-//! Bytes that are not what was written: reported where they matter, cut where they are the torn end of a log, and never
-//! answered from.
+//! Damaged bytes: reported where they matter, truncated where they are the torn end of a log, and never returned as an
+//! answer.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -11,12 +11,12 @@ use cleavedb::{Compression, Durability, Error, Event, Listener, LogBackend, Opti
 
 use crate::support::{in_world, open, open_with, unflushed, value, with_each_log};
 
-/// Bytes that occur nowhere by chance.
+/// Bytes that do not occur by chance.
 fn needle(seed: u32) -> Vec<u8> {
     Value { seed: 2 * seed + 1, len: 100 }.bytes()
 }
 
-/// Turns over a bit in every copy of `needle`; says in which files.
+/// Flips a bit in every copy of `needle`; returns the files.
 fn damage(disk: &SimDisk, needle: &[u8]) -> Vec<PathBuf> {
     let mut damaged = Vec::new();
     for (path, _) in disk.files() {
@@ -33,7 +33,7 @@ fn damage(disk: &SimDisk, needle: &[u8]) -> Vec<PathBuf> {
 #[test]
 fn a_bad_frame_before_a_later_sync_mark_is_reported_as_corruption() {
     with_each_log(|backend| {
-        // The mark lies in the same log, or in the next one.
+        // The mark is in the same log, or in the next one.
         for log_bytes in [64 << 10, 16 << 10] {
             let options = || Options::new().log_backend(backend);
             let mut tuning = unflushed();
@@ -50,11 +50,11 @@ fn a_bad_frame_before_a_later_sync_mark_is_reported_as_corruption() {
                 let damaged = damage(&image, &needle(1));
                 match open_with(&image, options(), tuning.clone()) {
                     Err(Error::Corruption { path, .. }) => {
-                        // The error names where the mark was found.
+                        // The error names the place of the mark.
                         assert!(damaged.contains(&path) || log_bytes < 64 << 10, "{path:?}, {damaged:?}");
                     }
                     Err(error) => panic!("another error: {error}"),
-                    Ok(_) => panic!("a damaged frame below a sync mark was cut off without a word"),
+                    Ok(_) => panic!("a damaged frame below a sync mark was truncated without an error"),
                 }
             }
         }
@@ -62,7 +62,7 @@ fn a_bad_frame_before_a_later_sync_mark_is_reported_as_corruption() {
 }
 
 #[test]
-fn a_bad_tail_is_cut_and_writing_goes_on() {
+fn a_bad_tail_is_truncated_and_writing_continues() {
     with_each_log(|backend| {
         let options = || Options::new().log_backend(backend);
         let disk = SimDisk::new();
@@ -78,7 +78,7 @@ fn a_bad_tail_is_cut_and_writing_goes_on() {
             assert_eq!(db.get("early").unwrap().unwrap(), "1");
             assert_eq!(db.get("synced").unwrap().unwrap(), "2");
             assert_eq!(db.get("tail").unwrap(), None);
-            assert_eq!(db.get("after").unwrap(), None, "nothing may be there without what came before it");
+            assert_eq!(db.get("after").unwrap(), None, "a write must not survive without the earlier ones");
             assert_eq!(db.iter().unwrap().count(), 2 + round);
             db.put(format!("new {round}"), "5").unwrap();
             db.close().unwrap();
@@ -104,7 +104,7 @@ fn closed(backend: LogBackend) -> (SimDisk, Pairs) {
 }
 
 #[test]
-fn after_a_clean_close_a_flipped_bit_is_an_error_or_does_no_harm() {
+fn after_a_clean_close_a_flipped_bit_is_an_error_or_harmless() {
     with_each_log(|backend| {
         let (disk, all) = closed(backend);
         let files: Vec<_> = disk.files().into_iter().filter(|(_, len)| *len > 0).collect();
@@ -122,7 +122,7 @@ fn after_a_clean_close_a_flipped_bit_is_an_error_or_does_no_harm() {
                 noticed += 1;
                 continue;
             };
-            // A damaged version of a table's format is one that this program does not know.
+            // A damaged format version of a table is an unknown version.
             for (key, value) in &all {
                 match db.get(key) {
                     Ok(found) => assert!(found.as_deref() == Some(value), "{place}: a wrong answer for {key:?}"),
@@ -137,7 +137,7 @@ fn after_a_clean_close_a_flipped_bit_is_an_error_or_does_no_harm() {
                 Err(error) => panic!("{place}: {error}"),
             }
         }
-        assert!(noticed > 0, "the test damages what is read");
+        assert!(noticed > 0, "the test damages nothing that is read");
     });
 }
 
@@ -145,7 +145,7 @@ fn check(disk: &SimDisk) -> Result<Report> {
     testing::check(Arc::new(disk.clone()), Path::new("/db"), &Options::new())
 }
 
-/// Every answer is right or says that a file is damaged.
+/// Asserts that every answer is right or an error that reports damage.
 fn assert_no_wrong_answer(disk: &SimDisk, all: &Pairs, place: &str) {
     let db = match open(disk, LogBackend::Plain) {
         Ok(db) => db,
@@ -166,7 +166,7 @@ fn assert_no_wrong_answer(disk: &SimDisk, all: &Pairs, place: &str) {
     }
 }
 
-/// A database of some hundred bytes with every kind of file, closed.
+/// A closed database of a few hundred bytes, with every kind of file.
 fn small() -> (SimDisk, Pairs) {
     let disk = SimDisk::new();
     let db = open(&disk, LogBackend::Plain).unwrap();
@@ -183,7 +183,7 @@ fn small() -> (SimDisk, Pairs) {
     (disk, all)
 }
 
-/// The files whose content means something after a clean close.
+/// The files whose content matters after a clean close.
 fn meaningful(disk: &SimDisk) -> Vec<(PathBuf, u64)> {
     let means_nothing = |path: &Path| ["LOCK", "RESERVE", "ring"].iter().any(|name| path.ends_with(name));
     let files: Vec<_> = disk.files().into_iter().filter(|(path, _)| !means_nothing(path)).collect();
@@ -192,19 +192,19 @@ fn meaningful(disk: &SimDisk) -> Vec<(PathBuf, u64)> {
 }
 
 #[test]
-fn every_flipped_byte_of_a_small_closed_database_is_found_by_the_check() {
-    // Thousands of openings: without a simulated world, which would take minutes.
+fn the_check_finds_every_flipped_byte_of_a_small_closed_database() {
+    // Thousands of opens: outside a simulated world, where they would take minutes.
     let (disk, all) = small();
     assert!(check(&disk).unwrap().is_sound(), "{:?}", check(&disk).unwrap());
     for (path, len) in meaningful(&disk) {
-        // Most of a log's first block is zeros that are all looked at in the same way.
+        // Most of a log's first block is zeros, which are all checked in the same way.
         let is_log = path.to_string_lossy().ends_with("log");
         for offset in (0..len).filter(|offset| !is_log || *offset < 64 || *offset >= 4090 || offset % 61 == 0) {
             let image = disk.process_crash();
             image.flip_bit(&path, offset, (offset % 8) as u8);
             let place = format!("byte {offset} of {}", path.display());
             let report = check(&image).unwrap();
-            assert!(!report.is_sound(), "{place} was not missed");
+            assert!(!report.is_sound(), "the check missed {place}");
             let names_the_file = report.problems.iter().any(|problem| problem.path == path);
             assert!(names_the_file || path.ends_with("CURRENT"), "{place}: {:?}", report.problems);
             assert_no_wrong_answer(&image, &all, &place);
@@ -213,12 +213,12 @@ fn every_flipped_byte_of_a_small_closed_database_is_found_by_the_check() {
 }
 
 #[test]
-fn files_that_are_cut_empty_missing_or_swapped_are_found_and_give_no_wrong_answer() {
+fn truncated_missing_and_swapped_files_are_found_and_give_no_wrong_answer() {
     let (disk, all) = closed(LogBackend::Plain);
     assert!(check(&disk).unwrap().is_sound());
     let files = meaningful(&disk);
     let judge = |image: &SimDisk, place: &str| {
-        assert!(!check(image).unwrap().is_sound(), "{place} was not missed");
+        assert!(!check(image).unwrap().is_sound(), "the check missed {place}");
         assert_no_wrong_answer(image, &all, place);
     };
     for (path, len) in &files {
@@ -242,7 +242,7 @@ fn files_that_are_cut_empty_missing_or_swapped_are_found_and_give_no_wrong_answe
 }
 
 #[test]
-fn a_check_changes_nothing_and_keeps_out_of_the_way_of_an_open_database() {
+fn a_check_changes_nothing_and_does_not_disturb_an_open_database() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();
@@ -272,7 +272,7 @@ fn a_check_changes_nothing_and_keeps_out_of_the_way_of_an_open_database() {
 }
 
 #[test]
-fn several_damaged_blocks_are_several_problems() {
+fn each_damaged_block_is_reported_as_a_problem() {
     in_world(3, || {
         let disk = SimDisk::new();
         let options = Options::new().log_backend(LogBackend::Plain).compression(Compression::None);
@@ -307,15 +307,15 @@ fn tables(disk: &SimDisk) -> Vec<PathBuf> {
     files.filter(|path| path.extension().is_some_and(|it| it == "table")).collect()
 }
 
-/// A bad block in a table below, in the way of compactions of its range.
+/// A damaged block in a lower table, in the way of compactions of its range.
 #[test]
-fn a_table_that_cannot_be_read_is_set_aside_and_writes_go_on() {
+fn an_unreadable_table_is_quarantined_and_writes_continue() {
     with_each_log(|backend| {
-        let (disk, told) = (SimDisk::new(), Arc::new(Quarantined::default()));
+        let (disk, quarantined) = (SimDisk::new(), Arc::new(Quarantined::default()));
         let mut tuning = Tuning::tiny();
         tuning.cache_bytes = 0;
-        // It takes tables of some size to be compacted.
-        let options = || Options::new().log_backend(backend).separation(None).listener(told.clone());
+        // Only tables of some size are compacted.
+        let options = || Options::new().log_backend(backend).separation(None).listener(quarantined.clone());
         let db = open_with(&disk, options(), tuning.clone()).unwrap();
         for number in 0..50 {
             db.put(format!("z {number:03}"), value("v", 50)).unwrap();
@@ -328,7 +328,7 @@ fn a_table_that_cannot_be_read_is_set_aside_and_writes_go_on() {
                 0 => db.clone(),
                 _ => open_with(&disk, options(), tuning.clone()).unwrap(),
             };
-            // Into its range, until a compaction comes by.
+            // Writes into its range until a compaction needs the table.
             for number in 0..400 {
                 db.put(format!("z {:03}", number % 200), value("w", 300)).unwrap();
             }
@@ -337,19 +337,19 @@ fn a_table_that_cannot_be_read_is_set_aside_and_writes_go_on() {
             assert_eq!(db.stats().tables_quarantined, 1);
             db.put("other", "v").unwrap();
             assert_eq!(db.get("z 100").unwrap().unwrap(), value("w", 300));
-            // Who asks for it hears of it, and does no harm.
+            // A requested compaction returns the error, and nothing else is affected.
             assert!(matches!(db.compact_range(&db.default_keyspace(), ..), Err(Error::Corruption { .. })));
             db.put("other", "v").unwrap();
             db.close().unwrap();
         }
         drop(db);
-        let told = told.0.lock().unwrap();
-        assert_eq!(*told, [bad.clone(), bad], "once in each session");
+        let quarantined = quarantined.0.lock().unwrap();
+        assert_eq!(*quarantined, [bad.clone(), bad], "once in each session");
     });
 }
 
 #[test]
-fn writers_are_not_left_waiting_for_a_compaction_that_cannot_be() {
+fn writers_do_not_wait_for_a_compaction_that_cannot_run() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let mut tuning = Tuning::tiny();

@@ -1,4 +1,4 @@
-//! A disk that fails and says so (DESIGN rule 9).
+//! A disk that reports failures.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,34 +12,34 @@ use cleavedb::{
 
 use crate::support::{in_world, open, open_with, text, unflushed, value, with_each_log};
 
-/// Writes until that fails; returns how many puts were taken, and the error.
+/// Writes until a write fails; returns the number of accepted puts, and the error.
 fn put_until_it_fails(db: &Db, len: usize) -> (usize, Error) {
     for number in 0..100_000 {
         if let Err(error) = db.put(format!("{number:06}"), value("v", len)) {
             return (number, error);
         }
     }
-    panic!("the disk was to fail");
+    panic!("the disk did not fail");
 }
 
 fn assert_reads_work(db: &Db, count: usize) {
     for number in [0, count / 2, count - 1] {
         assert!(db.get(format!("{number:06}")).unwrap().is_some(), "{number} of {count}");
     }
-    // The put that failed may be seen or not.
+    // The put that failed may be visible or not.
     let scanned = db.iter().unwrap().collect::<Result<Vec<_>>>().unwrap().len();
     assert!((count..=count + 1).contains(&scanned), "{scanned} keys, {count} puts");
 }
 
 #[test]
-fn a_failed_write_poisons_writes_and_reads_go_on() {
+fn a_failed_write_poisons_writes_and_reads_continue() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();
         disk.set_faults(Faults { fail_write_after: Some(20), lasting: true, ..Faults::default() });
         let (count, _) = put_until_it_fails(&db, 700);
         disk.clear_faults();
-        // The disk works again, and still nothing can be promised.
+        // The disk works again, but the database cannot promise durability.
         assert!(matches!(db.put("later", "1"), Err(Error::Poisoned { .. })));
         assert!(matches!(db.sync(), Err(Error::Poisoned { .. })));
         assert_reads_work(&db, count);
@@ -52,7 +52,7 @@ fn a_failed_write_poisons_writes_and_reads_go_on() {
 }
 
 #[test]
-fn a_failed_sync_poisons_writes_and_reads_go_on() {
+fn a_failed_sync_poisons_writes_and_reads_continue() {
     with_each_log(|backend| {
         for after in 0..4 {
             let disk = SimDisk::new();
@@ -63,8 +63,8 @@ fn a_failed_sync_poisons_writes_and_reads_go_on() {
             db.sync().unwrap();
             disk.set_faults(Faults { fail_sync_after: Some(after), ..Faults::default() });
             let synced = |number| db.default_keyspace().put_with(format!("{number:06}"), "v", Durability::Sync);
-            let failed_at = (10..20).find(|&number| synced(number).is_err()).expect("a sync was to fail");
-            // One failed, the next ones would work: they must not be asked.
+            let failed_at = (10..20).find(|&number| synced(number).is_err()).expect("one of the syncs fails");
+            // One sync failed; the next ones would succeed, but must not be attempted.
             assert!(matches!(db.put("later", "1"), Err(Error::Poisoned { .. })));
             assert!(matches!(synced(50), Err(Error::Poisoned { .. })));
             assert_reads_work(&db, failed_at);
@@ -91,13 +91,13 @@ fn fill_and_make_room(backend: LogBackend, fill: fn(&SimDisk), make_room: fn(&Si
         assert!(matches!(refused, Err(Error::NoSpace { .. })), "{refused:?}");
         assert_reads_work(&db, count.max(20));
     }
-    // What was acknowledged is safe, and what was refused is not there.
+    // Acknowledged writes are safe, and refused ones are not stored.
     let image = open(&disk.process_crash(), backend);
     if let Ok(db) = image {
         assert_reads_work(&db, count.max(20));
     }
     make_room(&disk);
-    // Background work that waits for space looks again now and then.
+    // Background work that waits for space retries from time to time.
     testing::sleep(Duration::from_millis(300));
     db.put("later", value("v", 3000)).unwrap();
     db.flush().unwrap();
@@ -108,7 +108,7 @@ fn fill_and_make_room(backend: LogBackend, fill: fn(&SimDisk), make_room: fn(&Si
 }
 
 #[test]
-fn no_space_is_said_and_poisons_nothing() {
+fn a_full_disk_is_reported_and_poisons_nothing() {
     with_each_log(|backend| {
         let fill = |disk: &SimDisk| disk.set_capacity(Some(disk.used() + 200_000));
         fill_and_make_room(backend, fill, |disk| disk.set_capacity(None));
@@ -120,7 +120,7 @@ fn no_space_is_said_and_poisons_nothing() {
 }
 
 #[test]
-fn a_failed_read_is_an_error_and_no_answer() {
+fn a_failed_read_is_an_error_and_not_an_answer() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();
@@ -150,11 +150,12 @@ fn a_failed_read_is_an_error_and_no_answer() {
 }
 
 #[test]
-fn a_table_that_cannot_be_opened_again_fails_its_reads_and_nothing_else() {
+fn a_table_that_cannot_be_reopened_fails_only_its_own_reads() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let mut tuning = Tuning::tiny();
-        // Each table pushes the one before out, nothing stays in the cache, and nothing is compacted meanwhile.
+        // Each table evicts the handle of the previous one, nothing stays in the cache, and nothing is compacted
+        // meanwhile.
         (tuning.open_files_max, tuning.cache_bytes) = (1, 0);
         (tuning.hl0_compact_tables, tuning.hl0_stop_tables) = (100, 200);
         let db = open_with(&disk, Options::new().log_backend(backend), tuning).unwrap();
@@ -180,15 +181,15 @@ fn a_table_that_cannot_be_opened_again_fails_its_reads_and_nothing_else() {
     });
 }
 
-/// Whatever there was no space to forget is forgotten later.
+/// Files that could not be removed from the manifest for lack of space are removed later.
 #[test]
-fn logs_that_were_never_used_go_though_the_disk_was_full() {
+fn unused_logs_are_removed_although_the_disk_was_full() {
     with_each_log(|backend| {
-        // A log for the large value, and between none and a few of the edits about it.
+        // Space for a log for the large value, and for between none and a few of the edits about it.
         for free in (17..22_u64).flat_map(|pages| (0..120).step_by(4).map(move |bytes| (pages << 12) + bytes)) {
             let disk = SimDisk::new();
             let db = open(&disk, backend).unwrap();
-            // No log is to stay for its values.
+            // No log is kept for its values.
             db.default_keyspace().set_separation(None).unwrap();
             for number in 0..20 {
                 db.put(format!("{number:06}"), value("v", 300)).unwrap();
@@ -196,7 +197,7 @@ fn logs_that_were_never_used_go_though_the_disk_was_full() {
             db.wait_for_background().unwrap();
             disk.set_faults(Faults { no_space_after_bytes: Some(free), ..Faults::default() });
             for _ in 0..3 {
-                // Larger than the log that is ready.
+                // Larger than the spare log.
                 let _ = db.put("large", value("v", 70_000));
             }
             disk.clear_faults();
@@ -211,7 +212,7 @@ fn logs_that_were_never_used_go_though_the_disk_was_full() {
 }
 
 #[test]
-fn without_file_descriptors_writes_fail_for_the_moment_and_nothing_is_poisoned() {
+fn without_file_descriptors_writes_fail_temporarily_and_nothing_is_poisoned() {
     with_each_log(|backend| {
         for seed in 0..6 {
             let disk = SimDisk::new();
@@ -260,12 +261,12 @@ impl Listener for Full {
 }
 
 #[test]
-fn a_compaction_too_large_for_the_disk_is_tried_less_and_less_and_flushes_go_on() {
+fn a_compaction_too_large_for_the_disk_is_retried_ever_less_often_and_flushes_continue() {
     with_each_log(|backend| {
         let (disk, full) = (SimDisk::new(), Arc::new(Full::default()));
         let mut tuning = Tuning::tiny();
         tuning.separation_bytes = usize::MAX;
-        // One compaction of all that is there.
+        // One compaction of everything.
         (tuning.hl0_compact_tables, tuning.hl0_stop_tables) = (20, 60);
         (tuning.table_bytes, tuning.level_base_bytes) = (4 << 20, 4 << 20);
         tuning.compacts_when_idle = false;
@@ -306,12 +307,12 @@ fn a_compaction_too_large_for_the_disk_is_tried_less_and_less_and_flushes_go_on(
 }
 
 #[test]
-fn a_keyspace_is_dropped_or_it_is_not_however_full_the_disk_is() {
+fn dropping_a_keyspace_is_atomic_however_full_the_disk_is() {
     let mut dropped = 0;
     for free in 0..120 {
         let disk = SimDisk::new();
         let db = open(&disk, LogBackend::Plain).unwrap();
-        // No table has anything of it, so it can be forgotten at once, by a second edit.
+        // No table has anything of it, so a second edit can remove it at once.
         db.keyspace("obsolete").unwrap();
         db.put("k", "v").unwrap();
         db.flush().unwrap();
@@ -330,9 +331,9 @@ fn a_keyspace_is_dropped_or_it_is_not_however_full_the_disk_is() {
     assert!((1..120).contains(&dropped), "{dropped}");
 }
 
-/// What a job left behind that filled the disk and died makes room for the edit of the next open.
+/// The files of a job that filled the disk and died are removed first, for the edit of the next open.
 #[test]
-fn a_crash_on_a_full_disk_leaves_a_database_that_opens() {
+fn after_a_crash_on_a_full_disk_the_database_opens() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();
@@ -340,12 +341,12 @@ fn a_crash_on_a_full_disk_leaves_a_database_that_opens() {
             db.put(format!("{number:06}"), value("v", 300)).unwrap();
         }
         db.sync().unwrap();
-        // The reserve is made.
+        // The reserve is created.
         db.wait_for_background().unwrap();
         let crashed = disk.process_crash();
         disk.halt();
         drop(db);
-        // Its number is one that was reserved.
+        // Its number is a reserved one.
         crashed.write_file(Path::new("/db/00000024.table"), &[7; 60_000]);
         for seed in 0..4 {
             let disk = crashed.power_loss(seed);
@@ -370,7 +371,7 @@ fn threads_that_cannot_be_started_are_an_error() {
                 let keyspace = db.default_keyspace();
                 let interval = Durability::Interval(Duration::from_secs(3600));
                 let written = keyspace.put_with("k", "v", interval).is_ok();
-                // Without a thread for it the promise is kept at once.
+                // Without a sync thread the write is synced at once.
                 assert!(!written || more > 7 || db.stats().durable_seqno == db.stats().seqno);
                 Some(written)
             } else {
@@ -388,7 +389,7 @@ fn threads_that_cannot_be_started_are_an_error() {
 }
 
 #[test]
-fn an_open_that_cannot_start_its_threads_fails_though_a_close_would_flush() {
+fn an_open_that_cannot_start_its_threads_fails_and_flushes_nothing() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open_with(&disk, Options::new().log_backend(backend), unflushed()).unwrap();
@@ -412,7 +413,7 @@ fn an_open_that_cannot_start_its_threads_fails_though_a_close_would_flush() {
                 }
             }
             let db = open(&disk, backend).unwrap();
-            // Only with all threads did a close flush the front.
+            // Only a close with all threads running flushes the front.
             assert_eq!(db.stats().levels[0].tables > 0, more == 6);
             assert_reads_work(&db, 30);
             db.close().unwrap();
@@ -421,7 +422,7 @@ fn an_open_that_cannot_start_its_threads_fails_though_a_close_would_flush() {
 }
 
 #[test]
-fn a_log_that_has_no_threads_yet_refuses_a_write_and_takes_the_next() {
+fn a_log_whose_threads_cannot_be_started_refuses_a_write_and_accepts_the_next() {
     in_world(1, || {
         let disk = SimDisk::new();
         let db = open(&disk, LogBackend::Ring).unwrap();
@@ -438,7 +439,7 @@ fn a_log_that_has_no_threads_yet_refuses_a_write_and_takes_the_next() {
     });
 }
 
-/// The figures on the page of statistics, as a dump shows them.
+/// The figures on the statistics page, as shown by a dump.
 fn page(disk: &SimDisk) -> Result<String> {
     let mut figures = String::new();
     testing::dump(disk, Path::new("/db/STATS"), &mut |entry| {
@@ -449,7 +450,7 @@ fn page(disk: &SimDisk) -> Result<String> {
 }
 
 #[test]
-fn a_page_of_statistics_that_could_not_be_written_is_tried_again_and_goes_at_the_close() {
+fn a_statistics_page_that_could_not_be_written_is_retried_and_removed_at_close() {
     in_world(5, || {
         let disk = SimDisk::new();
         let mut tuning = Tuning::tiny();
@@ -474,7 +475,7 @@ fn a_page_of_statistics_that_could_not_be_written_is_tried_again_and_goes_at_the
 }
 
 #[test]
-fn a_dump_of_a_page_of_statistics_waits_for_the_end_of_its_writing() {
+fn a_dump_of_a_statistics_page_waits_until_it_is_written() {
     in_world(5, || {
         let disk = SimDisk::new();
         let mut tuning = Tuning::tiny();

@@ -1,4 +1,4 @@
-//! Values that lie apart and are fetched before they are asked for: how many are read, and that nobody can tell otherwise.
+//! Prefetches of separated values: how many reads they take, and that results do not depend on them.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use cleavedb::{Compression, Db, Error, Iter, KeyspaceOptions, LogBackend, Option
 use crate::support::{in_world, open_with, value, with_each_log};
 
 fn open(disk: &SimDisk, backend: LogBackend, tuning: Tuning) -> Db {
-    // Values from 192 B on lie apart.
+    // Values of at least 192 B are separated.
     open_with(disk, Options::new().separation(Some(192)).log_backend(backend), tuning).unwrap()
 }
 
@@ -20,7 +20,7 @@ fn of_round(number: usize, round: usize) -> Vec<u8> {
     value(&format!("{number} in round {round}; "), 250 + number % 40)
 }
 
-/// Keys that come in no order, in tables, with all values in files of values.
+/// Keys in random order, in tables, with all values in value files.
 fn fill(db: &Db, keys: usize) {
     (0..keys).for_each(|turn| db.put(key(turn * 37 % keys), of_round(turn * 37 % keys, 0)).unwrap());
     db.flush().unwrap();
@@ -28,21 +28,21 @@ fn fill(db: &Db, keys: usize) {
     db.wait_for_background().unwrap();
 }
 
-/// The tables are in the cache.
-fn warm(db: &Db) {
+/// Brings the tables into the cache.
+fn fill_caches(db: &Db) {
     assert!(db.iter().unwrap().keys().rev().all(|key| key.is_ok()));
     assert!(db.iter().unwrap().keys().all(|key| key.is_ok()));
 }
 
 #[test]
-fn a_scan_fetches_as_far_as_its_caller_has_shown_to_go() {
+fn a_scan_prefetches_further_the_further_its_caller_has_gone() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let mut tuning = Tuning::tiny();
         tuning.cache_bytes = 1 << 20;
         fill(&open(&disk, backend, tuning.clone()), 400);
         let db = open(&disk, backend, tuning);
-        warm(&db);
+        fill_caches(&db);
         let reads = |pull: &mut dyn FnMut()| {
             let before = disk.reads();
             pull();
@@ -53,7 +53,7 @@ fn a_scan_fetches_as_far_as_its_caller_has_shown_to_go() {
             let mut iter = db.iter().unwrap();
             let mut next = || if backward { iter.next_back() } else { iter.next() }.unwrap().unwrap();
             assert_eq!(reads(&mut || drop(next())), 1);
-            // Of neighbours those that lie near each other come in one read.
+            // Adjacent values are read together.
             assert!((1..=2).contains(&reads(&mut || drop(next()))));
             assert_eq!(reads(&mut || drop(next())), 0);
             assert!((1..=4).contains(&reads(&mut || drop(next()))));
@@ -73,7 +73,7 @@ fn a_scan_fetches_as_far_as_its_caller_has_shown_to_go() {
 }
 
 #[test]
-fn what_scans_run_ahead_to_is_bounded_however_large_values_are() {
+fn memory_of_prefetched_values_is_bounded_however_large_they_are() {
     with_each_log(|backend| {
         for len in [3000, 40_000] {
             let disk = SimDisk::new();
@@ -88,7 +88,7 @@ fn what_scans_run_ahead_to_is_bounded_however_large_values_are() {
                 for iter in &mut iters {
                     assert_eq!(iter.next().unwrap().unwrap().1, value(&key(number), len));
                 }
-                // What the pool holds, one block for each, and nothing else.
+                // At most what the pool holds, and one block for each scan.
                 let pinned = db.stats().memory.pinned_bytes;
                 assert!(pinned <= (64 << 10) + 10 * (8 << 10), "{pinned} B at {number} of {len} B");
             }
@@ -100,7 +100,7 @@ fn what_scans_run_ahead_to_is_bounded_however_large_values_are() {
 }
 
 #[test]
-fn an_error_comes_in_its_place_however_far_a_scan_has_run_ahead() {
+fn a_scan_returns_an_error_at_its_key_however_far_it_has_prefetched() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend, Tuning::tiny());
@@ -128,7 +128,7 @@ fn an_error_comes_in_its_place_however_far_a_scan_has_run_ahead() {
             at.iter().for_each(|&at| disk.flip_bit(&path, at as u64 + 50, 3));
             damaged += usize::from(at.is_some());
         }
-        assert!(damaged > 0, "the value is somewhere");
+        assert!(damaged > 0, "the value is in some file");
         let db = open(&disk, backend, Tuning::tiny());
         let mut iter = db.iter().unwrap();
         for _ in 0..2 {
@@ -148,7 +148,7 @@ fn an_error_comes_in_its_place_however_far_a_scan_has_run_ahead() {
 }
 
 #[test]
-fn both_ends_go_on_as_in_a_map_while_values_move() {
+fn both_ends_of_an_iterator_match_a_map_while_values_move() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend, Tuning::tiny());
@@ -162,7 +162,7 @@ fn both_ends_go_on_as_in_a_map_while_values_move() {
                 // Some values are small, and stay with their keys.
                 1 => drop((db.put(key(number), "small").unwrap(), model.insert(key(number), b"small".to_vec()))),
                 2 => {
-                    // Taken up again, or dropped half-way.
+                    // Continued later, or dropped half-way.
                     let at = random.below(4) as usize;
                     match random.below(2) {
                         0 if at < iters.len() => drop(iters.remove(at)),
@@ -203,7 +203,7 @@ fn both_ends_go_on_as_in_a_map_while_values_move() {
     });
 }
 
-/// Room for both caches, and everything else tiny.
+/// Room for both caches; all other sizes are tiny.
 fn with_caches() -> Tuning {
     let mut tuning = Tuning::tiny();
     (tuning.memory_bytes, tuning.cache_bytes) = (16 << 20, 8 << 20);
@@ -211,12 +211,12 @@ fn with_caches() -> Tuning {
 }
 
 #[test]
-fn a_get_reads_one_block_and_one_value_at_most_and_then_nothing() {
+fn a_get_reads_at_most_one_block_and_one_value_and_nothing_the_second_time() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         fill(&open(&disk, backend, with_caches()), 2000);
         let db = open(&disk, backend, with_caches());
-        // What the reopening leads to reads as well.
+        // Background work after the reopen reads as well.
         db.wait_for_background().unwrap();
         let reads = |pull: &mut dyn FnMut()| {
             let before = disk.reads();
@@ -224,7 +224,7 @@ fn a_get_reads_one_block_and_one_value_at_most_and_then_nothing() {
             disk.reads() - before
         };
         let get = |number: usize| assert_eq!(&db.get(key(number)).unwrap().unwrap()[..], of_round(number, 0));
-        // Footers, indices and filters are read once, by whoever comes first.
+        // Footers, indices and filters are read once, by the first reader.
         let tables = db.stats().levels.iter().map(|level| level.tables).sum::<usize>();
         (0..2000).step_by(2000 / (8 * tables)).for_each(get);
         for number in (3..2000).step_by(101) {
@@ -239,18 +239,18 @@ fn a_get_reads_one_block_and_one_value_at_most_and_then_nothing() {
 }
 
 #[test]
-fn the_value_cache_is_for_point_reads_and_keeps_values_that_move() {
+fn the_value_cache_serves_point_reads_and_keeps_values_that_move() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend, with_caches());
         let stats = db.stats();
-        assert_eq!(stats.memory.value_cache_bytes_max, 0, "no value lies apart");
+        assert_eq!(stats.memory.value_cache_bytes_max, 0, "no value is separated");
         let for_blocks = stats.memory.cache_bytes_max;
         fill(&db, 400);
         let memory = db.stats().memory;
         assert!(memory.value_cache_bytes_max > 0, "{memory:?}");
         assert!(memory.value_cache_bytes_max + memory.cache_bytes_max <= for_blocks + (1 << 20));
-        warm(&db);
+        fill_caches(&db);
         assert_eq!(db.iter().unwrap().count() + db.iter().unwrap().rev().count(), 800);
         let stats = db.stats();
         assert_eq!((stats.memory.value_cache_bytes, stats.value_cache_hits + stats.value_cache_misses), (0, 0));
@@ -262,7 +262,7 @@ fn the_value_cache_is_for_point_reads_and_keeps_values_that_move() {
         assert!((40 * 250..40 * 600).contains(&stats.memory.value_cache_bytes), "{:?}", stats.memory);
         assert_eq!(stats.memory.pinned_bytes, 0);
         let held = db.get(&kept[0]).unwrap();
-        assert_eq!(db.stats().memory.pinned_bytes, 0, "it is the cache's");
+        assert_eq!(db.stats().memory.pinned_bytes, 0, "the cache owns the memory");
         for round in 1..6 {
             let others = (0..400).filter(|number| number % 10 != 0);
             others.for_each(|number| db.put(key(number), of_round(number, round)).unwrap());
@@ -275,7 +275,7 @@ fn the_value_cache_is_for_point_reads_and_keeps_values_that_move() {
         let after = db.stats();
         assert_eq!((after.value_cache_hits, after.value_cache_misses), (before.value_cache_hits + 40, 40));
         assert!(kept.iter().step_by(3).all(|key| db.get(key).unwrap() == db.multi_get([key]).remove(0).unwrap()));
-        // Replaced, and gone: what is cached belongs to versions that nobody asks for any more.
+        // Replaced and deleted values: cached versions that are not read any more.
         db.put(&kept[0], of_round(0, 9)).unwrap();
         db.delete(&kept[1]).unwrap();
         assert_eq!(&db.get(&kept[0]).unwrap().unwrap()[..], of_round(0, 9));
@@ -286,7 +286,7 @@ fn the_value_cache_is_for_point_reads_and_keeps_values_that_move() {
 }
 
 #[test]
-fn what_is_cached_is_found_without_the_table_until_something_newer_is_there() {
+fn a_cached_value_is_found_without_its_table_until_a_newer_version_exists() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         fill(&open(&disk, backend, with_caches()), 300);
@@ -318,7 +318,7 @@ fn what_is_cached_is_found_without_the_table_until_something_newer_is_there() {
             db.compact_range(&space, ..).unwrap();
             db.wait_for_background().unwrap();
         };
-        // What is newer is in memory first, then in a table above, then in place of the other.
+        // The newer version is first in memory, then in an upper table, then merged into the table of the older one.
         for (round, moves) in [(1, 0), (2, 1), (3, 2)] {
             for number in (0..300).step_by(4) {
                 db.put(key(number), of_round(number, round)).unwrap();
@@ -343,7 +343,7 @@ fn what_is_cached_is_found_without_the_table_until_something_newer_is_there() {
         }
         drop(snapshot);
         settle();
-        // Tombstones and what they covered are gone together.
+        // Tombstones and the versions they covered are gone together.
         for _ in 0..2 {
             check(&expected);
         }
@@ -351,18 +351,18 @@ fn what_is_cached_is_found_without_the_table_until_something_newer_is_there() {
 }
 
 #[test]
-fn a_scan_takes_along_values_that_lie_right_behind() {
+fn a_scan_prefetches_adjacent_values_in_one_read() {
     in_world(1, || {
         let disk = SimDisk::new();
         let mut tuning = with_caches();
         (tuning.placement, tuning.group_bytes) = (ValuePlacement::Range, 64 << 10);
         let db = open(&disk, LogBackend::Ring, tuning);
-        // In order, so that what stays in the last log are the last keys.
+        // In key order, so that the last log holds the last keys.
         (0..400).for_each(|number| db.put(key(number), of_round(number, 0)).unwrap());
         db.flush().unwrap();
         db.compact_range(&db.default_keyspace(), ..).unwrap();
         db.wait_for_background().unwrap();
-        warm(&db);
+        fill_caches(&db);
         let reads_of = |pull: &mut dyn FnMut()| {
             let before = disk.reads();
             pull();
@@ -381,7 +381,7 @@ fn a_scan_takes_along_values_that_lie_right_behind() {
         let mut keys = iter.keys();
         let mut both = || while keys.next().is_some() && keys.next_back().is_some() {};
         assert_eq!(reads_of(&mut both), 0);
-        // Both ends meet, with values fetched beyond the place.
+        // Both ends meet, with values prefetched beyond the meeting point.
         let mut iter = db.iter().unwrap();
         for turn in 0..200 {
             let (front, back) = (iter.next().unwrap().unwrap(), iter.next_back().unwrap().unwrap());
@@ -393,7 +393,7 @@ fn a_scan_takes_along_values_that_lie_right_behind() {
 }
 
 #[test]
-fn logs_go_through_the_page_cache_where_values_are_read_as_well() {
+fn logs_use_the_page_cache_once_values_are_read_from_them() {
     let disk = SimDisk::new();
     let db = open(&disk, LogBackend::Ring, with_caches());
     let write = |round: usize, reads: bool| {
@@ -411,7 +411,7 @@ fn logs_go_through_the_page_cache_where_values_are_read_as_well() {
     };
     let (direct, missed) = write(0, false);
     assert!(direct > 4 && missed == 0, "{direct} direct writes, {missed} values read");
-    // The log that is at hand when the first value is read was made before, and so was the next.
+    // The log in use when the first value is read was created before, and so was the next one.
     write(1, true);
     let (direct, missed) = write(2, true);
     assert!(direct == 0 && missed > 0, "{direct} direct writes, {missed} values read");
@@ -420,7 +420,7 @@ fn logs_go_through_the_page_cache_where_values_are_read_as_well() {
 }
 
 #[test]
-fn memory_moves_to_the_cache_that_lacks_it() {
+fn memory_moves_to_the_cache_with_more_misses() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let mut tuning = with_caches();
@@ -429,7 +429,7 @@ fn memory_moves_to_the_cache_that_lacks_it() {
         fill(&db, 3000);
         let at_first = db.stats().memory;
         let mut random = Random::new(3);
-        // More values than fit at first, all of them wanted again and again; their few blocks fit with ease.
+        // More values than fit at first, all of them read repeatedly; their few blocks fit easily.
         for _ in 0..40_000 {
             let number = random.below(1200) as usize;
             assert_eq!(&db.get(key(number)).unwrap().unwrap()[..], of_round(number, 0));
@@ -441,7 +441,7 @@ fn memory_moves_to_the_cache_that_lacks_it() {
     });
 }
 
-/// Several tables, and so many bytes for both caches, to which nobody lends anything.
+/// Several tables, and this many bytes for both caches, with nothing lent to them.
 fn with_small_cache(cache_bytes: usize) -> Tuning {
     let mut tuning = Tuning::tiny();
     (tuning.table_bytes, tuning.level_base_bytes, tuning.open_files_max) = (64 << 10, 256 << 10, 100);
@@ -450,7 +450,7 @@ fn with_small_cache(cache_bytes: usize) -> Tuning {
 }
 
 #[test]
-fn a_cold_get_reads_one_block_and_one_value_at_most_where_most_blocks_have_no_room() {
+fn with_a_cache_too_small_for_most_blocks_a_cold_get_reads_at_most_one_block_and_one_value() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let options = || Options::new().separation(Some(192)).compression(Compression::None).log_backend(backend);
@@ -475,7 +475,7 @@ fn a_cold_get_reads_one_block_and_one_value_at_most_where_most_blocks_have_no_ro
 }
 
 #[test]
-fn leaves_with_values_do_not_push_out_leaves_of_keys() {
+fn blocks_with_values_do_not_evict_blocks_of_keys() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let options = || Options::new().separation(Some(192)).compression(Compression::None).log_backend(backend);
@@ -484,7 +484,7 @@ fn leaves_with_values_do_not_push_out_leaves_of_keys() {
         let beside = db.create_keyspace("beside", KeyspaceOptions::new()).unwrap();
         (0..5000).for_each(|number| beside.put(key(number), small(number)).unwrap());
         db.compact_range(&beside, ..).unwrap();
-        // No table has keys of both.
+        // No table has keys of both kinds.
         fill(&db, 4000);
         let get_all = || {
             let before = disk.reads();
@@ -495,12 +495,12 @@ fn leaves_with_values_do_not_push_out_leaves_of_keys() {
         let alone = get_all();
         (0..5000).for_each(|number| assert_eq!(&beside.get(key(number)).unwrap().unwrap()[..], small(number)));
         let after = get_all();
-        assert_eq!(after, alone, "a value for each key, and no block");
+        assert_eq!(after, alone, "one value per key, and no block");
     });
 }
 
 #[test]
-fn caches_smaller_than_what_leads_to_blocks_still_work_and_keep_to_their_size() {
+fn caches_smaller_than_all_index_blocks_work_and_keep_to_their_size() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let options = || Options::new().separation(Some(192)).log_backend(backend);

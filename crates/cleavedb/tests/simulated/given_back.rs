@@ -1,4 +1,4 @@
-//! The space of extents that nothing leads to any more: it is given back, sooner or later, whatever came between.
+//! The space of unreferenced extents is released eventually, whatever happens in between.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn settle(db: &Db) -> Stats {
     db.stats()
 }
 
-/// A store whose values lie in order, in segments of several extents.
+/// A store with values in key order, in segments of several extents.
 fn filled(disk: &SimDisk) -> Db {
     let db = open(disk);
     for number in 0..KEYS {
@@ -39,7 +39,7 @@ fn filled(disk: &SimDisk) -> Db {
     db
 }
 
-/// Writes some keys again until their extents are dead, of which the segments hold others, too.
+/// Overwrites some keys until their extents are dead, in segments that also hold live extents.
 fn overwrite(db: &Db, keys: std::ops::Range<usize>) -> Stats {
     for round in 1..4 {
         for number in keys.clone() {
@@ -65,7 +65,7 @@ fn remove_copy(disk: &SimDisk) {
     }
 }
 
-/// What segments take on disk, in bytes.
+/// Bytes that segments occupy on disk.
 fn segments(disk: &SimDisk) -> u64 {
     let is_segment = |path: &Path| path.extension().is_some_and(|extension| extension == "segment");
     let files = disk.files().into_iter().filter(|(path, _)| path.starts_with("/db") && is_segment(path));
@@ -78,7 +78,7 @@ fn segments(disk: &SimDisk) -> u64 {
 }
 
 #[test]
-fn extents_that_die_while_a_checkpoint_links_their_segment_give_their_space_back_once_it_is_gone() {
+fn dead_extents_in_a_segment_linked_by_a_checkpoint_are_released_once_it_is_gone() {
     for reopens in [false, true] {
         in_world(21, move || {
             let disk = SimDisk::new();
@@ -94,7 +94,7 @@ fn extents_that_die_while_a_checkpoint_links_their_segment_give_their_space_back
                 testing::sleep(Duration::from_secs(5));
                 assert!(db.stats().value_bytes_pending >= pending, "{} B then, {:?}", pending, db.stats());
             }
-            // Nothing of the checkpoint was touched.
+            // Nothing in the checkpoint was changed.
             let copy =
                 testing::open(Arc::new(disk.clone()), Path::new("/copy"), Options::new(), Tuning::tiny()).unwrap();
             check(&copy, 0..0);
@@ -104,7 +104,7 @@ fn extents_that_die_while_a_checkpoint_links_their_segment_give_their_space_back
             testing::sleep(Duration::from_secs(70));
             let stats = db.stats();
             assert_eq!((stats.value_bytes_pending, before - segments(&disk)), (0, pending));
-            // Each extent has a header, and ends somewhere in a block; each segment has a header of a block.
+            // Each extent has a header and ends within a block; each segment has a header of one block.
             let most = stats.value_bytes + 2 * 4096 * stats.value_files as u64;
             assert!(segments(&disk) <= most, "{} B, {stats:?}", segments(&disk));
             check(&db, 150..300);
@@ -113,10 +113,11 @@ fn extents_that_die_while_a_checkpoint_links_their_segment_give_their_space_back
 }
 
 #[test]
-fn an_open_gives_back_whatever_space_lies_between_and_behind_extents() {
+fn an_open_releases_all_space_between_and_after_extents() {
     in_world(22, || {
         let disk = SimDisk::new();
-        // As if each edit were followed by a crash before space was given back: behind the last extents of segments, too.
+        // As if the process crashed after each edit, before space was released: also after the last extents of
+        // segments.
         disk.set_punching(false);
         let db = filled(&disk);
         let pending = overwrite(&db, 300..KEYS).value_bytes_pending;
@@ -133,7 +134,7 @@ fn an_open_gives_back_whatever_space_lies_between_and_behind_extents() {
 }
 
 #[test]
-fn a_store_on_a_file_system_without_holes_counts_dead_extents_and_goes_on() {
+fn on_a_file_system_without_holes_dead_extents_are_counted_and_writes_continue() {
     in_world(23, || {
         let disk = SimDisk::new();
         disk.set_punching(false);
@@ -142,7 +143,7 @@ fn a_store_on_a_file_system_without_holes_counts_dead_extents_and_goes_on() {
         assert!(pending > 0);
         testing::sleep(Duration::from_secs(600));
         assert_eq!(db.stats().value_bytes_pending, pending);
-        // They go with their segments.
+        // They are removed with their segments.
         overwrite(&db, 0..KEYS);
         assert!(db.stats().value_bytes_pending <= 2 * db.stats().value_bytes, "{:?}", db.stats());
         check(&db, 0..KEYS);

@@ -1,4 +1,5 @@
-//! Logs, the ring and the reserve grow with the data, and go at a clean close; a crash at any moment of that loses nothing.
+//! Logs, the ring and the reserve grow with the data, and are removed by a clean close; a crash at any moment of this
+//! loses nothing.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -8,7 +9,7 @@ use cleavedb::{Compression, LogBackend, Options};
 
 use crate::support::{in_world, open_with, value};
 
-/// Everything starts small, and several steps of growth fit into a few hundred records.
+/// Everything starts small, and a few hundred records cause several steps of growth.
 fn growing() -> Tuning {
     let mut tuning = Tuning::tiny();
     (tuning.log_bytes, tuning.log_bytes_min) = (512 << 10, 16 << 10);
@@ -25,7 +26,7 @@ fn len_of(disk: &SimDisk, name: &str) -> u64 {
 }
 
 #[test]
-fn a_crash_while_logs_and_ring_grow_or_go_loses_nothing() {
+fn a_crash_while_logs_and_ring_grow_or_are_removed_loses_nothing() {
     for seed in 0..3 {
         in_world(seed, move || {
             let disk = SimDisk::new();
@@ -40,7 +41,7 @@ fn a_crash_while_logs_and_ring_grow_or_go_loses_nothing() {
             for number in 0..3000 {
                 db.put(format!("{number:06}"), value("v", 900)).unwrap();
                 *written.lock().unwrap() = number + 1;
-                // A crash of the process may come anywhere, and the ring has changed a moment ago.
+                // The process may crash at any time, and the ring has just changed.
                 if rings.last() != Some(&len_of(&disk, "ring")) || number % 400 == 0 {
                     rings.push(len_of(&disk, "ring"));
                     images.lock().unwrap().push((disk.process_crash(), number + 1));
@@ -56,7 +57,7 @@ fn a_crash_while_logs_and_ring_grow_or_go_loses_nothing() {
             let step = images.len().div_ceil(80);
             let last = images.len() - 20;
             let mut index = 0;
-            // Some of all, and all of the close.
+            // A sample of all images, and every image of the close.
             images.retain(|_| {
                 index += 1;
                 index > last || index % step == 0
@@ -65,7 +66,7 @@ fn a_crash_while_logs_and_ring_grow_or_go_loses_nothing() {
                 image.clear_on_sync();
                 let db = open_with(&image, options(), growing()).unwrap();
                 let found = db.iter().unwrap().count();
-                assert!(found >= count, "{found} of {count} records are there");
+                assert!(found >= count, "{found} of {count} records are present");
                 db.close().unwrap();
                 assert!(names.iter().all(|name| len_of(&image, name) == 0), "{:?}", image.files());
             }
@@ -74,7 +75,7 @@ fn a_crash_while_logs_and_ring_grow_or_go_loses_nothing() {
 }
 
 #[test]
-fn a_database_that_is_opened_after_a_crash_and_closed_keeps_no_space_beyond_its_records() {
+fn a_close_after_recovery_leaves_no_space_beyond_the_records() {
     for backend in [LogBackend::Ring, LogBackend::Plain] {
         in_world(4, move || {
             let disk = SimDisk::new();

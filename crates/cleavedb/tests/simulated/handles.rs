@@ -6,7 +6,7 @@ use cleavedb::{Db, Error, Iter, Keyspace, Options, Slice, Snapshot, WriteBatch};
 use crate::support::{in_world, open, open_with, with_each_log};
 
 #[test]
-fn handles_go_everywhere() {
+fn handles_can_be_sent_and_shared_between_threads() {
     fn shared<T: Send + Sync + Clone + 'static>() {}
     fn moved<T: Send + 'static>() {}
     shared::<Db>();
@@ -70,7 +70,7 @@ fn after_a_close_other_handles_get_an_error() {
 }
 
 #[test]
-fn a_database_in_memory_works_and_leaves_nothing() {
+fn a_database_in_memory_works_and_leaves_no_files() {
     let db = Db::in_memory().unwrap();
     for number in 0..1000_u32 {
         db.put(number.to_be_bytes(), vec![7; 300]).unwrap();
@@ -83,7 +83,7 @@ fn a_database_in_memory_works_and_leaves_nothing() {
 }
 
 #[test]
-fn a_database_is_created_only_if_that_is_wanted() {
+fn a_database_is_created_only_if_the_options_allow_it() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let options = || Options::new().log_backend(backend).create_if_missing(false);
@@ -116,7 +116,7 @@ fn many_threads_may_write_and_read_at_once() {
 }
 
 #[test]
-fn a_second_close_waits_for_the_first_and_gets_its_answer() {
+fn a_second_close_waits_for_the_first_and_returns_its_result() {
     for seed in 0..10 {
         in_world(seed, move || {
             let disk = SimDisk::new();
@@ -131,7 +131,7 @@ fn a_second_close_waits_for_the_first_and_gets_its_answer() {
                 testing::yield_point();
             }
             db.close().unwrap();
-            // Nothing holds the directory any more.
+            // The directory is not locked any more.
             open(&disk, backend).unwrap().close().unwrap();
             closing.join().unwrap();
         });
@@ -139,7 +139,7 @@ fn a_second_close_waits_for_the_first_and_gets_its_answer() {
 }
 
 #[test]
-fn closes_agree_about_a_failure() {
+fn concurrent_closes_return_the_same_failure() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();

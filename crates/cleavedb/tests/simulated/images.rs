@@ -1,6 +1,6 @@
-//! A crash at every moment that matters: while a workload runs, images of the disk are taken before and after each sync;
-//! each is opened, and must hold a first part of history with everything that was promised when the image was taken.
-//! While images are opened, images are taken again.
+//! Crashes at every sync: while a workload runs, images of the disk are taken before and after each sync; each is
+//! opened, and must hold a prefix of history with everything that was promised when the image was taken. While images
+//! are opened, further images are taken.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +16,7 @@ use cleavedb::{LogBackend, Options};
 
 use crate::support::{BACKENDS, in_world, open};
 
-/// Images taken at syncs, and what was promised by then. Thins itself out evenly when it is full.
+/// Images taken at syncs, and the promises made by then. Evenly thinned out when full.
 struct Album {
     images: Vec<(SimDisk, Crash, cleave_sim::ledger::Page)>,
     turn: u64,
@@ -68,14 +68,14 @@ fn crash_at_every_sync(seed: u64, backend: LogBackend) {
     session.apply(&Operation::Flush).unwrap();
     disk.clear_on_sync();
     let images = std::mem::take(&mut album.lock().unwrap().images);
-    assert!(images.len() > 10, "there were syncs");
+    assert!(images.len() > 10, "there were too few syncs");
     for (number, (image, crash, page)) in images.into_iter().enumerate() {
         let expected = Expected { page, ..session.expected(crash) };
         open_and_check(&image, backend, &expected, seed, if number % 5 == 0 { 6 } else { 0 });
     }
 }
 
-/// Opens an image, with up to `again` images taken on the way.
+/// Opens an image, taking up to `again` images during the open.
 fn open_and_check(image: &SimDisk, backend: LogBackend, expected: &Expected, seed: u64, again: usize) {
     let album = (again > 0).then(|| Album::start(image, Ledger::new(), again, seed));
     let db = open(image, backend).unwrap_or_else(|error| panic!("after {:?}: {error}", expected.crash));
@@ -91,7 +91,7 @@ fn open_and_check(image: &SimDisk, backend: LogBackend, expected: &Expected, see
 }
 
 #[test]
-fn an_image_at_any_sync_opens_to_a_first_part_of_history() {
+fn an_image_at_any_sync_opens_to_a_prefix_of_history() {
     for seed in 0..4 {
         for backend in BACKENDS {
             in_world(seed, move || crash_at_every_sync(seed, backend));

@@ -1,4 +1,4 @@
-//! Sorted loads: all at once, durable, in the right order with what others write.
+//! Ingests of sorted records: visible at once, durable, and correctly ordered with concurrent writes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ fn pairs(range: std::ops::Range<usize>, name: &str) -> impl Iterator<Item = (Str
 }
 
 #[test]
-fn a_load_is_there_at_once_and_survives_loss_of_power() {
+fn an_ingest_is_visible_at_once_and_survives_loss_of_power() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();
@@ -36,7 +36,7 @@ fn a_load_is_there_at_once_and_survives_loss_of_power() {
             assert_eq!(db.iter().unwrap().count(), 1000);
             db.close().unwrap();
         }
-        // The older snapshot is kept through compaction.
+        // Compaction keeps the versions of the older snapshot.
         db.compact_range(&db.default_keyspace(), ..).unwrap();
         assert_eq!(snapshot.iter(&db.default_keyspace()).unwrap().count(), 2);
         assert_eq!(db.iter().unwrap().count(), 1000);
@@ -48,14 +48,14 @@ fn a_load_is_there_at_once_and_survives_loss_of_power() {
 }
 
 #[test]
-fn a_load_into_an_empty_range_goes_below_hl0() {
+fn an_ingest_into_an_empty_range_goes_below_hl0() {
     with_each_log(|backend| {
         let mut tuning = Tuning::tiny();
         tuning.compacts_when_idle = false;
         let db = open_with(&SimDisk::new(), Options::new().log_backend(backend), tuning).unwrap();
         let loaded = db.create_keyspace("loaded", KeyspaceOptions::new()).unwrap();
         let around = db.create_keyspace("around", KeyspaceOptions::new()).unwrap();
-        // Tables that reach over the keyspace, but hold nothing of it.
+        // Tables that span the keyspace but hold none of its keys.
         for number in 0..50 {
             db.put(format!("{number}"), "v").unwrap();
             around.put(format!("{number}"), "v").unwrap();
@@ -66,7 +66,7 @@ fn a_load_into_an_empty_range_goes_below_hl0() {
         loaded.ingest(pairs(0..2000, "load")).unwrap();
         let levels: Vec<usize> = db.stats().levels.iter().map(|level| level.tables).collect();
         assert!(levels[0] <= before && levels[1..].iter().sum::<usize>() > 0, "{before} {levels:?}");
-        // What overlaps comes above.
+        // Overlapping records go above.
         loaded.ingest(pairs(500..600, "again")).unwrap();
         assert_eq!(loaded.get("000550").unwrap().unwrap(), value("again", 100));
         assert_eq!(loaded.get("000650").unwrap().unwrap(), value("load", 100));
@@ -76,7 +76,7 @@ fn a_load_into_an_empty_range_goes_below_hl0() {
 }
 
 #[test]
-fn keys_that_do_not_ascend_leave_nothing() {
+fn keys_that_do_not_ascend_are_refused_and_leave_no_files() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();
@@ -85,7 +85,7 @@ fn keys_that_do_not_ascend_leave_nothing() {
             let load = pairs(0..500, "x").map(|(key, value)| (key.into_bytes(), value));
             let bad = bad.into_iter().map(|key| (key.as_bytes().to_vec(), b"v".to_vec()));
             let Err(Error::InvalidInput { message }) = db.ingest(load.chain(bad)) else {
-                panic!("the load was to be refused");
+                panic!("the ingest was not refused");
             };
             assert!(message.contains('"') || message.contains("from 1"), "{message}");
         }
@@ -98,8 +98,8 @@ fn keys_that_do_not_ascend_leave_nothing() {
     });
 }
 
-/// Writers at work all the time: each snapshot has all of a load or nothing, and who wrote last wins.
-fn load_among_writers(seed: u64, backend: LogBackend) {
+/// With concurrent writers: each snapshot has all of an ingest or nothing of it, and the last write wins.
+fn ingest_among_writers(seed: u64, backend: LogBackend) {
     let db = open(&SimDisk::new(), backend).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let writer = {
@@ -120,7 +120,7 @@ fn load_among_writers(seed: u64, backend: LogBackend) {
             while !stop.load(Ordering::SeqCst) {
                 let snapshot = db.snapshot();
                 for load in 1..5_usize {
-                    // Keys that the writer leaves alone.
+                    // Keys that the writer does not touch.
                     let range =
                         format!("{:06}", load * 1000).into_bytes()..format!("{:06}", load * 1000 + 1000).into_bytes();
                     let count = snapshot.range(&db.default_keyspace(), range).unwrap().count();
@@ -154,10 +154,10 @@ fn load_among_writers(seed: u64, backend: LogBackend) {
 }
 
 #[test]
-fn loads_among_writers_appear_whole() {
+fn ingests_among_writers_appear_atomically() {
     for seed in 0..6 {
         let backend = crate::support::BACKENDS[seed as usize % 2];
-        in_world(seed, move || load_among_writers(seed, backend));
+        in_world(seed, move || ingest_among_writers(seed, backend));
     }
 }
 
@@ -165,9 +165,9 @@ fn table_files(disk: &SimDisk) -> usize {
     disk.files().iter().filter(|(path, _)| path.extension().is_some_and(|it| it == "table")).count()
 }
 
-/// A close in the midst of a load waits for it to stop, which it does soon; the directory is nobody's after that.
+/// A close during an ingest waits until it stops, which is soon; after that the directory is unlocked.
 #[test]
-fn a_close_waits_for_a_load_and_the_load_stops() {
+fn a_close_stops_a_running_ingest_and_waits_for_it() {
     for seed in 0..10 {
         in_world(seed, move || {
             let disk = SimDisk::new();
@@ -188,7 +188,7 @@ fn a_close_waits_for_a_load_and_the_load_stops() {
             }
             db.close().unwrap();
             let at_close = taken.load(Ordering::SeqCst);
-            assert_eq!(table_files(&disk), 0, "all of the load was removed before the directory was given up");
+            assert_eq!(table_files(&disk), 0, "all files of the ingest were removed before the directory was unlocked");
             loading.join().unwrap();
             assert!(taken.load(Ordering::SeqCst) <= at_close + 1);
         });
@@ -196,7 +196,7 @@ fn a_close_waits_for_a_load_and_the_load_stops() {
 }
 
 #[test]
-fn a_panic_in_the_callers_iterator_leaves_no_files() {
+fn a_panic_in_the_iterator_of_an_ingest_leaves_no_files() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();
@@ -212,7 +212,7 @@ fn a_panic_in_the_callers_iterator_leaves_no_files() {
 }
 
 #[test]
-fn loads_wait_while_hl0_is_full() {
+fn ingests_wait_while_hl0_is_full() {
     with_each_log(|backend| {
         let mut tuning = Tuning::tiny();
         (tuning.hl0_compact_tables, tuning.hl0_stop_tables) = (100, 2);
@@ -227,7 +227,7 @@ fn loads_wait_while_hl0_is_full() {
             spawn("loading", move || db.ingest([("0", "load"), ("1", "load")]).map(drop).unwrap())
         };
         testing::sleep(Duration::from_millis(50));
-        assert_eq!(text(&db, "0").unwrap(), "v", "the load waits");
+        assert_eq!(text(&db, "0").unwrap(), "v", "the ingest waits");
         assert_eq!(db.stats().levels[0].tables, 2);
         db.compact_range(&db.default_keyspace(), ..).unwrap();
         loading.join().unwrap();
@@ -236,8 +236,9 @@ fn loads_wait_while_hl0_is_full() {
     });
 }
 
-/// A compaction joins two tables into one that reaches over the gap between them, while a load looks for its place there.
-fn load_beside_a_compaction(seed: u64) {
+/// A compaction merges two tables into one that spans the gap between them, while an ingest chooses a level for that
+/// gap.
+fn ingest_beside_a_compaction(seed: u64) {
     let disk = SimDisk::new();
     let db = open(&disk, LogBackend::Plain).unwrap();
     let space = db.default_keyspace();
@@ -253,7 +254,7 @@ fn load_beside_a_compaction(seed: u64) {
             })
         };
         let range = format!("{round}").into_bytes()..format!("{}", round + 1).into_bytes();
-        // The load may be anywhere on its way.
+        // The ingest may be at any step.
         (0..(7 * round + 13 * seed) % 97).for_each(|_| testing::yield_point());
         db.compact_range(&space, range.clone()).unwrap();
         loader.join().unwrap();
@@ -265,19 +266,20 @@ fn load_beside_a_compaction(seed: u64) {
 }
 
 #[test]
-fn a_load_and_a_compaction_never_write_the_same_range_of_a_level() {
+fn an_ingest_and_a_compaction_never_write_the_same_range_of_a_level() {
     for seed in 0..30 {
-        in_world(seed, move || load_beside_a_compaction(seed));
+        in_world(seed, move || ingest_beside_a_compaction(seed));
     }
 }
 
 #[test]
-fn a_load_is_not_hidden_by_a_range_tombstone_that_came_before() {
+fn an_ingest_is_not_covered_by_an_earlier_range_tombstone() {
     with_each_log(|backend| {
         let db = open(&SimDisk::new(), backend).unwrap();
         (50..90).for_each(|number| db.put(format!("m{number}"), value("v", 300)).unwrap());
         db.compact_range(&db.default_keyspace(), ..).unwrap();
-        // Covers little of what lies below, so the table stays above it; no key of it lies where the load goes.
+        // It covers little of the tables below, so its table stays above them; none of its keys is in the range of the
+        // ingest.
         db.delete_range(b"m00".to_vec()..b"m51".to_vec()).unwrap();
         db.put("a", "v").unwrap();
         db.put("z", "v").unwrap();

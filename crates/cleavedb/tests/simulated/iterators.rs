@@ -1,4 +1,4 @@
-//! Keys without values, and iterators that go on with the newest state.
+//! Iterators over keys only, and iterators refreshed to the newest state.
 
 use cleave_sim::material::Value;
 use cleavedb::testing::{Faults, SimDisk};
@@ -11,7 +11,7 @@ fn text(key: Result<cleavedb::Slice>) -> String {
 }
 
 #[test]
-fn keys_are_those_of_the_scan_and_need_no_merge_operator() {
+fn a_key_iterator_returns_the_keys_of_a_scan_without_a_merge_operator() {
     with_each_log(|backend| {
         let db = open(&SimDisk::new(), backend).unwrap();
         let broken = db.create_keyspace("broken", KeyspaceOptions::new().merge_operator("u64-add")).unwrap();
@@ -31,7 +31,7 @@ fn keys_are_those_of_the_scan_and_need_no_merge_operator() {
         assert_eq!(pairs.len(), 40);
         assert!(keys == pairs && backward == pairs);
 
-        // Not a number, so the merge fails; the key is there all the same.
+        // Not a number, so the merge fails; the key exists all the same.
         broken.put("k", "no number").unwrap();
         broken.merge("k", 1_u64.to_le_bytes()).unwrap();
         assert!(matches!(broken.iter().unwrap().next(), Some(Err(Error::MergeFailed { .. }))));
@@ -40,7 +40,7 @@ fn keys_are_those_of_the_scan_and_need_no_merge_operator() {
 }
 
 #[test]
-fn a_refreshed_iterator_keeps_its_place_at_both_ends() {
+fn a_refreshed_iterator_keeps_its_position_at_both_ends() {
     with_each_log(|backend| {
         let db = open(&SimDisk::new(), backend).unwrap();
         for number in 0..20 {
@@ -71,7 +71,7 @@ fn a_refreshed_iterator_keeps_its_place_at_both_ends() {
 }
 
 #[test]
-fn an_iterator_at_its_end_goes_on_with_what_came_later() {
+fn a_refreshed_iterator_at_its_end_continues_with_later_keys() {
     with_each_log(|backend| {
         let db = open(&SimDisk::new(), backend).unwrap();
         db.put("b", "1").unwrap();
@@ -99,12 +99,12 @@ fn an_iterator_at_its_end_goes_on_with_what_came_later() {
 }
 
 #[test]
-fn a_key_whose_value_could_not_be_read_comes_after_a_refresh() {
+fn a_key_whose_value_could_not_be_read_is_returned_after_a_refresh() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let options = || Options::new().log_backend(backend);
         let db = open_with(&disk, options(), unflushed()).unwrap();
-        // Values that lie in the log, and go out of the ring with the process.
+        // Values in the log, lost from the ring with the process.
         ["a", "b", "c", "d"].iter().for_each(|key| db.put(key, value(key, 300)).unwrap());
         db.close().unwrap();
         let db = open_with(&disk, options(), unflushed()).unwrap();
@@ -125,12 +125,12 @@ fn a_key_whose_value_could_not_be_read_comes_after_a_refresh() {
 }
 
 #[test]
-fn versions_that_an_iterator_does_not_see_are_not_read_one_by_one() {
+fn an_iterator_skips_invisible_versions_without_reading_each() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let options = || Options::new().log_backend(backend).compression(Compression::None);
         let db = open_with(&disk, options(), unflushed()).unwrap();
-        // The blocks are to hold the values.
+        // Small values stay in the blocks.
         db.default_keyspace().set_separation(None).unwrap();
         let bytes = |number: u32| Value { seed: 2 * number + 1, len: 1000 }.bytes();
         let mut snapshots = Vec::new();
@@ -141,7 +141,7 @@ fn versions_that_an_iterator_does_not_see_are_not_read_one_by_one() {
         }
         db.put("z", "behind").unwrap();
         db.compact_range(&db.default_keyspace(), ..).unwrap();
-        // Whoever reads one of these blocks hears of it.
+        // A reader of any of these blocks gets an error.
         for (path, _) in disk.files().iter().filter(|(path, _)| path.extension().is_some_and(|kind| kind == "table")) {
             let file = disk.read_file(path).unwrap();
             for needle in (50..250).map(bytes) {

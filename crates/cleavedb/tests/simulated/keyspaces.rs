@@ -1,4 +1,4 @@
-//! Keyspaces come and go; their ids and their bytes do not come back.
+//! Keyspaces are created and dropped; their ids and bytes never reappear.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use cleavedb::{Error, KeyspaceOptions};
 use crate::support::{open, value, with_each_log};
 
 #[test]
-fn dropping_a_keyspace_gives_its_space_back_and_its_id_is_not_reused() {
+fn dropping_a_keyspace_releases_its_space_and_its_id_is_not_reused() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();
@@ -39,13 +39,13 @@ fn dropping_a_keyspace_gives_its_space_back_and_its_id_is_not_reused() {
         let db = open(&disk, backend).unwrap();
         assert_eq!(db.keyspaces(), ["default"]);
         let new = db.create_keyspace("new", KeyspaceOptions::new()).unwrap();
-        assert!(new.id() > last, "ids are not used again after a restart");
+        assert!(new.id() > last, "ids are not reused after a restart");
         assert_eq!(db.get("small").unwrap().unwrap(), "stays");
     });
 }
 
 #[test]
-fn names_mean_what_they_should() {
+fn keyspaces_are_created_opened_and_dropped_by_name() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();
@@ -64,7 +64,7 @@ fn names_mean_what_they_should() {
 }
 
 #[test]
-fn a_dropped_keyspace_refuses_its_old_handles() {
+fn handles_of_a_dropped_keyspace_return_errors() {
     with_each_log(|backend| {
         let db = open(&SimDisk::new(), backend).unwrap();
         let handle = db.keyspace("gone").unwrap();

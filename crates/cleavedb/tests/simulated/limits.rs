@@ -1,11 +1,11 @@
-//! Limits are checked before anything is written (DESIGN rule 10).
+//! Limits are checked before anything is written.
 
 use cleavedb::testing::SimDisk;
 use cleavedb::{Db, Error, WriteBatch};
 
 use crate::support::{open, with_each_log};
 
-/// Nothing of it may be there, and what is in the same batch neither.
+/// Neither the rejected write nor the others in its batch may be stored.
 fn assert_refused(db: &Db, key: &[u8], value: &[u8]) {
     let seqno = db.stats().seqno;
     let mut batch = WriteBatch::new();
@@ -19,7 +19,7 @@ fn assert_refused(db: &Db, key: &[u8], value: &[u8]) {
 }
 
 #[test]
-fn what_breaks_a_limit_is_refused_and_nothing_is_written() {
+fn a_write_beyond_a_limit_is_refused_and_nothing_is_written() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();
@@ -27,7 +27,7 @@ fn what_breaks_a_limit_is_refused_and_nothing_is_written() {
         assert_refused(&db, &[b'k'; 65_536], b"value");
         assert_refused(&db, b"key", &vec![0; 1 << 30]);
         assert!(matches!(db.delete(""), Err(Error::InvalidInput { .. })));
-        // Each by itself is small enough, together they are not.
+        // Each is small enough by itself, but not together.
         let mut batch = WriteBatch::new();
         batch.put(&db.default_keyspace(), "one", vec![1; 1000]);
         batch.put(&db.default_keyspace(), "two", vec![0; (1 << 30) - 500]);
@@ -39,7 +39,7 @@ fn what_breaks_a_limit_is_refused_and_nothing_is_written() {
 }
 
 #[test]
-fn what_is_just_within_the_limits_is_taken() {
+fn a_write_exactly_at_the_limits_is_accepted() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();
@@ -56,7 +56,7 @@ fn what_is_just_within_the_limits_is_taken() {
 }
 
 #[test]
-fn an_empty_batch_is_no_write() {
+fn an_empty_batch_writes_nothing() {
     with_each_log(|backend| {
         let db = open(&SimDisk::new(), backend).unwrap();
         db.write(WriteBatch::new()).unwrap();

@@ -1,6 +1,6 @@
-//! The engine through its public API, on the simulated disk and in simulated threads, so that every run is the same:
-//! its promises about crashes, its limits, its handles, and random operations compared with a model.
-// A failed step is a failed test, in helpers as well.
+//! The engine through its public API, on the simulated disk and in simulated threads, so that every run is repeatable:
+//! promises about crashes, limits, handles, and random operations compared with a model.
+// Helpers may panic as well: a failed step fails the test.
 #![allow(clippy::unwrap_used)]
 
 mod promises;

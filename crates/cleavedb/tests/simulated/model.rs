@@ -140,7 +140,7 @@ proptest! {
     #![proptest_config(cases(48))]
 
     #[test]
-    fn random_operations_on_a_simulated_disk_answer_as_the_model_does(
+    fn random_operations_on_a_simulated_disk_match_the_model(
         operations in vec(operations(true), 1..150),
         backend in logs(),
         seed in any::<u64>(),
@@ -155,7 +155,7 @@ proptest! {
     #![proptest_config(cases(8))]
 
     #[test]
-    fn random_operations_in_a_directory_answer_as_the_model_does(
+    fn random_operations_in_a_directory_match_the_model(
         operations in vec(operations(false), 1..150),
         backend in logs(),
     ) {

@@ -1,4 +1,4 @@
-//! Many keys at once: the answers of single reads, of one moment, with an error where it belongs.
+//! Reads of many keys at once: the same answers as single reads at one moment, each with its own error.
 
 use cleavedb::testing::{Faults, SimDisk, Tuning};
 use cleavedb::{Error, KeyspaceOptions, Options};
@@ -6,11 +6,11 @@ use cleavedb::{Error, KeyspaceOptions, Options};
 use crate::support::{open, open_with, value, with_each_log};
 
 #[test]
-fn many_keys_are_answered_as_each_by_itself_in_the_order_asked() {
+fn multi_get_returns_the_answers_of_single_gets_in_the_order_requested() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let mut tuning = Tuning::tiny();
-        // A cache that holds hardly a block: what was read for a key may be gone before the key's turn.
+        // A cache of hardly one block: a block read for a key may be evicted before its turn.
         tuning.cache_bytes = 4 << 10;
         let db = open_with(&disk, Options::new().log_backend(backend), tuning).unwrap();
         let lists = db.create_keyspace("lists", KeyspaceOptions::new().merge_operator("append")).unwrap();
@@ -40,7 +40,7 @@ fn many_keys_are_answered_as_each_by_itself_in_the_order_asked() {
 }
 
 #[test]
-fn an_error_concerns_its_key_alone() {
+fn an_error_affects_only_its_key() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let mut tuning = Tuning::tiny();
@@ -71,9 +71,9 @@ fn an_error_concerns_its_key_alone() {
     });
 }
 
-/// Each key asks for blocks that the cache does not have, and for some they cannot be read: the error is that of the read.
+/// Each key needs uncached blocks, and for some the read fails: the error is that of the read.
 #[test]
-fn a_cold_cache_and_a_failing_disk_yield_no_error_but_that_of_the_read() {
+fn with_a_cold_cache_and_a_failing_disk_the_error_is_that_of_the_read() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let mut failed = 0;

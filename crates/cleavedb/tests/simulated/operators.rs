@@ -1,4 +1,4 @@
-//! One operator's trouble stays with its keys (DESIGN rule 11).
+//! Merge operators: a failing operator affects only the keys it is used for.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ fn a_missing_merge_operator_fails_only_reads_of_its_keys() {
             assert_eq!(db.get("other").unwrap().unwrap(), "value");
             let items: Vec<_> = sums.iter().unwrap().take(3).collect();
             assert_eq!(items.iter().filter(|item| item.is_err()).count(), 1, "{items:?}");
-            // Through a flush and a compaction the operands stay as they are.
+            // Flush and compaction leave the operands unchanged.
             db.flush().unwrap();
             db.compact_range(&sums, ..).unwrap();
             assert!(matches!(sums.get("sum"), Err(Error::MergeFailed { .. })));
@@ -90,7 +90,7 @@ fn a_panicking_or_failing_operator_fails_only_reads_of_its_keys() {
             db.flush().unwrap();
             db.compact_range(&sums, ..).unwrap();
         }
-        // A new base refreshes the key.
+        // A new base makes the key readable again.
         sums.put("bad", "new").unwrap();
         assert_eq!(sums.get("bad").unwrap().unwrap(), "new");
         db.flush().unwrap();

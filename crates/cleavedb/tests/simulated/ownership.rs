@@ -1,4 +1,4 @@
-//! Whose the files of a directory are, across crashes.
+//! Ownership of the files in a directory, across crashes.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use cleavedb::{Db, Options, Result};
 
 use crate::support::{in_world, open_with};
 
-fn open_apart(disk: &SimDisk, main: &str) -> Result<Db> {
+fn open_with_directories(disk: &SimDisk, main: &str) -> Result<Db> {
     testing::open(Arc::new(disk.clone()), Path::new(main), Options::new().slow_dir("/slow"), Tuning::tiny())
 }
 
@@ -18,18 +18,18 @@ fn put_and_flush(db: &Db, key: &str) {
 }
 
 #[test]
-fn a_crash_at_any_moment_of_an_opening_leaves_the_owner_its_directory() {
+fn after_a_crash_at_any_moment_of_an_open_the_owner_keeps_its_directory() {
     in_world(5, || {
-        // The first opening, which makes the database and claims the directory, and a later one.
+        // The first open, which creates the database and claims the directory, and a later one.
         for is_first in [true, false] {
             let disk = SimDisk::new();
             if !is_first {
-                let db = open_apart(&disk, "/db").unwrap();
+                let db = open_with_directories(&disk, "/db").unwrap();
                 put_and_flush(&db, "k");
                 db.close().unwrap();
             }
             let mut images = vec![disk];
-            // Each image may crash in its own opening again.
+            // Each image may crash during its own open again.
             for round in 0..2 {
                 let crashed = Arc::new(Mutex::new(Vec::new()));
                 for image in images {
@@ -39,7 +39,7 @@ fn a_crash_at_any_moment_of_an_opening_leaves_the_owner_its_directory() {
                         let seed = crashed.len() as u64;
                         crashed.extend([disk.process_crash(), disk.power_loss(seed), disk.power_loss(seed + 1000)]);
                     });
-                    let db = open_apart(&image, "/db").unwrap();
+                    let db = open_with_directories(&image, "/db").unwrap();
                     image.clear_on_sync();
                     assert_eq!(db.get("k").unwrap().is_some(), !is_first);
                     db.close().unwrap();
@@ -52,7 +52,7 @@ fn a_crash_at_any_moment_of_an_opening_leaves_the_owner_its_directory() {
                 images = images.into_iter().step_by(step).collect();
             }
             for image in images {
-                let db = open_apart(&image, "/db").unwrap();
+                let db = open_with_directories(&image, "/db").unwrap();
                 put_and_flush(&db, "later");
                 db.close().unwrap();
                 let storage = Arc::new(image);
@@ -64,27 +64,27 @@ fn a_crash_at_any_moment_of_an_opening_leaves_the_owner_its_directory() {
 }
 
 #[test]
-fn a_copy_that_crashed_while_it_was_opened_takes_nothing_from_its_twin() {
+fn a_copy_that_crashed_during_its_open_takes_nothing_from_the_original() {
     in_world(6, || {
         let disk = SimDisk::new();
-        let db = open_apart(&disk, "/db").unwrap();
+        let db = open_with_directories(&disk, "/db").unwrap();
         put_and_flush(&db, "k");
         db.close().unwrap();
         for (path, _) in disk.files().into_iter().filter(|(path, _)| path.starts_with("/db") && !path.ends_with("LOCK"))
         {
             let content = disk.read_file(&path).unwrap();
-            disk.write_file(&Path::new("/twin").join(path.file_name().unwrap()), &content);
+            disk.write_file(&Path::new("/duplicate").join(path.file_name().unwrap()), &content);
         }
         let images = Arc::new(Mutex::new(Vec::new()));
         let into = images.clone();
         disk.on_sync(move |disk, _| into.lock().unwrap().push(disk.process_crash()));
-        open_apart(&disk, "/twin").unwrap().close().unwrap();
+        open_with_directories(&disk, "/duplicate").unwrap().close().unwrap();
         disk.clear_on_sync();
         let images = std::mem::take(&mut *images.lock().unwrap());
         let mut owners = Vec::new();
         for image in images {
             image.clear_on_sync();
-            let opens = ["/db", "/twin"].map(|main| match open_apart(&image.process_crash(), main) {
+            let opens = ["/db", "/duplicate"].map(|main| match open_with_directories(&image.process_crash(), main) {
                 Ok(db) => {
                     assert_eq!(db.get("k").unwrap().unwrap(), "v");
                     put_and_flush(&db, "later");
@@ -97,10 +97,10 @@ fn a_copy_that_crashed_while_it_was_opened_takes_nothing_from_its_twin() {
                 }
             });
             owners.push(opens);
-            // One after the other, only the first one gets it.
+            // One after the other; only the first one gets the directory.
             if opens == [true, true] {
-                open_apart(&image, "/db").unwrap().close().unwrap();
-                assert!(open_apart(&image, "/twin").is_err());
+                open_with_directories(&image, "/db").unwrap().close().unwrap();
+                assert!(open_with_directories(&image, "/duplicate").is_err());
             }
         }
         assert_eq!(owners.first(), Some(&[true, true]));
@@ -109,7 +109,7 @@ fn a_copy_that_crashed_while_it_was_opened_takes_nothing_from_its_twin() {
 }
 
 #[test]
-fn of_files_that_nothing_references_those_with_reserved_numbers_go() {
+fn unreferenced_files_with_reserved_numbers_are_removed() {
     in_world(7, || {
         let disk = SimDisk::new();
         let db = open_with(&disk, Options::new(), Tuning::tiny()).unwrap();
@@ -126,7 +126,7 @@ fn of_files_that_nothing_references_those_with_reserved_numbers_go() {
         for round in 0..4 {
             let db = open_with(&disk, Options::new(), Tuning::tiny()).unwrap();
             assert_eq!(db.stats().unknown_files, unknown);
-            // The tiny blocks of numbers run out several times.
+            // The tiny blocks of file numbers run out several times.
             (0..30).for_each(|number| put_and_flush(&db, &format!("{round} {number}")));
             db.close().unwrap();
             assert!(left_over.iter().all(|path| disk.read_file(path).is_none_or(|content| content != b"?")));

@@ -1,4 +1,4 @@
-//! Writers when background work is behind: how long they wait, and what they may say about that.
+//! Writers when background work falls behind: how long they wait, and the limits they may set.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use cleavedb::{Db, Error, Options, WriteBatch, WriteOptions};
 
 use crate::support::{in_world, open_with, text, value, with_each_log};
 
-/// Two tables in HL0 stop writers, and nothing compacts them by itself.
+/// Two tables in HL0 stop writers, and nothing is compacted automatically.
 fn stopped_by_hl0() -> Tuning {
     let mut tuning = Tuning::tiny();
     tuning.hl0_stop_tables = 2;
@@ -21,7 +21,7 @@ fn stop(db: &Db) {
         db.put(format!("key {round}"), "value").unwrap();
         db.flush().unwrap();
     }
-    // The job that has just ended may not have looked at the pace yet.
+    // The job that has just ended may not have updated the pace yet.
     db.wait_for_background().unwrap();
     assert_eq!(db.stats().pace_bytes_per_second, Some(0));
 }
@@ -33,7 +33,7 @@ fn batch(db: &Db) -> WriteBatch {
 }
 
 #[test]
-fn a_write_that_must_not_wait_says_so_and_is_still_there_for_another_try() {
+fn a_refused_non_blocking_write_keeps_its_batch_for_a_retry() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open_with(&disk, Options::new().log_backend(backend), stopped_by_hl0()).unwrap();
@@ -52,7 +52,7 @@ fn a_write_that_must_not_wait_says_so_and_is_still_there_for_another_try() {
 }
 
 #[test]
-fn a_write_with_a_limit_waits_that_long_and_is_then_not_done() {
+fn a_write_with_a_wait_limit_waits_that_long_and_is_then_refused() {
     in_world(3, || {
         let disk = SimDisk::new();
         let db = open_with(&disk, Options::new(), stopped_by_hl0()).unwrap();
@@ -65,7 +65,7 @@ fn a_write_with_a_limit_waits_that_long_and_is_then_not_done() {
         assert!((limit..limit + Duration::from_millis(10)).contains(&waited), "{waited:?}");
         let stats = db.stats();
         assert!(stats.stalls == 1 && stats.stall_time >= limit / 2, "{} {:?}", stats.stalls, stats.stall_time);
-        // What was to be written is nowhere, also after the next open.
+        // The refused write is not stored, also after the next open.
         drop(db);
         let db = open_with(&disk, Options::new(), stopped_by_hl0()).unwrap();
         assert_eq!(text(&db, "late"), None);
@@ -73,7 +73,7 @@ fn a_write_with_a_limit_waits_that_long_and_is_then_not_done() {
 }
 
 #[test]
-fn a_write_that_may_wait_goes_on_when_there_is_room() {
+fn a_write_that_may_wait_continues_when_there_is_room() {
     in_world(4, || {
         let disk = SimDisk::new();
         let db = open_with(&disk, Options::new(), stopped_by_hl0()).unwrap();
@@ -89,7 +89,7 @@ fn a_write_that_may_wait_goes_on_when_there_is_room() {
 }
 
 #[test]
-fn writers_are_slowed_down_before_they_are_stopped() {
+fn writers_are_slowed_down_before_they_stall() {
     in_world(5, || {
         let disk = SimDisk::new();
         let mut tuning = Tuning::tiny();
@@ -116,7 +116,7 @@ fn writers_are_slowed_down_before_they_are_stopped() {
 }
 
 #[test]
-fn who_waits_for_background_work_finds_nothing_left_to_do() {
+fn after_wait_for_background_no_work_is_left() {
     for seed in 0..5 {
         in_world(seed, move || {
             let disk = SimDisk::new();
@@ -131,14 +131,14 @@ fn who_waits_for_background_work_finds_nothing_left_to_do() {
             let after = db.stats();
             let jobs = |stats: &cleavedb::Stats| (stats.seals, stats.index_merges, stats.flushes, stats.compactions);
             assert_eq!(jobs(&before), jobs(&after));
-            // At rest it returns at once.
+            // When idle it returns at once.
             db.wait_for_background().unwrap();
         });
     }
 }
 
 #[test]
-fn a_batch_is_empty_after_every_error_but_a_stall() {
+fn a_batch_is_empty_after_every_error_except_a_stall() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open_with(&disk, Options::new().log_backend(backend), Tuning::tiny()).unwrap();

@@ -10,7 +10,7 @@ use cleavedb::{Db, Error, LogBackend, Options, WriteOptions};
 use crate::support::{in_world, open, open_with, value, with_each_log};
 
 #[test]
-fn nothing_runs_during_a_pause_and_writers_wait_for_its_end() {
+fn no_background_work_runs_during_a_pause_and_writers_wait_for_its_end() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open_with(&disk, Options::new().log_backend(backend), Tuning::tiny()).unwrap();
@@ -63,9 +63,9 @@ fn a_close_ends_a_pause() {
     });
 }
 
-/// A load that holds writers back must not wait for the end of a pause that a writer is to end.
+/// An ingest that blocks writers must not wait for the end of a pause that one of these writers will end.
 #[test]
-fn a_load_does_not_hold_writers_back_during_a_pause() {
+fn an_ingest_does_not_block_writers_during_a_pause() {
     for seed in 0..60 {
         in_world(seed, move || {
             let db = open(&SimDisk::new(), crate::support::BACKENDS[seed as usize % 2]).unwrap();
@@ -104,7 +104,7 @@ fn a_load_does_not_hold_writers_back_during_a_pause() {
 }
 
 #[test]
-fn a_compaction_that_was_asked_for_stands_still_during_a_pause() {
+fn a_requested_compaction_stops_during_a_pause() {
     let mut stood_still = 0;
     for seed in 0..12 {
         stood_still += in_world(seed, move || {
@@ -135,10 +135,10 @@ fn a_compaction_that_was_asked_for_stands_still_during_a_pause() {
             usize::from(db.stats().compactions > later.compactions)
         });
     }
-    assert!(stood_still > 0, "no pause came between two levels");
+    assert!(stood_still > 0, "no pause began between two levels");
 }
 
-/// HL0 has as many tables as it may, and nothing that makes it smaller is due.
+/// HL0 has as many tables as allowed, and no job is due that would make it smaller.
 fn with_full_hl0(backend: LogBackend) -> Db {
     let mut tuning = Tuning::tiny();
     (tuning.hl0_stop_tables, tuning.compacts_when_idle) = (2, false);
@@ -152,7 +152,7 @@ fn with_full_hl0(backend: LogBackend) -> Db {
 }
 
 #[test]
-fn an_ingest_is_refused_during_a_pause_though_hl0_is_full() {
+fn with_hl0_full_an_ingest_during_a_pause_is_refused_at_once() {
     with_each_log(|backend| {
         let db = with_full_hl0(backend);
         let pause = db.pause_background().unwrap();
@@ -175,7 +175,7 @@ fn a_pause_ends_an_ingest_that_waits_for_hl0() {
         });
         testing::sleep(Duration::from_millis(20));
         let pause = db.pause_background().unwrap();
-        // The holder of a pause may wait for the load.
+        // The holder of the pause may wait for the ingest.
         loading.join().unwrap();
         assert!(db.get("a").unwrap().is_none());
         drop(pause);

@@ -1,4 +1,4 @@
-//! What is promised about crashes: DESIGN rules 2 and 3, each case by itself.
+//! Promises about crashes, each case by itself.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ fn a_sync_write_survives_loss_of_power() {
 }
 
 #[test]
-fn a_synced_database_survives_loss_of_power() {
+fn all_writes_before_a_sync_call_survive_loss_of_power() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();
@@ -70,8 +70,8 @@ fn an_interval_write_survives_loss_of_power_once_the_interval_is_over() {
     });
 }
 
-/// Writes `early` without a sync, fills several logs, writes `late` with one, and cuts the power. Returns how many of the
-/// images lost `early`.
+/// Writes `early` without a sync, fills several logs, writes `late` with a sync, and cuts the power. Returns the number
+/// of images that lost `early`.
 fn early_writes_lost(backend: LogBackend, canary: Option<Canary>) -> usize {
     in_world(2, move || {
         let disk = SimDisk::new();
@@ -82,12 +82,12 @@ fn early_writes_lost(backend: LogBackend, canary: Option<Canary>) -> usize {
         for number in 0..100 {
             db.put(format!("filler {number}"), value("f", 700)).unwrap();
         }
-        assert!(db.stats().logs.len() > 1, "the test is about more than one log");
+        assert!(db.stats().logs.len() > 1, "the test needs more than one log");
         db.default_keyspace().put_with("late", "2", Durability::Sync).unwrap();
         let images = (0..20).map(|seed| disk.power_loss(seed));
         let mut lost = 0;
         for image in images {
-            // A planted bug may also show as an error.
+            // A planted bug may also show up as an error.
             let Ok(db) = open_with(&image, Options::new().log_backend(backend), tuning.clone()) else {
                 lost += 1;
                 continue;
@@ -107,13 +107,13 @@ fn a_sync_acknowledgement_covers_buffered_writes_in_earlier_logs() {
 }
 
 #[test]
-fn the_planted_bug_of_a_sync_that_skips_earlier_logs_is_seen() {
+fn the_planted_bug_of_a_sync_that_skips_earlier_logs_is_caught() {
     for backend in BACKENDS {
         assert!(early_writes_lost(backend, Some(Canary::SyncSkipsEarlierLogs)) > 0, "{backend:?}");
     }
 }
 
-/// Batches are larger than an index table, so parts of one may be flushed while the rest is in a log that is lost.
+/// Batches are larger than an index table, so parts of a batch may be flushed while the rest is in a lost log.
 #[test]
 fn a_batch_half_in_a_table_and_half_in_a_lost_log_is_whole_or_absent() {
     with_each_log(|backend| {
@@ -144,9 +144,9 @@ fn a_batch_half_in_a_table_and_half_in_a_lost_log_is_whole_or_absent() {
     });
 }
 
-/// What recovery cut off must not come back when it is recovered from once more, under whatever was written since.
+/// Bytes that recovery truncated must not reappear in a second recovery, beneath whatever was written since.
 #[test]
-fn two_recoveries_in_a_row_keep_what_the_first_one_found() {
+fn a_second_recovery_keeps_what_the_first_one_found() {
     for backend in BACKENDS {
         for seed in 0..12 {
             in_world(seed, move || {
@@ -156,7 +156,7 @@ fn two_recoveries_in_a_row_keep_what_the_first_one_found() {
                     let db = open(&disk, backend).unwrap();
                     let found: Vec<_> = db.iter().unwrap().map(|item| item.unwrap().0).collect();
                     assert!(found.starts_with(&expected[..]), "round {round}: {expected:?} became {found:?}");
-                    // Opened again at once, without a write in between.
+                    // Reopened at once, without a write in between.
                     let again = open(&disk.power_loss(seed + round), backend).unwrap();
                     let found_again: Vec<_> = again.iter().unwrap().map(|item| item.unwrap().0).collect();
                     assert_eq!(found, found_again, "round {round}");
@@ -179,7 +179,7 @@ fn two_recoveries_in_a_row_keep_what_the_first_one_found() {
 }
 
 #[test]
-fn a_close_leaves_nothing_to_lose() {
+fn after_a_clean_close_power_loss_loses_nothing() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();

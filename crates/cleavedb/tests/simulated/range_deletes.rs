@@ -32,7 +32,7 @@ fn bound(key: &str) -> Vec<u8> {
     key.into()
 }
 
-/// Asks in the index table, in a run, in tables, and after opening again.
+/// Reads from the index table, from a run, from tables, and after a reopen.
 fn everywhere(backend: LogBackend, write: impl Fn(&Db), check: impl Fn(&Db)) {
     for flush_between in [false, true] {
         let disk = SimDisk::new();
@@ -60,7 +60,7 @@ fn assert_sound(disk: &SimDisk) {
 }
 
 #[test]
-fn a_table_of_nothing_but_range_tombstones_is_sound() {
+fn a_table_of_range_tombstones_only_is_sound() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();
@@ -91,7 +91,7 @@ fn a_table_of_nothing_but_range_tombstones_is_sound() {
 }
 
 #[test]
-fn a_range_delete_removes_the_keys_within_its_bounds_and_no_others() {
+fn a_range_delete_removes_exactly_the_keys_within_its_bounds() {
     type Range = (Bound<Vec<u8>>, Bound<Vec<u8>>);
     let cases: [(Range, &str); 6] = [
         ((Bound::Included(bound("c")), Bound::Excluded(bound("f"))), "abfgh"),
@@ -141,7 +141,7 @@ fn a_range_delete_stays_within_its_keyspace() {
 }
 
 #[test]
-fn a_range_without_keys_changes_nothing_and_a_bound_too_long_is_refused() {
+fn an_empty_range_changes_nothing_and_a_bound_too_long_is_refused() {
     with_each_log(|backend| {
         let db = open(&SimDisk::new(), backend).unwrap();
         letters(&db);
@@ -159,7 +159,7 @@ fn a_range_without_keys_changes_nothing_and_a_bound_too_long_is_refused() {
         batch.delete_range(&db.default_keyspace(), long..);
         assert!(matches!(db.write(batch), Err(Error::InvalidInput { .. })));
         assert_eq!(keys(&db).len(), 8);
-        // The longest bounds there are.
+        // The longest possible bounds.
         db.put(vec![b'w'; limits::KEY_BYTES_MAX], "v").unwrap();
         let longest = vec![b'w'; limits::KEY_BYTES_MAX];
         db.delete_range((Bound::Excluded(longest.clone()), Bound::Unbounded)).unwrap();
@@ -174,7 +174,7 @@ fn a_range_without_keys_changes_nothing_and_a_bound_too_long_is_refused() {
 }
 
 #[test]
-fn a_range_delete_has_its_place_among_the_operations_of_a_batch() {
+fn a_range_delete_keeps_its_position_within_a_batch() {
     with_each_log(|backend| {
         everywhere(
             backend,
@@ -213,7 +213,7 @@ fn a_synced_range_delete_survives_loss_of_power() {
 }
 
 #[test]
-fn a_snapshot_sees_what_was_deleted_after_it_through_every_job() {
+fn a_snapshot_sees_keys_deleted_after_it_through_every_job() {
     with_each_log(|backend| {
         let db = open(&SimDisk::new(), backend).unwrap();
         let space = db.default_keyspace();
@@ -246,7 +246,7 @@ fn a_snapshot_sees_what_was_deleted_after_it_through_every_job() {
 }
 
 #[test]
-fn operands_after_a_range_delete_apply_to_nothing() {
+fn operands_after_a_range_delete_have_no_base() {
     with_each_log(|backend| {
         for flush in [false, true] {
             let db = open(&SimDisk::new(), backend).unwrap();
@@ -277,11 +277,11 @@ fn operands_after_a_range_delete_apply_to_nothing() {
     });
 }
 
-/// Many tables below HL0, none of which compresses.
+/// Many tables below HL0, none of them compressed.
 fn filled(disk: &SimDisk, backend: LogBackend) -> Db {
     let options = Options::new().log_backend(backend).compression(Compression::None);
     let db = open_with(disk, options, Tuning::tiny()).unwrap();
-    // The tables are to hold the bytes.
+    // Small values stay in the tables.
     db.default_keyspace().set_separation(None).unwrap();
     (0..400_u32)
         .for_each(|number| db.put(format!("{number:03}"), Value { seed: 2 * number + 1, len: 500 }.bytes()).unwrap());
@@ -301,11 +301,11 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
         }
         testing::sleep(Duration::from_millis(10));
     }
-    panic!("in vain: {what}");
+    panic!("timed out: {what}");
 }
 
 #[test]
-fn the_space_of_tables_that_are_covered_comes_back_without_reading_them() {
+fn covered_tables_are_removed_without_reading_them() {
     with_each_log(|backend| {
         let db = filled(&SimDisk::new(), backend);
         assert!(table_bytes(&db) > 200_000);
@@ -315,7 +315,7 @@ fn the_space_of_tables_that_are_covered_comes_back_without_reading_them() {
         wait_until("the tables go", || table_bytes(&db) < 50_000);
         assert!(db.stats().bytes_read - read < 50_000, "{} B read", db.stats().bytes_read - read);
         assert_eq!(db.iter().unwrap().count(), 20);
-        // With the last keys the tombstones go, too.
+        // The tombstones are removed with the last keys.
         db.delete_range(..).unwrap();
         db.flush().unwrap();
         db.compact_range(&db.default_keyspace(), ..).unwrap();
@@ -324,7 +324,7 @@ fn the_space_of_tables_that_are_covered_comes_back_without_reading_them() {
 }
 
 #[test]
-fn a_snapshot_holds_back_the_tables_that_are_covered_until_it_is_released() {
+fn a_snapshot_keeps_covered_tables_until_it_is_released() {
     with_each_log(|backend| {
         let db = filled(&SimDisk::new(), backend);
         let space = db.default_keyspace();
@@ -343,12 +343,12 @@ fn a_snapshot_holds_back_the_tables_that_are_covered_until_it_is_released() {
 }
 
 #[test]
-fn a_scan_does_not_read_what_a_newer_range_tombstone_covers() {
+fn a_scan_does_not_read_blocks_covered_by_a_newer_range_tombstone() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = filled(&disk, backend);
         db.close().unwrap();
-        // Whoever reads one of these blocks hears of it.
+        // A reader of any of these blocks gets an error.
         for (path, _) in disk.files() {
             let bytes = disk.read_file(&path).unwrap();
             for number in [100_u32, 150, 200, 250, 300] {
@@ -370,7 +370,7 @@ fn a_scan_does_not_read_what_a_newer_range_tombstone_covers() {
         assert_eq!(count(&mut db.iter().unwrap().rev()), 101);
         assert_eq!(db.get("200").unwrap(), None);
         assert_eq!(db.get("222").unwrap().unwrap(), "new");
-        // Nor does it when a key among them has many versions, so that it is left by a seek.
+        // Nor if one of the covered keys has many versions, which the scan leaves by a seek.
         (0..30).for_each(|_| db.put("222", "newer").unwrap());
         assert_eq!(count(&mut db.iter().unwrap()), 101);
         assert_eq!(count(&mut db.iter().unwrap().rev()), 101);
@@ -378,11 +378,11 @@ fn a_scan_does_not_read_what_a_newer_range_tombstone_covers() {
 }
 
 #[test]
-fn thousands_of_range_deletes_stay_small_and_right() {
+fn thousands_of_range_deletes_take_little_space_and_stay_correct() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();
-        // A queue: what is consumed goes from the front, and the ranges lie within each other.
+        // A queue: consumed keys are deleted from the front, so the ranges are nested.
         for number in 0..3000_u32 {
             db.put(format!("{number:05}"), "v").unwrap();
             if number >= 10 {
@@ -396,7 +396,7 @@ fn thousands_of_range_deletes_stay_small_and_right() {
         assert_eq!(db.iter().unwrap().count(), 10);
         db.flush().unwrap();
         assert!(table_bytes(&db) < 10_000, "{} B", table_bytes(&db));
-        // And apart from each other, with one key left between two of them.
+        // And disjoint ranges, with one key left between two of them.
         let db = open(&SimDisk::new(), backend).unwrap();
         (0..3000_u32).for_each(|number| db.put(format!("{number:05}"), "v").unwrap());
         db.flush().unwrap();
@@ -414,7 +414,7 @@ fn thousands_of_range_deletes_stay_small_and_right() {
 }
 
 #[test]
-fn a_flipped_bit_where_range_tombstones_lie_is_an_error_or_does_no_harm() {
+fn a_flipped_bit_in_a_range_tombstone_block_is_an_error_or_harmless() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();

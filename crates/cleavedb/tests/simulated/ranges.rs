@@ -1,5 +1,5 @@
-//! Values apart from their keys, placed by ranges of keys: at rest they lie in the order of their keys, whatever was written
-//! in whatever order, and whatever placement was there before.
+//! Placement by key range: once the engine is idle, separated values lie in key order, whatever the order of writes and
+//! whatever placement was used before.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -43,25 +43,25 @@ fn put(db: &Db, number: usize, round: usize) {
     db.put(key(number), of_round(number, round)).unwrap();
 }
 
-/// The front is flushed, and background work comes to rest.
+/// Flushes the front and waits until background work is idle.
 fn settle(db: &Db) -> Stats {
     db.flush().unwrap();
     db.wait_for_background().unwrap();
     db.stats()
 }
 
-/// Beside the extents that keys are in by their order there are few more, small ones: the extents of a group, and logs that have
-/// left the front, are many more where nothing was put in order.
+/// Beside the extents that hold each key in order there may be a few small ones. Without reordering there would be many
+/// more: the extents of a group, and logs that have left the front.
 fn assert_ordered(stats: &Stats) {
     assert!(stats.value_files <= 6 * stats.value_groups, "{stats:?}");
 }
 
-/// No key is in more than one extent, and none in a log that has left the front.
+/// Asserts that no key is in more than one extent, and none in a log that has left the front.
 fn assert_strictly_ordered(stats: &Stats) {
     assert_eq!(stats.value_files, stats.value_groups, "{stats:?}");
 }
 
-/// Each key has the value of its round, and nothing else is there.
+/// Asserts that each key has the value of its round, and that there are no others.
 fn assert_rounds(db: &Db, rounds: &[usize]) {
     let found: Vec<_> = db.iter().unwrap().map(|item| item.unwrap()).collect();
     assert_eq!(found.len(), rounds.len());
@@ -72,7 +72,7 @@ fn assert_rounds(db: &Db, rounds: &[usize]) {
 }
 
 #[test]
-fn at_rest_values_lie_in_the_order_of_their_keys_and_stay_there() {
+fn an_idle_engine_reorders_values_by_key_and_then_stops() {
     for backend in BACKENDS {
         in_world(1, move || {
             let disk = SimDisk::new();
@@ -81,7 +81,7 @@ fn at_rest_values_lie_in_the_order_of_their_keys_and_stay_there() {
             (0..600).for_each(|number| put(&db, (number * 7) % 600, 0));
             for round in 1..4 {
                 for _ in 0..400 {
-                    // Skewed: the smallest of three.
+                    // Skewed: the smallest of three random numbers.
                     let number = (0..3).map(|_| random.below(600)).min().unwrap() as usize;
                     put(&db, number, round);
                     rounds[number] = round;
@@ -96,7 +96,7 @@ fn at_rest_values_lie_in_the_order_of_their_keys_and_stay_there() {
             testing::sleep(Duration::from_secs(60));
             let after = db.stats();
             let of = |stats: &Stats| (stats.value_reorder_bytes_written, stats.value_gcs, stats.compactions);
-            assert_eq!(of(&after), of(&stats), "it comes to rest");
+            assert_eq!(of(&after), of(&stats), "background work is idle");
             assert_rounds(&db, &rounds);
             db.close().unwrap();
             check(&disk);
@@ -109,7 +109,7 @@ fn at_rest_values_lie_in_the_order_of_their_keys_and_stay_there() {
 }
 
 #[test]
-fn nobody_has_to_wait_for_values_to_be_put_in_order() {
+fn callers_of_wait_for_background_are_not_delayed_by_reordering() {
     in_world(2, || {
         let disk = SimDisk::new();
         let db = open(&disk, LogBackend::Ring);
@@ -120,13 +120,13 @@ fn nobody_has_to_wait_for_values_to_be_put_in_order() {
         let stats = db.stats();
         assert!(stats.value_reorders > value_reorders, "{stats:?}");
         assert_ordered(&stats);
-        // Tables name the places where the values are now, and a look-up asks one of them.
+        // Tables hold the present addresses, and a lookup visits one table.
         assert_eq!((stats.levels[0].tables, stats.moved_files), (0, 0), "{stats:?}");
     });
 }
 
 #[test]
-fn a_little_that_is_written_anywhere_does_not_move_all() {
+fn a_few_random_writes_do_not_move_all_values() {
     in_world(4, || {
         let disk = SimDisk::new();
         let db = open(&disk, LogBackend::Ring);
@@ -140,7 +140,7 @@ fn a_little_that_is_written_anywhere_does_not_move_all() {
             }
             assert_ordered(&settle(&db));
         }
-        // If each round moved all ranges, it would be ten times as much as there is.
+        // If each round moved all ranges, this would be ten times the live bytes.
         let (after, all) = (db.stats(), before.value_bytes_live);
         let written = after.value_reorder_bytes_written - before.value_reorder_bytes_written;
         assert!(written < 6 * all, "{written} B of {all} B");
@@ -170,7 +170,7 @@ fn sequential_inserts_are_moved_once() {
 }
 
 #[test]
-fn ranges_that_have_become_small_are_joined() {
+fn ranges_that_have_become_small_are_merged() {
     in_world(4, || {
         let disk = SimDisk::new();
         let db = open(&disk, LogBackend::Ring);
@@ -188,7 +188,7 @@ fn ranges_that_have_become_small_are_joined() {
 }
 
 #[test]
-fn a_crash_while_values_are_moved_loses_none_of_them() {
+fn a_crash_while_values_move_loses_none_of_them() {
     for seed in 0..12 {
         in_world(seed, move || {
             let backend = BACKENDS[seed as usize % 2];
@@ -208,7 +208,7 @@ fn a_crash_while_values_are_moved_loses_none_of_them() {
                 }
                 db.sync().unwrap();
                 match round {
-                    // In the midst of what sorts the values, or at rest.
+                    // During the sort of the values, or when idle.
                     2 | 4 => drop(settle(&db)),
                     _ => testing::sleep(Duration::from_micros(1_000_000 + random.below(200_000))),
                 }
@@ -225,7 +225,7 @@ fn a_crash_while_values_are_moved_loses_none_of_them() {
 }
 
 #[test]
-fn another_placement_takes_over_what_it_finds() {
+fn a_new_placement_takes_over_the_files_of_the_old_one() {
     use ValuePlacement::{Hash, Range};
     let log = ValuePlacement::Log { look_up_each: false };
     for (index, placements) in
@@ -261,11 +261,12 @@ fn another_placement_takes_over_what_it_finds() {
 }
 
 #[test]
-fn records_beyond_memory_are_put_in_order_range_by_range() {
+fn more_records_than_fit_in_memory_are_reordered_range_by_range() {
     in_world(6, || {
         let disk = SimDisk::new();
         let mut tuning = tuning(ValuePlacement::Range);
-        // Some tens of records are judged at once, with values as small as can lie apart, and one larger than a buffer.
+        // A few dozen records are judged at once; values are the smallest that can be separated, and one is larger than
+        // a buffer.
         tuning.job_bytes = 16 << 10;
         let db = open_with(&disk, Options::new().separation(Some(1)), tuning).unwrap();
         let of = |number: usize| value(&key(number), if number == 77 { 5 << 20 } else { 1 + number % 40 });
@@ -288,7 +289,7 @@ fn records_beyond_memory_are_put_in_order_range_by_range() {
 }
 
 #[test]
-fn work_that_must_be_done_ends_what_only_puts_in_order() {
+fn urgent_work_stops_reordering() {
     let given_up = |seed| {
         in_world(seed, move || {
             let disk = SimDisk::new();
@@ -297,7 +298,7 @@ fn work_that_must_be_done_ends_what_only_puts_in_order() {
             for turn in 0..10 {
                 (0..300).for_each(|number| put(&db, (number * 7) % 300, turn));
                 db.flush().unwrap();
-                // Who waits for all has values put in order at once.
+                // `wait_for_background` starts reordering at once.
                 let waiting = db.clone();
                 let waiting = testing::spawn("waiting", move || drop(waiting.wait_for_background()));
                 for _ in 0..random.below(60) {
@@ -306,7 +307,7 @@ fn work_that_must_be_done_ends_what_only_puts_in_order() {
                 let before = db.stats();
                 if turn % 2 == 0 {
                     let pause = db.pause_background().unwrap();
-                    // Nothing runs now.
+                    // Nothing is running now.
                     let after = db.stats();
                     let judged = |stats: &Stats| stats.records_judged_alone + stats.records_looked_up;
                     let done = |stats: &Stats| (stats.value_reorders, stats.value_gcs);
@@ -329,7 +330,7 @@ fn work_that_must_be_done_ends_what_only_puts_in_order() {
 }
 
 #[test]
-fn a_full_disk_leaves_values_in_disorder_and_is_no_error() {
+fn a_full_disk_stops_reordering_without_an_error() {
     in_world(9, || {
         let disk = SimDisk::new();
         let db = open(&disk, LogBackend::Plain);
@@ -339,7 +340,7 @@ fn a_full_disk_leaves_values_in_disorder_and_is_no_error() {
         assert!(before.value_files > before.value_groups, "{before:?}");
         disk.set_capacity(Some(disk.used() + (8 << 10)));
         db.wait_for_background().unwrap();
-        // What little found room, if files went meanwhile, did not change much.
+        // The little that found room, if files were removed meanwhile, hardly changed the order.
         let after = db.stats();
         assert!(
             after.value_reorders <= before.value_reorders + 1 && after.value_files > after.value_groups,
@@ -354,13 +355,13 @@ fn a_full_disk_leaves_values_in_disorder_and_is_no_error() {
     });
 }
 
-/// Lets reordering work until it has rested for a while; asserts that it writes no more than `limit` bytes.
+/// Lets reordering run until it has been idle for a while; asserts that it writes at most `limit` bytes.
 fn rest_within(db: &Db, limit: u64) -> Stats {
     let (mut before, mut rested) = (u64::MAX, 0);
     while rested < 5 {
         testing::sleep(Duration::from_secs(1));
         let written = db.stats().value_reorder_bytes_written;
-        assert!(written <= limit, "{written} B written to put values in order, and the limit is {limit} B");
+        assert!(written <= limit, "{written} B written by reordering, but the limit is {limit} B");
         rested = if written == before { rested + 1 } else { 0 };
         before = written;
     }
@@ -368,7 +369,7 @@ fn rest_within(db: &Db, limit: u64) -> Stats {
 }
 
 #[test]
-fn keys_that_share_a_long_prefix_come_to_rest() {
+fn reordering_of_keys_with_a_long_common_prefix_terminates() {
     for prefix in [70, 1100, 5000] {
         in_world(11, move || {
             let disk = SimDisk::new();
@@ -389,7 +390,7 @@ fn keys_that_share_a_long_prefix_come_to_rest() {
             assert_eq!(db.iter().unwrap().count(), 800);
             db.close().unwrap();
             check(&disk);
-            // A reopen grants nothing.
+            // A reopen grants no credit.
             let db = open();
             rest_within(&db, db.stats().value_bytes / 4);
         });

@@ -1,4 +1,4 @@
-//! Opening for reading only: nothing changes, whatever state the files are in.
+//! Read-only opens: they change nothing, whatever state the files are in.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ fn content(disk: &SimDisk) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 #[test]
-fn a_crashed_database_is_read_without_a_change() {
+fn a_crashed_database_is_read_without_changing_it() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open_with(&disk, Options::new().log_backend(backend), unflushed()).unwrap();
@@ -28,7 +28,7 @@ fn a_crashed_database_is_read_without_a_change() {
                 db.flush().unwrap();
             }
         }
-        // Values that only the ring has yet are among them.
+        // Including values that only the ring holds.
         for image in [disk.process_crash(), disk.power_loss(1), disk.power_loss(2), disk.power_loss(4)] {
             let before = content(&image);
             let (one, other) = (read_only(&image).unwrap(), read_only(&image).unwrap());
@@ -52,7 +52,7 @@ fn a_crashed_database_is_read_without_a_change() {
 }
 
 #[test]
-fn whatever_would_change_something_is_refused() {
+fn every_modification_is_refused() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         assert!(matches!(read_only(&disk), Err(Error::NotFound { .. })));
@@ -90,7 +90,7 @@ fn whatever_would_change_something_is_refused() {
 }
 
 #[test]
-fn tables_that_lie_elsewhere_are_an_error_that_names_the_option() {
+fn tables_in_another_directory_are_an_error_that_names_the_option() {
     with_each_log(|backend: LogBackend| {
         let disk = SimDisk::new();
         let place = |slow: &str| Options::new().log_backend(backend).slow_dir(slow);
@@ -111,7 +111,7 @@ fn tables_that_lie_elsewhere_are_an_error_that_names_the_option() {
 }
 
 #[test]
-fn nothing_runs_behind_a_reader_and_nobody_waits_for_it() {
+fn a_read_only_database_runs_no_background_work_and_never_waits_for_it() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         open(&disk, backend).unwrap().close().unwrap();

@@ -1,4 +1,4 @@
-//! What goes on when the disk is full, because space is set apart for it (DESIGN rule 9).
+//! Operations that work on a full disk, because space is reserved for them.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use cleavedb::{Compression, Db, Error, KeyspaceOptions, LogBackend, Options, Res
 
 use crate::support::{in_world, open, open_with, value, with_each_log};
 
-/// What is set apart by [`front_of_one_flush`].
+/// The reserve for [`front_of_one_flush`].
 const RESERVE_BYTES: u64 = 192 << 10;
 const KEYSPACES: usize = 150;
 
@@ -18,7 +18,7 @@ fn reserve(disk: &SimDisk) -> Option<u64> {
     disk.files().into_iter().find(|(path, _)| path == Path::new("/db/RESERVE")).map(|(_, len)| len)
 }
 
-/// Nothing is flushed before someone asks for it.
+/// Nothing is flushed unless requested.
 fn front_of_one_flush() -> Tuning {
     let mut tuning = Tuning::tiny();
     (tuning.flush_bytes, tuning.reserve_bytes) = (128 << 10, RESERVE_BYTES);
@@ -30,7 +30,7 @@ fn open_front(disk: &SimDisk, backend: LogBackend) -> Result<Db> {
     open_with(disk, Options::new().log_backend(backend).compression(Compression::None), front_of_one_flush())
 }
 
-/// A database with a front worth a flush, some keyspaces, its reserve and no space beside it.
+/// A database with a front worth a flush, some keyspaces, its reserve, and no other free space.
 fn full(disk: &SimDisk, backend: LogBackend) -> (Db, usize) {
     let db = open_front(disk, backend).unwrap();
     (0..KEYSPACES).for_each(|number| drop(db.create_keyspace(&number.to_string(), KeyspaceOptions::new()).unwrap()));
@@ -41,7 +41,7 @@ fn full(disk: &SimDisk, backend: LogBackend) -> (Db, usize) {
     db.wait_for_background().unwrap();
     assert_eq!(reserve(disk), Some(RESERVE_BYTES));
     disk.set_capacity(Some(disk.used()));
-    // Writers take what is left of the log.
+    // Writers fill the rest of the log.
     let count = (120..).find(|number| match db.put(format!("{number:06}"), value("v", 300)) {
         Ok(()) => false,
         Err(Error::NoSpace { .. }) => true,
@@ -64,7 +64,7 @@ fn on_a_full_disk_the_front_is_flushed() {
         db.flush().unwrap();
         assert!(db.stats().flushes > 0);
         assert_holds(&db, count, count);
-        // What the flush left is set apart again.
+        // The space that the flush leaves goes back into the reserve.
         assert!(reserve(&disk).is_some_and(|len| (RESERVE_BYTES / 4..RESERVE_BYTES).contains(&len)), "{disk:?}");
         db.close().unwrap();
         let db = open_front(&disk, backend).unwrap();
@@ -73,9 +73,9 @@ fn on_a_full_disk_the_front_is_flushed() {
     });
 }
 
-/// While a flush is at work with it, and at the moment when it is over, in many orders of threads.
+/// During a flush that uses the reserve, and when it ends, in many thread schedules.
 #[test]
-fn writers_get_nothing_of_what_is_set_apart() {
+fn writers_cannot_use_the_reserve() {
     for seed in 0..20 {
         in_world(seed, || {
             let disk = SimDisk::new();
@@ -120,7 +120,7 @@ fn on_a_full_disk_keyspaces_are_dropped_and_a_close_is_clean() {
 }
 
 #[test]
-fn what_was_given_up_is_set_apart_again_when_there_is_space() {
+fn a_used_reserve_is_restored_once_there_is_space() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let (db, count) = full(&disk, backend);
@@ -132,14 +132,14 @@ fn what_was_given_up_is_set_apart_again_when_there_is_space() {
         db.wait_for_background().unwrap();
         assert_eq!(reserve(&disk), Some(RESERVE_BYTES));
         db.close().unwrap();
-        // An open database has a reserve, a closed one does not need it.
+        // An open database has a reserve; a closed one does not need it.
         assert_eq!(reserve(&disk), None);
         assert_holds(&open_front(&disk, backend).unwrap(), count + 1, count + 1);
     });
 }
 
 #[test]
-fn a_crash_while_the_reserve_is_given_up_leaves_a_database_that_opens_on_the_full_disk() {
+fn after_a_crash_while_the_reserve_is_released_the_database_opens_on_the_full_disk() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let (db, count) = full(&disk, backend);
@@ -169,7 +169,7 @@ fn a_crash_while_the_reserve_is_given_up_leaves_a_database_that_opens_on_the_ful
 }
 
 #[test]
-fn a_database_that_crashed_on_a_full_disk_settles_its_logs_with_the_reserve() {
+fn recovery_on_a_full_disk_flushes_the_logs_with_the_reserve() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let (db, count) = full(&disk, backend);
@@ -177,7 +177,7 @@ fn a_database_that_crashed_on_a_full_disk_settles_its_logs_with_the_reserve() {
         disk.halt();
         drop(db);
         crashed.set_capacity(Some(crashed.used()));
-        // A reader needs nothing, and leaves it alone.
+        // A read-only open needs no space, and leaves the reserve alone.
         let reader = open_with(&crashed, Options::new().read_only(true), front_of_one_flush()).unwrap();
         assert_holds(&reader, count, count);
         reader.close().unwrap();
@@ -190,7 +190,7 @@ fn a_database_that_crashed_on_a_full_disk_settles_its_logs_with_the_reserve() {
 }
 
 #[test]
-fn without_room_for_a_reserve_there_is_none_and_that_is_no_error() {
+fn without_space_for_a_reserve_an_open_succeeds_without_one() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         disk.set_capacity(Some(160 << 10));
@@ -208,7 +208,7 @@ fn without_room_for_a_reserve_there_is_none_and_that_is_no_error() {
 }
 
 #[test]
-fn each_directory_has_a_reserve_and_a_copy_has_none() {
+fn each_directory_has_a_reserve_and_a_checkpoint_has_none() {
     in_world(3, || {
         let disk = SimDisk::new();
         let options = Options::new().slow_dir("/slow");
@@ -226,7 +226,7 @@ fn each_directory_has_a_reserve_and_a_copy_has_none() {
 }
 
 #[test]
-fn something_else_with_the_name_of_the_reserve_stays() {
+fn a_foreign_file_with_the_name_of_the_reserve_is_kept() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         open(&disk, backend).unwrap().close().unwrap();

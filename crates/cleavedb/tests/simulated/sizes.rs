@@ -1,4 +1,4 @@
-//! How much a range and a keyspace take, about.
+//! Estimates of the size of ranges and keyspaces.
 
 use cleavedb::testing::SimDisk;
 use cleavedb::{Compression, KeyspaceOptions};
@@ -6,7 +6,7 @@ use cleavedb::{Compression, KeyspaceOptions};
 use crate::support::{open, value, with_each_log};
 
 #[test]
-fn sizes_follow_what_was_written_in_the_front_and_in_tables() {
+fn size_estimates_cover_the_front_and_the_tables() {
     with_each_log(|backend| {
         let db = open(&SimDisk::new(), backend).unwrap();
         let plain = || KeyspaceOptions::new().compression(Compression::None).separation(None);

@@ -1,4 +1,4 @@
-//! Snapshots and iterators see one moment, whatever happens below them.
+//! Snapshots and iterators see a single moment, whatever happens below them.
 
 use std::ops::Bound;
 
@@ -13,7 +13,7 @@ fn pairs(iter: Iter) -> Vec<(String, String)> {
 }
 
 #[test]
-fn flush_and_compaction_keep_what_a_snapshot_needs() {
+fn flush_and_compaction_keep_the_versions_that_a_snapshot_needs() {
     with_each_log(|backend| {
         let db = open(&SimDisk::new(), backend).unwrap();
         let default = db.default_keyspace();
@@ -36,7 +36,7 @@ fn flush_and_compaction_keep_what_a_snapshot_needs() {
                 db.compact_range(&counters, ..).unwrap();
             }
         }
-        // Release them in no order, with work in between.
+        // Releases them out of order, with work in between.
         for turn in [5, 0, 9, 3, 3, 0, 4, 1, 1, 0, 1, 0] {
             for (round, snapshot, seen) in &held {
                 assert_eq!(pairs(snapshot.iter(&default).unwrap()), *seen, "round {round}");
@@ -67,7 +67,7 @@ fn pairs_reversed(iter: Iter) -> Vec<(String, String)> {
 }
 
 #[test]
-fn an_iterator_sees_the_moment_it_was_made() {
+fn an_iterator_sees_the_moment_of_its_creation() {
     with_each_log(|backend| {
         let db = open(&SimDisk::new(), backend).unwrap();
         for key in 0..100 {
@@ -87,7 +87,7 @@ fn an_iterator_sees_the_moment_it_was_made() {
     });
 }
 
-/// From every source at once: an old table, a newer one, runs and the index table, with deletes between.
+/// From every source at once: an old table, a newer one, runs and the index table, with deletes in between.
 #[test]
 fn both_ends_of_an_iterator_meet_without_duplicates() {
     with_each_log(|backend| {
@@ -127,7 +127,7 @@ fn both_ends_of_an_iterator_meet_without_duplicates() {
 }
 
 #[test]
-fn bounds_and_prefixes_are_respected_at_both_ends() {
+fn bounds_and_prefixes_hold_at_both_ends() {
     with_each_log(|backend| {
         let db = open(&SimDisk::new(), backend).unwrap();
         let keys = ["a", "ab", "abc", "b", "ba", "c"];

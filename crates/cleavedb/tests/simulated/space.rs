@@ -1,6 +1,6 @@
-//! The cap on the space of values apart from their keys: whatever was written and deleted in whatever order, files of
-//! values take no more than the tuning allows for what is live, as soon as background work has come to rest. Nobody flushes
-//! or compacts by hand.
+//! The space-amplification limit of separated values: whatever was written and deleted in whatever order, once
+//! background work is idle the value files take no more than the tuning allows for the live bytes. No test flushes or
+//! compacts explicitly.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,18 +21,18 @@ fn key(number: usize) -> String {
 
 #[derive(Debug, Clone)]
 enum Phase {
-    /// Puts, by how many numbers of chance the smallest of which says the key: one is uniform, more are skewed.
+    /// Puts with random keys: the smallest of this many random numbers; one is uniform, more are skewed.
     Skewed {
         puts: usize,
         draws: usize,
         sizes: Sizes,
     },
-    /// Puts of one key after the other.
+    /// Puts of keys in sequence.
     Sequential {
         puts: usize,
         sizes: Sizes,
     },
-    /// Deletes of each so many'th key.
+    /// Deletes of every n-th key.
     Delete {
         step: usize,
     },
@@ -40,7 +40,7 @@ enum Phase {
         from: usize,
         to: usize,
     },
-    /// The second keyspace is dropped, and made anew.
+    /// Drops the second keyspace and creates it anew.
     Drop,
     DeleteEverything,
 }
@@ -48,7 +48,7 @@ enum Phase {
 #[derive(Debug, Clone, Copy)]
 enum Sizes {
     Large,
-    /// Some that lie with their keys, and few very large ones.
+    /// Some stored with their keys, and a few very large ones.
     Mixed,
 }
 
@@ -74,7 +74,7 @@ fn phase() -> impl Strategy<Value = Phase> {
     ]
 }
 
-/// Two keyspaces, and how many bytes the record of each key has if it lies apart.
+/// Two keyspaces, and the length of the record of each key with a separated value.
 struct Model {
     db: Db,
     spaces: [Keyspace; 2],
@@ -132,14 +132,14 @@ impl Model {
         }
     }
 
-    /// Waits for background work, and says by how much files of values take more than they may.
+    /// Waits for background work, and returns by how many bytes value files exceed their limit.
     fn excess(&self) -> (u64, Stats) {
         self.db.wait_for_background().unwrap();
         let stats = self.db.stats();
         let live: u64 = self.live.iter().flat_map(|live| live.values()).sum();
         let tuning = tuning();
         let allowed = live + live * tuning.garbage_percent / 100 + tuning.garbage_bytes;
-        // The front is not worth a flush if it hides less than one.
+        // The front is not flushed if it hides less than one flush would write.
         (stats.value_bytes.saturating_sub(allowed + 2 * tuning.flush_bytes), stats)
     }
 }
@@ -148,7 +148,7 @@ fn tuning() -> Tuning {
     Tuning::tiny()
 }
 
-/// Runs phases, with a snapshot held if so asked; without one, space is looked at after each of them.
+/// Runs the phases, with a snapshot held if requested; without one, the space is checked after each phase.
 fn run(phases: &[Phase], seed: u64, backend: LogBackend, holds: bool, range: bool) -> Result<(), String> {
     let disk = SimDisk::new();
     let mut tuning = tuning();
@@ -166,19 +166,19 @@ fn run(phases: &[Phase], seed: u64, backend: LogBackend, holds: bool, range: boo
         model.run(phase);
         match (model.excess(), holds) {
             ((0, _), _) | (_, true) => {}
-            ((excess, stats), _) => return Err(format!("{excess} B too many after phase {number}: {stats:?}")),
+            ((excess, stats), _) => return Err(format!("{excess} B above the limit after phase {number}: {stats:?}")),
         }
     }
     drop(snapshots);
     match model.excess() {
         (0, _) => {}
-        (excess, stats) => return Err(format!("{excess} B too many in the end: {stats:?}")),
+        (excess, stats) => return Err(format!("{excess} B above the limit at the end: {stats:?}")),
     }
     for (space, live) in model.spaces.iter().zip(&model.live) {
         let found: Vec<_> = space.iter().unwrap().map(|item| item.unwrap().0.to_vec()).collect();
         let expected: Vec<_> = live.keys().map(|&number| key(number).into_bytes()).collect();
         if found != expected {
-            return Err("keys are lost, or back".to_owned());
+            return Err("keys were lost or reappeared".to_owned());
         }
     }
     model.db.close().unwrap();
@@ -188,20 +188,20 @@ fn run(phases: &[Phase], seed: u64, backend: LogBackend, holds: bool, range: boo
 
 fn open(disk: &SimDisk) -> Db {
     let mut tuning = tuning();
-    // No other reason to compact, or to wait.
+    // There is no other reason to compact, or to wait.
     (tuning.hl0_compact_tables, tuning.hl0_stop_tables) = (100, 200);
     (tuning.logs_bytes_max, tuning.replay_bytes_max) = (8 << 20, 8 << 20);
     open_with(disk, Options::new().separation(Some(SEPARATION as u32)), tuning).unwrap()
 }
 
-/// Writes each so many'th of 200 values of 1000 B.
+/// Writes every n-th of 200 values of 1000 B.
 fn put_each(db: &Db, step: usize) {
     (0..200).step_by(step).for_each(|number| db.put(key(number), value(&key(number), 1000)).unwrap());
     db.flush().unwrap();
 }
 
 #[test]
-fn writers_are_slowed_down_and_not_stopped_at_the_cap() {
+fn writers_are_slowed_down_and_not_stalled_at_the_space_limit() {
     in_world(1, || {
         let disk = SimDisk::new();
         let db = open(&disk);
@@ -222,7 +222,7 @@ fn writers_are_slowed_down_and_not_stopped_at_the_cap() {
 }
 
 #[test]
-fn writers_go_on_where_snapshots_hold_everything() {
+fn writers_continue_while_snapshots_keep_everything_alive() {
     in_world(2, || {
         let disk = SimDisk::new();
         let db = open(&disk);
@@ -241,7 +241,7 @@ fn writers_go_on_where_snapshots_hold_everything() {
 }
 
 #[test]
-fn writers_go_on_where_files_of_garbage_cannot_be_read() {
+fn writers_continue_if_value_files_with_garbage_cannot_be_read() {
     in_world(3, || {
         let disk = SimDisk::new();
         let db = open(&disk);
@@ -265,7 +265,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn space_comes_back_whatever_was_written(
+    fn space_is_reclaimed_whatever_was_written(
         phases in prop::collection::vec(phase(), 1..8),
         seed in 0..1000u64,
         backend in 0..2usize,

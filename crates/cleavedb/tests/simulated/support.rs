@@ -1,4 +1,4 @@
-//! What the tests share: a simulated world, a database on a simulated disk, both logs.
+//! Shared by the tests: a simulated world, a database on a simulated disk, both log backends.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use cleavedb::testing::{self, SimDisk, Tuning};
 use cleavedb::{Db, LogBackend, Options, Result};
 
-/// Both ways to write the log.
+/// Both log backends.
 pub const BACKENDS: [LogBackend; 2] = [LogBackend::Ring, LogBackend::Plain];
 
-/// Runs a test in a simulated world of its own.
+/// Runs a test in its own simulated world.
 pub fn in_world<T: Send + 'static>(seed: u64, test: impl FnOnce() -> T + Send + 'static) -> T {
     match testing::simulate(seed, test) {
         Ok(value) => value,
@@ -17,7 +17,7 @@ pub fn in_world<T: Send + 'static>(seed: u64, test: impl FnOnce() -> T + Send + 
     }
 }
 
-/// Runs a test once for each log, in a world of its own.
+/// Runs a test once for each log backend, each time in its own world.
 pub fn with_each_log(test: fn(LogBackend)) {
     for backend in BACKENDS {
         in_world(1, move || test(backend));
@@ -34,7 +34,7 @@ pub fn open_with(disk: &SimDisk, options: Options, tuning: Tuning) -> Result<Db>
     testing::open(Arc::new(disk.clone()), Path::new("/db"), options, tuning)
 }
 
-/// Small logs, and a front that is never flushed by itself: what is not synced is in the logs alone.
+/// Small logs, and a front that is never flushed automatically: unsynced writes are in the logs only.
 pub fn unflushed() -> Tuning {
     let mut tuning = Tuning::tiny();
     tuning.log_bytes = 16 << 10;
@@ -50,7 +50,7 @@ pub fn text(db: &Db, key: &str) -> Option<String> {
     value.map(|value| String::from_utf8_lossy(&value).into_owned())
 }
 
-/// A value of `len` bytes that says whose it is.
+/// A value of `len` bytes that contains the name of its owner.
 pub fn value(name: &str, len: usize) -> Vec<u8> {
     name.bytes().cycle().take(len).collect()
 }

@@ -1,4 +1,4 @@
-//! Values apart from their keys: where they lie, that they are found wherever they went, and that their space comes back.
+//! Separated values: where they are stored, that they are found wherever they moved, and that their space is reclaimed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use cleavedb::{Db, Durability, Error, KeyspaceOptions, LogBackend, Options, Resu
 
 use crate::support::{BACKENDS, in_world, open_with, value, with_each_log};
 
-/// Values from 192 B on lie apart.
-fn apart() -> Options {
+/// Values of at least 192 B are separated.
+fn separated() -> Options {
     Options::new().separation(Some(192))
 }
 
 fn open(disk: &SimDisk, backend: LogBackend) -> Result<Db> {
-    // What lives is found in both ways.
+    // Live records are found in both ways.
     let mut tuning = Tuning::tiny();
     tuning.finds_in_tables = backend == BACKENDS[0];
-    open_with(disk, apart().log_backend(backend), tuning)
+    open_with(disk, separated().log_backend(backend), tuning)
 }
 
 fn check(disk: &SimDisk) {
@@ -29,12 +29,12 @@ fn key(number: usize) -> String {
     format!("{number:05}")
 }
 
-/// A value of which the round can be told.
+/// A value that contains the round.
 fn of_round(number: usize, round: usize) -> Vec<u8> {
     value(&format!("{number} in round {round}; "), 300 + number % 50)
 }
 
-/// Writes all keys in an order of chance.
+/// Writes all keys in random order.
 fn write_round(db: &Db, keys: usize, round: usize) {
     let mut random = Random::new(round as u64);
     let mut order: Vec<usize> = (0..keys).collect();
@@ -44,15 +44,15 @@ fn write_round(db: &Db, keys: usize, round: usize) {
     order.iter().for_each(|&number| db.put(key(number), of_round(number, round)).unwrap());
 }
 
-/// Brings to light what is dead, and lets background work come to rest.
+/// Compacts so that dead values are found, and waits until background work is idle.
 fn settle(db: &Db) -> Stats {
     db.compact_range(&db.default_keyspace(), ..).unwrap();
     db.wait_for_background().unwrap();
     db.stats()
 }
 
-/// Overwrites until files of values have been emptied several times, and tables still name so many of them: when that
-/// happens depends on the order of threads.
+/// Overwrites until value GC has run several times and tables still reference this many moved files; when that happens
+/// depends on the order of threads.
 fn write_until_moved(db: &Db, keys: usize, moved_files: usize) {
     for round in 1..40 {
         write_round(db, keys, round);
@@ -61,7 +61,7 @@ fn write_until_moved(db: &Db, keys: usize, moved_files: usize) {
             return;
         }
     }
-    panic!("nothing moves: {:?}", db.stats());
+    panic!("no file was collected: {:?}", db.stats());
 }
 
 fn assert_round(db: &Db, keys: usize, round: usize) {
@@ -74,7 +74,7 @@ fn assert_round(db: &Db, keys: usize, round: usize) {
 }
 
 #[test]
-fn a_large_value_is_written_once_and_found_by_every_way_of_reading() {
+fn a_large_value_is_written_once_and_found_by_every_kind_of_read() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();
@@ -83,7 +83,7 @@ fn a_large_value_is_written_once_and_found_by_every_way_of_reading() {
         let stats = settle(&db);
         let records: usize = (0..400).map(|number| 23 + key(number).len() + of_round(number, 0).len()).sum();
         assert_eq!(db.default_keyspace().stats().unwrap().bytes_separated, records as u64);
-        // All but those in the log that is being written.
+        // All but the values in the log that is being written.
         assert!(stats.value_bytes_live > records as u64 / 2 && stats.value_bytes_live <= records as u64);
         let tables: u64 = stats.levels.iter().map(|level| level.bytes).sum();
         assert!(tables < 40_000 && stats.value_gcs == 0, "{stats:?}");
@@ -98,18 +98,18 @@ fn a_large_value_is_written_once_and_found_by_every_way_of_reading() {
         drop(snapshot);
         db.close().unwrap();
         check(&disk);
-        let copy = testing::open(Arc::new(disk.clone()), Path::new("/copy"), apart(), Tuning::tiny()).unwrap();
+        let copy = testing::open(Arc::new(disk.clone()), Path::new("/copy"), separated(), Tuning::tiny()).unwrap();
         assert_round(&copy, 400, 0);
         copy.close().unwrap();
         for read_only in [true, false] {
-            let options = apart().log_backend(backend).read_only(read_only);
+            let options = separated().log_backend(backend).read_only(read_only);
             assert_round(&open_with(&disk, options, Tuning::tiny()).unwrap(), 400, 0);
         }
     });
 }
 
 #[test]
-fn space_comes_back_from_overwrites_and_from_deleting_everything() {
+fn space_is_reclaimed_after_overwrites_and_after_deleting_everything() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();
@@ -142,7 +142,7 @@ fn space_comes_back_from_overwrites_and_from_deleting_everything() {
 }
 
 #[test]
-fn snapshots_and_iterators_keep_their_values_while_files_are_emptied() {
+fn snapshots_and_iterators_keep_their_values_during_value_gc() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();
@@ -172,9 +172,9 @@ fn snapshots_and_iterators_keep_their_values_while_files_are_emptied() {
     });
 }
 
-/// HashKV's hole: what replaces a large value without being one itself never reaches the place of the large one.
+/// HashKV's gap: a small value that replaces a large one never reaches the file of the large one.
 #[test]
-fn a_large_value_that_was_deleted_or_replaced_by_a_small_one_stays_dead() {
+fn a_large_value_deleted_or_replaced_by_a_small_one_stays_dead() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();
@@ -207,7 +207,7 @@ fn a_large_value_that_was_deleted_or_replaced_by_a_small_one_stays_dead() {
 }
 
 #[test]
-fn a_newer_operand_does_not_kill_the_value_it_applies_to() {
+fn a_newer_operand_does_not_cover_the_value_it_applies_to() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();
@@ -240,7 +240,7 @@ fn a_newer_operand_does_not_kill_the_value_it_applies_to() {
 }
 
 #[test]
-fn a_value_is_not_lost_on_the_evidence_of_one_that_was_not_durable() {
+fn a_value_is_not_dropped_because_of_a_newer_one_that_was_not_durable() {
     for seed in 0..20 {
         in_world(seed, move || {
             let disk = SimDisk::new();
@@ -253,7 +253,7 @@ fn a_value_is_not_lost_on_the_evidence_of_one_that_was_not_durable() {
                 settle(&db);
             }
             db.sync().unwrap();
-            // In the front alone, when the power fails.
+            // Only in the front when the power fails.
             for number in 0..200 {
                 space.put_with(key(number), of_round(number, 4), Durability::Buffered).unwrap();
             }
@@ -268,45 +268,46 @@ fn a_value_is_not_lost_on_the_evidence_of_one_that_was_not_durable() {
 }
 
 #[test]
-fn a_value_that_moved_several_times_is_found_and_tables_are_healed() {
+fn a_value_that_moved_several_times_is_found_and_stale_addresses_are_refreshed() {
     let each = |backend| {
         let disk = SimDisk::new();
         let mut tuning = Tuning::tiny();
         (tuning.garbage_bytes, tuning.garbage_percent) = (0, 1);
         (tuning.stale_percent, tuning.compacts_when_idle) = (100, false);
-        let db = open_with(&disk, apart().log_backend(backend), tuning.clone()).unwrap();
+        let db = open_with(&disk, separated().log_backend(backend), tuning.clone()).unwrap();
         let cold = db.create_keyspace("cold", KeyspaceOptions::new()).unwrap();
         for number in 0..300 {
             db.put(key(number), of_round(number, 0)).unwrap();
             cold.put(key(number), of_round(number, 0)).unwrap();
         }
-        // Nobody compacts the cold keyspace, so its tables name the logs in which its values were born.
+        // The cold keyspace is not compacted, so its tables hold the addresses of the logs that its values were written
+        // to.
         write_until_moved(&db, 300, 2);
         for number in 0..300 {
             assert_eq!(&cold.get(key(number)).unwrap().unwrap()[..], of_round(number, 0));
         }
         db.close().unwrap();
         check(&disk);
-        let db = open_with(&disk, apart().log_backend(backend), tuning).unwrap();
+        let db = open_with(&disk, separated().log_backend(backend), tuning).unwrap();
         let cold = db.open_keyspace("cold").unwrap();
-        // What the close left over is emptied meanwhile, and followed by the next compaction.
+        // Files left over at the close are collected meanwhile, and the next compaction refreshes the addresses.
         let follow = |_: &i32| {
             db.compact_range(&cold, ..).unwrap();
             settle(&db).moved_files > 0
         };
-        assert!((0..20).take_while(follow).count() < 20, "not all have followed: {:?}", db.stats());
+        assert!((0..20).take_while(follow).count() < 20, "some addresses are still stale: {:?}", db.stats());
         for number in 0..300 {
             assert_eq!(&cold.get(key(number)).unwrap().unwrap()[..], of_round(number, 0));
         }
     };
-    // An order of threads in which files move that often.
+    // A thread schedule in which files move that often.
     for seed in 0..4 {
         BACKENDS.into_iter().for_each(|backend| in_world(seed, move || each(backend)));
     }
 }
 
 #[test]
-fn values_change_sides_on_their_next_write() {
+fn a_changed_separation_limit_applies_to_the_next_write_of_a_value() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();
@@ -333,14 +334,14 @@ fn values_change_sides_on_their_next_write() {
         db.close().unwrap();
         check(&disk);
         let db = open(&disk, backend).unwrap();
-        assert_eq!(db.default_keyspace().separation(), Some(1), "an empty value has nothing to keep apart");
+        assert_eq!(db.default_keyspace().separation(), Some(1), "an empty value has nothing to separate");
         assert_eq!(db.get("empty").unwrap().unwrap(), "");
         assert!((0..100).all(|number| db.get(key(number)).unwrap().unwrap() == "tiny"));
     });
 }
 
 #[test]
-fn unless_told_otherwise_values_of_192_bytes_lie_apart() {
+fn by_default_values_of_192_bytes_are_separated() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let open =
@@ -358,11 +359,11 @@ fn unless_told_otherwise_values_of_192_bytes_lie_apart() {
         db.create_keyspace("all", KeyspaceOptions::new().separation(Some(1))).unwrap();
         assert_eq!(db.default_keyspace().separation(), Some(192));
         let one = separated_of(&db, "default");
-        assert!((192..192 + 64).contains(&one), "{one} B of records apart");
+        assert!((192..192 + 64).contains(&one), "{one} B of separated records");
         assert_eq!(separated_of(&db, "near"), 0);
         assert!(separated_of(&db, "all") >= 191 + 192);
         db.close().unwrap();
-        // Who did not choose follows the database as it is opened; who did, does not.
+        // A keyspace without its own setting follows that of the open database; one with a setting keeps it.
         let db = open(Options::new().separation(None));
         let chosen = ["default", "near", "all"].map(|name| db.open_keyspace(name).unwrap().separation());
         assert_eq!(chosen, [None, None, Some(1)]);
@@ -371,12 +372,12 @@ fn unless_told_otherwise_values_of_192_bytes_lie_apart() {
 }
 
 #[test]
-fn the_figures_of_groups_add_up_to_what_lies_in_segments() {
+fn the_figures_of_groups_add_up_to_the_bytes_in_segments() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let mut tuning = Tuning::tiny();
         (tuning.group_bytes, tuning.garbage_bytes, tuning.compacts_when_idle) = (4 << 10, 4 << 10, false);
-        let db = open_with(&disk, apart().log_backend(backend), tuning).unwrap();
+        let db = open_with(&disk, separated().log_backend(backend), tuning).unwrap();
         assert!(db.stats().value_group_list.is_empty());
         write_until_moved(&db, 200, 1);
         let (stats, groups) = (db.stats(), db.stats().value_group_list);
@@ -384,7 +385,7 @@ fn the_figures_of_groups_add_up_to_what_lies_in_segments() {
         let extents: usize = groups.iter().map(|group| group.extents).sum();
         let bytes: u64 = groups.iter().map(|group| group.bytes).sum();
         assert!(extents <= stats.value_files && (1..=stats.value_bytes).contains(&bytes), "{stats:?}");
-        // The rest, if there is any, is in logs.
+        // The rest, if any, is in logs.
         assert_eq!(extents == stats.value_files, bytes == stats.value_bytes, "{stats:?}");
         assert!(groups.iter().all(|group| group.extents > 0 && group.bytes_live <= group.bytes), "{stats:?}");
         assert!(groups.iter().any(|group| group.bytes_live > 0));
@@ -392,7 +393,7 @@ fn the_figures_of_groups_add_up_to_what_lies_in_segments() {
 }
 
 #[test]
-fn a_dropped_keyspace_gives_back_its_values() {
+fn dropping_a_keyspace_releases_the_space_of_its_values() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();
@@ -411,13 +412,13 @@ fn a_dropped_keyspace_gives_back_its_values() {
 }
 
 #[test]
-fn damage_in_files_of_values_is_an_error_or_the_right_answer_and_the_check_sees_it() {
+fn damage_in_value_files_never_gives_a_wrong_answer_and_the_check_reports_it() {
     in_world(5, || {
         let disk = SimDisk::new();
         let mut tuning = Tuning::tiny();
         (tuning.garbage_bytes, tuning.garbage_percent) = (0, 1);
         (tuning.stale_percent, tuning.compacts_when_idle) = (100, false);
-        let db = open_with(&disk, apart(), tuning).unwrap();
+        let db = open_with(&disk, separated(), tuning).unwrap();
         let cold = db.create_keyspace("cold", KeyspaceOptions::new()).unwrap();
         for number in 0..60 {
             db.put(key(number), of_round(number, 0)).unwrap();
@@ -451,13 +452,13 @@ fn damage_in_files_of_values_is_an_error_or_the_right_answer_and_the_check_sees_
 }
 
 #[test]
-fn damage_before_what_tables_name_in_a_log_is_reported_and_nothing_is_cut() {
+fn damage_in_a_log_before_referenced_records_is_reported_and_nothing_is_truncated() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();
         (0..60).for_each(|number| db.put(key(number), of_round(number, 0)).unwrap());
         db.flush().unwrap();
-        // The newest log is still the front's, though all in it is in tables.
+        // The newest log still belongs to the front, though all its records are in tables.
         let crashed = disk.process_crash();
         disk.halt();
         drop(db);
@@ -471,7 +472,7 @@ fn damage_before_what_tables_name_in_a_log_is_reported_and_nothing_is_cut() {
             *byte ^= 1;
             let damaged = crashed.process_crash();
             damaged.write_file(&path, &bytes);
-            // Which would mend it.
+            // Which would repair it.
             if let Some(ring) = damaged.read_file(Path::new("/db/ring")) {
                 damaged.write_file(Path::new("/db/ring"), &vec![0; ring.len()]);
             }
@@ -481,7 +482,7 @@ fn damage_before_what_tables_name_in_a_log_is_reported_and_nothing_is_cut() {
                     assert_eq!(damaged.read_file(&path).unwrap(), bytes);
                 }
                 Err(error) => panic!("{error}"),
-                // Where the log had left the front, reading the value tells.
+                // If the log had left the front, reading the value reports the damage.
                 Ok(db) => assert!((0..60).all(|number| match db.get(key(number)) {
                     Ok(found) => *found.unwrap() == of_round(number, 0),
                     Err(error) => matches!(error, Error::Corruption { .. }),
@@ -494,7 +495,7 @@ fn damage_before_what_tables_name_in_a_log_is_reported_and_nothing_is_cut() {
 }
 
 #[test]
-fn values_that_stay_do_not_fill_a_flush_but_what_recovery_reads_is_bounded() {
+fn values_that_stay_in_logs_do_not_trigger_flushes_but_recovery_reads_a_bounded_amount() {
     let flushes = |separation: Option<u32>, replay_bytes_max: u64| {
         in_world(3, move || {
             let disk = SimDisk::new();
@@ -511,34 +512,34 @@ fn values_that_stay_do_not_fill_a_flush_but_what_recovery_reads_is_bounded() {
             stats.flushes
         })
     };
-    // Flushes of 12 KiB: of 1 MiB, and of the keys alone.
+    // Flushes of 12 KiB: of 1 MiB of data, and of the keys only.
     let (whole, keys) = (flushes(None, 4 << 20), flushes(Some(192), 4 << 20));
     assert!(whole > 60 && keys < 10, "{whole} flushes of values, {keys} of keys");
-    // A flush for each two or three logs of 64 KiB.
+    // One flush for every two or three logs of 64 KiB.
     let bounded = flushes(Some(192), 256 << 10);
     assert!((4..20).contains(&bounded) && bounded > keys, "{bounded} flushes");
 }
 
 #[test]
-fn tables_that_nothing_compacts_follow_values_that_moved() {
+fn tables_that_are_not_compacted_get_fresh_addresses_of_moved_values() {
     let each = |backend| {
         let disk = SimDisk::new();
         let mut tuning = Tuning::tiny();
         tuning.table_bytes = 4 << 10;
-        let db = open_with(&disk, apart().log_backend(backend), tuning).unwrap();
+        let db = open_with(&disk, separated().log_backend(backend), tuning).unwrap();
         let cold = db.create_keyspace("cold", KeyspaceOptions::new()).unwrap();
         for number in 0..1000 {
             db.put(key(number), of_round(number, 0)).unwrap();
             cold.put(key(number), of_round(number, 0)).unwrap();
         }
         settle(&db);
-        // Half of what lies in the logs dies, so the other half moves.
+        // Half of the records in the logs die, so the other half moves.
         write_round(&db, 1000, 1);
         let stats = settle(&db);
         assert!(stats.value_gcs > 3 && stats.moved_files < 8, "{stats:?}");
         let jobs = (stats.compactions, stats.value_gcs);
         testing::sleep(std::time::Duration::from_secs(5));
-        assert_eq!((db.stats().compactions, db.stats().value_gcs), jobs, "it comes to rest");
+        assert_eq!((db.stats().compactions, db.stats().value_gcs), jobs, "background work is idle");
         for number in 0..1000 {
             assert_eq!(&cold.get(key(number)).unwrap().unwrap()[..], of_round(number, 0));
         }

@@ -8,8 +8,10 @@ use minicbor::{Decode, Encode};
 
 use crate::engine::core::Core;
 use crate::engine::memory::MemoryStats;
+use crate::engine::work::{RunningJob, names_of};
 use crate::io::Access;
-use crate::values::placement::{Candidate, groups};
+use crate::values::candidate::Candidate;
+use crate::values::placement::groups;
 
 // The numbers of the fields, here and below, are those of the page `STATS`. Do not renumber; a new field gets the next number
 // and `#[cbor(default)]`, or older pages cannot be read.
@@ -183,6 +185,21 @@ pub struct Stats {
     /// The pace of writers now, in bytes per second: `None` while they are free, 0 while they are stopped.
     #[n(50)]
     pub pace_bytes_per_second: Option<u64>,
+    /// The jobs that run now, in the order in which they began. None in the figures of another process.
+    #[cbor(skip)]
+    pub jobs: Vec<JobStats>,
+}
+
+/// A running job.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct JobStats {
+    /// Its kind: "flush", "compaction" and so on.
+    pub kind: &'static str,
+    /// Threads that work on it.
+    pub threads: usize,
+    /// What it is bound by, as in "cpu, slow reads": the CPU, and reads and writes of the fast and the slow directory.
+    pub binds: String,
 }
 
 /// One file.
@@ -275,6 +292,15 @@ fn groups_of(values: &[Candidate]) -> Vec<GroupStats> {
 }
 
 impl Core {
+    fn running_jobs(&self) -> Vec<JobStats> {
+        let of = |job: &RunningJob| JobStats {
+            kind: job.profile.name,
+            threads: job.threads,
+            binds: names_of(job.profile.binds),
+        };
+        self.work.lock().running().iter().map(of).collect()
+    }
+
     pub fn stats(&self) -> Stats {
         let (view, seqno) = self.published.read();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -360,6 +386,7 @@ impl Core {
             paced_time: Duration::from_micros(count(&counters.paced_us)),
             unknown_files: self.unknown_files.clone(),
             pace_bytes_per_second: self.pacer.bytes_per_second(),
+            jobs: self.running_jobs(),
         }
     }
 }

@@ -57,7 +57,6 @@ impl Core {
             (is_due, state.due)
         };
         if is_due {
-            self.balance_caches();
             let stats = self.stats();
             // Someone else's code, which may close the database: no lock is held.
             crate::engine::inspect::telemetry::publish(&self.fast, &stats);

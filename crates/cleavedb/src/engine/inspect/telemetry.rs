@@ -12,7 +12,9 @@ use std::sync::Arc;
 use crate::engine::events::Event;
 use crate::engine::events::Listener;
 use crate::engine::inspect::stats::Stats;
-use crate::engine::jobs::job::Job;
+use crate::engine::work::Profile;
+#[cfg(feature = "tracing")]
+use crate::engine::work::names_of;
 
 /// Hears of events for the features that are on.
 pub(crate) fn listener(dir: &Path) -> Option<Arc<dyn Listener>> {
@@ -91,7 +93,7 @@ pub(crate) fn publish(_: &Path, _: &Stats) {}
 #[cfg(feature = "metrics")]
 pub(crate) fn publish(dir: &Path, stats: &Stats) {
     // The recorder is someone else's code.
-    drop(crate::engine::core::guard_panic("a metrics recorder", || {
+    drop(crate::base::panics::guard_panic("a metrics recorder", || {
         record(&dir.display().to_string(), stats);
         Ok(())
     }));
@@ -152,28 +154,22 @@ fn record(database: &str, stats: &Stats) {
     }
 }
 
-/// Runs a background job within its span. Removing files and helping with a part have none.
-pub(crate) fn in_span<T>(job: &Job, run: impl FnOnce() -> T) -> T {
+/// Runs a background job, or a subtask of one, within its span.
+pub(crate) fn in_span<T>(profile: &Profile, run: impl FnOnce() -> T) -> T {
     #[cfg(feature = "tracing")]
-    let _span = span(job).entered();
+    let _span = span(profile).entered();
     #[cfg(not(feature = "tracing"))]
-    let _ = job;
+    let _ = profile;
     run()
 }
 
+/// The span says which kind of job it is, what it claims, and what it is bound by.
 #[cfg(feature = "tracing")]
-fn span(job: &Job) -> tracing::Span {
-    match job {
-        Job::Seal(table) => tracing::info_span!(target: "cleavedb", "seal", bytes = table.bytes()),
-        Job::Flush(runs) => tracing::info_span!(target: "cleavedb", "flush", runs = runs.len()),
-        Job::MergeRuns(runs) => tracing::info_span!(target: "cleavedb", "merge_runs", runs = runs.len()),
-        Job::Compact(choice) => tracing::info_span!(target: "cleavedb", "compaction", choice = ?choice),
-        Job::SealFront => tracing::info_span!(target: "cleavedb", "seal_front"),
-        Job::FindStaleAddresses => tracing::info_span!(target: "cleavedb", "find_stale_addresses"),
-        Job::CollectGarbage(files) => tracing::info_span!(target: "cleavedb", "collection", files = files.len()),
-        Job::Reorder(files) => tracing::info_span!(target: "cleavedb", "ordering", files = files.len()),
-        Job::Help(_) => tracing::info_span!(target: "cleavedb", "help"),
-        Job::PrepareLog => tracing::info_span!(target: "cleavedb", "prepare_log"),
-        Job::DeletePending | Job::MakeReserve => tracing::Span::none(),
+fn span(profile: &Profile) -> tracing::Span {
+    let (kind, binds) = (profile.name, names_of(profile.binds));
+    if profile.takes_memory() {
+        tracing::info_span!(target: "cleavedb", "job", kind, binds, claims = ?profile.claims)
+    } else {
+        tracing::debug_span!(target: "cleavedb", "job", kind, binds)
     }
 }

@@ -1,4 +1,5 @@
-//! Compaction jobs: what the picker chose, carried out and committed.
+//! Compaction: tables are merged, moved down or dropped, as the picker (`levels/picker.rs`) chooses. A merge of tables is cut
+//! into subtasks over ranges of keys, with yield points.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,17 +12,22 @@ use crate::base::ranges::{KeyRange, cut};
 use crate::base::tombstones::{Fragment, clip, fragment, survivors, unfold};
 use crate::base::versions::{Horizon, Retention};
 use crate::base::{Cursor, Error, FileId, KeyspaceId, Merging, Result, Seqno, Slice, Stamp};
+use crate::engine::activity::Activity;
+use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::events::Event;
-use crate::engine::jobs::flush::{discard_rejected, references_of};
-use crate::engine::jobs::retry::Need;
-use crate::engine::jobs::scheduler::{WorkState, unreadable};
-use crate::engine::jobs::subtasks::{Interrupt, SubtaskWork, WithYieldPoints, YieldPoints};
+use crate::engine::jobs::job::{Duty, Job, Kind, Look, Offer, Plan, unreadable};
+use crate::engine::jobs::outcome::Outcome;
+use crate::engine::jobs::reorder::reorder_candidates;
+use crate::engine::jobs::subtasks::{Interrupt, SubtaskJob, SubtaskWork, WithYieldPoints, YieldPoints};
+use crate::engine::jobs::write_tables::{discard_rejected, references_of};
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::pacer::{DrainProgress, Watched};
 use crate::engine::read::bounds::Bounds;
+use crate::engine::shortages::Need;
 use crate::engine::snapshots::JobHorizon;
 use crate::engine::value_files::RefreshedAddresses;
+use crate::engine::work::{Bound, Class, MemoryShare, Owner, Profile, WorkState};
 use crate::format::edit::Edit;
 use crate::format::meta::TableMeta;
 use crate::levels::level_cursor::LevelCursor;
@@ -29,46 +35,152 @@ use crate::levels::picker::{Choice, Compact, Figures, LevelTargets, choose, choo
 use crate::levels::table::Table;
 use crate::sched::clock::now;
 
-/// A part is not worth a thread of its own below this many output tables.
+/// A subtask is not worth a thread of its own below this many output tables.
 const SUBTASK_TABLES: u64 = 2;
 
-impl Core {
-    /// The most urgent compaction, marked as running.
-    pub fn choose_compaction(&self, state: &mut WorkState) -> Option<Choice> {
-        let quarantined = state.quarantined.clone();
-        self.choose_with(state, &quarantined, |figures| Some(choose(figures)))
+/// Due whenever the picker chooses something.
+pub(crate) const KIND: Kind = Kind {
+    duties: &[Duty::All],
+    next: |core, state, look| if is_first(state, look) { None } else { next(core, state, look) },
+};
+
+/// The same, before all other jobs, while no thread compacts: writers keep the front busy all the time, and HL0 would fill up
+/// behind it. On a full disk the front comes first: what it needs is less, and writers stop without it.
+pub(crate) const KIND_WHILE_NONE_RUNS: Kind = Kind {
+    duties: &[Duty::All],
+    next: |core, state, look| if is_first(state, look) { next(core, state, look) } else { None },
+};
+
+fn is_first(state: &WorkState, look: &Look) -> bool {
+    !look.is_short && state.compacting_threads() == 0
+}
+
+fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
+    if !state.shortages.may_try(Need::Compaction, look.now) {
+        return None;
+    }
+    let choice = core.choose_with(state, &state.quarantined, |figures| Some(choose(figures)))?;
+    (choice != Choice::Nothing).then(|| Kind::begin(Compaction(choice))).flatten()
+}
+
+/// Carries out a choice of the picker.
+struct Compaction(Choice);
+
+impl Job for Compaction {
+    fn profile(&self) -> Profile {
+        let tables = Claims(inputs_of(&self.0).into_iter().map(Claim::Table).collect());
+        let (claims, binds, class): (_, &'static [Bound], _) = match &self.0 {
+            Choice::Compact(compact) => {
+                let claims = tables.and(Claim::LevelRange(compact.running()));
+                let binds = &[Bound::Cpu, Bound::ReadSlow, Bound::WriteSlow];
+                match compact.is_idle_compaction {
+                    true => (claims.and(Claim::Only(Sole::IdleTime)), binds, Class::Idle),
+                    false => (claims, binds, Class::Mandatory),
+                }
+            }
+            // Nothing but the edit is written.
+            Choice::Nothing | Choice::Drop { .. } | Choice::Move { .. } => {
+                (tables, &[Bound::WriteFast], Class::Mandatory)
+            }
+        };
+        let (memory, need) = (MemoryShare::Compaction, Need::Compaction);
+        Profile { name: "compaction", claims, binds, class, memory, need, meets_need: true }
     }
 
+    fn plan(&self, core: &Core) -> Result<Plan<'_>> {
+        Ok(match &self.0 {
+            Choice::Nothing => Plan::Whole(Box::new(|_| Ok(Outcome::nothing()))),
+            Choice::Drop { tables, .. } => Plan::Whole(Box::new(|core| {
+                let outcome = replace_tables(core, Seqno::ZERO, tables.clone(), Vec::new())?;
+                Ok(outcome.then(|core, dropped| dropped.and_then(|()| core.forget_dropped_keyspaces())))
+            })),
+            Choice::Move { to, table, .. } => Plan::Whole(Box::new(|core| {
+                let version = core.published.view().version.clone();
+                let found = version.find(*table).map(|(_, table)| table.clone());
+                let moved = found.expect("a table that a job has claimed stays in the version");
+                replace_tables(core, Seqno::ZERO, vec![*table], vec![(*to, moved)])
+            })),
+            Choice::Compact(compact) => Plan::Subtasks(Box::new(SubtaskJob::new(TableMerge::plan(core, compact)?))),
+        })
+    }
+
+    /// The table that lies at `path`.
+    fn unreadable_inputs(&self, core: &Core, path: &Path) -> Vec<FileId> {
+        inputs_of(&self.0).into_iter().filter(|id| core.table_path(*id) == *path).collect()
+    }
+}
+
+/// Idle time, and values are in order: tables may be compacted so that they have the present addresses of values.
+fn may_compact_when_idle(core: &Core, state: &WorkState) -> bool {
+    state.activity() == Activity::Idle
+        && core.settings.tuning.compacts_when_idle
+        && !state.has(Sole::ValueCollection)
+        && !state.shortages.any()
+        && reorder_candidates(core, state).is_none()
+}
+
+/// `added` take the place of `removed`.
+fn replace_tables<'a>(
+    core: &Core,
+    seqno: Seqno,
+    removed: Vec<FileId>,
+    added: Vec<(usize, Arc<Table>)>,
+) -> Result<Outcome<'a>> {
+    let kept = |id: &FileId| added.iter().any(|(_, table)| table.meta().id == *id);
+    let version = core.published.view().version.clone();
+    let gone: Vec<FileId> = removed.iter().copied().filter(|id| !kept(id)).collect();
+    let gone_tables: Vec<_> = gone.iter().filter_map(|id| version.find(*id)).map(|(_, table)| table.clone()).collect();
+    let new = added.iter().filter(|(_, table)| !removed.contains(&table.meta().id));
+    let new: Vec<_> = new.map(|(_, table)| table.clone()).collect();
+    let edit = Edit {
+        tables_removed: removed.clone(),
+        tables_added: added.iter().map(|(level, table)| (*level as u8, table.meta().clone())).collect(),
+        referenced: references_of(&new)?,
+        released: references_of(&gone_tables)?,
+        ..Edit::default()
+    };
+    Ok(Outcome::edit(seqno, edit, move |sources| {
+        for id in gone {
+            if let Some((_, table)) = sources.version.find(id) {
+                table.mark_obsolete();
+            }
+        }
+        sources.version = Arc::new(sources.version.apply(&added, &removed));
+    }))
+}
+
+impl Core {
     /// The shape that the levels should have.
     pub fn level_targets(&self) -> LevelTargets {
         let tuning = &self.settings.tuning;
         LevelTargets { hl0_trigger: tuning.hl0_compact_tables, base_bytes: tuning.level_base_bytes, multiplier: 10 }
     }
 
+    /// What `choose` makes of the figures; `None` if no more threads may compact.
     fn choose_with(
         &self,
-        state: &mut WorkState,
+        state: &WorkState,
         quarantined: &BTreeSet<FileId>,
         choose: impl FnOnce(&Figures<'_>) -> Option<Choice>,
     ) -> Option<Choice> {
-        let tuning = &self.settings.tuning;
-        // Each thread that compacts has its part of the memory for jobs.
-        if state.compacting_threads >= tuning.compactions_max {
+        // Each thread that compacts has its share of the memory for jobs.
+        if state.compacting_threads() >= self.settings.tuning.compactions_max {
             return None;
         }
         let view = self.published.view();
         let (version, values) = (&view.version, &view.values);
         let dropped: Vec<KeyspaceId> = self.keyspaces.dropped().into_keys().collect();
+        let (claimed, running) = (state.claimed_tables(), state.claimed_ranges());
         let mut figures = Figures {
-            levels: version.figures(&|id| state.busy_tables.contains(&id) || quarantined.contains(&id)),
+            levels: version.figures(&|id| claimed.contains(&id) || quarantined.contains(&id)),
             targets: self.level_targets(),
             dropped: &dropped,
-            running: &state.compacting,
+            running: &running,
             oldest_snapshot: self.snapshots.oldest(&self.published),
             stale: &state.stale.due,
             stale_when_idle: &state.stale.when_idle,
             uncovers: false,
-            when_idle: self.is_in_order(state),
+            when_idle: may_compact_when_idle(self, state),
         };
         self.snapshots.notify_from(wanted_snapshot(&figures));
         // What was released before that is seen now; what is released later, tells.
@@ -77,80 +189,14 @@ impl Core {
         let is_emptied = values.victims.iter().any(|file| !state.quarantined.contains(file));
         figures.uncovers = self.hides_too_much(&view, &figures) && (!is_emptied || self.hides_much(values));
         let choice = choose(&figures)?;
-        let uncovers = figures.uncovers;
-        drop(figures);
-        if uncovers && choice == Choice::Nothing && state.compacting.is_empty() {
+        if figures.uncovers && choice == Choice::Nothing && running.is_empty() {
             self.work.space.nothing_to_uncover();
-        }
-        state.busy_tables.extend(inputs_of(&choice));
-        if let Choice::Compact(compact) = &choice {
-            state.compacting.push(compact.running());
         }
         Some(choice)
     }
 
-    /// Carries out a choice that needs no merge.
-    pub fn run_choice(&self, choice: &Choice) -> Result<()> {
-        match choice {
-            Choice::Nothing => Ok(()),
-            Choice::Drop { tables, .. } => {
-                self.replace_tables(Seqno::ZERO, tables, Vec::new())?;
-                self.forget_dropped_keyspaces()
-            }
-            Choice::Move { to, table, .. } => {
-                let version = self.published.view().version.clone();
-                let found = version.find(*table).map(|(_, table)| table.clone());
-                let moved = found.expect("a table that a job has marked stays in the version");
-                self.replace_tables(Seqno::ZERO, &[*table], vec![(*to, moved)])
-            }
-            Choice::Compact(_) => unreachable!("a merge of tables is done in parts"),
-        }
-    }
-
-    /// The job is over: its tables may be chosen again.
-    pub fn release_choice(&self, state: &mut WorkState, choice: &Choice) {
-        for id in inputs_of(choice) {
-            state.busy_tables.remove(&id);
-        }
-        if let Choice::Compact(compact) = choice {
-            let running = compact.running();
-            let index = state.compacting.iter().position(|other| *other == running);
-            state.compacting.swap_remove(index.expect("a running compaction is listed until it ends"));
-        }
-    }
-
-    /// The table of a choice that lies at `path`.
-    pub fn unreadable_table(&self, choice: &Choice, path: &Path) -> Option<FileId> {
-        inputs_of(choice).into_iter().find(|id| self.table_path(*id) == *path)
-    }
-
-    /// Commits that `added` take the place of `removed`.
-    fn replace_tables(&self, seqno: Seqno, removed: &[FileId], added: Vec<(usize, Arc<Table>)>) -> Result<()> {
-        let kept = |id: &FileId| added.iter().any(|(_, table)| table.meta().id == *id);
-        let version = self.published.view().version.clone();
-        let gone = removed.iter().filter(|id| !kept(id));
-        let gone: Vec<_> = gone.filter_map(|id| version.find(*id)).map(|(_, table)| table.clone()).collect();
-        let new = added.iter().filter(|(_, table)| !removed.contains(&table.meta().id));
-        let new: Vec<_> = new.map(|(_, table)| table.clone()).collect();
-        let edit = Edit {
-            tables_removed: removed.to_vec(),
-            tables_added: added.iter().map(|(level, table)| (*level as u8, table.meta().clone())).collect(),
-            referenced: references_of(&new)?,
-            released: references_of(&gone)?,
-            ..Edit::default()
-        };
-        self.install(seqno, edit, |sources| {
-            for id in removed.iter().filter(|id| !kept(id)) {
-                if let Some((_, table)) = sources.version.find(*id) {
-                    table.mark_obsolete();
-                }
-            }
-            sources.version = Arc::new(sources.version.apply(&added, removed));
-        })
-    }
-
     /// Merges everything in a range down to the lowest level that holds some of it; waits. Called by users.
-    pub fn compact_range(&self, keyspace: &KeyspaceState, range: Between<'_>) -> Result<()> {
+    pub fn compact_range(self: &Arc<Core>, keyspace: &KeyspaceState, range: Between<'_>) -> Result<()> {
         self.check_writable()?;
         keyspace.check(self.database)?;
         self.flush()?;
@@ -176,47 +222,52 @@ impl Core {
     }
 
     /// False if there was nothing to do.
-    fn compact_level_range(&self, from: usize, to: usize, start: &[u8], end: &[u8]) -> Result<bool> {
+    fn compact_level_range(self: &Arc<Core>, from: usize, to: usize, start: &[u8], end: &[u8]) -> Result<bool> {
         let mut state = self.work.lock();
-        let choice = loop {
-            if self.work.is_stopping(&state) {
+        let (job, number) = loop {
+            if state.is_stopped() {
                 return Err(Error::Closed);
             }
             self.check_poison()?;
             // A pause that began after the level before this one is waited out.
-            let choice = match self.is_paused(&state) {
+            let choice = match state.is_paused() {
                 true => None,
-                // Tables that could not be read are tried again when a user asks.
-                false => self
-                    .choose_with(&mut state, &BTreeSet::new(), |figures| choose_range(figures, from, to, start, end)),
+                // Tables that could not be read are tried again when a caller asks.
+                false => {
+                    self.choose_with(&state, &BTreeSet::new(), |figures| choose_range(figures, from, to, start, end))
+                }
             };
-            match choice {
-                Some(choice) => break choice,
-                None => self.work.wait_for_progress(&mut state),
+            match choice.map(Compaction) {
+                Some(Compaction(Choice::Nothing)) => return Ok(false),
+                Some(job) if !state.is_claimed(&job.profile().claims) => {
+                    let number = state.begin(job.profile(), Owner::Caller);
+                    break (Arc::new(job), number);
+                }
+                _ => self.work.wait_for_progress(&mut state),
             }
         };
-        state.compacting_threads += 1;
         drop(state);
-        let result = self.run_and_wait(&choice);
+        let result = self.run_for_caller(job.clone(), number);
+        let is_unreadable =
+            |error: &Error| unreadable(error).is_some_and(|path| !job.unreadable_inputs(self, path).is_empty());
         let result = match &result {
-            Err(error) if unreadable(error).and_then(|path| self.unreadable_table(&choice, path)).is_some() => result,
+            Err(error) if is_unreadable(error) => result,
             _ => self.guarded(result),
         };
         let mut state = self.work.lock();
         if result.is_ok() {
             state.shortages.clear(Need::Compaction);
         }
-        state.compacting_threads -= 1;
-        self.release_choice(&mut state, &choice);
+        state.end(number, &result, now());
         drop(state);
         self.update_pace();
         self.work.wake_all();
-        result.map(|()| choice != Choice::Nothing)
+        result.map(|()| true)
     }
 }
 
 /// A merge of tables.
-pub(crate) struct TableWork {
+pub(crate) struct TableMerge {
     from: usize,
     to: usize,
     /// The tables of HL0 each by itself (or with the others of its load), newest first; those of another level one after
@@ -230,14 +281,14 @@ pub(crate) struct TableWork {
     began: Duration,
 }
 
-impl TableWork {
-    /// Captures the horizon and cuts the job into as many parts as there are threads for it, if it is large enough.
-    pub fn plan(core: &Core, compact: &Compact) -> Result<TableWork> {
+impl TableMerge {
+    /// Captures the horizon and cuts the job into as many subtasks as there are threads for it, if it is large enough.
+    pub fn plan(core: &Core, compact: &Compact) -> Result<TableMerge> {
         let horizon = core.job_horizon();
         let version = &horizon.view.version;
         let find = |id: &FileId| {
             let found = version.find(*id).map(|(_, table)| table.clone());
-            found.expect("a table that a job has marked stays in the version")
+            found.expect("a table that a job has claimed stays in the version")
         };
         let upper = compact.inputs.iter().map(find);
         let mut sources: Vec<Arc<[Arc<Table>]>> = match compact.from {
@@ -273,10 +324,19 @@ impl TableWork {
         }
         core.events.raise(Event::CompactionBegun { from: compact.from, to: compact.to, bytes });
         let (from, began) = (compact.from, now());
-        Ok(TableWork { from, to, sources, horizon, tombstones, tombstones_left, ranges, began })
+        Ok(TableMerge { from, to, sources, horizon, tombstones, tombstones_left, ranges, began })
     }
 
-    /// Tells that the job is over; of one that failed nothing is left.
+    /// The tables are part of the database, or never will be.
+    fn note_end(&self, core: &Core, written: &[Arc<Table>], error: Option<&Error>) {
+        self.progress(core).iter().for_each(|progress| progress.end(error.is_none()));
+        self.report_end(core, written.iter().map(|table| table.meta().size).sum(), error.is_none());
+        if let Some(error) = error {
+            discard_rejected(error, written);
+        }
+    }
+
+    /// Reports that the job is over; of one that failed nothing is left.
     fn report_end(&self, core: &Core, bytes_written: u64, succeeded: bool) {
         core.events.raise(Event::CompactionEnded {
             from: self.from,
@@ -298,14 +358,14 @@ impl TableWork {
     }
 }
 
-impl SubtaskWork for TableWork {
+impl SubtaskWork for TableMerge {
     type Output = Vec<Arc<Table>>;
 
-    fn parts(&self) -> usize {
+    fn count(&self) -> usize {
         self.ranges.len()
     }
 
-    fn part(&self, core: &Core, index: usize, yield_points: &YieldPoints<'_>) -> Result<Vec<Arc<Table>>, Interrupt> {
+    fn subtask(&self, core: &Core, index: usize, yield_points: &YieldPoints<'_>) -> Result<Vec<Arc<Table>>, Interrupt> {
         let range = &self.ranges[index];
         let within = |table: &&Arc<Table>| range.overlaps(&table.meta().smallest, &table.meta().end);
         let cursors = self.sources.iter().filter_map(|tables| {
@@ -330,23 +390,25 @@ impl SubtaskWork for TableWork {
         core.write_tables(&mut WithYieldPoints { source, yield_points }, tombstones, self.to, core.table_bytes())
     }
 
-    fn join(&self, core: &Core, outputs: Vec<Vec<Arc<Table>>>) -> Result<()> {
-        let parts = outputs.len() as u64;
+    fn join(&self, core: &Core, outputs: Vec<Vec<Arc<Table>>>) -> Result<Outcome<'_>> {
+        let subtasks = outputs.len() as u64;
         let written = outputs.concat();
         let seqno = self.inputs().map(|meta| meta.seqno_max).max().unwrap_or_default();
         let inputs: Vec<FileId> = self.inputs().map(|meta| meta.id).collect();
         let read: u64 = self.inputs().map(|meta| meta.size).sum();
         core.counters.bytes_read.fetch_add(read, Ordering::Relaxed);
         let added = written.iter().map(|table| (self.to, table.clone())).collect();
-        let installed = core.replace_tables(seqno, &inputs, added);
-        self.progress(core).iter().for_each(|progress| progress.end(installed.is_ok()));
-        self.report_end(core, written.iter().map(|table| table.meta().size).sum(), installed.is_ok());
-        installed.inspect_err(|error| discard_rejected(error, &written))?;
-        let rows = self.sources.iter().map(|tables| tables.iter().map(|table| table.meta().bytes_separated).sum());
-        core.work.space.note_merge(rows, written.iter().map(|table| table.meta().bytes_separated).sum());
-        core.counters.compactions.fetch_add(1, Ordering::Relaxed);
-        core.counters.compaction_subtasks.fetch_add(parts, Ordering::Relaxed);
-        core.forget_dropped_keyspaces()
+        let outcome = replace_tables(core, seqno, inputs, added);
+        let outcome = outcome.inspect_err(|error| self.note_end(core, &written, Some(error)))?;
+        Ok(outcome.then(move |core, installed| {
+            self.note_end(core, &written, installed.as_ref().err());
+            installed?;
+            let rows = self.sources.iter().map(|tables| tables.iter().map(|table| table.meta().bytes_separated).sum());
+            core.work.space.note_merge(rows, written.iter().map(|table| table.meta().bytes_separated).sum());
+            core.counters.compactions.fetch_add(1, Ordering::Relaxed);
+            core.counters.compaction_subtasks.fetch_add(subtasks, Ordering::Relaxed);
+            core.forget_dropped_keyspaces()
+        }))
     }
 
     fn discard(&self, core: &Core, outputs: Vec<Vec<Arc<Table>>>) {

@@ -1,4 +1,4 @@
-//! Compactions together: in parts, beside each other, and after a snapshot.
+//! Compactions together: in subtasks, beside each other, and after a snapshot.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn seen_together(db: &Db, work: impl FnOnce(&Db)) -> Vec<Vec<usize>> {
         spawn("observer", move || {
             while !over.load(Ordering::SeqCst) {
                 let mut levels: Vec<usize> =
-                    db.inner.core.work.lock().compacting.iter().map(|running| running.to).collect();
+                    db.inner.core.work.lock().claimed_ranges().iter().map(|running| running.to).collect();
                 levels.sort_unstable();
                 seen.lock().push(levels);
                 sleep(Duration::from_micros(20));
@@ -75,7 +75,7 @@ fn compactions_of_different_levels_and_of_apart_ranges_of_one_run_at_once() {
 }
 
 #[test]
-fn a_large_compaction_has_as_many_parts_as_there_are_threads() {
+fn a_large_compaction_has_as_many_subtasks_as_there_are_threads() {
     let compact = |threads| {
         in_world(threads as u64, move || {
             let mut tuning = Tuning::tiny();

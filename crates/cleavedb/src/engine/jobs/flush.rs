@@ -1,97 +1,159 @@
-//! Flush: the oldest runs leave the front. Each version is routed by its shape: inline into a table of HL0, or as the
-//! address of a value that stays in its log. Values that lie in logs and go inline are read back in log order (DESIGN section 2).
+//! Flush: the oldest runs leave the front and become tables of HL0. Each version is routed by its shape (`route.rs`): inline
+//! into the table, or as the address of a value that stays in its log.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use crate::base::key_versions::inline;
-use crate::base::memory::Counted;
-use crate::base::tombstones::{Fragment, fragment, survivors, unfold};
-use crate::base::versions::{Horizon, Retention, VersionRef, VersionSource};
-use crate::base::{
-    Address, Buffer, Cursor, Error, FileId, KeyspaceId, Kind, Merging, Result, Seqno, Slice, Stamp, split_key,
-};
+use crate::base::tombstones::survivors;
+use crate::base::versions::{Horizon, Retention};
+use crate::base::{Cursor, FileId, Merging, Result, Seqno};
+use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::events::Event;
+use crate::engine::jobs::build_run::{claim_of, fragments_of_runs, seqnos_of};
+use crate::engine::jobs::job::{Duty, Job, Kind, Look, Offer, Plan};
+use crate::engine::jobs::outcome::Outcome;
+use crate::engine::jobs::route::Routed;
+use crate::engine::jobs::write_tables::{discard_rejected, references_of};
 use crate::engine::pacer::Watched;
-use crate::engine::view::View;
+use crate::engine::shortages::Need;
+use crate::engine::view::{Sources, View};
+use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
+use crate::engine::write::pacing::unflushed_log_bytes;
 use crate::format::edit::Edit;
-use crate::format::meta::TableMeta;
-use crate::format::record::check_record;
-use crate::format::references::References;
 use crate::format::values::ValuePlace;
-use crate::front::index_table::SeparationThresholds;
 use crate::front::log::LogFile;
 use crate::front::run::Run;
-use crate::io::coalesced_reads::{Coalescing, ReadPlace, Stretch, stretches};
-use crate::levels::builder::TableOptions;
-use crate::levels::compaction::{TableSink, write_tables};
 use crate::levels::table::Table;
 use crate::sched::clock::now;
 
-/// Which records of a log are read together.
-const COALESCING: Coalescing = Coalescing { gap_bytes: 4 << 10, read_bytes_max: 1 << 20 };
-/// What a version in a window takes beside its key and value.
-const ENTRY_OVERHEAD_BYTES: usize = std::mem::size_of::<RoutedVersion>() + 32;
+/// Due when the oldest runs make a flush, a caller waits for one, or memory or logs ask for it.
+pub(crate) const KIND: Kind = Kind { duties: &[Duty::Front, Duty::FrontAndSubtasks, Duty::All], next };
+
+/// Writes the oldest runs, which are neighbours in age, to HL0; oldest first.
+struct Flush(Vec<Arc<Run>>);
+
+fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
+    if state.has(Sole::FrontExit) || !state.shortages.may_try(Need::Flush, look.now) {
+        return None;
+    }
+    let (tuning, view) = (&core.settings.tuning, &look.view);
+    // A full index table shrinks a little when it becomes a run, and is still worth a flush.
+    let flush_bytes = tuning.flush_bytes / 4 * 3;
+    let mut total = 0;
+    let mut oldest = Vec::new();
+    for run in view.runs.iter().rev() {
+        // A run that is being merged with others is flushed with them.
+        let is_merging = state.is_claimed(&Claims(vec![claim_of(std::slice::from_ref(run))]));
+        if is_merging || total >= flush_bytes {
+            break;
+        }
+        total += run.weight();
+        oldest.push(run.clone());
+    }
+    let asked = oldest.first().is_some_and(|run| run.seqnos().0 <= state.flush_target);
+    let is_due = total >= flush_bytes
+        || asked
+        || view.front_bytes() > tuning.front_bytes_max
+        // However little of them is still live, logs do not pile up.
+        || unflushed_log_bytes(view, core.work.flushed()).is_due(tuning);
+    (is_due && !oldest.is_empty()).then(|| Kind::begin(Flush(oldest))).flatten()
+}
+
+impl Job for Flush {
+    fn profile(&self) -> Profile {
+        Profile {
+            name: "flush",
+            claims: Claims::sole(Sole::FrontExit).and(claim_of(&self.0)),
+            binds: &[Bound::ReadFast, Bound::WriteSlow],
+            class: Class::Mandatory,
+            memory: MemoryShare::Own,
+            need: Need::Flush,
+            meets_need: true,
+        }
+    }
+
+    fn plan(&self, _: &Core) -> Result<Plan<'_>> {
+        Ok(Plan::WithReserve(Box::new(|core| self.run(core))))
+    }
+}
+
+/// A flush that has begun, for those who are told of its end.
+struct Begun {
+    weight: u64,
+    /// What leaves the front, in bytes that users wrote.
+    drained: u64,
+    began: Duration,
+}
+
+impl Begun {
+    fn report_end(&self, core: &Core, bytes_written: u64, succeeded: bool) {
+        core.pacer.flush.end(succeeded);
+        core.events.raise(Event::FlushEnded {
+            bytes: self.weight,
+            bytes_written,
+            duration: now().saturating_sub(self.began),
+            succeeded,
+        });
+    }
+}
+
+impl Flush {
+    fn run(&self, core: &Core) -> Result<Outcome<'_>> {
+        let runs = &self.0;
+        let (view, snapshots) = core.snapshots.capture(&core.published);
+        let flushed = seqnos_of(runs).1;
+        let weight: u64 = runs.iter().map(|run| run.weight()).sum();
+        let drained = weight + runs.iter().map(|run| run.kept_bytes()).sum::<u64>();
+        let begun = Begun { weight, drained, began: now() };
+        core.events.raise(Event::FlushBegun { bytes: weight });
+        core.pacer.flush.begin(drained, runs.iter().map(|run| run.entries()).sum());
+        let written = core.write_runs(&view, runs, snapshots).and_then(|tables| {
+            let edit = core.flush_edit(&view, flushed, &tables)?;
+            core.cut_logs(&view, flushed, &edit)?;
+            Ok((tables, edit))
+        });
+        let (tables, edit) = written.inspect_err(|_| begun.report_end(core, 0, false))?;
+        let change = view_change(runs, &tables, &edit);
+        Ok(Outcome::edit(flushed, edit, change).then(move |core, installed| {
+            let written: u64 = tables.iter().map(|table| table.meta().size).sum();
+            begun.report_end(core, if installed.is_ok() { written } else { 0 }, installed.is_ok());
+            installed.inspect_err(|error| discard_rejected(error, &tables))?;
+            core.counters.flush_table_bytes.fetch_add(written, Ordering::Relaxed);
+            core.counters.flushed_bytes.fetch_add(begun.drained, Ordering::Relaxed);
+            core.counters.flushed_weight.fetch_add(begun.weight, Ordering::Relaxed);
+            core.work.note_flushed(flushed);
+            core.counters.flushes.fetch_add(1, Ordering::Relaxed);
+            core.forget_dropped_keyspaces()
+        }))
+    }
+}
+
+/// The view without the runs and the logs that leave the front, and with the tables.
+fn view_change<'a>(runs: &'a [Arc<Run>], tables: &[Arc<Table>], edit: &Edit) -> impl FnOnce(&mut Sources) + 'a {
+    let removed: BTreeSet<FileId> = edit.logs_removed.iter().copied().collect();
+    let adopted: BTreeSet<FileId> = edit.values_placed.iter().map(|(id, _)| *id).collect();
+    let added: Vec<(usize, Arc<Table>)> = tables.iter().map(|table| (0, table.clone())).collect();
+    let count = runs.len();
+    move |sources| {
+        let kept = sources.runs.len() - count;
+        assert!(Arc::ptr_eq(&sources.runs[kept], &runs[count - 1]), "the oldest runs stay the oldest while they flush");
+        sources.runs.truncate(kept);
+        sources.version = Arc::new(sources.version.apply(&added, &[]));
+        let mut logs = (*sources.logs).clone();
+        logs.retain(|id, log| {
+            if removed.contains(id) {
+                log.mark_obsolete();
+            }
+            !removed.contains(id) && !adopted.contains(id)
+        });
+        sources.logs = Arc::new(logs);
+    }
+}
 
 impl Core {
-    /// Writes the oldest runs (given oldest first, all neighbours in age) to HL0.
-    pub fn flush_runs(&self, runs: &[Arc<Run>]) -> Result<()> {
-        let (view, snapshots) = self.snapshots.capture(&self.published);
-        let flushed = runs.iter().map(|run| run.seqnos().1).max().expect("a flush has at least one run");
-        let weight: u64 = runs.iter().map(|run| run.weight()).sum();
-        // What leaves the front, in bytes that users wrote.
-        let drained = weight + runs.iter().map(|run| run.kept_bytes()).sum::<u64>();
-        let (began, before) = (now(), self.counters.flush_table_bytes.load(Ordering::Relaxed));
-        self.events.raise(Event::FlushBegun { bytes: weight });
-        self.pacer.flush.begin(drained, runs.iter().map(|run| run.entries()).sum());
-        let flushing = self.write_and_install(&view, runs, flushed, snapshots);
-        self.pacer.flush.end(flushing.is_ok());
-        // One flush runs at a time.
-        let written = self.counters.flush_table_bytes.load(Ordering::Relaxed) - before;
-        self.events.raise(Event::FlushEnded {
-            bytes: weight,
-            bytes_written: if flushing.is_ok() { written } else { 0 },
-            duration: now().saturating_sub(began),
-            succeeded: flushing.is_ok(),
-        });
-        flushing?;
-        self.counters.flushed_bytes.fetch_add(drained, Ordering::Relaxed);
-        self.counters.flushed_weight.fetch_add(weight, Ordering::Relaxed);
-        self.work.note_flushed(flushed);
-        self.counters.flushes.fetch_add(1, Ordering::Relaxed);
-        self.forget_dropped_keyspaces()
-    }
-
-    fn write_and_install(&self, view: &View, runs: &[Arc<Run>], flushed: Seqno, snapshots: Vec<Seqno>) -> Result<()> {
-        let tables = self.write_runs(view, runs, snapshots)?;
-        let edit = self.flush_edit(view, flushed, &tables)?;
-        self.cut_logs(view, flushed, &edit)?;
-        let removed: BTreeSet<FileId> = edit.logs_removed.iter().copied().collect();
-        let adopted: BTreeSet<FileId> = edit.values_placed.iter().map(|(id, _)| *id).collect();
-        let added: Vec<(usize, Arc<Table>)> = tables.iter().map(|table| (0, table.clone())).collect();
-        let count = runs.len();
-        self.install(flushed, edit, |sources| {
-            let (kept, newest) = (sources.runs.len() - count, &runs[count - 1]);
-            assert!(Arc::ptr_eq(&sources.runs[kept], newest), "the oldest runs stay the oldest while they flush");
-            sources.runs.truncate(kept);
-            sources.version = Arc::new(sources.version.apply(&added, &[]));
-            let mut logs = (*sources.logs).clone();
-            logs.retain(|id, log| {
-                if removed.contains(id) {
-                    log.mark_obsolete();
-                }
-                !removed.contains(id) && !adopted.contains(id)
-            });
-            sources.logs = Arc::new(logs);
-        })
-        .inspect_err(|error| discard_rejected(error, &tables))?;
-        let written: u64 = tables.iter().map(|table| table.meta().size).sum();
-        self.counters.flush_table_bytes.fetch_add(written, Ordering::Relaxed);
-        Ok(())
-    }
-
     fn write_runs(&self, view: &View, runs: &[Arc<Run>], snapshots: Vec<Seqno>) -> Result<Vec<Arc<Table>>> {
         let dropped = self.keyspaces.dropped();
         let dropped = |keyspace| dropped.contains_key(&keyspace);
@@ -108,58 +170,8 @@ impl Core {
         let mut cursor = Merging::new(runs.iter().rev().map(|run| run.cursor()).collect());
         cursor.seek_first()?;
         let source = Retention::new(cursor, horizon).with_ranges(&ranges);
-        let counted = self.memory.jobs.hold(0);
-        let separation = self.keyspaces.separations();
-        let routed = Routed { core: self, view, source, separation, window: VecDeque::new(), fetched: None, counted };
+        let routed = Routed::new(self, view, source, self.keyspaces.separations());
         self.write_tables(&mut Watched::new(routed, Some(&self.pacer.flush)), ranges_left, 0, u64::MAX)
-    }
-
-    /// Writes a stream of versions, and range tombstones, to tables of a level, opened and with their names durable.
-    pub fn write_tables<E: From<Error>>(
-        &self,
-        source: &mut dyn VersionSource<Error = E>,
-        ranges: Vec<Fragment>,
-        level: usize,
-        target_bytes: u64,
-    ) -> Result<Vec<Arc<Table>>, E> {
-        let settings = &self.settings;
-        let dropped: Vec<_> = self.keyspaces.dropped().into_keys().collect();
-        let sink = TableSink {
-            storage: &*self.storage,
-            path_of: &|id| self.table_path(id),
-            next_file: &|| self.new_file_id(),
-            options: TableOptions {
-                block_size: settings.block_size,
-                filter_bits: settings.filter_bits,
-                compression: settings.compression_at(level),
-                write_bytes: settings.tuning.write_bytes,
-                access: self.readers.handles.access(),
-            },
-            compression: &|keyspace| self.keyspaces.compression(keyspace),
-            target_bytes,
-            never_across: &dropped,
-        };
-        let TableOptions { block_size, filter_bits, write_bytes, .. } = sink.options;
-        let held = self.memory.jobs.hold(TableOptions::builder_bytes(block_size, filter_bits, write_bytes));
-        let metas = write_tables(source, ranges, &sink)?;
-        drop(held);
-        if metas.is_empty() {
-            return Ok(Vec::new());
-        }
-        let bytes = metas.iter().map(|meta| meta.size).sum();
-        self.counters.table_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let paths: Vec<_> = metas.iter().map(|meta| self.table_path(meta.id)).collect();
-        let synced = self.guarded(self.with_descriptors(|| self.storage.sync_dir(&self.slow)));
-        let opened: Result<Vec<_>> =
-            synced.and_then(|()| metas.into_iter().map(|meta| self.open_table(meta)).collect());
-        // Nothing names them; what cannot be removed now is removed by the next open.
-        Ok(opened.inspect_err(|_| paths.iter().for_each(|path| drop(self.storage.remove(path))))?)
-    }
-
-    /// Opens a table that the manifest names or is about to.
-    pub fn open_table(&self, meta: TableMeta) -> Result<Arc<Table>> {
-        let guard = self.guard(self.table_path(meta.id));
-        Table::open(&self.readers, guard, meta)
     }
 
     /// The new tables, and the logs that leave the front once everything up to `flushed` is in tables: those that tables
@@ -200,255 +212,5 @@ impl Core {
             }
         }
         Ok(())
-    }
-
-    /// Dropped keyspaces leave the manifest once no run, log or table can hold their versions.
-    pub fn forget_dropped_keyspaces(&self) -> Result<()> {
-        let mut manifest = self.manifest.lock();
-        let dropped = manifest.state().dropped.clone();
-        if dropped.is_empty() {
-            return Ok(());
-        }
-        let version = self.published.view().version.clone();
-        let flushed = manifest.state().flushed;
-        let gone: Vec<_> = dropped
-            .into_iter()
-            .filter(|(keyspace, seqno)| {
-                let overlaps = |table: &Arc<Table>| {
-                    let meta = table.meta();
-                    meta.smallest.as_slice() < &keyspace.0.saturating_add(1).to_be_bytes()[..]
-                        && &keyspace.prefix()[..] < meta.end.as_slice()
-                };
-                *seqno <= flushed && !version.levels().iter().any(|level| level.tables().iter().any(overlaps))
-            })
-            .map(|(keyspace, _)| keyspace)
-            .collect();
-        if gone.is_empty() {
-            return Ok(());
-        }
-        let mut edit = Edit { keyspaces_forgotten: gone.clone(), ..Edit::default() };
-        self.add_counters(&mut edit);
-        match self.commit_edit(&mut manifest, &edit) {
-            Ok(()) => self.keyspaces.forget(&gone),
-            // What led here is done; the next job that comes by tries again.
-            Err(error) if error.is_transient() => {}
-            Err(error) => return Err(error),
-        }
-        Ok(())
-    }
-}
-
-/// The range tombstones of runs as one list, as far as `snapshots` can tell them apart.
-pub(crate) fn fragments_of_runs(runs: &[Arc<Run>], snapshots: &[Seqno]) -> Result<Vec<Fragment>> {
-    let mut tombstones = Vec::new();
-    for run in runs.iter().filter(|run| run.has_ranges()) {
-        tombstones.extend(unfold(&run.fragments()?));
-    }
-    Ok(fragment(&tombstones, snapshots))
-}
-
-/// Tables of a job whose edit could not be begun go; after any other error the edit may be on storage.
-pub(crate) fn discard_rejected(error: &Error, tables: &[Arc<Table>]) {
-    if error.is_transient() {
-        tables.iter().for_each(|table| table.mark_obsolete());
-    }
-}
-
-/// What tables name, all together.
-pub(crate) fn references_of(tables: &[Arc<Table>]) -> Result<References> {
-    let mut names = References::default();
-    for table in tables {
-        names.add_all(&table.names()?);
-    }
-    Ok(names)
-}
-
-/// Where a version goes when it leaves the front.
-enum Route {
-    /// Into the table, with the bytes it has: a value, or the address of one that stays where it is.
-    Inline(Slice),
-    /// Into the table, once its bytes are fetched from the log.
-    Fetch(Address),
-}
-
-/// The routing point: the one place that decides by shape. The address of what is to be fetched; all else goes into the table
-/// as it is.
-fn route(
-    core: &Core,
-    separation: &mut impl FnMut(KeyspaceId) -> usize,
-    key: &[u8],
-    stamp: Stamp,
-    payload: &[u8],
-) -> Result<Option<Address>> {
-    let Some(kind) = stamp.kind().filter(|kind| kind.is_address()) else { return Ok(None) };
-    let address = Address::decode(payload).ok_or_else(|| {
-        let message = format!("key {:?} has a damaged address", key.escape_ascii().to_string());
-        Error::corruption(&core.fast, 0, message)
-    })?;
-    Ok((!stays(separation, key, kind, address)).then_some(address))
-}
-
-/// The value is large enough for its keyspace to lie apart from its key. Operands never do: they are to be folded.
-pub(crate) fn stays(
-    separation: &mut impl FnMut(KeyspaceId) -> usize,
-    key: &[u8],
-    kind: Kind,
-    address: Address,
-) -> bool {
-    let keyspace = split_key(key).map(|(keyspace, _)| keyspace);
-    let for_good = |keyspace| SeparationThresholds { in_front: 0, after_flush: separation(keyspace) };
-    keyspace.map(for_good).is_some_and(|apart| apart.stays(kind, address.value_len as usize))
-}
-
-struct RoutedVersion {
-    key: Vec<u8>,
-    stamp: Stamp,
-    route: Route,
-}
-
-impl RoutedVersion {
-    fn set_value(&mut self, value: Slice) {
-        self.stamp = inline(self.stamp);
-        self.route = Route::Inline(value);
-    }
-}
-
-/// Passes versions on with their bytes: those at hand as they come, from the first address on a window at a time.
-struct Routed<'a, S, F> {
-    core: &'a Core,
-    view: &'a View,
-    source: S,
-    /// From which size on values of a keyspace lie apart.
-    separation: F,
-    window: VecDeque<RoutedVersion>,
-    /// The version shown if it came out of a window, not straight from the source.
-    fetched: Option<(Vec<u8>, Stamp, Slice)>,
-    /// The memory of the window.
-    counted: Counted,
-}
-
-impl<S: VersionSource, F: FnMut(KeyspaceId) -> usize> VersionSource for Routed<'_, S, F> {
-    type Error = S::Error;
-
-    fn advance(&mut self) -> Result<bool, S::Error> {
-        self.fetched = None;
-        if self.window.is_empty() {
-            if !self.source.advance()? {
-                return Ok(false);
-            }
-            let (key, stamp, payload) = self.source.current();
-            if !stamp.kind().is_some_and(Kind::is_address) {
-                return Ok(true);
-            }
-            match route(self.core, &mut self.separation, key, stamp, payload)? {
-                None => return Ok(true),
-                Some(_) => self.fill()?,
-            }
-        }
-        self.fetched = self.window.pop_front().map(|entry| match entry.route {
-            Route::Inline(value) => (entry.key, entry.stamp, value),
-            Route::Fetch(_) => unreachable!("a window is passed on once everything in it is fetched"),
-        });
-        Ok(true)
-    }
-
-    fn current(&self) -> VersionRef<'_> {
-        match &self.fetched {
-            Some((key, stamp, value)) => (key, *stamp, value),
-            None => self.source.current(),
-        }
-    }
-}
-
-impl<S: VersionSource, F: FnMut(KeyspaceId) -> usize> Routed<'_, S, F> {
-    /// Fills the window from the version that the source stands on, which has an address.
-    fn fill(&mut self) -> Result<(), S::Error> {
-        let (mut inline_bytes, mut fetch_bytes) = (0, 0);
-        let fetch_bytes_max = self.core.settings.tuning.fetch_bytes;
-        loop {
-            let (key, stamp, payload) = self.source.current();
-            let route = match route(self.core, &mut self.separation, key, stamp, payload)? {
-                None => Route::Inline(Slice::copy_from(payload)),
-                Some(address) => Route::Fetch(address),
-            };
-            match &route {
-                Route::Inline(value) => inline_bytes += value.len(),
-                Route::Fetch(address) => fetch_bytes += address.len as usize,
-            }
-            inline_bytes += key.len() + ENTRY_OVERHEAD_BYTES;
-            self.window.push_back(RoutedVersion { key: key.to_vec(), stamp, route });
-            if inline_bytes + fetch_bytes >= fetch_bytes_max || !self.source.advance()? {
-                break;
-            }
-        }
-        self.counted.set(inline_bytes);
-        Ok(self.fetch()?)
-    }
-
-    /// Fetches what the window's addresses name: in log order, neighbours in one read, and from the ring what is not in
-    /// its file yet.
-    fn fetch(&mut self) -> Result<()> {
-        let (mut in_files, mut in_ring) = (Vec::new(), Vec::new());
-        for (index, entry) in self.window.iter().enumerate() {
-            let Route::Fetch(address) = entry.route else { continue };
-            let log = self.view.logs.get(&address.file).ok_or_else(|| {
-                let message = format!("an address names log {}, which does not exist", address.file.0);
-                Error::corruption(&self.core.fast, address.offset, message)
-            })?;
-            let is_written = log.is_written(address.offset.saturating_add(address.len.into()));
-            if is_written { &mut in_files } else { &mut in_ring }.push(WantedRecord { log, address, index });
-        }
-        in_files.sort_unstable_by_key(WantedRecord::place);
-        for stretch in stretches(&in_files, COALESCING, WantedRecord::place) {
-            self.fetch_stretch(&stretch)?;
-        }
-        for WantedRecord { log, address, index } in in_ring {
-            let entry = &mut self.window[index];
-            let value = log.read_value(address, &entry.key, entry.stamp.seqno(), &self.core.memory.jobs)?;
-            entry.set_value(value);
-        }
-        Ok(())
-    }
-
-    fn fetch_stretch(&mut self, stretch: &Stretch<'_, WantedRecord<'_>>) -> Result<()> {
-        let gauge = &self.core.memory.jobs;
-        let log = stretch.pieces[0].log;
-        let mut bytes = Vec::new();
-        stretch.read(&**log.file(), &mut bytes)?;
-        self.core.counters.bytes_read.fetch_add(stretch.bytes(), Ordering::Relaxed);
-        let buffer = Arc::new(Buffer::counted(bytes, gauge.clone()));
-        // Values keep the whole buffer alive, so they are copied out of one that is mostly something else.
-        let wanted_bytes: u64 = stretch.pieces.iter().map(|wanted| u64::from(wanted.address.len)).sum();
-        let is_mostly_wanted = wanted_bytes >= stretch.bytes() / 4 * 3;
-        for wanted in stretch.pieces {
-            let (address, entry) = (wanted.address, &mut self.window[wanted.index]);
-            let place = stretch.within(wanted.place());
-            check_record(&buffer[place.clone()], address, &entry.key, entry.stamp.seqno())
-                .map_err(|reason| Error::corruption(log.path(), address.offset, reason))?;
-            let (start, len) = (place.end - address.value_len as usize, address.value_len as usize);
-            entry.set_value(match is_mostly_wanted {
-                true => Slice::shared(buffer.clone(), start, len),
-                false => {
-                    let value = Buffer::counted(buffer[start..place.end].to_vec(), gauge.clone());
-                    Slice::shared(Arc::new(value), 0, len)
-                }
-            });
-        }
-        Ok(())
-    }
-}
-
-/// A record that the window needs.
-struct WantedRecord<'a> {
-    log: &'a Arc<LogFile>,
-    address: Address,
-    /// Of its version in the window.
-    index: usize,
-}
-
-impl WantedRecord<'_> {
-    fn place(&self) -> ReadPlace {
-        let Address { file, offset, len, .. } = self.address;
-        ReadPlace { file, start: offset, end: offset.saturating_add(len.into()) }
     }
 }

@@ -1,11 +1,28 @@
-//! Background work: what a job is, which one is next, and one file for each kind.
+//! Background work: what a job is, which one is next, and one file for each kind. A new kind of job is a file and a line in
+//! the list of `kinds.rs`.
 
 pub(crate) mod job;
+pub(crate) mod outcome;
+pub(crate) mod kinds;
 pub(crate) mod scheduler;
+pub(crate) mod run_job;
 pub(crate) mod subtasks;
-pub(crate) mod retry;
-pub(crate) mod runs;
+pub(crate) mod waits;
+pub(crate) mod help;
+pub(crate) mod build_run;
+pub(crate) mod seal;
+pub(crate) mod merge_runs;
+pub(crate) mod route;
+pub(crate) mod write_tables;
 pub(crate) mod flush;
+pub(crate) mod seal_front;
 pub(crate) mod compact;
+pub(crate) mod collection;
 pub(crate) mod collect_garbage;
-pub(crate) mod pause;
+pub(crate) mod reorder;
+pub(crate) mod find_stale;
+pub(crate) mod prepare_log;
+pub(crate) mod delete_files;
+pub(crate) mod make_reserve;
+pub(crate) mod balance_caches;
+pub(crate) mod forget_keyspaces;

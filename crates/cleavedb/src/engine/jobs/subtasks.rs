@@ -1,25 +1,28 @@
-//! A job in parts: work over sorted sources that is cut into ranges of keys, done by as many threads as have time, and
-//! made true at once by the one that finishes last. A job that is not worth cutting has one part and goes the same way.
+//! Subtasks: a job over sorted sources is cut into ranges of keys, done by as many threads as have time, and made true at
+//! once by the thread whose subtask ends last. A job that is not worth cutting has one subtask and goes the same way.
 //!
-//! SubtaskWork are handed out under a lock of the job's own, in which nothing else happens. If a part fails, no further one is
-//! begun, the others stop at their next break, and what was written goes. While the first thread does a part, it looks
-//! after the front at each break, so that a part, however long, never delays a flush.
+//! Subtasks are handed out under a lock of the job's own, in which nothing else happens. If a subtask fails, no further one
+//! begins, the others stop at their next yield point, and what was written is removed. While the first thread does a
+//! subtask, it serves the front at each yield point, so that a subtask, however long, never delays a flush.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use crate::base::panics::guard_panic;
 use crate::base::versions::{VersionRef, VersionSource};
 use crate::base::{Error, Result};
 use crate::engine::core::Core;
+use crate::engine::jobs::outcome::Outcome;
+use crate::engine::work::Worker;
 use crate::sched::sync::Mutex;
 
-/// A part has a break whenever it has written this part of an index table: some milliseconds.
+/// A subtask has a yield point whenever it has written this part of an index table: some milliseconds.
 const YIELD_POINTS_PER_INDEX_TABLE: usize = 32;
 
-/// Why a part has no output.
+/// Why a subtask has no output.
 #[derive(Debug)]
 pub(crate) enum Interrupt {
-    /// It was stopped, because another part has failed. No user gets this: the job ends with the other part's failure.
+    /// It was stopped, because another subtask has failed. No caller sees this: the job ends with the failure of the other.
     Stopped,
     /// It has failed.
     Failed(Error),
@@ -31,47 +34,38 @@ impl From<Error> for Interrupt {
     }
 }
 
-/// What a job in parts does.
+/// What a job that is cut into subtasks does.
 pub(crate) trait SubtaskWork: Send + Sync {
-    /// What a part leaves for the end of the job.
+    /// What a subtask leaves for the end of the job.
     type Output: Send;
-    /// How many parts there are; at least one.
-    fn parts(&self) -> usize;
-    /// Does one part. After an interrupt nothing is left behind that the part wrote.
-    fn part(&self, core: &Core, index: usize, yield_points: &YieldPoints<'_>) -> Result<Self::Output, Interrupt>;
-    /// Makes the outputs of all parts true together.
-    fn join(&self, core: &Core, outputs: Vec<Self::Output>) -> Result<()>;
-    /// Another part has failed: the outputs are of no use.
+    /// How many subtasks there are; at least one.
+    fn count(&self) -> usize;
+    /// Does one subtask. After an interrupt nothing is left behind that the subtask wrote.
+    fn subtask(&self, core: &Core, index: usize, yield_points: &YieldPoints<'_>) -> Result<Self::Output, Interrupt>;
+    /// Joins the outputs of all subtasks.
+    fn join(&self, core: &Core, outputs: Vec<Self::Output>) -> Result<Outcome<'_>>;
+    /// Another subtask has failed: the outputs are of no use.
     fn discard(&self, core: &Core, outputs: Vec<Self::Output>);
 }
 
-/// Who does a part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Worker {
-    /// The thread that looks after the front.
-    First,
-    /// Any other.
-    Other,
-}
-
-/// What became of an attempt to do a part.
+/// What became of an attempt to do a subtask.
 pub(crate) enum Done {
     /// There was none left to begin.
     Nothing,
-    /// A part is done, and others are not.
-    Part,
+    /// A subtask is done, and others are not.
+    Subtask,
     /// It was the last one: the whole job has ended like this.
     Job(Result<()>),
 }
 
 /// A job that several threads may work on.
 pub(crate) trait Subtasks: Send + Sync {
-    /// How many parts there are.
-    fn parts(&self) -> usize;
-    /// A part is left that nobody has begun.
+    /// How many subtasks there are.
+    fn count(&self) -> usize;
+    /// A subtask is left that no thread has begun.
     fn has_more(&self) -> bool;
-    /// Does one part, and ends the job if it was the last.
-    fn do_one(&self, core: &Core, worker: Worker) -> Done;
+    /// Does one subtask, and ends the job if it was the last.
+    fn do_one(&self, core: &Arc<Core>, worker: Worker) -> Done;
 }
 
 /// The one [`Subtasks`] there is.
@@ -81,7 +75,7 @@ pub(crate) struct SubtaskJob<W: SubtaskWork> {
 }
 
 struct SubtaskProgress<T> {
-    /// The next part to begin.
+    /// The next subtask to begin.
     next: usize,
     running: usize,
     outputs: Vec<Option<T>>,
@@ -90,27 +84,27 @@ struct SubtaskProgress<T> {
 
 impl<W: SubtaskWork> SubtaskJob<W> {
     pub fn new(work: W) -> SubtaskJob<W> {
-        let outputs = (0..work.parts()).map(|_| None).collect();
+        let outputs = (0..work.count()).map(|_| None).collect();
         SubtaskJob { work, progress: Mutex::new(SubtaskProgress { next: 0, running: 0, outputs, failure: None }) }
     }
 
     fn begin(&self) -> Option<usize> {
         let mut progress = self.progress.lock();
-        let part = progress.next;
-        if part == progress.outputs.len() || progress.failure.is_some() {
+        let index = progress.next;
+        if index == progress.outputs.len() || progress.failure.is_some() {
             return None;
         }
         progress.next += 1;
         progress.running += 1;
-        Some(part)
+        Some(index)
     }
 
-    /// Notes how a part ended (`None`: it was stopped); if it was the last, what all left, and what failed.
-    fn end(&self, part: usize, result: Result<Option<W::Output>>) -> Option<(Vec<W::Output>, Option<Error>)> {
+    /// Notes how a subtask ended (`None`: it was stopped); if it was the last, what all left, and what failed.
+    fn end(&self, index: usize, result: Result<Option<W::Output>>) -> Option<(Vec<W::Output>, Option<Error>)> {
         let mut progress = self.progress.lock();
         progress.running -= 1;
         match result {
-            Ok(output) => progress.outputs[part] = output,
+            Ok(output) => progress.outputs[index] = output,
             Err(error) => {
                 progress.next = progress.outputs.len();
                 // Of several failures one that passes says least.
@@ -127,8 +121,8 @@ impl<W: SubtaskWork> SubtaskJob<W> {
 }
 
 impl<W: SubtaskWork> Subtasks for SubtaskJob<W> {
-    fn parts(&self) -> usize {
-        self.work.parts()
+    fn count(&self) -> usize {
+        self.work.count()
     }
 
     fn has_more(&self) -> bool {
@@ -136,22 +130,22 @@ impl<W: SubtaskWork> Subtasks for SubtaskJob<W> {
         progress.next < progress.outputs.len()
     }
 
-    fn do_one(&self, core: &Core, worker: Worker) -> Done {
-        let Some(part) = self.begin() else {
+    fn do_one(&self, core: &Arc<Core>, worker: Worker) -> Done {
+        let Some(index) = self.begin() else {
             return Done::Nothing;
         };
         let failed = || self.progress.lock().failure.is_some();
         let yield_points = YieldPoints::new(core, worker, &failed);
-        let result = match guard_panic("a background job", || Ok(self.work.part(core, part, &yield_points))) {
+        let result = match guard_panic("a background job", || Ok(self.work.subtask(core, index, &yield_points))) {
             Ok(Ok(output)) => Ok(Some(output)),
             Ok(Err(Interrupt::Stopped)) => Ok(None),
             Ok(Err(Interrupt::Failed(error))) | Err(error) => Err(error),
         };
-        let Some((outputs, failure)) = self.end(part, result) else {
-            return Done::Part;
+        let Some((outputs, failure)) = self.end(index, result) else {
+            return Done::Subtask;
         };
         Done::Job(match failure {
-            None => guard_panic("the end of a background job", || self.work.join(core, outputs)),
+            None => guard_panic("the end of a background job", || core.conclude(self.work.join(core, outputs)?)),
             Some(error) => {
                 self.work.discard(core, outputs);
                 Err(error)
@@ -160,18 +154,18 @@ impl<W: SubtaskWork> Subtasks for SubtaskJob<W> {
     }
 }
 
-/// The moments at which a part looks up from its work.
+/// The moments at which a subtask looks up from its work.
 pub(crate) struct YieldPoints<'a> {
-    core: &'a Core,
+    core: &'a Arc<Core>,
     worker: Worker,
-    /// Another part of the job has failed.
+    /// Another subtask of the job has failed.
     failed: &'a dyn Fn() -> bool,
-    /// Bytes until the next break.
+    /// Bytes until the next yield point.
     left: Cell<usize>,
 }
 
 impl<'a> YieldPoints<'a> {
-    fn new(core: &'a Core, worker: Worker, failed: &'a dyn Fn() -> bool) -> YieldPoints<'a> {
+    fn new(core: &'a Arc<Core>, worker: Worker, failed: &'a dyn Fn() -> bool) -> YieldPoints<'a> {
         YieldPoints { core, worker, failed, left: Cell::new(0) }
     }
 

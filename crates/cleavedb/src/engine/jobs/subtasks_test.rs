@@ -1,4 +1,4 @@
-//! Jobs in parts: who ends them, and what becomes of a part that fails.
+//! Subtasks: which thread ends the job, and what becomes of a subtask that fails.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use crate::Db;
 use crate::sched::sim::{simulate, yield_point};
 use crate::sched::thread::spawn;
 
-/// What happens to each part.
+/// What happens to each subtask.
 #[derive(Clone, Copy, PartialEq)]
 enum SubtaskFate {
     Works,
     FindsNoSpace,
     CannotRead,
     Panics,
-    /// Goes on from break to break until it is told to stop.
+    /// Goes on from yield point to yield point until it is told to stop.
     Endless,
 }
 
@@ -37,11 +37,11 @@ struct Job {
 impl SubtaskWork for Job {
     type Output = usize;
 
-    fn parts(&self) -> usize {
+    fn count(&self) -> usize {
         self.fates.len()
     }
 
-    fn part(&self, _: &Core, index: usize, yield_points: &YieldPoints<'_>) -> Result<usize, Interrupt> {
+    fn subtask(&self, _: &Core, index: usize, yield_points: &YieldPoints<'_>) -> Result<usize, Interrupt> {
         self.seen.begun.fetch_add(1, Ordering::SeqCst);
         let at_once = self.seen.at_once.fetch_add(1, Ordering::SeqCst) + 1;
         self.seen.at_once_max.fetch_max(at_once, Ordering::SeqCst);
@@ -49,9 +49,9 @@ impl SubtaskWork for Job {
         self.seen.at_once.fetch_sub(1, Ordering::SeqCst);
         match self.fates[index] {
             SubtaskFate::Works => Ok(index),
-            SubtaskFate::FindsNoSpace => Err(Error::NoSpace { path: PathBuf::from("/part") }.into()),
-            SubtaskFate::CannotRead => Err(Error::corruption("/part".as_ref(), 17, "bad").into()),
-            SubtaskFate::Panics => panic!("part {index}"),
+            SubtaskFate::FindsNoSpace => Err(Error::NoSpace { path: PathBuf::from("/subtask") }.into()),
+            SubtaskFate::CannotRead => Err(Error::corruption("/subtask".as_ref(), 17, "bad").into()),
+            SubtaskFate::Panics => panic!("subtask {index}"),
             SubtaskFate::Endless => loop {
                 yield_point();
                 yield_points.pass(usize::MAX)?;
@@ -59,9 +59,9 @@ impl SubtaskWork for Job {
         }
     }
 
-    fn join(&self, _: &Core, outputs: Vec<usize>) -> Result<()> {
+    fn join(&self, _: &Core, outputs: Vec<usize>) -> Result<Outcome<'_>> {
         self.seen.joined.lock().push(outputs);
-        Ok(())
+        Ok(Outcome::nothing())
     }
 
     fn discard(&self, _: &Core, outputs: Vec<usize>) {
@@ -83,7 +83,7 @@ fn run(seed: u64, threads: usize, fates: &[SubtaskFate]) -> (Vec<Result<()>>, Ar
                 while let Some(done) = Some(job.do_one(&db.inner.core, Worker::Other)) {
                     match done {
                         Done::Nothing => return,
-                        Done::Part => {}
+                        Done::Subtask => {}
                         Done::Job(result) => ends.lock().push(result),
                     }
                 }
@@ -98,7 +98,7 @@ fn run(seed: u64, threads: usize, fates: &[SubtaskFate]) -> (Vec<Result<()>>, Ar
 }
 
 #[test]
-fn the_last_to_finish_joins_all_parts_once_and_in_order() {
+fn the_last_to_finish_joins_all_subtasks_once_and_in_order() {
     let mut at_once_max = 0;
     for seed in 0..30 {
         for threads in 1..5 {
@@ -109,11 +109,11 @@ fn the_last_to_finish_joins_all_parts_once_and_in_order() {
             at_once_max = at_once_max.max(seen.at_once_max.load(Ordering::SeqCst));
         }
     }
-    assert!(at_once_max >= 3, "threads work on parts at the same time");
+    assert!(at_once_max >= 3, "threads work on subtasks at the same time");
 }
 
 #[test]
-fn a_failed_part_ends_the_job_and_what_others_wrote_goes() {
+fn a_failed_subtask_ends_the_job_and_what_others_wrote_goes() {
     use SubtaskFate::{CannotRead, Endless, FindsNoSpace, Panics, Works};
     let mut alone_max = 0;
     for seed in 0..30 {
@@ -122,7 +122,7 @@ fn a_failed_part_ends_the_job_and_what_others_wrote_goes() {
             assert!(matches!(ends[..], [Err(Error::NoSpace { .. })]));
             assert!(seen.joined.lock().is_empty());
             let discarded = seen.discarded.lock().len();
-            assert!((2..8).contains(&discarded), "{discarded} parts were done");
+            assert!((2..8).contains(&discarded), "{discarded} subtasks were done");
             alone_max = alone_max.max(discarded * usize::from(threads == 1));
         }
         let (ends, seen) = run(seed, 2, &[Endless, FindsNoSpace]);
@@ -130,7 +130,7 @@ fn a_failed_part_ends_the_job_and_what_others_wrote_goes() {
         assert!(seen.joined.lock().is_empty() && seen.discarded.lock().is_empty());
         let (ends, _) = run(seed, 3, &[Endless, CannotRead, Endless]);
         assert!(
-            matches!(&ends[..], [Err(Error::Corruption { path, offset: 17, .. })] if path.ends_with("part")),
+            matches!(&ends[..], [Err(Error::Corruption { path, offset: 17, .. })] if path.ends_with("subtask")),
             "{ends:?}"
         );
         let (ends, _) = run(seed, 3, &[Endless, CannotRead, FindsNoSpace]);
@@ -138,7 +138,7 @@ fn a_failed_part_ends_the_job_and_what_others_wrote_goes() {
         let (ends, _) = run(seed, 2, &[Works, Panics, Works]);
         assert!(matches!(ends[..], [Err(Error::Poisoned { .. })]), "{ends:?}");
     }
-    assert_eq!(alone_max, 2, "no part is begun after the one that failed");
+    assert_eq!(alone_max, 2, "no subtask is begun after the one that failed");
 }
 
 #[test]

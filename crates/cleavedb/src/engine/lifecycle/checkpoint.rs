@@ -44,7 +44,7 @@ impl Core {
         self.check_writable()?;
         let target = self.check_target(target)?;
         // After a close someone else may remove what is to be copied.
-        let _writing = self.begin_outside()?;
+        let _writing = self.begin_writer("checkpoint")?;
         let captured = self.capture()?;
         self.sync_to(captured.last_seqno)?;
         let copied =

@@ -42,7 +42,7 @@ impl Core {
     }
 
     fn close_once(&self) -> Result<()> {
-        self.work.wake_all();
+        self.work.begin_close();
         if self.settings.read_only {
             self.stop_background();
             self.release_files();

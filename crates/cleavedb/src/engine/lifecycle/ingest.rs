@@ -16,9 +16,11 @@ use std::sync::atomic::Ordering;
 use crate::base::panics::guard_panic;
 use crate::base::versions::{VersionRef, VersionSource};
 use crate::base::{Cursor, Error, FileId, Kind, Result, Stamp, limits};
+use crate::engine::claims::{Claim, Claims};
 use crate::engine::commit_queue::CommitState;
 use crate::engine::core::Core;
 use crate::engine::keyspaces::KeyspaceState;
+use crate::engine::work::WorkState;
 use crate::engine::write::pacing::Gate;
 use crate::format::edit::Edit;
 use crate::levels::picker::RunningCompaction;
@@ -102,7 +104,7 @@ impl Core {
         keyspace.check(self.database)?;
         // Before its tables are written in vain.
         self.check_not_paused()?;
-        let _writing = self.begin_outside()?;
+        let _writing = self.begin_writer("ingest")?;
         let key = keyspace.record.id.prefix().to_vec();
         let prefix_len = key.len();
         let mut load = Load { core: self, pairs, key, prefix_len, value: Vec::new(), count: 0, bytes: 0 };
@@ -174,7 +176,9 @@ impl Core {
             let guard = self.guard(self.table_path(table.meta().id));
             placed.push(table.place_at(&self.readers, guard, seqno).map_err(|error| (error, false))?);
         }
-        let levels = self.claim_levels(&placed, clear);
+        let (levels, claims) = self
+            .claim_for_writer("ingest", |state| self.free_levels(state, &placed, clear))
+            .map_err(|error| (error, false))?;
         let added: Vec<(usize, Arc<Table>)> = levels.iter().copied().zip(placed).collect();
         let mut edit = Edit {
             tables_added: added.iter().map(|(level, table)| (*level as u8, table.meta().clone())).collect(),
@@ -190,60 +194,51 @@ impl Core {
             self.work.note_flushed(seqno);
             self.published.publish(seqno);
         }
-        self.release_levels(&added);
+        drop(claims);
         committed.map_err(|error| {
             let is_named = !error.is_transient();
             (error, is_named)
         })
     }
 
-    /// Chooses a level for each table, and keeps compactions from writing there meanwhile.
-    fn claim_levels(&self, tables: &[Arc<Table>], clear: &BTreeSet<(FileId, FileId)>) -> Vec<usize> {
-        let mut state = self.work.lock();
+    /// A level for each table, and claims that keep compactions from writing there meanwhile.
+    fn free_levels(
+        &self,
+        state: &WorkState,
+        tables: &[Arc<Table>],
+        clear: &BTreeSet<(FileId, FileId)>,
+    ) -> (Vec<usize>, Claims) {
+        let (claimed_tables, claimed_ranges) = (state.claimed_tables(), state.claimed_ranges());
         let version = self.published.view().version.clone();
         let deepest = self.deepest_level(&version, tables);
-        tables
-            .iter()
-            .map(|table| {
-                let meta = table.meta();
-                let overlaps = |other: &Arc<Table>| other.meta().overlaps(&meta.smallest, &meta.end);
-                let mut level = 0;
-                for below in 1..=deepest {
-                    let above = &version.levels()[below - 1];
-                    // A table that a job is moving may land anywhere below.
-                    let in_the_way = |other: &&Arc<Table>| {
-                        let id = other.meta().id;
-                        overlaps(other) && (state.busy_tables.contains(&id) || !clear.contains(&(meta.id, id)))
-                    };
-                    if above.tables().iter().any(|other| in_the_way(&other)) {
-                        break;
-                    }
-                    let is_free = !version.levels()[below].tables().iter().any(overlaps);
-                    let written = state.compacting.iter().any(|running| {
-                        running.to == below && running.smallest < meta.end && meta.smallest < running.end
-                    });
-                    if is_free && !written {
-                        level = below;
-                    }
+        let (mut levels, mut claims) = (Vec::new(), Claims::default());
+        for table in tables {
+            let meta = table.meta();
+            let overlaps = |other: &Arc<Table>| other.meta().overlaps(&meta.smallest, &meta.end);
+            let mut level = 0;
+            for below in 1..=deepest {
+                let above = &version.levels()[below - 1];
+                // A table that a job is moving may land anywhere below.
+                let in_the_way = |other: &&Arc<Table>| {
+                    let id = other.meta().id;
+                    overlaps(other) && (claimed_tables.contains(&id) || !clear.contains(&(meta.id, id)))
+                };
+                if above.tables().iter().any(|other| in_the_way(&other)) {
+                    break;
                 }
-                state.compacting.push(RunningCompaction {
-                    to: level,
-                    smallest: meta.smallest.clone(),
-                    end: meta.end.clone(),
-                });
-                level
-            })
-            .collect()
-    }
-
-    fn release_levels(&self, added: &[(usize, Arc<Table>)]) {
-        let mut state = self.work.lock();
-        for (level, table) in added {
-            let (smallest, end) = (table.meta().smallest.clone(), table.meta().end.clone());
-            let claimed = RunningCompaction { to: *level, smallest, end };
-            let index = state.compacting.iter().position(|running| *running == claimed);
-            state.compacting.swap_remove(index.expect("a claimed range is listed until it is released"));
+                let is_free = !version.levels()[below].tables().iter().any(overlaps);
+                let is_written = claimed_ranges
+                    .iter()
+                    .any(|running| running.to == below && running.smallest < meta.end && meta.smallest < running.end);
+                if is_free && !is_written {
+                    level = below;
+                }
+            }
+            let (smallest, end) = (meta.smallest.clone(), meta.end.clone());
+            claims = claims.and(Claim::LevelRange(RunningCompaction { to: level, smallest, end }));
+            levels.push(level);
         }
+        (levels, claims)
     }
 
     /// The lowest level that has tables, or the first that has room for the load if that is lower.

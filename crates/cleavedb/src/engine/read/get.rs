@@ -168,8 +168,8 @@ impl Core {
         };
         if found.is_none() {
             values.note_missed();
-            if self.memory.balance.note_missed() {
-                self.balance_caches();
+            if self.memory.balance.note_missed() && self.caches_want_balance() {
+                self.work.wake();
             }
         }
         found

@@ -63,7 +63,7 @@ impl Core {
         let started = now();
         let (mut until, mut stopped) = (None, false);
         let mut state = self.work.lock();
-        let since = state.started();
+        let since = state.begun();
         let result = loop {
             let turn = self.turn(bytes, &mut until);
             if matches!(turn, Turn::Go) {

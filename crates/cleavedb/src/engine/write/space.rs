@@ -8,16 +8,14 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::base::{FileId, Result};
 use crate::engine::core::Core;
 use crate::engine::pacer::Stage;
 use crate::engine::view::View;
 use crate::format::value_state::ReclaimedBytes;
 use crate::levels::hidden::Hidden;
 use crate::levels::picker::Figures;
-use crate::sched::clock::now;
+use crate::values::candidate::GarbageLimit;
 use crate::values::files::ValueFiles;
-use crate::values::placement::GarbageLimit;
 
 /// So much fill of the stage of pacing stands for a tenth of the garbage that is allowed.
 const FILL_PER_TENTH: f64 = 0.125;
@@ -109,14 +107,6 @@ impl Core {
         let live = values.live_bytes.saturating_sub(guessed);
         let (allowed, garbage) = (self.garbage_limit().of(live), self.space_taken(values).saturating_sub(live));
         guessed > allowed / 100 * HIDDEN_PERCENT && garbage > allowed / 100 * BOTH_PERCENT
-    }
-
-    /// As [`collect_garbage`](Core::collect_garbage), and notes how much space it gave back in which time.
-    pub fn collect_garbage_measured(&self, victims: &[FileId]) -> Result<()> {
-        let began = now();
-        let given_back = self.collect_garbage(victims)?;
-        self.work.space.note_drained(given_back, now().saturating_sub(began));
-        Ok(())
     }
 }
 

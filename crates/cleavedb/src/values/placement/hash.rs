@@ -1,9 +1,9 @@
-//! Placement by the hash of the key (HashKV section 3): the values of a group lie together, so whoever has read the group knows
-//! of each key which version is the newest, without asking the tables. Groups are halved as they grow and joined as they
-//! shrink (extendible hashing); which there are is said by the extents that there are.
+//! Placement by the hash of the key (HashKV section 3): the values of a group lie together, so a job that has read the
+//! whole group knows the newest version of each key without asking the tables. Groups are split as they grow and merged
+//! as they shrink (extendible hashing); the present extents define which groups exist.
 //!
-//! New values are in logs, whatever their group. A log that is emptied brings each group an extent; the hot extents of a
-//! group, or the cold ones, are emptied together. Where a log or a unit of extents has the most garbage, it goes first.
+//! New values are in logs, whatever their group. Collecting a log adds an extent to each group; the hot extents of a
+//! group, or the cold ones, are collected together. The log or unit of extents with the most garbage goes first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,25 +12,25 @@ use crate::base::FileId;
 use crate::format::group::{DEPTH_MAX, Group, HashGroup};
 use crate::sched::random::Random;
 
-/// However much there is, there are not many more groups than this, or each log would bring each of them next to nothing: what
-/// is moved at a time makes extents of an eighth of it, so there are about eight for each so many live bytes.
+/// Number of groups is at most about this, whatever the amount of data; otherwise each collected log would add tiny
+/// extents. A job then writes extents of about an eighth of what it moves.
 const GROUPS_MAX: u64 = 8;
-/// Of a unit that holds more, as many files are emptied together as hold so many times the live bytes of a segment.
+/// Of a larger unit, the files collected together hold at most this many times the live bytes of a segment.
 pub(super) const UNIT_SEGMENTS: u64 = 4;
 
-/// Groups, and the units that are emptied together.
+/// Groups, and the units that are collected together.
 pub struct Hash {
-    /// Files that hold so many live bytes are emptied together.
+    /// Files with this many live bytes are collected together.
     pub segment_bytes: u64,
-    /// A group is meant to hold so many bytes, or more if there is much.
+    /// Target size of a group in bytes; larger if there is much data.
     pub group_bytes: u64,
-    /// Which unit goes first.
+    /// Which unit is collected first.
     pub policy: VictimPolicy,
-    /// Hot and cold values lie apart.
+    /// Whether hot and cold values are separated.
     pub hot_cold: bool,
 }
 
-/// Files that are emptied together: a log by itself, or extents of a group that are as warm.
+/// Files that are collected together: a single log, or the extents of a group with the same temperature.
 #[derive(Default)]
 pub(super) struct Unit<'a> {
     pub files: Vec<&'a Candidate>,
@@ -53,13 +53,13 @@ impl Unit<'_> {
         self.files.first()?.part.as_ref()?.0.as_hash()
     }
 
-    /// In so many parts of the whole.
+    /// The share of garbage, scaled by 2^32.
     fn garbage_share(&self) -> u128 {
         (u128::from(self.garbage()) << 32) / u128::from(self.bytes().max(1))
     }
 
-    /// The files with the most garbage for their size, of which as many as hold so many live bytes, and one at least.
-    pub fn emptiest(&self, live_max: u64) -> Vec<&Candidate> {
+    /// The files with the largest shares of garbage that together hold at most `live_max` live bytes, but at least one.
+    pub fn with_most_garbage(&self, live_max: u64) -> Vec<&Candidate> {
         let mut files = self.files.clone();
         let share = |file: &Candidate| (u128::from(file.garbage()) << 32) / u128::from(file.bytes.max(1));
         files.sort_by_key(|file| (std::cmp::Reverse(share(file)), file.file));
@@ -79,12 +79,12 @@ impl Unit<'_> {
 }
 
 impl Hash {
-    /// A group should hold so many bytes if there are `live` in all.
+    /// Target size of a group if there are `live` live bytes in all.
     fn group_bytes(&self, live: u64) -> u64 {
         self.group_bytes.max(live / GROUPS_MAX).max(1)
     }
 
-    /// The units with garbage, those that go first in front.
+    /// The units with garbage, best first.
     fn ranked<'a>(&self, candidates: &'a [Candidate]) -> Vec<Unit<'a>> {
         let mut units = BTreeMap::<_, Unit<'a>>::new();
         for candidate in candidates {
@@ -98,7 +98,7 @@ impl Hash {
     }
 }
 
-/// The units with garbage, those that go first in front.
+/// The units with garbage, best first.
 pub(super) fn rank(mut units: Vec<Unit<'_>>, policy: VictimPolicy) -> Vec<Unit<'_>> {
     units.retain(|unit| unit.garbage() > 0);
     let oldest = |unit: &Unit<'_>| unit.files.iter().map(|file| file.file).min();
@@ -107,7 +107,7 @@ pub(super) fn rank(mut units: Vec<Unit<'_>>, policy: VictimPolicy) -> Vec<Unit<'
         VictimPolicy::Greedy => {}
         VictimPolicy::CostBenefit => {
             let now = units.iter().map(|unit| unit.newest().0).max().unwrap_or_default();
-            // Dividing by what is read and written (LFS: 1 + u).
+            // Divided by the bytes read and written (LFS: 1 + u).
             let score = |unit: &Unit<'_>| {
                 let age = u128::from(now - unit.newest().0 + 1);
                 (u128::from(unit.garbage()) << 32) * age / u128::from((unit.bytes() + unit.live()).max(1))
@@ -115,7 +115,7 @@ pub(super) fn rank(mut units: Vec<Unit<'_>>, policy: VictimPolicy) -> Vec<Unit<'
             units.sort_by_key(|unit| std::cmp::Reverse(score(unit)));
         }
         VictimPolicy::GreedyRandom(among) => {
-            // The same files give the same draws, so a choice that is asked for twice is one choice.
+            // The same files give the same draws, so repeating the choice does not change it.
             let seed = units.iter().map(Unit::live).fold(units.len() as u64, u64::wrapping_add);
             let mut random = Random::new(seed);
             let among = units.len().min(among as usize).max(1);
@@ -138,17 +138,18 @@ impl Placement for Hash {
         let (job_bytes, mut share_min) = (UNIT_SEGMENTS * self.segment_bytes, 0);
         for unit in self.ranked(candidates) {
             moved += unit.live();
-            // What is emptied together shares the cost of finding out what lives; but what has little garbage waits for more.
+            // Files collected together share the cost of finding live records; but a unit with little garbage waits for
+            // more.
             let waits = moved > self.segment_bytes && unit.garbage_share() < share_min || moved > job_bytes;
             if !victims.is_empty() && waits {
                 break;
             }
             share_min = share_min.max(unit.garbage_share() / 2);
-            let taken = unit.emptiest(job_bytes);
+            let taken = unit.with_most_garbage(job_bytes);
             let is_whole = taken.len() == unit.files.len();
             victims.extend(taken.into_iter().map(|file| file.file));
             let Some(group) = unit.group().filter(|_| is_whole) else { continue };
-            // Halving and joining take all that there is of a group.
+            // Splitting and merging take all of a group.
             let own = live_in(group);
             if own > 2 * group_bytes && own <= UNIT_SEGMENTS * self.segment_bytes {
                 victims.extend(in_group(group).map(|file| file.file));
@@ -168,7 +169,7 @@ impl Placement for Hash {
         let live = around.in_groups() + around.in_logs + survivors.iter().map(|survivor| survivor.bytes).sum::<u64>();
         let mut groups = Vec::new();
         let there = around.groups.keys().filter_map(Group::as_hash).collect();
-        let around = Around { groups: there, in_logs: around.in_logs, group_bytes: self.group_bytes(live) };
+        let around = Division { groups: there, in_logs: around.in_logs, group_bytes: self.group_bytes(live) };
         divide(HashGroup::ALL, survivors, &around, &mut groups);
         groups
     }
@@ -178,19 +179,18 @@ impl Placement for Hash {
     }
 }
 
-/// What the division of records goes by.
-struct Around {
-    /// The groups that there are.
+/// Parameters of the division of records into groups.
+struct Division {
+    /// The existing groups.
     groups: BTreeSet<HashGroup>,
     /// Live bytes in logs.
     in_logs: u64,
-    /// A group should hold so many bytes.
+    /// Target size of a group in bytes.
     group_bytes: u64,
 }
 
-/// Divides records of group `node`, in the order of their hashes: among the groups that there are, and where there is none
-/// by size.
-fn divide(node: HashGroup, records: &[Survivor<'_>], around: &Around, out: &mut Vec<(Group, usize)>) {
+/// Divides the records of group `node`, sorted by hash, into the existing groups, and by size where there is none.
+fn divide(node: HashGroup, records: &[Survivor<'_>], around: &Division, out: &mut Vec<(Group, usize)>) {
     if records.is_empty() {
         return;
     }
@@ -234,18 +234,18 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_emptied_while_little_is_dead() {
+    fn nothing_is_collected_while_there_is_little_garbage() {
         assert!(hash(1).victims(&[], GARBAGE_LIMIT).is_empty());
         let little = [log(1, 10_000, 10_000), log(2, 10_000, 9_000)];
         assert!(hash(1).victims(&little, GARBAGE_LIMIT).is_empty());
-        // Live bytes counted from above may exceed the file.
+        // The upper bound on live bytes may exceed the length of the file.
         assert!(hash(1).victims(&[log(1, 10_000, 90_000)], GARBAGE_LIMIT).is_empty());
         let live = vec![log(1, 10_000, 10_000); 3];
         assert!(hash(1).victims(&live, GarbageLimit { percent: 0, bytes: 0 }).is_empty());
     }
 
     #[test]
-    fn the_emptiest_goes_first_and_as_many_go_together_as_fill_a_segment_or_several_with_much_garbage() {
+    fn files_with_most_garbage_go_first_until_their_live_bytes_fill_a_segment_or_several() {
         let all = [log(1, 10_000, 8_000), log(2, 20_000, 6_000), log(3, 10_000, 2_000)];
         assert_eq!(hash(1_999).victims(&all, GARBAGE_LIMIT), ids(&[3]));
         assert_eq!(hash(2_000).victims(&all, GARBAGE_LIMIT), ids(&[2, 3]));
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn extents_of_a_group_that_are_as_warm_go_together() {
+    fn extents_of_a_group_with_the_same_temperature_are_collected_together() {
         let [one, other] = HashGroup::ALL.halves().unwrap();
         let all = [
             extent(1, 10_000, 5_000, one, Temperature::Hot),
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_has_grown_too_large_is_taken_as_a_whole_and_small_siblings_together() {
+    fn an_oversized_group_is_collected_whole_and_small_siblings_together() {
         let [one, other] = HashGroup::ALL.halves().unwrap();
         let all = [
             extent(1, 10_000, 5_000, one, Temperature::Hot),
@@ -274,7 +274,7 @@ mod tests {
             extent(3, 10_000, 2_000, other, Temperature::Cold),
         ];
         assert_eq!(hash(5_000).victims(&all[..2], GARBAGE_LIMIT), ids(&[1, 2]));
-        // Of one that is very large only a part, the emptiest first.
+        // Of a very large group only a part, the files with most garbage first.
         assert_eq!(hash(1_000).victims(&all[..2], GARBAGE_LIMIT), ids(&[1]));
         let large = [(1, 9_000), (2, 4_000), (3, 100), (4, 3_000)]
             .map(|(id, live)| extent(id, 10_000, live, one, Temperature::Hot));
@@ -283,16 +283,16 @@ mod tests {
     }
 
     #[test]
-    fn policies_differ_in_what_goes_first() {
+    fn policies_choose_different_victims() {
         let all: Vec<Candidate> = (1..=40).map(|file| log(file, 10_000, file * 200)).collect();
         let first = |policy| Hash { policy, ..hash(1) }.victims(&all, GARBAGE_LIMIT)[0].0;
         assert_eq!(first(VictimPolicy::Greedy), 1);
-        // Old and half empty pays more than new and emptier.
+        // Old and half empty beats new and emptier.
         let two = [log(1, 10_000, 5_000), log(90, 10_000, 4_000)];
         let policy = VictimPolicy::CostBenefit;
         assert_eq!(Hash { policy, ..hash(1) }.victims(&two, GARBAGE_LIMIT), ids(&[1]));
         assert_eq!(hash(1).victims(&two, GARBAGE_LIMIT), ids(&[90]));
-        // Of the best one, of the best eight, of all.
+        // Among the best 1, the best 8, and all.
         let drawn = |among, more: u64| {
             let mut all = all.clone();
             all[0].live += more;
@@ -334,19 +334,19 @@ mod tests {
         assert_eq!(depths(10, 0), BTreeSet::from([0]));
         assert_eq!(depths(11, 0), BTreeSet::from([1]));
         assert_eq!(depths(36, 0), BTreeSet::from([2]));
-        // What is still in logs will have to be taken, too.
+        // Values still in logs will be moved into the groups, too.
         assert_eq!(depths(10, 6_000), BTreeSet::from([3]));
-        // However much there is, there are not many more than so many groups.
+        // The number of groups is bounded, whatever the amount of data.
         assert_eq!(depths(10_000, 0).last(), Some(&4));
     }
 
     #[test]
-    fn groups_that_are_there_are_kept_and_gaps_between_them_filled() {
+    fn existing_groups_are_kept_and_gaps_between_them_are_filled() {
         let [one, other] = HashGroup::ALL.halves().unwrap();
         let [_, quarter] = one.halves().unwrap();
         let found: BTreeSet<HashGroup> = groups(30, &with(&[other, quarter])).into_iter().collect();
         assert_eq!(found, BTreeSet::from([one.halves().unwrap()[0], quarter, other]));
-        // What another placement left covers all keys, and does for those that have no group of their own.
+        // An extent of another placement covers all keys, and serves those without a group of their own.
         let found: BTreeSet<HashGroup> = groups(30, &with(&[HashGroup::ALL, quarter])).into_iter().collect();
         assert_eq!(found, BTreeSet::from([HashGroup::ALL, quarter]));
     }

@@ -1,15 +1,15 @@
-//! Placement in the order of arrival: all values in one row, emptied from its tail (WiscKey section 3.3.2). The baseline of the
-//! others.
+//! Placement in order of arrival: all values form one log, collected from its tail (WiscKey section 3.3.2). The
+//! baseline for the other placements.
 
 use super::{Candidate, GarbageLimit, Liveness, Placement, PlacementContext, Survivor, is_due};
 use crate::base::FileId;
 use crate::format::group::Group;
 
-/// The oldest file first, and what lives of it goes to the head.
+/// The oldest file is collected first; its live records are appended at the head.
 pub struct Log {
-    /// Files that hold so many live bytes are emptied together.
+    /// Files with this many live bytes are collected together.
     pub segment_bytes: u64,
-    /// Records are looked up one by one, as the paper does.
+    /// Whether records are looked up one by one, as in the paper.
     pub look_up_each: bool,
 }
 
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tail_goes_first_whatever_is_dead_in_it() {
+    fn the_tail_is_collected_first_whatever_its_garbage() {
         let candidate = |file, live| Candidate { file: FileId(file), bytes: 1000, live, part: None };
         let all = [candidate(7, 100), candidate(3, 900), candidate(5, 500)];
         let log = |segment_bytes| Log { segment_bytes, look_up_each: false };

@@ -1,5 +1,5 @@
-//! Placement: which values lie together, and which files give their space back next. One for a database, at each open; what
-//! another one left is emptied as the new one chooses.
+//! Placement: which values lie together, and which files are collected next. A database has one placement, chosen at
+//! each open; extents of another placement are collected as the new one chooses.
 //!
 //! Everything here is a pure function of the ledger and of what a job has read.
 
@@ -11,97 +11,66 @@ use std::collections::BTreeMap;
 
 use crate::base::FileId;
 use crate::format::group::{Group, HashGroup, group_hash};
-use crate::format::interval::Interval;
 use crate::format::reorder_credit::ReorderCredit;
-use crate::format::values::Temperature;
+use crate::values::candidate::{Candidate, GarbageLimit};
 
-/// A file of values as the choice sees it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Candidate {
-    /// Its number: the lower, the older.
-    pub file: FileId,
-    /// Its length, in bytes.
-    pub bytes: u64,
-    /// Of these, bytes of records that something leads to.
-    pub live: u64,
-    /// Which keys an extent holds, and how often they change; `None` for a log.
-    pub part: Option<(Group, Temperature)>,
-}
-
-/// Garbage that may lie around.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GarbageLimit {
-    /// In hundredths of what is live (DESIGN section 4: 30).
-    pub percent: u64,
-    /// And so much more, in bytes.
-    pub bytes: u64,
-}
-
-impl GarbageLimit {
-    /// In bytes, for so many that are live.
-    pub fn of(self, live: u64) -> u64 {
-        live / 100 * self.percent + self.bytes
-    }
-}
-
-/// Emptying begins at this share of what is allowed, in hundredths, so that it is done before writers must wait.
+/// Collection begins at this percentage of the garbage limit, so that it finishes before writers must wait.
 const BEGIN_PERCENT: u64 = 65;
 
-/// Which unit of files is emptied first (HashKV section 3.3 and experiment 9).
+/// Which unit of files is collected first (HashKV section 3.3 and experiment 9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum VictimPolicy {
-    /// The one with the most garbage for its size.
+    /// The one with the largest share of garbage.
     #[default]
     Greedy,
-    /// The one with the most garbage, times its age, for what it costs to read it and to write what is live (LFS).
+    /// The one with the most garbage, times its age, per byte read and written to collect it (LFS).
     CostBenefit,
-    /// One by chance of so many with the most garbage: of 1 the greedy choice, of very many any.
+    /// One drawn at random among this many with the largest shares: 1 is greedy, a very large number is random.
     GreedyRandom(u32),
 }
 
-/// How it is found out which records of a file are live.
+/// How the live records of a file are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Liveness {
-    /// Of versions that no snapshot tells apart the newest lives. If the ledger says that this leaves much that is dead, the
-    /// rest is looked up.
+    /// Of the versions in a snapshot stripe the newest is live. If the ledger says that this keeps much garbage, the
+    /// remaining records are looked up.
     NewestWins,
-    /// Each record is looked up in the tables, many together in the order of their keys.
+    /// Each record is looked up in the tables, many together in key order.
     LookUp,
-    /// Each is looked up by itself as it comes (WiscKey section 3.3.2).
+    /// Each record is looked up by itself (WiscKey section 3.3.2).
     LookUpEach,
 }
 
-/// A record that lives on, as placement sees it.
+/// A live record, as placement sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Survivor<'a> {
-    /// The [order](Placement::order) of its key.
+    /// The [sort key](Placement::order) of its key.
     pub order: u64,
     /// Its key, with the keyspace.
     pub key: &'a [u8],
-    /// Its bytes.
+    /// Its length in bytes.
     pub bytes: u64,
 }
 
-/// What a job knows beside its own records.
+/// What a job knows beyond its own records.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PlacementContext {
-    /// The groups of extents that stay, and the live bytes in each.
+    /// The groups of the extents that are not collected, and the live bytes in each.
     pub groups: BTreeMap<Group, u64>,
-    /// Live bytes in logs, which groups will have to take some day.
+    /// Live bytes in logs, which will later be moved into the groups.
     pub in_logs: u64,
-    /// Of the records at hand that came from logs, so many in a hundred seem to have come in an order of chance: as many
-    /// bytes of other logs are expected to lie among the same keys.
+    /// Estimated percentage of the records at hand that arrived in random key order: as many bytes of other logs are
+    /// expected to fall among the same keys.
     pub chance_percent: u64,
 }
 
 /// Decides which values lie together.
 pub trait Placement: Send + Sync {
-    /// The files to empty together next, once there is too much garbage; whatever else, of which there is enough for a
-    /// segment.
+    /// The files to collect together next, if there is too much garbage; enough of them to fill a segment.
     fn victims(&self, candidates: &[Candidate], garbage_limit: GarbageLimit) -> Vec<FileId>;
 
-    /// The files to empty together next for the sake of order, when nothing else is to be done. Each such job should leave more
-    /// order; that reordering ends does not depend on it, see [`to_reorder`].
+    /// The files to collect together next to restore key order, when nothing else is due. Each such job should improve
+    /// the order; that reordering terminates does not depend on it, see [`to_reorder`].
     fn reorder_candidates(&self, _candidates: &[Candidate]) -> Vec<FileId> {
         Vec::new()
     }
@@ -109,25 +78,25 @@ pub trait Placement: Send + Sync {
     /// How the live records of victims are found.
     fn liveness(&self) -> Liveness;
 
-    /// By this records are sorted, and by their keys where it is the same.
+    /// The sort key of records; records with the same one are sorted by key.
     fn order(&self, full_key: &[u8]) -> u64 {
         group_hash(full_key)
     }
 
-    /// The order is that of keys, and extents are written in it.
+    /// Whether the order is that of keys, and extents are written in it.
     fn sorts(&self) -> bool {
         false
     }
 
-    /// The groups of records, which come in their order: how many of them are in the first, in the one behind it, and on. A
-    /// group may come more than once.
+    /// The groups of the sorted records: each group, and how many of the next records it takes. A group may occur more
+    /// than once.
     fn groups(&self, survivors: &[Survivor<'_>], around: &PlacementContext) -> Vec<(Group, usize)>;
 
-    /// Records that have not changed since they were last moved lie apart.
+    /// Whether records that have not changed since they were last moved are separated from the others.
     fn parts_cold(&self) -> bool;
 }
 
-/// The extents of each group: by hash, then those of each cluster of ranges; in order.
+/// The extents of each group: first the groups by hash, then the clusters of ranges; in order.
 pub fn groups(candidates: &[Candidate]) -> Vec<Vec<&Candidate>> {
     let mut by_hash = BTreeMap::<HashGroup, Vec<&Candidate>>::new();
     for (extent, group) in candidates.iter().filter_map(|file| Some((file, file.hash_group()?))) {
@@ -136,8 +105,8 @@ pub fn groups(candidates: &[Candidate]) -> Vec<Vec<&Candidate>> {
     by_hash.into_values().chain(range::extents_of_clusters(candidates)).collect()
 }
 
-/// The files to reorder next, if the credit affords to move what is live in them. Each job writes something, a redirect table at
-/// least, and what it writes is charged; so reordering ends whatever the placement chooses (decision 034).
+/// The files to reorder next, if the credit suffices to move their live bytes. Each job writes something, at least a
+/// redirect table, and is charged for it; so reordering terminates whatever the placement chooses (decision 034).
 pub fn to_reorder(placement: &dyn Placement, candidates: &[Candidate], credit: ReorderCredit) -> Option<Vec<FileId>> {
     let files = placement.reorder_candidates(candidates);
     let chosen = candidates.iter().filter(|candidate| files.contains(&candidate.file));
@@ -145,7 +114,7 @@ pub fn to_reorder(placement: &dyn Placement, candidates: &[Candidate], credit: R
     (!files.is_empty() && credit.affords(live)).then_some(files)
 }
 
-/// There is enough garbage in all files together.
+/// Whether all files together hold enough garbage.
 fn is_due(candidates: &[Candidate], garbage_limit: GarbageLimit) -> bool {
     let live: u64 = candidates.iter().map(|candidate| candidate.live.min(candidate.bytes)).sum();
     let garbage: u64 = candidates.iter().map(Candidate::garbage).sum();
@@ -153,29 +122,8 @@ fn is_due(candidates: &[Candidate], garbage_limit: GarbageLimit) -> bool {
 }
 
 impl PlacementContext {
-    /// Live bytes in extents that stay.
+    /// Live bytes in extents that are not collected.
     fn in_groups(&self) -> u64 {
         self.groups.values().sum()
-    }
-}
-
-impl Candidate {
-    fn garbage(&self) -> u64 {
-        self.bytes.saturating_sub(self.live)
-    }
-
-    /// The group of an extent, if it is one by hash.
-    fn hash_group(&self) -> Option<HashGroup> {
-        self.part.as_ref()?.0.as_hash()
-    }
-
-    /// The range of an extent that has one.
-    fn range(&self) -> Option<&Interval> {
-        self.part.as_ref()?.0.as_range()
-    }
-
-    /// Live bytes, which are counted from above, as far as they can be true.
-    fn live(&self) -> u64 {
-        self.live.min(self.bytes)
     }
 }

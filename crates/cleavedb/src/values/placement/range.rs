@@ -1,11 +1,11 @@
-//! Placement by ranges of keys: values of neighbouring keys lie together and in the order of their keys, so that a scan reads
-//! what lies side by side.
+//! Placement by key range: values of neighbouring keys lie together and in key order, so that a scan reads adjacent
+//! bytes.
 //!
-//! Each extent says from which key to which it goes. Extents that overlap, one with the next, are a *cluster*: the group of all
-//! keys from the first to the last of them. What comes to a cluster makes one more extent of it, cut in two where the cluster has
-//! grown too large; what falls between clusters is cut by size. A cluster that is emptied as a whole is cut by size as well, or goes
-//! together with a small neighbour, and each of its keys is in one extent then. So there is no directory, and ranges follow the
-//! keys: those at the end of sequential inserts are as large as others.
+//! Each extent records its key range. Extents that overlap, one with the next, form a *cluster*: the group of all keys
+//! from its first to its last. New values of a cluster become one more extent of it, or two where the cluster has grown
+//! too large; values between clusters are cut by size. A cluster that is collected as a whole is cut by size as well,
+//! or merged with a small neighbour, after which each of its keys is in one extent. So there is no directory, and
+//! ranges follow the keys: those at the end of sequential inserts are as large as others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range as Span;
@@ -18,31 +18,33 @@ use crate::format::group::Group;
 use crate::format::interval::{Interval, bound_at, bound_behind, end_order, separator};
 use crate::values::redirect::TABLES_MAX;
 
-/// However much there is, there are about so many clusters at most: each log that is emptied brings an extent to each of them.
-/// More of them are sooner in order again; fewer are fewer files in the meantime.
+/// Number of clusters is at most about this, whatever the amount of data, since each collected log adds an extent to
+/// each of them. With more clusters the order is restored sooner; with fewer there are fewer files meanwhile.
 const GROUPS_MAX: u64 = 64;
-/// What falls between clusters and is less than this part of one goes to a neighbour, if that gets something, too.
+/// Values between clusters that make up less than this fraction of a cluster go to a neighbour that receives values of
+/// the same job.
 const OWN_PART: u64 = 4;
 
-/// An extent is put in order together with smaller ones that overlap it once it holds no more than so many times what they do.
-/// Until then a scan reads from one extent more, which costs less than to move the large one.
+/// An extent is reordered together with smaller ones that overlap it once it holds no more than this many times their
+/// bytes. Until then a scan reads one more extent, which costs less than moving the large one.
 const LARGER_MAX: u64 = 4;
-/// A cluster has at most so many small extents, whether they overlap or not.
+/// Maximum number of small extents in a cluster, whether they overlap or not.
 const SMALL_EXTENTS_MAX: usize = 4;
-/// Logs and what other placements left are put in order once they hold this part of all that is live, or are more than so many.
+/// Logs and extents of other placements are reordered once they hold this fraction of the live bytes, or are more than
+/// `LOOSE_MAX`.
 const LOOSE_PART: u64 = 64;
 const LOOSE_MAX: usize = 4;
 
-/// Ranges, and the units that are emptied together.
+/// Key ranges, and the units that are collected together.
 pub struct Range {
-    /// Files that hold so many live bytes are emptied together.
+    /// Files with this many live bytes are collected together.
     pub segment_bytes: u64,
-    /// A cluster is meant to hold so many bytes, or more if there is much.
+    /// Target size of a cluster in bytes; larger if there is much data.
     pub group_bytes: u64,
-    /// Which unit goes first.
+    /// Which unit is collected first.
     pub policy: VictimPolicy,
-    /// Neighbours that have no more than this together become one for the sake of order alone. A job must be able to judge so
-    /// much at once.
+    /// Neighbouring clusters that together hold no more than this are merged by reordering alone. A job must be able to
+    /// judge this many bytes at once.
     pub small_bytes: u64,
 }
 
@@ -50,11 +52,11 @@ pub struct Range {
 struct OverlapCluster<'a, T> {
     from: &'a [u8],
     to: Option<&'a [u8]>,
-    /// In the order of their first bounds.
+    /// Sorted by lower bound.
     items: Vec<(&'a Interval, T)>,
 }
 
-/// OverlapClusters, in the order of their keys.
+/// The overlap clusters, sorted by key.
 fn clusters<'a, T>(items: impl Iterator<Item = (&'a Interval, T)>) -> Vec<OverlapCluster<'a, T>> {
     let mut items: Vec<_> = items.collect();
     items.sort_by_key(|(interval, _)| *interval);
@@ -75,12 +77,12 @@ fn clusters<'a, T>(items: impl Iterator<Item = (&'a Interval, T)>) -> Vec<Overla
     clusters
 }
 
-/// What ends here overlaps an interval that begins no earlier.
+/// Whether a cluster that ends at `to` overlaps an interval that begins no earlier than the cluster.
 fn reaches(to: Option<&[u8]>, interval: &Interval) -> bool {
     to.is_none_or(|to| interval.from() < to)
 }
 
-/// The later one of two ends.
+/// The later of two ends.
 fn later<'a>(one: Option<&'a [u8]>, other: Option<&'a [u8]>) -> Option<&'a [u8]> {
     if end_order(one, other).is_lt() { other } else { one }
 }
@@ -103,8 +105,8 @@ impl<'a> OverlapCluster<'a, &'a Candidate> {
         self.items.iter().map(|(_, file)| file.bytes).sum()
     }
 
-    /// Extents that are to become one row, so that keys are in fewer of them: one, and smaller ones that overlap it and hold no
-    /// little in comparison; or very small ones, if there are many. They hold no more than `live_max`.
+    /// Extents to merge so that each key is in fewer of them: one, and smaller ones that overlap it and are large
+    /// enough in comparison; or very small ones, if there are many. They hold at most `live_max` live bytes.
     fn to_reorder(&self, live_max: u64) -> Option<Vec<FileId>> {
         let mut items = self.items.clone();
         items.sort_by_key(|(_, file)| (file.live(), file.file));
@@ -128,7 +130,7 @@ impl<'a> OverlapCluster<'a, &'a Candidate> {
         let too_many = || {
             let largest = items.last()?.1.live();
             let mut live = 0;
-            // What lies behind one bound cannot be cut at keys, and might come out in as many extents as before.
+            // Keys beyond the longest bound cannot be separated, and might end up in as many extents as before.
             let divisible = items.iter().filter(|(interval, _)| interval.overlaps_divisibly(interval));
             let small = divisible.take_while(|(_, file)| {
                 live += file.live();
@@ -145,66 +147,66 @@ impl<'a> OverlapCluster<'a, &'a Candidate> {
     }
 }
 
-/// Records that come one behind the other and go to the same place.
+/// Consecutive records with the same destination.
 struct SortedStretch {
     records: Span<usize>,
     bytes: u64,
     /// The cluster that they fall into, or the first one above them.
     cluster: usize,
-    /// They, or some of them, fall into it.
+    /// Whether at least some of them fall into it.
     inside: bool,
 }
 
 impl Range {
-    /// A cluster should hold so many bytes if there are `live` in all.
+    /// Target size of a cluster if there are `live` live bytes in all.
     fn size(&self, live: u64) -> u64 {
         self.group_bytes.max(live / GROUPS_MAX).max(1)
     }
 
-    /// Records by the cluster, or the gap between clusters, that they fall into. What is too little for a range of its own goes to
-    /// the cluster below or above it, if records of the same job do.
-    fn runs(survivors: &[Survivor<'_>], clusters: &[OverlapCluster<'_, u64>], small: u64) -> Vec<SortedStretch> {
-        let mut runs = Vec::<SortedStretch>::new();
+    /// Groups records by the cluster, or the gap between clusters, that they fall into. Too few records for a range of
+    /// their own go to the cluster below or above, if other records of the job do.
+    fn stretches(survivors: &[Survivor<'_>], clusters: &[OverlapCluster<'_, u64>], small: u64) -> Vec<SortedStretch> {
+        let mut stretches = Vec::<SortedStretch>::new();
         let mut cluster = 0;
         for (index, Survivor { key, bytes, .. }) in survivors.iter().enumerate() {
             cluster += clusters[cluster..].iter().take_while(|cluster| cluster.to.is_some_and(|to| to <= *key)).count();
             let inside = clusters.get(cluster).is_some_and(|cluster| cluster.from <= *key);
-            match runs.last_mut() {
-                Some(run) if (run.cluster, run.inside) == (cluster, inside) => {
-                    run.records.end += 1;
-                    run.bytes += bytes;
+            match stretches.last_mut() {
+                Some(stretch) if (stretch.cluster, stretch.inside) == (cluster, inside) => {
+                    stretch.records.end += 1;
+                    stretch.bytes += bytes;
                 }
-                _ => runs.push(SortedStretch { records: index..index + 1, bytes: *bytes, cluster, inside }),
+                _ => stretches.push(SortedStretch { records: index..index + 1, bytes: *bytes, cluster, inside }),
             }
         }
         let mut joined = Vec::<SortedStretch>::new();
-        for run in runs {
-            let is_small = |run: &SortedStretch| !run.inside && run.bytes < small;
+        for stretch in stretches {
+            let is_small = |stretch: &SortedStretch| !stretch.inside && stretch.bytes < small;
             match joined.last_mut() {
-                Some(below) if below.inside && is_small(&run) && below.cluster + 1 == run.cluster => {
-                    below.records.end = run.records.end;
-                    below.bytes += run.bytes;
+                Some(below) if below.inside && is_small(&stretch) && below.cluster + 1 == stretch.cluster => {
+                    below.records.end = stretch.records.end;
+                    below.bytes += stretch.bytes;
                 }
-                Some(below) if is_small(below) && run.inside && below.cluster == run.cluster => {
-                    below.records.end = run.records.end;
-                    below.bytes += run.bytes;
+                Some(below) if is_small(below) && stretch.inside && below.cluster == stretch.cluster => {
+                    below.records.end = stretch.records.end;
+                    below.bytes += stretch.bytes;
                     below.inside = true;
                 }
-                _ => joined.push(run),
+                _ => joined.push(stretch),
             }
         }
         joined
     }
 }
 
-/// Cuts records into so many parts of like size, between keys that a short bound can tell apart.
+/// Cuts records into this many parts of similar size, between keys that a short bound can separate.
 fn cut(records: &[Survivor<'_>], parts: u64, out: &mut Vec<(Group, usize)>) {
     let (Some(first), Some(last)) = (records.first(), records.last()) else { return };
     let bytes: u64 = records.iter().map(|record| record.bytes).sum();
     let part_bytes = bytes.div_ceil(parts.max(1));
     let (mut from, mut begun, mut held) = (bound_at(first.key), 0, 0);
     let mut push = |from: &[u8], to: Option<&[u8]>, records: usize| {
-        let interval = Interval::new(from, to).expect("a range begins before the bound behind its last key");
+        let interval = Interval::new(from, to).expect("a range begins before the bound after its last key");
         out.push((Group::Range(Arc::new(interval)), records));
     };
     for (index, pair) in records.windows(2).enumerate() {
@@ -241,7 +243,7 @@ impl Placement for Range {
             if !victims.is_empty() && moved > self.segment_bytes {
                 break;
             }
-            let taken = unit.emptiest(UNIT_SEGMENTS * self.segment_bytes);
+            let taken = unit.with_most_garbage(UNIT_SEGMENTS * self.segment_bytes);
             let is_whole = taken.len() == unit.files.len();
             victims.extend(taken.iter().map(|file| file.file));
             let Some(&index) = cluster_of.get(&taken[0].file).filter(|_| is_whole) else { continue };
@@ -290,7 +292,7 @@ impl Placement for Range {
         Liveness::NewestWins
     }
 
-    /// The first bytes.
+    /// The first 8 bytes of the key.
     fn order(&self, full_key: &[u8]) -> u64 {
         let mut first = [0; 8];
         let len = full_key.len().min(8);
@@ -307,19 +309,20 @@ impl Placement for Range {
         let size = self.size(around.in_groups() + around.in_logs + bytes);
         let here = clusters(around.groups.iter().filter_map(|(group, live)| Some((group.as_range()?, *live))));
         let in_cluster = |cluster: usize| here[cluster].items.iter().map(|(_, live)| live).sum::<u64>();
-        // What will come from other logs, and lie among these.
+        // Bytes expected from other logs among these keys.
         let expected = around.in_logs / 100 * around.chance_percent;
-        let with_coming = |run: u64| run + (u128::from(expected) * u128::from(run) / u128::from(bytes.max(1))) as u64;
+        let with_coming =
+            |stretch: u64| stretch + (u128::from(expected) * u128::from(stretch) / u128::from(bytes.max(1))) as u64;
         let small = (u128::from(size / OWN_PART) * u128::from(bytes) / u128::from((bytes + expected).max(1))) as u64;
         let mut groups = Vec::new();
-        for run in Range::runs(survivors, &here, small) {
-            let (all, own) = (with_coming(run.bytes), if run.inside { in_cluster(run.cluster) } else { 0 });
-            let parts = match run.inside {
+        for stretch in Range::stretches(survivors, &here, small) {
+            let (all, own) = (with_coming(stretch.bytes), if stretch.inside { in_cluster(stretch.cluster) } else { 0 });
+            let parts = match stretch.inside {
                 true if own + all <= 2 * size => 1,
                 true => all.div_ceil(size).max(2),
                 false => all.div_ceil(size).max(1),
             };
-            cut(&survivors[run.records], parts, &mut groups);
+            cut(&survivors[stretch.records], parts, &mut groups);
         }
         groups
     }

@@ -15,7 +15,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("{number:06}").into_bytes()
 }
 
-/// The range from one number to another, without it.
+/// The range from one number up to, not including, another.
 fn interval(from: u64, to: u64) -> Group {
     Group::Range(Arc::new(Interval::new(&key(from), Some(&key(to))).unwrap()))
 }
@@ -37,7 +37,7 @@ fn around(extents: &[(u64, u64, u64)]) -> PlacementContext {
     PlacementContext { groups, ..PlacementContext::default() }
 }
 
-/// Where records of 100 B of these numbers go: first and last number of each extent, in order.
+/// The destinations of records of 100 B with these numbers: first and last number of each extent, in order.
 fn parts(range: &Range, numbers: impl IntoIterator<Item = u64>, around: &PlacementContext) -> Vec<(u64, u64)> {
     let numbers: Vec<u64> = numbers.into_iter().collect();
     let keys: Vec<Vec<u8>> = numbers.iter().map(|number| key(*number)).collect();
@@ -60,25 +60,25 @@ fn parts(range: &Range, numbers: impl IntoIterator<Item = u64>, around: &Placeme
 }
 
 #[test]
-fn the_order_of_first_bytes_and_keys_is_that_of_keys() {
+fn order_by_first_bytes_then_key_is_key_order() {
     let range = range(1000);
     let keys: [&[u8]; 7] = [b"", b"a", b"a\0", b"a\0\0\0\0\0\0\0", b"abcdefgh", b"abcdefghi", b"b"];
     assert!(keys.is_sorted_by_key(|key| (range.order(key), *key)));
 }
 
 #[test]
-fn what_falls_between_piles_is_cut_by_size() {
+fn values_between_clusters_are_cut_by_size() {
     let nothing = PlacementContext::default();
     assert_eq!(parts(&range(1000), 0..10, &nothing), [(0, 9)]);
     assert_eq!(parts(&range(1000), 0..11, &nothing), [(0, 5), (6, 10)]);
     assert_eq!(parts(&range(1000), (0..40).map(|number| number * number), &nothing).len(), 4);
-    // However much there is, there are not many more than so many parts.
+    // The number of parts is bounded, whatever the amount of data.
     assert_eq!(parts(&range(1), 0..1000, &nothing).len(), 63);
     assert_eq!(parts(&range(1000), [], &nothing), []);
 }
 
 #[test]
-fn what_logs_still_hold_counts_as_far_as_it_is_like_what_was_read() {
+fn values_still_in_logs_count_as_far_as_records_arrive_in_random_order() {
     let with_logs = |chance_percent| PlacementContext { in_logs: 6000, chance_percent, ..PlacementContext::default() };
     assert_eq!(parts(&range(1000), 0..20, &with_logs(0)).len(), 2);
     assert_eq!(parts(&range(1000), 0..20, &with_logs(50)).len(), 5);
@@ -86,25 +86,25 @@ fn what_logs_still_hold_counts_as_far_as_it_is_like_what_was_read() {
 }
 
 #[test]
-fn sequential_inserts_make_ranges_of_their_own_behind_the_last() {
+fn sequential_inserts_form_new_ranges_after_the_last() {
     let before = around(&[(0, 10, 1000), (10, 20, 1000)]);
     assert_eq!(parts(&range(1000), 20..30, &before), [(20, 29)]);
     assert_eq!(parts(&range(1000), 20..60, &before).len(), 4);
-    // A few keys before the end do not draw what comes behind it into the last cluster.
+    // A few keys before the end do not draw the following ones into the last cluster.
     assert_eq!(parts(&range(1000), 18..60, &before)[0], (18, 19));
 }
 
 #[test]
-fn piles_keep_what_falls_into_them_and_are_cut_once_they_are_too_large() {
+fn clusters_keep_the_values_in_their_range_and_are_cut_once_too_large() {
     let before = around(&[(0, 100, 900), (100, 200, 1700)]);
     assert_eq!(parts(&range(1000), (0..200).step_by(20), &before), [(0, 80), (100, 140), (160, 180)]);
-    // Extents that overlap are one cluster, and it counts what they have together.
+    // Overlapping extents are one cluster, whose bytes are counted together.
     let before = around(&[(0, 60, 900), (40, 100, 900), (200, 300, 900)]);
     assert_eq!(parts(&range(1000), (0..300).step_by(20), &before), [(0, 40), (60, 80), (100, 180), (200, 280)]);
 }
 
 #[test]
-fn little_between_piles_goes_to_a_neighbour_and_never_over_the_next_one() {
+fn few_values_between_clusters_go_to_an_adjacent_cluster_only() {
     let before = around(&[(0, 100, 900), (120, 200, 900), (300, 400, 900)]);
     assert_eq!(parts(&range(1000), [50, 110, 130], &before), [(50, 110), (130, 130)]);
     assert_eq!(parts(&range(1000), [110, 130, 350], &before), [(110, 130), (350, 350)]);
@@ -115,7 +115,7 @@ fn little_between_piles_goes_to_a_neighbour_and_never_over_the_next_one() {
 }
 
 #[test]
-fn skewed_keys_are_cut_where_they_are() {
+fn skewed_keys_are_cut_where_they_are_dense() {
     let numbers: Vec<u64> = (0..90).chain((100..1100).step_by(100)).collect();
     let cut = parts(&range(1000), numbers, &PlacementContext::default());
     assert_eq!(cut.len(), 10);
@@ -123,7 +123,7 @@ fn skewed_keys_are_cut_where_they_are() {
 }
 
 #[test]
-fn versions_of_a_key_and_keys_that_no_bound_tells_apart_stay_together() {
+fn versions_of_a_key_and_keys_that_no_bound_separates_stay_together() {
     let long = |last: u8| [&[b'k'; BOUND_BYTES_MAX][..], &[last]].concat();
     let keys = [key(1), key(1), key(1), long(1), long(2), long(3), b"z".to_vec()];
     let survivors: Vec<Survivor<'_>> = keys.iter().map(|key| Survivor { order: 0, key, bytes: 1000 }).collect();
@@ -139,7 +139,7 @@ fn versions_of_a_key_and_keys_that_no_bound_tells_apart_stay_together() {
 }
 
 #[test]
-fn what_has_the_most_garbage_goes_first_logs_by_themselves_and_piles_together() {
+fn units_with_most_garbage_go_first_single_logs_or_whole_clusters() {
     let all = [
         log(1, 10_000, 7_000),
         extent(2, 10_000, 9_000, 0, 50),
@@ -151,13 +151,13 @@ fn what_has_the_most_garbage_goes_first_logs_by_themselves_and_piles_together() 
     assert_eq!(range(14_000).victims(&all, GARBAGE_LIMIT), ids(&[2, 3, 5]));
     assert_eq!(range(99_000).victims(&all, GARBAGE_LIMIT), ids(&[1, 2, 3, 4, 5]));
     assert!(range(1).victims(&all[3..4], GarbageLimit { percent: 30, bytes: 5000 }).is_empty());
-    // Of a very large cluster only a part, the emptiest first.
+    // Of a very large cluster only a part, the files with most garbage first.
     let large: Vec<_> = (1..9).map(|file| extent(file, 10_000, file * 1000, 0, 100)).collect();
     assert_eq!(range(1_000).victims(&large, GARBAGE_LIMIT), ids(&[1, 2]));
 }
 
 #[test]
-fn a_small_pile_goes_together_with_a_small_neighbour() {
+fn a_small_cluster_is_collected_with_a_small_neighbour() {
     let all = [
         extent(1, 10_000, 9_900, 0, 10),
         extent(2, 10_000, 500, 20, 30),
@@ -169,14 +169,14 @@ fn a_small_pile_goes_together_with_a_small_neighbour() {
 }
 
 #[test]
-fn at_rest_what_is_in_no_order_is_moved_and_what_is_in_order_stays() {
+fn reordering_moves_unordered_values_and_leaves_ordered_ones() {
     let range = range(8_000);
-    // Logs, and what another placement left, oldest first.
+    // Logs, and extents of another placement, oldest first.
     let loose = Candidate { part: Some((Group::ALL, Temperature::Cold)), ..log(4, 5_000, 4_000) };
     let all = [log(9, 5_000, 5_000), extent(2, 9_000, 9_000, 0, 9), loose, log(3, 5_000, 3_000)];
     assert_eq!(range.reorder_candidates(&all), ids(&[3, 4]));
     assert_eq!(range.reorder_candidates(&[log(9, 50_000, 50_000)]), ids(&[9]));
-    // Less than is worth a job.
+    // Too little for a job.
     assert!(range.reorder_candidates(&[log(9, 5_000, 99), extent(2, 9_000, 6_400, 0, 9)]).is_empty());
     assert_eq!(range.reorder_candidates(&[log(9, 5_000, 101), extent(2, 9_000, 6_300, 0, 9)]), ids(&[9]));
     let many = [log(3, 9, 9), log(4, 9, 9), log(5, 9, 9), log(6, 9, 9), log(7, 9, 9), extent(2, 9_000, 6_400, 0, 9)];
@@ -184,7 +184,7 @@ fn at_rest_what_is_in_no_order_is_moved_and_what_is_in_order_stays() {
         [range.reorder_candidates(&many), range.reorder_candidates(&many[1..])],
         [ids(&[3, 4, 5, 6, 7]), ids(&[])]
     );
-    // Extents that overlap.
+    // Overlapping extents.
     let ordered = [extent(1, 9_000, 9_000, 0, 9), extent(2, 9_000, 9_000, 9, 20), extent(3, 9_000, 5_000, 30, 40)];
     assert!(range.reorder_candidates(&ordered).is_empty());
     let also = |candidate| range.reorder_candidates(&[&ordered[..], &[candidate]].concat());
@@ -196,11 +196,11 @@ fn at_rest_what_is_in_no_order_is_moved_and_what_is_in_order_stays() {
     let little = [extent(4, 500, 500, 9, 15), extent(5, 500, 500, 14, 35), extent(6, 9_900, 2_900, 12, 13)];
     let several = |count| range.reorder_candidates(&[&ordered[..], &little[..count]].concat());
     assert_eq!([several(2), several(3)], [ids(&[4, 5]), ids(&[4, 5, 6, 2])]);
-    // Those that overlap nothing of their size stay, up to a number.
+    // Small extents that overlap none of similar size stay, up to a number.
     let few: Vec<_> = (4..9).map(|file| extent(file, 100, 100, file + 5, file + 6)).collect();
     let several = |count| range.reorder_candidates(&[&ordered[..], &few[..count]].concat());
     assert_eq!([several(4), several(5)], [ids(&[]), ids(&[4, 5, 6, 7, 8])]);
-    // More than a job takes.
+    // More than one job takes.
     assert_eq!(also(extent(4, 30_000, 30_000, 2, 4)), ids(&[]));
     assert_eq!(also(extent(4, 24_000, 24_000, 0, 40)), ids(&[]));
     assert_eq!(also(extent(4, 20_000, 20_000, 0, 40)), ids(&[3, 4]));
@@ -210,7 +210,7 @@ fn at_rest_what_is_in_no_order_is_moved_and_what_is_in_order_stays() {
     assert!(range.reorder_candidates(&[small[1].clone(), extent(3, 700, 10, 30, 40)]).is_empty());
 }
 
-/// What a job leaves of these files: each goes where its records go.
+/// Applies a job to these files: replaces the victims by the files of its output.
 fn after(range: &Range, all: &mut Vec<(Candidate, Vec<u64>)>, victims: &[FileId], next: &mut u64) -> u64 {
     let (gone, stays): (Vec<_>, Vec<_>) =
         std::mem::take(all).into_iter().partition(|(it, _)| victims.contains(&it.file));
@@ -238,7 +238,7 @@ fn after(range: &Range, all: &mut Vec<(Candidate, Vec<u64>)>, victims: &[FileId]
 }
 
 #[test]
-fn putting_in_order_ends_and_moves_nothing_often() {
+fn reordering_terminates_and_moves_no_value_often() {
     for seed in 0..60 {
         let mut random = crate::sched::random::Random::new(seed);
         let range = range(2_000);
@@ -250,7 +250,7 @@ fn putting_in_order_ends_and_moves_nothing_often() {
                 (0..20).map(|index| if of_chance { random.below(900) } else { log_number * 20 + index }).collect();
             next += 1;
             all.push((log(next, 2_000, 2_000), numbers));
-            // Some logs are emptied in between.
+            // Some logs are collected in between.
             if random.below(3) == 0 {
                 let victims = [FileId(1 + random.below(next))];
                 moved += after(&range, &mut all, &victims, &mut next);
@@ -276,7 +276,7 @@ fn putting_in_order_ends_and_moves_nothing_often() {
     }
 }
 
-/// Files and the keys in them, as a job leaves them that judges so many records at once.
+/// Files with their keys, and jobs that judge a limited number of records at once.
 struct Simulated {
     range: Range,
     files: Vec<(Candidate, Vec<Vec<u8>>)>,
@@ -291,7 +291,7 @@ impl Simulated {
         Simulated { range, files: Vec::new(), next: 0, judged_max, moved: 0 }
     }
 
-    /// A log of records of 100 B, of which so many in a hundred are live for all that the ledger knows.
+    /// Adds a log of records of 100 B; `live_percent` of its bytes are live according to the ledger.
     fn add_log(&mut self, keys: Vec<Vec<u8>>, live_percent: u64) {
         self.next += 1;
         let bytes = keys.len() as u64 * 100;
@@ -344,7 +344,7 @@ impl Simulated {
         written
     }
 
-    /// Runs jobs for the sake of order until none is due or afforded; how many there were.
+    /// Runs reordering jobs until none is due or the credit is used up; returns their number.
     fn reorder(&mut self, credit: &mut ReorderCredit) -> usize {
         for jobs in 0.. {
             let Some(victims) = to_reorder(&self.range, &self.candidates(), *credit) else { return jobs };
@@ -352,28 +352,28 @@ impl Simulated {
             let written = self.run_job(&victims);
             credit.charge(written);
         }
-        unreachable!("the loop has no end of its own")
+        unreachable!("the loop ends by returning")
     }
 }
 
-/// Keys that are hard to put in order, by the kind of difficulty.
+/// Keys that are hard to reorder, by kind of difficulty.
 fn adversarial_key(kind: u64, random: &mut Random) -> Vec<u8> {
     let number = |random: &mut Random, below| format!("{:09}", random.below(below)).into_bytes();
     match kind {
-        // They share 64 B and more, but less than a bound.
+        // A common prefix of 64 B and more, shorter than a bound.
         0 => [vec![b'p'; 70], number(random, 900)].concat(),
-        // They share more than any bound has.
+        // A common prefix longer than any bound.
         1 => [vec![b'p'; BOUND_BYTES_MAX + 80], number(random, 900)].concat(),
-        // Bounds are equal, whatever the keys: the greatest bytes, beyond which no bound lies.
+        // All bounds are equal: the greatest bytes, beyond which there is no bound.
         2 => [vec![255; BOUND_BYTES_MAX + 80], number(random, 900)].concat(),
-        // A few such prefixes, of just the greatest length and one more or less.
+        // A few such prefixes, of the maximum length and one byte more or less.
         3 => {
             let len = BOUND_BYTES_MAX - 1 + random.below(3) as usize;
             [vec![b'a' + random.below(3) as u8; len], number(random, 50)].concat()
         }
-        // One key again and again.
+        // A single key.
         4 => b"one".to_vec(),
-        // Short and long ones together: some extents lie behind one bound, others reach over them.
+        // Short and long keys: some extents lie beyond one bound, others span them.
         _ => match random.below(2) {
             0 => [vec![b'p'; BOUND_BYTES_MAX + 80], number(random, 900)].concat(),
             _ => [vec![b'o' + random.below(3) as u8], number(random, 900)].concat(),
@@ -385,7 +385,7 @@ fn adversarial_key(kind: u64, random: &mut Random) -> Vec<u8> {
 fn reordering_ends_within_its_credit_whatever_the_keys() {
     for seed in 0..120 {
         let mut random = Random::new(seed);
-        // A range that takes all, or ordinary ones; jobs that judge little, or all.
+        // A range that takes everything, or ordinary ones; jobs that judge few records, or all.
         let group_bytes = if random.one_in(4) { 1 << 40 } else { 2_000 };
         let range = Range { group_bytes, ..range(2_000 + random.below(3) * 4_000) };
         let mut all = Simulated::new(range, 7 + random.below(60) as usize);
@@ -394,22 +394,23 @@ fn reordering_ends_within_its_credit_whatever_the_keys() {
             for _ in 0..1 + random.below(9) {
                 let keys: Vec<_> = (0..20 + random.below(60)).map(|_| adversarial_key(seed % 6, &mut random)).collect();
                 let bytes = keys.len() as u64 * 100;
-                // Some are dead as a whole, as after a range tombstone over all.
+                // Some logs are entirely dead, as after a range tombstone over all keys.
                 all.add_log(keys, if random.one_in(5) { 0 } else { 100 });
                 credit.grant(bytes);
                 arrived += bytes;
             }
             credit.limit(all.bytes());
             all.reorder(&mut credit);
-            assert_eq!(all.reorder(&mut credit), 0, "seed {seed}: it rests");
+            assert_eq!(all.reorder(&mut credit), 0, "seed {seed}: no more work");
         }
-        // Beyond the credit there are at most the redirect table of the last job and what the ledger did not know to be live.
+        // Beyond the credit, at most the redirect table of the last job and bytes that the ledger did not know to be
+        // live.
         assert!(all.moved <= arrived * REORDERED_PER_BYTE + 100, "seed {seed}: {} moved of {arrived}", all.moved);
     }
 }
 
 #[test]
-fn keys_that_no_bound_tells_apart_are_moved_out_of_their_logs_and_not_again() {
+fn keys_that_no_bound_separates_are_moved_out_of_their_logs_only_once() {
     for kind in [1, 2] {
         let mut random = Random::new(kind);
         let mut all = Simulated::new(range(2_000), 10);
@@ -423,14 +424,14 @@ fn keys_that_no_bound_tells_apart_are_moved_out_of_their_logs_and_not_again() {
 }
 
 #[test]
-fn keys_that_share_a_long_prefix_are_put_in_order_like_others() {
+fn keys_with_a_long_common_prefix_are_reordered_like_others() {
     let mut random = Random::new(5);
     let mut all = Simulated::new(range(2_000), 10);
     (0..30).for_each(|_| all.add_log((0..20).map(|_| adversarial_key(0, &mut random)).collect(), 100));
     let mut credit = ReorderCredit::default();
     credit.grant(all.bytes());
     all.reorder(&mut credit);
-    assert!(credit.affords(all.bytes()), "what is left bears another pass: {credit:?}");
+    assert!(credit.affords(all.bytes()), "the rest of the credit suffices for another pass: {credit:?}");
     let candidates = all.candidates();
     for (_, keys) in &all.files {
         let holding = candidates.iter().filter(|file| file.range().unwrap().place_of(&keys[0]).is_eq());

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::base::{FileId, Result, full_key};
-use crate::engine::jobs::collect_garbage::copy::{Copied, Going, check_seen, copy_large, place, write};
-use crate::engine::jobs::collect_garbage::{BUFFER_BYTES, Collection, for_each_record};
+use crate::engine::jobs::collection::copy::{Copied, check_seen, copy_large, place, write};
+use crate::engine::jobs::collection::read::for_each_record;
+use crate::engine::jobs::collection::state::{BUFFER_BYTES, Collection, Going};
 use crate::format::references::References;
 use crate::format::values::Moved;
 use crate::io::coalesced_reads::{Coalescing, stretches};

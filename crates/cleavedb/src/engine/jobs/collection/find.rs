@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::base::{Address, Cursor, Error, FileId, Kind, Merging, Result};
-use crate::engine::jobs::collect_garbage::Collection;
+use crate::engine::jobs::collection::state::Collection;
 use crate::format::references::References;
 use crate::levels::level_cursor::LevelCursor;
 use crate::levels::table::Table;

@@ -3,7 +3,7 @@
 
 use crate::base::limits::COMPRESSED_RECORD_BYTES_MAX;
 use crate::base::{Error, FileId, Result};
-use crate::engine::jobs::collect_garbage::{Collection, Victim};
+use crate::engine::jobs::collection::state::{Collection, Going, Victim};
 use crate::format::record::{Record, RecordChecksum};
 use crate::format::values::Moved;
 use crate::io::coalesced_reads::{Coalescing, ReadPlace, Stretch, stretches};
@@ -19,9 +19,6 @@ const COALESCING: Coalescing = Coalescing { gap_bytes: 16 << 10, read_bytes_max:
 const AHEAD_BYTES: u64 = 4 << 20;
 /// One read, and what of a large record, which is not compressed, is held at once.
 const PIECE_BYTES: usize = COMPRESSED_RECORD_BYTES_MAX;
-
-/// A record, and the index of the extent that it goes to.
-pub(crate) type Going<'s> = (&'s SeenRecord, usize);
 
 impl Collection<'_> {
     /// Copies records, which come in the order of files and offsets, to extents that were begun.
@@ -106,7 +103,7 @@ pub(crate) fn place((seen, _): &Going<'_>) -> ReadPlace {
 }
 
 /// What is wrong with a record in a file.
-fn damaged(source: &dyn File, seen: &SeenRecord, reason: &str) -> Error {
+pub(crate) fn damaged(source: &dyn File, seen: &SeenRecord, reason: &str) -> Error {
     Error::corruption(source.path(), seen.offset, reason)
 }
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::base::{Address, Cursor, Kind, Result, Seqno, Stamp};
-use crate::engine::jobs::collect_garbage::Collection;
+use crate::engine::jobs::collection::state::Collection;
 use crate::levels::table::Table;
 use crate::levels::table_cursor::TableCursor;
 use crate::values::files::Located;

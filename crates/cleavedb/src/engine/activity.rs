@@ -1,0 +1,123 @@
+//! Whether the store is busy, idle, paused or closing: one state machine, one function of transitions.
+//!
+//! ```text
+//!                        mandatory work begins, or work ends
+//!        ┌─────────────────────────┬──────────────────────────┬─────────────────────┐
+//!        ▼                         │                          │                     │
+//!   ┌────────┐  nothing due   ┌─────────┐    rested      ┌────────┐    no room   ┌──────┐
+//!   │  Busy  ├───────────────►│  Quiet  ├───────────────►│  Idle  ├─────────────►│ Full │
+//!   └────────┘                └─────────┘                └────────┘              └──────┘
+//!        ▲                          idle work may run only here
+//!        │ the last pause ends
+//!   ┌────────┐  a pause begins                           ┌───────────┐   stop    ┌─────────┐
+//!   │ Paused │◄──────────────── the four above           │  Closing  ├──────────►│ Stopped │
+//!   └────────┘                                           └───────────┘           └─────────┘
+//!                                                              ▲ a close begins in any of the five
+//! ```
+//!
+//! *Mandatory* work is whatever keeps the store in shape: seals, flushes, merges, compactions, value GC. *Idle* work only
+//! makes reads faster: value reordering and idle compactions. It begins after a second without mandatory work, or at once if
+//! a caller waits until all work is done, and a reordering ends early when the state is no longer `Idle`.
+//!
+//! The scheduler (`jobs/`) reports what happens; `work.rs` holds the state under its lock.
+
+/// What background work is doing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Activity {
+    /// Mandatory work runs, or has not been looked for since some work ended.
+    #[default]
+    Busy,
+    /// No mandatory work runs or is due.
+    Quiet,
+    /// The same, and for long enough that idle work may run.
+    Idle,
+    /// The same, but idle work found no room. It is not tried again before some mandatory work has run.
+    Full,
+    /// A caller holds a pause: no job begins.
+    Paused,
+    /// A close has begun: pauses no longer hold, and the last flush may run. No idle work.
+    Closing,
+    /// The threads end.
+    Stopped,
+}
+
+/// What may change it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// A mandatory job, or a subtask of one, begins.
+    MandatoryWorkBegins,
+    /// A job that may have left something to do ends.
+    WorkEnds,
+    /// A thread that may run any job found none to begin, and none runs.
+    NothingDue,
+    /// No mandatory work ended for a while, or a caller waits for all work.
+    Rested,
+    /// A job for idle time found no space.
+    NoRoom,
+    /// A caller pauses background work.
+    PauseBegins,
+    /// The last pause is over.
+    PausesEnd,
+    /// A close has begun.
+    CloseBegins,
+    /// The threads are to end.
+    Stop,
+}
+
+impl Activity {
+    /// The state after a change.
+    pub fn after(self, change: Change) -> Activity {
+        use Activity::{Busy, Closing, Full, Idle, Paused, Quiet, Stopped};
+        match (self, change) {
+            (Stopped, _) | (_, Change::Stop) => Stopped,
+            (Closing, _) | (_, Change::CloseBegins) => Closing,
+            (Paused, Change::PausesEnd) => Busy,
+            (Paused, _) | (_, Change::PauseBegins) => Paused,
+            (_, Change::MandatoryWorkBegins | Change::WorkEnds) => Busy,
+            (Busy, Change::NothingDue) => Quiet,
+            (Quiet, Change::Rested) => Idle,
+            (Idle, Change::NoRoom) => Full,
+            (state, Change::NothingDue | Change::Rested | Change::NoRoom | Change::PausesEnd) => state,
+        }
+    }
+
+    /// Jobs may begin.
+    pub fn may_begin_jobs(self) -> bool {
+        !matches!(self, Activity::Paused | Activity::Stopped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Activity::{Busy, Closing, Full, Idle, Paused, Quiet, Stopped};
+    use super::Change::{
+        CloseBegins, MandatoryWorkBegins, NoRoom, NothingDue, PauseBegins, PausesEnd, Rested, Stop, WorkEnds,
+    };
+    use super::*;
+
+    const STATES: [Activity; 7] = [Busy, Quiet, Idle, Full, Paused, Closing, Stopped];
+
+    #[test]
+    fn every_change_leads_where_the_picture_says() {
+        // For each change: the next state of Busy, Quiet, Idle, Full, Paused, Closing, Stopped.
+        let table = [
+            (MandatoryWorkBegins, [Busy, Busy, Busy, Busy, Paused, Closing, Stopped]),
+            (WorkEnds, [Busy, Busy, Busy, Busy, Paused, Closing, Stopped]),
+            (NothingDue, [Quiet, Quiet, Idle, Full, Paused, Closing, Stopped]),
+            (Rested, [Busy, Idle, Idle, Full, Paused, Closing, Stopped]),
+            (NoRoom, [Busy, Quiet, Full, Full, Paused, Closing, Stopped]),
+            (PauseBegins, [Paused, Paused, Paused, Paused, Paused, Closing, Stopped]),
+            (PausesEnd, [Busy, Quiet, Idle, Full, Busy, Closing, Stopped]),
+            (CloseBegins, [Closing, Closing, Closing, Closing, Closing, Closing, Stopped]),
+            (Stop, [Stopped; 7]),
+        ];
+        for (change, next) in table {
+            assert_eq!(STATES.map(|state| state.after(change)), next, "{change:?}");
+        }
+    }
+
+    #[test]
+    fn jobs_begin_unless_a_pause_holds_or_the_threads_end() {
+        assert_eq!(STATES.map(Activity::may_begin_jobs), [true, true, true, true, false, true, false]);
+    }
+}

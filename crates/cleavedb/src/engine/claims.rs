@@ -1,0 +1,125 @@
+//! What a job claims: inputs that no other job may touch while it runs. One function says whether two jobs are in each
+//! other's way; the scheduler begins no job that is in the way of a running one.
+
+use crate::base::{FileId, Seqno};
+use crate::levels::picker::RunningCompaction;
+
+/// Something of which there is one, and which one job at a time may change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sole {
+    /// The queue of sealed index tables: they become runs in order of age.
+    SealedTables,
+    /// The way out of the front: runs are flushed in order of age.
+    FrontExit,
+    /// The memory for a run that is merged from others.
+    MergedRun,
+    /// The active index table, which is being sealed so that it is flushed.
+    FrontSeal,
+    /// The memory in which the records of emptied value files are judged.
+    ValueCollection,
+    /// The list of tables with stale addresses.
+    StaleTables,
+    /// The time in which nothing mandatory is due: one job that needs it at a time.
+    IdleTime,
+    /// The boundary between the block cache and the value cache.
+    CacheBoundary,
+    /// The spare log.
+    SpareLog,
+    /// The list of pending deletions.
+    PendingDeletions,
+    /// The reserve for a full disk.
+    Reserve,
+}
+
+/// One claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// The runs whose sequence numbers lie between these, both included.
+    Runs(Seqno, Seqno),
+    /// A table that is read to be replaced.
+    Table(FileId),
+    /// A range of keys of a level, which is written.
+    LevelRange(RunningCompaction),
+    /// A value file that is emptied.
+    ValueFile(FileId),
+    /// Something of which there is one.
+    Only(Sole),
+}
+
+impl Claim {
+    /// Two jobs with these claims may not run at the same time.
+    fn conflicts_with(&self, other: &Claim) -> bool {
+        match (self, other) {
+            (Claim::Runs(first, last), Claim::Runs(other_first, other_last)) => {
+                first <= other_last && other_first <= last
+            }
+            (Claim::LevelRange(one), Claim::LevelRange(other)) => {
+                one.to == other.to && one.smallest < other.end && other.smallest < one.end
+            }
+            (Claim::Table(one), Claim::Table(other)) | (Claim::ValueFile(one), Claim::ValueFile(other)) => one == other,
+            (Claim::Only(one), Claim::Only(other)) => one == other,
+            _ => false,
+        }
+    }
+}
+
+/// All claims of a job.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Claims(pub Vec<Claim>);
+
+impl Claims {
+    /// The only claim is something of which there is one.
+    pub fn sole(sole: Sole) -> Claims {
+        Claims(vec![Claim::Only(sole)])
+    }
+
+    /// The same claims and one more.
+    pub fn and(mut self, claim: Claim) -> Claims {
+        self.0.push(claim);
+        self
+    }
+
+    /// Two jobs with these claims may not run at the same time.
+    pub fn conflict_with(&self, other: &Claims) -> bool {
+        self.0.iter().any(|one| other.0.iter().any(|other| one.conflicts_with(other)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runs(first: u64, last: u64) -> Claim {
+        Claim::Runs(Seqno(first), Seqno(last))
+    }
+
+    fn range(to: usize, smallest: &str, end: &str) -> Claim {
+        Claim::LevelRange(RunningCompaction { to, smallest: smallest.into(), end: end.into() })
+    }
+
+    #[test]
+    fn claims_conflict_if_they_share_an_input_or_an_output() {
+        let cases = [
+            (runs(1, 5), runs(6, 9), false),
+            (runs(1, 6), runs(6, 9), true),
+            (runs(2, 3), runs(1, 9), true),
+            (Claim::Table(FileId(1)), Claim::Table(FileId(1)), true),
+            (Claim::Table(FileId(1)), Claim::Table(FileId(2)), false),
+            (Claim::Table(FileId(1)), Claim::ValueFile(FileId(1)), false),
+            (Claim::ValueFile(FileId(1)), Claim::ValueFile(FileId(1)), true),
+            (Claim::ValueFile(FileId(1)), Claim::ValueFile(FileId(2)), false),
+            // A range ends before its end.
+            (range(1, "a", "c"), range(1, "c", "d"), false),
+            (range(1, "a", "c"), range(1, "b", "d"), true),
+            (range(1, "a", "c"), range(2, "a", "c"), false),
+            (Claim::Only(Sole::SpareLog), Claim::Only(Sole::SpareLog), true),
+            (Claim::Only(Sole::SpareLog), Claim::Only(Sole::Reserve), false),
+        ];
+        for (one, other, conflict) in cases {
+            let with_more = Claims::sole(Sole::FrontExit).and(other.clone());
+            assert_eq!(Claims(vec![one.clone()]).conflict_with(&with_more), conflict, "{one:?} and {other:?}");
+            assert_eq!(with_more.conflict_with(&Claims(vec![one.clone()])), conflict, "{other:?} and {one:?}");
+        }
+        assert!(!Claims::default().conflict_with(&Claims::default()));
+    }
+}

@@ -1,0 +1,138 @@
+//! Cache balance: the boundary between the block cache and the value cache moves a step towards the cache that would save
+//! more reads with more memory (`cache/balance.rs`).
+
+use std::sync::atomic::Ordering;
+
+use crate::base::Result;
+use crate::engine::claims::{Claims, Sole};
+use crate::engine::core::Core;
+use crate::engine::jobs::job::{Duty, Job, Kind, Plan};
+use crate::engine::jobs::outcome::Outcome;
+use crate::engine::shortages::Need;
+use crate::engine::work::{Bound, Class, MemoryShare, Profile};
+
+/// Due when enough look-ups have missed what the caches evicted lately: it depends on demand, not on time. A reader that
+/// notices this wakes the thread, which also looks whenever it wakes for something else.
+pub(crate) const KIND: Kind = Kind {
+    duties: &[Duty::Logs],
+    next: |core, _, _| if core.caches_want_balance() { Kind::begin(BalanceCaches) } else { None },
+};
+
+/// Moves the boundary a step.
+struct BalanceCaches;
+
+impl Job for BalanceCaches {
+    fn profile(&self) -> Profile {
+        Profile {
+            name: "balance caches",
+            claims: Claims::sole(Sole::CacheBoundary),
+            binds: &[Bound::Cpu],
+            class: Class::Mandatory,
+            memory: MemoryShare::Nothing,
+            need: Need::Flush,
+            meets_need: false,
+        }
+    }
+
+    fn plan(&self, _: &Core) -> Result<Plan<'_>> {
+        Ok(Plan::Whole(Box::new(|core| {
+            core.balance_caches();
+            Ok(Outcome::nothing())
+        })))
+    }
+}
+
+impl Core {
+    fn balance_caches(&self) {
+        let (blocks, values) = (&self.readers.cache, self.memory.value_cache.ghosts());
+        let Some(moved) = self.memory.balance.step(blocks.demand(), values.demand()) else { return };
+        blocks.start_over();
+        values.start_over();
+        self.counters.cache_balances.fetch_add(1, Ordering::Relaxed);
+        if moved {
+            self.fit_cache();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::engine::tuning::sizes::Tuning;
+    use crate::io::SimDisk;
+    use crate::sched::sim::simulate;
+    use crate::sched::thread::sleep;
+    use crate::{Db, Options};
+
+    const VALUES: u32 = 400;
+
+    fn key(number: u32) -> String {
+        format!("{number:04}")
+    }
+
+    /// A database with more separated values than the value cache holds.
+    fn filled(stats_interval: Option<Duration>) -> Db {
+        let tuning = Tuning { stats_interval, ..Tuning::tiny() };
+        let disk = std::sync::Arc::new(SimDisk::new());
+        let options = Options::new().background_threads(1);
+        let db = crate::api::db::open(disk, Path::new("/db"), options, Some(tuning)).unwrap();
+        for number in 0..VALUES {
+            db.put(key(number), vec![number as u8; 2000]).unwrap();
+        }
+        db.flush().unwrap();
+        db.wait_for_background().unwrap();
+        db
+    }
+
+    fn read_all(db: &Db, rounds: usize) {
+        for number in (0..rounds).flat_map(|_| 0..VALUES) {
+            assert!(db.get(key(number)).unwrap().is_some());
+        }
+    }
+
+    fn balances(db: &Db) -> u64 {
+        db.inner.core.counters.cache_balances.load(Ordering::Relaxed)
+    }
+
+    fn in_world(test: impl FnOnce() + Send + 'static) {
+        simulate(11, test).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+
+    #[test]
+    fn look_ups_of_evicted_values_have_the_caches_balanced_without_any_timer() {
+        in_world(|| {
+            let db = filled(None);
+            let before = balances(&db);
+            read_all(&db, 12);
+            sleep(Duration::from_millis(1));
+            assert!(balances(&db) > before);
+            assert!(!db.inner.core.caches_want_balance(), "what was counted is counted anew");
+        });
+    }
+
+    #[test]
+    fn writing_statistics_changes_no_cache() {
+        in_world(|| {
+            let db = filled(Some(Duration::from_secs(1)));
+            let pause = db.pause_background().unwrap();
+            let before = balances(&db);
+            read_all(&db, 12);
+            assert!(db.inner.core.caches_want_balance());
+            let capacities = || {
+                let core = &db.inner.core;
+                (core.readers.cache.capacity(), core.memory.value_cache.capacity())
+            };
+            let capacities_before = capacities();
+            // Statistics are written during a pause, and jobs are not run.
+            sleep(Duration::from_secs(5));
+            assert_eq!((balances(&db), capacities()), (before, capacities_before));
+            assert!(db.inner.core.caches_want_balance());
+            drop(pause);
+            sleep(Duration::from_millis(1));
+            assert!(balances(&db) > before);
+        });
+    }
+}

@@ -1,0 +1,134 @@
+//! Judges what has been read of emptied files, and lays out the extents of what lives.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use crate::base::Result;
+use crate::engine::jobs::collection::state::{Collection, Going, NewExtent};
+use crate::engine::manifest::file_names::segment_name;
+use crate::format::group::Group;
+use crate::format::values::Temperature;
+use crate::values::newest::{Batch, Fate, SeenRecord};
+use crate::values::placement::{Liveness, Survivor};
+use crate::values::segment::SegmentBuilder;
+use crate::values::value_file::Layout;
+
+/// Survivors are looked up if they are more than is live for all that the ledger knows by this, in hundredths.
+const HIDDEN_PERCENT: u64 = 10;
+
+impl Collection<'_> {
+    /// Judges what has been read, and moves what lives.
+    pub(super) fn settle(&mut self) -> Result<()> {
+        let mut batch = std::mem::take(&mut self.batch);
+        self.count_memory(batch.bytes());
+        let counters = &self.core.counters;
+        let liveness = self.core.placement.liveness();
+        if liveness == Liveness::LookUpEach {
+            for index in 0..batch.seen.len() {
+                self.look_up_each(&mut batch, index)?;
+            }
+        }
+        batch.judge(&self.horizon.snapshots);
+        let living: u64 = batch.seen.iter().filter(|seen| seen.fate.lives()).map(|seen| u64::from(seen.len)).sum();
+        let (known_live, garbage) = (std::mem::take(&mut self.known_live), std::mem::take(&mut self.known_garbage));
+        let hidden = living.saturating_sub(known_live);
+        let looks = match liveness {
+            // In any case half of the garbage goes, so that what is emptied again is not what was emptied just now.
+            Liveness::NewestWins => hidden > known_live / 100 * HIDDEN_PERCENT || hidden > garbage / 2,
+            Liveness::LookUp => true,
+            Liveness::LookUpEach => false,
+        };
+        self.is_proven &= looks || liveness == Liveness::LookUpEach;
+        if looks {
+            // The order of tables.
+            let mut order: Vec<usize> = (0..batch.seen.len()).filter(|index| batch.seen[*index].fate.lives()).collect();
+            order.sort_unstable_by(|one, other| {
+                let (one, other) = (&batch.seen[*one], &batch.seen[*other]);
+                batch.key(one).cmp(batch.key(other)).then_with(|| other.seqno.cmp(&one.seqno))
+            });
+            self.look_up(&mut batch, &order)?;
+        }
+        let judged = batch.seen.len() as u64;
+        let counter = if looks || liveness == Liveness::LookUpEach {
+            &counters.judged_by_look_up
+        } else {
+            &counters.judged_alone
+        };
+        counter.fetch_add(judged, Ordering::Relaxed);
+        batch.seen.retain(|seen| seen.fate.lives());
+        self.move_out(&batch)
+    }
+
+    /// Writes the survivors, an extent for each group, hot and cold ones apart.
+    pub(super) fn move_out(&mut self, batch: &Batch) -> Result<()> {
+        let survivors: Vec<Survivor<'_>> = batch
+            .seen
+            .iter()
+            .map(|seen| Survivor { order: seen.order, key: batch.key(seen), bytes: seen.len.into() })
+            .collect();
+        let placement = &self.core.placement;
+        self.around.chance_percent = chance_percent(self.steps, self.steps_up);
+        let groups = placement.groups(&survivors, &self.around);
+        drop(survivors);
+        // The records that go to one group, one behind the other.
+        let mut rest = &batch.seen[..];
+        let runs = groups.iter().map(|(group, records)| (group, rest.split_off(..*records).unwrap_or_default()));
+        let runs: Vec<(&Group, &[SeenRecord])> = runs.collect();
+        let mut extents = BTreeMap::<(&Group, Temperature), (u64, usize)>::new();
+        for (group, run) in &runs {
+            for seen in *run {
+                extents.entry((*group, self.temperature(seen))).or_default().0 += u64::from(seen.len);
+            }
+        }
+        if extents.is_empty() {
+            return Ok(());
+        }
+        for (&(group, temperature), (bytes, index)) in &mut extents {
+            let id = self.core.new_file_id()?;
+            *index = self.extents.len();
+            self.segment()?.begin_extent(id, *bytes);
+            self.extents.push(NewExtent { id, group: group.clone(), temperature });
+        }
+        let going = runs.iter().flat_map(|(group, run)| run.iter().map(|seen| (*group, seen)));
+        let mut records: Vec<Going<'_>> =
+            going.map(|(group, seen)| (seen, extents[&(group, self.temperature(seen))].1)).collect();
+        if placement.sorts() {
+            self.copy_sorted(&records)?;
+            for ((group, _), (_, index)) in extents {
+                let bytes = self.segment()?.extent_bytes(index);
+                *self.around.groups.entry(group.clone()).or_default() += bytes;
+            }
+            return Ok(());
+        }
+        records.sort_unstable_by_key(|(seen, _)| (seen.file, seen.offset));
+        self.copy(&records)
+    }
+
+    /// What was not updated since it was last moved is cold (HashKV section 3.4). What comes from a log has not been moved
+    /// before.
+    pub(super) fn temperature(&self, seen: &SeenRecord) -> Temperature {
+        let is_new = matches!(self.victims[seen.file as usize].file.layout(), Layout::Log);
+        match self.core.placement.parts_cold() && !is_new && seen.fate == Fate::Kept {
+            true => Temperature::Cold,
+            false => Temperature::Hot,
+        }
+    }
+
+    /// The segment, which is made when there is something to write.
+    pub(super) fn segment(&mut self) -> Result<&mut SegmentBuilder> {
+        if self.segment.is_none() {
+            let core = self.core;
+            let id = core.new_file_id()?;
+            let path = core.slow.join(segment_name(id));
+            self.paths.push(path.clone());
+            self.segment =
+                Some(SegmentBuilder::create(&*core.storage, &path, id, core.settings.tuning.extent_buffer_bytes())?);
+        }
+        Ok(self.segment.as_mut().expect("it was made just now"))
+    }
+}
+
+/// How many records in a hundred came in an order of chance, if so many of so many came behind a lower key: half of those do.
+fn chance_percent(steps: u64, steps_up: u64) -> u64 {
+    ((steps - steps_up) * 200).checked_div(steps).unwrap_or_default().min(100)
+}

@@ -1,0 +1,178 @@
+//! A collection under way: the files that it empties, the segment that it writes, and the order of its stages.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::base::memory::Counted;
+use crate::base::{FileId, Result};
+use crate::engine::core::Core;
+use crate::engine::manifest::file_names::redirect_name;
+use crate::engine::snapshots::JobHorizon;
+use crate::format::group::Group;
+use crate::format::values::{EXTENT_ALIGN, Moved, Temperature, ValuePlace};
+use crate::values::files::Entry;
+use crate::values::newest::{Batch, SeenRecord};
+use crate::values::placement::{Liveness, PlacementContext};
+use crate::values::redirect::{RedirectBuilder, Shape, TABLES_MAX};
+use crate::values::segment::{ExtentPlace, SegmentBuilder};
+use crate::values::shrinker::Shrinker;
+use crate::values::value_file::ValueFile;
+
+/// What reading takes, and writing a few extents beside each other, in bytes.
+pub(super) const BUFFER_BYTES: usize = 4 << 20;
+/// A record, and the index of the extent that it goes to.
+pub(super) type Going<'s> = (&'s SeenRecord, usize);
+
+/// A file that is emptied, and the extents that its live records went to.
+pub(super) struct Victim {
+    pub(super) file: Arc<ValueFile>,
+    pub(super) to: Vec<(FileId, Moved)>,
+    /// Bytes that were saved by compressing what went there.
+    pub(super) saved: u64,
+}
+
+/// An extent that is being written.
+pub(super) struct NewExtent {
+    pub(super) id: FileId,
+    pub(super) group: Group,
+    pub(super) temperature: Temperature,
+}
+
+/// Moves what is live out of files into a segment.
+pub(crate) struct Collection<'a> {
+    pub(super) core: &'a Core,
+    pub(super) horizon: JobHorizon,
+    pub(super) around: PlacementContext,
+    pub(super) victims: Vec<Victim>,
+    /// What has been read and not been judged yet.
+    pub(super) batch: Batch,
+    pub(super) batch_bytes_max: usize,
+    /// In what has been read and not been judged yet, the ledger knows of so much that is live, and so much that is not, in
+    /// bytes.
+    pub(super) known_live: u64,
+    pub(super) known_garbage: u64,
+    /// All that was moved was looked up.
+    pub(super) is_proven: bool,
+    /// For the sake of order alone: it ends at once when something else is to be done.
+    pub(super) yields: bool,
+    pub(super) has_yielded: bool,
+    /// Of the records of logs, how many there were, and how many had a greater key than the one before.
+    pub(super) steps: u64,
+    pub(super) steps_up: u64,
+    /// The segment, and its extents, once there is something to write.
+    pub(super) segment: Option<SegmentBuilder>,
+    pub(super) extents: Vec<NewExtent>,
+    pub(super) shrinker: Shrinker,
+    pub(super) redirects: RedirectBuilder,
+    /// Files that were made.
+    pub(super) paths: Vec<PathBuf>,
+    /// Bytes written to these.
+    pub(super) written: u64,
+    /// Memory of all this.
+    pub(super) counted: Counted,
+}
+
+impl<'a> Collection<'a> {
+    pub(super) fn plan(core: &'a Core, victims: &[FileId], yields: bool) -> Collection<'a> {
+        let horizon = core.job_horizon();
+        let values = &horizon.view.values;
+        // A file that nothing led to any more has gone meanwhile.
+        let found = victims.iter().filter_map(|victim| match values.files.get(victim) {
+            Some(Entry::Here(file)) => Some(Victim { file: file.clone(), to: Vec::new(), saved: 0 }),
+            _ => None,
+        });
+        let victims: Vec<_> = found.take(TABLES_MAX).collect();
+        let mut around = PlacementContext::default();
+        for candidate in values.candidates() {
+            if victims.iter().all(|victim| victim.file.id() != candidate.file) {
+                let live = candidate.live.min(candidate.bytes);
+                match candidate.part {
+                    Some((group, _)) => *around.groups.entry(group).or_default() += live,
+                    None => around.in_logs += live,
+                }
+            }
+        }
+        Collection {
+            core,
+            horizon,
+            around,
+            victims,
+            batch: Batch::default(),
+            batch_bytes_max: core.settings.tuning.judged_bytes_max(),
+            known_live: 0,
+            known_garbage: 0,
+            is_proven: true,
+            yields,
+            has_yielded: false,
+            steps: 0,
+            steps_up: 0,
+            written: 0,
+            segment: None,
+            extents: Vec::new(),
+            shrinker: Shrinker::new(core.settings.tuning.value_compression),
+            redirects: RedirectBuilder::default(),
+            paths: Vec::new(),
+            counted: core.memory.jobs.hold(BUFFER_BYTES),
+        }
+    }
+
+    /// Writes everything durably, unless it yields; returns where it is then.
+    pub(super) fn run(&mut self) -> Result<Vec<(FileId, ValuePlace)>> {
+        let reach = self.horizon.view.values.state.reachable();
+        let files: Vec<Arc<ValueFile>> = self.victims.iter().map(|victim| victim.file.clone()).collect();
+        for file in &files {
+            self.redirects.begin(file.id());
+        }
+        let reads_each = self.core.placement.liveness() == Liveness::LookUpEach;
+        let reads_files = reads_each || !self.core.settings.tuning.finds_in_tables;
+        match if reads_files { None } else { self.naming(&reach)? } {
+            Some(naming) => self.move_named(&naming)?,
+            None if self.core.placement.sorts() => self.move_by_key(&files, &reach)?,
+            None => self.move_read(&files, &reach)?,
+        }
+        if self.has_yielded {
+            return Ok(Vec::new());
+        }
+        let mut places = Vec::new();
+        if let Some(segment) = self.segment.take() {
+            let extents = self.core.guarded(segment.finish())?;
+            self.written = EXTENT_ALIGN + extents.iter().map(ExtentPlace::space).sum::<u64>();
+            for (NewExtent { id, group, temperature }, place) in self.extents.drain(..).zip(extents) {
+                let ExtentPlace { segment, start, end } = place;
+                places.push((id, ValuePlace::Extent { segment, start, end, group, temperature }));
+            }
+        }
+        let redirect = self.core.new_file_id()?;
+        let path = self.core.slow.join(redirect_name(redirect));
+        self.paths.push(path.clone());
+        // One shape for all of them.
+        let is_compressed = self.victims.iter().any(|victim| victim.saved > 0);
+        let saved_of = |victim: &Victim| is_compressed.then_some(victim.saved);
+        let shape = if is_compressed { Shape::Lengths } else { Shape::Pairs };
+        let tables = std::mem::take(&mut self.redirects).write(&*self.core.storage, &path, redirect, shape)?;
+        self.core.guarded(self.core.storage.sync_dir(&self.core.slow))?;
+        for (victim, (start, len)) in self.victims.drain(..).zip(tables) {
+            let saved = saved_of(&victim);
+            let Victim { file, to, .. } = victim;
+            self.written += len;
+            // What was looked up lives, whatever the ledger says of it.
+            let unproven = if self.is_proven { 0 } else { to.iter().map(|(_, moved)| moved.records).sum() };
+            let reachable = reach.of(file.id()).records.max(unproven);
+            places.push((file.id(), ValuePlace::Moved { redirect, start, len, reachable, saved, to: to.into() }));
+        }
+        self.count_compressed();
+        Ok(places)
+    }
+
+    fn count_compressed(&self) {
+        let (before, after) = self.shrinker.sums();
+        self.core.counters.compressed_from.fetch_add(before, Ordering::Relaxed);
+        self.core.counters.compressed_to.fetch_add(after, Ordering::Relaxed);
+    }
+
+    /// What reading, compressing and writing take, and the redirect tables.
+    pub(super) fn count_memory(&mut self, batch_bytes: usize) {
+        self.counted.set(batch_bytes + self.redirects.bytes() + self.shrinker.bytes() + BUFFER_BYTES);
+    }
+}

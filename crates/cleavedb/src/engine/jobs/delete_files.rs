@@ -1,0 +1,64 @@
+//! Pending deletions: files, and parts of files, that the manifest has forgotten and no reader holds any more.
+
+use crate::base::Result;
+use crate::engine::claims::{Claims, Sole};
+use crate::engine::core::Core;
+use crate::engine::jobs::job::{Duty, Job, Kind, Plan};
+use crate::engine::jobs::outcome::Outcome;
+use crate::engine::shortages::Need;
+use crate::engine::work::{Bound, Class, MemoryShare, Profile};
+use crate::io::pending_deletions::Obsolete;
+use crate::sched::clock::now;
+
+/// Due as long as there are any. Each is a job of its own, because a writer that needs a log does not wait for all of them.
+pub(crate) const KIND: Kind = Kind {
+    duties: &[Duty::Logs],
+    next: |core, _, look| {
+        if core.pending_deletions.has_work(look.now) { Kind::begin(DeleteFile) } else { None }
+    },
+};
+
+/// Carries out one pending deletion.
+struct DeleteFile;
+
+impl Job for DeleteFile {
+    fn profile(&self) -> Profile {
+        Profile {
+            name: "delete file",
+            claims: Claims::sole(Sole::PendingDeletions),
+            binds: &[Bound::WriteFast, Bound::WriteSlow],
+            class: Class::Mandatory,
+            memory: MemoryShare::Nothing,
+            need: Need::Flush,
+            meets_need: false,
+        }
+    }
+
+    fn plan(&self, _: &Core) -> Result<Plan<'_>> {
+        Ok(Plan::Whole(Box::new(|core| {
+            core.delete_one_pending();
+            Ok(Outcome::nothing())
+        })))
+    }
+}
+
+impl Core {
+    /// Carries out one pending deletion; false if there is none.
+    pub fn delete_one_pending(&self) -> bool {
+        let Some(obsolete) = self.pending_deletions.take(now()) else { return false };
+        match obsolete {
+            // Nothing depends on it: the next open removes what the manifest does not name.
+            Obsolete::File(path) => drop(self.storage.remove(&path)),
+            Obsolete::Part(part) => {
+                let punched = self.storage.punch(&part.path, part.offset, part.len);
+                match &punched {
+                    Err(_) if matches!(self.storage.exists(&part.path), Ok(false)) => {
+                        self.pending_deletions.settle_gone(&part)
+                    }
+                    _ => self.pending_deletions.settle(part, &punched, now()),
+                }
+            }
+        }
+        true
+    }
+}

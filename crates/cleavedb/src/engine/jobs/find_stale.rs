@@ -1,0 +1,77 @@
+//! Search for stale addresses: values have moved, and tables still lead to them through redirect tables. Those for which it
+//! is worth it are to be compacted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::base::Result;
+use crate::engine::claims::{Claims, Sole};
+use crate::engine::core::Core;
+use crate::engine::jobs::job::{Duty, Job, Kind, Look, Offer, Plan};
+use crate::engine::jobs::outcome::Outcome;
+use crate::engine::shortages::Need;
+use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
+use crate::values::files::Entry;
+use crate::values::stale::Hops;
+
+/// Due when values have moved since the last search, and no other job moves any or compacts.
+pub(crate) const KIND: Kind = Kind { duties: &[Duty::All], next };
+
+/// Searches the tables; how many files had been emptied when it was due.
+struct FindStaleAddresses {
+    moved: u64,
+}
+
+fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let moved = count(&core.counters.value_gcs) + count(&core.counters.value_reorders);
+    let is_busy = state.has(Sole::ValueCollection) || state.compacting_threads() > 0;
+    if is_busy || state.stale_found_at == Some(moved) || look.view.values.files.is_empty() {
+        return None;
+    }
+    Kind::begin(FindStaleAddresses { moved })
+}
+
+impl Job for FindStaleAddresses {
+    fn profile(&self) -> Profile {
+        Profile {
+            name: "find stale addresses",
+            claims: Claims::sole(Sole::StaleTables),
+            binds: &[Bound::ReadSlow],
+            class: Class::Mandatory,
+            memory: MemoryShare::Nothing,
+            need: Need::Flush,
+            meets_need: false,
+        }
+    }
+
+    fn plan(&self, _: &Core) -> Result<Plan<'_>> {
+        Ok(Plan::Whole(Box::new(|core| {
+            self.search(core);
+            Ok(Outcome::nothing())
+        })))
+    }
+}
+
+impl FindStaleAddresses {
+    /// A small read for each table, if values have moved at all. HL0 is compacted in any case.
+    fn search(&self, core: &Core) {
+        let view = core.published.view();
+        let moved = view.values.files.iter().filter_map(|(id, entry)| match entry {
+            Entry::Moved(redirect) => Some((*id, redirect.stored().id(), redirect.to())),
+            Entry::Here(_) => None,
+        });
+        let hops = Hops::new(moved);
+        let mut tables = Vec::new();
+        if !hops.is_empty() {
+            for table in view.version.levels().iter().flat_map(|level| level.tables().iter()) {
+                // A job that needs a table that cannot be read will report it.
+                let names = table.names().unwrap_or_default();
+                tables.push(hops.naming(table.meta().id, table.meta().size, &names));
+            }
+        }
+        let files = view.values.stored.len() - view.values.redirect_files();
+        let stale = hops.choose(tables, files, core.settings.tuning.stale_percent);
+        let mut state = core.work.lock();
+        (state.stale, state.stale_found_at) = (stale, Some(self.moved));
+    }
+}

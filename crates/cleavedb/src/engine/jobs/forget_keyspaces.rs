@@ -1,0 +1,45 @@
+//! Dropped keyspaces leave the manifest when nothing holds their versions any more.
+
+use std::sync::Arc;
+
+use crate::base::Result;
+use crate::engine::core::Core;
+use crate::format::edit::Edit;
+use crate::levels::table::Table;
+
+impl Core {
+    /// Dropped keyspaces leave the manifest once no run, log or table can hold their versions.
+    pub fn forget_dropped_keyspaces(&self) -> Result<()> {
+        let mut manifest = self.manifest.lock();
+        let dropped = manifest.state().dropped.clone();
+        if dropped.is_empty() {
+            return Ok(());
+        }
+        let version = self.published.view().version.clone();
+        let flushed = manifest.state().flushed;
+        let gone: Vec<_> = dropped
+            .into_iter()
+            .filter(|(keyspace, seqno)| {
+                let overlaps = |table: &Arc<Table>| {
+                    let meta = table.meta();
+                    meta.smallest.as_slice() < &keyspace.0.saturating_add(1).to_be_bytes()[..]
+                        && &keyspace.prefix()[..] < meta.end.as_slice()
+                };
+                *seqno <= flushed && !version.levels().iter().any(|level| level.tables().iter().any(overlaps))
+            })
+            .map(|(keyspace, _)| keyspace)
+            .collect();
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let mut edit = Edit { keyspaces_forgotten: gone.clone(), ..Edit::default() };
+        self.add_counters(&mut edit);
+        match self.commit_edit(&mut manifest, &edit) {
+            Ok(()) => self.keyspaces.forget(&gone),
+            // What led here is done; the next job that comes by tries again.
+            Err(error) if error.is_transient() => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}

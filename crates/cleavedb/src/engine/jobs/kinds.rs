@@ -1,0 +1,43 @@
+//! The list of all kinds of jobs, and the choice of the next one.
+
+use crate::engine::core::Core;
+use crate::engine::jobs::job::{Duty, Kind, Look, Offer};
+use crate::engine::jobs::{
+    balance_caches, collect_garbage, compact, delete_files, find_stale, flush, help, make_reserve, merge_runs,
+    prepare_log, reorder, seal, seal_front,
+};
+use crate::engine::work::WorkState;
+use crate::sched::clock::now;
+
+/// In order of priority. A thread begins the first that one of them offers, among those of its duty.
+const KINDS: [&Kind; 15] = [
+    &compact::KIND_WHILE_NONE_RUNS,
+    &help::WITH_RUNS,
+    &seal::KIND,
+    &flush::KIND,
+    &merge_runs::KIND,
+    &help::WITH_COMPACTIONS,
+    &compact::KIND,
+    &seal_front::KIND,
+    &find_stale::KIND,
+    &prepare_log::KIND,
+    &balance_caches::KIND,
+    &delete_files::KIND,
+    &make_reserve::KIND,
+    &collect_garbage::KIND,
+    &reorder::KIND,
+];
+
+impl Core {
+    /// The next job for a thread, if one is due whose claims conflict with those of no running job.
+    pub fn next_job(&self, state: &mut WorkState, duty: Duty) -> Option<Offer> {
+        let now = now();
+        state.note_rest(now);
+        let look = Look { duty, view: self.published.view(), now, is_short: state.shortages.any() };
+        let kinds = KINDS.iter().filter(|kind| kind.duties.contains(&duty));
+        kinds.filter_map(|kind| (kind.next)(self, state, &look)).find(|offer| match offer {
+            Offer::Begin(job) => !state.is_claimed(&job.profile().claims),
+            Offer::Help(..) => true,
+        })
+    }
+}

@@ -1,0 +1,39 @@
+//! The reserve for a full disk is made again after it was given up.
+
+use crate::base::Result;
+use crate::engine::claims::{Claims, Sole};
+use crate::engine::core::Core;
+use crate::engine::jobs::job::{Duty, Job, Kind, Plan};
+use crate::engine::jobs::outcome::Outcome;
+use crate::engine::shortages::Need;
+use crate::engine::work::{Bound, Class, MemoryShare, Profile};
+
+/// Due as long as the reserve is not whole.
+pub(crate) const KIND: Kind = Kind {
+    duties: &[Duty::Logs],
+    next: |core, state, look| {
+        let is_due = core.reserve.is_wanted() && state.reserve_shortage.may_try(Need::Reserve, look.now);
+        is_due.then(|| Kind::begin(MakeReserve)).flatten()
+    },
+};
+
+/// Sets space apart.
+struct MakeReserve;
+
+impl Job for MakeReserve {
+    fn profile(&self) -> Profile {
+        Profile {
+            name: "make reserve",
+            claims: Claims::sole(Sole::Reserve),
+            binds: &[Bound::WriteFast, Bound::WriteSlow],
+            class: Class::Mandatory,
+            memory: MemoryShare::Nothing,
+            need: Need::Reserve,
+            meets_need: true,
+        }
+    }
+
+    fn plan(&self, _: &Core) -> Result<Plan<'_>> {
+        Ok(Plan::Whole(Box::new(|core| core.reserve.make().map(|()| Outcome::nothing()))))
+    }
+}

@@ -1,0 +1,45 @@
+//! Preparation of the next log, so that a writer that needs it only switches.
+
+use crate::base::Result;
+use crate::engine::claims::{Claims, Sole};
+use crate::engine::core::Core;
+use crate::engine::jobs::job::{Duty, Job, Kind, Plan};
+use crate::engine::jobs::outcome::Outcome;
+use crate::engine::shortages::Need;
+use crate::engine::work::{Bound, Class, MemoryShare, Profile};
+
+/// Due when the spare log is missing. On a full disk what gives space back comes first, and a log is made by a thread that
+/// finds nothing else to do.
+pub(crate) const KIND: Kind = Kind {
+    duties: &[Duty::Logs, Duty::Front, Duty::FrontAndSubtasks, Duty::All],
+    next: |core, state, look| {
+        let may_try = match look.duty {
+            Duty::Logs => !look.is_short,
+            _ => look.is_short && state.shortages.may_try(Need::Log, look.now),
+        };
+        let is_due = may_try && !state.has(Sole::SpareLog) && core.logs.wants_spare();
+        is_due.then(|| Kind::begin(PrepareLog)).flatten()
+    },
+};
+
+/// Makes the spare log.
+struct PrepareLog;
+
+impl Job for PrepareLog {
+    fn profile(&self) -> Profile {
+        Profile {
+            name: "prepare log",
+            claims: Claims::sole(Sole::SpareLog),
+            binds: &[Bound::WriteFast],
+            class: Class::Mandatory,
+            memory: MemoryShare::Nothing,
+            need: Need::Log,
+            meets_need: true,
+        }
+    }
+
+    fn plan(&self, _: &Core) -> Result<Plan<'_>> {
+        // Logs are named in the manifest where they are made, which a writer without a spare does, too.
+        Ok(Plan::Whole(Box::new(|core| core.prepare_spare_log().map(|()| Outcome::nothing()))))
+    }
+}

@@ -1,0 +1,82 @@
+//! Value reordering: values are moved so that they lie in the order of their keys, while no mandatory work is due. The job
+//! ends without effect when something else is to be done, and does not use the reserve.
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use crate::base::{FileId, Result};
+use crate::engine::activity::Activity;
+use crate::engine::claims::{Claim, Sole};
+use crate::engine::core::Core;
+use crate::engine::jobs::collect_garbage::{BINDS, claims_of, outcome_of};
+use crate::engine::jobs::collection::{Collected, collect};
+use crate::engine::jobs::job::{Duty, Job, Kind, Plan};
+use crate::engine::shortages::Need;
+use crate::engine::work::{Class, MemoryShare, Profile, WorkState};
+use crate::values::placement::to_reorder;
+
+/// Due in idle time, as long as values lie in another order than their keys.
+pub(crate) const KIND: Kind = Kind {
+    duties: &[Duty::Values],
+    next: |core, state, _| {
+        if state.activity() != Activity::Idle {
+            return None;
+        }
+        reorder_candidates(core, state).and_then(|files| Kind::begin(Reorder(files)))
+    },
+};
+
+/// Empties value files for the sake of the order of values.
+struct Reorder(Vec<FileId>);
+
+/// The files that are to be emptied next for the sake of order, if no job empties any and there may be room for it.
+pub(crate) fn reorder_candidates(core: &Core, state: &WorkState) -> Option<Vec<FileId>> {
+    let may_run = state.activity() != Activity::Full && !state.has(Sole::ValueCollection) && !state.shortages.any();
+    if !may_run || !core.placement.sorts() {
+        return None;
+    }
+    let values = core.published.view().values.clone();
+    let mut candidates = values.candidates();
+    candidates.retain(|candidate| !state.quarantined.contains(&candidate.file));
+    to_reorder(&*core.placement, &candidates, values.state.credit)
+}
+
+impl Job for Reorder {
+    fn profile(&self) -> Profile {
+        Profile {
+            name: "reorder",
+            claims: claims_of(&self.0).and(Claim::Only(Sole::IdleTime)),
+            binds: BINDS,
+            class: Class::Idle,
+            memory: MemoryShare::Own,
+            need: Need::Collection,
+            meets_need: false,
+        }
+    }
+
+    fn plan(&self, _: &Core) -> Result<Plan<'_>> {
+        Ok(Plan::Whole(Box::new(|core| {
+            let collected = collect(core, &self.0, true)?;
+            if let Collected::Yielded { written } = collected {
+                core.counters.value_reorder_bytes.fetch_add(written, Ordering::Relaxed);
+            }
+            Ok(outcome_of(collected, |core, copied| {
+                if let Some(copied) = copied {
+                    core.counters.value_reorder_bytes.fetch_add(copied.written, Ordering::Relaxed);
+                    core.counters.value_reorders.fetch_add(1, Ordering::Relaxed);
+                }
+            }))
+        })))
+    }
+
+    fn unreadable_inputs(&self, _: &Core, _: &Path) -> Vec<FileId> {
+        self.0.clone()
+    }
+}
+
+impl Core {
+    /// A job for idle time is to end: something else is to be done.
+    pub fn must_yield(&self) -> bool {
+        self.work.lock().activity() != Activity::Idle
+    }
+}

@@ -1,0 +1,220 @@
+//! Where a version goes when it leaves the front: into the table as it is, or with its value, which is fetched from the log.
+//! Values are fetched a window of versions at a time, in log order, neighbours in one read.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::base::key_versions::inline;
+use crate::base::memory::Counted;
+use crate::base::versions::{VersionRef, VersionSource};
+use crate::base::{Address, Buffer, Error, KeyspaceId, Kind, Result, Slice, Stamp, split_key};
+use crate::engine::core::Core;
+use crate::engine::view::View;
+use crate::format::record::check_record;
+use crate::front::index_table::SeparationThresholds;
+use crate::front::log::LogFile;
+use crate::io::coalesced_reads::{Coalescing, ReadPlace, Stretch, stretches};
+
+/// Which records of a log are read together.
+const COALESCING: Coalescing = Coalescing { gap_bytes: 4 << 10, read_bytes_max: 1 << 20 };
+/// What a version in a window takes beside its key and value.
+const ENTRY_OVERHEAD_BYTES: usize = std::mem::size_of::<RoutedVersion>() + 32;
+
+/// Where a version goes when it leaves the front.
+enum Route {
+    /// Into the table, with the bytes it has: a value, or the address of one that stays where it is.
+    Inline(Slice),
+    /// Into the table, once its bytes are fetched from the log.
+    Fetch(Address),
+}
+
+/// The routing point: the one place that decides by shape. The address of what is to be fetched; all else goes into the table
+/// as it is.
+fn route(
+    core: &Core,
+    separation: &mut impl FnMut(KeyspaceId) -> usize,
+    key: &[u8],
+    stamp: Stamp,
+    payload: &[u8],
+) -> Result<Option<Address>> {
+    let Some(kind) = stamp.kind().filter(|kind| kind.is_address()) else { return Ok(None) };
+    let address = Address::decode(payload).ok_or_else(|| {
+        let message = format!("key {:?} has a damaged address", key.escape_ascii().to_string());
+        Error::corruption(&core.fast, 0, message)
+    })?;
+    Ok((!stays(separation, key, kind, address)).then_some(address))
+}
+
+/// The value is large enough for its keyspace to lie apart from its key. Operands never do: they are to be folded.
+pub(crate) fn stays(
+    separation: &mut impl FnMut(KeyspaceId) -> usize,
+    key: &[u8],
+    kind: Kind,
+    address: Address,
+) -> bool {
+    let keyspace = split_key(key).map(|(keyspace, _)| keyspace);
+    let for_good = |keyspace| SeparationThresholds { in_front: 0, after_flush: separation(keyspace) };
+    keyspace.map(for_good).is_some_and(|apart| apart.stays(kind, address.value_len as usize))
+}
+
+struct RoutedVersion {
+    key: Vec<u8>,
+    stamp: Stamp,
+    route: Route,
+}
+
+impl RoutedVersion {
+    fn set_value(&mut self, value: Slice) {
+        self.stamp = inline(self.stamp);
+        self.route = Route::Inline(value);
+    }
+}
+
+/// Passes versions on with their bytes: those at hand as they come, from the first address on a window at a time.
+pub(crate) struct Routed<'a, S, F> {
+    core: &'a Core,
+    view: &'a View,
+    source: S,
+    /// From which size on values of a keyspace lie apart.
+    separation: F,
+    window: VecDeque<RoutedVersion>,
+    /// The version shown if it came out of a window, not straight from the source.
+    fetched: Option<(Vec<u8>, Stamp, Slice)>,
+    /// The memory of the window.
+    counted: Counted,
+}
+
+impl<'a, S: VersionSource, F: FnMut(KeyspaceId) -> usize> Routed<'a, S, F> {
+    /// The versions of `source`, whose addresses lead to logs of `view`.
+    pub fn new(core: &'a Core, view: &'a View, source: S, separation: F) -> Routed<'a, S, F> {
+        let counted = core.memory.jobs.hold(0);
+        Routed { core, view, source, separation, window: VecDeque::new(), fetched: None, counted }
+    }
+}
+
+impl<S: VersionSource, F: FnMut(KeyspaceId) -> usize> VersionSource for Routed<'_, S, F> {
+    type Error = S::Error;
+
+    fn advance(&mut self) -> Result<bool, S::Error> {
+        self.fetched = None;
+        if self.window.is_empty() {
+            if !self.source.advance()? {
+                return Ok(false);
+            }
+            let (key, stamp, payload) = self.source.current();
+            if !stamp.kind().is_some_and(Kind::is_address) {
+                return Ok(true);
+            }
+            match route(self.core, &mut self.separation, key, stamp, payload)? {
+                None => return Ok(true),
+                Some(_) => self.fill()?,
+            }
+        }
+        self.fetched = self.window.pop_front().map(|entry| match entry.route {
+            Route::Inline(value) => (entry.key, entry.stamp, value),
+            Route::Fetch(_) => unreachable!("a window is passed on once everything in it is fetched"),
+        });
+        Ok(true)
+    }
+
+    fn current(&self) -> VersionRef<'_> {
+        match &self.fetched {
+            Some((key, stamp, value)) => (key, *stamp, value),
+            None => self.source.current(),
+        }
+    }
+}
+
+impl<S: VersionSource, F: FnMut(KeyspaceId) -> usize> Routed<'_, S, F> {
+    /// Fills the window from the version that the source stands on, which has an address.
+    fn fill(&mut self) -> Result<(), S::Error> {
+        let (mut inline_bytes, mut fetch_bytes) = (0, 0);
+        let fetch_bytes_max = self.core.settings.tuning.fetch_bytes;
+        loop {
+            let (key, stamp, payload) = self.source.current();
+            let route = match route(self.core, &mut self.separation, key, stamp, payload)? {
+                None => Route::Inline(Slice::copy_from(payload)),
+                Some(address) => Route::Fetch(address),
+            };
+            match &route {
+                Route::Inline(value) => inline_bytes += value.len(),
+                Route::Fetch(address) => fetch_bytes += address.len as usize,
+            }
+            inline_bytes += key.len() + ENTRY_OVERHEAD_BYTES;
+            self.window.push_back(RoutedVersion { key: key.to_vec(), stamp, route });
+            if inline_bytes + fetch_bytes >= fetch_bytes_max || !self.source.advance()? {
+                break;
+            }
+        }
+        self.counted.set(inline_bytes);
+        Ok(self.fetch()?)
+    }
+
+    /// Fetches what the window's addresses name: in log order, neighbours in one read, and from the ring what is not in
+    /// its file yet.
+    fn fetch(&mut self) -> Result<()> {
+        let (mut in_files, mut in_ring) = (Vec::new(), Vec::new());
+        for (index, entry) in self.window.iter().enumerate() {
+            let Route::Fetch(address) = entry.route else { continue };
+            let log = self.view.logs.get(&address.file).ok_or_else(|| {
+                let message = format!("an address names log {}, which does not exist", address.file.0);
+                Error::corruption(&self.core.fast, address.offset, message)
+            })?;
+            let is_written = log.is_written(address.offset.saturating_add(address.len.into()));
+            if is_written { &mut in_files } else { &mut in_ring }.push(WantedRecord { log, address, index });
+        }
+        in_files.sort_unstable_by_key(WantedRecord::place);
+        for stretch in stretches(&in_files, COALESCING, WantedRecord::place) {
+            self.fetch_stretch(&stretch)?;
+        }
+        for WantedRecord { log, address, index } in in_ring {
+            let entry = &mut self.window[index];
+            let value = log.read_value(address, &entry.key, entry.stamp.seqno(), &self.core.memory.jobs)?;
+            entry.set_value(value);
+        }
+        Ok(())
+    }
+
+    fn fetch_stretch(&mut self, stretch: &Stretch<'_, WantedRecord<'_>>) -> Result<()> {
+        let gauge = &self.core.memory.jobs;
+        let log = stretch.pieces[0].log;
+        let mut bytes = Vec::new();
+        stretch.read(&**log.file(), &mut bytes)?;
+        self.core.counters.bytes_read.fetch_add(stretch.bytes(), Ordering::Relaxed);
+        let buffer = Arc::new(Buffer::counted(bytes, gauge.clone()));
+        // Values keep the whole buffer alive, so they are copied out of one that is mostly something else.
+        let wanted_bytes: u64 = stretch.pieces.iter().map(|wanted| u64::from(wanted.address.len)).sum();
+        let is_mostly_wanted = wanted_bytes >= stretch.bytes() / 4 * 3;
+        for wanted in stretch.pieces {
+            let (address, entry) = (wanted.address, &mut self.window[wanted.index]);
+            let place = stretch.within(wanted.place());
+            check_record(&buffer[place.clone()], address, &entry.key, entry.stamp.seqno())
+                .map_err(|reason| Error::corruption(log.path(), address.offset, reason))?;
+            let (start, len) = (place.end - address.value_len as usize, address.value_len as usize);
+            entry.set_value(match is_mostly_wanted {
+                true => Slice::shared(buffer.clone(), start, len),
+                false => {
+                    let value = Buffer::counted(buffer[start..place.end].to_vec(), gauge.clone());
+                    Slice::shared(Arc::new(value), 0, len)
+                }
+            });
+        }
+        Ok(())
+    }
+}
+
+/// A record that the window needs.
+struct WantedRecord<'a> {
+    log: &'a Arc<LogFile>,
+    address: Address,
+    /// Of its version in the window.
+    index: usize,
+}
+
+impl WantedRecord<'_> {
+    fn place(&self) -> ReadPlace {
+        let Address { file, offset, len, .. } = self.address;
+        ReadPlace { file, start: offset, end: offset.saturating_add(len.into()) }
+    }
+}

@@ -1,0 +1,210 @@
+//! How a job runs, and what follows when it ends.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::base::panics::guard_panic;
+use crate::base::{Error, FileId, Result};
+use crate::engine::core::Core;
+use crate::engine::events::Event;
+use crate::engine::inspect::telemetry;
+use crate::engine::jobs::job::{Job, Offer, Plan, unreadable};
+use crate::engine::jobs::subtasks::{Done, Subtasks};
+use crate::engine::shortages::Need;
+use crate::engine::work::{Class, Owner, Profile, SharedJob, WorkState, Worker};
+use crate::sched::allocator;
+use crate::sched::clock::now;
+use crate::sched::sync::{Mutex, MutexGuard};
+
+/// A job in subtasks that has begun.
+struct BegunJob {
+    core: Arc<Core>,
+    job: Arc<dyn Job>,
+    number: u64,
+    subtasks: Box<dyn Subtasks>,
+    /// Where a caller waits for the result, which then looks after the end of the job.
+    answer: Option<Mutex<Option<Result<()>>>>,
+}
+
+impl BegunJob {
+    /// Does subtasks until none is left to begin; how the job ended, if the last one to end was among them.
+    fn work(&self, worker: Worker) -> Option<Result<()>> {
+        loop {
+            match self.subtasks.do_one(&self.core, worker) {
+                Done::Nothing => return None,
+                Done::Subtask => {}
+                Done::Job(result) => return Some(result),
+            }
+        }
+    }
+}
+
+impl SharedJob for BegunJob {
+    fn has_more(&self) -> bool {
+        self.subtasks.has_more()
+    }
+
+    fn help(&self, worker: Worker) {
+        let done = telemetry::in_span(&self.job.profile(), || self.subtasks.do_one(&self.core, worker));
+        if let Done::Job(result) = done {
+            match &self.answer {
+                None => self.core.end_job(&*self.job, self.number, result),
+                Some(answer) => {
+                    *answer.lock() = Some(result);
+                    self.core.work.wake_all();
+                }
+            }
+        }
+        allocator::give_back();
+    }
+}
+
+impl Core {
+    /// Runs a job, or helps with one, without the lock, and takes it again.
+    pub fn run_offer<'a>(
+        self: &'a Arc<Core>,
+        mut state: MutexGuard<'a, WorkState>,
+        offer: Offer,
+        worker: Worker,
+    ) -> MutexGuard<'a, WorkState> {
+        let number = match offer {
+            Offer::Begin(job) => {
+                let number = state.begin(job.profile(), Owner::Background);
+                drop(state);
+                self.run_begun(&job, number, worker);
+                number
+            }
+            Offer::Help(number, shared) => {
+                state.join(number);
+                drop(state);
+                shared.help(worker);
+                number
+            }
+        };
+        let mut state = self.work.lock();
+        // Others may still be at work on it.
+        state.leave(number);
+        self.work.notify_all();
+        state
+    }
+
+    fn run_begun(self: &Arc<Core>, job: &Arc<dyn Job>, number: u64, worker: Worker) {
+        let profile = job.profile();
+        if profile.takes_memory() && self.work.set_active(true) {
+            self.fit_cache();
+        }
+        let ended = telemetry::in_span(&profile, || self.carry_out(job, number, worker));
+        if profile.takes_memory() {
+            allocator::give_back();
+        }
+        if let Some(result) = ended {
+            self.end_job(&**job, number, result);
+        }
+    }
+
+    /// Carries out a job as it is planned. A panic is a broken invariant of ours, after which no write can be promised.
+    /// Returns how the job ended, if this thread has ended it.
+    fn carry_out(self: &Arc<Core>, job: &Arc<dyn Job>, number: u64, worker: Worker) -> Option<Result<()>> {
+        const WHAT: &str = "a background job";
+        match guard_panic("the plan of a background job", || job.plan(self)) {
+            Err(error) => Some(Err(error)),
+            Ok(Plan::Whole(work)) => Some(guard_panic(WHAT, || self.conclude(work(self)?))),
+            Ok(Plan::WithReserve(work)) => Some(guard_panic(WHAT, || self.reserve.with(|| self.conclude(work(self)?)))),
+            Ok(Plan::Subtasks(subtasks)) => self.share(job, number, subtasks, None).work(worker),
+        }
+    }
+
+    /// Lets other threads know of a job in subtasks, if there is something for them.
+    fn share(
+        self: &Arc<Core>,
+        job: &Arc<dyn Job>,
+        number: u64,
+        subtasks: Box<dyn Subtasks>,
+        answer: Option<Mutex<Option<Result<()>>>>,
+    ) -> Arc<BegunJob> {
+        let begun = Arc::new(BegunJob { core: self.clone(), job: job.clone(), number, subtasks, answer });
+        if begun.subtasks.count() > 1 {
+            self.work.lock().share(number, begun.clone());
+            self.work.wake();
+        }
+        begun
+    }
+
+    /// Carries out a job in the caller's thread, with the help of others, and waits for its end, which the caller notes.
+    pub fn run_for_caller(self: &Arc<Core>, job: Arc<dyn Job>, number: u64) -> Result<()> {
+        let begun = match guard_panic("the plan of a background job", || job.plan(self))? {
+            Plan::Subtasks(subtasks) => self.share(&job, number, subtasks, Some(Mutex::default())),
+            Plan::Whole(work) | Plan::WithReserve(work) => {
+                return guard_panic("a background job", || self.conclude(work(self)?));
+            }
+        };
+        if let Some(result) = begun.work(Worker::Other) {
+            return result;
+        }
+        let answer = begun.answer.as_ref().expect("a job for a caller has a place for the answer");
+        let mut state = self.work.lock();
+        state.leave(number);
+        loop {
+            if let Some(result) = answer.lock().take() {
+                return result;
+            }
+            self.work.wait_for_progress(&mut state);
+        }
+    }
+
+    /// Notes how a job ended, and what follows from it.
+    fn end_job(&self, job: &dyn Job, number: u64, result: Result<()>) {
+        // What went wrong is known before anyone can see that the job is over.
+        let quarantined = match &result {
+            Err(error) if !error.is_transient() => self.quarantine_or_poison(job, error),
+            _ => Vec::new(),
+        };
+        let mut state = self.work.lock();
+        state.quarantined.extend(quarantined);
+        let ended = state.end(number, &result, now());
+        self.fit_cache();
+        self.update_pace();
+        self.note_shortage(&mut state, &ended.profile, number, result);
+        self.work.notify_all();
+    }
+
+    /// The inputs that a job could not read: nothing was written in vain, nothing is lost that was not before, and writes go
+    /// on. After any other failure storage or our own files cannot be trusted; going on could make it worse.
+    fn quarantine_or_poison(&self, job: &dyn Job, error: &Error) -> Vec<FileId> {
+        let inputs_at = |path: &Path| (job.unreadable_inputs(self, path), path.to_owned());
+        match unreadable(error).map(inputs_at).filter(|(files, _)| !files.is_empty()) {
+            Some((files, path)) => {
+                self.events.raise(Event::TableQuarantined { path, cause: error.to_string() });
+                files
+            }
+            None => {
+                self.poison(error);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Notes whether storage granted a job what it needs.
+    fn note_shortage(&self, state: &mut WorkState, profile: &Profile, number: u64, result: Result<()>) {
+        let is_reserve = profile.need == Need::Reserve;
+        let shortages = if is_reserve { &mut state.reserve_shortage } else { &mut state.shortages };
+        match result {
+            Ok(()) if profile.meets_need => shortages.clear(profile.need),
+            // Nobody needs it: it is not tried again before something else has happened.
+            Err(Error::NoSpace { .. }) if profile.class == Class::Idle => {}
+            Err(error) if is_reserve => shortages.note(profile.need, number, error, now()),
+            Err(error) if error.is_transient() => {
+                match &error {
+                    Error::Io { path, .. } => {
+                        self.readers.handles.close_idle();
+                        self.events.raise(Event::TooManyFiles { path: path.clone() });
+                    }
+                    Error::NoSpace { path } => self.events.raise(Event::NoSpace { path: path.clone() }),
+                    _ => {}
+                }
+                shortages.note(profile.need, number, error, now());
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Seal of the front for space: what the front hides is all that may be dead in value files, and there is too much of it, so
+//! the front is flushed before it is full.
+
+use crate::base::Result;
+use crate::engine::claims::{Claims, Sole};
+use crate::engine::core::Core;
+use crate::engine::jobs::job::{Duty, Job, Kind, Plan};
+use crate::engine::jobs::outcome::Outcome;
+use crate::engine::shortages::Need;
+use crate::engine::work::{Bound, Class, MemoryShare, Profile};
+
+/// Due when nothing else would uncover the garbage.
+pub(crate) const KIND: Kind = Kind {
+    duties: &[Duty::All],
+    next: |core, state, look| {
+        let has_nothing_else = state.compacting_threads() == 0 && !state.has(Sole::ValueCollection);
+        let is_due = has_nothing_else
+            && !state.has(Sole::FrontSeal)
+            && state.shortages.may_try(Need::Flush, look.now)
+            && core.front_hides_too_much(&look.view);
+        is_due.then(|| Kind::begin(SealFront)).flatten()
+    },
+};
+
+/// Seals the active index table, and has all of the front flushed.
+struct SealFront;
+
+impl Job for SealFront {
+    fn profile(&self) -> Profile {
+        Profile {
+            name: "seal front",
+            claims: Claims::sole(Sole::FrontSeal),
+            binds: &[Bound::Cpu],
+            class: Class::Mandatory,
+            memory: MemoryShare::Nothing,
+            need: Need::Flush,
+            meets_need: false,
+        }
+    }
+
+    fn plan(&self, _: &Core) -> Result<Plan<'_>> {
+        Ok(Plan::Whole(Box::new(|core| {
+            core.seal_front();
+            Ok(Outcome::nothing())
+        })))
+    }
+}

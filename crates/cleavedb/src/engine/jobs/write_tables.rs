@@ -1,0 +1,80 @@
+//! Writing tables: what flushes, compactions and ingests have in common, and what becomes of tables whose edit fails.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::base::tombstones::Fragment;
+use crate::base::versions::VersionSource;
+use crate::base::{Error, Result};
+use crate::engine::core::Core;
+use crate::format::meta::TableMeta;
+use crate::format::references::References;
+use crate::levels::builder::TableOptions;
+use crate::levels::compaction::{TableSink, write_tables};
+use crate::levels::table::Table;
+
+impl Core {
+    /// Writes a stream of versions, and range tombstones, to tables of a level, opened and with their names durable.
+    pub fn write_tables<E: From<Error>>(
+        &self,
+        source: &mut dyn VersionSource<Error = E>,
+        ranges: Vec<Fragment>,
+        level: usize,
+        target_bytes: u64,
+    ) -> Result<Vec<Arc<Table>>, E> {
+        let settings = &self.settings;
+        let dropped: Vec<_> = self.keyspaces.dropped().into_keys().collect();
+        let sink = TableSink {
+            storage: &*self.storage,
+            path_of: &|id| self.table_path(id),
+            next_file: &|| self.new_file_id(),
+            options: TableOptions {
+                block_size: settings.block_size,
+                filter_bits: settings.filter_bits,
+                compression: settings.compression_at(level),
+                write_bytes: settings.tuning.write_bytes,
+                access: self.readers.handles.access(),
+            },
+            compression: &|keyspace| self.keyspaces.compression(keyspace),
+            target_bytes,
+            never_across: &dropped,
+        };
+        let TableOptions { block_size, filter_bits, write_bytes, .. } = sink.options;
+        let held = self.memory.jobs.hold(TableOptions::builder_bytes(block_size, filter_bits, write_bytes));
+        let metas = write_tables(source, ranges, &sink)?;
+        drop(held);
+        if metas.is_empty() {
+            return Ok(Vec::new());
+        }
+        let bytes = metas.iter().map(|meta| meta.size).sum();
+        self.counters.table_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let paths: Vec<_> = metas.iter().map(|meta| self.table_path(meta.id)).collect();
+        let synced = self.guarded(self.with_descriptors(|| self.storage.sync_dir(&self.slow)));
+        let opened: Result<Vec<_>> =
+            synced.and_then(|()| metas.into_iter().map(|meta| self.open_table(meta)).collect());
+        // Nothing names them; what cannot be removed now is removed by the next open.
+        Ok(opened.inspect_err(|_| paths.iter().for_each(|path| drop(self.storage.remove(path))))?)
+    }
+
+    /// Opens a table that the manifest names or is about to.
+    pub fn open_table(&self, meta: TableMeta) -> Result<Arc<Table>> {
+        let guard = self.guard(self.table_path(meta.id));
+        Table::open(&self.readers, guard, meta)
+    }
+}
+
+/// Tables of a job whose edit could not be begun go; after any other error the edit may be on storage.
+pub(crate) fn discard_rejected(error: &Error, tables: &[Arc<Table>]) {
+    if error.is_transient() {
+        tables.iter().for_each(|table| table.mark_obsolete());
+    }
+}
+
+/// What tables name, all together.
+pub(crate) fn references_of(tables: &[Arc<Table>]) -> Result<References> {
+    let mut names = References::default();
+    for table in tables {
+        names.add_all(&table.names()?);
+    }
+    Ok(names)
+}
