@@ -51,8 +51,8 @@ impl Storage for Incomplete {
         OsStorage::new().first_data(path, from, to)
     }
 
-    fn space_of(&self, dir: &Path) -> u64 {
-        OsStorage::new().space_of(dir)
+    fn file_system_bytes(&self, dir: &Path) -> u64 {
+        OsStorage::new().file_system_bytes(dir)
     }
 
     fn open_files_limit(&self) -> usize {
@@ -130,16 +130,16 @@ impl File for IncompleteFile {
         self.file.read_at(buffer, offset)
     }
 
-    fn will_need(&self, offset: u64, len: u64) {
-        self.file.will_need(offset, len);
+    fn prefetch(&self, offset: u64, len: u64) {
+        self.file.prefetch(offset, len);
     }
 
-    fn read_needed(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        self.file.read_needed(buffer, offset)
+    fn read_prefetched(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.file.read_prefetched(buffer, offset)
     }
 
-    fn will_go_on(&self, offset: u64, len: u64) {
-        self.file.will_go_on(offset, len);
+    fn read_ahead(&self, offset: u64, len: u64) {
+        self.file.read_ahead(offset, len);
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {

@@ -1,5 +1,5 @@
-//! CleaveDB: an embedded, persistent key-value store that splits the index from the data. Keys are sorted, merged and
-//! levelled as often as reads need; a record's bytes are written once, where they are born: the log.
+//! CleaveDB: an embedded, persistent key-value store that separates the index from the data. Keys are sorted, merged and
+//! moved to lower levels as often as reads require; the bytes of a record are written once, to the log.
 //!
 //! ```
 //! # fn main() -> cleavedb::Result<()> {
@@ -57,8 +57,8 @@ pub use engine::memory::MemoryStats;
 pub use engine::read::sizes::KeyspaceStats;
 pub use format::compression::Compression;
 
-/// Checks a closed database: every checksum, and whether manifest, tables and logs agree. Nothing is changed; nobody can
-/// open the database meanwhile. Reads every file once.
+/// Checks a closed database: verifies every checksum, and that manifest, tables and logs agree. Changes nothing, and holds a
+/// lock that keeps writers from opening the database meanwhile. Reads every file once.
 ///
 /// ```
 /// # fn main() -> cleavedb::Result<()> {
@@ -77,14 +77,14 @@ pub use format::compression::Compression;
 /// # Errors
 /// [`Error::NotFound`] if there is no database, [`Error::Locked`] if it is open, [`Error::InvalidInput`] if its tables
 /// lie in another directory ([`Options::slow_dir`], [`Options::check_files`]), [`Error::Io`] if the directory cannot be
-/// read. Damage is in the report and no error.
+/// read. Corruption is listed in the report and is not an error.
 pub fn check(path: impl AsRef<std::path::Path>) -> Result<Report> {
     Options::new().check_files(path)
 }
 
-/// The figures of a database that another process, or another handle of this one, has open: from the page that its owner
-/// writes about once a second. `None` if there is no such page: the database is closed. After a crash of the owner the
-/// page stays until the next open, so whoever needs to be sure looks whether [`LiveStats::process`] lives.
+/// Statistics of a database that is open in another process, or by another handle of this process. They are read from the
+/// page that the owner writes about once a second. `None` if there is no such page, because the database is closed. After a
+/// crash of the owner the page stays until the next open; check whether the process [`LiveStats::process`] is alive.
 ///
 /// # Errors
 /// [`Error::Io`] if the directory or the page cannot be read.
@@ -92,7 +92,7 @@ pub fn live_stats(path: impl AsRef<std::path::Path>) -> Result<Option<LiveStats>
     Options::new().live_stats(path)
 }
 
-/// The program in the README is compiled with the tests.
+/// Compiles the program in the README with the documentation tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

@@ -1,4 +1,4 @@
-//! For tests, simulation and measurements of the engine itself. No promise of stability.
+//! Internals for tests, simulation and benchmarks of the engine. Not part of the stable API.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,16 +9,17 @@ pub use crate::engine::tuning::sizes::{Canary, Tuning};
 pub use crate::io::sim::{Phase, SyncPoint};
 pub use crate::io::{Access, DirEntry, Faults, File, Lock, Mapping, OsStorage, Punched, SimDisk, Storage};
 pub use crate::sched::clock::now;
+pub use crate::sched::failure::SimFailure;
 pub use crate::sched::random::Random;
-pub use crate::sched::sim::{SimConfig, SimFailure, SimReport, random, simulate, simulate_with, yield_point};
+pub use crate::sched::sim::{SimConfig, SimReport, random, simulate, simulate_with, yield_point};
 pub use crate::sched::thread::{JoinHandle, limit_threads, sleep, spawn};
 
-/// Opens a database on any storage with sizes of the caller's choice.
+/// Opens a database on any storage with the given internal sizes.
 pub fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tuning: Tuning) -> Result<Db> {
     crate::api::db::open(storage, path, options, Some(tuning))
 }
 
-/// Opens a database on any storage with the sizes that users get.
+/// Opens a database on any storage with the internal sizes of production.
 pub fn open_on(storage: Arc<dyn Storage>, path: &Path, options: Options) -> Result<Db> {
     crate::api::db::open(storage, path, options, None)
 }
@@ -35,8 +36,8 @@ pub fn dump(storage: &dyn Storage, path: &Path, see: &mut dyn FnMut(&DumpEntry<'
 
 pub mod decoders;
 
-/// The pieces by themselves, for micro-benchmarks.
-pub mod parts {
+/// Components of the engine, for micro-benchmarks.
+pub mod components {
     pub use crate::base::cursor::Cursor;
     pub use crate::base::key::{KeyspaceId, full_key};
     pub use crate::base::kind::{Kind, Stamp};

@@ -34,7 +34,7 @@ impl Options {
     /// [`Error::Locked`] if it is open elsewhere, [`Error::InvalidInput`] for an option outside its range,
     /// [`Error::Corruption`] or [`Error::Unsupported`] if the files cannot be trusted.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Db> {
-        open(Arc::new(OsStorage::new().sleeping(!self.busy_poll)), path.as_ref(), self, None)
+        open(Arc::new(OsStorage::new().busy_polling(self.busy_poll)), path.as_ref(), self, None)
     }
 }
 
@@ -375,6 +375,9 @@ impl Db {
 
 impl std::fmt::Debug for Db {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Db").field("fast", &self.inner.core.fast).field("slow", &self.inner.core.slow).finish()
+        f.debug_struct("Db")
+            .field("fast", &self.inner.core.dirs.fast)
+            .field("slow", &self.inner.core.dirs.slow)
+            .finish()
     }
 }

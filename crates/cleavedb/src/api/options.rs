@@ -10,6 +10,7 @@ use crate::engine::events::Listener;
 use crate::engine::inspect::check::Report;
 use crate::engine::inspect::stats_page::LiveStats;
 use crate::engine::lifecycle::request::OpenRequest;
+use crate::engine::manifest::files::Dirs;
 use crate::engine::tuning::settings::{Durability, LogBackend, Settings, check_compression, check_interval};
 use crate::engine::tuning::sizes::Tuning;
 use crate::format::compression::Compression;
@@ -257,14 +258,14 @@ impl Options {
 
     /// As [`check_files`](Options::check_files), on any storage.
     pub(crate) fn check_on(&self, storage: Arc<dyn Storage>, path: &Path) -> Result<Report> {
-        let (fast, slow) = self.directories(&*storage, path)?;
-        crate::engine::inspect::check::check(storage, path, fast, slow)
+        let dirs = self.directories(&*storage, path)?;
+        crate::engine::inspect::check::check(storage, path, dirs)
     }
 
     /// The directories of logs and of tables, as absolute paths: the working directory may change while a database is open.
-    fn directories(&self, storage: &dyn Storage, path: &Path) -> Result<(PathBuf, PathBuf)> {
+    fn directories(&self, storage: &dyn Storage, path: &Path) -> Result<Dirs> {
         let place = |chosen: &Option<PathBuf>| storage.absolute(chosen.as_deref().unwrap_or(path));
-        Ok((place(&self.fast_dir)?, place(&self.slow_dir)?))
+        Ok(Dirs { fast: place(&self.fast_dir)?, slow: place(&self.slow_dir)? })
     }
 
     /// Checks the choices and derives the sizes, unless `tuning` gives them.
@@ -278,7 +279,7 @@ impl Options {
         tuning.separation_bytes = self.separation.bytes(tuning.separation_bytes);
         self.values.iter().for_each(|values| values.tune(&mut tuning));
         let open_files_max = self.resolve_open_files(storage.open_files_limit())?.min(tuning.open_files_max);
-        let (fast, slow) = self.directories(storage, path)?;
+        let dirs = self.directories(storage, path)?;
         let settings = Settings {
             memory_budget,
             durability: self.durability,
@@ -292,8 +293,7 @@ impl Options {
         };
         Ok(OpenRequest {
             path: path.to_owned(),
-            fast,
-            slow,
+            dirs,
             create_if_missing: self.create_if_missing,
             settings,
             open_files_max,

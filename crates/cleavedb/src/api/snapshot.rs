@@ -1,4 +1,4 @@
-//! Snapshots: sequence numbers that readers hold, so that jobs keep what they can still see (DESIGN rule 6).
+//! Snapshots: sequence numbers that readers hold, so that jobs keep what they can still see (rule 6).
 
 use std::sync::Arc;
 

@@ -13,8 +13,8 @@ pub const BATCH_BYTES_LIMIT: usize = 1 << 30;
 /// Longest name of a keyspace.
 pub const KEYSPACE_NAME_BYTES_MAX: usize = 255;
 /// Default separation threshold: values of at least this size are stored separately, smaller ones with their keys. The
-/// index table contains no values of this size or more. DESIGN section 2 (HashKV, section 3.5: the best threshold is
-/// between 128 and 256 B).
+/// index table contains no values of this size or more. HashKV, section 3.5, finds the best
+/// threshold between 128 and 256 B.
 pub const SEPARATION_BYTES_DEFAULT: usize = 192;
 /// Default garbage limit of value files, in percent of their live bytes...
 pub const GARBAGE_PERCENT_DEFAULT: u32 = 30;

@@ -10,7 +10,7 @@ use super::key::KeyspaceId;
 /// Combines deltas (merge operands) with the value below them.
 ///
 /// Both functions must be pure: the same input gives the same output, in any process. Panics are caught: the operands
-/// are kept, and only reads of that key fail (DESIGN rule 11).
+/// are kept, and only reads of that key fail (rule 11 of `docs/ARCHITECTURE.md`).
 pub trait MergeOperator: Send + Sync + 'static {
     /// The name, which the manifest stores with every keyspace that uses the operator; never change its meaning.
     fn name(&self) -> &str;

@@ -1,6 +1,6 @@
 //! Range tombstones: deletes of all keys from a start (inclusive) to an end (exclusive). They are stored separately
 //! from the versions of single keys, as *fragments*: ranges that do not overlap, each with its sequence numbers, newest
-//! first. For every key in it a fragment is a delete at each of these sequence numbers (DESIGN rules 1, 6 and 7).
+//! first. For every key in it a fragment is a delete at each of these sequence numbers (rules 1, 6 and 7).
 //!
 //! Within a snapshot stripe (see [`versions`](super::versions)) the newest tombstone hides all that the older ones
 //! hide, so a fragment has at most one sequence number per stripe, however many tombstones overlap. Pure functions,

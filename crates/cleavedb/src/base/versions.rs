@@ -1,4 +1,4 @@
-//! Which versions are kept when sources are merged: the rules that run merges, flush and compaction share (DESIGN rules
+//! Which versions are kept when sources are merged: the rules that run merges, flush and compaction share (rules
 //! 6, 7, 8 and 11).
 //!
 //! Snapshots divide the history into stripes: (-, s1], (s1, s2], ... Within a stripe readers can only see the newest

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::base::{Error, FileId, Result, Seqno};
+use crate::base::{Error, FileId, FileKey, FileKind, Result, Seqno};
 use crate::engine::commit_queue::CommitQueue;
 use crate::engine::counters::Counters;
 use crate::engine::durable_horizon::DurableHorizon;
@@ -14,6 +14,7 @@ use crate::engine::file_numbers::FileNumbers;
 use crate::engine::keyspaces::Keyspaces;
 use crate::engine::log_supply::LogSupply;
 use crate::engine::manifest::Manifest;
+use crate::engine::manifest::files::{Dirs, new_file};
 use crate::engine::manifest::numbered_files::list_numbered;
 use crate::engine::memory::Memory;
 use crate::engine::pacer::Pacer;
@@ -35,8 +36,7 @@ use crate::values::placement::Placement;
 /// An open database.
 pub(crate) struct Core {
     pub storage: Arc<dyn Storage>,
-    pub fast: PathBuf,
-    pub slow: PathBuf,
+    pub dirs: Dirs,
     pub settings: Settings,
     /// Tells keyspaces of different open databases apart.
     pub database: u64,
@@ -73,8 +73,7 @@ pub(crate) struct Core {
 /// Everything a core is made of that is not empty at the start.
 pub(crate) struct CoreParts {
     pub storage: Arc<dyn Storage>,
-    pub fast: PathBuf,
-    pub slow: PathBuf,
+    pub dirs: Dirs,
     pub settings: Settings,
     pub database: u64,
     pub view: View,
@@ -97,8 +96,7 @@ impl Core {
         let placement = parts.settings.tuning.placement();
         Core {
             storage: parts.storage,
-            fast: parts.fast,
-            slow: parts.slow,
+            dirs: parts.dirs,
             settings: parts.settings,
             database: parts.database,
             commit: CommitQueue::new(parts.seqno, parts.view.active.clone()),
@@ -156,16 +154,19 @@ impl Core {
 
     /// The numbers to be reserved next: beyond every file that is there, so that none of another's gets a number of ours.
     fn next_numbers(&self) -> Result<Option<(FileId, FileId)>> {
-        let files = list_numbered(&*self.storage, &self.fast, &self.slow)?;
+        let files = list_numbered(&*self.storage, &self.dirs)?;
         Ok(self.numbers.next_block(files.iter().map(|file| file.id)))
     }
 
-    pub fn table_path(&self, id: FileId) -> PathBuf {
-        self.slow.join(crate::engine::manifest::file_names::table_name(id))
+    /// A new file, with a number that is reserved durably, on the tier that is chosen for its kind. As
+    /// [`new_file_id`](Core::new_file_id).
+    pub fn new_file(&self, kind: FileKind) -> Result<FileKey> {
+        Ok(new_file(kind, self.new_file_id()?))
     }
 
-    pub fn guard(&self, path: PathBuf) -> FileGuard {
-        FileGuard::new(path, self.pending_deletions.clone())
+    /// Keeps the file until it is obsolete and its last holder has gone.
+    pub fn guard(&self, file: FileKey) -> FileGuard {
+        FileGuard::new(file, self.dirs.path(file), self.pending_deletions.clone())
     }
 
     /// Refuses work on a closed database.
@@ -185,7 +186,9 @@ impl Core {
     pub fn check_writable(&self) -> Result<()> {
         self.check_open()?;
         match self.settings.read_only {
-            true => Err(Error::input(format!("the database in {} was opened for reading only", self.fast.display()))),
+            true => {
+                Err(Error::input(format!("the database in {} was opened for reading only", self.dirs.fast.display())))
+            }
             false => Ok(()),
         }
     }
@@ -225,7 +228,7 @@ impl Core {
         }
     }
 
-    /// Makes a finished job true: syncs the logs up to `seqno`, commits the edit, and swaps the view (DESIGN rules 2, 4,
+    /// Makes a finished job true: syncs the logs up to `seqno`, commits the edit, and swaps the view (rules 2, 4,
     /// 5). Files that the edit removes go when the last view that holds them goes.
     pub fn install(&self, seqno: Seqno, mut edit: Edit, change: impl FnOnce(&mut Sources)) -> Result<()> {
         self.sync_to(seqno)?;
@@ -267,7 +270,7 @@ impl Core {
     pub fn add_counters(&self, edit: &mut Edit) {
         edit.next_file = Some(self.numbers.next());
         let durable = self.horizon.durable();
-        edit.last_seqno = Some(edit.flushed.map_or(durable, |flushed| flushed.max(durable)));
+        edit.last_seqno = Some(edit.watermarks.greatest().max(durable));
     }
 }
 

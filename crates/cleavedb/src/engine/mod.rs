@@ -5,6 +5,7 @@ pub(crate) mod view;
 pub(crate) mod layer;
 pub(crate) mod published;
 pub(crate) mod snapshots;
+pub(crate) mod referrers;
 pub(crate) mod held_snapshot;
 pub(crate) mod keyspaces;
 pub(crate) mod batch;

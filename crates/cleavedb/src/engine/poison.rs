@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::base::{Error, Result};
 use crate::sched::sync::Mutex;
 
-/// The first failure after which no write can be promised (DESIGN rule 9).
+/// The first failure after which no write can be promised (rule 9).
 #[derive(Default)]
 pub(crate) struct Poison {
     pub set: AtomicBool,

@@ -1,4 +1,4 @@
-//! The reserve: a file [`RESERVE`] that only takes up space, so that there is some when the disk is full (DESIGN rule 9).
+//! The reserve: a file [`RESERVE`] that only takes up space, so that there is some when the disk is full (rule 9).
 //! A flush, the emptying of files of values and the edits of the manifest that end or drop something give it up and are
 //! tried again at once; all of them make room in the end. Logs and what compactions write do not get it.
 //!
@@ -47,7 +47,7 @@ impl Reserve {
             places.push((fast.to_owned(), tuning.manifest_bytes.min(tuning.reserve_bytes)));
         }
         for (dir, bytes) in &mut places {
-            *bytes = (*bytes).min(storage.space_of(dir) / SPACE_PARTS);
+            *bytes = (*bytes).min(storage.file_system_bytes(dir) / SPACE_PARTS);
         }
         places.retain(|(_, bytes)| *bytes > 0);
         let settled = AtomicBool::new(places.is_empty());

@@ -2,19 +2,18 @@
 //! addresses that are brought up to date as compactions pass them by.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
 
 use crate::base::versions::{VersionRef, VersionSource};
-use crate::base::{Address, Error, FileId, Kind, Result};
+use crate::base::{Address, Error, FileId, FileKey, Kind, Result};
 use crate::engine::core::Core;
 use crate::engine::keyspaces::KeyspaceState;
-use crate::engine::manifest::file_names::{log_name, redirect_name, segment_name};
+use crate::engine::manifest::files::Dirs;
 use crate::engine::manifest::{Manifest, ManifestState};
 use crate::format::edit::{Edit, Separation};
 use crate::format::values::{EXTENT_ALIGN, ValuePlace};
 use crate::io::Storage;
-use crate::io::pending_deletions::{FileGuard, Obsolete, Part, PendingDeletions};
+use crate::io::pending_deletions::{FileGuard, FileRange, Obsolete, PendingDeletions};
 use crate::levels::readers::Readers;
 use crate::values::candidate::GarbageLimit;
 use crate::values::files::{Entry, ValueFiles};
@@ -23,29 +22,23 @@ use crate::values::value_file::{Layout, StoredFile, ValueFile};
 
 /// Where the files of values of a database lie, and what its readers share.
 pub(crate) struct ValueHome<'a> {
-    pub fast: &'a Path,
-    pub slow: &'a Path,
+    pub dirs: &'a Dirs,
     pub pending_deletions: &'a Arc<PendingDeletions>,
     pub readers: &'a Arc<Readers>,
 }
 
 impl ValueHome<'_> {
-    /// The file on storage in which file `id` has its place.
-    fn stored(&self, id: FileId, place: &ValuePlace) -> StoredFile {
-        let (own, path) = match place {
-            ValuePlace::Log { .. } => (id, self.fast.join(log_name(id))),
-            ValuePlace::Extent { segment, .. } => (*segment, self.slow.join(segment_name(*segment))),
-            ValuePlace::Moved { redirect, .. } => (*redirect, self.slow.join(redirect_name(*redirect))),
-        };
-        let guard = FileGuard::new(path, self.pending_deletions.clone());
+    /// A file on storage in which files of values have their places.
+    fn stored(&self, key: FileKey) -> StoredFile {
+        let guard = FileGuard::new(key, self.dirs.path(key), self.pending_deletions.clone());
         let handle = self.readers.handles.handle(guard.path().clone());
-        StoredFile::new(own, guard, handle)
+        StoredFile::new(guard, handle)
     }
 
-    /// Adds a file, or says that its records are elsewhere now; returns what was known of it before.
-    fn place(&self, values: &mut ValueFiles, id: FileId, place: &ValuePlace) -> Option<Entry> {
-        let own = place.container().unwrap_or(id);
-        let stored = values.stored.entry(own).or_insert_with(|| Arc::new(self.stored(id, place))).clone();
+    /// Adds a file, which lies in the file `key`, or says that its records are elsewhere now; returns what was known of it
+    /// before.
+    fn place(&self, values: &mut ValueFiles, id: FileId, place: &ValuePlace, key: FileKey) -> Option<Entry> {
+        let stored = values.stored.entry(key.id).or_insert_with(|| Arc::new(self.stored(key))).clone();
         let here = |layout, end| Entry::Here(Arc::new(ValueFile::new(id, layout, end, stored.clone())));
         let entry = match place {
             ValuePlace::Log { end } => here(Layout::Log, *end),
@@ -66,8 +59,9 @@ impl ValueHome<'_> {
 pub(crate) fn open_values(around: &ValueHome<'_>, state: &ManifestState) -> Result<ValueFiles> {
     let mut values = ValueFiles { state: state.values.clone(), ..ValueFiles::default() };
     for (id, place) in &state.values.places {
-        around.place(&mut values, *id, place);
-        let path = values.stored[&place.container().unwrap_or(*id)].path();
+        let key = state.value_file(*id, place);
+        around.place(&mut values, *id, place, key);
+        let path = values.stored[&key.id].path();
         let end = match place {
             ValuePlace::Log { end } | ValuePlace::Extent { end, .. } => *end,
             ValuePlace::Moved { start, len, .. } => start.saturating_add(*len),
@@ -107,7 +101,7 @@ pub(crate) fn give_back_gaps(
             {
                 // The last block of a file may be cut short.
                 from = end.next_multiple_of(EXTENT_ALIGN);
-                pending_deletions.add(Obsolete::Part(Part { path: path.clone(), offset, len: from - offset }));
+                pending_deletions.add(Obsolete::Range(FileRange { path: path.clone(), offset, len: from - offset }));
             }
         }
     }
@@ -171,15 +165,17 @@ impl Core {
         let view = self.published.view();
         let (files, stored) = (view.values.files.clone(), view.values.stored.clone());
         let mut after = ValueFiles { files, stored, state, ..ValueFiles::default() };
-        let around = ValueHome {
-            fast: &self.fast,
-            slow: &self.slow,
-            pending_deletions: &self.pending_deletions,
-            readers: &self.readers,
-        };
+        let around = ValueHome { dirs: &self.dirs, pending_deletions: &self.pending_deletions, readers: &self.readers };
         let mut gone = Gone { files: Vec::new(), stored: Vec::new() };
         for (id, place) in &edit.values_placed {
-            gone.files.extend(around.place(&mut after, *id, place));
+            let own = place.container().unwrap_or(*id);
+            let added = edit.files_added.iter().find(|file| file.id == own).copied();
+            gone.files.extend(around.place(
+                &mut after,
+                *id,
+                place,
+                added.unwrap_or_else(|| manifest.state().file(own)),
+            ));
         }
         gone.files.extend(edit.values_removed.iter().filter_map(|file| after.files.remove(file)));
         if !gone.files.is_empty() {

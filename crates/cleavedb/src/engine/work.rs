@@ -166,8 +166,8 @@ pub(crate) struct WorkState {
     pauses: usize,
     /// Callers that wait until all work is done.
     waiters: usize,
-    /// How often a thread that may run any job found that no work is left.
-    found_done: u64,
+    /// A thread that may run any job has found that no work is left, and none has begun since.
+    is_done: bool,
     /// Everything up to here is to be flushed now.
     pub flush_target: Seqno,
     /// How many files had been emptied when tables were last searched for stale addresses.
@@ -222,6 +222,7 @@ impl WorkState {
         if profile.is_mandatory() {
             self.note(Change::MandatoryWorkBegins);
         }
+        self.is_done &= owner == Owner::Writer;
         self.running.push(RunningJob { number: self.begun, profile, owner, threads: 1, shared: None });
         self.begun
     }
@@ -317,24 +318,24 @@ impl WorkState {
         self.shortages.check(None, since)
     }
 
-    /// A caller begins to wait until all work is done.
-    pub fn begin_waiting(&mut self) -> Waiter {
+    /// A caller begins to wait until all work is done; that is found out anew.
+    pub fn begin_waiting(&mut self) {
         self.waiters += 1;
-        Waiter { since: self.begun, found_done: self.found_done }
+        self.is_done = false;
     }
 
-    /// It has been done since the caller began to wait.
-    pub fn is_done(&self, waiter: &Waiter) -> bool {
-        self.found_done > waiter.found_done
+    /// All work was done at the last look, and no job has begun since.
+    pub fn is_done(&self) -> bool {
+        self.is_done
     }
 
-    pub fn end_waiting(&mut self, _: Waiter) {
+    pub fn end_waiting(&mut self) {
         self.waiters -= 1;
     }
 
     /// A thread that may run any job has found that no work is left.
     pub fn note_done(&mut self) {
-        self.found_done += 1;
+        self.is_done = true;
     }
 
     pub fn begin_pause(&mut self) {
@@ -363,13 +364,6 @@ impl WorkState {
     pub fn is_stopped(&self) -> bool {
         self.activity == Activity::Stopped
     }
-}
-
-/// A caller that waits until all work is done.
-pub(crate) struct Waiter {
-    /// Jobs that had been begun before.
-    pub since: u64,
-    found_done: u64,
 }
 
 impl Work {
@@ -523,7 +517,7 @@ mod tests {
         state.note_rest(Duration::from_millis(7999));
         assert_eq!(state.activity(), Activity::Quiet);
         assert_eq!(state.rested_in(Duration::from_millis(7999)), Some(Duration::from_millis(1)));
-        let waiter = state.begin_waiting();
+        state.begin_waiting();
         state.note_rest(Duration::from_millis(7999));
         assert_eq!(state.activity(), Activity::Idle);
         // A job for idle time ends no idleness, a mandatory one does.
@@ -531,10 +525,11 @@ mod tests {
         assert_eq!(state.activity(), Activity::Idle);
         state.begin(profile(Class::Mandatory, table(3)), Owner::Background);
         assert_eq!(state.activity(), Activity::Busy);
-        assert!(!state.is_done(&waiter));
         state.note_done();
-        assert!(state.is_done(&waiter));
-        state.end_waiting(waiter);
+        assert!(state.is_done());
+        state.begin(profile(Class::Mandatory, table(4)), Owner::Background);
+        assert!(!state.is_done(), "a job has begun");
+        state.end_waiting();
         state.note(Change::NothingDue);
         state.note_rest(Duration::from_secs(8));
         assert_eq!(state.activity(), Activity::Idle);

@@ -1,4 +1,4 @@
-//! One edit of the manifest: the changes of one finished job, in one self-contained record (DESIGN rule 5). Fields are
+//! One edit of the manifest: the changes of one finished job, in one self-contained record (rule 5). Fields are
 //! tagged, so a later version can add some; an unknown tag is rejected, because ignoring it could lose data. Diagram:
 //! `docs/formats/manifest.md`.
 //!
@@ -8,9 +8,10 @@ use super::meta::TableMeta;
 use super::references::References;
 use super::reorder_credit::ReorderCredit;
 use super::values::ValuePlace;
+use super::watermarks::{Consumer, Watermarks};
 use crate::base::limits::FILE_ID_MAX;
 use crate::base::varint::{put, put_bytes, take, take_bytes};
-use crate::base::{FileId, KeyspaceId, Seqno};
+use crate::base::{FileId, FileKey, FileKind, KeyspaceId, Seqno, Tier};
 
 /// A keyspace as the manifest stores it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,6 +106,9 @@ pub struct Edit {
     pub keyspaces_dropped: Vec<(KeyspaceId, Seqno)>,
     /// Dropped keyspaces of which no file contains a version any more.
     pub keyspaces_forgotten: Vec<KeyspaceId>,
+    /// Files that are on storage from now on, each on its tier.
+    pub files_added: Vec<FileKey>,
+    /// Logs that may now be written.
     /// New logs.
     pub logs_added: Vec<FileId>,
     /// Logs that are no longer referenced.
@@ -128,8 +132,9 @@ pub struct Edit {
     pub referenced: References,
     /// References of the removed tables.
     pub released: References,
-    /// All versions up to this one are in tables.
-    pub flushed: Option<Seqno>,
+    /// How far consumers of the log's records have got, as far as it has changed.
+    pub watermarks: Watermarks,
+    /// Sequence numbers up to here were given out.
     /// Highest sequence number assigned so far.
     pub last_seqno: Option<Seqno>,
     /// New files get this number or a higher one.
@@ -156,7 +161,7 @@ mod tag {
     pub const LOG_ENDED: u64 = 6;
     pub const TABLE_ADDED: u64 = 7;
     pub const TABLE_REMOVED: u64 = 8;
-    pub const FLUSHED: u64 = 9;
+    pub const WATERMARK: u64 = 9;
     pub const LAST_SEQNO: u64 = 10;
     pub const NEXT_FILE: u64 = 11;
     pub const NEXT_KEYSPACE: u64 = 12;
@@ -171,6 +176,7 @@ mod tag {
     pub const REORDERED: u64 = 21;
     pub const FILES_RESERVED: u64 = 22;
     pub const OPENED: u64 = 23;
+    pub const FILE_ADDED: u64 = 24;
 }
 
 impl Edit {
@@ -196,6 +202,9 @@ impl Edit {
         }
         for keyspace in &self.keyspaces_forgotten {
             put_all(&mut out, [tag::KEYSPACE_FORGOTTEN, keyspace.0 as u64]);
+        }
+        for FileKey { kind, id, tier } in &self.files_added {
+            put_all(&mut out, [tag::FILE_ADDED, kind.to_stored(), id.0, tier.to_stored()]);
         }
         for log in &self.logs_added {
             put_all(&mut out, [tag::LOG_ADDED, log.0]);
@@ -226,13 +235,15 @@ impl Edit {
                 references.encode(&mut out);
             }
         }
+        for (consumer, seqno) in self.watermarks.iter() {
+            put_all(&mut out, [tag::WATERMARK, consumer.to_stored(), seqno.0]);
+        }
         if let Some(credit) = self.reorder_credit {
             put(&mut out, tag::REORDER_CREDIT);
             credit.encode(&mut out);
         }
         let singles = [
             (tag::REORDERED, self.reordered),
-            (tag::FLUSHED, self.flushed.map(|seqno| seqno.0)),
             (tag::LAST_SEQNO, self.last_seqno.map(|seqno| seqno.0)),
             (tag::NEXT_FILE, self.next_file.map(|file| file.0)),
             (tag::NEXT_KEYSPACE, self.next_keyspace.map(|keyspace| keyspace.0 as u64)),
@@ -269,6 +280,7 @@ impl Edit {
             tag::KEYSPACE_ADDED => self.keyspaces_added.push(decode_keyspace(bytes)?),
             tag::KEYSPACE_DROPPED => self.keyspaces_dropped.push((take_keyspace(bytes)?, Seqno(take(bytes)?))),
             tag::KEYSPACE_FORGOTTEN => self.keyspaces_forgotten.push(take_keyspace(bytes)?),
+            tag::FILE_ADDED => self.files_added.push(take_key(bytes)?),
             tag::LOG_ADDED => self.logs_added.push(take_file(bytes, FILE_ID_MAX)?),
             tag::LOG_REMOVED => self.logs_removed.push(take_file(bytes, FILE_ID_MAX)?),
             tag::LOG_ENDED => self.logs_ended.push((take_file(bytes, FILE_ID_MAX)?, take(bytes)?)),
@@ -289,7 +301,7 @@ impl Edit {
             tag::RELEASED => self.released.add_all(&References::take(bytes)?),
             tag::REORDER_CREDIT => self.reorder_credit = Some(ReorderCredit::take(bytes)?),
             tag::REORDERED => self.reordered = Some(take(bytes)?),
-            tag::FLUSHED => self.flushed = Some(take_seqno(bytes)?),
+            tag::WATERMARK => self.watermarks.raise(Consumer::from_stored(take(bytes)?)?, take_seqno(bytes)?),
             tag::LAST_SEQNO => self.last_seqno = Some(take_seqno(bytes)?),
             tag::NEXT_FILE => self.next_file = Some(take_file(bytes, FILE_ID_MAX + 1)?),
             tag::NEXT_KEYSPACE => self.next_keyspace = Some(take_keyspace(bytes)?),
@@ -324,6 +336,12 @@ fn take_seqno(bytes: &mut &[u8]) -> Option<Seqno> {
 
 fn take_file(bytes: &mut &[u8], max: u64) -> Option<FileId> {
     take(bytes).filter(|id| *id <= max).map(FileId)
+}
+
+fn take_key(bytes: &mut &[u8]) -> Option<FileKey> {
+    let kind = FileKind::from_stored(take(bytes)?)?;
+    let id = take_file(bytes, FILE_ID_MAX)?;
+    Some(FileKey { kind, id, tier: Tier::from_stored(take(bytes)?)? })
 }
 
 fn take_keyspace(bytes: &mut &[u8]) -> Option<KeyspaceId> {
@@ -390,12 +408,13 @@ mod tests {
             referenced: references,
             keyspaces_dropped: vec![(KeyspaceId(3), Seqno(900))],
             keyspaces_forgotten: vec![KeyspaceId(2)],
+            files_added: vec![FileKey { kind: FileKind::Segment, id: FileId(12), tier: Tier::Fast }],
             logs_added: vec![FileId(12)],
             logs_removed: vec![FileId(4), FileId(5)],
             logs_ended: vec![(FileId(6), 123_456)],
             tables_added: Vec::new(),
             tables_removed: vec![FileId(8)],
-            flushed: Some(Seqno(1000)),
+            watermarks: Watermarks::only(Consumer::Levels, Seqno(1000)),
             last_seqno: Some(Seqno(1001)),
             next_file: Some(FileId(13)),
             next_keyspace: Some(KeyspaceId(8)),

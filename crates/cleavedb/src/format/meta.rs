@@ -3,7 +3,7 @@
 //! table.
 
 use super::properties::{CoveredRange, Properties};
-use crate::base::{FileId, Seqno, varint};
+use crate::base::{FileId, FileKey, FileKind, Seqno, Tier, varint};
 
 /// The metadata of one table, kept in memory and in the manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +41,12 @@ pub struct TableMeta {
 }
 
 impl TableMeta {
+    /// The file of the table, on a tier.
+    pub fn key(&self, tier: Tier) -> FileKey {
+        FileKey { kind: FileKind::Table, id: self.id, tier }
+    }
+
+    /// The description of a file of `size` bytes with these properties.
     /// The metadata of a file of `size` bytes with these properties.
     pub fn new(id: FileId, size: u64, properties: &Properties) -> TableMeta {
         TableMeta {

@@ -20,6 +20,7 @@ pub mod interval;
 pub mod group;
 pub mod reorder_credit;
 pub mod values;
+pub mod watermarks;
 pub mod edit;
 pub mod value_state;
 pub mod stats_page;

@@ -1,5 +1,5 @@
 //! The index table: the index of the memtable. It has the newest versions in memory, hashed for point reads and sorted
-//! only when a scan or a seal needs it (DESIGN section 2).
+//! only when a scan or a seal needs it.
 //!
 //! Versions are appended to pieces of [`PIECE_ENTRIES`] in arrival order. A hash table finds the newest version of a
 //! key, and each version has the number of the next older one. A full piece is immutable, so scans share it; a scan

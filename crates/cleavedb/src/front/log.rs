@@ -1,5 +1,5 @@
 //! One log file, and how records are read from it: from the file once their bytes are there, from the ring before
-//! (DESIGN section 2). Every read checks that the record has the requested key and sequence number.
+//! that. Every read checks that the record has the requested key and sequence number.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -171,14 +171,18 @@ pub fn write_ring(ring: &dyn Mapping, offset: u64, bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::{KeyspaceId, full_key};
+    use crate::base::{FileKey, FileKind, KeyspaceId, Tier, full_key};
     use crate::io::{Access, SimDisk, Storage};
 
     #[test]
     fn an_address_outside_the_log_is_reported_with_its_file() {
         let (disk, path) = (SimDisk::new(), Path::new("/00000003.log"));
         let file = disk.create(path, Access::Buffered).unwrap();
-        let guard = FileGuard::new(path.to_owned(), Arc::default());
+        let guard = FileGuard::new(
+            FileKey { kind: FileKind::Log, id: FileId(3), tier: Tier::Fast },
+            path.to_owned(),
+            Arc::default(),
+        );
         let log = LogFile::new(FileId(3), guard, file, None, 8192, 4096, Seqno(1));
         for offset in [8192 - 99, u64::MAX - 99, u64::MAX] {
             let address = Address { file: FileId(3), offset, len: 100, value_len: 10 };

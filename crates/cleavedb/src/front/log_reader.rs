@@ -1,6 +1,5 @@
 //! Reads a log from its start: from the file, then those frames that are only in the ring. Reading stops at the first
-//! offset without a valid frame; the reader can then search for evidence that frames behind it had been synced (DESIGN
-//! rule 3).
+//! offset without a valid frame; the reader can then search for evidence that frames behind it had been synced (rule 3).
 //!
 //! Called by recovery and by the log check.
 

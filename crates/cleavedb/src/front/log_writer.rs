@@ -1,4 +1,4 @@
-//! Appends frames to the log, with one of two back ends (DESIGN section 2).
+//! Appends frames to the log, with one of two back ends.
 //!
 //! *Ring*: a frame is copied to the mapped ring, where it survives a crash of the process, and to an aligned chunk,
 //! which is written to the preallocated log with large direct writes. The ring is not overwritten before its bytes are

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::*;
-use crate::base::FileId;
+use crate::base::{FileId, FileKey, FileKind, Tier};
 use crate::format::frame::LOG_HEADER_BYTES;
 use crate::io::pending_deletions::FileGuard;
 use crate::io::{Access, File, SimDisk, Storage};
@@ -65,7 +65,7 @@ fn the_ring_is_not_overwritten_before_its_bytes_are_in_the_log() {
             let file = disk.create(Path::new(&path), Access::Direct).unwrap();
             file.allocate(RING as u64).unwrap();
             let file = Arc::new(SlowFile { file, slow_from, gate: gate.clone() });
-            let guard = FileGuard::new(Path::new(&path), Arc::default());
+            let guard = FileGuard::new(key(id), Path::new(&path), Arc::default());
             let header = LOG_HEADER_BYTES as u64;
             Arc::new(LogFile::new(FileId(id), guard, file, Some(ring.clone()), RING as u64, header, Seqno::ZERO))
         };
@@ -141,7 +141,7 @@ fn published_records_can_be_synced_without_space_for_padding() {
     let disk = SimDisk::new();
     let file = disk.create(Path::new("/1.log"), Access::Buffered).unwrap();
     let file = Arc::new(FullFile { file, is_full: AtomicBool::new(false) });
-    let guard = FileGuard::new(Path::new("/1.log"), Arc::default());
+    let guard = FileGuard::new(key(1), Path::new("/1.log"), Arc::default());
     let header = LOG_HEADER_BYTES as u64;
     let log = Arc::new(LogFile::new(FileId(1), guard, file.clone(), None, 1 << 20, header, Seqno::ZERO));
     let mut writer = LogWriter::new(BackEnd::Plain);
@@ -157,4 +157,8 @@ fn published_records_can_be_synced_without_space_for_padding() {
     assert!(!writer.has_room(100, 1 << 20), "a synced block is not written again");
     writer.prepare_sync(Seqno(1), Seqno::ZERO).unwrap().wait().unwrap();
     assert_eq!(log.end(), header + 100);
+}
+
+fn key(id: u64) -> FileKey {
+    FileKey { kind: FileKind::Log, id: FileId(id), tier: Tier::Fast }
 }

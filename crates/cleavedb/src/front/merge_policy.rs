@@ -1,4 +1,4 @@
-//! Which runs to merge next: size-tiered merging of runs that are neighbours in age (DESIGN section 2). A pure
+//! Which runs to merge next: size-tiered merging of runs that are neighbours in age. A pure
 //! function, called by the scheduler.
 
 /// Runs whose sizes differ by less than this factor belong to the same tier.

@@ -1,5 +1,5 @@
 //! A run: the versions of a sealed index table, or of several merged runs, as an immutable sorted array in memory:
-//! prefix-compressed blocks, the first key of each block, and a filter (DESIGN section 2, "Seal and merge"). Range
+//! prefix-compressed blocks, the first key of each block, and a filter. Range
 //! tombstones are in a block of their own.
 //!
 //! Built by seal and merge jobs; read by gets, scans and flushes.

@@ -1,8 +1,8 @@
 //! Memory for direct I/O: a zeroed buffer whose address and length are multiples of
 //! [`BLOCK_IO_BYTES`](crate::base::limits::BLOCK_IO_BYTES).
 //!
-//! Safe code: a plain vector one block longer than asked for, used from its first aligned byte on. The vector never
-//! grows, so its memory, and with it the alignment, stays where it is.
+//! Safe code: a plain vector one block longer than requested, used from its first aligned byte on. The vector never
+//! grows, so its memory never moves and stays aligned.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -46,7 +46,7 @@ impl fmt::Debug for AlignedBuffer {
     }
 }
 
-/// Panics unless a direct write obeys the rules; breaking them is our bug and not the disk's.
+/// Panics unless a direct write is aligned; an unaligned one is a defect of the engine, not of the disk.
 pub(super) fn assert_aligned(bytes: &[u8], offset: u64) {
     assert!(offset.is_multiple_of(BLOCK_IO_BYTES as u64), "direct write at unaligned offset {offset}");
     assert!(bytes.len().is_multiple_of(BLOCK_IO_BYTES), "direct write of unaligned length {}", bytes.len());
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn stays_aligned_when_moved() {
+    fn a_buffer_stays_aligned_when_it_is_moved() {
         let buffers: Vec<AlignedBuffer> = (0..5).map(|_| AlignedBuffer::new(1)).collect();
         let boxed: Vec<Box<AlignedBuffer>> = buffers.into_iter().map(Box::new).collect();
         for buffer in &boxed {
@@ -80,13 +80,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "unaligned length")]
-    fn an_odd_length_is_refused() {
+    fn an_unaligned_length_panics() {
         assert_aligned(&AlignedBuffer::new(1)[..100], 0);
     }
 
     #[test]
     #[should_panic(expected = "unaligned offset")]
-    fn an_odd_offset_is_refused() {
+    fn an_unaligned_offset_panics() {
         assert_aligned(&AlignedBuffer::new(1), 512);
     }
 }

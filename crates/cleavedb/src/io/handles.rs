@@ -1,18 +1,18 @@
-//! Open files, at most so many at once: a [`Handle`] opens its file when it is first read and may lose it again to
-//! others; the next read opens it anew.
+//! The cache of open files, bounded by a limit on their number: a [`Handle`] opens its file on the first read, may lose it
+//! to other files, and opens it again on the next read.
 //!
-//! Which file goes is decided by a clock hand with a second chance: a file that was read since the hand came by stays. A
-//! read of an open file takes only the lock of its own handle, for the length of a clone. A read that is under way keeps
-//! its file whatever happens, so for a moment more may be open than the limit says: one for each reader.
+//! Eviction is CLOCK with a second chance: a file that was read since the hand last passed stays. A read of an open file
+//! takes only the lock of its own handle, for the duration of a clone. A read in progress keeps its file open, so more
+//! files than the limit can be open for a moment: one for each reader.
 //!
-//! A file is opened by its path, so whoever holds a handle must keep the file from being removed
+//! A file is opened by its path, so the owner of a handle must keep the file from being removed
 //! ([`FileGuard`](crate::io::pending_deletions::FileGuard)). Called by table readers.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use super::{Access, File, Storage};
+use super::storage::{Access, File, Storage};
 use crate::base::Result;
 use crate::sched::sync::Mutex;
 
@@ -25,7 +25,7 @@ pub struct Handles {
     opened: AtomicU64,
 }
 
-/// The handles that have a file open, in the order in which the hand comes by.
+/// The handles whose file is open, in the order in which the hand passes them.
 #[derive(Default)]
 struct Clock {
     slots: Vec<Weak<Slot>>,
@@ -35,7 +35,7 @@ struct Clock {
 #[derive(Default)]
 struct Slot {
     file: Mutex<Option<Arc<dyn File>>>,
-    /// Read since the hand came by.
+    /// Read since the hand last passed.
     used: AtomicBool,
 }
 
@@ -53,7 +53,7 @@ impl Handles {
         Handles { storage, access, open_max, clock: Mutex::default(), opened: AtomicU64::new(0) }
     }
 
-    /// A handle on the file at `path`, which is not opened yet.
+    /// A handle to the file at `path`, which is opened by the first read.
     pub fn handle(self: &Arc<Self>, path: Arc<Path>) -> Handle {
         Handle { path, handles: self.clone(), slot: Arc::default() }
     }
@@ -63,17 +63,17 @@ impl Handles {
         self.access
     }
 
-    /// Files that are open now.
+    /// Number of files that are open now.
     pub fn open_count(&self) -> usize {
         self.clock.lock().slots.iter().filter(|slot| slot.strong_count() > 0).count()
     }
 
-    /// How often a file was opened.
+    /// Number of opens so far.
     pub fn opened(&self) -> u64 {
         self.opened.load(Ordering::Relaxed)
     }
 
-    /// Opens a file; if the process has too many, all of ours that nobody reads are closed first.
+    /// Opens a file; if the process has too many open files, first closes all idle files of this database.
     fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
         self.opened.fetch_add(1, Ordering::Relaxed);
         match self.storage.open_read(path, self.access) {
@@ -90,11 +90,11 @@ impl Handles {
         clock.slots.push(Arc::downgrade(slot));
         let evicted = clock.evict_down_to(self.open_max);
         drop(clock);
-        // Files are closed after the lock is given back.
+        // Files are closed after the lock is released.
         drop(evicted);
     }
 
-    /// Closes all files that nobody reads.
+    /// Closes all files that no thread is reading.
     pub fn close_idle(&self) {
         let evicted = self.clock.lock().evict_down_to(0);
         drop(evicted);
@@ -109,7 +109,7 @@ impl Clock {
             match self.slots[self.hand].upgrade() {
                 Some(slot) if slot.used.swap(false, Ordering::Relaxed) => self.hand += 1,
                 slot => {
-                    // A slot listed here is open, and its lock is held only to clone the file.
+                    // A slot in this list is open, and its lock is held only to clone the file.
                     evicted.extend(slot.and_then(|slot| slot.file.lock().take()));
                     self.slots.swap_remove(self.hand);
                 }
@@ -125,11 +125,11 @@ impl Handle {
         &self.path
     }
 
-    /// The file, opened if need be.
+    /// The file, opened if it is not open.
     pub fn file(&self) -> Result<Arc<dyn File>> {
         let mut file = self.slot.file.lock();
         if let Some(file) = &*file {
-            // Not written each time: readers on many cores share the line.
+            // Not written each time: readers on many cores share the cache line.
             if !self.slot.used.load(Ordering::Relaxed) {
                 self.slot.used.store(true, Ordering::Relaxed);
             }
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_the_limit_are_open_and_all_can_be_read() {
+    fn all_files_can_be_read_while_the_limit_on_open_files_holds() {
         let (disk, paths) = disk_with(50);
         let handles = Arc::new(Handles::new(Arc::new(disk), Access::Buffered, 7));
         let all: Vec<Handle> = paths.iter().map(|path| handles.handle(path.clone())).collect();
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_read_all_the_time_stays_open() {
+    fn a_file_that_is_read_often_stays_open() {
         let (disk, paths) = disk_with(50);
         let handles = Arc::new(Handles::new(Arc::new(disk), Access::Buffered, 4));
         let all: Vec<Handle> = paths.iter().map(|path| handles.handle(path.clone())).collect();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_keeps_its_file_while_others_push_it_out() {
+    fn a_reader_keeps_its_file_after_eviction() {
         let (disk, paths) = disk_with(20);
         let handles = Arc::new(Handles::new(Arc::new(disk), Access::Buffered, 1));
         let all: Vec<Handle> = paths.iter().map(|path| handles.handle(path.clone())).collect();
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn an_opening_that_fails_is_an_error_once() {
+    fn a_failed_open_is_reported_and_tried_again_by_the_next_read() {
         let (disk, paths) = disk_with(1);
         let handles = Arc::new(Handles::new(Arc::new(disk.clone()), Access::Buffered, 1));
         let handle = handles.handle(paths[0].clone());

@@ -1,9 +1,9 @@
-//! A copy of a mapped file, for who must not map it: a database that is opened for reading only finds in it what a writer
-//! left in the ring. Nothing can be written.
+//! A read-only copy of a mapped file, for a database that is opened for reading only: it reads what a writer left in the
+//! ring, and must not map the file.
 
-use super::Mapping;
+use super::storage::Mapping;
 
-/// The bytes of a mapped file as they once were.
+/// The bytes of a mapped file at one moment.
 pub struct MappingImage(Vec<u8>);
 
 impl MappingImage {
@@ -19,7 +19,7 @@ impl Mapping for MappingImage {
     }
 
     fn write(&self, _offset: usize, _bytes: &[u8]) {
-        unreachable!("who has a copy of a mapping has no log to write");
+        unreachable!("a database that is opened for reading only never writes to a log");
     }
 
     fn read(&self, offset: usize, buffer: &mut [u8]) {

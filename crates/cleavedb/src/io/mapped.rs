@@ -1,12 +1,13 @@
-//! Files mapped into memory: plain memory in the kernel's hands, so what was written there survives the process.
+//! Files mapped into memory. The kernel owns the pages, so the bytes written there survive the process.
 //!
-//! Unsafe in one place, because mapping is: the compiler cannot know who else changes the pages. (How long they stay is the
-//! business of the crate `memmap2`.) The rules that make it sound: the pages are reached only through [`OsMapping`], by
-//! copying; a lock keeps writers and readers apart; other processes are kept out by the database's lock file. An access must never fault, because that ends in a signal and not in an error: so every block of the
-//! file is allocated and written before it is mapped, and all pages are locked in memory, or there is no mapping.
-//! Whoever cuts the file while it is mapped breaks this; the database's directory is its own.
+//! One block is unsafe, because mapping is: the compiler cannot know whether other code changes the pages. (The crate
+//! `memmap2` manages their lifetime.) The rules that make it sound: the pages are accessed only through [`OsMapping`], by
+//! copying; a lock excludes readers while a thread writes; the database's lock file excludes other processes. An access must
+//! never fault, because a fault is a signal and not an error: so every block of the file is allocated and written before it
+//! is mapped, and all pages are locked in memory; otherwise there is no mapping. A foreign program that truncates the file
+//! while it is mapped breaks this; the directory belongs to the database alone.
 //!
-//! Under Miri, which knows no mapping of files, a vector takes the place of the pages; it is not written back.
+//! Miri does not support file mappings: there a vector stands for the pages, and is not written back.
 //! Called by [`OsStorage`](super::os::OsStorage) only.
 
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -16,14 +17,14 @@ use std::{fs, io};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::Mapping;
-use super::os::reserve;
+use super::storage::Mapping;
+use super::system_calls::preallocate;
 use crate::base::limits::BLOCK_IO_BYTES;
 use crate::base::{Error, Result};
 use crate::sched::sync::RwLock;
 
-/// How many zeros are written at a time.
-const ZEROS: usize = 64 << 10;
+/// Zeros are written and compared in chunks of this size.
+const ZERO_CHUNK_BYTES: usize = 64 << 10;
 
 /// Maps a file of exactly `len` bytes; see [`Storage::map`](super::Storage::map).
 pub(super) fn map_file(path: &Path, len: usize) -> Result<Option<OsMapping>> {
@@ -32,25 +33,24 @@ pub(super) fn map_file(path: &Path, len: usize) -> Result<Option<OsMapping>> {
     Ok(pages.map(|pages| OsMapping { len, pages: RwLock::new(pages) }))
 }
 
-/// True if the path names a file that [`map_file`] would take for its own.
+/// True if there is a file at this path that [`map_file`] would reuse.
 pub(super) fn is_mapped_file(path: &Path) -> io::Result<bool> {
     let mut options = fs::OpenOptions::new();
     let opened = options.read(true).custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed()).open(path);
     match opened {
-        Ok(file) => is_ours(&file),
+        Ok(file) => is_reusable(&file),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::LOOP | Errno::NXIO)) => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// Opens the file and makes sure that it has `len` bytes and a block of storage under each of them. None if what lies
-/// there is not ours, or where the file system cannot reserve space: the logs that the mapping leads to could not be
-/// written without fail either.
+/// Opens the file and makes sure that it has `len` bytes, all of them allocated. None if the existing file is not a ring of
+/// ours, or where the file system cannot preallocate: then the logs behind the ring cannot be preallocated either.
 fn prepare(path: &Path, len: u64) -> io::Result<Option<fs::File>> {
     let mut options = fs::OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
-    // A link is not followed, and a pipe not waited for.
+    // Symbolic links are not followed, and the open does not wait for the writer of a pipe.
     let opened = options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed()).open(path);
     let file = match opened {
         Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::LOOP | Errno::ISDIR | Errno::NXIO)) => {
@@ -58,22 +58,22 @@ fn prepare(path: &Path, len: u64) -> io::Result<Option<fs::File>> {
         }
         opened => opened?,
     };
-    if !is_ours(&file)? {
+    if !is_reusable(&file)? {
         return Ok(None);
     }
     let fits = file.metadata()?.len() == len;
     if !fits {
         file.set_len(0)?;
     }
-    // Also in a file of the right size, which may have holes: a copy may have made them.
-    if !reserve(&file, len)? {
+    // A file of the right size may have holes too, for example after it was copied.
+    if !preallocate(&file, len)? {
         return Ok(None);
     }
     if !fits {
-        let zeros = vec![0; ZEROS];
+        let zeros = vec![0; ZERO_CHUNK_BYTES];
         let mut offset = 0;
         while offset < len {
-            let count = (len - offset).min(ZEROS as u64);
+            let count = (len - offset).min(ZERO_CHUNK_BYTES as u64);
             file.write_all_at(&zeros[..count as usize], offset)?;
             offset += count;
         }
@@ -81,9 +81,9 @@ fn prepare(path: &Path, len: u64) -> io::Result<Option<fs::File>> {
     Ok(Some(file))
 }
 
-/// A mapped file has no header. It is a regular file of one name whose size is a power of two; or it holds nothing but
-/// zeros, because a crash came while it was made.
-fn is_ours(file: &fs::File) -> io::Result<bool> {
+/// A mapped file has no header. It is a regular file with one hard link whose size is a power of two; or it holds only
+/// zeros, because a crash interrupted its creation.
+fn is_reusable(file: &fs::File) -> io::Result<bool> {
     let metadata = file.metadata()?;
     let len = metadata.len();
     if !metadata.is_file() || metadata.nlink() != 1 {
@@ -93,10 +93,10 @@ fn is_ours(file: &fs::File) -> io::Result<bool> {
 }
 
 fn is_zeros(file: &fs::File, len: u64) -> io::Result<bool> {
-    let mut bytes = vec![0; ZEROS];
+    let mut bytes = vec![0; ZERO_CHUNK_BYTES];
     let mut offset = 0;
     while offset < len {
-        let count = (len - offset).min(ZEROS as u64) as usize;
+        let count = (len - offset).min(ZERO_CHUNK_BYTES as u64) as usize;
         file.read_exact_at(&mut bytes[..count], offset)?;
         if bytes[..count].iter().any(|&byte| byte != 0) {
             return Ok(false);
@@ -117,7 +117,7 @@ impl OsMapping {
         let end = offset.checked_add(count);
         assert!(
             end.is_some_and(|end| end <= self.len),
-            "{count} bytes at {offset} do not fit a mapping of {}",
+            "{count} bytes at {offset} do not fit a mapping of {} bytes",
             self.len
         );
     }
@@ -155,10 +155,10 @@ mod kernel {
     pub(super) struct Pages(MmapMut);
 
     impl Pages {
-        /// None if this system will not map the file or will not keep its pages in memory.
+        /// None if the system cannot map the file or cannot lock its pages in memory.
         pub(super) fn map(file: &fs::File, len: usize) -> Option<Pages> {
-            // SAFETY: nobody else changes the file while it is mapped: the database's lock keeps other processes away from
-            // its directory, and this process reaches the file through this mapping alone. The file has all of its blocks
+            // SAFETY: no other code changes the file while it is mapped: the database's lock excludes other processes from
+            // its directory, and this process accesses the file through this mapping alone. The file has all of its blocks
             // (`prepare`), so no access ends in a signal.
             let pages = unsafe { MmapOptions::new().len(len).map_mut(file) }.ok()?;
             match pages.advise(Advice::PopulateWrite) {
@@ -189,7 +189,7 @@ mod vector {
     pub(super) struct Pages(Vec<u8>);
 
     impl Pages {
-        #[expect(clippy::unnecessary_wraps, reason = "the real one can fail")]
+        #[expect(clippy::unnecessary_wraps, reason = "mapping with the kernel can fail")]
         pub(super) fn map(_file: &fs::File, len: usize) -> Option<Pages> {
             Some(Pages::zeroed(len))
         }
@@ -215,10 +215,10 @@ mod tests {
 
     #[test]
     #[cfg(not(miri))]
-    fn content_survives_the_mapping_and_another_size_starts_from_zeros() {
+    fn content_survives_unmapping_and_a_different_size_starts_from_zeros() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ring");
-        let mapping = map_file(&path, 65_536).unwrap().expect("this machine maps and locks small files");
+        let mapping = map_file(&path, 65_536).unwrap().expect("this machine can map and lock small files");
         mapping.write(60_000, b"kept");
         let mut buffer = [1; 6];
         mapping.read(59_999, &mut buffer);
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     #[cfg(not(miri))]
-    fn every_byte_has_storage_under_it() {
+    fn every_block_of_the_file_is_allocated() {
         use std::os::unix::fs::MetadataExt;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ring");
@@ -255,20 +255,21 @@ mod tests {
 
     #[test]
     #[cfg(not(miri))]
-    fn what_was_left_of_a_ring_that_was_being_made_is_ours() {
+    fn a_ring_left_half_created_by_a_crash_is_reused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ring");
-        for (content, ours) in [(vec![0; 3 * 65_536 + 7], true), (vec![0; 4096], true), (b"\0\0ours?".to_vec(), false)]
+        for (content, reusable) in
+            [(vec![0; 3 * 65_536 + 7], true), (vec![0; 4096], true), (b"\0\0ours?".to_vec(), false)]
         {
             fs::write(&path, &content).unwrap();
-            assert_eq!(map_file(&path, 65_536).unwrap().is_some(), ours);
-            assert_eq!(fs::read(&path).unwrap().len(), if ours { 65_536 } else { content.len() });
+            assert_eq!(map_file(&path, 65_536).unwrap().is_some(), reusable);
+            assert_eq!(fs::read(&path).unwrap().len(), if reusable { 65_536 } else { content.len() });
         }
     }
 
     #[test]
     #[cfg(not(miri))]
-    fn a_path_that_cannot_be_opened_is_an_error_that_names_it() {
+    fn the_error_for_a_path_that_cannot_be_opened_names_it() {
         let error = map_file(Path::new("/nowhere/ring"), 4096).err().unwrap();
         assert!(error.to_string().contains("/nowhere/ring"), "{error}");
     }
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_never_see_half_a_write() {
+    fn threads_never_see_a_torn_write() {
         let mapping = Arc::new(small());
         let writer = {
             let mapping = Arc::clone(&mapping);
@@ -306,13 +307,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "do not fit a mapping")]
-    fn a_write_past_the_end_is_refused() {
+    fn a_write_past_the_end_panics() {
         small().write(8190, &[0; 3]);
     }
 
     #[test]
     #[should_panic(expected = "do not fit a mapping")]
-    fn a_read_at_an_absurd_offset_is_refused() {
+    fn a_read_whose_end_overflows_panics() {
         small().read(usize::MAX, &mut [0; 2]);
     }
 }

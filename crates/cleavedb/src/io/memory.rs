@@ -1,8 +1,8 @@
 //! Files in memory, for databases that need not outlive their handles ([`Db::in_memory`](crate::Db::in_memory)). Nothing is
 //! durable and nothing fails; a file's memory is freed with its last name and its last handle.
 //!
-//! Two kinds of locks, never held together: one for names, and one for the content of each file, so reads of a file go side
-//! by side. Called by `Db::in_memory`.
+//! Two kinds of locks, never held together: one for names, and one for the content of each file, which readers share.
+//! Called by `Db::in_memory`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use super::{Access, DirEntry, File, Lock, Mapping, Punched, Storage};
+use super::storage::{Access, DirEntry, File, Lock, Mapping, Punched, Storage};
 use crate::base::{Error, Result};
 use crate::sched::sync::{Mutex, RwLock};
 
-/// Content is allocated in pieces of this size, when they are first written.
-const PIECE: usize = 16 << 10;
+/// Content is allocated in chunks of this size, when they are first written.
+const CHUNK_BYTES: usize = 16 << 10;
 
 /// Files and directories in memory.
 #[derive(Default)]
@@ -29,13 +29,13 @@ pub struct MemoryStorage {
 struct FileNames {
     files: BTreeMap<PathBuf, Arc<RwLock<Content>>>,
     directories: BTreeSet<PathBuf>,
-    /// Who holds the lock of a path.
+    /// Holders of the lock on each path.
     locks: BTreeMap<PathBuf, Held>,
 }
 
 /// A lock lives as long as its guards do.
 enum Held {
-    Alone(Weak<()>),
+    Exclusive(Weak<()>),
     Shared(Weak<()>),
 }
 
@@ -55,7 +55,7 @@ impl FileNames {
         Ok(self.files.entry(path.to_owned()).or_default().clone())
     }
 
-    /// The names in a directory, with whether each is a file.
+    /// The entries of a directory, sorted by name.
     fn list(&self, dir: &Path) -> Vec<DirEntry> {
         let inside = |path: &Path| {
             let name = path.file_name().filter(|_| path.parent() == Some(dir))?;
@@ -70,12 +70,12 @@ impl FileNames {
 }
 
 impl MemoryStorage {
-    /// Without files.
+    /// A storage without files.
     pub fn new() -> MemoryStorage {
         MemoryStorage::default()
     }
 
-    /// Memory of all files that have a name.
+    /// Memory of all files that have a name, in bytes.
     #[cfg(test)]
     fn bytes(&self) -> usize {
         self.names.lock().files.values().map(|content| content.read().bytes()).sum()
@@ -85,7 +85,7 @@ impl MemoryStorage {
         let mut names = self.names.lock();
         let guard = match (names.locks.get(path), hold(Weak::new())) {
             (Some(Held::Shared(holders)), Held::Shared(_)) => holders.upgrade().unwrap_or_default(),
-            (Some(Held::Alone(holder) | Held::Shared(holder)), _) if holder.strong_count() > 0 => {
+            (Some(Held::Exclusive(holder) | Held::Shared(holder)), _) if holder.strong_count() > 0 => {
                 return Err(Error::Locked { path: path.to_owned() });
             }
             _ => Arc::default(),
@@ -210,7 +210,7 @@ impl Storage for MemoryStorage {
             names.create(path)?;
         }
         drop(names);
-        self.take_lock(path, Held::Alone)
+        self.take_lock(path, Held::Exclusive)
     }
 
     fn lock_shared(&self, path: &Path) -> Result<Box<dyn Lock>> {
@@ -222,7 +222,7 @@ impl Storage for MemoryStorage {
         Ok(self.numbers.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// What survives the process is of no use here, so logs go without a ring.
+    /// Bytes that survive the process are of no use here, so logs are written without a ring.
     fn map(&self, _path: &Path, _len: usize) -> Result<Option<Arc<dyn Mapping>>> {
         Ok(None)
     }
@@ -268,25 +268,25 @@ impl File for MemoryFile {
     }
 }
 
-/// The bytes of a file. What was never written is zero and takes no memory; nor does a piece of which all was punched out.
+/// The bytes of a file. Bytes that were never written are zeros and take no memory; nor do chunks that lie in a hole.
 #[derive(Default)]
 struct Content {
     len: u64,
-    pieces: BTreeMap<u64, Box<[u8]>>,
+    chunks: BTreeMap<u64, Box<[u8]>>,
 }
 
 impl Content {
     #[cfg(test)]
     fn bytes(&self) -> usize {
-        self.pieces.len() * PIECE
+        self.chunks.len() * CHUNK_BYTES
     }
 
     fn read(&self, buffer: &mut [u8], offset: u64) -> usize {
         let count = self.len.saturating_sub(offset).min(buffer.len() as u64) as usize;
-        for (number, start, range) in pieces(offset, count as u64) {
+        for (number, start, range) in chunks_of(offset, count as u64) {
             let part = &mut buffer[range.clone()];
-            match self.pieces.get(&number) {
-                Some(piece) => part.copy_from_slice(&piece[start..start + part.len()]),
+            match self.chunks.get(&number) {
+                Some(chunk) => part.copy_from_slice(&chunk[start..start + part.len()]),
                 None => part.fill(0),
             }
         }
@@ -294,42 +294,42 @@ impl Content {
     }
 
     fn write(&mut self, bytes: &[u8], offset: u64) {
-        for (number, start, range) in pieces(offset, bytes.len() as u64) {
+        for (number, start, range) in chunks_of(offset, bytes.len() as u64) {
             let part = &bytes[range];
-            let piece = self.pieces.entry(number).or_insert_with(|| vec![0; PIECE].into());
-            piece[start..start + part.len()].copy_from_slice(part);
+            let chunk = self.chunks.entry(number).or_insert_with(|| vec![0; CHUNK_BYTES].into());
+            chunk[start..start + part.len()].copy_from_slice(part);
         }
         self.len = self.len.max(offset + bytes.len() as u64);
     }
 
-    /// What lies there is zero from now on.
+    /// Zeros the range and frees the chunks that lie within it.
     fn punch(&mut self, offset: u64, len: u64) {
-        for (number, start, range) in pieces(offset, len.min(self.len.saturating_sub(offset))) {
-            if range.len() == PIECE {
-                self.pieces.remove(&number);
-            } else if let Some(piece) = self.pieces.get_mut(&number) {
-                piece[start..start + range.len()].fill(0);
+        for (number, start, range) in chunks_of(offset, len.min(self.len.saturating_sub(offset))) {
+            if range.len() == CHUNK_BYTES {
+                self.chunks.remove(&number);
+            } else if let Some(chunk) = self.chunks.get_mut(&number) {
+                chunk[start..start + range.len()].fill(0);
             }
         }
     }
 
     fn truncate(&mut self, len: u64) {
         self.punch(len, self.len.saturating_sub(len));
-        drop(self.pieces.split_off(&len.div_ceil(PIECE as u64)));
+        drop(self.chunks.split_off(&len.div_ceil(CHUNK_BYTES as u64)));
         self.len = len;
     }
 }
 
-/// The pieces that `len` bytes at `offset` lie in: of each its number, where in it they start, and which of them they are.
-fn pieces(offset: u64, len: u64) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
+/// The chunks that hold `len` bytes at `offset`: the number of each chunk, the offset in it, and the range of those bytes.
+fn chunks_of(offset: u64, len: u64) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {
         let at = offset + done;
-        let start = (at % PIECE as u64) as usize;
-        let count = (len - done).min((PIECE - start) as u64);
+        let start = (at % CHUNK_BYTES as u64) as usize;
+        let count = (len - done).min((CHUNK_BYTES - start) as u64);
         let range = done as usize..(done + count) as usize;
         done += count;
-        (count > 0).then_some((at / PIECE as u64, start, range))
+        (count > 0).then_some((at / CHUNK_BYTES as u64, start, range))
     })
 }
 

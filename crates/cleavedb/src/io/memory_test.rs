@@ -1,4 +1,4 @@
-//! Files in memory by themselves, and a database on them.
+//! Files in memory, and a database on them.
 
 use super::*;
 use crate::{Db, KeyspaceOptions, Options, WriteBatch};
@@ -10,52 +10,62 @@ fn storage_with_dir() -> (Arc<MemoryStorage>, &'static Path) {
 }
 
 #[test]
-fn content_is_what_was_written_and_zeros_elsewhere() {
+fn content_is_the_written_bytes_and_zeros_elsewhere() {
     let (storage, dir) = storage_with_dir();
     let file = storage.create(&dir.join("file"), Access::Buffered).unwrap();
-    let mut model = vec![0_u8; 5 * PIECE];
-    for (number, (offset, len)) in
-        [(0, 10), (PIECE - 3, 7), (PIECE, PIECE), (2 * PIECE + 5, 2 * PIECE), (4 * PIECE - 1, 1)]
-            .into_iter()
-            .enumerate()
+    let mut model = vec![0_u8; 5 * CHUNK_BYTES];
+    for (number, (offset, len)) in [
+        (0, 10),
+        (CHUNK_BYTES - 3, 7),
+        (CHUNK_BYTES, CHUNK_BYTES),
+        (2 * CHUNK_BYTES + 5, 2 * CHUNK_BYTES),
+        (4 * CHUNK_BYTES - 1, 1),
+    ]
+    .into_iter()
+    .enumerate()
     {
         let bytes = vec![number as u8 + 1; len];
         file.write_at(&bytes, offset as u64).unwrap();
         model[offset..offset + len].copy_from_slice(&bytes);
     }
-    file.allocate(5 * PIECE as u64).unwrap();
-    let mut read = vec![9; 6 * PIECE];
-    assert_eq!(file.read_at(&mut read, 0).unwrap(), 5 * PIECE);
-    assert!(read[..5 * PIECE] == model[..]);
-    assert_eq!(file.read_at(&mut read[..20], 5 * PIECE as u64 - 7).unwrap(), 7);
+    file.allocate(5 * CHUNK_BYTES as u64).unwrap();
+    let mut read = vec![9; 6 * CHUNK_BYTES];
+    assert_eq!(file.read_at(&mut read, 0).unwrap(), 5 * CHUNK_BYTES);
+    assert!(read[..5 * CHUNK_BYTES] == model[..]);
+    assert_eq!(file.read_at(&mut read[..20], 5 * CHUNK_BYTES as u64 - 7).unwrap(), 7);
     assert_eq!(file.read_at(&mut read, u64::MAX).unwrap(), 0);
-    file.truncate(PIECE as u64 + 5).unwrap();
-    file.allocate(3 * PIECE as u64).unwrap();
-    model[PIECE + 5..].fill(0);
-    assert_eq!(file.read_at(&mut read, 0).unwrap(), 3 * PIECE);
-    assert!(read[..3 * PIECE] == model[..3 * PIECE], "what was cut off is zero when the file grows again");
+    file.truncate(CHUNK_BYTES as u64 + 5).unwrap();
+    file.allocate(3 * CHUNK_BYTES as u64).unwrap();
+    model[CHUNK_BYTES + 5..].fill(0);
+    assert_eq!(file.read_at(&mut read, 0).unwrap(), 3 * CHUNK_BYTES);
+    assert!(
+        read[..3 * CHUNK_BYTES] == model[..3 * CHUNK_BYTES],
+        "bytes that were cut off are zeros when the file grows again"
+    );
 }
 
 #[test]
-fn memory_comes_with_writes_and_goes_with_holes_and_names() {
+fn memory_is_allocated_by_writes_and_freed_by_holes_and_removals() {
     let (storage, dir) = storage_with_dir();
     let path = dir.join("file");
     let file = storage.create(&path, Access::Direct).unwrap();
-    file.allocate(100 * PIECE as u64).unwrap();
-    assert_eq!((file.len().unwrap(), storage.bytes()), (100 * PIECE as u64, 0));
-    file.write_at(&vec![7; 10 * PIECE], 0).unwrap();
-    assert_eq!(storage.bytes(), 10 * PIECE);
-    assert_eq!(storage.punch(&path, 4096, 4 * PIECE as u64).unwrap(), Punched::Done);
-    assert_eq!(storage.bytes(), 7 * PIECE, "three whole pieces lie in the hole");
+    file.allocate(100 * CHUNK_BYTES as u64).unwrap();
+    assert_eq!((file.len().unwrap(), storage.bytes()), (100 * CHUNK_BYTES as u64, 0));
+    file.write_at(&vec![7; 10 * CHUNK_BYTES], 0).unwrap();
+    assert_eq!(storage.bytes(), 10 * CHUNK_BYTES);
+    assert_eq!(storage.punch(&path, 4096, 4 * CHUNK_BYTES as u64).unwrap(), Punched::Done);
+    assert_eq!(storage.bytes(), 7 * CHUNK_BYTES, "three whole chunks lie in the hole");
     let mut byte = [1];
-    for (offset, content) in [(4095, 7), (4096, 0), (4 * PIECE as u64 + 4095, 0), (4 * PIECE as u64 + 4096, 7)] {
+    for (offset, content) in
+        [(4095, 7), (4096, 0), (4 * CHUNK_BYTES as u64 + 4095, 0), (4 * CHUNK_BYTES as u64 + 4096, 7)]
+    {
         file.read_at(&mut byte, offset).unwrap();
         assert_eq!(byte[0], content, "{offset}");
     }
     assert!(storage.link(&path, &dir.join("other")).unwrap());
-    assert_eq!(storage.punch(&path, 0, PIECE as u64).unwrap(), Punched::Linked, "it has two names");
+    assert_eq!(storage.punch(&path, 0, CHUNK_BYTES as u64).unwrap(), Punched::Linked, "the file has two links");
     storage.remove(&path).unwrap();
-    assert_eq!((storage.bytes(), storage.file_len(&path).unwrap()), (7 * PIECE, None));
+    assert_eq!((storage.bytes(), storage.file_len(&path).unwrap()), (7 * CHUNK_BYTES, None));
     storage.remove(&dir.join("other")).unwrap();
     assert_eq!(storage.bytes(), 0);
     assert_eq!(file.read_at(&mut byte, 0).unwrap(), 1, "an open file outlives its names");
@@ -65,7 +75,7 @@ fn memory_comes_with_writes_and_goes_with_holes_and_names() {
 }
 
 #[test]
-fn names_behave_as_on_a_disk() {
+fn directory_operations_fail_as_on_a_disk() {
     let (storage, dir) = storage_with_dir();
     let kind = |result: Result<()>| match result {
         Err(Error::Io { source, .. }) => Some(source.kind()),
@@ -92,13 +102,13 @@ fn names_behave_as_on_a_disk() {
 }
 
 #[test]
-fn a_lock_is_held_by_one_or_shared_by_readers() {
+fn a_lock_is_exclusive_or_shared_by_readers() {
     let (storage, dir) = storage_with_dir();
     let path = dir.join("LOCK");
     let is_locked = |lock: Result<Box<dyn Lock>>| matches!(lock, Err(Error::Locked { .. }));
-    let alone = storage.lock(&path).unwrap();
+    let exclusive = storage.lock(&path).unwrap();
     assert!(is_locked(storage.lock(&path)) && is_locked(storage.lock_shared(&path)));
-    drop(alone);
+    drop(exclusive);
     let shared = (storage.lock_shared(&path).unwrap(), storage.lock_shared(&path).unwrap());
     assert!(is_locked(storage.lock(&path)));
     drop(shared.0);
@@ -111,9 +121,9 @@ fn open(storage: &Arc<MemoryStorage>, dir: &str) -> Db {
     crate::api::db::open(storage.clone(), Path::new(dir), Options::new().memory_budget(16 << 20), None).unwrap()
 }
 
-/// Everything that a database on a disk does, on one in memory.
+/// Calls every operation that works on a disk.
 #[test]
-fn a_database_in_memory_refuses_nothing_that_works_on_a_disk() {
+fn a_database_in_memory_supports_every_operation_of_one_on_disk() {
     let storage = Arc::new(MemoryStorage::new());
     let db = open(&storage, "/db");
     let users = db.create_keyspace("users", KeyspaceOptions::new().merge_operator("u64-add")).unwrap();
@@ -150,12 +160,12 @@ fn a_database_in_memory_refuses_nothing_that_works_on_a_disk() {
 }
 
 #[test]
-fn memory_of_a_database_in_memory_goes_with_its_files() {
+fn a_database_in_memory_frees_the_memory_of_removed_files() {
     let storage = Arc::new(MemoryStorage::new());
     let db = open(&storage, "/db");
     let keyspace = db.keyspace("large").unwrap();
     for number in 0..200_u32 {
-        // Noise, so that compression does not make it small.
+        // Random bytes, so that compression does not shrink them.
         let seed = crate::format::checksum::xxh3_64(&number.to_le_bytes());
         let mut random = crate::sched::random::Random::new(seed);
         let value: Vec<u8> = (0..100_000 / 8).flat_map(|_| random.draw().to_le_bytes()).collect();
@@ -169,9 +179,9 @@ fn memory_of_a_database_in_memory_goes_with_its_files() {
     db.compact_range(&db.default_keyspace(), ..).unwrap();
     db.flush().unwrap();
     db.wait_for_background().unwrap();
-    assert!(storage.bytes() < full / 4, "{} of {full} B are left", storage.bytes());
+    assert!(storage.bytes() < full / 4, "{} of {full} B are still allocated", storage.bytes());
     let contents: Vec<_> = storage.names.lock().files.values().map(Arc::downgrade).collect();
     db.close().unwrap();
     drop(storage);
-    assert!(contents.iter().all(|content| content.upgrade().is_none()), "everything goes with the last handle");
+    assert!(contents.iter().all(|content| content.upgrade().is_none()), "the last handle frees all memory");
 }

@@ -1,4 +1,4 @@
-//! The promises of `Storage`, on a real file system.
+//! The contract of `Storage`, on a real file system.
 
 use super::*;
 use crate::io::AlignedBuffer;
@@ -8,7 +8,7 @@ fn directory() -> tempfile::TempDir {
 }
 
 #[test]
-fn create_refuses_a_name_that_is_taken() {
+fn create_fails_if_the_name_is_taken() {
     let dir = directory();
     let path = dir.path().join("a");
     OsStorage::new().create(&path, Access::Buffered).unwrap();
@@ -78,7 +78,7 @@ fn allocate_sets_the_length_keeps_the_content_and_never_shrinks() {
 }
 
 #[test]
-fn a_file_opened_for_reading_refuses_writes() {
+fn writes_to_a_file_opened_for_reading_fail() {
     let dir = directory();
     let path = dir.path().join("a");
     OsStorage::new().create(&path, Access::Buffered).unwrap();
@@ -87,7 +87,7 @@ fn a_file_opened_for_reading_refuses_writes() {
 }
 
 #[test]
-fn a_full_device_is_no_space() {
+fn a_write_to_a_full_device_fails_with_no_space() {
     let error = OsStorage::new().open(Path::new("/dev/full")).unwrap().write_at(b"x", 0).unwrap_err();
     assert!(matches!(error, Error::NoSpace { path } if path == Path::new("/dev/full")));
 }
@@ -102,7 +102,7 @@ fn a_missing_file_is_an_error_that_names_it() {
 }
 
 #[test]
-fn a_second_lock_is_refused_until_the_first_is_dropped() {
+fn a_second_lock_fails_until_the_first_is_dropped() {
     let dir = directory();
     let path = dir.path().join("LOCK");
     let first = OsStorage::new().lock(&path).unwrap();
@@ -113,32 +113,7 @@ fn a_second_lock_is_refused_until_the_first_is_dropped() {
 }
 
 #[test]
-fn the_kernels_lock_alone_refuses_a_second_open_file() {
-    let dir = directory();
-    let path = dir.path().join("LOCK");
-    let first = OsStorage::new().lock(&path).unwrap();
-    let stranger = fs::File::open(&path).unwrap();
-    let answer = rustix::fs::flock(&stranger, FlockOperation::NonBlockingLockExclusive);
-    assert_eq!(answer, Err(Errno::WOULDBLOCK));
-    drop(first);
-    rustix::fs::flock(&stranger, FlockOperation::NonBlockingLockExclusive).unwrap();
-    assert!(matches!(OsStorage::new().lock(&path), Err(Error::Locked { .. })));
-}
-
-#[test]
-fn the_table_of_this_process_alone_refuses_a_second_lock() {
-    let dir = directory();
-    let path = dir.path().join("LOCK");
-    let metadata = fs::File::create(&path).unwrap().metadata().unwrap();
-    let identity = (metadata.dev(), metadata.ino());
-    LOCKED_HERE.lock().insert(identity, 0);
-    assert!(matches!(OsStorage::new().lock(&path), Err(Error::Locked { .. })));
-    LOCKED_HERE.lock().remove(&identity);
-    OsStorage::new().lock(&path).unwrap();
-}
-
-#[test]
-fn list_is_sorted_and_tells_files_from_the_rest() {
+fn list_is_sorted_and_distinguishes_files_from_other_entries() {
     let dir = directory();
     OsStorage::new().create(&dir.path().join("b"), Access::Buffered).unwrap();
     OsStorage::new().create(&dir.path().join("a"), Access::Buffered).unwrap();
@@ -150,7 +125,7 @@ fn list_is_sorted_and_tells_files_from_the_rest() {
 }
 
 #[test]
-fn rename_replaces_and_remove_removes() {
+fn rename_replaces_a_file_and_remove_removes_it() {
     let dir = directory();
     let (a, b) = (dir.path().join("a"), dir.path().join("b"));
     OsStorage::new().create(&a, Access::Buffered).unwrap().write_at(b"new", 0).unwrap();
@@ -164,7 +139,7 @@ fn rename_replaces_and_remove_removes() {
 }
 
 #[test]
-fn direct_reads_of_any_shape_give_the_same_bytes() {
+fn direct_reads_of_any_offset_and_length_return_the_same_bytes() {
     let directory = directory();
     let path = directory.path().join("file");
     let bytes: Vec<u8> = (0..2_500_001_u32).map(|number| ((number * 7) >> 3) as u8).collect();
@@ -192,7 +167,7 @@ fn direct_reads_of_any_shape_give_the_same_bytes() {
 }
 
 #[test]
-fn bytes_that_were_told_of_are_read_and_leave_no_descriptor_behind() {
+fn prefetched_reads_return_the_bytes_and_leave_no_descriptor_open() {
     let dir = directory();
     let path = dir.path().join("table");
     let content: Vec<u8> = (0..100_000_u32).map(|number| number as u8).collect();
@@ -200,26 +175,26 @@ fn bytes_that_were_told_of_are_read_and_leave_no_descriptor_behind() {
     for access in [Access::Buffered, Access::Direct] {
         let Ok(file) = OsStorage::new().open_read(&path, access) else { continue };
         let places = [(10, 5000), (99_000, 5000), (40_000, 4096)];
-        places.iter().for_each(|&(offset, len)| file.will_need(offset, len));
+        places.iter().for_each(|&(offset, len)| file.prefetch(offset, len));
         for (offset, len) in places {
             let mut buffer = vec![0; len as usize];
-            let read = file.read_needed(&mut buffer, offset).unwrap();
+            let read = file.read_prefetched(&mut buffer, offset).unwrap();
             let end = content.len().min((offset + len) as usize);
             assert_eq!(buffer[..read], content[offset as usize..end]);
         }
-        // One that nobody told of.
+        // A read without a prefetch.
         let mut buffer = [0; 3];
-        assert_eq!((file.read_needed(&mut buffer, 7).unwrap(), buffer), (3, [7, 8, 9]));
+        assert_eq!((file.read_prefetched(&mut buffer, 7).unwrap(), buffer), (3, [7, 8, 9]));
     }
 }
 
 #[test]
-fn what_is_waited_for_is_read_whole_by_one_thread_and_by_many() {
+fn polled_reads_are_complete_on_one_thread_and_on_many() {
     let dir = directory();
     let path = dir.path().join("values");
     let content: Vec<u8> = (0..3_000_000_u32).map(|number| (number / 5) as u8).collect();
     let writer = OsStorage::new().create(&path, Access::Direct).unwrap();
-    // Past the page cache, as far as the file system can: what is read first is not there yet.
+    // Direct writes, where the file system supports them, so that the first reads are not cached.
     let mut buffer = AlignedBuffer::new(content.len().next_multiple_of(4096));
     buffer[..content.len()].copy_from_slice(&content);
     writer.write_at(&buffer, 0).unwrap();
@@ -235,7 +210,7 @@ fn what_is_waited_for_is_read_whole_by_one_thread_and_by_many() {
     };
     read_all(0);
     std::thread::scope(|scope| (1..9).for_each(|turn| drop(scope.spawn(move || read_all(turn * 4321)))));
-    // Up to the end, beyond it, and more than is asked for again and again.
+    // Up to the end, beyond it, and a read that is too long to be polled.
     for (offset, len, expected) in [(2_999_000, 5000, 1000), (3_000_000, 10, 0), (5, 100_000, 100_000)] {
         let mut part = vec![0; len];
         assert_eq!(file.read_polled(&mut part, offset).unwrap(), expected);
@@ -244,16 +219,16 @@ fn what_is_waited_for_is_read_whole_by_one_thread_and_by_many() {
 }
 
 #[test]
-fn a_file_system_has_a_size_and_what_is_not_there_has_none_that_is_known() {
+fn the_size_of_a_file_system_is_known_and_that_of_a_missing_path_is_not() {
     let dir = tempfile::tempdir().unwrap();
-    let space = OsStorage::new().space_of(dir.path());
+    let space = OsStorage::new().file_system_bytes(dir.path());
     assert!(space > 1 << 20 && space < u64::MAX, "{space}");
-    assert_eq!(OsStorage::new().space_of(&dir.path().join("missing")), u64::MAX);
+    assert_eq!(OsStorage::new().file_system_bytes(&dir.path().join("missing")), u64::MAX);
 }
 
 #[cfg(not(feature = "portable"))]
 #[test]
-fn a_part_of_a_file_gives_its_space_back_unless_the_file_has_another_name() {
+fn a_punched_hole_frees_space_unless_the_file_has_another_link() {
     use std::os::unix::fs::MetadataExt;
     let dir = directory();
     let (path, other) = (dir.path().join("segment"), dir.path().join("checkpoint"));

@@ -16,7 +16,7 @@ use crate::base::{Buffer, Cursor, Error, FileId, Result, Seqno, Stamp};
 use crate::cache::block_cache::PriorityPool;
 use crate::cache::value_cache::{Kept, ValueCache};
 use crate::format::table::BlockHandle;
-use crate::io::coalesced_reads::{Coalescing, ReadPlace, Wanted, read_together};
+use crate::io::coalesced_reads::{Coalescing, ReadRange, ReadRequest, read_coalesced};
 
 /// Which blocks are read together.
 const COALESCING: Coalescing = Coalescing { gap_bytes: 8 << 10, read_bytes_max: 256 << 10 };
@@ -199,10 +199,10 @@ pub fn read_missing(mut missing: Vec<MissingBlock>) {
     let wanted = missing.into_iter().filter_map(|block| {
         let end = block.handle.end().filter(|end| *end <= block.table.blocks_end())?;
         let (file, start) = block.place();
-        Some(Wanted { place: ReadPlace { file, start, end }, whose: block })
+        Some(ReadRequest { range: ReadRange { file, start, end }, context: block })
     });
     let open = |block: &MissingBlock| block.table.file().ok();
-    read_together(wanted.collect(), COALESCING, open, |block, sealed| {
+    read_coalesced(wanted.collect(), COALESCING, open, |block, sealed| {
         // A damaged block is read again, and reported, by the look-up that needs it.
         let _ = block.table.insert_block(block.handle, block.pool, sealed);
     });

@@ -12,7 +12,7 @@ use super::readers::Readers;
 use super::table_cursor::{CacheAndFile, TableCursor};
 use crate::base::memory::Counted;
 use crate::base::tombstones::{Fragment, RangeTombstones, TombstoneSpan};
-use crate::base::{Buffer, Cursor, Error, Gauge, Result, Seqno, Stamp};
+use crate::base::{Buffer, Cursor, Error, FileKey, Gauge, Result, Seqno, Stamp};
 use crate::cache::block_cache::PriorityPool;
 use crate::format::block::{BlockCursor, BlockOrigin};
 use crate::format::meta::TableMeta;
@@ -229,7 +229,13 @@ impl Table {
         &self.readers
     }
 
-    fn path(&self) -> &Arc<Path> {
+    /// Its file.
+    pub fn key(&self) -> FileKey {
+        self.guard.key()
+    }
+
+    /// Where its file lies.
+    pub fn path(&self) -> &Arc<Path> {
         self.handle.path()
     }
 
@@ -296,7 +302,7 @@ impl Table {
         if len > 0
             && let Ok(file) = self.handle.file()
         {
-            file.will_go_on(offset, len);
+            file.read_ahead(offset, len);
         }
     }
 

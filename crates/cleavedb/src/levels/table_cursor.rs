@@ -12,7 +12,7 @@ use crate::cache::block_cache::PriorityPool;
 use crate::format::block::BlockCursor;
 use crate::format::filter::may_contain;
 use crate::format::table::{BlockHandle, PartitionHandles};
-use crate::io::read_ahead::Room;
+use crate::io::read_ahead::Reservation;
 
 /// Bytes read ahead when a job begins to move forward; doubled each time they are used up.
 const READ_AHEAD_BYTES_FIRST: usize = 256 << 10;
@@ -76,7 +76,7 @@ impl BlockSource for CacheAndFile {
 struct Ahead {
     start: u64,
     bytes: Vec<u8>,
-    room: Option<Room>,
+    room: Option<Reservation>,
     /// Bytes to ask for next.
     wanted: usize,
     /// The operating system was asked to prefetch up to here.
@@ -361,7 +361,7 @@ impl TableCursor {
         ahead.room = None;
         let readers = table.readers();
         let pool = if self.fill_cache { &readers.scan_ahead } else { &readers.ahead };
-        let room = pool.take(ahead.wanted.min(rest.next_power_of_two()));
+        let room = pool.reserve(ahead.wanted.min(rest.next_power_of_two()));
         let len = room.bytes().min(rest);
         if block_bytes > len as u64 {
             ahead.bytes = Vec::new();

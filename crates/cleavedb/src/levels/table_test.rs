@@ -9,7 +9,7 @@ use crate::base::cursor::compare;
 use crate::base::cursor::model::{Step, VecCursor, Version, assert_same_walk, sort};
 use crate::base::key_versions::KeyVersions;
 use crate::base::limits::BLOCK_IO_BYTES;
-use crate::base::{Address, FileId, KeyspaceId, Kind, Slice, full_key};
+use crate::base::{Address, FileId, FileKey, FileKind, KeyspaceId, Kind, Slice, Tier, full_key};
 use crate::format::compression::Compression;
 use crate::format::table::{TRAILER_BYTES, check_block};
 use crate::io::{Access, Faults, SimDisk, Storage};
@@ -37,7 +37,7 @@ fn write(disk: &SimDisk, versions: &[Version], options: TableOptions) -> TableMe
 }
 
 fn guard() -> FileGuard {
-    FileGuard::new(path(), Arc::default())
+    FileGuard::new(FileKey { kind: FileKind::Table, id: ID, tier: Tier::Slow }, path(), Arc::default())
 }
 
 fn readers(disk: &SimDisk) -> Arc<Readers> {
@@ -197,17 +197,17 @@ fn a_scan_that_does_not_fill_the_cache_reads_ahead_and_leaves_the_cache_unchange
 fn paused_scans_do_not_take_read_ahead_memory_from_jobs() {
     let versions = numbered(2_000, 1, 100);
     let (table, readers) = table_of(&versions, small_blocks(512, Compression::None));
-    let room_for_jobs = || readers.ahead.take(1 << 20).bytes();
+    let room_for_jobs = || readers.ahead.reserve(1 << 20).bytes();
     let alone = room_for_jobs();
     let mut scans: Vec<TableCursor> = (0..8).map(|_| table.cursor(true)).collect();
     for scan in &mut scans {
         scan.seek_first().unwrap();
         (0..50).for_each(|_| scan.next().unwrap());
     }
-    assert!(readers.scan_ahead.taken() > 0, "they have read ahead");
+    assert!(readers.scan_ahead.reserved_bytes() > 0, "they have read ahead");
     assert_eq!((room_for_jobs(), readers.jobs.get()), (alone, 0));
     drop(scans);
-    assert_eq!(readers.scan_ahead.taken(), 0);
+    assert_eq!(readers.scan_ahead.reserved_bytes(), 0);
 }
 
 #[test]

@@ -1,5 +1,6 @@
-//! What the allocator keeps to itself. Each thread frees into a pool that others take little from, so memory that jobs are
-//! done with is held beside what readers take anew, and the process grows beyond all that is in use (decision record 032).
+//! Returns free memory of the allocator to the system. Each thread frees into a pool of its own that other threads rarely
+//! allocate from, so memory freed by jobs stays allocated to the process while readers allocate more, and the process grows
+//! beyond the memory in use (decision record 032).
 //!
 //! Called by background threads after jobs.
 
@@ -7,19 +8,19 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// It takes some milliseconds of a background thread, and a pool is locked meanwhile.
+/// A call takes several milliseconds, during which a pool is locked.
 const MILLIS_BETWEEN: u64 = 1000;
 
-/// Gives the system the pages that hold nothing, at most once a second in a process. The allocator of glibc is asked for
-/// that; others do it by themselves, or not at all.
-pub fn give_back() {
-    static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
-    static DONE_AT: AtomicU64 = AtomicU64::new(0);
-    // Time as it passes, not as a simulation has it: this is about the process.
-    let now = BEGUN.elapsed().as_millis() as u64 + MILLIS_BETWEEN;
-    let done_at = DONE_AT.load(Ordering::Relaxed);
-    if now >= done_at + MILLIS_BETWEEN
-        && DONE_AT.compare_exchange(done_at, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+/// Returns unused pages to the system, at most once a second in a process. Only glibc's allocator needs the request; with
+/// other allocators this does nothing.
+pub fn release_free_memory() {
+    static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
+    static LAST_AT: AtomicU64 = AtomicU64::new(0);
+    // Real time also in a simulation: the limit is about the process.
+    let now = STARTED.elapsed().as_millis() as u64 + MILLIS_BETWEEN;
+    let last_at = LAST_AT.load(Ordering::Relaxed);
+    if now >= last_at + MILLIS_BETWEEN
+        && LAST_AT.compare_exchange(last_at, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     {
         trim();
     }
@@ -43,7 +44,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// Memory of the process that no file stands behind, in KiB.
+    /// Resident anonymous memory of the process, in KiB.
     fn resident_kib() -> u64 {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
@@ -51,19 +52,19 @@ mod tests {
     }
 
     #[test]
-    fn what_a_thread_has_freed_goes_back_although_something_lies_behind_it() {
+    fn memory_freed_by_a_thread_is_released_although_a_later_block_is_in_use() {
         const BLOCKS: u64 = 16 << 10;
         let kept = std::thread::spawn(|| {
             let mut blocks: Vec<Box<[u8; 4096]>> = (0..BLOCKS).map(|_| Box::new([7; 4096])).collect();
             (blocks.pop(), resident_kib())
         });
         let (last, before) = kept.join().unwrap();
-        // Other tests come and go, and may have just asked for the same.
-        let gone = (0..100).any(|_| {
-            give_back();
+        // Other tests run in this process, and one may have made the call of this second.
+        let released = (0..100).any(|_| {
+            release_free_memory();
             std::thread::sleep(Duration::from_millis(50));
             resident_kib() + BLOCKS * 4 / 2 < before
         });
-        assert!(gone && last.unwrap()[0] == 7, "{before} KiB before, {} KiB since", resident_kib());
+        assert!(released && last.unwrap()[0] == 7, "{before} KiB before, {} KiB after", resident_kib());
     }
 }

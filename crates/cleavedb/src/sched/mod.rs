@@ -1,9 +1,9 @@
-//! Floor 1: threads, locks and time. In production these are thin names for parking_lot and std; inside a simulation
-//! (`sim`, with the feature `testing`) the same calls hand a baton around, so that one thread runs at a time, in an order
-//! drawn from a seed.
+//! Layer 1: threads, locks, time and randomness. In production these are thin wrappers of parking_lot and std. Inside a
+//! simulation (`sim`, with the feature `testing`) the same calls switch between threads, so that one thread runs at a time,
+//! in an order that a seed determines.
 //!
-//! The engine starts threads, waits and reads clocks only through here. An object that simulated threads share
-//! belongs to one world: a thread outside it must not hold its locks while the world runs.
+//! The engine starts threads, waits and reads clocks only through this module. An object that simulated threads share
+//! belongs to one world: a thread outside that world must not hold its locks while the world runs.
 
 pub mod sync;
 pub mod thread;
@@ -11,6 +11,8 @@ pub mod clock;
 pub mod allocator;
 #[cfg(any(test, feature = "testing"))]
 pub mod sim;
+#[cfg(any(test, feature = "testing"))]
+pub mod failure;
 #[cfg(any(test, feature = "testing"))]
 mod world;
 #[cfg(not(any(test, feature = "testing")))]

@@ -1,15 +1,15 @@
-//! What stands for [`world`](super::world) where there is no simulation to belong to, which is every build without the
-//! feature `testing`: no thread is ever a member of a world, so the compiler leaves the questions out.
+//! The substitute for the module `world` in builds without the feature `testing`, which have no simulation: no thread is
+//! ever a member of a world, so the compiler removes the checks.
 
 use std::time::Duration;
 
-/// A member of a world. There is none.
+/// A member of a world, which does not exist in these builds.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Member {}
 
 /// What a member waits for.
 #[derive(Debug, Clone, Copy)]
-#[expect(dead_code, reason = "nobody asks which lock a thread waits for")]
+#[expect(dead_code, reason = "only a simulation reads which lock a thread waits for")]
 pub(super) enum Wait {
     Mutex(usize),
     RwLock(usize),
@@ -18,7 +18,7 @@ pub(super) enum Wait {
 }
 
 #[inline]
-pub(super) const fn any() -> bool {
+pub(super) const fn is_any_active() -> bool {
     false
 }
 

@@ -1,7 +1,7 @@
-//! Seeded randomness: SplitMix64 (Steele, Lea and Flood, OOPSLA'14) of the crate `rand_xoshiro`, whose sequence for a seed is
-//! the published one in every version, so that a run can be repeated by its seed. Not for secrets.
+//! Seeded random numbers: SplitMix64 (Steele, Lea and Flood, OOPSLA'14) of the crate `rand_xoshiro`, whose sequence for a
+//! seed is the published one in every version, so that a seed reproduces a run. Not for cryptography.
 //!
-//! Called by the simulated scheduler and the simulated disk, and where garbage collection draws its victims.
+//! Called by the simulated scheduler and the simulated disk, and where value GC samples its victims.
 
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -29,7 +29,7 @@ impl Random {
     }
 }
 
-/// What only tests and simulation draw.
+/// For tests and simulation only.
 #[cfg(any(test, feature = "testing"))]
 impl Random {
     /// True once in `n` calls on average; never if `n` is zero.
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_numbers_of_a_known_seed() {
+    fn the_sequence_of_a_seed_is_the_published_one() {
         // The reference sequence of SplitMix64 for the seed 1234567.
         let mut random = Random::new(1_234_567);
         let numbers: Vec<u64> = (0..3).map(|_| random.draw()).collect();
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn below_stays_below_and_reaches_every_value() {
+    fn below_stays_within_its_bound_and_reaches_every_value() {
         let mut random = Random::new(3);
         let mut seen = [0_u32; 7];
         for _ in 0..1000 {

@@ -1,8 +1,9 @@
-//! The promises of the simulated scheduler.
+//! The behaviour of the simulated scheduler.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
+use crate::sched::failure::{Stop, ThreadPanic};
 use crate::sched::sync::{self, Condvar, RwLock};
 use crate::sched::thread::{self, JoinHandle};
 use crate::sched::{clock, sync::Mutex as SimMutex};
@@ -34,7 +35,7 @@ fn trace(seed: u64) -> SimReport<Vec<u64>> {
 }
 
 #[test]
-fn one_seed_gives_one_order_and_another_seed_another() {
+fn a_seed_determines_the_order_and_seeds_differ() {
     let mut digests = std::collections::BTreeSet::new();
     for seed in 0..20 {
         let (first, second) = (trace(seed), trace(seed));
@@ -46,7 +47,7 @@ fn one_seed_gives_one_order_and_another_seed_another() {
 }
 
 #[test]
-fn worlds_run_side_by_side_without_disturbing_each_other() {
+fn worlds_run_concurrently_without_affecting_each_other() {
     let expected = trace(7).digest;
     let runs: Vec<_> = (0..4).map(|_| std::thread::spawn(|| trace(7).digest)).collect();
     for run in runs {
@@ -55,7 +56,7 @@ fn worlds_run_side_by_side_without_disturbing_each_other() {
 }
 
 #[test]
-fn a_mutex_excludes_although_its_holder_yields() {
+fn a_mutex_excludes_other_threads_while_its_holder_yields() {
     for seed in 0..30 {
         let total = simulate(seed, || {
             let counter = Arc::new(SimMutex::new(0_u64));
@@ -99,11 +100,11 @@ fn without_a_mutex_some_seed_loses_an_update() {
         });
         total.unwrap() == 1
     });
-    assert!(lost, "the scheduler never switched in between");
+    assert!(lost, "the scheduler never switched between load and store");
 }
 
 #[test]
-fn a_read_write_lock_lets_readers_share_and_writers_be_alone() {
+fn a_read_write_lock_is_shared_by_readers_and_exclusive_for_a_writer() {
     for seed in 0..20 {
         let shared = simulate(seed, || {
             let lock = Arc::new(RwLock::new((0_u32, 0_u32)));
@@ -190,7 +191,7 @@ fn notify_all_wakes_every_waiting_thread() {
 }
 
 #[test]
-fn an_hour_of_virtual_time_passes_at_once() {
+fn an_hour_of_virtual_time_passes_without_waiting() {
     let started = std::time::Instant::now();
     let report = simulate_with(SimConfig::new(1), || {
         let before = clock::now();
@@ -258,7 +259,7 @@ fn two_locks_taken_in_opposite_order_are_reported_as_a_deadlock() {
 }
 
 #[test]
-fn a_thread_left_waiting_is_a_deadlock_too() {
+fn a_detached_thread_that_waits_for_ever_is_a_deadlock() {
     let failure = simulate(1, || {
         let pair = Arc::new((SimMutex::new(()), Condvar::new()));
         thread::spawn("forgotten", move || pair.1.wait(&mut pair.0.lock()));
@@ -280,7 +281,7 @@ fn a_panic_is_reported_with_thread_and_message() {
 }
 
 #[test]
-fn a_panic_is_reported_although_others_wait_for_the_dead_thread() {
+fn a_panic_is_reported_while_other_threads_wait_for_the_panicked_one() {
     let failure = simulate(1, || -> u32 {
         let pair = Arc::new((SimMutex::new(()), Condvar::new()));
         let other = Arc::clone(&pair);
@@ -293,7 +294,7 @@ fn a_panic_is_reported_although_others_wait_for_the_dead_thread() {
 }
 
 #[test]
-fn a_panic_that_was_joined_is_no_failure() {
+fn a_panic_returned_by_join_does_not_fail_the_run() {
     let message = simulate(1, || {
         let thread = thread::spawn("worker", || panic!("seen"));
         *thread.join().unwrap_err().downcast::<&str>().unwrap()
@@ -313,7 +314,7 @@ fn a_run_without_end_stops_at_the_step_limit() {
 }
 
 #[test]
-fn outside_a_simulation_everything_is_real() {
+fn outside_a_simulation_threads_and_locks_are_real() {
     yield_point();
     let pair = Arc::new((sync::Mutex::new(0), Condvar::new()));
     let other = Arc::clone(&pair);

@@ -1,15 +1,15 @@
-//! Locks and condition variables: parking_lot outside a simulation, and at its price plus one relaxed load. A simulated
-//! thread never blocks its OS thread here, because it would keep the baton: it asks the [world](super::sim) to be
-//! woken when the lock is free, and tries again.
+//! Locks and condition variables: parking_lot, plus one relaxed load. A simulated thread never blocks its OS thread on a
+//! lock, because no other thread could be scheduled meanwhile: it waits in its world until the lock is released, and tries
+//! again.
 //!
-//! Guards are ours and not parking_lot's, because releasing one must wake simulated threads that wait for it.
+//! Guards wrap those of parking_lot, because their release must wake simulated threads that wait for the lock.
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use super::world::{self, Wait};
 
-/// Why a guard can always be read through: only `Condvar` empties it, and that borrows it mutably while it is empty.
+/// The invariant behind every access through a guard: only `Condvar` empties it, and borrows it mutably meanwhile.
 const HELD: &str = "a guard is empty only inside Condvar::wait, which borrows it";
 
 /// Mutual exclusion.
@@ -27,7 +27,7 @@ impl<T> Mutex<T> {
     /// Waits for the lock.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        let inner = if world::any() { self.lock_in_world() } else { self.inner.lock() };
+        let inner = if world::is_any_active() { self.lock_in_world() } else { self.inner.lock() };
         MutexGuard { mutex: self, inner: Some(inner) }
     }
 
@@ -39,15 +39,15 @@ impl<T> Mutex<T> {
 
     #[cold]
     fn lock_in_world(&self) -> parking_lot::MutexGuard<'_, T> {
-        let Some(here) = world::current() else {
+        let Some(member) = world::current() else {
             return self.inner.lock();
         };
-        here.maybe_yield();
+        member.maybe_yield();
         loop {
             if let Some(inner) = self.inner.try_lock() {
                 return inner;
             }
-            here.wait(Wait::Mutex(self.key()), None);
+            member.wait(Wait::Mutex(self.key()), None);
         }
     }
 
@@ -67,7 +67,7 @@ impl<T> MutexGuard<'_, T> {
     #[inline]
     fn release(&mut self) {
         self.inner = None;
-        if world::any() {
+        if world::is_any_active() {
             world::wake_all(Wait::Mutex(self.mutex.key()));
         }
     }
@@ -95,29 +95,29 @@ impl<T> Drop for MutexGuard<'_, T> {
     }
 }
 
-/// Waits for something that another thread announces. Wake-ups may come without cause: test the condition in a loop.
+/// Waits for a notification by another thread. Wake-ups may be spurious: test the condition in a loop.
 #[derive(Debug, Default)]
 pub struct Condvar {
     inner: parking_lot::Condvar,
 }
 
 impl Condvar {
-    /// Nobody waits yet.
+    /// A condition variable without waiting threads.
     pub const fn new() -> Condvar {
         Condvar { inner: parking_lot::Condvar::new() }
     }
 
     /// Releases the lock, waits to be notified, takes the lock again.
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        if world::any() && self.wait_in_world(guard, None).is_some() {
+        if world::is_any_active() && self.wait_in_world(guard, None).is_some() {
             return;
         }
         self.inner.wait(guard.inner.as_mut().expect(HELD));
     }
 
-    /// Like [`Condvar::wait`] with a limit; true if the time ran out first.
+    /// As [`Condvar::wait`] with a time limit; true if the limit passed first.
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, limit: Duration) -> bool {
-        if world::any()
+        if world::is_any_active()
             && let Some(timed_out) = self.wait_in_world(guard, Some(limit))
         {
             return timed_out;
@@ -125,9 +125,9 @@ impl Condvar {
         self.inner.wait_for(guard.inner.as_mut().expect(HELD), limit).timed_out()
     }
 
-    /// Wakes one waiting thread, if there is one (in a simulation: any of them, drawn from the seed).
+    /// Wakes one waiting thread, if there is one (in a simulation, a random one).
     pub fn notify_one(&self) {
-        if world::any() {
+        if world::is_any_active() {
             world::wake_one(Wait::Condvar(self.key()));
         }
         self.inner.notify_one();
@@ -135,19 +135,19 @@ impl Condvar {
 
     /// Wakes all waiting threads.
     pub fn notify_all(&self) {
-        if world::any() {
+        if world::is_any_active() {
             world::wake_all(Wait::Condvar(self.key()));
         }
         self.inner.notify_all();
     }
 
-    /// None if the calling thread is not simulated, else whether the time ran out.
+    /// None if the calling thread is not simulated, else whether the limit passed first.
     #[cold]
     fn wait_in_world<T>(&self, guard: &mut MutexGuard<'_, T>, limit: Option<Duration>) -> Option<bool> {
-        let here = world::current()?;
+        let member = world::current()?;
         // No other thread of the world runs between these two lines, so no notification can be missed.
         guard.release();
-        let timed_out = here.wait(Wait::Condvar(self.key()), limit);
+        let timed_out = member.wait(Wait::Condvar(self.key()), limit);
         guard.inner = Some(guard.mutex.lock_in_world());
         Some(timed_out)
     }
@@ -169,22 +169,22 @@ impl<T> RwLock<T> {
         RwLock { inner: parking_lot::RwLock::new(value) }
     }
 
-    /// Waits to share the value with other readers. A thread must not take it twice: a writer may come in between.
+    /// Waits for shared access. A thread must not lock it twice: a writer may wait in between.
     #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
-        let inner = if world::any() {
-            self.in_world(parking_lot::RwLock::try_read, parking_lot::RwLock::read)
+        let inner = if world::is_any_active() {
+            self.acquire_in_world(parking_lot::RwLock::try_read, parking_lot::RwLock::read)
         } else {
             self.inner.read()
         };
         RwLockReadGuard { lock: self, inner: Some(inner) }
     }
 
-    /// Waits to have the value alone.
+    /// Waits for exclusive access.
     #[inline]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
-        let inner = if world::any() {
-            self.in_world(parking_lot::RwLock::try_write, parking_lot::RwLock::write)
+        let inner = if world::is_any_active() {
+            self.acquire_in_world(parking_lot::RwLock::try_write, parking_lot::RwLock::write)
         } else {
             self.inner.write()
         };
@@ -192,20 +192,20 @@ impl<T> RwLock<T> {
     }
 
     #[cold]
-    fn in_world<'a, G>(
+    fn acquire_in_world<'a, G>(
         &'a self,
         attempt: impl Fn(&'a parking_lot::RwLock<T>) -> Option<G>,
         block: impl Fn(&'a parking_lot::RwLock<T>) -> G,
     ) -> G {
-        let Some(here) = world::current() else {
+        let Some(member) = world::current() else {
             return block(&self.inner);
         };
-        here.maybe_yield();
+        member.maybe_yield();
         loop {
             if let Some(guard) = attempt(&self.inner) {
                 return guard;
             }
-            here.wait(Wait::RwLock(self.key()), None);
+            member.wait(Wait::RwLock(self.key()), None);
         }
     }
 
@@ -215,20 +215,20 @@ impl<T> RwLock<T> {
 
     #[inline]
     fn wake(&self) {
-        if world::any() {
+        if world::is_any_active() {
             world::wake_all(Wait::RwLock(self.key()));
         }
     }
 }
 
-/// Shares the value of a [`RwLock`] until dropped.
+/// Shared access to the value of a [`RwLock`] until dropped.
 #[derive(Debug)]
 pub struct RwLockReadGuard<'a, T> {
     lock: &'a RwLock<T>,
     inner: Option<parking_lot::RwLockReadGuard<'a, T>>,
 }
 
-/// Holds the value of a [`RwLock`] alone until dropped.
+/// Exclusive access to the value of a [`RwLock`] until dropped.
 #[derive(Debug)]
 pub struct RwLockWriteGuard<'a, T> {
     lock: &'a RwLock<T>,

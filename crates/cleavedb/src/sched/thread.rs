@@ -5,16 +5,16 @@ use std::time::Duration;
 use super::world::{self, Member, Wait};
 use crate::base::{Error, Result};
 
-/// In a simulation: only so many more threads can be started from now on. None: as many as are wanted.
+/// Limits how many more threads can be started in the current simulation; `None` removes the limit.
 ///
 /// # Panics
 /// Outside of a simulation.
 #[cfg(any(test, feature = "testing"))]
 pub fn limit_threads(more: Option<usize>) {
-    world::current().expect("only the threads of a simulation can be limited").limit_threads(more);
+    world::current().expect("threads are limited only inside a simulation").limit_threads(more);
 }
 
-/// A started thread. Dropping it leaves the thread running on its own.
+/// A started thread. Dropping the handle detaches the thread.
 #[derive(Debug)]
 pub struct JoinHandle {
     inner: std::thread::JoinHandle<()>,
@@ -22,13 +22,13 @@ pub struct JoinHandle {
 }
 
 impl JoinHandle {
-    /// The thread that asks is the one that was started.
+    /// True if this is the calling thread.
     pub fn is_current(&self) -> bool {
         self.inner.thread().id() == std::thread::current().id()
     }
 
-    /// Waits for the thread to end; `Err` holds what it panicked with. Inside a simulation the panic then counts as
-    /// seen, and is not reported as a failure of the run.
+    /// Waits for the thread to end; `Err` holds the payload of its panic. Inside a simulation, a panic returned here does
+    /// not fail the run.
     pub fn join(self) -> std::thread::Result<()> {
         if let Some(member) = &self.simulated {
             member.wait_for_end();
@@ -37,7 +37,7 @@ impl JoinHandle {
     }
 }
 
-/// Starts a thread with this name: for tests.
+/// As [`try_spawn`], for tests.
 ///
 /// # Panics
 /// If the operating system cannot start another thread, as [`std::thread::spawn`] does.
@@ -56,11 +56,11 @@ pub fn spawn(name: &str, f: impl FnOnce() + Send + 'static) -> JoinHandle {
 pub fn try_spawn(name: &str, f: impl FnOnce() + Send + 'static) -> Result<JoinHandle> {
     let failed =
         |source: std::io::Error| Error::Io { path: name.into(), operation: "start thread", source: source.into() };
-    let here = world::current();
-    if here.as_ref().is_some_and(|here| !here.may_add_thread()) {
+    let member = world::current();
+    if member.as_ref().is_some_and(|member| !member.may_add_thread()) {
         return Err(failed(std::io::ErrorKind::WouldBlock.into()));
     }
-    let simulated = here.map(|here| here.add_thread(name));
+    let simulated = member.map(|member| member.add_thread(name));
     let builder = std::thread::Builder::new().name(name.to_owned());
     let started = match simulated.clone() {
         Some(member) => builder.spawn(move || member.run(f)),
@@ -77,11 +77,11 @@ pub fn try_spawn(name: &str, f: impl FnOnce() + Send + 'static) -> Result<JoinHa
     }
 }
 
-/// Waits for this long (virtual time in a simulation).
+/// Sleeps for this time (virtual time in a simulation).
 pub fn sleep(duration: Duration) {
     match world::current() {
-        Some(here) => {
-            here.wait(Wait::Sleep, Some(duration));
+        Some(member) => {
+            member.wait(Wait::Sleep, Some(duration));
         }
         None => std::thread::sleep(duration),
     }

@@ -1,9 +1,10 @@
-//! A simulated world: its threads, its virtual clock, its randomness, and the baton that lets one thread run at a time.
+//! A simulated world: its threads, its virtual clock, its random sequence, and the scheduler that lets one thread run at a
+//! time.
 //!
-//! Every simulated thread is a real OS thread that sleeps unless it holds the baton. Invariants: at most one thread is
-//! `running`; only the running thread changes the state; a thread that is not running is inside [`Member::await_turn`].
-//! When a world stops early (deadlock, step limit) its threads sleep for ever: unwinding them would run destructors
-//! that wait for one another, which no longer works. They cost address space until the process ends.
+//! Every simulated thread is a real OS thread that sleeps unless it is the running one. Invariants: at most one thread is
+//! `running`; only the running thread changes the state; every other thread is inside [`Member::wait_for_turn`]. When a
+//! world stops early (deadlock, step limit), its threads sleep for ever: unwinding them would run destructors that wait for
+//! one another, and no thread is scheduled any more. They cost address space until the process ends.
 //!
 //! Called by the rest of `sched/` only.
 
@@ -17,63 +18,63 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use super::failure::{Stop, ThreadPanic};
 use super::random::Random;
-use super::sim::{Stop, ThreadPanic};
 
 /// Virtual time that passes at each yield point, so that a loop that watches the clock makes progress.
 const TICK: Duration = Duration::from_micros(1);
-/// A lock is a yield point once in so many times: often enough to explore, rare enough to get somewhere.
+/// One in this number of lock operations is a yield point: often enough to explore orders, rarely enough to make progress.
 const LOCK_YIELDS_ONE_IN: u32 = 4;
 
-/// What a world draws must not be what others draw from the same seed, so its stream begins elsewhere. Do not change it: tests
-/// name seeds.
+/// Shifts the seed of a world, so that its random sequence differs from that of other users of the same seed. Must not
+/// change: tests name seeds.
 const STREAM_STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Worlds that run in this process. Zero in production, which makes every test below one relaxed load.
-static WORLDS: AtomicUsize = AtomicUsize::new(0);
+/// Number of active worlds in this process. Zero in production, so each check costs one relaxed load.
+static ACTIVE_WORLDS: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     static CURRENT: RefCell<Option<Member>> = const { RefCell::new(None) };
 }
 
-/// True if some simulation runs in this process, so that it is worth asking whether this thread is part of it.
+/// True if a simulation runs in this process, so that the calling thread may belong to one.
 #[inline]
-pub(super) fn any() -> bool {
-    WORLDS.load(Ordering::Relaxed) != 0
+pub(super) fn is_any_active() -> bool {
+    ACTIVE_WORLDS.load(Ordering::Relaxed) != 0
 }
 
-/// The calling thread as a member of its world; None for a plain thread.
+/// The calling thread as a member of its world; None for a thread outside of simulations.
 pub(super) fn current() -> Option<Member> {
-    if !any() {
+    if !is_any_active() {
         return None;
     }
     CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
 }
 
-/// Lets every thread of this world that waits for `wait` go on.
+/// Wakes every thread of this world that waits for `wait`.
 #[cold]
 pub(super) fn wake_all(wait: Wait) {
-    if let Some(here) = current() {
-        here.world.state.lock().wake_all(wait);
+    if let Some(member) = current() {
+        member.world.state.lock().wake_all(wait);
     }
 }
 
-/// Lets one thread of this world that waits for `wait` go on.
+/// Wakes one thread of this world that waits for `wait`.
 #[cold]
 pub(super) fn wake_one(wait: Wait) {
-    if let Some(here) = current() {
-        here.world.state.lock().wake_one(wait);
+    if let Some(member) = current() {
+        member.world.state.lock().wake_one(wait);
     }
 }
 
-/// What a thread waits for. Locks are known by address: it cannot change while someone waits there. Addresses are only
-/// compared for equality, so they do not disturb the order of a run.
+/// What a thread waits for. Locks are identified by address, which cannot change while a thread waits. Addresses are only
+/// compared for equality, so they do not affect the order of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {
     Mutex(usize),
     RwLock(usize),
     Condvar(usize),
-    End(usize),
+    ThreadEnd(usize),
     Sleep,
 }
 
@@ -83,7 +84,7 @@ impl fmt::Display for Wait {
             Wait::Mutex(_) => "a mutex",
             Wait::RwLock(_) => "a read-write lock",
             Wait::Condvar(_) => "a condition variable",
-            Wait::End(_) => "the end of a thread",
+            Wait::ThreadEnd(_) => "the end of a thread",
             Wait::Sleep => "time to pass",
         })
     }
@@ -112,17 +113,17 @@ struct State {
     steps: u64,
     steps_max: u64,
     digest: u64,
-    /// Of four choices, how many keep the running thread: some worlds switch always, some seldom.
-    stays_in_four: u64,
+    /// How many of four decisions keep the running thread: worlds differ in how often they switch.
+    keeps_in_four: u64,
     threads: Vec<Thread>,
     running: Option<usize>,
     stop: Option<Stop>,
-    over: bool,
-    /// How many more may be started.
+    ended: bool,
+    /// Number of threads that may still be started; None without a limit.
     threads_left: Option<usize>,
 }
 
-/// How a world ended.
+/// The outcome of a world.
 pub(super) struct Ending {
     pub(super) stop: Option<Stop>,
     pub(super) panics: Vec<ThreadPanic>,
@@ -135,7 +136,7 @@ pub(super) struct Ending {
 #[derive(Debug)]
 pub(super) struct World {
     state: Mutex<State>,
-    ended: Condvar,
+    end: Condvar,
 }
 
 /// A thread of a world.
@@ -149,21 +150,21 @@ impl World {
     /// A world without threads.
     pub(super) fn new(seed: u64, steps_max: u64) -> Arc<World> {
         let mut random = Random::new(Random::new(seed.wrapping_sub(STREAM_STEP)).draw());
-        let stays_in_four = [0, 2, 3][random.below(3) as usize];
+        let keeps_in_four = [0, 2, 3][random.below(3) as usize];
         let state = State {
             random,
             now: Duration::ZERO,
             steps: 0,
             steps_max,
             digest: 0,
-            stays_in_four,
+            keeps_in_four,
             threads: Vec::new(),
             running: None,
             stop: None,
-            over: false,
+            ended: false,
             threads_left: None,
         };
-        Arc::new(World { state: Mutex::new(state), ended: Condvar::new() })
+        Arc::new(World { state: Mutex::new(state), end: Condvar::new() })
     }
 
     /// Adds a runnable thread; the caller starts the OS thread that becomes it with [`Member::run`].
@@ -180,13 +181,13 @@ impl World {
         Member { world: Arc::clone(self), id }
     }
 
-    /// Gives the baton to the first thread and waits until all have ended, or the world stopped.
+    /// Schedules the first thread and waits until all threads have ended or the world has stopped.
     pub(super) fn run_to_end(&self) -> Ending {
         let mut state = self.state.lock();
-        state.choose();
-        state.hand_over(&self.ended);
-        while !state.over {
-            self.ended.wait(&mut state);
+        state.schedule_next();
+        state.notify_scheduled(&self.end);
+        while !state.ended {
+            self.end.wait(&mut state);
         }
         let panics = state
             .threads
@@ -201,8 +202,8 @@ impl World {
 }
 
 impl State {
-    /// Draws who runs next. Nobody can: time moves to the next deadline. There is none: the world is over.
-    fn choose(&mut self) {
+    /// Chooses the next thread at random. If none is runnable, time moves to the next deadline; without one the world ends.
+    fn schedule_next(&mut self) {
         self.steps += 1;
         if self.steps > self.steps_max {
             return self.end(Some(Stop::StepLimit { steps: self.steps_max }));
@@ -217,9 +218,9 @@ impl State {
             self.now = next;
             runnable = self.wake_expired();
         }
-        let stays = self.random.below(4) < self.stays_in_four;
+        let keeps = self.random.below(4) < self.keeps_in_four;
         let next = match self.running {
-            Some(id) if stays && self.threads[id].status == Status::Runnable => id,
+            Some(id) if keeps && self.threads[id].status == Status::Runnable => id,
             _ => {
                 let nth = self.random.below(runnable as u64) as usize;
                 let mut candidates = (0..self.threads.len()).filter(|&id| self.threads[id].status == Status::Runnable);
@@ -231,7 +232,7 @@ impl State {
         self.digest = xxh3_64_with_seed(&choice.to_le_bytes(), self.digest);
     }
 
-    /// Wakes whose time has come; returns how many threads can run.
+    /// Wakes the threads whose deadline has passed; returns the number of runnable threads.
     fn wake_expired(&mut self) -> usize {
         let now = self.now;
         let mut runnable = 0;
@@ -247,18 +248,18 @@ impl State {
 
     fn end(&mut self, stop: Option<Stop>) {
         self.stop = stop;
-        self.over = true;
+        self.ended = true;
         self.running = None;
     }
 
-    /// Tells the chosen thread, or, if the world is over, whoever waits for that.
-    fn hand_over(&self, ended: &Condvar) {
+    /// Wakes the scheduled thread, or, if the world has ended, the thread in [`World::run_to_end`].
+    fn notify_scheduled(&self, end: &Condvar) {
         match self.running {
             Some(id) => {
                 self.threads[id].turn.notify_one();
             }
             None => {
-                ended.notify_all();
+                end.notify_all();
             }
         }
     }
@@ -314,7 +315,7 @@ impl Member {
         self.world.state.lock().threads_left = more;
     }
 
-    /// Counts one of them.
+    /// Consumes one from the limit on threads; false if it is used up.
     pub(super) fn may_add_thread(&self) -> bool {
         match &mut self.world.state.lock().threads_left {
             Some(0) => false,
@@ -331,24 +332,24 @@ impl Member {
         self.world.add_thread(name)
     }
 
-    /// Takes back [`Member::add_thread`], when the OS thread could not be started.
+    /// Reverts [`Member::add_thread`] after the OS thread could not be started.
     pub(super) fn cancel(&self) {
         self.world.state.lock().threads[self.id].status = Status::Ended;
     }
 
-    /// Lets the scheduler choose who runs next.
+    /// Lets the scheduler choose the next thread.
     pub(super) fn yield_now(&self) {
         let mut state = self.world.state.lock();
         state.now += TICK;
-        self.pass_on(state);
+        self.switch(state);
     }
 
-    /// Yields now and then: for places that are passed too often to yield every time.
+    /// Yields at random once in [`LOCK_YIELDS_ONE_IN`] calls: for places that are reached too often to yield each time.
     pub(super) fn maybe_yield(&self) {
         let mut state = self.world.state.lock();
         if state.random.one_in(LOCK_YIELDS_ONE_IN) {
             state.now += TICK;
-            self.pass_on(state);
+            self.switch(state);
         }
     }
 
@@ -359,51 +360,51 @@ impl Member {
         let me = &mut state.threads[self.id];
         me.status = Status::Waiting { wait, deadline };
         me.timed_out = false;
-        self.pass_on(state);
+        self.switch(state);
         self.world.state.lock().threads[self.id].timed_out
     }
 
-    /// Waits until this thread has ended, and marks its panic, if any, as seen.
+    /// Waits until this thread has ended; its panic, if any, no longer fails the run.
     pub(super) fn wait_for_end(&self) {
-        let Some(here) = current() else { return };
+        let Some(caller) = current() else { return };
         while self.world.state.lock().threads[self.id].status != Status::Ended {
-            here.wait(Wait::End(self.id), None);
+            caller.wait(Wait::ThreadEnd(self.id), None);
         }
         self.world.state.lock().threads[self.id].panic = None;
     }
 
-    /// Is the thread: waits for its first turn, runs `f`, and passes the baton on for good. A panic goes on to the OS
-    /// thread's own handle after it was recorded.
+    /// The body of the OS thread: waits to be scheduled, runs `f`, and schedules the next thread. A panic is recorded and
+    /// then passed on to the handle of the OS thread.
     pub(super) fn run(self, f: impl FnOnce()) {
         CURRENT.set(Some(self.clone()));
-        self.await_turn(self.world.state.lock());
+        self.wait_for_turn(self.world.state.lock());
         let result = catch_unwind(AssertUnwindSafe(f));
         CURRENT.set(None);
         let mut state = self.world.state.lock();
         let me = &mut state.threads[self.id];
         me.status = Status::Ended;
         me.panic = result.as_ref().err().map(|payload| message_of(payload.as_ref()));
-        state.wake_all(Wait::End(self.id));
-        state.choose();
-        state.hand_over(&self.world.ended);
+        state.wake_all(Wait::ThreadEnd(self.id));
+        state.schedule_next();
+        state.notify_scheduled(&self.world.end);
         drop(state);
         if let Err(payload) = result {
             resume_unwind(payload);
         }
     }
 
-    fn pass_on(&self, mut state: MutexGuard<'_, State>) {
-        state.choose();
+    fn switch(&self, mut state: MutexGuard<'_, State>) {
+        state.schedule_next();
         if state.running != Some(self.id) {
-            state.hand_over(&self.world.ended);
-            self.await_turn(state);
+            state.notify_scheduled(&self.world.end);
+            self.wait_for_turn(state);
         }
     }
 
-    fn await_turn(&self, mut state: MutexGuard<'_, State>) {
+    fn wait_for_turn(&self, mut state: MutexGuard<'_, State>) {
         let turn = Arc::clone(&state.threads[self.id].turn);
         while state.running != Some(self.id) {
-            if state.over {
+            if state.ended {
                 drop(state);
                 loop {
                     std::thread::park();
@@ -414,19 +415,19 @@ impl Member {
     }
 }
 
-/// Counts a world as running while it lives.
-pub(super) struct Running;
+/// Counts a world as active while it lives.
+pub(super) struct ActiveWorld;
 
-impl Running {
-    pub(super) fn start() -> Running {
-        WORLDS.fetch_add(1, Ordering::SeqCst);
-        Running
+impl ActiveWorld {
+    pub(super) fn start() -> ActiveWorld {
+        ACTIVE_WORLDS.fetch_add(1, Ordering::SeqCst);
+        ActiveWorld
     }
 }
 
-impl Drop for Running {
+impl Drop for ActiveWorld {
     fn drop(&mut self) {
-        WORLDS.fetch_sub(1, Ordering::SeqCst);
+        ACTIVE_WORLDS.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

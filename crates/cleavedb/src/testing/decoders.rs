@@ -1,11 +1,11 @@
-//! Every decoder of the engine behind a plain function that takes any bytes: none may panic, hang, or take much more
-//! memory than the bytes themselves. The fuzz targets in `fuzz/` call them, and so does a test here, over random bytes and
-//! over valid ones with damage.
+//! Every decoder of the engine behind a plain function that accepts any bytes: none may panic, hang, or use much more
+//! memory than the input. Called by the fuzz targets in `fuzz/`, and by a test here with random bytes and with damaged valid
+//! files.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::base::{Address, Buffer, Cursor, FileId, Seqno, Stamp};
+use crate::base::{Address, Buffer, Cursor, FileId, FileKey, FileKind, Seqno, Stamp, Tier};
 use crate::cache::block_cache::BlockCache;
 use crate::engine::inspect::stats_page;
 use crate::engine::manifest::decoders;
@@ -28,15 +28,15 @@ use crate::values::redirect::{self, Redirect};
 use crate::values::segment;
 use crate::values::value_file::StoredFile;
 
-/// The number that fuzzed files have.
+/// The file number of fuzzed files.
 const FILE: FileId = FileId(7);
-/// Blocks may not become larger than this.
+/// Size limit of a decompressed block.
 const BLOCK_MAX: usize = 1 << 20;
 
-/// A decoder by name.
+/// A decoder and its name.
 pub type Decoder = (&'static str, fn(&[u8]));
 
-/// All of them.
+/// All decoders.
 pub const ALL: [Decoder; 14] = [
     ("records", fuzz_records),
     ("frame", fuzz_frame),
@@ -54,18 +54,18 @@ pub const ALL: [Decoder; 14] = [
     ("redirect", fuzz_redirect),
 ];
 
-/// Records of a log, and of a segment, back to back.
+/// Concatenated records of a log and of a segment.
 pub fn fuzz_records(bytes: &[u8]) {
     let mut rest = bytes;
     while Record::take(&mut rest).is_ok() {}
     rest = bytes;
     while let Ok(record) = Record::take_stored(&mut rest) {
-        see_value(&record);
+        read_value(&record);
     }
 }
 
-/// The value of a record of a segment, which may be compressed.
-fn see_value(record: &Record<'_>) {
+/// Reads the value of a record of a segment, which may be compressed.
+fn read_value(record: &Record<'_>) {
     if let Ok(value) = record.value(BLOCK_MAX) {
         assert!(value.len() <= BLOCK_MAX.max(record.operation.value.len()));
     }
@@ -80,14 +80,14 @@ pub fn fuzz_frame(bytes: &[u8]) {
     decode_log_header(bytes);
 }
 
-/// A file that holds these bytes.
+/// A file with these bytes.
 fn file_of(bytes: &[u8]) -> Arc<dyn crate::io::File> {
     let disk = SimDisk::new();
     disk.write_file(Path::new("/fuzzed"), bytes);
-    disk.open_read(Path::new("/fuzzed"), Access::Buffered).expect("a file that was put there can be opened")
+    disk.open_read(Path::new("/fuzzed"), Access::Buffered).expect("a file written just now can be opened")
 }
 
-/// A whole log, the bytes being the ring as well.
+/// A whole log, without a ring and with the same bytes as the ring.
 pub fn fuzz_log(bytes: &[u8]) {
     let file = file_of(bytes);
     let id = LogReader::own_id(&*file).unwrap_or(FILE);
@@ -118,7 +118,7 @@ pub fn fuzz_current(bytes: &[u8]) {
     decoders::current(bytes);
 }
 
-/// A sorted block, walked both ways and searched, and the same bytes as range tombstones.
+/// A sorted block, iterated in both directions and searched, and the same bytes as a block of range tombstones.
 pub fn fuzz_block(bytes: &[u8]) {
     let ranges =
         RangeBlock::new(Arc::new(Buffer::new(bytes.to_vec())), BlockOrigin::new(Path::new("fuzzed").into(), 0));
@@ -160,7 +160,7 @@ pub fn fuzz_table(bytes: &[u8]) {
     }
 }
 
-/// A filter; the first bytes are the key that is looked for.
+/// A filter; the first bytes are the key to look up.
 pub fn fuzz_filter(bytes: &[u8]) {
     let (key, filter) = bytes.split_at(bytes.len().min(8));
     may_contain(filter, key);
@@ -181,14 +181,14 @@ pub fn fuzz_segment(bytes: &[u8]) {
     let _ = segment::extents(&*file, own_id(bytes), &mut |extent| {
         extent.for_each_record(&*file, &mut |offset, record, stored| {
             assert!(offset > last && offset + stored.len() as u64 <= bytes.len() as u64);
-            see_value(record);
+            read_value(record);
             last = offset;
             Ok(())
         })
     });
 }
 
-/// A whole redirect table, read through and searched.
+/// A whole redirect table, scanned and searched.
 pub fn fuzz_redirect(bytes: &[u8]) {
     let disk = SimDisk::new();
     let path: Arc<Path> = Path::new("/fuzzed").into();
@@ -198,10 +198,11 @@ pub fn fuzz_redirect(bytes: &[u8]) {
     let read = redirect::read_all(&*file_of(bytes), id, &mut |table, entry| {
         first.get_or_insert((*table, entry));
     });
-    let guard = FileGuard::new(path.clone(), Arc::default());
+    let guard =
+        FileGuard::new(FileKey { kind: FileKind::Redirect, id, tier: Tier::Slow }, path.clone(), Arc::default());
     let handle = Arc::new(Handles::new(Arc::new(disk), Access::Buffered, 1)).handle(path);
     let cache = Arc::new(BlockCache::new(1 << 20));
-    let stored = Arc::new(StoredFile::new(id, guard, handle));
+    let stored = Arc::new(StoredFile::new(guard, handle));
     let shape = if bytes.len().is_multiple_of(2) { redirect::Shape::Pairs } else { redirect::Shape::Lengths };
     let whole = redirect::RedirectTable { of: FILE, start: 4096, len: bytes.len() as u64, shape };
     let table = Redirect::new(stored, first.map_or(whole, |(table, _)| table), vec![FileId(8), FileId(9)], cache);
@@ -217,7 +218,7 @@ pub fn fuzz_redirect(bytes: &[u8]) {
     }
 }
 
-/// The number that a segment or a redirect table has for its own.
+/// The file number in the header of a segment or a redirect table.
 fn own_id(bytes: &[u8]) -> FileId {
     let own = bytes.get(12..).and_then(<[u8]>::first_chunk);
     own.map_or(FILE, |own| FileId(u64::from_le_bytes(*own)))
@@ -226,8 +227,8 @@ fn own_id(bytes: &[u8]) -> FileId {
 /// The page of statistics.
 pub fn fuzz_stats_page(bytes: &[u8]) {
     if let Ok(page) = stats_page::decode(bytes) {
-        // Lists may have become shorter: a foreign page can hold more than ours.
-        let again = stats_page::decode(&stats_page::encode(&page)).expect("a page of ours can be read");
+        // Lists may become shorter: a page written by another version can hold more entries than ours.
+        let again = stats_page::decode(&stats_page::encode(&page)).expect("a page encoded here can be decoded");
         assert_eq!((again.process, again.sequence, again.uptime), (page.process, page.sequence, page.uptime));
     }
 }
@@ -245,7 +246,7 @@ mod tests {
     use crate::values::shrinker::Shrinker;
     use crate::{LiveStats, Options, WriteBatch};
 
-    /// Files of a small database, and parts of them.
+    /// Files of a small database, and sections of them.
     fn valid_inputs() -> Vec<Vec<u8>> {
         let disk = SimDisk::new();
         let options = || Options::new().log_backend(crate::LogBackend::Plain);
@@ -272,7 +273,7 @@ mod tests {
             .map(|(path, _)| disk.read_file(path).unwrap())
             .filter(|bytes| !bytes.is_empty())
             .collect();
-        // What decoders are given of a file begins anywhere in it.
+        // Decoders receive sections that begin anywhere in a file.
         for bytes in inputs.clone() {
             for start in [24 + 12, 4096, 4096 + 36, bytes.len().saturating_sub(FOOTER_BYTES)] {
                 inputs.extend(bytes.get(start..).filter(|part| !part.is_empty()).map(<[u8]>::to_vec));
@@ -293,7 +294,7 @@ mod tests {
         }
         segment.finish().unwrap();
         inputs.push(disk.read_file(path).unwrap());
-        // Its records by themselves.
+        // Its records without the headers.
         inputs.push(inputs[inputs.len() - 1][4096 + segment::EXTENT_HEADER_BYTES..].to_vec());
         for (name, shape) in [("/moved", redirect::Shape::Pairs), ("/compressed", redirect::Shape::Lengths)] {
             let mut redirect = redirect::RedirectBuilder::default();
@@ -314,7 +315,7 @@ mod tests {
         inputs
     }
 
-    /// Flips, cuts, repeats or replaces some of it.
+    /// Flips bits of, truncates, repeats or overwrites random ranges of the bytes.
     fn damage(bytes: &mut Vec<u8>, random: &mut Random) {
         for _ in 0..=random.below(3) {
             let len = bytes.len() as u64;
@@ -344,7 +345,7 @@ mod tests {
         const CASES: u64 = 2000;
         let valid = valid_inputs();
         assert!(valid.len() > 8);
-        // To begin with for the fuzz targets: see `fuzz/README.md`.
+        // Writes the seed corpus of the fuzz targets: see `fuzz/README.md`.
         if let Some(corpus) = std::env::var_os("CLEAVE_CORPUS") {
             for (number, bytes) in valid.iter().enumerate() {
                 let path = Path::new(&corpus).join(format!("valid-{number}"));
@@ -365,7 +366,7 @@ mod tests {
                     }
                 };
                 let decoded = std::panic::catch_unwind(|| decoder(&bytes));
-                assert!(decoded.is_ok(), "decoder {name}, case {case}: {} bytes", bytes.len());
+                assert!(decoded.is_ok(), "decoder {name} panicked in case {case} on {} bytes", bytes.len());
             }
             for bytes in &valid {
                 decoder(bytes);

@@ -4,15 +4,17 @@
 
 use std::ops::Range;
 
-use crate::base::Seqno;
+use crate::base::{Kind, Seqno};
 
-/// A base that a job has read.
+/// A record that a job has read: a put, a delete or an operand.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenRecord {
-    /// Sort key; bases with the same order are sorted by key.
+    /// Sort key; records with the same order are sorted by key.
     pub order: u64,
     /// Its sequence number.
     pub seqno: Seqno,
+    /// What it does to the key; never of a kind that has an address.
+    pub kind: Kind,
     /// The range of the key, with its keyspace, in [`keys`](Batch::keys).
     pub key: Range<u32>,
     /// Index of its file among those of the job.
@@ -25,10 +27,10 @@ pub struct SeenRecord {
     pub fate: Fate,
 }
 
-/// The liveness of a base.
+/// The liveness of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// A delete: it covers older bases and is not moved itself.
+    /// Nothing refers to it, so it is not moved, but it covers older records.
     Covering,
     /// It may be live.
     Kept,
@@ -39,13 +41,13 @@ pub enum Fate {
 }
 
 impl Fate {
-    /// Whether the base is to be moved.
+    /// Whether the record is to be moved.
     pub fn lives(self) -> bool {
         matches!(self, Fate::Kept | Fate::Updated)
     }
 }
 
-/// Bases that are judged together.
+/// Records that are judged together.
 #[derive(Default)]
 pub struct Batch {
     /// Keys, one after the other.
@@ -55,7 +57,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Adds a base.
+    /// Adds a record.
     pub fn add(&mut self, full_key: &[u8], mut seen: SeenRecord) {
         let start = self.keys.len() as u32;
         self.keys.extend_from_slice(full_key);
@@ -63,12 +65,12 @@ impl Batch {
         self.seen.push(seen);
     }
 
-    /// The key of a base.
+    /// The key of a record.
     pub fn key(&self, seen: &SeenRecord) -> &[u8] {
         &self.keys[seen.key.start as usize..seen.key.end as usize]
     }
 
-    /// The key of the base added last.
+    /// The key of the record added last.
     pub fn last_key(&self) -> Option<&[u8]> {
         self.seen.last().map(|seen| self.key(seen))
     }
@@ -78,7 +80,7 @@ impl Batch {
         self.keys.capacity() + self.seen.capacity() * size_of::<SeenRecord>()
     }
 
-    /// Keeps only the bases for which `keep` is true, and frees memory.
+    /// Keeps only the records for which `keep` is true, and frees memory.
     pub fn retain(&mut self, keep: impl Fn(&[u8], &SeenRecord) -> bool) {
         let all = std::mem::take(self);
         for seen in &all.seen {
@@ -89,7 +91,7 @@ impl Batch {
         }
     }
 
-    /// Sorts by key, newest version first, and marks a version dead if a newer version of its key is in the same
+    /// Sorts by key, newest version first, and marks a version dead if a newer base of its key is in the same
     /// snapshot stripe. O(n log n).
     pub fn judge(&mut self, snapshots: &[Seqno]) {
         let keys = &self.keys;
@@ -100,10 +102,13 @@ impl Batch {
         });
         let stripe = |seqno: Seqno| snapshots.partition_point(|snapshot| *snapshot < seqno);
         for versions in self.seen.chunk_by_mut(|one, other| one.order == other.order && key(one) == key(other)) {
-            for index in 1..versions.len() {
-                let newer = versions[index - 1].seqno;
+            // Only a base kills: an operand needs what is older.
+            let mut newer_base = None::<Seqno>;
+            for index in 0..versions.len() {
+                let seqno = versions[index].seqno;
                 // The same record may be in two logs, of which tables reference one (decision 004).
-                let dead = versions[index].seqno < newer && stripe(versions[index].seqno) == stripe(newer);
+                let dead = newer_base.is_some_and(|newer| seqno < newer && stripe(seqno) == stripe(newer));
+                newer_base = if versions[index].kind.is_base() { Some(seqno) } else { newer_base };
                 if dead && versions[index].fate != Fate::Covering {
                     versions[index].fate = Fate::Dead;
                     if versions[0].fate == Fate::Kept {
@@ -122,11 +127,19 @@ mod tests {
 
     /// The live versions, sorted by key, as (key, sequence number).
     fn living(records: &[(&str, u64, Fate)], snapshots: &[u64]) -> Vec<(String, u64)> {
+        let with_kind = |&(key, seqno, fate): &(_, _, Fate)| {
+            (key, seqno, if fate == Fate::Covering { Kind::Delete } else { Kind::Put }, fate)
+        };
+        living_of(&records.iter().map(with_kind).collect::<Vec<_>>(), snapshots)
+    }
+
+    fn living_of(records: &[(&str, u64, Kind, Fate)], snapshots: &[u64]) -> Vec<(String, u64)> {
         let mut batch = Batch::default();
-        for (key, seqno, fate) in records {
+        for (key, seqno, kind, fate) in records {
             let seen = SeenRecord {
                 order: group_hash(key.as_bytes()),
                 seqno: Seqno(*seqno),
+                kind: *kind,
                 key: 0..0,
                 file: 0,
                 offset: *seqno,

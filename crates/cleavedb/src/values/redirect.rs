@@ -373,6 +373,7 @@ pub fn read_all(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::{FileKey, FileKind, Tier};
     use crate::io::SimDisk;
     use crate::io::handles::Handles;
     use crate::io::pending_deletions::{FileGuard, PendingDeletions};
@@ -396,9 +397,10 @@ mod tests {
 
     fn open(disk: &SimDisk, table: RedirectTable) -> Redirect {
         let storage: Arc<dyn Storage> = Arc::new(disk.clone());
-        let guard = FileGuard::new(Path::new("r"), Arc::new(PendingDeletions::default()));
+        let key = FileKey { kind: FileKind::Redirect, id: FileId(9), tier: Tier::Slow };
+        let guard = FileGuard::new(key, Path::new("r"), Arc::new(PendingDeletions::default()));
         let handle = Arc::new(Handles::new(storage, Access::Buffered, 4)).handle(Path::new("r").into());
-        let file = Arc::new(StoredFile::new(FileId(9), guard, handle));
+        let file = Arc::new(StoredFile::new(guard, handle));
         Redirect::new(file, table, vec![FileId(20), FileId(30)], Arc::new(BlockCache::new(1 << 20)))
     }
 

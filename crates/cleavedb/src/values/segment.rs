@@ -232,7 +232,7 @@ impl Extent {
             window.resize(left + more, 0);
             read_exact_at(file, &mut window[left..], read_to)?;
             read_to += more as u64;
-            file.will_go_on(read_to, AHEAD_BYTES.min(self.end - read_to));
+            file.read_ahead(read_to, AHEAD_BYTES.min(self.end - read_to));
         }
         Ok(())
     }

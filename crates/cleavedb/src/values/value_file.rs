@@ -15,20 +15,19 @@ use crate::io::{File, read_exact_polled};
 
 /// A file on storage that holds one or several value files, or redirect tables.
 pub struct StoredFile {
-    id: FileId,
     guard: FileGuard,
     handle: Handle,
 }
 
 impl StoredFile {
     /// The file under `guard`.
-    pub fn new(id: FileId, guard: FileGuard, handle: Handle) -> StoredFile {
-        StoredFile { id, guard, handle }
+    pub fn new(guard: FileGuard, handle: Handle) -> StoredFile {
+        StoredFile { guard, handle }
     }
 
     /// Its number.
     pub fn id(&self) -> FileId {
-        self.id
+        self.guard.key().id
     }
 
     /// Its path.
@@ -51,7 +50,7 @@ impl StoredFile {
 
     /// Releases the space of an extent that begins and ends here and has no readers.
     pub fn give_back(&self, start: u64, end: u64) {
-        self.guard.give_back(start, end.next_multiple_of(EXTENT_ALIGN) - start);
+        self.guard.mark_range_obsolete(start, end.next_multiple_of(EXTENT_ALIGN) - start);
     }
 }
 

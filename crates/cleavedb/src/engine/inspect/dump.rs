@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use crate::base::limits::VALUE_BYTES_LIMIT;
 use crate::base::tombstones::Fragment;
-use crate::base::{Error, FileId, KeyspaceId, Kind, Result, Seqno, split_key};
+use crate::base::{Error, FileId, FileKind, KeyspaceId, Kind, Result, Seqno, split_key};
 use crate::engine::inspect::stats_page::read_whole_page;
-use crate::engine::manifest::file_names::{FileKind, parse};
+use crate::engine::manifest::file_names::parse;
 use crate::engine::manifest::{self, parse_current, show_edits};
 use crate::format::compression::Compression;
 use crate::format::edit::{Edit, KeyspaceRecord, Opening, Openings, Separation};
@@ -185,6 +185,9 @@ fn lines_of(edit: &Edit) -> Vec<(&'static str, String)> {
     let dropped = edit.keyspaces_dropped.iter().map(|(id, seqno)| format!("{}, all up to seqno {}", id.0, seqno.0));
     lines.extend(dropped.map(|text| ("keyspace dropped", text)));
     lines.extend(edit.keyspaces_forgotten.iter().map(|id| ("keyspace forgotten", id.0.to_string())));
+    let files =
+        edit.files_added.iter().map(|file| format!("{:?} {} on the {:?} tier", file.kind, file.id.0, file.tier));
+    lines.extend(files.map(|text| ("file added", text)));
     lines.extend(numbered("log added", &edit.logs_added));
     lines.extend(edit.logs_ended.iter().map(|(id, end)| ("log ended", format!("{} at {end}", id.0))));
     lines.extend(numbered("log removed", &edit.logs_removed));
@@ -207,10 +210,11 @@ fn lines_of(edit: &Edit) -> Vec<(&'static str, String)> {
         };
         lines.extend(names.0.iter().map(|(id, referenced)| (what, text(id, referenced))));
     }
+    let consumed = edit.watermarks.iter().map(|(consumer, seqno)| format!("{} up to {}", consumer.name(), seqno.0));
+    lines.extend(consumed.map(|text| ("watermark", text)));
     let singles = [
         ("reorder credit", edit.reorder_credit.map(|credit| format!("{credit:?}"))),
         ("reordered", edit.reordered.map(|bytes| format!("{bytes} B"))),
-        ("flushed", edit.flushed.map(|seqno| seqno.0.to_string())),
         ("last seqno", edit.last_seqno.map(|seqno| seqno.0.to_string())),
         ("next file", edit.next_file.map(|file| file.0.to_string())),
         ("next keyspace", edit.next_keyspace.map(|keyspace| keyspace.0.to_string())),

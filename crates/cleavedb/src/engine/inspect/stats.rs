@@ -307,6 +307,7 @@ impl Core {
         let counters = &self.counters;
         let values = view.values.candidates();
         let groups = groups_of(&values);
+        let jobs = self.running_jobs();
         Stats {
             value_files: values.len(),
             value_bytes: values.iter().map(|file| file.bytes).sum(),
@@ -386,7 +387,7 @@ impl Core {
             paced_time: Duration::from_micros(count(&counters.paced_us)),
             unknown_files: self.unknown_files.clone(),
             pace_bytes_per_second: self.pacer.bytes_per_second(),
-            jobs: self.running_jobs(),
+            jobs,
         }
     }
 }

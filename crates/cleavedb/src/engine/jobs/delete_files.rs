@@ -49,13 +49,13 @@ impl Core {
         match obsolete {
             // Nothing depends on it: the next open removes what the manifest does not name.
             Obsolete::File(path) => drop(self.storage.remove(&path)),
-            Obsolete::Part(part) => {
-                let punched = self.storage.punch(&part.path, part.offset, part.len);
+            Obsolete::Range(range) => {
+                let punched = self.storage.punch(&range.path, range.offset, range.len);
                 match &punched {
-                    Err(_) if matches!(self.storage.exists(&part.path), Ok(false)) => {
-                        self.pending_deletions.settle_gone(&part)
+                    Err(_) if matches!(self.storage.exists(&range.path), Ok(false)) => {
+                        self.pending_deletions.record_file_gone(&range)
                     }
-                    _ => self.pending_deletions.settle(part, &punched, now()),
+                    _ => self.pending_deletions.record_punch(range, &punched, now()),
                 }
             }
         }

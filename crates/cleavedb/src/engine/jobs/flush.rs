@@ -16,14 +16,16 @@ use crate::engine::jobs::build_run::{claim_of, fragments_of_runs, seqnos_of};
 use crate::engine::jobs::job::{Duty, Job, Kind, Look, Offer, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::jobs::route::Routed;
-use crate::engine::jobs::write_tables::{discard_rejected, references_of};
+use crate::engine::jobs::write_tables::discard_rejected;
 use crate::engine::pacer::Watched;
+use crate::engine::referrers::{Referrer, Tables};
 use crate::engine::shortages::Need;
 use crate::engine::view::{Sources, View};
 use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
 use crate::engine::write::pacing::unflushed_log_bytes;
 use crate::format::edit::Edit;
 use crate::format::values::ValuePlace;
+use crate::format::watermarks::{Consumer, Watermarks};
 use crate::front::log::LogFile;
 use crate::front::run::Run;
 use crate::levels::table::Table;
@@ -174,12 +176,14 @@ impl Core {
         self.write_tables(&mut Watched::new(routed, Some(&self.pacer.flush)), ranges_left, 0, u64::MAX)
     }
 
-    /// The new tables, and the logs that leave the front once everything up to `flushed` is in tables: those that tables
-    /// name stay for their values, the others go.
+    /// The new tables, and the logs that leave the front once everything up to `flushed` is in tables and no other consumer
+    /// needs them: those that tables reference stay for their values, the others go.
     fn flush_edit(&self, view: &View, flushed: Seqno, tables: &[Arc<Table>]) -> Result<Edit> {
-        let referenced = references_of(tables)?;
+        let referenced = Tables::each(tables).references()?;
         let now = self.published.view();
-        let done = |log: &&Arc<LogFile>| log.last_seqno() != Seqno::ZERO && log.last_seqno() <= flushed;
+        let watermarks = Watermarks::only(Consumer::Levels, flushed);
+        let consumed = self.manifest.lock().state().watermarks.raised(&watermarks).least();
+        let done = |log: &&Arc<LogFile>| log.last_seqno() != Seqno::ZERO && log.last_seqno() <= consumed;
         let newest = view.logs.keys().next_back().copied();
         // The newest log may be the active one.
         let done = view.logs.values().filter(done).filter(|log| Some(log.id()) != newest);
@@ -189,11 +193,12 @@ impl Core {
         };
         let (adopted, removed): (Vec<_>, Vec<_>) = done.partition(is_referenced);
         Ok(Edit {
+            files_added: tables.iter().map(|table| table.key()).collect(),
             tables_added: tables.iter().map(|table| (0, table.meta().clone())).collect(),
             logs_removed: removed.into_iter().map(|log| log.id()).collect(),
             values_placed: adopted.into_iter().map(|log| (log.id(), ValuePlace::Log { end: log.end() })).collect(),
             referenced,
-            flushed: Some(flushed),
+            watermarks,
             ..Edit::default()
         })
     }

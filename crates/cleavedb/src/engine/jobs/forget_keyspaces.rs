@@ -16,7 +16,7 @@ impl Core {
             return Ok(());
         }
         let version = self.published.view().version.clone();
-        let flushed = manifest.state().flushed;
+        let consumed = manifest.state().watermarks.least();
         let gone: Vec<_> = dropped
             .into_iter()
             .filter(|(keyspace, seqno)| {
@@ -25,7 +25,7 @@ impl Core {
                     meta.smallest.as_slice() < &keyspace.0.saturating_add(1).to_be_bytes()[..]
                         && &keyspace.prefix()[..] < meta.end.as_slice()
                 };
-                *seqno <= flushed && !version.levels().iter().any(|level| level.tables().iter().any(overlaps))
+                *seqno <= consumed && !version.levels().iter().any(|level| level.tables().iter().any(overlaps))
             })
             .map(|(keyspace, _)| keyspace)
             .collect();

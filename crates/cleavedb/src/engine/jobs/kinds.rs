@@ -31,8 +31,13 @@ const KINDS: [&Kind; 15] = [
 impl Core {
     /// The next job for a thread, if one is due whose claims conflict with those of no running job.
     pub fn next_job(&self, state: &mut WorkState, duty: Duty) -> Option<Offer> {
+        state.note_rest(now());
+        self.offer(state, duty)
+    }
+
+    /// What is due for threads of this duty.
+    pub fn offer(&self, state: &WorkState, duty: Duty) -> Option<Offer> {
         let now = now();
-        state.note_rest(now);
         let look = Look { duty, view: self.published.view(), now, is_short: state.shortages.any() };
         let kinds = KINDS.iter().filter(|kind| kind.duties.contains(&duty));
         kinds.filter_map(|kind| (kind.next)(self, state, &look)).find(|offer| match offer {

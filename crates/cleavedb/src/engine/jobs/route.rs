@@ -14,7 +14,7 @@ use crate::engine::view::View;
 use crate::format::record::check_record;
 use crate::front::index_table::SeparationThresholds;
 use crate::front::log::LogFile;
-use crate::io::coalesced_reads::{Coalescing, ReadPlace, Stretch, stretches};
+use crate::io::coalesced_reads::{CoalescedRead, Coalescing, ReadRange, coalesce};
 
 /// Which records of a log are read together.
 const COALESCING: Coalescing = Coalescing { gap_bytes: 4 << 10, read_bytes_max: 1 << 20 };
@@ -41,7 +41,7 @@ fn route(
     let Some(kind) = stamp.kind().filter(|kind| kind.is_address()) else { return Ok(None) };
     let address = Address::decode(payload).ok_or_else(|| {
         let message = format!("key {:?} has a damaged address", key.escape_ascii().to_string());
-        Error::corruption(&core.fast, 0, message)
+        Error::corruption(&core.dirs.fast, 0, message)
     })?;
     Ok((!stays(separation, key, kind, address)).then_some(address))
 }
@@ -159,14 +159,14 @@ impl<S: VersionSource, F: FnMut(KeyspaceId) -> usize> Routed<'_, S, F> {
             let Route::Fetch(address) = entry.route else { continue };
             let log = self.view.logs.get(&address.file).ok_or_else(|| {
                 let message = format!("an address names log {}, which does not exist", address.file.0);
-                Error::corruption(&self.core.fast, address.offset, message)
+                Error::corruption(&self.core.dirs.fast, address.offset, message)
             })?;
             let is_written = log.is_written(address.offset.saturating_add(address.len.into()));
             if is_written { &mut in_files } else { &mut in_ring }.push(WantedRecord { log, address, index });
         }
         in_files.sort_unstable_by_key(WantedRecord::place);
-        for stretch in stretches(&in_files, COALESCING, WantedRecord::place) {
-            self.fetch_stretch(&stretch)?;
+        for read in coalesce(&in_files, COALESCING, WantedRecord::place) {
+            self.fetch_coalesced(&read)?;
         }
         for WantedRecord { log, address, index } in in_ring {
             let entry = &mut self.window[index];
@@ -176,19 +176,19 @@ impl<S: VersionSource, F: FnMut(KeyspaceId) -> usize> Routed<'_, S, F> {
         Ok(())
     }
 
-    fn fetch_stretch(&mut self, stretch: &Stretch<'_, WantedRecord<'_>>) -> Result<()> {
+    fn fetch_coalesced(&mut self, read: &CoalescedRead<'_, WantedRecord<'_>>) -> Result<()> {
         let gauge = &self.core.memory.jobs;
-        let log = stretch.pieces[0].log;
+        let log = read.pieces[0].log;
         let mut bytes = Vec::new();
-        stretch.read(&**log.file(), &mut bytes)?;
-        self.core.counters.bytes_read.fetch_add(stretch.bytes(), Ordering::Relaxed);
+        read.read(&**log.file(), &mut bytes)?;
+        self.core.counters.bytes_read.fetch_add(read.bytes(), Ordering::Relaxed);
         let buffer = Arc::new(Buffer::counted(bytes, gauge.clone()));
         // Values keep the whole buffer alive, so they are copied out of one that is mostly something else.
-        let wanted_bytes: u64 = stretch.pieces.iter().map(|wanted| u64::from(wanted.address.len)).sum();
-        let is_mostly_wanted = wanted_bytes >= stretch.bytes() / 4 * 3;
-        for wanted in stretch.pieces {
+        let wanted_bytes: u64 = read.pieces.iter().map(|wanted| u64::from(wanted.address.len)).sum();
+        let is_mostly_wanted = wanted_bytes >= read.bytes() / 4 * 3;
+        for wanted in read.pieces {
             let (address, entry) = (wanted.address, &mut self.window[wanted.index]);
-            let place = stretch.within(wanted.place());
+            let place = read.within(wanted.place());
             check_record(&buffer[place.clone()], address, &entry.key, entry.stamp.seqno())
                 .map_err(|reason| Error::corruption(log.path(), address.offset, reason))?;
             let (start, len) = (place.end - address.value_len as usize, address.value_len as usize);
@@ -213,8 +213,8 @@ struct WantedRecord<'a> {
 }
 
 impl WantedRecord<'_> {
-    fn place(&self) -> ReadPlace {
+    fn place(&self) -> ReadRange {
         let Address { file, offset, len, .. } = self.address;
-        ReadPlace { file, start: offset, end: offset.saturating_add(len.into()) }
+        ReadRange { file, start: offset, end: offset.saturating_add(len.into()) }
     }
 }

@@ -55,7 +55,7 @@ impl SharedJob for BegunJob {
                 }
             }
         }
-        allocator::give_back();
+        allocator::release_free_memory();
     }
 }
 
@@ -95,7 +95,7 @@ impl Core {
         }
         let ended = telemetry::in_span(&profile, || self.carry_out(job, number, worker));
         if profile.takes_memory() {
-            allocator::give_back();
+            allocator::release_free_memory();
         }
         if let Some(result) = ended {
             self.end_job(&**job, number, result);

@@ -90,8 +90,10 @@ impl Core {
         let has_seen_all = may_work && duty == Duty::All;
         if has_seen_all && let Some(table) = self.stuck_by(&state) {
             drop(state);
-            let path = self.table_path(table);
-            let cause = format!("HL0 is full, and {}, which cannot be read, is in the way", path.display());
+            let version = self.published.view().version.clone();
+            let path = version.find(table).map(|(_, table)| table.path().display().to_string());
+            let path = path.unwrap_or_else(|| format!("table {}", table.0));
+            let cause = format!("HL0 is full, and {path}, which cannot be read, is in the way");
             self.poison(&Error::Poisoned { cause });
             return self.work.lock();
         }
@@ -141,7 +143,7 @@ impl Core {
             self.work.set_active(false);
             self.fit_cache();
             drop(state);
-            allocator::give_back();
+            allocator::release_free_memory();
             state = self.work.lock();
         }
         state
@@ -164,7 +166,10 @@ impl Core {
             Activity::Full => false,
             _ => return false,
         };
-        if !has_idle_work {
+        if self.offer(state, Duty::Logs).is_some() {
+            // The thread for logs may not have seen it yet.
+            self.work.notify_changed();
+        } else if !has_idle_work {
             state.note_done();
             self.work.notify_progress();
         }

@@ -85,21 +85,22 @@ impl Core {
             return Ok(());
         }
         let mut state = self.work.lock();
-        let waiter = state.begin_waiting();
+        let since = state.begun();
+        state.begin_waiting();
         self.work.notify_changed();
         let result = loop {
-            if state.is_done(&waiter) {
+            if state.is_done() {
                 break Ok(());
             }
             if state.is_stopped() {
                 break Err(Error::Closed);
             }
-            if let Err(error) = self.check_poison().and_then(|()| state.check_space(waiter.since)) {
+            if let Err(error) = self.check_poison().and_then(|()| state.check_space(since)) {
                 break Err(error);
             }
             self.work.wait_for_progress(&mut state);
         };
-        state.end_waiting(waiter);
+        state.end_waiting();
         result
     }
 

@@ -5,10 +5,9 @@ use std::sync::atomic::Ordering;
 
 use crate::base::tombstones::Fragment;
 use crate::base::versions::VersionSource;
-use crate::base::{Error, Result};
+use crate::base::{Error, FileKey, FileKind, Result};
 use crate::engine::core::Core;
-use crate::format::meta::TableMeta;
-use crate::format::references::References;
+use crate::engine::manifest::files::tier_of_new;
 use crate::levels::builder::TableOptions;
 use crate::levels::compaction::{TableSink, write_tables};
 use crate::levels::table::Table;
@@ -23,10 +22,12 @@ impl Core {
         target_bytes: u64,
     ) -> Result<Vec<Arc<Table>>, E> {
         let settings = &self.settings;
+        let tier = tier_of_new(FileKind::Table);
+        let path_of = |id| self.dirs.path(FileKey { kind: FileKind::Table, id, tier });
         let dropped: Vec<_> = self.keyspaces.dropped().into_keys().collect();
         let sink = TableSink {
             storage: &*self.storage,
-            path_of: &|id| self.table_path(id),
+            path_of: &path_of,
             next_file: &|| self.new_file_id(),
             options: TableOptions {
                 block_size: settings.block_size,
@@ -48,18 +49,13 @@ impl Core {
         }
         let bytes = metas.iter().map(|meta| meta.size).sum();
         self.counters.table_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let paths: Vec<_> = metas.iter().map(|meta| self.table_path(meta.id)).collect();
-        let synced = self.guarded(self.with_descriptors(|| self.storage.sync_dir(&self.slow)));
-        let opened: Result<Vec<_>> =
-            synced.and_then(|()| metas.into_iter().map(|meta| self.open_table(meta)).collect());
+        let paths: Vec<_> = metas.iter().map(|meta| path_of(meta.id)).collect();
+        let synced = self.guarded(self.with_descriptors(|| self.storage.sync_dir(self.dirs.of(tier))));
+        let opened: Result<Vec<_>> = synced.and_then(|()| {
+            metas.into_iter().map(|meta| Table::open(&self.readers, self.guard(meta.key(tier)), meta)).collect()
+        });
         // Nothing names them; what cannot be removed now is removed by the next open.
         Ok(opened.inspect_err(|_| paths.iter().for_each(|path| drop(self.storage.remove(path))))?)
-    }
-
-    /// Opens a table that the manifest names or is about to.
-    pub fn open_table(&self, meta: TableMeta) -> Result<Arc<Table>> {
-        let guard = self.guard(self.table_path(meta.id));
-        Table::open(&self.readers, guard, meta)
     }
 }
 
@@ -68,13 +64,4 @@ pub(crate) fn discard_rejected(error: &Error, tables: &[Arc<Table>]) {
     if error.is_transient() {
         tables.iter().for_each(|table| table.mark_obsolete());
     }
-}
-
-/// What tables name, all together.
-pub(crate) fn references_of(tables: &[Arc<Table>]) -> Result<References> {
-    let mut names = References::default();
-    for table in tables {
-        names.add_all(&table.names()?);
-    }
-    Ok(names)
 }

@@ -3,7 +3,7 @@
 //! Tables never change, so they get one more name where the file system allows it, and are copied where it does not. Logs
 //! do change (a close cuts what is reserved behind their end, recovery writes doubtful frames again), so they are always
 //! copied, up to an end that is synced; the copy's manifest says that they end there, and opening it repairs nothing
-//! (DESIGN rule 4). `CURRENT` is written last: a copy that was cut short does not open as a database.
+//! (rule 4). `CURRENT` is written last: a copy that was cut short does not open as a database.
 //!
 //! Everything lands in one directory, whatever directories the original has, under a database number of its own.
 
@@ -12,10 +12,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::base::panics::guard_panic;
-use crate::base::{Error, FileId, Result, Seqno, verify};
+use crate::base::{Error, FileId, FileKey, Result, Seqno, verify};
 use crate::engine::core::Core;
 use crate::engine::layer::Layer;
-use crate::engine::manifest::file_names::{LOCK, log_name, redirect_name, segment_name, table_name};
+use crate::engine::manifest::file_names::LOCK;
+use crate::engine::manifest::files::Dirs;
 use crate::engine::manifest::{Manifest, ManifestState};
 use crate::engine::view::View;
 use crate::format::edit::Openings;
@@ -60,7 +61,7 @@ impl Core {
     /// The target may not be, hold or lie in a directory of the database.
     fn check_target(&self, target: &Path) -> Result<PathBuf> {
         let real = self.storage.real_path(target)?;
-        for own in [&self.fast, &self.slow] {
+        for own in [&self.dirs.fast, &self.dirs.slow] {
             let own = self.storage.real_path(own)?;
             if real.starts_with(&own) {
                 let message =
@@ -81,13 +82,14 @@ impl Core {
         let mut state = manifest.state().clone();
         let ids = || view.layers().iter().flat_map(Layer::tables).map(|table| table.meta().id).collect::<BTreeSet<_>>();
         verify!(ids().iter().eq(state.tables.keys()), "the layers hold the tables that the manifest names");
-        let needed = view.logs.values().filter(|log| log.last_seqno() > state.flushed);
+        let consumed = state.watermarks.least();
+        let needed = view.logs.values().filter(|log| log.last_seqno() > consumed);
         let logs: Vec<_> = needed.map(|log| (log.clone(), log.end())).collect();
         // A log of which everything is in tables may still hold values.
         let values: Vec<_> = view
             .logs
             .values()
-            .filter(|log| log.last_seqno() <= state.flushed && state.values.referenced.of(log.id()).records > 0)
+            .filter(|log| log.last_seqno() <= consumed && state.values.referenced.of(log.id()).records > 0)
             .map(|log| (log.clone(), log.end()))
             .collect();
         for (log, end) in &values {
@@ -95,6 +97,7 @@ impl Core {
             state.values.credit.grant(*end);
         }
         state.logs = logs.iter().map(|(log, end)| (log.id(), Some(*end))).collect();
+        state.forget_unused_files();
         state.last_seqno = commit.last_seqno;
         state.next_file = self.numbers.next();
         let logs = logs.into_iter().chain(values).collect();
@@ -102,36 +105,31 @@ impl Core {
     }
 
     fn fill(&self, copy: &mut Copy<'_>, captured: &Captured) -> Result<()> {
-        for table in captured.view.layers().iter().flat_map(Layer::tables) {
-            self.check_open()?;
-            let name = table_name(table.meta().id);
-            let from = self.slow.join(&name);
-            if !copy.link(&from, &name)? {
-                copy.copy(&*self.storage.open_read(&from, Access::Buffered)?, table.meta().size, &name)?;
-            }
-        }
+        let state = &captured.state;
+        // How much of each file is copied where it cannot be linked.
+        let tables = captured.view.layers().iter().flat_map(Layer::tables);
+        let mut files: BTreeMap<FileId, u64> = tables.map(|table| (table.meta().id, table.meta().size)).collect();
         let copied: BTreeSet<FileId> = captured.logs.iter().map(|(log, _)| log.id()).collect();
         // Several extents, or redirect tables, may lie in one file; as much of it is copied as they need.
-        let mut files = BTreeMap::<(&PathBuf, String), u64>::new();
-        for (id, place) in captured.state.values.places.iter().filter(|(id, _)| !copied.contains(id)) {
-            let (dir, name, end) = match place {
-                ValuePlace::Log { end } => (&self.fast, log_name(*id), *end),
-                ValuePlace::Extent { segment, end, .. } => (&self.slow, segment_name(*segment), *end),
-                ValuePlace::Moved { redirect, start, len, .. } => (&self.slow, redirect_name(*redirect), start + len),
+        for (id, place) in state.values.places.iter().filter(|(id, _)| !copied.contains(id)) {
+            let end = match place {
+                ValuePlace::Log { end } | ValuePlace::Extent { end, .. } => *end,
+                ValuePlace::Moved { start, len, .. } => start + len,
             };
-            let needed = files.entry((dir, name)).or_default();
+            let needed = files.entry(state.value_file(*id, place).id).or_default();
             *needed = end.max(*needed);
         }
-        for ((dir, name), end) in files {
+        for (id, end) in files {
             self.check_open()?;
-            let from = dir.join(&name);
-            if !copy.link(&from, &name)? {
-                copy.copy(&*self.storage.open_read(&from, Access::Buffered)?, end, &name)?;
+            let file = state.file(id);
+            let from = self.dirs.path(file);
+            if !copy.link(&from, file)? {
+                copy.copy(&*self.storage.open_read(&from, Access::Buffered)?, end, file)?;
             }
         }
         for (log, end) in &captured.logs {
             self.check_open()?;
-            copy.copy(&**log.file(), *end, &log_name(log.id()))?;
+            copy.copy(&**log.file(), *end, state.file(log.id()))?;
         }
         // A database of its own: one that shared its number with this one could be opened with this one's tables.
         let database = self.storage.unique_number()?;
@@ -185,14 +183,19 @@ fn copy_into(storage: &dyn Storage, dir: &Path, fill: impl FnOnce(&mut Copy<'_>)
 }
 
 impl Copy<'_> {
+    /// Where a file of the copy lies, in which both tiers are one directory.
+    fn path(&self, file: FileKey) -> PathBuf {
+        Dirs { fast: self.dir.clone(), slow: self.dir.clone() }.path(file)
+    }
+
     /// One more name for a file that never changes; false where that cannot be.
-    fn link(&mut self, from: &Path, name: &str) -> Result<bool> {
-        self.storage.link(from, &self.dir.join(name))
+    fn link(&mut self, from: &Path, file: FileKey) -> Result<bool> {
+        self.storage.link(from, &self.path(file))
     }
 
     /// The first `len` bytes of a file, durably.
-    fn copy(&mut self, from: &dyn crate::io::File, len: u64, name: &str) -> Result<()> {
-        let to = self.storage.create(&self.dir.join(name), Access::Buffered)?;
+    fn copy(&mut self, from: &dyn crate::io::File, len: u64, file: FileKey) -> Result<()> {
+        let to = self.storage.create(&self.path(file), Access::Buffered)?;
         self.buffer.resize(COPY_BYTES, 0);
         let mut offset = 0;
         while offset < len {

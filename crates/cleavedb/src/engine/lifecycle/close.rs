@@ -65,16 +65,16 @@ impl Core {
         }
         self.locks.lock().clear();
         if self.settings.tuning.stats_interval.is_some() {
-            telemetry::publish(&self.fast, &self.stats());
+            telemetry::publish(&self.dirs.fast, &self.stats());
         }
         settled.and(flushed)
     }
 
     /// A large front goes to tables; a small one is replayed faster than it is flushed.
     fn flush_at_close(&self) -> Result<()> {
-        let flushed = self.work.flushed();
+        let consumed = self.manifest.lock().state().watermarks.least();
         let view = self.published.view();
-        let left: Vec<_> = view.logs.values().filter(|log| log.last_seqno() > flushed).collect();
+        let left: Vec<_> = view.logs.values().filter(|log| log.last_seqno() > consumed).collect();
         let bytes: u64 = left.iter().map(|log| log.end()).sum();
         if bytes > self.settings.tuning.close_flush_bytes || left.len() > LOGS_LEFT_MAX {
             self.flush_front(false)?;
@@ -86,8 +86,8 @@ impl Core {
     fn settle(&self) -> Result<()> {
         self.check_poison()?;
         self.sync()?;
-        let flushed = self.work.flushed();
         let mut manifest = self.manifest.lock();
+        let consumed = manifest.state().watermarks.least();
         let mut edit = Edit { last_seqno: Some(self.horizon.durable()), ..Edit::default() };
         let view = self.published.view();
         let needless = self.logs.take_needless();
@@ -95,7 +95,7 @@ impl Core {
         let mut settled = Vec::new();
         for log in &logs {
             let named = manifest.state().logs.get(&log.id()).copied();
-            let needed = log.last_seqno() > flushed;
+            let needed = log.last_seqno() > consumed;
             match named {
                 Some(None) if needed => settled.push(log.clone()),
                 Some(_) if !needed && manifest.state().values.referenced.of(log.id()).records > 0 => {
@@ -106,7 +106,7 @@ impl Core {
                 _ => {}
             }
         }
-        let ended = settled.iter().filter(|log| log.last_seqno() > flushed);
+        let ended = settled.iter().filter(|log| log.last_seqno() > consumed);
         edit.logs_ended = ended.map(|log| (log.id(), log.end().max(LOG_HEADER_BYTES as u64))).collect();
         if edit.logs_ended.len() + edit.logs_removed.len() + edit.values_placed.len() > 0 {
             self.add_counters(&mut edit);

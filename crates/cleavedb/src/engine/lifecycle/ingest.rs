@@ -1,7 +1,7 @@
 //! Ingest: a sorted load written straight into tables, past log, index table and runs.
 //!
 //! The tables are written and synced while others read and write; their versions have no sequence number yet (the file
-//! says 0). Then the front is flushed, so that nothing in it is older than the load and searched before it (DESIGN rule
+//! says 0). Then the front is flushed, so that nothing in it is older than the load and searched before it (rule
 //! 1), and in one step, under the commit lock, the load gets the next sequence number, an edit names its tables and that
 //! number, and the view shows them. The edit also says that everything up to that number is in tables: the log has no
 //! record of it, so recovery must not look for one there. If writers fill the front again and again before that step, they
@@ -23,6 +23,7 @@ use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::work::WorkState;
 use crate::engine::write::pacing::Gate;
 use crate::format::edit::Edit;
+use crate::format::watermarks::{Consumer, Watermarks};
 use crate::levels::picker::RunningCompaction;
 use crate::levels::table::Table;
 use crate::levels::version::{LEVELS_MAX, Version};
@@ -173,7 +174,7 @@ impl Core {
         let mut manifest = self.manifest.lock();
         let mut placed = Vec::new();
         for table in tables {
-            let guard = self.guard(self.table_path(table.meta().id));
+            let guard = self.guard(table.key());
             placed.push(table.place_at(&self.readers, guard, seqno).map_err(|error| (error, false))?);
         }
         let (levels, claims) = self
@@ -181,8 +182,9 @@ impl Core {
             .map_err(|error| (error, false))?;
         let added: Vec<(usize, Arc<Table>)> = levels.iter().copied().zip(placed).collect();
         let mut edit = Edit {
+            files_added: added.iter().map(|(_, table)| table.key()).collect(),
             tables_added: added.iter().map(|(level, table)| (*level as u8, table.meta().clone())).collect(),
-            flushed: Some(seqno),
+            watermarks: Watermarks::only(Consumer::Levels, seqno),
             ..Edit::default()
         };
         self.add_counters(&mut edit);

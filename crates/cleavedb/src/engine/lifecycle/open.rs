@@ -1,7 +1,6 @@
 //! Opening and closing a database.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,7 +12,8 @@ use crate::engine::file_numbers::FileNumbers;
 use crate::engine::inspect::telemetry;
 use crate::engine::keyspaces::{DEFAULT_ID, DEFAULT_NAME, Keyspaces};
 use crate::engine::lifecycle::request::OpenRequest;
-use crate::engine::manifest::file_names::{CURRENT, LOCK, manifest_name};
+use crate::engine::manifest::file_names::{CURRENT, LOCK};
+use crate::engine::manifest::files::Dirs;
 use crate::engine::manifest::numbered_files::{Numbered, list_numbered};
 use crate::engine::manifest::{Manifest, ManifestState};
 use crate::engine::memory::Memory;
@@ -29,6 +29,7 @@ use crate::engine::value_files::{ValueHome, give_back_gaps, open_values};
 use crate::engine::view::{Sources, View};
 use crate::format::compression::Compression;
 use crate::format::edit::{Edit, KeyspaceRecord, Opening, Separation};
+use crate::format::watermarks::Consumer;
 use crate::front::index_table::IndexTable;
 use crate::io::handles::Handles;
 use crate::io::pending_deletions::PendingDeletions;
@@ -38,27 +39,27 @@ use crate::levels::readers::Readers;
 
 /// Opens or makes a database.
 pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Arc<Core>> {
-    let OpenRequest { path, fast, slow, settings, .. } = request;
+    let OpenRequest { path, dirs, settings, .. } = request;
     let Settings { read_only, ref tuning, .. } = settings;
-    if (!request.create_if_missing || read_only) && !storage.exists(&fast.join(CURRENT))? {
+    if (!request.create_if_missing || read_only) && !storage.exists(&dirs.fast.join(CURRENT))? {
         return Err(Error::NotFound { what: format!("database {}", path.display()) });
     }
-    let locks = take_locks(&*storage, &fast, &slow, read_only)?;
+    let locks = take_locks(&*storage, &dirs, read_only)?;
     let (mut manifest, numbers) = match read_only {
         true => {
-            let manifest = Manifest::read(storage.clone(), &fast, tuning.manifest_bytes)?;
+            let manifest = Manifest::read(storage.clone(), &dirs.fast, tuning.manifest_bytes)?;
             let missing = || Error::NotFound { what: format!("database {}", path.display()) };
             (manifest.ok_or_else(missing)?, FileNumbers::new(FileId(0), FileId(0), tuning.numbers_reserved))
         }
-        false => read_or_make_manifest(&storage, &fast, &slow, tuning)?,
+        false => read_or_make_manifest(&storage, &dirs, tuning)?,
     };
-    check_layout(&*storage, manifest.state(), &fast, &slow)?;
-    let owner = if slow == fast { None } else { check_owner(&*storage, &slow, manifest.state())? };
+    check_layout(&*storage, manifest.state(), &dirs)?;
+    let owner = if dirs.are_apart() { check_owner(&*storage, &dirs.slow, manifest.state())? } else { None };
     let pending_deletions = Arc::new(PendingDeletions::default());
     let access = if request.direct_io { Access::Direct } else { Access::Buffered };
     if request.direct_io {
         // There by now, in the directory of the tables.
-        storage.open_read(&slow.join(LOCK), access)?;
+        storage.open_read(&dirs.slow.join(LOCK), access)?;
     }
     let memory = Memory::new(tuning);
     let readers = Arc::new(Readers {
@@ -70,16 +71,16 @@ pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Ar
         jobs: memory.jobs.clone(),
         resident: Arc::default(),
     });
-    check_keyspace_compression(&fast, &manifest)?;
-    let version = open_tables(&slow, manifest.state(), &pending_deletions, &readers)?;
-    let recovered = recover(&*storage, &fast, manifest.state(), &tuning, &pending_deletions, read_only)?;
-    let reserve = Reserve::new(storage.clone(), &fast, &slow, tuning);
-    let place = Place { storage: &*storage, fast: &fast, slow: &slow };
+    check_keyspace_compression(&manifest)?;
+    let version = open_tables(&dirs, manifest.state(), &pending_deletions, &readers)?;
+    let recovered = recover(&*storage, &dirs, manifest.state(), tuning, &pending_deletions, read_only)?;
+    let reserve = Reserve::new(storage.clone(), &dirs.fast, &dirs.slow, tuning);
+    let place = Place { storage: &*storage, dirs: &dirs };
     if !read_only {
-        remove_never_named(&*storage, &fast, &slow, &manifest)?;
+        remove_never_named(&*storage, &dirs, &manifest)?;
         place.begin(&mut manifest, &numbers, &reserve, recovered.edit, owner)?;
     }
-    let unknown_files = files_with(&*storage, &fast, &slow, &manifest, Claim::Unknown)?;
+    let unknown_files = files_with(&*storage, &dirs, &manifest, Claim::Unknown)?;
 
     static DATABASES: AtomicU64 = AtomicU64::new(0);
     let database = DATABASES.fetch_add(1, Ordering::Relaxed);
@@ -88,7 +89,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Ar
     let keyspaces =
         Keyspaces::new(records, state.dropped.clone(), request.operators, database, tuning.separation_bytes);
     let mut tables = recovered.tables.into_iter();
-    let around = ValueHome { fast: &fast, slow: &slow, pending_deletions: &pending_deletions, readers: &readers };
+    let around = ValueHome { dirs: &dirs, pending_deletions: &pending_deletions, readers: &readers };
     let values = open_values(&around, state)?;
     if !read_only {
         give_back_gaps(&*storage, &values, &pending_deletions)?;
@@ -101,12 +102,11 @@ pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Ar
         logs: Arc::new(recovered.logs),
         values: Arc::new(values),
     });
-    let flushed = state.flushed;
-    let events = Events::new(request.listeners.into_iter().chain(telemetry::listener(&fast)).collect())?;
+    let flushed = state.watermarks.of(Consumer::Levels);
+    let events = Events::new(request.listeners.into_iter().chain(telemetry::listener(&dirs.fast)).collect())?;
     let core = Arc::new(Core::new(CoreParts {
         storage,
-        fast,
-        slow,
+        dirs,
         settings,
         database,
         view,
@@ -147,10 +147,10 @@ pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Ar
 }
 
 /// Locks both directories, made first if need be; a reader shares the locks with others and makes nothing.
-fn take_locks(storage: &dyn Storage, fast: &Path, slow: &Path, read_only: bool) -> Result<Vec<Box<dyn Lock>>> {
-    let dirs: BTreeSet<&Path> = [fast, slow].into();
+fn take_locks(storage: &dyn Storage, dirs: &Dirs, read_only: bool) -> Result<Vec<Box<dyn Lock>>> {
+    let Dirs { fast, slow } = dirs;
     if !read_only {
-        dirs.iter().try_for_each(|dir| storage.create_dir_all(dir))?;
+        BTreeSet::from([fast, slow]).iter().try_for_each(|dir| storage.create_dir_all(dir))?;
     }
     // Both openers of a pair of directories begin with the same one.
     let both = if slow == fast { vec![fast] } else { vec![fast, slow] };
@@ -159,18 +159,13 @@ fn take_locks(storage: &dyn Storage, fast: &Path, slow: &Path, read_only: bool) 
 }
 
 /// The manifest of the database that is there, or of a new one, and the numbers that files get.
-fn read_or_make_manifest(
-    storage: &Arc<dyn Storage>,
-    fast: &Path,
-    slow: &Path,
-    tuning: &Tuning,
-) -> Result<(Manifest, FileNumbers)> {
-    if let Some(manifest) = Manifest::read(storage.clone(), fast, tuning.manifest_bytes)? {
-        let numbers = free_numbers(&**storage, fast, slow, manifest.state(), tuning)?;
+fn read_or_make_manifest(storage: &Arc<dyn Storage>, dirs: &Dirs, tuning: &Tuning) -> Result<(Manifest, FileNumbers)> {
+    if let Some(manifest) = Manifest::read(storage.clone(), &dirs.fast, tuning.manifest_bytes)? {
+        let numbers = free_numbers(&**storage, dirs, manifest.state(), tuning)?;
         return Ok((manifest, numbers));
     }
-    check_new(&**storage, fast, slow)?;
-    let mut manifest = Manifest::new(storage.clone(), fast, tuning.manifest_bytes);
+    check_new(&**storage, dirs)?;
+    let mut manifest = Manifest::new(storage.clone(), &dirs.fast, tuning.manifest_bytes);
     let numbers = FileNumbers::new(FileId(1), FileId(1), tuning.numbers_reserved);
     commit_before_start(&mut manifest, &numbers, &[], new_database(storage.unique_number()?))?;
     Ok((manifest, numbers))
@@ -178,14 +173,8 @@ fn read_or_make_manifest(
 
 /// The numbers that files get from now on. Files that a crash left behind keep theirs until they are removed, and whatever
 /// else has a reserved number in its name would be in the way of a file with that number.
-fn free_numbers(
-    storage: &dyn Storage,
-    fast: &Path,
-    slow: &Path,
-    state: &ManifestState,
-    tuning: &Tuning,
-) -> Result<FileNumbers> {
-    let files = list_numbered(storage, fast, slow)?;
+fn free_numbers(storage: &dyn Storage, dirs: &Dirs, state: &ManifestState, tuning: &Tuning) -> Result<FileNumbers> {
+    let files = list_numbered(storage, dirs)?;
     let reserved = files.iter().map(|file| file.id).filter(|id| state.reserved_end(*id).is_some());
     let mut next = reserved.max().map_or(state.next_file, |id| state.next_file.max(FileId(id.0 + 1)));
     // Numbers come from the newest range; a crash may have come before the first one of it was given out.
@@ -206,8 +195,8 @@ fn free_numbers(
 }
 
 /// A keyspace's own compression must be one that this build knows and has.
-fn check_keyspace_compression(fast: &Path, manifest: &Manifest) -> Result<()> {
-    let path = || fast.join(manifest.named().map(manifest_name).unwrap_or_default());
+fn check_keyspace_compression(manifest: &Manifest) -> Result<()> {
+    let path = || manifest.path();
     for keyspace in manifest.state().keyspaces.values() {
         let Some(stored) = keyspace.compression else { continue };
         let Some(compression) = Compression::from_u8(stored) else {
@@ -222,8 +211,7 @@ fn check_keyspace_compression(fast: &Path, manifest: &Manifest) -> Result<()> {
 /// The directories that are being opened.
 struct Place<'a> {
     storage: &'a dyn Storage,
-    fast: &'a Path,
-    slow: &'a Path,
+    dirs: &'a Dirs,
 }
 
 impl Place<'_> {
@@ -239,20 +227,20 @@ impl Place<'_> {
         recovered: Option<Edit>,
         owner: Option<Opening>,
     ) -> Result<()> {
-        let Place { storage, fast, slow } = *self;
-        let left_over = |manifest: &Manifest| files_with(storage, fast, slow, manifest, Claim::LeftOver);
-        let apart = slow != fast;
+        let Place { storage, dirs } = *self;
+        let left_over = |manifest: &Manifest| files_with(storage, dirs, manifest, Claim::LeftOver);
+        let apart = dirs.are_apart();
         if recovered.is_some() || apart || manifest.has_tail() || !left_over(manifest)?.is_empty() {
             let mut edit = recovered.unwrap_or_default();
             if apart {
                 edit.has_slow_dir = true;
                 edit.openings = Some(next_openings(manifest.state(), owner, storage.unique_number()?));
             }
-            let files = list_numbered(storage, fast, slow)?;
+            let files = list_numbered(storage, dirs)?;
             reserve.with(|| commit_before_start(manifest, numbers, &files, edit.clone()))?;
         }
         if apart {
-            reserve.with(|| replace_owner(storage, slow, manifest.state()))?;
+            reserve.with(|| replace_owner(storage, &dirs.slow, manifest.state()))?;
         }
         // A manifest that was left over may have gone with the commit.
         left_over(manifest)?.iter().try_for_each(|path| storage.remove(path))

@@ -6,16 +6,15 @@ use std::sync::Arc;
 
 use crate::base::MergeOperator;
 use crate::engine::events::Listener;
+use crate::engine::manifest::files::Dirs;
 use crate::engine::tuning::settings::{LogBackend, Settings};
 
 /// A request to open a database.
 pub(crate) struct OpenRequest {
     /// As the caller gave it; for messages.
     pub path: PathBuf,
-    /// The directory of logs and the manifest, absolute.
-    pub fast: PathBuf,
-    /// The directory of tables, absolute.
-    pub slow: PathBuf,
+    /// Absolute.
+    pub dirs: Dirs,
     pub create_if_missing: bool,
     pub settings: Settings,
     pub open_files_max: usize,

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::base::limits::FILE_ID_MAX;
-use crate::base::{Error, FileId, Result};
-use crate::engine::manifest::file_names::{CURRENT, CURRENT_NEW, manifest_name};
+use crate::base::{Error, FileId, FileKind, Result};
+use crate::engine::manifest::file_names::{CURRENT, CURRENT_NEW, name};
 use crate::engine::manifest::state::ManifestState;
 use crate::format::checksum::agrees;
 use crate::format::edit::Edit;
@@ -17,7 +17,7 @@ use crate::io::{Access, File, Storage, read_whole};
 
 /// The first bytes of the file.
 pub(crate) const MAGIC: [u8; 8] = *b"CleaveMf";
-const HEADER: FileFormat = FileFormat { magic: MAGIC, version: 6, oldest: 6, name: "manifest" };
+const HEADER: FileFormat = FileFormat { magic: MAGIC, version: 7, oldest: 7, name: "manifest" };
 const RECORD_HEADER_BYTES: usize = 12;
 
 /// The state and the file it is written to.
@@ -40,6 +40,11 @@ pub(crate) struct Manifest {
     named_tables: BTreeSet<FileId>,
     /// A new file is started beyond this size and four times the state's.
     bytes_max: u64,
+}
+
+/// The path of a manifest, which always lies beside [`CURRENT`].
+fn path_in(dir: &Path, id: FileId) -> PathBuf {
+    dir.join(name(FileKind::Manifest, id))
 }
 
 /// Refuses a file number beyond the limit.
@@ -88,7 +93,7 @@ impl Manifest {
         }
         let text = read_whole(&*storage, &current)?;
         let (id, whole_len) = parse_current(&current, &text)?;
-        let path = dir.join(manifest_name(id));
+        let path = path_in(dir, id);
         if !storage.exists(&path)? {
             return Err(Error::corruption(&current, 0, format!("{} is missing", path.display())));
         }
@@ -136,6 +141,11 @@ impl Manifest {
         self.named
     }
 
+    /// Where the manifest in force lies; its directory if there is none.
+    pub fn path(&self) -> PathBuf {
+        self.named.map_or_else(|| self.dir.clone(), |id| path_in(&self.dir, id))
+    }
+
     /// Makes an edit durable, then true. Returns the bytes written. Without space or file descriptors all is as it was. After
     /// any other error of storage nothing has changed here, but what a later open finds may be either, so nothing more is
     /// committed.
@@ -152,8 +162,7 @@ impl Manifest {
                 let id = self.unused.take().map_or_else(new_file_id, Ok)?;
                 let started = self.start_file(id, edit);
                 let is_free = matches!(&started, Err(error) if error.is_transient());
-                self.unused =
-                    if is_free && !self.storage.exists(&self.dir.join(manifest_name(id)))? { Some(id) } else { None };
+                self.unused = if is_free && !self.storage.exists(&path_in(&self.dir, id))? { Some(id) } else { None };
                 started
             }
             false => self.append(edit),
@@ -213,7 +222,7 @@ impl Manifest {
 
     /// Starts a file with the whole state and the edit.
     fn start_file(&mut self, id: FileId, edit: &Edit) -> Result<u64> {
-        let path = self.dir.join(manifest_name(id));
+        let path = path_in(&self.dir, id);
         let mut bytes = HEADER.encode(id).to_vec();
         bytes.extend_from_slice(&encode_record(id, bytes.len() as u64, &self.state.to_edit().encode()));
         bytes.extend_from_slice(&encode_record(id, bytes.len() as u64, &edit.encode()));
@@ -233,7 +242,7 @@ impl Manifest {
         self.open = Some(OpenFile { id, file, len, state_len: len });
         if let Some(previous) = previous {
             // If this fails the next open tries again.
-            let _ = self.storage.remove(&self.dir.join(manifest_name(previous)));
+            let _ = self.storage.remove(&path_in(&self.dir, previous));
         }
         Ok(len)
     }

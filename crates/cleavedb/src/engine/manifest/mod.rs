@@ -1,7 +1,8 @@
-//! The manifest: the only truth about files (DESIGN rule 5). One writer; one edit per finished job, synced before
+//! The manifest: the only truth about files (rule 5). One writer; one edit per finished job, synced before
 //! anything relies on it.
 
 pub(crate) mod file_names;
+pub(crate) mod files;
 pub(crate) mod numbered_files;
 mod state;
 mod file;

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::base::{FileId, Result};
-use crate::engine::manifest::file_names::{FileKind, parse};
+use crate::base::{FileId, FileKind, Result};
+use crate::engine::manifest::file_names::parse;
+use crate::engine::manifest::files::Dirs;
 use crate::io::Storage;
 
 /// Something with the name of a numbered file.
@@ -18,8 +19,8 @@ pub(crate) struct Numbered {
 }
 
 /// Everything in the directories of a database that has the name of a numbered file.
-pub(crate) fn list_numbered(storage: &dyn Storage, fast: &Path, slow: &Path) -> Result<Vec<Numbered>> {
-    let dirs: BTreeSet<&Path> = [fast, slow].into();
+pub(crate) fn list_numbered(storage: &dyn Storage, dirs: &Dirs) -> Result<Vec<Numbered>> {
+    let dirs: BTreeSet<&Path> = [&*dirs.fast, &*dirs.slow].into();
     let mut found = Vec::new();
     for dir in dirs {
         for entry in storage.list(dir)? {

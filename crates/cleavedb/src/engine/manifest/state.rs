@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::base::{FileId, KeyspaceId, Seqno};
-use crate::engine::manifest::file_names::FileKind;
+use crate::base::{FileId, FileKey, FileKind, KeyspaceId, Seqno};
 use crate::format::edit::{Edit, KeyspaceRecord, Openings};
 #[cfg(test)]
 use crate::format::edit::{Opening, Separation};
 use crate::format::meta::TableMeta;
 use crate::format::value_state::ValueState;
 use crate::format::values::ValuePlace;
+use crate::format::watermarks::Watermarks;
 
 /// The files and numbers of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,14 +17,16 @@ pub(crate) struct ManifestState {
     pub keyspaces: BTreeMap<KeyspaceId, KeyspaceRecord>,
     /// Dropped keyspaces of which files may still hold versions, and the last sequence number that may be theirs.
     pub dropped: BTreeMap<KeyspaceId, Seqno>,
+    /// All files but manifests: logs, tables, and those that values and redirect tables lie in.
+    pub files: BTreeMap<FileId, FileKey>,
     /// Logs, and where they end if that is settled.
     pub logs: BTreeMap<FileId, Option<u64>>,
     /// Tables by level.
     pub tables: BTreeMap<FileId, (u8, TableMeta)>,
     /// Files of values, and what tables name in them and in logs.
     pub values: ValueState,
-    /// Everything up to here is in tables.
-    pub flushed: Seqno,
+    /// How far each consumer of the log's records has got.
+    pub watermarks: Watermarks,
     /// Numbers up to here were given out and are durable.
     pub last_seqno: Seqno,
     pub next_file: FileId,
@@ -45,10 +47,11 @@ impl Default for ManifestState {
         ManifestState {
             keyspaces: BTreeMap::new(),
             dropped: BTreeMap::new(),
+            files: BTreeMap::new(),
             logs: BTreeMap::new(),
             tables: BTreeMap::new(),
             values: ValueState::default(),
-            flushed: Seqno::ZERO,
+            watermarks: Watermarks::default(),
             last_seqno: Seqno::ZERO,
             next_file: FileId(1),
             next_keyspace: KeyspaceId(1),
@@ -100,6 +103,7 @@ impl ManifestState {
             let is_new = !self.tables.contains_key(&meta.id) || removed.contains(&meta.id);
             claim(is_new && added.insert(meta.id), || format!("table {} was added twice", meta.id.0))?;
         }
+        self.check_files(edit)?;
         let separated = edit.keyspaces_separated.iter().map(|(id, _)| id);
         let added = |id: &KeyspaceId| edit.keyspaces_added.iter().any(|keyspace| keyspace.id == *id);
         for keyspace in separated {
@@ -114,6 +118,26 @@ impl ManifestState {
         }
         if edit.concerns_values() || !edit.values_removed.is_empty() {
             self.values.clone().apply(edit)?;
+        }
+        Ok(())
+    }
+
+    /// Each file must be added, once and for one purpose, with or before what lies in it.
+    fn check_files(&self, edit: &Edit) -> Result<(), String> {
+        let mut added = BTreeMap::new();
+        for file in &edit.files_added {
+            let known = self.files.get(&file.id).or_else(|| added.get(&file.id));
+            claim(known.is_none_or(|known| known == file), || format!("file {} was added twice", file.id.0))?;
+            added.insert(file.id, *file);
+        }
+        let tables = edit.tables_added.iter().map(|(_, meta)| (FileKind::Table, meta.id));
+        let logs = edit.logs_added.iter().map(|log| (FileKind::Log, *log));
+        let values = edit.values_placed.iter().map(|(id, place)| stored_in(*id, place));
+        for (kind, id) in tables.chain(logs).chain(values) {
+            let known = self.files.get(&id).or_else(|| added.get(&id));
+            claim(known.is_some_and(|known| known.kind == kind), || {
+                format!("file {} is used before it was added as a {kind:?}", id.0)
+            })?;
         }
         Ok(())
     }
@@ -133,6 +157,11 @@ impl ManifestState {
         for keyspace in &edit.keyspaces_forgotten {
             self.dropped.remove(keyspace);
         }
+        let replaced = edit.values_placed.iter().map(|(file, _)| file).chain(&edit.values_removed);
+        let replaced = replaced.filter_map(|file| Some(stored_in(*file, self.values.places.get(file)?).1));
+        let maybe_gone: Vec<FileId> =
+            replaced.chain(edit.logs_removed.iter().chain(&edit.tables_removed).copied()).collect();
+        self.files.extend(edit.files_added.iter().map(|file| (file.id, *file)));
         self.logs.extend(edit.logs_added.iter().map(|log| (*log, None)));
         self.logs.extend(edit.logs_ended.iter().map(|(log, end)| (*log, Some(*end))));
         for log in &edit.logs_removed {
@@ -149,7 +178,12 @@ impl ManifestState {
             self.logs.remove(file);
         }
         self.tables.extend(edit.tables_added.iter().map(|(level, meta)| (meta.id, (*level, meta.clone()))));
-        self.flushed = edit.flushed.map_or(self.flushed, |flushed| flushed.max(self.flushed));
+        for file in maybe_gone {
+            if !self.is_used(file) {
+                self.files.remove(&file);
+            }
+        }
+        self.watermarks.raise_all(&edit.watermarks);
         self.last_seqno = edit.last_seqno.map_or(self.last_seqno, |last| last.max(self.last_seqno));
         self.next_file = edit.next_file.map_or(self.next_file, |next| next.max(self.next_file));
         self.database = edit.database.unwrap_or(self.database);
@@ -168,30 +202,28 @@ impl ManifestState {
         Some(*end).filter(|end| id < *end)
     }
 
-    /// The manifest leads to this file; `current` is the manifest in force.
-    pub fn references(&self, kind: FileKind, id: FileId, current: Option<FileId>) -> bool {
-        self.holds_values(kind, id)
-            || match kind {
-                FileKind::Log => self.logs.contains_key(&id),
-                FileKind::Table => self.tables.contains_key(&id),
-                FileKind::Manifest => current == Some(id),
-                FileKind::Segment | FileKind::Redirect => false,
-            }
+    /// The file with this id.
+    pub fn file(&self, id: FileId) -> FileKey {
+        *self.files.get(&id).expect("whatever the manifest names has been added as a file")
     }
 
-    /// The file holds values, or leads to where they are.
-    pub fn holds_values(&self, kind: FileKind, id: FileId) -> bool {
-        let places = &self.values.places;
-        match kind {
-            FileKind::Log => matches!(places.get(&id), Some(ValuePlace::Log { .. })),
-            FileKind::Segment => {
-                places.values().any(|place| matches!(place, ValuePlace::Extent { segment, .. } if *segment == id))
-            }
-            FileKind::Redirect => {
-                places.values().any(|place| matches!(place, ValuePlace::Moved { redirect, .. } if *redirect == id))
-            }
-            FileKind::Table | FileKind::Manifest => false,
-        }
+    /// The file on storage in which a file of values has its place.
+    pub fn value_file(&self, id: FileId, place: &ValuePlace) -> FileKey {
+        self.file(stored_in(id, place).1)
+    }
+
+    /// Leaves out files in which nothing lies, after a change that was not made by an edit.
+    pub fn forget_unused_files(&mut self) {
+        let values = self.values.places.iter().map(|(id, place)| stored_in(*id, place).1);
+        let used: BTreeSet<FileId> = self.logs.keys().chain(self.tables.keys()).copied().chain(values).collect();
+        self.files.retain(|id, _| used.contains(id));
+    }
+
+    /// Something lies in the file.
+    fn is_used(&self, id: FileId) -> bool {
+        self.logs.contains_key(&id)
+            || self.tables.contains_key(&id)
+            || self.values.places.iter().any(|(file, place)| stored_in(*file, place).1 == id)
     }
 
     /// One edit that leads from nothing to this state.
@@ -199,6 +231,7 @@ impl ManifestState {
         Edit {
             keyspaces_added: self.keyspaces.values().cloned().collect(),
             keyspaces_dropped: self.dropped.iter().map(|(id, seqno)| (*id, *seqno)).collect(),
+            files_added: self.files.values().copied().collect(),
             logs_added: self.logs.keys().copied().collect(),
             logs_ended: self.logs.iter().filter_map(|(id, end)| Some((*id, (*end)?))).collect(),
             tables_added: self.tables.values().cloned().collect(),
@@ -206,7 +239,7 @@ impl ManifestState {
             values_placed: self.values.places.iter().rev().map(|(file, place)| (*file, place.clone())).collect(),
             referenced: self.values.referenced.clone(),
             reorder_credit: self.values.credit_to_store(),
-            flushed: Some(self.flushed),
+            watermarks: self.watermarks.clone(),
             last_seqno: Some(self.last_seqno),
             next_file: Some(self.next_file),
             next_keyspace: Some(self.next_keyspace),
@@ -216,6 +249,15 @@ impl ManifestState {
             openings: (self.openings != Openings::default()).then_some(self.openings),
             ..Edit::default()
         }
+    }
+}
+
+/// Kind and number of the file on storage in which a file of values has its place.
+fn stored_in(id: FileId, place: &ValuePlace) -> (FileKind, FileId) {
+    match place {
+        ValuePlace::Log { .. } => (FileKind::Log, id),
+        ValuePlace::Extent { segment, .. } => (FileKind::Segment, *segment),
+        ValuePlace::Moved { redirect, .. } => (FileKind::Redirect, *redirect),
     }
 }
 
@@ -242,6 +284,11 @@ fn claim(holds: bool, message: impl FnOnce() -> String) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::Tier;
+
+    fn log(id: u64) -> FileKey {
+        FileKey { kind: FileKind::Log, id: FileId(id), tier: Tier::Fast }
+    }
 
     #[test]
     fn a_state_survives_being_written_as_one_edit() {
@@ -256,6 +303,7 @@ mod tests {
         let edit = Edit {
             keyspaces_added: vec![keyspace],
             keyspaces_dropped: vec![(KeyspaceId(9), Seqno(5))],
+            files_added: vec![log(3), log(4)],
             logs_added: vec![FileId(3), FileId(4)],
             logs_ended: vec![(FileId(3), 8192)],
             last_seqno: Some(Seqno(10)),
@@ -293,8 +341,19 @@ mod tests {
         let ended = Edit { logs_ended: vec![(FileId(1), 1)], ..Edit::default() };
         assert!(ManifestState::default().apply(&ended).is_err());
         for twice in [
-            Edit { logs_added: vec![FileId(1), FileId(1)], ..Edit::default() },
-            Edit { logs_added: vec![FileId(1)], logs_removed: vec![FileId(1), FileId(1)], ..Edit::default() },
+            Edit { files_added: vec![log(1)], logs_added: vec![FileId(1), FileId(1)], ..Edit::default() },
+            Edit {
+                files_added: vec![log(1)],
+                logs_added: vec![FileId(1)],
+                logs_removed: vec![FileId(1), FileId(1)],
+                ..Edit::default()
+            },
+            Edit { logs_added: vec![FileId(1)], ..Edit::default() },
+            Edit {
+                files_added: vec![log(1), FileKey { tier: Tier::Slow, ..log(1) }],
+                logs_added: vec![FileId(1)],
+                ..Edit::default()
+            },
         ] {
             let mut state = ManifestState::default();
             assert!(state.apply(&twice).is_err());

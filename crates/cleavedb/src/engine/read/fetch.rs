@@ -13,7 +13,7 @@ use crate::engine::read::get::CachedValue;
 use crate::engine::view::View;
 use crate::format::record::value_of;
 use crate::io::File;
-use crate::io::coalesced_reads::{Coalescing, ReadPlace, Wanted, read_together};
+use crate::io::coalesced_reads::{Coalescing, ReadRange, ReadRequest, read_coalesced};
 use crate::values::files::Located;
 
 /// Which records are fetched in one read.
@@ -31,12 +31,12 @@ impl Core {
         let mut wanted = Vec::new();
         for (full, version) in separated {
             if let Some((file, now)) = self.locate_separated(view, full, version, fill_cache) {
-                let place = ReadPlace { file: now.file, start: now.offset, end: now.offset + u64::from(now.len) };
-                wanted.push(Wanted { place, whose: (file, full, version, now) });
+                let range = ReadRange { file: now.file, start: now.offset, end: now.offset + u64::from(now.len) };
+                wanted.push(ReadRequest { range, context: (file, full, version, now) });
             }
         }
         let open = |(file, ..): &(Arc<dyn File>, _, _, _)| Some(file.clone());
-        read_together(wanted, COALESCING, open, |(_, full, version, now), bytes| {
+        read_coalesced(wanted, COALESCING, open, |(_, full, version, now), bytes| {
             if let Ok(value) = value_of(bytes, *now, full, version.0.seqno(), &self.memory.values) {
                 if fill_cache {
                     self.memory.value_cache.insert(full, version.0, None, &value);

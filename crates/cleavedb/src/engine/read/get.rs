@@ -1,5 +1,5 @@
 //! The read path of one key, top to bottom: one view, its layers from the newest to the oldest until a base is found, then
-//! the base with the operands merged into it, each fetched if it is separated (DESIGN section 2, "Read").
+//! the base with the operands merged into it, each fetched if it is separated.
 
 use crate::base::key_versions::{KeyVersions, is_delete};
 use crate::base::operator::full_merge;
@@ -8,7 +8,6 @@ use crate::cache::value_cache::Kept;
 use crate::engine::core::Core;
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::layer::collect_versions;
-use crate::engine::manifest::file_names::log_name;
 use crate::engine::view::View;
 use crate::levels::point_reads::OneKey;
 use crate::values::files::Located;
@@ -92,7 +91,7 @@ impl Core {
         for (stamp, payload) in versions.deltas().iter().rev() {
             if stamp.kind().is_none() {
                 let message = format!("key {:?} has a version of an unknown kind", full.escape_ascii().to_string());
-                return Err(Error::Unsupported { path: self.fast.clone(), message });
+                return Err(Error::Unsupported { path: self.dirs.fast.clone(), message });
             }
             let point = point.map(|_| &UNKNOWN);
             operands.push(self.payload(view, full, *stamp, payload.clone(), point)?);
@@ -116,7 +115,7 @@ impl Core {
         let named = || format!("key {:?} at {}", full.escape_ascii().to_string(), stamp.seqno().0);
         let address = Address::decode(&payload).ok_or_else(|| {
             Error::corruption(
-                &self.slow,
+                &self.dirs.slow,
                 0,
                 format!("{} has an address that is none; a check says in which file", named()),
             )
@@ -132,14 +131,14 @@ impl Core {
             return Ok(value);
         }
         let lost = |reason: &str| {
-            let path = self.fast.join(log_name(address.file));
-            Error::corruption(&path, address.offset, format!("{} should lie in this log, {reason}", named()))
+            let (path, file) = (&self.dirs.fast, address.file.0);
+            Error::corruption(path, address.offset, format!("{} should lie in file {file}, {reason}", named()))
         };
         let value = match log {
             Some(log) => log.read_value(address, full, stamp.seqno(), &self.memory.values)?,
             None => match view.values.locate(address)? {
                 Located::At(file, now) => file.read_value(now, full, stamp.seqno(), &self.memory.values)?,
-                Located::Dead => return Err(lost("and was dead when the log was emptied")),
+                Located::Dead => return Err(lost("and was dead when that was emptied")),
                 Located::Unknown => return Err(lost("which does not exist")),
             },
         };

@@ -21,7 +21,7 @@ use crate::engine::layer::collect_versions;
 use crate::engine::read::bounds::Bounds;
 use crate::engine::read::covers::{ScanSources, ScanSourcesBuilder};
 use crate::engine::view::View;
-use crate::io::read_ahead::Room;
+use crate::io::read_ahead::Reservation;
 use crate::levels::point_reads::OneKey;
 
 /// Versions of one key that are stepped over one by one before the cursor seeks past the rest.
@@ -73,7 +73,7 @@ struct End {
     /// How many keys the next fetch is for.
     window: usize,
     /// Memory for the values in `ahead`.
-    room: Option<Room>,
+    room: Option<Reservation>,
     /// Memory of keys that were returned, for the next ones.
     spare_keys: Vec<Vec<u8>>,
 }
@@ -265,7 +265,7 @@ impl Scan {
         let at = direction as usize;
         let core = &self.held.core;
         let window = self.ends[at].window.max(1);
-        let room = core.memory.values_ahead.take(window.max(KEYS_CLOSE) * BYTES_AHEAD_TYPICAL);
+        let room = core.memory.values_ahead.reserve(window.max(KEYS_CLOSE) * BYTES_AHEAD_TYPICAL);
         let room_bytes = room.bytes();
         let mut adjoining = AdjoiningRecords::default();
         let (mut bytes, mut within) = (0, 0);
@@ -432,7 +432,7 @@ impl Scan {
     fn out_of_order(&self, key: &[u8]) -> Error {
         let key = user_key(key).escape_ascii().to_string();
         let message = format!("some table has key {key:?} out of order; a check of the closed database says which");
-        Error::corruption(&self.held.core.slow, 0, message)
+        Error::corruption(&self.held.core.dirs.slow, 0, message)
     }
 }
 

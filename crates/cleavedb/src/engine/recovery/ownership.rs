@@ -8,14 +8,14 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::base::{Error, FileId, Result};
+use crate::base::{Error, FileId, FileKey, FileKind, Result, Tier};
 use crate::engine::manifest::file_names::{
-    CURRENT, CURRENT_NEW, FileKind, OWNER, OWNER_NEW, RESERVE, RING, RING_NEW, STATS, manifest_name, parse, table_name,
+    CURRENT, CURRENT_NEW, OWNER, OWNER_NEW, RESERVE, RING, RING_NEW, STATS, name, parse,
 };
+use crate::engine::manifest::files::Dirs;
 use crate::engine::manifest::numbered_files::{Numbered, list_numbered};
 use crate::engine::manifest::{Manifest, ManifestState};
 use crate::format::edit::{Opening, Openings};
-use crate::format::values::ValuePlace;
 use crate::io::{Access, DirEntry, Storage, read_whole};
 
 /// References of files without numbers.
@@ -32,9 +32,13 @@ pub(crate) enum Claim {
 }
 
 /// What the manifest says of a file.
-pub(crate) fn claim_of(manifest: &Manifest, file: &Numbered) -> Claim {
+pub(crate) fn claim_of(manifest: &Manifest, dirs: &Dirs, file: &Numbered) -> Claim {
     let state = manifest.state();
-    if file.is_file && state.references(file.kind, file.id, manifest.named()) {
+    let is_referenced = match file.kind {
+        FileKind::Manifest => manifest.named() == Some(file.id),
+        kind => state.files.get(&file.id).is_some_and(|known| known.kind == kind && dirs.path(*known) == file.path),
+    };
+    if file.is_file && is_referenced {
         Claim::Referenced
     } else if file.is_file && state.reserved_end(file.id).is_some() {
         Claim::LeftOver
@@ -57,7 +61,8 @@ pub(crate) fn check_free(storage: &dyn Storage, dir: &Path) -> Result<()> {
 
 /// Refuses to make a database where there may be something of another one. Removes what a crash left of a database that
 /// was being made here.
-pub(crate) fn check_new(storage: &dyn Storage, fast: &Path, slow: &Path) -> Result<()> {
+pub(crate) fn check_new(storage: &dyn Storage, dirs: &Dirs) -> Result<()> {
+    let Dirs { fast, slow } = dirs;
     let mut entries = storage.list(fast)?;
     entries.retain(|entry| is_our_name(&entry.name));
     let begun = is_begun(storage, fast, &entries)?;
@@ -84,11 +89,11 @@ pub(crate) fn check_new(storage: &dyn Storage, fast: &Path, slow: &Path) -> Resu
 
 /// True if these can only be the first manifest of a database and its `CURRENT`, before that got its name.
 fn is_begun(storage: &dyn Storage, dir: &Path, entries: &[DirEntry]) -> Result<bool> {
-    let first = manifest_name(FileId(1));
+    let first = name(FileKind::Manifest, FileId(1));
     for entry in entries {
         let start: &[u8] = match &*entry.name {
             CURRENT_NEW => b"cleavedb ",
-            name if name == first => &crate::engine::manifest::MAGIC,
+            found if found == first => &crate::engine::manifest::MAGIC,
             _ => return Ok(false),
         };
         if !entry.is_file {
@@ -116,22 +121,27 @@ fn taken(dir: &Path, name: &str) -> Error {
     ))
 }
 
-/// Whether tables have a directory of their own is settled by the first opening that gives them one, or by the first
-/// table.
-pub(crate) fn check_layout(storage: &dyn Storage, state: &ManifestState, fast: &Path, slow: &Path) -> Result<()> {
-    let apart = slow != fast;
-    if state.has_slow_dir && !apart {
+/// Whether the slow tier has a directory of its own is settled by the first opening that gives it one, or by the first table
+/// there.
+pub(crate) fn check_layout(storage: &dyn Storage, state: &ManifestState, dirs: &Dirs) -> Result<()> {
+    if state.has_slow_dir && !dirs.are_apart() {
         return Err(Error::input(format!(
             "the tables of the database in {} lie in a directory of their own, which the option slow_dir must name",
-            fast.display()
+            dirs.fast.display()
         )));
     }
-    let Some(table) = state.tables.keys().next().filter(|_| apart) else { return Ok(()) };
-    let is_there = |name: &str| storage.exists(&slow.join(name));
-    match state.has_slow_dir && (is_there(OWNER)? || is_there(&table_name(*table))?) {
+    let Some(table) = slow_tables(state).next().filter(|_| dirs.are_apart()) else { return Ok(()) };
+    let is_there = |path: PathBuf| storage.exists(&path);
+    match state.has_slow_dir && (is_there(dirs.slow.join(OWNER))? || is_there(dirs.path(table))?) {
         true => Ok(()),
-        false => Err(tables_elsewhere(slow)),
+        false => Err(tables_elsewhere(&dirs.slow)),
     }
+}
+
+/// The tables on the slow tier.
+pub(crate) fn slow_tables(state: &ManifestState) -> impl Iterator<Item = FileKey> {
+    let tables = state.tables.keys().map(|id| state.file(*id));
+    tables.filter(|file| file.tier == Tier::Slow)
 }
 
 /// The database has tables, and none of them is where the options say.
@@ -182,8 +192,7 @@ impl Owner {
 pub(crate) fn check_owner(storage: &dyn Storage, slow: &Path, state: &ManifestState) -> Result<Option<Opening>> {
     let path = slow.join(OWNER);
     if !storage.exists(&path)? {
-        let lies_there = |place: &ValuePlace| !matches!(place, ValuePlace::Log { .. });
-        if !state.tables.is_empty() || state.values.places.values().any(lies_there) {
+        if state.files.values().any(|file| file.tier == Tier::Slow) {
             return Err(Error::corruption(&path, 0, "the file that names the owner of this directory is missing"));
         }
         return check_free(storage, slow).map(|()| None);
@@ -238,23 +247,22 @@ fn another_owner(dir: &Path) -> Error {
 
 /// Removes tables that no edit has ever named: what a crash left of unfinished jobs. Whatever part of the manifest is on
 /// storage does not name them, so they can go before the next edit, which may need their space: jobs fill disks.
-pub(crate) fn remove_never_named(storage: &dyn Storage, fast: &Path, slow: &Path, manifest: &Manifest) -> Result<()> {
-    let mut files = list_numbered(storage, fast, slow)?;
+pub(crate) fn remove_never_named(storage: &dyn Storage, dirs: &Dirs, manifest: &Manifest) -> Result<()> {
+    let mut files = list_numbered(storage, dirs)?;
     files.retain(|file| file.kind == FileKind::Table && !manifest.ever_named(file.id));
-    files.retain(|file| claim_of(manifest, file) == Claim::LeftOver);
+    files.retain(|file| claim_of(manifest, dirs, file) == Claim::LeftOver);
     files.iter().try_for_each(|file| storage.remove(&file.path))
 }
 
 /// The files that the manifest says of what `claim` is.
 pub(crate) fn files_with(
     storage: &dyn Storage,
-    fast: &Path,
-    slow: &Path,
+    dirs: &Dirs,
     manifest: &Manifest,
     claim: Claim,
 ) -> Result<Vec<PathBuf>> {
-    let files = list_numbered(storage, fast, slow)?.into_iter();
-    Ok(files.filter(|file| claim_of(manifest, file) == claim).map(|file| file.path).collect())
+    let files = list_numbered(storage, dirs)?.into_iter();
+    Ok(files.filter(|file| claim_of(manifest, dirs, file) == claim).map(|file| file.path).collect())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Recovery of the front: the logs from the watermark on, replayed into index tables (DESIGN rule 3).
+//! Recovery of the front: the logs from the watermark on, replayed into index tables (rule 3).
 //!
 //! Reading stops at the first gap in history; all that came later is dropped, so what is left is a prefix that holds
 //! every `Sync`. A gap in front of something that says it was synced is damage, and is reported instead of cut. What
@@ -12,13 +12,15 @@ use std::sync::Arc;
 use crate::base::limits::SEPARATION_BYTES_DEFAULT;
 use crate::base::{Error, FileId, KeyspaceId, Result, Seqno};
 use crate::engine::manifest::ManifestState;
-use crate::engine::manifest::file_names::{RING, log_name};
+use crate::engine::manifest::file_names::RING;
+use crate::engine::manifest::files::Dirs;
 use crate::engine::tuning::sizes::Tuning;
 use crate::format::edit::{Edit, KeyspaceRecord};
 use crate::format::frame::{FrameHeader, FrameKind, HEADER_BYTES, LOG_HEADER_BYTES};
 use crate::format::record::Record;
 use crate::format::references::References;
 use crate::format::values::ValuePlace;
+use crate::format::watermarks::{Consumer, Watermarks};
 use crate::front::index_table::{IndexTable, RecordPlace, SeparationThresholds};
 use crate::front::log::LogFile;
 use crate::front::log_reader::{LogReader, Opened};
@@ -51,22 +53,23 @@ pub(crate) fn read_ring(storage: &dyn Storage, fast: &Path) -> Result<Option<Vec
 /// Replays the logs that the manifest names.
 pub(crate) fn recover(
     storage: &dyn Storage,
-    fast: &Path,
+    dirs: &Dirs,
     state: &ManifestState,
     tuning: &Tuning,
     pending_deletions: &Arc<PendingDeletions>,
     read_only: bool,
 ) -> Result<Recovered> {
     let unsettled = state.logs.values().any(|end| end.is_none());
-    let ring = if unsettled { read_ring(storage, fast)? } else { None };
+    let ring = if unsettled { read_ring(storage, &dirs.fast)? } else { None };
     let separation = |keyspace: &KeyspaceRecord| keyspace.separation.bytes(tuning.separation_bytes);
     let separations: BTreeMap<KeyspaceId, usize> =
         state.keyspaces.values().map(|keyspace| (keyspace.id, separation(keyspace))).collect();
     let in_front = separations.values().copied().min().unwrap_or(usize::MAX).min(SEPARATION_BYTES_DEFAULT);
     let mut replay = Replay {
         tuning,
-        flushed: state.flushed,
-        expected: state.flushed.next(),
+        watermarks: &state.watermarks,
+        consumed: state.watermarks.least(),
+        expected: state.watermarks.least().next(),
         durable: Seqno::ZERO,
         cut: false,
         tables: vec![Arc::new(IndexTable::new())],
@@ -81,23 +84,24 @@ pub(crate) fn recover(
     let image = image.map(|ring| Arc::new(MappingImage::new(ring)) as Arc<dyn Mapping>);
     replay.durable = state.last_seqno;
     for (&id, &end) in &state.logs {
-        let path = fast.join(log_name(id));
+        let key = state.file(id);
+        let path = dirs.path(key);
         if !storage.exists(&path)? {
             return Err(Error::corruption(&path, 0, "the manifest names this log, but it is missing"));
         }
         let repairs = end.is_none() && !read_only;
         let file = if repairs { storage.open(&path)? } else { storage.open_read(&path, Access::Buffered)? };
-        let guard = FileGuard::new(path, pending_deletions.clone());
+        let guard = FileGuard::new(key, path, pending_deletions.clone());
         let ring = ring.as_deref().filter(|ring| !ring.is_empty());
         replay.log(id, end, (file, guard), ring, image.clone())?;
     }
-    let last_seqno = Seqno(replay.expected.0 - 1).max(state.flushed);
+    let last_seqno = Seqno(replay.expected.0 - 1).max(state.watermarks.greatest());
     if last_seqno < state.last_seqno {
         let message = format!(
             "history ends at {}, but {} was durable: a log is damaged or cut",
             last_seqno.0, state.last_seqno.0
         );
-        return Err(Error::corruption(fast, 0, message));
+        return Err(Error::corruption(&dirs.fast, 0, message));
     }
     replay.edit.last_seqno = Some(last_seqno);
     replay.tables.reverse();
@@ -106,7 +110,9 @@ pub(crate) fn recover(
 
 struct Replay<'a> {
     tuning: &'a Tuning,
-    flushed: Seqno,
+    watermarks: &'a Watermarks,
+    /// The least of these.
+    consumed: Seqno,
     /// The next sequence number of history.
     expected: Seqno,
     /// Known to be on storage, and not only in the system's memory.
@@ -157,7 +163,7 @@ struct LogEnd {
     /// Behind the last frame that belongs to history.
     offset: u64,
     last_seqno: Seqno,
-    /// Some of it has not been flushed.
+    /// Some consumer still needs some of it.
     is_needed: bool,
     /// From here on some of it may only be in the ring, where nothing is written back.
     ring_from: Option<u64>,
@@ -223,8 +229,8 @@ impl Replay<'_> {
                 self.durable = self.durable.max(header.sync_point);
                 if header.kind == FrameKind::Records {
                     end.last_seqno = Seqno(header.first_seqno.0 + header.count as u64 - 1);
-                    if end.last_seqno > self.flushed {
-                        self.insert(id, offset, frame.body);
+                    if end.last_seqno > self.consumed {
+                        self.replay(id, offset, frame.body);
                         self.expected = end.last_seqno.next();
                         end.is_needed = true;
                     }
@@ -245,7 +251,7 @@ impl Replay<'_> {
 
     /// True if the frame continues history. A frame behind a gap must not say that what the gap lost was durable.
     fn belongs(&mut self, path: &Path, header: &FrameHeader, offset: u64) -> Result<bool> {
-        let follows = header.first_seqno == self.expected || header.first_seqno <= self.flushed;
+        let follows = header.first_seqno == self.expected || header.first_seqno <= self.consumed;
         if header.kind == FrameKind::Records && !follows {
             self.cut = true;
         }
@@ -277,14 +283,24 @@ impl Replay<'_> {
         }
     }
 
-    fn insert(&mut self, log: FileId, frame_offset: u64, mut body: &[u8]) {
+    /// Hands each record of a frame to its consumer, unless it is at or below that one's watermark.
+    fn replay(&mut self, log: FileId, frame_offset: u64, mut body: &[u8]) {
         let mut place = RecordPlace { log, offset: frame_offset + HEADER_BYTES as u64 };
         let table = self.tables.last().expect("there is always a table to fill").clone();
         let mut inserter = table.insert();
         while let Ok(record) = Record::take(&mut body) {
-            let for_good = self.separations.get(&record.operation.keyspace).copied().unwrap_or(usize::MAX);
-            let apart = SeparationThresholds { in_front: self.in_front, after_flush: for_good };
-            inserter.add_record(&record.operation, record.seqno, &mut place, apart);
+            let consumer = Consumer::Levels;
+            if record.seqno <= self.watermarks.of(consumer) {
+                place.offset += record.operation.record_bytes() as u64;
+                continue;
+            }
+            match consumer {
+                Consumer::Levels => {
+                    let after_flush = self.separations.get(&record.operation.keyspace).copied().unwrap_or(usize::MAX);
+                    let apart = SeparationThresholds { in_front: self.in_front, after_flush };
+                    inserter.add_record(&record.operation, record.seqno, &mut place, apart);
+                }
+            }
         }
         drop(inserter);
         if self.tuning.is_full(&table) {

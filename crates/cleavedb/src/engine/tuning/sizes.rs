@@ -108,7 +108,7 @@ pub struct Tuning {
     pub group_bytes: u64,
     /// So much garbage may lie in files of values beside what is live in them, in bytes...
     pub garbage_bytes: u64,
-    /// ...and in hundredths of it (DESIGN section 4).
+    /// ...and in hundredths of it (decision record 021).
     pub garbage_percent: u64,
     /// Tables are written anew if more than so many in a hundred of their addresses lead through redirect tables.
     pub stale_percent: u64,

@@ -1,4 +1,4 @@
-//! The write path, top to bottom: limits, commit group, log, index table, publication (DESIGN section 2, "Write").
+//! The write path, top to bottom: limits, commit group, log, index table, publication.
 //!
 //! Writers queue up; the first becomes the leader and takes everyone who waits into one frame. Sequence numbers are
 //! given out only once the log has room, so a refused group leaves no gap. Waiting for durability comes after, without
@@ -241,7 +241,7 @@ impl Core {
         Ok(offset)
     }
 
-    /// A full disk leaves the log as it was (DESIGN rule 9); anything else ends writing.
+    /// A full disk leaves the log as it was (rule 9); anything else ends writing.
     fn give_up_frame(&self, commit: &mut CommitState, error: Error) -> Error {
         if matches!(error, Error::NoSpace { .. })
             && commit.writer.as_mut().is_some_and(|writer| writer.abandon().is_ok())

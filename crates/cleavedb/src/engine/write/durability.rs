@@ -1,4 +1,4 @@
-//! The durability horizon: one number up to which everything survives loss of power, on every device (DESIGN rule 2).
+//! The durability horizon: one number up to which everything survives loss of power, on every device (rule 2).
 //!
 //! Syncs are cumulative and shared: one sync is in flight at a time, covers everything appended when it starts, and
 //! answers everyone who waited for less.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::base::limits::BLOCK_IO_BYTES;
-use crate::base::{Error, FileId, Result, Seqno};
+use crate::base::{Error, FileKey, FileKind, Result, Seqno};
 use crate::engine::core::Core;
 use crate::engine::log_supply::{READ_PART, ReadShare};
-use crate::engine::manifest::file_names::{RING, RING_NEW, log_name};
+use crate::engine::manifest::file_names::{RING, RING_NEW};
 use crate::engine::tuning::settings::LogBackend;
 use crate::format::edit::Edit;
 use crate::format::frame::{LOG_HEADER_BYTES, encode_log_header};
@@ -22,7 +22,7 @@ fn map_new_ring(core: &Core) -> Result<Option<Arc<dyn Mapping>>> {
     let mut bytes = core.settings.tuning.ring_bytes_for(core.next_log_bytes());
     let least = (bytes / 4).max(4 * BLOCK_IO_BYTES);
     while bytes >= least {
-        if let Some(ring) = core.storage.map(&core.fast.join(RING), bytes)? {
+        if let Some(ring) = core.storage.map(&core.dirs.fast.join(RING), bytes)? {
             return Ok(Some(ring));
         }
         bytes /= 4;
@@ -48,7 +48,7 @@ impl Core {
     pub fn rename_ring(&self) -> Result<()> {
         let mut inner = self.logs.inner.lock();
         if std::mem::take(&mut inner.ring_is_new) {
-            self.storage.rename(&self.fast.join(RING_NEW), &self.fast.join(RING))?;
+            self.storage.rename(&self.dirs.fast.join(RING_NEW), &self.dirs.fast.join(RING))?;
         }
         Ok(())
     }
@@ -57,7 +57,7 @@ impl Core {
     fn ring(&self) -> Result<Option<Arc<dyn Mapping>>> {
         let mut inner = self.logs.inner.lock();
         if !inner.started {
-            let path = self.fast.join(RING);
+            let path = self.dirs.fast.join(RING);
             inner.ring = match self.logs.wanted {
                 LogBackend::Plain => None,
                 LogBackend::Auto => map_new_ring(self)?,
@@ -124,7 +124,7 @@ impl Core {
                 return;
             }
         }
-        let path = self.fast.join(RING_NEW);
+        let path = self.dirs.fast.join(RING_NEW);
         match self.reserve.beside(&path, || self.storage.map(&path, wanted)) {
             Ok(Some(ring)) => {
                 let mut inner = self.logs.inner.lock();
@@ -156,7 +156,7 @@ impl Core {
     pub fn remove_rings(&self) {
         for name in [RING, RING_NEW] {
             // If it stays, the next clean close tries again.
-            let _ = self.storage.remove_mapped(&self.fast.join(name));
+            let _ = self.storage.remove_mapped(&self.dirs.fast.join(name));
         }
     }
 
@@ -164,22 +164,22 @@ impl Core {
     /// in the manifest. On a small or nearly full disk it is smaller, down to `needed`.
     fn make_log(&self, needed: u64) -> Result<Arc<LogFile>> {
         let ring = self.ring()?;
-        let id = self.new_file_id()?;
-        let path = self.fast.join(log_name(id));
+        let key = self.new_file(FileKind::Log)?;
+        let path = self.dirs.path(key);
         let access = match ring {
             Some(_) if !self.reads_values() => Access::Direct,
             _ => Access::Buffered,
         };
         let file = self.with_descriptors(|| self.storage.create(&path, access))?;
-        let guard = self.guard(path);
-        let capacity = self.start_log(id, &*file, needed).inspect_err(|error| {
+        let guard = self.guard(key);
+        let capacity = self.start_log(key, &*file, needed).inspect_err(|error| {
             // Only then is it certain that the manifest does not name the log.
             if error.is_transient() {
                 guard.mark_obsolete();
             }
         })?;
         let header_end = LOG_HEADER_BYTES as u64;
-        Ok(Arc::new(LogFile::new(id, guard, file, ring, capacity, header_end, Seqno::ZERO)))
+        Ok(Arc::new(LogFile::new(key.id, guard, file, ring, capacity, header_end, Seqno::ZERO)))
     }
 
     /// Since this was last asked, values were read that no cache of ours had, and not just a few for those that were written.
@@ -196,15 +196,15 @@ impl Core {
         pace.reads_often
     }
 
-    fn start_log(&self, id: FileId, file: &dyn File, needed: u64) -> Result<u64> {
+    fn start_log(&self, key: FileKey, file: &dyn File, needed: u64) -> Result<u64> {
         let capacity = self.reserve_log(file, needed)?;
         let mut block = AlignedBuffer::new(LOG_HEADER_BYTES);
-        block.copy_from_slice(&encode_log_header(id));
+        block.copy_from_slice(&encode_log_header(key.id));
         file.write_at(&block, 0)?;
         self.guarded(file.sync())?;
-        self.guarded(self.with_descriptors(|| self.storage.sync_dir(&self.fast)))?;
+        self.guarded(self.with_descriptors(|| self.storage.sync_dir(self.dirs.of(key.tier))))?;
         self.counters.log_bytes.fetch_add(LOG_HEADER_BYTES as u64, Ordering::Relaxed);
-        let mut edit = Edit { logs_added: vec![id], ..Edit::default() };
+        let mut edit = Edit { files_added: vec![key], logs_added: vec![key.id], ..Edit::default() };
         let mut manifest = self.manifest.lock();
         self.add_counters(&mut edit);
         self.commit_edit(&mut manifest, &edit)?;

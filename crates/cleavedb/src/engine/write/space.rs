@@ -1,4 +1,4 @@
-//! The cap on the space of values apart from their keys: how much garbage there may be (DESIGN section 4), how much there
+//! The cap on the space of values apart from their keys: how much garbage there may be (decision record 021), how much there
 //! is, and what is done as it comes near.
 //!
 //! Part of the garbage is known from the ledger; part is hidden until compactions meet it, and bounded from above

@@ -1,5 +1,5 @@
-//! The bytes of one simulated file: pages that copies share until one of them is written, so that an image of a whole
-//! disk costs little. A page that is absent is zeros.
+//! The bytes of one simulated file, in pages that copies share until one of them is written, so that an image of a whole
+//! disk is cheap. An absent page reads as zeros.
 //!
 //! Invariant: no page starts at or after the length, and in the last page all bytes after the length are zero.
 
@@ -10,12 +10,12 @@ use std::sync::Arc;
 /// Bytes of a page: the unit of sharing, and of what the kernel writes back from a mapping.
 pub(super) const PAGE: usize = 4096;
 
-type SectorPage = [u8; PAGE];
+type Page = [u8; PAGE];
 
 /// The content of a file.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Content {
-    pages: BTreeMap<u64, Arc<SectorPage>>,
+    pages: BTreeMap<u64, Arc<Page>>,
     len: u64,
 }
 
@@ -29,12 +29,12 @@ impl Content {
         self.len
     }
 
-    /// Copies out what there is; returns how much.
+    /// Fills `buffer` from `offset`; returns how many bytes there were before the end of the file.
     pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> usize {
         let count = self.len.saturating_sub(offset).min(buffer.len() as u64) as usize;
         let mut done = 0;
         while done < count {
-            let (number, within, step) = piece(offset + done as u64, count - done);
+            let (number, within, step) = page_at(offset + done as u64, count - done);
             let target = &mut buffer[done..done + step];
             match self.pages.get(&number) {
                 Some(page) => target.copy_from_slice(&page[within..within + step]),
@@ -45,11 +45,11 @@ impl Content {
         count
     }
 
-    /// Puts bytes in place, growing the file if needed.
+    /// Writes the bytes, growing the file if needed.
     pub(super) fn write(&mut self, bytes: &[u8], offset: u64) {
         let mut done = 0;
         while done < bytes.len() {
-            let (number, within, step) = piece(offset + done as u64, bytes.len() - done);
+            let (number, within, step) = page_at(offset + done as u64, bytes.len() - done);
             let page = self.pages.entry(number).or_insert_with(|| Arc::new([0; PAGE]));
             Arc::make_mut(page)[within..within + step].copy_from_slice(&bytes[done..done + step]);
             done += step;
@@ -59,7 +59,7 @@ impl Content {
         }
     }
 
-    /// Cuts the file, or grows it by zeros.
+    /// Cuts the file, or extends it with zeros.
     pub(super) fn set_len(&mut self, len: u64) {
         if len < self.len {
             self.pages.split_off(&len.div_ceil(PAGE as u64));
@@ -69,12 +69,12 @@ impl Content {
     }
 
     /// One page; None if it is all zeros.
-    pub(super) fn page(&self, number: u64) -> Option<Arc<SectorPage>> {
+    pub(super) fn page(&self, number: u64) -> Option<Arc<Page>> {
         self.pages.get(&number).cloned()
     }
 
     /// Replaces one page, as far as it lies within the length.
-    pub(super) fn put_page(&mut self, number: u64, page: Option<Arc<SectorPage>>) {
+    pub(super) fn put_page(&mut self, number: u64, page: Option<Arc<Page>>) {
         if number * PAGE as u64 >= self.len {
             return;
         }
@@ -92,7 +92,7 @@ impl Content {
         bytes
     }
 
-    /// Clears the rest of the page in which `len` lies.
+    /// Zeros the page that holds `len` from there on.
     fn zero_after(&mut self, len: u64) {
         let within = (len % PAGE as u64) as usize;
         if within > 0
@@ -104,8 +104,8 @@ impl Content {
     }
 }
 
-/// The page of an offset, the place in it, and how many of `left` bytes it takes.
-fn piece(offset: u64, left: usize) -> (u64, usize, usize) {
+/// The page of an offset, the offset within it, and how many of `left` bytes lie in it.
+fn page_at(offset: u64, left: usize) -> (u64, usize, usize) {
     let within = (offset % PAGE as u64) as usize;
     (offset / PAGE as u64, within, left.min(PAGE - within))
 }
@@ -116,7 +116,7 @@ mod tests {
     use crate::sched::random::Random;
 
     #[test]
-    fn behaves_like_a_vector_under_random_operations() {
+    fn content_equals_a_vector_under_random_operations() {
         let mut random = Random::new(1);
         let mut content = Content::default();
         let mut model: Vec<u8> = Vec::new();

@@ -1,15 +1,15 @@
-//! One simulated directory: the names that the process sees, the durable ones, and the operations in between. They
-//! become durable in order, as in a journaling file system: a power loss leaves a prefix of them.
+//! One simulated directory: the names that the process sees, the durable names, and the operations between them. The
+//! operations become durable in order, as in a journaling file system: a power loss leaves a prefix of them.
 
 use std::collections::BTreeMap;
 
 use super::inode::Survival;
 use crate::sched::random::Random;
 
-/// A file, whatever its name.
+/// A file, independent of its names.
 pub(super) type InodeNumber = u64;
 
-/// Names and what they mean.
+/// The files of a directory by name.
 pub(super) type Names = BTreeMap<String, InodeNumber>;
 
 #[derive(Debug, Clone)]
@@ -49,7 +49,7 @@ impl Directory {
         self.change(order, DirectoryOperation::Rename { from: from.to_owned(), to: to.to_owned() });
     }
 
-    /// A name that is durable at once.
+    /// Adds a name that is durable at once.
     pub(super) fn put(&mut self, name: &str, inode: InodeNumber) {
         self.current.insert(name.to_owned(), inode);
         self.durable.insert(name.to_owned(), inode);
@@ -66,12 +66,12 @@ impl Directory {
         self.pending.clear();
     }
 
-    /// The places of its pending operations in the order of all changes of the disk.
+    /// The positions of its pending operations in the order of all changes of the disk.
     pub(super) fn pending_orders(&self) -> impl Iterator<Item = u64> {
         self.pending.iter().map(|(order, _)| *order)
     }
 
-    /// The files that it names, or would name after a power loss.
+    /// The files that it contains, or may contain after a power loss.
     pub(super) fn reachable(&self) -> impl Iterator<Item = InodeNumber> {
         let pending = self.pending.iter().filter_map(|(_, operation)| match operation {
             DirectoryOperation::Link(_, inode) => Some(*inode),

@@ -1,8 +1,9 @@
-//! One simulated file, whatever its name: what the process sees, what is durable, and the changes in between.
+//! One simulated file, independent of its names: the content that the process sees, the durable content, and the changes
+//! between them.
 //!
-//! The model of power loss: a sector holds what the kernel had there at some moment since the last sync, each sector
-//! for itself; so any subset of the changes may have reached the disk, torn at sectors, in any order between sectors,
-//! but never a later change of a sector without the earlier ones of the same sector.
+//! The model of power loss: each sector independently holds what the kernel had there at some moment since the last sync.
+//! So any subset of the changes may have reached the disk, torn at sectors, in any order between sectors, but never a later
+//! change of a sector without the earlier ones of the same sector.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,28 +11,28 @@ use std::sync::Arc;
 use super::content::{Content, PAGE, pages_of};
 use crate::sched::random::Random;
 
-/// Bytes that a disk writes wholly or not at all.
+/// Bytes that a disk writes atomically.
 pub(super) const SECTOR: usize = 512;
 
-/// What of the changes that were not synced a power loss leaves.
+/// Which unsynced changes survive a power loss.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Survival {
     /// Nothing.
     Nothing,
-    /// Everything up to this place in the order of all changes of the disk; the next one may be torn.
+    /// All changes up to this position in the order of all changes of the disk; the next one may be torn.
     Until(u64),
-    /// Each change by the throw of a coin.
+    /// Each change at random.
     Some,
 }
 
-/// A change that is not durable yet, with its place in the order of all changes of the disk.
+/// A change that is not durable yet, with its position in the order of all changes of the disk.
 #[derive(Debug, Clone)]
 enum Change {
     Write { order: u64, offset: u64, bytes: Arc<[u8]> },
     SetLen { order: u64, len: u64 },
 }
 
-/// What became of one change.
+/// What a power loss does to one change.
 enum WriteFate {
     Kept,
     Torn,
@@ -44,14 +45,14 @@ pub(super) struct Inode {
     current: Content,
     durable: Content,
     unsynced: Vec<Change>,
-    /// Pages of `current` that the next sync writes, and among them those that were changed through a mapping.
+    /// Pages of `current` that the next sync writes, and those of them that were changed through a mapping.
     dirty: BTreeSet<u64>,
     dirty_mapped: BTreeSet<u64>,
-    /// The shortest that the file has been since the last sync.
+    /// The minimum length of the file since the last sync.
     len_min: u64,
-    /// Pages without space behind them: it was given back, or something was written beyond them and nothing into them.
+    /// Pages without allocated space: punched out, or skipped by a write behind them.
     holes: BTreeSet<u64>,
-    /// Open files and mappings of it.
+    /// Number of open files and mappings of this inode.
     pub(super) handles: usize,
 }
 
@@ -61,12 +62,12 @@ impl Inode {
         Inode { len_min: content.len(), current: content.clone(), durable: content, ..Inode::default() }
     }
 
-    /// Puts other durable content in place; who has the file open keeps it.
+    /// Replaces the content by durable content; handles stay open.
     pub(super) fn replace(&mut self, content: Content) {
         *self = Inode { handles: self.handles, ..Inode::settled(content) };
     }
 
-    /// What the process sees.
+    /// The content that the process sees.
     pub(super) fn content(&self) -> &Content {
         &self.current
     }
@@ -89,14 +90,14 @@ impl Inode {
         self.unsynced.push(Change::Write { order, offset, bytes: bytes.into() });
     }
 
-    /// Zeros, without the space for them; as soon durable as if they had been written.
+    /// Replaces a range by zeros without space; it becomes durable like a write of zeros.
     pub(super) fn punch(&mut self, offset: u64, len: u64, order: u64) {
         let len = len.min(self.len().saturating_sub(offset));
         self.write(&vec![0; len as usize], offset, order);
         self.holes.extend(pages_of(offset, len));
     }
 
-    /// The first pages between two offsets that have space behind them, as far as they lie between these.
+    /// The first range between two offsets whose pages have space.
     pub(super) fn first_data(&self, from: u64, to: u64) -> Option<(u64, u64)> {
         let to = to.min(self.len());
         let mut pages = pages_of(from, to.saturating_sub(from)).skip_while(|page| self.holes.contains(page));
@@ -105,7 +106,7 @@ impl Inode {
         Some((from.max(begin * PAGE as u64), to.min(end * PAGE as u64)))
     }
 
-    /// How many of its pages have no space behind them.
+    /// Number of pages without space.
     pub(super) fn hole_pages(&self) -> u64 {
         self.holes.len() as u64
     }
@@ -117,8 +118,8 @@ impl Inode {
         self.unsynced.push(Change::SetLen { order, len });
     }
 
-    /// A write through a mapping, which the kernel may write back whenever it likes: now and then, before a page is
-    /// changed again, the old state of it is taken to be on the disk.
+    /// A write through a mapping, whose pages the kernel may write back at any time: before a dirty page is changed again,
+    /// its old state reaches the disk with probability 1 in 8.
     pub(super) fn write_mapped(&mut self, bytes: &[u8], offset: u64, random: &mut Random) {
         for page in pages_of(offset, bytes.len() as u64) {
             if self.dirty_mapped.contains(&page) && random.one_in(8) {
@@ -137,16 +138,16 @@ impl Inode {
         for &page in &self.dirty {
             self.durable.put_page(page, self.current.page(page));
         }
-        self.all_clean();
+        self.mark_clean();
     }
 
-    /// A sync that failed: some of it is on the disk, the rest counts as clean and no later sync will write it.
+    /// A failed sync: some changes are on the disk; the others count as clean, and no later sync writes them.
     pub(super) fn sync_failed(&mut self, random: &mut Random) {
         self.durable = self.after_power_loss(Survival::Some, random);
-        self.all_clean();
+        self.mark_clean();
     }
 
-    /// Decay: one bit turns over wherever the byte is.
+    /// Bit rot: flips one bit in the current and in the durable content, where they have the byte.
     pub(super) fn flip_bit(&mut self, offset: u64, bit: u8) {
         for content in [&mut self.current, &mut self.durable] {
             let mut byte = [0];
@@ -157,24 +158,24 @@ impl Inode {
         }
     }
 
-    fn all_clean(&mut self) {
+    fn mark_clean(&mut self) {
         self.unsynced.clear();
         self.dirty.clear();
         self.dirty_mapped.clear();
         self.len_min = self.current.len();
     }
 
-    /// The places of its unsynced changes in the order of all changes.
+    /// The positions of its unsynced changes in the order of all changes.
     pub(super) fn unsynced_orders(&self) -> impl Iterator<Item = u64> {
         self.unsynced.iter().map(|change| match change {
             Change::Write { order, .. } | Change::SetLen { order, .. } => *order,
         })
     }
 
-    /// What is on the disk after a power loss now.
+    /// The content on the disk after a power loss now.
     pub(super) fn after_power_loss(&self, survival: Survival, random: &mut Random) -> Content {
         let mut left = self.durable.clone();
-        // What the kernel had at the moment of each change: kept sectors are taken from here.
+        // The kernel's content at the moment of each change: surviving sectors are copied from it.
         let mut kernel = self.durable.clone();
         for change in &self.unsynced {
             match change {
@@ -222,7 +223,7 @@ fn fate(survival: Survival, order: u64, random: &mut Random) -> WriteFate {
     }
 }
 
-/// Copies the sectors of one write, all or some of them, from what the kernel had.
+/// Copies the sectors of one write, all or some of them, from the kernel's content.
 fn keep_sectors(left: &mut Content, kernel: &Content, offset: u64, len: usize, torn: bool, random: &mut Random) {
     let sector = SECTOR as u64;
     let end = offset + len as u64;
@@ -234,7 +235,7 @@ fn keep_sectors(left: &mut Content, kernel: &Content, offset: u64, len: usize, t
         let count = kernel.read(&mut bytes, number * sector);
         left.write(&bytes[..count], number * sector);
     }
-    // The length may be on the disk without the data that it was raised for.
+    // The new length may be on the disk without the bytes that extended the file.
     if torn && random.one_in(2) {
         left.set_len(left.len().max(end));
     }

@@ -1,8 +1,8 @@
-//! All that a simulated disk holds, behind the one lock of [`SimDisk`](super::SimDisk): files, directories, locks,
-//! capacity and the plan of faults. No call here blocks or yields, so the lock is never held across a switch.
+//! The state of a simulated disk, behind the single lock of [`SimDisk`](super::SimDisk): files, directories, locks, capacity
+//! and the plan of faults. No call here blocks or yields, so the lock is never held across a switch of threads.
 //!
 //! Directories themselves are durable at once, as [`Storage::create_dir_all`](crate::io::Storage::create_dir_all)
-//! promises; what they name is not.
+//! promises; the names in them are not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -10,21 +10,22 @@ use std::path::{Path, PathBuf};
 
 use super::content::{Content, PAGE};
 use super::directory::{Directory, InodeNumber};
-use super::inode::{Inode, SECTOR, Survival};
+use super::fault::{FaultState, Faults};
+use super::inode::{Inode, SECTOR};
 use crate::base::{Error, Result};
-use crate::io::fault::{FaultState, Faults};
-use crate::io::{DirEntry, Punched};
+use crate::io::storage::{DirEntry, Punched};
 use crate::sched::random::Random;
 
 /// The disk.
 #[derive(Clone)]
 pub(super) struct State {
-    inodes: BTreeMap<InodeNumber, Inode>,
-    directories: BTreeMap<PathBuf, Directory>,
-    /// Locked files: by how many that share the lock, or by one that does not (0).
-    locks: BTreeMap<PathBuf, usize>,
+    pub(super) inodes: BTreeMap<InodeNumber, Inode>,
+    pub(super) directories: BTreeMap<PathBuf, Directory>,
+    /// Locked files: the number of holders of a shared lock, or 0 for an exclusive one.
+    pub(super) locks: BTreeMap<PathBuf, usize>,
     next_inode: InodeNumber,
-    order: u64,
+    /// Position of the last change in the order of all changes of the disk.
+    pub(super) order: u64,
     random: Random,
     pub(super) faults: FaultState,
     pub(super) capacity: Option<u64>,
@@ -32,7 +33,7 @@ pub(super) struct State {
     pub(super) can_link: bool,
     pub(super) can_punch: bool,
     pub(super) halted: bool,
-    /// How often a file was read.
+    /// Number of reads so far.
     pub(super) reads: u64,
     pub(super) direct_writes: u64,
 }
@@ -57,18 +58,18 @@ impl State {
         }
     }
 
-    /// Drawn from the numbers of files, which never come twice.
+    /// Derived from the inode numbers, which never repeat.
     pub(super) fn unique_number(&mut self) -> u64 {
         self.next_inode += 1;
         Random::new(self.next_inode).draw().max(1)
     }
 
     /// Fails if the machine is off.
-    pub(super) fn alive(&self, path: &Path, operation: &'static str) -> Result<()> {
+    pub(super) fn check_machine_is_on(&self, path: &Path, operation: &'static str) -> Result<()> {
         if self.halted { Err(Error::io(path, operation, io::Error::other("the machine is off"))) } else { Ok(()) }
     }
 
-    /// From now on nothing works, and locks are free.
+    /// Turns the machine off: all later calls fail, and locks are released.
     pub(super) fn halt(&mut self) {
         self.halted = true;
         self.locks.clear();
@@ -110,8 +111,8 @@ impl State {
         if self.exists(path) {
             return Err(Error::io(path, "create", io::ErrorKind::AlreadyExists.into()));
         }
-        self.descriptor_is_left(path, "create")?;
-        self.directory_works(path, "create")?;
+        self.check_descriptor(path, "create")?;
+        self.check_directory(path, "create")?;
         self.link_new(path, Inode::default())
     }
 
@@ -125,7 +126,7 @@ impl State {
     }
 
     pub(super) fn create_dir_all(&mut self, path: &Path) -> Result<()> {
-        self.directory_works(path, "create directory")?;
+        self.check_directory(path, "create directory")?;
         for ancestor in path.ancestors() {
             if self.find(ancestor).is_some() {
                 return Err(Error::io(ancestor, "create directory", io::ErrorKind::NotADirectory.into()));
@@ -156,7 +157,7 @@ impl State {
         if self.directories.contains_key(to) {
             return Err(Error::io(to, "rename", io::ErrorKind::IsADirectory.into()));
         }
-        self.directory_works(from, "rename")?;
+        self.check_directory(from, "rename")?;
         let order = self.next_order();
         let (_, to) = self.directory_mut(to, "rename")?;
         let (directory, from) = self.directory_mut(from, "rename")?;
@@ -166,14 +167,14 @@ impl State {
 
     pub(super) fn remove(&mut self, path: &Path) -> Result<()> {
         self.find_or_fail(path, "remove")?;
-        self.directory_works(path, "remove")?;
+        self.check_directory(path, "remove")?;
         let order = self.next_order();
         let (directory, name) = self.directory_mut(path, "remove")?;
         directory.unlink(&name, order);
         Ok(())
     }
 
-    /// One more name for a file; false if the disk plays two devices.
+    /// Adds a hard link to a file; false if hard links are turned off.
     pub(super) fn link(&mut self, from: &Path, to: &Path) -> Result<bool> {
         let number = self.find_or_fail(from, "link")?;
         if self.exists(to) {
@@ -182,7 +183,7 @@ impl State {
         if !self.can_link {
             return Ok(false);
         }
-        self.directory_works(to, "link")?;
+        self.check_directory(to, "link")?;
         let order = self.next_order();
         let (directory, name) = self.directory_mut(to, "link")?;
         directory.link(&name, number, order);
@@ -208,20 +209,20 @@ impl State {
         Ok(self.inode_mut(number).first_data(from, to))
     }
 
-    /// Removes a directory, durably at once; it must be empty.
+    /// Removes an empty directory, durably at once.
     pub(super) fn remove_dir(&mut self, path: &Path) -> Result<()> {
         if !self.list(path)?.is_empty() {
             return Err(Error::io(path, "remove directory", io::ErrorKind::DirectoryNotEmpty.into()));
         }
-        self.directory_works(path, "remove directory")?;
+        self.check_directory(path, "remove directory")?;
         self.directories.remove(path);
         Ok(())
     }
 
     pub(super) fn sync_dir(&mut self, path: &Path) -> Result<()> {
-        self.descriptor_is_left(path, "open")?;
+        self.check_descriptor(path, "open")?;
         if self.faults.sync_fails() {
-            return Err(broken(path, "sync directory"));
+            return Err(io_error(path, "sync directory"));
         }
         let Some(directory) = self.directories.get_mut(path) else {
             return Err(Error::io(path, "sync directory", io::ErrorKind::NotFound.into()));
@@ -231,8 +232,8 @@ impl State {
         Ok(())
     }
 
-    fn directory_works(&mut self, path: &Path, operation: &'static str) -> Result<()> {
-        if self.faults.directory_fails() { Err(broken(path, operation)) } else { Ok(()) }
+    fn check_directory(&mut self, path: &Path, operation: &'static str) -> Result<()> {
+        if self.faults.directory_fails() { Err(io_error(path, operation)) } else { Ok(()) }
     }
 
     pub(super) fn lock(&mut self, path: &Path) -> Result<()> {
@@ -266,11 +267,11 @@ impl State {
     // Files.
 
     pub(super) fn inode(&self, number: InodeNumber) -> &Inode {
-        self.inodes.get(&number).expect("a file with a name or a handle is kept")
+        self.inodes.get(&number).expect("a file stays in the table while it has a name or a handle")
     }
 
     fn inode_mut(&mut self, number: InodeNumber) -> &mut Inode {
-        self.inodes.get_mut(&number).expect("a file with a name or a handle is kept")
+        self.inodes.get_mut(&number).expect("a file stays in the table while it has a name or a handle")
     }
 
     pub(super) fn add_handle(&mut self, number: InodeNumber) {
@@ -284,13 +285,13 @@ impl State {
         }
     }
 
-    /// An opening for reading fails like a read.
-    pub(super) fn opening_works(&mut self, path: &Path) -> Result<()> {
-        self.descriptor_is_left(path, "open")?;
-        if self.faults.read_fails() { Err(broken(path, "open")) } else { Ok(()) }
+    /// Fails an open for reading like a read.
+    pub(super) fn check_open(&mut self, path: &Path) -> Result<()> {
+        self.check_descriptor(path, "open")?;
+        if self.faults.read_fails() { Err(io_error(path, "open")) } else { Ok(()) }
     }
 
-    fn descriptor_is_left(&mut self, path: &Path, operation: &'static str) -> Result<()> {
+    fn check_descriptor(&mut self, path: &Path, operation: &'static str) -> Result<()> {
         match self.faults.descriptor_fails() {
             true => Err(Error::io(path, operation, rustix::io::Errno::MFILE.into())),
             false => Ok(()),
@@ -300,17 +301,17 @@ impl State {
     pub(super) fn read(&mut self, number: InodeNumber, path: &Path, buffer: &mut [u8], offset: u64) -> Result<usize> {
         self.reads += 1;
         if self.faults.read_fails() {
-            return Err(broken(path, "read"));
+            return Err(io_error(path, "read"));
         }
         Ok(self.inode(number).content().read(buffer, offset))
     }
 
-    /// A write that fails, or runs out of space, may leave a part of it behind, as in life.
+    /// A write that fails or runs out of space may have written some of its sectors.
     pub(super) fn write(&mut self, number: InodeNumber, path: &Path, bytes: &[u8], offset: u64) -> Result<()> {
         let space = self.room_for(number).saturating_sub(offset).min(bytes.len() as u64) as usize;
         let (reached, result) = if self.faults.write_fails() {
             let reached = self.faults.random().below(space as u64 + 1) as usize;
-            (reached, Err(broken(path, "write")))
+            (reached, Err(io_error(path, "write")))
         } else if space < bytes.len() {
             (space, Err(Error::NoSpace { path: path.to_owned() }))
         } else {
@@ -326,7 +327,7 @@ impl State {
 
     pub(super) fn allocate(&mut self, number: InodeNumber, path: &Path, len: u64) -> Result<()> {
         if self.faults.write_fails() {
-            return Err(broken(path, "allocate"));
+            return Err(io_error(path, "allocate"));
         }
         let grows = len.saturating_sub(self.inode(number).len());
         if grows == 0 {
@@ -343,7 +344,7 @@ impl State {
 
     pub(super) fn truncate(&mut self, number: InodeNumber, path: &Path, len: u64) -> Result<()> {
         if self.faults.write_fails() {
-            return Err(broken(path, "truncate"));
+            return Err(io_error(path, "truncate"));
         }
         let order = self.next_order();
         self.inode_mut(number).set_len(len, order);
@@ -351,16 +352,16 @@ impl State {
     }
 
     pub(super) fn sync(&mut self, number: InodeNumber, path: &Path) -> Result<()> {
-        let inode = self.inodes.get_mut(&number).expect("a file with a name or a handle is kept");
+        let inode = self.inodes.get_mut(&number).expect("a file stays in the table while it has a name or a handle");
         if self.faults.sync_fails() {
             inode.sync_failed(self.faults.random());
-            return Err(broken(path, "sync"));
+            return Err(io_error(path, "sync"));
         }
         inode.sync();
         Ok(())
     }
 
-    /// Makes the file ready to be mapped; None if the disk does not map.
+    /// Prepares a file for mapping; None if mapping is turned off.
     pub(super) fn map(&mut self, path: &Path, len: usize) -> Result<Option<InodeNumber>> {
         if !self.can_map {
             return Ok(None);
@@ -377,7 +378,7 @@ impl State {
     }
 
     pub(super) fn write_mapped(&mut self, number: InodeNumber, bytes: &[u8], offset: u64) {
-        let inode = self.inodes.get_mut(&number).expect("a file with a name or a handle is kept");
+        let inode = self.inodes.get_mut(&number).expect("a file stays in the table while it has a name or a handle");
         inode.write_mapped(bytes, offset, &mut self.random);
     }
 
@@ -391,7 +392,7 @@ impl State {
         present.map(|(_, inode)| in_pages(inode.len()) - inode.hole_pages() * PAGE as u64).sum()
     }
 
-    /// The length up to which a file can be written.
+    /// The length to which the file can grow.
     fn room_for(&self, number: InodeNumber) -> u64 {
         let len = self.inode(number).len();
         let by_faults = len.saturating_add(self.faults.space_left());
@@ -401,63 +402,13 @@ impl State {
         by_faults.min(in_pages(len) + capacity.saturating_sub(self.used()) / PAGE as u64 * PAGE as u64)
     }
 
-    // Images.
-
-    /// What the kernel holds: all names and all bytes, synced or not.
-    pub(super) fn after_process_crash(&self) -> State {
-        let mut image = self.clone();
-        image.reset_machine();
-        image
-    }
-
-    /// What the disk holds.
-    pub(super) fn after_power_loss(&self, seed: u64) -> State {
-        let mut random = Random::new(seed);
-        let survival = match random.below(3) {
-            0 => Survival::Nothing,
-            1 => self.survival_of_all_but_a_tail(&mut random),
-            _ => Survival::Some,
-        };
-        let mut image = self.clone();
-        image.reset_machine();
-        for directory in image.directories.values_mut() {
-            *directory = Directory::settled(directory.after_power_loss(survival, &mut random));
-        }
-        image.forget_unreachable();
-        for inode in image.inodes.values_mut() {
-            *inode = Inode::settled(inode.after_power_loss(survival, &mut random));
-        }
-        image
-    }
-
-    fn survival_of_all_but_a_tail(&self, random: &mut Random) -> Survival {
-        let changes = self.inodes.values().flat_map(Inode::unsynced_orders);
-        let names = self.directories.values().flat_map(Directory::pending_orders);
-        let mut orders: Vec<u64> = changes.chain(names).collect();
-        orders.sort_unstable();
-        let longest = if random.one_in(2) { orders.len() } else { orders.len().min(8) };
-        let tail = random.below(longest as u64 + 1) as usize;
-        // Just before the first change of the tail, so that this is the one that can be torn.
-        Survival::Until(orders.get(orders.len() - tail).map_or(self.order, |first| first - 1))
-    }
-
-    /// The next process, or the machine after a restart, finds no locks, handles or faults.
-    fn reset_machine(&mut self) {
-        self.locks.clear();
-        self.halted = false;
-        self.faults = FaultState::new(Faults::default());
-        for inode in self.inodes.values_mut() {
-            inode.handles = 0;
-        }
-        self.forget_unreachable();
-    }
-
-    fn forget_unreachable(&mut self) {
+    /// Drops files without a handle that no directory contains or may contain after a power loss.
+    pub(super) fn forget_unreachable(&mut self) {
         let reachable: BTreeSet<InodeNumber> = self.directories.values().flat_map(Directory::reachable).collect();
         self.inodes.retain(|number, inode| inode.handles > 0 || reachable.contains(number));
     }
 
-    // Tools of tests: durable at once, without faults.
+    // For tests: durable at once, without faults.
 
     pub(super) fn files(&self) -> Vec<(PathBuf, u64)> {
         let mut files = Vec::new();
@@ -477,13 +428,14 @@ impl State {
         let number = self.find(path).unwrap_or(self.next_inode);
         self.next_inode = self.next_inode.max(number + 1);
         self.inodes.entry(number).or_default().replace(content);
-        let (directory, name) = self.directory_mut(path, "write").expect("its directories were made just now");
+        let (directory, name) =
+            self.directory_mut(path, "write").expect("the directories of the path were created above");
         directory.put(&name, number);
     }
 
     pub(super) fn flip_bit(&mut self, number: InodeNumber, offset: u64, bit: u8) {
         let inode = self.inode_mut(number);
-        assert!(offset < inode.len(), "no byte {offset} to damage in a file of {}", inode.len());
+        assert!(offset < inode.len(), "offset {offset} lies outside the file of {} bytes", inode.len());
         inode.flip_bit(offset, bit);
     }
 }
@@ -492,6 +444,6 @@ fn in_pages(len: u64) -> u64 {
     len.next_multiple_of(PAGE as u64)
 }
 
-fn broken(path: &Path, operation: &'static str) -> Error {
+fn io_error(path: &Path, operation: &'static str) -> Error {
     Error::io(path, operation, rustix::io::Errno::IO.into())
 }

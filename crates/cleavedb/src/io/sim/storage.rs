@@ -1,5 +1,5 @@
 //! The simulated disk as [`Storage`]: each call is a yield point of the simulation, checks that the machine is on, and
-//! then acts on the state under its lock.
+//! then changes the state under its lock.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::state::State;
 use super::{Phase, SimDisk, SyncPoint};
 use crate::base::{Error, Result};
 use crate::io::aligned::assert_aligned;
-use crate::io::{Access, DirEntry, File, Lock, Mapping, Punched, Storage};
+use crate::io::storage::{Access, DirEntry, File, Lock, Mapping, Punched, Storage};
 use crate::sched::sim::yield_point;
 
 /// How a file was opened.
@@ -23,21 +23,26 @@ enum Mode {
 
 impl SimDisk {
     /// Runs one operation on the state.
-    fn act<T>(&self, path: &Path, operation: &'static str, f: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
+    fn run_operation<T>(
+        &self,
+        path: &Path,
+        operation: &'static str,
+        f: impl FnOnce(&mut State) -> Result<T>,
+    ) -> Result<T> {
         yield_point();
         let mut state = self.state();
-        state.alive(path, operation)?;
+        state.check_machine_is_on(path, operation)?;
         f(&mut state)
     }
 
-    /// Runs a sync between two calls of the hook. The second yield lets others run before the caller knows of it.
-    fn act_sync(&self, path: &Path, is_dir: bool, sync: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
+    /// Runs a sync between two calls of the hook. The second yield lets other threads run before the call returns.
+    fn sync_with_hook(&self, path: &Path, is_dir: bool, sync: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
         yield_point();
-        self.state().alive(path, "sync")?;
+        self.state().check_machine_is_on(path, "sync")?;
         self.call_hook(&SyncPoint { path, is_dir, phase: Phase::Before });
         {
             let mut state = self.state();
-            state.alive(path, "sync")?;
+            state.check_machine_is_on(path, "sync")?;
             sync(&mut state)?;
         }
         self.call_hook(&SyncPoint { path, is_dir, phase: Phase::After });
@@ -57,29 +62,29 @@ impl Storage for SimDisk {
             Access::Buffered => Mode::Buffered,
             Access::Direct => Mode::Direct,
         };
-        self.act(path, "create", |state| {
+        self.run_operation(path, "create", |state| {
             let inode = state.create(path)?;
             Ok(self.handle(state, path, inode, mode))
         })
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
-        self.act(path, "open", |state| {
+        self.run_operation(path, "open", |state| {
             let inode = state.find_or_fail(path, "open")?;
             Ok(self.handle(state, path, inode, Mode::Buffered))
         })
     }
 
     fn open_read(&self, path: &Path, _access: Access) -> Result<Arc<dyn File>> {
-        self.act(path, "open", |state| {
-            state.opening_works(path)?;
+        self.run_operation(path, "open", |state| {
+            state.check_open(path)?;
             let inode = state.find_or_fail(path, "open")?;
             Ok(self.handle(state, path, inode, Mode::ReadOnly))
         })
     }
 
     fn file_len(&self, path: &Path) -> Result<Option<u64>> {
-        self.act(path, "measure", |state| Ok(state.find(path).map(|inode| state.inode(inode).len())))
+        self.run_operation(path, "measure", |state| Ok(state.find(path).map(|inode| state.inode(inode).len())))
     }
 
     fn open_files_limit(&self) -> usize {
@@ -87,39 +92,39 @@ impl Storage for SimDisk {
     }
 
     fn exists(&self, path: &Path) -> Result<bool> {
-        self.act(path, "look for", |state| Ok(state.exists(path)))
+        self.run_operation(path, "look for", |state| Ok(state.exists(path)))
     }
 
     fn create_dir_all(&self, path: &Path) -> Result<()> {
-        self.act(path, "create directory", |state| state.create_dir_all(path))
+        self.run_operation(path, "create directory", |state| state.create_dir_all(path))
     }
 
     fn list(&self, path: &Path) -> Result<Vec<DirEntry>> {
-        self.act(path, "list", |state| state.list(path))
+        self.run_operation(path, "list", |state| state.list(path))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.act(from, "rename", |state| state.rename(from, to))
+        self.run_operation(from, "rename", |state| state.rename(from, to))
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
-        self.act(path, "remove", |state| state.remove(path))
+        self.run_operation(path, "remove", |state| state.remove(path))
     }
 
     fn remove_dir(&self, path: &Path) -> Result<()> {
-        self.act(path, "remove directory", |state| state.remove_dir(path))
+        self.run_operation(path, "remove directory", |state| state.remove_dir(path))
     }
 
     fn link(&self, from: &Path, to: &Path) -> Result<bool> {
-        self.act(to, "link", |state| state.link(from, to))
+        self.run_operation(to, "link", |state| state.link(from, to))
     }
 
     fn punch(&self, path: &Path, offset: u64, len: u64) -> Result<Punched> {
-        self.act(path, "punch", |state| state.punch(path, offset, len))
+        self.run_operation(path, "punch", |state| state.punch(path, offset, len))
     }
 
     fn first_data(&self, path: &Path, from: u64, to: u64) -> Result<Option<(u64, u64)>> {
-        self.act(path, "look for holes", |state| state.first_data(path, from, to))
+        self.run_operation(path, "look for holes", |state| state.first_data(path, from, to))
     }
 
     fn absolute(&self, path: &Path) -> Result<PathBuf> {
@@ -131,25 +136,25 @@ impl Storage for SimDisk {
     }
 
     fn sync_dir(&self, path: &Path) -> Result<()> {
-        self.act_sync(path, true, |state| state.sync_dir(path))
+        self.sync_with_hook(path, true, |state| state.sync_dir(path))
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
-        self.act(path, "lock", |state| state.lock(path))?;
+        self.run_operation(path, "lock", |state| state.lock(path))?;
         Ok(Box::new(SimLock { disk: self.clone(), path: path.to_owned() }))
     }
 
     fn lock_shared(&self, path: &Path) -> Result<Box<dyn Lock>> {
-        self.act(path, "lock", |state| state.lock_shared(path))?;
+        self.run_operation(path, "lock", |state| state.lock_shared(path))?;
         Ok(Box::new(SimLock { disk: self.clone(), path: path.to_owned() }))
     }
 
     fn unique_number(&self) -> Result<u64> {
-        self.act(Path::new("/"), "draw a number", |state| Ok(state.unique_number()))
+        self.run_operation(Path::new("/"), "draw a number", |state| Ok(state.unique_number()))
     }
 
     fn map(&self, path: &Path, len: usize) -> Result<Option<Arc<dyn Mapping>>> {
-        self.act(path, "map", |state| {
+        self.run_operation(path, "map", |state| {
             let Some(inode) = state.map(path, len)? else {
                 return Ok(None);
             };
@@ -160,7 +165,7 @@ impl Storage for SimDisk {
     }
 
     fn remove_mapped(&self, path: &Path) -> Result<()> {
-        self.act(path, "remove", |state| if state.find(path).is_some() { state.remove(path) } else { Ok(()) })
+        self.run_operation(path, "remove", |state| if state.find(path).is_some() { state.remove(path) } else { Ok(()) })
     }
 }
 
@@ -186,7 +191,7 @@ impl File for SimFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        self.disk.act(&self.path, "read", |state| state.read(self.inode, &self.path, buffer, offset))
+        self.disk.run_operation(&self.path, "read", |state| state.read(self.inode, &self.path, buffer, offset))
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
@@ -194,29 +199,29 @@ impl File for SimFile {
             assert_aligned(bytes, offset);
         }
         self.writable("write")?;
-        self.disk.act(&self.path, "write", |state| {
+        self.disk.run_operation(&self.path, "write", |state| {
             state.direct_writes += u64::from(self.mode == Mode::Direct);
             state.write(self.inode, &self.path, bytes, offset)
         })
     }
 
     fn sync(&self) -> Result<()> {
-        self.disk.act_sync(&self.path, false, |state| state.sync(self.inode, &self.path))
+        self.disk.sync_with_hook(&self.path, false, |state| state.sync(self.inode, &self.path))
     }
 
     fn len(&self) -> Result<u64> {
-        self.disk.act(&self.path, "measure", |state| Ok(state.inode(self.inode).len()))
+        self.disk.run_operation(&self.path, "measure", |state| Ok(state.inode(self.inode).len()))
     }
 
     fn allocate(&self, len: u64) -> Result<bool> {
         self.writable("allocate")?;
-        self.disk.act(&self.path, "allocate", |state| state.allocate(self.inode, &self.path, len))?;
+        self.disk.run_operation(&self.path, "allocate", |state| state.allocate(self.inode, &self.path, len))?;
         Ok(true)
     }
 
     fn truncate(&self, len: u64) -> Result<()> {
         self.writable("truncate")?;
-        self.disk.act(&self.path, "truncate", |state| state.truncate(self.inode, &self.path, len))
+        self.disk.run_operation(&self.path, "truncate", |state| state.truncate(self.inode, &self.path, len))
     }
 }
 
@@ -236,7 +241,7 @@ impl SimMapping {
     fn check(&self, offset: usize, count: usize) {
         let end = offset.checked_add(count);
         let len = self.len;
-        assert!(end.is_some_and(|end| end <= len), "{count} bytes at {offset} do not fit a mapping of {len}");
+        assert!(end.is_some_and(|end| end <= len), "{count} bytes at {offset} do not fit a mapping of {len} bytes");
     }
 }
 
@@ -249,7 +254,7 @@ impl Mapping for SimMapping {
         self.check(offset, bytes.len());
         yield_point();
         let mut state = self.disk.state();
-        // A machine that is off has no memory either.
+        // A machine that is off has lost its memory.
         if !state.halted {
             state.write_mapped(self.inode, bytes, offset as u64);
         }

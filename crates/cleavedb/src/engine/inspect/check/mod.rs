@@ -14,9 +14,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::base::limits::MEMORY_BUDGET_MIN;
-use crate::base::{Error, FileId, KeyspaceId, Result, Seqno};
+use crate::base::{Error, FileId, FileKind, KeyspaceId, Result, Seqno};
 use crate::engine::inspect::check::values::{DeadVersion, Judged, judge};
-use crate::engine::manifest::file_names::{CURRENT, CURRENT_NEW, FileKind, LOCK, OWNER, log_name, table_name};
+use crate::engine::manifest::file_names::{CURRENT, CURRENT_NEW, LOCK, OWNER, name};
+use crate::engine::manifest::files::Dirs;
 use crate::engine::manifest::{Manifest, ManifestState};
 use crate::engine::recovery::ownership::{Claim, check_layout, check_owner, claim_of};
 use crate::engine::recovery::replay::{read_ring, recover};
@@ -25,7 +26,7 @@ use crate::format::meta::TableMeta;
 use crate::format::references::References;
 use crate::front::log_check::{LogPlace, check_log};
 use crate::io::pending_deletions::PendingDeletions;
-use crate::io::untouched::Untouched;
+use crate::io::read_only::ReadOnlyStorage;
 use crate::io::{Access, Lock, Storage};
 use crate::levels::table_check::{CheckContext, check_table};
 use crate::levels::table_file::TableFile;
@@ -86,25 +87,25 @@ impl std::fmt::Display for Problem {
 }
 
 /// Checks the database in two directories; `path` is what the caller called it.
-pub(crate) fn check(storage: Arc<dyn Storage>, path: &Path, fast: PathBuf, slow: PathBuf) -> Result<Report> {
+pub(crate) fn check(storage: Arc<dyn Storage>, path: &Path, dirs: Dirs) -> Result<Report> {
     let missing = || Error::NotFound { what: format!("database {}", path.display()) };
-    if !storage.exists(&fast)? {
+    if !storage.exists(&dirs.fast)? {
         return Err(missing());
     }
-    let _locks = lock(&*storage, &fast, &slow)?;
-    let read = Manifest::read(storage.clone(), &fast, u64::MAX);
+    let _locks = lock(&*storage, &dirs)?;
+    let read = Manifest::read(storage.clone(), &dirs.fast, u64::MAX);
     let (report, names) = (Report::default(), References::default());
-    let mut check = Checker { storage, fast, slow, report, values: None, names, dead: Vec::new() };
+    let mut check = Checker { storage, dirs, report, values: None, names, dead: Vec::new() };
     let files = check.our_files()?;
     match read {
         Ok(None) if files.iter().all(|file| !file.is_file || file.kind == FileKind::Manifest) => return Err(missing()),
         Ok(None) => {
-            let current = check.fast.join(CURRENT);
+            let current = check.dirs.fast.join(CURRENT);
             check.problem(&current, Some(0), "the file is missing, but there are files of a database");
             check.each_by_itself(&files);
         }
         Ok(Some(manifest)) => {
-            check_layout(&*check.storage, manifest.state(), &check.fast, &check.slow)?;
+            check_layout(&*check.storage, manifest.state(), &check.dirs)?;
             check.all(&manifest, &files)?;
         }
         Err(error) => {
@@ -116,9 +117,9 @@ pub(crate) fn check(storage: Arc<dyn Storage>, path: &Path, fast: PathBuf, slow:
 }
 
 /// Keeps writers away. A directory without a lock file has never been opened, or not by us.
-fn lock(storage: &dyn Storage, fast: &Path, slow: &Path) -> Result<Vec<Box<dyn Lock>>> {
+fn lock(storage: &dyn Storage, dirs: &Dirs) -> Result<Vec<Box<dyn Lock>>> {
     let mut locks = Vec::new();
-    for dir in [fast].into_iter().chain((slow != fast).then_some(slow)) {
+    for dir in [&dirs.fast].into_iter().chain(dirs.are_apart().then_some(&dirs.slow)) {
         let path = dir.join(LOCK);
         if storage.exists(&path)? {
             locks.push(storage.lock_shared(&path)?);
@@ -129,8 +130,7 @@ fn lock(storage: &dyn Storage, fast: &Path, slow: &Path) -> Result<Vec<Box<dyn L
 
 struct Checker {
     storage: Arc<dyn Storage>,
-    fast: PathBuf,
-    slow: PathBuf,
+    dirs: Dirs,
     report: Report,
     /// The files of values that the manifest names, if they are all there.
     values: Option<Arc<ValueFiles>>,
@@ -152,7 +152,7 @@ impl Checker {
             Error::Unsupported { path, message } => self.problem(path, None, message.clone()),
             Error::Io { path, .. } => self.problem(path, None, error.to_string()),
             other => {
-                let path = self.fast.clone();
+                let path = self.dirs.fast.clone();
                 self.problem(&path, None, other.to_string());
             }
         }
@@ -160,8 +160,9 @@ impl Checker {
 
     /// Everything with the name of a numbered file.
     fn our_files(&self) -> Result<Vec<Numbered>> {
-        let slow = if self.storage.exists(&self.slow)? { &self.slow } else { &self.fast };
-        list_numbered(&*self.storage, &self.fast, slow)
+        let Dirs { fast, slow } = &self.dirs;
+        let slow = if self.storage.exists(slow)? { slow } else { fast };
+        list_numbered(&*self.storage, &Dirs { fast: fast.clone(), slow: slow.clone() })
     }
 
     /// Everything, with the manifest as the truth about what there should be.
@@ -174,7 +175,7 @@ impl Checker {
         self.owner(state);
         self.values(state);
         for (level, meta) in state.tables.values() {
-            let path = self.slow.join(table_name(meta.id));
+            let path = self.dirs.path(state.file(meta.id));
             self.table(&path, meta.id, Some((*level, meta)), Some(state));
         }
         self.dead(state);
@@ -183,7 +184,7 @@ impl Checker {
         self.logs(state);
         for file in files {
             let path = file.path.display();
-            match claim_of(manifest, file) {
+            match claim_of(manifest, &self.dirs, file) {
                 Claim::Referenced => {}
                 Claim::LeftOver => self.report.notes.push(format!("{path} is left over; the next open removes it")),
                 Claim::Unknown => {
@@ -191,7 +192,7 @@ impl Checker {
                 }
             }
         }
-        if self.storage.exists(&self.fast.join(CURRENT_NEW))? {
+        if self.storage.exists(&self.dirs.fast.join(CURRENT_NEW))? {
             self.report.notes.push(format!("{CURRENT_NEW} is left over; nobody reads it"));
         }
         Ok(())
@@ -213,9 +214,7 @@ impl Checker {
     /// Numbers that will be given out next lie above those that were.
     fn numbers(&mut self, manifest: &Manifest) {
         let state = manifest.state();
-        let path = self
-            .fast
-            .join(manifest.named().map(crate::engine::manifest::file_names::manifest_name).unwrap_or_default());
+        let path = manifest.path();
         let places = &state.values.places;
         let values = places.keys().copied().chain(places.values().filter_map(|place| place.container()));
         let newest = state.logs.keys().chain(state.tables.keys()).copied().chain(values).max().unwrap_or_default();
@@ -237,22 +236,22 @@ impl Checker {
         for pair in names.windows(2).filter(|pair| pair[0] == pair[1]) {
             self.problem(&path, None, format!("two keyspaces are named {:?}", pair[0]));
         }
-        if state.flushed > state.last_seqno {
-            let message =
-                format!("write {} is in tables, but only {} were given out", state.flushed.0, state.last_seqno.0);
+        for (consumer, seqno) in state.watermarks.iter().filter(|(_, seqno)| *seqno > state.last_seqno) {
+            let (consumer, last) = (consumer.name(), state.last_seqno.0);
+            let message = format!("the watermark of {consumer} is {}, but only {last} were given out", seqno.0);
             self.problem(&path, None, message);
         }
     }
 
     /// A slow directory of its own says whose it is.
     fn owner(&mut self, state: &ManifestState) {
-        if self.slow == self.fast {
+        if !self.dirs.are_apart() {
             return;
         }
-        match check_owner(&*self.storage, &self.slow, state) {
+        match check_owner(&*self.storage, &self.dirs.slow, state) {
             Ok(_) => {}
             Err(Error::InvalidInput { message }) => {
-                let path = self.slow.join(OWNER);
+                let path = self.dirs.slow.join(OWNER);
                 self.problem(&path, Some(0), message);
             }
             Err(error) => self.note(&error),
@@ -292,7 +291,9 @@ impl Checker {
             );
             self.problem(path, Some(table.footer.properties.offset), message);
         }
-        if let Some(state) = state.filter(|state| table.properties.seqno_max > state.last_seqno.max(state.flushed)) {
+        if let Some(state) =
+            state.filter(|state| table.properties.seqno_max > state.last_seqno.max(state.watermarks.greatest()))
+        {
             let (newest, last) = (table.properties.seqno_max.0, state.last_seqno.0);
             self.problem(path, None, format!("the table holds write {newest}, but only {last} were given out"));
         }
@@ -326,9 +327,7 @@ impl Checker {
     /// The ledger says what tables name, and nothing is kept that nothing leads to.
     fn ledger(&mut self, manifest: &Manifest) {
         let state = manifest.state();
-        let path = self
-            .fast
-            .join(manifest.named().map(crate::engine::manifest::file_names::manifest_name).unwrap_or_default());
+        let path = manifest.path();
         if self.names != state.values.referenced {
             let files: BTreeSet<_> = self.names.0.keys().chain(state.values.referenced.0.keys()).copied().collect();
             for file in files {
@@ -355,8 +354,8 @@ impl Checker {
             for other in others.filter(|other| table.overlaps(&other.smallest, &other.end)) {
                 let apart = table.seqno_max < other.seqno_min || other.seqno_max < table.seqno_min;
                 if *level > 0 || !apart {
-                    let path = self.slow.join(table_name(other.id));
-                    let message = format!("overlaps {} in level {level}", table_name(table.id));
+                    let path = self.dirs.path(state.file(other.id));
+                    let message = format!("overlaps {} in level {level}", name(FileKind::Table, table.id));
                     self.problem(&path, None, message);
                 }
             }
@@ -367,13 +366,13 @@ impl Checker {
     fn logs(&mut self, state: &ManifestState) {
         let before = self.report.problems.len();
         let unsettled = state.logs.values().any(|end| end.is_none());
-        let ring = if unsettled { read_ring(&*self.storage, &self.fast) } else { Ok(None) };
+        let ring = if unsettled { read_ring(&*self.storage, &self.dirs.fast) } else { Ok(None) };
         let ring = ring.unwrap_or_else(|error| {
             self.note(&error);
             None
         });
         for (&id, &settled_end) in &state.logs {
-            let path = self.fast.join(log_name(id));
+            let path = self.dirs.path(state.file(id));
             let ring = ring.as_deref().filter(|ring| settled_end.is_none() && !ring.is_empty());
             self.log(&path, &LogPlace { id, settled_end, ring }, &|keyspace| knows(state, keyspace));
         }
@@ -383,10 +382,10 @@ impl Checker {
         if unsettled {
             self.report.notes.push("the database was not closed; the next open recovers it".to_owned());
         }
-        let untouched = Untouched::new(&*self.storage);
+        let read_only = ReadOnlyStorage::new(&*self.storage);
         let tuning = Tuning::for_budget(MEMORY_BUDGET_MIN);
         if let Err(error) =
-            recover(&untouched, &self.fast, state, &tuning, &Arc::new(PendingDeletions::default()), true)
+            recover(&read_only, &self.dirs, state, &tuning, &Arc::new(PendingDeletions::default()), true)
         {
             self.note(&error);
         }

@@ -11,7 +11,6 @@ use crate::cache::block_cache::BlockCache;
 use crate::engine::inspect::check::{Checker, OPEN_FILES, knows};
 use crate::engine::layer::{Layer, collect_versions};
 use crate::engine::manifest::ManifestState;
-use crate::engine::manifest::file_names::{log_name, redirect_name, segment_name};
 use crate::engine::recovery::tables::open_tables;
 use crate::engine::value_files::{ValueHome, open_values};
 use crate::format::group::Group;
@@ -76,8 +75,7 @@ impl Checker {
     /// Every file of values by itself, and whether redirect tables lead to records.
     pub(crate) fn values(&mut self, state: &ManifestState) {
         let (pending_deletions, readers) = (Arc::new(PendingDeletions::default()), self.readers());
-        let home =
-            ValueHome { fast: &self.fast, slow: &self.slow, pending_deletions: &pending_deletions, readers: &readers };
+        let home = ValueHome { dirs: &self.dirs, pending_deletions: &pending_deletions, readers: &readers };
         match open_values(&home, state) {
             Ok(values) => self.values = Some(Arc::new(values)),
             Err(error) => self.note(&error),
@@ -87,7 +85,7 @@ impl Checker {
         for (&id, place) in &state.values.places {
             match place {
                 &ValuePlace::Log { end } => {
-                    let path = self.fast.join(log_name(id));
+                    let path = self.dirs.path(state.file(id));
                     let place = LogPlace { id, settled_end: Some(end), ring: None };
                     self.log(&path, &place, &|keyspace| knows(state, keyspace));
                 }
@@ -100,7 +98,7 @@ impl Checker {
         }
         let mut records = BTreeMap::new();
         for (id, extents) in segments {
-            self.segment(&self.slow.join(segment_name(id)), id, &extents, &mut records);
+            self.segment(&self.dirs.path(state.file(id)), id, &extents, &mut records);
         }
         for (id, files) in redirects {
             self.redirects_of(state, id, &files, &records);
@@ -192,7 +190,7 @@ impl Checker {
         files: &[FileId],
         records: &BTreeMap<FileId, RecordPlaces>,
     ) {
-        let path = self.slow.join(redirect_name(id));
+        let path = self.dirs.path(state.file(id));
         let mut wrong = Vec::new();
         let mut moved = BTreeMap::<(FileId, usize), u64>::new();
         let tables = self.redirects(&path, id, &mut |table, RedirectEntry { from, to: (index, offset), len }| {
@@ -232,7 +230,7 @@ impl Checker {
         if dead.is_empty() {
             return;
         }
-        let version = match open_tables(&self.slow, state, &Arc::new(PendingDeletions::default()), &self.readers()) {
+        let version = match open_tables(&self.dirs, state, &Arc::new(PendingDeletions::default()), &self.readers()) {
             Ok(version) => version,
             Err(error) => return self.note(&error),
         };

@@ -6,7 +6,7 @@ use crate::base::{Error, FileId, Result};
 use crate::engine::jobs::collection::state::{Collection, Going, Victim};
 use crate::format::record::{Record, RecordChecksum};
 use crate::format::values::Moved;
-use crate::io::coalesced_reads::{Coalescing, ReadPlace, Stretch, stretches};
+use crate::io::coalesced_reads::{CoalescedRead, Coalescing, ReadRange, coalesce};
 use crate::io::{File, read_exact_at};
 use crate::values::newest::SeenRecord;
 use crate::values::redirect::RedirectBuilder;
@@ -33,11 +33,11 @@ impl Collection<'_> {
             let mut arrived = Arrived { victim, redirects: &mut self.redirects, extents: &extents, own };
             let mut told_to = 0;
             let end = of_file.last().map_or(0, |(last, _)| last.offset + u64::from(last.len));
-            for stretch in stretches(of_file, COALESCING, place) {
+            for stretch in coalesce(of_file, COALESCING, place) {
                 let start = stretch.start;
                 if told_to < end.min(start + AHEAD_BYTES / 2) {
                     let (from, to) = (start.max(told_to), end.min(start + AHEAD_BYTES));
-                    source.will_go_on(from, to - from);
+                    source.read_ahead(from, to - from);
                     told_to = to;
                 }
                 copy_stretch(&*source, &stretch, segment, &mut self.shrinker, &mut buffer, &mut arrived)?;
@@ -98,8 +98,8 @@ pub(crate) fn write(
 }
 
 /// Where a record lies, by the index of its file.
-pub(crate) fn place((seen, _): &Going<'_>) -> ReadPlace {
-    ReadPlace { file: FileId(seen.file.into()), start: seen.offset, end: seen.offset + u64::from(seen.len) }
+pub(crate) fn place((seen, _): &Going<'_>) -> ReadRange {
+    ReadRange { file: FileId(seen.file.into()), start: seen.offset, end: seen.offset + u64::from(seen.len) }
 }
 
 /// What is wrong with a record in a file.
@@ -110,7 +110,7 @@ pub(crate) fn damaged(source: &dyn File, seen: &SeenRecord, reason: &str) -> Err
 /// Copies the records of a stretch.
 fn copy_stretch(
     source: &dyn File,
-    stretch: &Stretch<'_, Going<'_>>,
+    stretch: &CoalescedRead<'_, Going<'_>>,
     segment: &mut SegmentBuilder,
     shrinker: &mut Shrinker,
     buffer: &mut Vec<u8>,

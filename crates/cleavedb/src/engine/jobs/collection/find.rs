@@ -1,17 +1,15 @@
-//! What lives is found in the tables: they are gone through once, and whatever leads to a file that is emptied is taken down.
-//! Nothing of the files themselves is read but what will be moved, and what is found lives for certain. That costs a step
-//! for each entry of the tables that name the files, so it is the way as long as these are small beside what would be read and
-//! looked up instead (decision 025).
+//! What lives is found where it is referred to, in tables: they are gone through once, and whatever leads to a file that is
+//! emptied is noted. Nothing of the files themselves is read but what will be moved, and what is found lives for certain. That
+//! costs a step for each entry of the tables that reference the files, so it is done as long as these are small beside what
+//! would be read and looked up instead (decision 025).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::base::{Address, Cursor, Error, FileId, Kind, Merging, Result};
+use crate::base::{Address, Cursor, Error, FileId, Kind, Merging, Result, Stamp};
 use crate::engine::jobs::collection::state::Collection;
+use crate::engine::referrers::Walk;
 use crate::format::references::References;
-use crate::levels::level_cursor::LevelCursor;
-use crate::levels::table::Table;
 use crate::values::files::{Entry, Located};
 use crate::values::newest::{Fate, SeenRecord};
 use crate::values::value_file::Layout;
@@ -23,18 +21,16 @@ const STEPS_PER_RECORD: u64 = 24;
 /// After so many entries it is asked whether something else is to be done.
 const STEPS_TOGETHER: u64 = 1 << 12;
 
-/// Tables, and how many records they name in each file that leads to those that are emptied.
-pub(crate) struct ReferencingTables {
-    /// Tables that follow each other: each of HL0 by itself, those of another level in a row.
-    rows: Vec<Arc<[Arc<Table>]>>,
-    referenced: BTreeMap<FileId, u64>,
+/// How everything is found that leads to the files that are emptied.
+pub(crate) struct Ways {
+    walks: Vec<Walk>,
     /// The files that are emptied, and those that were emptied into them, or into others of these.
     leading: BTreeSet<FileId>,
 }
 
 impl Collection<'_> {
-    /// The tables to go through, if that is cheaper than to read the files.
-    pub(crate) fn naming(&self, reach: &References) -> Result<Option<ReferencingTables>> {
+    /// The ways to everything that refers to the files, if to go them is cheaper than to read the files.
+    pub(crate) fn ways(&self, reach: &References) -> Result<Option<Ways>> {
         let view = &self.horizon.view;
         let victims = || self.victims.iter().map(|victim| &victim.file);
         let mut leading: BTreeSet<FileId> = victims().map(|file| file.id()).collect();
@@ -46,28 +42,8 @@ impl Collection<'_> {
                 leading.insert(*id);
             }
         }
-        let mut naming = ReferencingTables { rows: Vec::new(), referenced: BTreeMap::new(), leading };
-        let mut entries = 0;
-        for (level, tables) in view.version.levels().iter().enumerate() {
-            let mut row = Vec::new();
-            for table in tables.tables().iter() {
-                let names = table.names()?;
-                if !naming.leading.iter().any(|file| names.of(*file).records > 0) {
-                    continue;
-                }
-                for file in &naming.leading {
-                    *naming.referenced.entry(*file).or_default() += names.of(*file).records;
-                }
-                entries += table.meta().entries;
-                row.push(table.clone());
-                if level == 0 {
-                    naming.rows.push(std::mem::take(&mut row).into());
-                }
-            }
-            if !row.is_empty() {
-                naming.rows.push(row.into());
-            }
-        }
+        let walks: Vec<Walk> = self.referrers.iter().map(|referrer| referrer.walk(&leading)).collect::<Result<_>>()?;
+        let entries: u64 = walks.iter().map(|walk| walk.entries).sum();
         let (mut bytes, mut records) = (0, 0);
         for file in victims() {
             let (size, live) = (file.end() - file.start(), reach.of(file.id()));
@@ -75,32 +51,34 @@ impl Collection<'_> {
             // The dead are as large as the living.
             records += (u128::from(size) * u128::from(live.records) / u128::from(live.bytes.max(1))) as u64;
         }
-        Ok((entries <= bytes / BYTES_PER_STEP + records * STEPS_PER_RECORD).then_some(naming))
+        Ok((entries <= bytes / BYTES_PER_STEP + records * STEPS_PER_RECORD).then_some(Ways { walks, leading }))
     }
 
-    /// Moves whatever the tables lead to. Where it is to be sorted, in the order of keys, so that what is judged together has all
+    /// Moves whatever is referred to. Where it is to be sorted, in the order of keys, so that what is judged together has all
     /// versions of its keys.
-    pub(crate) fn move_named(&mut self, naming: &ReferencingTables) -> Result<()> {
-        let mut seen = BTreeMap::new();
-        let mut cursors = naming.rows.iter().map(|row| LevelCursor::new(row.clone(), false));
-        if self.core.placement.sorts() {
-            self.go_through(Merging::new(cursors.collect()), &naming.leading, &mut seen)?;
-        } else {
-            cursors.try_for_each(|cursor| self.go_through(cursor, &naming.leading, &mut seen))?;
+    pub(crate) fn move_referenced(&mut self, ways: Ways) -> Result<()> {
+        let (mut expected, mut seen, mut read) = (BTreeMap::<FileId, u64>::new(), BTreeMap::new(), 0);
+        for Walk { mut cursors, address, bytes, references, .. } in ways.walks {
+            if self.core.placement.sorts() {
+                self.go_through(Merging::new(cursors), address, &ways.leading, &mut seen)?;
+            } else {
+                cursors.drain(..).try_for_each(|cursor| self.go_through(cursor, address, &ways.leading, &mut seen))?;
+            }
+            references.iter().for_each(|(file, records)| *expected.entry(*file).or_default() += records);
+            read += bytes;
         }
         if self.has_yielded {
             return Ok(());
         }
-        let read: u64 = naming.rows.iter().flat_map(|row| row.iter()).map(|table| table.meta().size).sum();
         self.core.counters.bytes_read.fetch_add(read, Ordering::Relaxed);
         // Were one overlooked, it would be lost.
-        if let Some((file, referenced)) =
-            naming.referenced.iter().find(|(file, referenced)| seen.get(file).unwrap_or(&0) != *referenced)
+        if let Some((file, expected)) =
+            expected.iter().find(|(file, expected)| seen.get(file).unwrap_or(&0) != *expected)
         {
             let found = seen.get(file).copied().unwrap_or_default();
             let message =
-                format!("tables say that they name {referenced} records of file {}, and {found} were found", file.0);
-            return Err(Error::corruption(&self.core.slow, 0, message));
+                format!("tables say that they reference {expected} records of file {}, and {found} were found", file.0);
+            return Err(Error::corruption(&self.core.dirs.slow, 0, message));
         }
         self.settle_found()
     }
@@ -109,6 +87,7 @@ impl Collection<'_> {
     fn go_through(
         &mut self,
         mut cursor: impl Cursor,
+        address_in: fn(Stamp, &[u8]) -> Option<Address>,
         leading: &BTreeSet<FileId>,
         seen: &mut BTreeMap<FileId, u64>,
     ) -> Result<()> {
@@ -118,8 +97,8 @@ impl Collection<'_> {
         let mut steps = 0;
         cursor.seek_first()?;
         while cursor.valid() {
-            if cursor.stamp().kind() == Some(Kind::PutAt)
-                && let Some(address) = Address::decode(cursor.value())
+            if let Some(address) = address_in(cursor.stamp(), cursor.value())
+                && let Some(kind) = cursor.stamp().kind().map(Kind::inline)
                 && leading.contains(&address.file)
             {
                 *seen.entry(address.file).or_default() += 1;
@@ -136,7 +115,8 @@ impl Collection<'_> {
                         self.settle_found()?;
                     }
                     let (order, seqno) = (self.core.placement.order(key), cursor.stamp().seqno());
-                    self.batch.add(key, SeenRecord { order, seqno, key: 0..0, file, offset, len, fate: Fate::Kept });
+                    let fate = Fate::Kept;
+                    self.batch.add(key, SeenRecord { order, seqno, kind, key: 0..0, file, offset, len, fate });
                 }
             }
             cursor.next()?;

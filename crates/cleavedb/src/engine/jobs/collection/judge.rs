@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use crate::base::Result;
+use crate::base::{FileKind, Result};
 use crate::engine::jobs::collection::state::{Collection, Going, NewExtent};
-use crate::engine::manifest::file_names::segment_name;
 use crate::format::group::Group;
 use crate::format::values::Temperature;
 use crate::values::newest::{Batch, Fate, SeenRecord};
@@ -118,11 +117,15 @@ impl Collection<'_> {
     pub(super) fn segment(&mut self) -> Result<&mut SegmentBuilder> {
         if self.segment.is_none() {
             let core = self.core;
-            let id = core.new_file_id()?;
-            let path = core.slow.join(segment_name(id));
-            self.paths.push(path.clone());
-            self.segment =
-                Some(SegmentBuilder::create(&*core.storage, &path, id, core.settings.tuning.extent_buffer_bytes())?);
+            let file = core.new_file(FileKind::Segment)?;
+            let path = core.dirs.path(file);
+            self.made.push(file);
+            self.segment = Some(SegmentBuilder::create(
+                &*core.storage,
+                &path,
+                file.id,
+                core.settings.tuning.extent_buffer_bytes(),
+            )?);
         }
         Ok(self.segment.as_mut().expect("it was made just now"))
     }

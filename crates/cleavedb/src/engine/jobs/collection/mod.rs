@@ -19,9 +19,7 @@ mod judge;
 mod copy;
 mod sorted;
 
-use std::path::PathBuf;
-
-use crate::base::{FileId, Result};
+use crate::base::{FileId, FileKey, Result};
 use crate::engine::core::Core;
 use crate::format::edit::Edit;
 use crate::format::values::EXTENT_ALIGN;
@@ -42,7 +40,7 @@ pub(crate) enum Collected {
 pub(crate) struct Copied {
     pub edit: Edit,
     /// The files that were made.
-    pub paths: Vec<PathBuf>,
+    pub files: Vec<FileKey>,
     /// Bytes of the files before.
     pub bytes_before: u64,
     /// Bytes written for them.
@@ -58,21 +56,22 @@ pub(crate) fn collect(core: &Core, files: &[FileId], yields: bool) -> Result<Col
     }
     let bytes_before: u64 = collection.victims.iter().map(|victim| victim.file.end() - victim.file.start()).sum();
     let moved = collection.run();
-    let places = moved.inspect_err(|_| remove_unreferenced(core, &collection.paths))?;
+    let places = moved.inspect_err(|_| remove_unreferenced(core, &collection.made))?;
     let written = collection.written;
     if collection.has_yielded {
-        remove_unreferenced(core, &collection.paths);
+        remove_unreferenced(core, &collection.made);
         return Ok(Collected::Yielded { written });
     }
     // With the header of the redirect tables, so that no job is free of charge.
     let reordered = yields.then_some(written + EXTENT_ALIGN);
-    let edit = Edit { values_placed: places, reordered, ..Edit::default() };
-    Ok(Collected::Copied(Copied { edit, paths: collection.paths, bytes_before, written }))
+    let files = collection.made;
+    let edit = Edit { files_added: files.clone(), values_placed: places, reordered, ..Edit::default() };
+    Ok(Collected::Copied(Copied { edit, files, bytes_before, written }))
 }
 
 /// Removes files that no edit names. If that fails, the next open does it.
-pub(crate) fn remove_unreferenced(core: &Core, paths: &[PathBuf]) {
-    for path in paths {
-        let _ = core.storage.remove(path);
+pub(crate) fn remove_unreferenced(core: &Core, files: &[FileKey]) {
+    for file in files {
+        let _ = core.storage.remove(&core.dirs.path(*file));
     }
 }

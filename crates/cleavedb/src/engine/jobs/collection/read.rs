@@ -1,4 +1,4 @@
-//! Reads emptied files and notes the bases in them, where that is cheaper than to find the living in the tables.
+//! Reads emptied files and notes the records in them, where that is cheaper than to find the living in the tables.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ impl Collection<'_> {
         self.settle()
     }
 
-    /// Takes note of the bases in a file, of which so many bytes are live for all that the ledger knows.
+    /// Takes note of the records in a file, of which so many bytes are live for all that the ledger knows.
     fn read(&mut self, index: u32, file: &ValueFile, live: u64) -> Result<()> {
         let mut read_to = file.start();
         let size = (file.end() - file.start()).max(1);
@@ -51,16 +51,17 @@ impl Collection<'_> {
     }
 
     pub(super) fn note(&mut self, file: u32, offset: u64, record: &Record<'_>) {
-        let fate = match record.operation.kind {
-            Kind::Put => Fate::Kept,
-            Kind::Delete => Fate::Covering,
-            // No base.
-            _ => return,
+        let kind = record.operation.kind;
+        let fate = match self.referrers.iter().any(|referrer| referrer.refers_to(kind)) {
+            true => Fate::Kept,
+            // Of one key; a range is not looked at.
+            false if kind == Kind::Delete => Fate::Covering,
+            false => return,
         };
         let full = full_key(record.operation.keyspace, record.operation.key);
         let len = record.operation.record_bytes() as u32;
         let order = self.core.placement.order(&full);
-        self.batch.add(&full, SeenRecord { order, seqno: record.seqno, key: 0..0, file, offset, len, fate });
+        self.batch.add(&full, SeenRecord { order, seqno: record.seqno, kind, key: 0..0, file, offset, len, fate });
     }
 }
 

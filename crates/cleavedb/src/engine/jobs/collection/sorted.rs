@@ -13,7 +13,7 @@ use crate::engine::jobs::collection::read::for_each_record;
 use crate::engine::jobs::collection::state::{BUFFER_BYTES, Collection, Going};
 use crate::format::references::References;
 use crate::format::values::Moved;
-use crate::io::coalesced_reads::{Coalescing, stretches};
+use crate::io::coalesced_reads::{Coalescing, coalesce};
 use crate::io::read_exact_at;
 use crate::values::newest::{Fate, SeenRecord};
 use crate::values::value_file::{Layout, ValueFile};
@@ -192,7 +192,7 @@ impl Collection<'_> {
         for (victim, (from, to)) in self.victims.iter().zip(spans).filter(|(_, (from, to))| from < to) {
             let source = victim.file.stored().file()?;
             for offset in (from..to).step_by(PIECE_BYTES as usize) {
-                source.will_go_on(offset, PIECE_BYTES.min(to - offset));
+                source.read_ahead(offset, PIECE_BYTES.min(to - offset));
             }
         }
         Ok(())
@@ -208,7 +208,7 @@ impl Collection<'_> {
         }
         gathered.resize(end, 0);
         order.sort_unstable_by_key(place);
-        for stretch in stretches(&order, COALESCING, place) {
+        for stretch in coalesce(&order, COALESCING, place) {
             let source = self.victims[stretch.pieces[0].0.file as usize].file.stored().file()?;
             if let [(seen, at)] = stretch.pieces {
                 // Alone it may be larger than the buffer should be.

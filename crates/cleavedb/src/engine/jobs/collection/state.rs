@@ -1,13 +1,12 @@
 //! A collection under way: the files that it empties, the segment that it writes, and the order of its stages.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::base::memory::Counted;
-use crate::base::{FileId, Result};
+use crate::base::{FileId, FileKey, FileKind, Result};
 use crate::engine::core::Core;
-use crate::engine::manifest::file_names::redirect_name;
+use crate::engine::referrers::{Referrer, referrers_of};
 use crate::engine::snapshots::JobHorizon;
 use crate::format::group::Group;
 use crate::format::values::{EXTENT_ALIGN, Moved, Temperature, ValuePlace};
@@ -43,6 +42,8 @@ pub(super) struct NewExtent {
 pub(crate) struct Collection<'a> {
     pub(super) core: &'a Core,
     pub(super) horizon: JobHorizon,
+    /// What may refer to records of the files.
+    pub(super) referrers: Vec<Box<dyn Referrer>>,
     pub(super) around: PlacementContext,
     pub(super) victims: Vec<Victim>,
     /// What has been read and not been judged yet.
@@ -66,7 +67,7 @@ pub(crate) struct Collection<'a> {
     pub(super) shrinker: Shrinker,
     pub(super) redirects: RedirectBuilder,
     /// Files that were made.
-    pub(super) paths: Vec<PathBuf>,
+    pub(super) made: Vec<FileKey>,
     /// Bytes written to these.
     pub(super) written: u64,
     /// Memory of all this.
@@ -95,6 +96,7 @@ impl<'a> Collection<'a> {
         }
         Collection {
             core,
+            referrers: referrers_of(&horizon.view),
             horizon,
             around,
             victims,
@@ -112,7 +114,7 @@ impl<'a> Collection<'a> {
             extents: Vec::new(),
             shrinker: Shrinker::new(core.settings.tuning.value_compression),
             redirects: RedirectBuilder::default(),
-            paths: Vec::new(),
+            made: Vec::new(),
             counted: core.memory.jobs.hold(BUFFER_BYTES),
         }
     }
@@ -126,8 +128,8 @@ impl<'a> Collection<'a> {
         }
         let reads_each = self.core.placement.liveness() == Liveness::LookUpEach;
         let reads_files = reads_each || !self.core.settings.tuning.finds_in_tables;
-        match if reads_files { None } else { self.naming(&reach)? } {
-            Some(naming) => self.move_named(&naming)?,
+        match if reads_files { None } else { self.ways(&reach)? } {
+            Some(ways) => self.move_referenced(ways)?,
             None if self.core.placement.sorts() => self.move_by_key(&files, &reach)?,
             None => self.move_read(&files, &reach)?,
         }
@@ -143,15 +145,15 @@ impl<'a> Collection<'a> {
                 places.push((id, ValuePlace::Extent { segment, start, end, group, temperature }));
             }
         }
-        let redirect = self.core.new_file_id()?;
-        let path = self.core.slow.join(redirect_name(redirect));
-        self.paths.push(path.clone());
+        let file = self.core.new_file(FileKind::Redirect)?;
+        let (redirect, path) = (file.id, self.core.dirs.path(file));
+        self.made.push(file);
         // One shape for all of them.
         let is_compressed = self.victims.iter().any(|victim| victim.saved > 0);
         let saved_of = |victim: &Victim| is_compressed.then_some(victim.saved);
         let shape = if is_compressed { Shape::Lengths } else { Shape::Pairs };
         let tables = std::mem::take(&mut self.redirects).write(&*self.core.storage, &path, redirect, shape)?;
-        self.core.guarded(self.core.storage.sync_dir(&self.core.slow))?;
+        self.core.guarded(self.core.storage.sync_dir(self.core.dirs.of(file.tier)))?;
         for (victim, (start, len)) in self.victims.drain(..).zip(tables) {
             let saved = saved_of(&victim);
             let Victim { file, to, .. } = victim;

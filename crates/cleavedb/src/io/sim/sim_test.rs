@@ -1,4 +1,4 @@
-//! The promises of the simulated disk.
+//! The model of the simulated disk.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,13 +30,13 @@ fn content(disk: &SimDisk, name: &str) -> Option<Vec<u8>> {
     disk.read_file(&path(name))
 }
 
-/// What a power loss leaves of a file, over many seeds.
+/// The contents of a file after a power loss, over many seeds.
 fn outcomes(disk: &SimDisk, name: &str) -> BTreeSet<Option<Vec<u8>>> {
     (0..300).map(|seed| content(&disk.power_loss(seed), name)).collect()
 }
 
 #[test]
-fn behaves_like_a_file_system() {
+fn the_disk_behaves_like_a_file_system() {
     let disk = disk();
     let file = disk.create(&path("b"), Access::Buffered).unwrap();
     file.write_at(b"hello", 3).unwrap();
@@ -74,7 +74,7 @@ fn a_short_read_is_corruption_that_names_file_and_offset() {
 }
 
 #[test]
-fn what_was_synced_survives_every_power_loss() {
+fn synced_bytes_survive_every_power_loss() {
     let disk = disk();
     let file = durable_file(&disk, "a");
     file.write_at(&[1; 10_000], 0).unwrap();
@@ -120,12 +120,12 @@ fn unsynced_writes_may_be_lost_kept_reordered_or_torn() {
         bytes[2048..3072].fill(third);
         outcomes.contains(&Some(bytes))
     };
-    assert!(has(1, 1, 1) && has(2, 2, 3), "nothing and everything");
-    assert!(has(2, 2, 1) && has(1, 1, 3), "either without the other");
-    assert!(has(1, 2, 1) && has(2, 1, 1), "torn at a sector");
+    assert!(has(1, 1, 1) && has(2, 2, 3), "none and all of the changes survive");
+    assert!(has(2, 2, 1) && has(1, 1, 3), "each change survives without the other");
+    assert!(has(1, 2, 1) && has(2, 1, 1), "a change is torn at a sector");
     for outcome in &outcomes {
         let bytes = outcome.as_ref().unwrap();
-        assert!(bytes.chunks(512).all(|sector| sector.iter().all(|byte| *byte == sector[0])), "sectors are whole");
+        assert!(bytes.chunks(512).all(|sector| sector.iter().all(|byte| *byte == sector[0])), "no sector is torn");
     }
 }
 
@@ -194,7 +194,7 @@ fn a_name_is_durable_only_after_its_directory_is_synced() {
 }
 
 #[test]
-fn a_removal_that_is_not_durable_comes_back_with_its_content() {
+fn a_file_whose_removal_is_not_durable_may_reappear_with_its_content() {
     let disk = disk();
     let file = durable_file(&disk, "a");
     file.write_at(b"data", 0).unwrap();
@@ -226,7 +226,7 @@ fn a_rename_is_atomic() {
 }
 
 #[test]
-fn a_process_crash_loses_nothing_and_a_power_loss_after_it_still_does() {
+fn a_process_crash_loses_nothing_but_unsynced_bytes_stay_unsynced() {
     let disk = disk();
     let file = disk.create(&path("a"), Access::Buffered).unwrap();
     file.write_at(b"data", 0).unwrap();
@@ -242,7 +242,7 @@ fn a_process_crash_loses_nothing_and_a_power_loss_after_it_still_does() {
 }
 
 #[test]
-fn a_halted_disk_refuses_everything_and_changes_nothing() {
+fn every_call_on_a_halted_disk_fails_without_effect() {
     let disk = disk();
     let file = durable_file(&disk, "a");
     let mapping = disk.map(&path("ring"), 4096).unwrap().unwrap();
@@ -275,7 +275,7 @@ fn a_lock_is_exclusive_until_dropped() {
 }
 
 #[test]
-fn the_hook_sees_both_sides_of_every_sync() {
+fn the_hook_runs_before_and_after_every_sync() {
     let disk = disk();
     let file = durable_file(&disk, "a");
     let images = Arc::new(Mutex::new(Vec::new()));
@@ -296,7 +296,7 @@ fn the_hook_sees_both_sides_of_every_sync() {
 }
 
 #[test]
-fn a_mapping_survives_a_process_crash_and_page_by_page_a_power_loss() {
+fn a_mapping_survives_a_process_crash_and_each_page_may_survive_a_power_loss() {
     let disk = disk();
     let mapping = disk.map(&path("ring"), 16_384).unwrap().unwrap();
     disk.open(&path("ring")).unwrap().sync().unwrap();
@@ -336,7 +336,7 @@ fn a_mapping_may_be_written_back_in_an_older_state() {
 }
 
 #[test]
-fn a_mapping_of_another_size_starts_again_from_zeros() {
+fn a_mapping_with_a_different_size_starts_from_zeros() {
     let disk = disk();
     disk.map(&path("ring"), 4096).unwrap().unwrap().write(0, b"old");
     assert_eq!(disk.map(&path("ring"), 4096).unwrap().unwrap().len(), 4096);
@@ -348,7 +348,7 @@ fn a_mapping_of_another_size_starts_again_from_zeros() {
 }
 
 #[test]
-fn beyond_the_capacity_there_is_no_space_and_what_is_allocated_stays_writable() {
+fn writes_beyond_the_capacity_fail_and_allocated_space_stays_writable() {
     let disk = disk();
     disk.set_capacity(Some(40_960));
     let file = durable_file(&disk, "log");
@@ -358,7 +358,7 @@ fn beyond_the_capacity_there_is_no_space_and_what_is_allocated_stays_writable() 
     let other = durable_file(&disk, "other");
     let error = other.write_at(&[5; 10_000], 0).unwrap_err();
     assert!(matches!(error, Error::NoSpace { path } if path == self::path("other")));
-    assert_eq!(other.len().unwrap(), 8192, "as much as fitted was written");
+    assert_eq!(other.len().unwrap(), 8192, "the bytes that fit are written");
     file.write_at(&[1; 32_768], 0).unwrap();
     assert_eq!(disk.used(), 40_960);
     assert!(matches!(disk.map(&path("ring"), 4096), Err(Error::NoSpace { .. })));
@@ -369,7 +369,7 @@ fn beyond_the_capacity_there_is_no_space_and_what_is_allocated_stays_writable() 
 }
 
 #[test]
-fn a_direct_file_takes_aligned_writes() {
+fn a_direct_file_accepts_aligned_writes() {
     let disk = disk();
     let file = disk.create(&path("log"), Access::Direct).unwrap();
     let mut buffer = AlignedBuffer::new(8192);
@@ -382,13 +382,13 @@ fn a_direct_file_takes_aligned_writes() {
 
 #[test]
 #[should_panic(expected = "unaligned offset")]
-fn a_direct_file_refuses_unaligned_writes() {
+fn an_unaligned_write_to_a_direct_file_panics() {
     let file = disk().create(&path("log"), Access::Direct).unwrap();
     let _ = file.write_at(&AlignedBuffer::new(1), 5);
 }
 
 #[test]
-fn a_failed_write_may_leave_a_part_and_the_next_one_works() {
+fn a_failed_write_may_be_partial_and_the_next_one_succeeds() {
     let mut lengths = BTreeSet::new();
     for seed in 0..30 {
         let disk = disk();
@@ -404,7 +404,7 @@ fn a_failed_write_may_leave_a_part_and_the_next_one_works() {
 }
 
 #[test]
-fn a_failed_sync_loses_writes_for_good_although_a_later_sync_works() {
+fn a_failed_sync_loses_writes_permanently_although_a_later_sync_succeeds() {
     let mut outcomes = BTreeSet::new();
     for seed in 0..40 {
         let disk = disk();
@@ -414,7 +414,7 @@ fn a_failed_sync_loses_writes_for_good_although_a_later_sync_works() {
         assert!(matches!(file.sync(), Err(Error::Io { operation: "sync", .. })));
         file.write_at(&[2; 512], 4096).unwrap();
         file.sync().unwrap();
-        assert_eq!(content(&disk, "a").unwrap()[..512], [1; 512], "the page cache still shows it");
+        assert_eq!(content(&disk, "a").unwrap()[..512], [1; 512], "the page cache still holds the bytes");
         let left = content(&disk.power_loss(seed), "a").unwrap();
         assert_eq!(left[4096..], [2; 512]);
         outcomes.insert(left[0]);
@@ -423,7 +423,7 @@ fn a_failed_sync_loses_writes_for_good_although_a_later_sync_works() {
 }
 
 #[test]
-fn reads_fail_now_and_then_and_work_again() {
+fn reads_fail_at_random_and_succeed_once_faults_are_cleared() {
     let disk = disk();
     disk.write_file(&path("a"), b"data");
     let file = disk.open(&path("a")).unwrap();
@@ -435,7 +435,7 @@ fn reads_fail_now_and_then_and_work_again() {
 }
 
 #[test]
-fn names_and_directories_fail_without_effect() {
+fn failed_directory_operations_have_no_effect() {
     let disk = disk();
     disk.write_file(&path("a"), b"data");
     disk.set_faults(Faults {
@@ -452,7 +452,7 @@ fn names_and_directories_fail_without_effect() {
 }
 
 #[test]
-fn space_runs_out_as_planned_until_the_faults_are_cleared() {
+fn space_runs_out_at_the_planned_byte_until_faults_are_cleared() {
     let disk = disk();
     let file = durable_file(&disk, "a");
     disk.set_faults(Faults { no_space_after_bytes: Some(1000), ..Faults::default() });
@@ -465,7 +465,7 @@ fn space_runs_out_as_planned_until_the_faults_are_cleared() {
 }
 
 #[test]
-fn a_file_put_by_a_test_is_durable_and_makes_no_other_name_durable() {
+fn a_file_written_by_a_test_is_durable_and_makes_no_other_name_durable() {
     let disk = disk();
     disk.create(&path("other"), Access::Buffered).unwrap();
     disk.write_file(&path("a"), b"one");
@@ -487,7 +487,7 @@ fn relative_paths_work_like_absolute_ones() {
 }
 
 #[test]
-fn a_flipped_bit_is_on_the_disk_too() {
+fn a_flipped_bit_is_durable() {
     let disk = disk();
     disk.write_file(&path("a"), b"data");
     disk.flip_bit(&path("a"), 1, 0);
@@ -496,7 +496,7 @@ fn a_flipped_bit_is_on_the_disk_too() {
 }
 
 #[test]
-fn disk_calls_are_switching_points_of_a_simulation() {
+fn disk_calls_are_yield_points_of_a_simulation() {
     let mut orders = BTreeSet::new();
     for seed in 0..20 {
         let order = crate::sched::sim::simulate(seed, || {
@@ -525,7 +525,7 @@ fn disk_calls_are_switching_points_of_a_simulation() {
 }
 
 #[test]
-fn a_part_that_is_given_back_reads_as_zeros_takes_no_space_and_comes_back_with_a_write() {
+fn a_punched_hole_reads_as_zeros_takes_no_space_and_is_filled_by_a_write() {
     let disk = disk();
     disk.write_file(&path("a"), &[7; 5 * 4096]);
     let first_data = |from: u64, to: u64| disk.first_data(&path("a"), from * 4096, to * 4096).unwrap();

@@ -1,15 +1,17 @@
-//! A disk in memory with an honest model of power loss: what was not synced may be there, missing, torn or reordered;
-//! names become durable only when their directory is synced; a failed sync loses what it should have written.
+//! A disk in memory with a model of power loss: unsynced bytes may be present, missing, torn or reordered; names become
+//! durable only when their directory is synced; a failed sync loses the bytes it should have written.
 //!
-//! [`SimDisk::process_crash`] and [`SimDisk::power_loss`] make images, disks of their own that a test opens the engine
-//! on, at any moment, also from a hook at each sync. Everything is deterministic: a disk used from one thread at a
-//! time (a simulation sees to that) behaves the same in every run.
+//! [`SimDisk::process_crash`] and [`SimDisk::power_loss`] make images at any moment, also from a hook at each sync. An image
+//! is a disk of its own that a test opens the engine on. Everything is deterministic: a disk used by one thread at a time,
+//! as in a simulation, behaves the same in every run.
 
-mod content;
-mod inode;
-mod directory;
-mod state;
 mod storage;
+mod state;
+mod images;
+mod directory;
+mod inode;
+mod content;
+mod fault;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -17,8 +19,10 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
+use self::fault::FaultState;
 use self::state::State;
-use super::fault::{FaultState, Faults};
+
+pub use self::fault::Faults;
 
 /// A simulated disk. Clones are handles to the same disk.
 #[derive(Clone)]
@@ -27,7 +31,7 @@ pub struct SimDisk {
 }
 
 struct SharedState {
-    /// Never held across a yield point, so it needs no part in the simulation.
+    /// Never held across a yield point, so a lock outside the simulation is enough.
     state: Mutex<State>,
     hook: Mutex<Option<Hook>>,
 }
@@ -39,7 +43,7 @@ type Hook = Arc<dyn Fn(&SimDisk, &SyncPoint<'_>) + Send + Sync>;
 pub struct SyncPoint<'a> {
     /// The file or directory.
     pub path: &'a Path,
-    /// It is a directory.
+    /// True for a directory.
     pub is_dir: bool,
     /// Before or after the sync.
     pub phase: Phase,
@@ -48,9 +52,9 @@ pub struct SyncPoint<'a> {
 /// The two sides of a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Nothing of it has happened.
+    /// Nothing is durable yet.
     Before,
-    /// It has worked, but its caller does not know yet.
+    /// The sync succeeded, but has not returned to its caller.
     After,
 }
 
@@ -68,8 +72,8 @@ impl SimDisk {
         self.inner.state.lock()
     }
 
-    /// The disk as the next process finds it if this one dies now: everything that was written, synced or not, and
-    /// still as unsynced as it was. Without the locks, faults and hook of this one.
+    /// The disk as the next process finds it if this one dies now: all written bytes, synced or not; unsynced ones stay
+    /// unsynced. The image has none of this disk's locks, faults and hook.
     pub fn process_crash(&self) -> SimDisk {
         SimDisk::with_state(self.state().after_process_crash())
     }
@@ -81,18 +85,18 @@ impl SimDisk {
         SimDisk::with_state(self.state().after_power_loss(seed))
     }
 
-    /// Turns the machine off: every later call on this disk fails, writes to mappings go nowhere, locks are free. For
-    /// what is left of a crashed engine, so that it cannot do anything any more.
+    /// Turns the machine off: every later call on this disk fails, writes to mappings are discarded, and locks are
+    /// released. So the threads of an engine that a test has crashed cannot change anything any more.
     pub fn halt(&self) {
         self.state().halt();
     }
 
-    /// Has `hook` called before and after each sync of a file or directory. It may make images of the disk.
+    /// Calls `hook` before and after each sync of a file or directory. It may make images of the disk.
     pub fn on_sync(&self, hook: impl Fn(&SimDisk, &SyncPoint<'_>) + Send + Sync + 'static) {
         *self.inner.hook.lock() = Some(Arc::new(hook));
     }
 
-    /// Takes the hook back.
+    /// Removes the hook.
     pub fn clear_on_sync(&self) {
         *self.inner.hook.lock() = None;
     }
@@ -104,7 +108,7 @@ impl SimDisk {
         }
     }
 
-    /// Limits how many bytes all files together can take, in whole pages; what goes beyond fails with `NoSpace`.
+    /// Limits the bytes of all files together, in whole pages; a write beyond the limit fails with `NoSpace`.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.state().capacity = bytes;
     }
@@ -114,38 +118,38 @@ impl SimDisk {
         self.state().used()
     }
 
-    /// Decides whether files can be mapped here (at first they can).
+    /// Decides whether files can be mapped (by default they can).
     pub fn set_mapping(&self, can_map: bool) {
         self.state().can_map = can_map;
     }
 
-    /// Decides whether parts of files give their space back (at first they do).
+    /// Decides whether holes can be punched into files (by default they can).
     pub fn set_punching(&self, can_punch: bool) {
         self.state().can_punch = can_punch;
     }
 
-    /// Decides whether a file can have several names (at first it can); without, the disk behaves as if every directory
-    /// lay on a device of its own.
+    /// Decides whether a file can have several hard links (by default it can). If not, the disk behaves as if every
+    /// directory lay on a device of its own.
     pub fn set_linking(&self, can_link: bool) {
         self.state().can_link = can_link;
     }
 
-    /// Starts a plan of faults; it replaces the one before.
+    /// Starts a plan of faults, in place of the previous one.
     pub fn set_faults(&self, faults: Faults) {
         self.state().faults = FaultState::new(faults);
     }
 
-    /// From now on everything works.
+    /// Ends all faults.
     pub fn clear_faults(&self) {
         self.set_faults(Faults::default());
     }
 
-    /// How often a file was read so far.
+    /// Number of reads so far.
     pub fn reads(&self) -> u64 {
         self.state().reads
     }
 
-    /// How often a file was written past the page cache so far.
+    /// Number of direct writes so far.
     pub fn direct_writes(&self) -> u64 {
         self.state().direct_writes
     }
@@ -162,18 +166,18 @@ impl SimDisk {
         Some(state.inode(inode).content().to_vec())
     }
 
-    /// Puts a file on the disk, durably with its name and directories, in place of one that is there.
+    /// Puts a file on the disk, replacing an existing one. Its content, name and directories are durable at once.
     pub fn write_file(&self, path: &Path, bytes: &[u8]) {
         self.state().put_file(path, bytes);
     }
 
-    /// Turns over one bit of a file (`bit` counts from the lowest), as decay does: on the disk and in the cache.
+    /// Flips one bit of a file (`bit` 0 is the lowest), on the disk and in the page cache, as bit rot does.
     ///
     /// # Panics
     /// If there is no such file or byte.
     pub fn flip_bit(&self, path: &Path, offset: u64, bit: u8) {
         let mut state = self.state();
-        let Some(inode) = state.find(path) else { panic!("no file {} to damage", path.display()) };
+        let Some(inode) = state.find(path) else { panic!("there is no file {} to damage", path.display()) };
         state.flip_bit(inode, offset, bit);
     }
 }

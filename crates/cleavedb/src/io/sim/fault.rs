@@ -1,33 +1,33 @@
 //! Faults of the simulated disk: which of the coming operations fail, and how. Set with
-//! [`SimDisk::set_faults`](super::sim::SimDisk::set_faults); the disk asks before each operation.
+//! [`SimDisk::set_faults`](super::SimDisk::set_faults); the disk asks before each operation.
 
 use crate::sched::random::Random;
 
-/// What goes wrong from now on. The default is nothing. Failures are input/output errors, except for missing space.
+/// A plan of failures from now on; by default there are none. Failures are I/O errors, except for missing space.
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
-    /// After so many more writes (and allocations and truncations) that work, one fails. Part of it may be on the disk.
+    /// One write (or allocation or truncation) fails after this many successful ones. Part of it may be on the disk.
     pub fail_write_after: Option<u64>,
-    /// After so many more syncs of files or directories that work, one fails. What was to be synced counts as clean
-    /// from then on, as in Linux: no later sync writes it, and any part of it may be missing after a power loss.
+    /// One sync of a file or directory fails after this many successful ones. The unsynced bytes count as clean from
+    /// then on, as in Linux: no later sync writes them, and any part of them may be missing after a power loss.
     pub fail_sync_after: Option<u64>,
-    /// After so many more creations, renames and removals that work, one fails, without effect.
+    /// One creation, rename or removal fails, without effect, after this many successful ones.
     pub fail_directory_after: Option<u64>,
-    /// Each read fails with this chance, and works when tried again.
+    /// Each read fails with probability 1 in this number, and can succeed when tried again.
     pub fail_read_one_in: Option<u32>,
-    /// Each creation, opening for reading and sync of a directory finds no file descriptor left with this chance, has no
-    /// effect, and works when tried again.
+    /// Each creation, open for reading and directory sync fails for lack of a file descriptor, without effect, with
+    /// probability 1 in this number, and can succeed when tried again.
     pub no_descriptor_one_in: Option<u32>,
-    /// Files can grow by so many bytes together, then there is no space. Freed space does not come back until the
-    /// faults are cleared; [`SimDisk::set_capacity`](super::sim::SimDisk::set_capacity) models a full disk fully.
+    /// All files together can grow by this many bytes, then there is no space. Freed space is not available again until
+    /// the faults are cleared; [`SimDisk::set_capacity`](super::SimDisk::set_capacity) is the complete model of a full disk.
     pub no_space_after_bytes: Option<u64>,
-    /// A write, sync or directory operation that has failed once fails always. Otherwise the disk works again.
+    /// After its first failure a write, sync or directory operation always fails. Otherwise the next one succeeds.
     pub lasting: bool,
-    /// Decides what chance decides.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
-/// A plan that is being carried out.
+/// A plan in execution.
 #[derive(Debug, Clone)]
 pub(super) struct FaultState {
     plan: Faults,
@@ -60,7 +60,7 @@ impl FaultState {
         self.plan.no_descriptor_one_in.is_some_and(|n| self.random.one_in(n))
     }
 
-    /// How many bytes files can still grow by.
+    /// Bytes by which files can still grow.
     pub(super) fn space_left(&self) -> u64 {
         self.plan.no_space_after_bytes.unwrap_or(u64::MAX)
     }
@@ -76,7 +76,7 @@ impl FaultState {
     }
 }
 
-/// True when the count is used up.
+/// True once the count has reached zero.
 fn count_down(left: &mut Option<u64>, lasting: bool) -> bool {
     match left {
         None => false,
@@ -103,13 +103,13 @@ mod tests {
     }
 
     #[test]
-    fn one_failure_comes_after_the_count_and_goes() {
+    fn one_failure_follows_the_count_and_the_next_call_succeeds() {
         let plan = Faults { fail_write_after: Some(2), ..Faults::default() };
         assert_eq!(failures(plan), [false, false, true, false, false]);
     }
 
     #[test]
-    fn a_lasting_failure_stays() {
+    fn a_lasting_failure_repeats() {
         let plan = Faults { fail_write_after: Some(2), lasting: true, ..Faults::default() };
         assert_eq!(failures(plan), [false, false, true, true, true]);
     }

@@ -1,37 +1,37 @@
-//! Storage that is read and never changed: reads go through, writes to open files are forgotten, everything else that
-//! would change something is refused. What repairs files while it reads them can so be asked what it would say.
+//! A read-only view of another storage: reads pass through, writes to open files are discarded, and all other changes fail.
+//! So recovery, which repairs logs while it reads them, can run without effect.
 //!
-//! Called by the check of a database, which has recovery read the logs.
+//! Called by the check of a database, which runs recovery to read the logs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Access, DirEntry, File, Lock, Mapping, Punched, Storage};
+use super::storage::{Access, DirEntry, File, Lock, Mapping, Punched, Storage};
 use crate::base::{Error, Result};
 
-/// Another storage, kept as it is.
-pub struct Untouched<'a> {
+/// A read-only view of a storage.
+pub struct ReadOnlyStorage<'a> {
     storage: &'a dyn Storage,
 }
 
-impl<'a> Untouched<'a> {
-    /// Reads `storage`.
-    pub fn new(storage: &'a dyn Storage) -> Untouched<'a> {
-        Untouched { storage }
+impl<'a> ReadOnlyStorage<'a> {
+    /// A view of `storage`.
+    pub fn new(storage: &'a dyn Storage) -> ReadOnlyStorage<'a> {
+        ReadOnlyStorage { storage }
     }
 }
 
-fn refused<T>(path: &Path, operation: &'static str) -> Result<T> {
+fn read_only<T>(path: &Path, operation: &'static str) -> Result<T> {
     Err(Error::io(path, operation, std::io::ErrorKind::ReadOnlyFilesystem.into()))
 }
 
-impl Storage for Untouched<'_> {
+impl Storage for ReadOnlyStorage<'_> {
     fn create(&self, path: &Path, _: Access) -> Result<Arc<dyn File>> {
-        refused(path, "create")
+        read_only(path, "create")
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
-        Ok(Arc::new(Forgetful { file: self.storage.open_read(path, Access::Buffered)? }))
+        Ok(Arc::new(DiscardingFile { file: self.storage.open_read(path, Access::Buffered)? }))
     }
 
     fn open_read(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
@@ -51,7 +51,7 @@ impl Storage for Untouched<'_> {
     }
 
     fn create_dir_all(&self, path: &Path) -> Result<()> {
-        refused(path, "create directory")
+        read_only(path, "create directory")
     }
 
     fn list(&self, path: &Path) -> Result<Vec<DirEntry>> {
@@ -59,23 +59,23 @@ impl Storage for Untouched<'_> {
     }
 
     fn rename(&self, from: &Path, _: &Path) -> Result<()> {
-        refused(from, "rename")
+        read_only(from, "rename")
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
-        refused(path, "remove")
+        read_only(path, "remove")
     }
 
     fn remove_dir(&self, path: &Path) -> Result<()> {
-        refused(path, "remove directory")
+        read_only(path, "remove directory")
     }
 
     fn link(&self, from: &Path, _: &Path) -> Result<bool> {
-        refused(from, "link")
+        read_only(from, "link")
     }
 
     fn punch(&self, path: &Path, _: u64, _: u64) -> Result<Punched> {
-        refused(path, "punch")
+        read_only(path, "punch")
     }
 
     fn absolute(&self, path: &Path) -> Result<PathBuf> {
@@ -87,11 +87,11 @@ impl Storage for Untouched<'_> {
     }
 
     fn sync_dir(&self, path: &Path) -> Result<()> {
-        refused(path, "sync directory")
+        read_only(path, "sync directory")
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
-        refused(path, "lock")
+        read_only(path, "lock")
     }
 
     fn lock_shared(&self, path: &Path) -> Result<Box<dyn Lock>> {
@@ -107,12 +107,12 @@ impl Storage for Untouched<'_> {
     }
 }
 
-/// Forgets what is written to it.
-struct Forgetful {
+/// Discards all writes.
+struct DiscardingFile {
     file: Arc<dyn File>,
 }
 
-impl File for Forgetful {
+impl File for DiscardingFile {
     fn path(&self) -> &Path {
         self.file.path()
     }

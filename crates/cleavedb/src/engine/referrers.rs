@@ -1,0 +1,194 @@
+//! Who refers to records in value files: the one interface through which the ledger of the manifest learns what is
+//! referenced, and through which value GC finds what is live. Tables are the one implementer. What refers by an index in
+//! memory, or to records of other kinds than puts, is another.
+//!
+//! Used by the edits of flushes and compactions, and by value GC.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::base::{Address, Cursor, FileId, Kind, Result, Seqno, Stamp};
+use crate::engine::view::View;
+use crate::format::references::References;
+use crate::levels::level_cursor::LevelCursor;
+use crate::levels::table::Table;
+use crate::levels::table_cursor::TableCursor;
+use crate::levels::version::Version;
+
+/// A version that is not among this many that follow is sought through the index.
+const STEPS_MAX: usize = 24;
+
+/// Something that refers to records in value files.
+pub(crate) trait Referrer {
+    /// True if it refers to records of this kind. Records of other kinds may make older ones dead, and are not moved.
+    fn refers_to(&self, kind: Kind) -> bool;
+
+    /// How many records it refers to, by file.
+    fn references(&self) -> Result<References>;
+
+    /// What leads to every reference to records of `files`.
+    fn walk(&self, files: &BTreeSet<FileId>) -> Result<Walk>;
+
+    /// Marks the versions for which it has an address that leads to their record, as `leads` decides. The versions ascend in
+    /// the order of their keys, newer ones of a key first.
+    fn look_up(&self, wanted: &mut [Wanted<'_>], leads: &dyn Fn(usize, Address) -> bool) -> Result<()>;
+
+    /// As [`look_up`](Referrer::look_up), of one version, as a read would ask for it.
+    fn look_up_one(&self, key: &[u8], seqno: Seqno, leads: &dyn Fn(Address) -> bool) -> Result<bool>;
+}
+
+/// A version that is looked up.
+pub(crate) struct Wanted<'a> {
+    /// Its number in the caller's list.
+    pub index: usize,
+    pub key: &'a [u8],
+    pub seqno: Seqno,
+    pub is_referenced: bool,
+}
+
+/// A way to every reference to some files.
+pub(crate) struct Walk {
+    /// Each in the order of keys; they may overlap.
+    pub cursors: Vec<Box<dyn Cursor>>,
+    /// The address that a version's payload has, if it has one.
+    pub address: fn(Stamp, &[u8]) -> Option<Address>,
+    /// Versions that the cursors pass.
+    pub entries: u64,
+    /// Bytes that they read.
+    pub bytes: u64,
+    /// How many references the walk meets, by file.
+    pub references: BTreeMap<FileId, u64>,
+}
+
+/// All that refers to records in value files of a view.
+pub(crate) fn referrers_of(view: &View) -> Vec<Box<dyn Referrer>> {
+    vec![Box::new(Tables::of(&view.version))]
+}
+
+/// Tables refer by the addresses of puts: deletes have none, and operands go into tables with their bytes.
+pub(crate) struct Tables {
+    /// Tables that follow each other in the order of keys.
+    rows: Vec<Arc<[Arc<Table>]>>,
+}
+
+impl Tables {
+    /// All tables of a version: those of HL0 each by itself, those of another level in a row.
+    pub fn of(version: &Version) -> Tables {
+        let (hl0, below) = version.levels().split_first().expect("a version has levels");
+        let mut tables = Tables::each(hl0.tables());
+        tables.rows.extend(below.iter().map(|level| level.tables().clone()));
+        tables
+    }
+
+    /// Some tables, in any order.
+    pub fn each(tables: &[Arc<Table>]) -> Tables {
+        Tables { rows: tables.iter().map(|table| Arc::from([table.clone()])).collect() }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Arc<Table>> {
+        self.rows.iter().flat_map(|row| row.iter())
+    }
+}
+
+impl Referrer for Tables {
+    fn refers_to(&self, kind: Kind) -> bool {
+        kind == Kind::Put
+    }
+
+    fn references(&self) -> Result<References> {
+        let mut all = References::default();
+        for table in self.iter() {
+            all.add_all(&table.names()?);
+        }
+        Ok(all)
+    }
+
+    fn walk(&self, files: &BTreeSet<FileId>) -> Result<Walk> {
+        let (cursors, references) = (Vec::new(), BTreeMap::new());
+        let mut walk = Walk { cursors, address: address_in, entries: 0, bytes: 0, references };
+        for row in &self.rows {
+            let mut referring = Vec::new();
+            for table in row.iter() {
+                let references = table.names()?;
+                if !files.iter().any(|file| references.of(*file).records > 0) {
+                    continue;
+                }
+                for file in files {
+                    *walk.references.entry(*file).or_default() += references.of(*file).records;
+                }
+                walk.entries += table.meta().entries;
+                walk.bytes += table.meta().size;
+                referring.push(table.clone());
+            }
+            if !referring.is_empty() {
+                walk.cursors.push(Box::new(LevelCursor::new(referring.into(), false)));
+            }
+        }
+        Ok(walk)
+    }
+
+    fn look_up(&self, wanted: &mut [Wanted<'_>], leads: &dyn Fn(usize, Address) -> bool) -> Result<()> {
+        for table in self.iter().filter(|table| table.meta().addresses > 0) {
+            let meta = table.meta();
+            let from = wanted.partition_point(|version| version.key < &meta.smallest[..]);
+            let mut cursor = None;
+            for version in &mut wanted[from..] {
+                if version.key >= &meta.end[..] {
+                    break;
+                }
+                if !version.is_referenced && (meta.seqno_min..=meta.seqno_max).contains(&version.seqno) {
+                    let address = next_address(table, &mut cursor, version.key, version.seqno)?;
+                    version.is_referenced = address.is_some_and(|address| leads(version.index, address));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn look_up_one(&self, key: &[u8], seqno: Seqno, leads: &dyn Fn(Address) -> bool) -> Result<bool> {
+        for row in &self.rows {
+            let index = row.partition_point(|table| &table.meta().end[..] <= key);
+            let Some(table) = row.get(index).filter(|table| table.meta().spans(key)) else { continue };
+            let meta = table.meta();
+            if meta.addresses > 0
+                && (meta.seqno_min..=meta.seqno_max).contains(&seqno)
+                && let Some(cursor) = table.find(key, seqno)?
+                && let Some(address) = address_at(&cursor, key, seqno)
+                && leads(address)
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn address_in(stamp: Stamp, payload: &[u8]) -> Option<Address> {
+    Address::decode(payload).filter(|_| stamp.kind().is_some_and(Kind::is_address))
+}
+
+/// The address that the table has for a version; the cursor goes forward to it.
+fn next_address(
+    table: &Arc<Table>,
+    cursor: &mut Option<TableCursor>,
+    key: &[u8],
+    seqno: Seqno,
+) -> Result<Option<Address>> {
+    let is_before = |cursor: &TableCursor| cursor.valid() && (cursor.key(), seqno) < (key, cursor.stamp().seqno());
+    let mut steps = if cursor.is_some() { 0 } else { STEPS_MAX };
+    let cursor = cursor.get_or_insert_with(|| table.cursor(true));
+    while steps < STEPS_MAX && is_before(cursor) {
+        cursor.next()?;
+        steps += 1;
+    }
+    if steps == STEPS_MAX {
+        cursor.seek(key, Stamp::at(seqno))?;
+    }
+    Ok(address_at(cursor, key, seqno))
+}
+
+/// The address on which a cursor stands, if it is that of a version.
+fn address_at(cursor: &TableCursor, key: &[u8], seqno: Seqno) -> Option<Address> {
+    let stands = cursor.valid() && cursor.key() == key && cursor.stamp().seqno() == seqno;
+    if stands { address_in(cursor.stamp(), cursor.value()) } else { None }
+}

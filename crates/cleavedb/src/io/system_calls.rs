@@ -1,0 +1,66 @@
+//! System calls with their retries and their portable substitutes: complete reads, preallocation, random bytes.
+//!
+//! Called by the files of the operating system beside it (`os`, `os_file`, `direct_reader`, `mapped`, `busy_poll`).
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+#[cfg(not(feature = "portable"))]
+use rustix::fs::FallocateFlags;
+#[cfg(not(feature = "portable"))]
+use rustix::io::{Errno, retry_on_intr};
+
+/// Reads until the buffer is full or the file ends; returns the number of bytes read.
+pub(super) fn read_fully(file: &fs::File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read_at(&mut buffer[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+/// Preallocates space for `len` bytes and makes the file at least that long. Returns false, after setting only the length,
+/// where the file system cannot preallocate.
+#[cfg(not(feature = "portable"))]
+pub(super) fn preallocate(file: &fs::File, len: u64) -> io::Result<bool> {
+    if len == 0 {
+        return Ok(true);
+    }
+    match retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len)) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => extend_to(file, len),
+        other => other.map(|()| true).map_err(io::Error::from),
+    }
+}
+
+/// Makes the file at least `len` bytes long. Returns false: the portable build cannot preallocate.
+#[cfg(feature = "portable")]
+pub(super) fn preallocate(file: &fs::File, len: u64) -> io::Result<bool> {
+    extend_to(file, len)
+}
+
+/// Makes the file at least `len` bytes long without allocating space, hence false.
+fn extend_to(file: &fs::File, len: u64) -> io::Result<bool> {
+    if file.metadata()?.len() < len {
+        file.set_len(len)?;
+    }
+    Ok(false)
+}
+
+/// Fills `bytes` with random bytes. The kernel returns as few as eight bytes completely or not at all.
+#[cfg(not(feature = "portable"))]
+pub(super) fn random_bytes(bytes: &mut [u8; 8]) -> io::Result<()> {
+    retry_on_intr(|| rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()))?;
+    Ok(())
+}
+
+/// Fills `bytes` with random bytes.
+#[cfg(feature = "portable")]
+pub(super) fn random_bytes(bytes: &mut [u8; 8]) -> io::Result<()> {
+    io::Read::read_exact(&mut fs::File::open("/dev/urandom")?, bytes)
+}
