@@ -1,4 +1,4 @@
-//! The first failure after which no write can be promised (rule 7).
+//! The first failure after which no write can be promised (rule 9).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

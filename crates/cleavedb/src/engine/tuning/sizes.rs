@@ -14,7 +14,6 @@
 
 use std::time::Duration;
 
-use crate::api::value_options::VictimPolicy;
 use crate::base::limits::{
     GARBAGE_BYTES_DEFAULT, GARBAGE_PERCENT_DEFAULT, MEMORY_BUDGET_MIN, SEPARATION_BYTES_DEFAULT,
 };
@@ -23,10 +22,10 @@ use crate::engine::tuning::settings::ValuePlacement;
 use crate::format::compression::Compression;
 use crate::front::index_table::IndexTable;
 use crate::levels::builder::TableOptions;
-use crate::values::placement::Placement;
 use crate::values::placement::hash::HashPlacement;
 use crate::values::placement::log::LogPlacement;
 use crate::values::placement::range::RangePlacement;
+use crate::values::placement::{Placement, VictimPolicy};
 
 const MIB: usize = 1 << 20;
 /// What a cursor of a compaction holds beside its data block: top index, index partition, and what they are read into.
