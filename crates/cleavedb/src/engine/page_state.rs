@@ -16,7 +16,7 @@ pub(crate) struct StatsPage {
 pub(crate) struct PageState {
     /// The file, once it was created, or found to belong to this database.
     pub file: Option<Arc<dyn File>>,
-    /// The page is no longer written: the file belongs to another process or database, or the database is closed.
+    /// The page is not written any more: the existing file does not belong to this database, or the database is closed.
     pub given_up: bool,
     pub opened: Option<Duration>,
     pub due: Duration,
