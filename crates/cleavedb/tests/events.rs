@@ -13,14 +13,14 @@ use cleavedb::testing::{self, Faults, SimDisk, Tuning};
 use cleavedb::{Db, Event, Listener, Options, live_stats};
 
 #[derive(Default)]
-struct Heard {
+struct RecordingListener {
     events: Mutex<Vec<Event>>,
     /// Read by the listener itself, which may call the database.
     db: Mutex<Option<Db>>,
     panics: bool,
 }
 
-impl Listener for Heard {
+impl Listener for RecordingListener {
     fn event(&self, event: &Event) {
         self.events.lock().unwrap().push(event.clone());
         if let Some(db) = &*self.db.lock().unwrap() {
@@ -31,7 +31,7 @@ impl Listener for Heard {
     }
 }
 
-fn open(disk: &SimDisk, listener: &Arc<Heard>) -> Db {
+fn open(disk: &SimDisk, listener: &Arc<RecordingListener>) -> Db {
     let options = Options::new().listener(listener.clone());
     testing::open(Arc::new(disk.clone()), Path::new("/db"), options, Tuning::tiny()).unwrap()
 }
@@ -44,15 +44,15 @@ fn fill(db: &Db, count: usize) {
 
 #[test]
 fn flush_and_compaction_events_report_the_bytes_moved() {
-    let heard = Arc::new(Heard::default());
-    let db = open(&SimDisk::new(), &heard);
-    *heard.db.lock().unwrap() = Some(db.clone());
+    let listener = Arc::new(RecordingListener::default());
+    let db = open(&SimDisk::new(), &listener);
+    *listener.db.lock().unwrap() = Some(db.clone());
     fill(&db, 2000);
     db.compact_range(&db.default_keyspace(), ..).unwrap();
     let stats = db.stats();
-    *heard.db.lock().unwrap() = None;
+    *listener.db.lock().unwrap() = None;
     db.close().unwrap();
-    let events = heard.events.lock().unwrap();
+    let events = listener.events.lock().unwrap();
     let count = |wanted: fn(&Event) -> bool| events.iter().filter(|event| wanted(event)).count() as u64;
     assert_eq!(
         count(|event| matches!(event, Event::FlushBegun { .. })),
@@ -77,15 +77,15 @@ fn flush_and_compaction_events_report_the_bytes_moved() {
 
 #[test]
 fn a_panicking_listener_is_harmless_and_failures_are_reported() {
-    let heard = Arc::new(Heard { panics: true, ..Heard::default() });
+    let listener = Arc::new(RecordingListener { panics: true, ..RecordingListener::default() });
     let disk = SimDisk::new();
-    let db = open(&disk, &heard);
+    let db = open(&disk, &listener);
     fill(&db, 500);
     db.flush().unwrap();
     disk.set_faults(Faults { fail_write_after: Some(3), lasting: true, ..Faults::default() });
     while db.put("x", vec![1; 500]).is_ok() {}
     drop(db);
-    let events = heard.events.lock().unwrap();
+    let events = listener.events.lock().unwrap();
     assert!(events.iter().any(|event| matches!(event, Event::FlushEnded { succeeded: true, .. })));
     let poisoned = events.iter().filter(|event| matches!(event, Event::Poisoned { .. })).count();
     assert_eq!(poisoned, 1, "the first failure is reported once");
@@ -93,15 +93,15 @@ fn a_panicking_listener_is_harmless_and_failures_are_reported() {
 
 #[test]
 fn stall_events_report_begin_and_end() {
-    let heard = Arc::new(Heard::default());
+    let listener = Arc::new(RecordingListener::default());
     let mut tuning = Tuning::tiny();
     (tuning.front_bytes_max, tuning.index_table_bytes) = (8 << 10, 1 << 10);
-    let options = Options::new().listener(heard.clone());
+    let options = Options::new().listener(listener.clone());
     let db = testing::open(Arc::new(SimDisk::new()), Path::new("/db"), options, tuning).unwrap();
     fill(&db, 5000);
     let stats = db.stats();
     db.close().unwrap();
-    let events = heard.events.lock().unwrap();
+    let events = listener.events.lock().unwrap();
     let begun = events.iter().filter(|event| matches!(event, Event::StallBegun)).count() as u64;
     let ended = events.iter().filter(|event| matches!(event, Event::StallEnded { .. })).count() as u64;
     let lost = events.iter().any(|event| matches!(event, Event::Lost { .. }));
@@ -264,7 +264,7 @@ mod tracing_spans {
     #[test]
     fn jobs_emit_tracing_spans_and_events() {
         tracing::subscriber::set_global_default(Watch).unwrap();
-        let db = open(&SimDisk::new(), &Arc::new(Heard::default()));
+        let db = open(&SimDisk::new(), &Arc::new(RecordingListener::default()));
         fill(&db, 2000);
         db.compact_range(&db.default_keyspace(), ..).unwrap();
         db.close().unwrap();
@@ -281,17 +281,17 @@ mod tracing_spans {
 
 #[test]
 fn the_listener_thread_ends_with_the_database_however_it_was_opened() {
-    let heard = Arc::new(Heard::default());
+    let listener = Arc::new(RecordingListener::default());
     let disk = SimDisk::new();
     disk.set_mapping(false);
-    let options = || Options::new().listener(heard.clone());
+    let options = || Options::new().listener(listener.clone());
     let storage = || Arc::new(disk.clone());
     let refused =
         testing::open(storage(), Path::new("/db"), options().log_backend(cleavedb::LogBackend::Ring), Tuning::tiny());
     assert!(refused.is_err());
-    assert_eq!(Arc::strong_count(&heard), 1, "after a failed open");
+    assert_eq!(Arc::strong_count(&listener), 1, "after a failed open");
     testing::open(storage(), Path::new("/db"), options(), Tuning::tiny()).unwrap().close().unwrap();
-    assert_eq!(Arc::strong_count(&heard), 1);
+    assert_eq!(Arc::strong_count(&listener), 1);
     testing::open(storage(), Path::new("/db"), options().read_only(true), Tuning::tiny()).unwrap().close().unwrap();
-    assert_eq!(Arc::strong_count(&heard), 1, "a reader");
+    assert_eq!(Arc::strong_count(&listener), 1, "a reader");
 }

@@ -6,7 +6,7 @@ use std::ops::Bound;
 use cleavedb::{Db, KeyBounds, WriteBatch};
 
 /// Keys "a" to "f", with values of 100 bytes.
-fn letters() -> Db {
+fn database_of_letters() -> Db {
     let db = Db::in_memory().unwrap();
     ["a", "b", "c", "d", "e", "f"].iter().for_each(|key| db.put(key, [7; 100]).unwrap());
     db
@@ -24,7 +24,7 @@ fn check(db: &Db, range: impl KeyBounds, expected: &str) {
     assert_eq!(keyspace.approximate_size(&range).unwrap() > 0, !expected.is_empty());
     let left = |db: &Db| keys(db.iter().unwrap());
     let all_but = "abcdef".replace(|letter| expected.contains(letter), "");
-    let (one, other, third) = (letters(), letters(), letters());
+    let (one, other, third) = (database_of_letters(), database_of_letters(), database_of_letters());
     one.delete_range(&range).unwrap();
     other.default_keyspace().delete_range(&range).unwrap();
     let mut batch = WriteBatch::new();
@@ -39,7 +39,7 @@ fn check(db: &Db, range: impl KeyBounds, expected: &str) {
 
 #[test]
 fn ranges_of_every_byte_type_are_accepted() {
-    let db = letters();
+    let db = database_of_letters();
     check(&db, "b".."d", "bc");
     check(&db, String::from("b")..=String::from("d"), "bcd");
     check(&db, &b"b"[..]..&b"d"[..], "bc");
@@ -52,7 +52,7 @@ fn ranges_of_every_byte_type_are_accepted() {
 
 #[test]
 fn a_full_range_needs_no_type_annotation() {
-    let db = letters();
+    let db = database_of_letters();
     let keyspace = db.default_keyspace();
     assert_eq!(db.range(..).unwrap().count(), 6);
     assert_eq!(db.snapshot().range(&keyspace, ..).unwrap().count(), 6);
@@ -66,7 +66,7 @@ fn a_full_range_needs_no_type_annotation() {
 
 #[test]
 fn a_range_that_ends_before_it_starts_is_empty() {
-    let db = letters();
+    let db = database_of_letters();
     check(&db, "d".."b", "");
     check(&db, "d"..="b", "");
     check(&db, "b".."b", "");

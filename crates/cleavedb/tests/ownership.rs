@@ -15,7 +15,7 @@ fn options() -> Options {
 }
 
 /// A closed database with a table and a log.
-fn filled(options: Options, path: &Path) {
+fn create_filled(options: Options, path: &Path) {
     let db = options.open(path).unwrap();
     db.put("in a table", "1").unwrap();
     db.flush().unwrap();
@@ -39,7 +39,7 @@ fn content(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     content
 }
 
-fn refused(opened: Result<Db>) -> String {
+fn refusal(opened: Result<Db>) -> String {
     match opened.map(drop) {
         Err(Error::InvalidInput { message }) => message,
         other => panic!("{other:?}"),
@@ -58,8 +58,8 @@ fn a_directory_of_another_database_is_refused_and_not_changed() {
     let dir = tempfile::tempdir().unwrap();
     let place = |name: &str| dir.path().join(name);
     let (a, b, slow_of_c) = (place("a"), place("b"), place("slow of c"));
-    filled(options(), &a);
-    filled(options().slow_dir(&slow_of_c), &place("c"));
+    create_filled(options(), &a);
+    create_filled(options().slow_dir(&slow_of_c), &place("c"));
     let db = options().open(&b).unwrap();
     db.put("k", "v").unwrap();
     db.close().unwrap();
@@ -77,7 +77,7 @@ fn a_directory_of_another_database_is_refused_and_not_changed() {
         (options(), &slow_of_c, &slow_of_c),
         (options().read_only(true).slow_dir(&a), &b, &a),
     ] {
-        let message = refused(options.open(path));
+        let message = refusal(options.open(path));
         assert!(message.contains(named.to_str().unwrap()), "{message}");
         assert!(all() == before, "a file was changed: {message}");
     }
@@ -94,11 +94,11 @@ fn a_file_with_any_reserved_name_prevents_a_new_database_in_the_directory() {
     for name in names.into_iter().chain(["STATS", "CURRENT", "00000001.log", "00000001.manifest"]) {
         let dir = tempfile::tempdir().unwrap();
         let (main, taken) = (dir.path().join("main"), dir.path().join("taken"));
-        filled_without_tables(&main);
+        create_without_tables(&main);
         fs::create_dir(&taken).unwrap();
         fs::write(taken.join(name), "of another").unwrap();
         let before = (content(&main), content(&taken));
-        let message = refused(options().slow_dir(&taken).open(&main));
+        let message = refusal(options().slow_dir(&taken).open(&main));
         assert!(message.contains(taken.to_str().unwrap()) && message.contains(name), "{name}: {message}");
         assert!((content(&main), content(&taken)) == before, "{name}");
         assert_eq!(count(options().open(&main)), 1);
@@ -112,10 +112,10 @@ fn a_file_with_any_reserved_name_prevents_a_new_database_in_the_directory() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("notes.txt"), "mine").unwrap();
     fs::write(dir.path().join("7.log"), "mine").unwrap();
-    filled(options().slow_dir(dir.path()), &dir.path().join("main"));
+    create_filled(options().slow_dir(dir.path()), &dir.path().join("main"));
 }
 
-fn filled_without_tables(path: &Path) {
+fn create_without_tables(path: &Path) {
     let db = options().open(path).unwrap();
     db.put("k", "v").unwrap();
     db.close().unwrap();
@@ -123,9 +123,9 @@ fn filled_without_tables(path: &Path) {
 
 /// The files named by an event.
 #[derive(Default)]
-struct Heard(Mutex<Vec<PathBuf>>);
+struct RecordingListener(Mutex<Vec<PathBuf>>);
 
-impl Listener for Heard {
+impl Listener for RecordingListener {
     fn event(&self, event: &Event) {
         if let Event::UnknownFiles { paths } = event {
             self.0.lock().unwrap().extend(paths.iter().cloned());
@@ -137,14 +137,14 @@ impl Listener for Heard {
 fn files_with_numbers_that_were_never_reserved_are_kept() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
-    filled(options(), &path);
+    create_filled(options(), &path);
     let foreign = ["00100000.table", "00100001.log", "00200000.segment", "00200001.redirect", "00300000.manifest"];
     for name in foreign {
         fs::write(path.join(name), "of another").unwrap();
     }
-    let heard = Arc::new(Heard::default());
+    let listener = Arc::new(RecordingListener::default());
     for round in 0..5_u32 {
-        let db = options().listener(heard.clone()).open(&path).unwrap();
+        let db = options().listener(listener.clone()).open(&path).unwrap();
         assert_eq!(db.stats().unknown_files.len(), foreign.len());
         // More files than one block of reserved numbers.
         for number in 0..40_u32 {
@@ -157,7 +157,7 @@ fn files_with_numbers_that_were_never_reserved_are_kept() {
         }
         let report = cleavedb::check(&path).unwrap();
         assert!(report.is_sound() && report.notes.len() == foreign.len(), "{report:?}");
-        assert_eq!(std::mem::take(&mut *heard.0.lock().unwrap()).len(), foreign.len());
+        assert_eq!(std::mem::take(&mut *listener.0.lock().unwrap()).len(), foreign.len());
     }
     assert_eq!(count(options().open(&path)), 42);
 }
@@ -168,14 +168,14 @@ fn a_copy_of_a_database_cannot_use_the_slow_directory_of_the_original() {
     let place = |name: &str| dir.path().join(name);
     let (main, duplicate, slow) = (place("main"), place("duplicate"), place("slow"));
     let options = || options().slow_dir(&slow);
-    filled(options(), &main);
+    create_filled(options(), &main);
     copy(&main, &duplicate);
     // The first to open gets the directory.
     let (original, tables) = (content(&main), content(&slow));
     assert_eq!(count(options().open(&duplicate)), 2);
-    let message = refused(options().open(&main));
+    let message = refusal(options().open(&main));
     assert!(message.contains("copy") && message.contains(slow.to_str().unwrap()), "{message}");
-    let message = refused(options().read_only(true).open(&main));
+    let message = refusal(options().read_only(true).open(&main));
     assert!(message.contains("copy"), "{message}");
     assert!(content(&main) == original, "the refused database was changed");
     assert!(!cleavedb::Options::new().slow_dir(&slow).check_files(&main).unwrap().is_sound());
@@ -189,5 +189,5 @@ fn a_copy_of_a_database_cannot_use_the_slow_directory_of_the_original() {
     }
     assert_eq!(count(options().open(&main)), 2);
     assert_eq!(count(options().open(&main)), 2);
-    refused(options().open(&duplicate));
+    refusal(options().open(&duplicate));
 }

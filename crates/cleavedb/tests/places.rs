@@ -13,7 +13,7 @@ fn options() -> Options {
     Options::new().memory_budget(16 << 20)
 }
 
-fn filled(path: &Path) -> Db {
+fn create_filled(path: &Path) -> Db {
     let db = options().open(path).unwrap();
     for number in 0..2000 {
         db.put(format!("{number:05}"), format!("{number}").repeat(100)).unwrap();
@@ -47,7 +47,7 @@ fn check(copy: &Path) {
 #[test]
 fn a_checkpoint_links_within_a_file_system_and_copies_across() {
     let dir = tempfile::tempdir().unwrap();
-    let db = filled(&dir.path().join("db"));
+    let db = create_filled(&dir.path().join("db"));
     let near = dir.path().join("deep/er/copy");
     db.checkpoint(&near).unwrap();
     assert!(!tables(&near).is_empty() && tables(&near).iter().all(|path| path.metadata().unwrap().nlink() == 2));
@@ -71,7 +71,7 @@ fn a_checkpoint_links_within_a_file_system_and_copies_across() {
 fn a_read_only_open_needs_no_write_permission_and_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
-    filled(&path).close().unwrap();
+    create_filled(&path).close().unwrap();
     let before = content(&path);
     let set_mode = |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
     set_mode(0o555);

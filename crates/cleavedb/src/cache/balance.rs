@@ -36,7 +36,7 @@ impl Balance {
     }
 
     /// Counts a miss of the value cache; true if it is time to evaluate the demand.
-    pub fn note_missed(&self) -> bool {
+    pub fn note_miss(&self) -> bool {
         self.misses.fetch_add(1, Ordering::Relaxed) % MISSES_BETWEEN == MISSES_BETWEEN - 1
     }
 

@@ -41,7 +41,7 @@ type BlockPlace = (FileId, u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PriorityPool {
     /// Index, filter and range-tombstone blocks.
-    Paths,
+    Metadata,
     /// Data blocks whose values are mostly separated.
     Keys,
     /// Data blocks with values.
@@ -104,7 +104,7 @@ impl BlockCache {
     pub fn get_from(&self, pool: PriorityPool, file: FileId, offset: u64) -> Option<Arc<Buffer>> {
         let found = self.blocks[pool as usize].get(&(file, offset));
         if found.is_none() {
-            self.ghosts[pool as usize].note_missed(&(file, offset));
+            self.ghosts[pool as usize].note_miss(&(file, offset));
         }
         found
     }
@@ -115,7 +115,7 @@ impl BlockCache {
             self.make_room(pool, block.len() as u64 + OVERHEAD_BYTES);
         }
         self.blocks[pool as usize].insert((file, offset), block);
-        if pool != PriorityPool::Paths
+        if pool != PriorityPool::Metadata
             && self.inserts.fetch_add(1, Ordering::Relaxed) % INSERTS_BETWEEN == INSERTS_BETWEEN - 1
         {
             self.balance();
@@ -135,10 +135,10 @@ impl BlockCache {
 
     /// Removes the index and filter blocks of a file that no reader will use any more.
     pub fn forget(&self, file: FileId) {
-        let paths = &self.blocks[PriorityPool::Paths as usize];
-        let before = paths.len();
-        paths.retain(|place, _| place.0 != file);
-        if paths.len() != before {
+        let metadata = &self.blocks[PriorityPool::Metadata as usize];
+        let before = metadata.len();
+        metadata.retain(|place, _| place.0 != file);
+        if metadata.len() != before {
             self.set_pool_capacities(&self.shares.lock(), [0, self.reserved[1].load(Ordering::Relaxed)]);
         }
     }
@@ -161,17 +161,17 @@ impl BlockCache {
         let step = capacity / STEPS;
         // Rounded up to whole steps, so that capacities change seldom.
         let rounded = |rank: usize| (self.blocks[rank].weight().max(wants[rank])).next_multiple_of(step.max(1));
-        let paths_max = capacity - capacity / REST_PART;
-        let paths = rounded(0).min(paths_max);
-        let keys_max = (capacity - paths) / u64::from(PARTS) * u64::from(shares.keys_parts);
+        let metadata_max = capacity - capacity / REST_PART;
+        let metadata = rounded(0).min(metadata_max);
+        let keys_max = (capacity - metadata) / u64::from(PARTS) * u64::from(shares.keys_parts);
         let keys = rounded(1).min(keys_max);
         // Shrink before growing.
-        for (rank, bytes) in [(2, capacity - paths - keys), (1, keys_max), (0, paths_max)] {
+        for (rank, bytes) in [(2, capacity - metadata - keys), (1, keys_max), (0, metadata_max)] {
             if self.blocks[rank].capacity() != bytes {
                 self.blocks[rank].set_capacity(bytes);
             }
         }
-        self.reserved[0].store(paths, Ordering::Relaxed);
+        self.reserved[0].store(metadata, Ordering::Relaxed);
         self.reserved[1].store(keys, Ordering::Relaxed);
     }
 
@@ -230,8 +230,8 @@ impl BlockCache {
     }
 
     /// Resets the counts of [`demand`](BlockCache::demand).
-    pub fn start_over(&self) {
-        self.ghosts.iter().for_each(|ghosts| ghosts.start_over());
+    pub fn reset_demand(&self) {
+        self.ghosts.iter().for_each(|ghosts| ghosts.reset_demand());
     }
 
     /// Bytes of blocks that readers hold and the cache does not.
@@ -317,16 +317,16 @@ mod tests {
         fill(PriorityPool::Values, 1, 1000);
         assert!(cache.weight() > 900 << 10, "a single pool gets almost all memory");
         fill(PriorityPool::Keys, 2, 100);
-        fill(PriorityPool::Paths, 3, 50);
+        fill(PriorityPool::Metadata, 3, 50);
         for (pool, file) in [(PriorityPool::Values, 4), (PriorityPool::Keys, 5), (PriorityPool::Values, 6)] {
             fill(pool, file, 1000);
-            assert_eq!(found(&cache, PriorityPool::Paths, 3, 50), 50);
+            assert_eq!(found(&cache, PriorityPool::Metadata, 3, 50), 50);
             assert!(pool == PriorityPool::Keys || file == 6 || found(&cache, PriorityPool::Keys, 2, 100) == 100);
         }
         assert!(cache.weight_of(PriorityPool::Keys) > 700 << 10);
         // The metadata pool does not take everything.
-        fill(PriorityPool::Paths, 7, 1000);
-        assert!((700 << 10..=768 << 10).contains(&cache.weight_of(PriorityPool::Paths)));
+        fill(PriorityPool::Metadata, 7, 1000);
+        assert!((700 << 10..=768 << 10).contains(&cache.weight_of(PriorityPool::Metadata)));
         fill(PriorityPool::Keys, 8, 1000);
         assert!(cache.weight_of(PriorityPool::Keys) > 200 << 10);
         assert_eq!(cache.pinned_bytes(), 0);
@@ -336,13 +336,14 @@ mod tests {
     fn metadata_blocks_of_a_file_are_removed_with_it() {
         let cache = BlockCache::new(1 << 20);
         for file in 0..100 {
-            (0..10)
-                .for_each(|offset| cache.insert_into(PriorityPool::Paths, FileId(file), offset, block(&cache, 4096)));
+            (0..10).for_each(|offset| {
+                cache.insert_into(PriorityPool::Metadata, FileId(file), offset, block(&cache, 4096))
+            });
             cache.forget(FileId(file));
             (0..20)
                 .for_each(|offset| cache.insert_into(PriorityPool::Values, FileId(file), offset, block(&cache, 4096)));
         }
-        assert_eq!(cache.weight_of(PriorityPool::Paths), 0);
+        assert_eq!(cache.weight_of(PriorityPool::Metadata), 0);
         assert!(cache.weight() > 800 << 10, "{}", cache.weight());
     }
 

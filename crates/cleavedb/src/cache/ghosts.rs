@@ -81,7 +81,7 @@ impl Ghosts {
     }
 
     /// Records that a lookup found nothing.
-    pub fn note_missed<K: Hash>(&self, key: &K) {
+    pub fn note_miss<K: Hash>(&self, key: &K) {
         let (slot, hash) = self.slot(key);
         // The entry is about to be cached again, so it counts once.
         if slot.load(Ordering::Relaxed) == hash && slot.swap(0, Ordering::Relaxed) == hash {
@@ -89,7 +89,7 @@ impl Ghosts {
         }
     }
 
-    /// The demand since [`start_over`](Ghosts::start_over).
+    /// The demand since [`reset_demand`](Ghosts::reset_demand).
     pub fn demand(&self) -> Demand {
         let evicted = self.evicted.load(Ordering::Relaxed);
         let typical = self.evicted_bytes.load(Ordering::Relaxed) / evicted.max(1);
@@ -97,7 +97,7 @@ impl Ghosts {
     }
 
     /// Resets the counts; the remembered evictions are kept.
-    pub fn start_over(&self) {
+    pub fn reset_demand(&self) {
         self.hits.store(0, Ordering::Relaxed);
     }
 
@@ -149,14 +149,14 @@ mod tests {
         assert_eq!(ghosts.demand(), Demand::default());
         (0..100_u64).for_each(|key| ghosts.note_eviction(&key, 1000));
         for _ in 0..2 {
-            (50..150_u64).for_each(|key| ghosts.note_missed(&key));
+            (50..150_u64).for_each(|key| ghosts.note_miss(&key));
         }
         let Demand { hits, bytes } = ghosts.demand();
         // Some hashes have overwritten others.
         assert!((45..=50).contains(&hits) && bytes == 100_000, "{hits} hits, {bytes} B");
-        ghosts.start_over();
+        ghosts.reset_demand();
         (1000..100_000_u64).for_each(|key| ghosts.note_eviction(&key, 1000));
-        (0..50_u64).for_each(|key| ghosts.note_missed(&key));
+        (0..50_u64).for_each(|key| ghosts.note_miss(&key));
         assert_eq!(ghosts.demand(), Demand { hits: 0, bytes: SLOTS as u64 * 1000 });
     }
 

@@ -75,7 +75,7 @@ impl Equivalent<EntryKey> for LookupKey<'_> {
 
 /// A cached value.
 #[derive(Clone)]
-pub struct Kept {
+pub struct ValueEntry {
     /// The stamp of its version.
     pub stamp: Stamp,
     /// A table in which this version is the newest of its key, if a reader has found one.
@@ -86,7 +86,7 @@ pub struct Kept {
 
 /// A bounded, concurrent map from records to their values.
 pub struct ValueCache {
-    values: Cache<EntryKey, Kept, BytesHeld, Hashing, GhostRecorder<EntryKey, Kept>>,
+    values: Cache<EntryKey, ValueEntry, BytesHeld, Hashing, GhostRecorder<EntryKey, ValueEntry>>,
     ghosts: Arc<Ghosts>,
     /// Maximum memory of the values; 0 disables the cache.
     capacity: AtomicU64,
@@ -123,33 +123,35 @@ impl ValueCache {
     /// The value of a record, if it is cached.
     #[inline]
     pub fn get(&self, full_key: &[u8], stamp: Stamp) -> Option<Slice> {
-        self.find_entry(&LookupKey::new(full_key, stamp)).filter(|kept| self.is_of(kept, stamp)).map(|kept| kept.value)
+        self.find_entry(&LookupKey::new(full_key, stamp))
+            .filter(|kept| self.is_version(kept, stamp))
+            .map(|kept| kept.value)
     }
 
     /// The cached base of a key, whatever its version.
     #[inline]
-    pub fn find(&self, full_key: &[u8]) -> Option<Kept> {
+    pub fn find(&self, full_key: &[u8]) -> Option<ValueEntry> {
         self.find_entry(&LookupKey::new(full_key, Stamp::NEWEST))
     }
 
-    fn find_entry(&self, wanted: &LookupKey<'_>) -> Option<Kept> {
+    fn find_entry(&self, wanted: &LookupKey<'_>) -> Option<ValueEntry> {
         if self.capacity() == 0 {
             return None;
         }
         let found = self.values.get(wanted);
         if found.is_none() {
-            self.ghosts.note_missed(wanted);
+            self.ghosts.note_miss(wanted);
         }
         found
     }
 
     /// Counts a miss: a separated value is not cached and will be read.
-    pub fn note_missed(&self) {
+    pub fn note_miss(&self) {
         self.misses.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether a cached value is of the wanted version; counts it if it is not.
-    pub fn is_of(&self, kept: &Kept, stamp: Stamp) -> bool {
+    pub fn is_version(&self, kept: &ValueEntry, stamp: Stamp) -> bool {
         if kept.stamp != stamp {
             self.other_versions.fetch_add(1, Ordering::Relaxed);
         }
@@ -169,7 +171,7 @@ impl ValueCache {
     /// which this version is the newest of its key.
     pub fn insert(&self, full_key: &[u8], stamp: Stamp, table: Option<FileId>, value: &Slice) {
         let wanted = LookupKey::new(full_key, stamp);
-        let kept = Kept { stamp, table, value: value.clone() };
+        let kept = ValueEntry { stamp, table, value: value.clone() };
         let entry_key = EntryKey {
             key: Buffer::counted(full_key.to_vec(), self.keys.clone()),
             delta: wanted.delta,
@@ -224,8 +226,8 @@ impl ValueCache {
     }
 }
 
-impl Weighter<EntryKey, Kept> for BytesHeld {
-    fn weight(&self, entry_key: &EntryKey, kept: &Kept) -> u64 {
+impl Weighter<EntryKey, ValueEntry> for BytesHeld {
+    fn weight(&self, entry_key: &EntryKey, kept: &ValueEntry) -> u64 {
         (kept.value.held_bytes() + entry_key.key.len()) as u64 + OVERHEAD_BYTES
     }
 }

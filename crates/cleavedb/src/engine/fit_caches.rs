@@ -112,7 +112,7 @@ impl Core {
             job_bytes: self.memory.jobs.get(),
             cache_bytes: cache.weight() as usize,
             cache_bytes_max: cache.capacity() as usize,
-            cache_index_bytes: cache.weight_of(PriorityPool::Paths) as usize,
+            cache_index_bytes: cache.weight_of(PriorityPool::Metadata) as usize,
             value_cache_bytes: values.weight() as usize,
             value_cache_bytes_max: values.capacity() as usize,
             log_buffer_bytes: self.logs.buffer_bytes(&self.settings.tuning),

@@ -99,7 +99,7 @@ impl Referrer for Tables {
     fn references(&self) -> Result<References> {
         let mut all = References::default();
         for table in self.iter() {
-            all.add_all(&table.names()?);
+            all.add_all(&table.references()?);
         }
         Ok(all)
     }
@@ -110,7 +110,7 @@ impl Referrer for Tables {
         for row in &self.rows {
             let mut referring = Vec::new();
             for table in row.iter() {
-                let references = table.names()?;
+                let references = table.references()?;
                 if !files.iter().any(|file| references.of(*file).records > 0) {
                     continue;
                 }

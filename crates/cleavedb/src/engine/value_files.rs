@@ -194,7 +194,7 @@ impl Core {
         let candidates = values.candidates();
         values.file_bytes = candidates.iter().map(|file| file.bytes).sum();
         values.live_bytes = candidates.iter().map(|file| file.live.min(file.bytes)).sum();
-        values.away = values.state.reclaimed_bytes();
+        values.reclaimed = values.state.reclaimed_bytes();
         values.victims = self.placement.victims(&candidates, self.garbage_limit());
     }
 
@@ -259,7 +259,7 @@ impl<S: VersionSource> VersionSource for RefreshedAddresses<'_, S> {
             && let Some(address) = Address::decode(payload)
             && self.moved.binary_search(&address.file).is_ok()
             // What cannot be read now is not lost by being referenced as it was.
-            && let Ok(Some(now)) = self.values.refreshed(address)
+            && let Ok(Some(now)) = self.values.refreshed_address(address)
         {
             let mut payload = Vec::with_capacity(Address::ENCODED_BYTES_MAX);
             now.encode(&mut payload);

@@ -40,7 +40,7 @@ pub fn write_tables<E: From<Error>>(
     ranges: Vec<Fragment>,
     sink: &TableSink<'_>,
 ) -> Result<Vec<TableMeta>, E> {
-    let mut writer = Writer {
+    let mut writer = TableWriter {
         sink,
         open: None,
         finished: Vec::new(),
@@ -54,7 +54,7 @@ pub fn write_tables<E: From<Error>>(
     Ok(std::mem::take(&mut writer.finished))
 }
 
-struct Writer<'a> {
+struct TableWriter<'a> {
     sink: &'a TableSink<'a>,
     open: Option<TableBuilder>,
     finished: Vec<TableMeta>,
@@ -68,7 +68,7 @@ struct Writer<'a> {
     range: Option<Fragment>,
 }
 
-impl Writer<'_> {
+impl TableWriter<'_> {
     fn write_all<E: From<Error>>(&mut self, source: &mut dyn VersionSource<Error = E>) -> Result<(), E> {
         while source.advance()? {
             let (key, stamp, value) = source.current();
@@ -165,7 +165,7 @@ impl Writer<'_> {
     }
 }
 
-impl Drop for Writer<'_> {
+impl Drop for TableWriter<'_> {
     /// The error that led here is the one to report, so failed removals are left to the cleanup at the next open, which
     /// removes every file that the manifest does not reference.
     fn drop(&mut self) {

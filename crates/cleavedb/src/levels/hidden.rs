@@ -64,12 +64,12 @@ impl<'a> Figures<'a> {
         choices.sort_by_key(|(worth, level, _)| (std::cmp::Reverse(*worth), *level));
         choices.into_iter().find_map(|(_, level, table)| match table {
             None => self.compact_whole_hl0(),
-            Some(table) => self.bring_down(level, table),
+            Some(table) => self.compact_down(level, table),
         })
     }
 
     /// Sequence numbers from which on more values may die, once no older snapshot is held.
-    pub(super) fn held_names(&self) -> impl Iterator<Item = Seqno> {
+    pub(super) fn seqnos_held_by_snapshots(&self) -> impl Iterator<Item = Seqno> {
         let tables = || self.levels.iter().flat_map(|tables| tables.iter());
         let any = tables().any(|table| table.bytes_separated > 0);
         let held = tables().filter(move |table| any && table.seqno_max > self.oldest_snapshot);
@@ -116,7 +116,7 @@ impl<'a> Figures<'a> {
     }
 
     /// Moves the table one level down, or rewrites it in place if nothing lies below.
-    fn bring_down(&self, level: usize, table: &TableFigures<'a>) -> Option<Choice> {
+    fn compact_down(&self, level: usize, table: &TableFigures<'a>) -> Option<Choice> {
         if !self.lies_above(level, table) {
             return self.compact(level, level, &[table]).map(Choice::Compact);
         }

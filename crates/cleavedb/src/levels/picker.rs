@@ -266,7 +266,7 @@ pub fn wanted_snapshot(figures: &Figures<'_>) -> Option<Seqno> {
     let covering = figures.covering().filter(|(_, table)| is_held(table));
     let covering = covering.filter(|(level, table)| figures.covered(*level, table).next().is_some());
     let tombstones = needless.chain(covering.map(|(_, table)| table)).map(|table| table.seqno_max);
-    tombstones.chain(figures.held_names()).min()
+    tombstones.chain(figures.seqnos_held_by_snapshots()).min()
 }
 
 /// The merge of all tables of `from` that overlap a key range into `to` (the same level or the next). Of HL0, all

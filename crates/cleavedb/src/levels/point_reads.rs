@@ -1,9 +1,9 @@
-//! How tables are asked for the versions of single keys: each key by itself ([`OneKey`], for `get`), or many keys from
-//! cached blocks ([`ManyKeys`], for `multi_get`).
+//! Reads of single keys from tables: one key at a time ([`OneKey`], for `get`), or many keys from cached blocks
+//! ([`ManyKeys`], for `multi_get`).
 //!
-//! A look-up of many keys takes what the block cache has; if a block is missing, it fails and names the block
-//! ([`Unanswered::NotCached`]). Its caller collects the missing blocks of many keys, has them read together
-//! ([`read_missing`]), and tries those keys again.
+//! A lookup of many keys uses only cached blocks; if a block is missing, it fails and names the block
+//! ([`Unanswered::NotCached`]). The caller collects the missing blocks of many keys, reads them together
+//! ([`read_missing`]), and retries those keys.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use super::table_cursor::{BlockSource, CacheAndFile, TableCursor};
 use crate::base::key_versions::{KeyVersions, inline};
 use crate::base::{Buffer, Cursor, Error, FileId, Result, Seqno, Stamp};
 use crate::cache::block_cache::PriorityPool;
-use crate::cache::value_cache::{Kept, ValueCache};
+use crate::cache::value_cache::{ValueCache, ValueEntry};
 use crate::format::table::BlockHandle;
 use crate::io::coalesced_reads::{Coalescing, ReadRange, ReadRequest, read_coalesced};
 
@@ -25,7 +25,7 @@ const CURSORS_MAX: usize = 32;
 
 /// A way to look up a key in one table.
 pub trait TableLookUp {
-    /// Why a look-up has no answer.
+    /// Why a lookup has no answer.
     type Error: From<Error>;
 
     /// Adds what the table holds of `key` at or below `snapshot`: the covering range tombstone, then the versions, newest
@@ -43,18 +43,18 @@ pub trait TableLookUp {
 #[derive(Default)]
 pub struct OneKey<'a> {
     values: Option<&'a ValueCache>,
-    cached: Option<Option<Kept>>,
+    cached: Option<Option<ValueEntry>>,
 }
 
 impl<'a> OneKey<'a> {
-    /// A look-up that asks the value cache first, when it comes to a table with separated values: if the cached value is
+    /// A lookup that asks the value cache first when it reaches a table with separated values: if the cached value is
     /// the newest of the table, no block is read.
     pub fn with_values(values: &'a ValueCache) -> OneKey<'a> {
         OneKey { values: Some(values), cached: None }
     }
 
-    /// What the value cache holds of the key, if it was asked.
-    pub fn into_cached(self) -> Option<Option<Kept>> {
+    /// The answer of the value cache for the key, if it was asked.
+    pub fn into_cached(self) -> Option<Option<ValueEntry>> {
         self.cached
     }
 }
@@ -80,19 +80,20 @@ impl TableLookUp for OneKey<'_> {
     }
 }
 
-/// Looks up keys one after the other from cached blocks. Best in key order: neighbours find the blocks of the key before
-/// still open.
+/// Looks up keys one after the other from cached blocks, preferably in key order: neighbouring keys reuse the blocks
+/// that are already open.
 #[derive(Default)]
 pub struct ManyKeys {
     cursors: BTreeMap<FileId, TableCursor>,
 }
 
-/// Why a look-up of many keys has no answer for one of them. Internal: what is not cached is read, and no user hears of it.
+/// Why one of many lookups has no answer. Internal: missing blocks are read and the lookup retried, so users never see
+/// it.
 #[derive(Debug)]
 pub enum Unanswered {
     /// It needs a block that the cache does not have.
     NotCached(MissingBlock),
-    /// It has failed.
+    /// The lookup failed.
     Failed(Error),
 }
 
@@ -102,7 +103,7 @@ impl From<Error> for Unanswered {
     }
 }
 
-/// The block cache alone.
+/// The block cache only, without the file.
 enum CacheOnly {}
 
 impl BlockSource for CacheOnly {
@@ -137,8 +138,8 @@ impl TableLookUp for ManyKeys {
     }
 }
 
-/// Takes the range tombstone of the table that covers the key. False if what is known of the table rules out a version of
-/// the key at or below `snapshot`.
+/// Takes the range tombstone of the table that covers the key. False if the table's metadata excludes a version of the
+/// key at or below `snapshot`.
 #[inline]
 fn may_hold(table: &Table, key: &[u8], snapshot: Seqno, versions: &mut KeyVersions) -> Result<bool> {
     let meta = table.meta();
@@ -149,7 +150,7 @@ fn may_hold(table: &Table, key: &[u8], snapshot: Seqno, versions: &mut KeyVersio
     Ok(meta.entries > 0)
 }
 
-/// Takes the versions of `key` from where the cursor stands.
+/// Takes the versions of `key` from the cursor's position on.
 fn take_versions(
     table: &Table,
     cursor: &mut TableCursor,
@@ -172,7 +173,7 @@ fn take_versions(
     Ok(())
 }
 
-/// A block that a look-up needed and the cache did not have.
+/// A block that a lookup needs and the cache does not have.
 pub struct MissingBlock {
     table: Arc<Table>,
     handle: BlockHandle,
@@ -186,13 +187,14 @@ impl fmt::Debug for MissingBlock {
 }
 
 impl MissingBlock {
-    /// Which block of which file.
+    /// The file, and the offset of the block in it.
     pub fn place(&self) -> (FileId, u64) {
         (self.table.meta().id, self.handle.offset)
     }
 }
 
-/// Reads blocks into the cache. One that cannot be read stays missing: the look-up that needs it reports the error.
+/// Reads blocks into the cache. A block that cannot be read stays missing: the next lookup that needs it returns the
+/// error.
 pub fn read_missing(mut missing: Vec<MissingBlock>) {
     missing.sort_unstable_by_key(MissingBlock::place);
     missing.dedup_by_key(|missing| missing.place());
@@ -203,7 +205,7 @@ pub fn read_missing(mut missing: Vec<MissingBlock>) {
     });
     let open = |block: &MissingBlock| block.table.file().ok();
     read_coalesced(wanted.collect(), COALESCING, open, |block, sealed| {
-        // A damaged block is read again, and reported, by the look-up that needs it.
+        // The lookup that needs the block retries the read and reports the error.
         let _ = block.table.insert_block(block.handle, block.pool, sealed);
     });
 }

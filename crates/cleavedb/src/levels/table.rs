@@ -9,10 +9,9 @@ use std::sync::{Arc, OnceLock};
 
 use super::blocks::Blocks;
 use super::readers::Readers;
-use super::table_cursor::{CacheAndFile, TableCursor};
 use crate::base::memory::Counted;
 use crate::base::tombstones::{Fragment, RangeTombstones, TombstoneSpan};
-use crate::base::{Buffer, Cursor, Error, FileKey, Gauge, Result, Seqno, Stamp};
+use crate::base::{Buffer, Error, FileKey, Gauge, Result, Seqno};
 use crate::cache::block_cache::PriorityPool;
 use crate::format::block::{BlockCursor, BlockOrigin};
 use crate::format::meta::TableMeta;
@@ -52,7 +51,7 @@ struct Places {
     /// The range tombstones, if there are any.
     ranges: Option<BlockHandle>,
     /// The sequence number common to all versions, if the manifest holds it and the file does not.
-    placed: Option<Seqno>,
+    global_seqno: Option<Seqno>,
 }
 
 impl Table {
@@ -95,8 +94,8 @@ impl Table {
     }
 
     /// The sequence number of all versions in a table that was written before it was assigned: the file says 0.
-    pub(super) fn placed(&self) -> Result<Option<Seqno>> {
-        self.places().map(|places| places.placed)
+    pub(super) fn global_seqno(&self) -> Result<Option<Seqno>> {
+        self.places().map(|places| places.global_seqno)
     }
 
     fn read_places(&self) -> Result<Places> {
@@ -111,9 +110,9 @@ impl Table {
             None => self.properties_from(footer.properties, &self.read_sealed(footer.properties)?)?,
         };
         let found = TableMeta::new(self.meta.id, len, &properties);
-        let placed = (found.seqno_max == Seqno::ZERO && self.meta.seqno_min == self.meta.seqno_max)
+        let global_seqno = (found.seqno_max == Seqno::ZERO && self.meta.seqno_min == self.meta.seqno_max)
             .then_some(self.meta.seqno_max);
-        let found = placed.map_or(found.clone(), |seqno| found.placed_at(seqno));
+        let found = global_seqno.map_or(found.clone(), |seqno| found.placed_at(seqno));
         if found != self.meta {
             return Err(self.damaged(footer.properties.offset, "the table's properties differ from the manifest"));
         }
@@ -127,7 +126,7 @@ impl Table {
             top_index: footer.top_index,
             properties: footer.properties,
             ranges: properties.range_block,
-            placed,
+            global_seqno,
         })
     }
 
@@ -147,7 +146,7 @@ impl Table {
     }
 
     /// The records that its addresses reference, by file. One small read, if there are any.
-    pub fn names(&self) -> Result<References> {
+    pub fn references(&self) -> Result<References> {
         match self.meta.addresses {
             0 => Ok(References::default()),
             _ => self.properties().map(|properties| properties.references),
@@ -158,17 +157,6 @@ impl Table {
     pub fn properties(&self) -> Result<Properties> {
         let handle = self.places()?.properties;
         self.properties_from(handle, &self.read_sealed(handle)?)
-    }
-
-    /// A cursor on the newest version of `key` at or below `snapshot`; advancing it gives the older ones. The filter is
-    /// checked first, so most absent keys cost no data read.
-    pub fn find(self: &Arc<Self>, key: &[u8], snapshot: Seqno) -> Result<Option<TableCursor>> {
-        if snapshot < self.meta.seqno_min || !self.meta.spans(key) || self.meta.entries == 0 {
-            return Ok(None);
-        }
-        let mut cursor = self.cursor(true);
-        cursor.seek_filtered::<CacheAndFile>(key, Stamp::at(snapshot))?;
-        Ok((cursor.valid() && cursor.key() == key).then_some(cursor))
     }
 
     /// Whether it holds range tombstones.
@@ -198,14 +186,8 @@ impl Table {
         let Some(handle) = self.places()?.ranges else {
             return Ok(None);
         };
-        let block = self.block(handle, PriorityPool::Paths, fill_cache)?;
+        let block = self.block(handle, PriorityPool::Metadata, fill_cache)?;
         Ok(Some(RangeBlock::new(block, BlockOrigin::new(self.path().clone(), handle.offset))))
-    }
-
-    /// A cursor over all versions. With `fill_cache` unset (flush, compaction) it leaves the cache unchanged and reads
-    /// ahead as it moves forward.
-    pub fn cursor(self: &Arc<Self>, fill_cache: bool) -> TableCursor {
-        TableCursor::new(self.clone(), fill_cache)
     }
 
     pub(super) fn top_index(&self) -> Result<BlockHandle> {

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::table_file::{Part, TableFile};
+use super::table_file::{TableElement, TableFile};
 use crate::base::cursor::compare;
 use crate::base::tombstones::Fragment;
 use crate::base::{Address, Buffer, Error, KeyspaceId, Kind, Stamp, split_key};
@@ -25,7 +25,7 @@ pub struct CheckContext<'a> {
     /// Returns what is wrong with the address of a version, given key and stamp.
     pub judge: &'a Judge<'a>,
     /// Receives the references of the table's addresses.
-    pub names: &'a mut dyn FnMut(&References),
+    pub references: &'a mut dyn FnMut(&References),
     /// Receives each problem: its offset, and a message.
     pub problem: &'a mut dyn FnMut(Option<u64>, String),
 }
@@ -85,7 +85,7 @@ impl TableCheck<'_, '_> {
         (self.context.problem)(Some(offset), message.into());
     }
 
-    fn see(&mut self, part: crate::base::Result<Part<'_>>) {
+    fn see(&mut self, part: crate::base::Result<TableElement<'_>>) {
         match part {
             Err(error) => {
                 self.damaged = true;
@@ -96,7 +96,7 @@ impl TableCheck<'_, '_> {
                     other => (self.context.problem)(None, other.to_string()),
                 }
             }
-            Ok(Part::Ranges(handle, fragments)) => {
+            Ok(TableElement::Ranges(handle, fragments)) => {
                 self.extents.push(handle);
                 self.counted.range_block = Some(handle);
                 fragments.iter().for_each(|fragment| self.counted.count_range(fragment));
@@ -107,18 +107,18 @@ impl TableCheck<'_, '_> {
                 }
                 self.ranges = fragments;
             }
-            Ok(Part::TopIndex(handle)) => self.extents.push(handle),
-            Ok(Part::Partition(filter)) => {
+            Ok(TableElement::TopIndex(handle)) => self.extents.push(handle),
+            Ok(TableElement::Partition(filter)) => {
                 self.extents.extend(filter.as_ref().map(|(handle, _)| *handle));
                 self.filter = filter;
             }
-            Ok(Part::Index(handle, ..)) => self.extents.push(handle),
-            Ok(Part::Data { handle, separator: (key, stamp), .. }) => {
+            Ok(TableElement::Index(handle, ..)) => self.extents.push(handle),
+            Ok(TableElement::Data { handle, separator: (key, stamp), .. }) => {
                 self.extents.push(handle);
                 self.block = handle.offset;
                 self.separator = self.bounds.replace((key.to_vec(), stamp));
             }
-            Ok(Part::Version { key, stamp, value }) => self.version(key, stamp, value),
+            Ok(TableElement::Version { key, stamp, value }) => self.version(key, stamp, value),
         }
     }
 
@@ -183,7 +183,7 @@ impl TableCheck<'_, '_> {
     fn finish(mut self, table: &TableFile) -> u64 {
         let last_key = self.last.take().map(|(key, _)| key).unwrap_or_default();
         self.counted.set_bounds(last_key, &self.ranges);
-        (self.context.names)(&self.counted.references);
+        (self.context.references)(&self.counted.references);
         if self.damaged {
             return self.counted.entries;
         }
@@ -230,7 +230,7 @@ mod tests {
             context: &mut CheckContext {
                 knows: &|_| true,
                 judge: &|_, _, _| None,
-                names: &mut |_| (),
+                references: &mut |_| (),
                 problem: &mut |_, message| problems.push(message),
             },
             path: Path::new("table"),

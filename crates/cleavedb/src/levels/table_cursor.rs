@@ -42,7 +42,7 @@ pub struct TableCursor {
     before: Option<BlockCursor>,
     ahead: Ahead,
     /// The sequence number common to all versions, in a table written before it was assigned.
-    placed: Option<Seqno>,
+    global_seqno: Option<Seqno>,
     /// Blocks opened one after the other since the last seek.
     steps: u32,
 }
@@ -98,25 +98,45 @@ impl Ahead {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Direction {
+enum StepDirection {
     Forward,
     Backward,
 }
 
-impl Direction {
+impl StepDirection {
     /// Moves to the entry of the block that comes first in this direction.
     fn enter(self, cursor: &mut BlockCursor) -> Result<()> {
         match self {
-            Direction::Forward => cursor.seek_first(),
-            Direction::Backward => cursor.seek_last(),
+            StepDirection::Forward => cursor.seek_first(),
+            StepDirection::Backward => cursor.seek_last(),
         }
     }
 
     fn step(self, cursor: &mut BlockCursor) -> Result<()> {
         match self {
-            Direction::Forward => cursor.next(),
-            Direction::Backward => cursor.prev(),
+            StepDirection::Forward => cursor.next(),
+            StepDirection::Backward => cursor.prev(),
         }
+    }
+}
+
+impl Table {
+    /// A cursor on the newest version of `key` at or below `snapshot`; advancing it gives the older ones. The filter is
+    /// checked first, so most absent keys cost no data read.
+    pub fn find(self: &Arc<Self>, key: &[u8], snapshot: Seqno) -> Result<Option<TableCursor>> {
+        let meta = self.meta();
+        if snapshot < meta.seqno_min || !meta.spans(key) || meta.entries == 0 {
+            return Ok(None);
+        }
+        let mut cursor = self.cursor(true);
+        cursor.seek_filtered::<CacheAndFile>(key, Stamp::at(snapshot))?;
+        Ok((cursor.valid() && cursor.key() == key).then_some(cursor))
+    }
+
+    /// A cursor over all versions. With `fill_cache` unset (flush, compaction) it leaves the cache unchanged and reads
+    /// ahead as it moves forward.
+    pub fn cursor(self: &Arc<Self>, fill_cache: bool) -> TableCursor {
+        TableCursor::new(self.clone(), fill_cache)
     }
 }
 
@@ -133,7 +153,7 @@ impl TableCursor {
             data_offset: 0,
             before: None,
             ahead,
-            placed: None,
+            global_seqno: None,
             steps: 0,
         }
     }
@@ -145,7 +165,7 @@ impl TableCursor {
             return Ok(());
         };
         if let Some(handle) = handles.filter {
-            let block = self.block::<B>(handle, PriorityPool::Paths)?;
+            let block = self.block::<B>(handle, PriorityPool::Metadata)?;
             match may_contain(&block, key) {
                 Some(true) => {}
                 Some(false) => return Ok(()),
@@ -200,7 +220,7 @@ impl TableCursor {
     /// The stamp to seek in the file. If all versions share a sequence number that the file does not hold, the file has
     /// 0 in its place, and each key occurs once.
     fn in_file(&self, stamp: Stamp) -> Stamp {
-        match self.placed {
+        match self.global_seqno {
             None => stamp,
             Some(seqno) if stamp >= Stamp::new(seqno, Kind::Put) => Stamp::NEWEST,
             Some(_) => Stamp::OLDEST,
@@ -215,14 +235,14 @@ impl TableCursor {
     ) -> Result<(), B::Error> {
         let stamp = self.in_file(stamp);
         self.open_partition::<B>(handles.index)?.seek(key, stamp)?;
-        if let Some(data) = self.open_data::<B>(Direction::Forward, false)? {
+        if let Some(data) = self.open_data::<B>(StepDirection::Forward, false)? {
             data.seek(key, stamp)?;
-            self.skip_exhausted::<B>(Direction::Forward)?;
+            self.skip_exhausted::<B>(StepDirection::Forward)?;
         }
         Ok(())
     }
 
-    fn seek_end(&mut self, direction: Direction) -> Result<()> {
+    fn seek_end(&mut self, direction: StepDirection) -> Result<()> {
         self.data = None;
         direction.enter(self.open_top::<CacheAndFile>()?)?;
         let Some(handles) = self.partition_handles()? else {
@@ -236,7 +256,7 @@ impl TableCursor {
     }
 
     /// While the data block is exhausted in `direction`, opens the next block.
-    fn skip_exhausted<B: BlockSource>(&mut self, direction: Direction) -> Result<(), B::Error> {
+    fn skip_exhausted<B: BlockSource>(&mut self, direction: StepDirection) -> Result<(), B::Error> {
         while self.data.as_ref().is_some_and(|data| !data.valid()) {
             let (_, partition) = self.partition.as_mut().expect("an open data block was found in a partition");
             direction.step(partition)?;
@@ -262,11 +282,11 @@ impl TableCursor {
             Some(top) => top,
             None => {
                 let handle = self.table.top_index()?;
-                self.placed = self.table.placed()?;
+                self.global_seqno = self.table.global_seqno()?;
                 let block = match self.table.kept_top_index() {
                     Some(kept) => kept.clone(),
                     None => {
-                        let block = self.block::<B>(handle, PriorityPool::Paths)?;
+                        let block = self.block::<B>(handle, PriorityPool::Metadata)?;
                         self.table.keep_top_index(&block);
                         block
                     }
@@ -281,7 +301,7 @@ impl TableCursor {
         let open = match self.partition.take() {
             Some(open) if open.0 == handle => open,
             _ => {
-                let block = self.block::<B>(handle, PriorityPool::Paths)?;
+                let block = self.block::<B>(handle, PriorityPool::Metadata)?;
                 (handle, self.table.block_cursor(handle, block)?)
             }
         };
@@ -293,7 +313,7 @@ impl TableCursor {
     /// read, too.
     fn open_data<B: BlockSource>(
         &mut self,
-        direction: Direction,
+        direction: StepDirection,
         sequential: bool,
     ) -> Result<Option<&mut BlockCursor>, B::Error> {
         loop {
@@ -316,7 +336,7 @@ impl TableCursor {
     fn open_data_block<B: BlockSource>(
         &mut self,
         handle: BlockHandle,
-        direction: Direction,
+        direction: StepDirection,
         sequential: bool,
     ) -> Result<&mut BlockCursor, B::Error> {
         if self.data.is_none()
@@ -325,7 +345,7 @@ impl TableCursor {
         {
             return Ok(self.data.insert(before));
         }
-        let forward = sequential && direction == Direction::Forward;
+        let forward = sequential && direction == StepDirection::Forward;
         self.steps = if forward { self.steps.saturating_add(1) } else { 0 };
         let block = match forward && (!self.fill_cache || self.steps > SCAN_STEPS) {
             true => self.block_ahead(handle)?,
@@ -387,7 +407,7 @@ impl TableCursor {
     }
 
     /// Invalidates the cursor if a move failed.
-    fn settle(&mut self, moved: Result<()>) -> Result<()> {
+    fn invalidate_on_error(&mut self, moved: Result<()>) -> Result<()> {
         if moved.is_err() {
             (self.data, self.before) = (None, None);
         }
@@ -413,7 +433,7 @@ impl Cursor for TableCursor {
     #[inline]
     fn stamp(&self) -> Stamp {
         let stamp = self.current().stamp();
-        match self.placed {
+        match self.global_seqno {
             None => stamp,
             // The kind is kept.
             Some(seqno) => Stamp(seqno.0 << 8 | stamp.0 & 0xff),
@@ -435,7 +455,7 @@ impl Cursor for TableCursor {
             Ok(None) => Ok(()),
             Err(error) => Err(error),
         };
-        self.settle(moved)
+        self.invalidate_on_error(moved)
     }
 
     fn seek_before(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
@@ -444,13 +464,13 @@ impl Cursor for TableCursor {
     }
 
     fn seek_first(&mut self) -> Result<()> {
-        let moved = self.seek_end(Direction::Forward);
-        self.settle(moved)
+        let moved = self.seek_end(StepDirection::Forward);
+        self.invalidate_on_error(moved)
     }
 
     fn seek_last(&mut self) -> Result<()> {
-        let moved = self.seek_end(Direction::Backward);
-        self.settle(moved)
+        let moved = self.seek_end(StepDirection::Backward);
+        self.invalidate_on_error(moved)
     }
 
     #[inline]
@@ -460,8 +480,8 @@ impl Cursor for TableCursor {
         if data.valid() {
             return Ok(());
         }
-        let moved = self.skip_exhausted::<CacheAndFile>(Direction::Forward);
-        self.settle(moved)
+        let moved = self.skip_exhausted::<CacheAndFile>(StepDirection::Forward);
+        self.invalidate_on_error(moved)
     }
 
     fn prev(&mut self) -> Result<()> {
@@ -470,8 +490,8 @@ impl Cursor for TableCursor {
         if data.valid() {
             return Ok(());
         }
-        let moved = self.skip_exhausted::<CacheAndFile>(Direction::Backward);
-        self.settle(moved)
+        let moved = self.skip_exhausted::<CacheAndFile>(StepDirection::Backward);
+        self.invalidate_on_error(moved)
     }
 }
 

@@ -30,7 +30,7 @@ pub struct TableFile {
 }
 
 /// What the walk visits. For each partition: first the filter, then the index, then the data blocks.
-pub enum Part<'a> {
+pub enum TableElement<'a> {
     /// The block of range tombstones, if there is one.
     Ranges(BlockHandle, Vec<Fragment>),
     /// The block that indexes all partitions.
@@ -46,7 +46,7 @@ pub enum Part<'a> {
 }
 
 /// Called for each element of the walk; decides whether the walk continues.
-pub type Visitor<'v> = dyn FnMut(Result<Part<'_>>) -> ControlFlow<()> + 'v;
+pub type Visitor<'v> = dyn FnMut(Result<TableElement<'_>>) -> ControlFlow<()> + 'v;
 
 impl TableFile {
     /// Reads and checks footer and properties. Without an `id`, the id in the footer is accepted.
@@ -80,13 +80,13 @@ impl TableFile {
     /// Passes every element to `see`.
     pub fn walk(&self, see: &mut Visitor<'_>) -> ControlFlow<()> {
         if let Some(handle) = self.properties.range_block {
-            see(self.ranges(handle).map(|fragments| Part::Ranges(handle, fragments)))?;
+            see(self.ranges(handle).map(|fragments| TableElement::Ranges(handle, fragments)))?;
         }
         let top = match self.cursor(self.footer.top_index) {
             Ok((top, _)) => top,
             Err(error) => return see(Err(error)),
         };
-        see(Ok(Part::TopIndex(self.footer.top_index)))?;
+        see(Ok(TableElement::TopIndex(self.footer.top_index)))?;
         // A table may hold range tombstones only; then, and only then, the top index is empty.
         if self.properties.entries == 0 && top.is_empty() {
             return ControlFlow::Continue(());
@@ -105,9 +105,9 @@ impl TableFile {
     fn partition(&self, handles: PartitionHandles, entry: &BlockCursor, see: &mut Visitor<'_>) -> ControlFlow<()> {
         let filter = handles.filter.map(|handle| Ok((handle, Arc::new(Buffer::new(self.payload(handle)?.1)))));
         match filter.transpose() {
-            Ok(filter) => see(Ok(Part::Partition(filter)))?,
+            Ok(filter) => see(Ok(TableElement::Partition(filter)))?,
             Err(error) => {
-                see(Ok(Part::Partition(None)))?;
+                see(Ok(TableElement::Partition(None)))?;
                 see(Err(error))?;
             }
         }
@@ -115,7 +115,7 @@ impl TableFile {
             Ok((index, _)) => index,
             Err(error) => return see(Err(error)),
         };
-        see(Ok(Part::Index(handles.index, entry.key())))?;
+        see(Ok(TableElement::Index(handles.index, entry.key())))?;
         self.entries(index, handles.index, see, &mut |entry, see| match BlockHandle::decode(entry.value()) {
             Some(handle) => self.data(handle, entry, see),
             None => see(Err(self.damaged(handles.index, "an index block holds an invalid block handle"))),
@@ -128,10 +128,10 @@ impl TableFile {
             Err(error) => return see(Err(error)),
         };
         let separator = (entry.key(), entry.stamp());
-        see(Ok(Part::Data { handle, compression, bytes: bytes.len(), separator }))?;
+        see(Ok(TableElement::Data { handle, compression, bytes: bytes.len(), separator }))?;
         match self.block_cursor(handle, bytes) {
             Ok(cursor) => self.entries(cursor, handle, see, &mut |entry, see| {
-                see(Ok(Part::Version { key: entry.key(), stamp: entry.stamp(), value: entry.value() }))
+                see(Ok(TableElement::Version { key: entry.key(), stamp: entry.stamp(), value: entry.value() }))
             }),
             Err(error) => see(Err(error)),
         }

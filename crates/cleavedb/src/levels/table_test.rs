@@ -9,13 +9,14 @@ use crate::base::cursor::compare;
 use crate::base::cursor::model::{Step, VecCursor, Version, assert_same_walk, sort};
 use crate::base::key_versions::KeyVersions;
 use crate::base::limits::BLOCK_IO_BYTES;
-use crate::base::{Address, FileId, FileKey, FileKind, KeyspaceId, Kind, Slice, Tier, full_key};
+use crate::base::{Address, Cursor, FileId, FileKey, FileKind, KeyspaceId, Kind, Slice, Stamp, Tier, full_key};
 use crate::format::compression::Compression;
 use crate::format::table::{TRAILER_BYTES, check_block};
 use crate::io::{Access, Faults, SimDisk, Storage};
 use crate::levels::builder::{TableBuilder, TableOptions};
 use crate::levels::point_reads::{ManyKeys, MissingBlock, TableLookUp, Unanswered, read_missing};
 use crate::levels::table_check::{CheckContext, check_table};
+use crate::levels::table_cursor::TableCursor;
 use crate::levels::table_file::TableFile;
 
 const ID: FileId = FileId(12);
@@ -576,8 +577,8 @@ fn a_table_of_range_tombstones_only_is_valid_and_holds_no_key() {
     let file = TableFile::open(disk.open_read(&path(), Access::Buffered).unwrap(), Some(ID)).unwrap();
     let mut problems = Vec::new();
     let problem = &mut |_: Option<u64>, message: String| problems.push(message);
-    let names = &mut |_: &_| ();
-    let around = &mut CheckContext { knows: &|_| true, judge: &|_, _, _| None, names, problem };
-    assert_eq!(check_table(&file, &path(), around), 0);
+    let references = &mut |_: &_| ();
+    let context = &mut CheckContext { knows: &|_| true, judge: &|_, _, _| None, references, problem };
+    assert_eq!(check_table(&file, &path(), context), 0);
     assert_eq!(problems, [""; 0]);
 }

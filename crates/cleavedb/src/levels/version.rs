@@ -88,7 +88,7 @@ pub struct Version {
 
 impl Default for Version {
     fn default() -> Version {
-        Version { levels: vec![Arc::new(Level::new(Vec::new())); LEVELS_MAX] }
+        Version { levels: (0..LEVELS_MAX).map(|_| Arc::new(Level::new(Vec::new()))).collect() }
     }
 }
 

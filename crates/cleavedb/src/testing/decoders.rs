@@ -243,7 +243,7 @@ mod tests {
     use crate::format::record::Operation;
     use crate::sched::random::Random;
     use crate::testing::Tuning;
-    use crate::values::shrinker::Shrinker;
+    use crate::values::record_compressor::RecordCompressor;
     use crate::{LiveStats, Options, WriteBatch};
 
     /// Files of a small database, and sections of them.
@@ -283,13 +283,13 @@ mod tests {
         let mut segment = segment::SegmentBuilder::create(&disk, path, FILE, 4096).unwrap();
         segment.begin_extent(FileId(8), 100 * (23 + 3 + 190));
         let wanted = if Compression::Zstd.is_available() { Compression::Zstd } else { Compression::Lz4 };
-        let mut shrinkers = [Compression::None, Compression::Lz4, wanted].map(Shrinker::new);
+        let mut compressors = [Compression::None, Compression::Lz4, wanted].map(RecordCompressor::new);
         for number in 0..100_u64 {
             let operation = Operation { kind: Kind::Put, keyspace: KeyspaceId(1), key: b"key", value: &[7; 190] };
             let (seqno, value) = (Seqno(number), operation.value);
             let header = operation.header(seqno, operation.crc(seqno));
             let record = [&header[..], operation.key, value].concat();
-            let stored = shrinkers[number as usize % 3].shrink(&record).unwrap_or(&record);
+            let stored = compressors[number as usize % 3].compress(&record).unwrap_or(&record);
             segment.add(0, stored, record.len() as u64).unwrap();
         }
         segment.finish().unwrap();

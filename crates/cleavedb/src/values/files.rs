@@ -45,7 +45,7 @@ pub struct ValueFiles {
     /// Of these, bytes of referenced records.
     pub live_bytes: u64,
     /// Bytes of referenced records that were reclaimed.
-    pub away: ReclaimedBytes,
+    pub reclaimed: ReclaimedBytes,
 }
 
 /// The location of the record behind an address.
@@ -107,7 +107,7 @@ impl ValueFiles {
     }
 
     /// The present address of a record, if its file was collected and the record moved.
-    pub fn refreshed(&self, address: Address) -> Result<Option<Address>> {
+    pub fn refreshed_address(&self, address: Address) -> Result<Option<Address>> {
         match self.files.get(&address.file) {
             Some(Entry::Moved(_)) => Ok(match self.locate(address)? {
                 Located::At(_, now) => Some(now),

@@ -7,7 +7,7 @@
 
 pub mod value_file;
 pub mod segment;
-pub mod shrinker;
+pub mod record_compressor;
 pub mod redirect;
 pub mod candidate;
 pub mod files;

@@ -15,7 +15,7 @@ pub struct SeenRecord {
     pub seqno: Seqno,
     /// What it does to the key; never of a kind that has an address.
     pub kind: Kind,
-    /// The range of the key, with its keyspace, in [`keys`](Batch::keys).
+    /// The range of the key, with its keyspace, in [`keys`](SeenRecords::keys).
     pub key: Range<u32>,
     /// Index of its file among those of the job.
     pub file: u32,
@@ -42,21 +42,21 @@ pub enum Fate {
 
 impl Fate {
     /// Whether the record is to be moved.
-    pub fn lives(self) -> bool {
+    pub fn is_live(self) -> bool {
         matches!(self, Fate::Kept | Fate::Updated)
     }
 }
 
 /// Records that are judged together.
 #[derive(Default)]
-pub struct Batch {
+pub struct SeenRecords {
     /// Keys, one after the other.
     pub keys: Vec<u8>,
     /// In any order.
     pub seen: Vec<SeenRecord>,
 }
 
-impl Batch {
+impl SeenRecords {
     /// Adds a record.
     pub fn add(&mut self, full_key: &[u8], mut seen: SeenRecord) {
         let start = self.keys.len() as u32;
@@ -134,7 +134,7 @@ mod tests {
     }
 
     fn living_of(records: &[(&str, u64, Kind, Fate)], snapshots: &[u64]) -> Vec<(String, u64)> {
-        let mut batch = Batch::default();
+        let mut batch = SeenRecords::default();
         for (key, seqno, kind, fate) in records {
             let seen = SeenRecord {
                 order: group_hash(key.as_bytes()),
@@ -149,7 +149,7 @@ mod tests {
             batch.add(key.as_bytes(), seen);
         }
         batch.judge(&snapshots.iter().map(|seqno| Seqno(*seqno)).collect::<Vec<_>>());
-        let lives = batch.seen.iter().filter(|seen| seen.fate.lives());
+        let lives = batch.seen.iter().filter(|seen| seen.fate.is_live());
         let mut living: Vec<_> =
             lives.map(|seen| (String::from_utf8(batch.key(seen).to_vec()).unwrap(), seen.seqno.0)).collect();
         living.sort();

@@ -64,17 +64,17 @@ impl Hops {
     }
 
     /// The stale addresses of a table of `size` bytes with these references.
-    pub fn naming(&self, table: FileId, size: u64, names: &References) -> TableReferences {
-        let records = names.0.values().map(|referenced| referenced.records).sum();
-        let mut naming = TableReferences { table, size, records, stale: 0, hops: 0, files: BTreeSet::new() };
-        for (file, referenced) in &names.0 {
+    pub fn stale_references(&self, table: FileId, size: u64, references: &References) -> TableReferences {
+        let records = references.0.values().map(|referenced| referenced.records).sum();
+        let mut found = TableReferences { table, size, records, stale: 0, hops: 0, files: BTreeSet::new() };
+        for (file, referenced) in &references.0 {
             if let Some((hops, redirect)) = self.0.get(file) {
-                naming.stale += referenced.records;
-                naming.hops = naming.hops.max(*hops);
-                naming.files.insert(*redirect);
+                found.stale += referenced.records;
+                found.hops = found.hops.max(*hops);
+                found.files.insert(*redirect);
             }
         }
-        naming
+        found
     }
 
     /// Chooses the tables to rewrite: those in which more than `percent` of the references lead through redirect
@@ -82,24 +82,24 @@ impl Hops {
     /// an allowance, also the tables with the most stale references per byte, until only half of the allowed redirect
     /// tables would be left. While idle, fewer stale references suffice.
     pub fn choose(&self, mut tables: Vec<TableReferences>, files: usize, percent: u64) -> Stale {
-        tables.retain(|naming| naming.stale > 0);
-        let partly = tables.iter().filter(|naming| naming.stale * IDLE_ONE_IN >= naming.records);
-        let partly: BTreeSet<FileId> = partly.map(|naming| naming.table).collect();
+        tables.retain(|table| table.stale > 0);
+        let partly = tables.iter().filter(|table| table.stale * IDLE_ONE_IN >= table.records);
+        let partly: BTreeSet<FileId> = partly.map(|table| table.table).collect();
         let allowed = REDIRECTS_FREE + files;
         let mut referenced: BTreeMap<FileId, usize> = BTreeMap::new();
-        tables.iter().flat_map(|naming| &naming.files).for_each(|file| *referenced.entry(*file).or_default() += 1);
+        tables.iter().flat_map(|table| &table.files).for_each(|file| *referenced.entry(*file).or_default() += 1);
         let too_many = referenced.len() > allowed;
-        let costly = |naming: &TableReferences| naming.stale * 100 > naming.records * percent || naming.hops > HOPS_MAX;
-        let by_worth = |naming: &TableReferences| naming.stale as u128 * 1000 / naming.size.max(1) as u128;
-        tables.sort_by_key(|naming| (!costly(naming), std::cmp::Reverse(by_worth(naming)), naming.table));
+        let costly = |table: &TableReferences| table.stale * 100 > table.records * percent || table.hops > HOPS_MAX;
+        let by_worth = |table: &TableReferences| table.stale as u128 * 1000 / table.size.max(1) as u128;
+        tables.sort_by_key(|table| (!costly(table), std::cmp::Reverse(by_worth(table)), table.table));
         let mut chosen = BTreeSet::new();
-        for naming in &tables {
-            let is_worth_it = costly(naming) || too_many && referenced.len() > allowed / 2;
+        for table in &tables {
+            let is_worth_it = costly(table) || too_many && referenced.len() > allowed / 2;
             if !is_worth_it {
                 break;
             }
-            chosen.insert(naming.table);
-            for file in &naming.files {
+            chosen.insert(table.table);
+            for file in &table.files {
                 if let Some(tables) = referenced.get_mut(file) {
                     *tables -= 1;
                     if *tables == 0 {
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use crate::format::references::FileReferences;
 
-    fn names(of: &[(u64, u64)]) -> References {
+    fn references(of: &[(u64, u64)]) -> References {
         let referenced = |records| FileReferences { records, bytes: records * 100, end: 7000 };
         References(of.iter().map(|&(file, records)| (FileId(file), referenced(records))).collect())
     }
@@ -138,7 +138,7 @@ mod tests {
 
     /// The tables that are due, and those chosen while idle.
     fn both(hops: &Hops, tables: &[Table<'_>], files: usize) -> (Vec<u64>, Vec<u64>) {
-        let tables = tables.iter().map(|(id, size, of)| hops.naming(FileId(*id), *size, &names(of)));
+        let tables = tables.iter().map(|(id, size, of)| hops.stale_references(FileId(*id), *size, &references(of)));
         let Stale { due, when_idle } = hops.choose(tables.collect(), files, 50);
         let ids = |tables: BTreeSet<FileId>| tables.into_iter().map(|id| id.0).collect();
         (ids(due), ids(when_idle))
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn a_long_redirect_chain_is_refreshed_however_few_records_use_it() {
         let hops = hops(&[(1, 2), (2, 3), (3, 4)]);
-        assert_eq!(hops.naming(FileId(70), 10, &names(&[(1, 1), (3, 1), (9, 9)])).hops, 3);
+        assert_eq!(hops.stale_references(FileId(70), 10, &references(&[(1, 1), (3, 1), (9, 9)])).hops, 3);
         assert_eq!(chosen(&hops, &[(70, 10, &[(1, 1), (9, 99)]), (71, 10, &[(2, 9), (9, 99)])], 2), [70]);
     }
 

@@ -29,12 +29,12 @@ fn key(number: usize) -> String {
 }
 
 /// Values that compress to less than half, and contain the round.
-fn of_round(number: usize, round: usize) -> Vec<u8> {
+fn value_of_round(number: usize, round: usize) -> Vec<u8> {
     value(&format!("{number} in round {round}; "), 300 + number % 50)
 }
 
 /// Waits until background work is idle and all addresses are fresh.
-fn settle(db: &Db) -> Stats {
+fn refresh_and_wait(db: &Db) -> Stats {
     db.compact_range(&db.default_keyspace(), ..).unwrap();
     db.wait_for_background().unwrap();
     db.stats()
@@ -52,7 +52,7 @@ fn write_and_move(db: &Db, of: &dyn Fn(usize, usize) -> Vec<u8>) -> Stats {
         for number in (0..KEYS).map(|at| at * 7 % KEYS).filter(|number| round <= last_round(*number)) {
             db.put(key(number), of(number, round)).unwrap();
         }
-        settle(db);
+        refresh_and_wait(db);
     }
     let stats = db.stats();
     assert!(stats.value_gcs > 0, "{stats:?}");
@@ -90,8 +90,8 @@ fn compressed_values_take_less_space_and_are_found_by_every_kind_of_read() {
                 (tuning.placement, tuning.finds_in_tables) = (placement, index != 1);
                 let db = open(&disk, BACKENDS[index % 2], tuning.clone());
                 let snapshot = db.snapshot();
-                let stats = write_and_move(&db, &of_round);
-                assert_all(&db, &of_round);
+                let stats = write_and_move(&db, &value_of_round);
+                assert_all(&db, &value_of_round);
                 drop(snapshot);
                 let is_compressed = compression != Compression::None;
                 assert_eq!(stats.values_compressed_to > 0, is_compressed, "{placement:?}: {stats:?}");
@@ -100,7 +100,7 @@ fn compressed_values_take_less_space_and_are_found_by_every_kind_of_read() {
                 db.close().unwrap();
                 assert_eq!(problems(&disk), [""; 0]);
                 let copy = testing::open(Arc::new(disk.clone()), Path::new("/copy"), Options::new(), tuning).unwrap();
-                assert_all(&copy, &of_round);
+                assert_all(&copy, &value_of_round);
                 copy.close().unwrap();
                 disk.files()
                     .iter()
@@ -123,10 +123,10 @@ fn compressed_values_stay_compressed_and_are_read_whatever_the_option_is_later()
         for (turn, compression) in [Compression::Lz4, Compression::None, Compression::Lz4].into_iter().enumerate() {
             let db = open(&disk, backend, tuning(compression));
             if turn > 0 {
-                assert_all(&db, &of_round);
+                assert_all(&db, &value_of_round);
             }
-            let stats = write_and_move(&db, &of_round);
-            assert_all(&db, &of_round);
+            let stats = write_and_move(&db, &value_of_round);
+            assert_all(&db, &value_of_round);
             sums.push((stats.values_compressed_from, stats.value_bytes_live));
             db.close().unwrap();
             assert_eq!(problems(&disk), [""; 0]);
@@ -141,17 +141,17 @@ fn compressed_values_are_moved_again_without_change() {
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend, tuning(Compression::Lz4));
-        write_and_move(&db, &of_round);
+        write_and_move(&db, &value_of_round);
         db.close().unwrap();
         // Most of each group dies, so that the rest is moved.
         let db = open(&disk, backend, tuning(Compression::None));
         (0..KEYS).filter(|number| number % 5 > 0).for_each(|number| db.delete(key(number)).unwrap());
-        let stats = settle(&db);
+        let stats = refresh_and_wait(&db);
         assert!(stats.value_gcs > 0 && stats.values_compressed_from == 0, "{stats:?}");
         // Half of them had moved; uncompressed, they would take more than 300 B each.
         assert!(stats.value_bytes_live < (KEYS / 5) as u64 * 200, "{stats:?}");
         for number in (0..KEYS).step_by(5) {
-            assert_eq!(&db.get(key(number)).unwrap().unwrap()[..], of_round(number, last_round(number)));
+            assert_eq!(&db.get(key(number)).unwrap().unwrap()[..], value_of_round(number, last_round(number)));
         }
         db.close().unwrap();
         assert_eq!(problems(&disk), [""; 0]);
@@ -166,7 +166,7 @@ fn live_bytes_are_counted_as_stored_before_addresses_are_refreshed() {
         // Tables are not rewritten to refresh addresses.
         (tuning.table_bytes, tuning.stale_percent, tuning.compacts_when_idle) = (2 << 10, 100, false);
         let db = open(&disk, backend, tuning);
-        let before = write_and_move(&db, &of_round);
+        let before = write_and_move(&db, &value_of_round);
         assert!(before.moved_files > 0, "{before:?}");
         let lies = |stats: &Stats| -> (u64, u64) {
             let groups = stats.value_group_list.iter();

@@ -89,7 +89,7 @@ fn a_bad_tail_is_truncated_and_writing_continues() {
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// A database with tables, runs' worth of log and a manifest of some length, closed.
-fn closed(backend: LogBackend) -> (SimDisk, Pairs) {
+fn closed_database(backend: LogBackend) -> (SimDisk, Pairs) {
     let disk = SimDisk::new();
     let db = open(&disk, backend).unwrap();
     for number in 0..150_u32 {
@@ -106,7 +106,7 @@ fn closed(backend: LogBackend) -> (SimDisk, Pairs) {
 #[test]
 fn after_a_clean_close_a_flipped_bit_is_an_error_or_harmless() {
     with_each_log(|backend| {
-        let (disk, all) = closed(backend);
+        let (disk, all) = closed_database(backend);
         let files: Vec<_> = disk.files().into_iter().filter(|(_, len)| *len > 0).collect();
         let mut rng = Rng::new(9);
         let mut noticed = 0;
@@ -167,7 +167,7 @@ fn assert_no_wrong_answer(disk: &SimDisk, all: &Pairs, place: &str) {
 }
 
 /// A closed database of a few hundred bytes, with every kind of file.
-fn small() -> (SimDisk, Pairs) {
+fn small_database() -> (SimDisk, Pairs) {
     let disk = SimDisk::new();
     let db = open(&disk, LogBackend::Plain).unwrap();
     db.create_keyspace("other", Default::default()).unwrap().put("x", "y").unwrap();
@@ -184,7 +184,7 @@ fn small() -> (SimDisk, Pairs) {
 }
 
 /// The files whose content matters after a clean close.
-fn meaningful(disk: &SimDisk) -> Vec<(PathBuf, u64)> {
+fn files_with_content(disk: &SimDisk) -> Vec<(PathBuf, u64)> {
     let means_nothing = |path: &Path| ["LOCK", "RESERVE", "ring"].iter().any(|name| path.ends_with(name));
     let files: Vec<_> = disk.files().into_iter().filter(|(path, _)| !means_nothing(path)).collect();
     assert!(files.len() >= 4, "CURRENT, manifest, log and table: {files:?}");
@@ -194,9 +194,9 @@ fn meaningful(disk: &SimDisk) -> Vec<(PathBuf, u64)> {
 #[test]
 fn the_check_finds_every_flipped_byte_of_a_small_closed_database() {
     // Thousands of opens: outside a simulated world, where they would take minutes.
-    let (disk, all) = small();
+    let (disk, all) = small_database();
     assert!(check(&disk).unwrap().is_sound(), "{:?}", check(&disk).unwrap());
-    for (path, len) in meaningful(&disk) {
+    for (path, len) in files_with_content(&disk) {
         // Most of a log's first block is zeros, which are all checked in the same way.
         let is_log = path.to_string_lossy().ends_with("log");
         for offset in (0..len).filter(|offset| !is_log || *offset < 64 || *offset >= 4090 || offset % 61 == 0) {
@@ -214,9 +214,9 @@ fn the_check_finds_every_flipped_byte_of_a_small_closed_database() {
 
 #[test]
 fn truncated_missing_and_swapped_files_are_found_and_give_no_wrong_answer() {
-    let (disk, all) = closed(LogBackend::Plain);
+    let (disk, all) = closed_database(LogBackend::Plain);
     assert!(check(&disk).unwrap().is_sound());
-    let files = meaningful(&disk);
+    let files = files_with_content(&disk);
     let judge = |image: &SimDisk, place: &str| {
         assert!(!check(image).unwrap().is_sound(), "the check missed {place}");
         assert_no_wrong_answer(image, &all, place);

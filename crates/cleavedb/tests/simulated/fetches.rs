@@ -16,13 +16,13 @@ fn key(number: usize) -> String {
     format!("{number:05}")
 }
 
-fn of_round(number: usize, round: usize) -> Vec<u8> {
+fn value_of_round(number: usize, round: usize) -> Vec<u8> {
     value(&format!("{number} in round {round}; "), 250 + number % 40)
 }
 
 /// Keys in random order, in tables, with all values in value files.
 fn fill(db: &Db, keys: usize) {
-    (0..keys).for_each(|turn| db.put(key(turn * 37 % keys), of_round(turn * 37 % keys, 0)).unwrap());
+    (0..keys).for_each(|turn| db.put(key(turn * 37 % keys), value_of_round(turn * 37 % keys, 0)).unwrap());
     db.flush().unwrap();
     db.compact_range(&db.default_keyspace(), ..).unwrap();
     db.wait_for_background().unwrap();
@@ -106,7 +106,7 @@ fn a_scan_returns_an_error_at_its_key_however_far_it_has_prefetched() {
         let db = open(&disk, backend, Tuning::tiny());
         let sums = db.create_keyspace("sums", KeyspaceOptions::new().merge_operator("u64-add")).unwrap();
         for number in 0..40 {
-            sums.put(key(number), of_round(number, 0)).unwrap();
+            sums.put(key(number), value_of_round(number, 0)).unwrap();
             if number % 10 == 7 {
                 // Not a number, so the merge fails.
                 sums.merge(key(number), 1_u64.to_le_bytes()).unwrap();
@@ -120,7 +120,7 @@ fn a_scan_returns_an_error_at_its_key_however_far_it_has_prefetched() {
         drop(sums);
         db.close().unwrap();
 
-        let needle = of_round(100, 0);
+        let needle = value_of_round(100, 0);
         let mut damaged = 0;
         for (path, _) in disk.files() {
             let file = disk.read_file(&path).unwrap();
@@ -186,8 +186,8 @@ fn both_ends_of_an_iterator_match_a_map_while_values_move() {
                     }
                 }
                 _ => {
-                    db.put(key(number), of_round(number, round)).unwrap();
-                    model.insert(key(number), of_round(number, round));
+                    db.put(key(number), value_of_round(number, round)).unwrap();
+                    model.insert(key(number), value_of_round(number, round));
                 }
             }
             if iters.len() > 6 {
@@ -223,7 +223,7 @@ fn a_get_reads_at_most_one_block_and_one_value_and_nothing_the_second_time() {
             pull();
             disk.reads() - before
         };
-        let get = |number: usize| assert_eq!(&db.get(key(number)).unwrap().unwrap()[..], of_round(number, 0));
+        let get = |number: usize| assert_eq!(&db.get(key(number)).unwrap().unwrap()[..], value_of_round(number, 0));
         // Footers, indices and filters are read once, by the first reader.
         let tables = db.stats().levels.iter().map(|level| level.tables).sum::<usize>();
         (0..2000).step_by(2000 / (8 * tables)).for_each(get);
@@ -265,7 +265,7 @@ fn the_value_cache_serves_point_reads_and_keeps_values_that_move() {
         assert_eq!(db.stats().memory.pinned_bytes, 0, "the cache owns the memory");
         for round in 1..6 {
             let others = (0..400).filter(|number| number % 10 != 0);
-            others.for_each(|number| db.put(key(number), of_round(number, round)).unwrap());
+            others.for_each(|number| db.put(key(number), value_of_round(number, round)).unwrap());
             db.compact_range(&db.default_keyspace(), ..).unwrap();
             db.wait_for_background().unwrap();
         }
@@ -276,10 +276,10 @@ fn the_value_cache_serves_point_reads_and_keeps_values_that_move() {
         assert_eq!((after.value_cache_hits, after.value_cache_misses), (before.value_cache_hits + 40, 40));
         assert!(kept.iter().step_by(3).all(|key| db.get(key).unwrap() == db.multi_get([key]).remove(0).unwrap()));
         // Replaced and deleted values: cached versions that are not read any more.
-        db.put(&kept[0], of_round(0, 9)).unwrap();
+        db.put(&kept[0], value_of_round(0, 9)).unwrap();
         db.delete(&kept[1]).unwrap();
-        assert_eq!(&db.get(&kept[0]).unwrap().unwrap()[..], of_round(0, 9));
-        assert!(db.get(&kept[1]).unwrap().is_none() && held.unwrap() == of_round(0, 0)[..]);
+        assert_eq!(&db.get(&kept[0]).unwrap().unwrap()[..], value_of_round(0, 9));
+        assert!(db.get(&kept[1]).unwrap().is_none() && held.unwrap() == value_of_round(0, 0)[..]);
         let memory = db.stats().memory;
         assert!(memory.total() <= 16 << 20, "{memory:?}");
     });
@@ -297,7 +297,7 @@ fn a_cached_value_is_found_without_its_table_until_a_newer_version_exists() {
             let stats = db.stats();
             (stats.block_cache_hits + stats.block_cache_misses, stats.value_cache_hits)
         };
-        let mut expected: Vec<Option<Vec<u8>>> = (0..300).map(|number| Some(of_round(number, 0))).collect();
+        let mut expected: Vec<Option<Vec<u8>>> = (0..300).map(|number| Some(value_of_round(number, 0))).collect();
         let check = |expected: &[Option<Vec<u8>>]| {
             for (number, value) in expected.iter().enumerate() {
                 assert!(db.get(key(number)).unwrap().as_deref() == value.as_deref(), "{number}");
@@ -321,8 +321,8 @@ fn a_cached_value_is_found_without_its_table_until_a_newer_version_exists() {
         // The newer version is first in memory, then in an upper table, then merged into the table of the older one.
         for (round, moves) in [(1, 0), (2, 1), (3, 2)] {
             for number in (0..300).step_by(4) {
-                db.put(key(number), of_round(number, round)).unwrap();
-                expected[number] = Some(of_round(number, round));
+                db.put(key(number), value_of_round(number, round)).unwrap();
+                expected[number] = Some(value_of_round(number, round));
             }
             (1..300).step_by(12 * round).for_each(|number| {
                 db.delete(key(number)).unwrap();
@@ -358,7 +358,7 @@ fn a_scan_prefetches_adjacent_values_in_one_read() {
         (tuning.placement, tuning.group_bytes) = (ValuePlacement::Range, 64 << 10);
         let db = open(&disk, LogBackend::Ring, tuning);
         // In key order, so that the last log holds the last keys.
-        (0..400).for_each(|number| db.put(key(number), of_round(number, 0)).unwrap());
+        (0..400).for_each(|number| db.put(key(number), value_of_round(number, 0)).unwrap());
         db.flush().unwrap();
         db.compact_range(&db.default_keyspace(), ..).unwrap();
         db.wait_for_background().unwrap();
@@ -386,7 +386,7 @@ fn a_scan_prefetches_adjacent_values_in_one_read() {
         for turn in 0..200 {
             let (front, back) = (iter.next().unwrap().unwrap(), iter.next_back().unwrap().unwrap());
             assert_eq!((&front.0[..], &back.0[..]), (key(turn).as_bytes(), key(399 - turn).as_bytes()));
-            assert!(front.1[..] == of_round(turn, 0) && back.1[..] == of_round(399 - turn, 0));
+            assert!(front.1[..] == value_of_round(turn, 0) && back.1[..] == value_of_round(399 - turn, 0));
         }
         assert!(iter.next().is_none() && iter.next_back().is_none());
     });
@@ -399,7 +399,7 @@ fn logs_use_the_page_cache_once_values_are_read_from_them() {
     let write = |round: usize, reads: bool| {
         let before = (disk.direct_writes(), db.stats().value_cache_misses);
         for number in 0..2000 {
-            db.put(key(number), of_round(number, round)).unwrap();
+            db.put(key(number), value_of_round(number, round)).unwrap();
             if reads {
                 assert!(db.get(key((number + 1000) % 2000)).unwrap().is_some());
             }
@@ -432,7 +432,7 @@ fn memory_moves_to_the_cache_with_more_misses() {
         // More values than fit at first, all of them read repeatedly; their few blocks fit easily.
         for _ in 0..40_000 {
             let number = random.below(1200) as usize;
-            assert_eq!(&db.get(key(number)).unwrap().unwrap()[..], of_round(number, 0));
+            assert_eq!(&db.get(key(number)).unwrap().unwrap()[..], value_of_round(number, 0));
         }
         let then = db.stats().memory;
         assert!(then.value_cache_bytes_max > 2 * at_first.value_cache_bytes_max, "{at_first:?}, then {then:?}");
@@ -459,7 +459,7 @@ fn with_a_cache_too_small_for_most_blocks_a_cold_get_reads_at_most_one_block_and
         let mut random = Random::new(4);
         let mut get = || {
             let (number, before) = (random.below(20_000) as usize, disk.reads());
-            assert_eq!(&db.get(key(number)).unwrap().unwrap()[..], of_round(number, 0));
+            assert_eq!(&db.get(key(number)).unwrap().unwrap()[..], value_of_round(number, 0));
             disk.reads() - before
         };
         (0..1000).for_each(|_| _ = get());
@@ -510,12 +510,12 @@ fn caches_smaller_than_all_index_blocks_work_and_keep_to_their_size() {
             let mut random = Random::new(5);
             for turn in 0..2000 {
                 let number = random.below(20_000) as usize;
-                assert_eq!(&db.get(key(number)).unwrap().unwrap()[..], of_round(number, 0));
+                assert_eq!(&db.get(key(number)).unwrap().unwrap()[..], value_of_round(number, 0));
                 let memory = db.stats().memory;
                 assert!(memory.cache_bytes <= memory.cache_bytes_max, "{memory:?}");
                 assert!(memory.cache_bytes_max <= cache_bytes && memory.pinned_bytes == 0, "{memory:?}");
                 if turn % 500 == 0 {
-                    (0..20_000).step_by(53).for_each(|number| db.put(key(number), of_round(number, 0)).unwrap());
+                    (0..20_000).step_by(53).for_each(|number| db.put(key(number), value_of_round(number, 0)).unwrap());
                 }
             }
         }

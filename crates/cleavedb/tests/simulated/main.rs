@@ -3,7 +3,7 @@
 // Helpers may panic as well: a failed step fails the test.
 #![allow(clippy::unwrap_used)]
 
-mod promises;
+mod durability;
 mod images;
 mod damage;
 mod faults;
@@ -13,7 +13,7 @@ mod pacing;
 mod keyspaces;
 mod operators;
 mod limits;
-mod given_back;
+mod released_space;
 mod handles;
 mod snapshots;
 mod range_deletes;

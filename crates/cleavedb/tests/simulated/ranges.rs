@@ -17,13 +17,13 @@ fn tuning(placement: ValuePlacement) -> Tuning {
     tuning
 }
 
-fn open_placed(disk: &SimDisk, backend: LogBackend, placement: ValuePlacement) -> Db {
+fn open_with_placement(disk: &SimDisk, backend: LogBackend, placement: ValuePlacement) -> Db {
     let options = Options::new().separation(Some(192)).log_backend(backend);
     open_with(disk, options, tuning(placement)).unwrap()
 }
 
 fn open(disk: &SimDisk, backend: LogBackend) -> Db {
-    open_placed(disk, backend, ValuePlacement::Range)
+    open_with_placement(disk, backend, ValuePlacement::Range)
 }
 
 fn check(disk: &SimDisk) {
@@ -35,16 +35,16 @@ fn key(number: usize) -> String {
     format!("{number:06}")
 }
 
-fn of_round(number: usize, round: usize) -> Vec<u8> {
+fn value_of_round(number: usize, round: usize) -> Vec<u8> {
     value(&format!("{number} in round {round}; "), 300 + number % 500)
 }
 
 fn put(db: &Db, number: usize, round: usize) {
-    db.put(key(number), of_round(number, round)).unwrap();
+    db.put(key(number), value_of_round(number, round)).unwrap();
 }
 
 /// Flushes the front and waits until background work is idle.
-fn settle(db: &Db) -> Stats {
+fn flush_and_wait(db: &Db) -> Stats {
     db.flush().unwrap();
     db.wait_for_background().unwrap();
     db.stats()
@@ -67,7 +67,7 @@ fn assert_rounds(db: &Db, rounds: &[usize]) {
     assert_eq!(found.len(), rounds.len());
     for (number, ((found_key, found), &round)) in found.iter().zip(rounds).enumerate() {
         assert_eq!(found_key, key(number).as_bytes());
-        assert!(**found == of_round(number, round), "{number}, round {round}");
+        assert!(**found == value_of_round(number, round), "{number}, round {round}");
     }
 }
 
@@ -87,7 +87,7 @@ fn an_idle_engine_reorders_values_by_key_and_then_stops() {
                     rounds[number] = round;
                 }
             }
-            let stats = settle(&db);
+            let stats = flush_and_wait(&db);
             assert_ordered(&stats);
             assert!(
                 stats.value_groups > 4 && stats.value_reorders > 0 && stats.value_reorder_bytes_written > 0,
@@ -101,7 +101,7 @@ fn an_idle_engine_reorders_values_by_key_and_then_stops() {
             db.close().unwrap();
             check(&disk);
             let db = open(&disk, backend);
-            let stats = settle(&db);
+            let stats = flush_and_wait(&db);
             assert_ordered(&stats);
             assert_rounds(&db, &rounds);
         });
@@ -131,14 +131,14 @@ fn a_few_random_writes_do_not_move_all_values() {
         let disk = SimDisk::new();
         let db = open(&disk, LogBackend::Ring);
         (0..2000).for_each(|number| put(&db, (number * 7) % 2000, 0));
-        let before = settle(&db);
+        let before = flush_and_wait(&db);
         let mut rounds = vec![0; 2000];
         for round in 1..11 {
             for number in (round..2000).step_by(40) {
                 put(&db, number, round);
                 rounds[number] = round;
             }
-            assert_ordered(&settle(&db));
+            assert_ordered(&flush_and_wait(&db));
         }
         // If each round moved all ranges, this would be ten times the live bytes.
         let (after, all) = (db.stats(), before.value_bytes_live);
@@ -158,10 +158,10 @@ fn sequential_inserts_are_moved_once() {
         for number in 0..2000 {
             put(&db, number, 0);
             if number % 500 == 499 {
-                assert_strictly_ordered(&settle(&db));
+                assert_strictly_ordered(&flush_and_wait(&db));
             }
         }
-        let stats = settle(&db);
+        let stats = flush_and_wait(&db);
         let live = stats.value_bytes_live;
         assert!(stats.value_groups as u64 >= live / (64 << 10), "{stats:?}");
         assert!(stats.records_judged_alone + stats.records_looked_up <= 2000, "{stats:?}");
@@ -175,10 +175,10 @@ fn ranges_that_have_become_small_are_merged() {
         let disk = SimDisk::new();
         let db = open(&disk, LogBackend::Ring);
         (0..1000).for_each(|number| put(&db, number, 0));
-        let before = settle(&db);
+        let before = flush_and_wait(&db);
         (0..1000).filter(|number| number % 50 != 0).for_each(|number| db.delete(key(number)).unwrap());
         db.compact_range(&db.default_keyspace(), ..).unwrap();
-        let after = settle(&db);
+        let after = flush_and_wait(&db);
         assert!(after.value_groups * 4 < before.value_groups, "{} of {}", after.value_groups, before.value_groups);
         assert_strictly_ordered(&after);
         assert_eq!(db.iter().unwrap().count(), 20);
@@ -209,7 +209,7 @@ fn a_crash_while_values_move_loses_none_of_them() {
                 db.sync().unwrap();
                 match round {
                     // During the sort of the values, or when idle.
-                    2 | 4 => drop(settle(&db)),
+                    2 | 4 => drop(flush_and_wait(&db)),
                     _ => testing::sleep(Duration::from_micros(1_000_000 + random.below(200_000))),
                 }
                 let lost = disk.power_loss(seed * 10 + round as u64);
@@ -236,7 +236,7 @@ fn a_new_placement_takes_over_the_files_of_the_old_one() {
             let disk = SimDisk::new();
             let (mut random, mut rounds) = (Random::new(7), vec![0; 400]);
             for (turn, placement) in placements.into_iter().enumerate() {
-                let db = open_placed(&disk, BACKENDS[index % 2], placement);
+                let db = open_with_placement(&disk, BACKENDS[index % 2], placement);
                 (0..400).filter(|_| turn == 0).for_each(|number| put(&db, number, 0));
                 for round in [3 * turn + 1, 3 * turn + 2] {
                     for _ in 0..400 {
@@ -244,10 +244,10 @@ fn a_new_placement_takes_over_the_files_of_the_old_one() {
                         put(&db, number, round);
                         rounds[number] = round;
                     }
-                    settle(&db);
+                    flush_and_wait(&db);
                 }
                 db.compact_range(&db.default_keyspace(), ..).unwrap();
-                let stats = settle(&db);
+                let stats = flush_and_wait(&db);
                 assert!(stats.value_gcs + stats.value_reorders > 0, "{stats:?}");
                 if placement == Range {
                     assert_ordered(&stats);
@@ -277,9 +277,9 @@ fn more_records_than_fit_in_memory_are_reordered_range_by_range() {
                     db.put(key(number), of(number)).unwrap();
                 }
             }
-            settle(&db);
+            flush_and_wait(&db);
         }
-        let stats = settle(&db);
+        let stats = flush_and_wait(&db);
         assert_ordered(&stats);
         let found: Vec<_> = db.iter().unwrap().map(|item| item.unwrap().1).collect();
         assert!(found.len() == 800 && found.iter().enumerate().all(|(number, value)| **value == of(number)));
@@ -321,7 +321,7 @@ fn urgent_work_stops_reordering() {
             db.close().unwrap();
             check(&disk);
             let db = open(&disk, LogBackend::Plain);
-            assert_ordered(&settle(&db));
+            assert_ordered(&flush_and_wait(&db));
             assert_rounds(&db, &[9; 300]);
             given_up
         })
@@ -348,7 +348,7 @@ fn a_full_disk_stops_reordering_without_an_error() {
         );
         disk.set_capacity(None);
         put(&db, 0, 0);
-        assert_ordered(&settle(&db));
+        assert_ordered(&flush_and_wait(&db));
         assert_rounds(&db, &[0; 600]);
         db.close().unwrap();
         check(&disk);
@@ -356,13 +356,13 @@ fn a_full_disk_stops_reordering_without_an_error() {
 }
 
 /// Lets reordering run until it has been idle for a while; asserts that it writes at most `limit` bytes.
-fn rest_within(db: &Db, limit: u64) -> Stats {
-    let (mut before, mut rested) = (u64::MAX, 0);
-    while rested < 5 {
+fn reorder_within(db: &Db, limit: u64) -> Stats {
+    let (mut before, mut idle_seconds) = (u64::MAX, 0);
+    while idle_seconds < 5 {
         testing::sleep(Duration::from_secs(1));
         let written = db.stats().value_reorder_bytes_written;
         assert!(written <= limit, "{written} B written by reordering, but the limit is {limit} B");
-        rested = if written == before { rested + 1 } else { 0 };
+        idle_seconds = if written == before { idle_seconds + 1 } else { 0 };
         before = written;
     }
     db.stats()
@@ -379,10 +379,10 @@ fn reordering_of_keys_with_a_long_common_prefix_terminates() {
             let db = open();
             let key = |number: usize| format!("{}{number:012}", "p".repeat(prefix));
             for number in 0..800 {
-                db.put(key(number * 271 % 800), of_round(number, 0)).unwrap();
+                db.put(key(number * 271 % 800), value_of_round(number, 0)).unwrap();
             }
             db.flush().unwrap();
-            let stats = rest_within(&db, 8 * db.stats().user_bytes_written);
+            let stats = reorder_within(&db, 8 * db.stats().user_bytes_written);
             assert!(stats.value_reorders > 0, "{stats:?}");
             if prefix < 1000 {
                 assert_ordered(&stats);
@@ -392,7 +392,7 @@ fn reordering_of_keys_with_a_long_common_prefix_terminates() {
             check(&disk);
             // A reopen grants no credit.
             let db = open();
-            rest_within(&db, db.stats().value_bytes / 4);
+            reorder_within(&db, db.stats().value_bytes / 4);
         });
     }
 }

@@ -30,7 +30,7 @@ fn key(number: usize) -> String {
 }
 
 /// A value that contains the round.
-fn of_round(number: usize, round: usize) -> Vec<u8> {
+fn value_of_round(number: usize, round: usize) -> Vec<u8> {
     value(&format!("{number} in round {round}; "), 300 + number % 50)
 }
 
@@ -41,11 +41,11 @@ fn write_round(db: &Db, keys: usize, round: usize) {
     for at in (1..keys).rev() {
         order.swap(at, random.below(at as u64 + 1) as usize);
     }
-    order.iter().for_each(|&number| db.put(key(number), of_round(number, round)).unwrap());
+    order.iter().for_each(|&number| db.put(key(number), value_of_round(number, round)).unwrap());
 }
 
 /// Compacts so that dead values are found, and waits until background work is idle.
-fn settle(db: &Db) -> Stats {
+fn compact_and_wait(db: &Db) -> Stats {
     db.compact_range(&db.default_keyspace(), ..).unwrap();
     db.wait_for_background().unwrap();
     db.stats()
@@ -56,7 +56,7 @@ fn settle(db: &Db) -> Stats {
 fn write_until_moved(db: &Db, keys: usize, moved_files: usize) {
     for round in 1..40 {
         write_round(db, keys, round);
-        let stats = settle(db);
+        let stats = compact_and_wait(db);
         if stats.value_gcs >= 3 && stats.moved_files >= moved_files {
             return;
         }
@@ -66,11 +66,11 @@ fn write_until_moved(db: &Db, keys: usize, moved_files: usize) {
 
 fn assert_round(db: &Db, keys: usize, round: usize) {
     for number in 0..keys {
-        assert_eq!(&db.get(key(number)).unwrap().unwrap()[..], of_round(number, round), "{number}");
+        assert_eq!(&db.get(key(number)).unwrap().unwrap()[..], value_of_round(number, round), "{number}");
     }
     let found: Vec<_> = db.iter().unwrap().map(|item| item.unwrap()).collect();
     assert_eq!(found.len(), keys);
-    assert!(found.iter().enumerate().all(|(number, (_, value))| **value == of_round(number, round)));
+    assert!(found.iter().enumerate().all(|(number, (_, value))| **value == value_of_round(number, round)));
 }
 
 #[test]
@@ -80,8 +80,8 @@ fn a_large_value_is_written_once_and_found_by_every_kind_of_read() {
         let db = open(&disk, backend).unwrap();
         write_round(&db, 400, 0);
         let snapshot = db.snapshot();
-        let stats = settle(&db);
-        let records: usize = (0..400).map(|number| 23 + key(number).len() + of_round(number, 0).len()).sum();
+        let stats = compact_and_wait(&db);
+        let records: usize = (0..400).map(|number| 23 + key(number).len() + value_of_round(number, 0).len()).sum();
         assert_eq!(db.default_keyspace().stats().unwrap().bytes_separated, records as u64);
         // All but the values in the log that is being written.
         assert!(stats.value_bytes_live > records as u64 / 2 && stats.value_bytes_live <= records as u64);
@@ -89,11 +89,11 @@ fn a_large_value_is_written_once_and_found_by_every_kind_of_read() {
         assert!(tables < 40_000 && stats.value_gcs == 0, "{stats:?}");
         assert_round(&db, 400, 0);
         let space = db.default_keyspace();
-        assert_eq!(&snapshot.get(&space, key(7)).unwrap().unwrap()[..], of_round(7, 0));
+        assert_eq!(&snapshot.get(&space, key(7)).unwrap().unwrap()[..], value_of_round(7, 0));
         let many: Vec<_> = db.multi_get((0..400).map(key)).into_iter().map(|value| value.unwrap().unwrap()).collect();
-        assert!(many.iter().enumerate().all(|(number, value)| **value == of_round(number, 0)));
+        assert!(many.iter().enumerate().all(|(number, value)| **value == value_of_round(number, 0)));
         let back: Vec<_> = db.iter().unwrap().rev().map(|item| item.unwrap().1).collect();
-        assert!(back.iter().rev().enumerate().all(|(number, value)| **value == of_round(number, 0)));
+        assert!(back.iter().rev().enumerate().all(|(number, value)| **value == value_of_round(number, 0)));
         db.checkpoint(Path::new("/copy")).unwrap();
         drop(snapshot);
         db.close().unwrap();
@@ -115,7 +115,7 @@ fn space_is_reclaimed_after_overwrites_and_after_deleting_everything() {
         let db = open(&disk, backend).unwrap();
         for round in 0..12 {
             write_round(&db, 400, round);
-            let stats = settle(&db);
+            let stats = compact_and_wait(&db);
             let allowed = stats.value_bytes_live * 13 / 10 + (32 << 10);
             assert!(stats.value_bytes <= allowed + (64 << 10), "round {round}: {stats:?}");
         }
@@ -130,7 +130,7 @@ fn space_is_reclaimed_after_overwrites_and_after_deleting_everything() {
         assert_round(&db, 400, 11);
         (0..200).for_each(|number| db.delete(key(number)).unwrap());
         db.delete_range(key(200).into_bytes()..).unwrap();
-        let stats = settle(&db);
+        let stats = compact_and_wait(&db);
         assert_eq!((stats.value_bytes_live, stats.moved_files), (0, 0), "{stats:?}");
         db.put("last", "v").unwrap();
         db.flush().unwrap();
@@ -150,21 +150,21 @@ fn snapshots_and_iterators_keep_their_values_during_value_gc() {
         write_round(&db, 300, 0);
         let snapshot = db.snapshot();
         let mut iter = db.iter().unwrap();
-        assert_eq!(&iter.next().unwrap().unwrap().1[..], of_round(0, 0));
+        assert_eq!(&iter.next().unwrap().unwrap().1[..], value_of_round(0, 0));
         for round in 1..8 {
             write_round(&db, 300, round);
-            settle(&db);
+            compact_and_wait(&db);
         }
         assert!(db.stats().value_gcs > 0);
         for number in 0..300 {
-            assert_eq!(&snapshot.get(&space, key(number)).unwrap().unwrap()[..], of_round(number, 0));
+            assert_eq!(&snapshot.get(&space, key(number)).unwrap().unwrap()[..], value_of_round(number, 0));
         }
         for number in 1..300 {
-            assert_eq!(&iter.next().unwrap().unwrap().1[..], of_round(number, 0));
+            assert_eq!(&iter.next().unwrap().unwrap().1[..], value_of_round(number, 0));
         }
         let held = db.stats().value_bytes_live;
         drop((snapshot, iter));
-        let freed = settle(&db).value_bytes_live;
+        let freed = compact_and_wait(&db).value_bytes_live;
         assert!(freed < held * 6 / 10, "{held} bytes with the snapshot, {freed} without");
         assert_round(&db, 300, 7);
         db.close().unwrap();
@@ -179,7 +179,7 @@ fn a_large_value_deleted_or_replaced_by_a_small_one_stays_dead() {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();
         write_round(&db, 300, 0);
-        settle(&db);
+        compact_and_wait(&db);
         for number in 0..300 {
             match number % 3 {
                 0 => db.put(key(number), "small").unwrap(),
@@ -187,7 +187,7 @@ fn a_large_value_deleted_or_replaced_by_a_small_one_stays_dead() {
                 _ => {}
             }
         }
-        let stats = settle(&db);
+        let stats = compact_and_wait(&db);
         assert!(stats.value_gcs > 0, "{stats:?}");
         let as_it_should = |db: &Db| {
             for number in 0..300 {
@@ -195,7 +195,7 @@ fn a_large_value_deleted_or_replaced_by_a_small_one_stays_dead() {
                 match number % 3 {
                     0 => assert_eq!(found.as_deref(), Some(&b"small"[..])),
                     1 => assert_eq!(found, None),
-                    _ => assert_eq!(&found.unwrap()[..], of_round(number, 0)),
+                    _ => assert_eq!(&found.unwrap()[..], value_of_round(number, 0)),
                 }
             }
         };
@@ -213,7 +213,7 @@ fn a_newer_operand_does_not_cover_the_value_it_applies_to() {
         let db = open(&disk, backend).unwrap();
         let space = db.create_keyspace("m", KeyspaceOptions::new().merge_operator("append")).unwrap();
         for number in 0..100 {
-            space.put(key(number), of_round(number, 0)).unwrap();
+            space.put(key(number), value_of_round(number, 0)).unwrap();
         }
         db.flush().unwrap();
         for number in 0..100 {
@@ -222,10 +222,10 @@ fn a_newer_operand_does_not_cover_the_value_it_applies_to() {
         db.flush().unwrap();
         for round in 1..6 {
             write_round(&db, 300, round);
-            settle(&db);
+            compact_and_wait(&db);
         }
         assert!(db.stats().value_gcs > 0);
-        let expected = |number: usize| [of_round(number, 0), b",+".to_vec()].concat();
+        let expected = |number: usize| [value_of_round(number, 0), b",+".to_vec()].concat();
         for number in 0..100 {
             assert_eq!(&space.get(key(number)).unwrap().unwrap()[..], expected(number));
         }
@@ -250,18 +250,18 @@ fn a_value_is_not_dropped_because_of_a_newer_one_that_was_not_durable() {
             db.sync().unwrap();
             for round in 1..4 {
                 write_round(&db, 200, round);
-                settle(&db);
+                compact_and_wait(&db);
             }
             db.sync().unwrap();
             // Only in the front when the power fails.
             for number in 0..200 {
-                space.put_with(key(number), of_round(number, 4), Durability::Buffered).unwrap();
+                space.put_with(key(number), value_of_round(number, 4), Durability::Buffered).unwrap();
             }
             db.wait_for_background().unwrap();
             let after = open(&disk.power_loss(seed), LogBackend::Ring).unwrap();
             for number in 0..200 {
                 let found = after.get(key(number)).unwrap().unwrap();
-                assert!((3..5).any(|round| *found == of_round(number, round)), "{number}");
+                assert!((3..5).any(|round| *found == value_of_round(number, round)), "{number}");
             }
         });
     }
@@ -277,14 +277,14 @@ fn a_value_that_moved_several_times_is_found_and_stale_addresses_are_refreshed()
         let db = open_with(&disk, separated().log_backend(backend), tuning.clone()).unwrap();
         let cold = db.create_keyspace("cold", KeyspaceOptions::new()).unwrap();
         for number in 0..300 {
-            db.put(key(number), of_round(number, 0)).unwrap();
-            cold.put(key(number), of_round(number, 0)).unwrap();
+            db.put(key(number), value_of_round(number, 0)).unwrap();
+            cold.put(key(number), value_of_round(number, 0)).unwrap();
         }
         // The cold keyspace is not compacted, so its tables hold the addresses of the logs that its values were written
         // to.
         write_until_moved(&db, 300, 2);
         for number in 0..300 {
-            assert_eq!(&cold.get(key(number)).unwrap().unwrap()[..], of_round(number, 0));
+            assert_eq!(&cold.get(key(number)).unwrap().unwrap()[..], value_of_round(number, 0));
         }
         db.close().unwrap();
         check(&disk);
@@ -293,11 +293,11 @@ fn a_value_that_moved_several_times_is_found_and_stale_addresses_are_refreshed()
         // Files left over at the close are collected meanwhile, and the next compaction refreshes the addresses.
         let follow = |_: &i32| {
             db.compact_range(&cold, ..).unwrap();
-            settle(&db).moved_files > 0
+            compact_and_wait(&db).moved_files > 0
         };
         assert!((0..20).take_while(follow).count() < 20, "some addresses are still stale: {:?}", db.stats());
         for number in 0..300 {
-            assert_eq!(&cold.get(key(number)).unwrap().unwrap()[..], of_round(number, 0));
+            assert_eq!(&cold.get(key(number)).unwrap().unwrap()[..], value_of_round(number, 0));
         }
     };
     // A thread schedule in which files move that often.
@@ -315,7 +315,7 @@ fn a_changed_separation_limit_applies_to_the_next_write_of_a_value() {
         let live = |round: usize, separation: Option<u32>| {
             space.set_separation(separation).unwrap();
             write_round(&db, 100, round);
-            settle(&db);
+            compact_and_wait(&db);
             space.stats().unwrap().bytes_separated
         };
         assert_eq!(live(0, None), 0);
@@ -329,7 +329,7 @@ fn a_changed_separation_limit_applies_to_the_next_write_of_a_value() {
         space.set_separation(Some(0)).unwrap();
         db.put("empty", "").unwrap();
         db.delete("nothing").unwrap();
-        settle(&db);
+        compact_and_wait(&db);
         assert!(space.stats().unwrap().bytes_separated > 0);
         db.close().unwrap();
         check(&disk);
@@ -351,7 +351,7 @@ fn by_default_values_of_192_bytes_are_separated() {
             for len in [191, 192] {
                 space.put(format!("{len}"), vec![b'v'; len]).unwrap();
             }
-            settle(db);
+            compact_and_wait(db);
             space.stats().unwrap().bytes_separated
         };
         let db = open(Options::new());
@@ -398,12 +398,12 @@ fn dropping_a_keyspace_releases_the_space_of_its_values() {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();
         let space = db.create_keyspace("obsolete", KeyspaceOptions::new()).unwrap();
-        (0..300).for_each(|number| space.put(key(number), of_round(number, 0)).unwrap());
+        (0..300).for_each(|number| space.put(key(number), value_of_round(number, 0)).unwrap());
         write_round(&db, 50, 0);
-        settle(&db);
+        compact_and_wait(&db);
         let before = db.stats().value_bytes_live;
         db.drop_keyspace("obsolete").unwrap();
-        let stats = settle(&db);
+        let stats = compact_and_wait(&db);
         assert!(stats.value_bytes_live < before / 3, "{before} B before, {stats:?}");
         assert_round(&db, 50, 0);
         db.close().unwrap();
@@ -421,8 +421,8 @@ fn damage_in_value_files_never_gives_a_wrong_answer_and_the_check_reports_it() {
         let db = open_with(&disk, separated(), tuning).unwrap();
         let cold = db.create_keyspace("cold", KeyspaceOptions::new()).unwrap();
         for number in 0..60 {
-            db.put(key(number), of_round(number, 0)).unwrap();
-            cold.put(key(number), of_round(number, 0)).unwrap();
+            db.put(key(number), value_of_round(number, 0)).unwrap();
+            cold.put(key(number), value_of_round(number, 0)).unwrap();
         }
         write_until_moved(&db, 60, 1);
         db.close().unwrap();
@@ -443,7 +443,7 @@ fn damage_in_value_files_never_gives_a_wrong_answer_and_the_check_reports_it() {
                 let cold = db.open_keyspace("cold").unwrap();
                 for number in 0..60 {
                     if let Ok(found) = cold.get(key(number)) {
-                        assert_eq!(&found.unwrap()[..], of_round(number, 0), "byte {at} of {}", path.display());
+                        assert_eq!(&found.unwrap()[..], value_of_round(number, 0), "byte {at} of {}", path.display());
                     }
                 }
             }
@@ -456,7 +456,7 @@ fn damage_in_a_log_before_referenced_records_is_reported_and_nothing_is_truncate
     with_each_log(|backend| {
         let disk = SimDisk::new();
         let db = open(&disk, backend).unwrap();
-        (0..60).for_each(|number| db.put(key(number), of_round(number, 0)).unwrap());
+        (0..60).for_each(|number| db.put(key(number), value_of_round(number, 0)).unwrap());
         db.flush().unwrap();
         // The newest log still belongs to the front, though all its records are in tables.
         let crashed = disk.process_crash();
@@ -484,7 +484,7 @@ fn damage_in_a_log_before_referenced_records_is_reported_and_nothing_is_truncate
                 Err(error) => panic!("{error}"),
                 // If the log had left the front, reading the value reports the damage.
                 Ok(db) => assert!((0..60).all(|number| match db.get(key(number)) {
-                    Ok(found) => *found.unwrap() == of_round(number, 0),
+                    Ok(found) => *found.unwrap() == value_of_round(number, 0),
                     Err(error) => matches!(error, Error::Corruption { .. }),
                 })),
             }
@@ -529,19 +529,19 @@ fn tables_that_are_not_compacted_get_fresh_addresses_of_moved_values() {
         let db = open_with(&disk, separated().log_backend(backend), tuning).unwrap();
         let cold = db.create_keyspace("cold", KeyspaceOptions::new()).unwrap();
         for number in 0..1000 {
-            db.put(key(number), of_round(number, 0)).unwrap();
-            cold.put(key(number), of_round(number, 0)).unwrap();
+            db.put(key(number), value_of_round(number, 0)).unwrap();
+            cold.put(key(number), value_of_round(number, 0)).unwrap();
         }
-        settle(&db);
+        compact_and_wait(&db);
         // Half of the records in the logs die, so the other half moves.
         write_round(&db, 1000, 1);
-        let stats = settle(&db);
+        let stats = compact_and_wait(&db);
         assert!(stats.value_gcs > 3 && stats.moved_files < 8, "{stats:?}");
         let jobs = (stats.compactions, stats.value_gcs);
         testing::sleep(std::time::Duration::from_secs(5));
         assert_eq!((db.stats().compactions, db.stats().value_gcs), jobs, "background work is idle");
         for number in 0..1000 {
-            assert_eq!(&cold.get(key(number)).unwrap().unwrap()[..], of_round(number, 0));
+            assert_eq!(&cold.get(key(number)).unwrap().unwrap()[..], value_of_round(number, 0));
         }
         db.close().unwrap();
         check(&disk);

@@ -21,7 +21,7 @@ use crate::format::stats_page;
 use crate::format::table::{FOOTER_BYTES, MAGIC as TABLE_MAGIC};
 use crate::front::log_reader::{LogReader, Opened};
 use crate::io::{Access, File, OsStorage, Storage, read_exact_at, read_whole};
-use crate::levels::table_file::{Part, TableFile};
+use crate::levels::table_file::{TableElement, TableFile};
 use crate::values::redirect::{self, read_all};
 use crate::values::segment::{self, extents};
 
@@ -364,7 +364,7 @@ fn dump_table(file: Arc<dyn File>, id: Option<FileId>, see: &mut VisitEntry<'_>)
                 failure = Some(error);
                 false
             }
-            Ok(Part::Ranges(handle, fragments)) => {
+            Ok(TableElement::Ranges(handle, fragments)) => {
                 let ranges = |fragment: &Fragment| {
                     let seqnos: Vec<String> = fragment.seqnos.iter().map(|seqno| seqno.0.to_string()).collect();
                     let (start, end) = (full_key_text(&fragment.start), full_key_text(&fragment.end));
@@ -373,18 +373,20 @@ fn dump_table(file: Arc<dyn File>, id: Option<FileId>, see: &mut VisitEntry<'_>)
                 };
                 fragments.iter().all(ranges)
             }
-            Ok(Part::TopIndex(handle)) => see(&entry(handle.offset, "top index", format!("{} B", handle.len))),
-            Ok(Part::Partition(None)) => true,
-            Ok(Part::Partition(Some((handle, _)))) => see(&entry(handle.offset, "filter", format!("{} B", handle.len))),
-            Ok(Part::Index(handle, key)) => {
+            Ok(TableElement::TopIndex(handle)) => see(&entry(handle.offset, "top index", format!("{} B", handle.len))),
+            Ok(TableElement::Partition(None)) => true,
+            Ok(TableElement::Partition(Some((handle, _)))) => {
+                see(&entry(handle.offset, "filter", format!("{} B", handle.len)))
+            }
+            Ok(TableElement::Index(handle, key)) => {
                 see(&entry(handle.offset, "index", format!("{} B, up to {}", handle.len, full_key_text(key))))
             }
-            Ok(Part::Data { handle, compression, bytes, separator }) => {
+            Ok(TableElement::Data { handle, compression, bytes, separator }) => {
                 block = handle.offset;
                 let until = full_key_text(separator.0);
                 see(&entry(block, "block", format!("{} B ({compression:?} of {bytes} B), up to {until}", handle.len)))
             }
-            Ok(Part::Version { key, stamp, value }) => {
+            Ok(TableElement::Version { key, stamp, value }) => {
                 let (keyspace, key) = split_key(key).unwrap_or((KeyspaceId(0), key));
                 let version = Some(version(keyspace, key, stamp.seqno(), stamp.kind(), value));
                 see(&DumpEntry { offset: block, what: "version", text: String::new(), version })

@@ -46,8 +46,8 @@ impl Core {
     fn balance_caches(&self) {
         let (blocks, values) = (&self.readers.cache, self.memory.value_cache.ghosts());
         let Some(moved) = self.memory.balance.step(blocks.demand(), values.demand()) else { return };
-        blocks.start_over();
-        values.start_over();
+        blocks.reset_demand();
+        values.reset_demand();
         self.counters.cache_balances.fetch_add(1, Ordering::Relaxed);
         if moved {
             self.fit_cache();

@@ -65,8 +65,8 @@ impl FindStaleAddresses {
         if !hops.is_empty() {
             for table in view.version.levels().iter().flat_map(|level| level.tables().iter()) {
                 // A job that needs a table that cannot be read will report it.
-                let names = table.names().unwrap_or_default();
-                tables.push(hops.naming(table.meta().id, table.meta().size, &names));
+                let names = table.references().unwrap_or_default();
+                tables.push(hops.stale_references(table.meta().id, table.meta().size, &names));
             }
         }
         let files = view.values.stored.len() - view.values.redirect_files();

@@ -32,7 +32,7 @@ struct Reorder(Vec<FileId>);
 /// The files that are to be emptied next for the sake of order, if no job empties any and there may be room for it.
 pub(crate) fn reorder_candidates(core: &Core, state: &WorkState) -> Option<Vec<FileId>> {
     let may_run = state.activity() != Activity::Full && !state.has(Sole::ValueCollection) && !state.shortages.any();
-    if !may_run || !core.placement.sorts() {
+    if !may_run || !core.placement.keeps_key_order() {
         return None;
     }
     let values = core.published.view().values.clone();

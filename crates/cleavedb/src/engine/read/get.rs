@@ -4,7 +4,7 @@
 use crate::base::key_versions::{KeyVersions, is_delete};
 use crate::base::operator::full_merge;
 use crate::base::{Address, Error, FileId, Kind, Result, Seqno, Slice, Stamp, full_key, limits, split_key};
-use crate::cache::value_cache::Kept;
+use crate::cache::value_cache::ValueEntry;
 use crate::engine::core::Core;
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::layer::collect_versions;
@@ -55,7 +55,7 @@ impl Core {
 #[derive(Default)]
 pub(crate) struct CachedValue {
     /// The cache's entry for the key, if the cache was queried.
-    found: Option<Option<Kept>>,
+    found: Option<Option<ValueEntry>>,
     /// A table in which the version is the newest of its key.
     table: Option<FileId>,
 }
@@ -159,7 +159,7 @@ impl Core {
         let found = match &cached.found {
             None => values.get(full, stamp),
             Some(kept) => {
-                let of_this = kept.as_ref().filter(|kept| values.is_of(kept, stamp));
+                let of_this = kept.as_ref().filter(|kept| values.is_version(kept, stamp));
                 if let (Some(kept), Some(_)) = (of_this, cached.table) {
                     // The table that the entry was inserted for no longer exists.
                     values.insert(full, stamp, cached.table, &kept.value);
@@ -168,8 +168,8 @@ impl Core {
             }
         };
         if found.is_none() {
-            values.note_missed();
-            if self.memory.balance.note_missed() && self.caches_want_balance() {
+            values.note_miss();
+            if self.memory.balance.note_miss() && self.caches_want_balance() {
                 self.work.wake();
             }
         }

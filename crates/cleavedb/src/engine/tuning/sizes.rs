@@ -24,9 +24,9 @@ use crate::format::compression::Compression;
 use crate::front::index_table::IndexTable;
 use crate::levels::builder::TableOptions;
 use crate::values::placement::Placement;
-use crate::values::placement::hash::Hash;
-use crate::values::placement::log::Log;
-use crate::values::placement::range::Range;
+use crate::values::placement::hash::HashPlacement;
+use crate::values::placement::log::LogPlacement;
+use crate::values::placement::range::RangePlacement;
 
 const MIB: usize = 1 << 20;
 /// Memory of a compaction cursor beside its data block: top index, index partition, and their read buffers.
@@ -375,20 +375,20 @@ impl Tuning {
     pub(crate) fn placement(&self) -> Box<dyn Placement> {
         let segment_bytes = self.log_bytes;
         match self.placement {
-            ValuePlacement::Hash => Box::new(Hash {
+            ValuePlacement::Hash => Box::new(HashPlacement {
                 segment_bytes,
                 group_bytes: self.group_bytes,
                 policy: self.victims,
                 hot_cold: self.hot_cold,
             }),
-            ValuePlacement::Range => Box::new(Range {
+            ValuePlacement::Range => Box::new(RangePlacement {
                 segment_bytes,
                 group_bytes: self.group_bytes,
                 policy: self.victims,
                 // The state kept for a small record while value GC decides its liveness is a few times its size.
                 small_bytes: self.judged_bytes_max() as u64 / 8,
             }),
-            ValuePlacement::Log { look_up_each } => Box::new(Log { segment_bytes, look_up_each }),
+            ValuePlacement::Log { look_up_each } => Box::new(LogPlacement { segment_bytes, look_up_each }),
         }
     }
 }

@@ -77,7 +77,7 @@ impl Core {
             false => Hidden::default(),
         };
         // Value GC has found some of the hidden garbage by itself, and removed it.
-        let ReclaimedBytes { dead, saved } = view.values.away;
+        let ReclaimedBytes { dead, saved } = view.values.reclaimed;
         let (referenced, hidden) = (referenced.saturating_sub(dead), hidden.saturating_sub(dead));
         // Records compressed since they were referenced are taken to be hidden as often as the others.
         let stored = referenced.saturating_sub(saved);

@@ -19,7 +19,7 @@ const GROUPS_MAX: u64 = 8;
 pub(super) const UNIT_SEGMENTS: u64 = 4;
 
 /// Groups, and the units that are collected together.
-pub struct Hash {
+pub struct HashPlacement {
     /// Files with this many live bytes are collected together.
     pub segment_bytes: u64,
     /// Target size of a group in bytes; larger if there is much data.
@@ -78,7 +78,7 @@ impl Unit<'_> {
     }
 }
 
-impl Hash {
+impl HashPlacement {
     /// Target size of a group if there are `live` live bytes in all.
     fn group_bytes(&self, live: u64) -> u64 {
         self.group_bytes.max(live / GROUPS_MAX).max(1)
@@ -125,7 +125,7 @@ pub(super) fn rank(mut units: Vec<Unit<'_>>, policy: VictimPolicy) -> Vec<Unit<'
     units
 }
 
-impl Placement for Hash {
+impl Placement for HashPlacement {
     fn victims(&self, candidates: &[Candidate], garbage_limit: GarbageLimit) -> Vec<FileId> {
         if !is_due(candidates, garbage_limit) {
             return Vec::new();
@@ -165,16 +165,17 @@ impl Placement for Hash {
         Liveness::NewestWins
     }
 
-    fn groups(&self, survivors: &[Survivor<'_>], around: &PlacementContext) -> Vec<(Group, usize)> {
-        let live = around.in_groups() + around.in_logs + survivors.iter().map(|survivor| survivor.bytes).sum::<u64>();
+    fn groups(&self, survivors: &[Survivor<'_>], context: &PlacementContext) -> Vec<(Group, usize)> {
+        let live =
+            context.bytes_in_groups() + context.in_logs + survivors.iter().map(|survivor| survivor.bytes).sum::<u64>();
         let mut groups = Vec::new();
-        let there = around.groups.keys().filter_map(Group::as_hash).collect();
-        let around = Division { groups: there, in_logs: around.in_logs, group_bytes: self.group_bytes(live) };
-        divide(HashGroup::ALL, survivors, &around, &mut groups);
+        let existing = context.groups.keys().filter_map(Group::as_hash).collect();
+        let division = Division { groups: existing, in_logs: context.in_logs, group_bytes: self.group_bytes(live) };
+        divide(HashGroup::ALL, survivors, &division, &mut groups);
         groups
     }
 
-    fn parts_cold(&self) -> bool {
+    fn separates_cold(&self) -> bool {
         self.hot_cold
     }
 }
@@ -190,20 +191,20 @@ struct Division {
 }
 
 /// Divides the records of group `node`, sorted by hash, into the existing groups, and by size where there is none.
-fn divide(node: HashGroup, records: &[Survivor<'_>], around: &Division, out: &mut Vec<(Group, usize)>) {
+fn divide(node: HashGroup, records: &[Survivor<'_>], division: &Division, out: &mut Vec<(Group, usize)>) {
     if records.is_empty() {
         return;
     }
-    let divided = around.groups.iter().any(|group| node.covers(*group) && *group != node);
+    let divided = division.groups.iter().any(|group| node.covers(*group) && *group != node);
     let covering = (0..=node.depth()).rev().map(|depth| HashGroup::of(node.first_hash(), depth));
-    let covering = covering.into_iter().find(|group| around.groups.contains(group));
+    let covering = covering.into_iter().find(|group| division.groups.contains(group));
     let bytes: u64 = records.iter().map(|record| record.bytes).sum();
-    let too_large = covering.is_none() && bytes + (around.in_logs >> node.depth()) > around.group_bytes;
+    let too_large = covering.is_none() && bytes + (division.in_logs >> node.depth()) > division.group_bytes;
     match node.halves() {
         Some(halves) if divided || too_large => {
             let middle = records.partition_point(|record| halves[0].holds(record.order));
-            divide(halves[0], &records[..middle], around, out);
-            divide(halves[1], &records[middle..], around, out);
+            divide(halves[0], &records[..middle], division, out);
+            divide(halves[1], &records[middle..], division, out);
         }
         _ => out.push((Group::Hash(covering.unwrap_or(node)), records.len())),
     }
@@ -217,8 +218,8 @@ mod tests {
 
     const GARBAGE_LIMIT: GarbageLimit = GarbageLimit { percent: 30, bytes: 1000 };
 
-    fn hash(segment_bytes: u64) -> Hash {
-        Hash { segment_bytes, group_bytes: segment_bytes, policy: VictimPolicy::Greedy, hot_cold: true }
+    fn hash(segment_bytes: u64) -> HashPlacement {
+        HashPlacement { segment_bytes, group_bytes: segment_bytes, policy: VictimPolicy::Greedy, hot_cold: true }
     }
 
     fn log(file: u64, bytes: u64, live: u64) -> Candidate {
@@ -285,18 +286,18 @@ mod tests {
     #[test]
     fn policies_choose_different_victims() {
         let all: Vec<Candidate> = (1..=40).map(|file| log(file, 10_000, file * 200)).collect();
-        let first = |policy| Hash { policy, ..hash(1) }.victims(&all, GARBAGE_LIMIT)[0].0;
+        let first = |policy| HashPlacement { policy, ..hash(1) }.victims(&all, GARBAGE_LIMIT)[0].0;
         assert_eq!(first(VictimPolicy::Greedy), 1);
         // Old and half empty beats new and emptier.
         let two = [log(1, 10_000, 5_000), log(90, 10_000, 4_000)];
         let policy = VictimPolicy::CostBenefit;
-        assert_eq!(Hash { policy, ..hash(1) }.victims(&two, GARBAGE_LIMIT), ids(&[1]));
+        assert_eq!(HashPlacement { policy, ..hash(1) }.victims(&two, GARBAGE_LIMIT), ids(&[1]));
         assert_eq!(hash(1).victims(&two, GARBAGE_LIMIT), ids(&[90]));
         // Among the best 1, the best 8, and all.
         let drawn = |among, more: u64| {
             let mut all = all.clone();
             all[0].live += more;
-            Hash { policy: VictimPolicy::GreedyRandom(among), ..hash(1) }.victims(&all, GARBAGE_LIMIT)[0].0
+            HashPlacement { policy: VictimPolicy::GreedyRandom(among), ..hash(1) }.victims(&all, GARBAGE_LIMIT)[0].0
         };
         let draws = |among| (0..200).map(|more| drawn(among, more)).collect::<BTreeSet<_>>();
         assert_eq!(draws(1), BTreeSet::from([1]));
@@ -310,8 +311,8 @@ mod tests {
     }
 
     /// The group of each record.
-    fn groups(count: u64, around: &PlacementContext) -> Vec<HashGroup> {
-        let groups = hash(1_000).groups(&survivors(count), around).into_iter();
+    fn groups(count: u64, context: &PlacementContext) -> Vec<HashGroup> {
+        let groups = hash(1_000).groups(&survivors(count), context).into_iter();
         groups.flat_map(|(group, records)| std::iter::repeat_n(group.as_hash().unwrap(), records)).collect()
     }
 
@@ -325,8 +326,8 @@ mod tests {
     #[test]
     fn groups_are_halved_until_each_is_small_enough() {
         let depths = |count, in_logs| -> BTreeSet<u8> {
-            let around = PlacementContext { in_logs, ..PlacementContext::default() };
-            let groups = groups(count, &around);
+            let context = PlacementContext { in_logs, ..PlacementContext::default() };
+            let groups = groups(count, &context);
             assert_eq!(groups.len() as u64, count);
             assert!(groups.iter().zip(survivors(count)).all(|(group, record)| group.holds(record.order)));
             groups.iter().map(|group| group.depth()).collect()

@@ -6,14 +6,14 @@ use crate::base::FileId;
 use crate::format::group::Group;
 
 /// The oldest file is collected first; its live records are appended at the head.
-pub struct Log {
+pub struct LogPlacement {
     /// Files with this many live bytes are collected together.
     pub segment_bytes: u64,
     /// Whether records are looked up one by one, as in the paper.
     pub look_up_each: bool,
 }
 
-impl Placement for Log {
+impl Placement for LogPlacement {
     fn victims(&self, candidates: &[Candidate], garbage_limit: GarbageLimit) -> Vec<FileId> {
         let (mut victims, mut moved) = (Vec::new(), 0);
         if !is_due(candidates, garbage_limit) {
@@ -39,7 +39,7 @@ impl Placement for Log {
         vec![(Group::ALL, survivors.len())]
     }
 
-    fn parts_cold(&self) -> bool {
+    fn separates_cold(&self) -> bool {
         false
     }
 }
@@ -52,7 +52,7 @@ mod tests {
     fn the_tail_is_collected_first_whatever_its_garbage() {
         let candidate = |file, live| Candidate { file: FileId(file), bytes: 1000, live, part: None };
         let all = [candidate(7, 100), candidate(3, 900), candidate(5, 500)];
-        let log = |segment_bytes| Log { segment_bytes, look_up_each: false };
+        let log = |segment_bytes| LogPlacement { segment_bytes, look_up_each: false };
         let garbage_limit = GarbageLimit { percent: 30, bytes: 0 };
         assert_eq!(log(1).victims(&all, garbage_limit), [FileId(3)]);
         assert_eq!(log(1400).victims(&all, garbage_limit), [FileId(3), FileId(5)]);

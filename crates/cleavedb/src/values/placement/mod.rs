@@ -61,7 +61,7 @@ pub struct PlacementContext {
     pub in_logs: u64,
     /// Estimated percentage of the records at hand that arrived in random key order: as many bytes of other logs are
     /// expected to fall among the same keys.
-    pub chance_percent: u64,
+    pub random_percent: u64,
 }
 
 /// Decides which values lie together.
@@ -84,16 +84,16 @@ pub trait Placement: Send + Sync {
     }
 
     /// Whether the order is that of keys, and extents are written in it.
-    fn sorts(&self) -> bool {
+    fn keeps_key_order(&self) -> bool {
         false
     }
 
     /// The groups of the sorted records: each group, and how many of the next records it takes. A group may occur more
     /// than once.
-    fn groups(&self, survivors: &[Survivor<'_>], around: &PlacementContext) -> Vec<(Group, usize)>;
+    fn groups(&self, survivors: &[Survivor<'_>], context: &PlacementContext) -> Vec<(Group, usize)>;
 
     /// Whether records that have not changed since they were last moved are separated from the others.
-    fn parts_cold(&self) -> bool;
+    fn separates_cold(&self) -> bool;
 }
 
 /// The extents of each group: first the groups by hash, then the clusters of ranges; in order.
@@ -123,7 +123,7 @@ fn is_due(candidates: &[Candidate], garbage_limit: GarbageLimit) -> bool {
 
 impl PlacementContext {
     /// Live bytes in extents that are not collected.
-    fn in_groups(&self) -> u64 {
+    fn bytes_in_groups(&self) -> u64 {
         self.groups.values().sum()
     }
 }

@@ -8,7 +8,7 @@
 //! ranges follow the keys: those at the end of sequential inserts are as large as others.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range as Span;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::hash::{UNIT_SEGMENTS, Unit, rank};
@@ -36,7 +36,7 @@ const LOOSE_PART: u64 = 64;
 const LOOSE_MAX: usize = 4;
 
 /// Key ranges, and the units that are collected together.
-pub struct Range {
+pub struct RangePlacement {
     /// Files with this many live bytes are collected together.
     pub segment_bytes: u64,
     /// Target size of a cluster in bytes; larger if there is much data.
@@ -149,7 +149,7 @@ impl<'a> OverlapCluster<'a, &'a Candidate> {
 
 /// Consecutive records with the same destination.
 struct SortedStretch {
-    records: Span<usize>,
+    records: Range<usize>,
     bytes: u64,
     /// The cluster that they fall into, or the first one above them.
     cluster: usize,
@@ -157,7 +157,7 @@ struct SortedStretch {
     inside: bool,
 }
 
-impl Range {
+impl RangePlacement {
     /// Target size of a cluster if there are `live` live bytes in all.
     fn size(&self, live: u64) -> u64 {
         self.group_bytes.max(live / GROUPS_MAX).max(1)
@@ -222,7 +222,7 @@ fn cut(records: &[Survivor<'_>], parts: u64, out: &mut Vec<(Group, usize)>) {
     push(from, bound_behind(last.key).as_deref(), records.len() - begun);
 }
 
-impl Placement for Range {
+impl Placement for RangePlacement {
     fn victims(&self, candidates: &[Candidate], garbage_limit: GarbageLimit) -> Vec<FileId> {
         if !is_due(candidates, garbage_limit) {
             return Vec::new();
@@ -300,22 +300,22 @@ impl Placement for Range {
         u64::from_be_bytes(first)
     }
 
-    fn sorts(&self) -> bool {
+    fn keeps_key_order(&self) -> bool {
         true
     }
 
-    fn groups(&self, survivors: &[Survivor<'_>], around: &PlacementContext) -> Vec<(Group, usize)> {
+    fn groups(&self, survivors: &[Survivor<'_>], context: &PlacementContext) -> Vec<(Group, usize)> {
         let bytes: u64 = survivors.iter().map(|survivor| survivor.bytes).sum();
-        let size = self.size(around.in_groups() + around.in_logs + bytes);
-        let here = clusters(around.groups.iter().filter_map(|(group, live)| Some((group.as_range()?, *live))));
-        let in_cluster = |cluster: usize| here[cluster].items.iter().map(|(_, live)| live).sum::<u64>();
+        let size = self.size(context.bytes_in_groups() + context.in_logs + bytes);
+        let existing = clusters(context.groups.iter().filter_map(|(group, live)| Some((group.as_range()?, *live))));
+        let in_cluster = |cluster: usize| existing[cluster].items.iter().map(|(_, live)| live).sum::<u64>();
         // Bytes expected from other logs among these keys.
-        let expected = around.in_logs / 100 * around.chance_percent;
+        let expected = context.in_logs / 100 * context.random_percent;
         let with_coming =
             |stretch: u64| stretch + (u128::from(expected) * u128::from(stretch) / u128::from(bytes.max(1))) as u64;
         let small = (u128::from(size / OWN_PART) * u128::from(bytes) / u128::from((bytes + expected).max(1))) as u64;
         let mut groups = Vec::new();
-        for stretch in Range::stretches(survivors, &here, small) {
+        for stretch in RangePlacement::stretches(survivors, &existing, small) {
             let (all, own) = (with_coming(stretch.bytes), if stretch.inside { in_cluster(stretch.cluster) } else { 0 });
             let parts = match stretch.inside {
                 true if own + all <= 2 * size => 1,
@@ -327,7 +327,7 @@ impl Placement for Range {
         groups
     }
 
-    fn parts_cold(&self) -> bool {
+    fn separates_cold(&self) -> bool {
         false
     }
 }

@@ -7,8 +7,13 @@ use crate::values::placement::to_reorder;
 
 const GARBAGE_LIMIT: GarbageLimit = GarbageLimit { percent: 30, bytes: 1000 };
 
-fn range(segment_bytes: u64) -> Range {
-    Range { segment_bytes, group_bytes: segment_bytes, policy: VictimPolicy::Greedy, small_bytes: segment_bytes / 8 }
+fn range(segment_bytes: u64) -> RangePlacement {
+    RangePlacement {
+        segment_bytes,
+        group_bytes: segment_bytes,
+        policy: VictimPolicy::Greedy,
+        small_bytes: segment_bytes / 8,
+    }
 }
 
 fn key(number: u64) -> Vec<u8> {
@@ -32,19 +37,23 @@ fn ids(numbers: &[u64]) -> Vec<FileId> {
     numbers.iter().map(|number| FileId(*number)).collect()
 }
 
-fn around(extents: &[(u64, u64, u64)]) -> PlacementContext {
+fn context_of(extents: &[(u64, u64, u64)]) -> PlacementContext {
     let groups = extents.iter().map(|&(from, to, live)| (interval(from, to), live)).collect();
     PlacementContext { groups, ..PlacementContext::default() }
 }
 
 /// The destinations of records of 100 B with these numbers: first and last number of each extent, in order.
-fn parts(range: &Range, numbers: impl IntoIterator<Item = u64>, around: &PlacementContext) -> Vec<(u64, u64)> {
+fn parts(
+    range: &RangePlacement,
+    numbers: impl IntoIterator<Item = u64>,
+    context: &PlacementContext,
+) -> Vec<(u64, u64)> {
     let numbers: Vec<u64> = numbers.into_iter().collect();
     let keys: Vec<Vec<u8>> = numbers.iter().map(|number| key(*number)).collect();
     let survivors: Vec<Survivor<'_>> =
         keys.iter().map(|key| Survivor { order: range.order(key), key, bytes: 100 }).collect();
     let mut rest = &numbers[..];
-    let groups = range.groups(&survivors, around);
+    let groups = range.groups(&survivors, context);
     let parts = groups.iter().map(|(group, records)| {
         let part = rest.split_off(..*records).unwrap();
         let interval = group.as_range().unwrap();
@@ -79,7 +88,7 @@ fn values_between_clusters_are_cut_by_size() {
 
 #[test]
 fn values_still_in_logs_count_as_far_as_records_arrive_in_random_order() {
-    let with_logs = |chance_percent| PlacementContext { in_logs: 6000, chance_percent, ..PlacementContext::default() };
+    let with_logs = |random_percent| PlacementContext { in_logs: 6000, random_percent, ..PlacementContext::default() };
     assert_eq!(parts(&range(1000), 0..20, &with_logs(0)).len(), 2);
     assert_eq!(parts(&range(1000), 0..20, &with_logs(50)).len(), 5);
     assert_eq!(parts(&range(1000), 0..20, &with_logs(100)).len(), 7);
@@ -87,7 +96,7 @@ fn values_still_in_logs_count_as_far_as_records_arrive_in_random_order() {
 
 #[test]
 fn sequential_inserts_form_new_ranges_after_the_last() {
-    let before = around(&[(0, 10, 1000), (10, 20, 1000)]);
+    let before = context_of(&[(0, 10, 1000), (10, 20, 1000)]);
     assert_eq!(parts(&range(1000), 20..30, &before), [(20, 29)]);
     assert_eq!(parts(&range(1000), 20..60, &before).len(), 4);
     // A few keys before the end do not draw the following ones into the last cluster.
@@ -96,16 +105,16 @@ fn sequential_inserts_form_new_ranges_after_the_last() {
 
 #[test]
 fn clusters_keep_the_values_in_their_range_and_are_cut_once_too_large() {
-    let before = around(&[(0, 100, 900), (100, 200, 1700)]);
+    let before = context_of(&[(0, 100, 900), (100, 200, 1700)]);
     assert_eq!(parts(&range(1000), (0..200).step_by(20), &before), [(0, 80), (100, 140), (160, 180)]);
     // Overlapping extents are one cluster, whose bytes are counted together.
-    let before = around(&[(0, 60, 900), (40, 100, 900), (200, 300, 900)]);
+    let before = context_of(&[(0, 60, 900), (40, 100, 900), (200, 300, 900)]);
     assert_eq!(parts(&range(1000), (0..300).step_by(20), &before), [(0, 40), (60, 80), (100, 180), (200, 280)]);
 }
 
 #[test]
 fn few_values_between_clusters_go_to_an_adjacent_cluster_only() {
-    let before = around(&[(0, 100, 900), (120, 200, 900), (300, 400, 900)]);
+    let before = context_of(&[(0, 100, 900), (120, 200, 900), (300, 400, 900)]);
     assert_eq!(parts(&range(1000), [50, 110, 130], &before), [(50, 110), (130, 130)]);
     assert_eq!(parts(&range(1000), [110, 130, 350], &before), [(110, 130), (350, 350)]);
     assert_eq!(parts(&range(1000), [110, 250], &before), [(110, 110), (250, 250)]);
@@ -211,24 +220,24 @@ fn reordering_moves_unordered_values_and_leaves_ordered_ones() {
 }
 
 /// Applies a job to these files: replaces the victims by the files of its output.
-fn after(range: &Range, all: &mut Vec<(Candidate, Vec<u64>)>, victims: &[FileId], next: &mut u64) -> u64 {
+fn after(range: &RangePlacement, all: &mut Vec<(Candidate, Vec<u64>)>, victims: &[FileId], next: &mut u64) -> u64 {
     let (gone, stays): (Vec<_>, Vec<_>) =
         std::mem::take(all).into_iter().partition(|(it, _)| victims.contains(&it.file));
     *all = stays;
     let mut numbers: Vec<u64> = gone.into_iter().flat_map(|(_, numbers)| numbers).collect();
     numbers.sort_unstable();
-    let mut around = PlacementContext::default();
+    let mut context = PlacementContext::default();
     for (file, _) in &*all {
         match &file.part {
-            Some((group, _)) => *around.groups.entry(group.clone()).or_default() += file.live,
-            None => around.in_logs += file.live,
+            Some((group, _)) => *context.groups.entry(group.clone()).or_default() += file.live,
+            None => context.in_logs += file.live,
         }
     }
     let keys: Vec<Vec<u8>> = numbers.iter().map(|number| key(*number)).collect();
     let survivors: Vec<Survivor<'_>> =
         keys.iter().map(|key| Survivor { order: range.order(key), key, bytes: 100 }).collect();
     let mut rest = &numbers[..];
-    for (group, records) in range.groups(&survivors, &around) {
+    for (group, records) in range.groups(&survivors, &context) {
         *next += 1;
         let bytes = records as u64 * 100;
         let file = Candidate { part: Some((group, Temperature::Hot)), ..log(*next, bytes, bytes) };
@@ -278,7 +287,7 @@ fn reordering_terminates_and_moves_no_value_often() {
 
 /// Files with their keys, and jobs that judge a limited number of records at once.
 struct Simulated {
-    range: Range,
+    range: RangePlacement,
     files: Vec<(Candidate, Vec<Vec<u8>>)>,
     next: u64,
     judged_max: usize,
@@ -287,7 +296,7 @@ struct Simulated {
 }
 
 impl Simulated {
-    fn new(range: Range, judged_max: usize) -> Simulated {
+    fn new(range: RangePlacement, judged_max: usize) -> Simulated {
         Simulated { range, files: Vec::new(), next: 0, judged_max, moved: 0 }
     }
 
@@ -310,11 +319,11 @@ impl Simulated {
         let (gone, stays): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.files).into_iter().partition(|(file, _)| victims.contains(&file.file));
         self.files = stays;
-        let mut around = PlacementContext::default();
+        let mut context = PlacementContext::default();
         for (file, _) in &self.files {
             match &file.part {
-                Some((group, _)) => *around.groups.entry(group.clone()).or_default() += file.live,
-                None => around.in_logs += file.live,
+                Some((group, _)) => *context.groups.entry(group.clone()).or_default() += file.live,
+                None => context.in_logs += file.live,
             }
         }
         let mut keys: Vec<Vec<u8>> =
@@ -331,11 +340,11 @@ impl Simulated {
             }
             let survivors: Vec<Survivor<'_>> =
                 rest[..judged].iter().map(|key| Survivor { order: self.range.order(key), key, bytes: 100 }).collect();
-            for (group, records) in self.range.groups(&survivors, &around) {
+            for (group, records) in self.range.groups(&survivors, &context) {
                 self.next += 1;
                 let bytes = records as u64 * 100;
                 written += bytes;
-                *around.groups.entry(group.clone()).or_default() += bytes;
+                *context.groups.entry(group.clone()).or_default() += bytes;
                 let file = Candidate { part: Some((group, Temperature::Hot)), ..log(self.next, bytes, bytes) };
                 self.files.push((file, rest.split_off(..records).unwrap().to_vec()));
             }
@@ -387,7 +396,7 @@ fn reordering_ends_within_its_credit_whatever_the_keys() {
         let mut random = Random::new(seed);
         // A range that takes everything, or ordinary ones; jobs that judge few records, or all.
         let group_bytes = if random.one_in(4) { 1 << 40 } else { 2_000 };
-        let range = Range { group_bytes, ..range(2_000 + random.below(3) * 4_000) };
+        let range = RangePlacement { group_bytes, ..range(2_000 + random.below(3) * 4_000) };
         let mut all = Simulated::new(range, 7 + random.below(60) as usize);
         let (mut credit, mut arrived) = (ReorderCredit::default(), 0);
         for _ in 0..6 {

@@ -315,7 +315,7 @@ impl Checker {
                         None
                     }
                 },
-                names: &mut |names| found.add_all(names),
+                references: &mut |references| found.add_all(references),
                 problem: &mut |offset, message| problems.push(Problem { path: path.to_owned(), offset, message }),
             },
         );

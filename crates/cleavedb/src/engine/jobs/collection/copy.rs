@@ -9,9 +9,9 @@ use crate::format::values::Moved;
 use crate::io::coalesced_reads::{CoalescedRead, Coalescing, ReadRange, coalesce};
 use crate::io::{File, read_exact_at};
 use crate::values::newest::SeenRecord;
+use crate::values::record_compressor::RecordCompressor;
 use crate::values::redirect::RedirectBuilder;
 use crate::values::segment::SegmentBuilder;
-use crate::values::shrinker::Shrinker;
 
 /// Which records are read together.
 const COALESCING: Coalescing = Coalescing { gap_bytes: 16 << 10, read_bytes_max: PIECE_BYTES as u64 };
@@ -40,7 +40,7 @@ impl Collection<'_> {
                     source.read_ahead(from, to - from);
                     told_to = to;
                 }
-                copy_stretch(&*source, &stretch, segment, &mut self.shrinker, &mut buffer, &mut arrived)?;
+                copy_stretch(&*source, &stretch, segment, &mut self.compressor, &mut buffer, &mut arrived)?;
             }
         }
         Ok(())
@@ -88,11 +88,11 @@ pub(crate) struct Copied {
 /// Writes a record, which was read and checked, into an extent, compressed if that is asked for and helps.
 pub(crate) fn write(
     segment: &mut SegmentBuilder,
-    shrinker: &mut Shrinker,
+    compressor: &mut RecordCompressor,
     extent: usize,
     bytes: &[u8],
 ) -> Result<Copied> {
-    let stored = shrinker.shrink(bytes).unwrap_or(bytes);
+    let stored = compressor.compress(bytes).unwrap_or(bytes);
     let place = segment.add(extent, stored, bytes.len() as u64)?;
     Ok(Copied { place, len: stored.len() as u32 })
 }
@@ -112,7 +112,7 @@ fn copy_stretch(
     source: &dyn File,
     stretch: &CoalescedRead<'_, Going<'_>>,
     segment: &mut SegmentBuilder,
-    shrinker: &mut Shrinker,
+    compressor: &mut RecordCompressor,
     buffer: &mut Vec<u8>,
     arrived: &mut Arrived<'_>,
 ) -> Result<()> {
@@ -128,7 +128,7 @@ fn copy_stretch(
         let (seen, extent) = going;
         let bytes = &buffer[stretch.within(place(going))];
         check_seen(source, seen, bytes)?;
-        let copy = write(segment, shrinker, *extent, bytes)?;
+        let copy = write(segment, compressor, *extent, bytes)?;
         arrived.note(seen, *extent, copy);
     }
     Ok(())

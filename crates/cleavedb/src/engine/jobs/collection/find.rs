@@ -59,7 +59,7 @@ impl Collection<'_> {
     pub(crate) fn move_referenced(&mut self, ways: Ways) -> Result<()> {
         let (mut expected, mut seen, mut read) = (BTreeMap::<FileId, u64>::new(), BTreeMap::new(), 0);
         for Walk { mut cursors, address, bytes, references, .. } in ways.walks {
-            if self.core.placement.sorts() {
+            if self.core.placement.keeps_key_order() {
                 self.go_through(Merging::new(cursors), address, &ways.leading, &mut seen)?;
             } else {
                 cursors.drain(..).try_for_each(|cursor| self.go_through(cursor, address, &ways.leading, &mut seen))?;
@@ -133,8 +133,8 @@ impl Collection<'_> {
         self.count_memory(batch.bytes());
         self.core.counters.judged_by_look_up.fetch_add(batch.seen.len() as u64, Ordering::Relaxed);
         batch.judge(&self.horizon.snapshots);
-        batch.seen.retain(|seen| seen.fate.lives());
-        if self.core.placement.sorts() {
+        batch.seen.retain(|seen| seen.fate.is_live());
+        if self.core.placement.keeps_key_order() {
             let of_log = |seen: &&SeenRecord| matches!(self.victims[seen.file as usize].file.layout(), Layout::Log);
             let mut arrived: Vec<&SeenRecord> = batch.seen.iter().filter(of_log).collect();
             arrived.sort_unstable_by_key(|seen| (seen.file, seen.offset));

@@ -7,7 +7,7 @@ use crate::base::{FileKind, Result};
 use crate::engine::jobs::collection::state::{Collection, Going, NewExtent};
 use crate::format::group::Group;
 use crate::format::values::Temperature;
-use crate::values::newest::{Batch, Fate, SeenRecord};
+use crate::values::newest::{Fate, SeenRecord, SeenRecords};
 use crate::values::placement::{Liveness, Survivor};
 use crate::values::segment::SegmentBuilder;
 use crate::values::value_file::Layout;
@@ -28,7 +28,7 @@ impl Collection<'_> {
             }
         }
         batch.judge(&self.horizon.snapshots);
-        let living: u64 = batch.seen.iter().filter(|seen| seen.fate.lives()).map(|seen| u64::from(seen.len)).sum();
+        let living: u64 = batch.seen.iter().filter(|seen| seen.fate.is_live()).map(|seen| u64::from(seen.len)).sum();
         let (known_live, garbage) = (std::mem::take(&mut self.known_live), std::mem::take(&mut self.known_garbage));
         let hidden = living.saturating_sub(known_live);
         let looks = match liveness {
@@ -40,7 +40,8 @@ impl Collection<'_> {
         self.is_proven &= looks || liveness == Liveness::LookUpEach;
         if looks {
             // The order of tables.
-            let mut order: Vec<usize> = (0..batch.seen.len()).filter(|index| batch.seen[*index].fate.lives()).collect();
+            let mut order: Vec<usize> =
+                (0..batch.seen.len()).filter(|index| batch.seen[*index].fate.is_live()).collect();
             order.sort_unstable_by(|one, other| {
                 let (one, other) = (&batch.seen[*one], &batch.seen[*other]);
                 batch.key(one).cmp(batch.key(other)).then_with(|| other.seqno.cmp(&one.seqno))
@@ -54,19 +55,19 @@ impl Collection<'_> {
             &counters.judged_alone
         };
         counter.fetch_add(judged, Ordering::Relaxed);
-        batch.seen.retain(|seen| seen.fate.lives());
+        batch.seen.retain(|seen| seen.fate.is_live());
         self.move_out(&batch)
     }
 
     /// Writes the survivors, an extent for each group, hot and cold ones apart.
-    pub(super) fn move_out(&mut self, batch: &Batch) -> Result<()> {
+    pub(super) fn move_out(&mut self, batch: &SeenRecords) -> Result<()> {
         let survivors: Vec<Survivor<'_>> = batch
             .seen
             .iter()
             .map(|seen| Survivor { order: seen.order, key: batch.key(seen), bytes: seen.len.into() })
             .collect();
         let placement = &self.core.placement;
-        self.around.chance_percent = chance_percent(self.steps, self.steps_up);
+        self.around.random_percent = chance_percent(self.steps, self.steps_up);
         let groups = placement.groups(&survivors, &self.around);
         drop(survivors);
         // The records that go to one group, one behind the other.
@@ -91,7 +92,7 @@ impl Collection<'_> {
         let going = runs.iter().flat_map(|(group, run)| run.iter().map(|seen| (*group, seen)));
         let mut records: Vec<Going<'_>> =
             going.map(|(group, seen)| (seen, extents[&(group, self.temperature(seen))].1)).collect();
-        if placement.sorts() {
+        if placement.keeps_key_order() {
             self.copy_sorted(&records)?;
             for ((group, _), (_, index)) in extents {
                 let bytes = self.segment()?.extent_bytes(index);
@@ -107,7 +108,7 @@ impl Collection<'_> {
     /// before.
     pub(super) fn temperature(&self, seen: &SeenRecord) -> Temperature {
         let is_new = matches!(self.victims[seen.file as usize].file.layout(), Layout::Log);
-        match self.core.placement.parts_cold() && !is_new && seen.fate == Fate::Kept {
+        match self.core.placement.separates_cold() && !is_new && seen.fate == Fate::Kept {
             true => Temperature::Cold,
             false => Temperature::Hot,
         }

@@ -7,11 +7,11 @@ use crate::base::{Address, Result};
 use crate::engine::jobs::collection::state::Collection;
 use crate::engine::referrers::Wanted;
 use crate::values::files::Located;
-use crate::values::newest::{Batch, Fate, SeenRecord};
+use crate::values::newest::{Fate, SeenRecord, SeenRecords};
 
 impl Collection<'_> {
     /// Marks those records of a batch dead that nothing refers to. They come in the order of their keys, newer versions first.
-    pub(crate) fn look_up(&self, batch: &mut Batch, order: &[usize]) -> Result<()> {
+    pub(crate) fn look_up(&self, batch: &mut SeenRecords, order: &[usize]) -> Result<()> {
         let version = |&index: &usize| {
             let seen = &batch.seen[index];
             Wanted { index, key: batch.key(seen), seqno: seen.seqno, is_referenced: false }
@@ -27,7 +27,7 @@ impl Collection<'_> {
     }
 
     /// Marks a record dead if nothing refers to it: asked for by itself, as a read would.
-    pub(crate) fn look_up_each(&self, batch: &mut Batch, index: usize) -> Result<()> {
+    pub(crate) fn look_up_each(&self, batch: &mut SeenRecords, index: usize) -> Result<()> {
         let (seen, key) = (&batch.seen[index], batch.key(&batch.seen[index]));
         for referrer in &self.referrers {
             if referrer.look_up_one(key, seen.seqno, &|address| self.leads_to(address, seen))? {

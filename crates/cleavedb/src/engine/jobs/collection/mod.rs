@@ -1,7 +1,7 @@
 //! A collection: value files are emptied. What is live in them is copied into a new segment, an extent for each group of keys,
 //! with redirect tables from the old places to the new; tables go on referencing the old ones until compactions refresh their
 //! addresses. Logs and the extents of a group are emptied alike. On the way values are compressed, if that is asked for
-//! (`values/shrinker.rs`). Value GC and value reordering call this, with different choices of files.
+//! (`values/record_compressor.rs`). Value GC and value reordering call this, with different choices of files.
 //!
 //! What lives is found in the tables that reference the files (`find.rs`), where that is cheaper than to read these.
 //! Otherwise files are read twice: once for the bases in them (`read.rs`), and once for what lives. A record is dead then if
@@ -33,7 +33,7 @@ pub(crate) enum Collected {
     /// The job ended early, for something else that is to be done; it had written so many bytes.
     Yielded { written: u64 },
     /// All that lives was copied.
-    Copied(Copied),
+    Copied(Box<Copied>),
 }
 
 /// The copies, which the edit makes true.
@@ -66,7 +66,7 @@ pub(crate) fn collect(core: &Core, files: &[FileId], yields: bool) -> Result<Col
     let reordered = yields.then_some(written + EXTENT_ALIGN);
     let files = collection.made;
     let edit = Edit { files_added: files.clone(), values_placed: places, reordered, ..Edit::default() };
-    Ok(Collected::Copied(Copied { edit, files, bytes_before, written }))
+    Ok(Collected::Copied(Box::new(Copied { edit, files, bytes_before, written })))
 }
 
 /// Removes files that no edit names. If that fails, the next open does it.

@@ -172,7 +172,7 @@ impl Collection<'_> {
                 let bytes = &gathered[at..at + seen.len as usize];
                 at += bytes.len();
                 let Some(segment) = &mut self.segment else { return Ok(()) };
-                let copy = write(segment, &mut self.shrinker, *extent, bytes)?;
+                let copy = write(segment, &mut self.compressor, *extent, bytes)?;
                 self.written += u64::from(copy.len);
                 arrived(self, seen, *extent, copy);
             }

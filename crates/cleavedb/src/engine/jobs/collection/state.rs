@@ -11,11 +11,11 @@ use crate::engine::snapshots::JobHorizon;
 use crate::format::group::Group;
 use crate::format::values::{EXTENT_ALIGN, Moved, Temperature, ValuePlace};
 use crate::values::files::Entry;
-use crate::values::newest::{Batch, SeenRecord};
+use crate::values::newest::{SeenRecord, SeenRecords};
 use crate::values::placement::{Liveness, PlacementContext};
+use crate::values::record_compressor::RecordCompressor;
 use crate::values::redirect::{RedirectBuilder, Shape, TABLES_MAX};
 use crate::values::segment::{ExtentPlace, SegmentBuilder};
-use crate::values::shrinker::Shrinker;
 use crate::values::value_file::ValueFile;
 
 /// What reading takes, and writing a few extents beside each other, in bytes.
@@ -47,7 +47,7 @@ pub(crate) struct Collection<'a> {
     pub(super) around: PlacementContext,
     pub(super) victims: Vec<Victim>,
     /// What has been read and not been judged yet.
-    pub(super) batch: Batch,
+    pub(super) batch: SeenRecords,
     pub(super) batch_bytes_max: usize,
     /// In what has been read and not been judged yet, the ledger knows of so much that is live, and so much that is not, in
     /// bytes.
@@ -64,7 +64,7 @@ pub(crate) struct Collection<'a> {
     /// The segment, and its extents, once there is something to write.
     pub(super) segment: Option<SegmentBuilder>,
     pub(super) extents: Vec<NewExtent>,
-    pub(super) shrinker: Shrinker,
+    pub(super) compressor: RecordCompressor,
     pub(super) redirects: RedirectBuilder,
     /// Files that were made.
     pub(super) made: Vec<FileKey>,
@@ -100,7 +100,7 @@ impl<'a> Collection<'a> {
             horizon,
             around,
             victims,
-            batch: Batch::default(),
+            batch: SeenRecords::default(),
             batch_bytes_max: core.settings.tuning.judged_bytes_max(),
             known_live: 0,
             known_garbage: 0,
@@ -112,7 +112,7 @@ impl<'a> Collection<'a> {
             written: 0,
             segment: None,
             extents: Vec::new(),
-            shrinker: Shrinker::new(core.settings.tuning.value_compression),
+            compressor: RecordCompressor::new(core.settings.tuning.value_compression),
             redirects: RedirectBuilder::default(),
             made: Vec::new(),
             counted: core.memory.jobs.hold(BUFFER_BYTES),
@@ -130,7 +130,7 @@ impl<'a> Collection<'a> {
         let reads_files = reads_each || !self.core.settings.tuning.finds_in_tables;
         match if reads_files { None } else { self.ways(&reach)? } {
             Some(ways) => self.move_referenced(ways)?,
-            None if self.core.placement.sorts() => self.move_by_key(&files, &reach)?,
+            None if self.core.placement.keeps_key_order() => self.move_by_key(&files, &reach)?,
             None => self.move_read(&files, &reach)?,
         }
         if self.has_yielded {
@@ -168,13 +168,13 @@ impl<'a> Collection<'a> {
     }
 
     fn count_compressed(&self) {
-        let (before, after) = self.shrinker.sums();
+        let (before, after) = self.compressor.byte_totals();
         self.core.counters.compressed_from.fetch_add(before, Ordering::Relaxed);
         self.core.counters.compressed_to.fetch_add(after, Ordering::Relaxed);
     }
 
     /// What reading, compressing and writing take, and the redirect tables.
     pub(super) fn count_memory(&mut self, batch_bytes: usize) {
-        self.counted.set(batch_bytes + self.redirects.bytes() + self.shrinker.bytes() + BUFFER_BYTES);
+        self.counted.set(batch_bytes + self.redirects.bytes() + self.compressor.bytes() + BUFFER_BYTES);
     }
 }

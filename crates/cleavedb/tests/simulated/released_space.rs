@@ -18,11 +18,11 @@ fn open(disk: &SimDisk) -> Db {
     open_with(disk, Options::new().separation(Some(192)), tuning).unwrap()
 }
 
-fn of_round(number: usize, round: usize) -> Vec<u8> {
+fn value_of_round(number: usize, round: usize) -> Vec<u8> {
     value(&format!("{number} in round {round}; "), 300 + number % 500)
 }
 
-fn settle(db: &Db) -> Stats {
+fn wait_until_idle(db: &Db) -> Stats {
     db.flush().unwrap();
     db.wait_for_background().unwrap();
     testing::sleep(Duration::from_millis(10));
@@ -33,9 +33,9 @@ fn settle(db: &Db) -> Stats {
 fn filled(disk: &SimDisk) -> Db {
     let db = open(disk);
     for number in 0..KEYS {
-        db.put(format!("{:04}", number * 7 % KEYS), of_round(number * 7 % KEYS, 0)).unwrap();
+        db.put(format!("{:04}", number * 7 % KEYS), value_of_round(number * 7 % KEYS, 0)).unwrap();
     }
-    settle(&db);
+    wait_until_idle(&db);
     db
 }
 
@@ -43,9 +43,9 @@ fn filled(disk: &SimDisk) -> Db {
 fn overwrite(db: &Db, keys: std::ops::Range<usize>) -> Stats {
     for round in 1..4 {
         for number in keys.clone() {
-            db.put(format!("{number:04}"), of_round(number, round)).unwrap();
+            db.put(format!("{number:04}"), value_of_round(number, round)).unwrap();
         }
-        settle(db);
+        wait_until_idle(db);
     }
     db.stats()
 }
@@ -55,7 +55,7 @@ fn check(db: &Db, changed: std::ops::Range<usize>) {
         let (key, found) = item.unwrap();
         assert_eq!(key, format!("{number:04}").as_bytes());
         let round = if changed.contains(&number) { 3 } else { 0 };
-        assert!(*found == *of_round(number, round), "{number}");
+        assert!(*found == *value_of_round(number, round), "{number}");
     }
 }
 
