@@ -15,48 +15,48 @@
 //!                                                              ▲ a close begins in any of the five
 //! ```
 //!
-//! *Mandatory* work is whatever keeps the store in shape: seals, flushes, merges, compactions, value GC. *Idle* work only
+//! *Mandatory* work is required for writes and space: seals, flushes, merges, compactions, value GC. *Idle* work only
 //! makes reads faster: value reordering and idle compactions. It begins after a second without mandatory work, or at once if
-//! a caller waits until all work is done, and a reordering ends early when the state is no longer `Idle`.
+//! a caller waits until all work is done. A value reordering ends early once the state is no longer `Idle`.
 //!
-//! The scheduler (`jobs/`) reports what happens; `work.rs` holds the state under its lock.
+//! The scheduler (`jobs/`) reports the changes; `work.rs` holds the state under its lock.
 
-/// What background work is doing.
+/// The state of background work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Activity {
-    /// Mandatory work runs, or has not been looked for since some work ended.
+    /// Mandatory work runs, or the scheduler has not checked for it since a job ended.
     #[default]
     Busy,
     /// No mandatory work runs or is due.
     Quiet,
-    /// The same, and for long enough that idle work may run.
+    /// As `Quiet`, for long enough that idle work may run.
     Idle,
-    /// The same, but idle work found no room. It is not tried again before some mandatory work has run.
+    /// As `Idle`, but idle work found no space. It is not tried again until mandatory work has run.
     Full,
     /// A caller holds a pause: no job begins.
     Paused,
     /// A close has begun: pauses no longer hold, and the last flush may run. No idle work.
     Closing,
-    /// The threads end.
+    /// The threads are ending.
     Stopped,
 }
 
-/// What may change it.
+/// An event that may change the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     /// A mandatory job, or a subtask of one, begins.
     MandatoryWorkBegins,
-    /// A job that may have left something to do ends.
+    /// A job that may have created more work ends.
     WorkEnds,
     /// A thread that may run any job found none to begin, and none runs.
     NothingDue,
-    /// No mandatory work ended for a while, or a caller waits for all work.
+    /// No mandatory job ended within the last second, or a caller waits for all work.
     Rested,
-    /// A job for idle time found no space.
+    /// An idle job found no space.
     NoRoom,
     /// A caller pauses background work.
     PauseBegins,
-    /// The last pause is over.
+    /// The last pause ends.
     PausesEnd,
     /// A close has begun.
     CloseBegins,
@@ -81,7 +81,7 @@ impl Activity {
         }
     }
 
-    /// Jobs may begin.
+    /// True if jobs may begin.
     pub fn may_begin_jobs(self) -> bool {
         !matches!(self, Activity::Paused | Activity::Stopped)
     }
@@ -98,7 +98,7 @@ mod tests {
     const STATES: [Activity; 7] = [Busy, Quiet, Idle, Full, Paused, Closing, Stopped];
 
     #[test]
-    fn every_change_leads_where_the_picture_says() {
+    fn every_transition_is_as_in_the_diagram() {
         // For each change: the next state of Busy, Quiet, Idle, Full, Paused, Closing, Stopped.
         let table = [
             (MandatoryWorkBegins, [Busy, Busy, Busy, Busy, Paused, Closing, Stopped]),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_begin_unless_a_pause_holds_or_the_threads_end() {
+    fn jobs_begin_unless_work_is_paused_or_stopped() {
         assert_eq!(STATES.map(Activity::may_begin_jobs), [true, true, true, true, false, true, false]);
     }
 }

@@ -1,4 +1,5 @@
-//! A batch of operations in the form in which it is committed: encoded one after the other, with the keyspaces they go to.
+//! A batch of operations in the form in which it is committed: the encoded operations, and the keyspaces that they
+//! write to. Filled by the handles in `api/`, committed by `write/commit.rs`.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -11,11 +12,11 @@ use crate::format::record::{self, Operation};
 
 const ENTRY_HEADER_BYTES: usize = 11;
 
-/// Operations to be committed together. Later ones win over earlier ones on the same key. An operation that exceeds a limit is
-/// remembered, and the whole batch is rejected when it is written.
+/// Operations to be committed atomically. A later operation on a key overrides an earlier one. If an operation exceeds
+/// a limit, the batch keeps the error, and the write rejects the whole batch.
 #[derive(Clone, Default)]
 pub(crate) struct Batch {
-    /// `kind u8 | keyspace u32 | key_len u16 | value_len u32 | key | value`, one after the other.
+    /// Operations, each `kind u8 | keyspace u32 | key_len u16 | value_len u32 | key | value`.
     bytes: Vec<u8>,
     len: usize,
     keyspaces: Vec<Arc<KeyspaceState>>,
@@ -39,7 +40,7 @@ impl Batch {
         }
     }
 
-    /// Operations in the batch.
+    /// The number of operations.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -49,7 +50,7 @@ impl Batch {
         self.len == 0 && self.invalid.is_none()
     }
 
-    /// Removes all operations and keeps the memory.
+    /// Removes all operations and keeps the buffers.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.keyspaces.clear();
@@ -67,7 +68,7 @@ impl Batch {
 
     fn append(&mut self, keyspace: &Arc<KeyspaceState>, kind: Kind, key: &[u8], value: &[u8]) {
         let record_bytes = record::HEADER_BYTES + key.len() + value.len();
-        // One operation alone is within its own limits, which is enough.
+        // A single operation is limited by its own limits only.
         if self.len > 0 && self.record_bytes() as usize + record_bytes >= limits::BATCH_BYTES_LIMIT {
             self.refuse(format!("a batch is smaller than {} bytes", limits::BATCH_BYTES_LIMIT));
             return;
@@ -92,7 +93,7 @@ impl Batch {
         self.know(keyspace);
     }
 
-    /// The keyspace is looked at again when the batch is written.
+    /// Adds the keyspace to those that [`check`](Batch::check) examines when the batch is written.
     fn know(&mut self, keyspace: &Arc<KeyspaceState>) {
         if !self.keyspaces.iter().any(|other| Arc::ptr_eq(other, keyspace)) {
             self.keyspaces.push(keyspace.clone());
@@ -117,7 +118,7 @@ impl Batch {
         self.invalid.get_or_insert(message);
     }
 
-    /// The first limit that was broken, and keyspaces that are gone or another database's.
+    /// Rejects a batch that exceeds a limit, or writes to a keyspace that was dropped or belongs to another database.
     pub fn check(&self, database: u64) -> Result<()> {
         if let Some(message) = &self.invalid {
             return Err(Error::input(message.clone()));
@@ -125,12 +126,12 @@ impl Batch {
         self.keyspaces.iter().try_for_each(|keyspace| keyspace.check(database))
     }
 
-    /// Bytes of the records.
+    /// Bytes of the records in the log.
     pub fn record_bytes(&self) -> u64 {
         self.bytes.len() as u64 + (self.len * (record::HEADER_BYTES - ENTRY_HEADER_BYTES)) as u64
     }
 
-    /// Bytes of memory that it keeps for operations.
+    /// Capacity of the buffer for operations, in bytes.
     pub fn capacity(&self) -> usize {
         self.bytes.capacity()
     }
@@ -141,10 +142,10 @@ impl Batch {
     }
 }
 
-/// The first key of a range (empty: the first of all) and the first key after it (empty: there is none); `None` if the
-/// range holds no key. The bounds are within the limits of keys.
+/// The first key of a range (empty: unbounded) and the first key after it (empty: unbounded); `None` if the range is
+/// empty. The bounds do not exceed the key size limit.
 fn first_and_end(start: Bound<&[u8]>, end: Bound<&[u8]>) -> Option<(Vec<u8>, Vec<u8>)> {
-    // Nothing starts with a key of the greatest length but that key itself.
+    // A key of the greatest length is a prefix of no other key.
     let after = |key: &[u8]| match key.len() {
         limits::KEY_BYTES_MAX => prefix_end(key),
         _ => Some([key, &[0][..]].concat()),
@@ -186,7 +187,7 @@ impl<'a> Iterator for Operations<'a> {
 
     fn next(&mut self) -> Option<Operation<'a>> {
         let (header, rest) = self.rest.split_first_chunk::<ENTRY_HEADER_BYTES>()?;
-        let kind = Kind::from_u8(header[0]).expect("a batch holds known kinds");
+        let kind = Kind::from_u8(header[0]).expect("a batch contains only known kinds");
         let keyspace = KeyspaceId(u32::from_le_bytes([header[1], header[2], header[3], header[4]]));
         let key_len = u16::from_le_bytes([header[5], header[6]]) as usize;
         let value_len = u32::from_le_bytes([header[7], header[8], header[9], header[10]]) as usize;

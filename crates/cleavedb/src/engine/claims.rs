@@ -1,25 +1,25 @@
-//! What a job claims: inputs that no other job may touch while it runs. One function says whether two jobs are in each
-//! other's way; the scheduler begins no job that is in the way of a running one.
+//! The claims of a job: inputs and outputs that no other job may use while it runs. One function decides whether the
+//! claims of two jobs conflict; the scheduler begins no job that conflicts with a running one.
 
 use crate::base::{FileId, Seqno};
 use crate::levels::picker::RunningCompaction;
 
-/// Something of which there is one, and which one job at a time may change.
+/// A resource that exists once, and that one job at a time may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sole {
     /// The queue of sealed index tables: they become runs in order of age.
     SealedTables,
-    /// The way out of the front: runs are flushed in order of age.
+    /// The flush of runs out of the front, in order of age.
     FrontExit,
-    /// The memory for a run that is merged from others.
+    /// The memory for a run that is merged from other runs.
     MergedRun,
-    /// The active index table, which is being sealed so that it is flushed.
+    /// The active index table, to be sealed so that it can be flushed.
     FrontSeal,
-    /// The memory in which the records of emptied value files are judged.
+    /// The memory in which value GC decides which records are live.
     ValueCollection,
     /// The list of tables with stale addresses.
     StaleTables,
-    /// The time in which nothing mandatory is due: one job that needs it at a time.
+    /// Idle time: at most one idle job at a time.
     IdleTime,
     /// The boundary between the block cache and the value cache.
     CacheBoundary,
@@ -34,20 +34,20 @@ pub(crate) enum Sole {
 /// One claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// The runs whose sequence numbers lie between these, both included.
+    /// The runs with sequence numbers from the first to the second, inclusive.
     Runs(Seqno, Seqno),
-    /// A table that is read to be replaced.
+    /// A table that the job replaces.
     Table(FileId),
-    /// A range of keys of a level, which is written.
+    /// A range of keys of a level that the job writes.
     LevelRange(RunningCompaction),
-    /// A value file that is emptied.
+    /// A value file that value GC collects.
     ValueFile(FileId),
-    /// Something of which there is one.
+    /// A resource that exists once.
     Only(Sole),
 }
 
 impl Claim {
-    /// Two jobs with these claims may not run at the same time.
+    /// True if two jobs with these claims must not run at the same time.
     fn conflicts_with(&self, other: &Claim) -> bool {
         match (self, other) {
             (Claim::Runs(first, last), Claim::Runs(other_first, other_last)) => {
@@ -68,7 +68,7 @@ impl Claim {
 pub(crate) struct Claims(pub Vec<Claim>);
 
 impl Claims {
-    /// The only claim is something of which there is one.
+    /// A single claim, of a resource that exists once.
     pub fn sole(sole: Sole) -> Claims {
         Claims(vec![Claim::Only(sole)])
     }
@@ -79,7 +79,7 @@ impl Claims {
         self
     }
 
-    /// Two jobs with these claims may not run at the same time.
+    /// True if two jobs with these claims must not run at the same time.
     pub fn conflict_with(&self, other: &Claims) -> bool {
         self.0.iter().any(|one| other.0.iter().any(|other| one.conflicts_with(other)))
     }
@@ -108,7 +108,7 @@ mod tests {
             (Claim::Table(FileId(1)), Claim::ValueFile(FileId(1)), false),
             (Claim::ValueFile(FileId(1)), Claim::ValueFile(FileId(1)), true),
             (Claim::ValueFile(FileId(1)), Claim::ValueFile(FileId(2)), false),
-            // A range ends before its end.
+            // The end of a range is exclusive.
             (range(1, "a", "c"), range(1, "c", "d"), false),
             (range(1, "a", "c"), range(1, "b", "d"), true),
             (range(1, "a", "c"), range(2, "a", "c"), false),

@@ -1,4 +1,5 @@
-//! The writers' queue, and the state that only its leader touches: the commit lock.
+//! The commit queue: waiting writers, and behind the commit lock the state that only their leader changes. Used by the
+//! write path, and by jobs that must stop commits for a moment.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use crate::front::log::LogFile;
 use crate::front::log_writer::LogWriter;
 use crate::sched::sync::{Condvar, Mutex, MutexGuard};
 
-/// The writers' queue and the state that only the leader touches.
+/// The queue of waiting writers, and the state that only the leader changes.
 pub(crate) struct CommitQueue {
     pub queue: Mutex<WriterQueue>,
     pub done: Condvar,
@@ -25,19 +26,19 @@ pub(crate) struct WriterQueue {
     pub has_leader: bool,
 }
 
-/// What the holder of the commit lock owns.
+/// The state behind the commit lock.
 pub(crate) struct CommitState {
-    /// Made by the first write, so that a database that is only read makes no ring and no log.
+    /// Created by the first write, so that a database that is only read creates no ring and no log.
     pub writer: Option<LogWriter>,
-    /// The newest sequence number given out.
+    /// The newest assigned sequence number.
     pub last_seqno: Seqno,
     /// Logs before the active one that no sync has covered yet, oldest first.
     pub unsynced: Vec<Arc<LogFile>>,
     /// The view's active index table; it changes under the commit lock only.
     pub active: Arc<IndexTable>,
-    /// Checksums of the group's records, reused.
+    /// Buffer for the checksums of a group's records, reused.
     pub crcs: Vec<u32>,
-    /// Bytes written since the pace was last looked at.
+    /// Bytes written since the pace was last computed.
     pub unreviewed: u64,
 }
 
@@ -48,7 +49,7 @@ impl CommitQueue {
         CommitQueue { queue: Mutex::default(), done: Condvar::new(), state: Mutex::new(state) }
     }
 
-    /// The commit lock: nothing is appended while it is held.
+    /// Takes the commit lock: while it is held, no other thread appends to the log.
     pub fn lock(&self) -> MutexGuard<'_, CommitState> {
         self.state.lock()
     }

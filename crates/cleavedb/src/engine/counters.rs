@@ -1,8 +1,8 @@
-//! Totals since the database was opened.
+//! Counters since the database was opened. Each is incremented where the event happens; `Stats` reports them.
 
 use std::sync::atomic::AtomicU64;
 
-/// Totals since the database was opened.
+/// Counters since the database was opened.
 #[derive(Default)]
 pub(crate) struct Counters {
     pub user_bytes: AtomicU64,
@@ -24,16 +24,16 @@ pub(crate) struct Counters {
     pub value_gc_bytes: AtomicU64,
     pub value_reorders: AtomicU64,
     pub value_reorder_bytes: AtomicU64,
-    /// How often the demand of the caches was weighed.
+    /// How often the boundary between the caches was reviewed.
     pub cache_balances: AtomicU64,
     pub compressed_from: AtomicU64,
     pub compressed_to: AtomicU64,
     pub judged_alone: AtomicU64,
     pub judged_by_look_up: AtomicU64,
-    /// What flushes took out of the front: bytes of runs and of the values they lead to.
+    /// Bytes that flushes read: runs, and the values that they reference.
     pub flushed_bytes: AtomicU64,
-    /// The same without the values that stayed in their logs.
+    /// As `flushed_bytes`, without the values that stayed in their logs.
     pub flushed_weight: AtomicU64,
-    /// The tables that flushes made of it.
+    /// Bytes of the tables that flushes wrote.
     pub flush_table_bytes: AtomicU64,
 }

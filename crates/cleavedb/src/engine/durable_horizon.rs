@@ -1,4 +1,5 @@
-//! Up to which sequence number everything survives loss of power, and who is moving that (rule 2).
+//! The durable horizon: the sequence number up to which all writes survive loss of power (rule 2), and the state of the
+//! sync that advances it. `write/durability.rs` syncs; jobs and the manifest read the horizon.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use crate::base::error::Error;
 use crate::sched::sync::{Condvar, Mutex};
 use crate::sched::thread::JoinHandle;
 
-/// How far history is durable, and who is moving that.
+/// The durable horizon, the sync in flight, and the interval thread.
 pub(crate) struct DurableHorizon {
     pub durable: AtomicU64,
     pub syncing: Mutex<Syncing>,
@@ -17,7 +18,7 @@ pub(crate) struct DurableHorizon {
     pub interval_changed: Condvar,
 }
 
-/// The thread that keeps `Interval` promises, started by the first one.
+/// The thread that syncs for `Durability::Interval`, started by the first write that requests it.
 #[derive(Default)]
 pub(crate) struct IntervalState {
     /// When the next sync is due.
@@ -37,12 +38,12 @@ impl DurableHorizon {
         }
     }
 
-    /// Everything up to here survives loss of power.
+    /// All writes up to this sequence number survive loss of power.
     pub fn durable(&self) -> Seqno {
         Seqno(self.durable.load(Ordering::Acquire))
     }
 
-    /// Everything up to `seqno` is durable by other means than the log.
+    /// Notes that all writes up to `seqno` are durable by other means than a log sync, as by a flush.
     pub fn note_durable(&self, seqno: Seqno) {
         self.durable.fetch_max(seqno.0, Ordering::AcqRel);
     }
@@ -56,7 +57,7 @@ impl DurableHorizon {
         };
         self.interval_changed.notify_all();
         if let Some(thread) = thread {
-            // A panic there has nobody left to tell; the close that follows syncs by itself.
+            // A panic in the thread can be ignored: the close that follows syncs the logs itself.
             let _ = thread.join();
         }
     }
@@ -66,6 +67,6 @@ impl DurableHorizon {
 #[derive(Default)]
 pub(crate) struct Syncing {
     pub is_running: bool,
-    /// The failure after which no sync is tried any more: those that waited for it get it, too.
+    /// The failure after which no further sync is tried. All callers that waited for that sync get this error.
     pub failed: Option<Error>,
 }

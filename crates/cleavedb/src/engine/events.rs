@@ -1,8 +1,8 @@
-//! What the store does in the background, told to listeners: flushes, compactions, stalls, the pace of writers, failures.
+//! Events of background work, reported to listeners: flushes, compactions, stalls, the pace of writers, failures.
 //!
-//! Events are queued where they happen, often under locks, and told by a thread of their own, one after the other, in the
-//! order in which they happened. So a listener holds up nothing, may use the database, and does no harm if it panics.
-//! Without a listener there is neither thread nor queue.
+//! Events are queued where they happen, often under locks. A dedicated thread passes them to the listeners, one at a
+//! time and in order. A listener therefore blocks no other thread and may use the database; its panics are caught.
+//! Without listeners there is neither thread nor queue.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -15,114 +15,116 @@ use crate::base::panics::guard_panic;
 use crate::sched::sync::{Condvar, Mutex};
 use crate::sched::thread::{JoinHandle, try_spawn};
 
-/// So many events wait at most; a listener that is slower than that loses the oldest.
+/// Capacity of the event queue. If listeners are too slow, the oldest events are dropped.
 const WAITING_MAX: usize = 4096;
 
 thread_local! {
-    /// This thread tells listeners of events.
+    /// This thread is the one that calls listeners.
     static TELLS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Something that happened. Sizes are in bytes.
+/// An event of background work. Sizes are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// Runs are about to be written to tables of HL0.
+    /// A flush of runs to tables of HL0 begins.
     FlushBegun {
-        /// The runs, with the values that go into the tables.
+        /// Bytes of the runs, with the values that go into the tables.
         bytes: u64,
     },
-    /// A flush is over.
+    /// A flush has ended.
     FlushEnded {
-        /// The runs, with the values that went into the tables.
+        /// Bytes of the runs, with the values that went into the tables.
         bytes: u64,
-        /// The tables that they became; 0 if it failed.
+        /// Bytes of the tables written; 0 if the flush failed.
         bytes_written: u64,
         /// How long it took.
         duration: Duration,
-        /// The tables are part of the database now.
+        /// True if the new tables are now part of the database.
         succeeded: bool,
     },
-    /// Tables are about to be merged into a level. (Tables that move or go as they are cost nothing and are not told.)
+    /// A compaction of tables into a level begins. Tables that are moved or dropped without being read are not
+    /// reported.
     CompactionBegun {
         /// The upper level; 0 is HL0.
         from: usize,
         /// The level that is written.
         to: usize,
-        /// The tables that are read.
+        /// Bytes of the tables that are read.
         bytes: u64,
     },
-    /// A compaction is over.
+    /// A compaction has ended.
     CompactionEnded {
         /// The upper level.
         from: usize,
         /// The level that was written.
         to: usize,
-        /// The tables that were read.
+        /// Bytes of the tables that were read.
         bytes: u64,
-        /// The tables that were written; 0 if it failed.
+        /// Bytes of the tables written; 0 if the compaction failed.
         bytes_written: u64,
         /// How long it took.
         duration: Duration,
-        /// The new tables have taken the place of the old ones.
+        /// True if the new tables have replaced the old ones.
         succeeded: bool,
     },
-    /// A writer waits until a background job is done. Each writer tells for itself.
+    /// A writer is stopped until a background job ends. Each stopped writer is reported.
     StallBegun,
-    /// It goes on, or has given up.
+    /// A stopped writer continues, or its write has failed.
     StallEnded {
         /// How long it waited.
         duration: Duration,
     },
-    /// Writers together may go so fast from now on. Small changes are not told.
+    /// The limit on the total write rate has changed. Small changes are not reported.
     PaceChanged {
-        /// In bytes per second: `None` while they are free, 0 while they are stopped.
+        /// In bytes per second: `None` without a limit, 0 while writers are stopped.
         bytes_per_second: Option<u64>,
     },
     /// A background job found storage full; it is tried again.
     NoSpace {
-        /// What could not grow.
+        /// The file or directory that could not grow.
         path: PathBuf,
     },
-    /// A background job could not open or make a file, because the process has too many open; it is tried again.
+    /// A background job could not open or create a file because the process has too many open; it is tried again.
     TooManyFiles {
         /// The file.
         path: PathBuf,
     },
-    /// A compaction could not read a table. It is left where it is, and takes part in no compaction that nobody asked for,
-    /// until the database is opened again. The range of keys in it is compacted no more; all else goes on.
+    /// A compaction could not read a table. The table is quarantined until the database is reopened: it stays in place,
+    /// and background compactions leave out it and its range of keys. Only a compaction that a caller requests reads it
+    /// again. All other work continues.
     TableQuarantined {
         /// The table.
         path: PathBuf,
-        /// What was wrong.
+        /// Why it could not be read.
         cause: String,
     },
-    /// At open there were files whose names are those of database files, which this database has not made. It leaves them
-    /// alone.
+    /// Opening found files that have names of database files but were not created by this database. They are not
+    /// touched.
     UnknownFiles {
         /// The files.
         paths: Vec<PathBuf>,
     },
-    /// Writes are refused until the database is opened again.
+    /// Writes fail until the database is reopened.
     Poisoned {
         /// The first failure.
         cause: String,
     },
-    /// So many events before this one were not told, because listeners were too slow.
+    /// Events before this one were dropped because listeners were too slow.
     Lost {
-        /// How many.
+        /// The number of dropped events.
         count: u64,
     },
 }
 
-/// Hears of events. See [`Options::listener`](crate::Options::listener).
+/// Receives events. See [`Options::listener`](crate::Options::listener).
 pub trait Listener: Send + Sync {
-    /// Is called from a thread that does nothing else, outside of all locks. It may use the database; a panic ends this
-    /// call and nothing else.
+    /// Called for each event from a dedicated thread, without any lock held. It may use the database. A panic ends only
+    /// this call.
     fn event(&self, event: &Event);
 }
 
-/// The way from where something happens to those who listen.
+/// The queue of events and the thread that passes them to listeners.
 #[derive(Default)]
 pub(crate) struct Events {
     told: Option<Arc<Told>>,
@@ -143,7 +145,7 @@ struct EventQueue {
 }
 
 impl Events {
-    /// Starts the thread, if anyone listens.
+    /// Starts the thread if there are listeners.
     pub fn new(listeners: Vec<Arc<dyn Listener>>) -> Result<Events> {
         if listeners.is_empty() {
             return Ok(Events::default());
@@ -154,7 +156,7 @@ impl Events {
         Ok(Events { told: Some(told), thread: Mutex::new(Some(thread)) })
     }
 
-    /// Something happened. Never waits for a listener.
+    /// Queues an event. Never waits for a listener.
     pub fn raise(&self, event: Event) {
         let Some(told) = &self.told else { return };
         let mut queue = told.queue.lock();
@@ -167,7 +169,8 @@ impl Events {
         told.changed.notify_all();
     }
 
-    /// Returns when everything has been told, and ends the thread. A listener that calls this does not wait for itself.
+    /// Waits until all queued events were passed to listeners, and ends the thread. A call from a listener does not
+    /// wait.
     pub fn finish(&self) {
         let Some(told) = &self.told else { return };
         told.queue.lock().stop = true;
@@ -180,7 +183,7 @@ impl Events {
     }
 }
 
-/// Whoever makes events may be given up before it is closed.
+/// A database may be dropped without a close.
 impl Drop for Events {
     fn drop(&mut self) {
         self.finish();
@@ -229,7 +232,7 @@ mod tests {
     impl Listener for Notes {
         fn event(&self, event: &Event) {
             self.heard.lock().push(event.clone());
-            assert!(!self.panics, "a listener of a test that panics");
+            assert!(!self.panics, "the listener of a test panics");
         }
     }
 
@@ -238,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn all_hear_everything_in_order_though_one_panics() {
+    fn every_listener_receives_all_events_in_order_even_if_one_panics() {
         let (good, bad) = (Arc::new(Notes::default()), Arc::new(Notes { panics: true, ..Notes::default() }));
         let events = Events::new(vec![bad.clone(), good.clone()]).unwrap();
         (0..100).for_each(|number| events.raise(pace(number)));
@@ -249,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_that_sleeps_holds_up_nobody_and_hears_what_it_lost() {
+    fn a_blocked_listener_delays_no_event_source_and_receives_the_number_of_lost_events() {
         struct Slow(Mutex<u64>, Mutex<bool>, Condvar);
         impl Listener for Slow {
             fn event(&self, event: &Event) {

@@ -1,21 +1,21 @@
-//! The numbers that new files get. They are reserved in the manifest in blocks before a file gets one, so that a later
-//! open can tell which unreferenced files this database has made: only those whose numbers lie in a reserved range.
+//! The numbers of new files. The manifest reserves them in blocks before they are assigned, so that a later open can
+//! recognise unreferenced files that this database has created: their numbers are in a reserved range.
 //!
-//! The last few numbers of a block are for manifests: the file that reserves the next block needs one itself. Called by
-//! `open.rs` and `core.rs`.
+//! The last few numbers of a block are for manifests: the manifest that reserves the next block needs one itself.
+//! Called by `lifecycle/open.rs` and `core.rs`.
 
 use crate::base::limits::FILE_ID_MAX;
 use crate::base::{FileId, Result};
 use crate::engine::manifest::usable;
 use crate::sched::sync::Mutex;
 
-/// Numbers at the end of a block that only manifests get.
+/// Numbers at the end of a block that are kept for manifests.
 const KEPT: u64 = 4;
 
-/// The next number, and how far numbers are reserved.
+/// The next number, and the end of the reserved range.
 pub(crate) struct FileNumbers {
     range: Mutex<Range>,
-    /// So many are reserved at once.
+    /// The size of a block.
     block: u64,
 }
 
@@ -26,36 +26,36 @@ struct Range {
 }
 
 impl FileNumbers {
-    /// Numbers from `next` on, of which those below `end` are reserved durably.
+    /// Numbers from `next` on; those below `end` are durably reserved.
     pub fn new(next: FileId, end: FileId, block: u64) -> FileNumbers {
         FileNumbers { range: Mutex::new(Range { next: next.0, end: end.0 }), block: block.max(4 * KEPT) }
     }
 
-    /// A reserved number; `None` if the next block is to be reserved first.
+    /// A reserved number; `None` if the next block must be reserved first.
     pub fn take(&self) -> Option<FileId> {
         let mut range = self.range.lock();
         (range.next + KEPT < range.end).then(|| range.take())
     }
 
-    /// A number for a manifest. Past the end of the reserved range it is one that is not reserved: should a crash come
-    /// before that manifest is in force, its file stays and is reported.
+    /// A number for a manifest. If the reserved range is used up, the number is not reserved: if a crash then comes
+    /// before the manifest is current, its file stays and is reported as unknown.
     pub fn take_for_manifest(&self) -> Result<FileId> {
         usable(self.range.lock().take())
     }
 
-    /// Files made from now on have at least this number.
+    /// Files created from now on have at least this number.
     pub fn next(&self) -> FileId {
         FileId(self.range.lock().next.min(FILE_ID_MAX + 1))
     }
 
-    /// Less than half a block is left, so the next edit should reserve another one.
+    /// True if less than half a block is left, so that the next edit should reserve another one.
     pub fn is_low(&self) -> bool {
         let range = self.range.lock();
         range.next + self.block / 2 > range.end
     }
 
-    /// The block to be reserved next; `None` if there are no numbers left. `taken` are the numbers of files that are there:
-    /// it begins beyond them, or, where a number is so large that few would be left, in the first gap.
+    /// The block to be reserved next; `None` if there are no numbers left. `taken` are the numbers of existing files:
+    /// the block begins after them, or in the first gap if few numbers are left after them.
     pub fn next_block(&self, taken: impl IntoIterator<Item = FileId>) -> Option<(FileId, FileId)> {
         let reserved = self.range.lock().end;
         let mut taken: Vec<u64> = taken.into_iter().map(|id| id.0).filter(|id| *id >= reserved).collect();
@@ -76,7 +76,7 @@ impl FileNumbers {
         (from < end).then_some((FileId(from), FileId(end)))
     }
 
-    /// A block is reserved durably.
+    /// Notes that a block is durably reserved.
     pub fn add(&self, (from, end): (FileId, FileId)) {
         let mut range = self.range.lock();
         if from.0 != range.end {
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_given_out_only_from_reserved_blocks_and_manifests_always_get_one() {
+    fn numbers_are_assigned_only_from_reserved_blocks_and_manifests_always_get_one() {
         let numbers = FileNumbers::new(FileId(7), FileId(7), 16);
         assert_eq!((numbers.take(), numbers.is_low()), (None, true));
         let block = numbers.next_block([FileId(6)]).unwrap();

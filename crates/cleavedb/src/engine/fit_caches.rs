@@ -1,5 +1,6 @@
-//! Where the memory of a database is, and who gives way: block cache and value cache get what the others leave. How much each
-//! may take at most is in [`Tuning`](crate::engine::tuning::sizes::Tuning), and how the two share is in `cache/balance.rs`.
+//! Sizes the caches: block cache and value cache get the memory that the other parts of the budget do not use. The
+//! limits are in [`Tuning`](crate::engine::tuning::sizes::Tuning), the boundary between the two caches is in
+//! `cache/balance.rs`. Called after changes of the front, the logs, the tables and the keyspaces.
 
 use crate::base::memory::Counted;
 use crate::base::{Error, FileId, Result};
@@ -12,37 +13,37 @@ use crate::format::values::ValuePlace;
 use crate::values::files::{Entry, ValueFiles};
 use crate::values::value_file::ValueFile;
 
-/// The caches borrow at most this much from jobs while none runs.
+/// The caches borrow at most this much of the memory for jobs while no job runs.
 const LENT_BYTES_MAX: usize = 32 << 20;
 
-/// About what a file of values, or a redirect table, takes: the open file, its path and its handle, and an entry of the
+/// Estimated memory of a value file or a redirect table: the open file, its path and its handle, and an entry of the
 /// list.
 const VALUE_FILE_BYTES: usize = size_of::<ValueFile>() + size_of::<(FileId, Entry)>() + 256;
-/// About what the ledger takes for a file: where it is and what is referenced in it, in the view and in the manifest.
+/// Estimated memory of the ledger for a file: its place and its references, in the view and in the manifest.
 const LEDGER_BYTES: usize = 2 * (size_of::<(FileId, ValuePlace)>() + size_of::<(FileId, FileReferences)>());
 
-/// Memory of the list of files of values.
+/// Memory of the list of value files.
 fn value_list_bytes(values: &ValueFiles) -> usize {
     let referenced = values.state.referenced.0.len().max(values.files.len());
     values.files.len() * VALUE_FILE_BYTES + referenced * LEDGER_BYTES
 }
 
 impl Core {
-    /// Counts a run that is being made of `bytes`.
+    /// Counts a run of `bytes` that is being built.
     pub fn hold_merging(&self, bytes: usize) -> Counted {
         self.memory.merging.hold(bytes)
     }
 
-    /// Gives the caches what front, log buffers, table readers and keyspaces leave it, and at rest part of what is
-    /// set apart for jobs. Called when one of them has changed.
+    /// Gives the caches the memory that front, log buffers, table readers and keyspaces do not use, and while no job
+    /// runs part of the memory for jobs. Called after one of these has changed.
     pub fn fit_cache(&self) {
         let tuning = &self.settings.tuning;
         let view = self.published.view();
-        // The active index table counts as full: it soon will be.
+        // The active index table counts with its full size.
         let front = view.waiting_bytes() + tuning.index_table_bytes;
         let jobs = tuning.merging_bytes() + tuning.job_bytes;
-        // At rest the cache borrows half of it. It is not all, because memory that many small blocks have used does not
-        // come back whole when large buffers are wanted.
+        // While no job runs, the caches borrow half of this memory. They do not borrow all of it, because memory
+        // fragmented by many small blocks cannot be reused completely for large buffers.
         let lent = if self.work.is_active() { 0 } else { (jobs / 2).min(LENT_BYTES_MAX) };
         let logs = self.logs.buffer_bytes(tuning);
         let lists = self.readers.resident.get() + self.keyspaces.bytes() + value_list_bytes(&view.values);
@@ -56,11 +57,11 @@ impl Core {
         };
         let (blocks, values) = (&self.readers.cache, &self.memory.value_cache);
         let for_blocks = capacity - for_values;
-        // Small changes are not worth the walk through a cache.
+        // Small changes are not worth the cost of resizing a cache.
         let differs = |wanted: u64, has: u64| wanted.abs_diff(has) > tuning.memory_bytes as u64 / 128;
         let (grows, off) = (for_blocks > blocks.capacity(), (for_values == 0) != (values.capacity() == 0));
         if differs(for_blocks, blocks.capacity()) || differs(for_values, values.capacity()) || off {
-            // Who gives goes first.
+            // Shrink before growing.
             if grows {
                 values.set_capacity(for_values);
                 blocks.set_capacity(for_blocks);
@@ -71,7 +72,7 @@ impl Core {
         }
     }
 
-    /// What table readers and keyspaces may take together: the cache gives way to them but for its least size.
+    /// Memory limit of table readers and keyspaces together: the caches shrink for them down to their least size.
     fn resident_bytes_max(&self) -> usize {
         let tuning = &self.settings.tuning;
         let set_apart = tuning.log_buffer_bytes() + tuning.merging_bytes() + tuning.job_bytes;
@@ -79,7 +80,7 @@ impl Core {
         tuning.memory_bytes.saturating_sub(set_apart + front + tuning.cache_bytes_min)
     }
 
-    /// Refuses a keyspace more than three quarters of that can hold.
+    /// Rejects a new keyspace if keyspaces and table readers use three quarters of their memory limit.
     pub fn check_keyspace_memory(&self) -> Result<()> {
         let used = self.keyspaces.bytes() + self.readers.resident.get();
         let most = self.resident_bytes_max() / 4 * 3;
@@ -92,13 +93,13 @@ impl Core {
         )))
     }
 
-    /// At which size compactions cut tables: larger ones once the readers of many small ones take too much memory.
+    /// The size at which compactions cut tables. It grows if the readers of many small tables take too much memory.
     pub fn table_bytes(&self) -> u64 {
         let share = (self.resident_bytes_max() / 4).max(1);
         self.settings.tuning.table_bytes * (1 + (self.readers.resident.get() / share) as u64)
     }
 
-    /// Where memory is now.
+    /// Memory by use, now.
     pub fn memory_stats(&self, view: &View) -> MemoryStats {
         let (cache, values) = (&self.readers.cache, &self.memory.value_cache);
         let pinned_values = self.memory.values.get().saturating_sub(values.record_bytes());
@@ -122,7 +123,7 @@ impl Core {
         }
     }
 
-    /// Enough is known of what more memory would have saved each cache to weigh them against each other.
+    /// True if the caches have gathered enough demand figures to review the boundary between them.
     pub fn caches_want_balance(&self) -> bool {
         let (blocks, values) = (&self.readers.cache, self.memory.value_cache.ghosts());
         self.memory.balance.is_due(blocks.demand(), values.demand())

@@ -1,5 +1,5 @@
-//! A held sequence number: while it is held, jobs keep the versions that a reader at this number sees. Snapshots and scans
-//! hold one.
+//! A held sequence number. While it is held, jobs keep the versions that are visible to a reader at this number.
+//! Snapshots and scans hold one.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ pub(crate) struct HeldSnapshot {
 }
 
 impl HeldSnapshot {
-    /// Holds the newest visible sequence number, and takes the view that goes with it.
+    /// Holds the newest visible sequence number, and returns the view that goes with it.
     pub fn newest(core: &Arc<Core>) -> (HeldSnapshot, Arc<View>) {
         let (view, seqno) = core.snapshots.hold(&core.published);
         (HeldSnapshot { core: core.clone(), seqno }, view)
     }
 
-    /// Holds the same number once more, with the view of now: it has all that a reader at that number sees.
+    /// Holds the same number once more, and returns the current view, which has all versions visible at that number.
     pub fn again(&self) -> (HeldSnapshot, Arc<View>) {
         self.core.snapshots.hold_again(self.seqno);
         (HeldSnapshot { core: self.core.clone(), seqno: self.seqno }, self.core.published.view())

@@ -1,4 +1,6 @@
-//! The keyspaces of an open database. A keyspace is an id in front of its keys, so thousands of them cost their names only.
+//! The keyspaces of an open database. A keyspace is an id that prefixes its keys, so an additional keyspace costs only
+//! the memory of its name and options. Changed by the calls that create, change and drop keyspaces; read by reads,
+//! writes and jobs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,29 +15,29 @@ use crate::sched::sync::RwLock;
 /// The name of the keyspace that every database has.
 pub(crate) const DEFAULT_NAME: &str = "default";
 
-/// Its id.
+/// The id of that keyspace.
 pub(crate) const DEFAULT_ID: KeyspaceId = KeyspaceId(1);
 
-/// What the engine knows of an open keyspace.
+/// The state of an open keyspace.
 pub(crate) struct KeyspaceState {
     pub record: KeyspaceRecord,
     pub operator: Option<Arc<dyn MergeOperator>>,
-    /// Its own choice.
+    /// The compression chosen for this keyspace, if any.
     pub compression: Option<Compression>,
-    /// The least size of a value that lies apart from its key, in bytes.
+    /// The least size of a separated value, in bytes.
     separation: AtomicUsize,
-    /// Which open database it belongs to.
+    /// The open database that it belongs to.
     pub database: u64,
     dropped: AtomicBool,
 }
 
 impl KeyspaceState {
-    /// The least size of a value that lies apart from its key, in bytes.
+    /// The least size of a separated value, in bytes.
     pub fn separation_bytes(&self) -> usize {
         self.separation.load(Ordering::Relaxed)
     }
 
-    /// Refuses keyspaces that are gone or belong to another database.
+    /// Rejects keyspaces that were dropped or belong to another database.
     pub fn check(&self, database: u64) -> Result<()> {
         if self.database != database {
             return Err(Error::input(format!("keyspace {:?} belongs to another database", self.record.name)));
@@ -52,9 +54,9 @@ pub(crate) struct Keyspaces {
     inner: RwLock<KeyspaceMaps>,
     operators: Vec<Arc<dyn MergeOperator>>,
     database: u64,
-    /// The least size of a value that lies apart in keyspaces that do not say otherwise.
+    /// The least size of a separated value in keyspaces without an option of their own.
     separation_default: usize,
-    /// No keyspace keeps smaller values apart.
+    /// No keyspace separates smaller values.
     separation_min: AtomicUsize,
 }
 
@@ -62,14 +64,14 @@ pub(crate) struct Keyspaces {
 struct KeyspaceMaps {
     by_name: BTreeMap<String, Arc<KeyspaceState>>,
     by_id: BTreeMap<KeyspaceId, Arc<KeyspaceState>>,
-    /// Dropped, with versions that files may still hold.
+    /// Dropped keyspaces of which files may still have versions, each with the sequence number of the drop.
     dropped: BTreeMap<KeyspaceId, Seqno>,
-    /// Memory of all this, and of what the manifest keeps of it.
+    /// Memory of the keyspaces, here and in the manifest.
     bytes: usize,
 }
 
-/// What a keyspace takes in memory, here and in the manifest, beside its names: two records, the state, and places in
-/// three maps.
+/// Memory of a keyspace, here and in the manifest, without its names: two records, the state, and entries in three
+/// maps.
 const OVERHEAD_BYTES: usize = 400;
 
 fn bytes_of(record: &KeyspaceRecord) -> usize {
@@ -77,7 +79,7 @@ fn bytes_of(record: &KeyspaceRecord) -> usize {
 }
 
 impl Keyspaces {
-    /// The keyspaces that the manifest names.
+    /// The keyspaces recorded in the manifest.
     pub fn new(
         records: impl Iterator<Item = KeyspaceRecord>,
         dropped: BTreeMap<KeyspaceId, Seqno>,
@@ -94,7 +96,7 @@ impl Keyspaces {
         keyspaces
     }
 
-    /// A keyspace that now exists.
+    /// Adds a keyspace.
     pub fn add(&self, record: KeyspaceRecord) -> Arc<KeyspaceState> {
         let operator = record.operator.as_deref().and_then(|name| self.find_operator(name));
         let compression = record.compression.and_then(Compression::from_u8);
@@ -127,12 +129,12 @@ impl Keyspaces {
         self.inner.read().by_name.len()
     }
 
-    /// Memory that they take.
+    /// Memory of all keyspaces, in bytes.
     pub fn bytes(&self) -> usize {
         self.inner.read().bytes
     }
 
-    /// The keyspace is gone as of `seqno`; its versions die as jobs come by.
+    /// Marks a keyspace as dropped at `seqno`. Jobs drop its versions when they next rewrite them.
     pub fn remove(&self, keyspace: &KeyspaceState, seqno: Seqno) {
         let mut inner = self.inner.write();
         keyspace.dropped.store(true, Ordering::Release);
@@ -143,7 +145,7 @@ impl Keyspaces {
         inner.dropped.insert(keyspace.record.id, seqno);
     }
 
-    /// No file holds versions of these any more.
+    /// Forgets dropped keyspaces of which no file has versions any more.
     pub fn forget(&self, keyspaces: &[KeyspaceId]) {
         let mut inner = self.inner.write();
         for keyspace in keyspaces {
@@ -151,29 +153,30 @@ impl Keyspaces {
         }
     }
 
-    /// Dropped keyspaces of which files may still hold versions.
+    /// Dropped keyspaces of which files may still have versions, each with the sequence number of the drop.
     pub fn dropped(&self) -> BTreeMap<KeyspaceId, Seqno> {
         self.inner.read().dropped.clone()
     }
 
-    /// From this size on a value stays in the log while its key is in the front.
+    /// Values of at least this size stay in the log while their keys are in the front.
     pub fn separation_min(&self) -> usize {
         self.separation_min.load(Ordering::Relaxed)
     }
 
-    /// Values of a keyspace that are written from now on lie apart from another size on.
+    /// Changes the least size of a separated value for values that are written to a keyspace from now on.
     pub fn set_separation(&self, keyspace: &KeyspaceState, separation: Separation) {
         let bytes = separation.bytes(self.separation_default);
         keyspace.separation.store(bytes, Ordering::Relaxed);
         self.separation_min.fetch_min(bytes, Ordering::Relaxed);
     }
 
-    /// The least size of a value of a keyspace that lies apart from its key, in bytes.
+    /// The least size of a separated value of a keyspace, in bytes.
     pub fn separation_bytes(&self, keyspace: KeyspaceId) -> usize {
         self.inner.read().by_id.get(&keyspace).map_or(usize::MAX, |state| state.separation_bytes())
     }
 
-    /// The same for one version after the other: most are of the keyspace of the one before.
+    /// As [`separation_bytes`](Keyspaces::separation_bytes), for a sequence of versions: it caches the last result,
+    /// because most versions are in the keyspace of the one before.
     pub fn separations(&self) -> impl FnMut(KeyspaceId) -> usize {
         let mut last = None;
         move |keyspace| match last {
@@ -182,7 +185,7 @@ impl Keyspaces {
         }
     }
 
-    /// How the blocks of a keyspace are compressed.
+    /// The compression chosen for a keyspace, if any.
     pub fn compression(&self, keyspace: KeyspaceId) -> Option<Compression> {
         self.inner.read().by_id.get(&keyspace).and_then(|state| state.compression)
     }

@@ -1,8 +1,9 @@
-//! One layer of a view: a part of a store that covers an interval of sequence numbers. Readers see nothing of the stores
-//! but this; another kind of layer (a device, or tables on another tier) is one more variant here and changes no reader.
+//! One layer of a view: a part of a store that covers an interval of sequence numbers. Readers access the stores only
+//! through layers; another kind of layer (a device, or tables on another tier) would be one more variant here and
+//! change no reader.
 //!
-//! A view lists its layers newest first (rule 1): whatever a layer holds of a key is newer than what all later layers hold
-//! of it. [`in_order`] checks that as far as it can be told without reading.
+//! A view lists its layers newest first (rule 1): all versions of a key in a layer are newer than those in later
+//! layers. [`in_order`] checks this as far as possible without reading.
 
 use std::sync::Arc;
 
@@ -28,22 +29,22 @@ pub(crate) enum Layer {
     Level(u8, Arc<Level>),
 }
 
-/// What a scan reads of a layer.
+/// The input of a scan from one layer.
 pub(crate) struct LayerScan {
-    /// Together they show every version of the keys within the bounds, and may show more.
+    /// Together they return every version of the keys within the bounds, and may return more.
     pub cursors: Vec<Box<dyn Cursor + Send>>,
-    /// The range tombstones, if there are any within the bounds.
+    /// The range tombstones, if there may be any within the bounds.
     pub ranges: Option<Arc<dyn RangeTombstones>>,
 }
 
-/// About how much of a layer lies within a range of keys.
+/// Estimated size of the part of a layer within a range of keys.
 #[derive(Default)]
 pub(crate) struct LayerSize {
     pub entries: u64,
     pub table_bytes: u64,
-    /// Bytes of separated values that tables lead to.
+    /// Bytes of separated values that tables reference.
     pub bytes_separated: u64,
-    /// Bytes in memory, and of values in logs that they lead to.
+    /// Bytes of index tables and runs, and of the values in logs that they reference.
     pub front_bytes: u64,
 }
 
@@ -66,8 +67,8 @@ impl Layer {
         }
     }
 
-    /// Adds what the layer holds of `key` at or below `snapshot`: the newest range tombstone that covers it, then the
-    /// versions, newest first, until no older one is needed. `tables` says how tables are read.
+    /// Adds the versions of `key` at or below `snapshot`: the newest range tombstone that covers the key, then the
+    /// versions of the layer, newest first, until no older one is needed. `tables` determines how tables are read.
     #[inline]
     pub fn look_up<T: TableLookUp>(
         &self,
@@ -94,7 +95,7 @@ impl Layer {
         }
     }
 
-    /// What a scan of the full keys from `lower` up to, not including, `upper` reads of the layer.
+    /// The input for a scan of the full keys from `lower` to `upper` (exclusive).
     pub fn scan(&self, lower: &[u8], upper: Option<&[u8]>) -> LayerScan {
         match self {
             Layer::IndexTable(table) => LayerScan {
@@ -118,7 +119,7 @@ impl Layer {
         }
     }
 
-    /// The tables whose files the layer pins.
+    /// The tables of the layer, whose files it pins.
     pub fn tables(&self) -> &[Arc<Table>] {
         match self {
             Layer::IndexTable(_) | Layer::Run(_) => &[],
@@ -127,8 +128,8 @@ impl Layer {
         }
     }
 
-    /// About how much of the layer lies within `range`. Reads two index blocks at most at each end of a table that reaches
-    /// over an end of the range.
+    /// Estimated size of the part of the layer within `range`. For each table that spans an end of the range, it reads
+    /// at most two index blocks per end.
     pub fn size_within(&self, range: &KeyRange) -> Result<LayerSize> {
         let front = |marks: &mut dyn Iterator<Item = Mark>, bytes: u64, entries: u64| {
             let (mut within, mut all) = (0, 0);
@@ -160,8 +161,8 @@ impl Layer {
     }
 }
 
-/// Collects the versions of a key at or below `snapshot` that its value depends on, base and operands, from the newest layer
-/// to the one that settles them.
+/// Collects the versions of a key at or below `snapshot` that its value depends on: the base and the operands. Searches
+/// from the newest layer to the one that has the base.
 #[inline]
 pub(crate) fn collect_versions<T: TableLookUp>(
     layers: &[Layer],
@@ -179,9 +180,9 @@ pub(crate) fn collect_versions<T: TableLookUp>(
     Ok(())
 }
 
-/// The layers are listed newest first (rule 1), as far as intervals tell. Those of memory are newer than all that comes
-/// behind them. A table of HL0 is newer than the others behind it that overlap it in keys. Of levels only the keys
-/// themselves tell, so whoever picks compactions answers for them.
+/// True if the layers are listed newest first (rule 1), as far as their intervals of sequence numbers show. Index
+/// tables and runs are newer than all layers after them. A table of HL0 is newer than the tables after it that overlap
+/// it in keys. Intervals cannot show the order of levels, which the compaction picker must guarantee.
 pub(crate) fn in_order(layers: &[Layer]) -> bool {
     layers.iter().enumerate().all(|(index, newer)| layers[index + 1..].iter().all(|older| may_precede(newer, older)))
 }
@@ -203,12 +204,12 @@ fn may_precede(newer: &Layer, older: &Layer) -> bool {
     }
 }
 
-/// The part of `whole` that `part` is of `all`.
+/// `whole` times the ratio of `part` to `all`.
 fn share(whole: u64, part: u64, all: u64) -> u64 {
     (whole as u128 * part.min(all) as u128 / all.max(1) as u128) as u64
 }
 
-/// Bytes of the table's file that belong to the range: all of it, or the data between two places in its index.
+/// Bytes of a table's file within the range: the whole file, or the data between two positions in its index.
 fn bytes_within(table: &Arc<Table>, range: &KeyRange) -> Result<u64> {
     let meta = table.meta();
     if !range.overlaps(&meta.smallest, &meta.end) {
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_are_in_order_if_each_is_newer_than_those_behind_it() {
+    fn layers_are_in_order_if_each_is_newer_than_those_after_it() {
         let puts = |seqnos: &[u64]| index_table(&seqnos.iter().map(|seqno| (*seqno, Kind::Put)).collect::<Vec<_>>());
         let level = |number: u8| Layer::Level(number, Version::default().levels()[usize::from(number)].clone());
         assert!(in_order(&[puts(&[]), puts(&[7, 9]), puts(&[2, 6]), level(1), level(3)]));

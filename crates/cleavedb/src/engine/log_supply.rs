@@ -1,4 +1,5 @@
-//! Where the next log comes from: the spare log, the ring, and logs that wait to be forgotten.
+//! The state of the log supply: the spare log, the ring, and logs to be removed from the manifest. `write/logs.rs`
+//! creates and retires logs.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -11,43 +12,43 @@ use crate::front::log::LogFile;
 use crate::io::Mapping;
 use crate::sched::sync::Mutex;
 
-/// The next log, if it is ready, and how logs are written.
+/// The spare log, and the log back end.
 pub(crate) struct LogSupply {
     pub wanted: LogBackend,
     pub inner: Mutex<SupplyState>,
 }
 
-/// Of the values that are written, one in so many is read from files: often, that is.
+/// Values are read often if at least 1 in this many of the records written is read from files.
 pub(crate) const READ_PART: u64 = 16;
 
-/// How much was written and read so far.
+/// Totals of writes and reads when the last log was created, and the result of comparing them.
 #[derive(Default, Clone, Copy)]
 pub(crate) struct ReadShare {
     pub records: u64,
-    /// Values that the value cache did not have.
+    /// Misses of the value cache.
     pub reads: u64,
-    /// What followed from both when they were looked at last.
+    /// True if values were read often; see [`READ_PART`].
     pub reads_often: bool,
 }
 
 #[derive(Default)]
 pub(crate) struct SupplyState {
-    /// Logs have been written since the database was opened.
+    /// The back end was chosen, by the first write since the database was opened.
     pub started: bool,
-    /// That of logs made from now on.
+    /// The ring of logs created from now on; `None` for the plain back end.
     pub ring: Option<Arc<dyn Mapping>>,
-    /// The ring is called [`RING_NEW`] until the first log that was made for it is written.
+    /// The ring has the name [`RING_NEW`] until the first log created for it is written.
     pub ring_is_new: bool,
-    /// The system does not give a larger one.
+    /// The system refused a larger ring.
     pub ring_stays: bool,
-    /// Those of the log writer, as long as there is one.
+    /// The chunk writer of the log writer, while there is one.
     pub chunks: Weak<ChunkWriter>,
     pub spare: Option<Arc<LogFile>>,
-    /// FileReferences by the manifest, and never to be written: there was no space yet to say so.
+    /// Logs that will never be written, but are still in the manifest: there was no space for the edit.
     pub to_retire: Vec<Arc<LogFile>>,
-    /// No log made before this one may be written any more.
+    /// The newest log taken by the log writer. Logs with lower numbers must not be written any more.
     pub newest_taken: FileId,
-    /// When the last log was made.
+    /// The read share when the last log was created.
     pub pace: ReadShare,
 }
 
@@ -68,12 +69,12 @@ impl LogSupply {
         inner.ring.as_ref().map_or(0, |ring| ring.len() + tuning.chunk_buffers_bytes(ring.len()))
     }
 
-    /// Gives up the spare.
+    /// Takes the spare log.
     pub fn take_spare(&self) -> Option<Arc<LogFile>> {
         self.inner.lock().spare.take()
     }
 
-    /// Gives up the spare and whatever else will never be written.
+    /// Takes the spare log and all other logs that will never be written.
     pub fn take_needless(&self) -> Vec<Arc<LogFile>> {
         let mut inner = self.inner.lock();
         let mut logs = std::mem::take(&mut inner.to_retire);
@@ -81,15 +82,15 @@ impl LogSupply {
         logs
     }
 
-    /// True if the caller demanded the ring, so that it must be had or refused at open.
+    /// True if the options demand the ring, so that opening fails if it cannot be mapped.
     pub fn demands_ring(&self) -> bool {
         self.wanted == LogBackend::Ring
     }
 
-    /// Waits until the log can take more without waiting for the disk.
+    /// Waits until the log has a free buffer, so that an append does not wait for the disk.
     ///
     /// # Errors
-    /// [`Error::WouldStall`] if it cannot at `deadline`.
+    /// [`Error::WouldStall`] if no buffer is free at `deadline`.
     pub fn wait_for_buffer(&self, deadline: Duration) -> Result<()> {
         let chunks = self.inner.lock().chunks.upgrade();
         match chunks.map_or(Ok(true), |chunks| chunks.wait_for_buffer(deadline))? {

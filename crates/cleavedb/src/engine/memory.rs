@@ -1,4 +1,5 @@
-//! Memory by use: the shares that are counted where memory is used.
+//! Memory by use: the gauges that count memory where it is used, and the statistics of all of it. `fit_caches.rs` fills
+//! in the statistics.
 
 use std::sync::Arc;
 
@@ -12,9 +13,10 @@ use crate::io::read_ahead::ReadAhead;
 
 /// Memory by use, in bytes.
 ///
-/// The budget covers everything here but what is pinned: [`total`](MemoryStats::total) stays within it, unless single
-/// values are larger than blocks: a job holds one of each table that it reads, and copies of the one that it writes. What
-/// the figures leave out is small: the allocator's own losses, the stacks of threads, and what callers make themselves.
+/// The budget covers all fields but `pinned_bytes`: [`total`](MemoryStats::total) does not exceed it, unless single
+/// values are larger than blocks, because a job holds one value of each table that it reads, and copies of the one that
+/// it writes. The figures leave out the overhead of the allocator, the stacks of threads, and memory that callers
+/// allocate.
 #[derive(Debug, Clone, Default, Encode, Decode)]
 #[cbor(map)]
 #[non_exhaustive]
@@ -22,7 +24,7 @@ pub struct MemoryStats {
     /// Index tables and runs.
     #[n(0)]
     pub front_bytes: usize,
-    /// Runs that are being made of them; at most as large as what they are made of.
+    /// Runs that are being built from index tables or other runs; at most as large as their inputs.
     #[n(1)]
     pub merging_bytes: usize,
     /// Flushes and compactions: values fetched, bytes read ahead, blocks, table builders.
@@ -31,37 +33,37 @@ pub struct MemoryStats {
     /// The block cache: data, index and filter blocks of tables.
     #[n(3)]
     pub cache_bytes: usize,
-    /// What the block cache may take now; it shrinks when others grow.
+    /// Current capacity of the block cache; it shrinks when other parts of the budget grow.
     #[n(4)]
     pub cache_bytes_max: usize,
-    /// The value cache: values that lie apart from their keys, as point reads found them.
+    /// The value cache: separated values that point reads have fetched.
     #[n(5)]
     pub value_cache_bytes: usize,
-    /// Of the block cache, what leads to other blocks: index and filter blocks, and range tombstones.
+    /// The part of the block cache that index and filter blocks and range tombstones use.
     #[n(6)]
     pub cache_index_bytes: usize,
-    /// What the value cache may take now: nothing while no value lies apart.
+    /// Current capacity of the value cache; 0 while there are no value files.
     #[n(7)]
     pub value_cache_bytes_max: usize,
-    /// The ring, a mapped window, and the buffers of direct writes.
+    /// The mapped ring, and the buffers of direct writes.
     #[n(8)]
     pub log_buffer_bytes: usize,
-    /// What open tables keep outside the cache.
+    /// Readers of open tables, outside the block cache.
     #[n(9)]
     pub table_reader_bytes: usize,
     /// Keyspaces: their names and options.
     #[n(10)]
     pub keyspace_bytes: usize,
-    /// The list of files of values, with the ledger of what is referenced in each.
+    /// The list of value files, with the ledger of references to each.
     #[n(11)]
     pub value_list_bytes: usize,
-    /// Blocks, values, replaced runs, and bytes read ahead that callers or running scans hold; not part of the budget.
+    /// Blocks, values, replaced runs, and bytes read ahead, held by callers or running scans; not part of the budget.
     #[n(12)]
     pub pinned_bytes: usize,
 }
 
 impl MemoryStats {
-    /// Everything that counts against the budget.
+    /// The sum of all that counts against the budget.
     pub fn total(&self) -> usize {
         self.front_bytes
             + self.merging_bytes
@@ -75,23 +77,23 @@ impl MemoryStats {
     }
 }
 
-/// Memory that is counted where it is used.
+/// Gauges of memory, the value cache, and the balance between the caches.
 pub(crate) struct Memory {
     /// Flushes and compactions.
     pub jobs: Arc<Gauge>,
-    /// What users' scans have read ahead.
+    /// Bytes that users' scans have read ahead.
     pub scans: Arc<Gauge>,
     /// Runs that are being built.
     pub merging: Arc<Gauge>,
-    /// Blocks of all runs that live.
+    /// Blocks of all runs in memory.
     pub runs: Arc<Gauge>,
-    /// Values that were read from logs and files of values.
+    /// Values that were read from logs and value files.
     pub values: Arc<Gauge>,
-    /// Some of these.
+    /// The value cache; its records count as `values`.
     pub value_cache: ValueCache,
-    /// How block cache and value cache share their memory.
+    /// The boundary between block cache and value cache.
     pub balance: Balance,
-    /// Of the values, those that users' scans have fetched before they were asked for: how many that may be.
+    /// Limit on the values that users' scans prefetch.
     pub values_ahead: ReadAhead,
 }
 
@@ -105,7 +107,7 @@ impl Memory {
             values: Arc::default(),
             value_cache: ValueCache::new(tuning.cache_bytes),
             balance: Balance::default(),
-            // They are counted as values.
+            // Prefetched values are counted as `values`.
             values_ahead: ReadAhead::new(tuning.read_ahead_bytes, Arc::default()),
         }
     }

@@ -1,4 +1,7 @@
-//! Floor 3: the database behind the handles. It opens and closes, takes writes, answers reads, runs jobs, and alone commits.
+//! Floor 3: the engine behind the handles. It opens and closes databases, commits writes, serves reads, and runs
+//! background jobs. Only the engine commits edits to the manifest.
+//!
+//! The files here are the state of an open database; the folders have the operations on it.
 
 pub(crate) mod core;
 pub(crate) mod view;
@@ -37,7 +40,7 @@ pub(crate) mod lifecycle;
 pub(crate) mod manifest;
 pub(crate) mod inspect;
 
-/// What `published.rs` is made of, so that a test can make it of something else.
+/// The primitives that `published.rs` uses, so that a test can substitute those of a model checker.
 pub(crate) mod handover {
     pub(crate) use crate::base::Seqno;
     pub(crate) use crate::sched::sync::RwLock;

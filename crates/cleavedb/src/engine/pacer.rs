@@ -1,5 +1,6 @@
-//! The pace of writers: pure functions from the fill and drain of background work to a pace, and the state they need.
-//! Decision record 013 has the reasons and figures.
+//! The pace of writers: pure functions from the fill and drain of background work to a limit on the write rate, and the
+//! state that they need. Used by `write/pacing.rs`; jobs report their progress here. Decision record 013 has the
+//! reasons and figures.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -8,51 +9,52 @@ use crate::base::Result;
 use crate::base::versions::{VersionRef, VersionSource};
 use crate::sched::sync::Mutex;
 
-/// A stage slows writers down from this fill on.
+/// A stage limits the write rate from this fill on.
 pub(crate) const SLOW_FROM: f64 = 0.5;
 
-/// Writers go as fast as a stage drains at this fill.
+/// At this fill the write rate equals the drain rate of the stage.
 pub(crate) const EVEN_AT: f64 = 0.75;
 
-/// Each so much more fill halves the pace.
+/// Each increase of the fill by this much halves the write rate.
 pub(crate) const HALVING: f64 = 0.09;
 
-/// Room for so many times what the running job has yet to do is no reason to slow down.
+/// The room of a stage limits the write rate only if it is less than this multiple of the running job's remaining
+/// bytes.
 pub(crate) const ROOM_AMPLE: f64 = 4.0;
 
-/// A stage that has not been seen to drain yet is taken to drain this fast, in bytes per second.
+/// The assumed drain rate of a stage that was not measured yet, in bytes per second.
 pub(crate) const DRAIN_FIRST: f64 = 64e6;
 
-/// The slowest pace, in bytes per second: with less, one large record would wait for seconds.
+/// The slowest pace, in bytes per second: below it, one large record would wait for seconds.
 pub(crate) const PACE_MIN: f64 = 1e6;
 
-/// One write waits at most so long for its pace; what it did not wait for, later writes do.
+/// The longest wait of one write for its pace; the rest of its debt is left to later writes.
 pub(crate) const PACED_WAIT_MAX: Duration = Duration::from_millis(8);
 
-/// Shorter waits are saved up: few writes that wait for some milliseconds are better than many that wait for one (at a
-/// hundred thousand writes a second, less than one in a thousand waits at all).
+/// The shortest wait; shorter ones accumulate as debt. Few writes that wait for several milliseconds are better than
+/// many that wait for one (at 100,000 writes per second, less than 1 in 1000 waits).
 pub(crate) const PACED_WAIT_MIN: Duration = Duration::from_millis(5);
 
-/// Drain rates are averaged over about this long, in seconds.
+/// Time constant of the moving average of drain rates, in seconds.
 pub(crate) const DRAIN_MEMORY_S: f64 = 1.0;
 
-/// Drain rates are sampled this often at most.
+/// Least interval between samples of drain rates.
 pub(crate) const SAMPLE_MIN: Duration = Duration::from_millis(20);
 
-/// The pace is looked at again after so many bytes of writes, and by writers that wait for it.
+/// The pace is computed anew after this many bytes of writes, and by writers that wait for it.
 pub(crate) const REVIEW_BYTES: u64 = 512 << 10;
 
-/// DrainProgress is told after so many versions.
+/// A job reports its progress after this many versions.
 pub(crate) const STEPS_TOGETHER: u64 = 64;
 
 /// The pace of writers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Pace {
-    /// As fast as they can.
+    /// Writers are not limited.
     Free,
-    /// All together, so many bytes per second.
+    /// All writers together are limited to this many bytes per second.
     Limited(f64),
-    /// Not until a job is done.
+    /// Writers are stopped until a job ends.
     Stopped,
 }
 
@@ -66,7 +68,7 @@ impl Pace {
     }
 }
 
-/// A change of the pace that listeners are told of: of its kind, or by a quarter.
+/// True if a change of the pace is reported to listeners: a change of its kind, or of its rate by at least 25%.
 pub(crate) fn differs(now: Pace, told: Pace) -> bool {
     match (now, told) {
         (Pace::Limited(now), Pace::Limited(told)) => (now / told).max(told / now) >= 1.25,
@@ -74,22 +76,22 @@ pub(crate) fn differs(now: Pace, told: Pace) -> bool {
     }
 }
 
-/// One stage of background work as the pace sees it.
+/// One stage of background work, as input to the pace.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Stage {
-    /// How much of what may wait is waiting, less what the running job has done; 1 is full.
+    /// The backlog, less the progress of the running job, divided by its limit; 1 is full.
     pub fill: f64,
-    /// How fast it drains while a job is running, in bytes per second; 0 if that was never seen.
+    /// The drain rate while a job runs, in bytes per second; 0 if it was never measured.
     pub drain: f64,
-    /// What may still come in until it is full, in bytes.
+    /// Bytes that may still be written before the stage is full.
     pub room: f64,
-    /// What the running job has yet to do until it makes room, in bytes; 0 if none is running.
+    /// Bytes that the running job must still process before it makes room; 0 if no job runs.
     pub left: f64,
-    /// Nothing more may come in.
+    /// The stage is full: writers are stopped.
     pub is_full: bool,
 }
 
-/// The pace that suits all stages.
+/// The pace that all stages allow: that of the slowest.
 pub(crate) fn pace(stages: &[Stage]) -> Pace {
     if stages.iter().any(|stage| stage.is_full) {
         return Pace::Stopped;
@@ -97,14 +99,14 @@ pub(crate) fn pace(stages: &[Stage]) -> Pace {
     let rates = stages.iter().filter_map(|stage| {
         let drain = if stage.drain > 0.0 { stage.drain } else { DRAIN_FIRST };
         let by_fill = (stage.fill >= SLOW_FROM).then(|| drain * ((EVEN_AT - stage.fill) / HALVING).exp2());
-        // The room that is left must do until the running job is over.
+        // The remaining room must last until the running job ends.
         let by_room = (stage.room < ROOM_AMPLE * stage.left).then(|| drain * stage.room / stage.left);
         by_fill.into_iter().chain(by_room).min_by(f64::total_cmp).map(|rate| rate.max(PACE_MIN))
     });
     rates.min_by(f64::total_cmp).map_or(Pace::Free, Pace::Limited)
 }
 
-/// How much of a running job is done, told by the job itself as it passes versions on.
+/// The progress of a running job, which the job reports as it processes versions.
 #[derive(Default)]
 pub(crate) struct DrainProgress {
     /// Bytes that the job drains; 0 while none is running.
@@ -112,19 +114,19 @@ pub(crate) struct DrainProgress {
     /// Versions that the job reads.
     pub steps: AtomicU64,
     pub steps_done: AtomicU64,
-    /// Drained by jobs that have ended.
+    /// Bytes that were drained by jobs that have ended.
     pub before: AtomicU64,
 }
 
 impl DrainProgress {
-    /// A job begins that will drain `total` bytes in at most so many steps.
+    /// Notes that a job begins, which will drain `total` bytes in at most `steps` steps.
     pub fn begin(&self, total: u64, steps: u64) {
         self.steps_done.store(0, Ordering::Relaxed);
         self.steps.store(steps.max(1), Ordering::Relaxed);
         self.total.store(total, Ordering::Relaxed);
     }
 
-    /// The job is over; it counts in full if it did what it should.
+    /// Notes that the job has ended; if it succeeded, all its bytes count as drained.
     pub fn end(&self, succeeded: bool) {
         let total = self.total.swap(0, Ordering::Relaxed);
         if succeeded {
@@ -132,13 +134,13 @@ impl DrainProgress {
         }
     }
 
-    /// Bytes that the running job has drained so far; 0 if none is running.
+    /// Bytes that the running job has drained so far; 0 if no job runs.
     pub fn current(&self) -> u64 {
         let (done, steps) = (self.steps_done.load(Ordering::Relaxed), self.steps.load(Ordering::Relaxed).max(1));
         (self.total.load(Ordering::Relaxed) as u128 * done.min(steps) as u128 / steps as u128) as u64
     }
 
-    /// Bytes that the running job has yet to drain.
+    /// Bytes that the running job must still drain.
     pub fn left(&self) -> u64 {
         self.total.load(Ordering::Relaxed).saturating_sub(self.current())
     }
@@ -152,7 +154,7 @@ impl DrainProgress {
     }
 }
 
-/// Passes versions on and counts them as steps of a job.
+/// A version source that counts the versions passing through it as steps of a job.
 pub(crate) struct Watched<'a, S> {
     source: S,
     progress: Option<&'a DrainProgress>,
@@ -160,7 +162,7 @@ pub(crate) struct Watched<'a, S> {
 }
 
 impl<'a, S: VersionSource> Watched<'a, S> {
-    /// Counts what `source` passes on in `progress`, if there is one.
+    /// Counts the versions of `source` in `progress`, if there is one.
     pub fn new(source: S, progress: Option<&'a DrainProgress>) -> Watched<'a, S> {
         Watched { source, progress, passed: 0 }
     }
@@ -185,7 +187,7 @@ impl<S: VersionSource> VersionSource for Watched<'_, S> {
     }
 }
 
-/// Estimates how fast a stage drains while it has work.
+/// Measures the drain rate of a stage while a job runs.
 #[derive(Default)]
 pub(crate) struct DrainMeter {
     pub last: Option<(Duration, u64)>,
@@ -215,30 +217,30 @@ impl DrainMeter {
     }
 }
 
-/// What writers have used of their pace.
+/// Bytes that writers were charged and have not waited for yet.
 #[derive(Default)]
 pub(crate) struct Debt {
     pub bytes: f64,
     pub at: Duration,
 }
 
-/// The pace in force, and what it is made from.
+/// The current pace, and the figures that it is computed from.
 #[derive(Default)]
 pub(crate) struct Pacer {
-    /// False while writers are free: all that a write looks at then.
+    /// False while writers are not limited; a write then reads nothing else.
     pub is_limited: AtomicBool,
-    /// How many hold writers back altogether.
+    /// Number of gates that stop all new writes.
     pub gates: AtomicUsize,
     pub state: Mutex<PacerState>,
-    /// Of the flush that is running, in bytes of runs and of the values they lead to.
+    /// Progress of the running flush, in bytes of runs and of the values that they reference.
     pub flush: DrainProgress,
-    /// Of the compaction of HL0 that is running, in bytes of tables of HL0.
+    /// Progress of the running compaction of HL0, in bytes of tables of HL0.
     pub hl0: DrainProgress,
 }
 
 pub(crate) struct PacerState {
     pub pace: Pace,
-    /// What listeners were told last.
+    /// The pace that was last reported to listeners.
     pub told: Pace,
     pub debt: Debt,
     pub flush: DrainMeter,
@@ -260,7 +262,7 @@ impl Default for PacerState {
 }
 
 impl PacerState {
-    /// Charges `bytes` and says how long their writer should wait.
+    /// Charges `bytes` and returns how long their writer waits.
     pub fn charge(&mut self, bytes: u64, now: Duration, rate: f64) -> Duration {
         let paid = now.saturating_sub(self.debt.at).as_secs_f64() * rate;
         self.debt = Debt { bytes: (self.debt.bytes - paid).max(0.0) + bytes as f64, at: now };
@@ -268,14 +270,14 @@ impl PacerState {
         if wait < PACED_WAIT_MIN { Duration::ZERO } else { wait.min(PACED_WAIT_MAX) }
     }
 
-    /// The write that was charged does not take place.
+    /// Takes back the charge of a write that does not take place.
     pub fn refund(&mut self, bytes: u64) {
         self.debt.bytes = (self.debt.bytes - bytes as f64).max(0.0);
     }
 }
 
 impl Pacer {
-    /// The pace as users are told: `None` while they are free, 0 while they are stopped.
+    /// The current limit on the write rate: `None` without a limit, 0 while writers are stopped.
     pub fn bytes_per_second(&self) -> Option<u64> {
         self.state.lock().pace.bytes_per_second()
     }

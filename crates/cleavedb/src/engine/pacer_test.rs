@@ -1,3 +1,5 @@
+//! The pace as a function of the stages, the waits that follow from it, and the measured drain rate.
+
 use super::*;
 
 const MIB: f64 = 1048576.0;
@@ -32,7 +34,7 @@ fn the_slower_stage_sets_the_pace_and_a_full_one_stops_writers() {
 }
 
 #[test]
-fn the_room_that_is_left_must_do_until_the_running_job_makes_more() {
+fn the_remaining_room_must_last_until_the_running_job_ends() {
     let running = |room: f64, left: f64| Stage { room, left, ..stage(0.1, 100.0 * MIB) };
     assert_eq!(pace(&[running(40.0 * MIB, 10.0 * MIB)]), Pace::Free);
     assert_eq!(limit(&[running(20.0 * MIB, 10.0 * MIB)]), 200.0 * MIB);
@@ -42,13 +44,13 @@ fn the_room_that_is_left_must_do_until_the_running_job_makes_more() {
 }
 
 #[test]
-fn the_pace_is_never_so_slow_that_one_record_waits_for_seconds() {
+fn the_pace_never_falls_below_its_minimum_and_an_unmeasured_stage_has_the_assumed_drain_rate() {
     assert_eq!(limit(&[stage(1.0, 1.0)]), PACE_MIN);
     assert_eq!(limit(&[stage(0.75, 0.0)]), DRAIN_FIRST);
 }
 
 #[test]
-fn writes_wait_as_long_as_their_bytes_take_together_and_none_waits_long() {
+fn the_waits_of_writes_add_up_to_the_pace_and_no_single_wait_exceeds_its_maximum() {
     let mut state = PacerState::default();
     let rate = 1e6;
     let mut waits = Vec::new();
@@ -67,7 +69,7 @@ fn writes_wait_as_long_as_their_bytes_take_together_and_none_waits_long() {
 }
 
 #[test]
-fn progress_is_the_share_of_steps_done_and_in_full_once_a_job_has_ended_well() {
+fn progress_is_the_share_of_steps_done_and_counts_in_full_once_a_job_has_succeeded() {
     let progress = DrainProgress::default();
     assert!(!progress.is_running() && progress.current() == 0);
     progress.begin(1000, 200);
@@ -94,7 +96,7 @@ fn the_drain_rate_is_measured_only_while_a_job_runs() {
     progress.end(true);
     meter.sample(at(700), &progress);
     progress.begin(1_000_000, 1000);
-    // The pause since the last job says nothing of how fast jobs are.
+    // The pause since the last job must not lower the drain rate.
     meter.sample(at(60_000), &progress);
     assert!((meter.rate - 1e6).abs() < 1.0, "{}", meter.rate);
 }

@@ -1,4 +1,4 @@
-//! The file that the statistics page is written to, and what was written last.
+//! The file of the statistics page, and the page that was written last. Used by `inspect/`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::io::File;
 use crate::sched::sync::Mutex;
 
-/// Where the page goes.
+/// The statistics page.
 #[derive(Default)]
 pub(crate) struct StatsPage {
     pub state: Mutex<PageState>,
@@ -14,13 +14,13 @@ pub(crate) struct StatsPage {
 
 #[derive(Default)]
 pub(crate) struct PageState {
-    /// The file, once it was made or found to be ours.
+    /// The file, once it was created, or found to belong to this database.
     pub file: Option<Arc<dyn File>>,
-    /// Nobody is to look for the file (again): it is someone else's, or the database is closed.
+    /// The page is not written any more: the existing file does not belong to this database, or the database is closed.
     pub given_up: bool,
     pub opened: Option<Duration>,
     pub due: Duration,
     pub sequence: u64,
-    /// What the page shows.
+    /// The contents of the page.
     pub figures: Vec<u8>,
 }

@@ -1,11 +1,12 @@
-//! The first failure after which no write can be promised (rule 9).
+//! The first failure after which the durability of writes can no longer be guaranteed (rule 9). Set by failed appends,
+//! syncs and edits; checked by writes and jobs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::base::{Error, Result};
 use crate::sched::sync::Mutex;
 
-/// The first failure after which no write can be promised (rule 9).
+/// The first failure after which all writes fail until the database is reopened.
 #[derive(Default)]
 pub(crate) struct Poison {
     pub set: AtomicBool,
@@ -21,7 +22,7 @@ impl Poison {
         Err(Error::Poisoned { cause })
     }
 
-    /// True the first time.
+    /// Poisons writes; true for the first failure.
     pub fn set(&self, error: &Error) -> bool {
         let cause = match error {
             Error::Poisoned { cause } => cause.clone(),

@@ -1,14 +1,14 @@
-//! The point where writers hand over to readers: the current view and the newest visible sequence number, read together.
-//! Readers take no lock but the one around the pointer, and none half-way through. The order of loads and stores is
-//! checked by a model of all interleavings (`tests/published.rs` includes this very file).
+//! The published state: the current view and the newest visible sequence number, read together. Writers and jobs
+//! publish, readers read. Readers take only the lock around the pointer, and hold it only while they clone the pointer.
+//! A model checker tests the order of loads and stores in all interleavings (`tests/published.rs` includes this file).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::handover::{AtomicU64, RwLock, Seqno};
 
-/// The current view and the newest visible sequence number. The two are read together: everything at or below the
-/// number is in the view, and nothing that a reader at the number needs has been dropped from it.
+/// The current view and the newest visible sequence number, read together: the view has every version that a reader at
+/// the number needs.
 pub(crate) struct Published<V> {
     view: RwLock<Arc<V>>,
     seqno: AtomicU64,
@@ -25,28 +25,28 @@ impl<V> Published<V> {
         (view.clone(), self.seqno())
     }
 
-    /// The view alone.
+    /// Only the view.
     pub fn view(&self) -> Arc<V> {
         self.view.read().clone()
     }
 
-    /// The newest visible sequence number alone.
+    /// Only the newest visible sequence number.
     pub fn seqno(&self) -> Seqno {
         Seqno(self.seqno.load(Ordering::Acquire))
     }
 
-    /// Makes everything up to `seqno` visible. Only the commit path calls this, after the insertions.
+    /// Makes all versions up to `seqno` visible. Only the commit path calls this, after it has inserted them.
     pub fn publish(&self, seqno: Seqno) {
         self.seqno.store(seqno.0, Ordering::Release);
     }
 
-    /// Replaces the view by what `change` makes of it. Readers wait only for the swap of the pointer and `change`.
+    /// Replaces the view by the result of `change`. Readers wait while `change` runs and the pointer is swapped.
     pub fn update(&self, change: impl FnOnce(&V) -> V) {
         let mut view = self.view.write();
         let next = Arc::new(change(&view));
         let previous = std::mem::replace(&mut *view, next);
         drop(view);
-        // The last holder of a view may close files; not while readers wait.
+        // Dropping the last reference to a view may close files, so it is dropped without the lock.
         drop(previous);
     }
 }

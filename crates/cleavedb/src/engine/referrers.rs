@@ -1,6 +1,6 @@
-//! Who refers to records in value files: the one interface through which the ledger of the manifest learns what is
-//! referenced, and through which value GC finds what is live. Tables are the one implementer. What refers by an index in
-//! memory, or to records of other kinds than puts, is another.
+//! Referrers: the stores that reference records in value files. Through this interface the ledger of the manifest
+//! counts references, and value GC finds live records. Tables are the only implementer; a store with an index in
+//! memory, or with references to records of other kinds than puts, would be another.
 //!
 //! Used by the edits of flushes and compactions, and by value GC.
 
@@ -15,64 +15,65 @@ use crate::levels::table::Table;
 use crate::levels::table_cursor::TableCursor;
 use crate::levels::version::Version;
 
-/// A version that is not among this many that follow is sought through the index.
+/// A cursor steps over at most this many versions before it seeks through the index.
 const STEPS_MAX: usize = 24;
 
-/// Something that refers to records in value files.
+/// A store that references records in value files.
 pub(crate) trait Referrer {
-    /// True if it refers to records of this kind. Records of other kinds may make older ones dead, and are not moved.
+    /// True if it references records of this kind. Records of other kinds may make older ones dead, and are not moved.
     fn refers_to(&self, kind: Kind) -> bool;
 
-    /// How many records it refers to, by file.
+    /// The referenced records, by file.
     fn references(&self) -> Result<References>;
 
-    /// What leads to every reference to records of `files`.
+    /// Cursors over every reference to records of `files`.
     fn walk(&self, files: &BTreeSet<FileId>) -> Result<Walk>;
 
-    /// Marks the versions for which it has an address that leads to their record, as `leads` decides. The versions ascend in
-    /// the order of their keys, newer ones of a key first.
+    /// Marks the versions for which it has an address that resolves to their record, as `leads` decides. The versions
+    /// are in key order, newer ones of a key first.
     fn look_up(&self, wanted: &mut [Wanted<'_>], leads: &dyn Fn(usize, Address) -> bool) -> Result<()>;
 
-    /// As [`look_up`](Referrer::look_up), of one version, as a read would ask for it.
+    /// As [`look_up`](Referrer::look_up), for one version, with the same index look-ups as a read.
     fn look_up_one(&self, key: &[u8], seqno: Seqno, leads: &dyn Fn(Address) -> bool) -> Result<bool>;
 }
 
-/// A version that is looked up.
+/// A version to be looked up.
 pub(crate) struct Wanted<'a> {
-    /// Its number in the caller's list.
+    /// Its index in the caller's list.
     pub index: usize,
     pub key: &'a [u8],
     pub seqno: Seqno,
     pub is_referenced: bool,
 }
 
-/// A way to every reference to some files.
+/// Cursors that together pass every reference to some files.
 pub(crate) struct Walk {
-    /// Each in the order of keys; they may overlap.
+    /// Each in key order; their key ranges may overlap.
     pub cursors: Vec<Box<dyn Cursor>>,
-    /// The address that a version's payload has, if it has one.
+    /// Decodes the address in a version's payload, if it has one.
     pub address: fn(Stamp, &[u8]) -> Option<Address>,
     /// Versions that the cursors pass.
     pub entries: u64,
-    /// Bytes that they read.
+    /// Bytes that the cursors read.
     pub bytes: u64,
-    /// How many references the walk meets, by file.
+    /// Number of references that the cursors pass, by file.
     pub references: BTreeMap<FileId, u64>,
 }
 
-/// All that refers to records in value files of a view.
+/// All referrers of a view.
 pub(crate) fn referrers_of(view: &View) -> Vec<Box<dyn Referrer>> {
     vec![Box::new(Tables::of(&view.version))]
 }
 
-/// Tables refer by the addresses of puts: deletes have none, and operands go into tables with their bytes.
+/// Tables as referrers. They reference records by the addresses of puts: deletes have none, and operands are stored
+/// inline.
 pub(crate) struct Tables {
-    /// Tables that follow each other in the order of keys.
+    /// Each row has tables in key order that do not overlap.
     rows: Vec<Arc<[Arc<Table>]>>,
 }
 
 impl Tables {
-    /// All tables of a version: those of HL0 each by itself, those of another level in a row.
+    /// All tables of a version: each table of HL0 is a row of its own, and so is each lower level.
     pub fn of(version: &Version) -> Tables {
         let (hl0, below) = version.levels().split_first().expect("a version has levels");
         let mut tables = Tables::each(hl0.tables());
@@ -167,7 +168,7 @@ fn address_in(stamp: Stamp, payload: &[u8]) -> Option<Address> {
     Address::decode(payload).filter(|_| stamp.kind().is_some_and(Kind::is_address))
 }
 
-/// The address that the table has for a version; the cursor goes forward to it.
+/// The address that the table has for a version. The cursor only moves forward.
 fn next_address(
     table: &Arc<Table>,
     cursor: &mut Option<TableCursor>,
@@ -187,7 +188,7 @@ fn next_address(
     Ok(address_at(cursor, key, seqno))
 }
 
-/// The address on which a cursor stands, if it is that of a version.
+/// The address at the position of a cursor, if it is that of the version.
 fn address_at(cursor: &TableCursor, key: &[u8], seqno: Seqno) -> Option<Address> {
     let stands = cursor.valid() && cursor.key() == key && cursor.stamp().seqno() == seqno;
     if stands { address_in(cursor.stamp(), cursor.value()) } else { None }

@@ -1,12 +1,12 @@
-//! The reserve: a file [`RESERVE`] that only takes up space, so that there is some when the disk is full (rule 9).
-//! A flush, the emptying of files of values and the edits of the manifest that end or drop something give it up and are
-//! tried again at once; all of them make room in the end. Logs and what compactions write do not get it.
+//! The reserve: a file [`RESERVE`] that only takes up space, to be released when the disk is full (rule 7). Flushes,
+//! value GC, and manifest edits that remove something release it and are tried again at once; all of them free space in
+//! the end. Logs and compactions do not get this space.
 //!
-//! Its size follows what is stored, since no job writes more than that: it grows with the data up to what the tuning says,
-//! and goes at a clean close.
+//! No job writes more bytes than are stored, so the reserve grows with the data, up to the size in the tuning. A clean
+//! close removes it.
 //!
-//! Nothing depends on its content, and nothing of it is synced but its removal: one that a crash takes is made again, one
-//! that a crash brings back is given up again.
+//! The content of the file is never read, and only its removal is synced. A reserve lost in a crash is created again;
+//! one that reappears after a crash is released again.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,29 +18,29 @@ use crate::engine::tuning::sizes::Tuning;
 use crate::io::{Access, Storage};
 use crate::sched::sync::Mutex;
 
-/// Of a small file system no more than one part in so many is set apart: logs need room as well.
+/// The reserve takes at most 1 in this many bytes of the file system: logs need space as well.
 const SPACE_PARTS: u64 = 16;
 
-/// So much is set apart however little is stored: enough for edits.
+/// The least size of the reserve: enough for edits.
 const BYTES_MIN: u64 = 256 << 10;
 
-/// What is set apart in each directory.
+/// The reserve of a database, with a file in each directory.
 pub(crate) struct Reserve {
     storage: Arc<dyn Storage>,
-    /// Directories, and how many bytes there at most.
+    /// The directories, each with the largest size of its file.
     places: Vec<(PathBuf, u64)>,
-    /// How many bytes are to be set apart in each, as far as they may.
+    /// The wanted size of each file, before its limit.
     wanted: AtomicU64,
-    /// Held while any of it is made or given up, and while a log gets its space.
+    /// Held while the reserve is created or released, and while a log allocates its space.
     changing: Mutex<()>,
-    /// All of it is there, or never will be.
+    /// The reserve has its full size, or cannot be created.
     settled: AtomicBool,
-    /// How many are at work with what was given up.
+    /// Number of calls that use released space now.
     lent: AtomicUsize,
 }
 
 impl Reserve {
-    /// The reserve of a database; it touches nothing until it is needed or made.
+    /// The reserve of a database. Does not create or change a file.
     pub fn new(storage: Arc<dyn Storage>, fast: &Path, slow: &Path, tuning: &Tuning) -> Reserve {
         let mut places = vec![(slow.to_owned(), tuning.reserve_bytes)];
         if slow != fast {
@@ -55,7 +55,8 @@ impl Reserve {
         Reserve { storage, places, wanted, changing, settled, lent }
     }
 
-    /// So many bytes are stored, or soon will be: there is to be enough for a job that writes all of them.
+    /// Notes that `stored` bytes are stored, or will be soon: the reserve must suffice for a job that writes all of
+    /// them.
     pub fn grow(&self, stored: u64) {
         let needed = BYTES_MIN.saturating_add(stored);
         let wanted = self.wanted.load(Ordering::Acquire);
@@ -68,20 +69,20 @@ impl Reserve {
         }
     }
 
-    /// Gives all of it up, after a clean close.
+    /// Removes the reserve, after a clean close.
     pub fn remove(&self) {
         let _changing = self.changing.lock();
         self.settled.store(true, Ordering::Release);
         for (dir, _) in &self.places {
             if matches!(self.is_file(dir), Ok(Some(true))) {
-                // If it stays, the next open takes it over.
+                // If the removal fails, the next open takes over the file.
                 let _ = self.storage.remove(&dir.join(RESERVE));
             }
         }
     }
 
-    /// Does some work; if there is no space for it, once more with what is set apart. What is left of that is set apart
-    /// again before writers can have it.
+    /// Runs `work`; if it finds no space, releases the reserve and runs it once more. Remaining space returns to the
+    /// reserve before writers can take it.
     pub fn with<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         match work() {
             Err(Error::NoSpace { path }) if self.lend(&path)? => {
@@ -93,26 +94,28 @@ impl Reserve {
         }
     }
 
-    /// Takes space for what has no right to any of it: there is none while somebody is at work with it.
+    /// Runs `take`, which allocates space but must not get that of the reserve: it fails while released space is in
+    /// use.
     pub fn beside<T>(&self, path: &Path, take: impl FnOnce() -> Result<T>) -> Result<T> {
         let _changing = self.changing.lock();
         if self.is_lent() { Err(Error::NoSpace { path: path.to_owned() }) } else { take() }
     }
 
-    /// Somebody is at work with it.
+    /// True if a call uses released space now.
     fn is_lent(&self) -> bool {
         self.lent.load(Ordering::Acquire) > 0
     }
 
-    /// True if it is not whole and can be made.
+    /// True if the reserve does not have its full size and can be created now.
     pub fn is_wanted(&self) -> bool {
         !self.settled.load(Ordering::Acquire) && !self.is_lent()
     }
 
-    /// Sets apart as much as there is room for.
+    /// Creates the reserve, or as much of it as there is space for.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if that is not all, for whatever reason: nothing depends on it, and it can be tried again.
+    /// [`Error::NoSpace`] if the reserve does not have its full size afterwards, for whatever reason. The call can be
+    /// repeated later.
     pub fn make(&self) -> Result<()> {
         let _changing = self.changing.lock();
         if self.is_wanted() { self.make_all() } else { Ok(()) }
@@ -131,18 +134,18 @@ impl Reserve {
         result
     }
 
-    /// True if it is whole, or cannot be had here at all.
+    /// True if the file has its full size, or cannot be created in this directory at all.
     fn make_one(&self, dir: &Path, path: &Path, bytes: u64, most: u64) -> Result<bool> {
         let file = match self.is_file(dir)? {
             Some(false) => return Ok(true),
             Some(true) => self.storage.open(path)?,
             None => self.storage.create(path, Access::Buffered)?,
         };
-        // At worst a sixteenth of the most: enough for an edit or two. What is less than that is left to writers.
+        // At least 1/16 of the largest size: enough for one or two edits. Less space than that is left to writers.
         let least = (most / 16).min(BYTES_MIN);
         for size in (0..5).map(|halvings| bytes >> halvings).take_while(|size| *size >= least) {
             match file.allocate(size) {
-                // Where space cannot be reserved there is no reserve.
+                // A file system without preallocation has no reserve.
                 Ok(false) => return self.storage.remove(path).map(|()| true),
                 Ok(true) => return Ok(size == bytes),
                 Err(Error::NoSpace { .. }) => {}
@@ -152,28 +155,29 @@ impl Reserve {
         Ok(false)
     }
 
-    /// Whether what has the name, if anything has, is an ordinary file; else it is someone else's.
+    /// `None` if the directory has no entry of that name; else whether it is an ordinary file. Other entries are
+    /// foreign.
     fn is_file(&self, dir: &Path) -> Result<Option<bool>> {
         let entries = self.storage.list(dir)?;
         Ok(entries.into_iter().find(|entry| entry.name == RESERVE).map(|entry| entry.is_file))
     }
 
-    /// Gives up what is set apart where `full` found no space; false if there is nothing.
+    /// Releases the reserve in the directory of `full`, which found no space; false if there is none.
     fn lend(&self, full: &Path) -> Result<bool> {
         let _changing = self.changing.lock();
         let Some((dir, _)) = self.places.iter().find(|(dir, _)| full.parent() == Some(dir)) else { return Ok(false) };
-        // Beside somebody who is at work with it, what is left is worth a try.
+        // If another call uses released space already, the rest of it is worth a try.
         if !self.is_lent() {
             let path = dir.join(RESERVE);
             let is_worth = || -> Result<bool> {
                 Ok(self.is_file(dir)? == Some(true) && self.storage.file_len(&path)?.is_some_and(|len| len > 0))
             };
-            // The first error, that there is no space, is the one to report.
+            // The caller reports the first error, that there is no space.
             if !is_worth().unwrap_or(false) || self.storage.remove(&path).is_err() {
                 return Ok(false);
             }
             self.settled.store(false, Ordering::Release);
-            // Some file systems free the space of a removed file no earlier than the removal is durable.
+            // Some file systems free the space of a removed file only once the removal is durable.
             match self.storage.sync_dir(dir) {
                 Err(error) if !error.is_transient() => return Err(error),
                 _ => {}
@@ -183,7 +187,7 @@ impl Reserve {
         Ok(true)
     }
 
-    /// The work is done or has failed. What is not to be had now is made later.
+    /// Ends the use of released space and creates the reserve again. What does not fit now is created later.
     fn take_back(&self) {
         let _changing = self.changing.lock();
         if self.lent.load(Ordering::Acquire) == 1 {

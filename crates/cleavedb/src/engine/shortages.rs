@@ -1,6 +1,6 @@
-//! What background jobs could not get of storage: space, or a file descriptor. Nothing of such a job was done, so it is
-//! tried again. Each kind of job waits by itself, longer each time, so that a compaction too large for the space that is
-//! left does not fill it up for flushes again and again.
+//! Shortages: background jobs that storage refused space or a file descriptor. Such a job has changed nothing and is
+//! tried again. Each need has its own delay, which doubles with each failure, so that a compaction too large for the
+//! free space does not repeatedly take it from flushes. Used by `work.rs` and the scheduler.
 
 use std::time::Duration;
 
@@ -9,23 +9,23 @@ use crate::base::{Error, Result};
 /// The first wait; each further one is twice as long.
 const WAIT_FIRST: Duration = Duration::from_millis(100);
 
-/// What a job is for.
+/// The purpose of a job, for which it needs space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// The front gets smaller.
+    /// Flushes, which shrink the front.
     Flush,
     /// The next log.
     Log,
-    /// Levels keep their shape.
+    /// Compactions.
     Compaction,
-    /// Files of values give their space back.
+    /// Value GC.
     Collection,
-    /// Space is set apart for a full disk.
+    /// The reserve for a full disk.
     Reserve,
 }
 
 impl Need {
-    /// The longest wait. Writers stop without flushes and logs, so these are tried often.
+    /// The longest delay. Flushes and logs are tried often, because writers stop without them.
     fn wait_max(self) -> Duration {
         match self {
             Need::Flush | Need::Log => Duration::from_millis(400),
@@ -35,7 +35,7 @@ impl Need {
 }
 
 struct Shortage {
-    /// The job that told of it.
+    /// The number of the job that failed.
     number: u64,
     error: Error,
     wait: Duration,
@@ -43,56 +43,56 @@ struct Shortage {
     until: Duration,
 }
 
-/// The needs that are not met now.
+/// The needs that storage refused last time.
 #[derive(Default)]
 pub(crate) struct Shortages {
     of: [Option<Shortage>; 5],
 }
 
 impl Shortages {
-    /// The job with this number did not get what it needed.
+    /// Notes that storage refused the need of the job with this number.
     pub fn note(&mut self, need: Need, number: u64, error: Error, now: Duration) {
         let of = &mut self.of[need as usize];
         let wait = of.as_ref().map_or(WAIT_FIRST, |before| (before.wait * 2).min(need.wait_max()));
         *of = Some(Shortage { number, error, wait, until: now.saturating_add(wait) });
     }
 
-    /// It was met.
+    /// Notes that the need was met.
     pub fn clear(&mut self, need: Need) {
         self.of[need as usize] = None;
     }
 
-    /// A job for it may be begun.
+    /// True if a job with this need may begin.
     pub fn may_try(&self, need: Need, now: Duration) -> bool {
         self.of[need as usize].as_ref().is_none_or(|shortage| shortage.until <= now)
     }
 
-    /// Someone waits for it: no matter how long the wait was to be.
+    /// Ends the delay of a need, because a caller waits for it.
     pub fn try_now(&mut self, need: Need) {
         if let Some(shortage) = &mut self.of[need as usize] {
             shortage.until = Duration::ZERO;
         }
     }
 
-    /// Some need is not met.
+    /// True if some need is not met.
     pub fn any(&self) -> bool {
         self.of.iter().any(Option::is_some)
     }
 
-    /// How long until the next try.
+    /// The time until the next try.
     pub fn next_try(&self, now: Duration) -> Duration {
         let waits = self.of.iter().flatten().map(|shortage| shortage.until.saturating_sub(now));
         waits.filter(|wait| !wait.is_zero()).min().unwrap_or(WAIT_FIRST)
     }
 
-    /// Forgets what could be tried again and is not wanted any more.
+    /// Forgets the shortages whose delay has passed: their jobs are no longer due.
     pub fn expire(&mut self, now: Duration) {
         for of in &mut self.of {
             of.take_if(|shortage| shortage.until <= now);
         }
     }
 
-    /// An error if a job that was started after number `since` did not get what it needed (`need`, or anything).
+    /// The error of a job with a number above `since` whose need was refused: `need`, or any.
     pub fn check(&self, need: Option<Need>, since: u64) -> Result<()> {
         let asked = |index: usize| need.is_none_or(|need| need as usize == index);
         let mut found = self.of.iter().enumerate().filter(|(index, _)| asked(*index)).filter_map(|(_, of)| of.as_ref());
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_grow_for_each_need_by_itself() {
+    fn the_delay_of_each_need_doubles_independently() {
         let mut shortages = Shortages::default();
         let mut now = Duration::from_secs(1);
         let mut waits = Vec::new();
@@ -125,7 +125,7 @@ mod tests {
         }
         assert_eq!(waits[..3], [WAIT_FIRST, WAIT_FIRST * 2, WAIT_FIRST * 4]);
         assert_eq!(waits[9], Need::Compaction.wait_max());
-        // A flush that works says nothing about compactions.
+        // A successful flush does not clear the delay of compactions.
         shortages.note(Need::Flush, 10, full(), now);
         shortages.clear(Need::Flush);
         shortages.note(Need::Compaction, 11, full(), now);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_tried_since_is_an_error() {
+    fn only_shortages_of_later_jobs_are_errors() {
         let mut shortages = Shortages::default();
         shortages.note(Need::Compaction, 7, full(), Duration::ZERO);
         assert!(shortages.check(None, 7).is_ok());

@@ -1,4 +1,4 @@
-//! Sequence numbers that readers hold, so that jobs keep the versions they still see (rule 6).
+//! The sequence numbers that readers hold, so that jobs keep the versions that are visible to them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use crate::engine::published::Published;
 use crate::engine::view::View;
 use crate::sched::sync::Mutex;
 
-/// The sequence numbers that are held, with how many hold each.
+/// The held sequence numbers, each with the number of its holders.
 #[derive(Default)]
 pub(crate) struct Snapshots {
     held: Mutex<BTreeMap<Seqno, usize>>,
-    /// Background work has something to do once no number below this is held; 0 if it waits for none.
+    /// Background work is due once no number below this is held; 0 if none is waiting.
     awaited: AtomicU64,
 }
 
 impl Snapshots {
-    /// Takes view and sequence number together and holds the number.
+    /// Reads view and newest sequence number together and holds the number.
     pub fn hold(&self, published: &Published<View>) -> (Arc<View>, Seqno) {
         let mut held = self.held.lock();
         let (view, seqno) = published.read();
@@ -27,12 +27,12 @@ impl Snapshots {
         (view, seqno)
     }
 
-    /// Holds a number that someone else holds already.
+    /// Holds a number that another holder still has.
     pub fn hold_again(&self, seqno: Seqno) {
         *self.held.lock().entry(seqno).or_default() += 1;
     }
 
-    /// Lets go of a number; true if background work waits for that.
+    /// Releases a number; true if background work was waiting for that.
     pub fn release(&self, seqno: Seqno) -> bool {
         let mut held = self.held.lock();
         let Some(count) = held.get_mut(&seqno) else {
@@ -47,19 +47,19 @@ impl Snapshots {
         seqno < awaited && held.keys().next().is_none_or(|oldest| *oldest >= awaited)
     }
 
-    /// The oldest number that a reader may ask for: a held one, or the published.
+    /// The oldest number at which a reader may read: the oldest held one, or the published one.
     pub fn oldest(&self, published: &Published<View>) -> Seqno {
         let held = self.held.lock();
         held.keys().next().copied().unwrap_or_else(|| published.seqno())
     }
 
-    /// From now on [`release`](Snapshots::release) tells when no number below this one is held any more.
+    /// From now on [`release`](Snapshots::release) returns true once no number below this one is held.
     pub fn notify_from(&self, seqno: Option<Seqno>) {
         self.awaited.store(seqno.unwrap_or_default().0, Ordering::Relaxed);
     }
 
-    /// What a job must respect: the view it works on, and all held numbers ascending with the published one last,
-    /// captured in one critical section.
+    /// The view that a job works on, and the sequence numbers whose visible versions it must keep: all held ones
+    /// ascending, and the published one last. Both are read in one critical section.
     pub fn capture(&self, published: &Published<View>) -> (Arc<View>, Vec<Seqno>) {
         let held = self.held.lock();
         let (view, seqno) = published.read();
@@ -68,13 +68,13 @@ impl Snapshots {
         (view, snapshots)
     }
 
-    /// How many are held.
+    /// The number of holders.
     pub fn len(&self) -> usize {
         self.held.lock().values().sum()
     }
 }
 
-/// What a job captured when it started: shared by its parts, so that they agree on what may die.
+/// The state that a job captured when it began. Its subtasks share it, so that they agree on which versions to drop.
 pub(crate) struct JobHorizon {
     pub view: Arc<View>,
     pub snapshots: Vec<Seqno>,
@@ -82,7 +82,7 @@ pub(crate) struct JobHorizon {
 }
 
 impl JobHorizon {
-    /// The rules for one stream of versions.
+    /// The rules for dropping versions of one stream.
     pub fn over<'a>(
         &self,
         bottom: &'a dyn Fn(&[u8]) -> bool,

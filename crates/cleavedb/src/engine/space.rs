@@ -1,4 +1,5 @@
-//! What is known of the space that separated values take, and of the garbage in it.
+//! Figures of the garbage in separated values that are not in the ledger: bounds on hidden garbage, what compactions
+//! found of them, and the rate of value GC. Updated by jobs, read by `write/space.rs`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -9,22 +10,23 @@ use crate::levels::hidden::Hidden;
 use crate::levels::version::Version;
 use crate::sched::sync::Mutex;
 
-/// What is known beside the ledger.
+/// Figures of garbage beside those of the ledger.
 pub(crate) struct Space {
-    /// At most so many bytes of what the ledger has for live are dead, and compactions can show it.
+    /// Upper bound on hidden garbage: bytes that the ledger counts as live but compactions can find dead.
     pub hidden: AtomicU64,
-    /// That may be too much, so compactions are asked for.
+    /// The bound may exceed the garbage limit, so compactions are requested.
     pub hides_too_much: AtomicBool,
-    /// Of such bounds compactions found so much to be true lately, in thousandths.
+    /// The share of earlier bounds that recent compactions found to be garbage, in thousandths.
     found: AtomicU64,
-    /// Collections removed so many bytes of garbage a second.
+    /// Garbage that value GC removes, in bytes per second.
     pub drain: AtomicU64,
-    /// At least so many bytes are live of what tables name, and the largest record of them.
+    /// Lower bound on the live bytes that tables reference.
     pub live_min: AtomicU64,
+    /// The largest record that tables reference, in bytes.
     pub record_max: AtomicU64,
-    /// There is no file that could be emptied.
+    /// There is no file that value GC could collect.
     pub no_victims: AtomicBool,
-    /// What was found of tables last, and as of which snapshot: most jobs change no tables.
+    /// The last result for a version and an oldest snapshot, reused because most jobs change no tables.
     looked: Mutex<Option<(Weak<Version>, Seqno, Hidden)>>,
 }
 
@@ -44,9 +46,9 @@ impl Default for Space {
 }
 
 impl Space {
-    /// How much tables hide from who sees nothing older than `oldest`, which may be known.
+    /// The hidden garbage of a version if the oldest snapshot is `oldest`: the last result, or that of `look`.
     pub fn hidden_in(&self, version: &Arc<Version>, oldest: Seqno, look: impl FnOnce() -> Hidden) -> Hidden {
-        // Beyond all that is in tables it makes no difference.
+        // A snapshot newer than all tables gives the same result as one at the newest version in tables.
         let tables = version.levels().iter().flat_map(|level| level.tables().iter());
         let oldest = oldest.min(tables.map(|table| table.meta().seqno_max).max().unwrap_or_default());
         let mut looked = self.looked.lock();
@@ -56,42 +58,43 @@ impl Space {
         }
     }
 
-    /// No compaction could show more.
+    /// Notes that no compaction can uncover more garbage.
     pub fn nothing_to_uncover(&self) {
         self.hidden.store(0, Ordering::Relaxed);
         self.hides_too_much.store(false, Ordering::Relaxed);
     }
 
-    /// There are files that can be emptied, or none.
+    /// Notes whether there are files that value GC can collect.
     pub fn note_victims(&self, any: bool) {
         self.no_victims.store(!any, Ordering::Relaxed);
     }
 
-    /// A merge of sorted rows that referenced so many bytes left so many.
+    /// Notes a merge of sorted rows, each with its referenced bytes, whose output references `left` bytes.
     pub fn note_merge(&self, rows: impl Iterator<Item = u64>, left: u64) {
         let (mut all, mut largest) = (0, 0);
         rows.for_each(|row| (all, largest) = (all + row, row.max(largest)));
         let (found, possible) = (all.saturating_sub(left), all - largest);
         if possible > 0 {
             let share = found.min(possible) as u128 * 1000 / possible as u128;
-            // Half of it is the last merge.
+            // A moving average: the last merge has a weight of one half.
             let before = self.found.load(Ordering::Relaxed);
             self.found.store((before + share as u64) / 2, Ordering::Relaxed);
         }
     }
 
+    /// Notes that value GC removed `bytes` of garbage.
     pub fn note_drained(&self, bytes: u64, took: Duration) {
         let rate = (bytes as f64 / took.as_secs_f64().max(1e-3)) as u64;
         let before = self.drain.load(Ordering::Relaxed);
         self.drain.store(if before == 0 { rate } else { (before + rate) / 2 }, Ordering::Relaxed);
     }
 
-    /// About so much of what the ledger has for live is dead.
+    /// Estimate of hidden garbage: bytes that the ledger counts as live and that are dead.
     pub fn guessed(&self) -> u64 {
         let (hidden, found) = (self.hidden.load(Ordering::Relaxed), self.found.load(Ordering::Relaxed));
         (hidden as u128 * found as u128 / 1000) as u64
     }
 }
 
-/// Until compactions have told, about so much of the bound on what is hidden is taken to be true, in thousandths.
+/// The assumed share of the bound on hidden garbage until a merge has measured it, in thousandths.
 const FOUND_FIRST: u64 = 500;

@@ -1,7 +1,7 @@
-//! What a read sees: one immutable view of everything that holds versions, as a list of layers.
+//! The view of a read: one immutable list of layers with all versions of the database.
 //!
-//! Jobs replace parts of the stores, which a view holds by kind ([`Sources`]); readers go through [`View::layers`] alone. A
-//! view is only made from sources, here, so the two cannot differ.
+//! A view also has the parts of the stores by kind ([`Sources`]), which jobs replace. Readers use [`View::layers`]
+//! only. A view is always built from its sources, so the two cannot differ.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -16,30 +16,30 @@ use crate::front::run::Run;
 use crate::levels::version::Version;
 use crate::values::files::ValueFiles;
 
-/// The parts of the stores at one moment, by kind: what jobs take and replace.
+/// The parts of the stores at one moment, by kind, as jobs use and replace them.
 #[derive(Clone)]
 pub(crate) struct Sources {
-    /// Takes new versions.
+    /// The index table that takes new versions.
     pub active: Arc<IndexTable>,
-    /// Full, waiting to become runs; newest first.
+    /// Sealed index tables that wait to become runs; newest first.
     pub sealed: Vec<Arc<IndexTable>>,
     /// Newest first.
     pub runs: Vec<Arc<Run>>,
     /// The tables.
     pub version: Arc<Version>,
-    /// The logs that addresses may name.
+    /// The logs that addresses may reference.
     pub logs: Arc<BTreeMap<FileId, Arc<LogFile>>>,
-    /// The files of values that addresses in tables may name.
+    /// The value files that addresses in tables may reference.
     pub values: Arc<ValueFiles>,
 }
 
-/// Everything that holds versions at one moment. Holding it keeps the files.
+/// All layers and files with versions at one moment. While a view is held, its files are not deleted.
 pub(crate) struct View {
     layers: Vec<Layer>,
     sources: Sources,
 }
 
-/// For jobs.
+/// Gives jobs access to the sources.
 impl Deref for View {
     type Target = Sources;
 
@@ -65,7 +65,7 @@ impl View {
         View::new(sources)
     }
 
-    /// All that holds versions, newest first (rule 1).
+    /// All layers, newest first (rule 1).
     pub fn layers(&self) -> &[Layer] {
         &self.layers
     }
@@ -77,7 +77,7 @@ impl View {
         }
     }
 
-    /// Everything is in tables.
+    /// True if all versions are in tables.
     pub fn front_is_empty(&self) -> bool {
         self.active.is_empty() && self.sealed.is_empty() && self.runs.is_empty()
     }
@@ -99,13 +99,13 @@ impl View {
         self.active.bytes() + self.waiting_bytes()
     }
 
-    /// Bytes of records in logs of the front that stay there when their keys leave it.
+    /// Bytes of records of the front that stay in their logs when a flush writes their keys to tables.
     pub fn kept_bytes(&self) -> u64 {
         let tables = std::iter::once(&self.active).chain(&self.sealed).map(|table| table.kept_bytes());
         tables.chain(self.runs.iter().map(|run| run.kept_bytes())).sum()
     }
 
-    /// The same without the active index table, which grows all the time.
+    /// Memory of sealed index tables and runs, without the active index table.
     pub fn waiting_bytes(&self) -> usize {
         let sealed: usize = self.sealed.iter().map(|table| table.bytes()).sum();
         let runs: usize = self.runs.iter().map(|run| run.bytes()).sum();

@@ -1,9 +1,9 @@
-//! The state of background work: which jobs run and what they claim, what was asked for, what storage refused, and whether
-//! the store is busy, idle, paused or closing ([`Activity`]).
+//! The state of background work: the running jobs with their claims, requests of callers, shortages of storage, and
+//! whether the store is busy, idle, paused or closing ([`Activity`]).
 //!
-//! It lies under one lock, which is never held while a job runs. The scheduler (`jobs/`) decides by it what runs next; those
-//! who wait for background work wait here. It knows jobs by their [`Profile`] only, so that [`Core`](crate::engine::core::Core)
-//! can own it without knowing any kind of job.
+//! One lock protects it, which is never held while a job runs. The scheduler (`jobs/`) uses it to choose the next job,
+//! and callers wait here for background work. It knows jobs by their [`Profile`] only, so that
+//! [`Core`](crate::engine::core::Core) can own it without a dependency on the kinds of jobs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,30 +20,30 @@ use crate::sched::sync::{Condvar, Mutex, MutexGuard};
 use crate::sched::thread::JoinHandle;
 use crate::values::stale::Stale;
 
-/// After so long without mandatory work, idle work begins, and the caches borrow from the memory of jobs.
+/// After this time without mandatory work, idle work begins and the caches borrow memory of jobs.
 pub(crate) const IDLE_AFTER: Duration = Duration::from_secs(1);
 
-/// Whether work has to be done.
+/// Whether a job is required.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// It keeps the store in shape.
+    /// Required for writes or space.
     Mandatory,
-    /// It makes reads faster, and may run when no mandatory work is due. A full disk is no failure of it.
+    /// Makes reads faster, and runs only when no mandatory work is due. A full disk does not count as its failure.
     Idle,
 }
 
-/// The share of the memory for jobs that a job takes.
+/// The part of the memory for jobs that a job uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MemoryShare {
-    /// None. Such a job takes hardly any time either, and does not change what else is due.
+    /// None. Such a job also takes little time, and does not create other work.
     Nothing,
-    /// Its own.
+    /// A part reserved for this kind of job.
     Own,
-    /// That of a compaction, for each thread.
+    /// The part of a compaction, for each of its threads.
     Compaction,
 }
 
-/// What a job is bound by: what it keeps busy while it runs.
+/// The resource that a job mainly uses while it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bound {
     Cpu,
@@ -65,24 +65,24 @@ impl Bound {
     }
 }
 
-/// The names of what a job is bound by, as statistics and spans show them.
+/// The names of the resources that a job is bound by, for statistics and spans.
 pub(crate) fn names_of(binds: &[Bound]) -> String {
     binds.iter().map(|bound| bound.name()).collect::<Vec<_>>().join(", ")
 }
 
-/// What the scheduler has to know of a job.
+/// The properties of a job that the scheduler uses.
 #[derive(Debug, Clone)]
 pub(crate) struct Profile {
-    /// Its kind.
+    /// The kind of job.
     pub name: &'static str,
-    /// The inputs that no other job may touch.
+    /// The inputs and outputs that no other job may use.
     pub claims: Claims,
     pub binds: &'static [Bound],
     pub class: Class,
     pub memory: MemoryShare,
-    /// What is not met if storage refuses it space or a file descriptor, and how long it waits then.
+    /// The need that counts as refused if storage refuses the job space or a file descriptor; it sets the delay.
     pub need: Need,
-    /// Its success shows that storage grants this need again.
+    /// The success of the job shows that storage meets this need again.
     pub meets_need: bool,
 }
 
@@ -91,16 +91,16 @@ impl Profile {
         self.memory != MemoryShare::Nothing
     }
 
-    /// It has to be done, and takes time: idle work does not run beside it.
+    /// True if idle work must not run beside the job.
     pub fn is_mandatory(&self) -> bool {
         self.takes_memory() && self.class == Class::Mandatory
     }
 }
 
-/// Which thread does a job.
+/// The thread that runs a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Worker {
-    /// The thread that serves the front, also at the yield points of a job.
+    /// The thread that serves the front, also at yield points within other jobs.
     First,
     /// Any other.
     Other,
@@ -108,20 +108,20 @@ pub(crate) enum Worker {
 
 /// A running job that other threads may help with.
 pub(crate) trait SharedJob: Send + Sync {
-    /// A subtask is left that no thread has begun.
+    /// True if there is a subtask that no thread has begun.
     fn has_more(&self) -> bool;
-    /// Does one subtask, and ends the job if it was the last one to end.
+    /// Runs one subtask, and ends the job if it was the last one to end.
     fn help(&self, worker: Worker);
 }
 
-/// Who runs a job.
+/// The owner of a running job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// A thread of the store.
+    /// A background thread.
     Background,
-    /// A caller's thread: a compaction that waits for its end.
+    /// A caller's thread, for a compaction that the caller requested.
     Caller,
-    /// A call that writes files without being a job: pauses do not wait for it, a close does.
+    /// A call that writes files but is not a job: a close waits for it, a pause does not.
     Writer,
 }
 
@@ -130,9 +130,9 @@ pub(crate) struct RunningJob {
     pub number: u64,
     pub profile: Profile,
     pub owner: Owner,
-    /// Threads that work on it.
+    /// Number of threads that work on it.
     pub threads: usize,
-    /// Set if it has more than one subtask.
+    /// Set if the job has more than one subtask.
     pub shared: Option<Arc<dyn SharedJob>>,
 }
 
@@ -140,43 +140,44 @@ pub(crate) struct RunningJob {
 #[derive(Default)]
 pub(crate) struct Work {
     state: Mutex<WorkState>,
-    /// There may be a new job.
+    /// Notified when there may be a new job.
     changed: Condvar,
-    /// A job has ended.
+    /// Notified when a job has ended.
     progress: Condvar,
     flushed: AtomicU64,
-    /// Jobs that take memory ran within the last second.
+    /// Jobs that use memory ran within the last second.
     active: AtomicBool,
-    /// What is known of the space of separated values.
+    /// Figures of the garbage in separated values.
     pub space: Space,
     pub threads: Mutex<Vec<JoinHandle>>,
 }
 
-/// What is running, and what was asked for.
+/// The running jobs and the requests of callers.
 #[derive(Default)]
 pub(crate) struct WorkState {
     activity: Activity,
-    /// From their beginning to their end.
+    /// The running jobs, in the order in which they began.
     running: Vec<RunningJob>,
-    /// Jobs begun so far.
+    /// Number of jobs begun so far.
     begun: u64,
-    /// When a mandatory job ended last.
+    /// When the last mandatory job ended.
     worked_at: Duration,
-    /// Callers that hold a pause.
+    /// Number of callers that hold a pause.
     pauses: usize,
-    /// Callers that wait until all work is done.
+    /// Number of callers that wait until all work is done.
     waiters: usize,
-    /// A thread that may run any job has found that no work is left, and none has begun since.
+    /// A thread that may run any job has found that no work is left, and no job has begun since.
     is_done: bool,
-    /// Everything up to here is to be flushed now.
+    /// A caller requested that all versions up to this sequence number be flushed now.
     pub flush_target: Seqno,
-    /// How many files had been emptied when tables were last searched for stale addresses.
+    /// The number of files collected when tables were last searched for stale addresses.
     pub stale_found_at: Option<u64>,
-    /// The tables that are to be rewritten for these.
+    /// The tables to be rewritten because of stale addresses.
     pub stale: Stale,
-    /// What jobs did not get of storage.
+    /// The needs of jobs that storage refused.
     pub shortages: Shortages,
-    /// That there is no room for the reserve: no caller waits for it, and the order of other work does not change.
+    /// The shortage of space for the reserve. It is separate because no caller waits for it and it must not delay other
+    /// jobs.
     pub reserve_shortage: Shortages,
     /// Tables and value files that jobs could not read.
     pub quarantined: BTreeSet<FileId>,
@@ -187,21 +188,21 @@ impl WorkState {
         self.activity
     }
 
-    /// Notes a change; true if it led to another state.
+    /// Applies a change; true if the state is now another one.
     pub fn note(&mut self, change: Change) -> bool {
         let before = self.activity;
         self.activity = before.after(change);
         self.activity != before
     }
 
-    /// Idle work may begin if no mandatory work ended for a while, or a caller waits for all work.
+    /// Lets idle work begin if no mandatory job ended within [`IDLE_AFTER`], or a caller waits for all work.
     pub fn note_rest(&mut self, now: Duration) {
         if self.waiters > 0 || now.saturating_sub(self.worked_at) >= IDLE_AFTER {
             self.note(Change::Rested);
         }
     }
 
-    /// When idle work may begin, if no mandatory work comes in between.
+    /// The time until idle work may begin, unless mandatory work begins before.
     pub fn rested_in(&self, now: Duration) -> Option<Duration> {
         (self.activity == Activity::Quiet).then(|| (self.worked_at + IDLE_AFTER).saturating_sub(now))
     }
@@ -211,12 +212,12 @@ impl WorkState {
         &self.running
     }
 
-    /// Jobs begun so far.
+    /// Number of jobs begun so far, which is the number of the last one.
     pub fn begun(&self) -> u64 {
         self.begun
     }
 
-    /// Notes that a job begins; returns its number.
+    /// Adds a job that begins; returns its number.
     pub fn begin(&mut self, profile: Profile, owner: Owner) -> u64 {
         self.begun += 1;
         if profile.is_mandatory() {
@@ -227,28 +228,28 @@ impl WorkState {
         self.begun
     }
 
-    /// Notes that a thread works on a running job, too.
+    /// Notes that one more thread works on a running job.
     pub fn join(&mut self, number: u64) {
         if let Some(job) = self.running.iter_mut().find(|job| job.number == number) {
             job.threads += 1;
         }
     }
 
-    /// Notes that a thread has nothing left to do of a job that may have ended meanwhile.
+    /// Notes that a thread has stopped working on a job, which may have ended meanwhile.
     pub fn leave(&mut self, number: u64) {
         if let Some(job) = self.running.iter_mut().find(|job| job.number == number) {
             job.threads -= 1;
         }
     }
 
-    /// Other threads may help with a job from now on.
+    /// Lets other threads help with a job from now on.
     pub fn share(&mut self, number: u64, shared: Arc<dyn SharedJob>) {
         if let Some(job) = self.running.iter_mut().find(|job| job.number == number) {
             job.shared = Some(shared);
         }
     }
 
-    /// Notes that a job has ended like this: its claims are free.
+    /// Removes a job that has ended with `result`, and releases its claims.
     pub fn end(&mut self, number: u64, result: &Result<()>, now: Duration) -> RunningJob {
         let index = self.running.iter().position(|job| job.number == number);
         let ended = self.running.remove(index.expect("a job is listed until it ends"));
@@ -258,23 +259,23 @@ impl WorkState {
         if ended.profile.class == Class::Idle && matches!(result, Err(Error::NoSpace { .. })) {
             self.note(Change::NoRoom);
         } else if ended.profile.takes_memory() {
-            // What comes of it goes before other idle work.
+            // Work that follows from it runs before other idle work.
             self.note(Change::WorkEnds);
         }
         ended
     }
 
-    /// A job is running, in whichever thread.
+    /// True if a job is running, in any thread.
     pub fn has_jobs(&self) -> bool {
         self.running.iter().any(|job| job.owner != Owner::Writer)
     }
 
-    /// A caller's thread runs a compaction or writes files.
+    /// True if a caller's thread runs a compaction or writes files.
     pub fn has_callers(&self) -> bool {
         self.running.iter().any(|job| job.owner != Owner::Background)
     }
 
-    /// Threads that compact, callers' included: each has its share of the memory for jobs.
+    /// Number of threads that compact, with those of callers: each uses its part of the memory for jobs.
     pub fn compacting_threads(&self) -> usize {
         let compactions = self.running.iter().filter(|job| job.profile.memory == MemoryShare::Compaction);
         compactions.map(|job| job.threads).sum()
@@ -284,12 +285,12 @@ impl WorkState {
         self.running.iter().flat_map(|job| &job.profile.claims.0)
     }
 
-    /// A running job is in the way of one with these claims.
+    /// True if these claims conflict with those of a running job.
     pub fn is_claimed(&self, claims: &Claims) -> bool {
         self.running.iter().any(|job| job.profile.claims.conflict_with(claims))
     }
 
-    /// A running job has it to itself.
+    /// True if a running job claims this resource.
     pub fn has(&self, sole: Sole) -> bool {
         self.claims().any(|claim| *claim == Claim::Only(sole))
     }
@@ -299,13 +300,13 @@ impl WorkState {
         self.claims().filter_map(|claim| if let Claim::Table(table) = claim { Some(*table) } else { None }).collect()
     }
 
-    /// What running jobs write below HL0.
+    /// The key ranges that running jobs write below HL0.
     pub fn claimed_ranges(&self) -> Vec<RunningCompaction> {
         let range = |claim: &Claim| if let Claim::LevelRange(range) = claim { Some(range.clone()) } else { None };
         self.claims().filter_map(range).collect()
     }
 
-    /// A running job that is wanted, and of which a subtask has not been begun.
+    /// A running job that `wanted` accepts and that has a subtask that no thread has begun.
     pub fn to_help(&self, wanted: impl Fn(&Profile) -> bool) -> Option<(u64, Arc<dyn SharedJob>)> {
         self.running.iter().filter(|job| wanted(&job.profile)).find_map(|job| {
             let shared = job.shared.as_ref().filter(|shared| shared.has_more())?;
@@ -313,18 +314,18 @@ impl WorkState {
         })
     }
 
-    /// An error if a job that was begun after number `since` did not get what it needs of storage.
+    /// The error of a job with a number above `since` whose need storage refused.
     pub fn check_space(&self, since: u64) -> Result<()> {
         self.shortages.check(None, since)
     }
 
-    /// A caller begins to wait until all work is done; that is found out anew.
+    /// Notes that a caller begins to wait until all work is done, which is then determined anew.
     pub fn begin_waiting(&mut self) {
         self.waiters += 1;
         self.is_done = false;
     }
 
-    /// All work was done at the last look, and no job has begun since.
+    /// True if the last check found no work left, and no job has begun since.
     pub fn is_done(&self) -> bool {
         self.is_done
     }
@@ -333,7 +334,7 @@ impl WorkState {
         self.waiters -= 1;
     }
 
-    /// A thread that may run any job has found that no work is left.
+    /// Notes that a thread that may run any job has found no work left.
     pub fn note_done(&mut self) {
         self.is_done = true;
     }
@@ -350,17 +351,17 @@ impl WorkState {
         }
     }
 
-    /// A caller holds a pause, whatever a close makes of it.
+    /// True if a caller holds a pause, even if a close overrides it.
     pub fn has_pauses(&self) -> bool {
         self.pauses > 0
     }
 
-    /// Jobs stand still.
+    /// True if no job may begin because of a pause.
     pub fn is_paused(&self) -> bool {
         self.activity == Activity::Paused
     }
 
-    /// The threads are to end.
+    /// True if the threads must end.
     pub fn is_stopped(&self) -> bool {
         self.activity == Activity::Stopped
     }
@@ -371,36 +372,36 @@ impl Work {
         self.state.lock()
     }
 
-    /// There may be a new job.
+    /// Wakes the threads that wait for a new job.
     pub fn wake(&self) {
-        // The lock makes sure that a thread that found nothing is already waiting.
+        // Taking the lock ensures that a thread that found no job is already waiting.
         drop(self.state.lock());
         self.changed.notify_all();
     }
 
-    /// Something changed for everyone.
+    /// Wakes all waiting threads and callers.
     pub fn wake_all(&self) {
         drop(self.state.lock());
         self.notify_all();
     }
 
-    /// As [`wake_all`](Work::wake_all), of a caller that holds the lock.
+    /// As [`wake_all`](Work::wake_all), for a caller that holds the lock.
     pub fn notify_all(&self) {
         self.changed.notify_all();
         self.progress.notify_all();
     }
 
-    /// There may be a new job; its caller holds the lock.
+    /// As [`wake`](Work::wake), for a caller that holds the lock.
     pub fn notify_changed(&self) {
         self.changed.notify_all();
     }
 
-    /// Wakes those who wait for progress; its caller holds the lock.
+    /// Wakes the callers that wait for progress; the caller holds the lock.
     pub fn notify_progress(&self) {
         self.progress.notify_all();
     }
 
-    /// Waits until there may be a new job, at most for `limit`; true if that has passed.
+    /// Waits until there may be a new job, at most for `limit`; true if the limit has passed.
     pub fn wait_for_change(&self, state: &mut MutexGuard<'_, WorkState>, limit: Option<Duration>) -> bool {
         match limit {
             Some(limit) => self.changed.wait_for(state, limit),
@@ -421,39 +422,39 @@ impl Work {
         self.progress.wait_for(state, limit);
     }
 
-    /// A close begins: no pause holds any more, and waits for background work end.
+    /// Begins a close: it overrides pauses and wakes all callers that wait for background work.
     pub fn begin_close(&self) {
         self.lock().note(Change::CloseBegins);
         self.wake_all();
     }
 
-    /// Jobs that take memory run, or did so a moment ago.
+    /// True if jobs that use memory run, or ran within the last second.
     pub fn is_active(&self) -> bool {
         self.active.load(Ordering::Relaxed)
     }
 
-    /// Notes that jobs take memory, or no longer do; true if that is news.
+    /// Sets [`is_active`](Work::is_active); true if it has changed.
     pub fn set_active(&self, active: bool) -> bool {
         self.active.swap(active, Ordering::Relaxed) != active
     }
 
-    /// Everything up to `seqno` is in tables.
+    /// Notes that all versions up to `seqno` are in tables.
     pub fn note_flushed(&self, seqno: Seqno) {
         self.flushed.fetch_max(seqno.0, Ordering::AcqRel);
     }
 
-    /// Everything up to here is in tables.
+    /// All versions up to this sequence number are in tables.
     pub fn flushed(&self) -> Seqno {
         Seqno(self.flushed.load(Ordering::Acquire))
     }
 
-    /// Notes a call that writes files in its caller's thread, for a close to wait for.
+    /// Adds a call that writes files in its caller's thread, so that a close waits for it.
     pub fn begin_writer(&self, state: &mut WorkState, profile: Profile) -> Writer<'_> {
         Writer { work: self, number: state.begin(profile, Owner::Writer) }
     }
 }
 
-/// A call that writes files in its caller's thread; its claims hold until this is dropped.
+/// A call that writes files in its caller's thread; its claims are released on drop.
 pub(crate) struct Writer<'a> {
     work: &'a Work,
     number: u64,
@@ -466,7 +467,7 @@ impl Drop for Writer<'_> {
     }
 }
 
-/// Why a call that needs background work is refused during a pause.
+/// The error of a call that needs background work during a pause.
 pub(crate) fn paused() -> Error {
     Error::input("background work is paused")
 }
@@ -509,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_work_waits_a_second_after_mandatory_work_unless_a_caller_waits_for_it() {
+    fn idle_work_begins_a_second_after_mandatory_work_or_once_a_caller_waits_for_all_work() {
         let mut state = WorkState::default();
         let job = state.begin(profile(Class::Mandatory, table(1)), Owner::Background);
         state.end(job, &Ok(()), Duration::from_secs(7));
@@ -520,7 +521,7 @@ mod tests {
         state.begin_waiting();
         state.note_rest(Duration::from_millis(7999));
         assert_eq!(state.activity(), Activity::Idle);
-        // A job for idle time ends no idleness, a mandatory one does.
+        // An idle job leaves the state `Idle`; a mandatory job ends it.
         state.begin(profile(Class::Idle, table(2)), Owner::Background);
         assert_eq!(state.activity(), Activity::Idle);
         state.begin(profile(Class::Mandatory, table(3)), Owner::Background);

@@ -1,4 +1,5 @@
-//! The bounds of a scan as full keys.
+//! The bounds of a scan as full keys. Built by the handles in `api/` from ranges and prefixes of user keys; used by
+//! scans and size estimates.
 
 use std::ops::Bound;
 
@@ -9,7 +10,7 @@ use crate::base::{KeyspaceId, full_key};
 /// Full keys: from `lower`, up to but not including `upper`.
 pub(crate) struct Bounds {
     pub lower: Vec<u8>,
-    /// `None`: to the end of everything.
+    /// `None`: no upper bound.
     pub upper: Option<Vec<u8>>,
 }
 

@@ -1,6 +1,7 @@
-//! What a scan knows of range tombstones where it stands: the newest that covers its key, and how far that holds. It asks
-//! the layers only when it leaves the span that they last reported. In a covered span all layers older than the one
-//! with the tombstone are skipped in one seek each, however much lies in it (rule 1: all they hold there is deleted).
+//! Range tombstones at the position of a scan: the newest one that covers the current key, and the span of keys for
+//! which that stays true. The scan queries the layers only when it leaves the span that they last reported. Within a
+//! covered span each layer older than the one with the tombstone is skipped in one seek, regardless of how much it
+//! holds there (rule 1: all of it is deleted).
 
 use std::sync::Arc;
 
@@ -19,12 +20,12 @@ pub(crate) struct ScanSources {
 struct Covers {
     /// Newest first, each with the number of the first cursor that is older.
     ranges: Vec<(usize, Arc<dyn RangeTombstones>)>,
-    /// What the layers reported last, and the first cursor that holds only what it deletes.
+    /// The span that the layers reported last, and the first cursor whose versions in it are all deleted.
     span: Option<TombstoneSpan>,
     first_void: usize,
 }
 
-/// Collects layers from the newest on.
+/// Collects layers, newest first.
 #[derive(Default)]
 pub(crate) struct ScanSourcesBuilder {
     cursors: Vec<Box<dyn Cursor + Send>>,
@@ -32,7 +33,7 @@ pub(crate) struct ScanSourcesBuilder {
 }
 
 impl ScanSourcesBuilder {
-    /// The next older layer.
+    /// Adds the next older layer.
     pub fn push(&mut self, layer: LayerScan) {
         self.cursors.extend(layer.cursors);
         self.covers.ranges.extend(layer.ranges.map(|ranges| (self.cursors.len(), ranges)));
@@ -44,8 +45,8 @@ impl ScanSourcesBuilder {
 }
 
 impl ScanSources {
-    /// Looks at the range tombstones around the current key. True if cursors have moved, so that there may be another
-    /// current key.
+    /// Skips the versions that a range tombstone around the current key deletes. True if cursors have moved, so that
+    /// the current key may have changed.
     pub fn pass_over_covered(&mut self, snapshot: Seqno) -> Result<bool> {
         let covers = &mut self.covers;
         if covers.ranges.is_empty() || covers.span.as_ref().is_some_and(|last| last.holds(self.cursors.key())) {
@@ -60,7 +61,7 @@ impl ScanSources {
         }
     }
 
-    /// The range tombstone that covers the current key; 0 if there is none.
+    /// The sequence number of the range tombstone that covers the current key; 0 if there is none.
     pub fn cover(&self) -> Seqno {
         self.covers.span.as_ref().map_or(Seqno::ZERO, |span| span.seqno)
     }

@@ -1,8 +1,8 @@
-//! Separated values, fetched for many keys at once: neighbours in one read, and all reads in flight together. Called by scans
-//! with the keys that they have read ahead, and by `multi_get` with the keys that it has looked up. Decision record 024 has
-//! the figures.
+//! Fetches the separated values of many keys at once: adjacent records are coalesced into one read, and all reads are
+//! in flight together. Called by scans with the keys that they have read ahead, and by `multi_get` with the keys that
+//! it has looked up. Decision record 024 has the figures.
 //!
-//! A payload that could not be fetched stays an address: the read of its key fetches it alone, and reports the error.
+//! A payload that could not be fetched remains an address: the read of its key fetches it alone, and reports the error.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use crate::io::File;
 use crate::io::coalesced_reads::{Coalescing, ReadRange, ReadRequest, read_coalesced};
 use crate::values::files::Located;
 
-/// Which records are fetched in one read.
+/// Which records are coalesced into one read.
 const COALESCING: Coalescing = Coalescing { gap_bytes: 16 << 10, read_bytes_max: 256 << 10 };
 
 impl Core {
-    /// Fetches the payloads of separated versions, each given with its full key. With `fill_cache` the value cache keeps what
-    /// was read.
+    /// Fetches the payloads of separated versions, each given with its full key. With `fill_cache` the values read are
+    /// inserted into the value cache.
     pub fn fetch_together<'a>(
         &self,
         view: &View,
@@ -46,8 +46,8 @@ impl Core {
         });
     }
 
-    /// The file that has the payload of a version, and where it is. `None` if the payload was in memory and is set,
-    /// or cannot be fetched in this way.
+    /// The file that holds the payload of a version, and the address in it. `None` if the payload was in memory and is
+    /// now set in `version`, or if it must be fetched alone.
     fn locate_separated(
         &self,
         view: &View,
@@ -73,7 +73,7 @@ impl Core {
         match view.values.locate(address).ok()? {
             Located::At(file, now) => {
                 let open = file.file_at(now).ok()?;
-                // Extents of one segment are neighbours, too.
+                // Extents of one segment share a file, so their records can be coalesced too.
                 Some((open, Address { file: file.stored().id(), ..now }))
             }
             Located::Dead | Located::Unknown => None,

@@ -1,5 +1,5 @@
-//! The read path of one key, top to bottom: one view, its layers from the newest to the oldest until a base is found, then
-//! the base with the operands merged into it, each fetched if it is separated.
+//! The read path of one key, top to bottom: take one view, search its layers from the newest to the oldest until a base
+//! is found, then merge the operands into the base. Each of them is fetched if it is separated.
 
 use crate::base::key_versions::{KeyVersions, is_delete};
 use crate::base::operator::full_merge;
@@ -13,13 +13,13 @@ use crate::levels::point_reads::OneKey;
 use crate::values::files::Located;
 
 impl Core {
-    /// The value of `key`: the newest, or that at a sequence number that a snapshot holds.
+    /// The value of `key`: the newest, or the one visible at the sequence number of a snapshot.
     pub fn get(&self, keyspace: &KeyspaceState, key: &[u8], snapshot: Option<Seqno>) -> Result<Option<Slice>> {
         let (view, newest) = self.published.read();
         self.get_in(&view, keyspace, key, snapshot.unwrap_or(newest))
     }
 
-    /// The same in a view that the caller holds.
+    /// As [`get`](Core::get), in a view that the caller holds.
     pub(crate) fn get_in(
         &self,
         view: &View,
@@ -39,7 +39,8 @@ impl Core {
         self.unless_closed(read)
     }
 
-    /// Refuses what cannot be read. Asked after the view was taken: nothing that is published before a close is missing.
+    /// Rejects reads of a closed database, of a dropped or foreign keyspace, and of keys of invalid length. The caller
+    /// takes the view first, so the view has everything that was published before a close.
     pub(crate) fn check_read(&self, keyspace: &KeyspaceState, key: &[u8]) -> Result<()> {
         self.check_open()?;
         keyspace.check(self.database)?;
@@ -51,25 +52,25 @@ impl Core {
     }
 }
 
-/// What a point read knows of a version for the value cache, which keeps values for point reads alone.
+/// What a point read found about a version that the value cache needs. Only point reads fill the value cache.
 #[derive(Default)]
 pub(crate) struct CachedValue {
-    /// What the cache has of the key, if it was asked.
+    /// The cache's entry for the key, if the cache was queried.
     found: Option<Option<ValueEntry>>,
     /// A table in which the version is the newest of its key.
     table: Option<FileId>,
 }
 
 impl CachedValue {
-    /// The cache was not asked yet.
+    /// The cache was not queried yet.
     pub fn of_table(table: Option<FileId>) -> CachedValue {
         CachedValue { found: None, table }
     }
 }
 
 impl Core {
-    /// The value of a key out of its versions: the base with the deltas applied. `None` if there is none. A point read
-    /// says what it knows from the value cache, which keeps what is fetched for it.
+    /// The value of a key from its versions: the base with the deltas applied. `None` if there is none. A point read
+    /// passes `point`, and the values fetched for it are inserted into the value cache.
     pub(crate) fn value_of(
         &self,
         view: &View,
@@ -101,7 +102,8 @@ impl Core {
         merge(keyspace, full, base.as_deref(), &operands).map(Some)
     }
 
-    /// The bytes of a version's payload, fetched if it is an address. For a point read the value cache keeps them.
+    /// The bytes of a version's payload, fetched if it is an address. If `point` is given, fetched bytes are inserted
+    /// into the value cache.
     pub(crate) fn payload(
         &self,
         view: &View,
@@ -113,19 +115,19 @@ impl Core {
         if !stamp.kind().is_some_and(Kind::is_address) {
             return Ok(payload);
         }
-        let named = || format!("key {:?} at {}", full.escape_ascii().to_string(), stamp.seqno().0);
+        let version = || format!("key {:?} at {}", full.escape_ascii().to_string(), stamp.seqno().0);
         let address = Address::decode(&payload).ok_or_else(|| {
             Error::corruption(
                 &self.dirs.slow,
                 0,
-                format!("{} has an address that is none; a check says in which file", named()),
+                format!("{} has a malformed address; a check reports the file", version()),
             )
         })?;
         let log = view.logs.get(&address.file);
         if let Some(log) = log
             && log.file_at(address)?.is_none()
         {
-            // At hand, in the ring.
+            // The record is still in the ring.
             return log.read_value(address, full, stamp.seqno(), &self.memory.values);
         }
         if let Some(value) = self.cached_value(full, stamp, point) {
@@ -133,13 +135,13 @@ impl Core {
         }
         let lost = |reason: &str| {
             let (path, file) = (&self.dirs.fast, address.file.0);
-            Error::corruption(path, address.offset, format!("{} should lie in file {file}, {reason}", named()))
+            Error::corruption(path, address.offset, format!("{} is addressed in file {file}, {reason}", version()))
         };
         let value = match log {
             Some(log) => log.read_value(address, full, stamp.seqno(), &self.memory.values)?,
             None => match view.values.locate(address)? {
                 Located::At(file, now) => file.read_value(now, full, stamp.seqno(), &self.memory.values)?,
-                Located::Dead => return Err(lost("and was dead when that was emptied")),
+                Located::Dead => return Err(lost("but value GC dropped it as dead")),
                 Located::Unknown => return Err(lost("which does not exist")),
             },
         };
@@ -149,7 +151,7 @@ impl Core {
         Ok(value)
     }
 
-    /// A value out of the value cache. Only point reads leave a trace.
+    /// A value from the value cache. Only point reads count as hits or misses.
     pub(crate) fn cached_value(&self, full: &[u8], stamp: Stamp, point: Option<&CachedValue>) -> Option<Slice> {
         let values = &self.memory.value_cache;
         let Some(cached) = point else {
@@ -160,7 +162,7 @@ impl Core {
             Some(kept) => {
                 let of_this = kept.as_ref().filter(|kept| values.is_version(kept, stamp));
                 if let (Some(kept), Some(_)) = (of_this, cached.table) {
-                    // The table that led here once is no more.
+                    // The table that the entry was inserted for no longer exists.
                     values.insert(full, stamp, cached.table, &kept.value);
                 }
                 of_this.map(|kept| kept.value.clone())

@@ -1,4 +1,5 @@
-//! The read path: one immutable view, its layers from the newest to the oldest.
+//! The read path: point reads, multi-gets, scans and size estimates. Each takes one immutable view and searches its
+//! layers from the newest to the oldest. Called by the handles in `api/`.
 
 pub(crate) mod get;
 pub(crate) mod multi_get;

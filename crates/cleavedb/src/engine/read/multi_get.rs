@@ -1,6 +1,6 @@
-//! Reads of many keys at once: one view and one sequence number for all; in key order, so that neighbours share blocks;
-//! what the block cache does not have is read for all of them together, and so are separated values. Decision records
-//! 016 and 024 have the figures.
+//! Reads many keys at once, with one view and one sequence number for all. Keys are looked up in key order, so that
+//! neighbours share blocks. Blocks missing from the block cache are read for all keys together, and so are separated
+//! values. Decision records 016 and 024 have the figures.
 
 use crate::base::key_versions::KeyVersions;
 use crate::base::{FileId, Result, Seqno, Slice, full_key};
@@ -11,7 +11,7 @@ use crate::engine::read::get::CachedValue;
 use crate::engine::view::View;
 use crate::levels::point_reads::{ManyKeys, Unanswered, read_missing};
 
-/// Keys that wait for reads together at most; more would push each other's blocks out of a small cache.
+/// The most keys looked up together; with more, they would evict each other's blocks from a small cache.
 const KEYS_TOGETHER: usize = 512;
 
 /// A key without an answer yet.
@@ -23,7 +23,7 @@ struct Open<'a> {
     waited_for: Vec<(FileId, u64)>,
 }
 
-/// One moment of one keyspace.
+/// One keyspace at one view and sequence number.
 struct Moment<'a> {
     core: &'a Core,
     view: &'a View,
@@ -32,7 +32,7 @@ struct Moment<'a> {
 }
 
 impl Core {
-    /// The values of `keys`, in the order asked: the newest, or those at a sequence number that a snapshot holds.
+    /// The values of `keys`, in the order of `keys`: the newest, or those visible at the sequence number of a snapshot.
     pub fn multi_get<K: AsRef<[u8]>>(
         &self,
         keyspace: &KeyspaceState,
@@ -60,8 +60,8 @@ impl Core {
 }
 
 impl Moment<'_> {
-    /// Answers keys, given in order, in rounds: those that need no read at once, the others after reads for all of them. The
-    /// last round is for separated values.
+    /// Answers keys, given in key order, in rounds. A round answers the keys whose blocks are cached, then reads the
+    /// blocks that the other keys need. The last step fetches the separated values.
     fn answer<'a>(&self, mut open: Vec<Open<'a>>, answers: &mut [Result<Option<Slice>>]) {
         let mut tables = ManyKeys::default();
         let mut separated: Vec<(Open<'a>, KeyVersions)> = Vec::new();
@@ -79,7 +79,7 @@ impl Moment<'_> {
                         missing.push(block);
                         waiting.push(key);
                     }
-                    // It was read and is gone again, or cannot be read: this key is read alone.
+                    // The block was read and evicted, or its read failed: this key is read alone.
                     Err(Unanswered::NotCached(_)) => {
                         answers[index] = self.core.get_in(self.view, self.keyspace, key.key, self.seqno)
                     }

@@ -1,9 +1,9 @@
-//! Scans: a merge of the layers of one view, forward and backward. The two ends have a merge each, made when first needed,
-//! and stop where they meet.
+//! Scans: a merge of the layers of one view, forward and backward. Each of the two ends has a merge of its own, created
+//! when first needed; they stop where they meet.
 //!
-//! Where values are separated, an end reads ahead of the caller and fetches the values of several keys together
-//! (`fetch.rs`): of one at first, then of half as many more each time, so it fetches about as far as the caller has shown to
-//! go. A key that was read ahead changes nothing until it is returned to the caller; merge operators run only then.
+//! If values are separated, an end reads ahead of the caller and fetches the values of several keys together
+//! (`fetch.rs`). The read-ahead window begins at one key and grows by half with each fetch, so a short scan fetches few
+//! values in vain. A prefetched key changes no state until it is returned to the caller; merge operators run only then.
 //!
 //! Called by the iterators of `api/`.
 
@@ -24,67 +24,68 @@ use crate::engine::view::View;
 use crate::io::read_ahead::Reservation;
 use crate::levels::point_reads::OneKey;
 
-/// Versions of one key that are stepped over one by one before the cursor seeks past the rest.
+/// A cursor steps over this many versions of one key before it seeks past the rest.
 const STEPS_BEFORE_SEEK: usize = 8;
 
 /// An end of a scan reads ahead at most this many keys whose values are separated.
 const KEYS_AHEAD_MAX: usize = 256;
-/// A fetch for few keys also reads the values that adjoin theirs, up to this many keys in this many bytes: that takes the
-/// device about the same time.
+/// A fetch for few keys also reads the adjoining values, up to this many keys in this many bytes: the device takes
+/// about the same time for one larger read.
 const KEYS_CLOSE: usize = 16;
 const CLOSE_BYTES: u64 = 16 << 10;
-/// And asks for this much memory for each key: more than most values need.
+/// A fetch reserves this much memory for each key: more than most values need.
 const BYTES_AHEAD_TYPICAL: usize = 4 << 10;
 
 /// A key and its value.
 type Item = (Slice, Slice);
 
-/// The keys and values of a range, from both ends, at one sequence number. Holds it, and the files of one view, until
-/// dropped.
+/// The keys and values of a range, from both ends, at one sequence number. Holds the sequence number, and the files of
+/// one view, until dropped.
 pub(crate) struct Scan {
     /// The front and the back.
     ends: [End; 2],
     view: Arc<View>,
-    /// Dropped after the view, so that files that only this scan kept are seen to be free.
+    /// Dropped after the view: its drop wakes background work, which can then delete files that only this scan held.
     held: HeldSnapshot,
     keyspace: Arc<KeyspaceState>,
     bounds: Bounds,
     versions: KeyVersions,
     is_over: bool,
-    /// Values are neither fetched nor merged; what is given for them is empty.
+    /// Values are neither fetched nor merged; items have empty values.
     keys_only: bool,
 }
 
 /// One of the two ends of a scan.
 #[derive(Default)]
 struct End {
-    /// Made when first needed.
+    /// Created when first needed.
     sources: Option<ScanSources>,
-    /// The key that the sources stood on last, or where they were put at first, if that is known.
+    /// The last key that the sources were positioned on, or the bound that they were first positioned at, if there is
+    /// one.
     key: Option<Vec<u8>>,
-    /// They may stand on it still.
+    /// The sources may still be positioned on that key.
     may_stay: bool,
     /// The last full key that was returned to the caller.
     returned: Option<Vec<u8>>,
-    /// Keys that the sources have passed and that were not returned yet, in this order.
+    /// Prefetched keys that were not returned yet, in scan order.
     ahead: VecDeque<Prefetched>,
-    /// The one behind them, which the next fetch begins with.
+    /// The key after them, with which the next fetch begins.
     next: Option<Prefetched>,
     /// How many keys the next fetch is for.
     window: usize,
-    /// Memory for the values in `ahead`.
+    /// Reserved memory for the values in `ahead`.
     room: Option<Reservation>,
-    /// Memory of keys that were returned, for the next ones.
+    /// Buffers of keys that were returned, reused for later ones.
     spare_keys: Vec<Vec<u8>>,
 }
 
-/// A key that was read ahead, and what was found of it.
+/// A key that was read ahead, with its versions or the error.
 struct Prefetched {
     key: Vec<u8>,
     found: Result<KeyVersions>,
 }
 
-/// Records that adjoin each other, in key order or the reverse, in no more than [`CLOSE_BYTES`].
+/// A run of adjoining records of at most [`CLOSE_BYTES`], in key order or its reverse.
 #[derive(Default)]
 struct AdjoiningRecords {
     file: Option<FileId>,
@@ -92,7 +93,7 @@ struct AdjoiningRecords {
 }
 
 impl AdjoiningRecords {
-    /// Adds the next record if it adjoins; if not, it begins anew there.
+    /// Adds the next record if it adjoins the run; if not, a new run begins with it.
     fn takes(&mut self, next: Option<Address>) -> bool {
         let Some(next) = next else { return false };
         let end = next.offset + u64::from(next.len);
@@ -113,12 +114,12 @@ pub(crate) enum Direction {
 }
 
 impl End {
-    /// Forgets where the sources stood and what was read ahead.
+    /// Drops the sources and the prefetched keys.
     fn reset(&mut self) {
         *self = End { returned: self.returned.take(), ..End::default() };
     }
 
-    /// Returns a key to the caller, so the scan now stands on it; one that could not be read does not count.
+    /// Returns a key to the caller and notes it as the position of the scan; a key that could not be read is not noted.
     fn return_key(&mut self, key: &[u8], found: Result<Option<Slice>>) -> Result<Option<Item>> {
         if matches!(found, Ok(_) | Err(Error::MergeFailed { .. })) {
             copy_into(&mut self.returned, key);
@@ -128,7 +129,7 @@ impl End {
 }
 
 impl Scan {
-    /// A scan of what lies within `bounds`: of the newest state, or at the sequence number that a snapshot holds.
+    /// A scan of the keys within `bounds`: of the newest state, or at the sequence number of a snapshot.
     pub fn new(
         core: &Arc<Core>,
         keyspace: &Arc<KeyspaceState>,
@@ -151,16 +152,16 @@ impl Scan {
         })
     }
 
-    /// From here on values are neither fetched nor merged; those of the items are empty.
+    /// From now on values are neither fetched nor merged; items have empty values.
     pub fn leave_out_values(&mut self) {
         self.keys_only = true;
         for end in &mut self.ends {
-            // No fetch begins with it.
+            // There are no further fetches, so the key for the next one is returned with the prefetched keys.
             end.ahead.extend(end.next.take());
         }
     }
 
-    /// Goes on with the newest state of the database, within the same bounds, from the last keys that were returned.
+    /// Continues with the newest state of the database, within the same bounds, from the last keys that were returned.
     pub fn refresh(&mut self) -> Result<()> {
         self.keyspace.check(self.held.core.database)?;
         let (held, view) = HeldSnapshot::newest(&self.held.core);
@@ -172,12 +173,12 @@ impl Scan {
         Ok(())
     }
 
-    /// The next key with its value, from one end. After an error that is not of one key alone the scan is over.
+    /// The next key with its value, from one end. An error ends the scan, unless it concerns one key only.
     pub fn next(&mut self, direction: Direction) -> Option<Result<Item>> {
         if self.is_over {
             return None;
         }
-        // The files of a closed database may be someone else's, and tables are opened when they are first read.
+        // Tables are opened when first read, and after a close another process may own the files.
         let item = match self.held.core.check_open() {
             Ok(()) => {
                 let item = self.step(direction);
@@ -185,7 +186,7 @@ impl Scan {
             }
             Err(closed) => Some(Err(closed)),
         };
-        // A key whose operator fails is reported, and the scan goes on behind it.
+        // If a merge operator fails, the scan reports the key and continues after it.
         self.is_over = !matches!(item, Some(Ok(_) | Err(Error::MergeFailed { .. })));
         if self.is_over {
             self.ends.iter_mut().for_each(End::reset);
@@ -193,12 +194,12 @@ impl Scan {
         item
     }
 
-    /// The payload of the version that the sources stand on, where it is wanted.
+    /// The payload of the current version; empty if only keys are wanted.
     fn payload_of(&self, sources: &impl Cursor) -> Slice {
         if self.keys_only { Slice::default() } else { sources.value_slice() }
     }
 
-    /// The value of a key; any value will do if only keys are wanted.
+    /// The value of a key; an empty one if only keys are wanted.
     fn resolve(&self, key: &[u8], versions: &KeyVersions) -> Result<Option<Slice>> {
         match self.keys_only {
             true => Ok(Some(Slice::default())),
@@ -250,7 +251,7 @@ impl Scan {
         item
     }
 
-    /// The key that was collected, with its versions.
+    /// Takes the key that was collected, with its versions.
     fn take_collected(&mut self, direction: Direction) -> Prefetched {
         let end = &mut self.ends[direction as usize];
         let mut key = end.spare_keys.pop().unwrap_or_default();
@@ -259,7 +260,7 @@ impl Scan {
         Prefetched { key, found: Ok(std::mem::take(&mut self.versions)) }
     }
 
-    /// Goes on from a key that was collected to as many as the window and memory allow, and to those whose values adjoin,
+    /// Collects keys after `first`, as many as the window and the reserved memory allow and those whose values adjoin,
     /// and fetches their values together.
     fn read_ahead(&mut self, direction: Direction, first: Prefetched) {
         let at = direction as usize;
@@ -279,7 +280,7 @@ impl Scan {
             bytes += next.found.as_ref().map_or(0, KeyVersions::bytes);
             let failed = next.found.is_err();
             self.ends[at].ahead.push_back(next);
-            // What has no room is fetched by itself when its turn comes.
+            // A value that exceeds the reserved memory is fetched alone when its key is returned.
             if failed || bytes > room_bytes {
                 break;
             }
@@ -301,7 +302,8 @@ impl Scan {
         held.core.fetch_together(view, separated, false);
     }
 
-    /// Moves the sources on to the next key with a value: [`End::key`], with its versions in `versions`. False at the end.
+    /// Advances the sources to the next key with a value: [`End::key`], with its versions in `versions`. False at the
+    /// end.
     fn collect(&mut self, direction: Direction) -> Result<bool> {
         let mut sources = match self.ends[direction as usize].sources.take() {
             Some(sources) => sources,
@@ -314,12 +316,12 @@ impl Scan {
         collected
     }
 
-    /// Sources that stand behind the last key that was returned.
+    /// Sources positioned after the last key that was returned.
     fn position(&mut self, direction: Direction) -> Result<ScanSources> {
         let mut sources = self.sources();
         let end = &mut self.ends[direction as usize];
         match (direction, &end.returned) {
-            // Behind all versions of it.
+            // After all versions of it.
             (Direction::Forward, Some(returned)) => sources.cursors.seek(returned, Stamp::OLDEST)?,
             (Direction::Forward, None) => sources.cursors.seek(&self.bounds.lower, Stamp::NEWEST)?,
             (Direction::Backward, returned) => match returned.as_ref().or(self.bounds.upper.as_ref()) {
@@ -336,7 +338,7 @@ impl Scan {
         Ok(sources)
     }
 
-    /// A key lies within the bounds, and the other end has not come to it.
+    /// True if a key is within the bounds and the other end has not returned it.
     fn is_left(&self, direction: Direction, key: &[u8]) -> bool {
         let [front, back] = &self.ends;
         match direction {
@@ -380,8 +382,8 @@ impl Scan {
         Ok(false)
     }
 
-    /// Takes the versions of `key` that the snapshot sees, and leaves the cursor on the next key. Versions that it does not
-    /// see, or does not need, cost a seek if they are many.
+    /// Collects the versions of `key` that are visible to the snapshot, and leaves the cursor on the next key. If many
+    /// versions are invisible or not needed, the cursor seeks past them.
     fn collect_forward(&mut self, sources: &mut ScanSources, key: &[u8]) -> Result<()> {
         self.versions.clear();
         self.versions.cover(sources.cover());
@@ -404,8 +406,8 @@ impl Scan {
         Ok(())
     }
 
-    /// The same from the back, where the versions come oldest first. If they are many, the newest that the snapshot sees
-    /// are looked up from the front, as for a single key.
+    /// As `collect_forward`, for a backward scan, which meets the oldest version first. If there are many versions, the
+    /// newest visible ones are looked up as in a point read.
     fn collect_backward(&mut self, sources: &mut ScanSources, key: &[u8]) -> Result<()> {
         self.versions.clear();
         self.versions.cover(sources.cover());
@@ -437,18 +439,18 @@ impl Scan {
     #[cold]
     fn out_of_order(&self, key: &[u8]) -> Error {
         let key = user_key(key).escape_ascii().to_string();
-        let message = format!("some table has key {key:?} out of order; a check of the closed database says which");
+        let message = format!("some table has key {key:?} out of order; a check of the closed database reports which");
         Error::corruption(&self.held.core.dirs.slow, 0, message)
     }
 }
 
-/// The order of the last key and the next is as it must be in the direction of a scan. Without this check a damaged
-/// table could send a scan back again and again.
+/// True if the next key follows the last one in the direction of the scan. Without this check a scan over a damaged
+/// table might never end.
 fn goes_on(order: Ordering, may_stay: bool) -> bool {
     order.is_gt() || order.is_eq() && may_stay
 }
 
-/// Puts a copy of `key` there, in the memory of what was there before.
+/// Copies `key` into `place` and reuses its buffer.
 fn copy_into(place: &mut Option<Vec<u8>>, key: &[u8]) {
     let place = place.get_or_insert_default();
     place.clear();

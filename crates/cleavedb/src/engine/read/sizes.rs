@@ -1,5 +1,5 @@
-//! How much lies where: bytes of a range of keys, and what a keyspace holds. Estimates, made of what indexes in memory and
-//! on storage say, without reading data.
+//! Size estimates: the bytes of a range of keys, and the contents of a keyspace. They are computed from indexes in
+//! memory and on storage, without reading data. Called by the keyspace handles of `api/`.
 
 use crate::base::key_bounds::Between;
 use crate::base::ranges::KeyRange;
@@ -8,31 +8,33 @@ use crate::engine::core::Core;
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::read::bounds::Bounds;
 
-/// What a keyspace holds, about.
+/// Estimated contents of a keyspace.
 ///
-/// *Entries* are versions: a key that was written twice counts twice until a flush or a compaction has dropped the older
-/// one, and a delete counts as one. Where a table holds several keyspaces, its entries are shared out by bytes.
+/// *Entries* are versions: a key that was written twice counts twice until a flush or a compaction has dropped the
+/// older one, and a delete counts as one. If a table holds several keyspaces, its entries are attributed in proportion
+/// to bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeyspaceStats {
     /// Versions, in tables and in the front.
     pub entries: u64,
-    /// Bytes of table files: keys and values after compression, without index blocks and filters where a table is shared.
+    /// Bytes of table files: keys and values after compression. For a table that several keyspaces share, index blocks
+    /// and filters are left out.
     pub table_bytes: u64,
-    /// Bytes of records that lie apart from their keys and that tables lead to. Shared out as entries are.
+    /// Bytes of separated values that tables reference. Attributed as entries are.
     pub bytes_separated: u64,
-    /// Bytes in the front: index tables and runs in memory, and the values in logs that they lead to.
+    /// Bytes in the front: index tables and runs in memory, and the values in logs that they reference.
     pub front_bytes: u64,
 }
 
 impl Core {
-    /// Bytes of a range: of table files and the values that they lead to, and in the front.
+    /// Estimated bytes of a range: in table files, in the values that they reference, and in the front.
     pub fn approximate_size(&self, keyspace: &KeyspaceState, range: Between<'_>) -> Result<u64> {
         let sizes = self.sizes(keyspace, Bounds::of_range(keyspace.record.id, range))?;
         Ok(sizes.table_bytes + sizes.bytes_separated + sizes.front_bytes)
     }
 
-    /// What a keyspace holds.
+    /// Estimated contents of a keyspace.
     pub fn keyspace_stats(&self, keyspace: &KeyspaceState) -> Result<KeyspaceStats> {
         self.sizes(keyspace, Bounds::of_range(keyspace.record.id, (..).key_bounds()))
     }

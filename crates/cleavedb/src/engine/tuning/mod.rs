@@ -1,4 +1,4 @@
-//! Sizes derived from the memory budget, and what follows from them while the database is open.
+//! The settings of an open database, and the sizes that the engine derives from its memory budget.
 
 pub(crate) mod sizes;
 pub(crate) mod settings;

@@ -1,4 +1,5 @@
-//! What was chosen at open, as the engine works with it.
+//! The options of an open database in the form that the engine uses, and the public types of those that it takes
+//! unchanged. `api/options.rs` creates [`Settings`] at open.
 
 use std::time::Duration;
 
@@ -12,14 +13,13 @@ pub enum Durability {
     /// A crash of the process. The fastest, and the default.
     #[default]
     Buffered,
-    /// Loss of power: the write returns after it, and everything written before it, is on stable storage.
+    /// Loss of power: the write returns once it, and all writes before it, are on stable storage.
     Sync,
-    /// Loss of power, from at most this long after the write returned.
+    /// Loss of power, once this time has passed since the write returned.
     Interval(Duration),
 }
 
-/// How one write is done, where that differs from what the database does. A [`Durability`] alone will do where these are
-/// asked for.
+/// Options of one write, which override those of the database. A [`Durability`] converts to these options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WriteOptions {
     pub(crate) durability: Option<Durability>,
@@ -27,20 +27,20 @@ pub struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// As the database does it.
+    /// The options of the database.
     pub fn new() -> WriteOptions {
         WriteOptions::default()
     }
 
-    /// What the write survives once it has returned.
+    /// Sets what the write survives once it has returned.
     pub fn durability(mut self, durability: Durability) -> WriteOptions {
         self.durability = Some(durability);
         self
     }
 
-    /// How long the write may wait for background work; if it would have to wait longer, it is not done, and the answer is
-    /// [`Error::WouldStall`]. Zero: it does not wait at all. The sync that a durability asks for comes after and takes as
-    /// long as it takes.
+    /// Sets how long the write may wait for background work; zero means that it never waits. If the write would have to
+    /// wait longer, it is not done and returns [`Error::WouldStall`]. The limit does not cover the sync that
+    /// [`Durability::Sync`] requires.
     pub fn stall_max(mut self, limit: Duration) -> WriteOptions {
         self.stall_max = Some(limit);
         self
@@ -56,7 +56,7 @@ impl From<Durability> for WriteOptions {
 /// How the log is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogBackend {
-    /// The ring where the system allows it, else plain.
+    /// `Ring` if the system allows it, else `Plain`.
     #[default]
     Auto,
     /// A mapped ring and large direct writes; an error at open if the system does not allow it.
@@ -65,7 +65,7 @@ pub enum LogBackend {
     Plain,
 }
 
-/// A compression that is to be used must be there.
+/// Rejects a compression that this build does not include.
 pub(crate) fn check_compression(compression: Compression) -> Result<()> {
     match compression.is_available() {
         true => Ok(()),
@@ -73,7 +73,7 @@ pub(crate) fn check_compression(compression: Compression) -> Result<()> {
     }
 }
 
-/// An interval must leave time to sync.
+/// Rejects a sync interval shorter than a millisecond.
 pub(crate) fn check_interval(interval: Duration) -> Result<()> {
     match interval >= Duration::from_millis(1) {
         true => Ok(()),
@@ -81,7 +81,7 @@ pub(crate) fn check_interval(interval: Duration) -> Result<()> {
     }
 }
 
-/// Sizes that follow from the options: what the engine works with.
+/// The options as the engine uses them, with the sizes derived from them.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub memory_budget: usize,
@@ -96,29 +96,29 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Compression of the database's own choice in a level.
+    /// The compression of a level, for keyspaces without an option of their own.
     pub fn compression_at(&self, level: usize) -> Compression {
         let levels = &self.compression_by_level;
         levels.get(level).or(levels.last()).copied().unwrap_or(self.compression)
     }
 }
 
-/// Which values lie together once they have been moved. One for a database, chosen at each open; what another one left is
-/// read as ever, and changes over as it is moved.
+/// How separated values are grouped in files when they are moved. The placement applies to the whole database and may
+/// change at each open: values that another placement wrote stay readable, and are regrouped when they are moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ValuePlacement {
-    /// Those of keys with like hashes, in groups that are halved as they grow and joined as they shrink (HashKV). What is dead
-    /// in a group is mostly found without asking the tables. Nothing is moved but to give space back.
+    /// By hash of the key, in groups that are split as they grow and merged as they shrink (HashKV). Value GC finds
+    /// most dead records of a group without looking them up in tables. Values are moved only to reclaim space.
     Hash,
-    /// Those of neighbouring keys, in the order of their keys: a scan reads what lies side by side. Ranges are cut as they grow
-    /// and joined as they shrink, wherever the keys are. When there is nothing else to do, values that lie in no order are
-    /// moved as well: each once or twice, and counted apart ([`Stats::value_reorder_bytes_written`](crate::Stats)). The default
-    /// (decision record 031).
+    /// By range of keys, in key order, so that a scan reads adjacent records. Ranges are split as they grow and merged
+    /// as they shrink. While the database is idle, value reordering also moves values that are not in key order, each
+    /// once or twice; [`Stats::value_reorder_bytes_written`](crate::Stats) counts these bytes. The default (decision
+    /// record 031).
     #[default]
     Range,
-    /// All in the order of arrival; space comes back from the oldest end (WiscKey). For comparison.
+    /// In the order of arrival; space is reclaimed from the oldest end (WiscKey). For comparison.
     Log {
-        /// Each record is looked up in the tables by itself, as the paper does, and not many in the order of their keys.
+        /// Value GC looks up each record in the tables by itself, as in the paper, and not many together in key order.
         look_up_each: bool,
     },
 }

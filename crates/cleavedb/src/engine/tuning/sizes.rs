@@ -1,16 +1,16 @@
-//! The sizes inside the engine, all derived from `memory_budget`. Tests and simulation make them tiny, so that every
-//! path is walked within a few hundred operations; users have no reason to.
+//! The internal sizes of the engine, all derived from `memory_budget`. Tests and simulation make them tiny, so that a
+//! few hundred operations cover every path; users have no reason to change them.
 //!
-//! What is held at once adds up to the budget, in thirty-seconds of it (up to 256 MiB; beyond, ring, index tables and
-//! flushes keep their size, and more is left for jobs and cache):
+//! The parts of memory add up to the budget, here in 1/32 of it (up to 256 MiB; beyond, ring, index tables and flushes
+//! keep their size, and jobs and caches get the rest):
 //!
 //! | what | part |
 //! |---|---|
 //! | log buffers: the ring (2, rounded down to a power of two), and half as much in chunk buffers | 3 |
-//! | front: index tables and runs (8), and the index table that is filled while writers are stopped | 9 |
-//! | merging: the run made of an index table (1), and the one made of other runs (a flush, 4) | 5 |
+//! | front: index tables and runs (8), and the index table that is still filled while writers are stopped | 9 |
+//! | merging: the run built from an index table (1), and the one merged from other runs (a flush, 4) | 5 |
 //! | jobs: values fetched by a flush, bytes read ahead, table builders, blocks under compaction | 6, more for large blocks |
-//! | the rest: table readers, keyspaces, and the block cache, which gets what these and the front leave, up to 16 | 9 |
+//! | the rest: table readers, keyspaces, and the caches, which also get unused memory of the front, up to 16 | 9 |
 
 use std::time::Duration;
 
@@ -28,112 +28,114 @@ use crate::values::placement::range::RangePlacement;
 use crate::values::placement::{Placement, VictimPolicy};
 
 const MIB: usize = 1 << 20;
-/// What a cursor of a compaction holds beside its data block: top index, index partition, and what they are read into.
+/// Memory of a compaction cursor beside its data block: top index, index partition, and their read buffers.
 const CURSOR_BYTES: usize = 28 << 10;
-/// With less a flush would read the log in small pieces.
+/// With less memory, a flush would read the log in small pieces.
 const FETCH_ROOM_MIN: usize = MIB / 2;
-/// Writers wait while HL0 has this many tables, if the blocks of so many fit into memory at once.
+/// Writers are stopped while HL0 has this many tables; fewer if a compaction cannot hold the blocks of this many in
+/// memory.
 const HL0_STOP_TABLES: usize = 24;
-/// With fewer the tree does not keep its shape.
+/// With fewer tables in HL0, compactions cannot keep the level sizes in proportion.
 const HL0_STOP_TABLES_MIN: usize = 8;
 
 /// A planted bug that the simulation must find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Canary {
-    /// A sync leaves out the logs before the active one, so an acknowledged `Sync` can lose what came before it.
+    /// A sync omits the logs before the active one, so writes acknowledged with `Sync` can be lost.
     SyncSkipsEarlierLogs,
 }
 
-/// Sizes in bytes unless said otherwise. No promise of stability.
+/// Internal sizes, in bytes unless stated otherwise. Not covered by semantic versioning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tuning {
-    /// All memory together.
+    /// The memory budget.
     pub memory_bytes: usize,
-    /// The part of it for jobs; the next five are within it.
+    /// Memory for jobs, part of the budget; the next four fields are within it.
     pub job_bytes: usize,
     /// A flush fetches values from logs up to this much at a time.
     pub fetch_bytes: usize,
-    /// Jobs together read ahead at most this much; so do users' scans, which is beside the budget as all that they hold.
+    /// All jobs together read ahead at most this much. Users' scans have the same limit, outside the budget.
     pub read_ahead_bytes: usize,
     /// Tables are written in pieces of this size.
     pub write_bytes: usize,
-    /// Threads that compact at once, each a compaction or a part of one, whatever the number of threads.
+    /// Threads that compact at once, each on a compaction or a subtask of one. May be less than the number of threads.
     pub compactions_max: usize,
-    /// Table files that are open at once, if the options allow more.
+    /// The most table files open at once, even if the options allow more.
     pub open_files_max: usize,
     /// An index table is sealed at this size (DecouKV: 8 MiB).
     pub index_table_bytes: usize,
-    /// Runs are flushed once they hold this much (DFTS, DecouKV: 32 MiB). Values in logs count as far as they go into
-    /// tables.
+    /// Runs are flushed once they hold this much (DFTS, DecouKV: 32 MiB). Includes values in logs that a flush will
+    /// write into tables.
     pub flush_bytes: u64,
-    /// Runs of similar size are merged from this many on (IMTN, DecouKV: 2).
+    /// Runs of similar size are merged once there are this many (IMTN, DecouKV: 2).
     pub index_merge_runs: usize,
-    /// Writers wait while index tables and runs hold more than this and one index table.
+    /// Writers are stopped while index tables and runs hold more than this plus one index table.
     pub front_bytes_max: usize,
-    /// Writers wait while logs that are not flushed hold more than this of what a flush takes along.
+    /// Writers are stopped while unflushed logs hold more than this, without values that stay in their logs.
     pub logs_bytes_max: u64,
-    /// Writers wait while logs that are not flushed hold more than this, values that stay in them included: recovery reads
-    /// all of it.
+    /// Writers are stopped while unflushed logs hold more than this, with values that stay in their logs: recovery
+    /// reads all of it.
     pub replay_bytes_max: u64,
-    /// Size of a log, once there is much data.
+    /// Largest size of a log; logs grow with the data.
     pub log_bytes: u64,
     /// Size of the first logs.
     pub log_bytes_min: u64,
-    /// Size of the mapped ring, once there is much data.
+    /// Largest size of the mapped ring, which grows with the logs.
     pub ring_bytes: usize,
     /// Size of the first ring; at least 16 KiB.
     pub ring_bytes_min: usize,
     /// Size of one direct write to the log, at most a quarter of the ring.
     pub chunk_bytes: usize,
-    /// Direct writes in flight, each with a thread.
+    /// Direct writes in flight at once, each on its own thread.
     pub chunk_threads: usize,
     /// Buffers for direct writes.
     pub chunk_buffers: usize,
-    /// Values of at least so many bytes lie apart from their keys, in keyspaces that do not say otherwise.
+    /// Values of at least this many bytes are separated, in keyspaces without an option of their own.
     pub separation_bytes: usize,
-    /// Where values go when they are moved.
+    /// How values are grouped in files when they are moved.
     pub placement: ValuePlacement,
-    /// What gives its space back first.
+    /// Which files value GC collects first.
     pub victims: VictimPolicy,
-    /// Values that were not updated since they were last moved lie apart.
+    /// Values that were not updated since they were last moved go to separate (cold) files.
     pub hot_cold: bool,
-    /// What lives of files that are emptied is found in the tables where that is cheaper than to read the files.
+    /// Value GC finds live records through the tables if that is cheaper than reading the collected files.
     pub finds_in_tables: bool,
     /// How values are compressed when they are moved.
     pub value_compression: Compression,
-    /// Groups of values are divided beyond this size.
+    /// Groups of values are split beyond this size.
     pub group_bytes: u64,
-    /// So much garbage may lie in files of values beside what is live in them, in bytes...
+    /// The garbage limit of value files: this many bytes...
     pub garbage_bytes: u64,
-    /// ...and in hundredths of it (decision record 021).
+    /// ...and this percentage of live bytes (decision record 021).
     pub garbage_percent: u64,
-    /// Tables are written anew if more than so many in a hundred of their addresses lead through redirect tables.
+    /// Tables are rewritten if more than this percentage of their addresses is resolved through redirect tables.
     pub stale_percent: u64,
-    /// At rest HL0 is merged down and fewer stale addresses will do, for the sake of look-ups.
+    /// While the database is idle, HL0 is compacted and tables with fewer stale addresses are rewritten, for faster
+    /// look-ups.
     pub compacts_when_idle: bool,
-    /// Size of the block cache while there is room for it.
+    /// Size of the caches while the front leaves enough memory.
     pub cache_bytes: usize,
-    /// The block cache never gets smaller than this.
+    /// Least size of the caches.
     pub cache_bytes_min: usize,
     /// Tables of levels below HL0 are cut at this size.
     pub table_bytes: u64,
     /// Capacity of HL1; each level below holds ten times more.
     pub level_base_bytes: u64,
-    /// HL0 is compacted from this many tables on.
+    /// HL0 is compacted once it has this many tables.
     pub hl0_compact_tables: usize,
-    /// Writers wait while HL0 has this many tables.
+    /// Writers are stopped while HL0 has this many tables.
     pub hl0_stop_tables: usize,
     /// Closing flushes the front if its logs hold more than this; otherwise the next open replays them.
     pub close_flush_bytes: u64,
     /// The manifest starts a new file beyond this size.
     pub manifest_bytes: u64,
-    /// So many file numbers are reserved at once.
+    /// File numbers are reserved in blocks of this many.
     pub numbers_reserved: u64,
-    /// At most so much space is set apart where tables lie, for when the disk is full; none if this is zero.
+    /// Largest size of the reserve for a full disk, in the directory of tables; 0 disables it.
     pub reserve_bytes: u64,
-    /// The page of statistics is written this often; never if there is none.
+    /// Interval at which the statistics page is written; `None` disables it.
     pub stats_interval: Option<Duration>,
     /// A planted bug.
     pub canary: Option<Canary>,
@@ -150,7 +152,7 @@ impl Tuning {
     /// The sizes for a memory budget with these options.
     ///
     /// # Errors
-    /// [`Error::InvalidInput`] names the least budget that would do.
+    /// [`Error::InvalidInput`] if the budget is too small; the message states the least sufficient budget.
     pub fn for_options(budget: usize, block_size: usize, filter_bits: u32, threads: usize) -> Result<Tuning> {
         if let Some(tuning) = Tuning::fit(budget, block_size, filter_bits, threads) {
             return Ok(tuning);
@@ -165,8 +167,8 @@ impl Tuning {
         )))
     }
 
-    /// The sizes, if the budget is enough for what must be in memory at once.
-    fn fit(budget: usize, block_size: usize, filter_bits: u32, threads: usize) -> Option<Tuning> {
+    /// The sizes that depend on the budget alone; [`fit`](Tuning::fit) sets those of jobs and caches.
+    fn from_budget(budget: usize) -> Tuning {
         let part = budget / 32;
         let ring_bytes = (1 << (2 * part).max(1).ilog2()).clamp(MIB, 16 * MIB);
         let flush_bytes = (4 * part).clamp(2 * MIB, 32 * MIB);
@@ -174,7 +176,7 @@ impl Tuning {
         let replay_bytes_max = budget.saturating_mul(8).min(1 << 30);
         let write_bytes = (budget / 64).clamp(256 << 10, MIB).next_multiple_of(4096);
         let read_ahead_bytes = (budget / 64).clamp(512 << 10, 16 * MIB);
-        let mut tuning = Tuning {
+        Tuning {
             memory_bytes: budget,
             job_bytes: 0,
             fetch_bytes: 0,
@@ -215,15 +217,23 @@ impl Tuning {
             close_flush_bytes: 4 * MIB as u64,
             manifest_bytes: 4 * MIB as u64,
             numbers_reserved: 512,
-            // A flush takes runs until they are enough, so it is less than two at their largest.
+            // A flush adds runs until it has `flush_bytes`, so it is smaller than two runs of the largest size.
             reserve_bytes: 2 * flush_bytes as u64 + 4 * MIB as u64,
             stats_interval: Some(Duration::from_secs(1)),
             canary: None,
-        };
-        let builder = TableOptions::builder_bytes(block_size, filter_bits, write_bytes);
+        }
+    }
+
+    /// The sizes, if the budget is enough for everything that must be in memory at once: as many tables in HL0 as a
+    /// compaction can hold, then memory for jobs, and the rest for the caches.
+    fn fit(budget: usize, block_size: usize, filter_bits: u32, threads: usize) -> Option<Tuning> {
+        let mut tuning = Tuning::from_budget(budget);
+        let part = budget / 32;
+        let read_ahead_bytes = tuning.read_ahead_bytes;
+        let builder = TableOptions::builder_bytes(block_size, filter_bits, tuning.write_bytes);
         let least = |tables| read_ahead_bytes + 2 * builder + compaction_bytes(block_size, tables) + FETCH_ROOM_MIN;
         let jobs_max = budget.checked_sub(tuning.beside_jobs() + tuning.cache_bytes_min)?;
-        // Values larger than blocks count as well: a small budget bears few of them.
+        // Inline values larger than blocks take memory too, so a small budget allows fewer tables.
         let tables_max = (budget / MIB * 3 / 4).clamp(HL0_STOP_TABLES_MIN, HL0_STOP_TABLES);
         let tables = (HL0_STOP_TABLES_MIN..=tables_max).rev().find(|&tables| least(tables) <= jobs_max)?;
         tuning.hl0_stop_tables = tables;
@@ -232,64 +242,65 @@ impl Tuning {
         let spare = tuning.job_bytes - least(tables);
         tuning.compactions_max = (1 + spare / 2 / compaction).min(threads);
         let more = (tuning.compactions_max - 1) * compaction;
-        // Buffers that values are fetched into may be larger by a third than what was wanted.
+        // A fetch buffer may be up to a third larger than requested.
         tuning.fetch_bytes = (spare - more + FETCH_ROOM_MIN) / 4 * 3;
         let rest = budget - (tuning.log_buffer_bytes() + tuning.merging_bytes() + tuning.job_bytes);
         tuning.cache_bytes = rest.min(16 * part);
         Some(tuning)
     }
 
-    /// What is held of an extent that is being written, so that it goes to storage in large writes.
+    /// Size of the write buffer of an extent, so that it is written in large writes.
     pub(crate) fn extent_buffer_bytes(&self) -> usize {
         (self.job_bytes / 128).clamp(4 << 10, 256 << 10)
     }
 
-    /// The size of the next log when so many bytes are stored: about an eighth to a quarter of them, so that what is reserved
-    /// for logs and not written yet stays small beside the data.
+    /// The size of the next log if `stored` bytes are stored: about 1/8 to 1/4 of them, so that space allocated for
+    /// logs and not yet written stays small relative to the data.
     pub(crate) fn log_bytes_for(&self, stored: u64) -> u64 {
         (stored / 4).checked_next_power_of_two().unwrap_or(u64::MAX).max(self.log_bytes_min).min(self.log_bytes)
     }
 
-    /// The size of the ring for logs of that size, as far as it is not the largest.
+    /// The size of the ring for logs of `log_bytes`.
     pub(crate) fn ring_bytes_for(&self, log_bytes: u64) -> usize {
         let quarter = usize::try_from(log_bytes / 4).unwrap_or(usize::MAX / 2).next_power_of_two();
         let bytes = if log_bytes >= self.log_bytes { self.ring_bytes } else { quarter };
         bytes.max(self.ring_bytes_min).min(self.ring_bytes)
     }
 
-    /// The size of one direct write to the log with a ring of that size.
+    /// The size of one direct write to the log with a ring of `ring_bytes`.
     pub(crate) fn chunk_bytes_for(&self, ring_bytes: usize) -> usize {
         self.chunk_bytes.min(ring_bytes / 4)
     }
 
-    /// The ring and the chunk buffers, at their largest.
+    /// Largest memory of the ring and the chunk buffers.
     pub(crate) fn log_buffer_bytes(&self) -> usize {
         self.ring_bytes + self.chunk_buffers_bytes(self.ring_bytes)
     }
 
-    /// The chunk buffers that go with a ring of that size.
+    /// Memory of the chunk buffers for a ring of `ring_bytes`.
     pub(crate) fn chunk_buffers_bytes(&self, ring_bytes: usize) -> usize {
         self.chunk_buffers * (self.chunk_bytes_for(ring_bytes) + 4096)
     }
 
-    /// Runs that are being built.
+    /// Largest memory of runs that are being built.
     pub(crate) fn merging_bytes(&self) -> usize {
         self.index_table_bytes + self.flush_bytes as usize
     }
 
-    /// Everything but jobs and cache at its limit.
+    /// All memory except that of jobs and caches, at its limits.
     fn beside_jobs(&self) -> usize {
         self.log_buffer_bytes() + self.front_bytes_max + self.index_table_bytes + self.merging_bytes()
     }
 
-    /// An index table is full when it, or what it leads to in the log, is large enough for its next station. Values that
-    /// stay in the log count as well: their tables are small and stay in the caches of the CPU, and their runs are merged.
+    /// True if an index table is to be sealed: it has its full size, or with its values in the log it has the size of a
+    /// flush. Values that stay in the log count as well: index tables then stay small enough for the CPU caches, and
+    /// their runs are merged later.
     pub(crate) fn is_full(&self, table: &IndexTable) -> bool {
         let bytes = table.bytes();
         bytes >= self.index_table_bytes || bytes as u64 + table.value_bytes() >= self.flush_bytes
     }
 
-    /// Everything small enough that a few hundred operations seal, merge, flush, compact and rotate.
+    /// Sizes so small that a few hundred operations cause seals, merges, flushes, compactions and log rotations.
     #[cfg(any(test, feature = "testing"))]
     pub fn tiny() -> Tuning {
         Tuning {
@@ -307,7 +318,7 @@ impl Tuning {
             logs_bytes_max: 1 << 20,
             replay_bytes_max: 1 << 20,
             log_bytes: 64 << 10,
-            // No growth: so small a log is as large as it gets.
+            // Larger than `log_bytes`, so logs do not grow.
             log_bytes_min: 1 << 20,
             ring_bytes: 64 << 10,
             ring_bytes_min: 1 << 20,
@@ -347,18 +358,19 @@ impl Default for Tuning {
     }
 }
 
-/// Blocks that a compaction of `tables` tables of HL0 holds, with the two levels it reads and the block just read.
+/// Memory of the blocks of a compaction of `tables` tables of HL0, with the two levels that it reads and the block just
+/// read.
 fn compaction_bytes(block_size: usize, tables: usize) -> usize {
     (tables + 3) * (block_size + CURSOR_BYTES) + block_size
 }
 
 impl Tuning {
-    /// What is known of records that are judged together takes no more memory than this.
+    /// Memory limit for the records whose liveness value GC decides together.
     pub(crate) fn judged_bytes_max(&self) -> usize {
         (self.job_bytes / 4).min(JUDGED_BYTES_MAX)
     }
 
-    /// Where values go when they are moved.
+    /// The placement of values that are moved.
     pub(crate) fn placement(&self) -> Box<dyn Placement> {
         let segment_bytes = self.log_bytes;
         match self.placement {
@@ -372,7 +384,7 @@ impl Tuning {
                 segment_bytes,
                 group_bytes: self.group_bytes,
                 policy: self.victims,
-                // What is known of a record while it is judged takes a few times its size, if it is small.
+                // The state kept for a small record while value GC decides its liveness is a few times its size.
                 small_bytes: self.judged_bytes_max() as u64 / 8,
             }),
             ValuePlacement::Log { look_up_each } => Box::new(LogPlacement { segment_bytes, look_up_each }),
@@ -380,7 +392,7 @@ impl Tuning {
     }
 }
 
-/// What is judged together takes no more memory than this, however large the budget is.
+/// Upper bound of [`Tuning::judged_bytes_max`] for any budget.
 const JUDGED_BYTES_MAX: usize = 256 << 20;
 
 #[cfg(test)]
@@ -388,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shares_of_every_budget_add_up_to_it() {
+    fn the_parts_of_every_budget_do_not_exceed_it() {
         for budget in [16, 17, 20, 31, 32, 33, 48, 64, 100, 128, 255, 256, 400, 512, 1024, 4096, 1 << 16] {
             for block_size in [512, 4096, 64 << 10, 1 << 20] {
                 for (threads, filter_bits) in [(1, 0), (2, 10), (64, 64)] {
@@ -398,9 +410,9 @@ mod tests {
                     };
                     let all = tuning.beside_jobs() + tuning.job_bytes + tuning.cache_bytes_min;
                     assert!(all <= budget * MIB, "{budget} MiB: {tuning:?}");
-                    // While the front is empty the cache has its full size.
-                    let calm = tuning.log_buffer_bytes() + tuning.merging_bytes() + tuning.job_bytes;
-                    assert!(calm + tuning.cache_bytes <= budget * MIB);
+                    // While the front is empty the caches have their full size.
+                    let idle = tuning.log_buffer_bytes() + tuning.merging_bytes() + tuning.job_bytes;
+                    assert!(idle + tuning.cache_bytes <= budget * MIB);
                     let builder = TableOptions::builder_bytes(block_size, filter_bits, tuning.write_bytes);
                     let compaction = builder + compaction_bytes(block_size, tuning.hl0_stop_tables);
                     let flush = builder + tuning.fetch_bytes / 3 * 4;
@@ -413,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_and_ring_grow_with_the_data_up_to_their_size() {
+    fn logs_and_ring_grow_with_the_data_up_to_their_largest_size() {
         for budget in [16, 100, 256, 4096] {
             let tuning = Tuning::for_budget(budget * MIB);
             let mut before = (0, 0);
@@ -432,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_too_small_names_the_least_that_would_do() {
+    fn the_error_for_a_budget_too_small_states_the_least_sufficient_one() {
         let refused = |budget| match Tuning::for_options(budget, 1 << 20, 10, 2) {
             Err(Error::InvalidInput { message }) => Some(message),
             _ => None,

@@ -1,8 +1,8 @@
 //! The write path, top to bottom: limits, commit group, log, index table, publication.
 //!
-//! Writers queue up; the first becomes the leader and takes everyone who waits into one frame. Sequence numbers are
-//! given out only once the log has room, so a refused group leaves no gap. Waiting for durability comes after, without
-//! the commit lock.
+//! Writers queue up; the first becomes the leader and commits the batches of all waiting writers in one frame. Sequence
+//! numbers are assigned only once the log has room, so a rejected group leaves no gap. A writer waits for durability
+//! afterwards, without the commit lock.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,15 +27,15 @@ const GROUP_BYTES: u64 = 1 << 20;
 /// Room left behind a frame, so that padding always fits.
 const PADDING_ROOM: u64 = 2 * crate::base::limits::BLOCK_IO_BYTES as u64;
 
-/// Checksums of a group that are kept as memory for the next one.
+/// The buffer for the checksums of a group keeps at most this capacity for the next one.
 const CRCS_KEPT: usize = 1 << 12;
 
 impl Core {
-    /// Writes a batch and returns once it has the durability asked for. The batch is empty then, and after every error but
-    /// [`Error::WouldStall`], after which it is as it was.
+    /// Writes a batch and returns once it has the requested durability. The batch is cleared on success and on every
+    /// error but [`Error::WouldStall`], which leaves it unchanged.
     ///
     /// # Errors
-    /// [`Error::WouldStall`] if it would have to wait longer for background work than `options` allow.
+    /// [`Error::WouldStall`] if the write would have to wait longer for background work than `options` allow.
     pub fn write(self: &Arc<Core>, batch: &mut Batch, options: WriteOptions) -> Result<()> {
         let written = self.write_batch(batch, options);
         if !matches!(written, Err(Error::WouldStall)) {
@@ -64,8 +64,8 @@ impl Core {
         }
     }
 
-    /// Queues a batch and returns its last sequence number once it is visible. The batch is as it was after
-    /// [`Error::WouldStall`].
+    /// Queues a batch and returns its last sequence number once it is visible. [`Error::WouldStall`] leaves the batch
+    /// unchanged.
     fn commit(&self, batch: &mut Batch, deadline: Option<Duration>) -> Result<Seqno> {
         if let Some(deadline) = deadline {
             self.logs.wait_for_buffer(deadline)?;
@@ -95,7 +95,7 @@ impl Core {
             match deadline.map(|deadline| deadline.saturating_sub(now())) {
                 None => self.commit.done.wait(&mut queue),
                 Some(Duration::ZERO) => {
-                    // No leader has taken it yet, or its result is on the way.
+                    // If the batch is not in the queue, a leader has taken it and its result will come.
                     let place = queue.waiting.iter().position(|(waiting, _)| *waiting == ticket);
                     let Some((_, waiting)) = place.and_then(|place| queue.waiting.remove(place)) else {
                         self.commit.done.wait(&mut queue);
@@ -111,7 +111,7 @@ impl Core {
         }
     }
 
-    /// Commits a batch that nobody else waits with.
+    /// Commits a single batch while no other writer waits.
     fn commit_alone(&self, batch: &mut Batch) -> Result<Seqno> {
         let mut commit = self.commit.lock();
         let committed = self
@@ -170,7 +170,7 @@ impl Core {
         results
     }
 
-    /// A panic in the leader must not leave the others waiting for it.
+    /// Appends a group. A panic becomes an error, so that the followers of a panicking leader do not wait forever.
     fn append_guarded(&self, commit: &mut CommitState, group: &[&Batch]) -> Result<()> {
         let appended = guard_panic("a commit", || self.append_group(commit, group));
         if let Err(error @ Error::Poisoned { .. }) = &appended {
@@ -179,7 +179,7 @@ impl Core {
         appended
     }
 
-    /// One frame for the group: log, index table, publication.
+    /// Appends one frame for the group to the log, inserts it into the index table, and publishes it.
     fn append_group(&self, commit: &mut CommitState, group: &[&Batch]) -> Result<()> {
         let body_bytes: u64 = group.iter().map(|batch| batch.record_bytes()).sum();
         let frame_bytes = HEADER_BYTES as u64 + body_bytes;
@@ -212,7 +212,7 @@ impl Core {
     fn append_frame(&self, commit: &mut CommitState, group: &[&Batch], body_bytes: u64) -> Result<u64> {
         let first_seqno = commit.last_seqno.next();
         let CommitState { writer, crcs, .. } = commit;
-        let writer = writer.as_mut().expect("a frame is appended once there is a log");
+        let writer = writer.as_mut().expect("a log exists before a frame is appended");
         crcs.clear();
         let mut sum = BodyChecksum::default();
         let operations = || group.iter().flat_map(|batch| batch.operations());
@@ -242,7 +242,8 @@ impl Core {
         Ok(offset)
     }
 
-    /// A full disk leaves the log as it was (rule 9); anything else ends writing.
+    /// Abandons a frame that could not be appended. A full disk leaves the log unchanged (rule 7); any other error
+    /// poisons the database.
     fn give_up_frame(&self, commit: &mut CommitState, error: Error) -> Error {
         if matches!(error, Error::NoSpace { .. })
             && commit.writer.as_mut().is_some_and(|writer| writer.abandon().is_ok())
@@ -255,8 +256,8 @@ impl Core {
 
     /// Hands each operation to the store of its keyspace.
     fn insert_group(&self, commit: &mut CommitState, group: &[&Batch], frame_offset: u64) {
-        let writer = commit.writer.as_ref().expect("a frame was appended by it");
-        let log = writer.active().expect("a frame was appended to it").id();
+        let writer = commit.writer.as_ref().expect("the log writer has appended the frame");
+        let log = writer.active().expect("the frame was appended to the active log").id();
         let CommitState { active, last_seqno, .. } = commit;
         let mut inserter = active.insert();
         let mut place = RecordPlace { log, offset: frame_offset + HEADER_BYTES as u64 };
@@ -277,21 +278,21 @@ impl Core {
         }
     }
 
-    /// Goes on with a new log that has room for `bytes`.
+    /// Switches to a new log that has room for `bytes`.
     fn rotate_log(&self, commit: &mut CommitState, bytes: u64) -> Result<()> {
         let writer = match &mut commit.writer {
             Some(writer) => writer,
             none => {
-                // On an error nothing was written, so the next write tries again.
+                // After an error nothing was written, so the next write tries again.
                 let writer = none.insert(LogWriter::new(self.log_back_end()?));
-                // The cache had the memory of the log's buffers until now.
+                // Until now the caches had the memory of the log buffers.
                 self.fit_cache();
                 writer
             }
         };
         let log = self.guarded(self.take_log(bytes))?;
         if !writer.fits(&log) {
-            // Logs are made for a larger ring now. The one before must not be needed for recovery when it loses its name.
+            // New logs use a larger ring. The old ring must not be needed for recovery once its name is replaced.
             let larger = LogWriter::new(self.log_back_end()?);
             commit.unsynced.extend(self.guarded(writer.end())?);
             self.guarded(self.rename_ring())?;
@@ -308,8 +309,8 @@ impl Core {
         Ok(())
     }
 
-    /// Replaces the active index table by an empty one. As its caller holds the commit lock, everything in the table is
-    /// published and whole.
+    /// Seals the active index table and replaces it by an empty one. The caller holds the commit lock, so the sealed
+    /// table contains only whole, published groups.
     pub fn seal(&self, commit: &mut CommitState) {
         if commit.active.is_empty() {
             return;

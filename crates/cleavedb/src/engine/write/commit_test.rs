@@ -1,4 +1,4 @@
-//! Callers that wait for one commit group, one sync or one close get the same error, of the same kind.
+//! If a commit group, a sync or a close fails, all callers that wait for it get the same error.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ fn in_world<T: Send + 'static>(seed: u64, test: impl FnOnce() -> T + Send + 'sta
     simulate(seed, test).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
-/// A database with one record, which is in no synced file yet, and with its next log ready.
+/// A database with one unsynced record, and with its spare log ready.
 fn open(disk: &SimDisk, backend: LogBackend) -> Db {
     let options = Options::new().log_backend(backend);
     let db = crate::api::db::open(Arc::new(disk.clone()), Path::new("/db"), options, Some(Tuning::tiny())).unwrap();
@@ -29,7 +29,7 @@ fn batch(db: &Db, key: &str, len: usize) -> WriteBatch {
     batch
 }
 
-/// Two threads do the same at once; what each of them gets.
+/// Runs `call` on two threads at once; returns both results.
 fn both<T: Send + 'static>(db: &Db, call: fn(Db) -> T) -> [T; 2] {
     let answer = Arc::new(Mutex::new(None));
     let (other, sink) = (db.clone(), answer.clone());
@@ -41,10 +41,10 @@ fn both<T: Send + 'static>(db: &Db, call: fn(Db) -> T) -> [T; 2] {
 }
 
 #[test]
-fn all_writers_of_a_group_that_failed_get_the_same_error() {
+fn all_writers_of_a_failed_group_get_the_same_error() {
     let cases = [
         (Faults { fail_write_after: Some(0), ..Faults::default() }, 1, "Io"),
-        // Too large for what is left of the log: a new one finds no space.
+        // The group does not fit into the rest of the log, and there is no space for a new one.
         (Faults { no_space_after_bytes: Some(0), ..Faults::default() }, 500_000, "NoSpace"),
     ];
     for (faults, len, kind) in cases {
@@ -63,7 +63,7 @@ fn all_writers_of_a_group_that_failed_get_the_same_error() {
 }
 
 #[test]
-fn all_that_wait_for_a_sync_that_failed_get_the_same_error() {
+fn all_callers_of_a_failed_sync_get_the_same_error() {
     let mut shared = 0;
     for seed in 0..30 {
         shared += in_world(seed, move || {
@@ -72,7 +72,7 @@ fn all_that_wait_for_a_sync_that_failed_get_the_same_error() {
             disk.set_faults(Faults { fail_sync_after: Some(0), ..Faults::default() });
             let said = both(&db, |db| format!("{:?}", db.sync().unwrap_err()));
             assert!(said.iter().any(|said| said.starts_with("Io")), "{said:?}");
-            // A call that came later is told that no write is promised any more.
+            // A call that begins after the failure finds the database poisoned.
             assert!(said.iter().all(|said| said.starts_with("Io") || said.starts_with("Poisoned")), "{said:?}");
             assert!(matches!(db.sync(), Err(Error::Poisoned { .. })));
             usize::from(said[0] == said[1])
@@ -82,7 +82,7 @@ fn all_that_wait_for_a_sync_that_failed_get_the_same_error() {
 }
 
 #[test]
-fn all_that_close_get_the_same_error() {
+fn all_callers_of_a_failed_close_get_the_same_error() {
     for seed in 0..10 {
         in_world(seed, move || {
             let disk = SimDisk::new();
@@ -95,7 +95,7 @@ fn all_that_close_get_the_same_error() {
 }
 
 #[test]
-fn a_chunk_that_could_not_be_written_is_reported_as_it_failed() {
+fn a_failed_chunk_write_is_reported_with_its_operation_and_file() {
     in_world(1, || {
         let disk = SimDisk::new();
         let db = open(&disk, LogBackend::Ring);

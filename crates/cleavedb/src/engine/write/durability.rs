@@ -1,7 +1,7 @@
-//! The durability horizon: one number up to which everything survives loss of power, on every device (rule 2).
+//! The durable horizon: the sequence number up to which all writes survive loss of power, on every device (rule 2).
 //!
-//! Syncs are cumulative and shared: one sync is in flight at a time, covers everything appended when it starts, and
-//! answers everyone who waited for less.
+//! Syncs are cumulative and shared: one sync is in flight at a time. It covers all writes appended before it starts,
+//! and completes every waiting call whose sequence number it covers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,13 +16,13 @@ use crate::sched::clock::now;
 use crate::sched::thread::try_spawn;
 
 impl Core {
-    /// Makes everything that was written so far durable.
+    /// Makes all writes so far durable.
     pub fn sync(&self) -> Result<()> {
         let seqno = self.commit.lock().last_seqno;
         self.sync_to(seqno)
     }
 
-    /// Makes everything up to `seqno` durable.
+    /// Makes all writes up to `seqno` durable.
     pub fn sync_to(&self, seqno: Seqno) -> Result<()> {
         let mut syncing = self.horizon.syncing.lock();
         loop {
@@ -52,7 +52,7 @@ impl Core {
         result
     }
 
-    /// Syncs every log that holds something not yet durable.
+    /// Syncs every log that has records that are not yet durable.
     fn sync_logs(&self) -> Result<()> {
         let (target, point, earlier) = {
             let mut commit = self.commit.lock();
@@ -67,7 +67,7 @@ impl Core {
         };
         match &point {
             Some(point) => point.wait()?,
-            // The close that took the writer away has synced, or has failed to.
+            // A close has taken the log writer; it has synced the logs, or failed to.
             None if target > self.horizon.durable() => return Err(Error::Closed),
             None => {}
         }
@@ -84,7 +84,7 @@ impl Core {
         Ok(())
     }
 
-    /// Promises a sync of what was written so far within `interval`.
+    /// Schedules a sync of all writes so far within `interval`.
     pub fn sync_within(self: &Arc<Core>, interval: Duration) -> Result<()> {
         let due = now().saturating_add(interval);
         let mut state = self.horizon.interval.lock();
@@ -92,7 +92,8 @@ impl Core {
             let core = self.clone();
             match try_spawn("cleave-interval", move || core.run_interval_thread()) {
                 Ok(thread) => state.thread = Some(thread),
-                // The write is in the log already. The promise is kept at once, and the next write tries again.
+                // The write is in the log already. It is synced at once, and the next write tries to start the thread
+                // again.
                 Err(_) => {
                     drop(state);
                     return self.sync();
@@ -118,7 +119,7 @@ impl Core {
                 Some(_) => {
                     state.deadline = None;
                     drop(state);
-                    // A failure has poisoned writes, which is how the next writer hears of it.
+                    // A failure has poisoned the database, which the next write reports.
                     let _ = self.sync();
                     state = self.horizon.interval.lock();
                 }

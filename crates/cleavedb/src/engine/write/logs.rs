@@ -1,5 +1,6 @@
-//! Where new logs come from: made and named in the manifest before they are needed, so that the commit path only
-//! switches. Also where the back end is chosen, by the first write.
+//! The supply of logs: logs are created, and added to the manifest, before they are needed, so that the commit path
+//! only switches to them. The first write chooses the log back end. Called by the commit path and by the job for spare
+//! logs.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +18,7 @@ use crate::front::log::LogFile;
 use crate::front::log_writer::BackEnd;
 use crate::io::{Access, AlignedBuffer, File, Mapping};
 
-/// Maps the ring, a smaller one where the system allows little locked memory.
+/// Maps the ring; a smaller one if the system limits locked memory.
 fn map_new_ring(core: &Core) -> Result<Option<Arc<dyn Mapping>>> {
     let mut bytes = core.settings.tuning.ring_bytes_for(core.next_log_bytes());
     let least = (bytes / 4).max(4 * BLOCK_IO_BYTES);
@@ -31,7 +32,7 @@ fn map_new_ring(core: &Core) -> Result<Option<Arc<dyn Mapping>>> {
 }
 
 impl Core {
-    /// The back end for the log writer; maps the ring.
+    /// The back end for the log writer. Maps the ring if it is not mapped yet.
     pub fn log_back_end(&self) -> Result<BackEnd> {
         let tuning = &self.settings.tuning;
         let Some(ring) = self.ring()? else {
@@ -44,7 +45,8 @@ impl Core {
         Ok(BackEnd::Ring { ring, chunks, chunk_bytes })
     }
 
-    /// The ring that [`Core::grow_ring`] has made takes the place of the one before, of which nothing is needed any more.
+    /// Gives the ring created by [`Core::grow_ring`] its final name. The old ring must no longer be needed for
+    /// recovery.
     pub fn rename_ring(&self) -> Result<()> {
         let mut inner = self.logs.inner.lock();
         if std::mem::take(&mut inner.ring_is_new) {
@@ -62,7 +64,7 @@ impl Core {
                 LogBackend::Plain => None,
                 LogBackend::Auto => map_new_ring(self)?,
                 LogBackend::Ring => Some(map_new_ring(self)?.ok_or_else(|| {
-                    let message = format!("log back end Ring: {} cannot be mapped and locked here", path.display());
+                    let message = format!("log back end Ring: {} cannot be mapped and locked", path.display());
                     Error::input(message)
                 })?),
             };
@@ -76,8 +78,9 @@ impl Core {
         self.ring().map(drop)
     }
 
-    /// A log with room for a frame of `bytes`: the spare, or a new one made while the writer waits. Its caller holds the
-    /// commit lock. Logs are written in the order of their numbers, which is the order in which recovery reads them.
+    /// A log with room for a frame of `bytes`: the spare log, or a new one created while the writer waits. The caller
+    /// holds the commit lock. Logs are written in the order of their numbers, because recovery reads them in that
+    /// order.
     pub fn take_log(&self, bytes: u64) -> Result<Arc<LogFile>> {
         let needed = LOG_HEADER_BYTES as u64 + bytes;
         let spare = self.logs.take_spare();
@@ -88,7 +91,7 @@ impl Core {
                 Err(error) => {
                     if let Some(log) = too_small {
                         let mut inner = self.logs.inner.lock();
-                        // Another may have come in meanwhile.
+                        // A background job may have added another spare log meanwhile.
                         let newer = inner.spare.replace(log);
                         inner.to_retire.extend(newer);
                     }
@@ -98,20 +101,20 @@ impl Core {
         };
         let mut inner = self.logs.inner.lock();
         inner.newest_taken = log.id();
-        // A spare may have come in meanwhile; it must not be written after this log.
+        // A spare log with a lower number may have been added meanwhile; it must not be written after this one.
         let too_late = inner.spare.take_if(|spare| spare.id() < log.id());
         drop(inner);
         self.retire_logs(too_small.into_iter().chain(too_late).collect())?;
         Ok(log)
     }
 
-    /// The size that the next log should have.
+    /// The target size of the next log.
     fn next_log_bytes(&self) -> u64 {
         self.settings.tuning.log_bytes_for(self.stored_bytes())
     }
 
-    /// Maps a ring that suits larger logs, for the logs made from now on, under a name of its own: the one before is still
-    /// being written. Nothing depends on it, so it may fail. Only the job that makes spare logs does this.
+    /// Maps a larger ring for new, larger logs. It has a temporary name, because the old ring is still being written. A
+    /// failure is ignored: logs continue to use the old ring. Only the job for spare logs calls this.
     fn grow_ring(&self) {
         let wanted = self.settings.tuning.ring_bytes_for(self.next_log_bytes());
         {
@@ -132,13 +135,13 @@ impl Core {
             }
             refused => {
                 self.logs.inner.lock().ring_stays = refused.is_ok();
-                // What was made of it only takes up space.
+                // A partly created ring only takes up space.
                 let _ = self.storage.remove_mapped(&path);
             }
         }
     }
 
-    /// Makes the next log ahead of time (a background job).
+    /// Creates the spare log (a background job).
     pub fn prepare_spare_log(&self) -> Result<()> {
         self.grow_ring();
         let log = self.make_log(2 * LOG_HEADER_BYTES as u64)?;
@@ -152,16 +155,16 @@ impl Core {
         self.retire_logs(vec![log])
     }
 
-    /// After a clean close nothing needs the rings.
+    /// Removes the rings. After a clean close recovery does not need them.
     pub fn remove_rings(&self) {
         for name in [RING, RING_NEW] {
-            // If it stays, the next clean close tries again.
+            // If the removal fails, the next clean close tries again.
             let _ = self.storage.remove_mapped(&self.dirs.fast.join(name));
         }
     }
 
-    /// Makes an empty log of the usual size, or of `needed` bytes if that is more: space reserved, header durable, named
-    /// in the manifest. On a small or nearly full disk it is smaller, down to `needed`.
+    /// Creates an empty log of the usual size, or of `needed` bytes if that is more. Its space is reserved, its header
+    /// is durable, and the manifest references it. On a small or nearly full disk the log is smaller, down to `needed`.
     fn make_log(&self, needed: u64) -> Result<Arc<LogFile>> {
         let ring = self.ring()?;
         let key = self.new_file(FileKind::Log)?;
@@ -173,7 +176,7 @@ impl Core {
         let file = self.with_descriptors(|| self.storage.create(&path, access))?;
         let guard = self.guard(key);
         let capacity = self.start_log(key, &*file, needed).inspect_err(|error| {
-            // Only then is it certain that the manifest does not name the log.
+            // After any other error the manifest may reference the log.
             if error.is_transient() {
                 guard.mark_obsolete();
             }
@@ -182,9 +185,10 @@ impl Core {
         Ok(Arc::new(LogFile::new(key.id, guard, file, ring, capacity, header_end, Seqno::ZERO)))
     }
 
-    /// Since this was last asked, values were read that no cache of ours had, and not just a few for those that were written.
-    /// What is written next will be read soon then, and the page cache should have it; else it would only be in the way.
-    /// Too little was written since to say, if two logs are made in a row: then it is as before.
+    /// True if, since the last call, value cache misses were at least 1 in [`READ_PART`] of the records written. New
+    /// values are then likely to be read soon, so the log is written through the page cache; otherwise the log bypasses
+    /// it. If too few records were written since the last call, as when two logs are created in a row, the last result
+    /// stands.
     fn reads_values(&self) -> bool {
         let (records, reads) = (self.published.seqno().0, self.memory.value_cache.misses());
         let pace = &mut self.logs.inner.lock().pace;
@@ -211,11 +215,11 @@ impl Core {
         Ok(capacity)
     }
 
-    /// Reserves space for a log, a sixteenth of the usual at worst; returns how much.
+    /// Allocates space for a log, at least 1/16 of the usual size; returns the size.
     fn reserve_log(&self, file: &dyn File, needed: u64) -> Result<u64> {
         let needed = needed.next_multiple_of(BLOCK_IO_BYTES as u64);
         let usual = self.next_log_bytes();
-        // What a full log would have a flush write.
+        // The reserve must suffice for the flush of a full log.
         self.reserve.grow(self.stored_bytes() + usual);
         let sizes = [usual, usual / 4, usual / 16].map(|size| size.next_multiple_of(BLOCK_IO_BYTES as u64).max(needed));
         let mut result = Ok(true);
@@ -230,8 +234,8 @@ impl Core {
         result.map(|_| needed)
     }
 
-    /// Forgets these logs, and those that are still to be forgotten; their files go with their last holders. Without space
-    /// for the edit they wait for the next time.
+    /// Removes these logs, and those of earlier failed attempts, from the manifest. Their files are deleted once
+    /// nothing holds them. If there is no space for the edit, the next call tries again.
     fn retire_logs(&self, logs: Vec<Arc<LogFile>>) -> Result<()> {
         let mut manifest = self.manifest.lock();
         let mut all = std::mem::take(&mut self.logs.inner.lock().to_retire);

@@ -1,4 +1,5 @@
-//! The write path: batches become durable records in logs, visible all at once, at a pace that background work can follow.
+//! The write path: batches are committed atomically to logs and index tables, at a rate that background work can
+//! sustain. Called by the handles in `api/`.
 
 pub(crate) mod commit;
 pub(crate) mod durability;

@@ -1,12 +1,12 @@
-//! Pacing: how fast writers may go while background work is behind, so that waiting is spread over many writes instead
-//! of falling on one.
+//! Pacing limits the write rate while background work is behind, so that the delay is spread over many writes and does
+//! not fall on one.
 //!
-//! Two stages drain what writers bring: flushes empty the front, compactions empty HL0. (A third, `space.rs`, looks at the
-//! garbage that their overwrites leave behind, and never stops them.) Each is measured in bytes that
-//! users wrote: how much waits, how much may wait, and how fast it drains. From half full on, writers share a multiple
-//! of the drain rate that falls as the stage fills, and is one at three quarters, where a steady load settles; and the
-//! room that is left must do until the running job makes more. Only a full stage stops writers. Decision record 013 has
-//! the figures.
+//! Two stages drain the bytes that users write: flushes empty the front, and compactions empty HL0. (A third stage,
+//! `space.rs`, measures the garbage in value files, and never stops writers.) Each stage is measured in bytes that
+//! users wrote: the backlog, its limit, and the drain rate. If a stage is more than half full, the write rate is a
+//! multiple of its drain rate. The multiple falls as the stage fills and is 1 at three quarters, where a constant load
+//! settles. The write rate is also limited so that the remaining room lasts until the running job ends. Only a full
+//! stage stops writers. Decision record 013 has the figures.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -19,9 +19,10 @@ use crate::engine::tuning::sizes::Tuning;
 use crate::engine::view::View;
 use crate::sched::clock::now;
 
-/// Writers wait while this many index tables are waiting to become runs.
+/// Writers are stopped while this many sealed index tables wait to become runs.
 const SEALED_MAX: usize = 8;
-/// No write begins until this is dropped. Those that have begun go on.
+
+/// Stops new writes until dropped. Writes that have begun continue.
 pub(crate) struct Gate<'a>(&'a Core);
 
 impl<'a> Gate<'a> {
@@ -40,21 +41,22 @@ impl Drop for Gate<'_> {
     }
 }
 
-/// How long a write has to wait.
+/// Whether a write may begin.
 enum Turn {
-    /// No longer.
+    /// It may begin now.
     Go,
-    /// Until then.
+    /// It waits until this time.
     WaitUntil(Duration),
-    /// Until a job is done.
+    /// It waits until a job ends.
     WaitForProgress,
 }
 
 impl Core {
-    /// Waits as long as the pace asks of a write of `bytes`, at most until `deadline`.
+    /// Delays a write of `bytes` as the pace requires, at most until `deadline`.
     ///
     /// # Errors
-    /// [`Error::WouldStall`] if that is longer than until `deadline`; what stops writes for good.
+    /// [`Error::WouldStall`] if the delay would exceed `deadline`; the error of a closed or poisoned database, or of a job
+    /// that found no space.
     pub fn wait_for_room(&self, bytes: u64, deadline: Option<Duration>) -> Result<()> {
         if !self.pacer.is_limited.load(Ordering::Relaxed) {
             return Ok(());
@@ -69,7 +71,7 @@ impl Core {
             if matches!(turn, Turn::Go) {
                 break Ok(());
             }
-            // Whoever waits must hear of what ends waiting for good.
+            // A waiting writer must not wait for progress that can no longer come.
             let alive = self.check_open().and_then(|()| self.check_poison()).and_then(|()| state.check_space(since));
             if let Err(error) = alive {
                 break Err(error);
@@ -82,7 +84,7 @@ impl Core {
                 }
                 (_, Some(deadline)) if now >= deadline => break Err(Error::WouldStall),
                 (Turn::WaitForProgress, _) if !stopped => {
-                    // The event is told without the lock; what changed meanwhile is seen in the next turn.
+                    // The event is raised without the lock; the next iteration sees what changed meanwhile.
                     stopped = true;
                     drop(state);
                     self.events.raise(Event::StallBegun);
@@ -106,7 +108,8 @@ impl Core {
         result
     }
 
-    /// What a write of `bytes` has to do now. It is charged once, and `until` is when its wait ends.
+    /// Whether a write of `bytes` may begin now. The bytes are charged once; `until` keeps the time at which the wait
+    /// ends.
     fn turn(&self, bytes: u64, until: &mut Option<Duration>) -> Turn {
         let now = now();
         let mut state = self.pacer.state.lock();
@@ -132,14 +135,14 @@ impl Core {
         }
     }
 
-    /// Looks again at what the pace depends on, unless someone did just now.
+    /// Computes the pace anew, unless that was done less than [`SAMPLE_MIN`] ago.
     pub fn review_pace(&self) {
         if now() >= self.pacer.state.lock().reviewed + SAMPLE_MIN {
             self.update_pace();
         }
     }
 
-    /// Looks again at what the pace depends on.
+    /// Computes the pace anew from the fill and drain of each stage.
     pub fn update_pace(&self) {
         let view = self.published.view();
         let now = now();
@@ -157,7 +160,8 @@ impl Core {
         self.pacer.is_limited.store(state.pace != Pace::Free, Ordering::Relaxed);
     }
 
-    /// What flushes drain. Full are memory, logs (which bounds recovery), or the queue of index tables.
+    /// The stage that flushes drain. It is full if front memory, unflushed logs (which bound recovery time), or the
+    /// queue of sealed index tables is at its limit.
     fn front_stage(&self, view: &View, drain: f64) -> Stage {
         let tuning = &self.settings.tuning;
         let LogBytes { all: logs, carried } = unflushed_log_bytes(view, self.work.flushed());
@@ -165,13 +169,14 @@ impl Core {
         let front_max = (tuning.front_bytes_max + tuning.index_table_bytes) as u64;
         let has_work = !view.sealed.is_empty() || !view.runs.is_empty();
         let flushed = self.pacer.flush.current();
-        // The share of the logs that is flushed has left the front in the same measure, though its memory is still held.
+        // The share of the logs that the running flush has done is counted as drained, although its memory is still
+        // held.
         let left = logs.saturating_sub(flushed) as f64 / logs.max(1) as f64;
         let front_left = front as f64 * left;
         let carried_fill = carried as f64 / tuning.logs_bytes_max as f64;
         let full = carried_fill.max(logs as f64 / tuning.replay_bytes_max as f64);
         let log_fill = if has_work { full * left } else { 0.0 };
-        // All in bytes that users wrote, of which a flush takes only a part along.
+        // In bytes that users wrote; a flush carries only a part of them.
         let share = logs as f64 / carried.max(1) as f64;
         let carried_room = tuning.logs_bytes_max.saturating_sub(carried) as f64 * share;
         let log_room = carried_room.min(tuning.replay_bytes_max.saturating_sub(logs) as f64);
@@ -185,7 +190,8 @@ impl Core {
         }
     }
 
-    /// What compactions of HL0 drain, in bytes that users wrote: a table of HL0 stands for what its flush read.
+    /// The stage that compactions of HL0 drain, in bytes that users wrote: a table of HL0 counts as the bytes that its
+    /// flush read.
     fn hl0_stage(&self, view: &View, drain: f64) -> Stage {
         let tables = view.version.levels()[0].tables().len();
         let bytes = view.version.levels()[0].bytes().max(1);
@@ -208,22 +214,22 @@ impl Core {
     }
 }
 
-/// What may still be flushed, in bytes, while HL0 has places for so many more tables: what is in the front takes some of
-/// them whatever writers do now.
+/// The bytes that may still be written before HL0 is full, if it has room for `places` more tables. Unflushed bytes are
+/// subtracted, as they will take some of these places.
 fn hl0_room(places: usize, flush_bytes: u64, front_bytes: u64) -> f64 {
     (places as u64 * flush_bytes).saturating_sub(front_bytes) as f64
 }
 
-/// Bytes of the logs that hold anything not yet in tables.
+/// Bytes of the logs that have records not yet in tables.
 pub(crate) struct LogBytes {
-    /// All of them: what recovery would read.
+    /// All bytes of these logs: recovery would read them.
     pub all: u64,
-    /// Without records that stay there: what flushes have yet to carry, or found dead.
+    /// Without the records that stay in their logs: bytes that flushes have yet to carry, or found dead.
     pub carried: u64,
 }
 
 impl LogBytes {
-    /// So much of it that it is time for a flush, however little a flush would find alive.
+    /// True if the logs are large enough for a flush, even if it would find few live records.
     pub fn is_due(&self, tuning: &Tuning) -> bool {
         self.carried > tuning.logs_bytes_max / 2 || self.all > tuning.replay_bytes_max / 2
     }

@@ -1,10 +1,11 @@
-//! The cap on the space of values apart from their keys: how much garbage there may be (decision record 021), how much there
-//! is, and what is done as it comes near.
+//! The garbage limit of separated values (decision record 021): how much garbage there is, and how compactions and
+//! writers react as it approaches the limit.
 //!
-//! Part of the garbage is known from the ledger; part is hidden until compactions meet it, and bounded from above
-//! (`levels/hidden.rs`). By the bound, compactions are asked for; by what compactions have found of such bounds lately, it
-//! is guessed how much is there, and writers are paced: from nine tenths of the cap on, as fast as garbage is removed at
-//! the cap, and slower beyond. They are never stopped, and go on as they like where nothing can be removed.
+//! The ledger knows part of the garbage; the rest is hidden until compactions find it, and has an upper bound
+//! (`levels/hidden.rs`). The bound decides whether compactions are requested. An estimate paces writers: the bound
+//! times the share of earlier bounds that compactions found to be garbage. Writers are slowed from 80% of the limit on.
+//! At the limit they write as fast as value GC removes garbage, and more slowly beyond. They are never stopped, and not
+//! slowed while no garbage can be removed.
 
 use std::sync::atomic::Ordering;
 
@@ -18,18 +19,20 @@ use crate::levels::picker::Figures;
 use crate::values::candidate::GarbageLimit;
 use crate::values::files::ValueFiles;
 
-/// So much fill of the stage of pacing stands for a tenth of the garbage that is allowed.
+/// The fill of the pacing stage grows by this much for each tenth of the garbage limit.
 const FILL_PER_TENTH: f64 = 0.125;
-/// The stage is as full where writers go as fast as it drains: at the cap.
+/// The fill of the pacing stage at the garbage limit, where writers go at the drain rate.
 const FILL_AT_CAP: f64 = 0.75;
 
-/// Much further than at the cap writers are not slowed, however much there is: they are never stopped.
+/// The fill of the pacing stage never exceeds this, so that writers are slowed but never stopped.
 const FILL_MAX: f64 = 1.0;
-/// So much of what is allowed, in hundredths, may be hidden while there is known garbage to remove...
+/// Hidden garbage is uncovered beside the removal of known garbage if its estimate exceeds this share of the limit, in
+/// percent...
 const HIDDEN_PERCENT: u64 = 30;
-/// ...as soon as there is so much of both together.
+/// ...and hidden and known garbage together exceed this share.
 const BOTH_PERCENT: u64 = 80;
-/// How full the stage of pacing is: 0.5 at eight tenths of the garbage that is allowed, 0.75 at all of it.
+
+/// The fill of the pacing stage: 0.5 at 80% of the garbage limit, 0.75 at the limit.
 fn fill(file_bytes: u64, live: u64, garbage_limit: GarbageLimit) -> f64 {
     let garbage = file_bytes.saturating_sub(live) as f64;
     let tenths = 10.0 * garbage / garbage_limit.of(live).max(1) as f64;
@@ -48,12 +51,12 @@ impl Core {
         values.victims(|candidates| self.placement.victims(candidates, self.garbage_limit()))
     }
 
-    /// Bytes that values take: those of files, and of dead extents whose space could not be given back yet.
+    /// Bytes of separated values on storage: value files, and dead extents that await deletion.
     fn space_taken(&self, values: &ValueFiles) -> u64 {
         values.figures().file_bytes.saturating_add(self.pending_deletions.pending_bytes())
     }
 
-    /// Bytes of everything that is stored: tables, files of values, and what is in logs.
+    /// Bytes of everything that is stored: tables, value files, and logs.
     pub fn stored_bytes(&self) -> u64 {
         let view = self.published.view();
         let tables: u64 = view.version.levels().iter().map(|level| level.bytes()).sum();
@@ -61,7 +64,7 @@ impl Core {
         tables + logs + view.values.figures().file_bytes
     }
 
-    /// What garbage that can be removed asks of writers.
+    /// The pacing stage of garbage. Its fill is 0 while no garbage can be removed.
     pub fn space_stage(&self, values: &ValueFiles) -> Stage {
         let space = &self.work.space;
         let guessed = space.guessed();
@@ -74,7 +77,8 @@ impl Core {
         Stage { fill, drain, room: f64::INFINITY, left: 0.0, is_full: false }
     }
 
-    /// Looks how much tables may hide, if that can matter; true if files of values take too much should it all be dead.
+    /// Updates the bound on hidden garbage, if it can matter. True if value files would exceed the garbage limit if all
+    /// of it were dead.
     pub fn hides_too_much(&self, view: &View, figures: &Figures<'_>) -> bool {
         let space = &self.work.space;
         let allowed = |live| live + self.garbage_limit().of(live);
@@ -87,7 +91,7 @@ impl Core {
         // Some of what tables hide was found without them, and is gone.
         let ReclaimedBytes { dead, saved } = view.values.figures().reclaimed;
         let (referenced, hidden) = (referenced.saturating_sub(dead), hidden.saturating_sub(dead));
-        // What has been compressed since it was referenced is as likely to be hidden as the rest.
+        // Records compressed since they were referenced are taken to be hidden as often as the others.
         let stored = referenced.saturating_sub(saved);
         let hidden = (u128::from(hidden) * u128::from(stored) / u128::from(referenced.max(1))) as u64;
         let referenced = stored;
@@ -100,7 +104,8 @@ impl Core {
         is_too_much
     }
 
-    /// Files of values take more than they may if what is in the front kills what it can, and not otherwise.
+    /// True if value files exceed the garbage limit under the assumption that the front makes as many records dead as
+    /// it can, and do not exceed it otherwise.
     pub fn front_hides_too_much(&self, view: &View) -> bool {
         let space = &self.work.space;
         let live = space.live_min.load(Ordering::Relaxed);
@@ -113,7 +118,8 @@ impl Core {
         hides >= self.settings.tuning.flush_bytes && !is_too_much(live) && is_too_much(live.saturating_sub(hides))
     }
 
-    /// So much is hidden that it is uncovered while known garbage is removed, and not only after that.
+    /// True if so much garbage is hidden that compactions uncover it while value GC removes known garbage, and not only
+    /// afterwards.
     pub fn hides_much(&self, values: &ValueFiles) -> bool {
         let guessed = self.work.space.guessed();
         let live = values.figures().live_bytes.saturating_sub(guessed);
@@ -128,16 +134,16 @@ mod tests {
     use crate::engine::space::Space;
 
     #[test]
-    fn writers_are_slowed_from_eight_tenths_on_and_go_as_fast_as_it_drains_at_the_cap() {
+    fn writers_are_slowed_from_80_percent_of_the_garbage_limit_and_go_at_the_drain_rate_at_the_limit() {
         let garbage_limit = GarbageLimit { percent: 30, bytes: 700 };
         let fills = [0, 800, 1000, 1200, 5000].map(|garbage| fill(1000 + garbage, 1000, garbage_limit));
         assert_eq!(fills, [0.0, 0.5, 0.75, 1.0, FILL_MAX]);
-        // Nothing is live, and nothing is allowed.
+        // No live bytes, and a limit of zero.
         assert_eq!(fill(0, 0, GarbageLimit { percent: 30, bytes: 0 }), 0.0);
     }
 
     #[test]
-    fn what_merges_find_of_what_they_might_tells_how_much_is_hidden() {
+    fn the_estimate_of_hidden_garbage_follows_the_share_of_its_bound_that_merges_found() {
         let space = Space::default();
         space.hidden.store(1000, Ordering::Relaxed);
         assert_eq!(space.guessed(), 500);
@@ -145,7 +151,7 @@ mod tests {
         assert_eq!(space.guessed(), 250);
         space.note_merge([300, 900].into_iter(), 900);
         assert_eq!(space.guessed(), 625);
-        // Deletes take more with them than they have themselves; a single row says nothing.
+        // Deletes drop more bytes than they reference; a merge of a single row is not counted.
         space.note_merge([0, 900, 100].into_iter(), 100);
         assert_eq!(space.guessed(), 812);
         space.note_merge([900].into_iter(), 900);
