@@ -130,7 +130,7 @@ impl Db {
     /// The keyspace `name`.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if there is none.
+    /// [`Error::NotFound`] if it does not exist.
     pub fn open_keyspace(&self, name: &str) -> Result<Keyspace> {
         self.inner.core.check_open()?;
         let state = self.inner.core.keyspaces.find(name);
@@ -147,8 +147,8 @@ impl Db {
     /// never reused.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if there is none; [`Error::InvalidInput`] for "default"; [`Error::NoSpace`], [`Error::Poisoned`],
-    /// [`Error::Io`], [`Error::Closed`].
+    /// [`Error::NotFound`] if it does not exist; [`Error::InvalidInput`] for "default"; [`Error::NoSpace`],
+    /// [`Error::Poisoned`], [`Error::Io`], [`Error::Closed`].
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         let core = &self.inner.core;
         core.check_writable()?;
@@ -283,8 +283,8 @@ impl Db {
     /// O(bytes in the front). If a [pause](Db::pause_background) begins meanwhile, this waits until it ends.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if storage is full, [`Error::Poisoned`] after a failure of storage, [`Error::InvalidInput`] during a
-    /// [pause](Db::pause_background) or if the database is read only, [`Error::Closed`].
+    /// [`Error::NoSpace`] if storage is full, [`Error::Poisoned`] after a storage failure, [`Error::InvalidInput`]
+    /// during a [pause](Db::pause_background) or if the database is read only, [`Error::Closed`].
     pub fn flush(&self) -> Result<()> {
         self.inner.core.flush()
     }
@@ -305,7 +305,8 @@ impl Db {
     /// until it ends.
     ///
     /// # Errors
-    /// As [`flush`](Db::flush); [`Error::NotFound`] if the keyspace was dropped, [`Error::Corruption`] if a table is damaged.
+    /// As [`flush`](Db::flush); [`Error::NotFound`] if the keyspace was dropped, [`Error::Corruption`] if a table is
+    /// damaged.
     pub fn compact_range<R: KeyBounds>(&self, keyspace: &Keyspace, range: R) -> Result<()> {
         keyspace.check_database(&self.inner)?;
         self.inner.core.compact_range(keyspace.state(), range.key_bounds())

@@ -69,7 +69,7 @@ impl Keyspace {
     /// is moved only when its key is written again. Durable when this returns.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if storage is full, [`Error::Poisoned`] after an earlier failure of storage, [`Error::Closed`].
+    /// [`Error::NoSpace`] if storage is full, [`Error::Poisoned`] after an earlier storage failure, [`Error::Closed`].
     pub fn set_separation(&self, bytes: Option<u32>) -> Result<()> {
         self.db.core.set_separation(&self.state, Separation::chosen(bytes))
     }

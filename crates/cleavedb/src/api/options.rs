@@ -265,7 +265,8 @@ impl Options {
         crate::engine::inspect::check::check(storage, path, dirs)
     }
 
-    /// The directories of logs and of tables, as absolute paths: the working directory may change while a database is open.
+    /// The directories of logs and of tables, as absolute paths: the working directory may change while a database is
+    /// open.
     fn directories(&self, storage: &dyn Storage, path: &Path) -> Result<Dirs> {
         let place = |chosen: &Option<PathBuf>| storage.absolute(chosen.as_deref().unwrap_or(path));
         Ok(Dirs { fast: place(&self.fast_dir)?, slow: place(&self.slow_dir)? })
