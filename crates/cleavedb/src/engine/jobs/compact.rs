@@ -331,7 +331,7 @@ impl TableMerge {
         Ok(TableMerge { from, to, sources, horizon, tombstones, tombstones_left, ranges, began })
     }
 
-    /// The tables are part of the database, or have been discarded.
+    /// Called once the tables are part of the database, or never will be.
     fn note_end(&self, core: &Core, written: &[Arc<Table>], error: Option<&Error>) {
         self.progress(core).iter().for_each(|progress| progress.end(error.is_none()));
         self.report_end(core, written.iter().map(|table| table.meta().size).sum(), error.is_none());
@@ -352,7 +352,7 @@ impl TableMerge {
         });
     }
 
-    /// The rate at which HL0 shrinks, which paces writers.
+    /// The progress of draining HL0, by which writers are paced; `None` for other levels.
     fn progress<'a>(&self, core: &'a Core) -> Option<&'a DrainProgress> {
         (self.from == 0).then_some(&core.pacer.hl0)
     }
