@@ -58,7 +58,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Ar
     let pending_deletions = Arc::new(PendingDeletions::default());
     let access = if request.direct_io { Access::Direct } else { Access::Buffered };
     if request.direct_io {
-        // Recovery has created it in the directory of the tables.
+        // Tests for direct I/O on the lock file, which exists in the directory of the tables by now.
         storage.open_read(&dirs.slow.join(LOCK), access)?;
     }
     let memory = Memory::new(tuning);
