@@ -1,12 +1,12 @@
-//! A batch of operations that become visible, and durable, all at once, across keyspaces.
+//! A batch of operations, across keyspaces, that become visible and durable atomically.
 
 use crate::api::keyspace::Keyspace;
 use crate::base::{KeyBounds, Kind};
 use crate::engine::batch::Batch;
 
-/// Operations to be written together. Later ones win over earlier ones on the same key.
+/// Operations that are written atomically. On the same key, a later operation overrides an earlier one.
 ///
-/// Setters never fail: an operation that exceeds a limit is remembered, and the write of the whole batch is rejected.
+/// Adding an operation never fails: if one exceeds a limit, writing the batch fails.
 #[derive(Clone, Default)]
 pub struct WriteBatch(pub(crate) Batch);
 
@@ -26,7 +26,7 @@ impl WriteBatch {
         self.0.push(keyspace.state(), Kind::Delete, key.as_ref(), &[]);
     }
 
-    /// Hands `operand` to the keyspace's merge operator.
+    /// Adds a merge operand for `key`; as [`Keyspace::merge`].
     pub fn merge(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) {
         self.0.push(keyspace.state(), Kind::Delta, key.as_ref(), operand.as_ref());
     }
@@ -37,17 +37,17 @@ impl WriteBatch {
         self.0.delete_range(keyspace.state(), start, end);
     }
 
-    /// Operations in the batch.
+    /// The number of operations in the batch.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// True if there is nothing to write.
+    /// True if the batch has no operations.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Removes all operations and keeps the memory.
+    /// Removes all operations and keeps the allocated memory.
     pub fn clear(&mut self) {
         self.0.clear();
     }

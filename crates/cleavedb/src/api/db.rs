@@ -1,4 +1,4 @@
-//! `Db`: an open database, as its users hold it. Each call ends in the engine.
+//! `Db`: the public handle of an open database. Each call delegates to the engine.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::engine::tuning::sizes::Tuning;
 use crate::format::edit::{Edit, KeyspaceKind, KeyspaceRecord};
 use crate::io::{MemoryStorage, OsStorage, Storage};
 
-/// Opens or makes a database on any storage; with the given sizes, or those that follow from the options.
+/// Opens or creates a database on any storage, with the given sizes or those derived from the options.
 pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tuning: Option<Tuning>) -> Result<Db> {
     let request = options.request(&*storage, path, tuning)?;
     let core = lifecycle::open::open(storage, request)?;
@@ -28,25 +28,25 @@ pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tun
 }
 
 impl Options {
-    /// Opens (or makes) the database in the directory `path`.
+    /// Opens the database in the directory `path`, or creates it.
     ///
     /// # Errors
     /// [`Error::Locked`] if it is open elsewhere, [`Error::InvalidInput`] for an option outside its range,
-    /// [`Error::Corruption`] or [`Error::Unsupported`] if the files cannot be trusted.
+    /// [`Error::Corruption`] or [`Error::Unsupported`] if files are damaged or of an unknown format.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Db> {
         open(Arc::new(OsStorage::new().busy_polling(self.busy_poll)), path.as_ref(), self, None)
     }
 }
 
-/// An open database. Cheap to clone, shared freely between threads; the last handle to go (this, a [`Keyspace`], a
-/// [`Snapshot`] or an [`Iter`]) closes it cleanly.
+/// An open database. Cheap to clone and shared freely between threads. Dropping the last handle (a `Db`, [`Keyspace`],
+/// [`Snapshot`], [`Iter`] or [`BackgroundPause`]) closes it cleanly.
 #[derive(Clone)]
 pub struct Db {
     pub(crate) inner: Arc<DbInner>,
 }
 
 impl Db {
-    /// Opens the database in the directory `path`, or makes one there, with the defaults of [`Options`].
+    /// Opens the database in the directory `path`, or creates it, with the defaults of [`Options`].
     ///
     /// # Errors
     /// As [`Options::open`].
@@ -54,9 +54,9 @@ impl Db {
         Options::new().open(path)
     }
 
-    /// A database in memory, with a memory budget of 64 MiB beside what its files take: for users' own tests, and for data
-    /// that need not outlive the process. All calls work as on a disk; syncs cost nothing, and a
-    /// [checkpoint](Db::checkpoint) lies in the same memory. Everything is gone with the last handle.
+    /// A database in memory, with a memory budget of 64 MiB in addition to the size of its files: for tests, and for
+    /// data that need not outlive the process. All calls work as on disk; syncs cost nothing, and a
+    /// [checkpoint](Db::checkpoint) is written to the same memory. Dropping the last handle discards everything.
     ///
     /// # Errors
     /// [`Error::Io`] if the system cannot start threads.
@@ -65,14 +65,15 @@ impl Db {
         open(Arc::new(MemoryStorage::new()), Path::new("/memory"), options, None)
     }
 
-    /// The keyspace `name`, made with default options if it does not exist. O(log keyspaces); making one syncs the manifest.
+    /// The keyspace `name`, created with default options if it does not exist. O(log keyspaces); creating one syncs the
+    /// manifest.
     ///
     /// # Errors
-    /// As [`create_keyspace`](Db::create_keyspace), except that it may exist.
+    /// As [`create_keyspace`](Db::create_keyspace), except that an existing keyspace is no error.
     pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
         match self.open_keyspace(name) {
             Err(Error::NotFound { .. }) => match self.create_keyspace(name, KeyspaceOptions::new()) {
-                // Another thread was faster.
+                // Another thread created it first.
                 Err(Error::InvalidInput { message }) => match self.open_keyspace(name) {
                     Err(Error::NotFound { .. }) => Err(Error::InvalidInput { message }),
                     found => found,
@@ -83,19 +84,19 @@ impl Db {
         }
     }
 
-    /// Makes the keyspace `name`.
+    /// Creates the keyspace `name`. Syncs the manifest.
     ///
     /// # Errors
     /// [`Error::InvalidInput`] if it exists, its name is empty or longer than 255 bytes, its merge operator is not
-    /// registered, or memory has no room for more; [`Error::NoSpace`], [`Error::Poisoned`], [`Error::Io`],
-    /// [`Error::Closed`].
+    /// registered, or the memory budget allows no more keyspaces; [`Error::NoSpace`], [`Error::Poisoned`],
+    /// [`Error::Io`], [`Error::Closed`].
     pub fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         let core = &self.inner.core;
         core.check_writable()?;
         if name.is_empty() || name.len() > limits::KEYSPACE_NAME_BYTES_MAX {
             let max = limits::KEYSPACE_NAME_BYTES_MAX;
             return Err(Error::input(format!(
-                "a keyspace name has from 1 to {max} bytes, this one has {}",
+                "a keyspace name must have 1 to {max} bytes, but this one has {}",
                 name.len()
             )));
         }
@@ -108,10 +109,10 @@ impl Db {
         core.check_poison()?;
         let mut manifest = core.manifest.lock();
         if core.keyspaces.find(name).is_some() {
-            return Err(Error::input(format!("keyspace {name:?} exists already")));
+            return Err(Error::input(format!("keyspace {name:?} already exists")));
         }
         let id = manifest.state().next_keyspace;
-        let next = id.0.checked_add(1).ok_or_else(|| Error::input("this database has no keyspace numbers left"))?;
+        let next = id.0.checked_add(1).ok_or_else(|| Error::input("this database has no keyspace ids left"))?;
         let record = KeyspaceRecord {
             id,
             kind: KeyspaceKind::Ordered,
@@ -130,7 +131,7 @@ impl Db {
     /// The keyspace `name`.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if there is none.
+    /// [`Error::NotFound`] if it does not exist.
     pub fn open_keyspace(&self, name: &str) -> Result<Keyspace> {
         self.inner.core.check_open()?;
         let state = self.inner.core.keyspaces.find(name);
@@ -138,17 +139,17 @@ impl Db {
         Ok(Keyspace::new(self.inner.clone(), state))
     }
 
-    /// The names of all keyspaces, sorted. The one called "default" always exists.
+    /// The names of all keyspaces, sorted. The keyspace "default" always exists.
     pub fn keyspaces(&self) -> Vec<String> {
         self.inner.core.keyspaces.names()
     }
 
-    /// Removes a keyspace with everything in it, durably. Its space comes back as background work comes by; its number
-    /// is never used again.
+    /// Removes a keyspace and all its keys, durably. Background work reclaims the space later; the keyspace's id is
+    /// never reused.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if there is none; [`Error::InvalidInput`] for "default"; [`Error::NoSpace`], [`Error::Poisoned`],
-    /// [`Error::Io`], [`Error::Closed`].
+    /// [`Error::NotFound`] if it does not exist; [`Error::InvalidInput`] for "default"; [`Error::NoSpace`],
+    /// [`Error::Poisoned`], [`Error::Io`], [`Error::Closed`].
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         let core = &self.inner.core;
         core.check_writable()?;
@@ -156,9 +157,9 @@ impl Db {
         if keyspace.state().record.id == DEFAULT_ID {
             return Err(Error::input("the default keyspace cannot be dropped"));
         }
-        // What was copied out of the keyspace before must not be lost without it.
+        // Data that the caller copied out of the keyspace must be durable before the keyspace goes.
         core.sync()?;
-        // With the commit lock, no write to the keyspace can come after its last sequence number.
+        // While the commit lock is held, no write to the keyspace can get a later sequence number.
         let commit = core.commit.lock();
         core.check_poison()?;
         let mut manifest = core.manifest.lock();
@@ -175,7 +176,7 @@ impl Db {
         forgotten
     }
 
-    /// The keyspace that every database has.
+    /// The keyspace "default", which every database has.
     pub fn default_keyspace(&self) -> Keyspace {
         let state = self.inner.core.keyspaces.find(DEFAULT_NAME).expect("the default keyspace is never dropped");
         Keyspace::new(self.inner.clone(), state)
@@ -211,7 +212,7 @@ impl Db {
         self.default_keyspace().delete_range(range)
     }
 
-    /// [`Keyspace::merge`] in the default keyspace, which has no merge operator unless it was given one.
+    /// [`Keyspace::merge`] in the default keyspace, which has no merge operator.
     pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
         self.default_keyspace().merge(key, operand)
     }
@@ -236,63 +237,63 @@ impl Db {
         self.default_keyspace().prefix(prefix)
     }
 
-    /// Writes a batch, all at once, with the database's durability.
+    /// Writes a batch atomically, with the database's durability.
     ///
     /// # Errors
-    /// As [`Keyspace::put`]; on an error nothing of the batch was written, except that after [`Error::Poisoned`] or
-    /// [`Error::Io`] it may or may not be there when the database is opened again.
+    /// As [`Keyspace::put`]. After an error none of the batch is visible; after [`Error::Poisoned`] or [`Error::Io`],
+    /// either all or none of it is present when the database is next opened.
     pub fn write(&self, mut batch: WriteBatch) -> Result<()> {
         self.inner.core.write(&mut batch.0, WriteOptions::new())
     }
 
-    /// Writes a batch, all at once, with a durability, or other options, of its own.
+    /// Writes a batch atomically, with its own durability or other options.
     ///
     /// # Errors
-    /// As [`write`](Db::write), and [`Error::WouldStall`] if the options limit how long it may wait.
+    /// As [`write`](Db::write), and [`Error::WouldStall`] if the wait would exceed the limit set in the options.
     pub fn write_with(&self, mut batch: WriteBatch, options: impl Into<WriteOptions>) -> Result<()> {
         self.inner.core.write(&mut batch.0, options.into())
     }
 
-    /// Writes a batch if that is possible without waiting for background work, and leaves the batch empty. (For the
-    /// durability asked for, it waits all the same.)
+    /// Writes a batch if that is possible without waiting for background work, and leaves the batch empty. It still
+    /// waits for a sync if the durability requires one.
     ///
     /// # Errors
-    /// [`Error::WouldStall`] if writers are being slowed down or stopped: the batch is as it was, for another try. Others,
-    /// after which the batch is empty,
-    /// as [`write`](Db::write).
+    /// [`Error::WouldStall`] if writers are being slowed down or stopped; the batch is unchanged and can be retried.
+    /// Other errors are those of [`write`](Db::write), and leave the batch empty.
     pub fn try_write(&self, batch: &mut WriteBatch) -> Result<()> {
         self.inner.core.write(&mut batch.0, WriteOptions::new().stall_max(Duration::ZERO))
     }
 
-    /// A consistent picture of everything as it is now. O(1).
+    /// A consistent view of all keyspaces at this moment. O(1).
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::take(&self.inner)
     }
 
-    /// Returns once everything that was written so far survives loss of power. Callers share a sync of the device; costs what
-    /// that does for the bytes that are not durable yet.
+    /// Returns once all writes so far survive loss of power. Concurrent callers share one device sync; the cost is that
+    /// of syncing the bytes that are not durable yet.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], [`Error::Poisoned`] or [`Error::Io`] if a sync has failed, [`Error::Closed`]. Callers that wait for
-    /// the same sync get the same error.
+    /// [`Error::NoSpace`], [`Error::Poisoned`] or [`Error::Io`] if a sync has failed, [`Error::Closed`]. Callers that
+    /// share a sync get the same error.
     pub fn sync(&self) -> Result<()> {
         self.inner.core.check_open()?;
         self.inner.core.sync()
     }
 
-    /// Moves everything in the front to tables and waits for it. O(bytes in the front), at most the part of the budget that
-    /// the front may take and what it leads to in logs. A [pause](Db::pause_background) that begins meanwhile is waited out.
+    /// Flushes everything in the front (index tables and runs, the equivalent of memtables) to tables and waits for it.
+    /// O(bytes in the front). If a [pause](Db::pause_background) begins meanwhile, this waits until it ends.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if storage is full, [`Error::Poisoned`] after a failure of storage, [`Error::InvalidInput`] during a
-    /// [pause](Db::pause_background) or if the database is read only, [`Error::Closed`].
+    /// [`Error::NoSpace`] if storage is full, [`Error::Poisoned`] after a storage failure, [`Error::InvalidInput`]
+    /// during a [pause](Db::pause_background) or if the database is read only, [`Error::Closed`].
     pub fn flush(&self) -> Result<()> {
         self.inner.core.flush()
     }
 
-    /// Waits until background work has nothing left to do: no merge or compaction is running or due. (What is in the front
-    /// stays there; [`flush`](Db::flush) moves it.) While others write, that may take for ever; a pause is waited out, so who
-    /// holds one must not call this. Opened for reading only, a database has no background work.
+    /// Waits until background work is idle: no job is running or due. Data in the front stays there;
+    /// [`flush`](Db::flush) writes it to tables. While other threads write, this may never return. It waits until a
+    /// [pause](Db::pause_background) ends, so the holder of a pause must not call it. A database opened read-only has
+    /// no background work.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if storage is full, [`Error::Poisoned`] after a failure of storage, [`Error::Closed`].
@@ -300,28 +301,31 @@ impl Db {
         self.inner.core.wait_for_background()
     }
 
-    /// Merges everything in a range of keys down the levels and waits for it. Reads and writes every table that overlaps the
-    /// range, and those below them, once for each level. A [pause](Db::pause_background) that begins meanwhile is waited out.
+    /// Compacts a range of keys down the levels and waits for it. Reads and writes every table that overlaps the range,
+    /// and the tables below those, once per level. If a [pause](Db::pause_background) begins meanwhile, this waits
+    /// until it ends.
     ///
     /// # Errors
-    /// As [`flush`](Db::flush); [`Error::NotFound`] if the keyspace was dropped, [`Error::Corruption`] if a table is damaged.
+    /// As [`flush`](Db::flush); [`Error::NotFound`] if the keyspace was dropped, [`Error::Corruption`] if a table is
+    /// damaged.
     pub fn compact_range<R: KeyBounds>(&self, keyspace: &Keyspace, range: R) -> Result<()> {
         keyspace.check_database(&self.inner)?;
         self.inner.core.compact_range(keyspace.state(), range.key_bounds())
     }
 
-    /// Writes a consistent copy of the database as it is now into the directory `path`, which must be empty or not exist,
-    /// and returns when the copy survives loss of power. Writes go on meanwhile; the copy is a first part of history that
-    /// holds everything that was acknowledged before the call. It opens as an ordinary database of its own, in that one
-    /// directory whatever directories this one uses.
+    /// Writes a consistent copy of the database into the directory `path`, which must be empty or not exist, and
+    /// returns once the copy survives loss of power. Writes continue meanwhile; the copy is a prefix of the write
+    /// history that contains every write acknowledged before the call. It opens as an independent database, with all
+    /// files in that one directory even if this database uses several.
     ///
-    /// Tables are hard-linked where the file system allows it, and copied where it does not; logs are copied, at most as
-    /// many bytes as the memory budget or 256 MiB. O(tables), and the bytes that are copied.
+    /// Tables are hard-linked if the file system allows it, and copied otherwise; logs are copied, at most the larger
+    /// of the memory budget and 256 MiB. O(tables + bytes copied).
     ///
     /// # Errors
-    /// [`Error::InvalidInput`] if `path` is not empty or lies in a directory of the database; [`Error::Locked`] if someone
-    /// else writes a copy there; [`Error::NoSpace`], [`Error::Poisoned`], [`Error::Io`], [`Error::Closed`]. After an error
-    /// nothing of the copy is left. A crash may leave files, but none that open as a database.
+    /// [`Error::InvalidInput`] if `path` is not empty or is inside a directory of the database; [`Error::Locked`] if
+    /// another checkpoint is being written there; [`Error::NoSpace`], [`Error::Poisoned`], [`Error::Io`],
+    /// [`Error::Closed`]. After an error no file of the copy remains. A crash may leave files, but they do not open as
+    /// a database.
     ///
     /// ```
     /// # fn main() -> cleavedb::Result<()> {
@@ -339,13 +343,13 @@ impl Db {
         self.inner.core.checkpoint(path.as_ref())
     }
 
-    /// Stops background work (seals, flushes, merges, compactions, removal of files) and waits for the jobs that run, so
-    /// that nothing but callers uses storage until the answer is dropped. Pauses nest. Writes go on until the pace stops
-    /// them, because the front or its logs are full; then they wait for the end of the pause, or get
-    /// [`Error::WouldStall`] as their options say. [`flush`](Db::flush), [`compact_range`](Db::compact_range) and
-    /// [`Keyspace::ingest`] need background work and are refused. Of those that a pause finds at work, an ingest is refused when
-    /// it waits for background work, and the other two wait for the end of the pause: the holder must not wait for them.
-    /// Closing ends the pause by itself.
+    /// Pauses background work (seals, flushes, merges, compactions, file deletion) and waits for running jobs, so that
+    /// until the returned guard is dropped only callers use storage. Pauses nest. Writes continue until the front or
+    /// its logs are full; then they wait for the end of the pause, or fail with [`Error::WouldStall`] if their options
+    /// say so. [`flush`](Db::flush), [`compact_range`](Db::compact_range) and [`Keyspace::ingest`] need background work
+    /// and fail during a pause. If they are running when the pause begins, an ingest fails once it needs background
+    /// work; the other two wait for the end of the pause, so the holder must not wait for them. Closing the database
+    /// ends the pause.
     ///
     /// # Errors
     /// [`Error::Closed`].
@@ -353,22 +357,23 @@ impl Db {
         BackgroundPause::begin(&self.inner)
     }
 
-    /// What is where, and what was done since the database was opened.
+    /// Statistics: the current sizes of all parts, and counters since the database was opened.
     pub fn stats(&self) -> Stats {
         self.inner.core.stats()
     }
 
-    /// Closes the database and says whether that went well. Other handles, snapshots and iterators get [`Error::Closed`] from
-    /// here on, because the files may be someone else's; values and keys that they have handed out stay valid. What does not
-    /// survive loss of power yet is synced. O(bytes of the front) if that is large enough to be flushed.
+    /// Closes the database and returns any error. From then on other handles, snapshots and iterators return
+    /// [`Error::Closed`], because another process may open the files; values and keys already returned stay valid.
+    /// Writes that do not survive loss of power yet are synced. O(bytes of the front) if the front is large enough to
+    /// be flushed.
     ///
-    /// Of several calls the first closes, and the others wait for it and get the same answer. Loads, checkpoints and
-    /// compactions under way are waited for; loads stop at their next pair (so the pairs of one must not close the
-    /// database), checkpoints at their next table.
+    /// If called several times, the first call closes the database; the others wait for it and return the same result.
+    /// `close` waits for running ingests, checkpoints and compactions. An ingest stops at its next pair, so its input
+    /// iterator must not close the database; a checkpoint stops at its next table.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], [`Error::Poisoned`], [`Error::Io`]: the database is closed all the same, and nothing that was
-    /// acknowledged with its durability is lost.
+    /// [`Error::NoSpace`], [`Error::Poisoned`], [`Error::Io`]: the database is closed nevertheless, and no write that
+    /// was acknowledged with its durability is lost.
     pub fn close(self) -> Result<()> {
         self.inner.core.close()
     }

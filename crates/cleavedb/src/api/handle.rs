@@ -1,17 +1,17 @@
-//! What all handles on an open database share. The last handle to go closes it.
+//! The state shared by all handles on an open database. Dropping the last handle closes it.
 
 use std::sync::Arc;
 
 use crate::engine::core::Core;
 
-/// What handles share; dropped with the last of them.
+/// Shared by all handles; dropped with the last of them.
 pub(crate) struct DbInner {
     pub(crate) core: Arc<Core>,
 }
 
 impl Drop for DbInner {
     fn drop(&mut self) {
-        // Nobody is left to tell; call `close` to hear of it. Nothing acknowledged depends on this.
+        // A drop cannot report an error; `Db::close` does. No acknowledged write depends on this.
         let _ = self.core.close();
     }
 }

@@ -1,4 +1,4 @@
-//! Iterators over keys and values, as users hold them. The scan itself is in `engine/read/scan.rs`.
+//! Public iterators over keys and values. The scan itself is in `engine/read/scan.rs`.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::read::bounds::Bounds;
 use crate::engine::read::scan::{Direction, Scan};
 
-/// The keys and values of a range, from both ends, as they were when the iterator was made. Holds a snapshot and the
-/// files it reads until dropped.
+/// A double-ended iterator over the keys and values of a range, as they were when it was created. Holds a snapshot, and
+/// the files it reads, until dropped.
 ///
-/// A key whose merge operator fails is an error in its place, and the scan goes on; after any other error it yields
-/// nothing more until it is [refreshed](Iter::refresh). Once the database is closed that error is [`Error::Closed`]; what
-/// was returned before stays valid.
+/// If merging a key fails, the item is an error and the scan continues; after any other error the iterator yields
+/// nothing more until it is [refreshed](Iter::refresh). Once the database is closed that error is [`Error::Closed`];
+/// items returned before stay valid.
 ///
-/// A key costs O(log layers), and as many versions of it as must be merged; versions that are not needed, and keys under
-/// a range tombstone, cost a seek in each layer if they are many. The first key costs a seek in each layer:
-/// O(tables of HL0 + levels), each O(log keys). Separated values are fetched ahead, for half as many keys more each time:
-/// one read for the first, few for many; at most 1.6 times as many values are read as are returned, or 16 if these adjoin
+/// The first key costs a seek in each layer: O(tables of HL0 + levels) seeks of O(log keys). Each further key costs
+/// O(log layers), plus its versions that must be merged; long sequences of obsolete versions, or of keys under a range
+/// tombstone, cost a seek in each layer. Separated values are prefetched, in windows that grow by half: one value
+/// first, then many per read. At most 1.6 times as many values are read as are returned, or 16 if they are adjacent
 /// (decision record 024).
 ///
 /// # Errors
@@ -33,11 +33,11 @@ use crate::engine::read::scan::{Direction, Scan};
 /// [`Error::Io`]: crate::Error::Io
 pub struct Iter {
     scan: Scan,
-    /// Keeps the database open. Dropped after the scan.
+    /// Keeps the database open. Dropped after `scan`.
     _db: Arc<DbInner>,
 }
 
-/// The keys of an [`Iter`], without their values, from both ends.
+/// A double-ended iterator over the keys of an [`Iter`], without their values.
 pub struct Keys(Iter);
 
 impl Iter {
@@ -68,21 +68,21 @@ impl Iter {
         Ok(Iter { scan: Scan::new(&db.core, keyspace, bounds, snapshot)?, _db: db.clone() })
     }
 
-    /// The keys alone, from where the iterator stands. No value is fetched from a log or merged, so a key whose merge
-    /// operator would fail is a key like others.
+    /// The keys without values, from the iterator's current position. Values are neither fetched nor merged, so a key
+    /// whose merge operator would fail is returned like any other.
     pub fn keys(mut self) -> Keys {
         self.scan.leave_out_values();
         Keys(self)
     }
 
-    /// Goes on with the newest state of the database, within the same bounds: after the key that came last from the front,
-    /// and before the one that came last from the back. An iterator that has ended goes on if there is more by now, also
-    /// after an error; an iterator over a snapshot leaves the snapshot. Cheap: nothing is read before the next key is asked
-    /// for.
+    /// Continues with the newest state of the database, within the same bounds: after the last key returned from the
+    /// front, and before the last one returned from the back. An iterator that has ended, or failed, continues if there
+    /// are more keys now; an iterator over a snapshot no longer uses the snapshot. Cheap: nothing is read until the
+    /// next key is requested.
     ///
     /// # Errors
-    /// [`Error::Closed`](crate::Error::Closed), or [`Error::NotFound`](crate::Error::NotFound) if the keyspace was dropped;
-    /// the iterator is as it was.
+    /// [`Error::Closed`](crate::Error::Closed), or [`Error::NotFound`](crate::Error::NotFound) if the keyspace was
+    /// dropped; the iterator is unchanged.
     pub fn refresh(&mut self) -> Result<()> {
         self.scan.refresh()
     }

@@ -1,5 +1,5 @@
-//! Keyspaces: named maps that share one front and one tree. A keyspace is an id in front of its keys, so thousands of
-//! them cost nothing but their names.
+//! Keyspaces: named maps that share one front and one tree. A keyspace is an id prefixed to its keys, so thousands of
+//! keyspaces cost only their names.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use crate::engine::read::sizes::KeyspaceStats;
 use crate::engine::tuning::settings::WriteOptions;
 use crate::format::edit::{KeyspaceKind, Separation};
 
-/// A thread keeps memory of this size for its next write.
+/// Each thread keeps a batch buffer of at most this size for its next write.
 const BATCH_BYTES_KEPT: usize = 16 << 10;
 
 thread_local! {
-    /// An empty batch whose memory the thread's writes of one record use again.
+    /// An empty batch whose buffer the thread's single-record writes reuse.
     static BATCH: RefCell<Batch> = RefCell::default();
 }
 
-/// A handle on one keyspace. Cheap to clone, shared freely between threads; keeps the database open.
+/// A handle on one keyspace. Cheap to clone and shared freely between threads; keeps the database open.
 #[derive(Clone)]
 pub struct Keyspace {
     db: Arc<DbInner>,
@@ -59,21 +59,22 @@ impl Keyspace {
         self.state.record.id.0
     }
 
-    /// The name of its merge operator.
+    /// The name of its merge operator, if it has one.
     pub fn merge_operator(&self) -> Option<&str> {
         self.state.record.operator.as_deref()
     }
 
-    /// From which size on values lie apart from their keys, in bytes; `None` if they never do.
+    /// The separation threshold in bytes: values of at least this size are separated from their keys. `None` if no
+    /// value is.
     pub fn separation(&self) -> Option<u32> {
         u32::try_from(self.state.separation_bytes()).ok()
     }
 
-    /// As [`KeyspaceOptions::separation`](crate::KeyspaceOptions::separation), from now on: values that are there change
-    /// sides when their keys are written next. Durable when this returns.
+    /// Changes [`KeyspaceOptions::separation`](crate::KeyspaceOptions::separation) for later writes: an existing value
+    /// is moved only when its key is written again. Durable when this returns.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if storage is full, [`Error::Poisoned`] after an earlier failure of storage, [`Error::Closed`].
+    /// [`Error::NoSpace`] if storage is full, [`Error::Poisoned`] after an earlier storage failure, [`Error::Closed`].
     pub fn set_separation(&self, bytes: Option<u32>) -> Result<()> {
         self.db.core.set_separation(&self.state, Separation::chosen(bytes))
     }
@@ -81,14 +82,14 @@ impl Keyspace {
     /// Sets `key` to `value` with the database's durability.
     ///
     /// # Errors
-    /// [`Error::InvalidInput`] if a limit is broken, [`Error::NotFound`] if the keyspace was dropped, [`Error::NoSpace`] if
-    /// storage is full, [`Error::Io`] if storage fails, [`Error::Poisoned`] after an earlier failure of storage,
-    /// [`Error::Closed`]. Writes that fail together get the same error.
+    /// [`Error::InvalidInput`] if a limit is exceeded, [`Error::NotFound`] if the keyspace was dropped,
+    /// [`Error::NoSpace`] if storage is full, [`Error::Io`] if storage fails, [`Error::Poisoned`] after an earlier
+    /// failure of storage, [`Error::Closed`]. Writes committed in one group get the same error.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.write(Kind::Put, key.as_ref(), value.as_ref(), WriteOptions::new())
     }
 
-    /// Like [`put`](Keyspace::put) with a durability, or other options, of its own.
+    /// As [`put`](Keyspace::put), with its own durability or other options.
     pub fn put_with(
         &self,
         key: impl AsRef<[u8]>,
@@ -106,22 +107,22 @@ impl Keyspace {
         self.write(Kind::Delete, key.as_ref(), &[], WriteOptions::new())
     }
 
-    /// Like [`delete`](Keyspace::delete) with a durability, or other options, of its own.
+    /// As [`delete`](Keyspace::delete), with its own durability or other options.
     pub fn delete_with(&self, key: impl AsRef<[u8]>, options: impl Into<WriteOptions>) -> Result<()> {
         self.write(Kind::Delete, key.as_ref(), &[], options.into())
     }
 
-    /// Removes all keys within `range`, by one write that costs the same whatever is there; their space comes back as
-    /// background work comes by. An end without a bound is the keyspace's end. A range that holds no key (empty, or the
-    /// wrong way round) is allowed and changes nothing.
+    /// Removes all keys within `range` with one range tombstone, at a cost independent of the number of keys;
+    /// background work reclaims the space later. An unbounded end is the end of the keyspace. An empty or inverted
+    /// range is allowed and changes nothing.
     ///
     /// # Errors
-    /// As [`put`](Keyspace::put); bounds may be as long as keys.
+    /// As [`put`](Keyspace::put); the length limit of keys applies to the bounds.
     pub fn delete_range<R: KeyBounds>(&self, range: R) -> Result<()> {
         self.delete_range_with(range, WriteOptions::new())
     }
 
-    /// Like [`delete_range`](Keyspace::delete_range) with a durability, or other options, of its own.
+    /// As [`delete_range`](Keyspace::delete_range), with its own durability or other options.
     pub fn delete_range_with<R: KeyBounds>(&self, range: R, options: impl Into<WriteOptions>) -> Result<()> {
         let mut batch = Batch::default();
         let (start, end) = range.key_bounds();
@@ -129,15 +130,16 @@ impl Keyspace {
         self.db.core.write(&mut batch, options.into())
     }
 
-    /// Hands `operand` to the merge operator: a blind read-modify-write.
+    /// Adds a merge operand for `key`: a read-modify-write without the read. The keyspace's merge operator combines
+    /// operands when the key is read or compacted.
     ///
     /// # Errors
-    /// As [`put`](Keyspace::put); whether the operator can use the operand shows when the key is read.
+    /// As [`put`](Keyspace::put). An operand that the operator rejects is reported only when the key is read.
     pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
         self.write(Kind::Delta, key.as_ref(), operand.as_ref(), WriteOptions::new())
     }
 
-    /// Like [`merge`](Keyspace::merge) with a durability, or other options, of its own.
+    /// As [`merge`](Keyspace::merge), with its own durability or other options.
     pub fn merge_with(
         &self,
         key: impl AsRef<[u8]>,
@@ -158,9 +160,9 @@ impl Keyspace {
         written
     }
 
-    /// The value of `key`. Not copied where it lies in a block. O(log keys) in each source that may hold it, up to the first
-    /// that settles the value: index tables, runs, tables of HL0, one table of each level; most tables without it are ruled
-    /// out by their filter.
+    /// The value of `key`, without a copy if it is inline in a block. O(log keys) in each source, newest first, until
+    /// one determines the value: index tables, runs, tables of HL0, one table of each level. Filters rule out most
+    /// tables that do not hold the key.
     ///
     /// # Errors
     /// [`Error::InvalidInput`] if the key is too long or empty, [`Error::NotFound`] if the keyspace was dropped,
@@ -170,11 +172,11 @@ impl Keyspace {
         self.db.core.get(&self.state, key.as_ref(), None)
     }
 
-    /// The values of many keys at one moment, in the order asked: for each key its value, or the error that concerns it.
-    /// Keys may come in any order and more than once.
+    /// The values of many keys at one moment, in input order: for each key its value, or its error. Keys may be
+    /// unsorted and may repeat.
     ///
-    /// Cheaper than single reads: keys are looked up in order, so that neighbours share blocks, and blocks that the cache
-    /// does not have are read for many keys together. O(keys x log keys), and a read for each block.
+    /// Cheaper than single reads: keys are looked up in key order, so that neighbours share blocks, and blocks missing
+    /// from the cache are read in batches. O(keys x log keys), and at most one read per block.
     ///
     /// # Errors
     /// For each key as [`get`](Keyspace::get).
@@ -193,22 +195,22 @@ impl Keyspace {
         self.db.core.multi_get(&self.state, &keys, None)
     }
 
-    /// Puts many keys at once, straight into tables: the way to load sorted data. The keys must ascend strictly. Returns how
-    /// many there were.
+    /// Ingests many pairs directly into tables, which is the fast way to load sorted data. Keys must be strictly
+    /// ascending. Returns the number of pairs.
     ///
-    /// All of them become visible together, replace what the keys held before, and survive loss of power when this
-    /// returns. Snapshots taken before do not see them. Others may read and write meanwhile; a write that is acknowledged
-    /// before this returns may come before or after the load as a whole. Memory does not grow with the load. The front is
-    /// flushed once; if others write all the time, they wait for the length of a flush. What overlaps existing data
-    /// becomes tables of HL0, which hold up writers until compactions have joined them; while HL0 is full, the load waits.
-    /// If background work is paused, the load is refused, also if the pause begins while the load waits.
+    /// All pairs become visible atomically, replace the previous values of their keys, and survive loss of power when
+    /// this returns. Snapshots taken before do not see them. Other threads may read and write meanwhile; a write
+    /// acknowledged before this returns is ordered before or after the whole ingest. Memory use does not grow with the
+    /// number of pairs. The front is flushed once; under constant writes, writers wait for one flush. Pairs that
+    /// overlap existing data become tables of HL0, which slow writers down until compactions merge them; while HL0 is
+    /// full, the ingest waits. An ingest fails if background work is paused, even if the pause begins while it waits.
     /// O(keys), and O(log tables) for each table written.
     ///
     /// # Errors
-    /// [`Error::InvalidInput`] if a limit is broken, if the keys do not ascend, naming the key, or during a
-    /// [pause](crate::Db::pause_background); otherwise as [`put`](Keyspace::put) and [`Db::flush`](crate::Db::flush). After an error nothing of the load is there, except that
-    /// after [`Error::Poisoned`] or [`Error::Io`] all of it may be, or nothing, when the database is opened again. A crash
-    /// leaves all of it or nothing.
+    /// [`Error::InvalidInput`] if a limit is exceeded, if the keys do not ascend (the message names the key), or during
+    /// a [pause](crate::Db::pause_background); otherwise as [`put`](Keyspace::put) and [`Db::flush`](crate::Db::flush).
+    /// After an error none of the pairs is visible; after [`Error::Poisoned`] or [`Error::Io`], either all or none are
+    /// present when the database is next opened. The same holds after a crash.
     ///
     /// ```
     /// # fn main() -> cleavedb::Result<()> {
@@ -222,11 +224,11 @@ impl Keyspace {
         self.db.core.ingest(&self.state, pairs.into_iter())
     }
 
-    /// About how many bytes the keys within `range` take: in table files, by their indexes (exact to a block at each end
-    /// of each table, with index blocks and filters where a table lies wholly inside; with the values that lie apart), and in the
-    /// front, by samples, the
-    /// values in logs included. Old versions and deletes count until they are gone. O(tables in the range); reads two index
-    /// blocks at most at each end of a table that reaches over an end of the range.
+    /// Approximate bytes used by the keys within `range`: in tables, from their indexes (accurate to one block at each
+    /// end of each table; includes separated values, and the index blocks and filters of tables entirely inside the
+    /// range); in the front, from samples, including values in logs. Old versions and tombstones count until they are
+    /// compacted away. O(tables in the range); reads at most two index blocks at each end of a table that extends
+    /// beyond the range.
     ///
     /// # Errors
     /// [`Error::NotFound`] if the keyspace was dropped, [`Error::Corruption`], [`Error::Unsupported`], [`Error::Io`],
@@ -235,7 +237,8 @@ impl Keyspace {
         self.db.core.approximate_size(&self.state, range.key_bounds())
     }
 
-    /// About how much the keyspace holds. Costs as much as [`approximate_size`](Keyspace::approximate_size) of everything.
+    /// Approximate size of the keyspace. Costs as much as [`approximate_size`](Keyspace::approximate_size) of all its
+    /// keys.
     ///
     /// # Errors
     /// As [`approximate_size`](Keyspace::approximate_size).
@@ -243,21 +246,20 @@ impl Keyspace {
         self.db.core.keyspace_stats(&self.state)
     }
 
-    /// True if `key` has a value. Costs as much as [`get`](Keyspace::get), and fails as that does.
+    /// True if `key` has a value. Costs and errors as [`get`](Keyspace::get).
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         Ok(self.get(key)?.is_some())
     }
 
-    /// All keys, in byte order. O(tables of HL0 + levels) to begin, and what [`Iter`] says for each key.
+    /// All keys, in byte order. O(tables of HL0 + levels) to begin; see [`Iter`] for the cost of each key.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if the keyspace was dropped, [`Error::Closed`]; those of reading come with the items.
+    /// [`Error::NotFound`] if the keyspace was dropped, [`Error::Closed`]; read errors are returned as items.
     pub fn iter(&self) -> Result<Iter> {
         self.range(..)
     }
 
-    /// The keys within `range`, in byte order. Costs and errors as [`iter`](Keyspace::iter); a range that holds no key is
-    /// allowed.
+    /// The keys within `range`, in byte order. Costs and errors as [`iter`](Keyspace::iter); an empty range is allowed.
     pub fn range<R: KeyBounds>(&self, range: R) -> Result<Iter> {
         Iter::over_range(&self.db, &self.state, range.key_bounds(), None)
     }

@@ -1,4 +1,4 @@
-//! Floor 3: what users hold. Handles, options and batches; each call ends in the engine.
+//! Floor 3: the public API. Handles, options and batches; each call delegates to the engine.
 
 pub(crate) mod handle;
 pub(crate) mod db;

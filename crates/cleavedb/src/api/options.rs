@@ -1,4 +1,4 @@
-//! What a user may choose when opening a database or creating a keyspace. Each option says when it takes effect.
+//! Options of a database and of a keyspace. The documentation of each option says when it takes effect.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use crate::format::compression::Compression;
 use crate::format::edit::Separation;
 use crate::io::{OsStorage, Storage};
 
-/// With fewer open tables reads would mostly open files.
+/// With fewer open tables, most reads would have to open a file.
 const OPEN_FILES_MIN: usize = 16;
-/// By default no more tables are open than this.
+/// Default limit of open tables.
 const OPEN_FILES_DEFAULT_MAX: usize = 4096;
-/// Files beside tables: logs, manifest, locks, what jobs write, and some for the caller.
+/// Files other than tables: logs, manifest, locks, output of jobs, and some for the caller.
 const OTHER_FILES: usize = 32;
 
-/// How to open a database. The defaults need no thought.
+/// Options of a database. The defaults suit most uses.
 ///
 /// ```
 /// # fn main() -> cleavedb::Result<()> {
@@ -39,11 +39,11 @@ pub struct Options {
     pub(crate) memory_budget: Option<usize>,
     pub(crate) durability: Durability,
     pub(crate) compression: Compression,
-    /// HL0 first; levels below the last one follow the last one. Empty: `compression` everywhere.
+    /// HL0 first; deeper levels use the last entry. Empty: `compression` on all levels.
     pub(crate) compression_by_level: Vec<Compression>,
-    /// Default: what Tuning says.
+    /// `Separation::Default`: the threshold in `Tuning`.
     pub(crate) separation: Separation,
-    /// What Tuning says, if there is none.
+    /// `None`: the values in `Tuning`.
     pub(crate) values: Option<ValueOptions>,
     pub(crate) block_size: usize,
     pub(crate) filter_bits: u32,
@@ -92,47 +92,48 @@ impl Options {
         }
     }
 
-    /// Bytes of memory for everything together: index tables, runs, caches, buffers, mapped windows. At least 16 MiB;
-    /// default a quarter of RAM, at most 1 GiB. Large blocks and many filter bits need more; opening says how much. What
-    /// callers hold (values, open iterators, batches) comes on top. Takes effect at each open.
+    /// Total bytes of memory: index tables, runs, caches, buffers, mapped windows. At least 16 MiB; default a quarter
+    /// of RAM, at most 1 GiB. Large blocks or many filter bits need more; the error of `open` states the minimum.
+    /// Memory held by callers (values, open iterators, batches) is not included. Takes effect at each open.
     pub fn memory_budget(mut self, bytes: usize) -> Options {
         self.memory_budget = Some(bytes);
         self
     }
 
-    /// What writes survive unless they say otherwise. Takes effect at each open.
+    /// Durability of writes that do not choose their own. Takes effect at each open.
     pub fn durability(mut self, durability: Durability) -> Options {
         self.durability = durability;
         self
     }
 
-    /// Compression of table blocks, unless a keyspace chose its own. Applies to new tables.
+    /// Compression of table blocks, unless a keyspace has its own. Default: LZ4. Applies to new tables.
     pub fn compression(mut self, compression: Compression) -> Options {
         self.compression = compression;
         self
     }
 
-    /// Compression of table blocks level by level, HL0 first; levels that are not named follow the last one that is. Most
-    /// data lies in the lowest level, so `&[Compression::None, Compression::Lz4, Compression::Zstd]` spends CPU where it
-    /// saves space and not where tables live for seconds. Goes before [`compression`](Options::compression); a keyspace
-    /// that chose its own keeps it on all levels. Applies to new tables: one that moves down as it is keeps what it has.
+    /// Compression of table blocks per level, HL0 first; deeper levels use the last entry. Most data is in the lowest
+    /// level, so `&[Compression::None, Compression::Lz4, Compression::Zstd]` spends CPU where it saves space and not
+    /// where tables live for seconds. Takes precedence over [`compression`](Options::compression); a keyspace with its
+    /// own compression uses that on all levels. Applies to new tables: a table moved down without a rewrite keeps its
+    /// compression.
     pub fn compression_by_level(mut self, levels: &[Compression]) -> Options {
         self.compression_by_level = levels.to_vec();
         self
     }
 
-    /// Values of at least so many bytes lie apart from their keys, in keyspaces that do not say otherwise
-    /// ([`KeyspaceOptions::separation`]). Default: from 192 bytes on
-    /// ([`SEPARATION_BYTES_DEFAULT`](crate::limits::SEPARATION_BYTES_DEFAULT)). `None` keeps all values with their keys,
-    /// compressed in blocks with their neighbours: for data that is mostly read in order, or that compresses well. Takes
-    /// effect at each open and is not remembered: it applies to values written from then on, and the others stay where they
-    /// are until their keys are written again.
+    /// Separation threshold: values of at least `bytes` bytes are separated from their keys, in keyspaces without their
+    /// own threshold ([`KeyspaceOptions::separation`]). Default: 192 bytes
+    /// ([`SEPARATION_BYTES_DEFAULT`](crate::limits::SEPARATION_BYTES_DEFAULT)). `None` keeps all values inline,
+    /// compressed in blocks with their neighbours: for data that is mostly scanned in key order, or that compresses
+    /// well. Takes effect at each open and is not stored: it applies to later writes, and an existing value is moved
+    /// only when its key is written again.
     pub fn separation(mut self, bytes: Option<u32>) -> Options {
         self.separation = Separation::chosen(bytes);
         self
     }
 
-    /// How values that lie apart are kept. Takes effect at each open.
+    /// Storage of separated values. Takes effect at each open.
     pub fn values(mut self, values: ValueOptions) -> Options {
         self.values = Some(values);
         self
@@ -144,7 +145,7 @@ impl Options {
         self
     }
 
-    /// Filter bits per key: 0 (none) to 64, default 10 (about one false positive in a hundred). Applies to new tables.
+    /// Filter bits per key: 0 (none) to 64, default 10 (about 1 % false positives). Applies to new tables.
     pub fn filter_bits(mut self, bits: u32) -> Options {
         self.filter_bits = bits;
         self
@@ -156,89 +157,91 @@ impl Options {
         self
     }
 
-    /// Where logs and the manifest lie, instead of the database's own directory. Fixed when the database is made: at another
-    /// place a new database would begin, unless a directory holds files of this or another database, which is
-    /// [`Error::InvalidInput`]. A [checkpoint](Db::checkpoint) is the way to another layout.
+    /// Directory of logs and the manifest; default: the database's own directory. Fixed when the database is created:
+    /// with another directory a new database would be created, unless that directory holds files of this or another
+    /// database, which is [`Error::InvalidInput`]. Use a [checkpoint](Db::checkpoint) to change the layout.
     pub fn fast_dir(mut self, path: impl Into<PathBuf>) -> Options {
         self.fast_dir = Some(path.into());
         self
     }
 
-    /// Where tables lie, instead of the database's own directory. Fixed once there are tables, or once the database was
-    /// opened with it: without it, or where the tables are not found, opening is [`Error::InvalidInput`]. So it is where the
-    /// directory holds files of another database, and where a copy of this one has used it since.
+    /// Directory of tables; default: the database's own directory. Fixed once tables exist, or once the database was
+    /// opened with this option. Opening fails with [`Error::InvalidInput`] if the option is then missing, if the tables
+    /// are not in the directory, if the directory holds files of another database, or if a copy of this database has
+    /// used it since.
     pub fn slow_dir(mut self, path: impl Into<PathBuf>) -> Options {
         self.slow_dir = Some(path.into());
         self
     }
 
-    /// Makes a new database where there is none (default). If false, opening a missing one is [`Error::NotFound`]. Takes
-    /// effect at each open.
+    /// Creates the database if it does not exist (default). If false, opening a missing one is [`Error::NotFound`].
+    /// Takes effect at each open.
     pub fn create_if_missing(mut self, create: bool) -> Options {
         self.create_if_missing = create;
         self
     }
 
-    /// Registers a merge operator by its name. The ones in [`operators`](crate::operators) are registered already; a
-    /// later one replaces an earlier one of the same name. Needed at each open by keyspaces that chose it: without it the
-    /// database opens, and reads of keys with operands fail, one by one ([`Error::MergeFailed`]).
+    /// Registers a merge operator by its name. Those in [`operators`](crate::operators) are registered already; a later
+    /// registration replaces an earlier one of the same name. Required at each open for keyspaces that use the
+    /// operator: without it the database opens, and each read of a key with operands fails ([`Error::MergeFailed`]).
     pub fn merge_operator(mut self, operator: Arc<dyn MergeOperator>) -> Options {
         self.operators.retain(|other| other.name() != operator.name());
         self.operators.push(operator);
         self
     }
 
-    /// How the log is written. Takes effect at each open; logs of both kinds are read.
+    /// I/O method for writing the log. Takes effect at each open; logs written by either method can be read.
     pub fn log_backend(mut self, backend: LogBackend) -> Options {
         self.log_backend = backend;
         self
     }
 
-    /// How many table files may be open at once: 16 or more. Others are opened when they are read; for each thread that
-    /// reads, one more may be open for a moment. Default: half of what the process may open, from 16 to 4096. Logs and the
-    /// manifest need about 30 files more. Takes effect at each open.
+    /// Maximum number of open table files: 16 or more. Other tables are opened when read, which may briefly exceed the
+    /// limit by one file per reading thread. Default: half of the process's limit of open files, clamped to 16..4096.
+    /// Logs and the manifest need about 30 files more. Takes effect at each open.
     pub fn open_files_max(mut self, files: usize) -> Options {
         self.open_files_max = Some(files);
         self
     }
 
-    /// Writes and reads tables past the page cache (default: through it). Then `memory_budget` is all the memory that they
-    /// get, and reads that miss the block cache cost an access to the device: for machines that have little memory to
-    /// spare, with a budget that is large for the data that is read often. Where the file system knows no direct I/O,
-    /// opening is an error. Takes effect at each open.
+    /// Uses direct I/O for tables, bypassing the page cache (default: false). `memory_budget` is then all the memory
+    /// that caches them, and each block cache miss costs a device access: for machines with little spare memory, with a
+    /// budget that is large relative to the frequently read data. Opening fails if the file system does not support
+    /// direct I/O. Takes effect at each open.
     pub fn direct_io(mut self, direct: bool) -> Options {
         self.direct_io = direct;
         self
     }
 
-    /// A thread that waits for a short read from a fast device keeps its processor awake (default), for 0.2 ms at most, and
-    /// only if no other thread of the process waits for one: the read is a quarter to a third faster then. If false it sleeps:
-    /// for machines where processors are short or dear. Slow devices are slept for in any case. Decision record 029. Takes
+    /// If true (default), a lone short read from a fast device is busy-polled for at most 0.2 ms, which makes it 25 to
+    /// 33 % faster. "Lone" means that no other thread of the process is waiting for one. If false, the thread sleeps:
+    /// for machines where processors are scarce. Reads from slow devices are never polled. Decision record 029. Takes
     /// effect at each open.
     pub fn busy_poll(mut self, awake: bool) -> Options {
         self.busy_poll = awake;
         self
     }
 
-    /// Opens the database for reading only: nothing in its directories is changed, and they need not be writable. Several
-    /// may have it open so at once, but none beside a writer: whoever comes second gets [`Error::Locked`]. Logs are
-    /// replayed into memory, which after a crash may take more than `memory_budget`; no background work runs; writes and
-    /// all else that would change something are [`Error::InvalidInput`]. There must be a database; the option
-    /// `create_if_missing` does not count. Takes effect at each open.
+    /// Opens the database read-only: no file in its directories is changed, and they need not be writable. Several
+    /// processes may open a database read-only at the same time, but not together with a writer: the later one gets
+    /// [`Error::Locked`]. Logs are replayed into memory, which after a crash may take more than `memory_budget`; no
+    /// background work runs; writes and all other calls that change the database return [`Error::InvalidInput`]. The
+    /// database must exist; `create_if_missing` is ignored. Takes effect at each open.
     pub fn read_only(mut self, read_only: bool) -> Options {
         self.read_only = read_only;
         self
     }
 
-    /// Tells `listener` of flushes, compactions, stalls, the pace of writers, and failures. It is called from a thread of
-    /// its own, outside of all locks, for one event after the other; closing waits until it has heard everything. One that
-    /// holds a handle of the database keeps it open. May be given several times. Takes effect at each open.
+    /// Registers a listener for flushes, compactions, stalls, changes of the write rate, and failures. Events are
+    /// delivered one at a time from a dedicated thread that holds no lock; closing waits until all events are
+    /// delivered. A listener that holds a handle of the database keeps it open. May be called several times. Takes
+    /// effect at each open.
     pub fn listener(mut self, listener: Arc<dyn Listener>) -> Options {
         self.listeners.push(listener);
         self
     }
 
-    /// Checks a closed database; see [`check`](crate::check). Of the options only the directories matter.
+    /// Checks a closed database; see [`check`](crate::check). Only the directories of the options are used.
     ///
     /// # Errors
     /// As [`check`](crate::check).
@@ -246,8 +249,8 @@ impl Options {
         self.check_on(Arc::new(OsStorage::new()), path.as_ref())
     }
 
-    /// The figures of a database that is open elsewhere; see [`live_stats`](crate::live_stats). Of the options only the
-    /// directories matter.
+    /// The statistics of a database that is open elsewhere; see [`live_stats`](crate::live_stats). Only the directories
+    /// of the options are used.
     ///
     /// # Errors
     /// [`Error::Io`] if the directory or the page cannot be read.
@@ -262,13 +265,14 @@ impl Options {
         crate::engine::inspect::check::check(storage, path, dirs)
     }
 
-    /// The directories of logs and of tables, as absolute paths: the working directory may change while a database is open.
+    /// The directories of logs and of tables, as absolute paths: the working directory may change while a database is
+    /// open.
     fn directories(&self, storage: &dyn Storage, path: &Path) -> Result<Dirs> {
         let place = |chosen: &Option<PathBuf>| storage.absolute(chosen.as_deref().unwrap_or(path));
         Ok(Dirs { fast: place(&self.fast_dir)?, slow: place(&self.slow_dir)? })
     }
 
-    /// Checks the choices and derives the sizes, unless `tuning` gives them.
+    /// Validates the options and derives the sizes, unless `tuning` provides them.
     pub(crate) fn request(self, storage: &dyn Storage, path: &Path, tuning: Option<Tuning>) -> Result<OpenRequest> {
         self.check()?;
         let memory_budget = self.resolve_budget();
@@ -325,7 +329,7 @@ impl Options {
         self.compression_by_level.iter().chain([&self.compression]).try_for_each(|&chosen| check_compression(chosen))
     }
 
-    /// How many table files may be open at once in a process that may open `limit` files.
+    /// Maximum number of open table files in a process that may open `limit` files.
     pub(crate) fn resolve_open_files(&self, limit: usize) -> Result<usize> {
         let wanted = self.open_files_max.unwrap_or(OPEN_FILES_MIN);
         if wanted + OTHER_FILES > limit {
@@ -337,7 +341,7 @@ impl Options {
         Ok(self.open_files_max.unwrap_or(half))
     }
 
-    /// The budget in force, and the sizes that follow from it.
+    /// The memory budget: the chosen one, or the default.
     pub(crate) fn resolve_budget(&self) -> usize {
         self.memory_budget.unwrap_or_else(|| {
             let quarter = crate::io::os::memory_bytes() / 4;
@@ -346,7 +350,7 @@ impl Options {
     }
 }
 
-/// What a keyspace keeps for itself in the manifest. Fixed when it is created.
+/// Options of a keyspace, stored in the manifest. Fixed when the keyspace is created, except the separation threshold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeyspaceOptions {
     pub(crate) operator: Option<String>,
@@ -355,27 +359,26 @@ pub struct KeyspaceOptions {
 }
 
 impl KeyspaceOptions {
-    /// No merge operator, compression and separation of values as the database.
+    /// The defaults: no merge operator; compression and separation threshold as set in [`Options`].
     pub fn new() -> KeyspaceOptions {
         KeyspaceOptions::default()
     }
 
-    /// The operator that combines deltas, by its registered name. Fixed: an operator under another name is another
-    /// operator.
+    /// The merge operator, by its registered name. Fixed: an operator with another name is a different operator.
     pub fn merge_operator(mut self, name: impl Into<String>) -> KeyspaceOptions {
         self.operator = Some(name.into());
         self
     }
 
-    /// Compression of this keyspace's blocks, whatever the database's. Fixed.
+    /// Compression of this keyspace's table blocks, overriding that of the database. Fixed.
     pub fn compression(mut self, compression: Compression) -> KeyspaceOptions {
         self.compression = Some(compression);
         self
     }
 
-    /// Values of at least so many bytes lie apart from their keys: they are written once, to the log, and stay there while
-    /// keys are sorted and merged (HashKV, section 3.5). `None` keeps all values with their keys. Default: what
-    /// [`Options::separation`] says at each open. Can be changed at any time by
+    /// Separation threshold: values of at least `bytes` bytes are separated from their keys. They are written once, to
+    /// the log, and stay there while keys are sorted and merged (HashKV, section 3.5). `None` keeps all values inline.
+    /// Default: [`Options::separation`] at each open. Can be changed at any time with
     /// [`Keyspace::set_separation`](crate::Keyspace::set_separation).
     pub fn separation(mut self, bytes: Option<u32>) -> KeyspaceOptions {
         self.separation = Separation::chosen(bytes);

@@ -1,13 +1,13 @@
-//! Pausing background work: for measurements, and for moments at which a caller wants the device for itself.
+//! Pausing background work: for measurements, and for callers that need the device to themselves.
 
 use std::sync::Arc;
 
 use crate::api::handle::DbInner;
 use crate::base::Result;
 
-/// Background work stands still until this is dropped; see [`Db::pause_background`](crate::Db::pause_background). Keeps
-/// the database open.
-#[must_use = "background work goes on when this is dropped"]
+/// Background work is paused until this guard is dropped; see [`Db::pause_background`](crate::Db::pause_background).
+/// Keeps the database open.
+#[must_use = "background work resumes when this is dropped"]
 pub struct BackgroundPause {
     db: Arc<DbInner>,
 }
@@ -15,13 +15,13 @@ pub struct BackgroundPause {
 impl BackgroundPause {
     pub(crate) fn begin(db: &Arc<DbInner>) -> Result<BackgroundPause> {
         db.core.check_open()?;
-        // Undone by the drop, also if a wait is given up.
+        // Dropping the guard undoes the pause, even if `pause` returns an error.
         let pause = BackgroundPause { db: db.clone() };
         db.core.pause()?;
         Ok(pause)
     }
 
-    /// Lets background work go on, unless someone else has paused it too.
+    /// Resumes background work, unless another guard still pauses it.
     pub fn resume(self) {}
 }
 

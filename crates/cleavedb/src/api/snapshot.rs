@@ -1,4 +1,4 @@
-//! Snapshots: sequence numbers that readers hold, so that jobs keep what they can still see (rule 6).
+//! Snapshots: sequence numbers held by readers, so that jobs keep the versions visible at them (rule 6).
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use crate::api::keyspace::Keyspace;
 use crate::base::{KeyBounds, Result, Seqno, Slice};
 use crate::engine::held_snapshot::HeldSnapshot;
 
-/// A consistent picture of the whole database at one moment, for as long as it is held. Cheap to take and to clone: O(1).
-/// While it is held, versions that it sees are kept, and with them their space.
+/// A consistent view of the whole database at one moment. Cheap to take and to clone: O(1). While it is held, the
+/// versions that it sees, and the space they take, are not reclaimed.
 #[derive(Clone)]
 pub struct Snapshot {
     held: Arc<HeldSnapshot>,
-    /// Keeps the database open. Dropped after what is held.
+    /// Keeps the database open. Dropped after `held`.
     db: Arc<DbInner>,
 }
 
@@ -23,12 +23,12 @@ impl Snapshot {
         Snapshot { held: Arc::new(held), db: db.clone() }
     }
 
-    /// The newest write that the snapshot sees.
+    /// The sequence number of the newest write that the snapshot sees.
     pub fn seqno(&self) -> Seqno {
         self.held.seqno
     }
 
-    /// The value of `key` at the snapshot. Costs as much as [`Keyspace::get`]; versions written since are passed over.
+    /// The value of `key` at the snapshot. Costs as much as [`Keyspace::get`]; newer versions are skipped.
     ///
     /// # Errors
     /// As [`Keyspace::get`]; [`InvalidInput`](crate::Error::InvalidInput) if the keyspace is another database's.

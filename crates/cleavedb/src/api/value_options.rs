@@ -1,4 +1,4 @@
-//! How values that lie apart are kept: where they go when they are moved, and how much garbage may lie among them.
+//! Options of separated values: their placement when they are moved, and the garbage limit.
 
 pub use crate::values::placement::VictimPolicy;
 
@@ -8,12 +8,12 @@ use crate::engine::tuning::settings::check_compression;
 use crate::engine::tuning::sizes::Tuning;
 use crate::format::compression::Compression;
 
-/// How values that lie apart are kept. The defaults need no thought; the rest is there to be measured.
+/// Options for storing separated values. The defaults suit most uses; change them only after measuring.
 ///
 /// ```
 /// # fn main() -> cleavedb::Result<()> {
 /// # let dir = tempfile::tempdir().unwrap();
-/// // Half as much garbage as live values at most.
+/// // Garbage of at most 50 % of the live bytes, plus 64 MiB.
 /// let values = cleavedb::ValueOptions::new().garbage(50, 64 << 20);
 /// let db = cleavedb::Options::new().values(values).open(dir.path().join("db"))?;
 /// # db.close()
@@ -51,53 +51,53 @@ impl ValueOptions {
         }
     }
 
-    /// Which values lie together once they have been moved.
+    /// How values are grouped when value GC or reordering moves them.
     pub fn placement(mut self, placement: ValuePlacement) -> ValueOptions {
         self.placement = placement;
         self
     }
 
-    /// What gives its space back first, with [`ValuePlacement::Hash`] or [`ValuePlacement::Range`]. Default: what has the most
-    /// garbage for its size.
+    /// Which group value GC collects first, with [`ValuePlacement::Hash`] or [`ValuePlacement::Range`]. Default: the
+    /// group with the largest share of garbage.
     pub fn victims(mut self, victims: VictimPolicy) -> ValueOptions {
         self.victims = victims;
         self
     }
 
-    /// With [`ValuePlacement::Hash`], values that were not updated since they were last moved lie apart from the others
-    /// (default), so that they are seldom moved again.
+    /// With [`ValuePlacement::Hash`], stores values that were not updated since they were last moved separately from
+    /// the others (default), so that they are rarely moved again.
     pub fn hot_cold(mut self, apart: bool) -> ValueOptions {
         self.hot_cold = apart;
         self
     }
 
-    /// What lives of the files that are emptied is found by going through the tables that name them, where that is cheaper
-    /// than to read the files (default). Otherwise files are always read, and the newest version that a group has of a key
-    /// lives, as in HashKV, or each is looked up.
+    /// Finds the live values of collected files by scanning the tables that reference the files, if that is cheaper
+    /// than reading the files (default). If false, the files are always read, and a value is live if it is the newest
+    /// version of its key in the group, as in HashKV, or if a look-up finds it.
     pub fn find_in_tables(mut self, where_cheaper: bool) -> ValueOptions {
         self.find_in_tables = where_cheaper;
         self
     }
 
-    /// How values are compressed when they are moved, which is when their files are emptied or put in order; in the log, where
-    /// each is written first, it never is. Default: not at all. Values of 128 B and more are compressed, in records of up to
-    /// 1 MiB, where that saves at least an eighth; of those that seldom shrink few are tried. May be another at each open: what
-    /// lies there stays as it is, and is read as ever.
+    /// Compression of values when value GC or reordering moves them; values in the log, where they are first written,
+    /// are never compressed. Default: none. Values of at least 128 B are compressed, in records of up to 1 MiB, if that
+    /// saves at least an eighth; values that rarely shrink are only sampled. May change at each open: values already
+    /// moved keep their compression and stay readable.
     pub fn compression(mut self, compression: Compression) -> ValueOptions {
         self.compression = compression;
         self
     }
 
-    /// With [`ValuePlacement::Hash`] or [`ValuePlacement::Range`], a group is divided beyond about so many bytes, at least
-    /// 64 KiB; groups are larger where there would be very many. Default: the size of a log, up to 64 MiB.
+    /// With [`ValuePlacement::Hash`] or [`ValuePlacement::Range`], a group is split when it exceeds about this size; at
+    /// least 64 KiB. Groups grow larger if there would be too many of them. Default: the size of a log, up to 64 MiB.
     pub fn group_bytes(mut self, bytes: u64) -> ValueOptions {
         self.group_bytes = Some(bytes);
         self
     }
 
-    /// How much garbage may lie in files of values: `percent` hundredths of what is live in them, from 1 to 1000, and `bytes`
-    /// more. Less of it takes more moving. Default: 30 ([`GARBAGE_PERCENT_DEFAULT`](crate::limits::GARBAGE_PERCENT_DEFAULT)),
-    /// and 256 MiB ([`GARBAGE_BYTES_DEFAULT`](crate::limits::GARBAGE_BYTES_DEFAULT)).
+    /// Garbage limit of value files: `percent` percent of their live bytes (1 to 1000) plus `bytes`. A lower limit
+    /// costs more copying. Default: 30 % ([`GARBAGE_PERCENT_DEFAULT`](crate::limits::GARBAGE_PERCENT_DEFAULT)) plus 256
+    /// MiB ([`GARBAGE_BYTES_DEFAULT`](crate::limits::GARBAGE_BYTES_DEFAULT)).
     pub fn garbage(mut self, percent: u32, bytes: u64) -> ValueOptions {
         self.garbage = Some((percent, bytes));
         self
@@ -107,18 +107,18 @@ impl ValueOptions {
         check_compression(self.compression)?;
         match self.garbage {
             Some((percent, _)) if !(1..=1000).contains(&percent) => {
-                Err(Error::input(format!("garbage of {percent} % was allowed, but it must be from 1 to 1000")))
+                Err(Error::input(format!("the garbage limit is {percent} %, but must be from 1 to 1000")))
             }
             _ => match self.group_bytes {
                 Some(bytes) if bytes < 64 << 10 => {
-                    Err(Error::input(format!("groups of {bytes} B were asked for, and they have at least 64 KiB")))
+                    Err(Error::input(format!("group_bytes is {bytes}, but must be at least 65536")))
                 }
                 _ => Ok(()),
             },
         }
     }
 
-    /// What follows for the sizes inside the engine.
+    /// Applies these options to the engine's sizes.
     pub(crate) fn tune(&self, tuning: &mut Tuning) {
         (tuning.placement, tuning.victims, tuning.hot_cold) = (self.placement, self.victims, self.hot_cold);
         (tuning.finds_in_tables, tuning.value_compression) = (self.find_in_tables, self.compression);

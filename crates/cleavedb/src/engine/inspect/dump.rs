@@ -1,5 +1,6 @@
-//! A file of a database made readable: a log, a table, a manifest, `CURRENT`, the page of statistics. The file says by
-//! itself what it is, so a copy under another name will do. A damaged file is shown as far as it goes, and then the error.
+//! Dumps a file of a database in readable form: a log, a table, a segment, redirect tables, a manifest, `CURRENT`, the
+//! page of statistics. The file's contents identify its kind, so a renamed copy can be dumped. A damaged file is dumped
+//! up to the damage, followed by the error.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -25,17 +26,17 @@ use crate::levels::table_file::{TableElement, TableFile};
 use crate::values::redirect::{self, read_all};
 use crate::values::segment::{self, extents};
 
-/// One thing in a file.
+/// One entry of a dump.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct DumpEntry<'a> {
-    /// Where it starts, in bytes. Versions in a table have the offset of their block.
+    /// Its offset in bytes. Versions in a table have the offset of their block.
     pub offset: u64,
-    /// What it is: "log", "frame", "record", "edit", "block", "version" and the like.
+    /// Its kind: "log", "frame", "record", "edit", "block", "version" and the like.
     pub what: &'static str,
-    /// What there is to say of it.
+    /// A description.
     pub text: String,
-    /// The version of a key that it holds.
+    /// The version of a key that it holds, if any.
     pub version: Option<DumpVersion<'a>>,
 }
 
@@ -47,25 +48,24 @@ pub struct DumpVersion<'a> {
     pub keyspace: u32,
     /// The user's key.
     pub key: &'a [u8],
-    /// Its place in history.
+    /// Its sequence number.
     pub seqno: u64,
-    /// What it does: "put", "delete", "delta" and the like.
+    /// Its kind: "put", "delete", "delta" and the like.
     pub kind: &'static str,
     /// The value or operand.
     pub value: &'a [u8],
 }
 
-/// Shows what is in a file of a database, in the order in which it is to be read, until `see` answers `false`. The
-/// database may be open.
+/// Dumps a file of a database, entry by entry in logical order, until `see` returns `false`. The database may be open.
 ///
 /// # Errors
-/// [`Error::Corruption`], after everything before the damage was shown; [`Error::InvalidInput`] if this is no file of a
+/// [`Error::Corruption`], after all entries before the damage; [`Error::InvalidInput`] if this is not a file of a
 /// database; [`Error::Unsupported`], [`Error::Io`].
 pub fn dump(path: impl AsRef<Path>, see: &mut dyn FnMut(&DumpEntry<'_>) -> bool) -> Result<()> {
     dump_from(&OsStorage::new(), path.as_ref(), see)
 }
 
-/// Hears of each thing; false: enough.
+/// Called with each entry; returns false to stop.
 type VisitEntry<'s> = dyn FnMut(&DumpEntry<'_>) -> bool + 's;
 
 pub(crate) fn dump_from(storage: &dyn Storage, path: &Path, see: &mut VisitEntry<'_>) -> Result<()> {
@@ -88,7 +88,7 @@ pub(crate) fn dump_from(storage: &dyn Storage, path: &Path, see: &mut VisitEntry
         _ if start == stats_page::MAGIC => dump_stats_page(&*file, see),
         _ if end == *TABLE_MAGIC => dump_table(file, id(FileKind::Table), see),
         _ if start == *b"cleavedb" => dump_current(storage, path, see),
-        // The name says what the damaged file should be.
+        // The name tells the kind of a damaged file.
         Some(FileKind::Log) => dump_log(&*file, id(FileKind::Log), see),
         Some(FileKind::Manifest) => dump_manifest(storage, path, id(FileKind::Manifest), see),
         Some(FileKind::Table) => dump_table(file, id(FileKind::Table), see),
@@ -102,7 +102,7 @@ pub(crate) fn dump_from(storage: &dyn Storage, path: &Path, see: &mut VisitEntry
     }
 }
 
-/// The number that a segment or a redirect table has for its own.
+/// The id that a segment or a file of redirect tables records for itself.
 fn own_id(file: &dyn File) -> Result<FileId> {
     let mut bytes = [0; 8];
     read_exact_at(file, &mut bytes, 12)?;
@@ -176,7 +176,7 @@ fn dump_manifest(storage: &dyn Storage, path: &Path, id: Option<FileId>, see: &m
     })
 }
 
-/// What an edit says, in the order in which it is applied.
+/// The contents of an edit, in the order of application.
 fn lines_of(edit: &Edit) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     let numbered =
@@ -316,7 +316,7 @@ fn dump_log(file: &dyn File, id: Option<FileId>, see: &mut VisitEntry<'_>) -> Re
     end_of_log(file, &mut reader, see)
 }
 
-/// Behind the last frame of a log there is nothing, or room that was reserved and holds zeros.
+/// After the last frame of a log there is nothing, or reserved space filled with zeros.
 fn end_of_log(file: &dyn File, reader: &mut LogReader<'_>, see: &mut VisitEntry<'_>) -> Result<()> {
     let (end, len) = (reader.offset(), file.len()?);
     let mut rest = vec![0; 1 << 16];

@@ -1,4 +1,4 @@
-//! What a database reports of itself: checks, dumps, events, statistics.
+//! Inspection of a database: checks, dumps, telemetry, statistics.
 
 pub(crate) mod check;
 pub(crate) mod dump;

@@ -1,4 +1,4 @@
-//! What the store tells of itself: plain numbers, taken at one moment.
+//! Statistics: plain numbers, taken at one moment.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use crate::io::Access;
 use crate::values::candidate::Candidate;
 use crate::values::placement::groups;
 
-// The numbers of the fields, here and below, are those of the page `STATS`. Do not renumber; a new field gets the next number
+// The field numbers, here and below, are those of the page `STATS`. Do not renumber; a new field gets the next number
 // and `#[cbor(default)]`, or older pages cannot be read.
 
 /// The state of a database at one moment. Sizes are in bytes; totals count from the last open.
@@ -21,90 +21,91 @@ use crate::values::placement::groups;
 #[cbor(map)]
 #[non_exhaustive]
 pub struct Stats {
-    /// The budget for everything in memory.
+    /// The memory budget.
     #[n(0)]
     pub memory_budget: usize,
-    /// What is in memory.
+    /// Memory in use.
     #[n(1)]
     pub memory: MemoryStats,
-    /// How often the block cache had a block of a table that was wanted.
+    /// Block cache hits: look-ups of table blocks that found the block.
     #[n(2)]
     pub block_cache_hits: u64,
-    /// How often it had not.
+    /// Block cache misses.
     #[n(3)]
     pub block_cache_misses: u64,
-    /// How often the value cache had a value that lies apart and that a point read wanted; what is still in the buffers of the
-    /// log does not come here.
+    /// Value cache hits: point reads of separated values that found the value. Reads served from the buffers of the log
+    /// are not counted.
     #[n(4)]
     pub value_cache_hits: u64,
-    /// How often it had not; none while the cache has no memory, for want of values that lie apart.
+    /// Value cache misses; not counted while the cache has no memory because there are no separated values.
     #[n(5)]
     pub value_cache_misses: u64,
     /// Table files that are open now; see [`Options::open_files_max`](crate::Options::open_files_max).
     #[n(6)]
     pub open_table_files: usize,
-    /// How often a table file was opened.
+    /// Number of times a table file was opened.
     #[n(7)]
     pub table_files_opened: u64,
-    /// Tables are written and read past the page cache.
+    /// True if tables are written and read with direct I/O.
     #[n(8)]
     pub direct_io: bool,
-    /// The newest write.
+    /// The sequence number of the newest write.
     #[n(9)]
     pub seqno: u64,
-    /// Everything up to here survives loss of power.
+    /// Writes up to this sequence number survive loss of power.
     #[n(10)]
     pub durable_seqno: u64,
-    /// Keyspaces that exist.
+    /// Number of keyspaces.
     #[n(11)]
     pub keyspaces: usize,
-    /// Snapshots and iterators that are held.
+    /// Number of snapshots and iterators held.
     #[n(12)]
     pub snapshots: usize,
     /// Logs, oldest first.
     #[n(13)]
     pub logs: Vec<FileStats>,
-    /// Versions in the index table that takes writes.
+    /// Versions in the active index table.
     #[n(14)]
     pub index_table_entries: u64,
-    /// Its memory.
+    /// Bytes of memory of the active index table.
     #[n(15)]
     pub index_table_bytes: u64,
-    /// Full index tables that wait to become runs.
+    /// Full index tables waiting to become runs.
     #[n(16)]
     pub sealed: usize,
     /// Runs, newest first.
     #[n(17)]
     pub runs: Vec<RunStats>,
-    /// Tables that compactions could not read, and leave alone until the next open.
+    /// Quarantined tables: compactions could not read them, and skip them until the next open.
     #[n(18)]
     pub tables_quarantined: usize,
-    /// Range tombstones in index tables and runs; in runs they are cut where they overlap.
+    /// Range tombstones in index tables and runs; in runs, overlapping ones are split into fragments.
     #[n(19)]
     pub front_range_tombstones: u64,
     /// Levels of tables, HL0 first.
     #[n(20)]
     pub levels: Vec<LevelStats>,
-    /// What holds values apart from their keys: logs that have left the front, and extents of segments.
+    /// Number of value files: logs that have left the front, and extents of segments.
     #[n(21)]
     pub value_files: usize,
-    /// Groups of keys that these extents are of.
+    /// Number of key groups that these extents belong to.
     #[n(22)]
     pub value_groups: usize,
-    /// Each of these groups, in the order of what they are grouped by.
+    /// These groups, in the order of their grouping key.
     #[n(23)]
     pub value_group_list: Vec<GroupStats>,
     /// Bytes of logs and extents.
     #[n(24)]
     pub value_bytes: u64,
-    /// Bytes of records in them that tables lead to.
+    /// Bytes of records in them that tables reference.
     #[n(25)]
     pub value_bytes_live: u64,
-    /// Bytes of dead extents whose space has not been given back yet, beside [`value_bytes`](Stats::value_bytes): their segment
-    /// has another link, a checkpoint's for one, or the file system refused. Tried again at least once a minute.
+    /// Bytes of dead extents whose space has not been freed yet, not included in [`value_bytes`](Stats::value_bytes):
+    /// their segment has another hard link, such as a checkpoint's, or the file system refused. Retried at least once a
+    /// minute.
     #[n(51)]
     pub value_bytes_pending: u64,
-    /// Files of redirect tables: of values that have moved, and that addresses in tables have not all followed.
+    /// Files of redirect tables, for moved values that some tables still reference by stale addresses.
     #[n(26)]
     pub moved_files: usize,
     /// Bytes of records that users wrote (keys, values and record headers).
@@ -116,76 +117,78 @@ pub struct Stats {
     /// Bytes of tables written by flush and compaction.
     #[n(29)]
     pub table_bytes_written: u64,
-    /// Bytes of edits.
+    /// Bytes of edits written to the manifest.
     #[n(30)]
     pub manifest_bytes_written: u64,
-    /// Bytes that flush and compaction read.
+    /// Bytes read by flush and compaction.
     #[n(31)]
     pub bytes_read: u64,
-    /// Flushes done.
+    /// Completed flushes.
     #[n(32)]
     pub flushes: u64,
-    /// Compactions done.
+    /// Completed compactions.
     #[n(33)]
     pub compactions: u64,
-    /// Value GC jobs done.
+    /// Completed value GC jobs.
     #[n(34)]
     pub value_gcs: u64,
     /// Bytes of segments and redirect tables written by them.
     #[n(35)]
     pub value_gc_bytes_written: u64,
-    /// How often values were moved at rest so that they lie in the order of their keys, with
+    /// Completed value reorderings, which move values into key order in idle time, with
     /// [`ValuePlacement::Range`](crate::ValuePlacement::Range); not counted in [`value_gcs`](Stats::value_gcs).
     #[n(36)]
     pub value_reorders: u64,
-    /// Bytes of segments and redirect tables written by them, those given up for something else included.
+    /// Bytes of segments and redirect tables written by them, including interrupted ones.
     #[n(37)]
     pub value_reorder_bytes_written: u64,
-    /// Bytes of values before they were compressed as they moved, with
-    /// [`ValueOptions::compression`](crate::ValueOptions::compression); those that it did not make smaller are not counted.
+    /// Bytes, before compression, of moved values that were compressed
+    /// ([`ValueOptions::compression`](crate::ValueOptions::compression)); values that compression did not shrink are
+    /// not counted.
     #[n(38)]
     pub values_compressed_from: u64,
-    /// Bytes that these values have since then.
+    /// Bytes of these values after compression.
     #[n(39)]
     pub values_compressed_to: u64,
-    /// Versions that value GC judged from the records that it had read, without a lookup.
+    /// Versions that value GC judged from the records it read, without a look-up.
     #[n(40)]
     pub records_judged_alone: u64,
     /// Versions that value GC looked up in the tables.
     #[n(41)]
     pub records_looked_up: u64,
-    /// Merges of runs done.
+    /// Completed merges of runs.
     #[n(42)]
     pub index_merges: u64,
     /// Index tables sorted into runs.
     #[n(43)]
     pub seals: u64,
-    /// Parts that the compactions done were cut into.
+    /// Subtasks of the completed compactions.
     #[n(44)]
     pub compaction_subtasks: u64,
-    /// Parts that merges and seals were cut into.
+    /// Subtasks of merges and seals.
     #[n(45)]
     pub run_subtasks: u64,
-    /// Writes that had to wait until a background job was done.
+    /// Stalls: writes that waited for the end of a background job.
     #[n(46)]
     pub stalls: u64,
-    /// How long they waited together.
+    /// Total time that they waited.
     #[n(47)]
     pub stall_time: Duration,
-    /// Writes that were slowed down to the pace of background work.
+    /// Writes that were slowed down to the rate of background work.
     #[n(48)]
     pub paced: u64,
-    /// How long they waited together.
+    /// Total time that they waited.
     #[n(49)]
     pub paced_time: Duration,
-    /// Files whose names are those of database files, which were in the directories at open and which this database has not
-    /// made. It leaves them alone.
+    /// Files with names of database files that were found in the directories at open and that this database did not
+    /// create. It leaves them alone.
     #[n(52)]
     pub unknown_files: Vec<PathBuf>,
-    /// The pace of writers now, in bytes per second: `None` while they are free, 0 while they are stopped.
+    /// The current limit on the write rate, in bytes per second: `None` while writes are not limited, 0 while they are
+    /// stopped.
     #[n(50)]
     pub pace_bytes_per_second: Option<u64>,
-    /// The jobs that run now, in the order in which they began. None in the figures of another process.
+    /// The running jobs, in the order in which they began. Empty in the statistics of another process.
     #[cbor(skip)]
     pub jobs: Vec<JobStats>,
 }
@@ -196,18 +199,19 @@ pub struct Stats {
 pub struct JobStats {
     /// Its kind: "flush", "compaction" and so on.
     pub kind: &'static str,
-    /// Threads that work on it.
+    /// Number of threads working on it.
     pub threads: usize,
-    /// What it is bound by, as in "cpu, slow reads": the CPU, and reads and writes of the fast and the slow directory.
+    /// The resources that bound it, such as "cpu, slow reads": the CPU, and reads and writes of the fast and the slow
+    /// directory.
     pub binds: String,
 }
 
-/// One file.
+/// A file.
 #[derive(Debug, Clone, Encode, Decode)]
 #[cbor(map)]
 #[non_exhaustive]
 pub struct FileStats {
-    /// Its number.
+    /// Its id.
     #[n(0)]
     pub id: u64,
     /// Bytes in use.
@@ -215,23 +219,23 @@ pub struct FileStats {
     pub bytes: u64,
 }
 
-/// One group of values that lie apart from their keys.
+/// A group of separated values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 #[non_exhaustive]
 pub struct GroupStats {
-    /// The parts of files that it lies in.
+    /// Number of extents that hold it.
     #[n(0)]
     pub extents: usize,
     /// Their bytes.
     #[n(1)]
     pub bytes: u64,
-    /// Bytes of records in them that tables lead to.
+    /// Bytes of records in them that tables reference.
     #[n(2)]
     pub bytes_live: u64,
 }
 
-/// One run.
+/// A run.
 #[derive(Debug, Clone, Encode, Decode)]
 #[cbor(map)]
 #[non_exhaustive]
@@ -250,7 +254,7 @@ pub struct RunStats {
     pub seqno_max: u64,
 }
 
-/// One level.
+/// A level.
 #[derive(Debug, Clone, Encode, Decode)]
 #[cbor(map)]
 #[non_exhaustive]
@@ -258,13 +262,13 @@ pub struct LevelStats {
     /// Tables.
     #[n(0)]
     pub tables: usize,
-    /// Their files.
+    /// Bytes of their files.
     #[n(1)]
     pub bytes: u64,
     /// Versions.
     #[n(2)]
     pub entries: u64,
-    /// Range tombstones, cut where they overlap.
+    /// Range tombstones; overlapping ones are split into fragments.
     #[n(3)]
     pub range_tombstones: u64,
 }
@@ -281,7 +285,7 @@ impl Stats {
     }
 }
 
-/// What lies in each group, whether its values change often or not.
+/// The contents of each group, hot and cold values together.
 fn groups_of(values: &[Candidate]) -> Vec<GroupStats> {
     let sums = |extents: Vec<&Candidate>| GroupStats {
         extents: extents.len(),

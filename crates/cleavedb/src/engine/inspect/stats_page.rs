@@ -1,6 +1,6 @@
-//! The page of figures that an open database keeps for others to look at, and how it is read. The thread that looks after
-//! logs writes it about once a second, if anything has changed; a clean close removes it. It is not part of recovery, and
-//! a database that cannot write it goes on without.
+//! The page of statistics that an open database publishes for other processes, and how it is read. The thread for logs
+//! writes it about once a second, if anything has changed; a clean close removes it. It is not part of recovery, and a
+//! database that cannot write it continues without.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,33 +18,34 @@ use crate::io::{Access, File, Storage};
 use crate::sched::clock::now;
 use crate::sched::thread::sleep;
 
-/// Of more logs or runs the page shows the newest ones, of more groups of values the first ones.
+/// Length limit of the lists: the page shows the newest logs and runs, and the first groups of values.
 const LISTED_MAX: usize = 48;
-/// A page that is being written is read again so often.
+/// Number of times a page that is being written is read again.
 const READ_TRIES: u32 = 20;
 
-/// The figures of a database that another process, or another handle, has open. See [`live_stats`](crate::live_stats).
+/// The statistics of a database that another process, or another handle, has open. See
+/// [`live_stats`](crate::live_stats).
 #[derive(Debug, Clone, Encode, Decode)]
 #[cbor(map)]
 #[non_exhaustive]
 pub struct LiveStats {
-    /// The process that has it open.
+    /// The id of the process that has it open.
     #[n(0)]
     pub process: u32,
-    /// One more each time the figures changed.
+    /// Incremented each time the statistics change.
     #[n(1)]
     pub sequence: u64,
-    /// How long the database had been open when they were written.
+    /// Time from the opening of the database until they were written.
     #[n(2)]
     pub uptime: Duration,
-    /// The figures. Of more than 48 logs, or runs, only the newest are listed, of more groups of values the first; and fewer
-    /// where large numbers leave no room for them.
+    /// The statistics. At most 48 logs and runs (the newest) and 48 groups of values (the first) are listed; fewer if
+    /// large numbers leave no room for them.
     #[n(3)]
     pub stats: Stats,
 }
 
 impl Core {
-    /// Writes the page if it is time; says when the next time is. Without an interval never.
+    /// Writes the page if it is due; returns the time until it is next due. Never due without an interval.
     pub fn publish_stats(&self) -> Option<Duration> {
         let interval = self.settings.tuning.stats_interval?;
         let now = now();
@@ -58,7 +59,7 @@ impl Core {
         };
         if is_due {
             let stats = self.stats();
-            // Someone else's code, which may close the database: no lock is held.
+            // Foreign code, which may close the database: no lock may be held here.
             crate::engine::inspect::telemetry::publish(&self.dirs.fast, &stats);
             self.write_page(&mut self.stats_page.state.lock(), &stats, now);
         }
@@ -71,7 +72,7 @@ impl Core {
             match claim(&*self.storage, &self.dirs.fast) {
                 Ok(Some(file)) => state.file = Some(file),
                 Ok(None) => state.given_up = true,
-                // Tried again when the page is next due.
+                // Retried when the page is next due.
                 Err(_) => {}
             }
         }
@@ -86,16 +87,16 @@ impl Core {
         let uptime = now.saturating_sub(opened);
         let page = LiveStats { process: std::process::id(), sequence: state.sequence, uptime, stats };
         if file.write_at(&encode(&page), 0).is_err() {
-            // A full disk or worse; others will say so. Tried again when the page is next due.
+            // Storage is full or failing, which other writes will report. Retried when the page is next due.
             state.figures.clear();
         }
     }
 
-    /// The database is closed: there is nothing more to see.
+    /// Removes the page when the database is closed.
     pub fn remove_stats_page(&self) {
         let mut state = self.stats_page.state.lock();
         state.given_up = true;
-        // One that a crash left goes as well, if this database was closed before its page was due.
+        // Also removes a page left by a crash, if this database is closed before its own page was due.
         let is_left = || {
             let there = self.storage.list(&self.dirs.fast)?.iter().any(|entry| entry.name == STATS);
             Ok(there && claim(&*self.storage, &self.dirs.fast)?.is_some())
@@ -107,7 +108,7 @@ impl Core {
     }
 }
 
-/// The file for the page: a new one, or one that a crash left behind. Anything else of that name is someone else's.
+/// The file for the page: a new one, or one left by a crash. Any other file of that name is not ours.
 fn claim(storage: &dyn Storage, dir: &Path) -> Result<Option<Arc<dyn File>>> {
     let path = dir.join(STATS);
     let Some(entry) = storage.list(dir)?.into_iter().find(|entry| entry.name == STATS) else {
@@ -123,18 +124,19 @@ fn claim(storage: &dyn Storage, dir: &Path) -> Result<Option<Arc<dyn File>>> {
     Ok(ours.then_some(file))
 }
 
-/// Reads the page of the database in `dir`; `None` if there is none that is whole.
+/// Reads the page of the database in `dir`; `None` if there is no complete page.
 pub(crate) fn read_page(storage: &dyn Storage, dir: &Path) -> Result<Option<LiveStats>> {
     let is_there = storage.exists(dir)? && storage.list(dir)?.iter().any(|entry| entry.name == STATS && entry.is_file);
     if !is_there {
         return Ok(None);
     }
-    // It may go at any moment.
+    // The file may be removed at any moment.
     let Ok(file) = storage.open_read(&dir.join(STATS), Access::Buffered) else { return Ok(None) };
     Ok(read_whole_page(&*file)?.ok())
 }
 
-/// Reads a page, again if its owner was writing it meanwhile; if it stays as it is, what is wrong with it.
+/// Reads a page, retrying if its owner was writing it meanwhile; if its contents stay the same, returns what is wrong
+/// with it.
 pub(crate) fn read_whole_page(file: &dyn File) -> Result<std::result::Result<LiveStats, &'static str>> {
     let mut bytes = vec![0; PAGE_BYTES];
     let mut tries = READ_TRIES;
@@ -149,7 +151,7 @@ pub(crate) fn read_whole_page(file: &dyn File) -> Result<std::result::Result<Liv
     }
 }
 
-/// What a page says, as its bytes.
+/// Decodes the bytes of a page.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -157,7 +159,7 @@ pub(crate) fn decode(bytes: &[u8]) -> std::result::Result<LiveStats, &'static st
     minicbor::decode(stats_page::open(bytes)?).map_err(|_| "the figures on the page cannot be decoded")
 }
 
-/// The bytes of a page. Of lists that do not fit less is shown.
+/// Encodes a page. Lists that do not fit are shortened.
 pub(crate) fn encode(page: &LiveStats) -> [u8; PAGE_BYTES] {
     let mut listed = LISTED_MAX;
     loop {
@@ -171,7 +173,7 @@ pub(crate) fn encode(page: &LiveStats) -> [u8; PAGE_BYTES] {
     }
 }
 
-/// The same figures with short lists: of logs and runs the newest are kept, of groups the first.
+/// The same statistics with shortened lists: the newest logs and runs, and the first groups, are kept.
 fn with_lists_of(stats: &Stats, len_max: usize) -> Stats {
     let mut stats = stats.clone();
     stats.logs.drain(..stats.logs.len().saturating_sub(len_max));

@@ -1,9 +1,8 @@
-//! What the store tells of itself to the programs around it, as far as the cargo features say: `metrics` for counters,
-//! gauges and histograms through the facade of that name, `tracing` for a span around each background job and an event for
-//! each [`Event`](crate::engine::events::Event). Without them nothing of this is compiled.
+//! Telemetry, as enabled by cargo features: `metrics` for counters, gauges and histograms through the crate of that
+//! name, `tracing` for a span around each background job and an event for each [`Event`](crate::engine::events::Event).
+//! Without these features none of this is compiled.
 //!
-//! Figures are handed on about once a second by the thread that looks after logs; all of them have a label `database`,
-//! the directory.
+//! Statistics are published about once a second by the thread for logs; all have a label `database`, the directory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use crate::engine::work::Profile;
 #[cfg(feature = "tracing")]
 use crate::engine::work::names_of;
 
-/// Hears of events for the features that are on.
+/// The event listener of the enabled features.
 pub(crate) fn listener(dir: &Path) -> Option<Arc<dyn Listener>> {
     #[cfg(any(feature = "metrics", feature = "tracing"))]
     return Some(Arc::new(Telemetry { database: dir.display().to_string() }));
@@ -92,7 +91,7 @@ pub(crate) fn publish(_: &Path, _: &Stats) {}
 /// Hands the figures on.
 #[cfg(feature = "metrics")]
 pub(crate) fn publish(dir: &Path, stats: &Stats) {
-    // The recorder is someone else's code.
+    // The recorder is foreign code, which may panic.
     drop(crate::base::panics::guard_panic("a metrics recorder", || {
         record(&dir.display().to_string(), stats);
         Ok(())
@@ -163,7 +162,7 @@ pub(crate) fn in_span<T>(profile: &Profile, run: impl FnOnce() -> T) -> T {
     run()
 }
 
-/// The span says which kind of job it is, what it claims, and what it is bound by.
+/// The span records the kind of the job, its claims, and the resources that bound it.
 #[cfg(feature = "tracing")]
 fn span(profile: &Profile) -> tracing::Span {
     let (kind, binds) = (profile.name, names_of(profile.binds));

@@ -1,5 +1,5 @@
-//! Cache balance: the boundary between the block cache and the value cache moves a step towards the cache that would save
-//! more reads with more memory (`cache/balance.rs`).
+//! Cache balance: moves the boundary between the block cache and the value cache one step towards the cache that would
+//! save more reads with more memory (`cache/balance.rs`).
 
 use std::sync::atomic::Ordering;
 
@@ -11,14 +11,14 @@ use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile};
 
-/// Due when enough look-ups have missed what the caches evicted lately: it depends on demand, not on time. A reader that
-/// notices this wakes the thread, which also looks whenever it wakes for something else.
+/// Due when enough look-ups have missed recently evicted entries: it depends on demand, not on time. A reader that
+/// notices this wakes the thread, which also checks whenever it wakes for another reason.
 pub(crate) const KIND: Kind = Kind {
     duties: &[Duty::Logs],
     next: |core, _, _| if core.caches_want_balance() { Kind::begin(BalanceCaches) } else { None },
 };
 
-/// Moves the boundary a step.
+/// Moves the boundary one step.
 struct BalanceCaches;
 
 impl Job for BalanceCaches {

@@ -1,5 +1,5 @@
-//! How a run is built: versions of one or more sources of the front, sorted, without those that no reader can see. Both a
-//! seal and a merge of runs do this in subtasks over ranges of keys; the run appears in the view when its last subtask has
+//! Builds a run: the sorted versions of one or more sources of the front, without those that no reader can see. A seal
+//! and a merge of runs both do this in subtasks over key ranges; the run appears in the view when its last subtask has
 //! ended, and readers never wait for it.
 
 use std::sync::Arc;
@@ -22,23 +22,23 @@ use crate::front::run::{Run, RunPart};
 /// A subtask is not worth a thread of its own below this share of an index table.
 const SUBTASKS_PER_INDEX_TABLE: usize = 2;
 
-/// What a run is built of.
+/// The sources of a run.
 pub(crate) trait RunSources: Clone + Send + Sync {
-    /// Memory of the sources: the run is at most as large.
+    /// Memory of the sources; an upper bound on the memory of the run.
     fn bytes(&self) -> usize;
-    /// Keys at which the job may be cut.
+    /// Keys at which the job may be split.
     fn marks(&self) -> Vec<Mark>;
-    /// The range tombstones of all sources, as far as `snapshots` can tell them apart.
+    /// The range tombstones of all sources, merged where no snapshot separates them.
     fn tombstones(&self, snapshots: &[Seqno]) -> Result<Vec<Fragment>>;
     /// A cursor at the first version of a range of keys.
     fn cursor(&self, range: &KeyRange) -> Result<impl Cursor>;
-    /// The sequence numbers that the sources cover.
+    /// The range of sequence numbers that the sources cover.
     fn seqnos(&self) -> (Seqno, Seqno);
-    /// Bytes of their records that stay in logs.
+    /// Bytes of their records in logs.
     fn kept_bytes(&self) -> u64;
-    /// The view with the run in the place of its sources.
+    /// The view with the run in place of its sources.
     fn replace_by(&self, run: &Arc<Run>, sources: &mut Sources);
-    /// Counts the run that was built.
+    /// Counts the finished run.
     fn count(&self, core: &Core);
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn plan<S: RunSources + 'static>(core: &Core, sources: &S) -> Result<
     Ok(Box::new(SubtaskJob::new(RunBuild::new(core, sources.clone())?)))
 }
 
-/// The build of a run.
+/// A run being built.
 struct RunBuild<S> {
     sources: S,
     horizon: JobHorizon,
@@ -59,7 +59,7 @@ struct RunBuild<S> {
 }
 
 impl<S: RunSources> RunBuild<S> {
-    /// Captures the horizon and cuts the job into as many subtasks as there are threads, if it is large enough.
+    /// Captures the horizon and splits the job into one subtask per thread, if it is large enough.
     fn new(core: &Core, sources: S) -> Result<RunBuild<S>> {
         let bytes_min = (core.settings.tuning.index_table_bytes / SUBTASKS_PER_INDEX_TABLE) as u64;
         let threads = core.settings.background_threads;
@@ -105,7 +105,7 @@ impl<S: RunSources> SubtaskWork for RunBuild<S> {
     fn discard(&self, _: &Core, _: Vec<RunPart>) {}
 }
 
-/// The range tombstones of runs as one list, as far as `snapshots` can tell them apart.
+/// The range tombstones of runs as one list, merged where none of `snapshots` separates them.
 pub(crate) fn fragments_of_runs(runs: &[Arc<Run>], snapshots: &[Seqno]) -> Result<Vec<Fragment>> {
     let mut tombstones = Vec::new();
     for run in runs.iter().filter(|run| run.has_ranges()) {
@@ -114,13 +114,13 @@ pub(crate) fn fragments_of_runs(runs: &[Arc<Run>], snapshots: &[Seqno]) -> Resul
     Ok(fragment(&tombstones, snapshots))
 }
 
-/// The sequence numbers that runs cover together.
+/// The range of sequence numbers that runs cover together.
 pub(crate) fn seqnos_of(oldest_first: &[Arc<Run>]) -> (Seqno, Seqno) {
     let (oldest, newest) = (&oldest_first[0], &oldest_first[oldest_first.len() - 1]);
     (oldest.seqnos().0, newest.seqnos().1)
 }
 
-/// The claim of a job on runs that are neighbours in age.
+/// The claim of a job on runs that are adjacent in age.
 pub(crate) fn claim_of(oldest_first: &[Arc<Run>]) -> Claim {
     let (first, last) = seqnos_of(oldest_first);
     Claim::Runs(first, last)

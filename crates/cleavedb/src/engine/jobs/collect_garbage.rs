@@ -1,4 +1,4 @@
-//! Value GC: value files that are garbage for a good part give their space back (`collection/`).
+//! Value GC: collects value files with a high share of garbage (`collection/`).
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use crate::engine::shortages::Need;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
 use crate::sched::clock::now;
 
-/// Due when there is more garbage than allowed. One job at a time.
+/// Due when garbage exceeds the garbage limit. One job at a time.
 pub(crate) const KIND: Kind = Kind {
     duties: &[Duty::Values],
     next: |core, state, _| {
@@ -22,10 +22,10 @@ pub(crate) const KIND: Kind = Kind {
     },
 };
 
-/// Empties value files.
+/// Collects value files.
 struct CollectGarbage(Vec<FileId>);
 
-/// The files that are to be emptied, if no job empties any.
+/// The files to collect, unless a job is already collecting some.
 pub(crate) fn victims(core: &Core, state: &WorkState) -> Option<Vec<FileId>> {
     if state.has(Sole::ValueCollection) || !state.shortages.may_try(Need::Collection, now()) {
         return None;
@@ -42,12 +42,12 @@ pub(crate) fn victims(core: &Core, state: &WorkState) -> Option<Vec<FileId>> {
     (!victims.is_empty()).then_some(victims)
 }
 
-/// The claims of a job that empties files: one such job at a time.
+/// The claims of a job that collects files: one such job at a time.
 pub(crate) fn claims_of(files: &[FileId]) -> Claims {
     files.iter().fold(Claims::sole(Sole::ValueCollection), |claims, file| claims.and(Claim::ValueFile(*file)))
 }
 
-/// What emptying files binds.
+/// The resources that bound a collection.
 pub(crate) const BINDS: &[Bound] = &[Bound::ReadFast, Bound::ReadSlow, Bound::WriteSlow];
 
 impl Job for CollectGarbage {
@@ -79,12 +79,12 @@ impl Job for CollectGarbage {
     }
 
     fn unreadable_inputs(&self, _: &Core, _: &Path) -> Vec<FileId> {
-        // A look-up in a table may have failed as well: either way they are not to be emptied.
+        // A look-up in a table may also have failed: in either case the files are quarantined.
         self.0.clone()
     }
 }
 
-/// The outcome of a job that emptied files; `count` is called once it is true, with what was copied.
+/// The outcome of a job that collected files; `count` is called with the copies once the outcome is committed.
 pub(crate) fn outcome_of<'a>(collected: Collected, count: impl FnOnce(&Core, Option<&Copied>) + 'a) -> Outcome<'a> {
     let Collected::Copied(mut copied) = collected else {
         return Outcome::nothing().then(move |core, result| {
@@ -93,7 +93,7 @@ pub(crate) fn outcome_of<'a>(collected: Collected, count: impl FnOnce(&Core, Opt
         });
     };
     let edit = std::mem::take(&mut copied.edit);
-    // What is moved was durable already, so nothing has to be synced for the edit.
+    // Moved values were durable before, so the edit requires no sync of the logs.
     Outcome::edit(Seqno::ZERO, edit, |_| {}).then(move |core, installed| {
         match &installed {
             Ok(()) => count(core, Some(&copied)),

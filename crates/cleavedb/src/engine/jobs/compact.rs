@@ -1,5 +1,5 @@
-//! Compaction: tables are merged, moved down or dropped, as the picker (`levels/picker.rs`) chooses. A merge of tables is cut
-//! into subtasks over ranges of keys, with yield points.
+//! Compaction: merges, moves down or drops tables, as the picker (`levels/picker.rs`) chooses. A merge is split into
+//! subtasks over key ranges, with yield points.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -39,14 +39,14 @@ use crate::sched::clock::now;
 /// A subtask is not worth a thread of its own below this many output tables.
 const SUBTASK_TABLES: u64 = 2;
 
-/// Due whenever the picker chooses something.
+/// Due whenever the picker chooses a compaction.
 pub(crate) const KIND: Kind = Kind {
     duties: &[Duty::All],
     next: |core, state, look| if is_first(state, look) { None } else { next(core, state, look) },
 };
 
-/// The same, before all other jobs, while no thread compacts: writers keep the front busy all the time, and HL0 would fill up
-/// behind it. On a full disk the front comes first: what it needs is less, and writers stop without it.
+/// As above, but before all other jobs while no thread compacts: constant writes keep the front busy, and HL0 would
+/// fill up meanwhile. On a full disk the front comes first: it needs less space, and writers stop without it.
 pub(crate) const KIND_WHILE_NONE_RUNS: Kind = Kind {
     duties: &[Duty::All],
     next: |core, state, look| if is_first(state, look) { next(core, state, look) } else { None },
@@ -64,7 +64,7 @@ fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
     (choice != Choice::Nothing).then(|| Kind::begin(Compaction(choice))).flatten()
 }
 
-/// Carries out a choice of the picker.
+/// Runs a choice of the picker.
 struct Compaction(Choice);
 
 impl Job for Compaction {
@@ -79,7 +79,7 @@ impl Job for Compaction {
                     false => (claims, binds, Class::Mandatory),
                 }
             }
-            // Nothing but the edit is written.
+            // Only the edit is written.
             Choice::Nothing | Choice::Drop { .. } | Choice::Move { .. } => {
                 (tables, &[Bound::WriteFast], Class::Mandatory)
             }
@@ -105,7 +105,7 @@ impl Job for Compaction {
         })
     }
 
-    /// The table that lies at `path`.
+    /// The table at `path`.
     fn unreadable_inputs(&self, core: &Core, path: &Path) -> Vec<FileId> {
         let version = core.published.view().version.clone();
         let lies_there = |id: &FileId| version.find(*id).is_some_and(|(_, table)| **table.path() == *path);
@@ -113,7 +113,7 @@ impl Job for Compaction {
     }
 }
 
-/// Idle time, and values are in order: tables may be compacted so that they have the present addresses of values.
+/// True in idle time once values are in order: tables may then be compacted to refresh stale addresses.
 fn may_compact_when_idle(core: &Core, state: &WorkState) -> bool {
     state.activity() == Activity::Idle
         && core.settings.tuning.compacts_when_idle
@@ -122,7 +122,7 @@ fn may_compact_when_idle(core: &Core, state: &WorkState) -> bool {
         && reorder_candidates(core, state).is_none()
 }
 
-/// `added` take the place of `removed`.
+/// `added` replace `removed`.
 fn replace_tables<'a>(
     core: &Core,
     seqno: Seqno,
@@ -154,20 +154,20 @@ fn replace_tables<'a>(
 }
 
 impl Core {
-    /// The shape that the levels should have.
+    /// The target shape of the levels.
     pub fn level_targets(&self) -> LevelTargets {
         let tuning = &self.settings.tuning;
         LevelTargets { hl0_trigger: tuning.hl0_compact_tables, base_bytes: tuning.level_base_bytes, multiplier: 10 }
     }
 
-    /// What `choose` makes of the figures; `None` if no more threads may compact.
+    /// The choice of `choose` for the current figures; `None` if no more threads may compact.
     fn choose_with(
         &self,
         state: &WorkState,
         quarantined: &BTreeSet<FileId>,
         choose: impl FnOnce(&Figures<'_>) -> Option<Choice>,
     ) -> Option<Choice> {
-        // Each thread that compacts has its share of the memory for jobs.
+        // Each compacting thread needs its share of the memory for jobs.
         if state.compacting_threads() >= self.settings.tuning.compactions_max {
             return None;
         }
@@ -187,7 +187,7 @@ impl Core {
             when_idle: may_compact_when_idle(self, state),
         };
         self.snapshots.notify_from(wanted_snapshot(&figures));
-        // What was released before that is seen now; what is released later, tells.
+        // Snapshots released before this point are seen here; later releases notify the scheduler.
         figures.oldest_snapshot = self.snapshots.oldest(&self.published);
         // What is known to be dead is removed first, unless it is the smaller part.
         let is_emptied = self.victims_of(values).iter().any(|file| !state.quarantined.contains(file));
@@ -199,7 +199,7 @@ impl Core {
         Some(choice)
     }
 
-    /// Merges everything in a range down to the lowest level that holds some of it; waits. Called by users.
+    /// Compacts a range down to the lowest level that holds any of it, and waits. Called by users.
     pub fn compact_range(self: &Arc<Core>, keyspace: &KeyspaceState, range: Between<'_>) -> Result<()> {
         self.check_writable()?;
         keyspace.check(self.database)?;
@@ -219,13 +219,13 @@ impl Core {
             moved |= self.compact_level_range(from, from + 1, &bounds.lower, &end)?;
         }
         if !moved && lowest > 0 {
-            // Everything lies in one level already: what snapshots kept there may go now.
+            // Everything is in one level already: versions that snapshots kept there may be dropped now.
             self.compact_level_range(lowest, lowest, &bounds.lower, &end)?;
         }
         Ok(())
     }
 
-    /// False if there was nothing to do.
+    /// Returns false if there was nothing to do.
     fn compact_level_range(self: &Arc<Core>, from: usize, to: usize, start: &[u8], end: &[u8]) -> Result<bool> {
         let mut state = self.work.lock();
         let (job, number) = loop {
@@ -233,10 +233,10 @@ impl Core {
                 return Err(Error::Closed);
             }
             self.check_poison()?;
-            // A pause that began after the level before this one is waited out.
+            // If a pause began since the previous level, wait until it ends.
             let choice = match state.is_paused() {
                 true => None,
-                // Tables that could not be read are tried again when a caller asks.
+                // A compaction requested by a caller retries quarantined tables.
                 false => {
                     self.choose_with(&state, &BTreeSet::new(), |figures| choose_range(figures, from, to, start, end))
                 }
@@ -274,11 +274,11 @@ impl Core {
 pub(crate) struct TableMerge {
     from: usize,
     to: usize,
-    /// The tables of HL0 each by itself (or with the others of its load), newest first; those of another level one after
-    /// the other.
+    /// Tables of HL0 one by one (or with the others of their ingest), newest first; those of another level as one
+    /// sequence.
     sources: Vec<Arc<[Arc<Table>]>>,
     horizon: JobHorizon,
-    /// The range tombstones of all sources, and what is to be written of them.
+    /// The range tombstones of all sources, and those to be written.
     tombstones: Vec<Fragment>,
     tombstones_left: Vec<Fragment>,
     ranges: Vec<KeyRange>,
@@ -286,7 +286,7 @@ pub(crate) struct TableMerge {
 }
 
 impl TableMerge {
-    /// Captures the horizon and cuts the job into as many subtasks as there are threads for it, if it is large enough.
+    /// Captures the horizon and splits the job into one subtask per available thread, if it is large enough.
     pub fn plan(core: &Core, compact: &Compact) -> Result<TableMerge> {
         let horizon = core.job_horizon();
         let version = &horizon.view.version;
@@ -320,7 +320,7 @@ impl TableMerge {
         let bottom = |start: &[u8], end: &[u8]| !version.may_hold_range_from(to + 1, start, end);
         let dropped = |keyspace| horizon.dropped.contains_key(&keyspace);
         let tombstones_left = survivors(&tombstones, &horizon.snapshots, &bottom, &dropped);
-        // From here on nothing fails, and whoever ends the job tells of it.
+        // Nothing fails from here on; the thread that ends the job reports its end.
         if compact.from == 0 {
             let upper = &sources[..sources.len() - 1];
             let upper_bytes = upper.iter().flat_map(|tables| tables.iter()).map(|table| table.meta().size).sum();
@@ -331,7 +331,7 @@ impl TableMerge {
         Ok(TableMerge { from, to, sources, horizon, tombstones, tombstones_left, ranges, began })
     }
 
-    /// The tables are part of the database, or never will be.
+    /// Called once the tables are part of the database, or never will be.
     fn note_end(&self, core: &Core, written: &[Arc<Table>], error: Option<&Error>) {
         self.progress(core).iter().for_each(|progress| progress.end(error.is_none()));
         self.report_end(core, written.iter().map(|table| table.meta().size).sum(), error.is_none());
@@ -340,7 +340,7 @@ impl TableMerge {
         }
     }
 
-    /// Reports that the job is over; of one that failed nothing is left.
+    /// Reports the end of the job; a failed one leaves no files.
     fn report_end(&self, core: &Core, bytes_written: u64, succeeded: bool) {
         core.events.raise(Event::CompactionEnded {
             from: self.from,
@@ -352,7 +352,7 @@ impl TableMerge {
         });
     }
 
-    /// What writers pace themselves by, if it is HL0 that gets emptier.
+    /// The progress of draining HL0, by which writers are paced; `None` for other levels.
     fn progress<'a>(&self, core: &'a Core) -> Option<&'a DrainProgress> {
         (self.from == 0).then_some(&core.pacer.hl0)
     }
@@ -381,7 +381,7 @@ impl SubtaskWork for TableMerge {
             Some(from) => cursor.seek(from, Stamp::NEWEST)?,
             None => cursor.seek_first()?,
         }
-        // HL0 is always taken whole, and what a flush brings meanwhile is newer.
+        // All of HL0 is always taken, and tables flushed meanwhile are newer.
         let bottom = |key: &[u8]| !self.horizon.view.version.may_hold_below(self.to, key);
         let dropped = |keyspace| self.horizon.dropped.contains_key(&keyspace);
         let view = &self.horizon.view;
@@ -418,13 +418,13 @@ impl SubtaskWork for TableMerge {
     fn discard(&self, core: &Core, outputs: Vec<Vec<Arc<Table>>>) {
         self.progress(core).iter().for_each(|progress| progress.end(false));
         self.report_end(core, 0, false);
-        // No edit names them.
+        // No edit references them.
         outputs.iter().flatten().for_each(|table| table.mark_obsolete());
     }
 }
 
-/// Tables of HL0 each by itself, but those of one load in a row: they share a sequence number, so they do not overlap, and
-/// one cursor does for all of them, however many they are.
+/// Groups tables of HL0: each on its own, but those of one ingest together. Tables of an ingest share a sequence number
+/// and do not overlap, so one cursor serves all of them.
 fn in_rows(mut newest_first: Vec<Arc<Table>>) -> Vec<Arc<[Arc<Table>]>> {
     let of_one_ingest = |one: &Arc<Table>, other: &Arc<Table>| {
         let (one, other) = (one.meta(), other.meta());

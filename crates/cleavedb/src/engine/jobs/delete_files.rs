@@ -1,4 +1,4 @@
-//! Pending deletions: files, and parts of files, that the manifest has forgotten and no reader holds any more.
+//! Pending deletions: obsolete files, and parts of files, that neither the manifest references nor a reader holds.
 
 use crate::base::Result;
 use crate::engine::claims::{Claims, Sole};
@@ -10,7 +10,7 @@ use crate::engine::work::{Bound, Class, MemoryShare, Profile};
 use crate::io::pending_deletions::Obsolete;
 use crate::sched::clock::now;
 
-/// Due as long as there are any. Each is a job of its own, because a writer that needs a log does not wait for all of them.
+/// Due while there are any. Each is its own job, because a writer that needs a log does not wait for all of them.
 pub(crate) const KIND: Kind = Kind {
     duties: &[Duty::Logs],
     next: |core, _, look| {
@@ -18,7 +18,7 @@ pub(crate) const KIND: Kind = Kind {
     },
 };
 
-/// Carries out one pending deletion.
+/// Performs one pending deletion.
 struct DeleteFile;
 
 impl Job for DeleteFile {
@@ -43,11 +43,11 @@ impl Job for DeleteFile {
 }
 
 impl Core {
-    /// Carries out one pending deletion; false if there is none.
+    /// Performs one pending deletion; returns false if there is none.
     pub fn delete_one_pending(&self) -> bool {
         let Some(obsolete) = self.pending_deletions.take(now()) else { return false };
         match obsolete {
-            // Nothing depends on it: the next open removes what the manifest does not name.
+            // Nothing depends on this: the next open removes files that the manifest does not reference.
             Obsolete::File(path) => drop(self.storage.remove(&path)),
             Obsolete::Range(range) => {
                 let punched = self.storage.punch(&range.path, range.offset, range.len);

@@ -1,5 +1,5 @@
-//! Search for stale addresses: values have moved, and tables still lead to them through redirect tables. Those for which it
-//! is worth it are to be compacted.
+//! Search for stale addresses: those in tables that lead to moved values through redirect tables. Tables with enough of
+//! them are scheduled for compaction.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,10 +13,10 @@ use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
 use crate::values::files::Entry;
 use crate::values::stale::Hops;
 
-/// Due when values have moved since the last search, and no other job moves any or compacts.
+/// Due when values have moved since the last search, and no collection or compaction is running.
 pub(crate) const KIND: Kind = Kind { duties: &[Duty::All], next };
 
-/// Searches the tables; how many files had been emptied when it was due.
+/// Searches the tables. Holds the number of files collected when the search became due.
 struct FindStaleAddresses {
     moved: u64,
 }
@@ -53,7 +53,7 @@ impl Job for FindStaleAddresses {
 }
 
 impl FindStaleAddresses {
-    /// A small read for each table, if values have moved at all. HL0 is compacted in any case.
+    /// One small read per table, if any value has moved. HL0 is compacted in any case.
     fn search(&self, core: &Core) {
         let view = core.published.view();
         let moved = view.values.files.iter().filter_map(|(id, entry)| match entry {

@@ -1,5 +1,5 @@
-//! Flush: the oldest runs leave the front and become tables of HL0. Each version is routed by its shape (`route.rs`): inline
-//! into the table, or as the address of a value that stays in its log.
+//! Flush: writes the oldest runs of the front to tables of HL0. Each version is routed by its shape (`route.rs`):
+//! written inline, or as the address of a value that stays in its log.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,10 +31,10 @@ use crate::front::run::Run;
 use crate::levels::table::Table;
 use crate::sched::clock::now;
 
-/// Due when the oldest runs make a flush, a caller waits for one, or memory or logs ask for it.
+/// Due when the oldest runs are large enough, a caller waits for a flush, or the limits of memory or logs require it.
 pub(crate) const KIND: Kind = Kind { duties: &[Duty::Front, Duty::FrontAndSubtasks, Duty::All], next };
 
-/// Writes the oldest runs, which are neighbours in age, to HL0; oldest first.
+/// Writes the oldest runs, which are adjacent in age, to HL0; oldest first.
 struct Flush(Vec<Arc<Run>>);
 
 fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
@@ -47,7 +47,7 @@ fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
     let mut total = 0;
     let mut oldest = Vec::new();
     for run in view.runs.iter().rev() {
-        // A run that is being merged with others is flushed with them.
+        // A run that is being merged is flushed later, as part of the merged run.
         let is_merging = state.is_claimed(&Claims(vec![claim_of(std::slice::from_ref(run))]));
         if is_merging || total >= flush_bytes {
             break;
@@ -59,7 +59,7 @@ fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
     let is_due = total >= flush_bytes
         || asked
         || view.front_bytes() > tuning.front_bytes_max
-        // However little of them is still live, logs do not pile up.
+        // Flushing bounds the number of logs, even if little in them is still live.
         || unflushed_log_bytes(view, core.work.flushed()).is_due(tuning);
     (is_due && !oldest.is_empty()).then(|| Kind::begin(Flush(oldest))).flatten()
 }
@@ -82,10 +82,10 @@ impl Job for Flush {
     }
 }
 
-/// A flush that has begun, for those who are told of its end.
+/// A running flush; reports its end to listeners.
 struct Begun {
     weight: u64,
-    /// What leaves the front, in bytes that users wrote.
+    /// Bytes leaving the front, counted as user bytes.
     drained: u64,
     began: Duration,
 }
@@ -133,7 +133,7 @@ impl Flush {
     }
 }
 
-/// The view without the runs and the logs that leave the front, and with the tables.
+/// The view without the runs and logs that leave the front, and with the new tables.
 fn view_change<'a>(runs: &'a [Arc<Run>], tables: &[Arc<Table>], edit: &Edit) -> impl FnOnce(&mut Sources) + 'a {
     let removed: BTreeSet<FileId> = edit.logs_removed.iter().copied().collect();
     let adopted: BTreeSet<FileId> = edit.values_placed.iter().map(|(id, _)| *id).collect();
@@ -176,8 +176,9 @@ impl Core {
         self.write_tables(&mut Watched::new(routed, Some(&self.pacer.flush)), ranges_left, 0, u64::MAX)
     }
 
-    /// The new tables, and the logs that leave the front once everything up to `flushed` is in tables and no other consumer
-    /// needs them: those that tables reference stay for their values, the others go.
+    /// The edit with the new tables, and with the logs that leave the front: those in which everything up to `flushed`
+    /// is in tables and no other consumer needs a record. Logs that tables reference stay for their values; the others
+    /// are removed.
     fn flush_edit(&self, view: &View, flushed: Seqno, tables: &[Arc<Table>]) -> Result<Edit> {
         let referenced = Tables::each(tables).references()?;
         let now = self.published.view();
@@ -185,9 +186,9 @@ impl Core {
         let consumed = self.manifest.lock().state().watermarks.raised(&watermarks).least();
         let done = |log: &&Arc<LogFile>| log.last_seqno() != Seqno::ZERO && log.last_seqno() <= consumed;
         let newest = view.logs.keys().next_back().copied();
-        // The newest log may be the active one.
+        // The newest log may be the active log.
         let done = view.logs.values().filter(done).filter(|log| Some(log.id()) != newest);
-        // Only flushes bring names of logs, and this is the one that is running.
+        // Only flushes add references to logs, and no other flush is running.
         let is_referenced = |log: &&Arc<LogFile>| {
             [&referenced, &now.values.state.referenced].into_iter().any(|names| names.of(log.id()).records > 0)
         };
@@ -203,8 +204,8 @@ impl Core {
         })
     }
 
-    /// Gives back the space reserved behind the ends of logs that stay for their values, before anyone may hold them
-    /// otherwise than as logs.
+    /// Frees the space reserved after the ends of logs that stay for their values, before they can be held as value
+    /// files.
     fn cut_logs(&self, view: &View, flushed: Seqno, edit: &Edit) -> Result<()> {
         if edit.values_placed.is_empty() {
             return Ok(());
@@ -212,7 +213,7 @@ impl Core {
         self.sync_to(flushed)?;
         for (id, _) in &edit.values_placed {
             if let Some(log) = view.logs.get(id) {
-                // If this fails the space stays reserved.
+                // If this fails, the space stays reserved.
                 let _ = log.file().truncate(log.end());
             }
         }

@@ -1,4 +1,4 @@
-//! Dropped keyspaces leave the manifest when nothing holds their versions any more.
+//! Removes dropped keyspaces from the manifest once nothing holds their versions.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::format::edit::Edit;
 use crate::levels::table::Table;
 
 impl Core {
-    /// Dropped keyspaces leave the manifest once no run, log or table can hold their versions.
+    /// Removes dropped keyspaces from the manifest once no run, log or table can hold their versions.
     pub fn forget_dropped_keyspaces(&self) -> Result<()> {
         let mut manifest = self.manifest.lock();
         let dropped = manifest.state().dropped.clone();
@@ -36,7 +36,7 @@ impl Core {
         self.add_counters(&mut edit);
         match self.commit_edit(&mut manifest, &edit) {
             Ok(()) => self.keyspaces.forget(&gone),
-            // What led here is done; the next job that comes by tries again.
+            // The calling job has succeeded; the next job retries this.
             Err(error) if error.is_transient() => {}
             Err(error) => return Err(error),
         }

@@ -1,9 +1,9 @@
-//! Help with jobs that other threads have begun and that have subtasks left.
+//! Help with running jobs of other threads that have subtasks left to begin.
 
 use crate::engine::jobs::job::{Duty, Kind, Offer};
 use crate::engine::work::{MemoryShare, Profile};
 
-/// Help with seals and with merges of runs, before another job of the front begins.
+/// Help with seals and merges of runs; takes precedence over beginning another job of the front.
 pub(crate) const WITH_RUNS: Kind = Kind {
     duties: &[Duty::Front, Duty::FrontAndSubtasks, Duty::All],
     next: |_, state, _| {
@@ -12,7 +12,7 @@ pub(crate) const WITH_RUNS: Kind = Kind {
     },
 };
 
-/// Help with compactions, as far as memory allows one more thread for them.
+/// Help with compactions, if memory allows one more compaction thread.
 pub(crate) const WITH_COMPACTIONS: Kind = Kind {
     duties: &[Duty::FrontAndSubtasks, Duty::All],
     next: |core, state, _| {

@@ -1,9 +1,9 @@
-//! What a job is: the trait that each kind of job implements in a file of its own, and the list entry by which the scheduler
-//! asks the kind for its next job (`kinds.rs`).
+//! Jobs: the trait that each kind implements in its own file, and the list entry through which the scheduler asks a
+//! kind for its next job (`kinds.rs`).
 //!
-//! A job declares itself in its [`Profile`]: what it claims, what it is bound by, whether it is mandatory or for idle time,
-//! which share of memory it takes, and which need of storage it meets. It is carried out as its [`Plan`] says, and ends with
-//! an [`Outcome`]: an edit, a new view, or nothing.
+//! A job describes itself in its [`Profile`]: its claims, the resources that bound it, whether it is mandatory or idle
+//! work, its share of memory, and the storage need it meets. It runs as its [`Plan`] says, and ends with an
+//! [`Outcome`]: an edit, a new view, or neither.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,82 +18,82 @@ use crate::engine::work::{Profile, SharedJob, WorkState};
 
 /// A piece of background work.
 pub(crate) trait Job: Send + Sync {
-    /// What the scheduler has to know of it. The same each time it is asked.
+    /// The job's properties for the scheduler. Constant for the life of the job.
     fn profile(&self) -> Profile;
 
-    /// How it is carried out. Called outside of all locks, when the job has begun.
+    /// How it runs. Called without locks, after the job has begun.
     fn plan<'a>(&'a self, core: &Core) -> Result<Plan<'a>>;
 
-    /// The inputs that are to be left alone from now on if the job failed because it could not read `path`; none if that is
-    /// no input of the job, so that writes must stop.
+    /// The inputs to quarantine if the job failed because it could not read `path`; empty if `path` is not an input of
+    /// the job, in which case writes must stop.
     fn unreadable_inputs(&self, _: &Core, _: &Path) -> Vec<FileId> {
         Vec::new()
     }
 }
 
-/// How a job is carried out.
+/// How a job runs.
 pub(crate) enum Plan<'a> {
-    /// By the thread that began it.
+    /// In the thread that began it.
     Whole(WholeJob<'a>),
-    /// The same. Where space is missing it is tried once more with the reserve given up.
+    /// As above; if space is missing, the job is retried once after releasing the reserve.
     WithReserve(WholeJob<'a>),
-    /// By all threads that have time, each a subtask at a time. At the yield points of a subtask the first thread serves
+    /// In all available threads, one subtask at a time each. At the yield points of a subtask the first thread serves
     /// the front.
     Subtasks(Box<dyn Subtasks>),
 }
 
-/// What one thread does of a job, from its beginning to its outcome.
+/// A whole job, run by one thread.
 pub(crate) type WholeJob<'a> = Box<dyn Fn(&Core) -> Result<Outcome<'a>> + 'a>;
 
 /// Which jobs a thread may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Duty {
-    /// To have the next log ready, to remove files, and what takes no time: it mostly waits for the file system, and none of
-    /// it may wait for a flush, because a writer without a next log makes it itself.
+    /// Prepares the next log, removes files, and does jobs that take no time. This thread mostly waits for the file
+    /// system, and none of its jobs may wait for a flush, because a writer without a spare log creates one itself.
     Logs,
-    /// To empty value files: it mostly waits for storage, and goes on beside compactions, which show what is dead.
+    /// Collects value files: mostly waits for storage, and runs beside compactions, which make garbage known.
     Values,
-    /// The front's jobs alone: at a yield point of a compaction.
+    /// Only jobs of the front: at a yield point of a compaction.
     Front,
-    /// The front's jobs, and subtasks of others' compactions.
+    /// Jobs of the front, and subtasks of compactions begun by other threads.
     FrontAndSubtasks,
-    /// All but those of the threads for logs and for values.
+    /// All jobs except those of the threads for logs and for values.
     All,
 }
 
-/// What all kinds are asked with when a thread looks for a job.
+/// The input of all kinds when a thread looks for a job.
 pub(crate) struct Look {
     pub duty: Duty,
     pub view: Arc<View>,
     pub now: Duration,
-    /// Storage refuses space or file descriptors.
+    /// True if storage is out of space or file descriptors.
     pub is_short: bool,
 }
 
-/// What a kind of job offers to a thread.
+/// The offer of a kind of job to a thread.
 pub(crate) enum Offer {
     Begin(Arc<dyn Job>),
-    /// The job with this number is running in another thread.
+    /// Help with the job of this number, which is running in another thread.
     Help(u64, Arc<dyn SharedJob>),
 }
 
 /// A kind of job.
 pub(crate) struct Kind {
-    /// The threads that do such jobs.
+    /// The threads that run such jobs.
     pub duties: &'static [Duty],
-    /// The next one, if one is due. Asked under the work lock. The scheduler drops an offer whose claims conflict with those
-    /// of a running job.
+    /// The next job, if one is due. Called under the work lock. The scheduler drops an offer whose claims conflict with
+    /// those of a running job.
     pub next: fn(&Core, &WorkState, &Look) -> Option<Offer>,
 }
 
 impl Kind {
-    /// For kinds that are to be begun.
+    /// For kinds whose jobs are begun, not helped with.
     pub fn begin<J: Job + 'static>(job: J) -> Option<Offer> {
         Some(Offer::Begin(Arc::new(job)))
     }
 }
 
-/// The file that could not be read, if that is what an error says.
+/// The file that could not be read, if that is the cause of an error.
 pub(crate) fn unreadable(error: &Error) -> Option<&Path> {
     match error {
         Error::Corruption { path, .. } | Error::Unsupported { path, .. } => Some(path),

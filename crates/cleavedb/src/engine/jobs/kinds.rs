@@ -9,7 +9,7 @@ use crate::engine::jobs::{
 use crate::engine::work::WorkState;
 use crate::sched::clock::now;
 
-/// In order of priority. A thread begins the first that one of them offers, among those of its duty.
+/// In order of priority. A thread begins the first job offered by a kind of its duty.
 const KINDS: [&Kind; 15] = [
     &compact::KIND_WHILE_NONE_RUNS,
     &help::WITH_RUNS,
@@ -29,13 +29,13 @@ const KINDS: [&Kind; 15] = [
 ];
 
 impl Core {
-    /// The next job for a thread, if one is due whose claims conflict with those of no running job.
+    /// The next job for a thread, if one is due whose claims do not conflict with a running job.
     pub fn next_job(&self, state: &mut WorkState, duty: Duty) -> Option<Offer> {
         state.note_rest(now());
         self.offer(state, duty)
     }
 
-    /// What is due for threads of this duty.
+    /// The job due for threads of this duty.
     pub fn offer(&self, state: &WorkState, duty: Duty) -> Option<Offer> {
         let now = now();
         let look = Look { duty, view: self.published.view(), now, is_short: state.shortages.any() };

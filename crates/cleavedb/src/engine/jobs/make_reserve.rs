@@ -1,4 +1,4 @@
-//! The reserve for a full disk is made again after it was given up.
+//! Restores the reserve for a full disk after it was released.
 
 use crate::base::Result;
 use crate::engine::claims::{Claims, Sole};
@@ -8,7 +8,7 @@ use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile};
 
-/// Due as long as the reserve is not whole.
+/// Due while the reserve is incomplete.
 pub(crate) const KIND: Kind = Kind {
     duties: &[Duty::Logs],
     next: |core, state, look| {
@@ -17,7 +17,7 @@ pub(crate) const KIND: Kind = Kind {
     },
 };
 
-/// Sets space apart.
+/// Reserves disk space.
 struct MakeReserve;
 
 impl Job for MakeReserve {

@@ -1,4 +1,5 @@
-//! Merge of runs: neighbours in age become one run, by the CPU alone, so that fewer of them are read and flushed.
+//! Merge of runs: joins runs that are adjacent in age, using the CPU only, so that fewer are searched by reads and
+//! flushed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +17,7 @@ use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
 use crate::front::merge_policy;
 use crate::front::run::Run;
 
-/// Due when enough neighbours are of like size.
+/// Due when enough adjacent runs are of similar size.
 pub(crate) const KIND: Kind = Kind { duties: &[Duty::Front, Duty::FrontAndSubtasks, Duty::All], next };
 
 /// Merges runs, oldest first.
@@ -27,7 +28,7 @@ fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
     if state.has(Sole::MergedRun) {
         return None;
     }
-    // The oldest runs may be on their way to tables.
+    // The oldest runs may be being flushed.
     let is_claimed = |run: &&Arc<Run>| state.is_claimed(&Claims(vec![claim_of(&[Arc::clone(run)])]));
     let free: Vec<&Arc<Run>> = look.view.runs.iter().rev().skip_while(is_claimed).collect();
     let sizes: Vec<u64> = free.iter().map(|run| run.weight()).collect();

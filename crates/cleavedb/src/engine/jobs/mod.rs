@@ -1,5 +1,5 @@
-//! Background work: what a job is, which one is next, and one file for each kind. A new kind of job is a file and a line in
-//! the list of `kinds.rs`.
+//! Background work: the job trait, the choice of the next job, and one file for each kind of job. A new kind is a new
+//! file and a line in the list of `kinds.rs`.
 
 pub(crate) mod job;
 pub(crate) mod outcome;

@@ -1,4 +1,4 @@
-//! Preparation of the next log, so that a writer that needs it only switches.
+//! Prepares the next log, so that a writer that fills the active one only switches.
 
 use crate::base::Result;
 use crate::engine::claims::{Claims, Sole};
@@ -8,8 +8,8 @@ use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile};
 
-/// Due when the spare log is missing. On a full disk what gives space back comes first, and a log is made by a thread that
-/// finds nothing else to do.
+/// Due when the spare log is missing. On a full disk, jobs that free space come first, and an otherwise idle thread
+/// creates the log.
 pub(crate) const KIND: Kind = Kind {
     duties: &[Duty::Logs, Duty::Front, Duty::FrontAndSubtasks, Duty::All],
     next: |core, state, look| {
@@ -22,7 +22,7 @@ pub(crate) const KIND: Kind = Kind {
     },
 };
 
-/// Makes the spare log.
+/// Creates the spare log.
 struct PrepareLog;
 
 impl Job for PrepareLog {
@@ -39,7 +39,7 @@ impl Job for PrepareLog {
     }
 
     fn plan(&self, _: &Core) -> Result<Plan<'_>> {
-        // Logs are named in the manifest where they are made, which a writer without a spare does, too.
+        // The manifest references a log from its creation, also when a writer without a spare creates it.
         Ok(Plan::Whole(Box::new(|core| core.prepare_spare_log().map(|()| Outcome::nothing()))))
     }
 }

@@ -1,5 +1,5 @@
-//! Value reordering: values are moved so that they lie in the order of their keys, while no mandatory work is due. The job
-//! ends without effect when something else is to be done, and does not use the reserve.
+//! Value reordering: moves values into key order while no mandatory work is due. The job ends without effect when other
+//! work becomes due, and does not use the reserve.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use crate::engine::shortages::Need;
 use crate::engine::work::{Class, MemoryShare, Profile, WorkState};
 use crate::values::placement::to_reorder;
 
-/// Due in idle time, as long as values lie in another order than their keys.
+/// Due in idle time, while values are not in key order.
 pub(crate) const KIND: Kind = Kind {
     duties: &[Duty::Values],
     next: |core, state, _| {
@@ -26,10 +26,10 @@ pub(crate) const KIND: Kind = Kind {
     },
 };
 
-/// Empties value files for the sake of the order of values.
+/// Collects value files to reorder their values.
 struct Reorder(Vec<FileId>);
 
-/// The files that are to be emptied next for the sake of order, if no job empties any and there may be room for it.
+/// The files to reorder next, unless a job is collecting files or there is not enough space.
 pub(crate) fn reorder_candidates(core: &Core, state: &WorkState) -> Option<Vec<FileId>> {
     let may_run = state.activity() != Activity::Full && !state.has(Sole::ValueCollection) && !state.shortages.any();
     if !may_run || !core.placement.keeps_key_order() {
@@ -75,7 +75,7 @@ impl Job for Reorder {
 }
 
 impl Core {
-    /// A job for idle time is to end: something else is to be done.
+    /// True if idle work must end because other work is due.
     pub fn must_yield(&self) -> bool {
         self.work.lock().activity() != Activity::Idle
     }

@@ -1,5 +1,5 @@
-//! Where a version goes when it leaves the front: into the table as it is, or with its value, which is fetched from the log.
-//! Values are fetched a window of versions at a time, in log order, neighbours in one read.
+//! Routing of versions that leave the front: written to the table unchanged, or with the value, which is fetched from
+//! the log. Values are fetched for a window of versions at a time, in log order, with one read for adjacent records.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,21 +16,21 @@ use crate::front::index_table::SeparationThresholds;
 use crate::front::log::LogFile;
 use crate::io::coalesced_reads::{CoalescedRead, Coalescing, ReadRange, coalesce};
 
-/// Which records of a log are read together.
+/// Limits for reading several records of a log in one read.
 const COALESCING: Coalescing = Coalescing { gap_bytes: 4 << 10, read_bytes_max: 1 << 20 };
-/// What a version in a window takes beside its key and value.
+/// Memory of a version in a window, excluding its key and value.
 const ENTRY_OVERHEAD_BYTES: usize = std::mem::size_of::<RoutedVersion>() + 32;
 
-/// Where a version goes when it leaves the front.
+/// The route of a version that leaves the front.
 enum Route {
-    /// Into the table, with the bytes it has: a value, or the address of one that stays where it is.
+    /// Written unchanged: an inline value, or the address of a value that stays in its log.
     Inline(Slice),
-    /// Into the table, once its bytes are fetched from the log.
+    /// Written inline, after its value is fetched from the log.
     Fetch(Address),
 }
 
-/// The routing point: the one place that decides by shape. The address of what is to be fetched; all else goes into the table
-/// as it is.
+/// The routing point: the only place that decides by shape. Returns the address of a value to fetch; every other
+/// version is written unchanged.
 fn route(
     core: &Core,
     separation: &mut impl FnMut(KeyspaceId) -> usize,
@@ -46,7 +46,8 @@ fn route(
     Ok((!stays(separation, key, kind, address)).then_some(address))
 }
 
-/// The value is large enough for its keyspace to lie apart from its key. Operands never do: they are to be folded.
+/// True if the value reaches the separation threshold of its keyspace. Operands are never separated, because they will
+/// be folded.
 pub(crate) fn stays(
     separation: &mut impl FnMut(KeyspaceId) -> usize,
     key: &[u8],
@@ -71,17 +72,18 @@ impl RoutedVersion {
     }
 }
 
-/// Passes versions on with their bytes: those at hand as they come, from the first address on a window at a time.
+/// A stream of versions with their bytes: inline ones pass straight through; from the first address to fetch on,
+/// versions are collected in windows.
 pub(crate) struct Routed<'a, S, F> {
     core: &'a Core,
     view: &'a View,
     source: S,
-    /// From which size on values of a keyspace lie apart.
+    /// The separation threshold of a keyspace.
     separation: F,
     window: VecDeque<RoutedVersion>,
-    /// The version shown if it came out of a window, not straight from the source.
+    /// The current version if it comes from a window, not straight from the source.
     fetched: Option<(Vec<u8>, Stamp, Slice)>,
-    /// The memory of the window.
+    /// Memory of the window.
     counted: Counted,
 }
 
@@ -127,7 +129,7 @@ impl<S: VersionSource, F: FnMut(KeyspaceId) -> usize> VersionSource for Routed<'
 }
 
 impl<S: VersionSource, F: FnMut(KeyspaceId) -> usize> Routed<'_, S, F> {
-    /// Fills the window from the version that the source stands on, which has an address.
+    /// Fills the window, starting with the source's current version, which has an address.
     fn fill(&mut self) -> Result<(), S::Error> {
         let (mut inline_bytes, mut fetch_bytes) = (0, 0);
         let fetch_bytes_max = self.core.settings.tuning.fetch_bytes;
@@ -151,8 +153,8 @@ impl<S: VersionSource, F: FnMut(KeyspaceId) -> usize> Routed<'_, S, F> {
         Ok(self.fetch()?)
     }
 
-    /// Fetches what the window's addresses name: in log order, neighbours in one read, and from the ring what is not in
-    /// its file yet.
+    /// Fetches the values at the window's addresses: in log order, with one read for adjacent records, and from the
+    /// ring for records not in their file yet.
     fn fetch(&mut self) -> Result<()> {
         let (mut in_files, mut in_ring) = (Vec::new(), Vec::new());
         for (index, entry) in self.window.iter().enumerate() {
@@ -183,7 +185,7 @@ impl<S: VersionSource, F: FnMut(KeyspaceId) -> usize> Routed<'_, S, F> {
         read.read(&**log.file(), &mut bytes)?;
         self.core.counters.bytes_read.fetch_add(read.bytes(), Ordering::Relaxed);
         let buffer = Arc::new(Buffer::counted(bytes, gauge.clone()));
-        // Values keep the whole buffer alive, so they are copied out of one that is mostly something else.
+        // A value keeps its whole buffer alive, so values are copied out of a buffer that is mostly other data.
         let wanted_bytes: u64 = read.pieces.iter().map(|wanted| u64::from(wanted.address.len)).sum();
         let is_mostly_wanted = wanted_bytes >= read.bytes() / 4 * 3;
         for wanted in read.pieces {
@@ -208,7 +210,7 @@ impl<S: VersionSource, F: FnMut(KeyspaceId) -> usize> Routed<'_, S, F> {
 struct WantedRecord<'a> {
     log: &'a Arc<LogFile>,
     address: Address,
-    /// Of its version in the window.
+    /// The index of its version in the window.
     index: usize,
 }
 

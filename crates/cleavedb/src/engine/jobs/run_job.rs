@@ -1,4 +1,4 @@
-//! How a job runs, and what follows when it ends.
+//! Running a job, and handling its end.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use crate::sched::allocator;
 use crate::sched::clock::now;
 use crate::sched::sync::{Mutex, MutexGuard};
 
-/// A job in subtasks that has begun.
+/// A running job with subtasks.
 struct BegunJob {
     core: Arc<Core>,
     job: Arc<dyn Job>,
     number: u64,
     subtasks: Box<dyn Subtasks>,
-    /// Where a caller waits for the result, which then looks after the end of the job.
+    /// Where a caller waits for the result; that caller then records the end of the job.
     answer: Option<Mutex<Option<Result<()>>>>,
 }
 
 impl BegunJob {
-    /// Does subtasks until none is left to begin; how the job ended, if the last one to end was among them.
+    /// Runs subtasks until none is left to begin; returns the result of the job if this thread ran the last one to end.
     fn work(&self, worker: Worker) -> Option<Result<()>> {
         loop {
             match self.subtasks.do_one(&self.core, worker) {
@@ -60,7 +60,7 @@ impl SharedJob for BegunJob {
 }
 
 impl Core {
-    /// Runs a job, or helps with one, without the lock, and takes it again.
+    /// Runs a job, or helps with one, with the lock released meanwhile.
     pub fn run_offer<'a>(
         self: &'a Arc<Core>,
         mut state: MutexGuard<'a, WorkState>,
@@ -82,7 +82,7 @@ impl Core {
             }
         };
         let mut state = self.work.lock();
-        // Others may still be at work on it.
+        // Other threads may still be working on it.
         state.leave(number);
         self.work.notify_all();
         state
@@ -102,8 +102,8 @@ impl Core {
         }
     }
 
-    /// Carries out a job as it is planned. A panic is a broken invariant of ours, after which no write can be promised.
-    /// Returns how the job ended, if this thread has ended it.
+    /// Runs a job as planned. A panic is a broken invariant, after which writes are poisoned. Returns the result of the
+    /// job, if this thread ended it.
     fn carry_out(self: &Arc<Core>, job: &Arc<dyn Job>, number: u64, worker: Worker) -> Option<Result<()>> {
         const WHAT: &str = "a background job";
         match guard_panic("the plan of a background job", || job.plan(self)) {
@@ -114,7 +114,7 @@ impl Core {
         }
     }
 
-    /// Lets other threads know of a job in subtasks, if there is something for them.
+    /// Announces a job with subtasks to other threads, if there are subtasks for them.
     fn share(
         self: &Arc<Core>,
         job: &Arc<dyn Job>,
@@ -130,7 +130,7 @@ impl Core {
         begun
     }
 
-    /// Carries out a job in the caller's thread, with the help of others, and waits for its end, which the caller notes.
+    /// Runs a job in the caller's thread, with the help of others, and waits for its end, which the caller records.
     pub fn run_for_caller(self: &Arc<Core>, job: Arc<dyn Job>, number: u64) -> Result<()> {
         let begun = match guard_panic("the plan of a background job", || job.plan(self))? {
             Plan::Subtasks(subtasks) => self.share(&job, number, subtasks, Some(Mutex::default())),
@@ -152,9 +152,9 @@ impl Core {
         }
     }
 
-    /// Notes how a job ended, and what follows from it.
+    /// Records the end of a job and acts on its result.
     fn end_job(&self, job: &dyn Job, number: u64, result: Result<()>) {
-        // What went wrong is known before anyone can see that the job is over.
+        // The failure is recorded before the end of the job becomes visible.
         let quarantined = match &result {
             Err(error) if !error.is_transient() => self.quarantine_or_poison(job, error),
             _ => Vec::new(),
@@ -168,8 +168,8 @@ impl Core {
         self.work.notify_all();
     }
 
-    /// The inputs that a job could not read: nothing was written in vain, nothing is lost that was not before, and writes go
-    /// on. After any other failure storage or our own files cannot be trusted; going on could make it worse.
+    /// The inputs that a job could not read: they are quarantined, nothing further is lost, and writes continue. After
+    /// any other failure storage or the database's files cannot be trusted, and continuing could increase the damage.
     fn quarantine_or_poison(&self, job: &dyn Job, error: &Error) -> Vec<FileId> {
         let inputs_at = |path: &Path| (job.unreadable_inputs(self, path), path.to_owned());
         match unreadable(error).map(inputs_at).filter(|(files, _)| !files.is_empty()) {
@@ -184,13 +184,13 @@ impl Core {
         }
     }
 
-    /// Notes whether storage granted a job what it needs.
+    /// Records whether storage met the needs of a job.
     fn note_shortage(&self, state: &mut WorkState, profile: &Profile, number: u64, result: Result<()>) {
         let is_reserve = profile.need == Need::Reserve;
         let shortages = if is_reserve { &mut state.reserve_shortage } else { &mut state.shortages };
         match result {
             Ok(()) if profile.meets_need => shortages.clear(profile.need),
-            // Nobody needs it: it is not tried again before something else has happened.
+            // Optional work: it is not retried until something changes.
             Err(Error::NoSpace { .. }) if profile.class == Class::Idle => {}
             Err(error) if is_reserve => shortages.note(profile.need, number, error, now()),
             Err(error) if error.is_transient() => {

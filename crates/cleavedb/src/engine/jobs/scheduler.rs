@@ -1,9 +1,9 @@
-//! The threads of background work: each runs one job after the other as its duty allows, and rests when none is due.
+//! The threads of background work: each runs jobs of its duty one after the other, and sleeps when none is due.
 //!
-//! All decisions are taken under the work lock, which is never held while a job runs. One thread looks after the logs and
-//! one after value files, beside those that the options ask for. The first of these looks after the front (seal, flush,
-//! merge of runs): it leaves the choice of compactions to the others if there are any, helps with their subtasks when the
-//! front has nothing to do, and serves the front at their yield points.
+//! All decisions are made under the work lock, which is never held while a job runs. In addition to the threads that
+//! the options ask for, one thread serves the logs and one the value files. The first thread serves the front (seal,
+//! flush, merge of runs): it leaves the choice of compactions to the others if there are any, helps with their subtasks
+//! when the front is idle, and serves the front at their yield points.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,20 +40,20 @@ impl Core {
         Ok(())
     }
 
-    /// Ends the threads after the jobs they are in.
+    /// Stops the threads after their current jobs.
     pub fn stop_background(&self) {
         self.work.lock().note(Change::Stop);
         self.work.wake_all();
-        // Compactions, ingests and checkpoints that callers asked for run in their threads.
+        // Compactions, ingests and checkpoints requested by callers run in the callers' threads.
         let mut state = self.work.lock();
         while state.has_callers() {
             self.work.wait_for_progress(&mut state);
         }
         drop(state);
         let threads = std::mem::take(&mut *self.work.threads.lock());
-        // A recorder of metrics may close the database, in the thread that calls it.
+        // A metrics recorder may close the database from the thread that calls it, which cannot join itself.
         for thread in threads.into_iter().filter(|thread| !thread.is_current()) {
-            // Jobs catch their own panics, so there is nothing to hear.
+            // Jobs catch their own panics, so the result carries no information.
             let _ = thread.join();
         }
     }
@@ -78,8 +78,8 @@ impl Core {
         }
     }
 
-    /// What a thread does that has found no job: it notes that, and waits for something to do. A thread that may run any job
-    /// has seen all that is due.
+    /// Called by a thread that found no job: records this and waits. A thread that may run any job has then seen
+    /// everything that is due.
     fn rest<'a>(
         &'a self,
         mut state: MutexGuard<'a, WorkState>,
@@ -115,7 +115,7 @@ impl Core {
                 self.rest_of_logs(state, [publish_in, retry_in])
             }
             _ => {
-                // The views that a job held went when it was over, and files with them.
+                // The end of a job releases its views, which may make files obsolete.
                 if self.pending_deletions.has_work(now()) && !state.has(Sole::PendingDeletions) {
                     self.work.notify_changed();
                 }
@@ -127,8 +127,8 @@ impl Core {
         }
     }
 
-    /// The thread for logs wakes up in time for statistics, refused deletions, and the reserve, and, once no job has run for a while, to lend
-    /// the memory of jobs to the caches.
+    /// The thread for logs wakes up in time for statistics, failed deletions and the reserve; and, once no job has run
+    /// for a while, to lend the memory of jobs to the caches.
     fn rest_of_logs<'a>(
         &'a self,
         mut state: MutexGuard<'a, WorkState>,
@@ -149,15 +149,15 @@ impl Core {
         state
     }
 
-    /// Notes that a thread that may run any job has found none; true if it is to look again at once, for what waits for just
-    /// this.
+    /// Records that a thread that may run any job found none. Returns true if it must look again at once, for work that
+    /// was waiting for this.
     fn note_nothing_due(&self, state: &mut WorkState) -> bool {
         if state.has_jobs() || victims(self, state).is_some() {
             return false;
         }
         if state.note(Change::NothingDue) {
             self.work.notify_changed();
-            // What slowed writers down may be over since the last job looked.
+            // The reason to slow writers down may have ended since the last job checked.
             self.update_pace();
             return true;
         }
@@ -167,7 +167,7 @@ impl Core {
             _ => return false,
         };
         if self.offer(state, Duty::Logs).is_some() {
-            // The thread for logs may not have seen it yet.
+            // The thread for logs may not have noticed it yet.
             self.work.notify_changed();
         } else if !has_idle_work {
             state.note_done();
@@ -176,8 +176,7 @@ impl Core {
         false
     }
 
-    /// Writers wait for HL0, and nothing can make it smaller any more, as its caller has just found: the quarantined table
-    /// is why.
+    /// Called when writers wait for HL0 and no job can shrink it, because of a quarantined table.
     fn stuck_by(&self, state: &WorkState) -> Option<FileId> {
         let may_shrink = state.compacting_threads() > 0 || !state.shortages.may_try(Need::Compaction, now());
         if state.quarantined.is_empty() || may_shrink {
@@ -188,7 +187,7 @@ impl Core {
         state.quarantined.iter().copied().find(|id| is_full && version.find(*id).is_some())
     }
 
-    /// When idle work begins, if there is any and no mandatory work comes before.
+    /// When idle work may begin, if there is any and no mandatory work comes first.
     fn idle_in(&self, state: &WorkState) -> Option<Duration> {
         let rested_in = state.rested_in(now())?;
         let version = &self.published.view().version;
@@ -199,10 +198,10 @@ impl Core {
         (wants_idle_compaction() || reorder_candidates(self, state).is_some()).then_some(rested_in)
     }
 
-    /// Does what waits in the front. The first thread calls this at the yield points of a compaction.
+    /// Runs the due jobs of the front. The first thread calls this at the yield points of a compaction.
     pub fn serve_front(self: &Arc<Core>) {
         let mut state = self.work.lock();
-        // On a full disk it is the compaction that makes room.
+        // On a full disk, the compaction frees the space.
         while state.activity().may_begin_jobs() && !state.shortages.any() && self.check_poison().is_ok() {
             let Some(offer) = self.next_job(&mut state, Duty::Front) else {
                 return;

@@ -16,7 +16,7 @@ use crate::engine::work::{Bound, Class, MemoryShare, Profile};
 use crate::front::index_table::IndexTable;
 use crate::front::run::Run;
 
-/// Due as soon as a full index table waits.
+/// Due as soon as a full index table is waiting.
 pub(crate) const KIND: Kind = Kind {
     duties: &[Duty::Front, Duty::FrontAndSubtasks, Duty::All],
     next: |_, _, look| look.view.sealed.last().and_then(|table| Kind::begin(Seal(table.clone()))),

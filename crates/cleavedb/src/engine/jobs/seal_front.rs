@@ -1,5 +1,5 @@
-//! Seal of the front for space: what the front hides is all that may be dead in value files, and there is too much of it, so
-//! the front is flushed before it is full.
+//! Seals the front to reclaim space: newer versions that are still in the front may make more garbage in value files
+//! known than the limit allows, so the front is flushed before it is full.
 
 use crate::base::Result;
 use crate::engine::claims::{Claims, Sole};
@@ -9,7 +9,7 @@ use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile};
 
-/// Due when nothing else would uncover the garbage.
+/// Due when no other job would make the garbage known.
 pub(crate) const KIND: Kind = Kind {
     duties: &[Duty::All],
     next: |core, state, look| {
@@ -22,7 +22,7 @@ pub(crate) const KIND: Kind = Kind {
     },
 };
 
-/// Seals the active index table, and has all of the front flushed.
+/// Seals the active index table and requests a flush of the whole front.
 struct SealFront;
 
 impl Job for SealFront {

@@ -1,9 +1,9 @@
-//! Subtasks: a job over sorted sources is cut into ranges of keys, done by as many threads as have time, and made true at
-//! once by the thread whose subtask ends last. A job that is not worth cutting has one subtask and goes the same way.
+//! Subtasks: a job over sorted sources is split into key ranges, which the available threads process. The thread whose
+//! subtask ends last commits the job. A job too small to split has one subtask and takes the same path.
 //!
-//! Subtasks are handed out under a lock of the job's own, in which nothing else happens. If a subtask fails, no further one
-//! begins, the others stop at their next yield point, and what was written is removed. While the first thread does a
-//! subtask, it serves the front at each yield point, so that a subtask, however long, never delays a flush.
+//! Subtasks are assigned under a lock of the job, which is held for nothing else. If a subtask fails, no further one
+//! begins, the others stop at their next yield point, and all output is removed. The first thread serves the front at
+//! each yield point of its subtask, so that a long subtask never delays a flush.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -16,13 +16,14 @@ use crate::engine::jobs::outcome::Outcome;
 use crate::engine::work::Worker;
 use crate::sched::sync::Mutex;
 
-/// A subtask has a yield point whenever it has written this part of an index table: some milliseconds.
+/// A subtask has a yield point each time it has written this share of an index table: a few milliseconds.
 const YIELD_POINTS_PER_INDEX_TABLE: usize = 32;
 
 /// Why a subtask has no output.
 #[derive(Debug)]
 pub(crate) enum Interrupt {
-    /// It was stopped, because another subtask has failed. No caller sees this: the job ends with the failure of the other.
+    /// It was stopped because another subtask failed. No caller sees this: the job ends with the error of the failed
+    /// subtask.
     Stopped,
     /// It has failed.
     Failed(Error),
@@ -34,41 +35,41 @@ impl From<Error> for Interrupt {
     }
 }
 
-/// What a job that is cut into subtasks does.
+/// The work of a job that is split into subtasks.
 pub(crate) trait SubtaskWork: Send + Sync {
-    /// What a subtask leaves for the end of the job.
+    /// The output of one subtask.
     type Output: Send;
-    /// How many subtasks there are; at least one.
+    /// The number of subtasks; at least one.
     fn count(&self) -> usize;
-    /// Does one subtask. After an interrupt nothing is left behind that the subtask wrote.
+    /// Runs one subtask. If it is interrupted, it removes its own output.
     fn subtask(&self, core: &Core, index: usize, yield_points: &YieldPoints<'_>) -> Result<Self::Output, Interrupt>;
     /// Joins the outputs of all subtasks.
     fn join(&self, core: &Core, outputs: Vec<Self::Output>) -> Result<Outcome<'_>>;
-    /// Another subtask has failed: the outputs are of no use.
+    /// Discards the outputs, because another subtask failed.
     fn discard(&self, core: &Core, outputs: Vec<Self::Output>);
 }
 
-/// What became of an attempt to do a subtask.
+/// The result of an attempt to run a subtask.
 pub(crate) enum Done {
-    /// There was none left to begin.
+    /// No subtask was left to begin.
     Nothing,
-    /// A subtask is done, and others are not.
+    /// A subtask ended, and others are still running or not begun.
     Subtask,
-    /// It was the last one: the whole job has ended like this.
+    /// The last subtask ended: the result of the whole job.
     Job(Result<()>),
 }
 
 /// A job that several threads may work on.
 pub(crate) trait Subtasks: Send + Sync {
-    /// How many subtasks there are.
+    /// The number of subtasks.
     fn count(&self) -> usize;
-    /// A subtask is left that no thread has begun.
+    /// True if a subtask is left that no thread has begun.
     fn has_more(&self) -> bool;
-    /// Does one subtask, and ends the job if it was the last.
+    /// Runs one subtask, and ends the job if it was the last.
     fn do_one(&self, core: &Arc<Core>, worker: Worker) -> Done;
 }
 
-/// The one [`Subtasks`] there is.
+/// The only implementation of [`Subtasks`].
 pub(crate) struct SubtaskJob<W: SubtaskWork> {
     work: W,
     progress: Mutex<SubtaskProgress<W::Output>>,
@@ -99,7 +100,8 @@ impl<W: SubtaskWork> SubtaskJob<W> {
         Some(index)
     }
 
-    /// Notes how a subtask ended (`None`: it was stopped); if it was the last, what all left, and what failed.
+    /// Records the result of a subtask (`None`: it was stopped). After the last one, returns all outputs and the
+    /// failure, if any.
     fn end(&self, index: usize, result: Result<Option<W::Output>>) -> Option<(Vec<W::Output>, Option<Error>)> {
         let mut progress = self.progress.lock();
         progress.running -= 1;
@@ -107,7 +109,7 @@ impl<W: SubtaskWork> SubtaskJob<W> {
             Ok(output) => progress.outputs[index] = output,
             Err(error) => {
                 progress.next = progress.outputs.len();
-                // Of several failures one that passes says least.
+                // Of several failures, a transient one is the least informative.
                 let known = progress.failure.take().filter(|known| !known.is_transient() || error.is_transient());
                 progress.failure = Some(known.unwrap_or(error));
             }
@@ -154,11 +156,11 @@ impl<W: SubtaskWork> Subtasks for SubtaskJob<W> {
     }
 }
 
-/// The moments at which a subtask looks up from its work.
+/// The points at which a subtask yields to other work.
 pub(crate) struct YieldPoints<'a> {
     core: &'a Arc<Core>,
     worker: Worker,
-    /// Another subtask of the job has failed.
+    /// True once another subtask of the job has failed.
     failed: &'a dyn Fn() -> bool,
     /// Bytes until the next yield point.
     left: Cell<usize>,
@@ -188,11 +190,11 @@ impl<'a> YieldPoints<'a> {
     }
 }
 
-/// A stream of versions with yield points in between.
+/// A stream of versions with yield points.
 pub(crate) struct WithYieldPoints<'a, S> {
     /// The versions.
     pub source: S,
-    /// When to look up.
+    /// Its yield points.
     pub yield_points: &'a YieldPoints<'a>,
 }
 

@@ -1,8 +1,8 @@
 //! Callers that wait for background work, and callers that pause it.
 //!
-//! Each wait ends when the database is closed, when writes are poisoned, and when the job that it waits for finds no space.
-//! During a pause a call is refused. A call that holds something back which the holder of a pause may need, or that the
-//! holder may wait for, is also refused if the pause begins while it waits.
+//! Each wait ends when the database is closed, when writes are poisoned, and when the awaited job finds no space.
+//! During a pause a new call fails. A call that holds a resource the holder of a pause may need, or that the holder may
+//! wait for, also fails if the pause begins while it waits.
 
 use crate::base::{Error, Result};
 use crate::engine::claims::Claims;
@@ -11,15 +11,15 @@ use crate::engine::shortages::Need;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState, Writer, paused};
 
 impl Core {
-    /// Writes everything in the front to tables and waits for it. A pause that begins meanwhile is waited out.
+    /// Flushes the whole front and waits for it. If a pause begins meanwhile, this waits until it ends.
     pub fn flush(&self) -> Result<()> {
         self.check_writable()?;
         self.check_not_paused()?;
         self.flush_front(false)
     }
 
-    /// As [`flush`](Core::flush), also while closing. If a pause begins meanwhile it is waited out, unless
-    /// `ends_at_pause`.
+    /// As [`flush`](Core::flush), also while closing. If a pause begins meanwhile, this waits until it ends, or fails
+    /// if `ends_at_pause`.
     pub fn flush_front(&self, ends_at_pause: bool) -> Result<()> {
         let target = {
             let mut commit = self.commit.lock();
@@ -50,7 +50,7 @@ impl Core {
         Ok(())
     }
 
-    /// Everything that was written is to be flushed; does not wait.
+    /// Requests a flush of everything written so far; does not wait.
     pub fn seal_front(&self) {
         let target = {
             let mut commit = self.commit.lock();
@@ -61,8 +61,8 @@ impl Core {
         state.flush_target = state.flush_target.max(target);
     }
 
-    /// Waits while HL0 has as many tables as it may. Refused during a pause: only a compaction makes HL0 smaller, and the
-    /// caller may be the holder of the pause.
+    /// Waits while HL0 is full. Fails during a pause: only a compaction shrinks HL0, and the caller may be the holder
+    /// of the pause.
     pub fn wait_for_hl0(&self) -> Result<()> {
         let mut state = self.work.lock();
         let since = state.begun();
@@ -78,7 +78,7 @@ impl Core {
         Ok(())
     }
 
-    /// Waits until nothing runs and nothing is due, idle work included.
+    /// Waits until no job is running or due, idle work included.
     pub fn wait_for_background(&self) -> Result<()> {
         self.check_open()?;
         if self.settings.read_only {
@@ -104,12 +104,12 @@ impl Core {
         result
     }
 
-    /// Notes a call that writes files in its caller's thread; a close waits for its end, a pause does not.
+    /// Registers a call that writes files in its caller's thread; a close waits for it, a pause does not.
     pub fn begin_writer(&self, name: &'static str) -> Result<Writer<'_>> {
         self.claim_for_writer(name, |_| ((), Claims::default())).map(|((), writer)| writer)
     }
 
-    /// The same with claims, which are chosen under the work lock.
+    /// As `begin_writer`, with claims that are chosen under the work lock.
     pub fn claim_for_writer<T>(
         &self,
         name: &'static str,
@@ -124,11 +124,11 @@ impl Core {
         Ok((chosen, self.work.begin_writer(&mut state, profile)))
     }
 
-    /// Begins no more jobs, and waits for those that run.
+    /// Stops beginning jobs, and waits for the running ones.
     pub fn pause(&self) -> Result<()> {
         let mut state = self.work.lock();
         state.begin_pause();
-        // Some end their waiting when a pause begins.
+        // Some waiting calls end when a pause begins.
         self.work.notify_progress();
         while state.has_jobs() {
             if state.is_stopped() {
@@ -144,7 +144,7 @@ impl Core {
         self.work.wake_all();
     }
 
-    /// Refuses to wait for background work that stands still.
+    /// Fails if background work is paused.
     pub fn check_not_paused(&self) -> Result<()> {
         if self.work.lock().has_pauses() { Err(paused()) } else { Ok(()) }
     }

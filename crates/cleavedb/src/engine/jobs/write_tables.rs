@@ -1,4 +1,4 @@
-//! Writing tables: what flushes, compactions and ingests have in common, and what becomes of tables whose edit fails.
+//! Writing tables, shared by flushes, compactions and ingests, and the cleanup of tables whose edit fails.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,8 @@ use crate::levels::compaction::{TableSink, write_tables};
 use crate::levels::table::Table;
 
 impl Core {
-    /// Writes a stream of versions, and range tombstones, to tables of a level, opened and with their names durable.
+    /// Writes a stream of versions, and range tombstones, to tables of a level. The returned tables are open and their
+    /// directory entries durable.
     pub fn write_tables<E: From<Error>>(
         &self,
         source: &mut dyn VersionSource<Error = E>,
@@ -54,12 +55,12 @@ impl Core {
         let opened: Result<Vec<_>> = synced.and_then(|()| {
             metas.into_iter().map(|meta| Table::open(&self.readers, self.guard(meta.key(tier)), meta)).collect()
         });
-        // Nothing names them; what cannot be removed now is removed by the next open.
+        // Nothing references them; those that cannot be removed now are removed by the next open.
         Ok(opened.inspect_err(|_| paths.iter().for_each(|path| drop(self.storage.remove(path))))?)
     }
 }
 
-/// Tables of a job whose edit could not be begun go; after any other error the edit may be on storage.
+/// Removes a job's tables if its edit was never begun; after any other error the edit may be on storage, so they stay.
 pub(crate) fn discard_rejected(error: &Error, tables: &[Arc<Table>]) {
     if error.is_transient() {
         tables.iter().for_each(|table| table.mark_obsolete());

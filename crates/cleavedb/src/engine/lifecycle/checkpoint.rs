@@ -1,11 +1,11 @@
-//! Checkpoints: a consistent copy of the database in another directory, usable at once.
+//! Checkpoints: a consistent copy of the database in another directory.
 //!
-//! Tables never change, so they get one more name where the file system allows it, and are copied where it does not. Logs
-//! do change (a close cuts what is reserved behind their end, recovery writes doubtful frames again), so they are always
-//! copied, up to an end that is synced; the copy's manifest says that they end there, and opening it repairs nothing
-//! (rule 4). `CURRENT` is written last: a copy that was cut short does not open as a database.
+//! Tables never change, so they are hard-linked if the file system allows it, and copied otherwise. Logs do change (a
+//! close truncates the space reserved after their end, recovery writes doubtful frames again), so they are always
+//! copied, up to a synced end; the copy's manifest records that they end there, and opening it repairs nothing (rule
+//! 4). `CURRENT` is written last: an incomplete copy does not open as a database.
 //!
-//! Everything lands in one directory, whatever directories the original has, under a database number of its own.
+//! All files are written to one directory, even if the original uses two, and the copy has its own database id.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -25,32 +25,32 @@ use crate::front::log::LogFile;
 use crate::io::{Access, Storage, read_exact_at};
 use crate::sched::clock::now;
 
-/// Files are copied in pieces of this size.
+/// Bytes copied at a time.
 const COPY_BYTES: usize = 1 << 20;
 
-/// What a checkpoint is made of, captured at one moment and kept until it is written.
+/// The contents of a checkpoint, captured at one moment and held until it is written.
 struct Captured {
     state: ManifestState,
-    /// The logs of the front: those that hold what is not in tables, and those that only hold values, and how far they are
-    /// copied.
+    /// The logs of the front, both those with unflushed records and those that only hold values, and the end up to
+    /// which each is copied.
     logs: Vec<(Arc<LogFile>, u64)>,
     last_seqno: Seqno,
-    /// Lists the tables, and keeps all files.
+    /// Lists the tables, and keeps all files alive.
     view: Arc<View>,
 }
 
 impl Core {
-    /// Writes a copy of the database as it is now into `target`.
+    /// Writes a copy of the database's current state into `target`.
     pub fn checkpoint(&self, target: &Path) -> Result<()> {
         self.check_writable()?;
         let target = self.check_target(target)?;
-        // After a close someone else may remove what is to be copied.
+        // After a close another process may remove the files to copy.
         let _writing = self.begin_writer("checkpoint")?;
         let captured = self.capture()?;
         self.sync_to(captured.last_seqno)?;
         let copied =
             guard_panic("a checkpoint", || copy_into(&*self.storage, &target, |copy| self.fill(copy, &captured)));
-        // A file that went from the database meanwhile was kept by the view.
+        // The view kept files alive that the database dropped meanwhile; releasing it lets them be removed.
         drop(captured);
         if self.pending_deletions.has_work(now()) {
             self.work.wake();
@@ -58,7 +58,7 @@ impl Core {
         copied
     }
 
-    /// The target may not be, hold or lie in a directory of the database.
+    /// The target must not be, contain or be inside a directory of the database.
     fn check_target(&self, target: &Path) -> Result<PathBuf> {
         let real = self.storage.real_path(target)?;
         for own in [&self.dirs.fast, &self.dirs.slow] {
@@ -72,7 +72,7 @@ impl Core {
         Ok(real)
     }
 
-    /// With both locks, nothing is appended, and tables and manifest say the same.
+    /// While both locks are held nothing is appended, and the view and the manifest agree.
     fn capture(&self) -> Result<Captured> {
         let commit = self.commit.lock();
         self.check_open()?;
@@ -85,7 +85,7 @@ impl Core {
         let consumed = state.watermarks.least();
         let needed = view.logs.values().filter(|log| log.last_seqno() > consumed);
         let logs: Vec<_> = needed.map(|log| (log.clone(), log.end())).collect();
-        // A log of which everything is in tables may still hold values.
+        // A log whose records are all in tables may still hold values.
         let values: Vec<_> = view
             .logs
             .values()
@@ -105,11 +105,11 @@ impl Core {
 
     fn fill(&self, copy: &mut Copy<'_>, captured: &Captured) -> Result<()> {
         let state = &captured.state;
-        // How much of each file is copied where it cannot be linked.
+        // The bytes of each file to copy if it cannot be linked.
         let tables = captured.view.layers().iter().flat_map(Layer::tables);
         let mut files: BTreeMap<FileId, u64> = tables.map(|table| (table.meta().id, table.meta().size)).collect();
         let copied: BTreeSet<FileId> = captured.logs.iter().map(|(log, _)| log.id()).collect();
-        // Several extents, or redirect tables, may lie in one file; as much of it is copied as they need.
+        // Several extents, or redirect tables, may share one file; it is copied as far as they need it.
         for (id, place) in state.values.places.iter().filter(|(id, _)| !copied.contains(id)) {
             let end = match place {
                 ValuePlace::Log { end } | ValuePlace::Extent { end, .. } => *end,
@@ -130,11 +130,11 @@ impl Core {
             self.check_open()?;
             copy.copy(&**log.file(), *end, state.file(log.id()))?;
         }
-        // A database of its own: one that shared its number with this one could be opened with this one's tables.
+        // A new database id: with the same id, the copy could be opened with this database's tables.
         let database = self.storage.unique_number()?;
         let mut state =
             ManifestState { database, has_slow_dir: false, openings: Openings::default(), ..captured.state.clone() };
-        // The number of its manifest must be one of its own as well.
+        // The id of its manifest must be in a range that the copy has reserved, too.
         if state.reserved_end(state.next_file).is_none() {
             state.reserved.insert(state.next_file, FileId(state.next_file.0 + 1));
         }
@@ -150,7 +150,7 @@ struct Copy<'a> {
     buffer: Vec<u8>,
 }
 
-/// Fills an empty or new directory; leaves it as it was if that fails.
+/// Fills an empty or new directory; restores its previous state if that fails.
 fn copy_into(storage: &dyn Storage, dir: &Path, fill: impl FnOnce(&mut Copy<'_>) -> Result<()>) -> Result<()> {
     let is_new = !storage.exists(dir)?;
     if is_new {
@@ -158,7 +158,7 @@ fn copy_into(storage: &dyn Storage, dir: &Path, fill: impl FnOnce(&mut Copy<'_>)
     }
     let lock_path = dir.join(LOCK);
     let had_lock = storage.exists(&lock_path)?;
-    // Whoever opens the copy before it is whole, or makes another one here, is refused.
+    // The lock prevents opening the incomplete copy, and writing another one here.
     let lock = storage.lock(&lock_path)?;
     let mut copy = Copy { storage, dir: dir.to_owned(), buffer: Vec::new() };
     let filled = storage.list(dir).and_then(|entries| match entries.into_iter().find(|entry| entry.name != LOCK) {
@@ -170,7 +170,7 @@ fn copy_into(storage: &dyn Storage, dir: &Path, fill: impl FnOnce(&mut Copy<'_>)
     });
     if filled.is_err() {
         if !had_lock {
-            // The first error is the one to report.
+            // The first error is the one returned.
             let _ = storage.remove(&lock_path);
         }
         drop(lock);
@@ -182,17 +182,17 @@ fn copy_into(storage: &dyn Storage, dir: &Path, fill: impl FnOnce(&mut Copy<'_>)
 }
 
 impl Copy<'_> {
-    /// Where a file of the copy lies, in which both tiers are one directory.
+    /// The path of a file of the copy, in which both tiers share one directory.
     fn path(&self, file: FileKey) -> PathBuf {
         Dirs { fast: self.dir.clone(), slow: self.dir.clone() }.path(file)
     }
 
-    /// One more name for a file that never changes; false where that cannot be.
+    /// Hard-links a file that never changes; returns false if that is impossible.
     fn link(&mut self, from: &Path, file: FileKey) -> Result<bool> {
         self.storage.link(from, &self.path(file))
     }
 
-    /// The first `len` bytes of a file, durably.
+    /// Copies the first `len` bytes of a file, durably.
     fn copy(&mut self, from: &dyn crate::io::File, len: u64, file: FileKey) -> Result<()> {
         let to = self.storage.create(&self.path(file), Access::Buffered)?;
         self.buffer.resize(COPY_BYTES, 0);
@@ -206,7 +206,7 @@ impl Copy<'_> {
         to.sync()
     }
 
-    /// The directory was empty but for the lock, and the lock is ours. What names the rest goes first.
+    /// The directory was empty except for the lock, which is ours. Files that reference others are removed first.
     fn remove_all(&self) {
         let entries = self.storage.list(&self.dir).unwrap_or_default();
         let (first, rest): (Vec<_>, Vec<_>) =

@@ -1,4 +1,4 @@
-//! Closing: everything is made durable, logs are settled, and files that only an open database needs are removed.
+//! Closing: makes everything durable, settles the logs, and removes files that only an open database needs.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,12 +15,12 @@ use crate::front::index_table::IndexTable;
 use crate::front::log::LogFile;
 use crate::levels::version::Version;
 
-/// Closing flushes if there are more logs than this, so that they do not cluster up over short sessions.
+/// Closing flushes if there are more logs than this, so that they do not accumulate over short sessions.
 const LOGS_LEFT_MAX: usize = 4;
 
 impl Core {
-    /// Ends all work and leaves the database so that the next open has nothing to repair. Only the first call does
-    /// anything; others wait for its end and get the same answer.
+    /// Ends all work and leaves the database in a state that the next open need not repair. Only the first call does
+    /// this; others wait for its end and return the same result.
     pub fn close(&self) -> Result<()> {
         let is_first = {
             let _commit = self.commit.lock();
@@ -36,7 +36,7 @@ impl Core {
         let closed = guard_panic("a close", || self.close_once());
         *self.close_result.lock() = Some(closed.clone());
         self.close_ended.notify_all();
-        // Last, because it waits for listeners, and one of them may be waiting in a close of its own.
+        // Last, because this waits for listeners, and a listener may itself be waiting in `close`.
         self.events.finish();
         closed
     }
@@ -53,9 +53,9 @@ impl Core {
         self.horizon.stop();
         self.stop_background();
         self.remove_stats_page();
-        // A full disk stops the flush; what the logs hold is settled all the same.
+        // A full disk fails the flush; the logs are settled nevertheless.
         let settled = self.settle();
-        // From here on the directories may be someone else's.
+        // From here on another process may own the directories.
         self.manifest.lock().close();
         // Ends the threads that write chunks.
         self.commit.lock().writer = None;
@@ -70,7 +70,7 @@ impl Core {
         settled.and(flushed)
     }
 
-    /// A large front goes to tables; a small one is replayed faster than it is flushed.
+    /// Flushes a large front; a small one is replayed faster than flushed.
     fn flush_at_close(&self) -> Result<()> {
         let consumed = self.manifest.lock().state().watermarks.least();
         let view = self.published.view();
@@ -118,22 +118,22 @@ impl Core {
                 log.mark_obsolete();
             }
         }
-        // The space reserved behind the end goes back; if that fails it stays reserved. Also in logs that recovery has
-        // settled, or an earlier close that could not do this.
+        // Frees the space reserved after the end; if that fails it stays reserved. Includes logs that recovery settled,
+        // and logs that an earlier close could not truncate.
         for log in logs.iter().filter(|log| !edit.logs_removed.contains(&log.id())) {
             if log.file().len().is_ok_and(|len| len > log.end()) {
                 let _ = self.storage.open(log.path()).and_then(|file| file.truncate(log.end()));
             }
         }
         drop(manifest);
-        // What is obsolete goes with its last holder, and here is one.
+        // Obsolete files are removed with their last holder, and this view is a holder.
         drop((settled, logs, view));
         self.release_files();
         while self.delete_one_pending() {}
         Ok(())
     }
 
-    /// Lets go of the view, so that obsolete files that no reader holds can be removed.
+    /// Releases the view, so that obsolete files that no reader holds can be removed.
     fn release_files(&self) {
         let mut commit = self.commit.lock();
         commit.writer = None;

@@ -1,13 +1,14 @@
-//! Ingest: a sorted load written straight into tables, past log, index table and runs.
+//! Ingest: sorted pairs are written directly into tables, bypassing log, index table and runs.
 //!
-//! The tables are written and synced while others read and write; their versions have no sequence number yet (the file
-//! says 0). Then the front is flushed, so that nothing in it is older than the load and searched before it (rule
-//! 1), and in one step, under the commit lock, the load gets the next sequence number, an edit names its tables and that
-//! number, and the view shows them. The edit also says that everything up to that number is in tables: the log has no
-//! record of it, so recovery must not look for one there. If writers fill the front again and again before that step, they
-//! are held back for the length of one flush.
+//! The tables are written and synced while other threads read and write; their versions have no sequence number yet
+//! (the file says 0). Then the front is flushed, so that no older version in it is searched before the ingested ones
+//! (rule 1). In one step under the commit lock, the ingest gets the next sequence number, an edit adds its tables with
+//! that number, and the view shows them. The edit also records that everything up to that number is in tables: the log
+//! has no record of the number, so recovery must not expect one. If writers keep refilling the front before that step,
+//! they wait for the length of one flush.
 //!
-//! Each table goes as far down as nothing in its way is newer or overlaps it; where that is nowhere, into HL0.
+//! Each table is placed in the lowest level that it can reach without passing a table that overlaps it; if there is
+//! none, in HL0.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,14 +29,14 @@ use crate::levels::picker::RunningCompaction;
 use crate::levels::table::Table;
 use crate::levels::version::{LEVELS_MAX, Version};
 
-/// What stands in the file for the sequence number that the load will get.
+/// The placeholder in the file for the sequence number that the ingest will get.
 const UNPLACED: Stamp = Stamp(Kind::Put as u64);
 
-/// Keys that the caller says ascend, as a stream of versions.
+/// The caller's pairs, checked to ascend, as a stream of versions.
 struct Load<'a, I> {
     core: &'a Core,
     pairs: I,
-    /// The full key that the stream stands on.
+    /// The current full key of the stream.
     key: Vec<u8>,
     prefix_len: usize,
     value: Vec<u8>,
@@ -52,7 +53,7 @@ where
     type Error = Error;
 
     fn advance(&mut self) -> Result<bool> {
-        // A close waits for the load to end.
+        // A close waits for the ingest to end.
         self.core.check_open()?;
         let Some((key, value)) = self.pairs.next() else {
             return Ok(false);
@@ -93,7 +94,7 @@ fn limits_of_keys(len: usize) -> Error {
 }
 
 impl Core {
-    /// Puts all of `pairs`, at once. Returns how many there were.
+    /// Ingests `pairs` atomically. Returns their number.
     pub fn ingest<I, K, V>(&self, keyspace: &KeyspaceState, pairs: I) -> Result<u64>
     where
         I: Iterator<Item = (K, V)>,
@@ -114,7 +115,7 @@ impl Core {
         self.check_writable()?;
         self.check_poison()?;
         keyspace.check(self.database)?;
-        // Before its tables are written in vain.
+        // Fail before writing tables that would be discarded.
         self.check_not_paused()?;
         let _writing = self.begin_writer("ingest")?;
         let key = keyspace.record.id.prefix().to_vec();
@@ -144,11 +145,11 @@ impl Core {
         }
     }
 
-    /// Makes a load true. On an error, also says whether the manifest may name its tables.
+    /// Commits an ingest. With an error, also returns whether the manifest may reference its tables.
     fn install_ingested(&self, keyspace: &KeyspaceState, tables: &[Arc<Table>]) -> Result<(), (Error, bool)> {
         let mut gate = None;
         loop {
-            // The holder of a pause may be this caller, or wait for it, or for the gate.
+            // The holder of a pause may be this caller, or may be waiting for it or for the gate.
             let room = match gate {
                 None => self.wait_for_hl0(),
                 Some(_) => Ok(()),
@@ -169,12 +170,12 @@ impl Core {
                 });
             }
             drop(commit);
-            // Whoever had begun to write when the gate closed comes to an end.
+            // Writes that had begun when the gate closed run to their end.
             gate.get_or_insert_with(|| Gate::close(self));
         }
     }
 
-    /// The step in which a load appears. The front is empty, and nothing is appended meanwhile.
+    /// The step in which an ingest becomes visible. The front is empty, and nothing is appended meanwhile.
     fn commit_ingest(
         &self,
         commit: &mut CommitState,
@@ -214,7 +215,7 @@ impl Core {
         })
     }
 
-    /// A level for each table, and claims that keep compactions from writing there meanwhile.
+    /// A level for each table, and claims that keep compactions from writing there.
     fn free_levels(
         &self,
         state: &WorkState,
@@ -231,7 +232,7 @@ impl Core {
             let mut level = 0;
             for below in 1..=deepest {
                 let above = &version.levels()[below - 1];
-                // A table that a job is moving may land anywhere below.
+                // A table that a job is moving may be placed in any lower level.
                 let in_the_way = |other: &&Arc<Table>| {
                     let id = other.meta().id;
                     overlaps(other) && (claimed_tables.contains(&id) || !clear.contains(&(meta.id, id)))
@@ -254,7 +255,7 @@ impl Core {
         (levels, claims)
     }
 
-    /// The lowest level that has tables, or the first that has room for the load if that is lower.
+    /// The lowest level that has tables, or the first level large enough for the ingest if that is lower.
     fn deepest_level(&self, version: &Version, tables: &[Arc<Table>]) -> usize {
         let bytes: u64 = tables.iter().map(|table| table.meta().size).sum();
         let levels = version.levels();
@@ -265,8 +266,8 @@ impl Core {
     }
 }
 
-/// Pairs of a table of the load and a table of the version whose key ranges overlap, but the second holds no key within the
-/// range of the first. A table that cannot be read, or that has range tombstones, is taken to hold one.
+/// Pairs of an ingested table and a table of the version whose key ranges overlap although the second holds no key
+/// within the range of the first. A table that cannot be read, or that has range tombstones, counts as holding one.
 fn clear_of(version: &Version, load: &[Arc<Table>]) -> BTreeSet<(FileId, FileId)> {
     let mut clear = BTreeSet::new();
     for new in load {

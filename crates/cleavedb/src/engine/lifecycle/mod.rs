@@ -1,4 +1,4 @@
-//! Opening, recovery and closing; copies of a database, and sorted data taken in whole.
+//! Opening and closing; checkpoints, and ingest of sorted data.
 
 pub(crate) mod request;
 pub(crate) mod open;

@@ -38,7 +38,7 @@ use crate::io::read_ahead::ReadAhead;
 use crate::io::{Access, Lock, Storage};
 use crate::levels::readers::Readers;
 
-/// Opens or makes a database.
+/// Opens or creates a database.
 pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Arc<Core>> {
     let OpenRequest { path, dirs, settings, .. } = request;
     let Settings { read_only, ref tuning, .. } = settings;
@@ -59,7 +59,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Ar
     let pending_deletions = Arc::new(PendingDeletions::default());
     let access = if request.direct_io { Access::Direct } else { Access::Buffered };
     if request.direct_io {
-        // There by now, in the directory of the tables.
+        // Tests for direct I/O on the lock file, which exists in the directory of the tables by now.
         storage.open_read(&dirs.slow.join(LOCK), access)?;
     }
     let memory = Memory::new(tuning);
@@ -136,8 +136,8 @@ pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Ar
             core.map_ring()?;
         }
         if let Err(error) = core.start_background() {
-            // The threads that were started end first, so that the close does not wait for a flush that needs the others. The
-            // logs keep what is not flushed. The error to report is the first.
+            // The started threads end first, so that the close does not wait for a flush that needs the missing ones.
+            // The logs keep unflushed data. The first error is the one returned.
             core.stop_background();
             let _ = core.close();
             return Err(error);
@@ -146,19 +146,19 @@ pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Ar
     Ok(core)
 }
 
-/// Locks both directories, made first if need be; a reader shares the locks with others and makes nothing.
+/// Locks both directories, creating them if needed; a reader shares the locks with other readers and creates nothing.
 fn take_locks(storage: &dyn Storage, dirs: &Dirs, read_only: bool) -> Result<Vec<Box<dyn Lock>>> {
     let Dirs { fast, slow } = dirs;
     if !read_only {
         BTreeSet::from([fast, slow]).iter().try_for_each(|dir| storage.create_dir_all(dir))?;
     }
-    // Both openers of a pair of directories begin with the same one.
+    // A fixed lock order: all openers of a pair of directories begin with the same one.
     let both = if slow == fast { vec![fast] } else { vec![fast, slow] };
     let paths = both.into_iter().map(|dir| dir.join(LOCK));
     paths.map(|path| if read_only { storage.lock_shared(&path) } else { storage.lock(&path) }).collect()
 }
 
-/// The manifest of the database that is there, or of a new one, and the numbers that files get.
+/// The manifest of the existing or a new database, and the allocator of file ids.
 fn read_or_make_manifest(storage: &Arc<dyn Storage>, dirs: &Dirs, tuning: &Tuning) -> Result<(Manifest, FileNumbers)> {
     if let Some(manifest) = Manifest::read(storage.clone(), &dirs.fast, tuning.manifest_bytes)? {
         let numbers = free_numbers(&**storage, dirs, manifest.state(), tuning)?;
@@ -171,13 +171,13 @@ fn read_or_make_manifest(storage: &Arc<dyn Storage>, dirs: &Dirs, tuning: &Tunin
     Ok((manifest, numbers))
 }
 
-/// The numbers that files get from now on. Files that a crash left behind keep theirs until they are removed, and whatever
-/// else has a reserved number in its name would be in the way of a file with that number.
+/// The allocator of file ids. Files left over from a crash keep their ids until they are removed; any other file with a
+/// reserved id in its name would conflict with a new file of that id.
 fn free_numbers(storage: &dyn Storage, dirs: &Dirs, state: &ManifestState, tuning: &Tuning) -> Result<FileNumbers> {
     let files = list_numbered(storage, dirs)?;
     let reserved = files.iter().map(|file| file.id).filter(|id| state.reserved_end(*id).is_some());
     let mut next = reserved.max().map_or(state.next_file, |id| state.next_file.max(FileId(id.0 + 1)));
-    // Numbers come from the newest range; a crash may have come before the first one of it was given out.
+    // Ids come from the newest range; a crash may have occurred before its first id was allocated.
     let end = match state.reserved.last_key_value() {
         Some((from, end)) => {
             next = next.max(*from);
@@ -189,18 +189,18 @@ fn free_numbers(storage: &dyn Storage, dirs: &Dirs, state: &ManifestState, tunin
     if next < end {
         return Ok(numbers);
     }
-    // Nothing may be in the way of the manifest that reserves the next block either.
+    // The id of the manifest that reserves the next block must be free, too.
     let free = numbers.next_block(files.iter().map(|file| file.id)).map_or(next, |(from, _)| from);
     Ok(FileNumbers::new(free, free, tuning.numbers_reserved))
 }
 
-/// A keyspace's own compression must be one that this build knows and has.
+/// A keyspace's own compression must be known to this build and enabled in it.
 fn check_keyspace_compression(manifest: &Manifest) -> Result<()> {
     let path = || manifest.path();
     for keyspace in manifest.state().keyspaces.values() {
         let Some(stored) = keyspace.compression else { continue };
         let Some(compression) = Compression::from_u8(stored) else {
-            let message = format!("keyspace {:?} is compressed in a way that is not known: {stored}", keyspace.name);
+            let message = format!("keyspace {:?} has an unknown compression: {stored}", keyspace.name);
             return Err(Error::Unsupported { path: path(), message });
         };
         compression.check_available(&path())?;
@@ -208,17 +208,17 @@ fn check_keyspace_compression(manifest: &Manifest) -> Result<()> {
     Ok(())
 }
 
-/// The directories that are being opened.
+/// The directories being opened.
 struct Place<'a> {
     storage: &'a dyn Storage,
     dirs: &'a Dirs,
 }
 
 impl Place<'_> {
-    /// Commits what recovery has found (`recovered`) and that the database was opened, takes possession of a slow directory
-    /// of its own, and removes files that are left over. These not before the manifest that does not name them is known to
-    /// be on storage: an earlier one might. What a reader may see from now on must be durable as well, so a manifest with an
-    /// end that may not be is committed anew even if no file has to go.
+    /// Commits the result of recovery (`recovered`) and the opening, takes ownership of a separate slow directory, and
+    /// removes left-over files. These are removed only once the manifest that does not reference them is known to be on
+    /// storage, because an earlier manifest might reference them. Everything a reader can see from now on must be
+    /// durable as well, so a manifest whose end may not be durable is committed anew even if no file has to be removed.
     fn begin(
         &self,
         manifest: &mut Manifest,
@@ -242,7 +242,7 @@ impl Place<'_> {
         if apart {
             reserve.with(|| replace_owner(storage, &dirs.slow, manifest.state()))?;
         }
-        // A manifest that was left over may have gone with the commit.
+        // The commit may already have removed a left-over manifest.
         left_over(manifest)?.iter().try_for_each(|path| storage.remove(path))
     }
 }
@@ -265,8 +265,8 @@ fn new_database(number: u64) -> Edit {
     }
 }
 
-/// Commits an edit while nothing else can give out file numbers, and reserves more of them if few are left. `files` are in
-/// the directories.
+/// Commits an edit while nothing else can allocate file ids, and reserves more of them if few are left. `files` are the
+/// files in the directories.
 fn commit_before_start(
     manifest: &mut Manifest,
     numbers: &FileNumbers,

@@ -1,5 +1,4 @@
-//! What an open needs to know: the choices of the options, checked, with the sizes that follow from them. Made by
-//! `Options` in `api/`.
+//! The input of an open: the validated options, with the sizes derived from them. Created by `Options` in `api/`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use crate::engine::tuning::settings::{LogBackend, Settings};
 
 /// A request to open a database.
 pub(crate) struct OpenRequest {
-    /// As the caller gave it; for messages.
+    /// As given by the caller; for messages.
     pub path: PathBuf,
     /// Absolute.
     pub dirs: Dirs,

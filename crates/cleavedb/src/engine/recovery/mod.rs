@@ -1,5 +1,5 @@
-//! What an open finds: whose directories they are, which tables and value files the manifest references, and what the logs hold
-//! that is in no table. The check of a closed database reads the same way.
+//! Recovery: who owns the directories, which tables and value files the manifest references, and which records of the
+//! logs are in no table. The check of a closed database reads the same way.
 
 pub(crate) mod ownership;
 pub(crate) mod tables;

@@ -1,9 +1,9 @@
-//! Whose a directory is, and which of its files are ours.
+//! Ownership of directories, and of the files in them.
 //!
-//! A database takes a directory only if nothing in it has a name that databases use. In its directories it removes a file
-//! that nothing references only if the manifest had reserved the file's number before the file was made; any other such
-//! file stays and is reported. A slow directory of its own has the file [`OWNER`], which names the database and its last
-//! opening for writing, so that a copy of the main directory cannot use the slow directory of its twin. Called by
+//! A database takes a directory only if no file in it has a name that databases use. In its directories it removes an
+//! unreferenced file only if the manifest had reserved the file's id before the file was created; any other such file
+//! stays and is reported. A separate slow directory holds the file [`OWNER`] with the id of the database and its last
+//! opening for writing, so that a copy of the main directory cannot use the slow directory of the original. Called by
 //! `open.rs`, `check.rs` and `core.rs`.
 
 use std::path::{Path, PathBuf};
@@ -18,20 +18,20 @@ use crate::engine::manifest::{Manifest, ManifestState};
 use crate::format::edit::{Opening, Openings};
 use crate::io::{Access, DirEntry, Storage, read_whole};
 
-/// References of files without numbers.
+/// References of files without ids.
 const FIXED: [&str; 8] = [CURRENT, CURRENT_NEW, OWNER, OWNER_NEW, RING, RING_NEW, RESERVE, STATS];
 
-/// What a manifest says of a file with a number.
+/// The status of a numbered file according to a manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Claim {
     Referenced,
-    /// This database made it, and nothing references it.
+    /// This database created it, and nothing references it.
     LeftOver,
-    /// This database did not make it.
+    /// This database did not create it.
     Unknown,
 }
 
-/// What the manifest says of a file.
+/// The status of a file according to the manifest.
 pub(crate) fn claim_of(manifest: &Manifest, dirs: &Dirs, file: &Numbered) -> Claim {
     let state = manifest.state();
     let is_referenced = match file.kind {
@@ -47,10 +47,10 @@ pub(crate) fn claim_of(manifest: &Manifest, dirs: &Dirs, file: &Numbered) -> Cla
     }
 }
 
-/// Refuses a directory that is not of this database and holds something with a name that databases use.
+/// Fails for a directory that does not belong to this database and holds a file with a name that databases use.
 pub(crate) fn check_free(storage: &dyn Storage, dir: &Path) -> Result<()> {
     let entries = storage.list(dir)?;
-    // A crash may have left this one when the directory was to be claimed; nothing depends on it.
+    // A crash while claiming the directory may have left this file; nothing depends on it.
     let is_ours = |entry: &&DirEntry| is_our_name(&entry.name) && !(entry.name == OWNER_NEW && entry.is_file);
     match entries.iter().find(is_ours) {
         Some(entry) if entry.name == OWNER => Err(another_owner(dir)),
@@ -59,8 +59,8 @@ pub(crate) fn check_free(storage: &dyn Storage, dir: &Path) -> Result<()> {
     }
 }
 
-/// Refuses to make a database where there may be something of another one. Removes what a crash left of a database that
-/// was being made here.
+/// Fails if a new database would be created where there may be files of another one. Removes the files of a database
+/// whose creation here was interrupted by a crash.
 pub(crate) fn check_new(storage: &dyn Storage, dirs: &Dirs) -> Result<()> {
     let Dirs { fast, slow } = dirs;
     let mut entries = storage.list(fast)?;
@@ -87,7 +87,7 @@ pub(crate) fn check_new(storage: &dyn Storage, dirs: &Dirs) -> Result<()> {
     entries.iter().try_for_each(|entry| storage.remove(&fast.join(&entry.name)))
 }
 
-/// True if these can only be the first manifest of a database and its `CURRENT`, before that got its name.
+/// True if these can only be the first manifest of a database and its `CURRENT` before the rename.
 fn is_begun(storage: &dyn Storage, dir: &Path, entries: &[DirEntry]) -> Result<bool> {
     let first = name(FileKind::Manifest, FileId(1));
     for entry in entries {
@@ -99,7 +99,7 @@ fn is_begun(storage: &dyn Storage, dir: &Path, entries: &[DirEntry]) -> Result<b
         if !entry.is_file {
             return Ok(false);
         }
-        // A crash may have torn what was written.
+        // A crash may have torn the write.
         let bytes = read_whole(storage, &dir.join(&entry.name))?;
         let len = start.len().min(bytes.len());
         if bytes[..len] != start[..len] && bytes.iter().any(|&byte| byte != 0) {
@@ -121,8 +121,8 @@ fn taken(dir: &Path, name: &str) -> Error {
     ))
 }
 
-/// Whether the slow tier has a directory of its own is settled by the first opening that gives it one, or by the first table
-/// there.
+/// Whether the slow tier has a separate directory is fixed by the first opening that gives it one, or by the first
+/// table there.
 pub(crate) fn check_layout(storage: &dyn Storage, state: &ManifestState, dirs: &Dirs) -> Result<()> {
     if state.has_slow_dir && !dirs.are_apart() {
         return Err(Error::input(format!(
@@ -144,7 +144,7 @@ pub(crate) fn slow_tables(state: &ManifestState) -> impl Iterator<Item = FileKey
     tables.filter(|file| file.tier == Tier::Slow)
 }
 
-/// The database has tables, and none of them is where the options say.
+/// The database has tables, and none of them is in the directory that the options give.
 pub(crate) fn tables_elsewhere(slow: &Path) -> Error {
     let message = format!(
         "none of the tables of this database is in {}: the option slow_dir must be as it was when they were written",
@@ -153,7 +153,7 @@ pub(crate) fn tables_elsewhere(slow: &Path) -> Error {
     Error::input(message)
 }
 
-/// What [`OWNER`] says.
+/// The contents of [`OWNER`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Owner {
     database: u64,
@@ -187,8 +187,8 @@ impl Owner {
     }
 }
 
-/// Checks that a slow directory of its own belongs to this database, and that no copy of it has used the directory since.
-/// Returns the opening that [`OWNER`] names; `None` if nobody owns the directory yet.
+/// Checks that a separate slow directory belongs to this database, and that no copy of it has used the directory since.
+/// Returns the opening recorded in [`OWNER`]; `None` if the directory has no owner yet.
 pub(crate) fn check_owner(storage: &dyn Storage, slow: &Path, state: &ManifestState) -> Result<Option<Opening>> {
     let path = slow.join(OWNER);
     if !storage.exists(&path)? {
@@ -198,7 +198,7 @@ pub(crate) fn check_owner(storage: &dyn Storage, slow: &Path, state: &ManifestSt
         return check_free(storage, slow).map(|()| None);
     }
     let owner = match Owner::decode(&path, &read_whole(storage, &path)?) {
-        // This database has never taken a directory, so it is not its own file that is damaged.
+        // This database has never taken a directory, so the damaged file is not its own.
         Err(_) if !state.has_slow_dir => return Err(another_owner(slow)),
         decoded => decoded?,
     };
@@ -220,13 +220,13 @@ pub(crate) fn check_owner(storage: &dyn Storage, slow: &Path, state: &ManifestSt
     Ok(Some(owner.opening))
 }
 
-/// The openings that the manifest must know before [`OWNER`] names the new one.
+/// The openings that the manifest must record before [`OWNER`] records the new one.
 pub(crate) fn next_openings(state: &ManifestState, owner: Option<Opening>, nonce: u64) -> Openings {
     let present = Opening { epoch: state.openings.present.epoch + 1, nonce };
     Openings { present, previous: owner.unwrap_or_default() }
 }
 
-/// Writes the present opening into [`OWNER`], in one step.
+/// Writes the current opening into [`OWNER`], atomically.
 pub(crate) fn replace_owner(storage: &dyn Storage, slow: &Path, state: &ManifestState) -> Result<()> {
     let temporary = slow.join(OWNER_NEW);
     if storage.exists(&temporary)? {
@@ -245,8 +245,8 @@ fn another_owner(dir: &Path) -> Error {
     Error::input(format!("{} belongs to another database, as {} says", dir.display(), dir.join(OWNER).display()))
 }
 
-/// Removes tables that no edit has ever named: what a crash left of unfinished jobs. Whatever part of the manifest is on
-/// storage does not name them, so they can go before the next edit, which may need their space: jobs fill disks.
+/// Removes tables that no edit has ever referenced: output of unfinished jobs, left by a crash. No durable part of the
+/// manifest references them, so they can be removed before the next edit, which may need their space: jobs fill disks.
 pub(crate) fn remove_never_named(storage: &dyn Storage, dirs: &Dirs, manifest: &Manifest) -> Result<()> {
     let mut files = list_numbered(storage, dirs)?;
     files.retain(|file| file.kind == FileKind::Table && !manifest.ever_named(file.id));
@@ -254,7 +254,7 @@ pub(crate) fn remove_never_named(storage: &dyn Storage, dirs: &Dirs, manifest: &
     files.iter().try_for_each(|file| storage.remove(&file.path))
 }
 
-/// The files that the manifest says of what `claim` is.
+/// The files whose status in the manifest is `claim`.
 pub(crate) fn files_with(
     storage: &dyn Storage,
     dirs: &Dirs,

@@ -1,9 +1,9 @@
-//! Recovery of the front: the logs from the watermark on, replayed into index tables (rule 3).
+//! Recovery of the front: replays the logs from the watermark on into index tables (rule 3).
 //!
-//! Reading stops at the first gap in history; all that came later is dropped, so what is left is a prefix that holds
-//! every `Sync`. A gap in front of something that says it was synced is damage, and is reported instead of cut. What
-//! only the ring had is written to its log, the logs are synced, and the cut is committed, before anything new is
-//! written; a crash in between leads here again.
+//! Reading stops at the first gap in history; all later records are dropped, so that a prefix remains that holds every
+//! `Sync` write. A gap before a frame that says it was synced is damage, and is reported instead of cut. Before
+//! anything new is written, frames found only in the ring are written to their log, the logs are synced, and the cut is
+//! committed; after a crash in between, recovery repeats this.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,22 +27,22 @@ use crate::front::log_reader::{LogReader, Opened};
 use crate::io::pending_deletions::{FileGuard, PendingDeletions};
 use crate::io::{Access, File, Mapping, MappingImage, Storage, read_whole};
 
-/// Frames that are written once more go in writes of about this size.
+/// Frames are rewritten in writes of about this size.
 const REWRITE_BYTES: usize = 1 << 20;
 
-/// What the logs gave.
+/// The result of the replay.
 pub(crate) struct Recovered {
     /// The newest table takes new writes; the others are full. Newest first.
     pub tables: Vec<Arc<IndexTable>>,
-    /// Logs that tables name.
+    /// Logs that tables reference.
     pub logs: BTreeMap<FileId, Arc<LogFile>>,
     /// The end of history.
     pub last_seqno: Seqno,
-    /// What must be committed before the first write; `None` after a clean close.
+    /// The edit to commit before the first write; `None` after a clean close.
     pub edit: Option<Edit>,
 }
 
-/// What is in the ring's file, if there is one: a link or a directory is someone else's.
+/// The contents of the ring's file, if it exists; a link or directory of that name is not ours.
 pub(crate) fn read_ring(storage: &dyn Storage, fast: &Path) -> Result<Option<Vec<u8>>> {
     match storage.list(fast)?.iter().any(|entry| entry.name == RING && entry.is_file) {
         true => read_whole(storage, &fast.join(RING)).map(Some),
@@ -50,7 +50,7 @@ pub(crate) fn read_ring(storage: &dyn Storage, fast: &Path) -> Result<Option<Vec
     }
 }
 
-/// Replays the logs that the manifest names.
+/// Replays the logs that the manifest references.
 pub(crate) fn recover(
     storage: &dyn Storage,
     dirs: &Dirs,
@@ -112,20 +112,20 @@ pub(crate) fn recover(
 struct Replay<'a> {
     tuning: &'a Tuning,
     watermarks: &'a Watermarks,
-    /// The least of these.
+    /// The lowest of these watermarks.
     consumed: Seqno,
     /// The next sequence number of history.
     expected: Seqno,
-    /// Known to be on storage, and not only in the system's memory.
+    /// Known to be on storage, not only in the page cache.
     durable: Seqno,
-    /// History has ended; what follows is only looked at for sync marks.
+    /// History has ended; later frames are only checked for sync marks.
     cut: bool,
     tables: Vec<Arc<IndexTable>>,
     logs: BTreeMap<FileId, Arc<LogFile>>,
     edit: Edit,
-    /// What tables name.
+    /// The records that tables reference.
     referenced: &'a References,
-    /// Values from this size on are not in index tables.
+    /// Values of at least this size are not stored in index tables.
     in_front: usize,
     /// The kind of each keyspace, and from which size on its values are separated for good.
     keyspaces: BTreeMap<KeyspaceId, (KeyspaceKind, usize)>,
@@ -133,7 +133,7 @@ struct Replay<'a> {
     read_only: bool,
 }
 
-/// Frames on their way back into the file, neighbours in one write.
+/// Frames to be rewritten to the file; adjacent ones in one write.
 #[derive(Default)]
 struct Rewrite {
     offset: u64,
@@ -161,12 +161,12 @@ impl Rewrite {
 
 /// How far one log was read.
 struct LogEnd {
-    /// Behind the last frame that belongs to history.
+    /// The end of the last frame that belongs to history.
     offset: u64,
     last_seqno: Seqno,
-    /// Some consumer still needs some of it.
+    /// A consumer still needs a record of it.
     is_needed: bool,
-    /// From here on some of it may only be in the ring, where nothing is written back.
+    /// If nothing is written back: frames from here on may exist only in the ring.
     ring_from: Option<u64>,
 }
 
@@ -182,7 +182,7 @@ impl Replay<'_> {
         let end = self.frames(id, settled_end, &*file, ring)?;
         let referenced = self.referenced.of(id);
         if referenced.end > end.offset {
-            // All that tables name was durable before they were.
+            // Records that tables reference were durable before the tables.
             let message = format!("a frame is damaged; tables name records of this log up to {}", referenced.end);
             return Err(Error::corruption(file.path(), end.offset, message));
         }
@@ -193,8 +193,8 @@ impl Replay<'_> {
                 }
                 self.edit.logs_ended.push((id, end.offset));
             } else if referenced.records > 0 && !self.read_only {
-                // Its values stay, though nothing of it is to be replayed. If the space behind them cannot be given back, it
-                // stays reserved.
+                // The log stays for its values, although no record of it is replayed. If the space after them cannot be
+                // freed, it stays reserved.
                 let _ = file.truncate(end.offset);
                 file.sync()?;
                 self.edit.values_placed.push((id, ValuePlace::Log { end: end.offset }));
@@ -213,8 +213,9 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Reads the frames of one log, and writes those that may not be on storage once more: what only the ring has, and
-    /// what only the system's memory may have (after a failed sync it shows bytes that no later sync would write).
+    /// Reads the frames of one log, and rewrites those that may not be on storage: frames found only in the ring, and
+    /// frames that may exist only in the page cache (after a failed sync it returns bytes that no later sync would
+    /// write).
     fn frames(&mut self, id: FileId, settled_end: Option<u64>, file: &dyn File, ring: Option<&[u8]>) -> Result<LogEnd> {
         let mut end =
             LogEnd { offset: LOG_HEADER_BYTES as u64, last_seqno: Seqno::ZERO, is_needed: false, ring_from: None };
@@ -250,7 +251,7 @@ impl Replay<'_> {
         Ok(end)
     }
 
-    /// True if the frame continues history. A frame behind a gap must not say that what the gap lost was durable.
+    /// True if the frame continues history. A frame after a gap must not say that a lost frame was durable.
     fn belongs(&mut self, path: &Path, header: &FrameHeader, offset: u64) -> Result<bool> {
         let follows = header.first_seqno == self.expected || header.first_seqno <= self.consumed;
         if header.kind == FrameKind::Records && !follows {
@@ -284,7 +285,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Hands each record of a frame to its consumer, unless it is at or below that one's watermark.
+    /// Passes each record of a frame to its consumer, unless it is at or below that consumer's watermark.
     fn replay(&mut self, log: FileId, frame_offset: u64, mut body: &[u8]) {
         let mut place = RecordPlace { log, offset: frame_offset + HEADER_BYTES as u64 };
         let table = self.tables.last().expect("there is always a table to fill").clone();

@@ -1,8 +1,8 @@
-//! The check of a closed database: every checksum, and whether manifest, tables and logs agree. Nothing is changed, and
-//! nobody can open the database for writing meanwhile.
+//! The check of a closed database: verifies every checksum, and that manifest, tables and logs agree. Nothing is
+//! changed, and the database cannot be opened for writing meanwhile.
 //!
-//! What is found is listed and not returned as an error, so that one damaged block does not hide the next. Without a
-//! manifest that can be read, tables and logs are checked each by itself.
+//! Problems are listed, not returned as errors, so that one damaged block does not hide the next. Without a readable
+//! manifest, tables and logs are checked individually.
 
 mod values;
 
@@ -34,16 +34,16 @@ use crate::levels::table_file::TableFile;
 use crate::levels::version::LEVELS_MAX;
 use crate::values::files::ValueFiles;
 
-/// Files that the check holds open at once.
+/// Maximum number of files that the check holds open.
 const OPEN_FILES: usize = 16;
 
-/// What a check has found. Visit [`check`](crate::check).
+/// The result of a check. See [`check`](crate::check).
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Report {
-    /// What is damaged or contradicts something else.
+    /// Damage and contradictions.
     pub problems: Vec<Problem>,
-    /// What is no damage but worth a word: files that a crash left behind, a database that was not closed.
+    /// Remarks that are no damage, such as files left by a crash, or a database that was not closed.
     pub notes: Vec<String>,
     /// Tables read.
     pub tables: u64,
@@ -60,21 +60,21 @@ pub struct Report {
 }
 
 impl Report {
-    /// There is no problem.
+    /// True if there are no problems.
     pub fn is_sound(&self) -> bool {
         self.problems.is_empty()
     }
 }
 
-/// Something that is wrong.
+/// A problem found by a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Problem {
     /// The file.
     pub path: PathBuf,
-    /// Where in it, in bytes, if that can be said.
+    /// The offset in it, in bytes, if known.
     pub offset: Option<u64>,
-    /// What.
+    /// The description.
     pub message: String,
 }
 
@@ -87,7 +87,7 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// Checks the database in two directories; `path` is what the caller called it.
+/// Checks the database in two directories; `path` is the caller's name of the database.
 pub(crate) fn check(storage: Arc<dyn Storage>, path: &Path, dirs: Dirs) -> Result<Report> {
     let missing = || Error::NotFound { what: format!("database {}", path.display()) };
     if !storage.exists(&dirs.fast)? {
@@ -117,7 +117,7 @@ pub(crate) fn check(storage: Arc<dyn Storage>, path: &Path, dirs: Dirs) -> Resul
     Ok(check.report)
 }
 
-/// Keeps writers away. A directory without a lock file has never been opened, or not by us.
+/// Locks out writers. A directory without a lock file has never been opened, or not as a CleaveDB directory.
 fn lock(storage: &dyn Storage, dirs: &Dirs) -> Result<Vec<Box<dyn Lock>>> {
     let mut locks = Vec::new();
     for dir in [&dirs.fast].into_iter().chain(dirs.are_apart().then_some(&dirs.slow)) {
@@ -133,11 +133,11 @@ struct Checker {
     storage: Arc<dyn Storage>,
     dirs: Dirs,
     report: Report,
-    /// The files of values that the manifest names, if they are all there.
+    /// The value files that the manifest references, if all exist.
     values: Option<Arc<ValueFiles>>,
-    /// What tables name.
+    /// The records that tables reference.
     names: References,
-    /// Versions whose values were dead when their files were emptied; checked once all tables are.
+    /// Versions whose values were dead when their files were collected; checked after all tables.
     dead: Vec<DeadVersion>,
 }
 
@@ -146,7 +146,7 @@ impl Checker {
         self.report.problems.push(Problem { path: path.to_owned(), offset, message: message.into() });
     }
 
-    /// An error that a part of the check ended with is a problem of its file.
+    /// An error that ends a part of the check is listed as a problem of its file.
     fn note(&mut self, error: &Error) {
         match error {
             Error::Corruption { path, offset, message } => self.problem(path, Some(*offset), message.clone()),
@@ -159,14 +159,14 @@ impl Checker {
         }
     }
 
-    /// Everything with the name of a numbered file.
+    /// All files with names of numbered files.
     fn our_files(&self) -> Result<Vec<Numbered>> {
         let Dirs { fast, slow } = &self.dirs;
         let slow = if self.storage.exists(slow)? { slow } else { fast };
         list_numbered(&*self.storage, &Dirs { fast: fast.clone(), slow: slow.clone() })
     }
 
-    /// Everything, with the manifest as the truth about what there should be.
+    /// Checks everything against the manifest.
     fn all(&mut self, manifest: &Manifest, files: &[Numbered]) -> Result<()> {
         let state = manifest.state();
         if manifest.has_tail() {
@@ -199,7 +199,7 @@ impl Checker {
         Ok(())
     }
 
-    /// Tables and logs without a manifest: what each says of itself.
+    /// Checks tables and logs without a manifest, each by itself.
     fn each_by_itself(&mut self, files: &[Numbered]) {
         for Numbered { path, kind, id, .. } in files.iter().filter(|file| file.is_file) {
             match kind {
@@ -212,7 +212,7 @@ impl Checker {
         }
     }
 
-    /// Numbers that will be given out next lie above those that were.
+    /// The next ids to allocate must be above all allocated ones.
     fn numbers(&mut self, manifest: &Manifest) {
         let state = manifest.state();
         let path = manifest.path();
@@ -244,7 +244,7 @@ impl Checker {
         }
     }
 
-    /// A slow directory of its own says whose it is.
+    /// A separate slow directory must name its owner.
     fn owner(&mut self, state: &ManifestState) {
         if !self.dirs.are_apart() {
             return;
@@ -281,7 +281,7 @@ impl Checker {
         };
         let own = table.meta();
         let agrees = |meta: &TableMeta| {
-            // A load was written before its number was known.
+            // An ingested table is written before its sequence number is known.
             let placed = own.seqno_max == Seqno::ZERO && meta.seqno_min == meta.seqno_max;
             *meta == if placed { own.clone().placed_at(meta.seqno_max) } else { own.clone() }
         };
@@ -325,7 +325,7 @@ impl Checker {
         self.report.bytes += table.blocks_end();
     }
 
-    /// The ledger says what tables name, and nothing is kept that nothing leads to.
+    /// The ledger must match the references of tables, and no unreferenced value file may be kept.
     fn ledger(&mut self, manifest: &Manifest) {
         let state = manifest.state();
         let path = manifest.path();
@@ -347,7 +347,8 @@ impl Checker {
         }
     }
 
-    /// HL0: where tables overlap, each covers an interval of numbers of its own. Below: no two overlap.
+    /// In HL0, overlapping tables must have disjoint ranges of sequence numbers. In lower levels no two tables may
+    /// overlap.
     fn order_of_tables(&mut self, state: &ManifestState) {
         let tables: Vec<(u8, &TableMeta)> = state.tables.values().map(|(level, meta)| (*level, meta)).collect();
         for (index, (level, table)) in tables.iter().enumerate() {
@@ -363,7 +364,7 @@ impl Checker {
         }
     }
 
-    /// Each log by itself; then, if all are whole, whether they are one history.
+    /// Checks each log by itself; then, if all are undamaged, that they form one history.
     fn logs(&mut self, state: &ManifestState) {
         let before = self.report.problems.len();
         let unsettled = state.logs.values().any(|end| end.is_none());

@@ -1,4 +1,4 @@
-//! The part of the check that looks at values apart from their keys: extents, redirect tables, and where addresses lead.
+//! The check of separated values: extents, redirect tables, and the targets of addresses.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,23 +27,23 @@ use crate::values::files::{Located, ValueFiles};
 use crate::values::redirect::{RedirectEntry, RedirectTable, Shape, read_all};
 use crate::values::segment::{Extent, check_header, check_padding, extents};
 
-/// A version whose value was dead when its file was emptied.
+/// A version whose value was dead when its file was collected.
 pub(crate) struct DeadVersion {
-    /// The table that names it.
+    /// The table that references it.
     pub path: PathBuf,
     /// Its key, with the keyspace.
     pub key: Vec<u8>,
     pub seqno: Seqno,
 }
 
-/// Where an address leads.
+/// The verdict on an address.
 pub(crate) enum Judged {
     Right,
     Dead,
     Wrong(String),
 }
 
-/// A version's address must lead to its record: in a log that is there, or through the files of values, where it is read.
+/// A version's address must lead to its record: in an existing log, or through value files, where the record is read.
 pub(crate) fn judge(state: &ManifestState, values: &ValueFiles, key: &[u8], stamp: Stamp, address: Address) -> Judged {
     match state.logs.get(&address.file) {
         Some(Some(end)) if address.offset.saturating_add(address.len.into()) > *end => {
@@ -73,7 +73,7 @@ impl Checker {
         })
     }
 
-    /// Every file of values by itself, and whether redirect tables lead to records.
+    /// Checks each value file by itself, and that redirect tables lead to records.
     pub(crate) fn values(&mut self, state: &ManifestState) {
         let (pending_deletions, readers) = (Arc::new(PendingDeletions::default()), self.readers());
         let home = ValueHome { dirs: &self.dirs, pending_deletions: &pending_deletions, readers: &readers };
@@ -106,7 +106,7 @@ impl Checker {
         }
     }
 
-    /// The extents of a segment that the manifest names; notes the places of their records.
+    /// Checks the extents of a segment that the manifest references; notes the places of their records.
     fn segment(
         &mut self,
         path: &Path,
@@ -141,7 +141,7 @@ impl Checker {
         }
     }
 
-    /// All extents of a segment, whoever names them.
+    /// Checks all extents of a segment, referenced or not.
     pub(crate) fn whole_segment(&mut self, path: &Path, id: FileId) {
         let (mut records, mut bytes) = (0, 0);
         let read = self.storage.open_read(path, Access::Buffered).and_then(|file| {
@@ -159,7 +159,7 @@ impl Checker {
         }
     }
 
-    /// Everything in a file of redirect tables.
+    /// Checks everything in a file of redirect tables.
     pub(crate) fn redirects(
         &mut self,
         path: &Path,
@@ -183,7 +183,7 @@ impl Checker {
         }
     }
 
-    /// The redirect tables of files, all in one file: as the manifest says, and leading to records.
+    /// Checks the redirect tables in one file: they must match the manifest and lead to records.
     fn redirects_of(
         &mut self,
         state: &ManifestState,
@@ -198,7 +198,7 @@ impl Checker {
             let Some(ValuePlace::Moved { to, .. }) = state.values.places.get(&table.of) else { return };
             *moved.entry((table.of, index)).or_default() += 1;
             let known = to.get(index).map(|(extent, _)| records.get(extent));
-            // Of an extent that was emptied in its turn, the records are not known any more.
+            // The records of an extent that was itself collected are no longer known.
             let is_right =
                 |known: &RecordPlaces| known.get(&offset).is_some_and(|found| len.is_none_or(|len| len == *found));
             if wrong.is_empty() && known.is_none_or(|known| known.is_some_and(|known| !is_right(known))) {
@@ -225,7 +225,7 @@ impl Checker {
         wrong.into_iter().for_each(|message| self.problem(&path, None, message));
     }
 
-    /// Values that were dead when their files were emptied have a newer base, so that no read can ask for them.
+    /// Values that were dead when their files were collected must have a newer base, so that no read can reach them.
     pub(crate) fn dead(&mut self, state: &ManifestState) {
         let dead = std::mem::take(&mut self.dead);
         if dead.is_empty() {
@@ -251,18 +251,18 @@ impl Checker {
     }
 }
 
-/// The newest base of `key`, or a range tombstone that covers it, is newer than `seqno`.
+/// True if the newest base of `key`, or a range tombstone that covers it, is newer than `seqno`.
 fn has_newer_base(tables: &[Layer], key: &[u8], seqno: Seqno) -> Result<bool> {
     let mut versions = KeyVersions::default();
     collect_versions(tables, key, Seqno::MAX, &mut OneKey::default(), &mut versions)?;
     Ok(versions.base_seqno() > seqno)
 }
 
-/// Where records lie, and how long each is.
+/// The places of records, and the length of each.
 type RecordPlaces = BTreeMap<u64, u32>;
 
-/// Where the records of an extent lie. What is compressed must have a value. Those of a range must be in it, and in the order
-/// of their keys, newer versions first.
+/// The places of the records of an extent. Compressed records must have a value. Records of a range extent must be in
+/// its range and in key order, newer versions first.
 fn places(file: &dyn File, extent: &Extent, group: &Group) -> Result<RecordPlaces> {
     let mut places = RecordPlaces::new();
     let mut last = None::<(Vec<u8>, Seqno)>;

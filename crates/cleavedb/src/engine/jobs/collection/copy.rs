@@ -1,5 +1,4 @@
-//! Copies records from files to the extents of a segment, in the order in which they lie in the files, and checks them once
-//! more.
+//! Copies records from files to the extents of a segment, in file order, and verifies them again.
 
 use crate::base::limits::COMPRESSED_RECORD_BYTES_MAX;
 use crate::base::{Error, FileId, Result};
@@ -13,15 +12,15 @@ use crate::values::record_compressor::RecordCompressor;
 use crate::values::redirect::RedirectBuilder;
 use crate::values::segment::SegmentBuilder;
 
-/// Which records are read together.
+/// Limits for reading several records in one read.
 const COALESCING: Coalescing = Coalescing { gap_bytes: 16 << 10, read_bytes_max: PIECE_BYTES as u64 };
-/// The system is told of so much before it is read.
+/// Bytes announced to the system ahead of the reads.
 const AHEAD_BYTES: u64 = 4 << 20;
-/// One read, and what of a large record, which is not compressed, is held at once.
+/// Bytes of one read; a larger record is not compressed and is copied in pieces of this size.
 const PIECE_BYTES: usize = COMPRESSED_RECORD_BYTES_MAX;
 
 impl Collection<'_> {
-    /// Copies records, which come in the order of files and offsets, to extents that were begun.
+    /// Copies records, given in the order of files and offsets, to extents already begun.
     pub(crate) fn copy(&mut self, records: &[Going<'_>]) -> Result<()> {
         let extents: Vec<FileId> = self.extents.iter().map(|extent| extent.id).collect();
         let Some(segment) = &mut self.segment else { return Ok(()) };
@@ -47,12 +46,12 @@ impl Collection<'_> {
     }
 }
 
-/// Takes down where records of a file have gone.
+/// Builds the redirect table of a file.
 struct Arrived<'a> {
     victim: &'a mut Victim,
     redirects: &'a mut RedirectBuilder,
     extents: &'a [FileId],
-    /// For each extent its index among those that the file's records went to.
+    /// For each extent: its index among the targets of the file's records.
     own: Vec<Option<usize>>,
 }
 
@@ -68,7 +67,7 @@ impl Arrived<'_> {
 }
 
 impl Victim {
-    /// A record went to the extent of this index among those that its file's records go to.
+    /// Adds a record that was copied to the extent with this index among the targets of its file.
     pub(crate) fn note(&mut self, seen: &SeenRecord, index: usize, copy: Copied, redirects: &mut RedirectBuilder) {
         let moved = &mut self.to[index].1;
         moved.records += 1;
@@ -78,14 +77,14 @@ impl Victim {
     }
 }
 
-/// A record where it went.
+/// A record at its new place.
 #[derive(Clone, Copy)]
 pub(crate) struct Copied {
     place: u64,
     pub(crate) len: u32,
 }
 
-/// Writes a record, which was read and checked, into an extent, compressed if that is asked for and helps.
+/// Writes a verified record into an extent, compressed if the options ask for it and it saves space.
 pub(crate) fn write(
     segment: &mut SegmentBuilder,
     compressor: &mut RecordCompressor,
@@ -97,17 +96,17 @@ pub(crate) fn write(
     Ok(Copied { place, len: stored.len() as u32 })
 }
 
-/// Where a record lies, by the index of its file.
+/// The place of a record: the index of its file, and the offset.
 pub(crate) fn place((seen, _): &Going<'_>) -> ReadRange {
     ReadRange { file: FileId(seen.file.into()), start: seen.offset, end: seen.offset + u64::from(seen.len) }
 }
 
-/// What is wrong with a record in a file.
+/// The error for a damaged record in a file.
 pub(crate) fn damaged(source: &dyn File, seen: &SeenRecord, reason: &str) -> Error {
     Error::corruption(source.path(), seen.offset, reason)
 }
 
-/// Copies the records of a stretch.
+/// Copies the records of one contiguous range.
 fn copy_stretch(
     source: &dyn File,
     stretch: &CoalescedRead<'_, Going<'_>>,
@@ -134,7 +133,7 @@ fn copy_stretch(
     Ok(())
 }
 
-/// Checks that bytes are the record that was seen in a file.
+/// Verifies that bytes are the record noted in a file.
 pub(crate) fn check_seen(source: &dyn File, seen: &SeenRecord, bytes: &[u8]) -> Result<()> {
     let record = Record::take_stored(&mut &bytes[..]).map_err(|reason| damaged(source, seen, reason))?;
     match record.seqno == seen.seqno {
@@ -143,7 +142,7 @@ pub(crate) fn check_seen(source: &dyn File, seen: &SeenRecord, bytes: &[u8]) -> 
     }
 }
 
-/// Piece by piece, so that a record of any size takes no more memory than others.
+/// Copies in pieces, so that memory use does not depend on the record's size.
 pub(crate) fn copy_large(
     source: &dyn File,
     seen: &SeenRecord,

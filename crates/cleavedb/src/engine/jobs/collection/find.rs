@@ -1,7 +1,7 @@
-//! What lives is found where it is referred to, in tables: they are gone through once, and whatever leads to a file that is
-//! emptied is noted. Nothing of the files themselves is read but what will be moved, and what is found lives for certain. That
-//! costs a step for each entry of the tables that reference the files, so it is done as long as these are small beside what
-//! would be read and looked up instead (decision 025).
+//! Finds live records through the tables that reference them: one scan of the tables notes each address that leads to a
+//! collected file. Of the files themselves only the live records are read, and each record found is certainly live. The
+//! cost is one step per entry of the referencing tables, so this is used while those are small compared with the reads
+//! and look-ups it replaces (decision 025).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -14,27 +14,28 @@ use crate::values::files::{Entry, Located};
 use crate::values::newest::{Fate, SeenRecord};
 use crate::values::value_file::Layout;
 
-/// Reading so much of a file, and noting the keys in it, costs as much as going on by one entry of a table.
+/// Reading this many bytes of a file, and noting the keys in them, costs as much as one step to the next entry of a
+/// table.
 const BYTES_PER_STEP: u64 = 64;
-/// To judge a record, with a look-up, costs as much as so many entries.
+/// Judging a record with a look-up costs as much as this many steps.
 const STEPS_PER_RECORD: u64 = 24;
-/// After so many entries it is asked whether something else is to be done.
+/// Steps between two checks whether to yield.
 const STEPS_TOGETHER: u64 = 1 << 12;
 
-/// How everything is found that leads to the files that are emptied.
+/// The plan to find every reference to the collected files.
 pub(crate) struct Ways {
     walks: Vec<Walk>,
-    /// The files that are emptied, and those that were emptied into them, or into others of these.
+    /// The collected files, and the files whose records were moved into them, directly or through others.
     leading: BTreeSet<FileId>,
 }
 
 impl Collection<'_> {
-    /// The ways to everything that refers to the files, if to go them is cheaper than to read the files.
+    /// The plan to find all references to the files, if that is cheaper than reading the files.
     pub(crate) fn ways(&self, reach: &References) -> Result<Option<Ways>> {
         let view = &self.horizon.view;
         let victims = || self.victims.iter().map(|victim| &victim.file);
         let mut leading: BTreeSet<FileId> = victims().map(|file| file.id()).collect();
-        // Records only move into files with higher numbers.
+        // Records only move into files with higher ids.
         for (id, entry) in view.values.files.iter().rev() {
             if let Entry::Moved(redirect) = entry
                 && redirect.to().iter().any(|to| leading.contains(to))
@@ -48,14 +49,14 @@ impl Collection<'_> {
         for file in victims() {
             let (size, live) = (file.end() - file.start(), reach.of(file.id()));
             bytes += size;
-            // The dead are as large as the living.
+            // Assumes that dead records are as large as live ones.
             records += (u128::from(size) * u128::from(live.records) / u128::from(live.bytes.max(1))) as u64;
         }
         Ok((entries <= bytes / BYTES_PER_STEP + records * STEPS_PER_RECORD).then_some(Ways { walks, leading }))
     }
 
-    /// Moves whatever is referred to. Where it is to be sorted, in the order of keys, so that what is judged together has all
-    /// versions of its keys.
+    /// Moves every referenced record. If the placement sorts, this proceeds in key order, so that records judged
+    /// together include all versions of their keys.
     pub(crate) fn move_referenced(&mut self, ways: Ways) -> Result<()> {
         let (mut expected, mut seen, mut read) = (BTreeMap::<FileId, u64>::new(), BTreeMap::new(), 0);
         for Walk { mut cursors, address, bytes, references, .. } in ways.walks {
@@ -71,7 +72,7 @@ impl Collection<'_> {
             return Ok(());
         }
         self.core.counters.bytes_read.fetch_add(read, Ordering::Relaxed);
-        // Were one overlooked, it would be lost.
+        // A record missed here would be lost.
         if let Some((file, expected)) =
             expected.iter().find(|(file, expected)| seen.get(file).unwrap_or(&0) != *expected)
         {
@@ -83,7 +84,7 @@ impl Collection<'_> {
         self.settle_found()
     }
 
-    /// Takes down what leads to the files that are emptied, and counts what leads to each file on the way.
+    /// Notes the addresses that lead to the collected files, and counts the references to each file.
     fn go_through(
         &mut self,
         mut cursor: impl Cursor,

@@ -1,4 +1,4 @@
-//! Judges what has been read of emptied files, and lays out the extents of what lives.
+//! Judges the records read from collected files, and lays out the extents of the live ones.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -12,11 +12,11 @@ use crate::values::placement::{Liveness, Survivor};
 use crate::values::segment::SegmentBuilder;
 use crate::values::value_file::Layout;
 
-/// Survivors are looked up if they are more than is live for all that the ledger knows by this, in hundredths.
+/// Survivors are looked up if they exceed the live bytes known from the ledger by more than this percentage.
 const HIDDEN_PERCENT: u64 = 10;
 
 impl Collection<'_> {
-    /// Judges what has been read, and moves what lives.
+    /// Judges the records read, and moves the live ones.
     pub(super) fn settle(&mut self) -> Result<()> {
         let mut batch = std::mem::take(&mut self.batch);
         self.count_memory(batch.bytes());
@@ -32,7 +32,7 @@ impl Collection<'_> {
         let (known_live, garbage) = (std::mem::take(&mut self.known_live), std::mem::take(&mut self.known_garbage));
         let hidden = living.saturating_sub(known_live);
         let looks = match liveness {
-            // In any case half of the garbage goes, so that what is emptied again is not what was emptied just now.
+            // At least half of the garbage must be found, or recently collected files would soon be collected again.
             Liveness::NewestWins => hidden > known_live / 100 * HIDDEN_PERCENT || hidden > garbage / 2,
             Liveness::LookUp => true,
             Liveness::LookUpEach => false,
@@ -70,7 +70,7 @@ impl Collection<'_> {
         self.around.random_percent = chance_percent(self.steps, self.steps_up);
         let groups = placement.groups(&survivors, &self.around);
         drop(survivors);
-        // The records that go to one group, one behind the other.
+        // The records, arranged by group.
         let mut rest = &batch.seen[..];
         let runs = groups.iter().map(|(group, records)| (group, rest.split_off(..*records).unwrap_or_default()));
         let runs: Vec<(&Group, &[SeenRecord])> = runs.collect();
@@ -104,8 +104,8 @@ impl Collection<'_> {
         self.copy(&records)
     }
 
-    /// What was not updated since it was last moved is cold (HashKV section 3.4). What comes from a log has not been moved
-    /// before.
+    /// A record that was not updated since it was last moved is cold (HashKV section 3.4). A record in a log has never
+    /// been moved.
     pub(super) fn temperature(&self, seen: &SeenRecord) -> Temperature {
         let is_new = matches!(self.victims[seen.file as usize].file.layout(), Layout::Log);
         match self.core.placement.separates_cold() && !is_new && seen.fate == Fate::Kept {
@@ -114,7 +114,7 @@ impl Collection<'_> {
         }
     }
 
-    /// The segment, which is made when there is something to write.
+    /// The segment, created when there is something to write.
     pub(super) fn segment(&mut self) -> Result<&mut SegmentBuilder> {
         if self.segment.is_none() {
             let core = self.core;
@@ -128,11 +128,12 @@ impl Collection<'_> {
                 core.settings.tuning.extent_buffer_bytes(),
             )?);
         }
-        Ok(self.segment.as_mut().expect("it was made just now"))
+        Ok(self.segment.as_mut().expect("the segment was created just above"))
     }
 }
 
-/// How many records in a hundred came in an order of chance, if so many of so many came behind a lower key: half of those do.
+/// Estimated percentage of records that arrived in random order, from the share of ascending neighbours: in random
+/// order half of the neighbours ascend.
 fn chance_percent(steps: u64, steps_up: u64) -> u64 {
     ((steps - steps_up) * 200).checked_div(steps).unwrap_or_default().min(100)
 }

@@ -1,7 +1,7 @@
-//! Liveness by look-up: a record lives if something has its address, or one that leads to it.
+//! Liveness by look-up: a record is live if a version holds its address, or an address that redirects to it.
 //!
-//! That a table holds the version does not say so: what recovery wrote again (decision 004) lies in two logs, and tables
-//! reference one of them.
+//! The presence of the version in a table is not sufficient: records that recovery wrote again (decision 004) are in
+//! two logs, and tables reference only one of them.
 
 use crate::base::{Address, Result};
 use crate::engine::jobs::collection::state::Collection;
@@ -38,13 +38,13 @@ impl Collection<'_> {
         Ok(())
     }
 
-    /// An address leads to a record, straight or through redirect tables.
+    /// True if an address leads to a record, directly or through redirect tables.
     fn leads_to(&self, address: Address, seen: &SeenRecord) -> bool {
         let file = self.victims[seen.file as usize].file.id();
         match self.horizon.view.values.locate(address) {
             Ok(Located::At(found, now)) => (found.id(), now.offset) == (file, seen.offset),
             Ok(Located::Dead | Located::Unknown) => false,
-            // What cannot be told is kept.
+            // Undecidable: the record is kept.
             Err(_) => true,
         }
     }

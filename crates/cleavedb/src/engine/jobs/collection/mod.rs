@@ -3,13 +3,13 @@
 //! addresses. Logs and the extents of a group are emptied alike. On the way values are compressed, if that is asked for
 //! (`values/record_compressor.rs`). Value GC and value reordering call this, with different choices of files.
 //!
-//! What lives is found in the tables that reference the files (`find.rs`), where that is cheaper than to read these.
-//! Otherwise files are read twice: once for the bases in them (`read.rs`), and once for what lives. A record is dead then if
-//! a newer base of its key is among those that the job reads and no snapshot tells the two apart
-//! ([`values::newest`](crate::values::newest)); what is left may still be referenced by no table, and is looked up there, by
-//! key and sequence number (`look_up.rs`), if the placement says so or the ledger knows of more garbage than has been found
-//! (`judge.rs`). What lives is copied in the order in which it lies in the files (`copy.rs`), or, by a placement that sorts,
-//! in that of keys (`sorted.rs`).
+//! Live records are found through the tables that reference the files (`find.rs`), if that is cheaper than reading the
+//! files. Otherwise files are read twice: once for the bases in them (`read.rs`), and once for the live records. A
+//! record is then dead if a newer base of its key is among those that the job reads and no snapshot separates the two
+//! ([`values::newest`](crate::values::newest)). The remaining records may still be unreferenced; they are looked up in
+//! the tables by key and sequence number (`look_up.rs`), if the placement requires it or the ledger knows of more
+//! garbage than has been found (`judge.rs`). Live records are copied in file order (`copy.rs`) or, by a placement that
+//! sorts, in key order (`sorted.rs`).
 
 mod state;
 mod read;
@@ -26,29 +26,29 @@ use crate::format::values::EXTENT_ALIGN;
 
 use self::state::Collection;
 
-/// What became of files that were to be emptied.
+/// The result of a collection.
 pub(crate) enum Collected {
-    /// There were none any more.
+    /// No file was left to collect.
     Nothing,
-    /// The job ended early, for something else that is to be done; it had written so many bytes.
+    /// The job ended early because other work was due; holds the number of bytes it had written.
     Yielded { written: u64 },
     /// All that lives was copied.
     Copied(Box<Copied>),
 }
 
-/// The copies, which the edit makes true.
+/// The copies, which the edit commits.
 pub(crate) struct Copied {
     pub edit: Edit,
-    /// The files that were made.
+    /// The files created.
     pub files: Vec<FileKey>,
-    /// Bytes of the files before.
+    /// Bytes of the collected files.
     pub bytes_before: u64,
-    /// Bytes written for them.
+    /// Bytes written.
     pub written: u64,
 }
 
-/// Copies what is live in files into one segment. A job that yields ends without effect as soon as something else is to be
-/// done.
+/// Copies the live records of files into one segment. A job that yields ends without effect as soon as other work is
+/// due.
 pub(crate) fn collect(core: &Core, files: &[FileId], yields: bool) -> Result<Collected> {
     let mut collection = Collection::plan(core, files, yields);
     if collection.victims.is_empty() {
@@ -62,14 +62,14 @@ pub(crate) fn collect(core: &Core, files: &[FileId], yields: bool) -> Result<Col
         remove_unreferenced(core, &collection.made);
         return Ok(Collected::Yielded { written });
     }
-    // With the header of the redirect tables, so that no job is free of charge.
+    // Includes the header of the redirect tables, so that every job has a cost.
     let reordered = yields.then_some(written + EXTENT_ALIGN);
     let files = collection.made;
     let edit = Edit { files_added: files.clone(), values_placed: places, reordered, ..Edit::default() };
     Ok(Collected::Copied(Box::new(Copied { edit, files, bytes_before, written })))
 }
 
-/// Removes files that no edit names. If that fails, the next open does it.
+/// Removes files that no edit references. If that fails, the next open removes them.
 pub(crate) fn remove_unreferenced(core: &Core, files: &[FileKey]) {
     for file in files {
         let _ = core.storage.remove(&core.dirs.path(*file));

@@ -1,4 +1,4 @@
-//! Reads emptied files and notes the records in them, where that is cheaper than to find the living in the tables.
+//! Reads collected files and notes their records, if that is cheaper than finding the live ones in the tables.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use crate::values::segment::{EXTENT_HEADER_BYTES, Extent};
 use crate::values::value_file::{Layout, ValueFile};
 
 impl Collection<'_> {
-    /// Reads the files, and moves what lives of them.
+    /// Reads the files and moves their live records.
     pub(super) fn move_read(&mut self, files: &[Arc<ValueFile>], reach: &References) -> Result<()> {
         for (index, file) in (0..).zip(files) {
             self.read(index, file, reach.of(file.id()).bytes)?;
@@ -24,7 +24,7 @@ impl Collection<'_> {
         self.settle()
     }
 
-    /// Takes note of the records in a file, of which so many bytes are live for all that the ledger knows.
+    /// Notes the records in a file; the ledger gives the upper bound on its live bytes.
     fn read(&mut self, index: u32, file: &ValueFile, live: u64) -> Result<()> {
         let mut read_to = file.start();
         let size = (file.end() - file.start()).max(1);
@@ -43,7 +43,7 @@ impl Collection<'_> {
         Ok(())
     }
 
-    /// So much of a file of `size` bytes has been read, of which the ledger knows so much that is live.
+    /// Counts `read` bytes of a file of `size` bytes, of which the ledger knows `live` bytes to be live.
     fn count_known(&mut self, live: u64, read: u64, size: u64) {
         let live = (u128::from(live.min(size)) * u128::from(read) / u128::from(size)) as u64;
         self.known_live += live;
@@ -54,7 +54,7 @@ impl Collection<'_> {
         let kind = record.operation.kind;
         let fate = match self.referrers.iter().any(|referrer| referrer.refers_to(kind)) {
             true => Fate::Kept,
-            // Of one key; a range is not looked at.
+            // A tombstone of one key; range tombstones are not considered.
             false if kind == Kind::Delete => Fate::Covering,
             false => return,
         };
@@ -65,7 +65,7 @@ impl Collection<'_> {
     }
 }
 
-/// Goes through the records of a file that lie at `from` or behind it, and perhaps others before.
+/// Visits the records of a file at or after offset `from`, and possibly some before it.
 pub(super) fn for_each_record(
     file: &ValueFile,
     from: u64,
@@ -82,7 +82,7 @@ pub(super) fn for_each_record(
     }
 }
 
-/// Goes through all records of a log that has left the front.
+/// Visits all records of a log that has left the front.
 fn for_each_record_of_log(
     log: &ValueFile,
     source: &dyn File,

@@ -1,8 +1,8 @@
-//! Moves records in the order of their keys, for placements that sort.
+//! Moves records in key order, for placements that sort.
 //!
-//! Bases are judged a range of keys at a time, of which all that the files have is at hand: where that is more than memory
-//! bears, what lies higher is left to another pass over the files. So the versions of a key are always judged together,
-//! and extents of one job do not overlap. Copies are gathered a few MiB at a time in the order in which they will lie.
+//! Bases are judged one key range at a time, with all records of the range in the collected files. If these exceed the
+//! memory limit, higher keys are left to another pass over the files. So all versions of a key are judged together, and
+//! the extents of one job do not overlap. Copies are buffered a few MiB at a time, in the order of their new places.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,18 +18,18 @@ use crate::io::read_exact_at;
 use crate::values::newest::{Fate, SeenRecord};
 use crate::values::value_file::{Layout, ValueFile};
 
-/// So much is gathered before it is written, the rest of the buffers being for what is read.
+/// Bytes of copies buffered before a write; the rest of the buffers is for reading.
 const WINDOW_BYTES: u64 = BUFFER_BYTES as u64 / 4 * 3;
-/// Which records are read together.
+/// Limits for reading several records in one read.
 const COALESCING: Coalescing = Coalescing { gap_bytes: 2 << 10, read_bytes_max: PIECE_BYTES };
 const PIECE_BYTES: u64 = BUFFER_BYTES as u64 / 4;
 
-/// The keys that are moved by one pass over the files.
+/// The keys moved by one pass over the files.
 struct Pass {
     from: Vec<u8>,
-    /// Keys from here on are left to others.
+    /// Keys from here on are left to later passes.
     to: Option<Vec<u8>>,
-    /// In each file, where the first record lies that is left.
+    /// For each file, the offset of the first record left to later passes.
     left: Vec<Option<u64>>,
 }
 
@@ -49,7 +49,7 @@ impl Pass {
 }
 
 impl Collection<'_> {
-    /// Moves what lives in the files, range of keys by range of keys.
+    /// Moves the live records of the files, one key range at a time.
     pub(crate) fn move_by_key(&mut self, files: &[Arc<ValueFile>], reach: &References) -> Result<()> {
         let mut pass = Pass { from: Vec::new(), to: None, left: vec![None; files.len()] };
         let mut starts: Vec<Option<u64>> = files.iter().map(|file| Some(file.start())).collect();
@@ -74,18 +74,18 @@ impl Collection<'_> {
                 Some(to) if !self.has_yielded => pass.from = to,
                 _ => return Ok(()),
             }
-            // Nothing of what is left lies before.
+            // Every record left for later passes is at or after this offset.
             starts = std::mem::replace(&mut pass.left, vec![None; files.len()]);
         }
     }
 
-    /// Something else is to be done than to put values in order.
+    /// True if the job must yield because other work than reordering is due.
     pub(crate) fn yields_now(&mut self) -> bool {
         self.has_yielded |= self.yields && self.core.must_yield();
         self.has_yielded
     }
 
-    /// Takes note of the bases in a file that a pass takes.
+    /// Notes the bases in a file that belong to a pass.
     fn read_for(&mut self, pass: &mut Pass, index: u32, file: &ValueFile, start: u64) -> Result<()> {
         let counts = matches!(file.layout(), Layout::Log) && pass.from.is_empty();
         let mut last = Vec::new();
@@ -109,7 +109,7 @@ impl Collection<'_> {
         })
     }
 
-    /// Drops what is known to be dead and, if that is less than half, the upper half of the keys.
+    /// Drops records known to be dead and, if those are less than half, the upper half of the keys.
     fn narrow(&mut self, pass: &mut Pass) {
         let all = self.batch.seen.len();
         self.batch.judge(&self.horizon.snapshots);
@@ -119,7 +119,7 @@ impl Collection<'_> {
             let first = batch.key(&batch.seen[0]);
             let upper = &batch.seen[batch.seen.len() / 2..];
             let Some(bound) = upper.iter().map(|seen| batch.key(seen)).find(|key| *key != first) else {
-                // All of them are versions of one key.
+                // All records are versions of one key.
                 self.batch_bytes_max *= 2;
                 return;
             };
@@ -133,10 +133,10 @@ impl Collection<'_> {
         self.count_memory(self.batch.bytes());
     }
 
-    /// Copies records, which come in the order in which they will lie, to extents that were begun.
+    /// Copies records, given in the order of their new places, to extents already begun.
     pub(crate) fn copy_sorted(&mut self, records: &[Going<'_>]) -> Result<()> {
         let extents: Vec<FileId> = self.extents.iter().map(|extent| extent.id).collect();
-        // Of each file, for each extent, its index among those that the file's records went to.
+        // For each file and extent: the extent's index among the targets of the file's records.
         let mut own = vec![vec![None; extents.len()]; self.victims.len()];
         self.fetch_ahead(records)?;
         let (mut gathered, mut buffer, mut rest) = (Vec::new(), Vec::new(), records);
@@ -181,8 +181,8 @@ impl Collection<'_> {
         Ok(())
     }
 
-    /// Says what will be read of each file: in the order of keys it is read here and there, and whoever found it in the tables
-    /// has not read it yet.
+    /// Announces the ranges to be read to the system: reads in key order are scattered, and records found through
+    /// tables have not been read yet.
     fn fetch_ahead(&self, records: &[Going<'_>]) -> Result<()> {
         let mut spans = vec![(u64::MAX, 0); self.victims.len()];
         for (seen, _) in records {
@@ -198,7 +198,7 @@ impl Collection<'_> {
         Ok(())
     }
 
-    /// Reads records, file by file and in the order in which they lie there, into the places where they go.
+    /// Reads records, file by file and in file order, into their places in the buffer.
     fn gather(&self, window: &[Going<'_>], gathered: &mut Vec<u8>, buffer: &mut Vec<u8>) -> Result<()> {
         let mut end = 0;
         let mut order: Vec<Going<'_>> = Vec::with_capacity(window.len());
@@ -211,7 +211,7 @@ impl Collection<'_> {
         for stretch in coalesce(&order, COALESCING, place) {
             let source = self.victims[stretch.pieces[0].0.file as usize].file.stored().file()?;
             if let [(seen, at)] = stretch.pieces {
-                // Alone it may be larger than the buffer should be.
+                // A single record may exceed the intended buffer size.
                 let bytes = &mut gathered[*at..*at + seen.len as usize];
                 read_exact_at(&*source, bytes, seen.offset)?;
                 check_seen(&*source, seen, bytes)?;

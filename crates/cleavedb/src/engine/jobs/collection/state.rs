@@ -1,4 +1,4 @@
-//! A collection under way: the files that it empties, the segment that it writes, and the order of its stages.
+//! A running collection: the files it collects, the segment it writes, and the sequence of its stages.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,16 +18,16 @@ use crate::values::redirect::{RedirectBuilder, Shape, TABLES_MAX};
 use crate::values::segment::{ExtentPlace, SegmentBuilder};
 use crate::values::value_file::ValueFile;
 
-/// What reading takes, and writing a few extents beside each other, in bytes.
+/// Bytes of memory for reading, and for writing a few extents concurrently.
 pub(super) const BUFFER_BYTES: usize = 4 << 20;
-/// A record, and the index of the extent that it goes to.
+/// A record, and the index of its target extent.
 pub(super) type Going<'s> = (&'s SeenRecord, usize);
 
-/// A file that is emptied, and the extents that its live records went to.
+/// A collected file, and the extents that its live records were copied to.
 pub(super) struct Victim {
     pub(super) file: Arc<ValueFile>,
     pub(super) to: Vec<(FileId, Moved)>,
-    /// Bytes that were saved by compressing what went there.
+    /// Bytes saved by compressing the records copied there.
     pub(super) saved: u64,
 }
 
@@ -38,39 +38,38 @@ pub(super) struct NewExtent {
     pub(super) temperature: Temperature,
 }
 
-/// Moves what is live out of files into a segment.
+/// Moves the live records of files into a segment.
 pub(crate) struct Collection<'a> {
     pub(super) core: &'a Core,
     pub(super) horizon: JobHorizon,
-    /// What may refer to records of the files.
+    /// The sources that may reference records of the files.
     pub(super) referrers: Vec<Box<dyn Referrer>>,
     pub(super) around: PlacementContext,
     pub(super) victims: Vec<Victim>,
     /// What has been read and not been judged yet.
     pub(super) batch: SeenRecords,
     pub(super) batch_bytes_max: usize,
-    /// In what has been read and not been judged yet, the ledger knows of so much that is live, and so much that is not, in
-    /// bytes.
+    /// Live bytes and garbage bytes in the records not judged yet, as known from the ledger.
     pub(super) known_live: u64,
     pub(super) known_garbage: u64,
-    /// All that was moved was looked up.
+    /// Every moved record was looked up.
     pub(super) is_proven: bool,
-    /// For the sake of order alone: it ends at once when something else is to be done.
+    /// The job only reorders values: it ends at once when other work is due.
     pub(super) yields: bool,
     pub(super) has_yielded: bool,
-    /// Of the records of logs, how many there were, and how many had a greater key than the one before.
+    /// The number of records read from logs, and how many of them had a greater key than their predecessor.
     pub(super) steps: u64,
     pub(super) steps_up: u64,
-    /// The segment, and its extents, once there is something to write.
+    /// The segment and its extents; created when there is something to write.
     pub(super) segment: Option<SegmentBuilder>,
     pub(super) extents: Vec<NewExtent>,
     pub(super) compressor: RecordCompressor,
     pub(super) redirects: RedirectBuilder,
-    /// Files that were made.
+    /// Files created.
     pub(super) made: Vec<FileKey>,
-    /// Bytes written to these.
+    /// Bytes written to them.
     pub(super) written: u64,
-    /// Memory of all this.
+    /// Memory of the collection.
     pub(super) counted: Counted,
 }
 
@@ -78,7 +77,7 @@ impl<'a> Collection<'a> {
     pub(super) fn plan(core: &'a Core, victims: &[FileId], yields: bool) -> Collection<'a> {
         let horizon = core.job_horizon();
         let values = &horizon.view.values;
-        // A file that nothing led to any more has gone meanwhile.
+        // A file that became unreferenced has been deleted meanwhile.
         let found = victims.iter().filter_map(|victim| match values.files.get(victim) {
             Some(Entry::Here(file)) => Some(Victim { file: file.clone(), to: Vec::new(), saved: 0 }),
             _ => None,
@@ -119,7 +118,7 @@ impl<'a> Collection<'a> {
         }
     }
 
-    /// Writes everything durably, unless it yields; returns where it is then.
+    /// Writes everything durably, unless the job yields; returns the new places of the records.
     pub(super) fn run(&mut self) -> Result<Vec<(FileId, ValuePlace)>> {
         let reach = self.horizon.view.values.state.reachable();
         let files: Vec<Arc<ValueFile>> = self.victims.iter().map(|victim| victim.file.clone()).collect();
@@ -148,7 +147,7 @@ impl<'a> Collection<'a> {
         let file = self.core.new_file(FileKind::Redirect)?;
         let (redirect, path) = (file.id, self.core.dirs.path(file));
         self.made.push(file);
-        // One shape for all of them.
+        // The same layout for all of them.
         let is_compressed = self.victims.iter().any(|victim| victim.saved > 0);
         let saved_of = |victim: &Victim| is_compressed.then_some(victim.saved);
         let shape = if is_compressed { Shape::Lengths } else { Shape::Pairs };
@@ -158,7 +157,7 @@ impl<'a> Collection<'a> {
             let saved = saved_of(&victim);
             let Victim { file, to, .. } = victim;
             self.written += len;
-            // What was looked up lives, whatever the ledger says of it.
+            // A record that a look-up found is live, whatever the ledger says.
             let unproven = if self.is_proven { 0 } else { to.iter().map(|(_, moved)| moved.records).sum() };
             let reachable = reach.of(file.id()).records.max(unproven);
             places.push((file.id(), ValuePlace::Moved { redirect, start, len, reachable, saved, to: to.into() }));
@@ -173,7 +172,7 @@ impl<'a> Collection<'a> {
         self.core.counters.compressed_to.fetch_add(after, Ordering::Relaxed);
     }
 
-    /// What reading, compressing and writing take, and the redirect tables.
+    /// Memory for reading, compressing, writing and the redirect tables.
     pub(super) fn count_memory(&mut self, batch_bytes: usize) {
         self.counted.set(batch_bytes + self.redirects.bytes() + self.compressor.bytes() + BUFFER_BYTES);
     }
