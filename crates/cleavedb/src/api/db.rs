@@ -318,7 +318,7 @@ impl Db {
     /// history that contains every write acknowledged before the call. It opens as an independent database, with all
     /// files in that one directory even if this database uses several.
     ///
-    /// Tables are hard-linked if the file system allows it, and copied otherwise; logs are copied, at most the larger
+    /// Tables are hard-linked if the file system allows it, and copied otherwise; logs are copied, at most the smaller
     /// of the memory budget and 256 MiB. O(tables + bytes copied).
     ///
     /// # Errors

@@ -201,7 +201,7 @@ fn lines_of(edit: &Edit) -> Vec<(&'static str, String)> {
         Separation::Never => "never".to_owned(),
     };
     let changed = edit.keyspaces_separated.iter().map(|(id, how)| format!("{}: {}", id.0, separated(how)));
-    lines.extend(changed.map(|text| ("values apart", text)));
+    lines.extend(changed.map(|text| ("values separated", text)));
     lines.extend(edit.values_placed.iter().map(|(id, place)| ("values placed", format!("{}: {place:?}", id.0))));
     lines.extend(numbered("values removed", &edit.values_removed));
     for (what, names) in [("referenced", &edit.referenced), ("no longer referenced", &edit.released)] {
@@ -226,7 +226,7 @@ fn lines_of(edit: &Edit) -> Vec<(&'static str, String)> {
     let opening = |opening: Opening| format!("{} ({:016x})", opening.epoch, opening.nonce);
     let openings = |of: Openings| format!("{}, before it {}", opening(of.present), opening(of.previous));
     lines.extend(edit.openings.map(|of| ("opened", openings(of))));
-    lines.extend(edit.has_slow_dir.then(|| ("tables apart", "in a directory of their own".to_owned())));
+    lines.extend(edit.has_slow_dir.then(|| ("slow directory", "tables are in a separate directory".to_owned())));
     lines
 }
 

@@ -192,7 +192,7 @@ mod tests {
     use crate::engine::inspect::stats::{FileStats, GroupStats, LevelStats, RunStats};
     use crate::levels::version::LEVELS_MAX;
 
-    /// Figures of `size`, in lists of so many.
+    /// Statistics in which each number is `size` and each list has the same given length.
     fn page(size: u64, listed: usize) -> LiveStats {
         let (id, bytes, entries) = (size, size, size);
         let level = LevelStats { tables: size as usize, bytes, entries, range_tombstones: size };

@@ -1,4 +1,4 @@
-//! Compactions together: in subtasks, beside each other, and after a snapshot.
+//! Compactions in subtasks, in parallel, and after a snapshot.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn in_world<T: Send + 'static>(seed: u64, test: impl FnOnce() -> T + Send + 'sta
     simulate(seed, test).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
-/// What compactions were seen to run at the same moment, by the levels that they write into.
+/// The compactions observed to run concurrently, by target level.
 fn seen_together(db: &Db, work: impl FnOnce(&Db)) -> Vec<Vec<usize>> {
     let (over, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
     let observer = {
@@ -46,7 +46,7 @@ fn seen_together(db: &Db, work: impl FnOnce(&Db)) -> Vec<Vec<usize>> {
     seen
 }
 
-/// Writes here for a while and then there, so that new tables overlap a part of HL1 only.
+/// Writes to one key range at a time, so that new tables overlap only a part of HL1.
 fn write_here_and_there(db: &Db) {
     for number in 0..6000_u64 {
         let key = format!("{:06}", number / 500 % 4 * 1000 + random(1000));
@@ -66,7 +66,7 @@ fn compactions_of_different_levels_and_of_apart_ranges_of_one_run_at_once() {
             in_world(seed, move || seen_together(&open(threads, tuning), write_here_and_there))
         })
     };
-    // Of three threads two may choose compactions.
+    // Two of three threads may choose compactions.
     let pairs: Vec<_> = seen(3).chain(seen(4)).collect();
     let together = |levels: [usize; 2]| pairs.iter().any(|pair| pair[..] == levels);
     assert!(together([1, 2]), "HL0 and HL1 are compacted at once: {pairs:?}");

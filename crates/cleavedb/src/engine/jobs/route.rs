@@ -160,7 +160,7 @@ impl<S: VersionSource, F: FnMut(KeyspaceId) -> usize> Routed<'_, S, F> {
         for (index, entry) in self.window.iter().enumerate() {
             let Route::Fetch(address) = entry.route else { continue };
             let log = self.view.logs.get(&address.file).ok_or_else(|| {
-                let message = format!("an address names log {}, which does not exist", address.file.0);
+                let message = format!("an address references log {}, which does not exist", address.file.0);
                 Error::corruption(&self.core.dirs.fast, address.offset, message)
             })?;
             let is_written = log.is_written(address.offset.saturating_add(address.len.into()));

@@ -93,7 +93,7 @@ impl Core {
             let version = self.published.view().version.clone();
             let path = version.find(table).map(|(_, table)| table.path().display().to_string());
             let path = path.unwrap_or_else(|| format!("table {}", table.0));
-            let cause = format!("HL0 is full, and {path}, which cannot be read, is in the way");
+            let cause = format!("HL0 is full, and its compaction needs {path}, which cannot be read");
             self.poison(&Error::Poisoned { cause });
             return self.work.lock();
         }

@@ -1,4 +1,4 @@
-//! Subtasks: which thread ends the job, and what becomes of a subtask that fails.
+//! Subtasks: which thread ends the job, and how a failed subtask is handled.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use crate::Db;
 use crate::sched::sim::{simulate, yield_point};
 use crate::sched::thread::spawn;
 
-/// What happens to each subtask.
+/// The behaviour of each subtask.
 #[derive(Clone, Copy, PartialEq)]
 enum SubtaskFate {
     Works,
     FindsNoSpace,
     CannotRead,
     Panics,
-    /// Goes on from yield point to yield point until it is told to stop.
+    /// Runs from yield point to yield point until it is interrupted.
     Endless,
 }
 
@@ -69,7 +69,7 @@ impl SubtaskWork for Job {
     }
 }
 
-/// Lets `threads` threads work on a job; how it ended (each end that was reported), and what was seen.
+/// Runs a job on `threads` threads; returns each reported result of the job, and the recorded events.
 fn run(seed: u64, threads: usize, fates: &[SubtaskFate]) -> (Vec<Result<()>>, Arc<Seen>) {
     let fates = fates.to_vec();
     let world = move || {

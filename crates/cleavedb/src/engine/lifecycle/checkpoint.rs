@@ -64,8 +64,11 @@ impl Core {
         for own in [&self.dirs.fast, &self.dirs.slow] {
             let own = self.storage.real_path(own)?;
             if real.starts_with(&own) {
-                let message =
-                    format!("a checkpoint in {} would lie in the database itself, {}", target.display(), own.display());
+                let message = format!(
+                    "a checkpoint in {} would be inside the database itself, {}",
+                    target.display(),
+                    own.display()
+                );
                 return Err(Error::input(message));
             }
         }

@@ -90,7 +90,7 @@ where
 
 fn limits_of_keys(len: usize) -> Error {
     let (low, high) = (limits::KEY_BYTES_MIN, limits::KEY_BYTES_MAX);
-    Error::input(format!("a key has from {low} to {high} bytes, this one has {len}"))
+    Error::input(format!("a key must have {low} to {high} bytes, but this one has {len}"))
 }
 
 impl Core {

@@ -88,7 +88,7 @@ pub(crate) fn recover(
         let key = state.file(id);
         let path = dirs.path(key);
         if !storage.exists(&path)? {
-            return Err(Error::corruption(&path, 0, "the manifest names this log, but it is missing"));
+            return Err(Error::corruption(&path, 0, "the manifest references this log, but it is missing"));
         }
         let repairs = end.is_none() && !read_only;
         let file = if repairs { storage.open(&path)? } else { storage.open_read(&path, Access::Buffered)? };
@@ -183,7 +183,7 @@ impl Replay<'_> {
         let referenced = self.referenced.of(id);
         if referenced.end > end.offset {
             // Records that tables reference were durable before the tables.
-            let message = format!("a frame is damaged; tables name records of this log up to {}", referenced.end);
+            let message = format!("a frame is damaged; tables reference records of this log up to {}", referenced.end);
             return Err(Error::corruption(file.path(), end.offset, message));
         }
         if settled_end.is_none() {
@@ -276,7 +276,7 @@ impl Replay<'_> {
                 let message = format!("a frame is damaged; the log is whole up to {end}");
                 Err(Error::corruption(path, offset, message))
             }
-            Some(_) if self.cut => Err(Error::corruption(path, 0, "a log before this one has lost its end")),
+            Some(_) if self.cut => Err(Error::corruption(path, 0, "an earlier log has lost its end")),
             Some(_) => Ok(()),
             None => match reader.find_sync_mark(self.expected)? {
                 Some(mark) => Err(self.lost(path, mark)),

@@ -170,7 +170,7 @@ impl Checker {
     fn all(&mut self, manifest: &Manifest, files: &[Numbered]) -> Result<()> {
         let state = manifest.state();
         if manifest.has_tail() {
-            self.report.notes.push("the manifest has edits behind its last close".to_owned());
+            self.report.notes.push("the manifest has edits after its last close".to_owned());
         }
         self.numbers(manifest);
         self.owner(state);
@@ -194,7 +194,7 @@ impl Checker {
             }
         }
         if self.storage.exists(&self.dirs.fast.join(CURRENT_NEW))? {
-            self.report.notes.push(format!("{CURRENT_NEW} is left over; nobody reads it"));
+            self.report.notes.push(format!("{CURRENT_NEW} is left over and unused"));
         }
         Ok(())
     }
@@ -266,11 +266,11 @@ impl Checker {
             }
             match self.storage.file_len(path) {
                 Ok(Some(len)) if len != meta.size => {
-                    let message = format!("the table is {len} B long, and the manifest says {} B", meta.size);
+                    let message = format!("the table is {len} B long, but {} B according to the manifest", meta.size);
                     return self.problem(path, Some(len.min(meta.size)), message);
                 }
                 Ok(Some(_)) => {}
-                Ok(None) => return self.problem(path, None, "the manifest names this table, but it is missing"),
+                Ok(None) => return self.problem(path, None, "the manifest references this table, but it is missing"),
                 Err(error) => return self.note(&error),
             }
         }
@@ -335,7 +335,7 @@ impl Checker {
                 let (found, said) = (self.names.of(file), state.values.referenced.of(file));
                 if (found.records, found.bytes) != (said.records, said.bytes) || found.end > said.end {
                     let message = format!(
-                        "tables name {} records ({} B) of file {}, and the ledger says {} ({} B)",
+                        "tables reference {} records ({} B) of file {}, but the ledger has {} ({} B)",
                         found.records, found.bytes, file.0, said.records, said.bytes
                     );
                     self.problem(&path, None, message);
@@ -343,7 +343,7 @@ impl Checker {
             }
         }
         for file in state.values.unreachable() {
-            self.report.notes.push(format!("nothing leads to values {}; the next edit removes them", file.0));
+            self.report.notes.push(format!("value file {} is unreferenced; the next edit removes it", file.0));
         }
     }
 
@@ -400,7 +400,7 @@ impl Checker {
                 .storage
                 .open_read(path, Access::Buffered)
                 .and_then(|file| check_log(&*file, place, knows, &mut |offset, message| found.push((offset, message)))),
-            Ok(None) => return self.problem(path, None, "the manifest names this log, but it is missing"),
+            Ok(None) => return self.problem(path, None, "the manifest references this log, but it is missing"),
             Err(error) => Err(error),
         };
         for (offset, message) in found {

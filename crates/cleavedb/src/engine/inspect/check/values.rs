@@ -47,13 +47,15 @@ pub(crate) enum Judged {
 pub(crate) fn judge(state: &ManifestState, values: &ValueFiles, key: &[u8], stamp: Stamp, address: Address) -> Judged {
     match state.logs.get(&address.file) {
         Some(Some(end)) if address.offset.saturating_add(address.len.into()) > *end => {
-            return Judged::Wrong(format!("behind the end of log {}", address.file.0));
+            return Judged::Wrong(format!("past the end of log {}", address.file.0));
         }
         Some(_) => return Judged::Right,
         None => {}
     }
     let read = values.locate(address).and_then(|place| match place {
-        Located::Unknown => Ok(Judged::Wrong(format!("in file {}, which the manifest does not name", address.file.0))),
+        Located::Unknown => {
+            Ok(Judged::Wrong(format!("in file {}, which the manifest does not reference", address.file.0)))
+        }
         Located::Dead => Ok(Judged::Dead),
         Located::At(file, now) => file.read_value(now, key, stamp.seqno(), &Arc::default()).map(|_| Judged::Right),
     });
@@ -126,7 +128,7 @@ impl Checker {
             let read = found.and_then(|found| match found == Some(*extent) {
                 true => check_padding(&*file, extent.end).and_then(|()| places(&*file, extent, group)),
                 false => {
-                    let message = format!("extent {} is not as the manifest says", extent.id.0);
+                    let message = format!("extent {} differs from the manifest", extent.id.0);
                     Err(Error::corruption(path, extent.start, message))
                 }
             });

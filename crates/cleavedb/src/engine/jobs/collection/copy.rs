@@ -138,7 +138,7 @@ pub(crate) fn check_seen(source: &dyn File, seen: &SeenRecord, bytes: &[u8]) -> 
     let record = Record::take_stored(&mut &bytes[..]).map_err(|reason| damaged(source, seen, reason))?;
     match record.seqno == seen.seqno {
         true => Ok(()),
-        false => Err(damaged(source, seen, "another record lies here than a moment ago")),
+        false => Err(damaged(source, seen, "the record here differs from the one read before")),
     }
 }
 
