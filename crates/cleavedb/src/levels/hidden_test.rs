@@ -1,7 +1,7 @@
 //! Tests of hidden garbage. A table is written `"id keys bytes_separated flags"`: 100 versions with sequence numbers 10
 //! * id to 10 * id + 9, in keyspace 1, with `bytes_separated` bytes of separated values, the largest of them twice the
-//! mean. `"hidden=20"`: of these, bytes that newer versions in the table hide; `"covering=5"`: the number of versions;
-//! `"clears=b-d"`: range tombstones; `"busy"`: a running job uses it.
+//!   mean. `"hidden=20"`: of these, bytes that newer versions in the table hide; `"covering=5"`: the number of versions;
+//!   `"clears=b-d"`: range tombstones; `"busy"`: a running job uses it.
 
 use std::collections::BTreeSet;
 
