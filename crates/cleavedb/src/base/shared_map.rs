@@ -8,11 +8,13 @@ use std::sync::Arc;
 /// A chunk with more entries is split. Half of this, and the number of chunks, is what a change copies.
 const ENTRIES_MAX: usize = 64;
 
+type Chunk<K, V> = Arc<Vec<(K, V)>>;
+
 /// A map from `K` to `V`, in the order of keys.
 #[derive(Clone)]
 pub struct SharedMap<K, V> {
     /// Never empty ones, in order.
-    chunks: Arc<Vec<Arc<Vec<(K, V)>>>>,
+    chunks: Arc<Vec<Chunk<K, V>>>,
     len: usize,
 }
 

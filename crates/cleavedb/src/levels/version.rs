@@ -88,7 +88,7 @@ pub struct Version {
 
 impl Default for Version {
     fn default() -> Version {
-        Version { levels: vec![Arc::new(Level::new(Vec::new())); LEVELS_MAX] }
+        Version { levels: std::iter::repeat_n(Arc::new(Level::new(Vec::new())), LEVELS_MAX).collect() }
     }
 }
 

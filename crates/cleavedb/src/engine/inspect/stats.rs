@@ -306,7 +306,7 @@ impl Core {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.counters;
         let values = &view.values.figures().candidates;
-        let groups = groups_of(&values);
+        let groups = groups_of(values);
         let jobs = self.running_jobs();
         Stats {
             value_files: values.len(),

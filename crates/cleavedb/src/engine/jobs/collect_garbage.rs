@@ -96,7 +96,7 @@ pub(crate) fn outcome_of<'a>(collected: Collected, count: impl FnOnce(&Core, Opt
     // What is moved was durable already, so nothing has to be synced for the edit.
     Outcome::edit(Seqno::ZERO, edit, |_| {}).then(move |core, installed| {
         match &installed {
-            Ok(()) => count(core, Some(&copied)),
+            Ok(()) => count(core, Some(&*copied)),
             Err(Error::NoSpace { .. }) => remove_unreferenced(core, &copied.files),
             Err(_) => {}
         }

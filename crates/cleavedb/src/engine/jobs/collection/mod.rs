@@ -33,7 +33,7 @@ pub(crate) enum Collected {
     /// The job ended early, for something else that is to be done; it had written so many bytes.
     Yielded { written: u64 },
     /// All that lives was copied.
-    Copied(Copied),
+    Copied(Box<Copied>),
 }
 
 /// The copies, which the edit makes true.
@@ -66,7 +66,7 @@ pub(crate) fn collect(core: &Core, files: &[FileId], yields: bool) -> Result<Col
     let reordered = yields.then_some(written + EXTENT_ALIGN);
     let files = collection.made;
     let edit = Edit { files_added: files.clone(), values_placed: places, reordered, ..Edit::default() };
-    Ok(Collected::Copied(Copied { edit, files, bytes_before, written }))
+    Ok(Collected::Copied(Box::new(Copied { edit, files, bytes_before, written })))
 }
 
 /// Removes files that no edit names. If that fails, the next open does it.
