@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cleavedb::testing::components::{
-    Address, BlockBuilder, BlockCursor, BlockOrigin, Buffer, Cursor, FileId, Gauge, Horizon, IndexTable, KeyRange,
-    KeyspaceId, Kind, Merging, OperatorSource, Retention, Run, RunPart, Stamp, TableBuilder, TableOptions, full_key,
+    Address, BlockBuilder, BlockCursor, BlockOrigin, Buffer, Cursor, Edit, FileId, FileReferences, Gauge, Horizon,
+    IndexTable, KeyRange, KeyspaceId, Kind, Merging, OperatorSource, References, Retention, Run, RunPart, Stamp,
+    TableBuilder, TableOptions, ValuePlace, ValueState, full_key,
 };
 use cleavedb::testing::{Random, SimDisk, Storage};
 use cleavedb::{Compression, MergeOperator, Seqno};
@@ -183,6 +184,36 @@ fn block_search(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// What one edit of a compaction costs the ledger: references to two of many value files come and go.
+fn ledger_edit(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("ledger_edit");
+    for files in [100, 10_000_u64] {
+        let references = |file: u64| {
+            let mut references = References::default();
+            references.add(FileId(file), FileReferences { records: 1000, bytes: 1_000_000, end: 1_000_000 });
+            references
+        };
+        let mut whole = Edit::default();
+        for file in 1..=files {
+            whole.values_placed.push((FileId(file), ValuePlace::Log { end: 2_000_000 }));
+            whole.referenced.add_all(&references(file));
+        }
+        let mut state = ValueState::default();
+        state.apply(&whole).expect("an edit that leads from nothing to a state");
+        let mut rng = Random::new(1);
+        group.bench_function(BenchmarkId::from_parameter(files), |bencher| {
+            bencher.iter(|| {
+                let (gained, lost) = (1 + rng.below(files), 1 + rng.below(files));
+                let gain = Edit { referenced: references(gained), released: references(lost), ..Edit::default() };
+                let mut after = state.clone();
+                after.apply(&gain).expect("each file is referenced");
+                (after.unreachable(), after)
+            });
+        });
+    }
+    group.finish();
+}
+
 fn settings() -> Criterion {
     Criterion::default()
         .sample_size(10)
@@ -193,6 +224,6 @@ fn settings() -> Criterion {
 criterion_group! {
     name = benches;
     config = settings();
-    targets = insert, index_get, seal, merge_runs, table_build, block_search
+    targets = insert, index_get, seal, merge_runs, table_build, block_search, ledger_edit
 }
 criterion_main!(benches);

@@ -45,6 +45,10 @@ pub mod components {
     pub use crate::base::versions::{Horizon, Retention, VersionSource};
     pub use crate::base::{Address, Buffer, FileId, Gauge, Merging, OperatorSource};
     pub use crate::format::block::{BlockBuilder, BlockCursor, BlockOrigin};
+    pub use crate::format::edit::Edit;
+    pub use crate::format::references::{FileReferences, References};
+    pub use crate::format::value_state::ValueState;
+    pub use crate::format::values::ValuePlace;
     pub use crate::front::index_table::IndexTable;
     pub use crate::front::run::{Run, RunPart};
     pub use crate::levels::builder::{TableBuilder, TableOptions};

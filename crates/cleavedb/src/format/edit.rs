@@ -212,58 +212,71 @@ impl Edit {
     /// The encoding: for each field its tag, a varint, then its content.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
+        self.encode_keyspaces(&mut out);
+        self.encode_files(&mut out);
+        self.encode_numbers(&mut out);
+        out
+    }
+
+    fn encode_keyspaces(&self, out: &mut Vec<u8>) {
         for keyspace in &self.keyspaces_added {
-            put(&mut out, tag::KEYSPACE_ADDED);
-            encode_keyspace(&mut out, keyspace);
+            put(out, tag::KEYSPACE_ADDED);
+            encode_keyspace(out, keyspace);
         }
         for (keyspace, separation) in &self.keyspaces_separated {
-            put_all(&mut out, [tag::KEYSPACE_SEPARATED, keyspace.0 as u64]);
-            separation.encode(&mut out);
+            put_all(out, [tag::KEYSPACE_SEPARATED, keyspace.0 as u64]);
+            separation.encode(out);
         }
         for (keyspace, seqno) in &self.keyspaces_dropped {
-            put_all(&mut out, [tag::KEYSPACE_DROPPED, keyspace.0 as u64, seqno.0]);
+            put_all(out, [tag::KEYSPACE_DROPPED, keyspace.0 as u64, seqno.0]);
         }
         for keyspace in &self.keyspaces_forgotten {
-            put_all(&mut out, [tag::KEYSPACE_FORGOTTEN, keyspace.0 as u64]);
+            put_all(out, [tag::KEYSPACE_FORGOTTEN, keyspace.0 as u64]);
         }
+    }
+
+    fn encode_files(&self, out: &mut Vec<u8>) {
         for FileKey { kind, id, tier } in &self.files_added {
-            put_all(&mut out, [tag::FILE_ADDED, kind.to_stored(), id.0, tier.to_stored()]);
+            put_all(out, [tag::FILE_ADDED, kind.to_stored(), id.0, tier.to_stored()]);
         }
         for log in &self.logs_added {
-            put_all(&mut out, [tag::LOG_ADDED, log.0]);
+            put_all(out, [tag::LOG_ADDED, log.0]);
         }
         for log in &self.logs_removed {
-            put_all(&mut out, [tag::LOG_REMOVED, log.0]);
+            put_all(out, [tag::LOG_REMOVED, log.0]);
         }
         for (log, end) in &self.logs_ended {
-            put_all(&mut out, [tag::LOG_ENDED, log.0, *end]);
+            put_all(out, [tag::LOG_ENDED, log.0, *end]);
         }
         for (level, meta) in &self.tables_added {
-            put_all(&mut out, [tag::TABLE_ADDED, *level as u64]);
-            meta.encode(&mut out);
+            put_all(out, [tag::TABLE_ADDED, *level as u64]);
+            meta.encode(out);
         }
         for table in &self.tables_removed {
-            put_all(&mut out, [tag::TABLE_REMOVED, table.0]);
+            put_all(out, [tag::TABLE_REMOVED, table.0]);
         }
         for (file, place) in &self.values_placed {
-            put_all(&mut out, [tag::VALUES_PLACED, file.0]);
-            place.encode(&mut out);
+            put_all(out, [tag::VALUES_PLACED, file.0]);
+            place.encode(out);
         }
         for file in &self.values_removed {
-            put_all(&mut out, [tag::VALUES_REMOVED, file.0]);
+            put_all(out, [tag::VALUES_REMOVED, file.0]);
         }
         for (tag, references) in [(tag::REFERENCED, &self.referenced), (tag::RELEASED, &self.released)] {
             if !references.0.is_empty() {
-                put(&mut out, tag);
-                references.encode(&mut out);
+                put(out, tag);
+                references.encode(out);
             }
         }
+    }
+
+    fn encode_numbers(&self, out: &mut Vec<u8>) {
         for (consumer, seqno) in self.watermarks.iter() {
-            put_all(&mut out, [tag::WATERMARK, consumer.to_stored(), seqno.0]);
+            put_all(out, [tag::WATERMARK, consumer.to_stored(), seqno.0]);
         }
         if let Some(credit) = self.reorder_credit {
-            put(&mut out, tag::REORDER_CREDIT);
-            credit.encode(&mut out);
+            put(out, tag::REORDER_CREDIT);
+            credit.encode(out);
         }
         let singles = [
             (tag::REORDERED, self.reordered),
@@ -275,16 +288,15 @@ impl Edit {
         ];
         for (tag, value) in singles {
             if let Some(value) = value {
-                put_all(&mut out, [tag, value]);
+                put_all(out, [tag, value]);
             }
         }
         for (from, end) in &self.files_reserved {
-            put_all(&mut out, [tag::FILES_RESERVED, from.0, end.0]);
+            put_all(out, [tag::FILES_RESERVED, from.0, end.0]);
         }
         if let Some(Openings { present, previous }) = self.openings {
-            put_all(&mut out, [tag::OPENED, present.epoch, present.nonce, previous.epoch, previous.nonce]);
+            put_all(out, [tag::OPENED, present.epoch, present.nonce, previous.epoch, previous.nonce]);
         }
-        out
     }
 
     /// Decodes an edit that fills `bytes` exactly; the error describes the damage.

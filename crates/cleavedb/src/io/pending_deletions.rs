@@ -4,7 +4,7 @@
 //! A range whose space cannot be freed, because its file has another hard link (a checkpoint) or the file system fails, is
 //! *deferred*: it stays on a list, counts in [`PendingDeletions::pending_bytes`], and is tried again after a second, then
 //! after twice the time each, at least once a minute. The next open finds the ranges that a close leaves
-//! (`engine/value_files.rs`).
+//! (`engine/recovery/values.rs`).
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -96,7 +96,7 @@ pub(crate) fn outcome_of<'a>(collected: Collected, count: impl FnOnce(&Core, Opt
     // Moved values were durable before, so the edit requires no sync of the logs.
     Outcome::edit(Seqno::ZERO, edit, |_| {}).then(move |core, installed| {
         match &installed {
-            Ok(()) => count(core, Some(&copied)),
+            Ok(()) => count(core, Some(&*copied)),
             Err(Error::NoSpace { .. }) => remove_unreferenced(core, &copied.files),
             Err(_) => {}
         }
