@@ -68,7 +68,7 @@ fn a_checkpoint_is_an_independent_database_and_an_incomplete_one_is_refused() {
     assert_eq!(run(&["scan", &copy]), everything);
     assert!(run(&["check", &copy]).ends_with("sound\n"));
     assert!(fail(&["checkpoint", &db, &copy]).contains("empty directory"));
-    assert!(fail(&["checkpoint", &db, &format!("{db}/copy")]).contains("in the database itself"));
+    assert!(fail(&["checkpoint", &db, &format!("{db}/copy")]).contains("inside the database itself"));
     let (path, own_file) = file(&dir, "file");
     std::fs::write(&path, "mine").unwrap();
     assert!(fail(&["checkpoint", &db, &own_file]).contains("is a file"));

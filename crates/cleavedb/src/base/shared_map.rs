@@ -9,13 +9,13 @@ use std::sync::Arc;
 const ENTRIES_MAX: usize = 64;
 
 /// Neighbouring entries, shared by all copies of the map in which they are equal.
-type Chunk<K, V> = Arc<Vec<(K, V)>>;
+type MapChunk<K, V> = Arc<Vec<(K, V)>>;
 
 /// A map from `K` to `V`, in the order of keys.
 #[derive(Clone)]
 pub struct SharedMap<K, V> {
     /// Never empty ones, in order.
-    chunks: Arc<Vec<Chunk<K, V>>>,
+    chunks: Arc<Vec<MapChunk<K, V>>>,
     len: usize,
 }
 

@@ -43,7 +43,7 @@ pub(crate) enum Activity {
 
 /// An event that may change the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum ActivityChange {
     /// A mandatory job, or a subtask of one, begins.
     MandatoryWorkBegins,
     /// A job that may have created more work ends.
@@ -66,18 +66,24 @@ pub(crate) enum Change {
 
 impl Activity {
     /// The state after a change.
-    pub fn after(self, change: Change) -> Activity {
+    pub fn after(self, change: ActivityChange) -> Activity {
         use Activity::{Busy, Closing, Full, Idle, Paused, Quiet, Stopped};
         match (self, change) {
-            (Stopped, _) | (_, Change::Stop) => Stopped,
-            (Closing, _) | (_, Change::CloseBegins) => Closing,
-            (Paused, Change::PausesEnd) => Busy,
-            (Paused, _) | (_, Change::PauseBegins) => Paused,
-            (_, Change::MandatoryWorkBegins | Change::WorkEnds) => Busy,
-            (Busy, Change::NothingDue) => Quiet,
-            (Quiet, Change::Rested) => Idle,
-            (Idle, Change::NoRoom) => Full,
-            (state, Change::NothingDue | Change::Rested | Change::NoRoom | Change::PausesEnd) => state,
+            (Stopped, _) | (_, ActivityChange::Stop) => Stopped,
+            (Closing, _) | (_, ActivityChange::CloseBegins) => Closing,
+            (Paused, ActivityChange::PausesEnd) => Busy,
+            (Paused, _) | (_, ActivityChange::PauseBegins) => Paused,
+            (_, ActivityChange::MandatoryWorkBegins | ActivityChange::WorkEnds) => Busy,
+            (Busy, ActivityChange::NothingDue) => Quiet,
+            (Quiet, ActivityChange::Rested) => Idle,
+            (Idle, ActivityChange::NoRoom) => Full,
+            (
+                state,
+                ActivityChange::NothingDue
+                | ActivityChange::Rested
+                | ActivityChange::NoRoom
+                | ActivityChange::PausesEnd,
+            ) => state,
         }
     }
 
@@ -90,7 +96,7 @@ impl Activity {
 #[cfg(test)]
 mod tests {
     use super::Activity::{Busy, Closing, Full, Idle, Paused, Quiet, Stopped};
-    use super::Change::{
+    use super::ActivityChange::{
         CloseBegins, MandatoryWorkBegins, NoRoom, NothingDue, PauseBegins, PausesEnd, Rested, Stop, WorkEnds,
     };
     use super::*;

@@ -1,4 +1,4 @@
-//! The reserve: a file [`RESERVE`] that only takes up space, to be released when the disk is full (rule 7). Flushes,
+//! The reserve: a file [`RESERVE`] that only takes up space, to be released when the disk is full (rule 9). Flushes,
 //! value GC, and manifest edits that remove something release it and are tried again at once; all of them free space in
 //! the end. Logs and compactions do not get this space.
 //!

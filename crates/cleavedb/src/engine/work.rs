@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::base::{Error, FileId, Result, Seqno};
-use crate::engine::activity::{Activity, Change};
+use crate::engine::activity::{Activity, ActivityChange};
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::shortages::{Need, Shortages};
 use crate::engine::space::Space;
@@ -189,7 +189,7 @@ impl WorkState {
     }
 
     /// Applies a change; true if the state is now another one.
-    pub fn note(&mut self, change: Change) -> bool {
+    pub fn note(&mut self, change: ActivityChange) -> bool {
         let before = self.activity;
         self.activity = before.after(change);
         self.activity != before
@@ -198,7 +198,7 @@ impl WorkState {
     /// Lets idle work begin if no mandatory job ended within [`IDLE_AFTER`], or a caller waits for all work.
     pub fn note_rest(&mut self, now: Duration) {
         if self.waiters > 0 || now.saturating_sub(self.worked_at) >= IDLE_AFTER {
-            self.note(Change::Rested);
+            self.note(ActivityChange::Rested);
         }
     }
 
@@ -221,7 +221,7 @@ impl WorkState {
     pub fn begin(&mut self, profile: Profile, owner: Owner) -> u64 {
         self.begun += 1;
         if profile.is_mandatory() {
-            self.note(Change::MandatoryWorkBegins);
+            self.note(ActivityChange::MandatoryWorkBegins);
         }
         self.is_done &= owner == Owner::Writer;
         self.running.push(RunningJob { number: self.begun, profile, owner, threads: 1, shared: None });
@@ -257,10 +257,10 @@ impl WorkState {
             self.worked_at = now;
         }
         if ended.profile.class == Class::Idle && matches!(result, Err(Error::NoSpace { .. })) {
-            self.note(Change::NoRoom);
+            self.note(ActivityChange::NoRoom);
         } else if ended.profile.takes_memory() {
             // Work that follows from it runs before other idle work.
-            self.note(Change::WorkEnds);
+            self.note(ActivityChange::WorkEnds);
         }
         ended
     }
@@ -341,13 +341,13 @@ impl WorkState {
 
     pub fn begin_pause(&mut self) {
         self.pauses += 1;
-        self.note(Change::PauseBegins);
+        self.note(ActivityChange::PauseBegins);
     }
 
     pub fn end_pause(&mut self) {
         self.pauses -= 1;
         if self.pauses == 0 {
-            self.note(Change::PausesEnd);
+            self.note(ActivityChange::PausesEnd);
         }
     }
 
@@ -424,7 +424,7 @@ impl Work {
 
     /// Begins a close: it overrides pauses and wakes all callers that wait for background work.
     pub fn begin_close(&self) {
-        self.lock().note(Change::CloseBegins);
+        self.lock().note(ActivityChange::CloseBegins);
         self.wake_all();
     }
 
@@ -514,7 +514,7 @@ mod tests {
         let mut state = WorkState::default();
         let job = state.begin(profile(Class::Mandatory, table(1)), Owner::Background);
         state.end(job, &Ok(()), Duration::from_secs(7));
-        assert!(state.note(Change::NothingDue));
+        assert!(state.note(ActivityChange::NothingDue));
         state.note_rest(Duration::from_millis(7999));
         assert_eq!(state.activity(), Activity::Quiet);
         assert_eq!(state.rested_in(Duration::from_millis(7999)), Some(Duration::from_millis(1)));
@@ -531,7 +531,7 @@ mod tests {
         state.begin(profile(Class::Mandatory, table(4)), Owner::Background);
         assert!(!state.is_done(), "a job has begun");
         state.end_waiting();
-        state.note(Change::NothingDue);
+        state.note(ActivityChange::NothingDue);
         state.note_rest(Duration::from_secs(8));
         assert_eq!(state.activity(), Activity::Idle);
     }

@@ -78,17 +78,17 @@ mod supported {
 
     /// Reads past the page cache. Each read goes into an aligned buffer that covers it, and is copied from there.
     ///
-    /// Prefetched reads should be in flight together, which only the page cache can do: their pages are fetched into it,
+    /// PrefetchedBytes reads should be in flight together, which only the page cache can do: their pages are fetched into it,
     /// read from it through an ordinary descriptor, and dropped from it at once (decision record 016).
     struct DirectReader {
         path: PathBuf,
         file: fs::File,
-        prefetched: parking_lot::Mutex<Prefetched>,
+        prefetched: parking_lot::Mutex<PrefetchedBytes>,
     }
 
-    /// Prefetched reads that have not been read yet, and the ordinary descriptor for them.
+    /// PrefetchedBytes reads that have not been read yet, and the ordinary descriptor for them.
     #[derive(Default)]
-    struct Prefetched {
+    struct PrefetchedBytes {
         cached: Option<Arc<fs::File>>,
         reads: usize,
     }

@@ -14,7 +14,7 @@ use super::storage::{Access, DirEntry, File, Lock, Mapping, Punched, Storage};
 use crate::base::{Error, Result};
 use crate::sched::sync::{Mutex, RwLock};
 
-/// Content is allocated in chunks of this size, when they are first written.
+/// MemoryContent is allocated in chunks of this size, when they are first written.
 const CHUNK_BYTES: usize = 16 << 10;
 
 /// Files and directories in memory.
@@ -27,7 +27,7 @@ pub struct MemoryStorage {
 
 #[derive(Default)]
 struct FileNames {
-    files: BTreeMap<PathBuf, Arc<RwLock<Content>>>,
+    files: BTreeMap<PathBuf, Arc<RwLock<MemoryContent>>>,
     directories: BTreeSet<PathBuf>,
     /// Holders of the lock on each path.
     locks: BTreeMap<PathBuf, Held>,
@@ -40,11 +40,11 @@ enum Held {
 }
 
 impl FileNames {
-    fn find(&self, path: &Path, operation: &'static str) -> Result<&Arc<RwLock<Content>>> {
+    fn find(&self, path: &Path, operation: &'static str) -> Result<&Arc<RwLock<MemoryContent>>> {
         self.files.get(path).ok_or_else(|| Error::io(path, operation, io::ErrorKind::NotFound.into()))
     }
 
-    fn create(&mut self, path: &Path) -> Result<Arc<RwLock<Content>>> {
+    fn create(&mut self, path: &Path) -> Result<Arc<RwLock<MemoryContent>>> {
         let failed = |kind: io::ErrorKind| Error::io(path, "create", kind.into());
         if self.files.contains_key(path) || self.directories.contains(path) {
             return Err(failed(io::ErrorKind::AlreadyExists));
@@ -231,7 +231,7 @@ impl Storage for MemoryStorage {
 /// An open file.
 struct MemoryFile {
     path: PathBuf,
-    content: Arc<RwLock<Content>>,
+    content: Arc<RwLock<MemoryContent>>,
 }
 
 impl File for MemoryFile {
@@ -270,12 +270,12 @@ impl File for MemoryFile {
 
 /// The bytes of a file. Bytes that were never written are zeros and take no memory; nor do chunks that lie in a hole.
 #[derive(Default)]
-struct Content {
+struct MemoryContent {
     len: u64,
     chunks: BTreeMap<u64, Box<[u8]>>,
 }
 
-impl Content {
+impl MemoryContent {
     #[cfg(test)]
     fn bytes(&self) -> usize {
         self.chunks.len() * CHUNK_BYTES

@@ -44,11 +44,11 @@ pub struct FileRange {
 /// Obsolete files and ranges that still take space.
 #[derive(Default)]
 pub struct PendingDeletions {
-    state: Mutex<State>,
+    state: Mutex<Deferred>,
 }
 
 #[derive(Default)]
-struct State {
+struct Deferred {
     waiting: Vec<Obsolete>,
     /// Offsets and lengths of ranges that could not be freed, by file; adjacent ranges are joined.
     deferred: BTreeMap<Arc<Path>, BTreeMap<u64, u64>>,
@@ -60,7 +60,7 @@ struct State {
     retry_after: Duration,
 }
 
-impl State {
+impl Deferred {
     fn retry_is_due(&self, now: Duration) -> bool {
         self.retry_at.is_some_and(|at| at <= now)
     }

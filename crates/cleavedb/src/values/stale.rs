@@ -130,14 +130,14 @@ mod tests {
     }
 
     /// Number and size of a table, and its references.
-    type Table<'a> = (u64, u64, &'a [(u64, u64)]);
+    type TableCase<'a> = (u64, u64, &'a [(u64, u64)]);
 
-    fn chosen(hops: &Hops, tables: &[Table<'_>], files: usize) -> Vec<u64> {
+    fn chosen(hops: &Hops, tables: &[TableCase<'_>], files: usize) -> Vec<u64> {
         both(hops, tables, files).0
     }
 
     /// The tables that are due, and those chosen while idle.
-    fn both(hops: &Hops, tables: &[Table<'_>], files: usize) -> (Vec<u64>, Vec<u64>) {
+    fn both(hops: &Hops, tables: &[TableCase<'_>], files: usize) -> (Vec<u64>, Vec<u64>) {
         let tables = tables.iter().map(|(id, size, of)| hops.stale_references(FileId(*id), *size, &references(of)));
         let Stale { due, when_idle } = hops.choose(tables.collect(), files, 50);
         let ids = |tables: BTreeSet<FileId>| tables.into_iter().map(|id| id.0).collect();
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn while_idle_a_tenth_of_stale_addresses_suffices() {
         let hops = hops(&[(1, 3), (2, 9)]);
-        let tables: [Table<'_>; 3] =
+        let tables: [TableCase<'_>; 3] =
             [(70, 10, &[(1, 6), (8, 4)]), (71, 10, &[(2, 1), (8, 9)]), (72, 10, &[(2, 1), (8, 10)])];
         assert_eq!(both(&hops, &tables, 2), (vec![70], vec![70, 71]));
     }

@@ -305,10 +305,9 @@ impl Core {
         self.work.lock().running().iter().map(of).collect()
     }
 
+    /// The state and the totals of the database.
     pub fn stats(&self) -> Stats {
         let (view, seqno) = self.published.read();
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let counters = &self.counters;
         let values = &view.values.figures().candidates;
         let groups = groups_of(values);
         let jobs = self.running_jobs();
@@ -366,6 +365,18 @@ impl Core {
                     range_tombstones: level.range_deletes(),
                 })
                 .collect(),
+            unknown_files: self.unknown_files.clone(),
+            pace_bytes_per_second: self.pacer.bytes_per_second(),
+            jobs,
+            ..self.totals()
+        }
+    }
+
+    /// The totals since the database was opened.
+    fn totals(&self) -> Stats {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.counters;
+        Stats {
             user_bytes_written: count(&counters.user_bytes),
             log_bytes_written: count(&counters.log_bytes),
             table_bytes_written: count(&counters.table_bytes),
@@ -389,9 +400,7 @@ impl Core {
             stall_time: Duration::from_micros(count(&counters.stall_us)),
             paced: count(&counters.paced),
             paced_time: Duration::from_micros(count(&counters.paced_us)),
-            unknown_files: self.unknown_files.clone(),
-            pace_bytes_per_second: self.pacer.bytes_per_second(),
-            jobs,
+            ..Stats::default()
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::format::edit::Edit;
 type Then<'a> = Box<dyn FnOnce(&Core, Result<()>) -> Result<()> + 'a>;
 
 /// What a job changes.
-enum Change<'a> {
+enum OutcomeChange<'a> {
     /// Nothing, or the job has already applied the change.
     Nothing,
     /// Only the view; the manifest is unchanged.
@@ -23,24 +23,24 @@ type ViewChange<'a> = Box<dyn FnOnce(&mut Sources) + 'a>;
 
 /// How a job ends: [`Core::conclude`] applies its change in one step.
 pub(crate) struct Outcome<'a> {
-    change: Change<'a>,
+    change: OutcomeChange<'a>,
     then: Option<Then<'a>>,
 }
 
 impl<'a> Outcome<'a> {
     /// Nothing has changed, or the job has already applied the change.
     pub fn nothing() -> Outcome<'a> {
-        Outcome { change: Change::Nothing, then: None }
+        Outcome { change: OutcomeChange::Nothing, then: None }
     }
 
     /// A new view; the manifest is unchanged.
     pub fn view(change: impl FnOnce(&mut Sources) + 'a) -> Outcome<'a> {
-        Outcome { change: Change::View(Box::new(change)), then: None }
+        Outcome { change: OutcomeChange::View(Box::new(change)), then: None }
     }
 
     /// An edit, committed after the logs are synced up to `seqno`, and the corresponding view.
     pub fn edit(seqno: Seqno, edit: Edit, change: impl FnOnce(&mut Sources) + 'a) -> Outcome<'a> {
-        Outcome { change: Change::Edit(seqno, Box::new(edit), Box::new(change)), then: None }
+        Outcome { change: OutcomeChange::Edit(seqno, Box::new(edit), Box::new(change)), then: None }
     }
 
     /// Called once the change is applied, or has failed. Its result is that of the job.
@@ -53,12 +53,12 @@ impl Core {
     /// Applies the outcome of a job.
     pub fn conclude(&self, outcome: Outcome<'_>) -> Result<()> {
         let result = match outcome.change {
-            Change::Nothing => Ok(()),
-            Change::View(change) => {
+            OutcomeChange::Nothing => Ok(()),
+            OutcomeChange::View(change) => {
                 self.published.update(|view| view.with(change));
                 Ok(())
             }
-            Change::Edit(seqno, edit, change) => self.install(seqno, *edit, change),
+            OutcomeChange::Edit(seqno, edit, change) => self.install(seqno, *edit, change),
         };
         match outcome.then {
             Some(then) => then(self, result),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::{Error, FileId, Result};
-use crate::engine::activity::{Activity, Change};
+use crate::engine::activity::{Activity, ActivityChange};
 use crate::engine::claims::Sole;
 use crate::engine::core::Core;
 use crate::engine::jobs::collect_garbage::victims;
@@ -42,7 +42,7 @@ impl Core {
 
     /// Stops the threads after their current jobs.
     pub fn stop_background(&self) {
-        self.work.lock().note(Change::Stop);
+        self.work.lock().note(ActivityChange::Stop);
         self.work.wake_all();
         // Compactions, ingests and checkpoints requested by callers run in the callers' threads.
         let mut state = self.work.lock();
@@ -155,7 +155,7 @@ impl Core {
         if state.has_jobs() || victims(self, state).is_some() {
             return false;
         }
-        if state.note(Change::NothingDue) {
+        if state.note(ActivityChange::NothingDue) {
             self.work.notify_changed();
             // The reason to slow writers down may have ended since the last job checked.
             self.update_pace();

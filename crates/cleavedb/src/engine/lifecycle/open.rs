@@ -1,6 +1,6 @@
 //! Opening and closing a database.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,7 +18,7 @@ use crate::engine::manifest::numbered_files::{Numbered, list_numbered};
 use crate::engine::manifest::{Manifest, ManifestState};
 use crate::engine::memory::Memory;
 use crate::engine::recovery::ownership::{
-    Claim, check_layout, check_new, check_owner, files_with, next_openings, remove_never_named, replace_owner,
+    FileClaim, check_layout, check_new, check_owner, files_with, next_openings, remove_never_named, replace_owner,
 };
 use crate::engine::recovery::replay::recover;
 use crate::engine::recovery::tables::open_tables;
@@ -32,11 +32,14 @@ use crate::format::compression::Compression;
 use crate::format::edit::{Edit, KeyspaceKind, KeyspaceRecord, Opening, Separation};
 use crate::format::watermarks::Consumer;
 use crate::front::index_table::IndexTable;
+use crate::front::log::LogFile;
 use crate::io::handles::Handles;
 use crate::io::pending_deletions::PendingDeletions;
 use crate::io::read_ahead::ReadAhead;
 use crate::io::{Access, Lock, Storage};
 use crate::levels::readers::Readers;
+use crate::levels::version::Version;
+use crate::values::files::ValueFiles;
 
 /// Opens or creates a database.
 pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Arc<Core>> {
@@ -63,15 +66,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Ar
         storage.open_read(&dirs.slow.join(LOCK), access)?;
     }
     let memory = Memory::new(tuning);
-    let readers = Arc::new(Readers {
-        handles: Arc::new(Handles::new(storage.clone(), access, request.open_files_max)),
-        storage: storage.clone(),
-        cache: Arc::new(BlockCache::new(tuning.cache_bytes)),
-        ahead: ReadAhead::new(tuning.read_ahead_bytes, memory.jobs.clone()),
-        scan_ahead: ReadAhead::new(tuning.read_ahead_bytes, memory.scans.clone()),
-        jobs: memory.jobs.clone(),
-        resident: Arc::default(),
-    });
+    let readers = readers_on(&storage, tuning, access, request.open_files_max, &memory);
     check_keyspace_compression(&manifest)?;
     let version = open_tables(&dirs, manifest.state(), &pending_deletions, &readers)?;
     let recovered = recover(&*storage, &dirs, manifest.state(), tuning, &pending_deletions, read_only)?;
@@ -81,7 +76,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Ar
         remove_never_named(&*storage, &dirs, &manifest)?;
         place.begin(&mut manifest, &numbers, &reserve, recovered.edit, owner)?;
     }
-    let unknown_files = files_with(&*storage, &dirs, &manifest, Claim::Unknown)?;
+    let unknown_files = files_with(&*storage, &dirs, &manifest, FileClaim::Unknown)?;
 
     static DATABASES: AtomicU64 = AtomicU64::new(0);
     let database = DATABASES.fetch_add(1, Ordering::Relaxed);
@@ -89,20 +84,12 @@ pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Ar
     let records = state.keyspaces.values().cloned();
     let keyspaces =
         Keyspaces::new(records, state.dropped.clone(), request.operators, database, tuning.separation_bytes);
-    let mut tables = recovered.tables.into_iter();
     let around = ValueHome { dirs: &dirs, pending_deletions: &pending_deletions, readers: &readers };
     let values = open_values(&around, state)?;
     if !read_only {
         give_back_gaps(&*storage, &values, &pending_deletions)?;
     }
-    let view = View::new(Sources {
-        active: tables.next().unwrap_or_else(|| Arc::new(IndexTable::new())),
-        sealed: tables.collect(),
-        runs: Vec::new(),
-        version: Arc::new(version),
-        logs: Arc::new(recovered.logs),
-        values: Arc::new(values),
-    });
+    let view = view_of(recovered.tables, recovered.logs, version, values);
     let flushed = state.watermarks.of(Consumer::Levels);
     let events = Events::new(request.listeners.into_iter().chain(telemetry::listener(&dirs.fast)).collect())?;
     let core = Arc::new(Core::new(CoreParts {
@@ -124,26 +111,68 @@ pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Ar
         events,
         locks,
     }));
+    core.work.note_flushed(flushed);
+    start(&core)?;
+    Ok(core)
+}
+
+/// What tables and value files are read through.
+fn readers_on(
+    storage: &Arc<dyn Storage>,
+    tuning: &Tuning,
+    access: Access,
+    open_files_max: usize,
+    memory: &Memory,
+) -> Arc<Readers> {
+    Arc::new(Readers {
+        handles: Arc::new(Handles::new(storage.clone(), access, open_files_max)),
+        storage: storage.clone(),
+        cache: Arc::new(BlockCache::new(tuning.cache_bytes)),
+        ahead: ReadAhead::new(tuning.read_ahead_bytes, memory.jobs.clone()),
+        scan_ahead: ReadAhead::new(tuning.read_ahead_bytes, memory.scans.clone()),
+        jobs: memory.jobs.clone(),
+        resident: Arc::default(),
+    })
+}
+
+/// The first view: the index tables that recovery filled, newest first, above the tables of the manifest.
+fn view_of(
+    index_tables: Vec<Arc<IndexTable>>,
+    logs: BTreeMap<FileId, Arc<LogFile>>,
+    version: Version,
+    values: ValueFiles,
+) -> View {
+    let mut index_tables = index_tables.into_iter();
+    View::new(Sources {
+        active: index_tables.next().unwrap_or_else(|| Arc::new(IndexTable::new())),
+        sealed: index_tables.collect(),
+        runs: Vec::new(),
+        version: Arc::new(version),
+        logs: Arc::new(logs),
+        values: Arc::new(values),
+    })
+}
+
+/// Shares out memory and starts the background threads. After an error the database is closed.
+fn start(core: &Arc<Core>) -> Result<()> {
     if !core.unknown_files.is_empty() {
         core.events.raise(Event::UnknownFiles { paths: core.unknown_files.clone() });
     }
-    core.work.note_flushed(flushed);
     core.reserve.grow(core.stored_bytes());
     core.fit_cache();
-    if !core.settings.read_only {
-        core.update_pace();
-        if core.logs.demands_ring() {
-            core.map_ring()?;
-        }
-        if let Err(error) = core.start_background() {
-            // The started threads end first, so that the close does not wait for a flush that needs the missing ones.
-            // The logs keep unflushed data. The first error is the one returned.
-            core.stop_background();
-            let _ = core.close();
-            return Err(error);
-        }
+    if core.settings.read_only {
+        return Ok(());
     }
-    Ok(core)
+    core.update_pace();
+    if core.logs.demands_ring() {
+        core.map_ring()?;
+    }
+    core.start_background().inspect_err(|_| {
+        // The started threads end first, so that the close does not wait for a flush that needs the missing ones.
+        // The logs keep unflushed data. The first error is the one returned.
+        core.stop_background();
+        let _ = core.close();
+    })
 }
 
 /// Locks both directories, creating them if needed; a reader shares the locks with other readers and creates nothing.
@@ -228,7 +257,7 @@ impl Place<'_> {
         owner: Option<Opening>,
     ) -> Result<()> {
         let Place { storage, dirs } = *self;
-        let left_over = |manifest: &Manifest| files_with(storage, dirs, manifest, Claim::LeftOver);
+        let left_over = |manifest: &Manifest| files_with(storage, dirs, manifest, FileClaim::LeftOver);
         let apart = dirs.are_apart();
         if recovered.is_some() || apart || manifest.has_tail() || !left_over(manifest)?.is_empty() {
             let mut edit = recovered.unwrap_or_default();

@@ -23,7 +23,7 @@ const FIXED: [&str; 8] = [CURRENT, CURRENT_NEW, OWNER, OWNER_NEW, RING, RING_NEW
 
 /// The status of a numbered file according to a manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Claim {
+pub(crate) enum FileClaim {
     Referenced,
     /// This database created it, and nothing references it.
     LeftOver,
@@ -32,18 +32,18 @@ pub(crate) enum Claim {
 }
 
 /// The status of a file according to the manifest.
-pub(crate) fn claim_of(manifest: &Manifest, dirs: &Dirs, file: &Numbered) -> Claim {
+pub(crate) fn claim_of(manifest: &Manifest, dirs: &Dirs, file: &Numbered) -> FileClaim {
     let state = manifest.state();
     let is_referenced = match file.kind {
         FileKind::Manifest => manifest.named() == Some(file.id),
         kind => state.files.get(&file.id).is_some_and(|known| known.kind == kind && dirs.path(*known) == file.path),
     };
     if file.is_file && is_referenced {
-        Claim::Referenced
+        FileClaim::Referenced
     } else if file.is_file && state.reserved_end(file.id).is_some() {
-        Claim::LeftOver
+        FileClaim::LeftOver
     } else {
-        Claim::Unknown
+        FileClaim::Unknown
     }
 }
 
@@ -155,12 +155,12 @@ pub(crate) fn tables_elsewhere(slow: &Path) -> Error {
 
 /// The contents of [`OWNER`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Owner {
+struct OwnerFile {
     database: u64,
     opening: Opening,
 }
 
-impl Owner {
+impl OwnerFile {
     fn encode(self) -> String {
         let Opening { epoch, nonce } = self.opening;
         let text = format!("cleavedb owner 2\ndatabase {:016x}\nopened {epoch} {nonce:016x}\n", self.database);
@@ -168,14 +168,14 @@ impl Owner {
         format!("{text}crc {crc:08x}\n")
     }
 
-    fn decode(path: &Path, bytes: &[u8]) -> Result<Owner> {
+    fn decode(path: &Path, bytes: &[u8]) -> Result<OwnerFile> {
         let damaged = || Error::corruption(path, 0, "the file that names the owner of this directory is damaged");
         let text = std::str::from_utf8(bytes).map_err(|_| damaged())?;
         let words: Vec<&str> = text.split_ascii_whitespace().collect();
         let [_, _, version, _, database, _, epoch, nonce, ..] = words[..] else { return Err(damaged()) };
         let hexadecimal = |word| u64::from_str_radix(word, 16).map_err(|_| damaged());
         let opening = Opening { epoch: epoch.parse().map_err(|_| damaged())?, nonce: hexadecimal(nonce)? };
-        let owner = Owner { database: hexadecimal(database)?, opening };
+        let owner = OwnerFile { database: hexadecimal(database)?, opening };
         match owner.encode() == text {
             true => Ok(owner),
             false if words[..2] == ["cleavedb", "owner"] && version != "2" => {
@@ -197,7 +197,7 @@ pub(crate) fn check_owner(storage: &dyn Storage, slow: &Path, state: &ManifestSt
         }
         return check_free(storage, slow).map(|()| None);
     }
-    let owner = match Owner::decode(&path, &read_whole(storage, &path)?) {
+    let owner = match OwnerFile::decode(&path, &read_whole(storage, &path)?) {
         // This database has never taken a directory, so the damaged file is not its own.
         Err(_) if !state.has_slow_dir => return Err(another_owner(slow)),
         decoded => decoded?,
@@ -232,7 +232,7 @@ pub(crate) fn replace_owner(storage: &dyn Storage, slow: &Path, state: &Manifest
     if storage.exists(&temporary)? {
         storage.remove(&temporary)?;
     }
-    let owner = Owner { database: state.database, opening: state.openings.present };
+    let owner = OwnerFile { database: state.database, opening: state.openings.present };
     let file = storage.create(&temporary, Access::Buffered)?;
     file.write_at(owner.encode().as_bytes(), 0)?;
     file.sync()?;
@@ -250,7 +250,7 @@ fn another_owner(dir: &Path) -> Error {
 pub(crate) fn remove_never_named(storage: &dyn Storage, dirs: &Dirs, manifest: &Manifest) -> Result<()> {
     let mut files = list_numbered(storage, dirs)?;
     files.retain(|file| file.kind == FileKind::Table && !manifest.ever_named(file.id));
-    files.retain(|file| claim_of(manifest, dirs, file) == Claim::LeftOver);
+    files.retain(|file| claim_of(manifest, dirs, file) == FileClaim::LeftOver);
     files.iter().try_for_each(|file| storage.remove(&file.path))
 }
 
@@ -259,7 +259,7 @@ pub(crate) fn files_with(
     storage: &dyn Storage,
     dirs: &Dirs,
     manifest: &Manifest,
-    claim: Claim,
+    claim: FileClaim,
 ) -> Result<Vec<PathBuf>> {
     let files = list_numbered(storage, dirs)?.into_iter();
     Ok(files.filter(|file| claim_of(manifest, dirs, file) == claim).map(|file| file.path).collect())
@@ -272,15 +272,15 @@ mod tests {
     #[test]
     fn an_owner_reads_back_and_damage_to_it_is_found() {
         let path = Path::new("/slow/OWNER");
-        let owner = Owner { database: 0xabc, opening: Opening { epoch: 12, nonce: u64::MAX } };
+        let owner = OwnerFile { database: 0xabc, opening: Opening { epoch: 12, nonce: u64::MAX } };
         let text = owner.encode();
-        assert_eq!(Owner::decode(path, text.as_bytes()).unwrap(), owner);
+        assert_eq!(OwnerFile::decode(path, text.as_bytes()).unwrap(), owner);
         for at in 0..text.len() {
             let mut bytes = text.clone().into_bytes();
             bytes[at] ^= 1;
-            let decoded = Owner::decode(path, &bytes);
+            let decoded = OwnerFile::decode(path, &bytes);
             assert!(matches!(decoded, Err(Error::Corruption { .. } | Error::Unsupported { .. })), "byte {at}");
-            assert!(Owner::decode(path, &text.as_bytes()[..at]).is_err(), "cut to {at}");
+            assert!(OwnerFile::decode(path, &text.as_bytes()[..at]).is_err(), "cut to {at}");
         }
     }
 }

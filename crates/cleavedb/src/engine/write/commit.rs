@@ -242,7 +242,7 @@ impl Core {
         Ok(offset)
     }
 
-    /// Abandons a frame that could not be appended. A full disk leaves the log unchanged (rule 7); any other error
+    /// Abandons a frame that could not be appended. A full disk leaves the log unchanged (rule 9); any other error
     /// poisons the database.
     fn give_up_frame(&self, commit: &mut CommitState, error: Error) -> Error {
         if matches!(error, Error::NoSpace { .. })

@@ -27,7 +27,7 @@ pub(super) enum Survival {
 
 /// A change that is not durable yet, with its position in the order of all changes of the disk.
 #[derive(Debug, Clone)]
-enum Change {
+enum FileChange {
     Write { order: u64, offset: u64, bytes: Arc<[u8]> },
     SetLen { order: u64, len: u64 },
 }
@@ -44,7 +44,7 @@ enum WriteFate {
 pub(super) struct Inode {
     current: Content,
     durable: Content,
-    unsynced: Vec<Change>,
+    unsynced: Vec<FileChange>,
     /// Pages of `current` that the next sync writes, and those of them that were changed through a mapping.
     dirty: BTreeSet<u64>,
     dirty_mapped: BTreeSet<u64>,
@@ -87,7 +87,7 @@ impl Inode {
             self.holes.remove(&page);
         });
         self.dirty.extend(pages_of(offset, bytes.len() as u64));
-        self.unsynced.push(Change::Write { order, offset, bytes: bytes.into() });
+        self.unsynced.push(FileChange::Write { order, offset, bytes: bytes.into() });
     }
 
     /// Replaces a range by zeros without space; it becomes durable like a write of zeros.
@@ -115,7 +115,7 @@ impl Inode {
         self.current.set_len(len);
         drop(self.holes.split_off(&len.div_ceil(PAGE as u64)));
         self.len_min = self.len_min.min(len);
-        self.unsynced.push(Change::SetLen { order, len });
+        self.unsynced.push(FileChange::SetLen { order, len });
     }
 
     /// A write through a mapping, whose pages the kernel may write back at any time: before a dirty page is changed again,
@@ -168,7 +168,7 @@ impl Inode {
     /// The positions of its unsynced changes in the order of all changes.
     pub(super) fn unsynced_orders(&self) -> impl Iterator<Item = u64> {
         self.unsynced.iter().map(|change| match change {
-            Change::Write { order, .. } | Change::SetLen { order, .. } => *order,
+            FileChange::Write { order, .. } | FileChange::SetLen { order, .. } => *order,
         })
     }
 
@@ -179,13 +179,13 @@ impl Inode {
         let mut kernel = self.durable.clone();
         for change in &self.unsynced {
             match change {
-                Change::SetLen { order, len } => {
+                FileChange::SetLen { order, len } => {
                     kernel.set_len(*len);
                     if matches!(fate(survival, *order, random), WriteFate::Kept) {
                         left.set_len(*len);
                     }
                 }
-                Change::Write { order, offset, bytes } => {
+                FileChange::Write { order, offset, bytes } => {
                     kernel.write(bytes, *offset);
                     let fate = fate(survival, *order, random);
                     if !matches!(fate, WriteFate::Lost) {

@@ -19,7 +19,7 @@ use crate::engine::inspect::check::values::{DeadVersion, Judged, judge};
 use crate::engine::manifest::file_names::{CURRENT, CURRENT_NEW, LOCK, OWNER, name};
 use crate::engine::manifest::files::Dirs;
 use crate::engine::manifest::{Manifest, ManifestState};
-use crate::engine::recovery::ownership::{Claim, check_layout, check_owner, claim_of};
+use crate::engine::recovery::ownership::{FileClaim, check_layout, check_owner, claim_of};
 use crate::engine::recovery::replay::{read_ring, recover};
 use crate::engine::tuning::sizes::Tuning;
 use crate::format::edit::KeyspaceKind;
@@ -186,9 +186,9 @@ impl Checker {
         for file in files {
             let path = file.path.display();
             match claim_of(manifest, &self.dirs, file) {
-                Claim::Referenced => {}
-                Claim::LeftOver => self.report.notes.push(format!("{path} is left over; the next open removes it")),
-                Claim::Unknown => {
+                FileClaim::Referenced => {}
+                FileClaim::LeftOver => self.report.notes.push(format!("{path} is left over; the next open removes it")),
+                FileClaim::Unknown => {
                     self.report.notes.push(format!("{path} was not made by this database, which leaves it alone"));
                 }
             }

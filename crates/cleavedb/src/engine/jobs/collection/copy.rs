@@ -56,7 +56,7 @@ struct Arrived<'a> {
 }
 
 impl Arrived<'_> {
-    fn note(&mut self, seen: &SeenRecord, extent: usize, copy: Copied) {
+    fn note(&mut self, seen: &SeenRecord, extent: usize, copy: CopiedRecord) {
         let to = &mut self.victim.to;
         let index = *self.own[extent].get_or_insert_with(|| {
             to.push((self.extents[extent], Moved::default()));
@@ -68,7 +68,13 @@ impl Arrived<'_> {
 
 impl Victim {
     /// Adds a record that was copied to the extent with this index among the targets of its file.
-    pub(crate) fn note(&mut self, seen: &SeenRecord, index: usize, copy: Copied, redirects: &mut RedirectBuilder) {
+    pub(crate) fn note(
+        &mut self,
+        seen: &SeenRecord,
+        index: usize,
+        copy: CopiedRecord,
+        redirects: &mut RedirectBuilder,
+    ) {
         let moved = &mut self.to[index].1;
         moved.records += 1;
         moved.bytes += u64::from(copy.len);
@@ -79,7 +85,7 @@ impl Victim {
 
 /// A record at its new place.
 #[derive(Clone, Copy)]
-pub(crate) struct Copied {
+pub(crate) struct CopiedRecord {
     place: u64,
     pub(crate) len: u32,
 }
@@ -90,10 +96,10 @@ pub(crate) fn write(
     compressor: &mut RecordCompressor,
     extent: usize,
     bytes: &[u8],
-) -> Result<Copied> {
+) -> Result<CopiedRecord> {
     let stored = compressor.compress(bytes).unwrap_or(bytes);
     let place = segment.add(extent, stored, bytes.len() as u64)?;
-    Ok(Copied { place, len: stored.len() as u32 })
+    Ok(CopiedRecord { place, len: stored.len() as u32 })
 }
 
 /// The place of a record: the index of its file, and the offset.
@@ -149,7 +155,7 @@ pub(crate) fn copy_large(
     extent: usize,
     segment: &mut SegmentBuilder,
     buffer: &mut Vec<u8>,
-) -> Result<Copied> {
+) -> Result<CopiedRecord> {
     let mut check = RecordChecksum::default();
     let (mut place, mut offset, end) = (None, seen.offset, seen.offset + u64::from(seen.len));
     while offset < end {
@@ -161,7 +167,7 @@ pub(crate) fn copy_large(
         offset += buffer.len() as u64;
     }
     match place.filter(|_| check.agrees()) {
-        Some(place) => Ok(Copied { place, len: seen.len }),
+        Some(place) => Ok(CopiedRecord { place, len: seen.len }),
         None => Err(damaged(source, seen, "record checksum does not match")),
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::base::{FileId, Result, full_key};
-use crate::engine::jobs::collection::copy::{Copied, check_seen, copy_large, place, write};
+use crate::engine::jobs::collection::copy::{CopiedRecord, check_seen, copy_large, place, write};
 use crate::engine::jobs::collection::read::for_each_record;
 use crate::engine::jobs::collection::state::{BUFFER_BYTES, Collection, Going};
 use crate::format::references::References;
@@ -150,7 +150,7 @@ impl Collection<'_> {
                 bytes <= WINDOW_BYTES
             });
             let window = &rest[..fits.count()];
-            let mut arrived = |collection: &mut Self, seen: &SeenRecord, extent: usize, copy: Copied| {
+            let mut arrived = |collection: &mut Self, seen: &SeenRecord, extent: usize, copy: CopiedRecord| {
                 let victim = &mut collection.victims[seen.file as usize];
                 let index = *own[seen.file as usize][extent].get_or_insert_with(|| {
                     victim.to.push((extents[extent], Moved::default()));
