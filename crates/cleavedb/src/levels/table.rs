@@ -280,7 +280,7 @@ impl Table {
     }
 
     /// Hints that a job will read these bytes of the file next.
-    pub(super) fn will_go_on(&self, offset: u64, len: u64) {
+    pub(super) fn read_ahead(&self, offset: u64, len: u64) {
         if len > 0
             && let Ok(file) = self.handle.file()
         {

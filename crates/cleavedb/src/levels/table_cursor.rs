@@ -399,7 +399,7 @@ impl TableCursor {
         table.read_into(&mut ahead.bytes, handle.offset).inspect_err(|_| ahead.bytes.clear())?;
         if !self.fill_cache {
             let (from, bytes) = ahead.next_prefetch(handle.offset + len as u64, table.blocks_end());
-            table.will_go_on(from, bytes);
+            table.read_ahead(from, bytes);
         }
         let sealed = table.within(&ahead.bytes, ahead.start, handle);
         let sealed = sealed.expect("a block that fits is within the bytes read for it");
