@@ -159,7 +159,7 @@ impl Options {
 
     /// Directory of logs and the manifest; default: the database's own directory. Fixed when the database is created:
     /// with another directory a new database would be created, unless that directory holds files of this or another
-    /// database, which is [`Error::InvalidInput`]. Use a [checkpoint](Db::checkpoint) to change the layout.
+    /// database, which is [`Error::InvalidInput`]. Use a [checkpoint](crate::Db::checkpoint) to change the layout.
     pub fn fast_dir(mut self, path: impl Into<PathBuf>) -> Options {
         self.fast_dir = Some(path.into());
         self

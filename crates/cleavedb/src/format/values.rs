@@ -31,7 +31,7 @@ pub enum ValuePlace {
     Extent {
         /// The file number of the segment.
         segment: FileId,
-        /// Where the extent starts, in bytes: a multiple of [`EXTENT_ALIGN`].
+        /// Where the extent starts, in bytes: a multiple of `EXTENT_ALIGN`.
         start: u64,
         /// Where the extent ends, in bytes.
         end: u64,

@@ -37,7 +37,7 @@ impl JoinHandle {
     }
 }
 
-/// As [`try_spawn`], for tests.
+/// As `try_spawn`, for tests.
 ///
 /// # Panics
 /// If the operating system cannot start another thread, as [`std::thread::spawn`] does.
