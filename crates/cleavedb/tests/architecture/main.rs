@@ -25,7 +25,10 @@ const FOLDERS: [(&str, &[&str]); 19] = [
         "engine",
         &["base", "cache", "format", "io", "sched", "front", "levels", "values", "engine/manifest", "engine/tuning"],
     ),
-    ("engine/recovery", &["base", "format", "io", "front", "levels", "values", "engine/manifest", "engine/tuning", "engine"]),
+    (
+        "engine/recovery",
+        &["base", "format", "io", "front", "levels", "values", "engine/manifest", "engine/tuning", "engine"],
+    ),
     ("engine/read", &["base", "cache", "format", "io", "front", "levels", "values", "engine"]),
     (
         "engine/write",
@@ -201,10 +204,7 @@ fn readers_go_through_the_layers_of_a_view_alone() {
     let by_kind = ["view.active", "view.sealed", "view.runs", "view.version"];
     let readers: Vec<Source> =
         sources().into_iter().filter(|source| source.path.iter().any(|dir| dir == "read")).collect();
-    assert!(
-        readers.iter().any(|reader| reader.text.contains("view.layers")),
-        "the readers are where this test looks"
-    );
+    assert!(readers.iter().any(|reader| reader.text.contains("view.layers")), "the readers are where this test looks");
     for reader in readers {
         let found = by_kind.iter().find(|kind| reader.text.contains(**kind));
         assert_eq!(found, None, "{} reads a source by its kind", reader.path.display());
