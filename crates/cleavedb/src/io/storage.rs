@@ -140,7 +140,7 @@ pub fn read_whole(storage: &dyn Storage, path: &Path) -> Result<Vec<u8>> {
 }
 
 /// An open file. All calls are positional, so it can be shared; several writes may be in flight at once.
-#[expect(clippy::len_without_is_empty, reason = "no caller asks whether a file is empty")]
+#[allow(clippy::len_without_is_empty, reason = "no caller asks whether a file is empty")]
 pub trait File: Send + Sync {
     /// The path it was opened by, for messages.
     fn path(&self) -> &Path;
@@ -179,7 +179,7 @@ pub trait File: Send + Sync {
 }
 
 /// A mapped file: plain memory that survives the process. It becomes durable only when the system writes it back.
-#[expect(clippy::len_without_is_empty, reason = "no mapping is empty")]
+#[allow(clippy::len_without_is_empty, reason = "no mapping is empty")]
 pub trait Mapping: Send + Sync {
     /// Its size in bytes.
     fn len(&self) -> usize;

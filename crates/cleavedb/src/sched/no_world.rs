@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 /// A member of a world, which does not exist in these builds.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) enum Member {}
 
 /// What a member waits for.
