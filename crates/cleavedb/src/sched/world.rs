@@ -107,7 +107,7 @@ struct Thread {
 }
 
 #[derive(Debug)]
-struct State {
+struct WorldState {
     random: Random,
     now: Duration,
     steps: u64,
@@ -135,7 +135,7 @@ pub(super) struct Ending {
 /// One simulated world.
 #[derive(Debug)]
 pub(super) struct World {
-    state: Mutex<State>,
+    state: Mutex<WorldState>,
     end: Condvar,
 }
 
@@ -151,7 +151,7 @@ impl World {
     pub(super) fn new(seed: u64, steps_max: u64) -> Arc<World> {
         let mut random = Random::new(Random::new(seed.wrapping_sub(STREAM_STEP)).draw());
         let keeps_in_four = [0, 2, 3][random.below(3) as usize];
-        let state = State {
+        let state = WorldState {
             random,
             now: Duration::ZERO,
             steps: 0,
@@ -201,7 +201,7 @@ impl World {
     }
 }
 
-impl State {
+impl WorldState {
     /// Chooses the next thread at random. If none is runnable, time moves to the next deadline; without one the world ends.
     fn schedule_next(&mut self) {
         self.steps += 1;
@@ -393,7 +393,7 @@ impl Member {
         }
     }
 
-    fn switch(&self, mut state: MutexGuard<'_, State>) {
+    fn switch(&self, mut state: MutexGuard<'_, WorldState>) {
         state.schedule_next();
         if state.running != Some(self.id) {
             state.notify_scheduled(&self.world.end);
@@ -401,7 +401,7 @@ impl Member {
         }
     }
 
-    fn wait_for_turn(&self, mut state: MutexGuard<'_, State>) {
+    fn wait_for_turn(&self, mut state: MutexGuard<'_, WorldState>) {
         let turn = Arc::clone(&state.threads[self.id].turn);
         while state.running != Some(self.id) {
             if state.ended {

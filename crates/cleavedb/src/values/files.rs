@@ -38,13 +38,13 @@ pub struct ValueFiles {
     pub stored: SharedMap<FileId, Arc<StoredFile>>,
     /// Their state in the manifest.
     pub state: ValueState,
-    figures: OnceLock<Figures>,
+    figures: OnceLock<ValueFigures>,
     victims: OnceLock<Vec<FileId>>,
 }
 
 /// What the choice of victims and the pace of writers follow from.
 #[derive(Clone)]
-pub struct Figures {
+pub struct ValueFigures {
     /// The files as the choice of victims sees them.
     pub candidates: Vec<Candidate>,
     /// Total bytes of all value files.
@@ -75,11 +75,11 @@ impl ValueFiles {
         ValueFiles { files, stored, state, ..ValueFiles::default() }
     }
 
-    /// Figures on the files. O(files) for the first who asks, and O(1) for others: nothing of it ever changes.
-    pub fn figures(&self) -> &Figures {
+    /// ValueFigures on the files. O(files) for the first who asks, and O(1) for others: nothing of it ever changes.
+    pub fn figures(&self) -> &ValueFigures {
         self.figures.get_or_init(|| {
             let candidates = self.candidates();
-            Figures {
+            ValueFigures {
                 file_bytes: candidates.iter().map(|file| file.bytes).sum(),
                 live_bytes: candidates.iter().map(|file| file.live.min(file.bytes)).sum(),
                 reclaimed: self.state.reclaimed_bytes(),

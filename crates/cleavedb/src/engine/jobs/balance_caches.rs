@@ -6,16 +6,16 @@ use std::sync::atomic::Ordering;
 use crate::base::Result;
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
-use crate::engine::jobs::job::{Duty, Job, Kind, Plan};
+use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile};
 
 /// Due when enough look-ups have missed recently evicted entries: it depends on demand, not on time. A reader that
 /// notices this wakes the thread, which also checks whenever it wakes for another reason.
-pub(crate) const KIND: Kind = Kind {
+pub(crate) const KIND: JobKind = JobKind {
     duties: &[Duty::Logs],
-    next: |core, _, _| if core.caches_want_balance() { Kind::begin(BalanceCaches) } else { None },
+    next: |core, _, _| if core.caches_want_balance() { JobKind::begin(BalanceCaches) } else { None },
 };
 
 /// Moves the boundary one step.

@@ -7,18 +7,18 @@ use crate::base::{Error, FileId, Result, Seqno};
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::jobs::collection::{Collected, Copied, collect, remove_unreferenced};
-use crate::engine::jobs::job::{Duty, Job, Kind, Plan};
+use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
 use crate::sched::clock::now;
 
 /// Due when garbage exceeds the garbage limit. One job at a time.
-pub(crate) const KIND: Kind = Kind {
+pub(crate) const KIND: JobKind = JobKind {
     duties: &[Duty::Values],
     next: |core, state, _| {
         let files = victims(core, state)?;
-        Kind::begin(CollectGarbage(files))
+        JobKind::begin(CollectGarbage(files))
     },
 };
 

@@ -16,7 +16,7 @@ use crate::engine::activity::Activity;
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::events::Event;
-use crate::engine::jobs::job::{Duty, Job, Kind, Look, Offer, Plan, unreadable};
+use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan, unreadable};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::jobs::refreshed_addresses::RefreshedAddresses;
 use crate::engine::jobs::reorder::reorder_candidates;
@@ -40,14 +40,14 @@ use crate::sched::clock::now;
 const SUBTASK_TABLES: u64 = 2;
 
 /// Due whenever the picker chooses a compaction.
-pub(crate) const KIND: Kind = Kind {
+pub(crate) const KIND: JobKind = JobKind {
     duties: &[Duty::All],
     next: |core, state, look| if is_first(state, look) { None } else { next(core, state, look) },
 };
 
 /// As above, but before all other jobs while no thread compacts: constant writes keep the front busy, and HL0 would
 /// fill up meanwhile. On a full disk the front comes first: it needs less space, and writers stop without it.
-pub(crate) const KIND_WHILE_NONE_RUNS: Kind = Kind {
+pub(crate) const KIND_WHILE_NONE_RUNS: JobKind = JobKind {
     duties: &[Duty::All],
     next: |core, state, look| if is_first(state, look) { next(core, state, look) } else { None },
 };
@@ -61,7 +61,7 @@ fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
         return None;
     }
     let choice = core.choose_with(state, &state.quarantined, |figures| Some(choose(figures)))?;
-    (choice != Choice::Nothing).then(|| Kind::begin(Compaction(choice))).flatten()
+    (choice != Choice::Nothing).then(|| JobKind::begin(Compaction(choice))).flatten()
 }
 
 /// Runs a choice of the picker.

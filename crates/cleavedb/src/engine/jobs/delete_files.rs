@@ -3,7 +3,7 @@
 use crate::base::Result;
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
-use crate::engine::jobs::job::{Duty, Job, Kind, Plan};
+use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile};
@@ -11,10 +11,10 @@ use crate::io::pending_deletions::Obsolete;
 use crate::sched::clock::now;
 
 /// Due while there are any. Each is its own job, because a writer that needs a log does not wait for all of them.
-pub(crate) const KIND: Kind = Kind {
+pub(crate) const KIND: JobKind = JobKind {
     duties: &[Duty::Logs],
     next: |core, _, look| {
-        if core.pending_deletions.has_work(look.now) { Kind::begin(DeleteFile) } else { None }
+        if core.pending_deletions.has_work(look.now) { JobKind::begin(DeleteFile) } else { None }
     },
 };
 

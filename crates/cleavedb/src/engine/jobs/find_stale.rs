@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::base::Result;
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
-use crate::engine::jobs::job::{Duty, Job, Kind, Look, Offer, Plan};
+use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
@@ -14,7 +14,7 @@ use crate::values::files::Entry;
 use crate::values::stale::Hops;
 
 /// Due when values have moved since the last search, and no collection or compaction is running.
-pub(crate) const KIND: Kind = Kind { duties: &[Duty::All], next };
+pub(crate) const KIND: JobKind = JobKind { duties: &[Duty::All], next };
 
 /// Searches the tables. Holds the number of files collected when the search became due.
 struct FindStaleAddresses {
@@ -28,7 +28,7 @@ fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
     if is_busy || state.stale_found_at == Some(moved) || look.view.values.files.is_empty() {
         return None;
     }
-    Kind::begin(FindStaleAddresses { moved })
+    JobKind::begin(FindStaleAddresses { moved })
 }
 
 impl Job for FindStaleAddresses {

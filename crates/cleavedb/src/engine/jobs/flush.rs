@@ -13,7 +13,7 @@ use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::events::Event;
 use crate::engine::jobs::build_run::{claim_of, fragments_of_runs, seqnos_of};
-use crate::engine::jobs::job::{Duty, Job, Kind, Look, Offer, Plan};
+use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::jobs::route::Routed;
 use crate::engine::jobs::write_tables::discard_rejected;
@@ -32,7 +32,7 @@ use crate::levels::table::Table;
 use crate::sched::clock::now;
 
 /// Due when the oldest runs are large enough, a caller waits for a flush, or the limits of memory or logs require it.
-pub(crate) const KIND: Kind = Kind { duties: &[Duty::Front, Duty::FrontAndSubtasks, Duty::All], next };
+pub(crate) const KIND: JobKind = JobKind { duties: &[Duty::Front, Duty::FrontAndSubtasks, Duty::All], next };
 
 /// Writes the oldest runs, which are adjacent in age, to HL0; oldest first.
 struct Flush(Vec<Arc<Run>>);
@@ -61,7 +61,7 @@ fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
         || view.front_bytes() > tuning.front_bytes_max
         // Flushing bounds the number of logs, even if little in them is still live.
         || unflushed_log_bytes(view, core.work.flushed()).is_due(tuning);
-    (is_due && !oldest.is_empty()).then(|| Kind::begin(Flush(oldest))).flatten()
+    (is_due && !oldest.is_empty()).then(|| JobKind::begin(Flush(oldest))).flatten()
 }
 
 impl Job for Flush {

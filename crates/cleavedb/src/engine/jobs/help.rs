@@ -1,10 +1,10 @@
 //! Help with running jobs of other threads that have subtasks left to begin.
 
-use crate::engine::jobs::job::{Duty, Kind, Offer};
+use crate::engine::jobs::job::{Duty, JobKind, Offer};
 use crate::engine::work::{MemoryShare, Profile};
 
 /// Help with seals and merges of runs; takes precedence over beginning another job of the front.
-pub(crate) const WITH_RUNS: Kind = Kind {
+pub(crate) const WITH_RUNS: JobKind = JobKind {
     duties: &[Duty::Front, Duty::FrontAndSubtasks, Duty::All],
     next: |_, state, _| {
         let (number, shared) = state.to_help(|profile| !is_compaction(profile))?;
@@ -13,7 +13,7 @@ pub(crate) const WITH_RUNS: Kind = Kind {
 };
 
 /// Help with compactions, if memory allows one more compaction thread.
-pub(crate) const WITH_COMPACTIONS: Kind = Kind {
+pub(crate) const WITH_COMPACTIONS: JobKind = JobKind {
     duties: &[Duty::FrontAndSubtasks, Duty::All],
     next: |core, state, _| {
         if state.compacting_threads() >= core.settings.tuning.compactions_max {

@@ -78,7 +78,7 @@ pub(crate) enum Offer {
 }
 
 /// A kind of job.
-pub(crate) struct Kind {
+pub(crate) struct JobKind {
     /// The threads that run such jobs.
     pub duties: &'static [Duty],
     /// The next job, if one is due. Called under the work lock. The scheduler drops an offer whose claims conflict with
@@ -86,7 +86,7 @@ pub(crate) struct Kind {
     pub next: fn(&Core, &WorkState, &Look) -> Option<Offer>,
 }
 
-impl Kind {
+impl JobKind {
     /// For kinds whose jobs are begun, not helped with.
     pub fn begin<J: Job + 'static>(job: J) -> Option<Offer> {
         Some(Offer::Begin(Arc::new(job)))

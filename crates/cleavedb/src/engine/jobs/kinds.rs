@@ -1,7 +1,7 @@
 //! The list of all kinds of jobs, and the choice of the next one.
 
 use crate::engine::core::Core;
-use crate::engine::jobs::job::{Duty, Kind, Look, Offer};
+use crate::engine::jobs::job::{Duty, JobKind, Look, Offer};
 use crate::engine::jobs::{
     balance_caches, collect_garbage, compact, delete_files, find_stale, flush, help, make_reserve, merge_runs,
     prepare_log, reorder, seal, seal_front,
@@ -10,7 +10,7 @@ use crate::engine::work::WorkState;
 use crate::sched::clock::now;
 
 /// In order of priority. A thread begins the first job offered by a kind of its duty.
-const KINDS: [&Kind; 15] = [
+const KINDS: [&JobKind; 15] = [
     &compact::KIND_WHILE_NONE_RUNS,
     &help::WITH_RUNS,
     &seal::KIND,

@@ -3,17 +3,17 @@
 use crate::base::Result;
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
-use crate::engine::jobs::job::{Duty, Job, Kind, Plan};
+use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile};
 
 /// Due while the reserve is incomplete.
-pub(crate) const KIND: Kind = Kind {
+pub(crate) const KIND: JobKind = JobKind {
     duties: &[Duty::Logs],
     next: |core, state, look| {
         let is_due = core.reserve.is_wanted() && state.reserve_shortage.may_try(Need::Reserve, look.now);
-        is_due.then(|| Kind::begin(MakeReserve)).flatten()
+        is_due.then(|| JobKind::begin(MakeReserve)).flatten()
     },
 };
 

@@ -10,7 +10,7 @@ use crate::base::{Cursor, Merging, Result, Seqno, Stamp};
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::jobs::build_run::{RunSources, claim_of, fragments_of_runs, plan, seqnos_of};
-use crate::engine::jobs::job::{Duty, Job, Kind, Look, Offer, Plan};
+use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan};
 use crate::engine::shortages::Need;
 use crate::engine::view::Sources;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
@@ -18,7 +18,7 @@ use crate::front::merge_policy;
 use crate::front::run::Run;
 
 /// Due when enough adjacent runs are of similar size.
-pub(crate) const KIND: Kind = Kind { duties: &[Duty::Front, Duty::FrontAndSubtasks, Duty::All], next };
+pub(crate) const KIND: JobKind = JobKind { duties: &[Duty::Front, Duty::FrontAndSubtasks, Duty::All], next };
 
 /// Merges runs, oldest first.
 #[derive(Clone)]
@@ -34,7 +34,7 @@ fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
     let sizes: Vec<u64> = free.iter().map(|run| run.weight()).collect();
     let tuning = &core.settings.tuning;
     let range = merge_policy::pick(&sizes, tuning.index_merge_runs, tuning.flush_bytes)?;
-    Kind::begin(MergeRuns(free[range].iter().map(|run| Arc::clone(run)).collect()))
+    JobKind::begin(MergeRuns(free[range].iter().map(|run| Arc::clone(run)).collect()))
 }
 
 impl Job for MergeRuns {

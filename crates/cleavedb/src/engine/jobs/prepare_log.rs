@@ -3,14 +3,14 @@
 use crate::base::Result;
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
-use crate::engine::jobs::job::{Duty, Job, Kind, Plan};
+use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile};
 
 /// Due when the spare log is missing. On a full disk, jobs that free space come first, and an otherwise idle thread
 /// creates the log.
-pub(crate) const KIND: Kind = Kind {
+pub(crate) const KIND: JobKind = JobKind {
     duties: &[Duty::Logs, Duty::Front, Duty::FrontAndSubtasks, Duty::All],
     next: |core, state, look| {
         let may_try = match look.duty {
@@ -18,7 +18,7 @@ pub(crate) const KIND: Kind = Kind {
             _ => look.is_short && state.shortages.may_try(Need::Log, look.now),
         };
         let is_due = may_try && !state.has(Sole::SpareLog) && core.logs.wants_spare();
-        is_due.then(|| Kind::begin(PrepareLog)).flatten()
+        is_due.then(|| JobKind::begin(PrepareLog)).flatten()
     },
 };
 

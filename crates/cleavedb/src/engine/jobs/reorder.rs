@@ -10,19 +10,19 @@ use crate::engine::claims::{Claim, Sole};
 use crate::engine::core::Core;
 use crate::engine::jobs::collect_garbage::{BINDS, claims_of, outcome_of};
 use crate::engine::jobs::collection::{Collected, collect};
-use crate::engine::jobs::job::{Duty, Job, Kind, Plan};
+use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::shortages::Need;
 use crate::engine::work::{Class, MemoryShare, Profile, WorkState};
 use crate::values::placement::to_reorder;
 
 /// Due in idle time, while values are not in key order.
-pub(crate) const KIND: Kind = Kind {
+pub(crate) const KIND: JobKind = JobKind {
     duties: &[Duty::Values],
     next: |core, state, _| {
         if state.activity() != Activity::Idle {
             return None;
         }
-        reorder_candidates(core, state).and_then(|files| Kind::begin(Reorder(files)))
+        reorder_candidates(core, state).and_then(|files| JobKind::begin(Reorder(files)))
     },
 };
 

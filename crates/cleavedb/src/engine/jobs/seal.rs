@@ -9,7 +9,7 @@ use crate::base::{Cursor, Result, Seqno};
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::jobs::build_run::{RunSources, plan};
-use crate::engine::jobs::job::{Duty, Job, Kind, Plan};
+use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::shortages::Need;
 use crate::engine::view::Sources;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile};
@@ -17,9 +17,9 @@ use crate::front::index_table::IndexTable;
 use crate::front::run::Run;
 
 /// Due as soon as a full index table is waiting.
-pub(crate) const KIND: Kind = Kind {
+pub(crate) const KIND: JobKind = JobKind {
     duties: &[Duty::Front, Duty::FrontAndSubtasks, Duty::All],
-    next: |_, _, look| look.view.sealed.last().and_then(|table| Kind::begin(Seal(table.clone()))),
+    next: |_, _, look| look.view.sealed.last().and_then(|table| JobKind::begin(Seal(table.clone()))),
 };
 
 /// Sorts the oldest sealed index table.

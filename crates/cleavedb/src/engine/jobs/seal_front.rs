@@ -4,13 +4,13 @@
 use crate::base::Result;
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
-use crate::engine::jobs::job::{Duty, Job, Kind, Plan};
+use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile};
 
 /// Due when no other job would make the garbage known.
-pub(crate) const KIND: Kind = Kind {
+pub(crate) const KIND: JobKind = JobKind {
     duties: &[Duty::All],
     next: |core, state, look| {
         let has_nothing_else = state.compacting_threads() == 0 && !state.has(Sole::ValueCollection);
@@ -18,7 +18,7 @@ pub(crate) const KIND: Kind = Kind {
             && !state.has(Sole::FrontSeal)
             && state.shortages.may_try(Need::Flush, look.now)
             && core.front_hides_too_much(&look.view);
-        is_due.then(|| Kind::begin(SealFront)).flatten()
+        is_due.then(|| JobKind::begin(SealFront)).flatten()
     },
 };
 

@@ -6,7 +6,7 @@ use crate::engine::keyspaces::KeyspaceState;
 use crate::format::edit::{Edit, Separation};
 
 impl Core {
-    /// Values of a keyspace lie apart from another size on.
+    /// Changes the size from which values of a keyspace are separated.
     pub fn set_separation(&self, keyspace: &KeyspaceState, separation: Separation) -> Result<()> {
         self.check_writable()?;
         self.check_poison()?;
