@@ -1,4 +1,4 @@
-//! The numbered files in the directories of a database, whoever made them.
+//! The numbered files in the directories of a database, its own and those of others.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -63,7 +63,7 @@ pub(crate) fn give_back_gaps(
     Ok(())
 }
 
-/// Where a segment of so many bytes holds no extent: from and to which offset, in order.
+/// The gaps of a segment of `len` bytes, where no extent lies: start and end offsets, in order.
 fn gaps(mut extents: Vec<(u64, u64)>, len: u64) -> Vec<(u64, u64)> {
     extents.sort_unstable();
     let behind = len.next_multiple_of(EXTENT_ALIGN);
