@@ -40,7 +40,7 @@ pub mod testing;
 
 pub use api::{
     BackgroundPause, Db, Durability, Iter, Keys, Keyspace, KeyspaceOptions, LogBackend, Options, Snapshot,
-    ValueOptions, ValuePlacement, VictimPolicy, WriteBatch, WriteOptions,
+    ValueOptions, ValuePlacement, ValueReordering, VictimPolicy, WriteBatch, WriteOptions,
 };
 pub use base::error::{Action, Error, Result};
 pub use base::key_bounds::KeyBounds;

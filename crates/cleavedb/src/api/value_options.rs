@@ -3,8 +3,8 @@
 pub use crate::values::placement::VictimPolicy;
 
 use crate::base::{Error, Result};
-use crate::engine::tuning::settings::ValuePlacement;
 use crate::engine::tuning::settings::check_compression;
+use crate::engine::tuning::settings::{ValuePlacement, ValueReordering};
 use crate::engine::tuning::sizes::Tuning;
 use crate::format::compression::Compression;
 
@@ -22,6 +22,7 @@ use crate::format::compression::Compression;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ValueOptions {
     placement: ValuePlacement,
+    reordering: ValueReordering,
     victims: VictimPolicy,
     hot_cold: bool,
     find_in_tables: bool,
@@ -42,6 +43,7 @@ impl ValueOptions {
         let (placement, victims) = (ValuePlacement::default(), VictimPolicy::default());
         ValueOptions {
             placement,
+            reordering: ValueReordering::default(),
             victims,
             hot_cold: true,
             find_in_tables: true,
@@ -54,6 +56,12 @@ impl ValueOptions {
     /// How values are grouped when value GC or reordering moves them.
     pub fn placement(mut self, placement: ValuePlacement) -> ValueOptions {
         self.placement = placement;
+        self
+    }
+
+    /// When values are reordered, with [`ValuePlacement::Range`]. Default: where scans find them scattered.
+    pub fn reordering(mut self, reordering: ValueReordering) -> ValueOptions {
+        self.reordering = reordering;
         self
     }
 
@@ -121,6 +129,7 @@ impl ValueOptions {
     /// Applies these options to the engine's sizes.
     pub(crate) fn tune(&self, tuning: &mut Tuning) {
         (tuning.placement, tuning.victims, tuning.hot_cold) = (self.placement, self.victims, self.hot_cold);
+        tuning.reordering = self.reordering;
         (tuning.finds_in_tables, tuning.value_compression) = (self.find_in_tables, self.compression);
         if let Some(bytes) = self.group_bytes {
             tuning.group_bytes = bytes;

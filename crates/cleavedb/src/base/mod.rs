@@ -24,6 +24,7 @@ pub mod versions;
 pub mod key_versions;
 pub mod memory;
 pub mod shared_map;
+pub mod file_set;
 
 pub use address::{Address, FileId};
 pub use cursor::Cursor;

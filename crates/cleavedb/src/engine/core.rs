@@ -21,6 +21,7 @@ use crate::engine::page_state::StatsPage;
 use crate::engine::poison::Poison;
 use crate::engine::published::Published;
 use crate::engine::reserve::Reserve;
+use crate::engine::scan_demand::ScanDemand;
 use crate::engine::snapshots::{JobHorizon, Snapshots};
 use crate::engine::tuning::settings::{LogBackend, Settings};
 use crate::engine::view::View;
@@ -50,6 +51,7 @@ pub(crate) struct Core {
     pub pacer: Pacer,
     pub readers: Arc<Readers>,
     pub memory: Memory,
+    pub scan_demand: ScanDemand,
     pub pending_deletions: Arc<PendingDeletions>,
     pub reserve: Reserve,
     pub placement: Box<dyn Placement>,
@@ -109,6 +111,7 @@ impl Core {
             pacer: Pacer::default(),
             readers: parts.readers,
             memory: parts.memory,
+            scan_demand: ScanDemand::default(),
             pending_deletions: parts.pending_deletions,
             reserve: parts.reserve,
             placement,

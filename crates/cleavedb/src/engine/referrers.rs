@@ -4,13 +4,14 @@
 //!
 //! Used by the edits of flushes and compactions, and by value GC.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::base::file_set::FileSet;
 use crate::base::{Address, Cursor, FileId, Kind, Result, Seqno, Stamp};
 use crate::engine::view::View;
 use crate::format::references::References;
-use crate::levels::level_cursor::LevelCursor;
+use crate::levels::reference_cursor::ReferenceCursor;
 use crate::levels::table::Table;
 use crate::levels::table_cursor::TableCursor;
 use crate::levels::version::Version;
@@ -26,8 +27,8 @@ pub(crate) trait Referrer {
     /// The referenced records, by file.
     fn references(&self) -> Result<References>;
 
-    /// Cursors over every reference to records of `files`.
-    fn walk(&self, files: &BTreeSet<FileId>) -> Result<Walk>;
+    /// Cursors over every reference to records of `files`, and over nothing else.
+    fn walk(&self, files: &Arc<FileSet>) -> Result<Walk>;
 
     /// Marks the versions for which it has an address that resolves to their record, as `leads` decides. The versions
     /// are in key order, newer ones of a key first.
@@ -52,7 +53,7 @@ pub(crate) struct Walk {
     pub cursors: Vec<Box<dyn Cursor>>,
     /// Decodes the address in a version's payload, if it has one.
     pub address: fn(Stamp, &[u8]) -> Option<Address>,
-    /// Versions that the cursors pass.
+    /// Versions that the cursors pass, most of them without decoding their addresses.
     pub entries: u64,
     /// Bytes that the cursors read.
     pub bytes: u64,
@@ -104,25 +105,27 @@ impl Referrer for Tables {
         Ok(all)
     }
 
-    fn walk(&self, files: &BTreeSet<FileId>) -> Result<Walk> {
+    fn walk(&self, files: &Arc<FileSet>) -> Result<Walk> {
         let (cursors, references) = (Vec::new(), BTreeMap::new());
-        let mut walk = Walk { cursors, address: address_in, entries: 0, bytes: 0, references };
+        let mut walk = Walk { cursors, address: ReferenceCursor::address_in, entries: 0, bytes: 0, references };
         for row in &self.rows {
             let mut referring = Vec::new();
             for table in row.iter() {
                 let references = table.references()?;
-                if !files.iter().any(|file| references.of(*file).records > 0) {
-                    continue;
+                let mut refers = false;
+                for (file, referenced) in references.0.iter().filter(|(file, _)| files.contains(**file)) {
+                    *walk.references.entry(*file).or_default() += referenced.records;
+                    refers |= referenced.records > 0;
                 }
-                for file in files {
-                    *walk.references.entry(*file).or_default() += references.of(*file).records;
+                if !refers {
+                    continue;
                 }
                 walk.entries += table.meta().entries;
                 walk.bytes += table.meta().size;
                 referring.push(table.clone());
             }
             if !referring.is_empty() {
-                walk.cursors.push(Box::new(LevelCursor::new(referring.into(), false)));
+                walk.cursors.push(Box::new(ReferenceCursor::new(referring.into(), files.clone())));
             }
         }
         Ok(walk)
@@ -164,10 +167,6 @@ impl Referrer for Tables {
     }
 }
 
-fn address_in(stamp: Stamp, payload: &[u8]) -> Option<Address> {
-    Address::decode(payload).filter(|_| stamp.kind().is_some_and(Kind::is_address))
-}
-
 /// The address that the table has for a version. The cursor only moves forward.
 fn next_address(
     table: &Arc<Table>,
@@ -191,5 +190,5 @@ fn next_address(
 /// The address at the position of a cursor, if it is that of the version.
 fn address_at(cursor: &TableCursor, key: &[u8], seqno: Seqno) -> Option<Address> {
     let stands = cursor.valid() && cursor.key() == key && cursor.stamp().seqno() == seqno;
-    if stands { address_in(cursor.stamp(), cursor.value()) } else { None }
+    if stands { ReferenceCursor::address_in(cursor.stamp(), cursor.value()) } else { None }
 }

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use super::block_entry::{BlockEntry, STAMP_BYTES};
 use super::packed::{PackedLayout, Packer};
 use crate::base::cursor::compare;
+use crate::base::file_set::FileSet;
 use crate::base::limits::FULL_KEY_BYTES_MAX;
 use crate::base::{Address, Buffer, Cursor, Error, Kind, Result, Slice, Stamp, varint, verify};
 
@@ -327,6 +328,37 @@ impl BlockCursor {
             self.address_len = address.write(&mut self.address);
         }
         Ok(())
+    }
+
+    /// As [`next`](Cursor::next), past all entries but those whose value is an address in one of `files`. Addresses of
+    /// packed rows are not decoded for it.
+    pub fn next_in(&mut self, files: &FileSet) -> Result<()> {
+        if self.packed.as_ref().is_some_and(|layout| !layout.may_lead_to(files)) {
+            self.invalidate();
+            return Ok(());
+        }
+        loop {
+            if let Err(error) = self.step() {
+                return self.finish_move(Err(error));
+            }
+            if !self.valid() || self.is_in(files) {
+                return self.finish_move(Ok(()));
+            }
+        }
+    }
+
+    /// True if the value of the current entry is an address in one of `files`.
+    pub fn is_in(&self, files: &FileSet) -> bool {
+        if !self.stamp.kind().is_some_and(Kind::is_address) {
+            return false;
+        }
+        match &self.packed {
+            Some(layout) => files.contains(layout.file(&self.block, self.stamp_start)),
+            None => {
+                let address = Address::decode(&self.block[self.value_start..self.next_offset]);
+                address.is_some_and(|address| files.contains(address.file))
+            }
+        }
     }
 
     fn invalidate(&mut self) {

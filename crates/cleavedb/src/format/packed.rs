@@ -6,12 +6,15 @@
 //! Called by the sorted block (`block.rs`), which packs a block if that makes it smaller.
 
 use super::block_entry::BlockEntry;
+use crate::base::file_set::FileSet;
 use crate::base::limits::{FULL_KEY_BYTES_MAX, SEQNO_MAX};
 use crate::base::{Address, FileId, Kind, Stamp, varint};
 
 /// Kind, seqno, file, offset, bytes of the record other than key and value (plus [`OVERHEAD_BIAS`]), bytes of the
 /// value; the first has the lowest bits. Stored: do not reorder.
 const COLUMNS: usize = 6;
+/// The column of the file.
+const FILE_COLUMN: usize = 2;
 /// Added to the overhead of a record, which is negative if the value is compressed: the value is then longer than its
 /// record.
 const OVERHEAD_BIAS: u64 = 1 << 33;
@@ -136,6 +139,23 @@ impl PackedLayout {
         Stamp(seqno << 8 | (kind + (low & ((1 << kind_bits) - 1))))
     }
 
+    /// The file of the address in the row at `start`.
+    #[inline]
+    pub fn file(&self, block: &[u8], start: usize) -> FileId {
+        let mut bytes = [0; 16];
+        bytes[..self.row_bytes].copy_from_slice(&block[start..start + self.row_bytes]);
+        let [kind_bits, seqno_bits, file_bits, ..] = self.bits.map(u32::from);
+        let row = (u128::from_le_bytes(bytes) >> (kind_bits + seqno_bits)) as u64;
+        FileId(self.smallest[FILE_COLUMN].wrapping_add(row & column_mask(file_bits)))
+    }
+
+    /// False if no address of the block leads to one of `files`.
+    pub fn may_lead_to(&self, files: &FileSet) -> bool {
+        let first = self.smallest[FILE_COLUMN];
+        let last = first.saturating_add(column_mask(self.bits[FILE_COLUMN].into()));
+        files.has_between(FileId(first), FileId(last))
+    }
+
     /// The address in the row at `start`, of a key of `key_len` bytes; `None` if the row is not a valid address.
     #[inline]
     pub fn address(&self, block: &[u8], start: usize, key_len: usize) -> Option<Address> {
@@ -144,7 +164,7 @@ impl PackedLayout {
         let mut row = u128::from_le_bytes(bytes);
         let [_, _, file, offset, overhead, value_len] = std::array::from_fn(|column| {
             let bits = u32::from(self.bits[column]);
-            let number = row as u64 & u64::MAX.checked_shr(u64::BITS - bits).unwrap_or(0);
+            let number = row as u64 & column_mask(bits);
             row >>= bits;
             self.smallest[column].wrapping_add(number)
         });
@@ -152,6 +172,12 @@ impl PackedLayout {
         let (len, value_len) = (u32::try_from(len).ok()?, u32::try_from(value_len).ok()?);
         Some(Address { file: FileId(file), offset, len, value_len })
     }
+}
+
+/// The lowest `bits` bits, up to 64.
+#[inline]
+fn column_mask(bits: u32) -> u64 {
+    u64::MAX.checked_shr(u64::BITS - bits).unwrap_or(0)
 }
 
 #[inline]

@@ -12,6 +12,8 @@ mod system_calls;
 mod mapped;
 #[cfg(not(feature = "portable"))]
 mod busy_poll;
+#[cfg(not(feature = "portable"))]
+mod available_memory;
 mod image;
 pub mod aligned;
 pub mod handles;

@@ -14,6 +14,8 @@ use rustix::io::Errno;
 #[cfg(not(feature = "portable"))]
 use rustix::io::retry_on_intr;
 
+#[cfg(not(feature = "portable"))]
+use super::available_memory::available_memory;
 use super::direct_reader::{open_direct_reader, open_direct_writer};
 use super::file_lock::OsLock;
 #[cfg(not(feature = "portable"))]
@@ -82,6 +84,11 @@ impl Storage for OsStorage {
     fn file_system_bytes(&self, dir: &Path) -> u64 {
         let found = rustix::fs::statvfs(dir);
         found.map_or(u64::MAX, |system| system.f_blocks.saturating_mul(system.f_frsize))
+    }
+
+    #[cfg(not(feature = "portable"))]
+    fn available_memory(&self) -> u64 {
+        available_memory().unwrap_or(u64::MAX)
     }
 
     fn open_files_limit(&self) -> usize {

@@ -21,6 +21,8 @@ use super::aligned::assert_aligned;
 #[cfg(not(feature = "portable"))]
 use super::busy_poll;
 use super::storage::{Access, File};
+#[cfg(not(feature = "portable"))]
+use super::system_calls::start_write_back;
 use super::system_calls::{preallocate, read_fully};
 use crate::base::{Error, Result};
 
@@ -92,12 +94,10 @@ impl File for OsFile {
         self.wrap("write", file.write_all_at(bytes, offset))
     }
 
-    /// The advice starts the write-back of dirty pages, and drops only clean pages: the written pages stay in the cache,
-    /// because they are still being written back.
     #[cfg(not(feature = "portable"))]
     fn write_back(&self, offset: u64, len: u64) {
         if self.direct.is_none() {
-            let _ = fadvise(&self.file, offset, NonZeroU64::new(len), Advice::DontNeed);
+            start_write_back(&self.file, offset, len);
         }
     }
 

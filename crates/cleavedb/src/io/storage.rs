@@ -55,6 +55,11 @@ pub trait Storage: Send + Sync {
     fn file_system_bytes(&self, _dir: &Path) -> u64 {
         u64::MAX
     }
+    /// How many bytes of memory the system can still give to this process, cached pages of files included; `u64::MAX` if
+    /// it is unknown or does not matter for this storage.
+    fn available_memory(&self) -> u64 {
+        u64::MAX
+    }
     /// How many files the process may have open at once.
     fn open_files_limit(&self) -> usize;
     /// True if there is a file or directory at this path.
@@ -162,8 +167,8 @@ pub trait File: Send + Sync {
     fn read_ahead(&self, _offset: u64, _len: u64) {}
     /// Writes all of `bytes` at `offset`, growing the file if needed.
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()>;
-    /// Says that these bytes, just written, will not change, so that the system may start to write them to storage instead
-    /// of leaving all of them to the sync. A hint.
+    /// Says that these bytes, just written, will not change, so that the system starts to write them to storage instead of
+    /// leaving all of them to the sync. They stay in the page cache. A hint.
     fn write_back(&self, _offset: u64, _len: u64) {}
     /// Makes all written bytes and the length durable.
     fn sync(&self) -> Result<()>;

@@ -1,4 +1,5 @@
-//! System calls with their retries and their portable substitutes: complete reads, preallocation, random bytes.
+//! System calls with their retries and their portable substitutes: complete reads, preallocation, write-back, random
+//! bytes. One of them is declared here, which takes `unsafe`: rustix has no `sync_file_range`.
 //!
 //! Called by the files of the operating system beside it (`os`, `os_file`, `direct_reader`, `mapped`, `busy_poll`).
 
@@ -43,6 +44,26 @@ pub(super) fn preallocate(file: &fs::File, len: u64) -> io::Result<bool> {
 pub(super) fn preallocate(file: &fs::File, len: u64) -> io::Result<bool> {
     extend_to(file, len)
 }
+
+/// Starts to write dirty pages of a range to storage, and leaves them in the page cache; only a hint. An advice that the
+/// pages are not needed would start it too, but then drops the pages that are already written.
+#[cfg(all(target_os = "linux", target_env = "gnu", not(miri), not(feature = "portable")))]
+pub(super) fn start_write_back(file: &fs::File, offset: u64, len: u64) {
+    use std::ffi::{c_int, c_uint};
+    use std::os::fd::AsRawFd;
+    /// `SYNC_FILE_RANGE_WRITE` of the kernel's interface.
+    const WRITE: c_uint = 2;
+    // SAFETY: the function is glibc's, with this signature (`off64_t` is `i64`); it takes no pointers, so any arguments are
+    // safe.
+    unsafe extern "C" {
+        safe fn sync_file_range(fd: c_int, offset: i64, bytes: i64, flags: c_uint) -> c_int;
+    }
+    sync_file_range(file.as_raw_fd(), offset as i64, len as i64, WRITE);
+}
+
+/// Does nothing: the kernel writes dirty pages in its own time.
+#[cfg(all(not(all(target_os = "linux", target_env = "gnu", not(miri))), not(feature = "portable")))]
+pub(super) fn start_write_back(_: &fs::File, _: u64, _: u64) {}
 
 /// Makes the file at least `len` bytes long without allocating space, hence false.
 fn extend_to(file: &fs::File, len: u64) -> io::Result<bool> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::table::Table;
 use super::table_cursor::TableCursor;
+use crate::base::file_set::FileSet;
 use crate::base::{Cursor, Result, Slice, Stamp};
 
 /// A cursor over tables that follow each other in key order.
@@ -52,6 +53,24 @@ impl LevelCursor {
         {
             let before = index.checked_sub(1);
             self.open_table(before).map_or(Ok(()), TableCursor::seek_last)?;
+        }
+        Ok(())
+    }
+
+    /// As [`next`](Cursor::next), past all versions but those whose payload is an address in one of `files`.
+    pub(super) fn next_in(&mut self, files: &FileSet) -> Result<()> {
+        while let Some((index, cursor)) = &mut self.open {
+            cursor.next_in(files)?;
+            if cursor.valid() {
+                break;
+            }
+            let next = *index + 1;
+            if let Some(cursor) = self.open_table(Some(next)) {
+                cursor.seek_first()?;
+                if cursor.valid() && cursor.is_in(files) {
+                    break;
+                }
+            }
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ pub mod table;
 pub mod table_cursor;
 pub mod point_reads;
 pub mod level_cursor;
+pub mod reference_cursor;
 pub mod builder;
 pub mod compaction;
 pub mod picker;

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::table::Table;
+use crate::base::file_set::FileSet;
 use crate::base::ranges::Mark;
 use crate::base::{Buffer, Cursor, Error, Kind, Result, Seqno, Slice, Stamp};
 use crate::cache::block_cache::PriorityPool;
@@ -404,6 +405,29 @@ impl TableCursor {
         let sealed = table.within(&ahead.bytes, ahead.start, handle);
         let sealed = sealed.expect("a block that fits is within the bytes read for it");
         table.unseal_part(handle, sealed, self.fill_cache)
+    }
+
+    /// As [`next`](Cursor::next), past all versions but those whose payload is an address in one of `files`.
+    pub(super) fn next_in(&mut self, files: &FileSet) -> Result<()> {
+        while let Some(data) = &mut self.data
+            && data.valid()
+        {
+            data.next_in(files)?;
+            if data.valid() {
+                break;
+            }
+            let moved = self.skip_exhausted::<CacheAndFile>(StepDirection::Forward);
+            self.invalidate_on_error(moved)?;
+            if self.valid() && self.is_in(files) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// True if the payload of the version is an address in one of `files`. The cursor must be valid.
+    pub(super) fn is_in(&self, files: &FileSet) -> bool {
+        self.current().is_in(files)
     }
 
     /// Invalidates the cursor if a move failed.

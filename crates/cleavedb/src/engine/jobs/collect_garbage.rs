@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::base::{Error, FileId, Result, Seqno};
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
-use crate::engine::jobs::collection::{Collected, Copied, collect, remove_unreferenced};
+use crate::engine::jobs::collection::{Collected, Copied, Purpose, collect, remove_unreferenced};
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
@@ -66,7 +66,7 @@ impl Job for CollectGarbage {
     fn plan(&self, _: &Core) -> Result<Plan<'_>> {
         Ok(Plan::WithReserve(Box::new(|core| {
             let began = now();
-            let collected = collect(core, &self.0, false)?;
+            let collected = collect(core, &self.0, Purpose::Space)?;
             Ok(outcome_of(collected, move |core, collected| {
                 let given_back = collected.map_or(0, |collected| {
                     core.counters.value_gc_bytes.fetch_add(collected.written, Ordering::Relaxed);

@@ -1,5 +1,8 @@
-//! Value reordering: moves values into key order while no mandatory work is due. The job ends without effect when other
-//! work becomes due, and does not use the reserve.
+//! Value reordering: moves values into key order, where scans find them scattered ([`ScanDemand`]) or while no mandatory
+//! work is due ([`ValueReordering`]). In the latter case the job ends without effect when other work becomes due. It does
+//! not use the reserve.
+//!
+//! [`ScanDemand`]: crate::engine::scan_demand::ScanDemand
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -9,17 +12,18 @@ use crate::engine::activity::Activity;
 use crate::engine::claims::{Claim, Sole};
 use crate::engine::core::Core;
 use crate::engine::jobs::collect_garbage::{BINDS, claims_of, outcome_of};
-use crate::engine::jobs::collection::{Collected, collect};
+use crate::engine::jobs::collection::{Collected, Purpose, collect};
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::shortages::Need;
+use crate::engine::tuning::settings::ValueReordering;
 use crate::engine::work::{Class, MemoryShare, Profile, WorkState};
 use crate::values::placement::to_reorder;
 
-/// Due in idle time, while values are not in key order.
+/// Due while values are not in key order, and scans ask for it or the store is idle.
 pub(crate) const KIND: JobKind = JobKind {
     duties: &[Duty::Values],
     next: |core, state, _| {
-        if state.activity() != Activity::Idle {
+        if core.settings.tuning.reordering == ValueReordering::WhenIdle && state.activity() != Activity::Idle {
             return None;
         }
         reorder_candidates(core, state).and_then(|files| JobKind::begin(Reorder(files)))
@@ -31,14 +35,30 @@ struct Reorder(Vec<FileId>);
 
 /// The files to reorder next, unless a job is collecting files or there is not enough space.
 pub(crate) fn reorder_candidates(core: &Core, state: &WorkState) -> Option<Vec<FileId>> {
+    let reordering = core.settings.tuning.reordering;
     let may_run = state.activity() != Activity::Full && !state.has(Sole::ValueCollection) && !state.shortages.any();
-    if !may_run || !core.placement.keeps_key_order() {
+    let is_wanted = match reordering {
+        ValueReordering::WhenScanned => core.scan_demand.covers(core.settings.tuning.flush_bytes),
+        ValueReordering::WhenIdle => true,
+        ValueReordering::Never => false,
+    };
+    if !may_run || !is_wanted || !core.placement.keeps_key_order() {
         return None;
     }
     let values = core.published.view().values.clone();
     let mut candidates = values.figures().candidates.clone();
     candidates.retain(|candidate| !state.quarantined.contains(&candidate.file));
-    to_reorder(&*core.placement, &candidates, values.state.credit)
+    let places = core.scan_demand.places();
+    let chosen = to_reorder(&*core.placement, &candidates, &places, values.state.credit);
+    if reordering == ValueReordering::WhenScanned {
+        match &chosen {
+            // Nothing can be done for it.
+            None => core.scan_demand.spend(u64::MAX),
+            Some((_, live)) if !core.scan_demand.covers(*live) => return None,
+            Some(_) => {}
+        }
+    }
+    chosen.map(|(files, _)| files)
 }
 
 impl Job for Reorder {
@@ -56,12 +76,14 @@ impl Job for Reorder {
 
     fn plan(&self, _: &Core) -> Result<Plan<'_>> {
         Ok(Plan::Whole(Box::new(|core| {
-            let collected = collect(core, &self.0, true)?;
+            let yields = core.settings.tuning.reordering == ValueReordering::WhenIdle;
+            let collected = collect(core, &self.0, Purpose::Order { yields })?;
             if let Collected::Yielded { written } = collected {
                 core.counters.value_reorder_bytes.fetch_add(written, Ordering::Relaxed);
             }
             Ok(outcome_of(collected, |core, copied| {
                 if let Some(copied) = copied {
+                    core.scan_demand.spend(copied.written);
                     core.counters.value_reorder_bytes.fetch_add(copied.written, Ordering::Relaxed);
                     core.counters.value_reorders.fetch_add(1, Ordering::Relaxed);
                 }

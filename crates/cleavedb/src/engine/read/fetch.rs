@@ -10,6 +10,8 @@ use crate::base::Address;
 use crate::base::key_versions::{KeyVersion, set_payload};
 use crate::engine::core::Core;
 use crate::engine::read::get::CachedValue;
+use crate::engine::scan_demand::Fetched;
+use crate::engine::tuning::settings::ValueReordering;
 use crate::engine::view::View;
 use crate::format::record::value_of;
 use crate::io::File;
@@ -21,13 +23,13 @@ const COALESCING: Coalescing = Coalescing { gap_bytes: 16 << 10, read_bytes_max:
 
 impl Core {
     /// Fetches the payloads of separated versions, each given with its full key. With `fill_cache` the values read are
-    /// inserted into the value cache.
+    /// inserted into the value cache. Returns how they were read.
     pub fn fetch_together<'a>(
         &self,
         view: &View,
         separated: impl Iterator<Item = (&'a [u8], &'a mut KeyVersion)>,
         fill_cache: bool,
-    ) {
+    ) -> Fetched {
         let mut wanted = Vec::new();
         for (full, version) in separated {
             if let Some((file, now)) = self.locate_separated(view, full, version, fill_cache) {
@@ -35,8 +37,10 @@ impl Core {
                 wanted.push(ReadRequest { range, context: (file, full, version, now) });
             }
         }
+        let (values, bytes) =
+            (wanted.len() as u64, wanted.iter().map(|wanted| wanted.range.end - wanted.range.start).sum());
         let open = |(file, ..): &(Arc<dyn File>, _, _, _)| Some(file.clone());
-        read_coalesced(wanted, COALESCING, open, |(_, full, version, now), bytes| {
+        let reads = read_coalesced(wanted, COALESCING, open, |(_, full, version, now), bytes| {
             if let Ok(value) = value_of(bytes, *now, full, version.0.seqno(), &self.memory.values) {
                 if fill_cache {
                     self.memory.value_cache.insert(full, version.0, None, &value);
@@ -44,6 +48,20 @@ impl Core {
                 set_payload(version, value);
             }
         });
+        Fetched { values, reads, bytes }
+    }
+
+    /// Notes how a scan fetched values beginning with `key`. A view that is no longer current says nothing about the
+    /// present order.
+    pub(crate) fn note_scan(&self, view: &View, key: &[u8], fetched: Fetched) {
+        let tuning = &self.settings.tuning;
+        if tuning.reordering == ValueReordering::WhenScanned
+            && self.placement.keeps_key_order()
+            && Arc::ptr_eq(&view.values, &self.published.view().values)
+            && self.scan_demand.note(key, fetched, tuning.flush_bytes)
+        {
+            self.work.wake();
+        }
     }
 
     /// The file that holds the payload of a version, and the address in it. `None` if the payload was in memory and is

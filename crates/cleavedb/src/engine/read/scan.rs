@@ -299,7 +299,10 @@ impl Scan {
             let versions = found.iter_mut().flat_map(KeyVersions::separated);
             versions.map(|version| (&key[..], version))
         });
-        held.core.fetch_together(view, separated, false);
+        let fetched = held.core.fetch_together(view, separated, false);
+        if let Some(first) = end.ahead.front() {
+            held.core.note_scan(view, &first.key, fetched);
+        }
     }
 
     /// Advances the sources to the next key with a value: [`End::key`], with its versions in `versions`. False at the

@@ -103,6 +103,20 @@ impl Settings {
     }
 }
 
+/// When values are reordered, with [`ValuePlacement::Range`]: moved so that they lie in the order of their keys, next to
+/// each other. The bytes written for it are bounded by those that users write (decision record 034).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ValueReordering {
+    /// Where scans read scattered values, the most scanned ranges first, also while the store is busy. A store that is
+    /// not scanned rewrites nothing for order. The default (decision record 038).
+    #[default]
+    WhenScanned,
+    /// Whenever the store is idle, whether it is scanned or not.
+    WhenIdle,
+    /// Never. Value GC still writes what it moves in the order of keys.
+    Never,
+}
+
 /// How separated values are grouped in files when they are moved. The placement applies to the whole database and may
 /// change at each open: values that another placement wrote stay readable, and are regrouped when they are moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -111,8 +125,8 @@ pub enum ValuePlacement {
     /// most dead records of a group without looking them up in tables. Values are moved only to reclaim space.
     Hash,
     /// By range of keys, in key order, so that a scan reads adjacent records. Ranges are split as they grow and merged
-    /// as they shrink. While the database is idle, value reordering also moves values that are not in key order, each
-    /// once or twice; [`Stats::value_reorder_bytes_written`](crate::Stats) counts these bytes. The default (decision
+    /// as they shrink. Value reordering ([`ValueReordering`]) also moves values that are not in key order;
+    /// [`Stats::value_reorder_bytes_written`](crate::Stats) counts these bytes. The default (decision
     /// record 031).
     #[default]
     Range,

@@ -18,7 +18,7 @@ use crate::base::limits::{
     GARBAGE_BYTES_DEFAULT, GARBAGE_PERCENT_DEFAULT, MEMORY_BUDGET_MIN, SEPARATION_BYTES_DEFAULT,
 };
 use crate::base::{Error, Result};
-use crate::engine::tuning::settings::ValuePlacement;
+use crate::engine::tuning::settings::{ValuePlacement, ValueReordering};
 use crate::format::compression::Compression;
 use crate::front::index_table::IndexTable;
 use crate::levels::builder::TableOptions;
@@ -96,6 +96,8 @@ pub struct Tuning {
     pub separation_bytes: usize,
     /// How values are grouped in files when they are moved.
     pub placement: ValuePlacement,
+    /// When values are reordered.
+    pub reordering: ValueReordering,
     /// Which files value GC collects first.
     pub victims: VictimPolicy,
     /// Values that were not updated since they were last moved go to separate (cold) files.
@@ -199,6 +201,7 @@ impl Tuning {
             chunk_buffers: 8,
             separation_bytes: SEPARATION_BYTES_DEFAULT,
             placement: ValuePlacement::Range,
+            reordering: ValueReordering::WhenScanned,
             victims: VictimPolicy::Greedy,
             hot_cold: true,
             finds_in_tables: true,
@@ -327,6 +330,7 @@ impl Tuning {
             chunk_buffers: 3,
             separation_bytes: SEPARATION_BYTES_DEFAULT,
             placement: ValuePlacement::Hash,
+            reordering: ValueReordering::WhenIdle,
             victims: VictimPolicy::Greedy,
             hot_cold: true,
             finds_in_tables: true,

@@ -18,6 +18,9 @@ use crate::front::log::LogFile;
 use crate::front::log_writer::BackEnd;
 use crate::io::{Access, AlignedBuffer, File, Mapping};
 
+/// Logs are written through the page cache while the system has memory for everything stored and this many logs.
+const PAGE_CACHE_LOGS: u64 = 2;
+
 /// Maps the ring; a smaller one if the system limits locked memory.
 fn map_new_ring(core: &Core) -> Result<Option<Arc<dyn Mapping>>> {
     let mut bytes = core.settings.tuning.ring_bytes_for(core.next_log_bytes());
@@ -170,7 +173,7 @@ impl Core {
         let key = self.new_file(FileKind::Log)?;
         let path = self.dirs.path(key);
         let access = match ring {
-            Some(_) if !self.reads_values() => Access::Direct,
+            Some(_) if !self.caches_logs() => Access::Direct,
             _ => Access::Buffered,
         };
         let file = self.with_descriptors(|| self.storage.create(&path, access))?;
@@ -183,6 +186,14 @@ impl Core {
         })?;
         let header_end = LOG_HEADER_BYTES as u64;
         Ok(Arc::new(LogFile::new(key.id, guard, file, ring, capacity, header_end, Seqno::ZERO)))
+    }
+
+    /// True if the next log is written through the page cache: if all that is stored fits into memory, so that values
+    /// that were just written are read from there, or if such values are read often. Otherwise the log bypasses the page
+    /// cache, which saves the work of copying into it and of evicting other pages (decision 037).
+    fn caches_logs(&self) -> bool {
+        let wanted = self.stored_bytes() + PAGE_CACHE_LOGS * self.next_log_bytes();
+        self.reads_values() || self.storage.available_memory() >= wanted
     }
 
     /// True if, since the last call, value cache misses were at least 1 in [`READ_PART`] of the records written. New

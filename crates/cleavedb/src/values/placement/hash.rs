@@ -54,7 +54,7 @@ impl Unit<'_> {
     }
 
     /// The share of garbage, scaled by 2^32.
-    fn garbage_share(&self) -> u128 {
+    pub fn garbage_share(&self) -> u128 {
         (u128::from(self.garbage()) << 32) / u128::from(self.bytes().max(1))
     }
 

@@ -69,9 +69,10 @@ pub trait Placement: Send + Sync {
     /// The files to collect together next, if there is too much garbage; enough of them to fill a segment.
     fn victims(&self, candidates: &[Candidate], garbage_limit: GarbageLimit) -> Vec<FileId>;
 
-    /// The files to collect together next to restore key order, when nothing else is due. Each such job should improve
-    /// the order; that reordering terminates does not depend on it, see [`to_reorder`].
-    fn reorder_candidates(&self, _candidates: &[Candidate]) -> Vec<FileId> {
+    /// The files to collect together next to restore key order. Each such job should improve the order; that reordering
+    /// terminates does not depend on it, see [`to_reorder`]. `places` are keys, sorted, near which scans found values
+    /// scattered: the ranges with most of them go first.
+    fn reorder_candidates(&self, _candidates: &[Candidate], _places: &[Vec<u8>]) -> Vec<FileId> {
         Vec::new()
     }
 
@@ -105,13 +106,18 @@ pub fn groups(candidates: &[Candidate]) -> Vec<Vec<&Candidate>> {
     by_hash.into_values().chain(range::extents_of_clusters(candidates)).collect()
 }
 
-/// The files to reorder next, if the credit suffices to move their live bytes. Each job writes something, at least a
-/// redirect table, and is charged for it; so reordering terminates whatever the placement chooses (decision 034).
-pub fn to_reorder(placement: &dyn Placement, candidates: &[Candidate], credit: ReorderCredit) -> Option<Vec<FileId>> {
-    let files = placement.reorder_candidates(candidates);
+/// The files to reorder next and their live bytes, if the credit suffices to move these. Each job writes something, at
+/// least a redirect table, and is charged for it; so reordering terminates whatever the placement chooses (decision 034).
+pub fn to_reorder(
+    placement: &dyn Placement,
+    candidates: &[Candidate],
+    places: &[Vec<u8>],
+    credit: ReorderCredit,
+) -> Option<(Vec<FileId>, u64)> {
+    let files = placement.reorder_candidates(candidates, places);
     let chosen = candidates.iter().filter(|candidate| files.contains(&candidate.file));
     let live = chosen.map(Candidate::live).sum();
-    (!files.is_empty() && credit.affords(live)).then_some(files)
+    (!files.is_empty() && credit.affords(live)).then_some((files, live))
 }
 
 /// Whether all files together hold enough garbage.

@@ -21,6 +21,8 @@ use crate::values::redirect::TABLES_MAX;
 /// Number of clusters is at most about this, whatever the amount of data, since each collected log adds an extent to
 /// each of them. With more clusters the order is restored sooner; with fewer there are fewer files meanwhile.
 const GROUPS_MAX: u64 = 64;
+/// Files with up to this fraction of the live bytes are collected together.
+const JOB_PART: u64 = 12;
 /// Values between clusters that make up less than this fraction of a cluster go to a neighbour that receives values of
 /// the same job.
 const OWN_PART: u64 = 4;
@@ -34,6 +36,9 @@ const SMALL_EXTENTS_MAX: usize = 4;
 /// `LOOSE_MAX`.
 const LOOSE_PART: u64 = 64;
 const LOOSE_MAX: usize = 4;
+/// Up to this fraction of the live bytes is reordered together: the keys of a store that was loaded in random order are
+/// then in this many places, which a scan reads side by side.
+const LOOSE_JOB_PART: u64 = 6;
 
 /// Key ranges, and the units that are collected together.
 pub struct RangePlacement {
@@ -142,6 +147,12 @@ impl<'a> OverlapCluster<'a, &'a Candidate> {
         overlapping().or_else(too_many)
     }
 
+    /// How many of these sorted keys lie in the cluster.
+    fn count_of(&self, keys: &[Vec<u8>]) -> usize {
+        let before = |bound: &[u8]| keys.partition_point(|key| **key < *bound);
+        self.to.map_or(keys.len(), before) - before(self.from)
+    }
+
     fn files(&self) -> impl Iterator<Item = FileId> {
         self.items.iter().map(|(_, file)| file.file)
     }
@@ -161,6 +172,28 @@ impl RangePlacement {
     /// Target size of a cluster if there are `live` live bytes in all.
     fn size(&self, live: u64) -> u64 {
         self.group_bytes.max(live / GROUPS_MAX).max(1)
+    }
+
+    /// Files collected together have at most this many live bytes, if there are `live` in all. A job scans the tables
+    /// that reference its files, so jobs grow with the store, or the cost of moving a record would.
+    fn job_bytes(&self, live: u64) -> u64 {
+        (UNIT_SEGMENTS * self.segment_bytes).max(live / JOB_PART)
+    }
+
+    /// Extents to merge in the first clusters that have such, with up to `job_bytes` live bytes: they share the scan of
+    /// the tables.
+    fn overlapping(&self, clusters: &[OverlapCluster<'_, &Candidate>], job_bytes: u64) -> Vec<FileId> {
+        let (mut files, mut moved) = (Vec::new(), 0);
+        for cluster in clusters {
+            let Some(chosen) = cluster.to_reorder(UNIT_SEGMENTS * self.segment_bytes) else { continue };
+            let live = |file: &&Candidate| if chosen.contains(&file.file) { file.live() } else { 0 };
+            moved += cluster.items.iter().map(|(_, file)| live(file)).sum::<u64>();
+            if !files.is_empty() && (moved > job_bytes || files.len() + chosen.len() > TABLES_MAX) {
+                break;
+            }
+            files.extend(chosen);
+        }
+        files
     }
 
     /// Groups records by the cluster, or the gap between clusters, that they fall into. Too few records for a range of
@@ -227,7 +260,8 @@ impl Placement for RangePlacement {
         if !is_due(candidates, garbage_limit) {
             return Vec::new();
         }
-        let size = self.size(candidates.iter().map(Candidate::live).sum());
+        let live = candidates.iter().map(Candidate::live).sum();
+        let size = self.size(live);
         let clusters = clusters_of(candidates);
         let mut units: Vec<Unit<'_>> = Vec::new();
         let mut cluster_of = BTreeMap::new();
@@ -238,12 +272,16 @@ impl Placement for RangePlacement {
         let loose = candidates.iter().filter(|file| file.range().is_none());
         units.extend(loose.map(|file| Unit { files: vec![file] }));
         let (mut victims, mut moved) = (BTreeSet::new(), 0);
+        let (job_bytes, mut share_min) = (self.job_bytes(live), 0);
         for unit in rank(units, self.policy) {
             moved += unit.live();
-            if !victims.is_empty() && moved > self.segment_bytes {
+            // Files collected together share the scan of the tables; but a unit with little garbage waits for more.
+            let waits = moved > self.segment_bytes && unit.garbage_share() < share_min || moved > job_bytes;
+            if !victims.is_empty() && waits {
                 break;
             }
-            let taken = unit.with_most_garbage(UNIT_SEGMENTS * self.segment_bytes);
+            share_min = share_min.max(unit.garbage_share() / 2);
+            let taken = unit.with_most_garbage(job_bytes);
             let is_whole = taken.len() == unit.files.len();
             victims.extend(taken.iter().map(|file| file.file));
             let Some(&index) = cluster_of.get(&taken[0].file).filter(|_| is_whole) else { continue };
@@ -257,35 +295,38 @@ impl Placement for RangePlacement {
         victims.into_iter().collect()
     }
 
-    fn reorder_candidates(&self, candidates: &[Candidate]) -> Vec<FileId> {
+    fn reorder_candidates(&self, candidates: &[Candidate], places: &[Vec<u8>]) -> Vec<FileId> {
         let mut loose: Vec<&Candidate> = candidates.iter().filter(|file| file.range().is_none()).collect();
         loose.sort_by_key(|file| file.file);
-        let live_of = |files: &[&Candidate]| files.iter().map(|file| file.live()).sum::<u64>();
         let all: u64 = candidates.iter().map(Candidate::live).sum();
-        let mut live = 0;
-        let fits = loose.iter().take_while(|file| {
-            live += file.live();
-            live <= self.segment_bytes
-        });
-        let count = fits.count().clamp(1, TABLES_MAX);
+        let live_of = |files: &[&Candidate]| files.iter().map(|file| file.live()).sum::<u64>();
         if loose.len() > LOOSE_MAX || (!loose.is_empty() && live_of(&loose) >= all / LOOSE_PART) {
+            let mut live = 0;
+            let fits = loose.iter().take_while(|file| {
+                live += file.live();
+                live <= self.segment_bytes.max(all / LOOSE_JOB_PART)
+            });
+            let count = fits.count().clamp(1, TABLES_MAX);
             return loose.iter().take(count).map(|file| file.file).collect();
         }
-        let clusters = clusters_of(candidates);
-        let overlapping = || clusters.iter().find_map(|cluster| cluster.to_reorder(UNIT_SEGMENTS * self.segment_bytes));
-        let small = || {
-            let together_max = self.small_bytes.min(self.size(all) / 2);
-            (0..clusters.len()).find_map(|start| {
-                let mut bytes = 0;
-                let fits = clusters[start..].iter().take_while(|cluster| {
-                    bytes += cluster.bytes();
-                    bytes <= together_max
-                });
-                let files: Vec<FileId> = fits.flat_map(OverlapCluster::files).take(TABLES_MAX).collect();
-                (files.len() > 1).then_some(files)
-            })
-        };
-        overlapping().or_else(small).unwrap_or_default()
+        let mut clusters = clusters_of(candidates);
+        clusters.sort_by_key(|cluster| std::cmp::Reverse(cluster.count_of(places)));
+        let overlapping = self.overlapping(&clusters, self.job_bytes(all));
+        if !overlapping.is_empty() {
+            return overlapping;
+        }
+        clusters.sort_by_key(|cluster| cluster.from);
+        let together_max = self.small_bytes.min(self.size(all) / 2);
+        let small = (0..clusters.len()).find_map(|start| {
+            let mut bytes = 0;
+            let fits = clusters[start..].iter().take_while(|cluster| {
+                bytes += cluster.bytes();
+                bytes <= together_max
+            });
+            let files: Vec<FileId> = fits.flat_map(OverlapCluster::files).take(TABLES_MAX).collect();
+            (files.len() > 1).then_some(files)
+        });
+        small.unwrap_or_default()
     }
 
     fn liveness(&self) -> Liveness {

@@ -183,31 +183,31 @@ fn reordering_moves_unordered_values_and_leaves_ordered_ones() {
     // Logs, and extents of another placement, oldest first.
     let loose = Candidate { part: Some((Group::ALL, Temperature::Cold)), ..log(4, 5_000, 4_000) };
     let all = [log(9, 5_000, 5_000), extent(2, 9_000, 9_000, 0, 9), loose, log(3, 5_000, 3_000)];
-    assert_eq!(range.reorder_candidates(&all), ids(&[3, 4]));
-    assert_eq!(range.reorder_candidates(&[log(9, 50_000, 50_000)]), ids(&[9]));
+    assert_eq!(range.reorder_candidates(&all, &[]), ids(&[3, 4]));
+    assert_eq!(range.reorder_candidates(&[log(9, 50_000, 50_000)], &[]), ids(&[9]));
     // Too little for a job.
-    assert!(range.reorder_candidates(&[log(9, 5_000, 99), extent(2, 9_000, 6_400, 0, 9)]).is_empty());
-    assert_eq!(range.reorder_candidates(&[log(9, 5_000, 101), extent(2, 9_000, 6_300, 0, 9)]), ids(&[9]));
+    assert!(range.reorder_candidates(&[log(9, 5_000, 99), extent(2, 9_000, 6_400, 0, 9)], &[]).is_empty());
+    assert_eq!(range.reorder_candidates(&[log(9, 5_000, 101), extent(2, 9_000, 6_300, 0, 9)], &[]), ids(&[9]));
     let many = [log(3, 9, 9), log(4, 9, 9), log(5, 9, 9), log(6, 9, 9), log(7, 9, 9), extent(2, 9_000, 6_400, 0, 9)];
     assert_eq!(
-        [range.reorder_candidates(&many), range.reorder_candidates(&many[1..])],
+        [range.reorder_candidates(&many, &[]), range.reorder_candidates(&many[1..], &[])],
         [ids(&[3, 4, 5, 6, 7]), ids(&[])]
     );
     // Overlapping extents.
     let ordered = [extent(1, 9_000, 9_000, 0, 9), extent(2, 9_000, 9_000, 9, 20), extent(3, 9_000, 5_000, 30, 40)];
-    assert!(range.reorder_candidates(&ordered).is_empty());
-    let also = |candidate| range.reorder_candidates(&[&ordered[..], &[candidate]].concat());
+    assert!(range.reorder_candidates(&ordered, &[]).is_empty());
+    let also = |candidate| range.reorder_candidates(&[&ordered[..], &[candidate]].concat(), &[]);
     assert_eq!(also(extent(4, 2_500, 2_500, 19, 31)), ids(&[4, 2]));
     assert_eq!(also(extent(4, 2_000, 2_000, 19, 31)), ids(&[4, 3]));
     assert_eq!(also(extent(4, 1_500, 1_500, 35, 36)), ids(&[4, 3]));
     // Too little to move the large ones for.
     assert_eq!(also(extent(4, 1_000, 1_000, 35, 36)), ids(&[]));
     let little = [extent(4, 500, 500, 9, 15), extent(5, 500, 500, 14, 35), extent(6, 9_900, 2_900, 12, 13)];
-    let several = |count| range.reorder_candidates(&[&ordered[..], &little[..count]].concat());
+    let several = |count| range.reorder_candidates(&[&ordered[..], &little[..count]].concat(), &[]);
     assert_eq!([several(2), several(3)], [ids(&[4, 5]), ids(&[4, 5, 6, 2])]);
     // Small extents that overlap none of similar size stay, up to a number.
     let few: Vec<_> = (4..9).map(|file| extent(file, 100, 100, file + 5, file + 6)).collect();
-    let several = |count| range.reorder_candidates(&[&ordered[..], &few[..count]].concat());
+    let several = |count| range.reorder_candidates(&[&ordered[..], &few[..count]].concat(), &[]);
     assert_eq!([several(4), several(5)], [ids(&[]), ids(&[4, 5, 6, 7, 8])]);
     // More than one job takes.
     assert_eq!(also(extent(4, 30_000, 30_000, 2, 4)), ids(&[]));
@@ -215,8 +215,8 @@ fn reordering_moves_unordered_values_and_leaves_ordered_ones() {
     assert_eq!(also(extent(4, 20_000, 20_000, 0, 40)), ids(&[3, 4]));
     // Small neighbours.
     let small = [extent(1, 9_000, 9_000, 0, 9), extent(2, 400, 100, 9, 20), extent(3, 500, 200, 30, 40)];
-    assert_eq!(range.reorder_candidates(&small), ids(&[2, 3]));
-    assert!(range.reorder_candidates(&[small[1].clone(), extent(3, 700, 10, 30, 40)]).is_empty());
+    assert_eq!(range.reorder_candidates(&small, &[]), ids(&[2, 3]));
+    assert!(range.reorder_candidates(&[small[1].clone(), extent(3, 700, 10, 30, 40)], &[]).is_empty());
 }
 
 /// Applies a job to these files: replaces the victims by the files of its output.
@@ -267,7 +267,7 @@ fn reordering_terminates_and_moves_no_value_often() {
         }
         for turn in 0.. {
             let candidates: Vec<Candidate> = all.iter().map(|(file, _)| file.clone()).collect();
-            let victims = range.reorder_candidates(&candidates);
+            let victims = range.reorder_candidates(&candidates, &[]);
             if victims.is_empty() {
                 break;
             }
@@ -356,7 +356,7 @@ impl Simulated {
     /// Runs reordering jobs until none is due or the credit is used up; returns their number.
     fn reorder(&mut self, credit: &mut ReorderCredit) -> usize {
         for jobs in 0.. {
-            let Some(victims) = to_reorder(&self.range, &self.candidates(), *credit) else { return jobs };
+            let Some((victims, _)) = to_reorder(&self.range, &self.candidates(), &[], *credit) else { return jobs };
             assert!(jobs < 10_000, "reordering does not end: {} B moved of {} B", self.moved, self.bytes());
             let written = self.run_job(&victims);
             credit.charge(written);

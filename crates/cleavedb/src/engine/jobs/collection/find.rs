@@ -4,8 +4,10 @@
 //! and look-ups it replaces (decision 025).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::base::file_set::FileSet;
 use crate::base::{Address, Cursor, Error, FileId, Kind, Merging, Result, Stamp};
 use crate::engine::jobs::collection::state::Collection;
 use crate::engine::referrers::Walk;
@@ -14,19 +16,16 @@ use crate::values::files::{Entry, Located};
 use crate::values::newest::{Fate, SeenRecord};
 use crate::values::value_file::Layout;
 
-/// Reading this many bytes of a file, and noting the keys in them, costs as much as one step to the next entry of a
-/// table.
-const BYTES_PER_STEP: u64 = 64;
-/// Judging a record with a look-up costs as much as this many steps.
-const STEPS_PER_RECORD: u64 = 24;
-/// Steps between two checks whether to yield.
-const STEPS_TOGETHER: u64 = 1 << 12;
+/// Reading this many bytes of a file, and noting the keys in them, costs as much as passing one entry of a table.
+const BYTES_PER_STEP: u64 = 16;
+/// Judging a record with a look-up costs as much as passing this many entries.
+const STEPS_PER_RECORD: u64 = 100;
+/// References found between two checks whether to yield.
+const FOUND_TOGETHER: u64 = 1 << 8;
 
 /// The plan to find every reference to the collected files.
 pub(crate) struct Ways {
     walks: Vec<Walk>,
-    /// The collected files, and the files whose records were moved into them, directly or through others.
-    leading: BTreeSet<FileId>,
 }
 
 impl Collection<'_> {
@@ -43,6 +42,7 @@ impl Collection<'_> {
                 leading.insert(*id);
             }
         }
+        let leading = Arc::new(FileSet::from(leading));
         let walks: Vec<Walk> = self.referrers.iter().map(|referrer| referrer.walk(&leading)).collect::<Result<_>>()?;
         let entries: u64 = walks.iter().map(|walk| walk.entries).sum();
         let (mut bytes, mut records) = (0, 0);
@@ -52,7 +52,7 @@ impl Collection<'_> {
             // Assumes that dead records are as large as live ones.
             records += (u128::from(size) * u128::from(live.records) / u128::from(live.bytes.max(1))) as u64;
         }
-        Ok((entries <= bytes / BYTES_PER_STEP + records * STEPS_PER_RECORD).then_some(Ways { walks, leading }))
+        Ok((entries <= bytes / BYTES_PER_STEP + records * STEPS_PER_RECORD).then_some(Ways { walks }))
     }
 
     /// Moves every referenced record. If the placement sorts, this proceeds in key order, so that records judged
@@ -61,9 +61,9 @@ impl Collection<'_> {
         let (mut expected, mut seen, mut read) = (BTreeMap::<FileId, u64>::new(), BTreeMap::new(), 0);
         for Walk { mut cursors, address, bytes, references, .. } in ways.walks {
             if self.core.placement.keeps_key_order() {
-                self.go_through(Merging::new(cursors), address, &ways.leading, &mut seen)?;
+                self.go_through(Merging::new(cursors), address, &mut seen)?;
             } else {
-                cursors.drain(..).try_for_each(|cursor| self.go_through(cursor, address, &ways.leading, &mut seen))?;
+                cursors.drain(..).try_for_each(|cursor| self.go_through(cursor, address, &mut seen))?;
             }
             references.iter().for_each(|(file, records)| *expected.entry(*file).or_default() += records);
             read += bytes;
@@ -84,12 +84,11 @@ impl Collection<'_> {
         self.settle_found()
     }
 
-    /// Notes the addresses that lead to the collected files, and counts the references to each file.
+    /// Notes the records of the collected files that the addresses lead to, and counts the references to each file.
     fn go_through(
         &mut self,
         mut cursor: impl Cursor,
         address_in: fn(Stamp, &[u8]) -> Option<Address>,
-        leading: &BTreeSet<FileId>,
         seen: &mut BTreeMap<FileId, u64>,
     ) -> Result<()> {
         let index_of: BTreeMap<FileId, u32> =
@@ -100,7 +99,6 @@ impl Collection<'_> {
         while cursor.valid() {
             if let Some(address) = address_in(cursor.stamp(), cursor.value())
                 && let Some(kind) = cursor.stamp().kind().map(Kind::inline)
-                && leading.contains(&address.file)
             {
                 *seen.entry(address.file).or_default() += 1;
                 let found = match index_of.get(&address.file) {
@@ -122,7 +120,7 @@ impl Collection<'_> {
             }
             cursor.next()?;
             steps += 1;
-            if steps % STEPS_TOGETHER == 0 && self.yields_now() {
+            if steps % FOUND_TOGETHER == 0 && self.yields_now() {
                 break;
             }
         }

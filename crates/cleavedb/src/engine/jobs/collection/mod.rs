@@ -26,6 +26,18 @@ use crate::format::values::EXTENT_ALIGN;
 
 use self::state::Collection;
 
+/// What files are collected for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To give their garbage back.
+    Space,
+    /// To put their values in order.
+    Order {
+        /// The job ends without effect as soon as other work is due.
+        yields: bool,
+    },
+}
+
 /// The result of a collection.
 pub(crate) enum Collected {
     /// No file was left to collect.
@@ -47,10 +59,9 @@ pub(crate) struct Copied {
     pub written: u64,
 }
 
-/// Copies the live records of files into one segment. A job that yields ends without effect as soon as other work is
-/// due.
-pub(crate) fn collect(core: &Core, files: &[FileId], yields: bool) -> Result<Collected> {
-    let mut collection = Collection::plan(core, files, yields);
+/// Copies the live records of files into one segment.
+pub(crate) fn collect(core: &Core, files: &[FileId], purpose: Purpose) -> Result<Collected> {
+    let mut collection = Collection::plan(core, files, purpose == Purpose::Order { yields: true });
     if collection.victims.is_empty() {
         return Ok(Collected::Nothing);
     }
@@ -63,7 +74,7 @@ pub(crate) fn collect(core: &Core, files: &[FileId], yields: bool) -> Result<Col
         return Ok(Collected::Yielded { written });
     }
     // Includes the header of the redirect tables, so that every job has a cost.
-    let reordered = yields.then_some(written + EXTENT_ALIGN);
+    let reordered = (purpose != Purpose::Space).then_some(written + EXTENT_ALIGN);
     let files = collection.made;
     let edit = Edit { files_added: files.clone(), values_placed: places, reordered, ..Edit::default() };
     Ok(Collected::Copied(Box::new(Copied { edit, files, bytes_before, written })))
