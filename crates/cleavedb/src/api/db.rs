@@ -318,8 +318,9 @@ impl Db {
     /// history that contains every write acknowledged before the call. It opens as an independent database, with all
     /// files in that one directory even if this database uses several.
     ///
-    /// Tables are hard-linked if the file system allows it, and copied otherwise; logs are copied, at most the smaller
-    /// of the memory budget and 256 MiB. O(tables + bytes copied).
+    /// Tables and value files are hard-linked if the file system allows it, and copied otherwise. Logs are
+    /// copied: about the smaller of the memory budget and 256 MiB at most, and where values are separated, the smaller
+    /// of eight times the budget and 1 GiB. O(files + bytes copied).
     ///
     /// # Errors
     /// [`Error::InvalidInput`] if `path` is not empty or is inside a directory of the database; [`Error::Locked`] if
