@@ -177,6 +177,23 @@ fn unknown_files_and_odd_paths_end_neither_the_page_nor_the_deletion_of_files() 
     db.close().unwrap();
 }
 
+#[test]
+fn the_statistics_page_is_not_written_during_a_pause() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let db = open_with_page(&path);
+    fill(&db, 100);
+    wait_for_page(&path, |stats| stats.seqno == 100);
+    let pause = db.pause_background().unwrap();
+    let before = std::fs::read(path.join("STATS")).unwrap();
+    fill(&db, 100);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(std::fs::read(path.join("STATS")).unwrap() == before, "the page was written");
+    pause.resume();
+    wait_for_page(&path, |stats| stats.seqno == 200);
+    db.close().unwrap();
+}
+
 #[cfg(feature = "metrics")]
 mod metrics_facade {
     use std::collections::BTreeMap;

@@ -344,13 +344,14 @@ impl Db {
         self.inner.core.checkpoint(path.as_ref())
     }
 
-    /// Pauses background work (seals, flushes, merges, compactions, file deletion) and waits for running jobs, so that
-    /// until the returned guard is dropped only callers use storage. Pauses nest. Writes continue until the front or
-    /// its logs are full; then they wait for the end of the pause, or fail with [`Error::WouldStall`] if their options
-    /// say so. [`flush`](Db::flush), [`compact_range`](Db::compact_range) and [`Keyspace::ingest`] need background work
-    /// and fail during a pause. If they are running when the pause begins, an ingest fails once it needs background
-    /// work; the other two wait for the end of the pause, so the holder must not wait for them. Closing the database
-    /// ends the pause.
+    /// Pauses background work (seals, flushes, merges, compactions, file deletion, the statistics page) and waits for
+    /// what is running, so that until the returned guard is dropped storage is used only by callers and by the syncs
+    /// that writes with [`Durability::Interval`](crate::Durability::Interval) ask for. Pauses nest. Writes continue
+    /// until the front or its logs are full; then they wait for the end of the pause, or fail with
+    /// [`Error::WouldStall`] if their options say so. [`flush`](Db::flush), [`compact_range`](Db::compact_range) and
+    /// [`Keyspace::ingest`] need background work and fail during a pause. If they are running when the pause begins, an
+    /// ingest fails once it needs background work; the other two wait for the end of the pause, so the holder must not
+    /// wait for them. Closing the database ends the pause.
     ///
     /// # Errors
     /// [`Error::Closed`].

@@ -64,7 +64,11 @@ impl Core {
                 let stats = self.stats();
                 // Foreign code, which may close the database: no lock may be held here.
                 crate::engine::inspect::telemetry::publish(&self.dirs.fast, &stats);
-                self.write_page(&mut self.stats_page.state.lock(), &stats, now);
+                let mut page = self.stats_page.state.lock();
+                // A pause that begins from here on waits for this lock before it returns to its caller.
+                if !self.work.lock().has_pauses() {
+                    self.write_page(&mut page, &stats, now);
+                }
                 Ok(())
             }));
         }
