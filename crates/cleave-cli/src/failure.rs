@@ -20,6 +20,8 @@ pub enum Failure {
     Output(io::Error),
     /// Another process has the database open; the sentence gives its process id if that is known.
     OpenElsewhere(String),
+    /// The arguments are wrong in a way that their parser cannot know; one sentence.
+    Usage(String),
     /// Any other failure, as one sentence.
     Message(String),
 }
@@ -30,9 +32,13 @@ impl Failure {
         Failure::Message(message.into())
     }
 
-    /// True if another process has the database, or the target of a copy, open.
-    pub fn is_open_elsewhere(&self) -> bool {
-        matches!(self, Failure::OpenElsewhere(_) | Failure::Engine(cleavedb::Error::Locked { .. }))
+    /// The exit code; `main.rs` lists them.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Failure::OpenElsewhere(_) | Failure::Engine(cleavedb::Error::Locked { .. }) => 3,
+            Failure::Usage(_) => 2,
+            Failure::Engine(_) | Failure::Output(_) | Failure::Message(_) => 1,
+        }
     }
 
     /// The operation `verb` ("read", "create") on `path` failed.
@@ -83,7 +89,7 @@ impl fmt::Display for Failure {
             Failure::Engine(error) => write!(f, "{error}"),
             Failure::Output(error) => write!(f, "cannot write the output: {error}"),
             Failure::OpenElsewhere(message) => write!(f, "{message}"),
-            Failure::Message(message) => write!(f, "{message}"),
+            Failure::Usage(message) | Failure::Message(message) => write!(f, "{message}"),
         }
     }
 }

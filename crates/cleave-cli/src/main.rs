@@ -32,9 +32,6 @@ use clap::Parser;
 use crate::args::{Args, Command};
 use crate::failure::{Failure, Result};
 
-/// The exit code for a database that another process has open.
-const OPEN_ELSEWHERE: u8 = 3;
-
 fn main() -> ExitCode {
     match run(&Args::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
@@ -43,7 +40,7 @@ fn main() -> ExitCode {
         Err(failure) => {
             // There is no way to report that stderr is closed.
             let _ = writeln!(io::stderr(), "cleave: {failure}");
-            if failure.is_open_elsewhere() { ExitCode::from(OPEN_ELSEWHERE) } else { ExitCode::FAILURE }
+            ExitCode::from(failure.exit_code())
         }
     }
 }

@@ -12,13 +12,13 @@ use crate::open;
 use crate::transfer::record::check_limits;
 
 fn parse(form: Form, text: &str) -> Result<Vec<u8>> {
-    form.parse(text).map_err(Failure::Message)
+    form.parse(text).map_err(Failure::Usage)
 }
 
 /// Parses a key and checks its limits before a database is opened or created.
 fn parse_key(form: Form, text: &str) -> Result<Vec<u8>> {
     let key = parse(form, text)?;
-    check_limits(key.len(), 0).map_err(Failure::Message)?;
+    check_limits(key.len(), 0).map_err(Failure::Usage)?;
     Ok(key)
 }
 
@@ -75,7 +75,8 @@ pub fn scan(args: &Scan, out: &mut dyn Write) -> Result<()> {
     if let (Some(from), Some(to)) = (&from, &to)
         && from > to
     {
-        return Err(Failure::new("--from is after --to; --reverse changes the order, not the bounds"));
+        let message = "--from is after --to; --reverse changes the order, not the bounds";
+        return Err(Failure::Usage(message.to_owned()));
     }
     let db = open::to_read(&args.place.database)?;
     let keyspace = db.open_keyspace(&args.place.keyspace)?;

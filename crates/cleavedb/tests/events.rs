@@ -4,13 +4,13 @@
 // Helpers may panic as well: a failed step fails the test.
 #![allow(clippy::unwrap_used)]
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-#[cfg(feature = "metrics")]
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cleavedb::testing::{self, Faults, SimDisk, Tuning};
-use cleavedb::{Db, Event, Listener, Options, live_stats};
+use cleavedb::{Db, Event, Listener, LiveStats, Options, Stats, live_stats};
 
 #[derive(Default)]
 struct RecordingListener {
@@ -112,24 +112,34 @@ fn stall_events_report_begin_and_end() {
     );
 }
 
+/// A database in a directory that writes its statistics page every 20 ms.
+fn open_with_page(path: &Path) -> Db {
+    let mut tuning = Tuning::for_budget(16 << 20);
+    tuning.stats_interval = Some(Duration::from_millis(20));
+    let storage = Arc::new(testing::OsStorage::new());
+    testing::open(storage, path, Options::new().memory_budget(16 << 20), tuning).unwrap()
+}
+
+/// Waits for a page with these figures.
+fn wait_for_page(path: &Path, is_wanted: impl Fn(&Stats) -> bool) -> LiveStats {
+    let began = Instant::now();
+    loop {
+        match live_stats(path).unwrap() {
+            Some(live) if is_wanted(&live.stats) => return live,
+            _ => assert!(began.elapsed().as_secs() < 20, "the page was not written"),
+        }
+    }
+}
+
 #[test]
 fn an_open_database_has_a_statistics_page_and_a_closed_one_does_not() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     assert!(live_stats(&path).unwrap().is_none());
-    let mut tuning = Tuning::for_budget(16 << 20);
-    tuning.stats_interval = Some(std::time::Duration::from_millis(20));
-    let storage = Arc::new(testing::OsStorage::new());
-    let db = testing::open(storage, &path, Options::new().memory_budget(16 << 20), tuning).unwrap();
+    let db = open_with_page(&path);
     fill(&db, 1000);
     db.flush().unwrap();
-    let began = std::time::Instant::now();
-    let live = loop {
-        match live_stats(&path).unwrap() {
-            Some(live) if live.stats.seqno == 1000 && live.stats.flushes > 0 => break live,
-            _ => assert!(began.elapsed().as_secs() < 20, "the page was not written"),
-        }
-    };
+    let live = wait_for_page(&path, |stats| stats.seqno == 1000 && stats.flushes > 0);
     let stats = db.stats();
     assert_eq!(live.process, std::process::id());
     assert_eq!((live.stats.flushes, live.stats.user_bytes_written), (stats.flushes, stats.user_bytes_written));
@@ -138,6 +148,50 @@ fn an_open_database_has_a_statistics_page_and_a_closed_one_does_not() {
     db.close().unwrap();
     assert!(live_stats(&path).unwrap().is_none());
     assert!(!path.join("STATS").exists());
+}
+
+#[test]
+fn unknown_files_and_odd_paths_end_neither_the_page_nor_the_deletion_of_files() {
+    let dir = tempfile::tempdir().unwrap();
+    #[cfg(unix)]
+    let name: OsString = std::os::unix::ffi::OsStringExt::from_vec(b"not UTF-8: \xff".to_vec());
+    #[cfg(not(unix))]
+    let name = OsString::from("db");
+    let path = dir.path().join(name);
+    open_with_page(&path).close().unwrap();
+    for number in 100_000..100_500 {
+        std::fs::write(path.join(format!("{number:08}.table")), "of another").unwrap();
+    }
+    let db = open_with_page(&path);
+    assert_eq!(db.stats().unknown_files.len(), 500);
+    assert!(wait_for_page(&path, |_| true).stats.unknown_files.is_empty());
+    // The thread that writes the page also deletes the table that the second compaction replaces.
+    for _ in 0..2 {
+        fill(&db, 1000);
+        db.compact_range(&db.default_keyspace(), ..).unwrap();
+    }
+    db.wait_for_background().unwrap();
+    let entries = std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path());
+    let tables = entries.filter(|path| path.extension().is_some_and(|extension| extension == "table"));
+    assert_eq!(tables.count(), 501);
+    db.close().unwrap();
+}
+
+#[test]
+fn the_statistics_page_is_not_written_during_a_pause() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let db = open_with_page(&path);
+    fill(&db, 100);
+    wait_for_page(&path, |stats| stats.seqno == 100);
+    let pause = db.pause_background().unwrap();
+    let before = std::fs::read(path.join("STATS")).unwrap();
+    fill(&db, 100);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(std::fs::read(path.join("STATS")).unwrap() == before, "the page was written");
+    pause.resume();
+    wait_for_page(&path, |stats| stats.seqno == 200);
+    db.close().unwrap();
 }
 
 #[cfg(feature = "metrics")]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::{cleave, fail, file, files, fill, fresh, run, start, with_a_broken_sum};
+use crate::support::{cleave, fail, fail_with, file, files, fill, fresh, run, start, with_a_broken_sum};
 
 #[test]
 fn put_get_and_delete() {
@@ -24,6 +24,17 @@ fn a_missing_key_is_exit_code_1_and_wrong_usage_is_2() {
     assert!(output.stdout.is_empty());
     assert_eq!(cleave(&["get", &db]).status.code(), Some(2));
     assert_eq!(cleave(&["gett", &db, "b"]).status.code(), Some(2));
+    for (args, error) in [
+        (&["get", &db, "zz", "--hex"][..], "\"zz\" is not hexadecimal"),
+        (&["get", &db, "a=", "--key-format", "base64"], "\"a=\" is not base64"),
+        (&["get", &db, ""], "a key of 0 bytes"),
+        (&["put", &db, "k", "x", "--u64"], "\"x\" is not a 64-bit number"),
+        (&["merge", &db, "k", "x", "--u64"], "\"x\" is not a 64-bit number"),
+        (&["scan", &db, "--prefix", "z", "--hex"], "\"z\" is not hexadecimal"),
+    ] {
+        let line = fail_with(2, args);
+        assert!(line.contains(error), "{args:?}: {line}");
+    }
 }
 
 #[test]
@@ -76,7 +87,7 @@ fn scans_work_in_both_directions_within_bounds() {
     assert_eq!(keys(&["--prefix", "b", "--reverse", "--limit", "1"]), "b2 ");
     assert_eq!(keys(&["--limit", "0"]), "");
     assert_eq!(run(&["scan", &db, "--prefix", "c"]), "c1\tvalue of c1\n");
-    assert!(fail(&["scan", &db, "--from", "b", "--to", "a"]).contains("--from"));
+    assert!(fail_with(2, &["scan", &db, "--from", "b", "--to", "a"]).contains("--from"));
     assert_eq!(cleave(&["scan", &db, "--from", "a", "--prefix", "b"]).status.code(), Some(2));
 }
 
@@ -171,7 +182,7 @@ fn a_write_over_a_limit_creates_no_database() {
     let long = "k".repeat(65_536);
     for key in ["", &long] {
         for args in [&["put", &db, key, "value"][..], &["get", &db, key], &["delete", &db, key]] {
-            let error = fail(args);
+            let error = fail_with(2, args);
             assert!(error.contains(&format!("a key of {} bytes, but 1 to 65535 are allowed", key.len())), "{error}");
         }
     }

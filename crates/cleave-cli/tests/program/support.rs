@@ -18,10 +18,15 @@ pub fn run(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs a command that must fail with one line on stderr; returns that line.
+/// Runs a command that must fail with exit code 1 and one line on stderr; returns that line.
 pub fn fail(args: &[&str]) -> String {
+    fail_with(1, args)
+}
+
+/// Runs a command that must fail with this exit code and one line on stderr; returns that line.
+pub fn fail_with(code: i32, args: &[&str]) -> String {
     let output = cleave(args);
-    assert_eq!(output.status.code(), Some(1), "{args:?}");
+    assert_eq!(output.status.code(), Some(code), "{args:?}");
     let error = String::from_utf8(output.stderr).unwrap();
     let lines: Vec<&str> = error.lines().filter(|line| !line.starts_with("created the database ")).collect();
     assert!(matches!(lines[..], [line] if line.starts_with("cleave: ")), "{error}");

@@ -318,8 +318,9 @@ impl Db {
     /// history that contains every write acknowledged before the call. It opens as an independent database, with all
     /// files in that one directory even if this database uses several.
     ///
-    /// Tables are hard-linked if the file system allows it, and copied otherwise; logs are copied, at most the smaller
-    /// of the memory budget and 256 MiB. O(tables + bytes copied).
+    /// Tables and value files are hard-linked if the file system allows it, and copied otherwise. Logs are
+    /// copied: about the smaller of the memory budget and 256 MiB at most, and where values are separated, the smaller
+    /// of eight times the budget and 1 GiB. O(files + bytes copied).
     ///
     /// # Errors
     /// [`Error::InvalidInput`] if `path` is not empty or is inside a directory of the database; [`Error::Locked`] if
@@ -343,13 +344,14 @@ impl Db {
         self.inner.core.checkpoint(path.as_ref())
     }
 
-    /// Pauses background work (seals, flushes, merges, compactions, file deletion) and waits for running jobs, so that
-    /// until the returned guard is dropped only callers use storage. Pauses nest. Writes continue until the front or
-    /// its logs are full; then they wait for the end of the pause, or fail with [`Error::WouldStall`] if their options
-    /// say so. [`flush`](Db::flush), [`compact_range`](Db::compact_range) and [`Keyspace::ingest`] need background work
-    /// and fail during a pause. If they are running when the pause begins, an ingest fails once it needs background
-    /// work; the other two wait for the end of the pause, so the holder must not wait for them. Closing the database
-    /// ends the pause.
+    /// Pauses background work (seals, flushes, merges, compactions, file deletion, the statistics page) and waits for
+    /// what is running, so that until the returned guard is dropped storage is used only by callers and by the syncs
+    /// that writes with [`Durability::Interval`](crate::Durability::Interval) ask for. Pauses nest. Writes continue
+    /// until the front or its logs are full; then they wait for the end of the pause, or fail with
+    /// [`Error::WouldStall`] if their options say so. [`flush`](Db::flush), [`compact_range`](Db::compact_range) and
+    /// [`Keyspace::ingest`] need background work and fail during a pause. If they are running when the pause begins, an
+    /// ingest fails once it needs background work; the other two wait for the end of the pause, so the holder must not
+    /// wait for them. Closing the database ends the pause.
     ///
     /// # Errors
     /// [`Error::Closed`].

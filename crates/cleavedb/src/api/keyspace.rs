@@ -176,7 +176,8 @@ impl Keyspace {
     /// unsorted and may repeat.
     ///
     /// Cheaper than single reads: keys are looked up in key order, so that neighbours share blocks, and blocks missing
-    /// from the cache are read in batches. O(keys x log keys), and at most one read per block.
+    /// from the cache are read in batches. O(keys x log keys), and at most one read per block if the cache holds the
+    /// blocks of 512 keys.
     ///
     /// # Errors
     /// For each key as [`get`](Keyspace::get).

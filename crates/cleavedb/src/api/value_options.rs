@@ -143,6 +143,9 @@ impl ValueOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::FileId;
+    use crate::format::values::Temperature;
+    use crate::values::candidate::{Candidate, GarbageLimit};
     use crate::values::placement::{PlacementContext, Survivor};
 
     #[test]
@@ -160,6 +163,34 @@ mod tests {
             };
             assert_eq!(groups(ValueOptions::new()), 1);
             assert_eq!(groups(ValueOptions::new().group_bytes(1 << 20)), 4);
+        }
+    }
+
+    #[test]
+    fn the_largest_sizes_are_allowed_and_mean_one_group_and_no_limit() {
+        let options = ValueOptions::new().group_bytes(u64::MAX).garbage(1000, u64::MAX);
+        assert!(options.check().is_ok());
+        let keys: Vec<[u8; 1]> = (0..64).map(|number| [number]).collect();
+        let records: Vec<Survivor<'_>> =
+            (0..64).map(|number| Survivor { order: number << 58, key: &keys[number as usize], bytes: 100 }).collect();
+        for placement in [ValuePlacement::Hash, ValuePlacement::Range] {
+            let mut tuning = Tuning::for_budget(64 << 20);
+            options.placement(placement).tune(&mut tuning);
+            let placement = tuning.placement();
+            let context = |groups| PlacementContext { groups, ..PlacementContext::default() };
+            let group = placement.groups(&records, &context(Default::default()))[0].0.clone();
+            // Beside an existing group of the same keys, too.
+            let groups = placement.groups(&records, &context([(group.clone(), 1 << 30)].into()));
+            assert_eq!(groups, [(group.clone(), 64)]);
+            let part = Some((group, Temperature::Hot));
+            let mut candidates = vec![Candidate { file: FileId(1), bytes: 10_000, live: 9_000, part }];
+            let most = GarbageLimit { percent: 1000, bytes: u64::MAX };
+            assert!(placement.victims(&candidates, most).is_empty());
+            assert_eq!((most.of(9_000), most.file_bytes(9_000)), (u64::MAX, u64::MAX));
+            let none = GarbageLimit { percent: 0, bytes: 0 };
+            assert_eq!(placement.victims(&candidates, none), [FileId(1)]);
+            candidates[0].live = 10_000;
+            assert!(placement.victims(&candidates, none).is_empty());
         }
     }
 }

@@ -1,6 +1,8 @@
 //! All limits of the store. They are checked before anything durable happens; the relations between them are asserted
 //! at compile time. Sizes are in bytes.
 
+use super::error::{Error, Result};
+
 /// Shortest user key.
 pub const KEY_BYTES_MIN: usize = 1;
 /// Longest user key.
@@ -45,3 +47,14 @@ const _: () = assert!(BATCH_BYTES_LIMIT >= VALUE_BYTES_LIMIT);
 const _: () = assert!(COMPRESSED_VALUE_BYTES_MIN < COMPRESSED_RECORD_BYTES_MAX);
 const _: () = assert!(BATCH_BYTES_LIMIT <= u32::MAX as usize / 2);
 const _: () = assert!(SEPARATION_BYTES_DEFAULT < VALUE_BYTES_LIMIT);
+
+/// Checks the length of a user key that is read or written.
+#[inline]
+pub(crate) fn check_key(len: usize) -> Result<()> {
+    match (KEY_BYTES_MIN..=KEY_BYTES_MAX).contains(&len) {
+        true => Ok(()),
+        false => {
+            Err(Error::input(format!("a key has from {KEY_BYTES_MIN} to {KEY_BYTES_MAX} bytes, this one has {len}")))
+        }
+    }
+}

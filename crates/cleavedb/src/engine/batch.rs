@@ -20,7 +20,7 @@ pub(crate) struct Batch {
     bytes: Vec<u8>,
     len: usize,
     keyspaces: Vec<Arc<KeyspaceState>>,
-    invalid: Option<String>,
+    invalid: Option<Error>,
 }
 
 impl Batch {
@@ -60,7 +60,7 @@ impl Batch {
 
     pub fn push(&mut self, keyspace: &Arc<KeyspaceState>, kind: Kind, key: &[u8], value: &[u8]) {
         if let Err(error) = check_sizes(key, value) {
-            self.refuse(error);
+            self.invalid.get_or_insert(error);
             return;
         }
         self.append(keyspace, kind, key, value);
@@ -115,13 +115,13 @@ impl Batch {
     }
 
     fn refuse(&mut self, message: String) {
-        self.invalid.get_or_insert(message);
+        self.invalid.get_or_insert(Error::input(message));
     }
 
     /// Rejects a batch that exceeds a limit, or writes to a keyspace that was dropped or belongs to another database.
     pub fn check(&self, database: u64) -> Result<()> {
-        if let Some(message) = &self.invalid {
-            return Err(Error::input(message.clone()));
+        if let Some(error) = &self.invalid {
+            return Err(error.clone());
         }
         self.keyspaces.iter().try_for_each(|keyspace| keyspace.check(database))
     }
@@ -164,15 +164,11 @@ fn first_and_end(start: Bound<&[u8]>, end: Bound<&[u8]>) -> Option<(Vec<u8>, Vec
     (end.is_empty() || first < end).then_some((first, end))
 }
 
-fn check_sizes(key: &[u8], value: &[u8]) -> Result<(), String> {
-    if key.len() < limits::KEY_BYTES_MIN {
-        return Err("a key has at least one byte".to_owned());
-    }
-    if key.len() > limits::KEY_BYTES_MAX {
-        return Err(format!("a key has at most {} bytes, this one has {}", limits::KEY_BYTES_MAX, key.len()));
-    }
+fn check_sizes(key: &[u8], value: &[u8]) -> Result<()> {
+    limits::check_key(key.len())?;
     if value.len() >= limits::VALUE_BYTES_LIMIT {
-        return Err(format!("a value has less than {} bytes, this one has {}", limits::VALUE_BYTES_LIMIT, value.len()));
+        let (limit, len) = (limits::VALUE_BYTES_LIMIT, value.len());
+        return Err(Error::input(format!("a value has less than {limit} bytes, this one has {len}")));
     }
     Ok(())
 }

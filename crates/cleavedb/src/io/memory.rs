@@ -302,13 +302,17 @@ impl MemoryContent {
         self.len = self.len.max(offset + bytes.len() as u64);
     }
 
-    /// Zeros the range and frees the chunks that lie within it.
+    /// Zeros the range and frees the chunks that are then all zeros: those within it, and at its ends those of which
+    /// earlier holes cover the rest.
     fn punch(&mut self, offset: u64, len: u64) {
         for (number, start, range) in chunks_of(offset, len.min(self.len.saturating_sub(offset))) {
             if range.len() == CHUNK_BYTES {
                 self.chunks.remove(&number);
             } else if let Some(chunk) = self.chunks.get_mut(&number) {
                 chunk[start..start + range.len()].fill(0);
+                if chunk.iter().all(|byte| *byte == 0) {
+                    self.chunks.remove(&number);
+                }
             }
         }
     }

@@ -75,6 +75,22 @@ fn memory_is_allocated_by_writes_and_freed_by_holes_and_removals() {
 }
 
 #[test]
+fn adjoining_holes_free_the_chunk_that_they_share() {
+    let (storage, dir) = storage_with_dir();
+    let path = dir.join("file");
+    let file = storage.create(&path, Access::Buffered).unwrap();
+    file.write_at(&vec![7; 3 * CHUNK_BYTES], 0).unwrap();
+    let chunk = CHUNK_BYTES as u64;
+    storage.punch(&path, 0, chunk + 4096).unwrap();
+    assert_eq!(storage.bytes(), 2 * CHUNK_BYTES);
+    storage.punch(&path, chunk + 4096, chunk - 4096).unwrap();
+    assert_eq!(storage.bytes(), CHUNK_BYTES, "the second chunk lies in two holes");
+    let mut bytes = vec![1; 3 * CHUNK_BYTES];
+    assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());
+    assert_eq!(bytes, [vec![0; 2 * CHUNK_BYTES], vec![7; CHUNK_BYTES]].concat());
+}
+
+#[test]
 fn directory_operations_fail_as_on_a_disk() {
     let (storage, dir) = storage_with_dir();
     let kind = |result: Result<()>| match result {

@@ -227,8 +227,10 @@ fn own_id(bytes: &[u8]) -> FileId {
 /// The page of statistics.
 pub fn fuzz_stats_page(bytes: &[u8]) {
     if let Ok(page) = stats_page::decode(bytes) {
-        // Lists may become shorter: a page written by another version can hold more entries than ours.
-        let again = stats_page::decode(&stats_page::encode(&page)).expect("a page encoded here can be decoded");
+        // Lists may become shorter: a page written by another version can hold more entries than ours, and more levels
+        // than there is room for beside the figures that ours has in addition.
+        let Some(again) = stats_page::encode(&page) else { return };
+        let again = stats_page::decode(&again).expect("a page encoded here can be decoded");
         assert_eq!((again.process, again.sequence, again.uptime), (page.process, page.sequence, page.uptime));
     }
 }
@@ -265,7 +267,7 @@ mod tests {
             }
         }
         let (uptime, stats) = (Duration::from_secs(3), db.stats());
-        let page = stats_page::encode(&LiveStats { process: 1, sequence: 2, uptime, stats });
+        let page = stats_page::encode(&LiveStats { process: 1, sequence: 2, uptime, stats }).unwrap();
         db.close().unwrap();
         let mut inputs: Vec<Vec<u8>> = disk
             .files()

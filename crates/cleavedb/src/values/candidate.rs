@@ -31,7 +31,12 @@ pub struct GarbageLimit {
 impl GarbageLimit {
     /// The limit in bytes for `live` live bytes.
     pub fn of(self, live: u64) -> u64 {
-        live / 100 * self.percent + self.bytes
+        (live / 100).saturating_mul(self.percent).saturating_add(self.bytes)
+    }
+
+    /// The bytes of value files with `live` live bytes at the limit.
+    pub fn file_bytes(self, live: u64) -> u64 {
+        live.saturating_add(self.of(live))
     }
 }
 

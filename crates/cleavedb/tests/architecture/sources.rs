@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 pub struct Source {
     /// The file, below `src/`.
     pub path: PathBuf,
-    /// Its folder below `src/`, with `/` between names; empty for `lib.rs`.
+    /// Its folder below `src/`, with `/` between names; empty for `lib.rs`. A file beside a folder of its name is part of
+    /// that folder.
     pub folder: String,
     /// Its module path: `engine::read::get`. That of `mod.rs` is its folder's.
     pub module: Vec<String>,
@@ -47,7 +48,11 @@ pub fn sources() -> Vec<Source> {
 fn source(inside: &Path, text: String) -> Source {
     let names: Vec<String> =
         inside.iter().map(|name| name.to_string_lossy().trim_end_matches(".rs").to_owned()).collect();
-    let folder = names[..names.len() - 1].join("/");
+    let folder = match &names[..] {
+        [name] if name != "lib" => name.clone(),
+        [dirs @ .., _] => dirs.join("/"),
+        [] => String::new(),
+    };
     let module = names.into_iter().filter(|name| name != "mod").collect();
     let before_tests = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let lines = before_tests.lines().map(|line| line.split("//").next().unwrap_or_default());

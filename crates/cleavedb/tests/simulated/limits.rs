@@ -39,6 +39,26 @@ fn a_write_beyond_a_limit_is_refused_and_nothing_is_written() {
 }
 
 #[test]
+fn every_call_refuses_a_key_of_a_wrong_length_in_the_same_words() {
+    with_each_log(|backend| {
+        let db = open(&SimDisk::new(), backend).unwrap();
+        for key in [vec![], vec![b'k'; 65_536]] {
+            let refusals = [
+                db.put(&key, "v").unwrap_err(),
+                db.delete(&key).unwrap_err(),
+                db.get(&key).unwrap_err(),
+                db.multi_get([&key]).remove(0).unwrap_err(),
+                db.ingest([(&key, "v")]).unwrap_err(),
+            ];
+            let message = format!("a key has from 1 to 65535 bytes, this one has {}", key.len());
+            for refusal in refusals {
+                assert!(matches!(&refusal, Error::InvalidInput { message: text } if *text == message), "{refusal}");
+            }
+        }
+    });
+}
+
+#[test]
 fn a_write_exactly_at_the_limits_is_accepted() {
     with_each_log(|backend| {
         let disk = SimDisk::new();

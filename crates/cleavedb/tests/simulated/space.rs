@@ -261,6 +261,23 @@ fn writers_continue_if_value_files_with_garbage_cannot_be_read() {
     });
 }
 
+#[test]
+fn the_largest_limit_is_no_limit() {
+    in_world(4, || {
+        let mut tuning = tuning();
+        (tuning.garbage_percent, tuning.garbage_bytes, tuning.group_bytes) = (1000, u64::MAX, u64::MAX);
+        let db = open_with(&SimDisk::new(), Options::new().separation(Some(SEPARATION as u32)), tuning).unwrap();
+        // Half of the records in the first logs are dead then.
+        (1..3).for_each(|step| put_each(&db, step));
+        db.compact_range(&db.default_keyspace(), ..).unwrap();
+        db.wait_for_background().unwrap();
+        let stats = db.stats();
+        assert!(stats.value_bytes > stats.value_bytes_live + 80_000 && stats.value_gcs == 0, "{stats:?}");
+        assert_eq!(stats.pace_bytes_per_second, None);
+        db.close().unwrap();
+    });
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 

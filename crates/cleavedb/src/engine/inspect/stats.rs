@@ -14,7 +14,7 @@ use crate::values::candidate::Candidate;
 use crate::values::placement::groups;
 
 // The field numbers, here and below, are those of the page `STATS`. Do not renumber; a new field gets the next number
-// and `#[cbor(default)]`, or older pages cannot be read.
+// and `#[cbor(default)]`, or older pages cannot be read. Number 52 is taken: earlier pages have a list of paths there.
 
 /// The state of a database at one moment. Sizes are in bytes; totals count from the last open.
 #[derive(Debug, Clone, Default, Encode, Decode)]
@@ -181,8 +181,8 @@ pub struct Stats {
     #[n(49)]
     pub paced_time: Duration,
     /// Files with names of database files that were found in the directories at open and that this database did not
-    /// create. It leaves them alone.
-    #[n(52)]
+    /// create. It leaves them alone. Empty in the statistics of another process.
+    #[cbor(skip)]
     pub unknown_files: Vec<PathBuf>,
     /// The current limit on the write rate, in bytes per second: `None` while writes are not limited, 0 while they are
     /// stopped.

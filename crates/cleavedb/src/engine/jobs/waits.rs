@@ -124,7 +124,7 @@ impl Core {
         Ok((chosen, self.work.begin_writer(&mut state, profile)))
     }
 
-    /// Stops beginning jobs, and waits for the running ones.
+    /// Stops beginning jobs and writing statistics, and waits for the running jobs.
     pub fn pause(&self) -> Result<()> {
         let mut state = self.work.lock();
         state.begin_pause();
@@ -136,6 +136,9 @@ impl Core {
             }
             self.work.wait_for_progress(&mut state);
         }
+        drop(state);
+        // The statistics page may be in the middle of a write.
+        drop(self.stats_page.state.lock());
         Ok(())
     }
 

@@ -60,9 +60,7 @@ where
         };
         let (key, value) = (key.as_ref(), value.as_ref());
         let refuse = |what: String| Err(Error::input(format!("key {:?} {what}", key.escape_ascii().to_string())));
-        if !(limits::KEY_BYTES_MIN..=limits::KEY_BYTES_MAX).contains(&key.len()) {
-            return Err(limits_of_keys(key.len()));
-        }
+        limits::check_key(key.len())?;
         if value.len() >= limits::VALUE_BYTES_LIMIT {
             return refuse(format!(
                 "has a value of {} bytes, and the limit is {}",
@@ -86,11 +84,6 @@ where
     fn current(&self) -> VersionRef<'_> {
         (&self.key, UNPLACED, &self.value)
     }
-}
-
-fn limits_of_keys(len: usize) -> Error {
-    let (low, high) = (limits::KEY_BYTES_MIN, limits::KEY_BYTES_MAX);
-    Error::input(format!("a key must have {low} to {high} bytes, but this one has {len}"))
 }
 
 impl Core {

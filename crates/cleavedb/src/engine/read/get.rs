@@ -44,11 +44,7 @@ impl Core {
     pub(crate) fn check_read(&self, keyspace: &KeyspaceState, key: &[u8]) -> Result<()> {
         self.check_open()?;
         keyspace.check(self.database)?;
-        if !(limits::KEY_BYTES_MIN..=limits::KEY_BYTES_MAX).contains(&key.len()) {
-            let (low, high) = (limits::KEY_BYTES_MIN, limits::KEY_BYTES_MAX);
-            return Err(Error::input(format!("a key has from {low} to {high} bytes, this one has {}", key.len())));
-        }
-        Ok(())
+        limits::check_key(key.len())
     }
 }
 

@@ -136,9 +136,10 @@ impl Scan {
         bounds: Bounds,
         snapshot: Option<&HeldSnapshot>,
     ) -> Result<Scan> {
-        keyspace.check(core.database)?;
         let (held, view) = snapshot.map_or_else(|| HeldSnapshot::newest(core), HeldSnapshot::again);
+        // Checked after the view is taken: a view from before a close or a drop of the keyspace has all its keys.
         core.check_open()?;
+        keyspace.check(core.database)?;
         let is_over = bounds.is_empty();
         Ok(Scan {
             held,
@@ -163,9 +164,9 @@ impl Scan {
 
     /// Continues with the newest state of the database, within the same bounds, from the last keys that were returned.
     pub fn refresh(&mut self) -> Result<()> {
-        self.keyspace.check(self.held.core.database)?;
         let (held, view) = HeldSnapshot::newest(&self.held.core);
         held.core.check_open()?;
+        self.keyspace.check(held.core.database)?;
         self.ends.iter_mut().for_each(End::reset);
         self.view = view;
         self.held = held;

@@ -81,7 +81,7 @@ impl Core {
     /// of it were dead.
     pub fn hides_too_much(&self, view: &View, figures: &Figures<'_>) -> bool {
         let space = &self.work.space;
-        let allowed = |live| live + self.garbage_limit().of(live);
+        let allowed = |live| self.garbage_limit().file_bytes(live);
         let taken = self.space_taken(&view.values);
         let is_possible = taken > allowed(0);
         let Hidden { referenced, hidden, record_max } = match is_possible {
@@ -114,7 +114,7 @@ impl Core {
             _ => live,
         };
         let taken = self.space_taken(&view.values);
-        let is_too_much = |live: u64| taken > live + self.garbage_limit().of(live);
+        let is_too_much = |live: u64| taken > self.garbage_limit().file_bytes(live);
         hides >= self.settings.tuning.flush_bytes && !is_too_much(live) && is_too_much(live.saturating_sub(hides))
     }
 

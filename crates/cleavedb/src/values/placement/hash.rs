@@ -151,7 +151,7 @@ impl Placement for HashPlacement {
             let Some(group) = unit.group().filter(|_| is_whole) else { continue };
             // Splitting and merging take all of a group.
             let own = live_in(group);
-            if own > 2 * group_bytes && own <= UNIT_SEGMENTS * self.segment_bytes {
+            if own > group_bytes.saturating_mul(2) && own <= UNIT_SEGMENTS * self.segment_bytes {
                 victims.extend(in_group(group).map(|file| file.file));
             }
             if let Some(sibling) = group.sibling().filter(|sibling| own + live_in(*sibling) < group_bytes / 2) {

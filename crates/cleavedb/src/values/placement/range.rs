@@ -359,7 +359,7 @@ impl Placement for RangePlacement {
         for stretch in RangePlacement::stretches(survivors, &existing, small) {
             let (all, own) = (with_coming(stretch.bytes), if stretch.inside { in_cluster(stretch.cluster) } else { 0 });
             let parts = match stretch.inside {
-                true if own + all <= 2 * size => 1,
+                true if own + all <= size.saturating_mul(2) => 1,
                 true => all.div_ceil(size).max(2),
                 false => all.div_ceil(size).max(1),
             };
