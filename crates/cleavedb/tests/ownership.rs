@@ -191,3 +191,25 @@ fn a_copy_of_a_database_cannot_use_the_slow_directory_of_the_original() {
     assert_eq!(count(options().open(&main)), 2);
     refusal(options().open(&duplicate));
 }
+
+#[test]
+fn a_lost_current_file_is_damage_also_for_an_open_that_creates_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    create_filled(options(), &path);
+    fs::remove_file(path.join("CURRENT")).unwrap();
+    let before = content(&path);
+    let empty = dir.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    for options in [options().read_only(true), options().create_if_missing(false), options()] {
+        let opened = options.open(&path).map(drop);
+        assert!(matches!(&opened, Err(Error::Corruption { path, .. }) if path.ends_with("CURRENT")), "{opened:?}");
+    }
+    for options in [options().read_only(true), options().create_if_missing(false)] {
+        for missing in [&empty, &dir.path().join("missing")] {
+            let opened = options.clone().open(missing).map(drop);
+            assert!(matches!(opened, Err(Error::NotFound { .. })), "{opened:?}");
+        }
+    }
+    assert!(content(&path) == before);
+}

@@ -168,13 +168,16 @@ impl Options {
     /// Directory of tables; default: the database's own directory. Fixed once tables exist, or once the database was
     /// opened with this option. Opening fails with [`Error::InvalidInput`] if the option is then missing, if the tables
     /// are not in the directory, if the directory holds files of another database, or if a copy of this database has
-    /// used it since.
+    /// used it since. A copy of the main directory alone that was made while the database was open is recognized only
+    /// after a clean close or another open of the original: before that, after a crash, the copy is accepted and
+    /// removes the files that it does not know. Use a [checkpoint](crate::Db::checkpoint) to copy an open database.
     pub fn slow_dir(mut self, path: impl Into<PathBuf>) -> Options {
         self.slow_dir = Some(path.into());
         self
     }
 
-    /// Creates the database if it does not exist (default). If false, opening a missing one is [`Error::NotFound`].
+    /// Creates the database if it does not exist (default). If false, opening a missing one is [`Error::NotFound`];
+    /// files of a database without the file `CURRENT` are [`Error::Corruption`] in either case.
     /// Takes effect at each open.
     pub fn create_if_missing(mut self, create: bool) -> Options {
         self.create_if_missing = create;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::base::{Error, FileId, FileKey, FileKind, Result, Seqno};
+use crate::base::{Error, FileId, FileKey, FileKind, Result, Seqno, Tier};
 use crate::engine::commit_queue::CommitQueue;
 use crate::engine::counters::Counters;
 use crate::engine::durable_horizon::DurableHorizon;
@@ -59,6 +59,8 @@ pub(crate) struct Core {
     pub stats_page: StatsPage,
     pub events: Events,
     pub numbers: FileNumbers,
+    /// A file was made on the slow tier since the open.
+    pub has_made_slow_files: AtomicBool,
     /// Files with names of ours that were there at open and that this database has not made.
     pub unknown_files: Vec<PathBuf>,
     pub closed: AtomicBool,
@@ -119,6 +121,7 @@ impl Core {
             stats_page: StatsPage::default(),
             events: parts.events,
             numbers: parts.numbers,
+            has_made_slow_files: AtomicBool::new(false),
             unknown_files: parts.unknown_files,
             closed: AtomicBool::new(false),
             close_result: Mutex::default(),
@@ -163,7 +166,11 @@ impl Core {
     /// A new file, with a number that is reserved durably, on the tier that is chosen for its kind. As
     /// [`new_file_id`](Core::new_file_id).
     pub fn new_file(&self, kind: FileKind) -> Result<FileKey> {
-        Ok(new_file(kind, self.new_file_id()?))
+        let file = new_file(kind, self.new_file_id()?);
+        if file.tier == Tier::Slow {
+            self.has_made_slow_files.store(true, Ordering::Release);
+        }
+        Ok(file)
     }
 
     /// Keeps the file until it is obsolete and its last holder has gone.

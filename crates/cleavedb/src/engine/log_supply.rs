@@ -1,6 +1,7 @@
 //! The state of the log supply: the spare log, the ring, and logs to be removed from the manifest. `write/logs.rs`
 //! creates and retires logs.
 
+use std::ptr::addr_eq;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::front::log::LogFile;
 use crate::io::Mapping;
 use crate::sched::sync::Mutex;
 
-/// The spare log, and the log back end.
+/// The spare log, and the log back end. Its lock is never held across I/O, because it is taken under the work lock.
 pub(crate) struct LogSupply {
     pub wanted: LogBackend,
     pub inner: Mutex<SupplyState>,
@@ -37,7 +38,8 @@ pub(crate) struct SupplyState {
     pub started: bool,
     /// The ring of logs created from now on; `None` for the plain back end.
     pub ring: Option<Arc<dyn Mapping>>,
-    /// The ring has the name [`RING_NEW`] until the first log created for it is written.
+    /// The ring has the name [`RING_NEW`](crate::engine::manifest::file_names::RING_NEW) until the first log created for
+    /// it is written.
     pub ring_is_new: bool,
     /// The system refused a larger ring.
     pub ring_stays: bool,
@@ -50,6 +52,14 @@ pub(crate) struct SupplyState {
     pub newest_taken: FileId,
     /// The read share when the last log was created.
     pub pace: ReadShare,
+}
+
+impl SupplyState {
+    /// True if `log` was made for the ring, and the ring still has its temporary name.
+    pub fn waits_for_name(&self, log: &LogFile) -> bool {
+        let is_for = |ring: &Arc<dyn Mapping>| log.ring().is_some_and(|of| addr_eq(Arc::as_ptr(ring), Arc::as_ptr(of)));
+        self.ring_is_new && self.ring.as_ref().is_some_and(is_for)
+    }
 }
 
 impl LogSupply {
@@ -72,6 +82,14 @@ impl LogSupply {
     /// Takes the spare log.
     pub fn take_spare(&self) -> Option<Arc<LogFile>> {
         self.inner.lock().spare.take()
+    }
+
+    /// Returns a log that was taken and in which nothing was written: the next write takes it. A background job may have
+    /// added another spare log meanwhile, which is newer and will never be written.
+    pub fn put_back(&self, log: Arc<LogFile>) {
+        let mut inner = self.inner.lock();
+        let newer = inner.spare.replace(log);
+        inner.to_retire.extend(newer);
     }
 
     /// Takes the spare log and all other logs that will never be written.

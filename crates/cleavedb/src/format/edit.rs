@@ -103,9 +103,9 @@ impl Separation {
 /// One opening for writing: a number that grows, and a random one that tells copies of a database apart.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Opening {
-    /// One more at each opening.
+    /// One more at each opening, and at each close that renews it.
     pub epoch: u64,
-    /// Drawn at each opening.
+    /// Drawn with it.
     pub nonce: u64,
 }
 

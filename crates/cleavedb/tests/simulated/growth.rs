@@ -3,9 +3,10 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use cleavedb::testing::{SimDisk, Tuning};
-use cleavedb::{Compression, LogBackend, Options};
+use cleavedb::testing::{self, Faults, SimDisk, Tuning};
+use cleavedb::{Compression, Db, Error, LogBackend, Options};
 
 use crate::support::{in_world, open_with, value};
 
@@ -72,6 +73,111 @@ fn a_crash_while_logs_and_ring_grow_or_are_removed_loses_nothing() {
             }
         });
     }
+}
+
+fn open_growing(disk: &SimDisk) -> Db {
+    open_with(disk, Options::new().log_backend(LogBackend::Ring).compression(Compression::None), growing()).unwrap()
+}
+
+fn put(db: &Db, number: usize) -> cleavedb::Result<()> {
+    db.put(format!("{number:06}"), value("v", 900))
+}
+
+/// The process crashes now: recovery must find the first `count` records.
+fn assert_survives_a_crash(disk: &SimDisk, count: usize) {
+    let db = open_growing(&disk.process_crash());
+    let found = db.iter().unwrap().count();
+    assert!(found >= count, "{found} of {count} records are present");
+    db.close().unwrap();
+}
+
+/// Puts until a larger ring waits for the first log that was made for it; returns the number of records.
+fn put_until_the_ring_grows(disk: &SimDisk, db: &Db) -> usize {
+    let grown = (0..3000).find(|number| {
+        put(db, *number).unwrap();
+        len_of(disk, "ring.new") > 0
+    });
+    grown.expect("the ring grows") + 1
+}
+
+#[test]
+fn a_ring_that_cannot_be_renamed_for_lack_of_space_loses_no_write() {
+    let mut refused = 0;
+    for seed in 0..4 {
+        refused += in_world(seed, || {
+            let disk = SimDisk::new();
+            let db = open_growing(&disk);
+            let mut refused = 0;
+            for number in 0..2000 {
+                // While a larger ring waits for its name, the next rename fails; it may also be one of the manifest.
+                let no_space_rename_after = (len_of(&disk, "ring.new") > 0).then_some(0);
+                disk.set_faults(Faults { no_space_rename_after, ..Faults::default() });
+                if let Err(error) = put(&db, number) {
+                    assert!(matches!(error, Error::NoSpace { .. }), "{error}");
+                    refused += usize::from(error.to_string().contains("ring.new"));
+                    disk.clear_faults();
+                    assert_survives_a_crash(&disk, number);
+                    put(&db, number).unwrap();
+                    assert_survives_a_crash(&disk, number + 1);
+                }
+            }
+            disk.clear_faults();
+            assert_survives_a_crash(&disk, 2000);
+            db.close().unwrap();
+            refused
+        });
+    }
+    assert!(refused > 0, "no rename of the ring has failed");
+}
+
+#[test]
+fn a_ring_that_grew_before_the_first_write_is_found_by_recovery() {
+    let mut grown = 0;
+    for seed in 0..20 {
+        grown += in_world(seed, || {
+            let disk = SimDisk::new();
+            let db = open_growing(&disk);
+            // In some schedules the first log is not made before the ingest; its ring is a larger one then.
+            disk.set_faults(Faults { no_space_after_bytes: Some(0), ..Faults::default() });
+            testing::sleep(Duration::from_millis(10));
+            disk.clear_faults();
+            db.ingest((0..2000).map(|number| (format!("{number:06}"), value("v", 900)))).unwrap();
+            testing::sleep(Duration::from_secs(1));
+            let has_grown = len_of(&disk, "ring.new") > 0;
+            put(&db, 2000).unwrap();
+            assert_survives_a_crash(&disk, 2001);
+            assert_eq!(len_of(&disk, "ring.new"), 0);
+            db.close().unwrap();
+            usize::from(has_grown)
+        });
+    }
+    assert!(grown > 0, "the ring never grew before the first write");
+}
+
+#[test]
+fn writes_that_cannot_change_to_a_larger_ring_keep_no_further_log() {
+    in_world(5, || {
+        let disk = SimDisk::new();
+        let db = open_growing(&disk);
+        let mut count = put_until_the_ring_grows(&disk, &db);
+        // The larger ring needs threads of its own.
+        testing::limit_threads(Some(0));
+        while put(&db, count).is_ok() {
+            count += 1;
+        }
+        testing::sleep(Duration::from_secs(2));
+        let used = disk.used();
+        for _ in 0..10 {
+            let refused = put(&db, count);
+            assert!(matches!(refused, Err(Error::Io { operation: "start thread", .. })), "{refused:?}");
+            testing::sleep(Duration::from_secs(1));
+            assert_eq!(disk.used(), used);
+        }
+        testing::limit_threads(None);
+        put(&db, count).unwrap();
+        assert_survives_a_crash(&disk, count + 1);
+        db.close().unwrap();
+    });
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use cleavedb::testing::{self, SimDisk, Tuning};
-use cleavedb::{Db, Options, Result};
+use cleavedb::testing::{self, Faults, Phase, SimDisk, SyncPoint, Tuning};
+use cleavedb::{Db, Error, Options, Result};
 
 use crate::support::{in_world, open_with};
 
@@ -63,6 +63,198 @@ fn after_a_crash_at_any_moment_of_an_open_the_owner_keeps_its_directory() {
     });
 }
 
+/// What happens with the disk, whenever a sync that `at` accepts begins.
+type Images = Arc<Mutex<Vec<SimDisk>>>;
+
+fn crash_before(disk: &SimDisk, at: impl Fn(&SimDisk, &SyncPoint<'_>) -> bool + Send + Sync + 'static) -> Images {
+    let images = Images::default();
+    let into = images.clone();
+    disk.on_sync(move |disk, point| {
+        if point.phase == Phase::Before && at(disk, point) {
+            into.lock().unwrap().push(disk.process_crash());
+        }
+    });
+    images
+}
+
+/// Loss of power before and after each sync, in several ways.
+fn lose_power(disk: &SimDisk) -> Images {
+    let images = Images::default();
+    let into = images.clone();
+    disk.on_sync(move |disk, _| {
+        let mut images = into.lock().unwrap();
+        let first = images.len() as u64;
+        images.extend((first..first + 6).map(|seed| disk.power_loss(seed)));
+    });
+    images
+}
+
+fn taken(disk: &SimDisk, images: &Images) -> Vec<SimDisk> {
+    disk.clear_on_sync();
+    let images = std::mem::take(&mut *images.lock().unwrap());
+    images.iter().for_each(|image| image.clear_on_sync());
+    images
+}
+
+fn files_named(disk: &SimDisk, extension: &str) -> usize {
+    disk.files().iter().filter(|(path, _)| path.extension().is_some_and(|found| found == extension)).count()
+}
+
+/// A process that died has replaced `CURRENT`, but the directory was not synced, and the manifest before it has a last
+/// edit that was not synced either.
+#[test]
+fn tables_that_an_earlier_manifest_references_survive_until_it_cannot_come_back() {
+    let mut opened = 0;
+    for seed in 0..3 {
+        opened += in_world(seed, || {
+            let disk = SimDisk::new();
+            let db = open_with_directories(&disk, "/db").unwrap();
+            (0..3).for_each(|number| put_and_flush(&db, &format!("{number}")));
+            // The edit of the compaction, which removes these tables.
+            let images =
+                crash_before(&disk, |_, point| point.path.extension().is_some_and(|found| found == "manifest"));
+            db.compact_range(&db.default_keyspace(), ..).unwrap();
+            let mut opened = 0;
+            for image in taken(&disk, &images) {
+                let is_replaced = |disk: &SimDisk, point: &SyncPoint<'_>| {
+                    let current = disk.read_file(Path::new("/db/CURRENT")).unwrap();
+                    let names = |path: &Path| {
+                        String::from_utf8_lossy(&current)
+                            .contains(path.file_stem().unwrap().to_str().unwrap().trim_start_matches('0'))
+                    };
+                    let newest = disk
+                        .files()
+                        .into_iter()
+                        .rfind(|(path, _)| path.extension().is_some_and(|found| found == "manifest"));
+                    point.is_dir
+                        && point.path == Path::new("/db")
+                        && newest.is_some_and(|(path, _)| names(&path))
+                        && files_named(disk, "manifest") > 1
+                };
+                let images = crash_before(&image, is_replaced);
+                open_with_directories(&image, "/db").unwrap().close().unwrap();
+                for image in taken(&image, &images) {
+                    let images = lose_power(&image);
+                    open_with_directories(&image, "/db").unwrap().close().unwrap();
+                    for image in taken(&image, &images) {
+                        let db = open_with_directories(&image, "/db").unwrap();
+                        let found: Vec<_> =
+                            (0..3).map(|number| db.get(format!("{number}")).unwrap().is_some()).collect();
+                        assert_eq!(found, [true; 3]);
+                        db.close().unwrap();
+                        opened += 1;
+                    }
+                }
+            }
+            opened
+        });
+    }
+    assert!(opened > 100, "{opened}");
+}
+
+/// The first process has replaced `OWNER` and died before it was durable, the second one loses power.
+#[test]
+fn an_owner_that_comes_back_after_two_crashes_is_known() {
+    in_world(9, || {
+        let disk = SimDisk::new();
+        for key in ["a", "b"] {
+            let db = open_with_directories(&disk, "/db").unwrap();
+            put_and_flush(&db, key);
+            db.close().unwrap();
+        }
+        let images = crash_before(&disk, |_, point| point.is_dir && point.path == Path::new("/slow"));
+        open_with_directories(&disk, "/db").unwrap().close().unwrap();
+        let mut opened = 0;
+        for image in taken(&disk, &images) {
+            let images = lose_power(&image);
+            open_with_directories(&image, "/db").unwrap().close().unwrap();
+            for image in taken(&image, &images) {
+                let db = open_with_directories(&image, "/db").unwrap();
+                assert!(["a", "b"].iter().all(|key| db.get(key).unwrap().is_some()));
+                db.close().unwrap();
+                opened += 1;
+            }
+        }
+        assert!(opened > 20, "{opened}");
+    });
+}
+
+fn copy_main(disk: &SimDisk, to: &str) {
+    for (path, _) in disk.files().into_iter().filter(|(path, _)| path.starts_with("/db") && !path.ends_with("LOCK")) {
+        let content = disk.read_file(&path).unwrap();
+        disk.write_file(&Path::new(to).join(path.file_name().unwrap()), &content);
+    }
+}
+
+#[test]
+fn a_copy_made_while_the_original_was_open_removes_none_of_its_files() {
+    in_world(10, || {
+        let disk = SimDisk::new();
+        let db = open_with_directories(&disk, "/db").unwrap();
+        put_and_flush(&db, "before");
+        copy_main(&disk, "/duplicate");
+        put_and_flush(&db, "after");
+        db.close().unwrap();
+        let refused = open_with_directories(&disk, "/duplicate").map(drop);
+        assert!(matches!(&refused, Err(Error::InvalidInput { message }) if message.contains("copy")), "{refused:?}");
+        let db = open_with_directories(&disk, "/db").unwrap();
+        assert!(["before", "after"].iter().all(|key| db.get(key).unwrap().is_some()));
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn another_slow_directory_is_not_taken_even_if_nothing_lies_in_the_first_yet() {
+    in_world(11, || {
+        let disk = SimDisk::new();
+        let open = |slow: &str| {
+            let options = Options::new().slow_dir(slow);
+            testing::open(Arc::new(disk.clone()), Path::new("/db"), options, Tuning::tiny())
+        };
+        for _ in 0..2 {
+            open("/slow").unwrap().close().unwrap();
+            let refused = open("/not mounted").map(drop);
+            assert!(
+                matches!(&refused, Err(Error::InvalidInput { message }) if message.contains("mounted")),
+                "{refused:?}"
+            );
+        }
+        let db = open("/slow").unwrap();
+        put_and_flush(&db, "k");
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn left_over_files_that_cannot_be_removed_do_not_prevent_an_open() {
+    in_world(12, || {
+        let disk = SimDisk::new();
+        let db = open_with(&disk, Options::new(), Tuning::tiny()).unwrap();
+        put_and_flush(&db, "k");
+        db.close().unwrap();
+        let left_over = ["00000012.segment", "00000013.segment"].map(|name| PathBuf::from("/db").join(name));
+        left_over.iter().for_each(|path| disk.write_file(path, b"?"));
+        // Each directory operation of an open in turn; some of them must not fail.
+        let mut opened = 0;
+        for after in 0..12 {
+            let image = disk.process_crash();
+            image.set_faults(Faults { fail_directory_after: Some(after), ..Faults::default() });
+            let removed = || left_over.iter().filter(|path| image.read_file(path).is_none()).count();
+            if let Ok(db) = open_with(&image, Options::new(), Tuning::tiny())
+                && removed() == 1
+            {
+                opened += 1;
+                put_and_flush(&db, "later");
+                db.close().unwrap();
+            }
+            image.clear_faults();
+            open_with(&image, Options::new(), Tuning::tiny()).unwrap().close().unwrap();
+            assert_eq!(removed(), 2);
+        }
+        assert_eq!(opened, 2);
+    });
+}
+
 #[test]
 fn a_copy_that_crashed_during_its_open_takes_nothing_from_the_original() {
     in_world(6, || {
@@ -70,11 +262,7 @@ fn a_copy_that_crashed_during_its_open_takes_nothing_from_the_original() {
         let db = open_with_directories(&disk, "/db").unwrap();
         put_and_flush(&db, "k");
         db.close().unwrap();
-        for (path, _) in disk.files().into_iter().filter(|(path, _)| path.starts_with("/db") && !path.ends_with("LOCK"))
-        {
-            let content = disk.read_file(&path).unwrap();
-            disk.write_file(&Path::new("/duplicate").join(path.file_name().unwrap()), &content);
-        }
+        copy_main(&disk, "/duplicate");
         let images = Arc::new(Mutex::new(Vec::new()));
         let into = images.clone();
         disk.on_sync(move |disk, _| into.lock().unwrap().push(disk.process_crash()));

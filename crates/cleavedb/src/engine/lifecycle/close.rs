@@ -7,8 +7,10 @@ use crate::base::Result;
 use crate::base::panics::guard_panic;
 use crate::engine::core::Core;
 use crate::engine::inspect::telemetry;
+use crate::engine::manifest::ManifestState;
+use crate::engine::recovery::ownership::{next_openings, replace_owner};
 use crate::engine::view::{Sources, View};
-use crate::format::edit::Edit;
+use crate::format::edit::{Edit, Opening, Openings};
 use crate::format::frame::LOG_HEADER_BYTES;
 use crate::format::values::ValuePlace;
 use crate::front::index_table::IndexTable;
@@ -108,9 +110,18 @@ impl Core {
         }
         let ended = settled.iter().filter(|log| log.last_seqno() > consumed);
         edit.logs_ended = ended.map(|log| (log.id(), log.end().max(LOG_HEADER_BYTES as u64))).collect();
-        if edit.logs_ended.len() + edit.logs_removed.len() + edit.values_placed.len() > 0 {
+        edit.openings = self.openings_at_close(manifest.state())?;
+        if edit.logs_ended.len() + edit.logs_removed.len() + edit.values_placed.len() > 0 || edit.openings.is_some() {
             self.add_counters(&mut edit);
             self.reserve.with(|| self.commit_edit(&mut manifest, &edit))?;
+        }
+        if edit.openings.is_some() {
+            let replaced = self.reserve.with(|| replace_owner(&*self.storage, &self.dirs.slow, manifest.state()));
+            match self.guarded(replaced) {
+                Err(error) if !error.is_transient() => return Err(error),
+                // `OWNER` still has the opening before, with which the next open is content.
+                _ => {}
+            }
         }
         self.guarded(self.reserve.with(|| manifest.seal()))?;
         for log in &logs {
@@ -131,6 +142,18 @@ impl Core {
         self.release_files();
         while self.delete_one_pending() {}
         Ok(())
+    }
+
+    /// A new opening, if the slow directory is to be used with the manifest as it is now alone. A copy of the main
+    /// directory that was made while the database was open knows the old one, and not the files that were made since:
+    /// it would remove them. After a first close `OWNER` is known to exist, so no other directory is taken for the slow
+    /// one.
+    fn openings_at_close(&self, state: &ManifestState) -> Result<Option<Openings>> {
+        let is_first = state.openings.previous == Opening::default();
+        if !self.dirs.are_apart() || !(is_first || self.has_made_slow_files.load(Ordering::Acquire)) {
+            return Ok(None);
+        }
+        Ok(Some(next_openings(state, Some(state.openings.present), self.storage.unique_number()?)))
     }
 
     /// Releases the view, so that obsolete files that no reader holds can be removed.

@@ -18,7 +18,8 @@ use crate::engine::manifest::numbered_files::{Numbered, list_numbered};
 use crate::engine::manifest::{Manifest, ManifestState};
 use crate::engine::memory::Memory;
 use crate::engine::recovery::ownership::{
-    FileClaim, check_layout, check_new, check_owner, files_with, next_openings, remove_never_named, replace_owner,
+    FileClaim, check_absent, check_layout, check_new, check_owner, files_with, next_openings, remove_left_over,
+    remove_never_named, replace_owner,
 };
 use crate::engine::recovery::replay::recover;
 use crate::engine::recovery::tables::open_tables;
@@ -46,6 +47,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Ar
     let OpenRequest { path, dirs, settings, .. } = request;
     let Settings { read_only, ref tuning, .. } = settings;
     if (!request.create_if_missing || read_only) && !storage.exists(&dirs.fast.join(CURRENT))? {
+        check_absent(&*storage, &dirs.fast)?;
         return Err(Error::NotFound { what: format!("database {}", path.display()) });
     }
     let locks = take_locks(&*storage, &dirs, read_only)?;
@@ -262,6 +264,11 @@ impl Place<'_> {
         if recovered.is_some() || apart || manifest.has_tail() || !left_over(manifest)?.is_empty() {
             let mut edit = recovered.unwrap_or_default();
             if apart {
+                if owner.is_some() {
+                    // A process that died may not have synced `OWNER`. The manifest will not know the opening that loss
+                    // of power could bring back.
+                    storage.sync_dir(&dirs.slow)?;
+                }
                 edit.has_slow_dir = true;
                 edit.openings = Some(next_openings(manifest.state(), owner, storage.unique_number()?));
             }
@@ -272,7 +279,8 @@ impl Place<'_> {
             reserve.with(|| replace_owner(storage, &dirs.slow, manifest.state()))?;
         }
         // The commit may already have removed a left-over manifest.
-        left_over(manifest)?.iter().try_for_each(|path| storage.remove(path))
+        remove_left_over(storage, left_over(manifest)?.iter().map(|path| &**path));
+        Ok(())
     }
 }
 

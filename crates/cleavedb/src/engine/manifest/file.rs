@@ -130,6 +130,13 @@ impl Manifest {
         self.has_tail && self.open.is_none()
     }
 
+    /// Makes durable what was read, as far as it is whole: a process that died may have written it, or replaced
+    /// [`CURRENT`], without syncing it.
+    pub fn sync_as_read(&self) -> Result<()> {
+        self.storage.open(&self.path())?.sync()?;
+        self.storage.sync_dir(&self.dir)
+    }
+
     /// Some edit that is on storage, or is thought to be, names the table or has named it. All that an earlier state can
     /// name counts: a file begins with the whole state of the one before it.
     pub fn ever_named(&self, table: FileId) -> bool {

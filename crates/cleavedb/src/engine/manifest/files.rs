@@ -1,5 +1,5 @@
-//! Where numbered files lie: the directories of a database, the one function that gives the path of a file, and the one place
-//! that chooses the tier of a new file. Of a file that exists, the manifest says where it is.
+//! Where numbered files lie: the directories of a database, the one function that gives the path of a file (manifests have
+//! their own in `file.rs`, since they lie beside `CURRENT`), and the one place that chooses the tier of a new file. Of a file that exists, the manifest says where it is.
 
 use std::path::{Path, PathBuf};
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::base::{FileId, FileKey, FileKind, KeyspaceId, Seqno};
+use crate::base::{FileId, FileKey, FileKind, KeyspaceId, Seqno, verify};
 use crate::format::edit::{Edit, KeyspaceRecord, Openings};
 #[cfg(test)]
 use crate::format::edit::{KeyspaceKind, Opening, Separation};
@@ -167,10 +167,7 @@ impl ManifestState {
         for keyspace in &edit.keyspaces_forgotten {
             self.dropped.remove(keyspace);
         }
-        let replaced = edit.values_placed.iter().map(|(file, _)| file).chain(&edit.values_removed);
-        let replaced = replaced.filter_map(|file| Some(stored_in(*file, self.values.places.get(file)?).1));
-        let maybe_gone: Vec<FileId> =
-            replaced.chain(edit.logs_removed.iter().chain(&edit.tables_removed).copied()).collect();
+        let maybe_gone = self.maybe_unused(edit);
         self.files.extend(edit.files_added.iter().map(|file| (file.id, *file)));
         self.logs.extend(edit.logs_added.iter().map(|log| (*log, None)));
         self.logs.extend(edit.logs_ended.iter().map(|(log, end)| (*log, Some(*end))));
@@ -201,6 +198,19 @@ impl ManifestState {
             reserve(&mut self.reserved, *from, *end);
         }
         self.openings = edit.openings.unwrap_or(self.openings);
+        verify!(self.files.keys().all(|file| self.is_used(*file)), "the manifest has files in which nothing lies");
+    }
+
+    /// The files in which nothing may lie after an edit: those that it empties, and those that it adds, because it may
+    /// remove again what it places.
+    fn maybe_unused(&self, edit: &Edit) -> BTreeSet<FileId> {
+        let placed = edit.values_placed.iter().map(|(file, _)| file);
+        let replaced = placed.clone().chain(&edit.values_removed);
+        let replaced = replaced.filter_map(|file| Some(stored_in(*file, self.values.places.get(file)?).1));
+        let containers = edit.values_placed.iter().map(|(file, place)| stored_in(*file, place).1);
+        let added = edit.files_added.iter().map(|file| file.id).chain(containers);
+        let emptied = edit.logs_removed.iter().chain(&edit.tables_removed).chain(placed).copied();
+        replaced.chain(added).chain(emptied).collect()
     }
 
     /// The end of the reserved range that the number lies in: only such a file can be ours.
@@ -289,6 +299,8 @@ fn claim(holds: bool, message: impl FnOnce() -> String) -> Result<(), String> {
 mod tests {
     use super::*;
     use crate::base::Tier;
+    use crate::format::group::{Group, HashGroup};
+    use crate::format::values::{Moved, Temperature};
 
     fn log(id: u64) -> FileKey {
         FileKey { kind: FileKind::Log, id: FileId(id), tier: Tier::Fast }
@@ -322,6 +334,48 @@ mod tests {
         let mut again = ManifestState::default();
         again.apply(&state.to_edit()).unwrap();
         assert_eq!(again, state);
+    }
+
+    #[test]
+    fn a_file_that_one_edit_adds_and_empties_is_forgotten() {
+        let file = |kind, id| FileKey { kind, id: FileId(id), tier: Tier::Slow };
+        let extent = |segment| ValuePlace::Extent {
+            segment: FileId(segment),
+            start: 0,
+            end: 4096,
+            group: Group::Hash(HashGroup::of(u64::MAX, 7)),
+            temperature: Temperature::Cold,
+        };
+        let mut state = ManifestState::default();
+        // A collection of which all copies are dead by the time of its edit, beside one that is not.
+        let edit = Edit {
+            files_added: vec![file(FileKind::Segment, 5), file(FileKind::Segment, 6), log(7)],
+            values_placed: vec![(FileId(10), extent(5)), (FileId(11), extent(6)), (FileId(12), extent(5))],
+            values_removed: vec![FileId(10), FileId(12)],
+            logs_added: vec![FileId(7)],
+            logs_removed: vec![FileId(7)],
+            ..Edit::default()
+        };
+        state.apply(&edit).unwrap();
+        assert_eq!(state.files.keys().collect::<Vec<_>>(), [&FileId(6)]);
+        // A log of the front of which the values have moved.
+        let edit = Edit { files_added: vec![log(8)], logs_added: vec![FileId(8)], ..Edit::default() };
+        state.apply(&edit).unwrap();
+        let moved = ValuePlace::Moved {
+            redirect: FileId(9),
+            start: 0,
+            len: 4096,
+            reachable: 1,
+            saved: None,
+            to: [(FileId(11), Moved { records: 1, bytes: 1 })].into(),
+        };
+        let edit = Edit {
+            files_added: vec![file(FileKind::Redirect, 9)],
+            values_placed: vec![(FileId(8), moved)],
+            ..Edit::default()
+        };
+        state.apply(&edit).unwrap();
+        assert_eq!(state.files.keys().collect::<Vec<_>>(), [&FileId(6), &FileId(9)]);
     }
 
     #[test]

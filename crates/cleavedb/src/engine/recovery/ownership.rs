@@ -67,16 +67,7 @@ pub(crate) fn check_new(storage: &dyn Storage, dirs: &Dirs) -> Result<()> {
     entries.retain(|entry| is_our_name(&entry.name));
     let begun = is_begun(storage, fast, &entries)?;
     if !begun {
-        if entries.iter().any(|entry| entry.name == OWNER) {
-            return Err(another_owner(fast));
-        }
-        let is_data =
-            |entry: &&DirEntry| entry.is_file && parse(&entry.name).is_some_and(|(kind, _)| kind != FileKind::Manifest);
-        if let Some(entry) = entries.iter().find(is_data) {
-            let message =
-                format!("the file is missing, but there is a database file {}", fast.join(&entry.name).display());
-            return Err(Error::corruption(&fast.join(CURRENT), 0, message));
-        }
+        check_nothing_lost(fast, &entries)?;
         if let Some(entry) = entries.first() {
             return Err(taken(fast, &entry.name));
         }
@@ -85,6 +76,24 @@ pub(crate) fn check_new(storage: &dyn Storage, dirs: &Dirs) -> Result<()> {
         check_free(storage, slow)?;
     }
     entries.iter().try_for_each(|entry| storage.remove(&fast.join(&entry.name)))
+}
+
+/// Fails if there is a directory with files of a database although `CURRENT` is missing: it was lost.
+pub(crate) fn check_absent(storage: &dyn Storage, fast: &Path) -> Result<()> {
+    if storage.exists(fast)? { check_nothing_lost(fast, &storage.list(fast)?) } else { Ok(()) }
+}
+
+fn check_nothing_lost(fast: &Path, entries: &[DirEntry]) -> Result<()> {
+    if entries.iter().any(|entry| entry.name == OWNER) {
+        return Err(another_owner(fast));
+    }
+    let is_data =
+        |entry: &&DirEntry| entry.is_file && parse(&entry.name).is_some_and(|(kind, _)| kind != FileKind::Manifest);
+    if let Some(entry) = entries.iter().find(is_data) {
+        let message = format!("the file is missing, but there is a database file {}", fast.join(&entry.name).display());
+        return Err(Error::corruption(&fast.join(CURRENT), 0, message));
+    }
+    Ok(())
 }
 
 /// True if these can only be the first manifest of a database and its `CURRENT` before the rename.
@@ -195,6 +204,14 @@ pub(crate) fn check_owner(storage: &dyn Storage, slow: &Path, state: &ManifestSt
         if state.files.values().any(|file| file.tier == Tier::Slow) {
             return Err(Error::corruption(&path, 0, "the file that names the owner of this directory is missing"));
         }
+        // An opening comes before another only once it was durable in `OWNER`.
+        if state.openings.previous != Opening::default() {
+            return Err(Error::input(format!(
+                "{} is missing, and this database has used a slow directory before: the option slow_dir must be as it was, \
+                 and the directory mounted",
+                path.display()
+            )));
+        }
         return check_free(storage, slow).map(|()| None);
     }
     let owner = match OwnerFile::decode(&path, &read_whole(storage, &path)?) {
@@ -245,13 +262,25 @@ fn another_owner(dir: &Path) -> Error {
     Error::input(format!("{} belongs to another database, as {} says", dir.display(), dir.join(OWNER).display()))
 }
 
-/// Removes tables that no edit has ever referenced: output of unfinished jobs, left by a crash. No durable part of the
-/// manifest references them, so they can be removed before the next edit, which may need their space: jobs fill disks.
+/// Removes tables that no edit has ever referenced: output of unfinished jobs, left by a crash. No edit that was read
+/// references them, so they can be removed before the next edit, which may need their space: jobs fill disks. Loss of
+/// power must not bring back an earlier manifest, of which the last edits were never durable and which may reference
+/// them: what was read is made durable first.
 pub(crate) fn remove_never_named(storage: &dyn Storage, dirs: &Dirs, manifest: &Manifest) -> Result<()> {
     let mut files = list_numbered(storage, dirs)?;
     files.retain(|file| file.kind == FileKind::Table && !manifest.ever_named(file.id));
     files.retain(|file| claim_of(manifest, dirs, file) == FileClaim::LeftOver);
-    files.iter().try_for_each(|file| storage.remove(&file.path))
+    if !files.is_empty() {
+        manifest.sync_as_read()?;
+        remove_left_over(storage, files.iter().map(|file| &*file.path));
+    }
+    Ok(())
+}
+
+/// Removes files of ours that nothing references. One that cannot be removed only takes up space, and its id is not used
+/// again: the next open tries again.
+pub(crate) fn remove_left_over<'a>(storage: &dyn Storage, paths: impl Iterator<Item = &'a Path>) {
+    paths.for_each(|path| drop(storage.remove(path)));
 }
 
 /// The files whose status in the manifest is `claim`.

@@ -18,6 +18,7 @@ use crate::engine::tuning::settings::{Durability, WriteOptions, check_interval};
 use crate::format::edit::KeyspaceKind;
 use crate::format::frame::{BodyChecksum, FrameHeader, FrameKind, HEADER_BYTES};
 use crate::front::index_table::{IndexTable, RecordPlace, SeparationThresholds};
+use crate::front::log::LogFile;
 use crate::front::log_writer::LogWriter;
 use crate::sched::clock::now;
 use crate::sched::sync::MutexGuard;
@@ -278,34 +279,40 @@ impl Core {
         }
     }
 
-    /// Switches to a new log that has room for `bytes`.
+    /// Switches to a new log that has room for `bytes`. After a transient error nothing was written, and the next write
+    /// tries again with the same log.
     fn rotate_log(&self, commit: &mut CommitState, bytes: u64) -> Result<()> {
-        let writer = match &mut commit.writer {
-            Some(writer) => writer,
-            none => {
-                // After an error nothing was written, so the next write tries again.
-                let writer = none.insert(LogWriter::new(self.log_back_end()?));
-                // Until now the caches had the memory of the log buffers.
-                self.fit_cache();
-                writer
-            }
-        };
+        self.map_ring()?;
         let log = self.guarded(self.take_log(bytes))?;
-        if !writer.fits(&log) {
-            // New logs use a larger ring. The old ring must not be needed for recovery once its name is replaced.
-            let larger = LogWriter::new(self.log_back_end()?);
-            commit.unsynced.extend(self.guarded(writer.end())?);
-            self.guarded(self.rename_ring())?;
-            *writer = larger;
-            self.fit_cache();
+        if let Err(error) = self.fit_writer(commit, &log) {
+            self.logs.put_back(log);
+            return Err(error);
         }
         self.published.update(|view| {
             let mut logs = (*view.logs).clone();
             logs.insert(log.id(), log.clone());
             view.with(|sources| sources.logs = Arc::new(logs))
         });
+        let writer = commit.writer.as_mut().expect("a log writer was fitted to the log");
         commit.unsynced.extend(writer.rotate(log));
         self.work.wake();
+        Ok(())
+    }
+
+    /// Makes sure that the log writer uses the ring that `log` was made for, and that recovery will find that ring.
+    fn fit_writer(&self, commit: &mut CommitState, log: &LogFile) -> Result<()> {
+        if commit.writer.as_ref().is_some_and(|writer| writer.fits(log)) {
+            return Ok(());
+        }
+        let fitting = LogWriter::new(self.log_back_end(log)?);
+        if let Some(writer) = &mut commit.writer {
+            // New logs use a larger ring. The old ring must not be needed for recovery once its name is replaced.
+            commit.unsynced.extend(self.guarded(writer.end())?);
+        }
+        self.guarded(self.rename_ring(log))?;
+        commit.writer = Some(fitting);
+        // The buffers of the log have other sizes now; before the first log the caches had their memory.
+        self.fit_cache();
         Ok(())
     }
 

@@ -1,5 +1,5 @@
 //! The supply of logs: logs are created, and added to the manifest, before they are needed, so that the commit path
-//! only switches to them. The first write chooses the log back end. Called by the commit path and by the job for spare
+//! only switches to them. The first log chooses the log back end. Called by the commit path and by the job for spare
 //! logs.
 
 use std::sync::Arc;
@@ -35,10 +35,10 @@ fn map_new_ring(core: &Core) -> Result<Option<Arc<dyn Mapping>>> {
 }
 
 impl Core {
-    /// The back end for the log writer. Maps the ring if it is not mapped yet.
-    pub fn log_back_end(&self) -> Result<BackEnd> {
+    /// The back end of a log writer for `log`: the ring that the log was made for, or the page cache.
+    pub fn log_back_end(&self, log: &LogFile) -> Result<BackEnd> {
         let tuning = &self.settings.tuning;
-        let Some(ring) = self.ring()? else {
+        let Some(ring) = log.ring().cloned() else {
             return Ok(BackEnd::Plain);
         };
         let chunk_bytes = tuning.chunk_bytes_for(ring.len());
@@ -48,32 +48,39 @@ impl Core {
         Ok(BackEnd::Ring { ring, chunks, chunk_bytes })
     }
 
-    /// Gives the ring created by [`Core::grow_ring`] its final name. The old ring must no longer be needed for
-    /// recovery.
-    pub fn rename_ring(&self) -> Result<()> {
-        let mut inner = self.logs.inner.lock();
-        if std::mem::take(&mut inner.ring_is_new) {
+    /// Gives the ring created by [`Core::grow_ring`] its final name, before the first frame of a log that was made for
+    /// it. The old ring must no longer be needed for recovery. The caller holds the commit lock. After an error nothing
+    /// has changed, and the next call tries again.
+    pub fn rename_ring(&self, log: &LogFile) -> Result<()> {
+        if self.logs.inner.lock().waits_for_name(log) {
             self.storage.rename(&self.dirs.fast.join(RING_NEW), &self.dirs.fast.join(RING))?;
+            self.logs.inner.lock().ring_is_new = false;
         }
         Ok(())
     }
 
-    /// The mapped ring; `None` for the plain back end.
+    /// The mapped ring; `None` for the plain back end. The first call chooses the back end and maps the ring, without
+    /// the lock of the supply, which others take under the work lock. That call comes from `open` or from the holder of
+    /// the commit lock: no job makes a log before.
     fn ring(&self) -> Result<Option<Arc<dyn Mapping>>> {
-        let mut inner = self.logs.inner.lock();
-        if !inner.started {
-            let path = self.dirs.fast.join(RING);
-            inner.ring = match self.logs.wanted {
-                LogBackend::Plain => None,
-                LogBackend::Auto => map_new_ring(self)?,
-                LogBackend::Ring => Some(map_new_ring(self)?.ok_or_else(|| {
-                    let message = format!("log back end Ring: {} cannot be mapped and locked", path.display());
-                    Error::input(message)
-                })?),
-            };
-            inner.started = true;
+        {
+            let inner = self.logs.inner.lock();
+            if inner.started {
+                return Ok(inner.ring.clone());
+            }
         }
-        Ok(inner.ring.clone())
+        let ring = match self.logs.wanted {
+            LogBackend::Plain => None,
+            LogBackend::Auto => map_new_ring(self)?,
+            LogBackend::Ring => Some(map_new_ring(self)?.ok_or_else(|| {
+                let path = self.dirs.fast.join(RING);
+                let message = format!("log back end Ring: {} cannot be mapped and locked", path.display());
+                Error::input(message)
+            })?),
+        };
+        let mut inner = self.logs.inner.lock();
+        (inner.ring, inner.started) = (ring.clone(), true);
+        Ok(ring)
     }
 
     /// Maps the ring before the first write.
@@ -92,12 +99,7 @@ impl Core {
             too_small => match self.make_log(needed) {
                 Ok(log) => (log, too_small),
                 Err(error) => {
-                    if let Some(log) = too_small {
-                        let mut inner = self.logs.inner.lock();
-                        // A background job may have added another spare log meanwhile.
-                        let newer = inner.spare.replace(log);
-                        inner.to_retire.extend(newer);
-                    }
+                    too_small.into_iter().for_each(|log| self.logs.put_back(log));
                     return Err(error);
                 }
             },

@@ -13,6 +13,8 @@ pub struct Faults {
     pub fail_sync_after: Option<u64>,
     /// One creation, rename or removal fails, without effect, after this many successful ones.
     pub fail_directory_after: Option<u64>,
+    /// One rename finds no space, without effect, after this many successful ones.
+    pub no_space_rename_after: Option<u64>,
     /// Each read fails with probability 1 in this number, and can succeed when tried again.
     pub fail_read_one_in: Option<u32>,
     /// Each creation, open for reading and directory sync fails for lack of a file descriptor, without effect, with
@@ -21,7 +23,7 @@ pub struct Faults {
     /// All files together can grow by this many bytes, then there is no space. Freed space is not available again until
     /// the faults are cleared; [`SimDisk::set_capacity`](super::SimDisk::set_capacity) is the complete model of a full disk.
     pub no_space_after_bytes: Option<u64>,
-    /// After its first failure a write, sync or directory operation always fails. Otherwise the next one succeeds.
+    /// After its first failure a write, sync, rename or other directory operation always fails. Otherwise the next one succeeds.
     pub lasting: bool,
     /// Seed of all random choices.
     pub seed: u64,
@@ -50,6 +52,10 @@ impl FaultState {
 
     pub(super) fn directory_fails(&mut self) -> bool {
         count_down(&mut self.plan.fail_directory_after, self.plan.lasting)
+    }
+
+    pub(super) fn rename_lacks_space(&mut self) -> bool {
+        count_down(&mut self.plan.no_space_rename_after, self.plan.lasting)
     }
 
     pub(super) fn read_fails(&mut self) -> bool {
@@ -117,7 +123,7 @@ mod tests {
     #[test]
     fn nothing_fails_by_default() {
         let mut state = FaultState::new(Faults::default());
-        assert!(!state.sync_fails() && !state.read_fails() && !state.directory_fails());
+        assert!(!state.sync_fails() && !state.read_fails() && !state.directory_fails() && !state.rename_lacks_space());
         state.use_space(1 << 40);
         assert_eq!(state.space_left(), u64::MAX);
     }

@@ -158,6 +158,9 @@ impl State {
             return Err(Error::io(to, "rename", io::ErrorKind::IsADirectory.into()));
         }
         self.check_directory(from, "rename")?;
+        if self.faults.rename_lacks_space() {
+            return Err(Error::NoSpace { path: from.to_owned() });
+        }
         let order = self.next_order();
         let (_, to) = self.directory_mut(to, "rename")?;
         let (directory, from) = self.directory_mut(from, "rename")?;
