@@ -12,12 +12,14 @@ use crate::sched::sync::Mutex;
 
 /// One scattered byte that was read pays for moving this many bytes: the read took at least as much longer.
 const MOVED_PER_READ: u64 = 4;
-/// A fetch of this many values may take one read without counting as scattered.
-const VALUES_PER_READ: u64 = 8;
+/// A scan may read one place for this many values, and [`PLACES_FREE`] places in any case, without counting as
+/// scattered: it reads them side by side, and merging a few sorted runs into one would spare little.
+const VALUES_PER_PLACE: u64 = 8;
+const PLACES_FREE: u64 = 8;
 /// Keys of the last scattered fetches that are kept.
 const PLACES_MAX: usize = 64;
 
-/// Values that a scan fetched together.
+/// The values that a scan fetched.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Fetched {
     /// Number of values.
@@ -38,20 +40,27 @@ pub(crate) struct ScanDemand {
 }
 
 impl Fetched {
-    /// Bytes that were read from more places than an order by key needs.
+    /// Counts the values of another fetch; returns how many more bytes are scattered.
+    pub fn add(&mut self, more: Fetched) -> u64 {
+        let before = self.scattered_bytes();
+        self.values += more.values;
+        self.reads += more.reads;
+        self.bytes += more.bytes;
+        self.scattered_bytes().saturating_sub(before)
+    }
+
+    /// Bytes that were read from more places than a good order needs.
     fn scattered_bytes(self) -> u64 {
-        let spare = self.reads.saturating_sub(self.values.div_ceil(VALUES_PER_READ));
-        self.bytes / self.reads.max(1) * spare
+        let places = PLACES_FREE.max(self.values / VALUES_PER_PLACE);
+        self.bytes / self.reads.max(1) * self.reads.saturating_sub(places)
     }
 }
 
 impl ScanDemand {
-    /// Notes a fetch that began at `key`; true if the demand has reached another multiple of `step`.
-    pub fn note(&self, key: &[u8], fetched: Fetched, step: u64) -> bool {
-        let bytes = fetched.scattered_bytes().saturating_mul(MOVED_PER_READ);
-        if bytes == 0 {
-            return false;
-        }
+    /// Notes that a scan read `scattered` bytes from many places, from `key` on; true if the demand has reached another
+    /// multiple of `step`.
+    pub fn note(&self, key: &[u8], scattered: u64, step: u64) -> bool {
+        let bytes = scattered.saturating_mul(MOVED_PER_READ);
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let mut places = self.places.lock();
         if places.len() == PLACES_MAX {
@@ -86,19 +95,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_scattered_values_are_a_demand_and_it_is_spent_once() {
-        let demand = ScanDemand::default();
+    fn only_values_from_many_places_are_scattered_and_each_counts_once() {
         let fetched = |values, reads| Fetched { values, reads, bytes: values * 1000 };
-        for in_order in [fetched(0, 0), fetched(1, 1), fetched(8, 1), fetched(100, 13)] {
-            assert!(!demand.note(b"k", in_order, 1), "{in_order:?}");
+        for in_order in [fetched(0, 0), fetched(1, 1), fetched(8, 8), fetched(100, 12)] {
+            assert_eq!(Fetched::default().add(in_order), 0, "{in_order:?}");
         }
+        // 100 values by 100 reads, 12 of which an order by key might need as well.
+        assert_eq!(Fetched::default().add(fetched(100, 100)), 88_000);
+        let mut scan = Fetched::default();
+        assert_eq!([1, 2, 3, 5, 8, 81].map(|values| scan.add(fetched(values, values))), [0, 0, 0, 3000, 8000, 77_000]);
+    }
+
+    #[test]
+    fn the_demand_is_spent_once() {
+        let demand = ScanDemand::default();
         assert!(!demand.covers(0) && demand.places().is_empty());
-        // 100 values by 100 reads: 87 reads too many.
-        assert!(demand.note(b"k", fetched(100, 100), 348_000));
+        assert!(demand.note(b"k", 87_000, 348_000));
         assert!(demand.covers(348_000) && !demand.covers(348_001));
         demand.spend(300_000);
         assert!(demand.covers(48_000) && !demand.covers(48_001));
-        assert!(!demand.note(b"k", fetched(9, 9), 100_000) && demand.covers(76_000));
+        assert!(!demand.note(b"k", 7_000, 100_000) && demand.covers(76_000));
         demand.spend(u64::MAX);
         assert!(!demand.covers(0));
     }
@@ -107,7 +123,7 @@ mod tests {
     fn the_last_places_are_kept() {
         let demand = ScanDemand::default();
         for place in 0..3 * PLACES_MAX as u64 {
-            assert!(demand.note(&place.to_be_bytes(), Fetched { values: 9, reads: 9, bytes: 900 }, 1));
+            assert!(demand.note(&place.to_be_bytes(), 1, 1));
         }
         let last = (2 * PLACES_MAX as u64..).take(PLACES_MAX).map(|place| place.to_be_bytes().to_vec());
         assert!(demand.places().into_iter().eq(last));

@@ -51,14 +51,15 @@ impl Core {
         Fetched { values, reads, bytes }
     }
 
-    /// Notes how a scan fetched values beginning with `key`. A view that is no longer current says nothing about the
-    /// present order.
-    pub(crate) fn note_scan(&self, view: &View, key: &[u8], fetched: Fetched) {
+    /// Notes that a scan read `scattered` bytes of values from many places, from `key` on. A view that is no longer
+    /// current says nothing about the present order.
+    pub(crate) fn note_scan(&self, view: &View, key: &[u8], scattered: u64) {
         let tuning = &self.settings.tuning;
-        if tuning.reordering == ValueReordering::WhenScanned
+        if scattered > 0
+            && tuning.reordering == ValueReordering::WhenScanned
             && self.placement.keeps_key_order()
             && Arc::ptr_eq(&view.values, &self.published.view().values)
-            && self.scan_demand.note(key, fetched, tuning.flush_bytes)
+            && self.scan_demand.note(key, scattered, tuning.flush_bytes)
         {
             self.work.wake();
         }

@@ -20,6 +20,7 @@ use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::layer::collect_versions;
 use crate::engine::read::bounds::Bounds;
 use crate::engine::read::covers::{ScanSources, ScanSourcesBuilder};
+use crate::engine::scan_demand::Fetched;
 use crate::engine::view::View;
 use crate::io::read_ahead::Reservation;
 use crate::levels::point_reads::OneKey;
@@ -50,6 +51,8 @@ pub(crate) struct Scan {
     keyspace: Arc<KeyspaceState>,
     bounds: Bounds,
     versions: KeyVersions,
+    /// The values fetched so far, and by how many reads.
+    fetched: Fetched,
     is_over: bool,
     /// Values are neither fetched nor merged; items have empty values.
     keys_only: bool,
@@ -148,6 +151,7 @@ impl Scan {
             bounds,
             ends: Default::default(),
             versions: KeyVersions::default(),
+            fetched: Fetched::default(),
             is_over,
             keys_only: false,
         })
@@ -292,7 +296,7 @@ impl Scan {
                 Err(error) => Prefetched { key: self.ends[at].key.clone().unwrap_or_default(), found: Err(error) },
             };
         }
-        let Scan { ends, held, view, .. } = self;
+        let Scan { ends, held, view, fetched, .. } = self;
         let end = &mut ends[at];
         let further = if within > window { within } else { window + window.div_ceil(2) };
         (end.window, end.room) = (further.min(KEYS_AHEAD_MAX), Some(room));
@@ -300,9 +304,9 @@ impl Scan {
             let versions = found.iter_mut().flat_map(KeyVersions::separated);
             versions.map(|version| (&key[..], version))
         });
-        let fetched = held.core.fetch_together(view, separated, false);
+        let scattered = fetched.add(held.core.fetch_together(view, separated, false));
         if let Some(first) = end.ahead.front() {
-            held.core.note_scan(view, &first.key, fetched);
+            held.core.note_scan(view, &first.key, scattered);
         }
     }
 

@@ -181,18 +181,26 @@ impl Collection<'_> {
         Ok(())
     }
 
-    /// Announces the ranges to be read to the system: reads in key order are scattered, and records found through
-    /// tables have not been read yet.
-    fn fetch_ahead(&self, records: &[Going<'_>]) -> Result<()> {
+    /// Brings the ranges to be read into the page cache: reads in key order are scattered, and records found through
+    /// tables have not been read yet. A piece is announced while the one before it arrives, so that the device never has
+    /// more than two of them to do before a read that a user waits for.
+    fn fetch_ahead(&mut self, records: &[Going<'_>]) -> Result<()> {
         let mut spans = vec![(u64::MAX, 0); self.victims.len()];
         for (seen, _) in records {
             let (from, to) = &mut spans[seen.file as usize];
             (*from, *to) = ((*from).min(seen.offset), (*to).max(seen.offset + u64::from(seen.len)));
         }
-        for (victim, (from, to)) in self.victims.iter().zip(spans).filter(|(_, (from, to))| from < to) {
-            let source = victim.file.stored().file()?;
+        for (index, (from, to)) in spans.into_iter().enumerate().filter(|(_, (from, to))| from < to) {
+            let source = self.victims[index].file.stored().file()?;
+            let piece = |offset: u64| source.read_ahead(offset, PIECE_BYTES.min(to.saturating_sub(offset)));
+            piece(from);
             for offset in (from..to).step_by(PIECE_BYTES as usize) {
-                source.read_ahead(offset, PIECE_BYTES.min(to - offset));
+                if self.yields_now() {
+                    return Ok(());
+                }
+                piece(offset + PIECE_BYTES);
+                // Waits for the piece.
+                read_exact_at(&*source, &mut [0], (offset + PIECE_BYTES).min(to) - 1)?;
             }
         }
         Ok(())
