@@ -34,7 +34,7 @@ impl Core {
         self.memory.merging.hold(bytes)
     }
 
-    /// Gives the caches the memory that front, log buffers, table readers and keyspaces do not use, and while no job
+    /// Gives the caches the memory that front, log buffers, table readers, keyspaces and staged values do not use, and while no job
     /// runs part of the memory for jobs. Called after one of these has changed.
     pub fn fit_cache(&self) {
         let tuning = &self.settings.tuning;
@@ -47,7 +47,7 @@ impl Core {
         let lent = if self.work.is_active() { 0 } else { (jobs / 2).min(LENT_BYTES_MAX) };
         let logs = self.logs.buffer_bytes(tuning);
         let lists = self.readers.resident.get() + self.keyspaces.bytes() + value_list_bytes(&view.values);
-        let others = logs + jobs - lent + front + lists;
+        let others = logs + jobs - lent + front + lists + self.memory.staging.get();
         let left = tuning.memory_bytes.saturating_sub(others);
         let most = tuning.cache_bytes + tuning.log_buffer_bytes() - logs + lent;
         let capacity = left.clamp(tuning.cache_bytes_min, most) as u64;
@@ -109,7 +109,7 @@ impl Core {
         MemoryStats {
             front_bytes: view.front_bytes(),
             merging_bytes,
-            job_bytes: self.memory.jobs.get(),
+            job_bytes: self.memory.jobs.get() + self.memory.staging.get(),
             cache_bytes: cache.weight() as usize,
             cache_bytes_max: cache.capacity() as usize,
             cache_index_bytes: cache.weight_of(PriorityPool::Metadata) as usize,

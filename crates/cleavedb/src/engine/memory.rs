@@ -81,6 +81,8 @@ impl MemoryStats {
 pub(crate) struct Memory {
     /// Flushes and compactions.
     pub jobs: Arc<Gauge>,
+    /// Values that a reordering job is sorting; the caches give way to them.
+    pub staging: Arc<Gauge>,
     /// Bytes that users' scans have read ahead.
     pub scans: Arc<Gauge>,
     /// Runs that are being built.
@@ -101,6 +103,7 @@ impl Memory {
     pub fn new(tuning: &Tuning) -> Memory {
         Memory {
             jobs: Arc::default(),
+            staging: Arc::default(),
             scans: Arc::default(),
             merging: Arc::default(),
             runs: Arc::default(),

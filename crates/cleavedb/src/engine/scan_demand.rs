@@ -8,6 +8,10 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use crate::base::FileId;
 use crate::sched::sync::Mutex;
 
 /// One scattered byte that was read pays for moving this many bytes: the read took at least as much longer.
@@ -16,18 +20,23 @@ const MOVED_PER_READ: u64 = 4;
 /// scattered: it reads them side by side, and merging a few sorted runs into one would spare little.
 const VALUES_PER_PLACE: u64 = 8;
 const PLACES_FREE: u64 = 8;
+/// A value that begins within this many bytes of the one that the scan last read in its file is at the same place.
+const NEAR_BYTES: u64 = 64 << 10;
+/// A scan remembers its position in this many files.
+const FILES_MAX: usize = 256;
 /// Keys of the last scattered fetches that are kept.
 const PLACES_MAX: usize = 64;
 
-/// The values that a scan fetched.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Fetched {
-    /// Number of values.
-    pub values: u64,
-    /// Reads that it took.
-    pub reads: u64,
-    /// Bytes of their records.
-    pub bytes: u64,
+/// The places at which one scan has read values.
+#[derive(Debug, Default)]
+pub(crate) struct ScanPlaces {
+    values: u64,
+    places: u64,
+    bytes: u64,
+    /// Scattered bytes that were noted as demand.
+    noted: u64,
+    /// Where the last value in each file began.
+    last: HashMap<FileId, u64, FixedState>,
 }
 
 /// The demand for order since the store was opened.
@@ -39,20 +48,26 @@ pub(crate) struct ScanDemand {
     places: Mutex<VecDeque<Vec<u8>>>,
 }
 
-impl Fetched {
-    /// Counts the values of another fetch; returns how many more bytes are scattered.
-    pub fn add(&mut self, more: Fetched) -> u64 {
-        let before = self.scattered_bytes();
-        self.values += more.values;
-        self.reads += more.reads;
-        self.bytes += more.bytes;
-        self.scattered_bytes().saturating_sub(before)
+impl ScanPlaces {
+    /// Counts the next value, in the order of keys.
+    pub fn visit(&mut self, file: FileId, start: u64, bytes: u64) {
+        self.values += 1;
+        self.bytes += bytes;
+        if self.last.len() == FILES_MAX {
+            self.last.clear();
+        }
+        let before = self.last.insert(file, start);
+        let is_near = before.is_some_and(|before| before.abs_diff(start) <= NEAR_BYTES);
+        self.places += u64::from(!is_near);
     }
 
-    /// Bytes that were read from more places than a good order needs.
-    fn scattered_bytes(self) -> u64 {
-        let places = PLACES_FREE.max(self.values / VALUES_PER_PLACE);
-        self.bytes / self.reads.max(1) * self.reads.saturating_sub(places)
+    /// Bytes of values that were read from more places than a good order needs, without those taken before.
+    pub fn take_scattered(&mut self) -> u64 {
+        let needed = PLACES_FREE.max(self.values / VALUES_PER_PLACE);
+        let scattered = self.bytes / self.values.max(1) * self.places.saturating_sub(needed);
+        let more = scattered.saturating_sub(self.noted);
+        self.noted += more;
+        more
     }
 }
 
@@ -94,16 +109,35 @@ impl ScanDemand {
 mod tests {
     use super::*;
 
+    /// The scattered bytes of a scan of `values` values of 1000 B that alternate between `places` places.
+    fn scattered(values: u64, places: u64) -> u64 {
+        let mut scan = ScanPlaces::default();
+        (0..values).for_each(|value| scan.visit(FileId(value % places), value / places * 1000, 1000));
+        scan.take_scattered()
+    }
+
     #[test]
-    fn only_values_from_many_places_are_scattered_and_each_counts_once() {
-        let fetched = |values, reads| Fetched { values, reads, bytes: values * 1000 };
-        for in_order in [fetched(0, 0), fetched(1, 1), fetched(8, 8), fetched(100, 12)] {
-            assert_eq!(Fetched::default().add(in_order), 0, "{in_order:?}");
-        }
-        // 100 values by 100 reads, 12 of which an order by key might need as well.
-        assert_eq!(Fetched::default().add(fetched(100, 100)), 88_000);
-        let mut scan = Fetched::default();
-        assert_eq!([1, 2, 3, 5, 8, 81].map(|values| scan.add(fetched(values, values))), [0, 0, 0, 3000, 8000, 77_000]);
+    fn only_values_from_many_places_are_scattered() {
+        assert_eq!(
+            [(0, 1), (1, 1), (8, 8), (100, 1), (100, 12)].map(|(values, places)| scattered(values, places)),
+            [0; 5]
+        );
+        // Of 100 places an order by key might need 12.
+        assert_eq!(scattered(100, 100), 88_000);
+        assert_eq!(scattered(10, 10), 2000);
+    }
+
+    #[test]
+    fn scattered_values_of_one_scan_count_once_in_both_directions() {
+        let mut scan = ScanPlaces::default();
+        let mut visit = |from: u64, step: u64| {
+            (0..20).rev().for_each(|value| scan.visit(FileId(7), from + value * step, 1000));
+            scan.take_scattered()
+        };
+        assert_eq!(visit(0, 1000), 0);
+        assert_eq!(visit(1 << 30, 1 << 20), 12_000 + 1000);
+        assert_eq!(visit(0, 1 << 20), 20_000);
+        assert_eq!(visit(0, 1000), 0);
     }
 
     #[test]

@@ -98,7 +98,7 @@ pub struct ReadRequest<T> {
 }
 
 /// Reads ranges of files with many reads in flight, and passes the bytes of each to `see` in a vector of their own, so that
-/// keeping one keeps no other bytes in memory. `open` opens the file of a request. Returns the number of reads.
+/// keeping one keeps no other bytes in memory. `open` opens the file of a request.
 ///
 /// Never fails: a range that cannot be read is left out, or cut short if it is alone in its read. The caller then reads it
 /// again by itself and reports the error.
@@ -107,7 +107,7 @@ pub fn read_coalesced<T>(
     coalescing: Coalescing,
     open: impl Fn(&T) -> Option<Arc<dyn File>>,
     mut see: impl FnMut(&mut T, Vec<u8>),
-) -> u64 {
+) {
     requests.sort_unstable_by_key(|request| request.range);
     let mut from = 0;
     let reads: Vec<(Range<usize>, u64, u64)> = coalesce(&requests, coalescing, |request| request.range)
@@ -147,7 +147,6 @@ pub fn read_coalesced<T>(
             }
         }
     }
-    reads.len() as u64
 }
 
 #[cfg(test)]

@@ -26,12 +26,16 @@ pub(crate) const KIND: JobKind = JobKind {
         if core.settings.tuning.reordering == ValueReordering::WhenIdle && state.activity() != Activity::Idle {
             return None;
         }
-        reorder_candidates(core, state).and_then(|files| JobKind::begin(Reorder(files)))
+        reorder_candidates(core, state)
+            .and_then(|files| JobKind::begin(Reorder { files, when: core.settings.tuning.reordering }))
     },
 };
 
 /// Collects value files to reorder their values.
-struct Reorder(Vec<FileId>);
+struct Reorder {
+    files: Vec<FileId>,
+    when: ValueReordering,
+}
 
 /// The files to reorder next, unless a job is collecting files or there is not enough space.
 pub(crate) fn reorder_candidates(core: &Core, state: &WorkState) -> Option<Vec<FileId>> {
@@ -63,9 +67,13 @@ pub(crate) fn reorder_candidates(core: &Core, state: &WorkState) -> Option<Vec<F
 
 impl Job for Reorder {
     fn profile(&self) -> Profile {
+        let claims = match self.when {
+            ValueReordering::WhenIdle => claims_of(&self.files).and(Claim::Only(Sole::IdleTime)),
+            ValueReordering::WhenScanned | ValueReordering::Never => claims_of(&self.files),
+        };
         Profile {
             name: "reorder",
-            claims: claims_of(&self.0).and(Claim::Only(Sole::IdleTime)),
+            claims,
             binds: BINDS,
             class: Class::Idle,
             memory: MemoryShare::Own,
@@ -76,8 +84,8 @@ impl Job for Reorder {
 
     fn plan(&self, _: &Core) -> Result<Plan<'_>> {
         Ok(Plan::Whole(Box::new(|core| {
-            let yields = core.settings.tuning.reordering == ValueReordering::WhenIdle;
-            let collected = collect(core, &self.0, Purpose::Order { yields })?;
+            let yields = self.when == ValueReordering::WhenIdle;
+            let collected = collect(core, &self.files, Purpose::Order { yields })?;
             if let Collected::Yielded { written } = collected {
                 core.counters.value_reorder_bytes.fetch_add(written, Ordering::Relaxed);
             }
@@ -92,7 +100,7 @@ impl Job for Reorder {
     }
 
     fn unreadable_inputs(&self, _: &Core, _: &Path) -> Vec<FileId> {
-        self.0.clone()
+        self.files.clone()
     }
 }
 

@@ -10,7 +10,7 @@ use crate::base::Address;
 use crate::base::key_versions::{KeyVersion, set_payload};
 use crate::engine::core::Core;
 use crate::engine::read::get::CachedValue;
-use crate::engine::scan_demand::Fetched;
+use crate::engine::scan_demand::ScanPlaces;
 use crate::engine::tuning::settings::ValueReordering;
 use crate::engine::view::View;
 use crate::format::record::value_of;
@@ -23,24 +23,26 @@ const COALESCING: Coalescing = Coalescing { gap_bytes: 16 << 10, read_bytes_max:
 
 impl Core {
     /// Fetches the payloads of separated versions, each given with its full key. With `fill_cache` the values read are
-    /// inserted into the value cache. Returns how they were read.
+    /// inserted into the value cache. A scan passes its places.
     pub fn fetch_together<'a>(
         &self,
         view: &View,
         separated: impl Iterator<Item = (&'a [u8], &'a mut KeyVersion)>,
         fill_cache: bool,
-    ) -> Fetched {
+        mut places: Option<&mut ScanPlaces>,
+    ) {
         let mut wanted = Vec::new();
         for (full, version) in separated {
             if let Some((file, now)) = self.locate_separated(view, full, version, fill_cache) {
+                if let Some(places) = &mut places {
+                    places.visit(now.file, now.offset, now.len.into());
+                }
                 let range = ReadRange { file: now.file, start: now.offset, end: now.offset + u64::from(now.len) };
                 wanted.push(ReadRequest { range, context: (file, full, version, now) });
             }
         }
-        let (values, bytes) =
-            (wanted.len() as u64, wanted.iter().map(|wanted| wanted.range.end - wanted.range.start).sum());
         let open = |(file, ..): &(Arc<dyn File>, _, _, _)| Some(file.clone());
-        let reads = read_coalesced(wanted, COALESCING, open, |(_, full, version, now), bytes| {
+        read_coalesced(wanted, COALESCING, open, |(_, full, version, now), bytes| {
             if let Ok(value) = value_of(bytes, *now, full, version.0.seqno(), &self.memory.values) {
                 if fill_cache {
                     self.memory.value_cache.insert(full, version.0, None, &value);
@@ -48,7 +50,6 @@ impl Core {
                 set_payload(version, value);
             }
         });
-        Fetched { values, reads, bytes }
     }
 
     /// Notes that a scan read `scattered` bytes of values from many places, from `key` on. A view that is no longer

@@ -92,7 +92,7 @@ impl Moment<'_> {
             let full = &key.full[..];
             versions.separated().map(move |version| (full, version))
         });
-        self.core.fetch_together(self.view, versions, true);
+        self.core.fetch_together(self.view, versions, true, None);
         for (key, versions) in separated {
             answers[key.index] = self.resolve(&key, Ok(versions));
         }

@@ -20,7 +20,7 @@ use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::layer::collect_versions;
 use crate::engine::read::bounds::Bounds;
 use crate::engine::read::covers::{ScanSources, ScanSourcesBuilder};
-use crate::engine::scan_demand::Fetched;
+use crate::engine::scan_demand::ScanPlaces;
 use crate::engine::view::View;
 use crate::io::read_ahead::Reservation;
 use crate::levels::point_reads::OneKey;
@@ -51,8 +51,8 @@ pub(crate) struct Scan {
     keyspace: Arc<KeyspaceState>,
     bounds: Bounds,
     versions: KeyVersions,
-    /// The values fetched so far, and by how many reads.
-    fetched: Fetched,
+    /// Where values were fetched so far.
+    places: ScanPlaces,
     is_over: bool,
     /// Values are neither fetched nor merged; items have empty values.
     keys_only: bool,
@@ -151,7 +151,7 @@ impl Scan {
             bounds,
             ends: Default::default(),
             versions: KeyVersions::default(),
-            fetched: Fetched::default(),
+            places: ScanPlaces::default(),
             is_over,
             keys_only: false,
         })
@@ -296,7 +296,7 @@ impl Scan {
                 Err(error) => Prefetched { key: self.ends[at].key.clone().unwrap_or_default(), found: Err(error) },
             };
         }
-        let Scan { ends, held, view, fetched, .. } = self;
+        let Scan { ends, held, view, places, .. } = self;
         let end = &mut ends[at];
         let further = if within > window { within } else { window + window.div_ceil(2) };
         (end.window, end.room) = (further.min(KEYS_AHEAD_MAX), Some(room));
@@ -304,9 +304,9 @@ impl Scan {
             let versions = found.iter_mut().flat_map(KeyVersions::separated);
             versions.map(|version| (&key[..], version))
         });
-        let scattered = fetched.add(held.core.fetch_together(view, separated, false));
+        held.core.fetch_together(view, separated, false, Some(places));
         if let Some(first) = end.ahead.front() {
-            held.core.note_scan(view, &first.key, scattered);
+            held.core.note_scan(view, &first.key, places.take_scattered());
         }
     }
 

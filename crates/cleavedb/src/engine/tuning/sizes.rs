@@ -374,6 +374,17 @@ impl Tuning {
         (self.job_bytes / 4).min(JUDGED_BYTES_MAX)
     }
 
+    /// Bytes of values that value GC puts in key order in memory; part of the memory for jobs.
+    pub(crate) fn sorted_bytes_by_gc(&self) -> usize {
+        self.job_bytes / 6
+    }
+
+    /// Bytes of values that a reordering job puts in key order in memory. It reads its files once for each such part, so
+    /// the caches give way to it.
+    pub(crate) fn sorted_bytes_by_reordering(&self) -> usize {
+        (self.memory_bytes / 8).min(SORTED_BYTES_MAX)
+    }
+
     /// The placement of values that are moved.
     pub(crate) fn placement(&self) -> Box<dyn Placement> {
         let segment_bytes = self.log_bytes;
@@ -396,6 +407,8 @@ impl Tuning {
     }
 }
 
+/// Upper bound of [`Tuning::sorted_bytes_by_reordering`] for any budget.
+const SORTED_BYTES_MAX: usize = 64 << 20;
 /// Upper bound of [`Tuning::judged_bytes_max`] for any budget.
 const JUDGED_BYTES_MAX: usize = 256 << 20;
 

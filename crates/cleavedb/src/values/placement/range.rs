@@ -38,7 +38,7 @@ const LOOSE_PART: u64 = 64;
 const LOOSE_MAX: usize = 4;
 /// Up to this fraction of the live bytes is reordered together: the keys of a store that was loaded in random order are
 /// then in this many places, which a scan reads side by side.
-const LOOSE_JOB_PART: u64 = 6;
+const LOOSE_JOB_PART: u64 = 8;
 
 /// Key ranges, and the units that are collected together.
 pub struct RangePlacement {

@@ -61,7 +61,7 @@ pub(crate) struct Copied {
 
 /// Copies the live records of files into one segment.
 pub(crate) fn collect(core: &Core, files: &[FileId], purpose: Purpose) -> Result<Collected> {
-    let mut collection = Collection::plan(core, files, purpose == Purpose::Order { yields: true });
+    let mut collection = Collection::plan(core, files, purpose);
     if collection.victims.is_empty() {
         return Ok(Collected::Nothing);
     }

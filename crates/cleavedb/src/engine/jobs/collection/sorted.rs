@@ -2,8 +2,10 @@
 //!
 //! Bases are judged one key range at a time, with all records of the range in the collected files. If these exceed the
 //! memory limit, higher keys are left to another pass over the files. So all versions of a key are judged together, and
-//! the extents of one job do not overlap. Copies are buffered a few MiB at a time, in the order of their new places.
+//! the extents of one job do not overlap. Live records are put in order in memory, as many at a time as fit, and read in
+//! the order of their files, with large reads.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -13,16 +15,19 @@ use crate::engine::jobs::collection::read::for_each_record;
 use crate::engine::jobs::collection::state::{BUFFER_BYTES, Collection, Going};
 use crate::format::references::References;
 use crate::format::values::Moved;
-use crate::io::coalesced_reads::{Coalescing, coalesce};
+use crate::io::coalesced_reads::{CoalescedRead, Coalescing, ReadRange, coalesce};
 use crate::io::read_exact_at;
 use crate::values::newest::{Fate, SeenRecord};
 use crate::values::value_file::{Layout, ValueFile};
 
-/// Bytes of copies buffered before a write; the rest of the buffers is for reading.
-const WINDOW_BYTES: u64 = BUFFER_BYTES as u64 / 4 * 3;
 /// Limits for reading several records in one read.
-const COALESCING: Coalescing = Coalescing { gap_bytes: 2 << 10, read_bytes_max: PIECE_BYTES };
+const COALESCING: Coalescing = Coalescing { gap_bytes: 8 << 10, read_bytes_max: PIECE_BYTES };
+/// Limits for announcing reads to the system together: reading a gap costs less than another read.
+const ANNOUNCING: Coalescing = Coalescing { gap_bytes: 32 << 10, read_bytes_max: PIECE_BYTES };
 const PIECE_BYTES: u64 = BUFFER_BYTES as u64 / 4;
+/// Bytes, and pieces, that are announced ahead of the one that is read; a read that a user waits for is never behind more.
+const AHEAD_BYTES: u64 = 2 * PIECE_BYTES;
+const AHEAD_PIECES: usize = 32;
 
 /// The keys moved by one pass over the files.
 struct Pass {
@@ -45,6 +50,40 @@ impl Pass {
     fn leave(&mut self, file: u32, offset: u64) {
         let first = &mut self.left[file as usize];
         *first = Some(first.map_or(offset, |first| first.min(offset)));
+    }
+}
+
+/// Reads that the system is told of before they are made.
+struct Announcements {
+    pieces: VecDeque<ReadRange>,
+    /// Those that were announced, and are not read yet.
+    coming: VecDeque<ReadRange>,
+    coming_bytes: u64,
+}
+
+impl Announcements {
+    /// All reads of records that are sorted by place.
+    fn of(order: &[Going<'_>]) -> Announcements {
+        let pieces = coalesce(order, ANNOUNCING, place);
+        let range = |piece: CoalescedRead<'_, Going<'_>>| ReadRange { end: piece.end, ..place(&piece.pieces[0]) };
+        Announcements { pieces: pieces.map(range).collect(), coming: VecDeque::new(), coming_bytes: 0 }
+    }
+
+    /// The next piece to announce before the read that begins at `now`.
+    fn next_before(&mut self, now: ReadRange) -> Option<ReadRange> {
+        while let Some(read) = self.coming.front()
+            && (read.file, read.end) <= (now.file, now.start)
+        {
+            self.coming_bytes -= read.end - read.start;
+            self.coming.pop_front();
+        }
+        if self.coming_bytes >= AHEAD_BYTES || self.coming.len() >= AHEAD_PIECES {
+            return None;
+        }
+        let next = self.pieces.pop_front()?;
+        self.coming_bytes += next.end - next.start;
+        self.coming.push_back(next);
+        Some(next)
     }
 }
 
@@ -138,7 +177,6 @@ impl Collection<'_> {
         let extents: Vec<FileId> = self.extents.iter().map(|extent| extent.id).collect();
         // For each file and extent: the extent's index among the targets of the file's records.
         let mut own = vec![vec![None; extents.len()]; self.victims.len()];
-        self.fetch_ahead(records)?;
         let (mut gathered, mut buffer, mut rest) = (Vec::new(), Vec::new(), records);
         while let Some(((first, extent), others)) = rest.split_first() {
             if self.yields_now() {
@@ -147,7 +185,7 @@ impl Collection<'_> {
             let mut bytes = 0;
             let fits = rest.iter().take_while(|(seen, _)| {
                 bytes += u64::from(seen.len);
-                bytes <= WINDOW_BYTES
+                bytes <= self.sorted_bytes
             });
             let window = &rest[..fits.count()];
             let mut arrived = |collection: &mut Self, seen: &SeenRecord, extent: usize, copy: CopiedRecord| {
@@ -181,31 +219,6 @@ impl Collection<'_> {
         Ok(())
     }
 
-    /// Brings the ranges to be read into the page cache: reads in key order are scattered, and records found through
-    /// tables have not been read yet. A piece is announced while the one before it arrives, so that the device never has
-    /// more than two of them to do before a read that a user waits for.
-    fn fetch_ahead(&mut self, records: &[Going<'_>]) -> Result<()> {
-        let mut spans = vec![(u64::MAX, 0); self.victims.len()];
-        for (seen, _) in records {
-            let (from, to) = &mut spans[seen.file as usize];
-            (*from, *to) = ((*from).min(seen.offset), (*to).max(seen.offset + u64::from(seen.len)));
-        }
-        for (index, (from, to)) in spans.into_iter().enumerate().filter(|(_, (from, to))| from < to) {
-            let source = self.victims[index].file.stored().file()?;
-            let piece = |offset: u64| source.read_ahead(offset, PIECE_BYTES.min(to.saturating_sub(offset)));
-            piece(from);
-            for offset in (from..to).step_by(PIECE_BYTES as usize) {
-                if self.yields_now() {
-                    return Ok(());
-                }
-                piece(offset + PIECE_BYTES);
-                // Waits for the piece.
-                read_exact_at(&*source, &mut [0], (offset + PIECE_BYTES).min(to) - 1)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Reads records, file by file and in file order, into their places in the buffer.
     fn gather(&self, window: &[Going<'_>], gathered: &mut Vec<u8>, buffer: &mut Vec<u8>) -> Result<()> {
         let mut end = 0;
@@ -216,7 +229,12 @@ impl Collection<'_> {
         }
         gathered.resize(end, 0);
         order.sort_unstable_by_key(place);
+        let mut ahead = Announcements::of(&order);
         for stretch in coalesce(&order, COALESCING, place) {
+            while let Some(piece) = ahead.next_before(place(&stretch.pieces[0])) {
+                let source = self.victims[piece.file.0 as usize].file.stored().file()?;
+                source.read_ahead(piece.start, piece.end - piece.start);
+            }
             let source = self.victims[stretch.pieces[0].0.file as usize].file.stored().file()?;
             if let [(seen, at)] = stretch.pieces {
                 // A single record may exceed the intended buffer size.

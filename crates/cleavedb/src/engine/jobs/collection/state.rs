@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::base::memory::Counted;
 use crate::base::{FileId, FileKey, FileKind, Result};
 use crate::engine::core::Core;
+use crate::engine::jobs::collection::Purpose;
 use crate::engine::referrers::{Referrer, referrers_of};
 use crate::engine::snapshots::JobHorizon;
 use crate::format::group::Group;
@@ -69,12 +70,16 @@ pub(crate) struct Collection<'a> {
     pub(super) made: Vec<FileKey>,
     /// Bytes written to them.
     pub(super) written: u64,
+    /// Bytes of values that are put in order together.
+    pub(super) sorted_bytes: u64,
     /// Memory of the collection.
     pub(super) counted: Counted,
+    /// Memory of values to be put in order, if it is not part of that of jobs.
+    staged: Option<Counted>,
 }
 
 impl<'a> Collection<'a> {
-    pub(super) fn plan(core: &'a Core, victims: &[FileId], yields: bool) -> Collection<'a> {
+    pub(super) fn plan(core: &'a Core, victims: &[FileId], purpose: Purpose) -> Collection<'a> {
         let horizon = core.job_horizon();
         let values = &horizon.view.values;
         // A file that became unreferenced has been deleted meanwhile.
@@ -93,6 +98,17 @@ impl<'a> Collection<'a> {
                 }
             }
         }
+        let tuning = &core.settings.tuning;
+        let (sorted_bytes, staged) = match purpose {
+            Purpose::Space => (tuning.sorted_bytes_by_gc(), None),
+            Purpose::Order { .. } => {
+                let bytes = tuning.sorted_bytes_by_reordering();
+                let staged = core.memory.staging.hold(bytes);
+                // Shrinks the caches. They grow again when the job has ended.
+                core.fit_cache();
+                (bytes, Some(staged))
+            }
+        };
         Collection {
             core,
             referrers: referrers_of(&horizon.view),
@@ -104,7 +120,7 @@ impl<'a> Collection<'a> {
             known_live: 0,
             known_garbage: 0,
             is_proven: true,
-            yields,
+            yields: purpose == Purpose::Order { yields: true },
             has_yielded: false,
             steps: 0,
             steps_up: 0,
@@ -114,7 +130,9 @@ impl<'a> Collection<'a> {
             compressor: RecordCompressor::new(core.settings.tuning.value_compression),
             redirects: RedirectBuilder::default(),
             made: Vec::new(),
+            sorted_bytes: sorted_bytes as u64,
             counted: core.memory.jobs.hold(BUFFER_BYTES),
+            staged,
         }
     }
 
@@ -174,6 +192,8 @@ impl<'a> Collection<'a> {
 
     /// Memory for reading, compressing, writing and the redirect tables.
     pub(super) fn count_memory(&mut self, batch_bytes: usize) {
-        self.counted.set(batch_bytes + self.redirects.bytes() + self.compressor.bytes() + BUFFER_BYTES);
+        let sorted_bytes = if self.staged.is_some() { 0 } else { self.sorted_bytes as usize };
+        let buffers = self.redirects.bytes() + self.compressor.bytes() + BUFFER_BYTES + sorted_bytes;
+        self.counted.set(batch_bytes + buffers);
     }
 }
