@@ -31,7 +31,7 @@ pub(crate) enum Activity {
     Quiet,
     /// As `Quiet`, for long enough that idle work may run.
     Idle,
-    /// As `Idle`, but idle work found no space. It is not tried again until mandatory work has run.
+    /// As `Idle`, but idle work found no space. It is not tried again before mandatory work has run or a pause has ended.
     Full,
     /// A caller holds a pause: no job begins.
     Paused,
@@ -44,7 +44,7 @@ pub(crate) enum Activity {
 /// An event that may change the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ActivityChange {
-    /// A mandatory job, or a subtask of one, begins.
+    /// A mandatory job begins.
     MandatoryWorkBegins,
     /// A job that may have created more work ends.
     WorkEnds,

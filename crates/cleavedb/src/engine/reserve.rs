@@ -10,7 +10,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::base::{Error, Result};
 use crate::engine::manifest::file_names::RESERVE;
@@ -33,8 +33,9 @@ pub(crate) struct Reserve {
     wanted: AtomicU64,
     /// Held while the reserve is created or released, and while a log allocates its space.
     changing: Mutex<()>,
-    /// The reserve has its full size, or cannot be created.
-    settled: AtomicBool,
+    /// The wanted size for which the files have their full size, or cannot be created; 0 if they do not have it.
+    /// Changed by holders of `changing`.
+    made: AtomicU64,
     /// Number of calls that use released space now.
     lent: AtomicUsize,
 }
@@ -50,29 +51,20 @@ impl Reserve {
             *bytes = (*bytes).min(storage.file_system_bytes(dir) / SPACE_PARTS);
         }
         places.retain(|(_, bytes)| *bytes > 0);
-        let settled = AtomicBool::new(places.is_empty());
-        let (changing, wanted, lent) = (Mutex::default(), AtomicU64::new(BYTES_MIN), AtomicUsize::new(0));
-        Reserve { storage, places, wanted, changing, settled, lent }
+        let (changing, lent) = (Mutex::default(), AtomicUsize::new(0));
+        Reserve { storage, places, wanted: AtomicU64::new(BYTES_MIN), changing, made: AtomicU64::new(0), lent }
     }
 
     /// Notes that `stored` bytes are stored, or will be soon: the reserve must suffice for a job that writes all of
-    /// them.
+    /// them. Does not wait for a call that creates the reserve; that of a smaller size is then not the last one.
     pub fn grow(&self, stored: u64) {
-        let needed = BYTES_MIN.saturating_add(stored);
-        let wanted = self.wanted.load(Ordering::Acquire);
-        if needed <= wanted {
-            return;
-        }
-        self.wanted.store(needed, Ordering::Release);
-        if self.places.iter().any(|(_, most)| *most > wanted) {
-            self.settled.store(false, Ordering::Release);
-        }
+        self.wanted.fetch_max(BYTES_MIN.saturating_add(stored), Ordering::AcqRel);
     }
 
     /// Removes the reserve, after a clean close.
     pub fn remove(&self) {
         let _changing = self.changing.lock();
-        self.settled.store(true, Ordering::Release);
+        self.made.store(u64::MAX, Ordering::Release);
         for (dir, _) in &self.places {
             if matches!(self.is_file(dir), Ok(Some(true))) {
                 // If the removal fails, the next open takes over the file.
@@ -108,7 +100,9 @@ impl Reserve {
 
     /// True if the reserve does not have its full size and can be created now.
     pub fn is_wanted(&self) -> bool {
-        !self.settled.load(Ordering::Acquire) && !self.is_lent()
+        let most = self.places.iter().map(|(_, most)| *most).max().unwrap_or(0);
+        let is_complete = self.made.load(Ordering::Acquire) >= self.wanted.load(Ordering::Acquire).min(most);
+        !is_complete && !self.is_lent()
     }
 
     /// Creates the reserve, or as much of it as there is space for.
@@ -123,14 +117,15 @@ impl Reserve {
 
     fn make_all(&self) -> Result<()> {
         let mut result = Ok(());
+        let wanted = self.wanted.load(Ordering::Acquire);
         for (dir, most) in &self.places {
             let path = dir.join(RESERVE);
-            let bytes = self.wanted.load(Ordering::Acquire).min(*most);
+            let bytes = wanted.min(*most);
             if !self.make_one(dir, &path, bytes, *most).unwrap_or(false) {
                 result = Err(Error::NoSpace { path });
             }
         }
-        self.settled.store(result.is_ok(), Ordering::Release);
+        self.made.store(if result.is_ok() { wanted } else { 0 }, Ordering::Release);
         result
     }
 
@@ -176,7 +171,7 @@ impl Reserve {
             if !is_worth().unwrap_or(false) || self.storage.remove(&path).is_err() {
                 return Ok(false);
             }
-            self.settled.store(false, Ordering::Release);
+            self.made.store(0, Ordering::Release);
             // Some file systems free the space of a removed file only once the removal is durable.
             match self.storage.sync_dir(dir) {
                 Err(error) if !error.is_transient() => return Err(error),
@@ -194,5 +189,41 @@ impl Reserve {
             let _ = self.make_all();
         }
         self.lent.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::SimDisk;
+    use crate::sched::sim::simulate;
+    use crate::sched::thread::spawn;
+
+    #[test]
+    fn a_reserve_that_must_grow_while_it_is_made_gets_the_larger_size() {
+        for seed in 0..50 {
+            let made = simulate(seed, || {
+                let (disk, dir) = (SimDisk::new(), Path::new("/db"));
+                disk.create_dir_all(dir).unwrap();
+                let tuning = Tuning { reserve_bytes: 8 << 20, ..Tuning::tiny() };
+                let reserve = Arc::new(Reserve::new(Arc::new(disk.clone()), dir, dir, &tuning));
+                let growing = reserve.clone();
+                let thread = spawn("growing", move || {
+                    (1..8).for_each(|stored| {
+                        growing.grow(stored << 16);
+                        crate::sched::sim::yield_point();
+                    });
+                });
+                while reserve.is_wanted() {
+                    reserve.make().unwrap();
+                }
+                thread.join().unwrap();
+                while reserve.is_wanted() {
+                    reserve.make().unwrap();
+                }
+                disk.file_len(&dir.join(RESERVE)).unwrap()
+            });
+            assert_eq!(made.unwrap(), Some(BYTES_MIN + (7 << 16)), "seed {seed}");
+        }
     }
 }

@@ -25,6 +25,9 @@ pub(crate) enum Need {
 }
 
 impl Need {
+    /// In order of their numbers.
+    const ALL: [Need; 5] = [Need::Flush, Need::Log, Need::Compaction, Need::Collection, Need::Reserve];
+
     /// The longest delay. Flushes and logs are tried often, because writers stop without them.
     fn wait_max(self) -> Duration {
         match self {
@@ -41,6 +44,13 @@ struct Shortage {
     wait: Duration,
     /// When to try again.
     until: Duration,
+}
+
+impl Shortage {
+    /// When it is forgotten. The threads that try again wake up at the end of the delay, as does the one that forgets it.
+    fn expires_at(&self) -> Duration {
+        self.until.saturating_add(WAIT_FIRST)
+    }
 }
 
 /// The needs that storage refused last time.
@@ -79,16 +89,17 @@ impl Shortages {
         self.of.iter().any(Option::is_some)
     }
 
-    /// The time until the next try.
+    /// The time until the next try, or until a shortage [expires](Shortages::expire).
     pub fn next_try(&self, now: Duration) -> Duration {
-        let waits = self.of.iter().flatten().map(|shortage| shortage.until.saturating_sub(now));
-        waits.filter(|wait| !wait.is_zero()).min().unwrap_or(WAIT_FIRST)
+        let times = self.of.iter().flatten().flat_map(|shortage| [shortage.until, shortage.expires_at()]);
+        times.map(|time| time.saturating_sub(now)).filter(|wait| !wait.is_zero()).min().unwrap_or(WAIT_FIRST)
     }
 
-    /// Forgets the shortages whose delay has passed: their jobs are no longer due.
-    pub fn expire(&mut self, now: Duration) {
-        for of in &mut self.of {
-            of.take_if(|shortage| shortage.until <= now);
+    /// Forgets the shortages whose jobs are no longer due: none has begun for a while after the delay, in any thread,
+    /// and `is_running` says that none runs. A job that runs now may fail again, and then waits for twice as long.
+    pub fn expire(&mut self, now: Duration, is_running: impl Fn(Need) -> bool) {
+        for (of, need) in self.of.iter_mut().zip(Need::ALL) {
+            of.take_if(|shortage| shortage.expires_at() <= now && !is_running(need));
         }
     }
 
@@ -141,9 +152,23 @@ mod tests {
         assert!(shortages.check(None, 7).is_ok());
         assert!(matches!(shortages.check(None, 6), Err(Error::NoSpace { .. })));
         assert!(shortages.check(Some(Need::Flush), 6).is_ok());
-        shortages.expire(Duration::from_millis(50));
+    }
+
+    #[test]
+    fn a_shortage_is_forgotten_a_while_after_its_delay_unless_a_job_with_the_need_runs() {
+        let mut shortages = Shortages::default();
+        shortages.note(Need::Collection, 7, full(), Duration::ZERO);
+        shortages.expire(WAIT_FIRST, |_| false);
+        assert!(shortages.any() && shortages.may_try(Need::Collection, WAIT_FIRST));
+        assert_eq!(shortages.next_try(WAIT_FIRST), WAIT_FIRST);
+        shortages.expire(WAIT_FIRST * 3, |need| need == Need::Collection);
         assert!(shortages.any());
-        shortages.expire(WAIT_FIRST);
+        shortages.note(Need::Collection, 8, full(), WAIT_FIRST * 3);
+        assert_eq!(shortages.next_try(WAIT_FIRST * 3), WAIT_FIRST * 2);
+        shortages.expire(WAIT_FIRST * 6, |need| need == Need::Compaction);
         assert!(!shortages.any());
+        for (index, need) in Need::ALL.into_iter().enumerate() {
+            assert_eq!(need as usize, index);
+        }
     }
 }

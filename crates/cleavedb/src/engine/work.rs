@@ -160,7 +160,7 @@ pub(crate) struct WorkState {
     running: Vec<RunningJob>,
     /// Number of jobs begun so far.
     begun: u64,
-    /// When the last mandatory job ended.
+    /// When the last mandatory job ended, or the threads were started.
     worked_at: Duration,
     /// Number of callers that hold a pause.
     pauses: usize,
@@ -179,6 +179,8 @@ pub(crate) struct WorkState {
     /// The shortage of space for the reserve. It is separate because no caller waits for it and it must not delay other
     /// jobs.
     pub reserve_shortage: Shortages,
+    /// The thread for logs was woken up for pending deletions and has not looked for a job since.
+    pub deletions_are_announced: bool,
     /// Tables and value files that jobs could not read.
     pub quarantined: BTreeSet<FileId>,
 }
@@ -205,6 +207,17 @@ impl WorkState {
     /// The time until idle work may begin, unless mandatory work begins before.
     pub fn rested_in(&self, now: Duration) -> Option<Duration> {
         (self.activity == Activity::Quiet).then(|| (self.worked_at + IDLE_AFTER).saturating_sub(now))
+    }
+
+    /// Starts the time without mandatory work, when the threads start.
+    pub fn begin_rest(&mut self, now: Duration) {
+        self.worked_at = now;
+    }
+
+    /// Forgets the shortages of jobs that are no longer due; called if no job is.
+    pub fn expire_shortages(&mut self, now: Duration) {
+        let running = &self.running;
+        self.shortages.expire(now, |need| running.iter().any(|job| job.profile.need == need));
     }
 
     /// The running jobs.

@@ -61,6 +61,8 @@ impl ValueState {
             {
                 return Err(format!("file {} moved into file {}, which does not exist or is not newer", file.0, to.0));
             }
+            let fits = self.bytes.checked_add(place.bytes()).is_some();
+            fits.then_some(()).ok_or_else(|| format!("with file {} there are too many bytes of values", file.0))?;
             let is_new = self.place(*file, place.clone());
             match place {
                 ValuePlace::Log { end } if is_new => self.credit.grant(*end),
@@ -162,10 +164,11 @@ impl ValueState {
             let ValuePlace::Moved { reachable: reachable_before, saved, to, .. } = place else { continue };
             let through = reachable.of(*file);
             let of = |number| share(number, through.records.min(*reachable_before), *reachable_before);
-            let (moved, saved) = (of(to.iter().map(|(_, moved)| moved.bytes).sum()), of(saved.unwrap_or_default()));
+            let moved = to.iter().fold(0_u64, |bytes, (_, moved)| bytes.saturating_add(moved.bytes));
+            let (moved, saved) = (of(moved), of(saved.unwrap_or_default()));
             let not_stored = through.bytes.saturating_sub(moved);
-            reclaimed.saved += saved.min(not_stored);
-            reclaimed.dead += not_stored.saturating_sub(saved);
+            reclaimed.saved = reclaimed.saved.saturating_add(saved.min(not_stored));
+            reclaimed.dead = reclaimed.dead.saturating_add(not_stored.saturating_sub(saved));
         }
         reclaimed
     }
@@ -311,6 +314,38 @@ mod tests {
             let edit = Edit { values_placed: vec![(FileId(2), moved(9, to))], ..Edit::default() };
             assert!(state.apply(&edit).is_err(), "{to:?}");
         }
+    }
+
+    #[test]
+    fn places_of_more_bytes_than_can_be_counted_are_rejected() {
+        let mut state = ValueState::default();
+        let place =
+            |file, end| Edit { values_placed: vec![(FileId(file), ValuePlace::Log { end })], ..Edit::default() };
+        state.apply(&place(1, u64::MAX)).unwrap();
+        assert!(state.clone().apply(&place(2, 1)).is_err());
+        assert!(state.apply(&place(2, 0)).is_ok());
+        // Two files that are emptied into as many bytes, of which all were dead.
+        let moved_bytes = Moved { records: 1, bytes: u64::MAX };
+        let to = [(FileId(3), moved_bytes), (FileId(4), moved_bytes)];
+        let emptied = |saved| ValuePlace::Moved {
+            redirect: FileId(100),
+            start: 0,
+            len: 0,
+            reachable: 1,
+            saved: Some(saved),
+            to: to.into(),
+        };
+        let referenced = FileReferences { records: 1, bytes: u64::MAX, end: 1 };
+        let edit = Edit {
+            values_placed: vec![(FileId(4), here()), (FileId(3), here())],
+            referenced: References([1, 2].map(|file| (FileId(file), referenced)).into_iter().collect()),
+            ..Edit::default()
+        };
+        let mut state = ValueState::default();
+        state.apply(&edit).unwrap();
+        let values_placed = vec![(FileId(1), emptied(u64::MAX)), (FileId(2), emptied(u64::MAX))];
+        state.apply(&Edit { values_placed, ..Edit::default() }).unwrap();
+        assert_eq!(state.reclaimed_bytes(), ReclaimedBytes::default());
     }
 
     #[test]

@@ -118,6 +118,7 @@ impl ValuePlace {
             tag::COLD_EXTENT => extent(Temperature::Cold, bytes),
             tag::MOVED | tag::MOVED_COMPRESSED => {
                 let (redirect, start, len) = (FileId(take(bytes)?), take(bytes)?, take(bytes)?);
+                start.checked_add(len)?;
                 let reachable = take(bytes)?;
                 let saved = if tag == tag::MOVED_COMPRESSED { Some(take(bytes)?) } else { None };
                 let count = take(bytes)?;

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_watermark_never_falls_and_the_least_counts_every_consumer() {
+    fn a_watermark_never_falls() {
         let mut watermarks = Watermarks::default();
         assert_eq!((watermarks.least(), watermarks.greatest()), (Seqno::ZERO, Seqno::ZERO));
         watermarks.raise(Consumer::Levels, Seqno(7));

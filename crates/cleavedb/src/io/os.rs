@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 #[cfg(not(feature = "portable"))]
@@ -192,11 +192,17 @@ impl Storage for OsStorage {
         loop {
             match existing.canonicalize() {
                 Ok(mut real) => {
-                    real.extend(missing.iter().rev());
-                    return Ok(real);
+                    for component in missing.iter().rev() {
+                        match component {
+                            Component::ParentDir => drop(real.pop()),
+                            component => real.push(component),
+                        }
+                    }
+                    // Behind `..` there may be components that exist.
+                    return if missing.contains(&Component::ParentDir) { self.real_path(&real) } else { Ok(real) };
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    missing.extend(existing.file_name());
+                    missing.extend(existing.components().next_back());
                     existing = existing.parent().ok_or_else(|| failed(error))?;
                 }
                 Err(error) => return Err(failed(error)),

@@ -252,3 +252,25 @@ fn a_punched_hole_frees_space_unless_the_file_has_another_link() {
     }
     assert!(OsStorage::new().punch(&dir.path().join("missing"), 0, 4096).is_err());
 }
+
+#[test]
+fn the_real_path_follows_links_and_dots_also_behind_missing_components() {
+    let dir = directory();
+    let root = dir.path().canonicalize().unwrap();
+    let at = |path: &str| root.join(path);
+    fs::create_dir_all(at("a/deep")).unwrap();
+    fs::create_dir(at("b")).unwrap();
+    std::os::unix::fs::symlink(at("b"), at("a/link")).unwrap();
+    for (path, real) in [
+        ("a/deep/..", "a"),
+        ("a/link/../copy", "copy"),
+        ("a/new/copy", "a/new/copy"),
+        ("a/new/../copy", "a/copy"),
+        ("a/new/newer/../../copy", "a/copy"),
+        ("a/new/../../copy", "copy"),
+        ("a/new/../link/copy", "b/copy"),
+        ("new/../a/link/new/..", "b"),
+    ] {
+        assert_eq!(OsStorage::new().real_path(&at(path)).unwrap(), at(real), "{path}");
+    }
+}

@@ -251,6 +251,96 @@ fn without_file_descriptors_writes_fail_temporarily_and_nothing_is_poisoned() {
     });
 }
 
+/// Puts with values of which most are soon dead, while descriptors run out now and then. False if a lack of them has
+/// poisoned the database: where the manifest is replaced there is no way back.
+fn overwrite_without_descriptors(disk: &SimDisk, db: &Db, seed: u64) -> bool {
+    for round in 0..12 {
+        for number in (0..100).step_by(1 + round % 3) {
+            while let Err(error) = db.put(format!("{number:06}"), value("v", 1000)) {
+                if matches!(error, Error::Poisoned { .. }) {
+                    return false;
+                }
+                testing::sleep(Duration::from_millis(10));
+            }
+        }
+        disk.set_faults(Faults { no_descriptor_one_in: Some(8), seed: seed + round as u64, ..Faults::default() });
+        testing::sleep(Duration::from_secs(1));
+        disk.clear_faults();
+    }
+    db.put("last", "v").is_ok()
+}
+
+#[test]
+fn collections_that_find_no_file_descriptors_leave_no_files() {
+    let mut collections = 0;
+    for seed in 0..30 {
+        collections += in_world(seed, move || {
+            let disk = SimDisk::new();
+            // Many edits need a new manifest, and with it a descriptor.
+            let mut tuning = Tuning::tiny();
+            tuning.manifest_bytes = 0;
+            let db = open_with(&disk, Options::new(), tuning).unwrap();
+            if !overwrite_without_descriptors(&disk, &db, seed * 100) {
+                return 0;
+            }
+            testing::sleep(Duration::from_secs(7));
+            db.wait_for_background().unwrap();
+            let collections = db.stats().value_gcs;
+            db.close().unwrap();
+            let report = testing::check(Arc::new(disk), Path::new("/db"), &Options::new()).unwrap();
+            let is_of_values = |note: &&String| note.contains(".segment") || note.contains(".redirect");
+            let left_over: Vec<_> = report.notes.iter().filter(is_of_values).collect();
+            assert!(report.is_sound() && left_over.is_empty(), "{report:?}");
+            collections
+        });
+    }
+    assert!(collections > 5, "{collections}");
+}
+
+/// Collections that found no space.
+#[derive(Default)]
+struct Refused(AtomicUsize);
+
+impl Listener for Refused {
+    fn event(&self, event: &Event) {
+        let is_collection = |path: &Path| path.extension().is_some_and(|extension| extension == "segment");
+        let refused = matches!(event, Event::NoSpace { path } if is_collection(path));
+        self.0.fetch_add(usize::from(refused), Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_collection_too_large_for_the_disk_is_retried_ever_less_often() {
+    for seed in 0..3 {
+        in_world(seed, || {
+            let disk = SimDisk::new();
+            let mut tuning = Tuning::tiny();
+            (tuning.garbage_percent, tuning.reserve_bytes, tuning.compacts_when_idle) = (1000, 0, false);
+            let db = open_with(&disk, Options::new(), tuning.clone()).unwrap();
+            for step in [1, 2, 3] {
+                // Most values of the first round are dead, in each log.
+                (0..200).step_by(step).for_each(|number| db.put(format!("{number:06}"), value("v", 1000)).unwrap());
+                db.flush().unwrap();
+            }
+            db.compact_range(&db.default_keyspace(), ..).unwrap();
+            db.wait_for_background().unwrap();
+            db.close().unwrap();
+            tuning.garbage_percent = 30;
+            disk.set_capacity(Some(disk.used() + (40 << 10)));
+            let refused = Arc::new(Refused::default());
+            let db = open_with(&disk, Options::new().listener(refused.clone()), tuning).unwrap();
+            testing::sleep(Duration::from_secs(60));
+            let tried = refused.0.load(Ordering::SeqCst);
+            assert!((3..25).contains(&tried), "tried {tried} times");
+            disk.set_capacity(None);
+            testing::sleep(Duration::from_secs(7));
+            db.wait_for_background().unwrap();
+            assert!(db.stats().value_gcs > 0);
+            db.close().unwrap();
+        });
+    }
+}
+
 #[derive(Default)]
 struct Full(AtomicUsize);
 

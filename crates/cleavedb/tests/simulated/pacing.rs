@@ -160,3 +160,26 @@ fn a_batch_is_empty_after_every_error_except_a_stall() {
         assert!(late.is_empty());
     });
 }
+
+#[test]
+fn idle_work_begins_no_sooner_than_a_second_after_an_open() {
+    in_world(6, || {
+        let disk = SimDisk::new();
+        let mut tuning = stopped_by_hl0();
+        tuning.hl0_stop_tables = 100;
+        let db = open_with(&disk, Options::new(), tuning.clone()).unwrap();
+        for number in 0..3 {
+            db.put(format!("{number}"), "v").unwrap();
+            db.flush().unwrap();
+        }
+        db.close().unwrap();
+        // The process is not new.
+        testing::sleep(Duration::from_secs(5));
+        tuning.compacts_when_idle = true;
+        let db = open_with(&disk, Options::new(), tuning).unwrap();
+        testing::sleep(Duration::from_millis(900));
+        assert_eq!(db.stats().compactions, 0);
+        testing::sleep(Duration::from_secs(1));
+        assert!(db.stats().compactions > 0, "{:?}", db.stats());
+    });
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cleavedb::testing::{self, SimDisk, Tuning};
+use cleavedb::testing::{self, Faults, SimConfig, SimDisk, Tuning};
 use cleavedb::{Db, Error, LogBackend, Options, WriteOptions};
 
 use crate::support::{in_world, open, open_with, value, with_each_log};
@@ -208,4 +208,42 @@ fn a_pause_ends_an_ingest_that_waits_for_a_flush() {
         });
     }
     assert!((1..60).contains(&refusals), "{refusals}");
+}
+
+/// Steps of the simulation that a second without work takes at most.
+const STEPS_MAX: u64 = 200_000;
+
+#[test]
+fn threads_sleep_while_a_pending_deletion_cannot_begin() {
+    for is_poisoned in [false, true] {
+        let config = SimConfig { max_steps: STEPS_MAX, ..SimConfig::new(1) };
+        let report = testing::simulate_with(config, move || {
+            let disk = SimDisk::new();
+            let options = Options::new().background_threads(3);
+            let db = open_with(&disk, options, Tuning::tiny()).unwrap();
+            for number in 0..2 {
+                db.put(format!("{number}"), "v").unwrap();
+                db.flush().unwrap();
+            }
+            let iter = db.iter().unwrap();
+            db.compact_range(&db.default_keyspace(), ..).unwrap();
+            db.wait_for_background().unwrap();
+            let (pause, other) = (db.pause_background().unwrap(), db.pause_background().unwrap());
+            // The iterator held the obsolete tables.
+            drop(iter);
+            if is_poisoned {
+                disk.set_faults(Faults { fail_sync_after: Some(0), ..Faults::default() });
+                db.put("k", "v").unwrap();
+                assert!(db.sync().is_err());
+                pause.resume();
+            }
+            // Wakes up all threads.
+            drop(other);
+            testing::sleep(Duration::from_secs(1));
+            if !is_poisoned {
+                db.close().unwrap();
+            }
+        });
+        report.result.unwrap();
+    }
 }

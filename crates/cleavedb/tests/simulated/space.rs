@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use cleavedb::testing::{self, Random, SimDisk, Tuning};
+use cleavedb::testing::{self, Random, SimConfig, SimDisk, Tuning};
 use cleavedb::{Db, Keyspace, KeyspaceOptions, LogBackend, Options, Stats, ValuePlacement};
 use proptest::prelude::*;
 
@@ -262,6 +263,7 @@ fn writers_continue_if_value_files_with_garbage_cannot_be_read() {
 }
 
 #[test]
+<<<<<<< HEAD
 fn the_largest_limit_is_no_limit() {
     in_world(4, || {
         let mut tuning = tuning();
@@ -276,6 +278,36 @@ fn the_largest_limit_is_no_limit() {
         assert_eq!(stats.pace_bytes_per_second, None);
         db.close().unwrap();
     });
+=======
+fn the_front_is_not_sealed_again_while_it_is_flushed() {
+    for seed in 0..4 {
+        // Threads that never sleep would let no time pass, and end the run here.
+        let config = SimConfig { max_steps: 1_000_000, ..SimConfig::new(seed) };
+        let report = testing::simulate_with(config, || {
+            let disk = SimDisk::new();
+            let db = open(&disk);
+            put_each(&db, 1);
+            // Flushes take their time.
+            disk.on_sync(|_, point| {
+                if point.phase == testing::Phase::Before
+                    && point.path.extension().is_some_and(|extension| extension == "table")
+                {
+                    testing::sleep(Duration::from_millis(50));
+                }
+            });
+            for round in 0..10 {
+                for number in (0..200).map(|number| (number * 37 + round) % 200) {
+                    db.put(key(number), value(&key(number), 1000)).unwrap();
+                    testing::sleep(Duration::from_micros(200));
+                }
+            }
+            let Stats { flushes, seals, value_gcs, .. } = db.stats();
+            assert!(flushes > 3 && value_gcs > 0, "{flushes} flushes, {value_gcs} collections");
+            assert!(seals < 200, "{seals} seals of an index table, {flushes} flushes");
+        });
+        report.result.unwrap();
+    }
+>>>>>>> 5c5a67975d7892c5774ffef7c41a365a1954d9ee
 }
 
 proptest! {

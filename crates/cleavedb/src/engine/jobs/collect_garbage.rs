@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use crate::base::{Error, FileId, Result, Seqno};
+use crate::base::{FileId, Result, Seqno};
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::jobs::collection::{Collected, Copied, Purpose, collect, remove_unreferenced};
@@ -97,7 +97,8 @@ pub(crate) fn outcome_of<'a>(collected: Collected, count: impl FnOnce(&Core, Opt
     Outcome::edit(Seqno::ZERO, edit, |_| {}).then(move |core, installed| {
         match &installed {
             Ok(()) => count(core, Some(&*copied)),
-            Err(Error::NoSpace { .. }) => remove_unreferenced(core, &copied.files),
+            // After any other error the manifest may reference them.
+            Err(error) if error.is_transient() => remove_unreferenced(core, &copied.files),
             Err(_) => {}
         }
         installed

@@ -25,6 +25,7 @@ use crate::sched::thread::try_spawn;
 impl Core {
     /// Starts the threads.
     pub fn start_background(self: &Arc<Core>) -> Result<()> {
+        self.work.lock().begin_rest(now());
         let count = self.settings.background_threads;
         let mut threads = self.work.threads.lock();
         for index in 0..count {
@@ -69,6 +70,9 @@ impl Core {
                 state = self.work.lock();
             }
             let may_work = self.check_poison().is_ok() && state.activity().may_begin_jobs();
+            if may_work && duty == Duty::Logs {
+                state.deletions_are_announced = false;
+            }
             let offer = if may_work { self.next_job(&mut state, duty) } else { None };
             state = match offer {
                 Some(offer) => self.run_offer(state, offer, worker),
@@ -99,8 +103,8 @@ impl Core {
         }
         if state.shortages.any() {
             let now = now();
-            if has_seen_all && state.compacting_threads() == 0 {
-                state.shortages.expire(now);
+            if has_seen_all {
+                state.expire_shortages(now);
             }
             let next_try = state.shortages.next_try(now);
             self.work.wait_for_change(&mut state, Some(next_try));
@@ -115,8 +119,11 @@ impl Core {
                 self.rest_of_logs(state, [publish_in, retry_in])
             }
             _ => {
-                // The end of a job releases its views, which may make files obsolete.
-                if self.pending_deletions.has_work(now()) && !state.has(Sole::PendingDeletions) {
+                // The end of a job releases its views, which may make files obsolete. The thread for logs is woken up
+                // once, and looks for them when it may work and has no other job: each wake-up is one of all threads.
+                let is_new = !state.deletions_are_announced && !state.has(Sole::PendingDeletions);
+                if is_new && self.pending_deletions.has_work(now()) {
+                    state.deletions_are_announced = true;
                     self.work.notify_changed();
                 }
                 let waits_for_idle = may_work && matches!(duty, Duty::Values | Duty::All);

@@ -4,10 +4,11 @@
 //! During a pause a new call fails. A call that holds a resource the holder of a pause may need, or that the holder may
 //! wait for, also fails if the pause begins while it waits.
 
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, Seqno};
 use crate::engine::claims::Claims;
 use crate::engine::core::Core;
 use crate::engine::shortages::Need;
+use crate::engine::view::View;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState, Writer, paused};
 
 impl Core {
@@ -32,11 +33,7 @@ impl Core {
         state.flush_target = state.flush_target.max(target);
         state.shortages.try_now(Need::Flush);
         self.work.notify_changed();
-        let in_front = || {
-            let view = self.published.view();
-            !view.sealed.is_empty() || view.runs.iter().any(|run| run.seqnos().0 <= target)
-        };
-        while self.work.flushed() < target && in_front() {
+        while self.is_in_front(&self.published.view(), target) {
             if state.is_stopped() {
                 return Err(Error::Closed);
             }
@@ -48,6 +45,12 @@ impl Core {
             self.work.wait_for_progress(&mut state);
         }
         Ok(())
+    }
+
+    /// True if the front holds versions up to `target` in tables or runs that are to be flushed.
+    pub fn is_in_front(&self, view: &View, target: Seqno) -> bool {
+        let is_there = || !view.sealed.is_empty() || view.runs.iter().any(|run| run.seqnos().0 <= target);
+        self.work.flushed() < target && is_there()
     }
 
     /// Requests a flush of everything written so far; does not wait.
