@@ -73,7 +73,7 @@ impl View {
     /// All that holds versions of keyspaces of a kind, newest first.
     pub fn layers_of(&self, kind: KeyspaceKind) -> &[Layer] {
         match kind {
-            KeyspaceKind::Ordered => self.layers(),
+            KeyspaceKind::Ordered => &self.layers,
         }
     }
 

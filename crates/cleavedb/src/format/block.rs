@@ -297,15 +297,11 @@ impl BlockCursor {
     /// Parses and checks the entry at `offset`; the caller compares `shared` with the previous key.
     #[inline]
     fn entry_at(&self, offset: usize) -> Result<BlockEntry> {
-        self.parse_entry(offset).ok_or_else(|| self.damaged(offset))
-    }
-
-    #[inline]
-    fn parse_entry(&self, offset: usize) -> Option<BlockEntry> {
-        match &self.packed {
+        let entry = match &self.packed {
             None => BlockEntry::parse(&self.block[..self.entries_end], offset),
             Some(layout) => layout.entry(&self.block, self.entries_end, offset),
-        }
+        };
+        entry.ok_or_else(|| self.damaged(offset))
     }
 
     #[inline]
@@ -366,7 +362,8 @@ impl BlockCursor {
         self.next_offset = self.entries_end;
     }
 
-    /// Moves to the entry at `next_offset`; past the last entry the cursor becomes invalid.
+    /// Moves to the entry at `next_offset`; past the last entry the cursor becomes invalid. After an error
+    /// [`finish_move`](BlockCursor::finish_move) invalidates it.
     #[inline]
     fn step(&mut self) -> Result<()> {
         let offset = self.next_offset;
@@ -374,13 +371,10 @@ impl BlockCursor {
             self.invalidate();
             return Ok(());
         }
-        let entry = match self.parse_entry(offset) {
-            Some(entry) if entry.shared <= self.key.len() => entry,
-            _ => {
-                self.invalidate();
-                return Err(self.damaged(offset));
-            }
-        };
+        let entry = self.entry_at(offset)?;
+        if entry.shared > self.key.len() {
+            return Err(self.damaged(offset));
+        }
         self.key.truncate(entry.shared);
         self.set_current(offset, &entry);
         Ok(())

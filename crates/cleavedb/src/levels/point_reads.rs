@@ -75,7 +75,7 @@ impl TableLookUp for OneKey<'_> {
             return Ok(());
         }
         let mut cursor = table.cursor(true);
-        cursor.seek_filtered::<CacheAndFile>(key, Stamp::at(snapshot))?;
+        cursor.seek_in::<CacheAndFile>(key, Stamp::at(snapshot), true)?;
         take_versions(table, &mut cursor, key, snapshot, versions)
     }
 }
@@ -133,7 +133,7 @@ impl TableLookUp for ManyKeys {
             self.cursors.clear();
         }
         let cursor = self.cursors.entry(id).or_insert_with(|| table.cursor(true));
-        cursor.seek_filtered::<CacheOnly>(key, Stamp::at(snapshot))?;
+        cursor.seek_in::<CacheOnly>(key, Stamp::at(snapshot), true)?;
         Ok(take_versions(table, cursor, key, snapshot, versions)?)
     }
 }

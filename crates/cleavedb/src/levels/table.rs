@@ -45,13 +45,13 @@ pub struct Table {
 
 /// Handles of the blocks that lead to all others.
 #[derive(Clone, Copy)]
-struct Places {
-    top_index: BlockHandle,
+pub(super) struct Places {
+    pub top_index: BlockHandle,
     properties: BlockHandle,
     /// The range tombstones, if there are any.
     ranges: Option<BlockHandle>,
-    /// The sequence number common to all versions, if the manifest holds it and the file does not.
-    global_seqno: Option<Seqno>,
+    /// The sequence number of all versions in a table that was written before it was assigned: the file says 0.
+    pub global_seqno: Option<Seqno>,
 }
 
 impl Table {
@@ -85,17 +85,12 @@ impl Table {
     }
 
     /// The footer, read and compared with the manifest's description at first use.
-    fn places(&self) -> Result<&Places> {
+    pub(super) fn places(&self) -> Result<&Places> {
         match self.places.get() {
             Some(places) => Ok(places),
             // Two readers may both get here; they read the same.
             None => self.read_places().map(|places| self.places.get_or_init(|| places)),
         }
-    }
-
-    /// The sequence number of all versions in a table that was written before it was assigned: the file says 0.
-    pub(super) fn global_seqno(&self) -> Result<Option<Seqno>> {
-        self.places().map(|places| places.global_seqno)
     }
 
     fn read_places(&self) -> Result<Places> {
@@ -188,10 +183,6 @@ impl Table {
         };
         let block = self.block(handle, PriorityPool::Metadata, fill_cache)?;
         Ok(Some(RangeBlock::new(block, BlockOrigin::new(self.path().clone(), handle.offset))))
-    }
-
-    pub(super) fn top_index(&self) -> Result<BlockHandle> {
-        self.places().map(|places| places.top_index)
     }
 
     /// The top index, if it is kept in memory.

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::table::Table;
+use super::table::{Places, Table};
 use crate::base::file_set::FileSet;
 use crate::base::ranges::Mark;
 use crate::base::{Buffer, Cursor, Error, Kind, Result, Seqno, Slice, Stamp};
@@ -130,23 +130,17 @@ impl Table {
             return Ok(None);
         }
         let mut cursor = self.cursor(true);
-        cursor.seek_filtered::<CacheAndFile>(key, Stamp::at(snapshot))?;
+        cursor.seek_in::<CacheAndFile>(key, Stamp::at(snapshot), true)?;
         Ok((cursor.valid() && cursor.key() == key).then_some(cursor))
     }
 
     /// A cursor over all versions. With `fill_cache` unset (flush, compaction) it leaves the cache unchanged and reads
     /// ahead as it moves forward.
     pub fn cursor(self: &Arc<Self>, fill_cache: bool) -> TableCursor {
-        TableCursor::new(self.clone(), fill_cache)
-    }
-}
-
-impl TableCursor {
-    pub(super) fn new(table: Arc<Table>, fill_cache: bool) -> TableCursor {
         let wanted = if fill_cache { SCAN_AHEAD_BYTES_FIRST } else { READ_AHEAD_BYTES_FIRST };
         let ahead = Ahead { start: 0, bytes: Vec::new(), room: None, wanted, prefetched_to: 0 };
         TableCursor {
-            table,
+            table: self.clone(),
             fill_cache,
             top: None,
             partition: None,
@@ -158,37 +152,40 @@ impl TableCursor {
             steps: 0,
         }
     }
+}
 
-    /// As [`seek`](Cursor::seek), for callers that want only versions of this key: if a filter excludes the key, the
-    /// cursor is not valid afterwards.
-    pub(super) fn seek_filtered<B: BlockSource>(&mut self, key: &[u8], stamp: Stamp) -> Result<(), B::Error> {
-        let Some(handles) = self.seek_top::<B>(key, stamp)? else {
+impl TableCursor {
+    /// Moves to the first version at or after (`key`, `stamp`); past the last one the cursor is not valid. With
+    /// `filtered`, for callers that want only versions of this key, it is not valid either if a filter excludes the key.
+    pub(super) fn seek_in<B: BlockSource>(&mut self, key: &[u8], stamp: Stamp, filtered: bool) -> Result<(), B::Error> {
+        let Some((handles, stamp)) = self.seek_top::<B>(key, stamp)? else {
             return Ok(());
         };
-        if let Some(handle) = handles.filter {
-            let block = self.block::<B>(handle, PriorityPool::Metadata)?;
+        if let Some(handle) = handles.filter.filter(|_| filtered) {
+            let block = B::block(&self.table, handle, PriorityPool::Metadata, self.fill_cache)?;
             match may_contain(&block, key) {
                 Some(true) => {}
                 Some(false) => return Ok(()),
                 None => return Err(self.table.damaged(handle.offset, "a filter is malformed").into()),
             }
         }
-        self.seek_within::<B>(handles, key, stamp)
+        self.open_partition::<B>(handles.index)?.seek(key, stamp)?;
+        if let Some(data) = self.open_data::<B>(StepDirection::Forward, false)? {
+            data.seek(key, stamp)?;
+            self.skip_exhausted::<B>(StepDirection::Forward)?;
+        }
+        Ok(())
     }
 
     /// Approximate offset in the file of the first version at or after `key`. Reads at most two index blocks.
     pub fn offset_of(mut self, key: &[u8]) -> Result<u64> {
-        let Some(handles) = self.seek_top::<CacheAndFile>(key, Stamp::NEWEST)? else {
+        let Some((handles, _)) = self.seek_top::<CacheAndFile>(key, Stamp::NEWEST)? else {
             return Ok(self.table.blocks_end());
         };
         let partition = self.open_partition::<CacheAndFile>(handles.index)?;
         partition.seek(key, Stamp::NEWEST)?;
         let data = partition.valid().then(|| BlockHandle::decode(partition.value())).flatten();
         Ok(data.map_or(handles.index.offset, |data| data.offset))
-    }
-
-    fn block<B: BlockSource>(&self, handle: BlockHandle, pool: PriorityPool) -> Result<Arc<Buffer>, B::Error> {
-        B::block(&self.table, handle, pool, self.fill_cache)
     }
 
     /// How the bytes of the table are distributed over the keys: the start of each partition. Reads the top index.
@@ -207,40 +204,24 @@ impl TableCursor {
         Ok(marks)
     }
 
-    /// Finds the partition for (`key`, `stamp`); the cursor is not valid until one of the partition's data blocks is
-    /// opened.
-    fn seek_top<B: BlockSource>(&mut self, key: &[u8], stamp: Stamp) -> Result<Option<PartitionHandles>, B::Error> {
+    /// Finds the partition for (`key`, `stamp`), and the stamp to seek in it; the cursor is not valid until one of the
+    /// partition's data blocks is opened.
+    fn seek_top<B: BlockSource>(
+        &mut self,
+        key: &[u8],
+        stamp: Stamp,
+    ) -> Result<Option<(PartitionHandles, Stamp)>, B::Error> {
         self.steps = 0;
         self.before = self.data.take().or(self.before.take());
-        self.open_top::<B>()?;
-        let stamp = self.in_file(stamp);
-        self.open_top::<B>()?.seek(key, stamp)?;
-        Ok(self.partition_handles()?)
-    }
-
-    /// The stamp to seek in the file. If all versions share a sequence number that the file does not hold, the file has
-    /// 0 in its place, and each key occurs once.
-    fn in_file(&self, stamp: Stamp) -> Stamp {
-        match self.global_seqno {
+        // If all versions share a sequence number that the file does not hold, the file has 0 in its place, and each
+        // key occurs once.
+        let stamp = match self.table.places()?.global_seqno {
             None => stamp,
             Some(seqno) if stamp >= Stamp::new(seqno, Kind::Put) => Stamp::NEWEST,
             Some(_) => Stamp::OLDEST,
-        }
-    }
-
-    fn seek_within<B: BlockSource>(
-        &mut self,
-        handles: PartitionHandles,
-        key: &[u8],
-        stamp: Stamp,
-    ) -> Result<(), B::Error> {
-        let stamp = self.in_file(stamp);
-        self.open_partition::<B>(handles.index)?.seek(key, stamp)?;
-        if let Some(data) = self.open_data::<B>(StepDirection::Forward, false)? {
-            data.seek(key, stamp)?;
-            self.skip_exhausted::<B>(StepDirection::Forward)?;
-        }
-        Ok(())
+        };
+        self.open_top::<B>()?.seek(key, stamp)?;
+        Ok(self.partition_handles()?.map(|handles| (handles, stamp)))
     }
 
     fn seek_end(&mut self, direction: StepDirection) -> Result<()> {
@@ -273,21 +254,21 @@ impl TableCursor {
         let Some(top) = self.top.as_ref().filter(|top| top.valid()) else {
             return Ok(None);
         };
-        let handles = PartitionHandles::decode(top.value());
-        let offset = self.table.top_index()?.offset;
-        handles.map(Some).ok_or_else(|| self.table.damaged(offset, "the top index holds an invalid block handle"))
+        let offset = self.table.places()?.top_index.offset;
+        let bad = || self.table.damaged(offset, "the top index holds an invalid block handle");
+        PartitionHandles::decode(top.value()).map(Some).ok_or_else(bad)
     }
 
     fn open_top<B: BlockSource>(&mut self) -> Result<&mut BlockCursor, B::Error> {
         let top = match self.top.take() {
             Some(top) => top,
             None => {
-                let handle = self.table.top_index()?;
-                self.global_seqno = self.table.global_seqno()?;
+                let Places { top_index: handle, global_seqno, .. } = *self.table.places()?;
+                self.global_seqno = global_seqno;
                 let block = match self.table.kept_top_index() {
                     Some(kept) => kept.clone(),
                     None => {
-                        let block = self.block::<B>(handle, PriorityPool::Metadata)?;
+                        let block = B::block(&self.table, handle, PriorityPool::Metadata, self.fill_cache)?;
                         self.table.keep_top_index(&block);
                         block
                     }
@@ -302,7 +283,7 @@ impl TableCursor {
         let open = match self.partition.take() {
             Some(open) if open.0 == handle => open,
             _ => {
-                let block = self.block::<B>(handle, PriorityPool::Metadata)?;
+                let block = B::block(&self.table, handle, PriorityPool::Metadata, self.fill_cache)?;
                 (handle, self.table.block_cursor(handle, block)?)
             }
         };
@@ -317,11 +298,10 @@ impl TableCursor {
         direction: StepDirection,
         sequential: bool,
     ) -> Result<Option<&mut BlockCursor>, B::Error> {
-        loop {
+        let handle = loop {
             if let Some((index, partition)) = self.partition.as_ref().filter(|(_, partition)| partition.valid()) {
-                let handle = BlockHandle::decode(partition.value());
                 let bad = || self.table.damaged(index.offset, "an index block holds an invalid block handle");
-                return Ok(Some(self.open_data_block::<B>(handle.ok_or_else(bad)?, direction, sequential)?));
+                break BlockHandle::decode(partition.value()).ok_or_else(bad)?;
             }
             if let Some(top) = self.top.as_mut().filter(|top| top.valid()) {
                 direction.step(top)?;
@@ -331,26 +311,18 @@ impl TableCursor {
                 return Ok(None);
             };
             direction.enter(self.open_partition::<B>(handles.index)?)?;
-        }
-    }
-
-    fn open_data_block<B: BlockSource>(
-        &mut self,
-        handle: BlockHandle,
-        direction: StepDirection,
-        sequential: bool,
-    ) -> Result<&mut BlockCursor, B::Error> {
+        };
         if self.data.is_none()
             && self.data_offset == handle.offset
             && let Some(before) = self.before.take()
         {
-            return Ok(self.data.insert(before));
+            return Ok(Some(self.data.insert(before)));
         }
         let forward = sequential && direction == StepDirection::Forward;
         self.steps = if forward { self.steps.saturating_add(1) } else { 0 };
         let block = match forward && (!self.fill_cache || self.steps > SCAN_STEPS) {
             true => self.block_ahead(handle)?,
-            false => self.block::<B>(handle, self.table.pool())?,
+            false => B::block(&self.table, handle, self.table.pool(), self.fill_cache)?,
         };
         let data = match self.data.take().or(self.before.take()) {
             Some(mut data) => {
@@ -360,7 +332,7 @@ impl TableCursor {
             None => self.table.block_cursor(handle, block)?,
         };
         self.data_offset = handle.offset;
-        Ok(self.data.insert(data))
+        Ok(Some(self.data.insert(data)))
     }
 
     /// A block from the bytes read ahead, or else from a new read-ahead that starts at the block.
@@ -474,11 +446,7 @@ impl Cursor for TableCursor {
     }
 
     fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
-        let moved = match self.seek_top::<CacheAndFile>(key, stamp) {
-            Ok(Some(handles)) => self.seek_within::<CacheAndFile>(handles, key, stamp),
-            Ok(None) => Ok(()),
-            Err(error) => Err(error),
-        };
+        let moved = self.seek_in::<CacheAndFile>(key, stamp, false);
         self.invalidate_on_error(moved)
     }
 

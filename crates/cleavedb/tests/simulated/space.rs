@@ -263,7 +263,6 @@ fn writers_continue_if_value_files_with_garbage_cannot_be_read() {
 }
 
 #[test]
-<<<<<<< HEAD
 fn the_largest_limit_is_no_limit() {
     in_world(4, || {
         let mut tuning = tuning();
@@ -278,7 +277,9 @@ fn the_largest_limit_is_no_limit() {
         assert_eq!(stats.pace_bytes_per_second, None);
         db.close().unwrap();
     });
-=======
+}
+
+#[test]
 fn the_front_is_not_sealed_again_while_it_is_flushed() {
     for seed in 0..4 {
         // Threads that never sleep would let no time pass, and end the run here.
@@ -307,7 +308,6 @@ fn the_front_is_not_sealed_again_while_it_is_flushed() {
         });
         report.result.unwrap();
     }
->>>>>>> 5c5a67975d7892c5774ffef7c41a365a1954d9ee
 }
 
 proptest! {
