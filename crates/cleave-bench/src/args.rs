@@ -46,7 +46,7 @@ pub struct Run {
     /// Engines, separated by commas; see `cleave-bench list`
     #[arg(long, value_name = "E", value_delimiter = ',', default_value = "cleave")]
     pub engine: Vec<String>,
-    /// Workloads, separated by commas; see `cleave-bench list`
+    /// Workloads, separated by commas, or `sustained`; see `cleave-bench list`
     #[arg(long, value_name = "W", value_delimiter = ',', required = true)]
     pub workload: Vec<String>,
     /// The other options.

@@ -11,6 +11,7 @@ mod compare;
 mod paper;
 mod bounded;
 mod plan;
+mod phase;
 mod scratch;
 mod experiment;
 mod recovery;
@@ -93,6 +94,7 @@ fn list(out: &mut dyn Write) -> io::Result<()> {
     if kinds.len() == 1 {
         writeln!(out, "   (other engines are cargo features: rocksdb, fjall, redb, lmdb)")?;
     }
+    writeln!(out, "Runs of several phases on one open store:\n   {}", phase::SUSTAINED)?;
     writeln!(out, "Workloads (R: percentage of reads; input and trace need --input):\n   {}", workload::NAMES.join(" "))
 }
 

@@ -41,6 +41,8 @@ const WORKLOADS: &[(&str, &[(&str, f64)])] = &[
     ("kvaccel-b", &[("update", 90.0), ("read", 10.0)]),
     ("kvaccel-c", &[("update", 80.0), ("read", 20.0)]),
     ("kvaccel-d", &[("scan", 100.0)]),
+    ("mixed", &[("read", 70.0), ("update", 20.0), ("delete", 5.0), ("scan", 5.0)]),
+    ("settle", &[("settle", 100.0)]),
 ];
 
 /// The stable public names of fields.
@@ -75,6 +77,7 @@ const FIELDS: &[&str] = &[
     "open_s",
     "live_bytes",
     "rss_peak_bytes",
+    "rss_bytes",
     "settings",
     "recover_s",
     "disk_utilisation_per_second",
@@ -106,14 +109,18 @@ fn check(outcome: &Value, shares: &[(&str, f64)]) {
         assert!(background || (done as f64 - expected).abs() <= slack, "{done} {name}, expected {expected}");
     }
     assert!(by_operation.is_empty(), "unexpected operations: {by_operation:?}");
-    let writes = shares.iter().any(|(name, _)| !matches!(*name, "read" | "scan" | "read-background"));
+    let writes = shares.iter().any(|(name, _)| !matches!(*name, "read" | "scan" | "settle" | "read-background"));
     assert!(!writes || number(outcome, "user_bytes_written") > 0);
     let reads = shares.iter().any(|(name, _)| matches!(*name, "read" | "scan" | "rmw"));
     assert_eq!(reads, number(outcome, "values_read") > 0);
     assert_eq!(reads, number(outcome, "user_bytes_read") > 0);
     assert_eq!(reads, outcome["read_amplification"].is_number());
     assert!(number(outcome, "user_bytes_read") >= number(outcome, "values_read") * number(outcome, "key_size") / 2);
-    assert_eq!(number(outcome, "reads_missing"), 0);
+    let deletes = shares.iter().any(|(name, _)| *name == "delete");
+    assert!(deletes || number(outcome, "reads_missing") == 0);
+    let background = shares.iter().any(|(name, _)| name.ends_with("-background"));
+    assert_eq!(outcome["background_ops_per_s"].as_f64().is_some_and(|rate| rate > 0.0), background);
+    assert!(number(outcome, "rss_bytes") <= number(outcome, "rss_peak_bytes"));
     assert!(number(outcome, "live_bytes") > 0 && number(outcome, "space_bytes") > 0);
 }
 
@@ -146,6 +153,7 @@ fn every_workload_runs_on_every_engine_with_its_mix() {
         let operations = match workload {
             "hashkv-updates" => 3 * RECORDS,
             "kvaccel-d" => RECORDS / 100,
+            "settle" => 1,
             _ => RECORDS,
         };
         assert_eq!((number(outcome, "records"), number(outcome, "operations")), (RECORDS, operations));
