@@ -8,6 +8,9 @@ use crate::engine::{Durability, ValueSpace};
 use crate::latency::Summary;
 use crate::series::Spread;
 
+/// Ratios of results this close to 1 are no difference, because repeats of a run vary by as much.
+pub const EVEN: f64 = 1.05;
+
 /// The result of one engine with one workload or phase.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Outcome {

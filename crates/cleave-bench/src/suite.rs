@@ -75,7 +75,11 @@ pub fn measure(args: &Run) -> Result<Vec<Outcome>> {
     Ok(outcomes)
 }
 
-fn write_json(outcomes: &[Outcome], path: &Path) -> Result<()> {
+/// Writes `outcomes` as JSON.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn write_json(outcomes: &[Outcome], path: &Path) -> Result<()> {
     let json = serde_json::to_string_pretty(outcomes).map_err(Failure::because("cannot make JSON"))?;
     fs::write(path, json + "\n").map_err(Failure::because(format!("cannot write {}", path.display())))
 }

@@ -125,7 +125,7 @@ impl Workload {
 }
 
 /// Lengths of the keys and values of `mixed`: values of all sizes from 8 B to 64 KiB, as many small as large ones.
-const MIXED_LENGTHS: (Lengths, Lengths) = (Lengths::Fixed(24), Lengths::LogUniform { low: 8, high: 64 << 10 });
+pub const MIXED_LENGTHS: (Lengths, Lengths) = (Lengths::Fixed(24), Lengths::LogUniform { low: 8, high: 64 << 10 });
 
 /// The names of the workloads; R stands for a percentage of reads.
 #[rustfmt::skip]

@@ -313,16 +313,34 @@ fn a_report_is_one_self_contained_page_with_every_workload() {
 }
 
 #[test]
-fn compare_prints_a_ratio_for_each_workload_of_the_standard_set() {
+fn compare_prints_the_ratios_of_all_sets_and_keeps_all_results() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().to_str().unwrap();
-    let page = format!("{dir}/page.html");
+    let (page, json) = (format!("{dir}/page.html"), format!("{dir}/out.json"));
     let size = ["compare", "--quick", "--records", "200", "--against", "cleave"];
-    let out = succeed(&[&size[..], &["--dir", dir, "--report", &page]].concat());
-    let (_, ratios) = out.split_once("cleave / cleave").unwrap();
-    assert_eq!(ratios.lines().skip(2).count(), 12, "{out}");
-    assert!(std::fs::read_to_string(page).unwrap().contains(">ycsb-am</h2>"));
+    let out = succeed(&[&size[..], &["--dir", dir, "--report", &page, "--json", &json]].concat());
+    // The standard set; 16 phases; load, update, settle; load, mixed, settle; and twice load, readwhilewriting, settle.
+    let (phases, standard) = (16 + 3 + 3 + 2 * 3, 12);
+    for (rival, rows) in [("cleave", standard + phases), ("cleave-inline", phases)] {
+        let (_, ratios) = out.split_once(&format!("\ncleave / {rival} (")).unwrap();
+        let ratios: Vec<&str> = ratios.lines().skip(2).take_while(|line| !line.is_empty()).collect();
+        assert_eq!(ratios.len(), rows, "{out}");
+        let throughput = |line: &&str| {
+            let ratio =
+                line.split_whitespace().find_map(|word| word.parse::<f64>().ok().filter(|_| word.contains('.')));
+            ratio.unwrap()
+        };
+        assert!(ratios.iter().map(throughput).is_sorted(), "{ratios:#?}");
+    }
+    let outcomes: Vec<Value> = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    assert_eq!(outcomes.len(), 2 * standard + 3 * phases);
+    let held: Vec<&Value> =
+        outcomes.iter().filter(|outcome| outcome["settings"]["options"]["background_rate"].is_number()).collect();
+    assert_eq!(held.len(), 3 * 3);
+    let html = std::fs::read_to_string(page).unwrap();
+    assert!(html.contains(">ycsb-am</h2>") && html.contains(">sustained/mixed</h2>"));
     refuse(&["compare", "--against", "nothing"], "there is no engine");
+    refuse(&["compare", "--sets", "nothing"], "--sets");
 }
 
 #[test]
