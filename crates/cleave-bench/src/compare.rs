@@ -121,9 +121,11 @@ pub fn run(args: &Compare, out: &mut dyn Write) -> Result<()> {
 impl Sizes {
     /// The standard workloads on both engines, one run each.
     fn standard(&self, args: &Compare) -> Run {
-        let places = args.places.clone();
-        let workload = WORKLOADS.map(str::to_owned).to_vec();
-        Run { engine: vec![OURS.to_owned(), args.against.clone()], workload, ..self.of_phases(args, places) }
+        let mut run = self.of_phases(args, args.places.clone());
+        run.engine = vec![OURS.to_owned(), args.against.clone()];
+        run.workload = WORKLOADS.map(str::to_owned).to_vec();
+        run.shape.phase_seconds = None;
+        run
     }
 
     /// The standard phases at one scale.
@@ -273,15 +275,20 @@ struct Figure {
 const FIGURES: [Figure; 10] = [
     Figure { title: "throughput", is_gain: true, of: |outcome| Some(outcome.ops_per_s) },
     Figure { title: "background", is_gain: true, of: |outcome| outcome.background_ops_per_s },
-    Figure { title: "p50", is_gain: false, of: |outcome| Some(outcome.latency_us.p50) },
-    Figure { title: "p99", is_gain: false, of: |outcome| Some(outcome.latency_us.p99) },
-    Figure { title: "p99.9", is_gain: false, of: |outcome| Some(outcome.latency_us.p999) },
-    Figure { title: "max", is_gain: false, of: |outcome| Some(outcome.latency_us.max) },
+    Figure { title: "p50", is_gain: false, of: |outcome| latency(outcome, outcome.latency_us.p50) },
+    Figure { title: "p99", is_gain: false, of: |outcome| latency(outcome, outcome.latency_us.p99) },
+    Figure { title: "p99.9", is_gain: false, of: |outcome| latency(outcome, outcome.latency_us.p999) },
+    Figure { title: "max", is_gain: false, of: |outcome| latency(outcome, outcome.latency_us.max) },
     Figure { title: "cpu", is_gain: false, of: |outcome| Some(outcome.cpu_s_per_million) },
     Figure { title: "write amp", is_gain: false, of: |outcome| outcome.write_amplification },
     Figure { title: "read amp", is_gain: false, of: |outcome| outcome.read_amplification },
     Figure { title: "space", is_gain: false, of: |outcome| Some(outcome.space_bytes as f64) },
 ];
+
+/// A latency of `outcome`; none if it has only one operation, whose throughput says the same.
+fn latency(outcome: &Outcome, latency: f64) -> Option<f64> {
+    (outcome.operations > 1).then_some(latency)
+}
 
 /// The ratios of CleaveDB's figures to those of a rival, for the same work.
 struct Row<'a> {
@@ -361,7 +368,8 @@ mod tests {
                 panic!("the command is `compare`")
             };
             let sizes = Sizes::of(&args);
-            assert_eq!(phases(&sizes.standard(&args)), WORKLOADS.len());
+            let standard = sizes.standard(&args);
+            assert_eq!((phases(&standard), standard.shape.phase_seconds), (WORKLOADS.len(), None));
             let sustained: Vec<Run> = sizes.sustained.iter().map(|scale| sizes.sustained(&args, scale)).collect();
             assert!(sustained.len() > 1 && sustained.iter().all(|run| phases(run) == 16));
             let limits = [&sustained[0], &sustained[1]].map(|run| run.places.cgroup_memory);
