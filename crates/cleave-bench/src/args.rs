@@ -22,7 +22,7 @@ pub struct Args {
 pub enum Command {
     /// Run workloads on engines, one run at a time; print a table and write JSON
     Run(Box<Run>),
-    /// Run the standard set on CleaveDB and one other engine; print the table and the ratios
+    /// Run sets of workloads on CleaveDB and one other engine; print tables and ratios
     Compare(Compare),
     /// Run the experiments of a paper on the engines of this build; print its claims beside the measurements
     Paper(Paper),
@@ -46,7 +46,7 @@ pub struct Run {
     /// Engines, separated by commas; see `cleave-bench list`
     #[arg(long, value_name = "E", value_delimiter = ',', default_value = "cleave")]
     pub engine: Vec<String>,
-    /// Workloads, separated by commas; see `cleave-bench list`
+    /// Workloads, separated by commas, or `sustained`; see `cleave-bench list`
     #[arg(long, value_name = "W", value_delimiter = ',', required = true)]
     pub workload: Vec<String>,
     /// The other options.
@@ -66,13 +66,22 @@ pub struct Run {
 /// `cleave-bench compare`.
 #[derive(Debug, ClapArgs)]
 pub struct Compare {
-    /// Run for a few minutes, with 200,000 records of 1 KB and 32 MiB of memory instead of 2,000,000 records and 256 MiB
+    /// Run small sizes for about ten minutes, with 32 MiB of memory instead of 256 MiB; the full sets take hours
     #[arg(long)]
     pub quick: bool,
     /// The engine to compare with
     #[arg(long, value_name = "E", default_value = "rocksdb")]
     pub against: String,
-    /// Number of records, overriding --quick and its default
+    /// The sets of runs, separated by commas
+    #[arg(
+        long,
+        value_name = "S",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "standard,sustained,settle,mixed,readers"
+    )]
+    pub sets: Vec<CompareSet>,
+    /// Number of records of all sets; `sustained` then has one scale
     #[arg(long, value_name = "N")]
     pub records: Option<u64>,
     /// Directories and devices of the stores.
@@ -81,12 +90,29 @@ pub struct Compare {
     /// Number of repeats; the run with the median throughput is reported
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u64).range(1..))]
     pub repeat: u64,
-    /// Write all results as JSON, one object per engine and workload
+    /// Write all results as JSON, one object per engine and workload or phase
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Also write the page of `report`
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
+}
+
+/// The sets of runs of `compare`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CompareSet {
+    /// Twelve workloads, each on an idle store: 2,000,000 records of 1000 B (quick: 200,000)
+    Standard,
+    /// The phases of `sustained`: 500,000 records without a memory cgroup, 2,000,000 and 10,000,000 in one of 1 GiB, or of
+    /// --cgroup-memory (quick: 50,000; 200,000 in a cgroup only with --cgroup-memory)
+    Sustained,
+    /// `load,update,settle`: what is left to do after writing, with 2,000,000 records (quick: 200,000)
+    Settle,
+    /// `load,mixed`: 1,000,000 records of 8 B to 64 KiB (quick: 50,000)
+    Mixed,
+    /// `load,readwhilewriting`: 4 readers and 1,000,000 records of 400 B (quick: 200,000), with the writer at full speed,
+    /// and then held to the writes per second of the other engine
+    Readers,
 }
 
 /// `cleave-bench paper`.

@@ -94,6 +94,9 @@ pub struct Client<'a> {
     key: Vec<u8>,
     value: Vec<u8>,
     last_key: Vec<u8>,
+    /// In a workload with deletes, the client's number and the number of clients: it accesses only each of so many records,
+    /// from its number on. Otherwise nobody knows whether a record exists that another client writes and deletes.
+    own: Option<(u64, u64)>,
     tally: Tally,
 }
 
@@ -102,7 +105,7 @@ impl<'a> Client<'a> {
     pub fn new(bench: &'a Bench<'a>, rng: Rng) -> Client<'a> {
         let chooser = Chooser::new(bench.workload.distribution, bench.dataset.records);
         let (key, value, last_key) = (Vec::new(), Vec::new(), Vec::new());
-        Client { bench, rng, chooser, key, value, last_key, tally: Tally::default() }
+        Client { bench, rng, chooser, key, value, last_key, own: None, tally: Tally::default() }
     }
 
     /// Executes its share of the workload's mix, or of the trace.
@@ -111,6 +114,7 @@ impl<'a> Client<'a> {
     /// The first operation that failed or returned a wrong answer; the other clients then stop too.
     pub fn run(mut self, share: Share) -> Result<Tally> {
         share.pace.iter().for_each(Pace::settle);
+        self.own = self.bench.workload.has(Operation::Delete).then_some((share.client, share.clients));
         match self.bench.dataset.source.trace() {
             Some(trace) => self.replay(trace, share)?,
             None => self.draw(share)?,
@@ -181,7 +185,8 @@ impl<'a> Client<'a> {
             Operation::Insert => dataset.next_new.fetch_add(1, Ordering::Relaxed),
             _ => {
                 let records = dataset.records.max(dataset.acknowledged.load(Ordering::Relaxed));
-                self.chooser.choose(records, &mut self.rng)
+                let record = self.chooser.choose(records, &mut self.rng);
+                self.own.map_or(record, |own| nearest_own(record, own, records))
             }
         };
         Request { operation, record, length: None }
@@ -199,7 +204,7 @@ impl<'a> Client<'a> {
                 let exists = bench.dataset.presence.has(record);
                 source.operand(key, length(key), exists, rng, value);
             }
-            Operation::Read | Operation::Scan | Operation::Rmw | Operation::Delete => {}
+            Operation::Read | Operation::Scan | Operation::Rmw | Operation::Delete | Operation::Settle => {}
         }
     }
 
@@ -235,21 +240,22 @@ impl<'a> Client<'a> {
             Operation::Merge => {
                 self.tally.user_bytes_written += (self.key.len() + self.value.len()) as u64;
                 bench.engine.merge(&self.key, &self.value)?;
-                bench.dataset.presence.set(record);
+                bench.dataset.written(record, &self.key);
                 Ok(())
             }
             Operation::Delete => {
-                bench.dataset.presence.clear(record);
+                bench.dataset.deleting(record, &self.key);
                 self.tally.user_bytes_written += self.key.len() as u64;
                 bench.engine.delete(&self.key)
             }
+            Operation::Settle => bench.engine.settle(),
         }
     }
 
     fn put(&mut self, record: u64) -> Result<()> {
         self.tally.user_bytes_written += (self.key.len() + self.value.len()) as u64;
         self.bench.engine.put(&self.key, &self.value)?;
-        self.bench.dataset.presence.set(record);
+        self.bench.dataset.written(record, &self.key);
         Ok(())
     }
 
@@ -305,6 +311,14 @@ impl<'a> Client<'a> {
     }
 }
 
+/// The record near `record` that belongs to a client, which is `own.0` of `own.1`. There are at least as many records as
+/// clients.
+fn nearest_own(record: u64, own: (u64, u64), records: u64) -> u64 {
+    let (client, clients) = own;
+    let near = record - record % clients + client;
+    if near < records { near } else { near - clients }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -315,6 +329,8 @@ mod tests {
 
     use super::*;
     use crate::args::{Args, Command};
+    use crate::distribution::Distribution;
+    use crate::phase::Schedule;
     use crate::workload;
 
     /// The fault of the store.
@@ -406,13 +422,51 @@ mod tests {
         if matches!(fault, Fault::Nothing | Fault::ScansBackwards) {
             mixed.mix.push((Operation::Scan, 50));
         }
-        let load = workload::find("fillseq").unwrap();
-        let load = Workload { order: mixed.order, ..load };
-        let dataset = Dataset::new(&args.shape, &mixed).unwrap();
+        let load = mixed.load();
+        let schedule = Schedule::of("mixed:50", &args.shape).unwrap();
+        let dataset = Dataset::new(&args.shape, &schedule).unwrap();
         let engine = Faulty { records: Mutex::default(), fault, calls: AtomicU64::new(0) };
         let share = Share { client: 0, clients: 1, operations: 200, pace: None };
         Client::new(&Bench::new(&engine, &load, &dataset), Rng::seed_from_u64(1)).run(share)?;
         Client::new(&Bench::new(&engine, &mixed, &dataset), Rng::seed_from_u64(2)).run(share)
+    }
+
+    #[test]
+    fn live_bytes_are_those_of_the_records_in_the_store() {
+        let arguments = ["cleave-bench", "run", "--workload", "mixed", "--records", "300", "--value-size", "9-90"];
+        let Command::Run(args) = Args::parse_from(arguments).command else { panic!("the command is `run`") };
+        let schedule = Schedule::of("mixed", &args.shape).unwrap();
+        let dataset = Dataset::new(&args.shape, &schedule).unwrap();
+        let engine = Faulty { records: Mutex::default(), fault: Fault::Nothing, calls: AtomicU64::new(0) };
+        let work = |workload: &Workload, clients: u64, operations| {
+            for client in 0..clients {
+                let share = Share { client, clients, operations, pace: None };
+                Client::new(&Bench::new(&engine, workload, &dataset), Rng::seed_from_u64(client)).run(share).unwrap();
+            }
+            let records = engine.records.lock().unwrap();
+            let bytes = records.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>() as u64;
+            assert_eq!(dataset.live_bytes(), bytes);
+            bytes
+        };
+        let loaded = work(&schedule.data.load(), 1, 300);
+        assert_ne!(work(&schedule.data, 3, 2000), loaded);
+        let deleted = work(&schedule.data.only(Operation::Delete, Distribution::Uniform), 2, 2000);
+        assert!(deleted < loaded / 2, "{deleted} of {loaded}");
+    }
+
+    #[test]
+    fn the_records_of_clients_are_all_records_and_no_two_share_one() {
+        for (records, clients) in [(100, 1), (100, 3), (3, 3), (101, 7)] {
+            let mut owners = vec![None; records as usize];
+            for client in 0..clients {
+                for record in 0..records {
+                    let own = nearest_own(record, (client, clients), records);
+                    assert!(own.abs_diff(record) < clients, "{own} for {record}");
+                    assert_eq!(*owners[own as usize].get_or_insert(client), client);
+                }
+            }
+            assert!(owners.iter().all(Option::is_some));
+        }
     }
 
     #[test]

@@ -109,12 +109,18 @@ impl Counters {
     }
 }
 
-/// Peak resident memory of the process, in bytes.
+/// Peak resident memory of the process since its start or the last [`forget_rss_peak`], in bytes.
 ///
 /// # Errors
 /// If /proc lacks the counter.
 pub fn rss_peak_bytes() -> Result<u64> {
     kibibytes_of_status("VmHWM:")
+}
+
+/// Makes the peak of resident memory begin at what is resident now.
+pub fn forget_rss_peak() {
+    // A kernel without this keeps the peak of the whole process, as documented.
+    let _ = fs::write("/proc/self/clear_refs", "5");
 }
 
 /// Current resident memory of the process, in bytes.
@@ -200,5 +206,14 @@ mod tests {
             sum = (0..100_000).fold(sum, |sum, n| std::hint::black_box(sum ^ n));
         }
         assert!(rss_peak_bytes().unwrap() > 1 << 20);
+    }
+
+    #[test]
+    fn a_peak_of_memory_is_forgotten() {
+        let bytes = std::hint::black_box(vec![1u8; 256 << 20]);
+        let peak = rss_peak_bytes().unwrap();
+        drop(bytes);
+        forget_rss_peak();
+        assert!(rss_peak_bytes().unwrap() + (128 << 20) < peak);
     }
 }

@@ -14,6 +14,8 @@ use crate::failure::Result;
 
 /// CleaveDB's name on the command line: the engine that the others are compared with.
 pub const OURS: &str = "cleave";
+/// CleaveDB with all values in its tables.
+pub const INLINE: &str = "cleave-inline";
 
 /// What an acknowledged write must survive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]

@@ -1,4 +1,5 @@
-//! One run, in the process started for it: load, close, reopen, run the clients, flush, sync, collect the counters.
+//! One run, in the process started for it: open a store, loaded before if the first phase needs that, execute the phases one
+//! right after the other, and collect the counters of each.
 
 use std::io::Write;
 use std::sync::atomic::Ordering;
@@ -8,26 +9,41 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::client::{Bench, Client, Share, Tally};
-use crate::counters::{Counters, Meter, rss_peak_bytes, space_bytes};
+use crate::counters::{Counters, Meter, forget_rss_peak, rss_bytes, rss_peak_bytes, space_bytes};
 use crate::dataset::Dataset;
 use crate::distribution::Distribution;
-use crate::engine::{Engine, Kind, ValueSpace};
+use crate::engine::{Engine, Kind};
 use crate::failure::{Failure, Result};
 use crate::latency::Latencies;
 use crate::pace::Pace;
+use crate::phase::Phase;
 use crate::plan::{Plan, Shape};
 use crate::result::Outcome;
 use crate::rng;
 use crate::series::{self, Series, Spread};
-use crate::workload::{self, Operation, Workload};
+use crate::workload::{Operation, Workload};
 use crate::{engines, machine, recovery};
 
 /// Random streams of the load, the clients, the background client, and the updates that age the store.
 const STREAMS: [u64; 4] = [0x10AD << 32, 0xC11E << 32, 0xBACC << 32, 0xA6E5 << 32];
+/// Random streams of one phase.
+const STREAMS_PER_PHASE: u64 = 1 << 16;
 
-/// The work of all clients, in total and over time.
+/// The work that clients are given.
+struct Job {
+    /// Operations of all clients together.
+    operations: u64,
+    /// The time after which they stop in any case.
+    limit: Option<Duration>,
+    /// The random streams: an offset to those of the background client, and the first one of the clients.
+    streams: (u64, u64),
+    /// The text beside the progress bar.
+    title: String,
+}
+
+/// The work that clients did, in total and over time.
 #[derive(Default)]
-struct Phase {
+struct Work {
     tally: Tally,
     background: Latencies,
     series: Series,
@@ -35,92 +51,90 @@ struct Phase {
     elapsed: Duration,
 }
 
-/// Measurements of the whole run.
-struct Whole {
-    open_s: f64,
+/// Measurements of one phase.
+struct Measured {
+    work: Work,
     elapsed_with_flush_s: f64,
     used: Counters,
-    counted_by: &'static str,
     space_bytes: u64,
-    value_space: Option<ValueSpace>,
+    live_bytes: u64,
+    rss_bytes: u64,
     rss_peak_bytes: u64,
 }
 
-/// Executes `plan` and writes the outcome to `out`. With `--recover` it then keeps writing until the parent kills it.
+/// An open store, and what all work on it shares.
+struct Bed<'a> {
+    plan: &'a Plan,
+    engine: &'a dyn Engine,
+    dataset: &'a Dataset,
+    meter: &'a Meter,
+}
+
+/// Executes `plan` and writes the outcomes of its phases to `out`. With `--recover` it then keeps writing until the parent
+/// kills it.
 ///
 /// # Errors
 /// If the engine fails, or loses or confuses a record.
 pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<()> {
-    let shape = &plan.shape;
     let kind = engines::find(&plan.engine)?;
-    let mut workload = workload::find(&plan.workload)?;
-    workload.distribution = shape.distribution.unwrap_or(workload.distribution);
-    let dataset = Dataset::new(shape, &workload)?;
+    let schedule = plan.schedule()?;
+    let dataset = Dataset::new(&plan.shape, &schedule)?;
     let meter = Meter::new(&plan.dirs, plan.places.own_device)?;
-
-    if workload.loaded {
-        load(&kind, plan, &workload, &dataset, &meter)?;
+    if schedule.is_loaded_before() {
+        load(&kind, plan, &schedule.data, &dataset, &meter)?;
     }
     let opening = Instant::now();
     let engine = (kind.open)(&plan.settings()?)?;
     let open_s = opening.elapsed().as_secs_f64();
 
     meter.settle(&plan.dirs)?;
-    let before = meter.now()?;
-    let start = Instant::now();
-    let title = format!("{} {}", plan.engine, plan.workload);
-    let phase = work(&Bench::new(&*engine, &workload, &dataset), plan, &meter, dataset.operations, STREAMS[1], title)?;
-    engine.flush()?;
-    engine.sync()?;
-    let elapsed_with_flush_s = start.elapsed().as_secs_f64();
-    meter.settle(&plan.dirs)?;
-    let used = meter.now()?.since(&before);
-
-    let (space_bytes, value_space) = (space_bytes(&plan.dirs)?, engine.value_space()?);
-    if shape.verify {
+    let bed = Bed { plan, engine: &*engine, dataset: &dataset, meter: &meter };
+    // Outcomes are made of the measurements afterwards, because nothing comes between two phases.
+    let measured = (0..).zip(&schedule.phases).map(|(number, phase)| bed.measure(number, phase, schedule.is_flushed));
+    let measured: Vec<Measured> = measured.collect::<Result<_>>()?;
+    let value_space = engine.value_space()?;
+    if plan.shape.verify {
         verify(&*engine, &dataset)?;
     }
-    let kept = match plan.is_to_be_killed(phase.tally.user_bytes_written) {
+    let user_bytes = measured.iter().map(|measured| measured.work.tally.user_bytes_written).sum();
+    let kept = match plan.is_to_be_killed(user_bytes) {
         true => Some(engine),
         false => {
             engine.close()?;
             None
         }
     };
-    let counted_by = meter.counted_by();
-    let whole = Whole {
-        open_s,
-        elapsed_with_flush_s,
-        used,
-        counted_by,
-        space_bytes,
-        value_space,
-        rss_peak_bytes: rss_peak_bytes()?,
-    };
-    let outcome = serde_json::to_string(&outcome(plan, &kind, &dataset, &phase, &whole)?);
-    let outcome = outcome.map_err(Failure::because("cannot make JSON"))?;
-    writeln!(out, "{outcome}").and_then(|()| out.flush()).map_err(Failure::because("cannot write the outcome"))?;
+    let mut outcomes = Vec::new();
+    for (phase, measured) in schedule.phases.iter().zip(&measured) {
+        let workload = phase.name.clone();
+        outcomes.push(Outcome { workload, open_s, ..outcome(plan, &kind, &dataset, &meter, measured)? });
+    }
+    if let Some(last) = outcomes.last_mut() {
+        last.value_space = value_space;
+    }
+    let outcomes = serde_json::to_string(&outcomes).map_err(Failure::because("cannot make JSON"))?;
+    writeln!(out, "{outcomes}").and_then(|()| out.flush()).map_err(Failure::because("cannot write the outcomes"))?;
     kept.map_or(Ok(()), |engine| recovery::write_until_killed(&*engine, plan))
 }
 
 /// Writes all records once with the clients of the run, ages the store if requested, and closes it. Unless `--right-away`
 /// is given, it waits for pending compactions first: they are not part of the run, and RocksDB keeps the inputs of a
 /// compaction on disk for a long time.
-fn load(kind: &Kind, plan: &Plan, workload: &Workload, dataset: &Dataset, meter: &Meter) -> Result<()> {
-    let only = |operation, distribution| {
-        let mix = vec![(operation, 1)];
-        Workload { mix, distribution, background: None, ..workload.clone() }
-    };
-    let load = only(Operation::Insert, Distribution::Uniform);
+fn load(kind: &Kind, plan: &Plan, data: &Workload, dataset: &Dataset, meter: &Meter) -> Result<()> {
     let shape = Shape { rate: None, ..plan.shape.clone() };
-    let plan = Plan { shape, ..plan.clone() };
+    let plan = &Plan { shape, ..plan.clone() };
     let engine = (kind.open)(&plan.settings()?)?;
-    let title = format!("{} load", plan.engine);
-    work(&Bench::new(&*engine, &load, dataset), &plan, meter, dataset.records, STREAMS[0], title)?;
+    let bed = Bed { plan, engine: &*engine, dataset, meter };
+    let job = |operations, stream, what| Job {
+        operations,
+        limit: None,
+        streams: (0, stream),
+        title: format!("{} {what}", plan.engine),
+    };
+    bed.work(&data.load(), job(dataset.records, STREAMS[0], "load"))?;
     if plan.shape.age > 0 {
-        let updates = only(Operation::Update, plan.shape.distribution.unwrap_or(Distribution::YCSB));
-        let (count, title) = (dataset.records.saturating_mul(plan.shape.age), format!("{} aging", plan.engine));
-        work(&Bench::new(&*engine, &updates, dataset), &plan, meter, count, STREAMS[3], title)?;
+        let updates = data.only(Operation::Update, plan.shape.distribution.unwrap_or(Distribution::YCSB));
+        bed.work(&updates, job(dataset.records.saturating_mul(plan.shape.age), STREAMS[3], "aging"))?;
     }
     engine.flush()?;
     if !plan.shape.right_away {
@@ -130,29 +144,127 @@ fn load(kind: &Kind, plan: &Plan, workload: &Workload, dataset: &Dataset, meter:
     engine.close()
 }
 
-fn outcome(plan: &Plan, kind: &Kind, dataset: &Dataset, phase: &Phase, whole: &Whole) -> Result<Outcome> {
-    let (shape, used, tally, series) = (&plan.shape, &whole.used, &phase.tally, &phase.series);
-    let elapsed_s = phase.elapsed.as_secs_f64();
+impl Bed<'_> {
+    /// Executes phase `number`, and flushes and syncs the store as a part of it if `is_flushed`.
+    fn measure(&self, number: u64, phase: &Phase, is_flushed: bool) -> Result<Measured> {
+        let Bed { plan, engine, dataset, meter } = *self;
+        if number > 0 {
+            forget_rss_peak();
+        }
+        let stream = number * STREAMS_PER_PHASE;
+        let job = Job {
+            operations: dataset.operations(&phase.workload),
+            limit: phase.limit,
+            streams: (stream, STREAMS[1] + stream),
+            title: format!("{} {}", plan.engine, phase.name),
+        };
+        let before = meter.now()?;
+        let start = Instant::now();
+        let work = self.work(&phase.workload, job)?;
+        let mut elapsed_with_flush_s = work.elapsed.as_secs_f64();
+        if is_flushed {
+            engine.flush()?;
+            engine.sync()?;
+            elapsed_with_flush_s = start.elapsed().as_secs_f64();
+            meter.settle(&plan.dirs)?;
+        }
+        Ok(Measured {
+            work,
+            elapsed_with_flush_s,
+            used: meter.now()?.since(&before),
+            space_bytes: space_bytes(&plan.dirs)?,
+            live_bytes: dataset.live_bytes(),
+            rss_bytes: rss_bytes()?,
+            rss_peak_bytes: rss_peak_bytes()?,
+        })
+    }
+
+    /// Runs the clients of `workload`, which share the operations of `job`.
+    fn work(&self, workload: &Workload, job: Job) -> Result<Work> {
+        let Bed { plan, engine, dataset, meter } = *self;
+        let (shape, bench) = (&plan.shape, &Bench::new(engine, workload, dataset));
+        let bar = series::bar(job.title, job.operations);
+        let start = Instant::now();
+        let rng = |purpose| rng::stream(shape.seed, purpose);
+        thread::scope(|scope| {
+            let foreground = |client: u64| {
+                let pace = match dataset.source.trace() {
+                    Some(_) => (shape.rate_from_trace || shape.rate.is_some())
+                        .then(|| Pace::of_trace(start, shape.rate, shape.burst)),
+                    None => shape.rate.map(|rate| Pace::new(start, rate, shape.burst, client, shape.threads)),
+                };
+                let share = Share { client, clients: shape.threads, operations: job.operations, pace };
+                let rng = rng(job.streams.1 + client);
+                scope.spawn(move || (Client::new(bench, rng).run(share), start.elapsed()))
+            };
+            let clients: Vec<_> = (0..shape.threads).map(foreground).collect();
+            let background = workload.background.map(|operation| {
+                let pace = shape.background_rate.map(|rate| Pace::new(start, rate, 1, 0, 1));
+                let rng = rng(STREAMS[2] + job.streams.0);
+                scope.spawn(move || Client::new(bench, rng).run_in_background(operation, pace))
+            });
+
+            let done = || bench.done.load(Ordering::Relaxed);
+            let is_late = || job.limit.is_some_and(|limit| start.elapsed() >= limit);
+            let is_finished = || {
+                if is_late() {
+                    bench.stop.store(true, Ordering::Relaxed);
+                }
+                clients.iter().all(|client| client.is_finished())
+            };
+            let series = Series::watch(start, &plan.dirs, meter, &bar, done, is_finished);
+            bench.stop.store(true, Ordering::Relaxed);
+            bar.finish_and_clear();
+            let panicked = |_| Failure::new("a client panicked");
+            let mut work = Work { operations: done(), series: series?, ..Work::default() };
+            if let Some(background) = background {
+                let tally = background.join().map_err(panicked)??;
+                work.tally.user_bytes_written += tally.user_bytes_written;
+                work.background = tally.latencies;
+            }
+            for client in clients {
+                let (outcome, ended) = client.join().map_err(panicked)?;
+                work.tally.add(&outcome?);
+                work.elapsed = work.elapsed.max(ended);
+            }
+            match work.operations == job.operations || is_late() {
+                true => Ok(work),
+                false => {
+                    Err(Failure::new(format!("{} of {} operations were completed", work.operations, job.operations)))
+                }
+            }
+        })
+    }
+}
+
+/// The outcome of one phase; its name, the time to open the store and the space of values are left out.
+fn outcome(plan: &Plan, kind: &Kind, dataset: &Dataset, meter: &Meter, measured: &Measured) -> Result<Outcome> {
+    let (shape, used, work) = (&plan.shape, &measured.used, &measured.work);
+    let (tally, series) = (&work.tally, &work.series);
+    let elapsed_s = work.elapsed.as_secs_f64();
+    let background = work.background.by_operation("-background");
+    let background_operations: u64 = background.values().map(|summary| summary.operations).sum();
     let mut latency_by_op = tally.latencies.by_operation("");
-    latency_by_op.extend(phase.background.by_operation("-background"));
+    latency_by_op.extend(background);
     let amplification = |device: u64, user: u64| (user > 0).then(|| device as f64 / user as f64);
     let (key_size, value_size) = dataset.source.mean_lengths();
     Ok(Outcome {
         engine: plan.engine.clone(),
         version: kind.version.to_owned(),
-        workload: plan.workload.clone(),
+        workload: String::new(),
         records: dataset.records,
-        operations: phase.operations,
+        operations: work.operations,
         key_size,
         value_size,
         threads: shape.threads,
         durability: shape.durability,
         memory_budget: shape.memory,
-        ops_per_s: phase.operations as f64 / elapsed_s,
+        ops_per_s: work.operations as f64 / elapsed_s,
         ops_per_s_of_repeats: Vec::new(),
+        background_ops_per_s: (background_operations > 0).then(|| background_operations as f64 / elapsed_s),
         elapsed_s,
-        elapsed_with_flush_s: whole.elapsed_with_flush_s,
-        open_s: whole.open_s,
+        elapsed_with_flush_s: measured.elapsed_with_flush_s,
+        open_s: 0.0,
         recover_s: None,
         latency_us: tally.latencies.all(),
         latency_by_op,
@@ -163,13 +275,13 @@ fn outcome(plan: &Plan, kind: &Kind, dataset: &Dataset, phase: &Phase, whole: &W
         disk_utilisation_per_second: series.disk_utilisation.clone(),
         disk_utilisation: Spread::of(&series.disk_utilisation),
         cpu_utilisation: Spread::of(&series.cpu_utilisation),
-        counted_by: whole.counted_by.to_owned(),
-        stall_seconds: series.stall_seconds(phase.elapsed),
+        counted_by: meter.counted_by().to_owned(),
+        stall_seconds: series.stall_seconds(work.elapsed),
         longest_stall_s: series.longest_stall.as_secs_f64(),
         lowest_second: series.lowest_second(),
         cpu_user_s: used.cpu_user_s,
         cpu_sys_s: used.cpu_sys_s,
-        cpu_s_per_million: (used.cpu_user_s + used.cpu_sys_s) * 1e6 / phase.operations as f64,
+        cpu_s_per_million: (used.cpu_user_s + used.cpu_sys_s) * 1e6 / work.operations as f64,
         device_bytes_written: used.device_bytes_written,
         device_bytes_read: used.device_bytes_read,
         user_bytes_written: tally.user_bytes_written,
@@ -178,12 +290,13 @@ fn outcome(plan: &Plan, kind: &Kind, dataset: &Dataset, phase: &Phase, whole: &W
         read_amplification: amplification(used.device_bytes_read, tally.user_bytes_read),
         values_read: tally.values_read,
         reads_missing: tally.reads_missing,
-        space_bytes: whole.space_bytes,
+        space_bytes: measured.space_bytes,
         space_per_second: series.space_bytes.clone(),
-        space_peak_bytes: series.space_bytes.iter().copied().fold(whole.space_bytes, u64::max),
-        live_bytes: dataset.live_bytes(),
-        value_space: whole.value_space.clone(),
-        rss_peak_bytes: whole.rss_peak_bytes,
+        space_peak_bytes: series.space_bytes.iter().copied().fold(measured.space_bytes, u64::max),
+        live_bytes: measured.live_bytes,
+        value_space: None,
+        rss_peak_bytes: measured.rss_peak_bytes,
+        rss_bytes: measured.rss_bytes,
         settings: settings_json(plan, kind)?,
     })
 }
@@ -203,53 +316,6 @@ fn settings_json(plan: &Plan, kind: &Kind) -> Result<Value> {
         "notes": notes,
         "machine": machine::describe(),
     }))
-}
-
-/// Runs the clients, which share `operations`.
-fn work(bench: &Bench<'_>, plan: &Plan, meter: &Meter, operations: u64, stream: u64, title: String) -> Result<Phase> {
-    let shape = &plan.shape;
-    let bar = series::bar(title, operations);
-    let start = Instant::now();
-    let rng = |purpose| rng::stream(shape.seed, purpose);
-    thread::scope(|scope| {
-        let foreground = |client: u64| {
-            let pace = match bench.dataset.source.trace() {
-                Some(_) => (shape.rate_from_trace || shape.rate.is_some())
-                    .then(|| Pace::of_trace(start, shape.rate, shape.burst)),
-                None => shape.rate.map(|rate| Pace::new(start, rate, shape.burst, client, shape.threads)),
-            };
-            let (rng, share) = (rng(stream + client), Share { client, clients: shape.threads, operations, pace });
-            scope.spawn(move || (Client::new(bench, rng).run(share), start.elapsed()))
-        };
-        let clients: Vec<_> = (0..shape.threads).map(foreground).collect();
-        let background = bench.workload.background.map(|operation| {
-            let pace = shape.background_rate.map(|rate| Pace::new(start, rate, 1, 0, 1));
-            let rng = rng(STREAMS[2]);
-            scope.spawn(move || Client::new(bench, rng).run_in_background(operation, pace))
-        });
-
-        let done = || bench.done.load(Ordering::Relaxed);
-        let series =
-            Series::watch(start, &plan.dirs, meter, &bar, done, || clients.iter().all(|client| client.is_finished()));
-        bench.stop.store(true, Ordering::Relaxed);
-        bar.finish_and_clear();
-        let panicked = |_| Failure::new("a client panicked");
-        let mut phase = Phase { operations, series: series?, ..Phase::default() };
-        if let Some(background) = background {
-            let tally = background.join().map_err(panicked)??;
-            phase.tally.user_bytes_written += tally.user_bytes_written;
-            phase.background = tally.latencies;
-        }
-        for client in clients {
-            let (outcome, ended) = client.join().map_err(panicked)?;
-            phase.tally.add(&outcome?);
-            phase.elapsed = phase.elapsed.max(ended);
-        }
-        match done() == operations {
-            true => Ok(phase),
-            false => Err(Failure::new(format!("{} of {operations} operations were completed", done()))),
-        }
-    })
 }
 
 /// Reads the whole store and checks that it contains exactly the records that were written and not deleted.
@@ -356,11 +422,11 @@ mod tests {
                 cgroup_memory: None,
                 shape: args.shape,
             };
-            let workload = workload::find(&plan.workload).unwrap();
-            let dataset = Dataset::new(&plan.shape, &workload).unwrap();
+            let schedule = plan.schedule().unwrap();
+            let dataset = Dataset::new(&plan.shape, &schedule).unwrap();
             let done = || (PUTS.load(Ordering::Relaxed), SETTLES.load(Ordering::Relaxed));
             let before = done();
-            load(&kind, &plan, &workload, &dataset, &Meter::new(&plan.dirs, false).unwrap()).unwrap();
+            load(&kind, &plan, &schedule.data, &dataset, &Meter::new(&plan.dirs, false).unwrap()).unwrap();
             (done().0 - before.0, done().1 - before.1)
         };
         assert_eq!([done_by(&[]), done_by(&["--age", "3"]), done_by(&["--right-away"])], [(70, 1), (280, 1), (70, 0)]);

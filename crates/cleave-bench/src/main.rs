@@ -1,5 +1,5 @@
 //! `cleave-bench`, the benchmarks of CleaveDB. `run` measures workloads on engines, each run in its own process; `compare`
-//! runs the standard set on CleaveDB and one other engine; `paper` runs the experiments of a paper and prints its claims
+//! runs sets of workloads on CleaveDB and one other engine; `paper` runs the experiments of a paper and prints its claims
 //! beside the measurements; `bounded` measures the overhead of a large store; `report` writes results as an HTML page;
 //! `device` creates a slow tier; `list` prints the engines and workloads.
 //!
@@ -11,6 +11,7 @@ mod compare;
 mod paper;
 mod bounded;
 mod plan;
+mod phase;
 mod scratch;
 mod experiment;
 mod recovery;
@@ -90,9 +91,10 @@ fn list(out: &mut dyn Write) -> io::Result<()> {
             writeln!(out, "      {note}")?;
         }
     }
-    if kinds.len() == 1 {
+    if kinds.iter().all(|kind| engines::feature(kind.name).is_none()) {
         writeln!(out, "   (other engines are cargo features: rocksdb, fjall, redb, lmdb)")?;
     }
+    writeln!(out, "Runs of several phases on one open store:\n   {}", phase::SUSTAINED)?;
     writeln!(out, "Workloads (R: percentage of reads; input and trace need --input):\n   {}", workload::NAMES.join(" "))
 }
 

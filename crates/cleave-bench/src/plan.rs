@@ -3,13 +3,14 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, value_parser};
 use serde::{Deserialize, Serialize};
 
 use crate::cleave_options::CleaveOptions;
 use crate::distribution::Distribution;
 use crate::engine::{Compression, Dirs, Durability, Settings};
 use crate::failure::{Failure, Result};
+use crate::phase::Schedule;
 use crate::size::{self, KEY_BYTES_MIN, Lengths};
 
 /// The directories of stores, and how their devices are used.
@@ -53,7 +54,7 @@ pub struct Shape {
     #[arg(long, value_name = "BYTES", default_value = "24", value_parser = size::parse_key_lengths)]
     pub key_size: Lengths,
     /// Bytes of a value: N, LOW-HIGH (uniform), `normal:MEAN:DEVIATION[:MIN]`, `zipfian:LOW-HIGH` (shorter ones are more
-    /// likely) or `N*WEIGHT+N*WEIGHT` (one of two)
+    /// likely), `log-uniform:LOW-HIGH` (as many small as large ones) or `N*WEIGHT+N*WEIGHT` (one of two)
     #[arg(long, value_name = "BYTES", default_value = "1000")]
     pub value_size: Lengths,
     /// Compressible fraction of each value, from 0 to 1
@@ -63,6 +64,18 @@ pub struct Shape {
     /// that of the workload
     #[arg(long, value_name = "D")]
     pub distribution: Option<Distribution>,
+    /// Workload `sustained`: its phases, separated by commas, one right after the other on one open store: load, update,
+    /// scans, gets-zipfian, gets-uniform, settle, and any workload whose records are not in a file. Default:
+    /// load,update,ycsb-a,ycsb-b,ycsb-e,scans,gets-zipfian,gets-uniform; a settle follows the last round
+    #[arg(long, value_name = "P,..")]
+    pub phases: Option<String>,
+    /// Workload `sustained`: how often to execute the phases; only the first round has the load. Default: 2
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
+    pub rounds: Option<u64>,
+    /// End a phase after this time, even if operations are left; load, update and settle are always complete. Default: 15
+    /// for `sustained`, no limit for other workloads
+    #[arg(long, value_name = "S")]
+    pub phase_seconds: Option<f64>,
     /// Age the store after the load, before the measurement: do as many updates as there are records, this many times
     /// (zipfian, or with --distribution)
     #[arg(long, value_name = "ROUNDS", default_value_t = 0)]
@@ -135,10 +148,13 @@ impl Shape {
             (self.value_size.longest() < 1 << 30, "--value-size must be less than 1 GiB"),
             ((0.0..=1.0).contains(&self.compressibility), "--compressibility must be from 0 to 1"),
             (self.threads > 0, "--threads must be 1 or more"),
+            (self.threads <= self.records, "--threads must not be more than --records"),
             (self.background_threads > 0, "--background-threads must be 1 or more"),
             (self.burst > 0, "--burst must be 1 or more"),
             (positive(self.rate), "--rate must be more than 0"),
             (positive(self.background_rate), "--background-rate must be more than 0"),
+            (positive(self.phase_seconds), "--phase-seconds must be more than 0"),
+            (self.phase_seconds.is_none_or(|seconds| seconds <= 1e6), "--phase-seconds must be 1000000 or less"),
         ];
         match rules.iter().find(|(holds, _)| !holds) {
             Some((_, sentence)) => Err(Failure::new(*sentence)),
@@ -163,7 +179,7 @@ pub struct Plan {
     pub task: Task,
     /// The engine's name.
     pub engine: String,
-    /// The workload's name.
+    /// The name of the workload, or `sustained`.
     pub workload: String,
     /// Empty directories for the store.
     pub dirs: Dirs,
@@ -178,6 +194,14 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// What the run does.
+    ///
+    /// # Errors
+    /// As [`Schedule::of`].
+    pub fn schedule(&self) -> Result<Schedule> {
+        Schedule::of(&self.workload, &self.shape)
+    }
+
     /// Whether to kill the store after a run in which clients wrote `user_bytes`.
     pub fn is_to_be_killed(&self, user_bytes: u64) -> bool {
         self.shape.recover && user_bytes > 0

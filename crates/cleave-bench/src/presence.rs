@@ -12,18 +12,16 @@ impl Presence {
         Presence((0..records.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// Records that `record` was written.
-    pub fn set(&self, record: u64) {
+    /// Records that `record` was written. Returns whether it was not present before.
+    pub fn set(&self, record: u64) -> bool {
         let (word, bit) = self.place(record);
-        if word.load(Ordering::SeqCst) & bit == 0 {
-            word.fetch_or(bit, Ordering::SeqCst);
-        }
+        word.load(Ordering::SeqCst) & bit == 0 && word.fetch_or(bit, Ordering::SeqCst) & bit == 0
     }
 
-    /// Records that `record` is about to be deleted.
-    pub fn clear(&self, record: u64) {
+    /// Records that `record` is about to be deleted. Returns whether it was present before.
+    pub fn clear(&self, record: u64) -> bool {
         let (word, bit) = self.place(record);
-        word.fetch_and(!bit, Ordering::SeqCst);
+        word.fetch_and(!bit, Ordering::SeqCst) & bit != 0
     }
 
     /// Whether `record` must be present.
@@ -49,9 +47,9 @@ mod tests {
     #[test]
     fn records_are_present_from_set_to_clear() {
         let presence = Presence::new(130);
-        [0, 63, 64, 129].iter().for_each(|&record| presence.set(record));
-        presence.set(64);
-        presence.clear(63);
+        assert!([0, 63, 64, 129].iter().all(|&record| presence.set(record)));
+        assert!(!presence.set(64));
+        assert_eq!([presence.clear(63), presence.clear(63)], [true, false]);
         assert_eq!(presence.iter().collect::<Vec<_>>(), [0, 64, 129]);
     }
 }

@@ -18,7 +18,6 @@ use crate::plan::{Plan, Shape};
 use crate::rng::stream;
 use crate::scratch::Running;
 use crate::source::Source;
-use crate::workload;
 
 /// Number of the first record written here, larger than that of any record of a run.
 const RECORDS_START: u64 = 1 << 40;
@@ -44,7 +43,7 @@ struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     fn new(plan: &'a Plan, number: u64) -> Result<Writer<'a>> {
-        Ok(Writer { plan, source: Source::of_numbers(&plan.shape, &workload::find(&plan.workload)?), number })
+        Ok(Writer { plan, source: Source::of_numbers(&plan.shape, &plan.schedule()?.data), number })
     }
 
     /// The key of its record `count`.

@@ -1,4 +1,4 @@
-//! The result of one run. The names of the fields are a stable public format, because they are the names in the JSON.
+//! The result of one run, or of one phase of a run. The names of the fields are a stable public format, because they are the names in the JSON.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,17 @@ use crate::engine::{Durability, ValueSpace};
 use crate::latency::Summary;
 use crate::series::Spread;
 
-/// The result of one engine with one workload.
+/// Ratios of results this close to 1 are no difference, because repeats of a run vary by as much.
+pub const EVEN: f64 = 1.05;
+
+/// The result of one engine with one workload or phase.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Outcome {
     /// The engine's name.
     pub engine: String,
     /// The engine's version.
     pub version: String,
-    /// The workload's name.
+    /// The workload's name, or that of the phase: `sustained/update`, and `sustained/2/update` when it is repeated.
     pub workload: String,
     /// Number of records.
     pub records: u64,
@@ -35,9 +38,12 @@ pub struct Outcome {
     pub ops_per_s: f64,
     /// The throughput of each repeat, if there were several; all other fields are those of the median run.
     pub ops_per_s_of_repeats: Vec<f64>,
+    /// Operations per second of the background client; none if there is none.
+    #[serde(default)]
+    pub background_ops_per_s: Option<f64>,
     /// Seconds until the last operation ended.
     pub elapsed_s: f64,
-    /// Seconds until the final flush and sync ended.
+    /// Seconds until the final flush and sync ended; in a run of several phases there are none.
     pub elapsed_with_flush_s: f64,
     /// Seconds to open the loaded store, or to create an empty one.
     pub open_s: f64,
@@ -74,7 +80,7 @@ pub struct Outcome {
     pub stall_seconds: u64,
     /// The longest time without a completed operation, to 10 ms.
     pub longest_stall_s: f64,
-    /// Operations in the slowest complete second; all operations if the run took less than a second.
+    /// Operations in the slowest complete second; all operations if it took less than a second.
     pub lowest_second: u64,
     /// CPU seconds in user mode, including the final flush.
     pub cpu_user_s: f64,
@@ -100,7 +106,7 @@ pub struct Outcome {
     pub values_read: u64,
     /// Reads of records that did not exist and need not.
     pub reads_missing: u64,
-    /// Disk space at the end, in bytes.
+    /// Disk space at the end of the run or phase, in bytes.
     pub space_bytes: u64,
     /// Disk space at the end of each second, in bytes.
     pub space_per_second: Vec<u64>,
@@ -108,11 +114,14 @@ pub struct Outcome {
     pub space_peak_bytes: u64,
     /// Bytes of keys and values of the records that exist at the end.
     pub live_bytes: u64,
-    /// The space of separated values, in a store that keeps them in groups.
+    /// The space of separated values at the end of the run, in a store that keeps them in groups.
     #[serde(default)]
     pub value_space: Option<ValueSpace>,
-    /// Peak resident memory of the process, including the load.
+    /// Peak resident memory of the process, including a load before the run; of a phase after the first: since its start.
     pub rss_peak_bytes: u64,
+    /// Resident memory of the process at the end.
+    #[serde(default)]
+    pub rss_bytes: u64,
     /// All options of the run, and notes about the engine.
     pub settings: serde_json::Value,
 }

@@ -104,9 +104,12 @@ impl Series {
         }
     }
 
-    /// Complete seconds with less than a tenth of the mean throughput.
+    /// Complete seconds with less than a tenth of the mean throughput; none if that is less than one operation per second.
     pub fn stall_seconds(&self, elapsed: Duration) -> u64 {
         let mean = self.operations.iter().sum::<u64>() as f64 / elapsed.as_secs_f64();
+        if mean < 1.0 {
+            return 0;
+        }
         self.whole_seconds().iter().filter(|&&operations| (operations as f64) < mean * STALL).count() as u64
     }
 
@@ -139,6 +142,8 @@ mod tests {
         let series = Series { operations: vec![1000, 0, 20, 1000, 5], ..Series::default() };
         assert_eq!(series.stall_seconds(Duration::from_millis(4100)), 2);
         assert_eq!(series.lowest_second(), 0);
+        let series = Series { operations: vec![0, 0, 1], ..Series::default() };
+        assert_eq!(series.stall_seconds(Duration::from_millis(2100)), 0);
         assert_eq!(Series { operations: vec![7], ..Series::default() }.lowest_second(), 7);
     }
 

@@ -35,8 +35,8 @@ pub fn human(bytes: u64) -> String {
     indicatif::HumanBytes(bytes).to_string()
 }
 
-/// A distribution of lengths; on the command line `N`, `LOW-HIGH`, `normal:MEAN:DEVIATION[:MIN]`, `zipfian:LOW-HIGH` or
-/// `N*WEIGHT+N*WEIGHT`.
+/// A distribution of lengths; on the command line `N`, `LOW-HIGH`, `normal:MEAN:DEVIATION[:MIN]`, `zipfian:LOW-HIGH`,
+/// `log-uniform:LOW-HIGH` or `N*WEIGHT+N*WEIGHT`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Lengths {
@@ -65,6 +65,13 @@ pub enum Lengths {
         /// The longest.
         high: usize,
     },
+    /// From `low` to `high`, with logarithms that are all equally likely: as many from 8 to 16 as from 16 to 32.
+    LogUniform {
+        /// The shortest, 1 or more.
+        low: usize,
+        /// The longest.
+        high: usize,
+    },
     /// One of two lengths, each with its weight.
     Two([(usize, u32); 2]),
 }
@@ -82,6 +89,11 @@ impl Lengths {
                 (length.max(min as f64) as usize).min(self.longest())
             }
             Lengths::Zipfian { low, high } => low + zipf(low, high).rank(&mut rng) as usize,
+            Lengths::LogUniform { low, high } => {
+                let fraction: f64 = rng.random();
+                let ratio = (high + 1) as f64 / low as f64;
+                ((low as f64 * ratio.powf(fraction)) as usize).clamp(low, high)
+            }
             Lengths::Two(lengths) => {
                 let [first, second] = lengths.map(|(_, weight)| u64::from(weight));
                 lengths[usize::from(rng.random_range(0..first + second) >= first)].0
@@ -96,6 +108,11 @@ impl Lengths {
             Lengths::Uniform { low, high } => (low + high).div_ceil(2),
             Lengths::Normal { mean, .. } => mean.round() as usize,
             Lengths::Zipfian { low, high } => low + zipf(low, high).mean().round() as usize,
+            Lengths::LogUniform { low, high } => {
+                let weighted = |length: usize| length as f64 * (1.0 / length as f64).ln_1p();
+                let weights = ((high + 1) as f64 / low as f64).ln();
+                ((low..=high).map(weighted).sum::<f64>() / weights).round() as usize
+            }
             Lengths::Two(lengths) => {
                 let weighted = |(length, weight): (usize, u32)| length as f64 * f64::from(weight);
                 let weights: f64 = lengths.iter().map(|(_, weight)| f64::from(*weight)).sum();
@@ -108,7 +125,7 @@ impl Lengths {
     pub fn shortest(&self) -> usize {
         match *self {
             Lengths::Fixed(length) => length,
-            Lengths::Uniform { low, .. } | Lengths::Zipfian { low, .. } => low,
+            Lengths::Uniform { low, .. } | Lengths::Zipfian { low, .. } | Lengths::LogUniform { low, .. } => low,
             Lengths::Normal { min, .. } => min,
             Lengths::Two([(one, _), (other, _)]) => one.min(other),
         }
@@ -118,7 +135,7 @@ impl Lengths {
     pub fn longest(&self) -> usize {
         match *self {
             Lengths::Fixed(length) => length,
-            Lengths::Uniform { high, .. } | Lengths::Zipfian { high, .. } => high,
+            Lengths::Uniform { high, .. } | Lengths::Zipfian { high, .. } | Lengths::LogUniform { high, .. } => high,
             Lengths::Normal { mean, min, .. } => (2.0 * mean) as usize - min,
             Lengths::Two([(one, _), (other, _)]) => one.max(other),
         }
@@ -139,7 +156,8 @@ pub fn parse_key_lengths(text: &str) -> Result<Lengths, String> {
 
 fn parse_lengths(text: &str, min: usize) -> Result<Lengths, String> {
     let wrong = || {
-        let forms = "nor LOW-HIGH nor normal:MEAN:DEVIATION[:MIN] nor zipfian:LOW-HIGH nor N*WEIGHT+N*WEIGHT";
+        let forms = "nor LOW-HIGH nor normal:MEAN:DEVIATION[:MIN] nor zipfian:LOW-HIGH nor log-uniform:LOW-HIGH nor \
+                     N*WEIGHT+N*WEIGHT";
         format!("{text:?} is neither N {forms}")
     };
     let size = |text: &str| usize::try_from(parse(text).map_err(|_| wrong())?).map_err(|_| wrong());
@@ -150,6 +168,10 @@ fn parse_lengths(text: &str, min: usize) -> Result<Lengths, String> {
     if let Some(zipfian) = text.strip_prefix("zipfian:") {
         let (low, high) = range(zipfian.split_once('-').ok_or_else(wrong)?)?;
         return Ok(Lengths::Zipfian { low, high });
+    }
+    if let Some(log_uniform) = text.strip_prefix("log-uniform:") {
+        let (low, high) = range(log_uniform.split_once('-').ok_or_else(wrong)?)?;
+        return if low > 0 { Ok(Lengths::LogUniform { low, high }) } else { Err(wrong()) };
     }
     if let Some((one, other)) = text.split_once('+') {
         let weighted = |part: &str| {
@@ -205,6 +227,7 @@ impl fmt::Display for Lengths {
             Lengths::Uniform { low, high } => write!(f, "{low}-{high}"),
             Lengths::Normal { mean, deviation, min } => write!(f, "normal:{mean}:{deviation}:{min}"),
             Lengths::Zipfian { low, high } => write!(f, "zipfian:{low}-{high}"),
+            Lengths::LogUniform { low, high } => write!(f, "log-uniform:{low}-{high}"),
             Lengths::Two([(one, weight), (other, other_weight)]) => {
                 write!(f, "{one}*{weight}+{other}*{other_weight}")
             }
@@ -258,6 +281,19 @@ mod tests {
     }
 
     #[test]
+    fn log_uniform_lengths_are_as_often_short_as_long_and_have_their_mean() {
+        let lengths: Lengths = "log-uniform:8-64K".parse().unwrap();
+        let mut doublings = [0; 14];
+        (0..130_000).for_each(|identity| doublings[lengths.of(identity).ilog2() as usize - 3] += 1);
+        assert!(doublings[..13].iter().all(|count| (9_500..10_500).contains(count)), "{doublings:?}");
+        let lengths = Lengths::LogUniform { low: 1, high: 1000 };
+        let draws: Vec<usize> = (0..50_000).map(|identity| lengths.of(identity)).collect();
+        assert_eq!((draws.iter().min(), draws.iter().max()), (Some(&1), Some(&1000)));
+        let mean = draws.iter().sum::<usize>() as f64 / draws.len() as f64;
+        assert!((mean - lengths.mean() as f64).abs() < 5.0, "{mean}, expected {}", lengths.mean());
+    }
+
+    #[test]
     fn two_lengths_are_drawn_by_their_weights() {
         let lengths: Lengths = "16*1+1000*2".parse().unwrap();
         let short = (0..30_000).filter(|identity| lengths.of(*identity) == 16).count();
@@ -268,7 +304,7 @@ mod tests {
 
     #[test]
     fn lengths_are_printed_as_they_are_parsed() {
-        for text in ["24", "16-32", "normal:46.8:11.6:1", "zipfian:16-8168", "16*1+1000*2"] {
+        for text in ["24", "16-32", "normal:46.8:11.6:1", "zipfian:16-8168", "log-uniform:8-65536", "16*1+1000*2"] {
             assert_eq!(text.parse::<Lengths>().unwrap().to_string(), text);
         }
         assert_eq!("normal:100:10".parse(), Ok(Lengths::Normal { mean: 100.0, deviation: 10.0, min: 1 }));
@@ -287,6 +323,8 @@ mod tests {
             "normal:-5:1",
             "zipfian:5",
             "zipfian:9-8",
+            "log-uniform:0-8",
+            "log-uniform:9-8",
             "5*1",
             "5*1+6",
             "5*0+6*1",

@@ -12,14 +12,16 @@ use serde::de::DeserializeOwned;
 use crate::args::Run;
 use crate::cgroup::MemoryCgroup;
 use crate::failure::{Failure, Result};
+use crate::phase::Schedule;
 use crate::plan::{Plan, Shape, Task};
 use crate::recovery::{self, Recovery};
 use crate::result::Outcome;
 use crate::scratch::{self, Running, Scratch};
-use crate::workload::{Origin, Workload};
-use crate::{engines, table, workload};
+use crate::workload::Origin;
+use crate::{engines, table};
 
-/// Does all runs, prints the table and writes the JSON. Returns the outcomes in the order of workloads.
+/// Does all runs, prints the table and writes the JSON. Returns the outcomes in the order of workloads and their phases, with
+/// those of all engines side by side.
 ///
 /// # Errors
 /// If an option is invalid, or a run fails.
@@ -28,21 +30,24 @@ pub fn run(args: &Run, out: &mut dyn Write) -> Result<Vec<Outcome>> {
     for engine in &args.engine {
         engines::find(engine)?;
     }
-    let workloads: Vec<Workload> = args.workload.iter().map(|name| workload::find(name)).collect::<Result<_>>()?;
-    check_input(&args.shape, &workloads.iter().map(|workload| workload.origin).collect::<Vec<_>>())?;
-    if let Some(workload) = workloads.iter().find(|workload| args.shape.age > 0 && !workload.loaded) {
-        let sentence = "--age is only for workloads that load their store first, which";
-        return Err(Failure::new(format!("{sentence} {} does not", workload.name)));
+    let mut origins = Vec::new();
+    for name in &args.workload {
+        let schedule = Schedule::of(name, &args.shape)?;
+        if args.shape.age > 0 && !schedule.is_loaded_before() {
+            let sentence = "--age is only for workloads that load their store first, which";
+            return Err(Failure::new(format!("{sentence} {name} does not")));
+        }
+        origins.push(schedule.data.origin);
     }
+    check_input(&args.shape, &origins)?;
     if let Some(path) = &args.json {
         // Fail now rather than after hours.
-        write(path, "[]\n")?;
+        write_json(&[], path)?;
     }
     let outcomes = measure(args)?;
     table::print(&outcomes, out).map_err(Failure::because("cannot write the table"))?;
     if let Some(path) = &args.json {
-        let json = serde_json::to_string_pretty(&outcomes).map_err(Failure::because("cannot make JSON"))?;
-        write(path, &(json + "\n"))?;
+        write_json(&outcomes, path)?;
     }
     Ok(outcomes)
 }
@@ -56,19 +61,27 @@ pub fn measure(args: &Run) -> Result<Vec<Outcome>> {
     scratch::prepare(&args.places)?;
     let mut outcomes = Vec::new();
     for name in &args.workload {
-        let mut repeats = vec![Vec::new(); args.engine.len()];
+        // For each phase and each engine, the outcomes of all repeats.
+        let mut phases: Vec<Vec<Vec<Outcome>>> = Vec::new();
         for _ in 0..args.repeat {
-            for (engine, outcomes) in args.engine.iter().zip(&mut repeats) {
-                outcomes.push(run_in_process(args, engine, name)?);
+            for (number, engine) in args.engine.iter().enumerate() {
+                let run = run_in_process(args, engine, name)?;
+                phases.resize_with(run.len(), || vec![Vec::new(); args.engine.len()]);
+                phases.iter_mut().zip(run).for_each(|(repeats, outcome)| repeats[number].push(outcome));
             }
         }
-        outcomes.extend(repeats.into_iter().filter_map(median));
+        outcomes.extend(phases.into_iter().flatten().filter_map(median));
     }
     Ok(outcomes)
 }
 
-fn write(path: &Path, text: &str) -> Result<()> {
-    fs::write(path, text).map_err(Failure::because(format!("cannot write {}", path.display())))
+/// Writes `outcomes` as JSON.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn write_json(outcomes: &[Outcome], path: &Path) -> Result<()> {
+    let json = serde_json::to_string_pretty(outcomes).map_err(Failure::because("cannot make JSON"))?;
+    fs::write(path, json + "\n").map_err(Failure::because(format!("cannot write {}", path.display())))
 }
 
 /// Refuses an input that no workload reads, and a workload whose input is missing.
@@ -85,8 +98,8 @@ fn check_input(shape: &Shape, origins: &[Origin]) -> Result<()> {
     }
 }
 
-/// Does one run in its own process, and its recovery in another one.
-fn run_in_process(args: &Run, engine: &str, workload: &str) -> Result<Outcome> {
+/// Does one run in its own process, and its recovery in another one. Returns the outcomes of its phases.
+fn run_in_process(args: &Run, engine: &str, workload: &str) -> Result<Vec<Outcome>> {
     let what = format!("{engine} {workload}");
     let scratch = Scratch::new(&args.places)?;
     let cgroup = args.places.cgroup_memory.map(MemoryCgroup::new).transpose()?;
@@ -101,8 +114,8 @@ fn run_in_process(args: &Run, engine: &str, workload: &str) -> Result<Outcome> {
         shape: args.shape.clone(),
     };
     let mut acknowledged = None;
-    let mut outcome: Outcome = in_child(&plan, &what, |outcome: &Outcome, child| {
-        if plan.is_to_be_killed(outcome.user_bytes_written) {
+    let mut outcomes: Vec<Outcome> = in_child(&plan, &what, |outcomes: &Vec<Outcome>, child| {
+        if plan.is_to_be_killed(outcomes.iter().map(|outcome| outcome.user_bytes_written).sum()) {
             acknowledged = Some(recovery::kill_in_mid_write(child, &plan.dirs, &plan.shape)?);
         }
         Ok(acknowledged.is_some())
@@ -110,9 +123,11 @@ fn run_in_process(args: &Run, engine: &str, workload: &str) -> Result<Outcome> {
     if let Some(acknowledged) = acknowledged {
         let plan = Plan { task: Task::Recover(acknowledged), ..plan };
         let recovery: Recovery = in_child(&plan, &format!("{what} after a kill"), |_, _| Ok(false))?;
-        outcome.recover_s = Some(recovery.recover_s);
+        if let Some(last) = outcomes.last_mut() {
+            last.recover_s = Some(recovery.recover_s);
+        }
     }
-    Ok(outcome)
+    Ok(outcomes)
 }
 
 /// Executes `plan` in a child, whose answer is one line. `then` may kill the child, and returns whether it did.

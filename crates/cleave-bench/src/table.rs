@@ -10,19 +10,27 @@ use crate::workload::Operation;
 
 /// Column titles; the first two columns are text and left-aligned.
 #[rustfmt::skip]
-pub const TITLES: [&str; 13] = [
-    "workload", "engine", "ops/s", "mean us", "p50 us", "p99 us", "p99.9 us", "max us", "stall s", "cpu us/op",
-    "write amp", "space amp", "rss peak",
+pub const TITLES: [&str; 15] = [
+    "workload", "engine", "ops/s", "lowest s", "mean us", "p50 us", "p99 us", "p99.9 us", "max us", "stall s", "cpu us/op",
+    "write amp", "read amp", "space amp", "rss peak",
 ];
 
-/// Prints one row per run, and the notes of the engines.
+/// A column that is printed if a run has a value for it: its title, its number of decimals, and the value.
+type Extra = (&'static str, usize, fn(&Outcome) -> Option<f64>);
+
+const EXTRA: [Extra; 2] =
+    [("background/s", 0, |outcome| outcome.background_ops_per_s), ("recover s", 3, |outcome| outcome.recover_s)];
+
+/// Prints one row per run, what it took to settle, and the notes of the engines.
 pub fn print(outcomes: &[Outcome], out: &mut dyn Write) -> io::Result<()> {
     let mut rows: Vec<Vec<String>> = vec![TITLES.iter().map(|&title| title.to_owned()).collect()];
     rows.extend(outcomes.iter().zip(labels(outcomes)).map(|(outcome, label)| row(outcome, &label)));
-    if outcomes.iter().any(|outcome| outcome.recover_s.is_some()) {
-        let seconds = |outcome: &Outcome| outcome.recover_s.map_or("-".to_owned(), |seconds| format!("{seconds:.3}"));
-        let column = std::iter::once("recover s".to_owned()).chain(outcomes.iter().map(seconds));
-        rows.iter_mut().zip(column).for_each(|(row, cell)| row.push(cell));
+    for (title, digits, value) in EXTRA {
+        if outcomes.iter().any(|outcome| value(outcome).is_some()) {
+            let cell = |outcome| value(outcome).map_or("-".to_owned(), |value| format!("{value:.digits$}"));
+            let column = std::iter::once(title.to_owned()).chain(outcomes.iter().map(cell));
+            rows.iter_mut().zip(column).for_each(|(row, cell)| row.push(cell));
+        }
     }
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
@@ -36,10 +44,17 @@ pub fn print(outcomes: &[Outcome], out: &mut dyn Write) -> io::Result<()> {
         }
         writeln!(out, "{}", line.trim_end())?;
     }
+    writeln!(out)?;
+    for outcome in outcomes.iter().filter(|outcome| outcome.latency_by_op.contains_key(Operation::Settle.name())) {
+        let cpu_s = outcome.cpu_user_s + outcome.cpu_sys_s;
+        let (written, read) = (size::human(outcome.device_bytes_written), size::human(outcome.device_bytes_read));
+        let (name, engine, seconds) = (&outcome.workload, &outcome.engine, outcome.elapsed_s);
+        writeln!(out, "{name}, {engine}: {seconds:.1} s, {cpu_s:.1} s of CPU, {written} written, {read} read")?;
+    }
     let Some(first) = outcomes.first() else { return Ok(()) };
     let (records, threads, budget) = (first.records, first.threads, size::human(first.memory_budget));
     let durability = first.durability.name();
-    writeln!(out, "\n{records} records, {threads} client threads, {budget} of memory, {durability} durability")?;
+    writeln!(out, "{records} records, {threads} client threads, {budget} of memory, {durability} durability")?;
     let mut said = Vec::new();
     for outcome in outcomes {
         for note in notes(outcome) {
@@ -67,6 +82,7 @@ pub fn row(outcome: &Outcome, label: &str) -> Vec<String> {
         label.to_owned(),
         engine,
         format!("{:.0}", outcome.ops_per_s),
+        outcome.lowest_second.to_string(),
         format!("{:.1}", latency.mean),
         format!("{:.1}", latency.p50),
         format!("{:.1}", latency.p99),
@@ -75,6 +91,7 @@ pub fn row(outcome: &Outcome, label: &str) -> Vec<String> {
         outcome.stall_seconds.to_string(),
         format!("{cpu_us:.2}"),
         ratio(outcome.write_amplification),
+        ratio(outcome.read_amplification),
         ratio(space),
         size::human(outcome.rss_peak_bytes),
     ]

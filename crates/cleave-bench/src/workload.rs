@@ -26,6 +26,8 @@ pub enum Operation {
     Merge,
     /// Delete a record.
     Delete,
+    /// Wait until the store has no background work left.
+    Settle,
 }
 
 impl Operation {
@@ -39,6 +41,7 @@ impl Operation {
             Operation::Rmw => "rmw",
             Operation::Merge => "merge",
             Operation::Delete => "delete",
+            Operation::Settle => "settle",
         }
     }
 }
@@ -52,6 +55,17 @@ pub enum ScanLength {
     Fixed(u64),
     /// From one to this many, all equally likely.
     UpTo(u64),
+}
+
+/// The number of operations of a workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Count {
+    /// This fraction of the number of records, unless `--operations` gives another number or `--phase-seconds` ends it.
+    About(u64, u64),
+    /// The number of records, whatever the options.
+    Records,
+    /// One.
+    Once,
 }
 
 /// The origin of the records.
@@ -86,11 +100,32 @@ pub struct Workload {
     pub background: Option<Operation>,
     /// The number of records that a scan reads.
     pub scan: ScanLength,
-    /// Operations per record, as a fraction, unless overridden.
-    pub operations: (u64, u64),
+    /// The number of operations.
+    pub operations: Count,
     /// Lengths of keys and values, if the workload defines them.
     pub lengths: Option<(Lengths, Lengths)>,
 }
+
+impl Workload {
+    /// One operation on the records of this workload.
+    pub fn only(&self, operation: Operation, distribution: Distribution) -> Workload {
+        Workload { mix: vec![(operation, 1)], distribution, background: None, ..self.clone() }
+    }
+
+    /// The load of its records: each is written once, in the order of their numbers.
+    pub fn load(&self) -> Workload {
+        let load = self.only(Operation::Insert, Distribution::Uniform);
+        Workload { loaded: false, operations: Count::Records, ..load }
+    }
+
+    /// Whether a client of it may perform `operation`.
+    pub fn has(&self, operation: Operation) -> bool {
+        self.mix.iter().any(|&(other, weight)| other == operation && weight > 0)
+    }
+}
+
+/// Lengths of the keys and values of `mixed`: values of all sizes from 8 B to 64 KiB, as many small as large ones.
+pub const MIXED_LENGTHS: (Lengths, Lengths) = (Lengths::Fixed(24), Lengths::LogUniform { low: 8, high: 64 << 10 });
 
 /// The names of the workloads; R stands for a percentage of reads.
 #[rustfmt::skip]
@@ -98,7 +133,7 @@ pub const NAMES: &[&str] = &[
     "fillseq", "fillrandom", "overwrite", "readrandom", "readwhilewriting", "seekrandom", "deleterandom",
     "mergerandom", "readwhilemerging", "ycsb-a", "ycsb-b", "ycsb-c", "ycsb-d", "ycsb-e", "ycsb-f", "ycsb-am",
     "ycsb-bm", "ycsb-fm", "rmw:R", "up2x", "production", "hashkv-updates", "mixed:R", "kvaccel-a", "kvaccel-b",
-    "kvaccel-c", "kvaccel-d", "cities", "input", "trace",
+    "kvaccel-c", "kvaccel-d", "mixed", "settle", "cities", "input", "trace",
 ];
 
 /// The workload called `name`.
@@ -107,7 +142,7 @@ pub const NAMES: &[&str] = &[
 /// If there is none.
 pub fn find(name: &str) -> Result<Workload> {
     use Distribution::{Latest, Uniform};
-    use Operation::{Delete, Insert, Merge, Read, Rmw, Scan, Update};
+    use Operation::{Delete, Insert, Merge, Read, Rmw, Scan, Settle, Update};
 
     const ZIPFIAN: Distribution = Distribution::YCSB;
     let base = Workload {
@@ -119,7 +154,7 @@ pub fn find(name: &str) -> Result<Workload> {
         distribution: Uniform,
         background: None,
         scan: ScanLength::Asked,
-        operations: (1, 1),
+        operations: Count::About(1, 1),
         lengths: None,
     };
     let mixed = |distribution, mix: &[(Operation, u32)]| Workload { distribution, mix: mix.to_vec(), ..base.clone() };
@@ -154,13 +189,19 @@ pub fn find(name: &str) -> Result<Workload> {
         ("up2x", None) => {
             Workload { lengths: Some(up2x), ..mixed(ZIPFIAN, &[(Merge, 9253), (Read, 746), (Update, 1)]) }
         }
+        ("mixed", None) => {
+            let scan = ScanLength::Fixed(50);
+            let mix = [(Read, 70), (Update, 20), (Delete, 5), (Scan, 5)];
+            Workload { scan, lengths: Some(MIXED_LENGTHS), ..mixed(ZIPFIAN, &mix) }
+        }
+        ("settle", None) => Workload { operations: Count::Once, ..mixed(Uniform, &[(Settle, 1)]) },
         ("production", None) => mixed(ZIPFIAN, &[(Update, 57), (Read, 41), (Scan, 2)]),
-        ("hashkv-updates", None) => Workload { operations: (3, 1), ..mixed(ZIPFIAN, &[(Update, 1)]) },
+        ("hashkv-updates", None) => Workload { operations: Count::About(3, 1), ..mixed(ZIPFIAN, &[(Update, 1)]) },
         ("kvaccel-b", None) => mixed(Uniform, &[(Update, 90), (Read, 10)]),
         ("kvaccel-c", None) => mixed(Uniform, &[(Update, 80), (Read, 20)]),
         ("kvaccel-d", None) => {
             let scan = ScanLength::Fixed(1024);
-            Workload { scan, operations: (1, 100), ..mixed(Uniform, &[(Scan, 1)]) }
+            Workload { scan, operations: Count::About(1, 100), ..mixed(Uniform, &[(Scan, 1)]) }
         }
         ("cities", None) => Workload { origin: Origin::Cities, ..mixed(ZIPFIAN, &[(Read, 50), (Update, 50)]) },
         ("input", None) => Workload { origin: Origin::Input, ..mixed(ZIPFIAN, &[(Read, 50), (Update, 50)]) },

@@ -61,7 +61,7 @@ fn every_engine_runs_on_two_tiers_and_leaves_both_empty() {
     let work = ["--workload", "ycsb-a", "--records", "400", "--memory", "16M", "--verify"];
     for outcome in run(&[&work[..], &tiers, &["--engine", &engines().join(",")]].concat()) {
         let said = match outcome["engine"].as_str().unwrap() {
-            "cleave" => "--fast-bytes is not enforced",
+            "cleave" | "cleave-inline" => "--fast-bytes is not enforced",
             "rocksdb" | "blobdb" => "the log on the fast tier",
             _ => "the whole store is in the slow directory",
         };
@@ -120,7 +120,7 @@ fn leftovers_of_a_killed_run_are_removed_by_the_next_one() {
 fn engines_without_direct_io_report_that_if_it_is_requested() {
     let work = ["--workload", "ycsb-b", "--records", "300", "--memory", "16M", "--verify"];
     for outcome in run(&[&work[..], &["--engine", &engines().join(","), "--direct"]].concat()) {
-        let has_it = matches!(outcome["engine"].as_str().unwrap(), "cleave" | "rocksdb" | "blobdb");
+        let has_it = matches!(outcome["engine"].as_str().unwrap(), "cleave" | "cleave-inline" | "rocksdb" | "blobdb");
         assert_ne!(has_it, notes(&outcome).contains("direct"), "{outcome}");
         assert_eq!(outcome["settings"]["options"]["direct"], true);
     }

@@ -41,6 +41,8 @@ const WORKLOADS: &[(&str, &[(&str, f64)])] = &[
     ("kvaccel-b", &[("update", 90.0), ("read", 10.0)]),
     ("kvaccel-c", &[("update", 80.0), ("read", 20.0)]),
     ("kvaccel-d", &[("scan", 100.0)]),
+    ("mixed", &[("read", 70.0), ("update", 20.0), ("delete", 5.0), ("scan", 5.0)]),
+    ("settle", &[("settle", 100.0)]),
 ];
 
 /// The stable public names of fields.
@@ -75,6 +77,7 @@ const FIELDS: &[&str] = &[
     "open_s",
     "live_bytes",
     "rss_peak_bytes",
+    "rss_bytes",
     "settings",
     "recover_s",
     "disk_utilisation_per_second",
@@ -106,14 +109,18 @@ fn check(outcome: &Value, shares: &[(&str, f64)]) {
         assert!(background || (done as f64 - expected).abs() <= slack, "{done} {name}, expected {expected}");
     }
     assert!(by_operation.is_empty(), "unexpected operations: {by_operation:?}");
-    let writes = shares.iter().any(|(name, _)| !matches!(*name, "read" | "scan" | "read-background"));
+    let writes = shares.iter().any(|(name, _)| !matches!(*name, "read" | "scan" | "settle" | "read-background"));
     assert!(!writes || number(outcome, "user_bytes_written") > 0);
     let reads = shares.iter().any(|(name, _)| matches!(*name, "read" | "scan" | "rmw"));
     assert_eq!(reads, number(outcome, "values_read") > 0);
     assert_eq!(reads, number(outcome, "user_bytes_read") > 0);
     assert_eq!(reads, outcome["read_amplification"].is_number());
     assert!(number(outcome, "user_bytes_read") >= number(outcome, "values_read") * number(outcome, "key_size") / 2);
-    assert_eq!(number(outcome, "reads_missing"), 0);
+    let deletes = shares.iter().any(|(name, _)| *name == "delete");
+    assert!(deletes || number(outcome, "reads_missing") == 0);
+    let background = shares.iter().any(|(name, _)| name.ends_with("-background"));
+    assert_eq!(outcome["background_ops_per_s"].as_f64().is_some_and(|rate| rate > 0.0), background);
+    assert!(number(outcome, "rss_bytes") <= number(outcome, "rss_peak_bytes"));
     assert!(number(outcome, "live_bytes") > 0 && number(outcome, "space_bytes") > 0);
 }
 
@@ -146,6 +153,7 @@ fn every_workload_runs_on_every_engine_with_its_mix() {
         let operations = match workload {
             "hashkv-updates" => 3 * RECORDS,
             "kvaccel-d" => RECORDS / 100,
+            "settle" => 1,
             _ => RECORDS,
         };
         assert_eq!((number(outcome, "records"), number(outcome, "operations")), (RECORDS, operations));
@@ -305,16 +313,34 @@ fn a_report_is_one_self_contained_page_with_every_workload() {
 }
 
 #[test]
-fn compare_prints_a_ratio_for_each_workload_of_the_standard_set() {
+fn compare_prints_the_ratios_of_all_sets_and_keeps_all_results() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().to_str().unwrap();
-    let page = format!("{dir}/page.html");
+    let (page, json) = (format!("{dir}/page.html"), format!("{dir}/out.json"));
     let size = ["compare", "--quick", "--records", "200", "--against", "cleave"];
-    let out = succeed(&[&size[..], &["--dir", dir, "--report", &page]].concat());
-    let (_, ratios) = out.split_once("cleave / cleave").unwrap();
-    assert_eq!(ratios.lines().skip(2).count(), 12, "{out}");
-    assert!(std::fs::read_to_string(page).unwrap().contains(">ycsb-am</h2>"));
+    let out = succeed(&[&size[..], &["--dir", dir, "--report", &page, "--json", &json]].concat());
+    // The standard set; 16 phases; load, update, settle; load, mixed, settle; and twice load, readwhilewriting, settle.
+    let (phases, standard) = (16 + 3 + 3 + 2 * 3, 12);
+    for (rival, rows) in [("cleave", standard + phases), ("cleave-inline", phases)] {
+        let (_, ratios) = out.split_once(&format!("\ncleave / {rival} (")).unwrap();
+        let ratios: Vec<&str> = ratios.lines().skip(2).take_while(|line| !line.is_empty()).collect();
+        assert_eq!(ratios.len(), rows, "{out}");
+        let throughput = |line: &&str| {
+            let ratio =
+                line.split_whitespace().find_map(|word| word.parse::<f64>().ok().filter(|_| word.contains('.')));
+            ratio.unwrap()
+        };
+        assert!(ratios.iter().map(throughput).is_sorted(), "{ratios:#?}");
+    }
+    let outcomes: Vec<Value> = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    assert_eq!(outcomes.len(), 2 * standard + 3 * phases);
+    let held: Vec<&Value> =
+        outcomes.iter().filter(|outcome| outcome["settings"]["options"]["background_rate"].is_number()).collect();
+    assert_eq!(held.len(), 3 * 3);
+    let html = std::fs::read_to_string(page).unwrap();
+    assert!(html.contains(">ycsb-am</h2>") && html.contains(">sustained/mixed</h2>"));
     refuse(&["compare", "--against", "nothing"], "there is no engine");
+    refuse(&["compare", "--sets", "nothing"], "--sets");
 }
 
 #[test]

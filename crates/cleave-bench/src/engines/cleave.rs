@@ -1,4 +1,4 @@
-//! CleaveDB, with the options of `--cleave`.
+//! CleaveDB, with the options of `--cleave`, and with all values in its tables.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,18 +7,26 @@ use cleavedb::{Db, Keyspace, KeyspaceOptions, Options, testing};
 
 use crate::cleave_options::CleaveOptions;
 use crate::counters;
-use crate::engine::{Compression, Durability, Engine, Kind, Merges, OURS, Settings, ValueGroup, ValueSpace};
+use crate::engine::{Compression, Durability, Engine, INLINE, Kind, Merges, OURS, Settings, ValueGroup, ValueSpace};
 use crate::failure::{Failure, Result};
 
 /// `cleave`.
-pub const KIND: Kind = Kind {
+pub const CLEAVE: Kind = Kind {
     name: OURS,
     version: env!("CARGO_PKG_VERSION"),
     merges: Merges::Native,
     notes: &[],
     notes_of,
     buffered_survives_kill: true,
-    open,
+    open: |settings| open(settings, true),
+};
+
+/// `cleave-inline`.
+pub const CLEAVE_INLINE: Kind = Kind {
+    name: INLINE,
+    notes: &["no value is separated from its key (`separation=never`)"],
+    open: |settings| open(settings, false),
+    ..CLEAVE
 };
 
 /// The keyspace of the benchmark.
@@ -31,7 +39,7 @@ struct Cleave {
     slow: PathBuf,
 }
 
-fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
+fn open(settings: &Settings, separate: bool) -> Result<Box<dyn Engine>> {
     let durability = match settings.durability {
         Durability::Buffered => cleavedb::Durability::Buffered,
         Durability::Sync => cleavedb::Durability::Sync,
@@ -56,6 +64,9 @@ fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
     let mut storage = None;
     if let Some(own) = &settings.cleave {
         (options, storage) = own.apply(options);
+    }
+    if !separate {
+        options = options.separation(None);
     }
     let db = match storage {
         None => options.open(&settings.dirs.main),

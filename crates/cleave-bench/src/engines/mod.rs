@@ -21,7 +21,8 @@ use crate::failure::{Failure, Result};
 /// All engines, CleaveDB first.
 pub fn all() -> Vec<Kind> {
     vec![
-        cleave::KIND,
+        cleave::CLEAVE,
+        cleave::CLEAVE_INLINE,
         #[cfg(feature = "rocksdb")]
         rocksdb::ROCKSDB,
         #[cfg(feature = "rocksdb")]

@@ -42,6 +42,9 @@ pub const BLOBDB: Kind = Kind {
 
 /// Values of at least this size go to blob files.
 const BLOB_BYTES_MIN: u64 = 128;
+/// A scan that passes this many neighbouring tombstones writes a range tombstone for them; off by default. The crate has no
+/// method for this option.
+const SCANNED_TOMBSTONES: &str = "min_tombstones_for_range_conversion=16";
 
 struct Rocks {
     db: DB,
@@ -62,7 +65,7 @@ fn open(settings: &Settings, blobs: bool) -> Result<Box<dyn Engine>> {
     table.set_pin_l0_filter_and_index_blocks_in_cache(true);
     table.set_bloom_filter(10.0, false);
 
-    let mut options = Options::default();
+    let mut options = Options::default().get_options_from_string(SCANNED_TOMBSTONES).map_err(failed)?;
     options.create_if_missing(true);
     options.set_block_based_table_factory(&table);
     options.set_write_buffer_manager(&buffers);

@@ -18,7 +18,7 @@ use serde_json::json;
 use self::claim::Claim;
 use self::experiment::{How, Paper, Spec};
 use crate::args::{self, PaperName};
-use crate::engine::{Durability, OURS};
+use crate::engine::{Durability, INLINE, OURS};
 use crate::failure::{Failure, Result};
 use crate::flags::flags;
 use crate::label::VARIANT;
@@ -66,7 +66,8 @@ pub fn run(args: &args::Paper, out: &mut dyn Write) -> Result<()> {
     let paper = definition(args.paper);
     let mut engines = args.engine.clone();
     if engines.is_empty() {
-        let wanted = |name: &str| paper.engines.is_none_or(|engines| engines.contains(&name));
+        // The experiments choose CleaveDB's options.
+        let wanted = |name: &str| paper.engines.map_or(name != INLINE, |engines| engines.contains(&name));
         engines = engines::all().iter().filter(|kind| wanted(kind.name)).map(|kind| kind.name.to_owned()).collect();
     }
     engines.iter().try_for_each(|engine| engines::find(engine).map(drop))?;
@@ -121,6 +122,9 @@ impl Paper {
             value_size: spec.value_size,
             compressibility: 0.0,
             distribution: spec.distribution,
+            phases: None,
+            rounds: None,
+            phase_seconds: None,
             age: spec.age,
             right_away: false,
             scan_length,

@@ -2,7 +2,7 @@
 
 use super::html::{COLORS, WIDTH, escape, figure};
 use super::number::times;
-use super::runs::EVEN;
+use crate::result::EVEN;
 
 /// One bar.
 pub struct Bar<'a> {

@@ -1,7 +1,7 @@
 //! What all parts of the page share: the width and the colours of charts, escaped text, a chart with its title.
 
 /// Number of colours of the page for engines.
-pub const COLORS: usize = 7;
+pub const COLORS: usize = 8;
 /// The width of every chart in the units of its shapes, which are about pixels.
 pub const WIDTH: f64 = 360.0;
 

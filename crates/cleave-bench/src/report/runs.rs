@@ -4,9 +4,6 @@ use crate::engine::OURS;
 use crate::label::labels;
 use crate::result::Outcome;
 
-/// Factors this close to 1 are no difference, because repeats of a run vary by as much.
-pub const EVEN: f64 = 1.05;
-
 /// One run of the page.
 pub struct Entry<'a> {
     /// Its result.

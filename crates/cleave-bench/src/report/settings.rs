@@ -147,8 +147,10 @@ fn commands(outcomes: &[Outcome]) -> String {
     let mut commands: BTreeMap<String, (Vec<&str>, Vec<&str>)> = BTreeMap::new();
     for outcome in outcomes {
         let (engines, workloads) = commands.entry(options(outcome)).or_default();
-        for (list, name) in [(engines, &outcome.engine), (workloads, &outcome.workload)] {
-            if !list.contains(&&**name) {
+        // A phase is named after its run.
+        let workload = outcome.workload.split_once('/').map_or(&*outcome.workload, |(run, _)| run);
+        for (list, name) in [(engines, &*outcome.engine), (workloads, workload)] {
+            if !list.contains(&name) {
                 list.push(name);
             }
         }

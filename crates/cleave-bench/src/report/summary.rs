@@ -3,9 +3,9 @@
 use super::bars::factors;
 use super::html::escape;
 use super::number::times;
-use super::runs::{EVEN, Group};
+use super::runs::Group;
 use crate::engine::OURS;
-use crate::result::Outcome;
+use crate::result::{EVEN, Outcome};
 
 /// A figure, and whether a higher value is better.
 struct Kind {

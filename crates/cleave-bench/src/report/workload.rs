@@ -46,7 +46,9 @@ fn notes(entries: &[Entry<'_>], note: impl Fn(&Outcome) -> Option<String>) -> St
 }
 
 fn throughput(entries: &[Entry<'_>]) -> String {
-    bars("Throughput, operations per second", "", &each(entries, |outcome| Some(outcome.ops_per_s)), short)
+    let html = bars("Throughput, operations per second", "", &each(entries, |outcome| Some(outcome.ops_per_s)), short);
+    let background = each(entries, |outcome| outcome.background_ops_per_s);
+    html + &bars("Throughput of the background client", "operations per second", &background, short)
 }
 
 fn latency(entries: &[Entry<'_>]) -> String {
@@ -147,8 +149,10 @@ fn memory(entries: &[Entry<'_>]) -> String {
         bar.mark = Some(entry.outcome.memory_budget as f64 / MIB);
     }
     let budget = entries.iter().map(|entry| entry.outcome.memory_budget).max().unwrap_or(0);
-    let note =
-        format!("mark: the budget, {}; the peak includes the load and the benchmark itself", size::human(budget));
+    let note = format!(
+        "mark: the budget, {}; the peak includes the benchmark itself, and a load before the run",
+        size::human(budget)
+    );
     bars("Peak resident memory, MiB", &note, &peaks, short)
 }
 

@@ -39,7 +39,7 @@ pub fn run(arguments: &[&str]) -> Vec<Value> {
 /// The engines of this build.
 pub fn engines() -> Vec<String> {
     let list = succeed(&["list"]);
-    let (engines, _) = list.split_once("Workloads").unwrap();
+    let (engines, _) = list.split_once("Runs of").unwrap();
     let names = engines.lines().filter_map(|line| line.strip_prefix("   ")?.split(' ').next());
     names.filter(|name| name.starts_with(|first: char| first.is_ascii_lowercase())).map(str::to_owned).collect()
 }
