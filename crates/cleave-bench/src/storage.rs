@@ -55,6 +55,14 @@ impl Storage for Incomplete {
         OsStorage::new().file_system_bytes(dir)
     }
 
+    fn free_bytes(&self, dir: &Path) -> u64 {
+        OsStorage::new().free_bytes(dir)
+    }
+
+    fn available_memory(&self) -> u64 {
+        OsStorage::new().available_memory()
+    }
+
     fn open_files_limit(&self) -> usize {
         OsStorage::new().open_files_limit()
     }

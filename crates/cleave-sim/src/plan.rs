@@ -2,7 +2,7 @@
 
 use cleavedb::testing::{Canary, Tuning};
 use cleavedb::{Compression, Durability, LogBackend, Options};
-use cleavedb::{ValuePlacement, VictimPolicy};
+use cleavedb::{ValuePlacement, ValueReordering, VictimPolicy};
 
 use crate::rng::Rng;
 
@@ -127,6 +127,8 @@ impl Plan {
         let log = |look_up_each| ValuePlacement::Log { look_up_each };
         tuning.placement = *rng.pick(&[ValuePlacement::Hash, ValuePlacement::Range, log(false), log(true)]);
         tuning.victims = *rng.pick(&[VictimPolicy::Greedy, VictimPolicy::CostBenefit, VictimPolicy::GreedyRandom(2)]);
+        let reordering = [ValueReordering::WhenScanned, ValueReordering::WhenIdle, ValueReordering::Never];
+        tuning.reordering = *rng.pick(&reordering);
         tuning.hot_cold = rng.one_in(2);
         tuning.finds_in_tables = rng.one_in(2);
         tuning.group_bytes = *rng.pick(&[4 << 10, 16 << 10, 64 << 10]);

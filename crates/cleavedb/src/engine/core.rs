@@ -97,6 +97,7 @@ pub(crate) struct CoreParts {
 impl Core {
     pub fn new(parts: CoreParts) -> Core {
         let placement = parts.settings.tuning.placement();
+        let scan_demand = ScanDemand::new(parts.view.values.figures().file_bytes);
         Core {
             storage: parts.storage,
             dirs: parts.dirs,
@@ -113,7 +114,7 @@ impl Core {
             pacer: Pacer::default(),
             readers: parts.readers,
             memory: parts.memory,
-            scan_demand: ScanDemand::default(),
+            scan_demand,
             pending_deletions: parts.pending_deletions,
             reserve: parts.reserve,
             placement,

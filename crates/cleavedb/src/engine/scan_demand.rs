@@ -20,10 +20,10 @@ const MOVED_PER_READ: u64 = 4;
 /// scattered: it reads them side by side, and merging a few sorted runs into one would spare little.
 const VALUES_PER_PLACE: u64 = 8;
 const PLACES_FREE: u64 = 8;
-/// A value that begins within this many bytes of the one that the scan last read in its file is at the same place.
-const NEAR_BYTES: u64 = 64 << 10;
 /// A scan remembers its position in this many files.
 const FILES_MAX: usize = 256;
+/// Bytes written for order per byte of values that was there at open or has arrived since.
+const WRITTEN_PER_BYTE: u64 = 2;
 /// Keys of the last scattered fetches that are kept.
 const PLACES_MAX: usize = 64;
 
@@ -40,24 +40,28 @@ pub(crate) struct ScanPlaces {
 }
 
 /// The demand for order since the store was opened.
-#[derive(Default)]
 pub(crate) struct ScanDemand {
-    /// Bytes that may be moved for order.
+    /// Bytes of values that were there at open.
+    bytes_at_open: u64,
+    /// Bytes written for order since then.
+    written: AtomicU64,
+    /// Bytes that scans have asked to move.
     bytes: AtomicU64,
     /// The first key of the last scattered fetches.
     places: Mutex<VecDeque<Vec<u8>>>,
 }
 
 impl ScanPlaces {
-    /// Counts the next value, in the order of keys.
-    pub fn visit(&mut self, file: FileId, start: u64, bytes: u64) {
+    /// Counts the next value, in the order of keys. If it begins within `near_bytes` of the one that the scan last read
+    /// in its file, it is at the same place.
+    pub fn visit(&mut self, file: FileId, start: u64, bytes: u64, near_bytes: u64) {
         self.values += 1;
         self.bytes += bytes;
         if self.last.len() == FILES_MAX {
             self.last.clear();
         }
         let before = self.last.insert(file, start);
-        let is_near = before.is_some_and(|before| before.abs_diff(start) <= NEAR_BYTES);
+        let is_near = before.is_some_and(|before| before.abs_diff(start) <= near_bytes);
         self.places += u64::from(!is_near);
     }
 
@@ -72,6 +76,18 @@ impl ScanPlaces {
 }
 
 impl ScanDemand {
+    /// No demand, in a store that holds this many bytes of values.
+    pub fn new(bytes_at_open: u64) -> ScanDemand {
+        ScanDemand { bytes_at_open, written: AtomicU64::new(0), bytes: AtomicU64::new(0), places: Mutex::default() }
+    }
+
+    /// True if `bytes` more may be written for order, after `arrived` bytes were written to logs since the open. So all
+    /// bytes written for order are at most [`WRITTEN_PER_BYTE`] times those that were there and those that arrived.
+    pub fn affords(&self, bytes: u64, arrived: u64) -> bool {
+        let most = self.bytes_at_open.saturating_add(arrived).saturating_mul(WRITTEN_PER_BYTE);
+        self.written.load(Ordering::Relaxed).saturating_add(bytes) <= most
+    }
+
     /// Notes that a scan read `scattered` bytes from many places, from `key` on; true if the demand has reached another
     /// multiple of `step`.
     pub fn note(&self, key: &[u8], scattered: u64, step: u64) -> bool {
@@ -97,8 +113,18 @@ impl ScanDemand {
         places
     }
 
-    /// Takes what a job has moved, or drops the demand if nothing can be moved for it.
+    /// Counts what a job has written for it.
     pub fn spend(&self, bytes: u64) {
+        self.written.fetch_add(bytes, Ordering::Relaxed);
+        self.drop_up_to(bytes);
+    }
+
+    /// Drops the demand: nothing can be moved for it.
+    pub fn forget(&self) {
+        self.drop_up_to(u64::MAX);
+    }
+
+    fn drop_up_to(&self, bytes: u64) {
         let rest = |demand: u64| Some(demand.saturating_sub(bytes));
         // The closure always returns a value.
         let _ = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest);
@@ -112,7 +138,7 @@ mod tests {
     /// The scattered bytes of a scan of `values` values of 1000 B that alternate between `places` places.
     fn scattered(values: u64, places: u64) -> u64 {
         let mut scan = ScanPlaces::default();
-        (0..values).for_each(|value| scan.visit(FileId(value % places), value / places * 1000, 1000));
+        (0..values).for_each(|value| scan.visit(FileId(value % places), value / places * 1000, 1000, 4096));
         scan.take_scattered()
     }
 
@@ -131,7 +157,7 @@ mod tests {
     fn scattered_values_of_one_scan_count_once_in_both_directions() {
         let mut scan = ScanPlaces::default();
         let mut visit = |from: u64, step: u64| {
-            (0..20).rev().for_each(|value| scan.visit(FileId(7), from + value * step, 1000));
+            (0..20).rev().for_each(|value| scan.visit(FileId(7), from + value * step, 1000, 4096));
             scan.take_scattered()
         };
         assert_eq!(visit(0, 1000), 0);
@@ -142,20 +168,30 @@ mod tests {
 
     #[test]
     fn the_demand_is_spent_once() {
-        let demand = ScanDemand::default();
+        let demand = ScanDemand::new(1000);
         assert!(!demand.covers(0) && demand.places().is_empty());
         assert!(demand.note(b"k", 87_000, 348_000));
         assert!(demand.covers(348_000) && !demand.covers(348_001));
         demand.spend(300_000);
         assert!(demand.covers(48_000) && !demand.covers(48_001));
         assert!(!demand.note(b"k", 7_000, 100_000) && demand.covers(76_000));
-        demand.spend(u64::MAX);
+        demand.forget();
         assert!(!demand.covers(0));
     }
 
     #[test]
+    fn bytes_written_for_order_are_bounded_by_those_that_are_there_and_arrive() {
+        let demand = ScanDemand::new(1000);
+        assert!(demand.affords(2000, 0) && !demand.affords(2001, 0));
+        demand.spend(1500);
+        assert!(demand.affords(500, 0) && !demand.affords(501, 0));
+        assert!(demand.affords(700, 100) && !demand.affords(701, 100));
+        assert!(demand.affords(u64::MAX, u64::MAX));
+    }
+
+    #[test]
     fn the_last_places_are_kept() {
-        let demand = ScanDemand::default();
+        let demand = ScanDemand::new(1000);
         for place in 0..3 * PLACES_MAX as u64 {
             assert!(demand.note(&place.to_be_bytes(), 1, 1));
         }

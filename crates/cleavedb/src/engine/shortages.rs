@@ -84,6 +84,11 @@ impl Shortages {
         }
     }
 
+    /// True if this need was refused last time.
+    pub fn is_unmet(&self, need: Need) -> bool {
+        self.of[need as usize].is_some()
+    }
+
     /// True if some need is not met.
     pub fn any(&self) -> bool {
         self.of.iter().any(Option::is_some)

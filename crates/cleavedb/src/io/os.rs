@@ -86,6 +86,11 @@ impl Storage for OsStorage {
         found.map_or(u64::MAX, |system| system.f_blocks.saturating_mul(system.f_frsize))
     }
 
+    fn free_bytes(&self, dir: &Path) -> u64 {
+        let found = rustix::fs::statvfs(dir);
+        found.map_or(u64::MAX, |system| system.f_bavail.saturating_mul(system.f_frsize))
+    }
+
     #[cfg(not(feature = "portable"))]
     fn available_memory(&self) -> u64 {
         available_memory().unwrap_or(u64::MAX)

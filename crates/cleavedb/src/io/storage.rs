@@ -55,6 +55,10 @@ pub trait Storage: Send + Sync {
     fn file_system_bytes(&self, _dir: &Path) -> u64 {
         u64::MAX
     }
+    /// The bytes that may still be written to the file system that holds a directory; `u64::MAX` if it is unknown.
+    fn free_bytes(&self, _dir: &Path) -> u64 {
+        u64::MAX
+    }
     /// How many bytes of memory the system can still give to this process, cached pages of files included; `u64::MAX` if
     /// it is unknown or does not matter for this storage.
     fn available_memory(&self) -> u64 {

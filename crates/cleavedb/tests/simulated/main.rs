@@ -24,6 +24,7 @@ mod space;
 mod ingest;
 mod values;
 mod ranges;
+mod scanned;
 mod compressed;
 mod fetches;
 mod checkpoints;

@@ -343,7 +343,7 @@ fn a_full_disk_stops_reordering_without_an_error() {
         // The little that found room, if files were removed meanwhile, hardly changed the order.
         let after = db.stats();
         assert!(
-            after.value_reorders <= before.value_reorders + 1 && after.value_files > after.value_groups,
+            after.value_reorders <= before.value_reorders + 2 && after.value_files > after.value_groups,
             "{after:?}"
         );
         disk.set_capacity(None);

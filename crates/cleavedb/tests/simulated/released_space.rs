@@ -126,7 +126,8 @@ fn an_open_releases_all_space_between_and_after_extents() {
         disk.set_punching(true);
         let before = segments(&disk);
         let db = open(&disk);
-        assert_eq!(db.stats().value_bytes_pending, pending);
+        // Counted until it is released, which may have happened by now.
+        assert!(db.stats().value_bytes_pending <= pending);
         testing::sleep(Duration::from_millis(500));
         assert_eq!((db.stats().value_bytes_pending, before - segments(&disk)), (0, pending));
         check(&db, 300..KEYS);

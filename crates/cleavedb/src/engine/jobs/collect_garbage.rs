@@ -12,6 +12,7 @@ use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
 use crate::sched::clock::now;
+use crate::values::files::ValueFiles;
 
 /// Due when garbage exceeds the garbage limit. One job at a time.
 pub(crate) const KIND: JobKind = JobKind {
@@ -39,7 +40,33 @@ pub(crate) fn victims(core: &Core, state: &WorkState) -> Option<Vec<FileId>> {
         victims = core.placement.victims(&candidates, core.garbage_limit());
     }
     core.work.space.note_victims(!victims.is_empty());
+    let room = match state.shortages.is_unmet(Need::Collection) {
+        true => 0,
+        false => core.storage.free_bytes(&core.dirs.slow) / 2,
+    };
+    let victims = those_with_room(&values, victims, room);
     (!victims.is_empty()).then_some(victims)
+}
+
+/// Of the files to collect, those with the largest shares of garbage whose live bytes find room, but at least one: the
+/// copies are written before the files go.
+fn those_with_room(values: &ValueFiles, mut victims: Vec<FileId>, room: u64) -> Vec<FileId> {
+    let candidate = |file: &FileId| values.figures().candidates.iter().find(|candidate| candidate.file == *file);
+    let live = |file: &FileId| candidate(file).map_or(0, |candidate| candidate.live.min(candidate.bytes));
+    if victims.len() < 2 || victims.iter().map(live).sum::<u64>() <= room {
+        return victims;
+    }
+    let share =
+        |file: &FileId| candidate(file).map_or(0, |of| u128::from(of.live) * 1000 / u128::from(of.bytes.max(1)));
+    victims.sort_by_key(|file| (share(file), *file));
+    let mut moved = 0;
+    let fits = victims.iter().take_while(|file| {
+        moved += live(file);
+        moved <= room
+    });
+    let count = fits.count().max(1);
+    victims.truncate(count);
+    victims
 }
 
 /// The claims of a job that collects files: one such job at a time.

@@ -55,9 +55,14 @@ pub(crate) fn reorder_candidates(core: &Core, state: &WorkState) -> Option<Vec<F
     let places = core.scan_demand.places();
     let chosen = to_reorder(&*core.placement, &candidates, &places, values.state.credit);
     if reordering == ValueReordering::WhenScanned {
+        let arrived = core.counters.log_bytes.load(Ordering::Relaxed);
         match &chosen {
             // Nothing can be done for it.
-            None => core.scan_demand.spend(u64::MAX),
+            None => core.scan_demand.forget(),
+            Some((_, live)) if !core.scan_demand.affords(*live, arrived) => {
+                core.scan_demand.forget();
+                return None;
+            }
             Some((_, live)) if !core.scan_demand.covers(*live) => return None,
             Some(_) => {}
         }

@@ -31,11 +31,12 @@ impl Core {
         fill_cache: bool,
         mut places: Option<&mut ScanPlaces>,
     ) {
+        let near_bytes = self.settings.tuning.near_bytes();
         let mut wanted = Vec::new();
         for (full, version) in separated {
             if let Some((file, now)) = self.locate_separated(view, full, version, fill_cache) {
                 if let Some(places) = &mut places {
-                    places.visit(now.file, now.offset, now.len.into());
+                    places.visit(now.file, now.offset, now.len.into(), near_bytes);
                 }
                 let range = ReadRange { file: now.file, start: now.offset, end: now.offset + u64::from(now.len) };
                 wanted.push(ReadRequest { range, context: (file, full, version, now) });

@@ -374,6 +374,11 @@ impl Tuning {
         (self.job_bytes / 4).min(JUDGED_BYTES_MAX)
     }
 
+    /// Values within this many bytes of each other are at the same place for a scan: it reads them together.
+    pub(crate) fn near_bytes(&self) -> u64 {
+        (self.log_bytes / 1024).max(4 << 10)
+    }
+
     /// Bytes of values that value GC puts in key order in memory; part of the memory for jobs.
     pub(crate) fn sorted_bytes_by_gc(&self) -> usize {
         self.job_bytes / 6

@@ -87,6 +87,11 @@ impl Storage for SimDisk {
         self.run_operation(path, "measure", |state| Ok(state.find(path).map(|inode| state.inode(inode).len())))
     }
 
+    fn free_bytes(&self, _: &Path) -> u64 {
+        let state = self.state();
+        state.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(state.used()))
+    }
+
     fn open_files_limit(&self) -> usize {
         1 << 20
     }

@@ -1,0 +1,121 @@
+//! Values are put in order where scans find them scattered, within a bound on the bytes written, and nowhere else.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cleavedb::testing::{self, Random, SimDisk, Tuning};
+use cleavedb::{Db, Options, Stats, ValuePlacement, ValueReordering};
+
+use crate::support::{in_world, open_with, value};
+
+const RECORDS: u64 = 2000;
+
+fn open(disk: &SimDisk, placement: ValuePlacement, reordering: ValueReordering) -> Db {
+    let mut tuning = Tuning::tiny();
+    (tuning.placement, tuning.reordering) = (placement, reordering);
+    (tuning.log_bytes, tuning.group_bytes) = (32 << 10, 32 << 10);
+    open_with(disk, Options::new().separation(Some(192)), tuning).unwrap()
+}
+
+fn key(number: u64) -> String {
+    format!("{number:06}")
+}
+
+/// Writes records of this round in random order.
+fn put(db: &Db, random: &mut Random, round: u64, count: u64) {
+    for step in 0..count {
+        let number = if round == 0 { step * 769 % RECORDS } else { random.below(RECORDS) };
+        db.put(key(number), value(&key(number), 300 + (number % 400) as usize)).unwrap();
+    }
+}
+
+fn wait(db: &Db) -> Stats {
+    db.flush().unwrap();
+    db.wait_for_background().unwrap();
+    db.stats()
+}
+
+/// Scans 50 records from a random key on, as often as asked.
+fn scan(db: &Db, random: &mut Random, scans: u64) {
+    for _ in 0..scans {
+        let from = random.below(RECORDS - 50);
+        let found = db.range(key(from)..).unwrap().take(50).map(|item| item.unwrap());
+        for (number, (found_key, found)) in (from..).zip(found) {
+            assert_eq!(found_key, key(number).as_bytes());
+            assert!(*found == *value(&key(number), 300 + (number % 400) as usize));
+        }
+    }
+}
+
+fn check(disk: &SimDisk) {
+    let report = testing::check(Arc::new(disk.clone()), Path::new("/db"), &Options::new()).unwrap();
+    assert!(report.is_sound(), "{:?}", report.problems);
+}
+
+#[test]
+fn scans_put_in_order_what_they_read_and_an_idle_store_writes_nothing() {
+    in_world(1, || {
+        let disk = SimDisk::new();
+        let db = open(&disk, ValuePlacement::Range, ValueReordering::WhenScanned);
+        let mut random = Random::new(5);
+        put(&db, &mut random, 0, RECORDS);
+        let unscanned = wait(&db);
+        testing::sleep(Duration::from_secs(60));
+        assert_eq!(db.stats().value_reorder_bytes_written, 0, "nobody has scanned");
+        assert!(unscanned.value_files > 3 * unscanned.value_groups, "{unscanned:?}");
+        scan(&db, &mut random, 400);
+        let ordered = wait(&db);
+        assert!(
+            ordered.value_reorders > 0 && ordered.value_bytes_live >= unscanned.value_bytes_live / 2,
+            "{ordered:?}"
+        );
+        // More scans of what is in order ask for nothing.
+        (0..3).for_each(|_| scan(&db, &mut random, 400));
+        testing::sleep(Duration::from_secs(60));
+        let stats = wait(&db);
+        scan(&db, &mut random, 400);
+        testing::sleep(Duration::from_secs(60));
+        assert_eq!(db.stats().value_reorder_bytes_written, stats.value_reorder_bytes_written);
+        db.close().unwrap();
+        check(&disk);
+    });
+}
+
+#[test]
+fn never_and_other_placements_write_nothing_for_order() {
+    for (placement, reordering) in
+        [(ValuePlacement::Range, ValueReordering::Never), (ValuePlacement::Hash, ValueReordering::WhenScanned)]
+    {
+        in_world(2, move || {
+            let db = open(&SimDisk::new(), placement, reordering);
+            let mut random = Random::new(6);
+            put(&db, &mut random, 0, RECORDS);
+            scan(&db, &mut random, 400);
+            assert_eq!(wait(&db).value_reorder_bytes_written, 0);
+            db.close().unwrap();
+        });
+    }
+}
+
+#[test]
+fn bytes_written_for_order_are_at_most_twice_those_that_were_there_and_arrived() {
+    for seed in 0..3 {
+        in_world(seed, move || {
+            let disk = SimDisk::new();
+            let db = open(&disk, ValuePlacement::Range, ValueReordering::WhenScanned);
+            let mut random = Random::new(seed);
+            for round in 0..6 {
+                put(&db, &mut random, round, if round == 0 { RECORDS } else { 300 });
+                scan(&db, &mut random, 300);
+            }
+            let stats = wait(&db);
+            assert!(stats.value_reorders > 0, "{stats:?}");
+            // One job may exceed what is left by the headers that it writes.
+            let limit = 2 * stats.log_bytes_written + (256 << 10);
+            assert!(stats.value_reorder_bytes_written <= limit, "{stats:?}");
+            db.close().unwrap();
+            check(&disk);
+        });
+    }
+}
