@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use cleavedb::limits::{GARBAGE_BYTES_DEFAULT, GARBAGE_PERCENT_DEFAULT};
-use cleavedb::{Compression, LogBackend, Options, ValueOptions, ValuePlacement, VictimPolicy};
+use cleavedb::{Compression, LogBackend, Options, ValueOptions, ValuePlacement, ValueReordering, VictimPolicy};
 use serde::{Deserialize, Serialize};
 
 use crate::size;
@@ -56,7 +56,7 @@ impl Chosen {
 }
 
 /// All options. A new option of the engine is a new row.
-const KNOWN: [Known; 18] = [
+const KNOWN: [Known; 19] = [
     Known {
         key: "log-backend",
         values: "auto, ring or plain",
@@ -125,6 +125,19 @@ const KNOWN: [Known; 18] = [
                 _ => return None,
             };
             chosen.values(|values| values.placement(placement))
+        },
+    },
+    Known {
+        key: "reordering",
+        values: "scanned, idle or never",
+        set: |chosen, value| {
+            let reordering = match value {
+                "scanned" => ValueReordering::WhenScanned,
+                "idle" => ValueReordering::WhenIdle,
+                "never" => ValueReordering::Never,
+                _ => return None,
+            };
+            chosen.values(|values| values.reordering(reordering))
         },
     },
     Known {
