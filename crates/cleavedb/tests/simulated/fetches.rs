@@ -507,6 +507,7 @@ fn caches_smaller_than_all_index_blocks_work_and_keep_to_their_size() {
         for cache_bytes in [4 << 10, 20 << 10] {
             let db = open_with(&disk, options(), with_small_cache(cache_bytes)).unwrap();
             fill(&db, 20_000);
+            db.wait_for_background().unwrap();
             let mut random = Random::new(5);
             for turn in 0..2000 {
                 let number = random.below(20_000) as usize;
@@ -516,6 +517,8 @@ fn caches_smaller_than_all_index_blocks_work_and_keep_to_their_size() {
                 assert!(memory.cache_bytes_max <= cache_bytes && memory.pinned_bytes == 0, "{memory:?}");
                 if turn % 500 == 0 {
                     (0..20_000).step_by(53).for_each(|number| db.put(key(number), value_of_round(number, 0)).unwrap());
+                    // Jobs pin blocks, too.
+                    db.wait_for_background().unwrap();
                 }
             }
         }
