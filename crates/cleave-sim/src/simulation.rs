@@ -132,6 +132,8 @@ impl Simulation {
             clients => (0..clients).map(|client| Workload::new(plan.seed ^ client << 60).for_one_of_many()).collect(),
         };
         let disk = SimDisk::new();
+        // Logs go through the page cache never, while the store is small, or always.
+        disk.set_available_memory([0, 64 << 10, u64::MAX][(plan.seed % 3) as usize]);
         disk.set_linking(plan.links());
         Simulation {
             rng: Rng::of(plan.seed, 0x7369_6d75),

@@ -326,7 +326,7 @@ fn a_collection_too_large_for_the_disk_is_retried_ever_less_often() {
             db.wait_for_background().unwrap();
             db.close().unwrap();
             tuning.garbage_percent = 30;
-            disk.set_capacity(Some(disk.used() + (40 << 10)));
+            disk.set_capacity(Some(disk.used() + (16 << 10)));
             let refused = Arc::new(Refused::default());
             let db = open_with(&disk, Options::new().listener(refused.clone()), tuning).unwrap();
             testing::sleep(Duration::from_secs(60));

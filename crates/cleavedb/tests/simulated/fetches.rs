@@ -420,6 +420,27 @@ fn logs_use_the_page_cache_once_values_are_read_from_them() {
 }
 
 #[test]
+fn logs_use_the_page_cache_while_all_that_is_stored_fits_into_memory() {
+    let disk = SimDisk::new();
+    disk.set_available_memory(400 << 10);
+    let db = open(&disk, LogBackend::Ring, with_caches());
+    let direct_writes_of = |rounds: std::ops::Range<usize>| {
+        let before = disk.direct_writes();
+        for round in rounds {
+            (0..300).for_each(|number| db.put(key(round * 300 + number), value_of_round(number, round)).unwrap());
+        }
+        disk.direct_writes() - before
+    };
+    assert_eq!(direct_writes_of(0..1), 0);
+    // The log in use when the store became too large was made before.
+    direct_writes_of(1..9);
+    assert!(direct_writes_of(9..12) > 4);
+    disk.set_available_memory(u64::MAX);
+    direct_writes_of(12..14);
+    assert_eq!(direct_writes_of(14..16), 0);
+}
+
+#[test]
 fn memory_moves_to_the_cache_with_more_misses() {
     with_each_log(|backend| {
         let disk = SimDisk::new();

@@ -113,6 +113,11 @@ impl SimDisk {
         self.state().capacity = bytes;
     }
 
+    /// Sets the memory that the system can give to the process; none at first, so that logs bypass the page cache.
+    pub fn set_available_memory(&self, bytes: u64) {
+        self.state().available_memory = bytes;
+    }
+
     /// Bytes that all files take, in whole pages.
     pub fn used(&self) -> u64 {
         self.state().used()

@@ -92,6 +92,10 @@ impl Storage for SimDisk {
         state.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(state.used()))
     }
 
+    fn available_memory(&self) -> u64 {
+        self.state().available_memory
+    }
+
     fn open_files_limit(&self) -> usize {
         1 << 20
     }
