@@ -21,8 +21,9 @@ use crate::values::redirect::TABLES_MAX;
 /// Number of clusters is at most about this, whatever the amount of data, since each collected log adds an extent to
 /// each of them. With more clusters the order is restored sooner; with fewer there are fewer files meanwhile.
 const GROUPS_MAX: u64 = 64;
-/// Files with up to this fraction of the live bytes are collected together.
-const JOB_PART: u64 = 12;
+/// Files collected together hold at most this many times the live bytes of a segment: they share the scan of the tables,
+/// and what they hold must stay in the page cache while it is sorted (decision 038).
+const JOB_SEGMENTS: u64 = 2;
 /// Values between clusters that make up less than this fraction of a cluster go to a neighbour that receives values of
 /// the same job.
 const OWN_PART: u64 = 4;
@@ -36,7 +37,7 @@ const SMALL_EXTENTS_MAX: usize = 4;
 /// `LOOSE_MAX`.
 const LOOSE_PART: u64 = 64;
 const LOOSE_MAX: usize = 4;
-/// Up to this fraction of the live bytes is reordered together: the keys of a store that was loaded in random order are
+/// Up to this fraction of the live bytes is reordered together, but no more than a job can sort: the keys of a store that was loaded in random order are
 /// then in this many places, which a scan reads side by side.
 const LOOSE_JOB_PART: u64 = 8;
 
@@ -174,12 +175,6 @@ impl RangePlacement {
         self.group_bytes.max(live / GROUPS_MAX).max(1)
     }
 
-    /// Files collected together have at most this many live bytes, if there are `live` in all. A job scans the tables
-    /// that reference its files, so jobs grow with the store, or the cost of moving a record would.
-    fn job_bytes(&self, live: u64) -> u64 {
-        (UNIT_SEGMENTS * self.segment_bytes).max(live / JOB_PART)
-    }
-
     /// Extents to merge in the first clusters that have such, with up to `job_bytes` live bytes: they share the scan of
     /// the tables.
     fn overlapping(&self, clusters: &[OverlapCluster<'_, &Candidate>], job_bytes: u64) -> Vec<FileId> {
@@ -272,7 +267,7 @@ impl Placement for RangePlacement {
         let loose = candidates.iter().filter(|file| file.range().is_none());
         units.extend(loose.map(|file| Unit { files: vec![file] }));
         let (mut victims, mut moved) = (BTreeSet::new(), 0);
-        let (job_bytes, mut share_min) = (self.job_bytes(live), 0);
+        let (job_bytes, mut share_min) = (JOB_SEGMENTS * self.segment_bytes, 0);
         for unit in rank(units, self.policy) {
             moved += unit.live();
             // Files collected together share the scan of the tables; but a unit with little garbage waits for more.
@@ -304,14 +299,14 @@ impl Placement for RangePlacement {
             let mut live = 0;
             let fits = loose.iter().take_while(|file| {
                 live += file.live();
-                live <= self.segment_bytes.max(all / LOOSE_JOB_PART)
+                live <= (all / LOOSE_JOB_PART).clamp(self.segment_bytes, UNIT_SEGMENTS * self.segment_bytes)
             });
             let count = fits.count().clamp(1, TABLES_MAX);
             return loose.iter().take(count).map(|file| file.file).collect();
         }
         let mut clusters = clusters_of(candidates);
         clusters.sort_by_key(|cluster| std::cmp::Reverse(cluster.count_of(places)));
-        let overlapping = self.overlapping(&clusters, self.job_bytes(all));
+        let overlapping = self.overlapping(&clusters, JOB_SEGMENTS * self.segment_bytes);
         if !overlapping.is_empty() {
             return overlapping;
         }

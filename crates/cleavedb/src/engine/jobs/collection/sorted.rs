@@ -25,6 +25,8 @@ const COALESCING: Coalescing = Coalescing { gap_bytes: 8 << 10, read_bytes_max: 
 /// Limits for announcing reads to the system together: reading a gap costs less than another read.
 const ANNOUNCING: Coalescing = Coalescing { gap_bytes: 32 << 10, read_bytes_max: PIECE_BYTES };
 const PIECE_BYTES: u64 = BUFFER_BYTES as u64 / 4;
+/// Records that are spread over more than this many times their bytes are not fetched with all that lies between them.
+const SPARSE: u64 = 6;
 /// Bytes, and pieces, that are announced ahead of the one that is read; a read that a user waits for is never behind more.
 const AHEAD_BYTES: u64 = 2 * PIECE_BYTES;
 const AHEAD_PIECES: usize = 32;
@@ -177,6 +179,7 @@ impl Collection<'_> {
         let extents: Vec<FileId> = self.extents.iter().map(|extent| extent.id).collect();
         // For each file and extent: the extent's index among the targets of the file's records.
         let mut own = vec![vec![None; extents.len()]; self.victims.len()];
+        self.fetch_ahead(records)?;
         let (mut gathered, mut buffer, mut rest) = (Vec::new(), Vec::new(), records);
         while let Some(((first, extent), others)) = rest.split_first() {
             if self.yields_now() {
@@ -215,6 +218,37 @@ impl Collection<'_> {
                 arrived(self, seen, *extent, copy);
             }
             rest = &rest[window.len()..];
+        }
+        Ok(())
+    }
+
+    /// Brings the files into the page cache in sequence if their records are sorted in several parts, each of which has
+    /// records everywhere in the files. A piece is announced while the one before it arrives, so that the device never has
+    /// more than two of them to do before a read that a user waits for.
+    fn fetch_ahead(&mut self, records: &[Going<'_>]) -> Result<()> {
+        let mut spans = vec![(u64::MAX, 0); self.victims.len()];
+        let mut bytes = 0;
+        for (seen, _) in records {
+            let (from, to) = &mut spans[seen.file as usize];
+            (*from, *to) = ((*from).min(seen.offset), (*to).max(seen.offset + u64::from(seen.len)));
+            bytes += u64::from(seen.len);
+        }
+        let spanned: u64 = spans.iter().map(|(from, to)| to.saturating_sub(*from)).sum();
+        if bytes <= self.sorted_bytes || spanned > SPARSE * bytes {
+            return Ok(());
+        }
+        for (index, (from, to)) in spans.into_iter().enumerate().filter(|(_, (from, to))| from < to) {
+            let source = self.victims[index].file.stored().file()?;
+            let announce = |offset: u64| source.read_ahead(offset, PIECE_BYTES.min(to.saturating_sub(offset)));
+            announce(from);
+            for offset in (from..to).step_by(PIECE_BYTES as usize) {
+                if self.yields_now() {
+                    return Ok(());
+                }
+                announce(offset + PIECE_BYTES);
+                // Waits for the piece.
+                read_exact_at(&*source, &mut [0], (offset + PIECE_BYTES).min(to) - 1)?;
+            }
         }
         Ok(())
     }
