@@ -1,7 +1,7 @@
 //! What scans ask of the order of values. A scan that reads values from many places has just paid for it; it notes how
-//! many bytes a better order would have spared, and where. Value reordering spends these bytes: it moves a value only
-//! after scans have read as many scattered ones, so ranges that nobody scans stay as they are, and a store without scans
-//! rewrites nothing for order (decision 038).
+//! many bytes lay elsewhere than a better order would have them, and where. Value reordering spends these bytes: a job
+//! begins once scans have read a quarter as many scattered bytes as it moves, so a store without scans rewrites nothing
+//! for order (decision 037).
 //!
 //! Notes are hints: they are lost at a close, and a wrong one costs a move within the reorder credit, never an answer.
 
@@ -26,6 +26,8 @@ const FILES_MAX: usize = 256;
 const WRITTEN_PER_BYTE: u64 = 2;
 /// Keys of the last scattered fetches that are kept.
 const PLACES_MAX: usize = 64;
+/// As much of each key is kept, in bytes.
+const PLACE_BYTES_MAX: usize = 256;
 
 /// The places at which one scan has read values.
 #[derive(Debug, Default)]
@@ -97,7 +99,7 @@ impl ScanDemand {
         if places.len() == PLACES_MAX {
             places.pop_front();
         }
-        places.push_back(key.to_vec());
+        places.push_back(key[..key.len().min(PLACE_BYTES_MAX)].to_vec());
         before / step.max(1) < before.saturating_add(bytes) / step.max(1)
     }
 
@@ -113,18 +115,18 @@ impl ScanDemand {
         places
     }
 
-    /// Counts what a job has written for it.
-    pub fn spend(&self, bytes: u64) {
+    /// Counts what a job has written for order.
+    pub fn note_written(&self, bytes: u64) {
         self.written.fetch_add(bytes, Ordering::Relaxed);
-        self.drop_up_to(bytes);
     }
 
     /// Drops the demand: nothing can be moved for it.
     pub fn forget(&self) {
-        self.drop_up_to(u64::MAX);
+        self.spend(u64::MAX);
     }
 
-    fn drop_up_to(&self, bytes: u64) {
+    /// Takes up to `bytes` of the demand, for a job that begins. If it fails, scans must ask again.
+    pub fn spend(&self, bytes: u64) {
         let rest = |demand: u64| Some(demand.saturating_sub(bytes));
         // The closure always returns a value.
         let _ = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest);
@@ -183,7 +185,7 @@ mod tests {
     fn bytes_written_for_order_are_bounded_by_those_that_are_there_and_arrive() {
         let demand = ScanDemand::new(1000);
         assert!(demand.affords(2000, 0) && !demand.affords(2001, 0));
-        demand.spend(1500);
+        demand.note_written(1500);
         assert!(demand.affords(500, 0) && !demand.affords(501, 0));
         assert!(demand.affords(700, 100) && !demand.affords(701, 100));
         assert!(demand.affords(u64::MAX, u64::MAX));

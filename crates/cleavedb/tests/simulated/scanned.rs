@@ -83,6 +83,29 @@ fn scans_put_in_order_what_they_read_and_an_idle_store_writes_nothing() {
 }
 
 #[test]
+fn on_a_full_disk_the_demand_ends_and_scans_ask_again_later() {
+    in_world(3, || {
+        let disk = SimDisk::new();
+        let db = open(&disk, ValuePlacement::Range, ValueReordering::WhenScanned);
+        let mut random = Random::new(7);
+        put(&db, &mut random, 0, RECORDS);
+        let stats = wait(&db);
+        assert_eq!(stats.value_reorders, 0);
+        disk.set_capacity(Some(disk.used() + (8 << 10)));
+        scan(&db, &mut random, 400);
+        db.wait_for_background().unwrap();
+        // A job that found no space is not tried again and again.
+        testing::sleep(Duration::from_secs(60));
+        assert_eq!(db.stats().value_reorders, 0);
+        disk.set_capacity(None);
+        scan(&db, &mut random, 400);
+        assert!(wait(&db).value_reorders > 0);
+        db.close().unwrap();
+        check(&disk);
+    });
+}
+
+#[test]
 fn never_and_other_placements_write_nothing_for_order() {
     for (placement, reordering) in
         [(ValuePlacement::Range, ValueReordering::Never), (ValuePlacement::Hash, ValueReordering::WhenScanned)]

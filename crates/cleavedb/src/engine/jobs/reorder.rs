@@ -27,25 +27,28 @@ pub(crate) const KIND: JobKind = JobKind {
             return None;
         }
         reorder_candidates(core, state)
-            .and_then(|files| JobKind::begin(Reorder { files, when: core.settings.tuning.reordering }))
+            .and_then(|(files, live)| JobKind::begin(Reorder { files, live, when: core.settings.tuning.reordering }))
     },
 };
 
 /// Collects value files to reorder their values.
 struct Reorder {
     files: Vec<FileId>,
+    /// Their live bytes.
+    live: u64,
     when: ValueReordering,
 }
 
-/// The files to reorder next, unless a job is collecting files or there is not enough space.
-pub(crate) fn reorder_candidates(core: &Core, state: &WorkState) -> Option<Vec<FileId>> {
+/// The files to reorder next and their live bytes, unless a job is collecting files or there is not enough space.
+pub(crate) fn reorder_candidates(core: &Core, state: &WorkState) -> Option<(Vec<FileId>, u64)> {
     let reordering = core.settings.tuning.reordering;
-    let may_run = state.activity() != Activity::Full && !state.has(Sole::ValueCollection) && !state.shortages.any();
     let is_wanted = match reordering {
+        // A job that finds no space has spent the demand.
         ValueReordering::WhenScanned => core.scan_demand.covers(core.settings.tuning.flush_bytes),
-        ValueReordering::WhenIdle => true,
+        ValueReordering::WhenIdle => state.activity() != Activity::Full,
         ValueReordering::Never => false,
     };
+    let may_run = !state.has(Sole::ValueCollection) && !state.shortages.any();
     if !may_run || !is_wanted || !core.placement.keeps_key_order() {
         return None;
     }
@@ -67,7 +70,7 @@ pub(crate) fn reorder_candidates(core: &Core, state: &WorkState) -> Option<Vec<F
             Some(_) => {}
         }
     }
-    chosen.map(|(files, _)| files)
+    chosen
 }
 
 impl Job for Reorder {
@@ -89,6 +92,7 @@ impl Job for Reorder {
 
     fn plan(&self, _: &Core) -> Result<Plan<'_>> {
         Ok(Plan::Whole(Box::new(|core| {
+            core.scan_demand.spend(self.live);
             let yields = self.when == ValueReordering::WhenIdle;
             let collected = collect(core, &self.files, Purpose::Order { yields })?;
             if let Collected::Yielded { written } = collected {
@@ -96,7 +100,7 @@ impl Job for Reorder {
             }
             Ok(outcome_of(collected, |core, copied| {
                 if let Some(copied) = copied {
-                    core.scan_demand.spend(copied.written);
+                    core.scan_demand.note_written(copied.written);
                     core.counters.value_reorder_bytes.fetch_add(copied.written, Ordering::Relaxed);
                     core.counters.value_reorders.fetch_add(1, Ordering::Relaxed);
                 }

@@ -108,7 +108,7 @@ impl Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ValueReordering {
     /// Where scans read scattered values, the most scanned ranges first, also while the store is busy. A store that is
-    /// not scanned rewrites nothing for order. The default (decision record 038).
+    /// not scanned rewrites nothing for order. The default (decision record 037).
     #[default]
     WhenScanned,
     /// Whenever the store is idle, whether it is scanned or not.

@@ -192,7 +192,7 @@ impl Core {
 
     /// True if the next log is written through the page cache: if all that is stored fits into memory, so that values
     /// that were just written are read from there, or if such values are read often. Otherwise the log bypasses the page
-    /// cache, which saves the work of copying into it and of evicting other pages (decision 037).
+    /// cache, which saves the work of copying into it and of evicting other pages (decision 039).
     fn caches_logs(&self) -> bool {
         let wanted = self.stored_bytes() + PAGE_CACHE_LOGS * self.next_log_bytes();
         self.reads_values() || self.storage.available_memory() >= wanted
