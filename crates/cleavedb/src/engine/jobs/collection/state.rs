@@ -75,7 +75,7 @@ pub(crate) struct Collection<'a> {
     /// Memory of the collection.
     pub(super) counted: Counted,
     /// Memory of values to be put in order, if it is not part of that of jobs.
-    staged: Option<Counted>,
+    _staged: Option<Counted>,
 }
 
 impl<'a> Collection<'a> {
@@ -102,8 +102,11 @@ impl<'a> Collection<'a> {
         let (sorted_bytes, staged) = match purpose {
             Purpose::Space => (tuning.sorted_bytes_by_gc(), None),
             Purpose::Order { .. } => {
-                let bytes = tuning.sorted_bytes_by_reordering();
-                let staged = core.memory.staging.hold(bytes);
+                // No more than the caches can give now.
+                let caches = core.readers.cache.capacity() + core.memory.value_cache.capacity();
+                let spare = (caches as usize).saturating_sub(tuning.cache_bytes_min);
+                let bytes = tuning.sorted_bytes_by_reordering().min(tuning.sorted_bytes_by_gc() + spare);
+                let staged = core.memory.staging.hold(bytes.saturating_sub(tuning.sorted_bytes_by_gc()));
                 // Shrinks the caches. They grow again when the job has ended.
                 core.fit_cache();
                 (bytes, Some(staged))
@@ -132,7 +135,7 @@ impl<'a> Collection<'a> {
             made: Vec::new(),
             sorted_bytes: sorted_bytes as u64,
             counted: core.memory.jobs.hold(BUFFER_BYTES),
-            staged,
+            _staged: staged,
         }
     }
 
@@ -192,7 +195,7 @@ impl<'a> Collection<'a> {
 
     /// Memory for reading, compressing, writing and the redirect tables.
     pub(super) fn count_memory(&mut self, batch_bytes: usize) {
-        let sorted_bytes = if self.staged.is_some() { 0 } else { self.sorted_bytes as usize };
+        let sorted_bytes = self.core.settings.tuning.sorted_bytes_by_gc();
         let buffers = self.redirects.bytes() + self.compressor.bytes() + BUFFER_BYTES + sorted_bytes;
         self.counted.set(batch_bytes + buffers);
     }
