@@ -94,7 +94,7 @@ pub struct Client<'a> {
     key: Vec<u8>,
     value: Vec<u8>,
     last_key: Vec<u8>,
-    /// In a workload with deletes, the client's number and the number of clients: it accesses only each of so many records,
+    /// In a workload with deletes, the client's number and the number of clients n: it accesses only every n-th record,
     /// from its number on. Otherwise nobody knows whether a record exists that another client writes and deletes.
     own: Option<(u64, u64)>,
     tally: Tally,

@@ -68,7 +68,7 @@ impl Sizes {
                 memory: 32 << 20,
                 sustained: vec![scale(50_000, false), scale(200_000, true)],
                 phase_s: Some(QUICK_PHASE_S),
-                // Whoever wants to see it quickly need not be root.
+                // The quick comparison needs no root.
                 cgroup_memory: args.places.cgroup_memory,
             },
             false => Sizes {

@@ -55,7 +55,7 @@ impl Pass {
     }
 }
 
-/// Reads that the system is told of before they are made.
+/// Reads that are announced to the system before they are made.
 struct Announcements {
     pieces: VecDeque<ReadRange>,
     /// Those that were announced, and are not read yet.
