@@ -16,6 +16,7 @@ use crate::engine::activity::Activity;
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::events::Event;
+use crate::engine::jobs::collect_garbage::victims;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan, unreadable};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::jobs::refreshed_addresses::RefreshedAddresses;
@@ -175,6 +176,10 @@ impl Core {
         let (version, values) = (&view.version, &view.values);
         let dropped: Vec<KeyspaceId> = self.keyspaces.dropped().into_keys().collect();
         let (claimed, running) = (state.claimed_tables(), state.claimed_ranges());
+        let when_idle = may_compact_when_idle(self, state);
+        // Value GC would make addresses stale again.
+        let refreshes = when_idle && victims(self, state, true).is_none();
+        let none = BTreeSet::new();
         let mut figures = Figures {
             levels: version.figures(&|id| claimed.contains(&id) || quarantined.contains(&id)),
             targets: self.level_targets(),
@@ -182,9 +187,9 @@ impl Core {
             running: &running,
             oldest_snapshot: self.snapshots.oldest(&self.published),
             stale: &state.stale.due,
-            stale_when_idle: &state.stale.when_idle,
+            stale_when_idle: if refreshes { &state.stale.when_idle } else { &none },
             uncovers: false,
-            when_idle: may_compact_when_idle(self, state),
+            when_idle,
         };
         self.snapshots.notify_from(wanted_snapshot(&figures));
         // Snapshots released before this point are seen here; later releases notify the scheduler.

@@ -78,7 +78,7 @@ pub struct Tuning {
     /// Writers are stopped while unflushed logs hold more than this, with values that stay in their logs: recovery
     /// reads all of it.
     pub replay_bytes_max: u64,
-    /// Logs are flushed once they hold this much that is not flushed, and a sixteenth of all that is stored: the garbage
+    /// Logs are flushed once they hold this much that is not flushed, and an eighth of all that is stored: the garbage
     /// in them is not known before.
     pub unflushed_bytes_min: u64,
     /// Largest size of a log; logs grow with the data.
