@@ -166,14 +166,16 @@ impl Db {
         keyspace.state().check(core.database)?;
         let id = keyspace.state().record.id;
         let mut edit = Edit { keyspaces_dropped: vec![(id, commit.last_seqno)], ..Edit::default() };
+        // Nothing may have been written to it.
+        edit.keyspaces_forgotten = manifest.state().keyspaces_gone_after(&edit);
         core.add_counters(&mut edit);
         core.reserve.with(|| core.commit_edit(&mut manifest, &edit))?;
         core.keyspaces.remove(keyspace.state(), commit.last_seqno);
+        core.keyspaces.forget(&edit.keyspaces_forgotten);
         drop(manifest);
         drop(commit);
-        let forgotten = core.forget_dropped_keyspaces();
         core.work.wake_all();
-        forgotten
+        Ok(())
     }
 
     /// The keyspace "default", which every database has.

@@ -118,3 +118,15 @@ fn readers_go_through_the_layers_of_a_view_alone() {
         assert_eq!(found, None, "{} reads a source by its kind", reader.path.display());
     }
 }
+
+#[test]
+fn jobs_end_with_their_edit_and_commit_none_themselves() {
+    let commits = ["commit_edit", "commit_to_manifest", ".install("];
+    let mut found = Vec::new();
+    for source in sources().iter().filter(|source| source.folder.starts_with("engine/jobs") && !source.is_test()) {
+        if commits.iter().any(|commit| source.code.contains(commit)) {
+            found.push(source.path.display().to_string());
+        }
+    }
+    assert_eq!(found, ["engine/jobs/outcome.rs"], "an edit is committed elsewhere than at the end of a job");
+}
