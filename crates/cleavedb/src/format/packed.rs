@@ -5,7 +5,7 @@
 //!
 //! Called by the sorted block (`block.rs`), which packs a block if that makes it smaller.
 
-use super::block_entry::BlockEntry;
+use super::block::BlockEntry;
 use crate::base::file_set::FileSet;
 use crate::base::limits::{FULL_KEY_BYTES_MAX, SEQNO_MAX};
 use crate::base::{Address, FileId, Kind, Stamp, varint};

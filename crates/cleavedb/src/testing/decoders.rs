@@ -241,7 +241,7 @@ mod tests {
     use std::time::Duration;
 
     use crate::base::{KeyspaceId, Kind};
-    use crate::format::block::BlockBuilder;
+    use crate::format::block_builder::BlockBuilder;
     use crate::format::record::Operation;
     use crate::sched::random::Random;
     use crate::testing::Tuning;

@@ -98,10 +98,7 @@ impl ValueFile {
 
     /// Start offset, in bytes.
     pub fn start(&self) -> u64 {
-        match self.layout {
-            Layout::Log => 0,
-            Layout::Extent { start, .. } => start,
-        }
+        if let Layout::Extent { start, .. } = self.layout { start } else { 0 }
     }
 
     /// End offset of its valid content, in bytes.
