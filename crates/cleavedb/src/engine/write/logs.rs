@@ -11,12 +11,14 @@ use crate::engine::core::Core;
 use crate::engine::log_supply::{READ_PART, ReadShare};
 use crate::engine::manifest::file_names::{RING, RING_NEW};
 use crate::engine::tuning::settings::LogBackend;
+use crate::engine::write::pacing::unflushed_log_bytes;
 use crate::format::edit::Edit;
 use crate::format::frame::{LOG_HEADER_BYTES, encode_log_header};
 use crate::front::chunk_writer::ChunkWriter;
 use crate::front::log::LogFile;
 use crate::front::log_writer::BackEnd;
 use crate::io::{Access, AlignedBuffer, File, Mapping};
+use crate::values::candidate::Candidate;
 
 /// Logs are written through the page cache while the system has memory for everything stored and this many logs.
 const PAGE_CACHE_LOGS: u64 = 2;
@@ -241,8 +243,7 @@ impl Core {
     fn reserve_log(&self, file: &dyn File, needed: u64) -> Result<u64> {
         let needed = needed.next_multiple_of(BLOCK_IO_BYTES as u64);
         let usual = self.next_log_bytes();
-        // The reserve must suffice for the flush of a full log.
-        self.reserve.grow(self.stored_bytes() + usual);
+        self.grow_reserve();
         let sizes = [usual, usual / 4, usual / 16].map(|size| size.next_multiple_of(BLOCK_IO_BYTES as u64).max(needed));
         let mut result = Ok(true);
         for size in sizes {
@@ -254,6 +255,15 @@ impl Core {
             }
         }
         result.map(|_| needed)
+    }
+
+    /// Lets the reserve suffice for a flush of what the front holds and of another full log, and for the copy of the
+    /// value file with most live bytes.
+    pub fn grow_reserve(&self) {
+        let view = self.published.view();
+        let carried = unflushed_log_bytes(&view, self.work.flushed()).carried;
+        let largest = view.values.figures().candidates.iter().map(Candidate::live_bytes).max().unwrap_or(0);
+        self.reserve.grow(carried + self.next_log_bytes().max(largest));
     }
 
     /// Removes these logs, and those of earlier failed attempts, from the manifest. Their files are deleted once

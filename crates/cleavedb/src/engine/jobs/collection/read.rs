@@ -29,6 +29,7 @@ impl Collection<'_> {
         let mut read_to = file.start();
         let size = (file.end() - file.start()).max(1);
         let mut see = |offset: u64, record: &Record<'_>| {
+            self.throttle.pause();
             self.note(index, offset, record);
             if self.batch.bytes() < self.batch_bytes_max {
                 return Ok(());

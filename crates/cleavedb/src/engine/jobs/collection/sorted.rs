@@ -120,8 +120,9 @@ impl Collection<'_> {
         }
     }
 
-    /// True if the job must yield because other work than reordering is due.
+    /// Pauses as the pace of value GC requires. True if the job must yield because other work than reordering is due.
     pub(crate) fn yields_now(&mut self) -> bool {
+        self.throttle.pause();
         self.has_yielded |= self.yields && self.core.must_yield();
         self.has_yielded
     }
@@ -131,6 +132,7 @@ impl Collection<'_> {
         let counts = matches!(file.layout(), Layout::Log) && pass.from.is_empty();
         let mut last = Vec::new();
         for_each_record(file, start, &mut |offset, record| {
+            self.throttle.pause();
             let key = full_key(record.operation.keyspace, record.operation.key);
             if counts {
                 self.steps += 1;
@@ -254,7 +256,7 @@ impl Collection<'_> {
     }
 
     /// Reads records, file by file and in file order, into their places in the buffer.
-    fn gather(&self, window: &[Going<'_>], gathered: &mut Vec<u8>, buffer: &mut Vec<u8>) -> Result<()> {
+    fn gather(&mut self, window: &[Going<'_>], gathered: &mut Vec<u8>, buffer: &mut Vec<u8>) -> Result<()> {
         let mut end = 0;
         let mut order: Vec<Going<'_>> = Vec::with_capacity(window.len());
         for (seen, _) in window {
@@ -265,6 +267,7 @@ impl Collection<'_> {
         order.sort_unstable_by_key(place);
         let mut ahead = Announcements::of(&order);
         for stretch in coalesce(&order, COALESCING, place) {
+            self.throttle.pause();
             while let Some(piece) = ahead.next_before(place(&stretch.pieces[0])) {
                 let source = self.victims[piece.file.0 as usize].file.stored().file()?;
                 source.read_ahead(piece.start, piece.end - piece.start);

@@ -7,6 +7,7 @@ use crate::base::memory::Counted;
 use crate::base::{FileId, FileKey, FileKind, Result};
 use crate::engine::core::Core;
 use crate::engine::jobs::collection::Purpose;
+use crate::engine::jobs::collection::throttle::Throttle;
 use crate::engine::referrers::{Referrer, referrers_of};
 use crate::engine::snapshots::JobHorizon;
 use crate::format::group::Group;
@@ -58,6 +59,7 @@ pub(crate) struct Collection<'a> {
     /// The job only reorders values: it ends at once when other work is due.
     pub(super) yields: bool,
     pub(super) has_yielded: bool,
+    pub(super) throttle: Throttle<'a>,
     /// The number of records read from logs, and how many of them had a greater key than their predecessor.
     pub(super) steps: u64,
     pub(super) steps_up: u64,
@@ -125,6 +127,7 @@ impl<'a> Collection<'a> {
             is_proven: true,
             yields: purpose == Purpose::Order { yields: true },
             has_yielded: false,
+            throttle: if purpose == Purpose::Space { Throttle::of_gc(core) } else { Throttle::none() },
             steps: 0,
             steps_up: 0,
             written: 0,
