@@ -24,7 +24,8 @@ use crate::io::{MemoryStorage, OsStorage, Storage};
 pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tuning: Option<Tuning>) -> Result<Db> {
     let request = options.request(&*storage, path, tuning)?;
     let core = lifecycle::open::open(storage, request)?;
-    Ok(Db { inner: Arc::new(DbInner { core }) })
+    let default = core.keyspaces.find(DEFAULT_NAME).expect("the default keyspace is never dropped");
+    Ok(Db { inner: Arc::new(DbInner { core, default }) })
 }
 
 impl Options {
@@ -180,8 +181,7 @@ impl Db {
 
     /// The keyspace "default", which every database has.
     pub fn default_keyspace(&self) -> Keyspace {
-        let state = self.inner.core.keyspaces.find(DEFAULT_NAME).expect("the default keyspace is never dropped");
-        Keyspace::new(self.inner.clone(), state)
+        Keyspace::new(self.inner.clone(), self.inner.default.clone())
     }
 
     /// [`Keyspace::put`] in the default keyspace.

@@ -10,8 +10,7 @@ use crate::engine::manifest::Manifest;
 use crate::engine::value_home::ValueHome;
 use crate::engine::view::Sources;
 use crate::format::edit::Edit;
-use crate::values::files::{Entry, ValueFiles};
-use crate::values::value_file::StoredFile;
+use crate::values::files::{Entry, StoredFile, ValueFiles};
 
 /// The files of values as an edit leaves them.
 struct ValuesAfter {

@@ -24,9 +24,9 @@ use crate::io::handles::Handles;
 use crate::io::pending_deletions::FileGuard;
 use crate::io::{Access, SimDisk, Storage};
 use crate::levels::table_file::TableFile;
+use crate::values::files::StoredFile;
 use crate::values::redirect::{self, Redirect};
 use crate::values::segment;
-use crate::values::value_file::StoredFile;
 
 /// The file number of fuzzed files.
 const FILE: FileId = FileId(7);
