@@ -131,144 +131,9 @@ impl BlockCursor {
         Error::corruption(&self.origin.path, self.origin.offset.saturating_add(at as u64), message)
     }
 
-    /// Parses and checks the entry at `offset`; the caller compares `shared` with the previous key.
-    #[inline]
-    fn entry_at(&self, offset: usize) -> Result<BlockEntry> {
-        let entry = match &self.packed {
-            None => BlockEntry::parse(&self.block[..self.entries_end], offset),
-            Some(layout) => layout.entry(&self.block, self.entries_end, offset),
-        };
-        entry.ok_or_else(|| self.damaged(offset))
-    }
-
-    #[inline]
-    fn stamp_of(&self, entry: &BlockEntry) -> Stamp {
-        match &self.packed {
-            None => entry.stamp(&self.block),
-            Some(layout) => layout.stamp(&self.block, entry.stamp_start),
-        }
-    }
-
-    /// As [`next`](Cursor::next), past all entries but those whose value is an address in one of `files`. Addresses of
-    /// packed rows are not decoded for it.
-    pub fn next_in(&mut self, files: &FileSet) -> Result<()> {
-        if self.packed.as_ref().is_some_and(|layout| !layout.may_lead_to(files)) {
-            self.invalidate();
-            return Ok(());
-        }
-        loop {
-            if let Err(error) = self.step() {
-                return self.finish_move(Err(error));
-            }
-            if !self.valid() || self.is_in(files) {
-                return self.finish_move(Ok(()));
-            }
-        }
-    }
-
-    /// True if the value of the current entry is an address in one of `files`.
-    pub fn is_in(&self, files: &FileSet) -> bool {
-        if !self.stamp.kind().is_some_and(Kind::is_address) {
-            return false;
-        }
-        match &self.packed {
-            Some(layout) => files.contains(layout.file(&self.block, self.stamp_start)),
-            None => {
-                let address = Address::decode(&self.block[self.value_start..self.next_offset]);
-                address.is_some_and(|address| files.contains(address.file))
-            }
-        }
-    }
-
     fn invalidate(&mut self) {
         self.offset = self.entries_end;
         self.next_offset = self.entries_end;
-    }
-
-    /// Moves to the entry at `next_offset`; past the last entry the cursor becomes invalid. After an error
-    /// [`finish_move`](BlockCursor::finish_move) invalidates it.
-    #[inline]
-    fn step(&mut self) -> Result<()> {
-        let offset = self.next_offset;
-        if offset == self.entries_end {
-            self.invalidate();
-            return Ok(());
-        }
-        let entry = self.entry_at(offset)?;
-        if entry.shared > self.key.len() {
-            return Err(self.damaged(offset));
-        }
-        self.key.truncate(entry.shared);
-        self.set_current(offset, &entry);
-        Ok(())
-    }
-
-    /// Makes the entry at `offset` the current one; `key` already contains the bytes it shares with the previous key.
-    #[inline]
-    fn set_current(&mut self, offset: usize, entry: &BlockEntry) {
-        self.key.extend_from_slice(&self.block[entry.suffix_start..entry.stamp_start]);
-        self.stamp = self.stamp_of(entry);
-        (self.stamp_start, self.value_start) = (entry.stamp_start, entry.value_start);
-        self.offset = offset;
-        self.next_offset = entry.end;
-    }
-
-    fn restart_offset(&self, index: usize) -> Result<usize> {
-        let start = self.entries_end + index * OFFSET_BYTES;
-        let bytes = self.block[start..].first_chunk().expect("opening the block checked the number of restart points");
-        let offset = u32::from_le_bytes(*bytes) as usize;
-        if offset < self.entries_end { Ok(offset) } else { Err(self.damaged(start)) }
-    }
-
-    /// Moves before the first entry of a restart interval, so that `step` reads it.
-    fn go_to_restart(&mut self, index: usize) -> Result<()> {
-        let offset = self.restart_offset(index)?;
-        self.key.clear();
-        self.next_offset = offset;
-        Ok(())
-    }
-
-    /// Moves to the entry that ends at offset `end`.
-    fn find_ending_at(&mut self, end: usize) -> Result<()> {
-        let (mut low, mut high) = (0, self.restart_count);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if self.restart_offset(middle)? < end {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        if low == 0 {
-            self.invalidate();
-            return Ok(());
-        }
-        self.go_to_restart(low - 1)?;
-        while self.next_offset < end {
-            self.step()?;
-        }
-        if self.next_offset == end { Ok(()) } else { Err(self.damaged(end)) }
-    }
-
-    /// Ends a move: encodes the address in a packed row as unpacked blocks store it, or invalidates the cursor if the move
-    /// failed, so that no half-read entry is visible.
-    #[inline]
-    fn finish_move(&mut self, mut moved: Result<()>) -> Result<()> {
-        if let Some(layout) = &self.packed
-            && moved.is_ok()
-        {
-            self.address_len = 0;
-            if self.valid() && self.stamp.kind().is_some_and(Kind::is_address) {
-                match layout.address(&self.block, self.stamp_start, self.key.len()) {
-                    Some(address) => self.address_len = address.write(&mut self.address),
-                    None => moved = Err(self.damaged(self.stamp_start)),
-                }
-            }
-        }
-        if moved.is_err() {
-            self.invalidate();
-        }
-        moved
     }
 }
 
@@ -377,6 +242,144 @@ impl Cursor for BlockCursor {
     fn prev(&mut self) -> Result<()> {
         let moved = self.find_ending_at(self.offset);
         self.finish_move(moved)
+    }
+}
+
+/// What the moves consist of.
+impl BlockCursor {
+    fn restart_offset(&self, index: usize) -> Result<usize> {
+        let start = self.entries_end + index * OFFSET_BYTES;
+        let bytes = self.block[start..].first_chunk().expect("opening the block checked the number of restart points");
+        let offset = u32::from_le_bytes(*bytes) as usize;
+        if offset < self.entries_end { Ok(offset) } else { Err(self.damaged(start)) }
+    }
+
+    /// Parses and checks the entry at `offset`; the caller compares `shared` with the previous key.
+    #[inline]
+    fn entry_at(&self, offset: usize) -> Result<BlockEntry> {
+        let entry = match &self.packed {
+            None => BlockEntry::parse(&self.block[..self.entries_end], offset),
+            Some(layout) => layout.entry(&self.block, self.entries_end, offset),
+        };
+        entry.ok_or_else(|| self.damaged(offset))
+    }
+
+    #[inline]
+    fn stamp_of(&self, entry: &BlockEntry) -> Stamp {
+        match &self.packed {
+            None => entry.stamp(&self.block),
+            Some(layout) => layout.stamp(&self.block, entry.stamp_start),
+        }
+    }
+
+    /// Makes the entry at `offset` the current one; `key` already contains the bytes it shares with the previous key.
+    #[inline]
+    fn set_current(&mut self, offset: usize, entry: &BlockEntry) {
+        self.key.extend_from_slice(&self.block[entry.suffix_start..entry.stamp_start]);
+        self.stamp = self.stamp_of(entry);
+        (self.stamp_start, self.value_start) = (entry.stamp_start, entry.value_start);
+        self.offset = offset;
+        self.next_offset = entry.end;
+    }
+
+    /// Ends a move: encodes the address in a packed row as unpacked blocks store it, or invalidates the cursor if the move
+    /// failed, so that no half-read entry is visible.
+    #[inline]
+    fn finish_move(&mut self, mut moved: Result<()>) -> Result<()> {
+        if let Some(layout) = &self.packed
+            && moved.is_ok()
+        {
+            self.address_len = 0;
+            if self.valid() && self.stamp.kind().is_some_and(Kind::is_address) {
+                match layout.address(&self.block, self.stamp_start, self.key.len()) {
+                    Some(address) => self.address_len = address.write(&mut self.address),
+                    None => moved = Err(self.damaged(self.stamp_start)),
+                }
+            }
+        }
+        if moved.is_err() {
+            self.invalidate();
+        }
+        moved
+    }
+
+    /// Moves to the entry at `next_offset`; past the last entry the cursor becomes invalid. After an error
+    /// [`finish_move`](BlockCursor::finish_move) invalidates it.
+    #[inline]
+    fn step(&mut self) -> Result<()> {
+        let offset = self.next_offset;
+        if offset == self.entries_end {
+            self.invalidate();
+            return Ok(());
+        }
+        let entry = self.entry_at(offset)?;
+        if entry.shared > self.key.len() {
+            return Err(self.damaged(offset));
+        }
+        self.key.truncate(entry.shared);
+        self.set_current(offset, &entry);
+        Ok(())
+    }
+
+    /// Moves before the first entry of a restart interval, so that `step` reads it.
+    fn go_to_restart(&mut self, index: usize) -> Result<()> {
+        let offset = self.restart_offset(index)?;
+        self.key.clear();
+        self.next_offset = offset;
+        Ok(())
+    }
+
+    /// Moves to the entry that ends at offset `end`.
+    fn find_ending_at(&mut self, end: usize) -> Result<()> {
+        let (mut low, mut high) = (0, self.restart_count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.restart_offset(middle)? < end {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        if low == 0 {
+            self.invalidate();
+            return Ok(());
+        }
+        self.go_to_restart(low - 1)?;
+        while self.next_offset < end {
+            self.step()?;
+        }
+        if self.next_offset == end { Ok(()) } else { Err(self.damaged(end)) }
+    }
+
+    /// As [`next`](Cursor::next), past all entries but those whose value is an address in one of `files`. Addresses of
+    /// packed rows are not decoded for it.
+    pub fn next_in(&mut self, files: &FileSet) -> Result<()> {
+        if self.packed.as_ref().is_some_and(|layout| !layout.may_lead_to(files)) {
+            self.invalidate();
+            return Ok(());
+        }
+        loop {
+            if let Err(error) = self.step() {
+                return self.finish_move(Err(error));
+            }
+            if !self.valid() || self.is_in(files) {
+                return self.finish_move(Ok(()));
+            }
+        }
+    }
+
+    /// True if the value of the current entry is an address in one of `files`.
+    pub fn is_in(&self, files: &FileSet) -> bool {
+        if !self.stamp.kind().is_some_and(Kind::is_address) {
+            return false;
+        }
+        match &self.packed {
+            Some(layout) => files.contains(layout.file(&self.block, self.stamp_start)),
+            None => {
+                let address = Address::decode(&self.block[self.value_start..self.next_offset]);
+                address.is_some_and(|address| files.contains(address.file))
+            }
+        }
     }
 }
 
