@@ -147,7 +147,7 @@ impl OpenBlocks {
                     if data.key() != key {
                         return Ok(());
                     }
-                    let stamp = places.stamp(data.stamp());
+                    let stamp = places.global_seqno.map_or(data.stamp(), |seqno| data.stamp().with_seqno(seqno));
                     let is_last = !versions.push_older(stamp, data.value_slice());
                     if std::mem::take(&mut is_newest) {
                         versions.note_newest_in(table.meta().id, stamp);
@@ -185,7 +185,11 @@ fn open<'a, E: From<Error>>(
 ) -> Result<&'a mut BlockCursor, E> {
     let at_handle = match open.take() {
         Some(at_handle) if at_handle.0 == handle => at_handle,
-        _ => (handle, BlockCursor::new(block()?, BlockOrigin::new(table.path().clone(), handle.offset))?),
+        Some((_, mut cursor)) => {
+            cursor.open(block()?, handle.offset)?;
+            (handle, cursor)
+        }
+        None => (handle, BlockCursor::new(block()?, BlockOrigin::new(table.path().clone(), handle.offset))?),
     };
     Ok(&mut open.insert(at_handle).1)
 }

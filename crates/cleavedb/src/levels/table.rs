@@ -11,7 +11,7 @@ use super::blocks::Blocks;
 use super::readers::Readers;
 use crate::base::memory::Counted;
 use crate::base::tombstones::{Fragment, RangeTombstones, TombstoneSpan};
-use crate::base::{Buffer, Error, FileKey, Gauge, Result, Seqno, Stamp};
+use crate::base::{Buffer, Error, FileKey, Gauge, Result, Seqno};
 use crate::cache::block_cache::PriorityPool;
 use crate::format::block::BlockOrigin;
 use crate::format::meta::TableMeta;
@@ -57,15 +57,6 @@ pub(super) struct Places {
     ranges: Option<BlockHandle>,
     /// The sequence number of all versions in a table that was written before it was assigned: the file says 0.
     pub global_seqno: Option<Seqno>,
-}
-
-impl Places {
-    /// The stamp of a version, of which the file has `stored`.
-    #[inline]
-    pub fn stamp(&self, stored: Stamp) -> Stamp {
-        // The kind is kept.
-        self.global_seqno.map_or(stored, |seqno| Stamp(seqno.0 << 8 | stored.0 & 0xff))
-    }
 }
 
 impl Table {

@@ -380,8 +380,7 @@ impl Cursor for TableCursor {
         let stamp = self.current().stamp();
         match self.global_seqno {
             None => stamp,
-            // The kind is kept.
-            Some(seqno) => Stamp(seqno.0 << 8 | stamp.0 & 0xff),
+            Some(seqno) => stamp.with_seqno(seqno),
         }
     }
 
