@@ -55,8 +55,7 @@ pub(crate) struct Collection<'a> {
     pub(super) known_garbage: u64,
     /// Every moved record was looked up.
     pub(super) is_proven: bool,
-    /// The job only reorders values: it ends at once when other work is due.
-    pub(super) yields: bool,
+    pub(super) purpose: Purpose,
     pub(super) has_yielded: bool,
     pub(super) throttle: Throttle<'a>,
     /// The number of records read from logs, and how many of them had a greater key than their predecessor.
@@ -124,7 +123,7 @@ impl<'a> Collection<'a> {
             known_live: 0,
             known_garbage: 0,
             is_proven: true,
-            yields: purpose == Purpose::Order { yields: true },
+            purpose,
             has_yielded: false,
             throttle: if purpose == Purpose::Space { Throttle::of_gc(core) } else { Throttle::none() },
             steps: 0,

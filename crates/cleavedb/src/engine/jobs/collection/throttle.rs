@@ -77,3 +77,7 @@ impl Core {
         self.work.space.gc_pace.lock().share(now(), self.user_totals(), debt)
     }
 }
+
+#[cfg(test)]
+#[path = "throttle_test.rs"]
+mod tests;
