@@ -85,9 +85,10 @@ fn dead_extents_in_a_segment_linked_by_a_checkpoint_are_released_once_it_is_gone
             let mut db = filled(&disk);
             assert_eq!(db.stats().value_bytes_pending, 0);
             db.checkpoint("/copy").unwrap();
-            let stats = overwrite(&db, 100..300);
-            let pending = stats.value_bytes_pending;
-            assert!(pending > 0, "{stats:?}");
+            // Which files are collected first depends on the seed.
+            let all_stats = (0..10).map(|_| overwrite(&db, 100..300));
+            let pending = all_stats.map(|stats| stats.value_bytes_pending).find(|pending| *pending > 0);
+            let pending = pending.expect("a dead extent lies beside live ones");
             if reopens {
                 db.close().unwrap();
                 db = open(&disk);

@@ -92,10 +92,9 @@ impl Job for Compaction {
     fn plan(&self, core: &Core) -> Result<Plan<'_>> {
         Ok(match &self.0 {
             Choice::Nothing => Plan::Whole(Box::new(|_| Ok(Outcome::nothing()))),
-            Choice::Drop { tables, .. } => Plan::Whole(Box::new(|core| {
-                let outcome = replace_tables(core, Seqno::ZERO, tables.clone(), Vec::new())?;
-                Ok(outcome.then(|core, dropped| dropped.and_then(|()| core.forget_dropped_keyspaces())))
-            })),
+            Choice::Drop { tables, .. } => {
+                Plan::Whole(Box::new(|core| replace_tables(core, Seqno::ZERO, tables.clone(), Vec::new())))
+            }
             Choice::Move { to, table, .. } => Plan::Whole(Box::new(|core| {
                 let version = core.published.view().version.clone();
                 let found = version.find(*table).map(|(_, table)| table.clone());
@@ -416,7 +415,7 @@ impl SubtaskWork for TableMerge {
             core.work.space.note_merge(rows, written.iter().map(|table| table.meta().bytes_separated).sum());
             core.counters.compactions.fetch_add(1, Ordering::Relaxed);
             core.counters.compaction_subtasks.fetch_add(subtasks, Ordering::Relaxed);
-            core.forget_dropped_keyspaces()
+            Ok(())
         }))
     }
 

@@ -36,6 +36,16 @@ fn map_new_ring(core: &Core) -> Result<Option<Arc<dyn Mapping>>> {
     Ok(None)
 }
 
+/// The edit that adds a log, and removes others.
+pub(crate) fn log_edit(added: Option<&LogFile>, removed: &[Arc<LogFile>]) -> Edit {
+    Edit {
+        files_added: added.iter().map(|log| log.key()).collect(),
+        logs_added: added.iter().map(|log| log.id()).collect(),
+        logs_removed: removed.iter().map(|log| log.id()).collect(),
+        ..Edit::default()
+    }
+}
+
 impl Core {
     /// The back end of a log writer for `log`: the ring that the log was made for, or the page cache.
     pub fn log_back_end(&self, log: &LogFile) -> Result<BackEnd> {
@@ -148,18 +158,10 @@ impl Core {
         }
     }
 
-    /// Creates the spare log (a background job).
-    pub fn prepare_spare_log(&self) -> Result<()> {
+    /// Creates the file of the spare log, which becomes a log by an edit (a background job).
+    pub fn create_spare_log(&self) -> Result<Arc<LogFile>> {
         self.grow_ring();
-        let log = self.make_log(2 * LOG_HEADER_BYTES as u64)?;
-        let mut inner = self.logs.inner.lock();
-        if inner.spare.is_none() && log.id() > inner.newest_taken {
-            inner.spare = Some(log);
-            drop(inner);
-            return self.retire_logs(Vec::new());
-        }
-        drop(inner);
-        self.retire_logs(vec![log])
+        self.create_log(2 * LOG_HEADER_BYTES as u64)
     }
 
     /// Removes the rings. After a clean close recovery does not need them.
@@ -170,9 +172,25 @@ impl Core {
         }
     }
 
-    /// Creates an empty log of the usual size, or of `needed` bytes if that is more. Its space is reserved, its header
-    /// is durable, and the manifest references it. On a small or nearly full disk the log is smaller, down to `needed`.
+    /// Creates an empty log for a writer that waits for it.
     fn make_log(&self, needed: u64) -> Result<Arc<LogFile>> {
+        let log = self.create_log(needed)?;
+        match self.commit_to_manifest(log_edit(Some(&log), &[])) {
+            Ok(()) => Ok(log),
+            Err(error) => {
+                // After any other error the manifest may reference the log.
+                if error.is_transient() {
+                    log.mark_obsolete();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Creates the file of an empty log of the usual size, or of `needed` bytes if that is more. Its space is reserved and
+    /// its header is durable; the manifest does not reference it yet. On a small or nearly full disk the log is smaller,
+    /// down to `needed`.
+    fn create_log(&self, needed: u64) -> Result<Arc<LogFile>> {
         let ring = self.ring()?;
         let key = self.new_file(FileKind::Log)?;
         let path = self.dirs.path(key);
@@ -182,12 +200,7 @@ impl Core {
         };
         let file = self.with_descriptors(|| self.storage.create(&path, access))?;
         let guard = self.guard(key);
-        let capacity = self.start_log(key, &*file, needed).inspect_err(|error| {
-            // After any other error the manifest may reference the log.
-            if error.is_transient() {
-                guard.mark_obsolete();
-            }
-        })?;
+        let capacity = self.start_log(key, &*file, needed).inspect_err(|_| guard.mark_obsolete())?;
         let header_end = LOG_HEADER_BYTES as u64;
         Ok(Arc::new(LogFile::new(key.id, guard, file, ring, capacity, header_end, Seqno::ZERO)))
     }
@@ -223,10 +236,6 @@ impl Core {
         self.guarded(file.sync())?;
         self.guarded(self.with_descriptors(|| self.storage.sync_dir(self.dirs.of(key.tier))))?;
         self.counters.log_bytes.fetch_add(LOG_HEADER_BYTES as u64, Ordering::Relaxed);
-        let mut edit = Edit { files_added: vec![key], logs_added: vec![key.id], ..Edit::default() };
-        let mut manifest = self.manifest.lock();
-        self.add_counters(&mut edit);
-        self.commit_edit(&mut manifest, &edit)?;
         Ok(capacity)
     }
 
@@ -261,16 +270,16 @@ impl Core {
     /// nothing holds them. If there is no space for the edit, the next call tries again.
     fn retire_logs(&self, logs: Vec<Arc<LogFile>>) -> Result<()> {
         let mut manifest = self.manifest.lock();
-        let mut all = std::mem::take(&mut self.logs.inner.lock().to_retire);
+        let mut all = self.logs.take_to_retire();
         all.extend(logs);
         if all.is_empty() {
             return Ok(());
         }
-        let mut edit = Edit { logs_removed: all.iter().map(|log| log.id()).collect(), ..Edit::default() };
+        let mut edit = log_edit(None, &all);
         self.add_counters(&mut edit);
         match self.commit_edit(&mut manifest, &edit) {
             Ok(()) => all.iter().for_each(|log| log.mark_obsolete()),
-            Err(error) if error.is_transient() => self.logs.inner.lock().to_retire = all,
+            Err(error) if error.is_transient() => self.logs.put_back_to_retire(all),
             Err(error) => return Err(error),
         }
         Ok(())

@@ -8,10 +8,10 @@ use crate::engine::jobs::collection::Purpose;
 use crate::engine::jobs::collection::state::{Collection, Going, NewExtent};
 use crate::format::group::Group;
 use crate::format::values::Temperature;
+use crate::values::files::Layout;
 use crate::values::newest::{Fate, SeenRecord, SeenRecords};
 use crate::values::placement::{Liveness, Survivor};
 use crate::values::segment::SegmentBuilder;
-use crate::values::value_file::Layout;
 
 /// Survivors are looked up if they exceed the live bytes known from the ledger by more than this percentage.
 const HIDDEN_PERCENT: u64 = 10;

@@ -10,9 +10,9 @@ use crate::format::record::Record;
 use crate::format::references::References;
 use crate::front::log_reader::{LogReader, Opened};
 use crate::io::File;
+use crate::values::files::{Layout, ValueFile};
 use crate::values::newest::{Fate, SeenRecord};
 use crate::values::segment::{EXTENT_HEADER_BYTES, Extent};
-use crate::values::value_file::{Layout, ValueFile};
 
 impl Collection<'_> {
     /// Reads the files and moves their live records.

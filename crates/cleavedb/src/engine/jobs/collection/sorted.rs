@@ -18,8 +18,8 @@ use crate::format::references::References;
 use crate::format::values::Moved;
 use crate::io::coalesced_reads::{CoalescedRead, Coalescing, ReadRange, coalesce};
 use crate::io::read_exact_at;
+use crate::values::files::{Layout, ValueFile};
 use crate::values::newest::{Fate, SeenRecord};
-use crate::values::value_file::{Layout, ValueFile};
 
 /// Limits for reading several records in one read.
 const COALESCING: Coalescing = Coalescing { gap_bytes: 8 << 10, read_bytes_max: PIECE_BYTES };

@@ -12,13 +12,12 @@ use crate::engine::referrers::{Referrer, referrers_of};
 use crate::engine::snapshots::JobHorizon;
 use crate::format::group::Group;
 use crate::format::values::{EXTENT_ALIGN, Moved, Temperature, ValuePlace};
-use crate::values::files::Entry;
+use crate::values::files::{Entry, ValueFile};
 use crate::values::newest::{SeenRecord, SeenRecords};
 use crate::values::placement::{Liveness, PlacementContext};
 use crate::values::record_compressor::RecordCompressor;
 use crate::values::redirect::{RedirectBuilder, Shape, TABLES_MAX};
 use crate::values::segment::{ExtentPlace, SegmentBuilder};
-use crate::values::value_file::ValueFile;
 
 /// Bytes of memory for reading, and for writing a few extents concurrently.
 pub(super) const BUFFER_BYTES: usize = 4 << 20;
