@@ -78,7 +78,7 @@ pub struct Tuning {
     /// Writers are stopped while unflushed logs hold more than this, with values that stay in their logs: recovery
     /// reads all of it.
     pub replay_bytes_max: u64,
-    /// Logs are flushed once they hold this much that is not flushed, and an eighth of all that is stored: the garbage
+    /// Logs are flushed once they hold this much that is not flushed, and a sixteenth of all that is stored: the garbage
     /// in them is not known before.
     pub unflushed_bytes_min: u64,
     /// Largest size of a log; logs grow with the data.
@@ -215,7 +215,7 @@ impl Tuning {
             group_bytes: (logs_bytes_max / 4) as u64,
             garbage_bytes: GARBAGE_BYTES_DEFAULT,
             garbage_percent: GARBAGE_PERCENT_DEFAULT.into(),
-            garbage_rest_percent: 30,
+            garbage_rest_percent: 50,
             stale_percent: 50,
             compacts_when_idle: true,
             cache_bytes: 0,
@@ -264,11 +264,11 @@ impl Tuning {
         (self.job_bytes / 128).clamp(4 << 10, 256 << 10)
     }
 
-    /// The size of the next log if `stored` bytes are stored: about 1/32 to 1/16 of them, so that space allocated for
+    /// The size of the next log if `stored` bytes are stored: about 1/64 to 1/32 of them, so that space allocated for
     /// logs and not yet written stays small relative to the data; but more of a small store, so that there are few logs.
     pub(crate) fn log_bytes_for(&self, stored: u64) -> u64 {
         let part = |of: u64| (stored / of).checked_next_power_of_two().unwrap_or(u64::MAX);
-        let bytes = part(32).max(part(4).min(SMALL_LOG_BYTES));
+        let bytes = part(64).max(part(4).min(SMALL_LOG_BYTES));
         bytes.max(self.log_bytes_min).min(self.log_bytes)
     }
 
@@ -469,7 +469,7 @@ mod tests {
                 let ring = tuning.ring_bytes_for(log);
                 assert!((log, ring) >= before && log <= tuning.log_bytes && ring <= tuning.ring_bytes);
                 assert!(
-                    log <= (stored / 16).max((stored / 2).min(SMALL_LOG_BYTES)).max(MIB as u64)
+                    log <= (stored / 32).max((stored / 2).min(SMALL_LOG_BYTES)).max(MIB as u64)
                         && ring as u64 <= log / 4
                 );
                 assert!(4 * tuning.chunk_bytes_for(ring) <= ring && ring.is_power_of_two());

@@ -20,7 +20,7 @@ use crate::engine::view::View;
 use crate::sched::clock::now;
 
 /// Logs are flushed once they hold this part of all that is stored, and the least size in the tuning.
-const UNFLUSHED_PART: u64 = 8;
+const UNFLUSHED_PART: u64 = 16;
 /// Writers are stopped while this many sealed index tables wait to become runs.
 const SEALED_MAX: usize = 8;
 
