@@ -67,14 +67,15 @@ mod tests {
     fn the_estimate_falls_sooner_than_it_rises() {
         let estimate = ScanLengths::default();
         let scans_until = |keys: usize, holds: &dyn Fn(usize) -> bool| {
-            let mut noted = (1..1000).map(|count| {
+            let mut counts = 1..1000;
+            let is_last = |_: &i32| {
                 estimate.note(keys);
-                count
-            });
-            noted.find(|_| holds(estimate.usual())).unwrap()
+                holds(estimate.usual())
+            };
+            counts.find(is_last).unwrap()
         };
-        assert!((20..60).contains(&scans_until(100, &|usual| usual > 50)));
-        assert!((100..200).contains(&(scans_until(100, &|usual| usual > 97) + 50)));
+        assert!((40..80).contains(&scans_until(100, &|usual| usual > 50)));
+        assert!((80..130).contains(&scans_until(100, &|usual| usual > 97)));
         assert!((5..20).contains(&scans_until(2, &|usual| usual < 5)));
     }
 }
