@@ -44,7 +44,8 @@ pub mod components {
     pub use crate::base::ranges::KeyRange;
     pub use crate::base::versions::{Horizon, Retention, VersionSource};
     pub use crate::base::{Address, Buffer, FileId, Gauge, Merging, OperatorSource};
-    pub use crate::format::block::{BlockBuilder, BlockCursor, BlockOrigin};
+    pub use crate::format::block::{BlockCursor, BlockOrigin};
+    pub use crate::format::block_builder::BlockBuilder;
     pub use crate::format::edit::Edit;
     pub use crate::format::references::{FileReferences, References};
     pub use crate::format::value_state::ValueState;

@@ -24,7 +24,8 @@ use crate::io::{MemoryStorage, OsStorage, Storage};
 pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tuning: Option<Tuning>) -> Result<Db> {
     let request = options.request(&*storage, path, tuning)?;
     let core = lifecycle::open::open(storage, request)?;
-    Ok(Db { inner: Arc::new(DbInner { core }) })
+    let default = core.keyspaces.find(DEFAULT_NAME).expect("the default keyspace is never dropped");
+    Ok(Db { inner: Arc::new(DbInner { core, default }) })
 }
 
 impl Options {
@@ -166,20 +167,21 @@ impl Db {
         keyspace.state().check(core.database)?;
         let id = keyspace.state().record.id;
         let mut edit = Edit { keyspaces_dropped: vec![(id, commit.last_seqno)], ..Edit::default() };
+        // Nothing may have been written to it.
+        edit.keyspaces_forgotten = manifest.state().keyspaces_gone_after(&edit);
         core.add_counters(&mut edit);
         core.reserve.with(|| core.commit_edit(&mut manifest, &edit))?;
         core.keyspaces.remove(keyspace.state(), commit.last_seqno);
+        core.keyspaces.forget(&edit.keyspaces_forgotten);
         drop(manifest);
         drop(commit);
-        let forgotten = core.forget_dropped_keyspaces();
         core.work.wake_all();
-        forgotten
+        Ok(())
     }
 
     /// The keyspace "default", which every database has.
     pub fn default_keyspace(&self) -> Keyspace {
-        let state = self.inner.core.keyspaces.find(DEFAULT_NAME).expect("the default keyspace is never dropped");
-        Keyspace::new(self.inner.clone(), state)
+        Keyspace::new(self.inner.clone(), self.inner.default.clone())
     }
 
     /// [`Keyspace::put`] in the default keyspace.

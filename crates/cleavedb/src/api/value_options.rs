@@ -104,7 +104,7 @@ impl ValueOptions {
     }
 
     /// Garbage limit of value files: `percent` percent of their live bytes (1 to 1000) plus `bytes`. A lower limit
-    /// costs more copying. Default: 30 % ([`GARBAGE_PERCENT_DEFAULT`](crate::limits::GARBAGE_PERCENT_DEFAULT)) plus 256
+    /// costs more copying. Default: 22 % ([`GARBAGE_PERCENT_DEFAULT`](crate::limits::GARBAGE_PERCENT_DEFAULT)) plus 16
     /// MiB ([`GARBAGE_BYTES_DEFAULT`](crate::limits::GARBAGE_BYTES_DEFAULT)).
     pub fn garbage(mut self, percent: u32, bytes: u64) -> ValueOptions {
         self.garbage = Some((percent, bytes));
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use crate::base::FileId;
     use crate::format::values::Temperature;
-    use crate::values::candidate::{Candidate, GarbageLimit};
+    use crate::values::candidate::Candidate;
     use crate::values::placement::{PlacementContext, Survivor};
 
     #[test]
@@ -184,13 +184,9 @@ mod tests {
             assert_eq!(groups, [(group.clone(), 64)]);
             let part = Some((group, Temperature::Hot));
             let mut candidates = vec![Candidate { file: FileId(1), bytes: 10_000, live: 9_000, part }];
-            let most = GarbageLimit { percent: 1000, bytes: u64::MAX };
-            assert!(placement.victims(&candidates, most).is_empty());
-            assert_eq!((most.of(9_000), most.file_bytes(9_000)), (u64::MAX, u64::MAX));
-            let none = GarbageLimit { percent: 0, bytes: 0 };
-            assert_eq!(placement.victims(&candidates, none), [FileId(1)]);
+            assert_eq!(placement.victims(&candidates), [FileId(1)]);
             candidates[0].live = 10_000;
-            assert!(placement.victims(&candidates, none).is_empty());
+            assert!(placement.victims(&candidates).is_empty());
         }
     }
 }

@@ -102,6 +102,11 @@ impl Stamp {
         Stamp(seqno.0 << 8 | 0xff)
     }
 
+    /// The same kind, at another sequence number.
+    pub fn with_seqno(self, seqno: Seqno) -> Stamp {
+        Stamp(seqno.0 << 8 | self.0 & 0xff)
+    }
+
     /// The sequence number.
     pub fn seqno(self) -> Seqno {
         Seqno(self.0 >> 8)

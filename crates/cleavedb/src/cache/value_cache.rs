@@ -123,24 +123,19 @@ impl ValueCache {
     /// The value of a record, if it is cached.
     #[inline]
     pub fn get(&self, full_key: &[u8], stamp: Stamp) -> Option<Slice> {
-        self.find_entry(&LookupKey::new(full_key, stamp))
-            .filter(|kept| self.is_version(kept, stamp))
-            .map(|kept| kept.value)
+        self.find(full_key, stamp).filter(|kept| self.is_version(kept, stamp)).map(|kept| kept.value)
     }
 
-    /// The cached base of a key, whatever its version.
+    /// The cached base of a key, or the cached delta with this stamp. The base may be of another version.
     #[inline]
-    pub fn find(&self, full_key: &[u8]) -> Option<ValueEntry> {
-        self.find_entry(&LookupKey::new(full_key, Stamp::NEWEST))
-    }
-
-    fn find_entry(&self, wanted: &LookupKey<'_>) -> Option<ValueEntry> {
+    pub fn find(&self, full_key: &[u8], stamp: Stamp) -> Option<ValueEntry> {
         if self.capacity() == 0 {
             return None;
         }
-        let found = self.values.get(wanted);
+        let wanted = LookupKey::new(full_key, stamp);
+        let found = self.values.get(&wanted);
         if found.is_none() {
-            self.ghosts.note_miss(wanted);
+            self.ghosts.note_miss(&wanted);
         }
         found
     }
@@ -291,7 +286,7 @@ mod tests {
         cache.insert(b"key", delta(8), None, &values[2]);
         cache.insert(b"key", delta(9), None, &values[3]);
         let found = |stamp| cache.get(b"key", stamp).map(|found| found.len());
-        let kept = || cache.find(b"key").map(|kept| (kept.stamp, kept.table, kept.value.len()));
+        let kept = || cache.find(b"key", Stamp::NEWEST).map(|kept| (kept.stamp, kept.table, kept.value.len()));
         assert_eq!([stamp(7), delta(8), delta(9)].map(found), [Some(70), Some(72), Some(73)]);
         assert_eq!((found(stamp(5)), kept()), (None, Some((stamp(7), Some(FileId(1)), 70))));
         assert_eq!(cache.hits(), 4, "a value of another version is not a hit");
@@ -299,6 +294,6 @@ mod tests {
         assert_eq!(kept(), Some((stamp(7), Some(FileId(3)), 70)));
         cache.insert(b"key", stamp(9), None, &values[4]);
         assert_eq!((found(stamp(7)), kept()), (None, Some((stamp(9), None, 74))));
-        assert!(cache.find(b"ke").is_none() && cache.peek(b"key", stamp(9)).is_some());
+        assert!(cache.find(b"ke", Stamp::NEWEST).is_none() && cache.peek(b"key", stamp(9)).is_some());
     }
 }

@@ -10,8 +10,7 @@ use crate::engine::memory::MemoryStats;
 use crate::engine::view::View;
 use crate::format::references::FileReferences;
 use crate::format::values::ValuePlace;
-use crate::values::files::{Entry, ValueFiles};
-use crate::values::value_file::ValueFile;
+use crate::values::files::{Entry, ValueFile, ValueFiles};
 
 /// The caches borrow at most this much of the memory for jobs while no job runs.
 const LENT_BYTES_MAX: usize = 32 << 20;

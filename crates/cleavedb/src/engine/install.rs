@@ -10,8 +10,7 @@ use crate::engine::manifest::Manifest;
 use crate::engine::value_home::ValueHome;
 use crate::engine::view::Sources;
 use crate::format::edit::Edit;
-use crate::values::files::{Entry, ValueFiles};
-use crate::values::value_file::StoredFile;
+use crate::values::files::{Entry, StoredFile, ValueFiles};
 
 /// The files of values as an edit leaves them.
 struct ValuesAfter {
@@ -47,6 +46,7 @@ impl Core {
         self.sync_to(seqno)?;
         let mut manifest = self.manifest.lock();
         self.add_counters(&mut edit);
+        edit.keyspaces_forgotten = manifest.state().keyspaces_gone_after(&edit);
         let values = self.values_after(&mut edit, &manifest)?;
         // A job that has come so far gives back more than its edit takes.
         self.reserve.with(|| self.commit_edit(&mut manifest, &edit))?;
@@ -59,10 +59,18 @@ impl Core {
                 }
             })
         });
+        self.keyspaces.forget(&edit.keyspaces_forgotten);
         Ok(())
     }
 
-    /// Commits an edit that changes no view; its caller holds the manifest. Reserves more file numbers in passing.
+    /// Commits an edit that changes no view.
+    pub fn commit_to_manifest(&self, mut edit: Edit) -> Result<()> {
+        let mut manifest = self.manifest.lock();
+        self.add_counters(&mut edit);
+        self.commit_edit(&mut manifest, &edit)
+    }
+
+    /// As [`commit_to_manifest`](Core::commit_to_manifest), for a caller that holds the manifest. Reserves more file numbers in passing.
     pub fn commit_edit(&self, manifest: &mut Manifest, edit: &Edit) -> Result<()> {
         let mut edit = Cow::Borrowed(edit);
         if edit.files_reserved.is_empty()
@@ -116,5 +124,58 @@ impl Core {
             }
         }
         Ok(Some(ValuesAfter { files: Arc::new(after), gone }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use crate::engine::tuning::sizes::Tuning;
+    use crate::io::SimDisk;
+    use crate::sched::sim::simulate;
+    use crate::{Db, KeyspaceOptions, Options};
+
+    fn dropped(db: &Db) -> (usize, usize) {
+        let core = &db.inner.core;
+        (core.manifest.lock().state().dropped.len(), core.keyspaces.dropped().len())
+    }
+
+    #[test]
+    fn a_dropped_keyspace_is_forgotten_by_the_edit_that_leaves_nothing_of_it() {
+        let test = || {
+            let disk = Arc::new(SimDisk::new());
+            let options = Options::new().background_threads(1);
+            let db = crate::api::db::open(disk, Path::new("/db"), options, Some(Tuning::tiny())).unwrap();
+            db.create_keyspace("empty", KeyspaceOptions::new()).unwrap();
+            db.drop_keyspace("empty").unwrap();
+            assert_eq!(dropped(&db), (0, 0), "nothing was written yet");
+
+            let used = db.create_keyspace("used", KeyspaceOptions::new()).unwrap();
+            (0..50).for_each(|number| used.put(format!("{number:03}"), "value").unwrap());
+            db.put("other", "stays").unwrap();
+            let pause = db.pause_background().unwrap();
+            db.drop_keyspace("used").unwrap();
+            assert_eq!(dropped(&db), (1, 1), "the front has its versions");
+            drop(pause);
+            db.flush().unwrap();
+            db.compact_range(&db.default_keyspace(), ..).unwrap();
+            assert_eq!(dropped(&db), (0, 0));
+            assert_eq!(db.get("other").unwrap().unwrap(), "stays");
+
+            let flushed = db.create_keyspace("flushed", KeyspaceOptions::new()).unwrap();
+            flushed.put("key", "value").unwrap();
+            db.flush().unwrap();
+            let pause = db.pause_background().unwrap();
+            db.drop_keyspace("flushed").unwrap();
+            assert_eq!(dropped(&db), (1, 1), "a table has its versions");
+            drop(pause);
+            db.wait_for_background().unwrap();
+            assert_eq!(dropped(&db), (0, 0), "a compaction drops the table");
+        };
+        for seed in 0..10 {
+            simulate(seed, test).unwrap_or_else(|failure| panic!("{failure}"));
+        }
     }
 }

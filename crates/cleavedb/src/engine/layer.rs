@@ -29,6 +29,41 @@ pub(crate) enum Layer {
     Level(u8, Arc<Level>),
 }
 
+/// Collects the versions of a key at or below `snapshot` that its value depends on: the base and the operands. Searches
+/// from the newest layer to the one that has the base. Each layer adds the newest range tombstone that covers the key, then
+/// its versions, newest first, until no older one is needed. `tables` determines how tables are read.
+#[inline]
+pub(crate) fn collect_versions<T: TableLookUp>(
+    layers: &[Layer],
+    key: &[u8],
+    snapshot: Seqno,
+    tables: &mut T,
+    versions: &mut KeyVersions,
+) -> Result<(), T::Error> {
+    for layer in layers {
+        if versions.is_settled() {
+            break;
+        }
+        match layer {
+            Layer::IndexTable(table) => {
+                versions.cover(table.cover(key, snapshot));
+                table.visit(key, snapshot, &mut |stamp, payload| versions.push_older(stamp, payload));
+            }
+            Layer::Run(run) => {
+                versions.cover(run.cover(key, snapshot)?);
+                run.visit(key, snapshot, &mut |stamp, payload| versions.push_older(stamp, payload))?;
+            }
+            Layer::Table(table) => tables.look_up(table, key, snapshot, versions)?,
+            Layer::Level(_, level) => {
+                if let Some(table) = level.table_for(key) {
+                    tables.look_up(table, key, snapshot, versions)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The input of a scan from one layer.
 pub(crate) struct LayerScan {
     /// Together they return every version of the keys within the bounds, and may return more.
@@ -64,34 +99,6 @@ impl Layer {
             Layer::Run(run) => Some(run.seqnos()),
             Layer::Table(table) => Some((table.meta().seqno_min, table.meta().seqno_max)),
             Layer::Level(_, level) => level.seqnos(),
-        }
-    }
-
-    /// Adds the versions of `key` at or below `snapshot`: the newest range tombstone that covers the key, then the
-    /// versions of the layer, newest first, until no older one is needed. `tables` determines how tables are read.
-    #[inline]
-    pub fn look_up<T: TableLookUp>(
-        &self,
-        key: &[u8],
-        snapshot: Seqno,
-        tables: &mut T,
-        versions: &mut KeyVersions,
-    ) -> Result<(), T::Error> {
-        match self {
-            Layer::IndexTable(table) => {
-                versions.cover(table.cover(key, snapshot));
-                table.visit(key, snapshot, &mut |stamp, payload| versions.push_older(stamp, payload));
-                Ok(())
-            }
-            Layer::Run(run) => {
-                versions.cover(run.cover(key, snapshot)?);
-                Ok(run.visit(key, snapshot, &mut |stamp, payload| versions.push_older(stamp, payload))?)
-            }
-            Layer::Table(table) => tables.look_up(table, key, snapshot, versions),
-            Layer::Level(_, level) => match level.table_for(key) {
-                Some(table) => tables.look_up(table, key, snapshot, versions),
-                None => Ok(()),
-            },
         }
     }
 
@@ -159,25 +166,6 @@ impl Layer {
             }
         }
     }
-}
-
-/// Collects the versions of a key at or below `snapshot` that its value depends on: the base and the operands. Searches
-/// from the newest layer to the one that has the base.
-#[inline]
-pub(crate) fn collect_versions<T: TableLookUp>(
-    layers: &[Layer],
-    key: &[u8],
-    snapshot: Seqno,
-    tables: &mut T,
-    versions: &mut KeyVersions,
-) -> Result<(), T::Error> {
-    for layer in layers {
-        if versions.is_settled() {
-            break;
-        }
-        layer.look_up(key, snapshot, tables, versions)?;
-    }
-    Ok(())
 }
 
 /// True if the layers are listed newest first (rule 1), as far as their intervals of sequence numbers show. Index

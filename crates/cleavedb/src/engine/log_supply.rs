@@ -46,7 +46,7 @@ pub(crate) struct SupplyState {
     /// The chunk writer of the log writer, while there is one.
     pub chunks: Weak<ChunkWriter>,
     pub spare: Option<Arc<LogFile>>,
-    /// Logs that will never be written, but are still in the manifest: there was no space for the edit.
+    /// Logs that will never be written, but are still in the manifest: the next edit of a log removes them.
     pub to_retire: Vec<Arc<LogFile>>,
     /// The newest log taken by the log writer. Logs with lower numbers must not be written any more.
     pub newest_taken: FileId,
@@ -90,6 +90,27 @@ impl LogSupply {
         let mut inner = self.inner.lock();
         let newer = inner.spare.replace(log);
         inner.to_retire.extend(newer);
+    }
+
+    /// Adds a new spare log. If a writer has meanwhile created a newer log, or returned the one that it took, the new log is
+    /// never written, and the next edit of a log removes it.
+    pub fn add_spare(&self, log: Arc<LogFile>) {
+        let mut inner = self.inner.lock();
+        if inner.spare.is_none() && log.id() > inner.newest_taken {
+            inner.spare = Some(log);
+        } else {
+            inner.to_retire.push(log);
+        }
+    }
+
+    /// Takes the logs that will never be written, to remove them from the manifest.
+    pub fn take_to_retire(&self) -> Vec<Arc<LogFile>> {
+        std::mem::take(&mut self.inner.lock().to_retire)
+    }
+
+    /// Returns logs that could not be removed from the manifest.
+    pub fn put_back_to_retire(&self, logs: Vec<Arc<LogFile>>) {
+        self.inner.lock().to_retire.extend(logs);
     }
 
     /// Takes the spare log and all other logs that will never be written.

@@ -23,6 +23,7 @@ pub(crate) mod pacer;
 pub(crate) mod poison;
 pub(crate) mod memory;
 pub(crate) mod fit_caches;
+pub(crate) mod gc_pace;
 pub(crate) mod space;
 pub(crate) mod activity;
 pub(crate) mod claims;

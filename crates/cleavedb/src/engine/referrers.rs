@@ -11,6 +11,7 @@ use crate::base::file_set::FileSet;
 use crate::base::{Address, Cursor, FileId, Kind, Result, Seqno, Stamp};
 use crate::engine::view::View;
 use crate::format::references::References;
+use crate::levels::point_reads::newest_in;
 use crate::levels::reference_cursor::ReferenceCursor;
 use crate::levels::table::Table;
 use crate::levels::table_cursor::TableCursor;
@@ -156,8 +157,9 @@ impl Referrer for Tables {
             let meta = table.meta();
             if meta.addresses > 0
                 && (meta.seqno_min..=meta.seqno_max).contains(&seqno)
-                && let Some(cursor) = table.find(key, seqno)?
-                && let Some(address) = address_at(&cursor, key, seqno)
+                && let Some((stamp, payload)) = newest_in(table, key, seqno)?
+                && stamp.seqno() == seqno
+                && let Some(address) = ReferenceCursor::address_in(stamp, &payload)
                 && leads(address)
             {
                 return Ok(true);
@@ -184,11 +186,6 @@ fn next_address(
     if steps == STEPS_MAX {
         cursor.seek(key, Stamp::at(seqno))?;
     }
-    Ok(address_at(cursor, key, seqno))
-}
-
-/// The address at the position of a cursor, if it is that of the version.
-fn address_at(cursor: &TableCursor, key: &[u8], seqno: Seqno) -> Option<Address> {
-    let stands = cursor.valid() && cursor.key() == key && cursor.stamp().seqno() == seqno;
-    if stands { ReferenceCursor::address_in(cursor.stamp(), cursor.value()) } else { None }
+    let is_version = cursor.valid() && cursor.key() == key && cursor.stamp().seqno() == seqno;
+    Ok(if is_version { ReferenceCursor::address_in(cursor.stamp(), cursor.value()) } else { None })
 }

@@ -2,8 +2,8 @@
 //! value GC, and manifest edits that remove something release it and are tried again at once; all of them free space in
 //! the end. Logs and compactions do not get this space.
 //!
-//! No job writes more bytes than are stored, so the reserve grows with the data, up to the size in the tuning. A clean
-//! close removes it.
+//! The reserve suffices for a flush of the front and for the copy of one value file, so it grows with the data, up to
+//! the size in the tuning. A clean close removes it.
 //!
 //! The content of the file is never read, and only its removal is synced. A reserve lost in a crash is created again;
 //! one that reappears after a crash is released again.
@@ -55,10 +55,9 @@ impl Reserve {
         Reserve { storage, places, wanted: AtomicU64::new(BYTES_MIN), changing, made: AtomicU64::new(0), lent }
     }
 
-    /// Notes that `stored` bytes are stored, or will be soon: the reserve must suffice for a job that writes all of
-    /// them. Does not wait for a call that creates the reserve; that of a smaller size is then not the last one.
-    pub fn grow(&self, stored: u64) {
-        self.wanted.fetch_max(BYTES_MIN.saturating_add(stored), Ordering::AcqRel);
+    /// Notes that a job may write this many bytes, for which the reserve must suffice. Does not wait for a call that creates the reserve; that of a smaller size is then not the last one.
+    pub fn grow(&self, bytes: u64) {
+        self.wanted.fetch_max(BYTES_MIN.saturating_add(bytes), Ordering::AcqRel);
     }
 
     /// Removes the reserve, after a clean close.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::base::Seqno;
+use crate::engine::gc_pace::GcPace;
 use crate::levels::hidden::Hidden;
 use crate::levels::version::Version;
 use crate::sched::sync::Mutex;
@@ -24,8 +25,12 @@ pub(crate) struct Space {
     pub live_min: AtomicU64,
     /// The largest record that tables reference, in bytes.
     pub record_max: AtomicU64,
+    /// Bytes of the file system that are free or taken by garbage.
+    pub garbage_room: AtomicU64,
     /// There is no file that value GC could collect.
     pub no_victims: AtomicBool,
+    /// How fast value GC works.
+    pub gc_pace: Mutex<GcPace>,
     /// The last result for a version and an oldest snapshot, reused because most jobs change no tables.
     looked: Mutex<Option<(Weak<Version>, Seqno, Hidden)>>,
 }
@@ -39,7 +44,9 @@ impl Default for Space {
             drain: AtomicU64::new(0),
             live_min: AtomicU64::new(0),
             record_max: AtomicU64::new(0),
+            garbage_room: AtomicU64::new(u64::MAX),
             no_victims: AtomicBool::new(false),
+            gc_pace: Mutex::default(),
             looked: Mutex::default(),
         }
     }

@@ -8,9 +8,8 @@ use crate::engine::manifest::files::Dirs;
 use crate::format::values::ValuePlace;
 use crate::io::pending_deletions::{FileGuard, PendingDeletions};
 use crate::levels::readers::Readers;
-use crate::values::files::{Entry, ValueFiles};
+use crate::values::files::{Entry, Layout, StoredFile, ValueFile, ValueFiles};
 use crate::values::redirect::{Redirect, RedirectTable, Shape};
-use crate::values::value_file::{Layout, StoredFile, ValueFile};
 
 /// Where the files of values of a database lie, and what its readers share.
 pub(crate) struct ValueHome<'a> {

@@ -369,6 +369,12 @@ impl WorkState {
         self.pauses > 0
     }
 
+    /// True if somebody waits for the running jobs: all background work, a pause, a close, or space.
+    pub fn hurries(&self) -> bool {
+        let ends = matches!(self.activity, Activity::Paused | Activity::Closing | Activity::Stopped);
+        ends || self.waiters > 0 || self.pauses > 0 || self.shortages.any()
+    }
+
     /// True if no job may begin because of a pause.
     pub fn is_paused(&self) -> bool {
         self.activity == Activity::Paused

@@ -8,187 +8,24 @@
 //!
 //! A block with addresses may be packed instead (`packed.rs`): then the highest bit of `count` is set.
 //!
-//! Entries are ordered by [`compare`]; `shared` counts the leading bytes that
+//! Entries are ordered by [`compare`](crate::base::cursor::compare); `shared` counts the leading bytes that
 //! the key has in common with the previous one. The reader checks every field, so malformed bytes give
 //! [`Error::Corruption`], never a panic or an endless loop.
 
-use std::cmp::Ordering;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::block_entry::{BlockEntry, STAMP_BYTES};
-use super::packed::{PackedLayout, Packer};
-use crate::base::cursor::compare;
+use super::packed::PackedLayout;
 use crate::base::file_set::FileSet;
 use crate::base::limits::FULL_KEY_BYTES_MAX;
-use crate::base::{Address, Buffer, Cursor, Error, Kind, Result, Slice, Stamp, varint, verify};
+use crate::base::{Address, Buffer, Cursor, Error, Kind, Result, Slice, Stamp, varint};
 
-/// Entries between two restart points, by default.
-pub const RESTART_ENTRIES_DEFAULT: usize = 16;
-
-const OFFSET_BYTES: usize = 4;
+/// Length of a restart point, and of their count.
+pub(super) const OFFSET_BYTES: usize = 4;
 /// Flag in the count of restart points: the block is packed.
-const PACKED: u32 = 1 << 31;
-/// Memory that a builder keeps from one block to the next, at most.
-const KEPT_BYTES_MAX: usize = 64 << 10;
-
-/// Collects versions, in order, into a block.
-pub struct BlockBuilder {
-    bytes: Vec<u8>,
-    restarts: Vec<u32>,
-    restart_entries: usize,
-    entries_since_restart: usize,
-    entries: usize,
-    last_key: Vec<u8>,
-    last_stamp: Stamp,
-    /// Set if blocks that become smaller by packing are to be packed.
-    packer: Option<Packer>,
-}
-
-impl Default for BlockBuilder {
-    fn default() -> BlockBuilder {
-        BlockBuilder::new()
-    }
-}
-
-impl BlockBuilder {
-    /// An empty block with a restart point every `RESTART_ENTRIES_DEFAULT` entries.
-    pub fn new() -> BlockBuilder {
-        BlockBuilder::with_restart_every(RESTART_ENTRIES_DEFAULT)
-    }
-
-    /// An empty block with a restart point every `entries` entries: fewer make searches faster and blocks larger.
-    pub fn with_restart_every(entries: usize) -> BlockBuilder {
-        assert!(entries > 0, "a restart interval has at least one entry");
-        BlockBuilder {
-            bytes: Vec::new(),
-            restarts: Vec::new(),
-            restart_entries: entries,
-            entries_since_restart: 0,
-            entries: 0,
-            last_key: Vec::new(),
-            last_stamp: Stamp::NEWEST,
-            packer: None,
-        }
-    }
-
-    /// Packs each block that becomes smaller by packing; only blocks with addresses do.
-    pub fn packing(mut self) -> BlockBuilder {
-        self.packer = Some(Packer::default());
-        self
-    }
-
-    /// Appends a version; it must sort after the previous one.
-    ///
-    /// # Panics
-    /// If the block already has 4 GiB of entries; callers finish blocks long before that.
-    pub fn add(&mut self, key: &[u8], stamp: Stamp, value: &[u8]) {
-        verify!(key.len() <= FULL_KEY_BYTES_MAX, "a key in a block is no longer than the limit");
-        verify!(
-            self.entries == 0 || compare(&self.last_key, self.last_stamp, key, stamp) == Ordering::Less,
-            "versions are added to a block in order"
-        );
-        let shared = if self.entries == 0 || self.entries_since_restart == self.restart_entries {
-            let offset = u32::try_from(self.bytes.len()).expect("a block stays below 4 GiB");
-            self.restarts.push(offset);
-            self.entries_since_restart = 0;
-            0
-        } else {
-            shared_bytes(&self.last_key, key)
-        };
-        self.bytes.reserve(3 * varint::BYTES_MAX + key.len() - shared + STAMP_BYTES + value.len());
-        varint::put(&mut self.bytes, shared as u64);
-        varint::put(&mut self.bytes, (key.len() - shared) as u64);
-        varint::put(&mut self.bytes, value.len() as u64);
-        self.bytes.extend_from_slice(&key[shared..]);
-        self.bytes.extend_from_slice(&stamp.0.to_le_bytes());
-        self.bytes.extend_from_slice(value);
-        if let Some(packer) = &mut self.packer {
-            packer.add(shared, key.len(), stamp, value);
-        }
-        self.last_key.truncate(shared);
-        self.last_key.extend_from_slice(&key[shared..]);
-        self.last_stamp = stamp;
-        self.entries_since_restart += 1;
-        self.entries += 1;
-    }
-
-    /// The size in bytes of the block that [`finish`](BlockBuilder::finish) would return now.
-    pub fn size_estimate(&self) -> usize {
-        let entries = self.layout().map_or(self.bytes.len(), |(_, bytes)| bytes);
-        entries + (self.restarts.len() + 1) * OFFSET_BYTES
-    }
-
-    /// The memory used by the entries, in bytes: more than the estimate if the block will be packed.
-    pub fn unpacked_bytes(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// The packed layout and the bytes of the entries in it; `None` if packing does not make the block smaller.
-    fn layout(&self) -> Option<(PackedLayout, usize)> {
-        self.packer.as_ref().and_then(Packer::layout).filter(|(_, bytes)| *bytes < self.bytes.len())
-    }
-
-    /// True if nothing was added since the last [`finish`](BlockBuilder::finish).
-    pub fn is_empty(&self) -> bool {
-        self.entries == 0
-    }
-
-    /// The last key added; empty if there is none.
-    pub fn last_key(&self) -> &[u8] {
-        &self.last_key
-    }
-
-    /// The last stamp added.
-    pub fn last_stamp(&self) -> Stamp {
-        self.last_stamp
-    }
-
-    /// Returns the block and empties the builder.
-    pub fn finish(&mut self) -> Vec<u8> {
-        let size = self.size_estimate();
-        let (mut block, flag) = match self.layout() {
-            Some((layout, _)) => (layout.pack(&self.bytes, &mut self.restarts, size), PACKED),
-            None => {
-                // A copy, so that the builder keeps its buffer for the next block.
-                let mut block = Vec::with_capacity(size);
-                block.extend_from_slice(&self.bytes);
-                (block, 0)
-            }
-        };
-        for restart in &self.restarts {
-            block.extend_from_slice(&restart.to_le_bytes());
-        }
-        block.extend_from_slice(&(self.restarts.len() as u32 | flag).to_le_bytes());
-        if let Some(packer) = &mut self.packer {
-            *packer = Packer::default();
-        }
-        self.bytes.clear();
-        // Do not keep the memory that one large value needed.
-        self.bytes.shrink_to(KEPT_BYTES_MAX);
-        self.restarts.clear();
-        self.entries_since_restart = 0;
-        self.entries = 0;
-        self.last_key.clear();
-        self.last_stamp = Stamp::NEWEST;
-        block
-    }
-}
-
-/// Length of the common prefix of two keys.
-#[inline]
-fn shared_bytes(left: &[u8], right: &[u8]) -> usize {
-    let len = left.len().min(right.len());
-    let mut at = 0;
-    while let (Some(a), Some(b)) = (left[at..].first_chunk::<8>(), right[at..].first_chunk::<8>()) {
-        let differing = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
-        if differing != 0 {
-            return at + differing.trailing_zeros() as usize / 8;
-        }
-        at += 8;
-    }
-    at + left[at..len].iter().zip(&right[at..len]).take_while(|(left, right)| left == right).count()
-}
+pub(super) const PACKED: u32 = 1 << 31;
+/// Length of the stamp of an entry that is not packed.
+pub(super) const STAMP_BYTES: usize = 8;
 
 /// Where a block was read from, for error messages.
 #[derive(Debug, Clone)]
@@ -294,208 +131,9 @@ impl BlockCursor {
         Error::corruption(&self.origin.path, self.origin.offset.saturating_add(at as u64), message)
     }
 
-    /// Parses and checks the entry at `offset`; the caller compares `shared` with the previous key.
-    #[inline]
-    fn entry_at(&self, offset: usize) -> Result<BlockEntry> {
-        let entry = match &self.packed {
-            None => BlockEntry::parse(&self.block[..self.entries_end], offset),
-            Some(layout) => layout.entry(&self.block, self.entries_end, offset),
-        };
-        entry.ok_or_else(|| self.damaged(offset))
-    }
-
-    #[inline]
-    fn stamp_of(&self, entry: &BlockEntry) -> Stamp {
-        match &self.packed {
-            None => entry.stamp(&self.block),
-            Some(layout) => layout.stamp(&self.block, entry.stamp_start),
-        }
-    }
-
-    /// Encodes the address in the current row of a packed block as unpacked blocks store it.
-    fn unpack(&mut self) -> Result<()> {
-        self.address_len = 0;
-        if let Some(layout) = &self.packed
-            && self.valid()
-            && self.stamp.kind().is_some_and(Kind::is_address)
-        {
-            let address = layout.address(&self.block, self.stamp_start, self.key.len());
-            let address = address.ok_or_else(|| self.damaged(self.stamp_start))?;
-            self.address_len = address.write(&mut self.address);
-        }
-        Ok(())
-    }
-
-    /// As [`next`](Cursor::next), past all entries but those whose value is an address in one of `files`. Addresses of
-    /// packed rows are not decoded for it.
-    pub fn next_in(&mut self, files: &FileSet) -> Result<()> {
-        if self.packed.as_ref().is_some_and(|layout| !layout.may_lead_to(files)) {
-            self.invalidate();
-            return Ok(());
-        }
-        loop {
-            if let Err(error) = self.step() {
-                return self.finish_move(Err(error));
-            }
-            if !self.valid() || self.is_in(files) {
-                return self.finish_move(Ok(()));
-            }
-        }
-    }
-
-    /// True if the value of the current entry is an address in one of `files`.
-    pub fn is_in(&self, files: &FileSet) -> bool {
-        if !self.stamp.kind().is_some_and(Kind::is_address) {
-            return false;
-        }
-        match &self.packed {
-            Some(layout) => files.contains(layout.file(&self.block, self.stamp_start)),
-            None => {
-                let address = Address::decode(&self.block[self.value_start..self.next_offset]);
-                address.is_some_and(|address| files.contains(address.file))
-            }
-        }
-    }
-
     fn invalidate(&mut self) {
         self.offset = self.entries_end;
         self.next_offset = self.entries_end;
-    }
-
-    /// Moves to the entry at `next_offset`; past the last entry the cursor becomes invalid. After an error
-    /// [`finish_move`](BlockCursor::finish_move) invalidates it.
-    #[inline]
-    fn step(&mut self) -> Result<()> {
-        let offset = self.next_offset;
-        if offset == self.entries_end {
-            self.invalidate();
-            return Ok(());
-        }
-        let entry = self.entry_at(offset)?;
-        if entry.shared > self.key.len() {
-            return Err(self.damaged(offset));
-        }
-        self.key.truncate(entry.shared);
-        self.set_current(offset, &entry);
-        Ok(())
-    }
-
-    /// Makes the entry at `offset` the current one; `key` already contains the bytes it shares with the previous key.
-    #[inline]
-    fn set_current(&mut self, offset: usize, entry: &BlockEntry) {
-        self.key.extend_from_slice(&self.block[entry.suffix_start..entry.stamp_start]);
-        self.stamp = self.stamp_of(entry);
-        (self.stamp_start, self.value_start) = (entry.stamp_start, entry.value_start);
-        self.offset = offset;
-        self.next_offset = entry.end;
-    }
-
-    fn restart_offset(&self, index: usize) -> Result<usize> {
-        let start = self.entries_end + index * OFFSET_BYTES;
-        let bytes = self.block[start..].first_chunk().expect("opening the block checked the number of restart points");
-        let offset = u32::from_le_bytes(*bytes) as usize;
-        if offset < self.entries_end { Ok(offset) } else { Err(self.damaged(start)) }
-    }
-
-    /// Moves before the first entry of a restart interval, so that `step` reads it.
-    fn go_to_restart(&mut self, index: usize) -> Result<()> {
-        let offset = self.restart_offset(index)?;
-        self.key.clear();
-        self.next_offset = offset;
-        Ok(())
-    }
-
-    /// True if the entry at restart point `index` sorts before (`key`, `stamp`).
-    fn restart_is_before(&self, index: usize, key: &[u8], stamp: Stamp) -> Result<bool> {
-        let offset = self.restart_offset(index)?;
-        let entry = self.entry_at(offset)?;
-        if entry.shared != 0 {
-            return Err(self.damaged(offset));
-        }
-        let restart_key = &self.block[entry.suffix_start..entry.stamp_start];
-        // The stamp is only read if the keys are equal.
-        Ok(restart_key.cmp(key).then_with(|| stamp.cmp(&self.stamp_of(&entry))).is_lt())
-    }
-
-    fn find(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
-        if self.restart_count == 0 {
-            return Ok(());
-        }
-        let (mut low, mut high) = (0, self.restart_count);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if self.restart_is_before(middle, key, stamp)? {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        let from = self.restart_offset(low.saturating_sub(1))?;
-        self.scan(from, key, stamp)
-    }
-
-    /// Moves to the first entry at or after (`key`, `stamp`), starting at the restart point at `offset`. An entry that
-    /// shares more bytes with its predecessor than the predecessor shares with `key` sorts before `key` too, so few
-    /// suffixes are compared.
-    fn scan(&mut self, mut offset: usize, key: &[u8], stamp: Stamp) -> Result<()> {
-        let (mut len_before, mut common) = (0, 0);
-        while offset < self.entries_end {
-            let entry = self.entry_at(offset)?;
-            if entry.shared > len_before {
-                return Err(self.damaged(offset));
-            }
-            if entry.shared <= common {
-                let (suffix, rest) = (&self.block[entry.suffix_start..entry.stamp_start], &key[entry.shared..]);
-                let same = shared_bytes(suffix, rest);
-                let by_key = suffix.get(same).cmp(&rest.get(same));
-                if by_key.then_with(|| stamp.cmp(&self.stamp_of(&entry))).is_ge() {
-                    self.key.clear();
-                    self.key.extend_from_slice(&key[..entry.shared]);
-                    self.set_current(offset, &entry);
-                    return Ok(());
-                }
-                common = entry.shared + same;
-            }
-            len_before = entry.shared + entry.suffix_len();
-            offset = entry.end;
-        }
-        self.invalidate();
-        Ok(())
-    }
-
-    /// Moves to the entry that ends at offset `end`.
-    fn find_ending_at(&mut self, end: usize) -> Result<()> {
-        let (mut low, mut high) = (0, self.restart_count);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if self.restart_offset(middle)? < end {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        if low == 0 {
-            self.invalidate();
-            return Ok(());
-        }
-        self.go_to_restart(low - 1)?;
-        while self.next_offset < end {
-            self.step()?;
-        }
-        if self.next_offset == end { Ok(()) } else { Err(self.damaged(end)) }
-    }
-
-    /// Ends a move: unpacks the address, or invalidates the cursor if the move failed, so that no half-read entry is
-    /// visible.
-    #[inline]
-    fn finish_move(&mut self, mut moved: Result<()>) -> Result<()> {
-        if self.packed.is_some() && moved.is_ok() {
-            moved = self.unpack();
-        }
-        if moved.is_err() {
-            self.invalidate();
-        }
-        moved
     }
 }
 
@@ -532,8 +170,47 @@ impl Cursor for BlockCursor {
 
     fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
         self.invalidate();
-        let moved = self.find(key, stamp);
-        self.finish_move(moved)
+        // Among the restart points: the last one before (`key`, `stamp`).
+        let (mut low, mut high) = (0, self.restart_count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let offset = self.restart_offset(middle)?;
+            let entry = self.entry_at(offset)?;
+            if entry.shared != 0 {
+                return Err(self.damaged(offset));
+            }
+            // The stamp is only read if the keys are equal.
+            let by_key = self.block[entry.suffix_start..entry.stamp_start].cmp(key);
+            match by_key.then_with(|| stamp.cmp(&self.stamp_of(&entry))).is_lt() {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        // From there on: the first entry at or after (`key`, `stamp`). An entry that shares more bytes with its predecessor
+        // than the predecessor shares with `key` sorts before `key` too, so few suffixes are compared.
+        let mut offset = if self.restart_count > 0 { self.restart_offset(low.saturating_sub(1))? } else { 0 };
+        let (mut len_before, mut common) = (0, 0);
+        while offset < self.entries_end {
+            let entry = self.entry_at(offset)?;
+            if entry.shared > len_before {
+                return Err(self.damaged(offset));
+            }
+            if entry.shared <= common {
+                let (suffix, rest) = (&self.block[entry.suffix_start..entry.stamp_start], &key[entry.shared..]);
+                let same = shared_bytes(suffix, rest);
+                let by_key = suffix.get(same).cmp(&rest.get(same));
+                if by_key.then_with(|| stamp.cmp(&self.stamp_of(&entry))).is_ge() {
+                    self.key.clear();
+                    self.key.extend_from_slice(&key[..entry.shared]);
+                    self.set_current(offset, &entry);
+                    break;
+                }
+                common = entry.shared + same;
+            }
+            len_before = entry.shared + entry.suffix_len();
+            offset = entry.end;
+        }
+        self.finish_move(Ok(()))
     }
 
     fn seek_before(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
@@ -565,6 +242,202 @@ impl Cursor for BlockCursor {
     fn prev(&mut self) -> Result<()> {
         let moved = self.find_ending_at(self.offset);
         self.finish_move(moved)
+    }
+}
+
+/// What the moves consist of.
+impl BlockCursor {
+    fn restart_offset(&self, index: usize) -> Result<usize> {
+        let start = self.entries_end + index * OFFSET_BYTES;
+        let bytes = self.block[start..].first_chunk().expect("opening the block checked the number of restart points");
+        let offset = u32::from_le_bytes(*bytes) as usize;
+        if offset < self.entries_end { Ok(offset) } else { Err(self.damaged(start)) }
+    }
+
+    /// Parses and checks the entry at `offset`; the caller compares `shared` with the previous key.
+    #[inline]
+    fn entry_at(&self, offset: usize) -> Result<BlockEntry> {
+        let entry = match &self.packed {
+            None => BlockEntry::parse(&self.block[..self.entries_end], offset),
+            Some(layout) => layout.entry(&self.block, self.entries_end, offset),
+        };
+        entry.ok_or_else(|| self.damaged(offset))
+    }
+
+    #[inline]
+    fn stamp_of(&self, entry: &BlockEntry) -> Stamp {
+        match &self.packed {
+            None => entry.stamp(&self.block),
+            Some(layout) => layout.stamp(&self.block, entry.stamp_start),
+        }
+    }
+
+    /// Makes the entry at `offset` the current one; `key` already contains the bytes it shares with the previous key.
+    #[inline]
+    fn set_current(&mut self, offset: usize, entry: &BlockEntry) {
+        self.key.extend_from_slice(&self.block[entry.suffix_start..entry.stamp_start]);
+        self.stamp = self.stamp_of(entry);
+        (self.stamp_start, self.value_start) = (entry.stamp_start, entry.value_start);
+        self.offset = offset;
+        self.next_offset = entry.end;
+    }
+
+    /// Ends a move: encodes the address in a packed row as unpacked blocks store it, or invalidates the cursor if the move
+    /// failed, so that no half-read entry is visible.
+    #[inline]
+    fn finish_move(&mut self, mut moved: Result<()>) -> Result<()> {
+        if let Some(layout) = &self.packed
+            && moved.is_ok()
+        {
+            self.address_len = 0;
+            if self.valid() && self.stamp.kind().is_some_and(Kind::is_address) {
+                match layout.address(&self.block, self.stamp_start, self.key.len()) {
+                    Some(address) => self.address_len = address.write(&mut self.address),
+                    None => moved = Err(self.damaged(self.stamp_start)),
+                }
+            }
+        }
+        if moved.is_err() {
+            self.invalidate();
+        }
+        moved
+    }
+
+    /// Moves to the entry at `next_offset`; past the last entry the cursor becomes invalid. After an error
+    /// [`finish_move`](BlockCursor::finish_move) invalidates it.
+    #[inline]
+    fn step(&mut self) -> Result<()> {
+        let offset = self.next_offset;
+        if offset == self.entries_end {
+            self.invalidate();
+            return Ok(());
+        }
+        let entry = self.entry_at(offset)?;
+        if entry.shared > self.key.len() {
+            return Err(self.damaged(offset));
+        }
+        self.key.truncate(entry.shared);
+        self.set_current(offset, &entry);
+        Ok(())
+    }
+
+    /// Moves before the first entry of a restart interval, so that `step` reads it.
+    fn go_to_restart(&mut self, index: usize) -> Result<()> {
+        let offset = self.restart_offset(index)?;
+        self.key.clear();
+        self.next_offset = offset;
+        Ok(())
+    }
+
+    /// Moves to the entry that ends at offset `end`.
+    fn find_ending_at(&mut self, end: usize) -> Result<()> {
+        let (mut low, mut high) = (0, self.restart_count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.restart_offset(middle)? < end {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        if low == 0 {
+            self.invalidate();
+            return Ok(());
+        }
+        self.go_to_restart(low - 1)?;
+        while self.next_offset < end {
+            self.step()?;
+        }
+        if self.next_offset == end { Ok(()) } else { Err(self.damaged(end)) }
+    }
+
+    /// As [`next`](Cursor::next), past all entries but those whose value is an address in one of `files`. Addresses of
+    /// packed rows are not decoded for it.
+    pub fn next_in(&mut self, files: &FileSet) -> Result<()> {
+        if self.packed.as_ref().is_some_and(|layout| !layout.may_lead_to(files)) {
+            self.invalidate();
+            return Ok(());
+        }
+        loop {
+            if let Err(error) = self.step() {
+                return self.finish_move(Err(error));
+            }
+            if !self.valid() || self.is_in(files) {
+                return self.finish_move(Ok(()));
+            }
+        }
+    }
+
+    /// True if the value of the current entry is an address in one of `files`.
+    pub fn is_in(&self, files: &FileSet) -> bool {
+        if !self.stamp.kind().is_some_and(Kind::is_address) {
+            return false;
+        }
+        match &self.packed {
+            Some(layout) => files.contains(layout.file(&self.block, self.stamp_start)),
+            None => {
+                let address = Address::decode(&self.block[self.value_start..self.next_offset]);
+                address.is_some_and(|address| files.contains(address.file))
+            }
+        }
+    }
+}
+
+/// Length of the common prefix of two keys.
+#[inline]
+pub(super) fn shared_bytes(left: &[u8], right: &[u8]) -> usize {
+    let len = left.len().min(right.len());
+    let mut at = 0;
+    while let (Some(a), Some(b)) = (left[at..].first_chunk::<8>(), right[at..].first_chunk::<8>()) {
+        let differing = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+        if differing != 0 {
+            return at + differing.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    at + left[at..len].iter().zip(&right[at..len]).take_while(|(left, right)| left == right).count()
+}
+
+/// Where key suffix, stamp and value of an entry are, as offsets within its block. Entries of packed blocks have the same
+/// parts; only the stamp is stored differently.
+pub(super) struct BlockEntry {
+    /// Bytes of the key that the previous entry has too.
+    pub shared: usize,
+    pub suffix_start: usize,
+    /// Where the key suffix ends and the stamp starts; in a packed block, the row.
+    pub stamp_start: usize,
+    /// Equal to `end` if the row contains an address instead of a value.
+    pub value_start: usize,
+    pub end: usize,
+}
+
+impl BlockEntry {
+    /// Parses the entry at `offset` of a block that is not packed. The caller compares `shared` with the previous key.
+    #[inline]
+    pub fn parse(entries: &[u8], offset: usize) -> Option<BlockEntry> {
+        let mut rest = entries.get(offset..)?;
+        let shared = usize::try_from(varint::take(&mut rest)?).ok()?;
+        let suffix_len = usize::try_from(varint::take(&mut rest)?).ok()?;
+        let value_len = usize::try_from(varint::take(&mut rest)?).ok()?;
+        let needed = suffix_len.checked_add(STAMP_BYTES)?.checked_add(value_len)?;
+        let key_fits = shared <= FULL_KEY_BYTES_MAX && suffix_len <= FULL_KEY_BYTES_MAX - shared;
+        let suffix_start = entries.len() - rest.len();
+        let stamp_start = suffix_start + suffix_len;
+        let value_start = stamp_start + STAMP_BYTES;
+        let entry = BlockEntry { shared, suffix_start, stamp_start, value_start, end: value_start + value_len };
+        (key_fits && needed <= rest.len()).then_some(entry)
+    }
+
+    /// The stamp, in a block that is not packed.
+    #[inline]
+    pub fn stamp(&self, entries: &[u8]) -> Stamp {
+        let bytes = entries[self.stamp_start..].first_chunk().expect("a parsed entry lies within the block");
+        Stamp(u64::from_le_bytes(*bytes))
+    }
+
+    /// Length of the key suffix.
+    pub fn suffix_len(&self) -> usize {
+        self.stamp_start - self.suffix_start
     }
 }
 

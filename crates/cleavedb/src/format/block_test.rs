@@ -6,6 +6,7 @@ use super::*;
 use crate::base::cursor::model::{Step, VecCursor, Version, assert_same_walk, sort};
 use crate::base::limits::SEQNO_MAX;
 use crate::base::{FileId, Kind, Seqno};
+use crate::format::block_builder::BlockBuilder;
 
 fn origin() -> BlockOrigin {
     BlockOrigin { path: Path::new("dir/000007.table").into(), offset: 4096 }

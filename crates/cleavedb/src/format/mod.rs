@@ -8,7 +8,7 @@ pub mod checksum;
 pub mod compression;
 pub mod file_header;
 pub mod block;
-mod block_entry;
+pub mod block_builder;
 mod packed;
 pub mod filter;
 pub mod range_block;

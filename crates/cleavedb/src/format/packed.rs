@@ -5,7 +5,7 @@
 //!
 //! Called by the sorted block (`block.rs`), which packs a block if that makes it smaller.
 
-use super::block_entry::BlockEntry;
+use super::block::BlockEntry;
 use crate::base::file_set::FileSet;
 use crate::base::limits::{FULL_KEY_BYTES_MAX, SEQNO_MAX};
 use crate::base::{Address, FileId, Kind, Stamp, varint};
@@ -59,6 +59,18 @@ pub(super) struct PackedLayout {
 }
 
 impl PackedLayout {
+    /// Takes a layout off the front of `bytes`; the entries follow it.
+    pub fn take(bytes: &mut &[u8]) -> Option<PackedLayout> {
+        let (&bits, rest) = bytes.split_first_chunk()?;
+        *bytes = rest;
+        let key_len = usize::try_from(varint::take(bytes)?).ok()?;
+        let mut smallest = [0; COLUMNS];
+        for number in &mut smallest {
+            *number = varint::take(bytes)?;
+        }
+        PackedLayout::new(key_len, bits, smallest)
+    }
+
     /// `None` if a row would be too wide, or its kinds or seqnos too large.
     fn new(key_len: usize, bits: [u8; COLUMNS], smallest: Row) -> Option<PackedLayout> {
         let row_bits: u32 = bits.iter().map(|&bits| u32::from(bits)).sum();
@@ -70,18 +82,6 @@ impl PackedLayout {
         let row_bytes = row_bits.div_ceil(8) as usize;
         let layout = PackedLayout { key_len, row_bytes, bits, smallest, all_separated };
         (key_len <= FULL_KEY_BYTES_MAX && row_fits && stamps_fit && numbers_fit).then_some(layout)
-    }
-
-    /// Takes a layout off the front of `bytes`; the entries follow it.
-    pub fn take(bytes: &mut &[u8]) -> Option<PackedLayout> {
-        let (&bits, rest) = bytes.split_first_chunk()?;
-        *bytes = rest;
-        let key_len = usize::try_from(varint::take(bytes)?).ok()?;
-        let mut smallest = [0; COLUMNS];
-        for number in &mut smallest {
-            *number = varint::take(bytes)?;
-        }
-        PackedLayout::new(key_len, bits, smallest)
     }
 
     fn append(&self, out: &mut Vec<u8>) {

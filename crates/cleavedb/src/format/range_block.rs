@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use super::block::{BlockBuilder, BlockCursor, BlockOrigin};
+use super::block::{BlockCursor, BlockOrigin};
+use super::block_builder::BlockBuilder;
 use crate::base::tombstones::{Fragment, TombstoneSpan};
 use crate::base::{Buffer, Cursor, Error, Kind, Result, Seqno, Stamp, varint};
 

@@ -60,6 +60,52 @@ impl Operation<'_> {
     }
 }
 
+/// The value of the record in `bytes`, which must be version `seqno` of `full_key`. Its memory is counted in `gauge`:
+/// all of `bytes`, or the decompressed value.
+pub fn value_of(
+    bytes: Vec<u8>,
+    address: Address,
+    full_key: &[u8],
+    seqno: Seqno,
+    gauge: &Arc<Gauge>,
+) -> Result<Slice, ValueError> {
+    let record = record_of(&bytes, address, full_key, seqno)?;
+    let len = address.value_len as usize;
+    let (bytes, start) = match record.value(len)? {
+        Cow::Borrowed(value) => {
+            let start = bytes.len() - value.len();
+            (bytes, start)
+        }
+        Cow::Owned(value) if value.len() == len => (value, 0),
+        Cow::Owned(_) => return Err("another record lies at the address".into()),
+    };
+    Ok(Slice::shared(Arc::new(Buffer::counted(bytes, gauge.clone())), start, len))
+}
+
+/// Decodes `bytes`, which must be version `seqno` of `full_key`.
+fn record_of<'a>(bytes: &'a [u8], address: Address, full_key: &[u8], seqno: Seqno) -> Result<Record<'a>, &'static str> {
+    let mut rest = bytes;
+    let record = Record::take_stored(&mut rest)?;
+    let same_key = split_key(full_key) == Some((record.operation.keyspace, record.operation.key));
+    let same_len =
+        record.compression != Compression::None || record.operation.value.len() == address.value_len as usize;
+    if !rest.is_empty() || !same_key || !same_len {
+        return Err("another record lies at the address");
+    }
+    if record.seqno != seqno {
+        return Err("another version lies at the address");
+    }
+    Ok(record)
+}
+
+/// Checks that `bytes` are a record of a log, and version `seqno` of `full_key`.
+pub fn check_record(bytes: &[u8], address: Address, full_key: &[u8], seqno: Seqno) -> Result<(), &'static str> {
+    match record_of(bytes, address, full_key, seqno)?.compression {
+        Compression::None => Ok(()),
+        _ => Err("a record of a log is compressed"),
+    }
+}
+
 /// A decoded record whose checksum matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
@@ -206,52 +252,6 @@ impl RecordChecksum {
         let stored = self.stored.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
         stored.is_some_and(|stored| agrees(stored, self.crc))
     }
-}
-
-/// Decodes `bytes`, which must be version `seqno` of `full_key`.
-fn record_of<'a>(bytes: &'a [u8], address: Address, full_key: &[u8], seqno: Seqno) -> Result<Record<'a>, &'static str> {
-    let mut rest = bytes;
-    let record = Record::take_stored(&mut rest)?;
-    let same_key = split_key(full_key) == Some((record.operation.keyspace, record.operation.key));
-    let same_len =
-        record.compression != Compression::None || record.operation.value.len() == address.value_len as usize;
-    if !rest.is_empty() || !same_key || !same_len {
-        return Err("another record lies at the address");
-    }
-    if record.seqno != seqno {
-        return Err("another version lies at the address");
-    }
-    Ok(record)
-}
-
-/// Checks that `bytes` are a record of a log, and version `seqno` of `full_key`.
-pub fn check_record(bytes: &[u8], address: Address, full_key: &[u8], seqno: Seqno) -> Result<(), &'static str> {
-    match record_of(bytes, address, full_key, seqno)?.compression {
-        Compression::None => Ok(()),
-        _ => Err("a record of a log is compressed"),
-    }
-}
-
-/// The value of the record in `bytes`, which must be version `seqno` of `full_key`. Its memory is counted in `gauge`:
-/// all of `bytes`, or the decompressed value.
-pub fn value_of(
-    bytes: Vec<u8>,
-    address: Address,
-    full_key: &[u8],
-    seqno: Seqno,
-    gauge: &Arc<Gauge>,
-) -> Result<Slice, ValueError> {
-    let record = record_of(&bytes, address, full_key, seqno)?;
-    let len = address.value_len as usize;
-    let (bytes, start) = match record.value(len)? {
-        Cow::Borrowed(value) => {
-            let start = bytes.len() - value.len();
-            (bytes, start)
-        }
-        Cow::Owned(value) if value.len() == len => (value, 0),
-        Cow::Owned(_) => return Err("another record lies at the address".into()),
-    };
-    Ok(Slice::shared(Arc::new(Buffer::counted(bytes, gauge.clone())), start, len))
 }
 
 #[cfg(test)]

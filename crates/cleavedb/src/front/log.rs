@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::base::{Address, Error, FileId, Gauge, Result, Seqno, Slice};
+use crate::base::{Address, Error, FileId, FileKey, Gauge, Result, Seqno, Slice};
 use crate::format::record::value_of;
 use crate::io::pending_deletions::FileGuard;
 use crate::io::{File, Mapping};
@@ -51,6 +51,11 @@ impl LogFile {
     /// The file number.
     pub fn id(&self) -> FileId {
         self.id
+    }
+
+    /// The file, for the manifest.
+    pub fn key(&self) -> FileKey {
+        self.guard.key()
     }
 
     /// The path.
@@ -171,7 +176,7 @@ pub fn write_ring(ring: &dyn Mapping, offset: u64, bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::{FileKey, FileKind, KeyspaceId, Tier, full_key};
+    use crate::base::{FileKind, KeyspaceId, Tier, full_key};
     use crate::io::{Access, SimDisk, Storage};
 
     #[test]

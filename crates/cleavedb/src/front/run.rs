@@ -12,7 +12,8 @@ use crate::base::ranges::Mark;
 use crate::base::tombstones::{Fragment, RangeTombstones, TombstoneSpan};
 use crate::base::versions::VersionSource;
 use crate::base::{Address, Buffer, Cursor, Gauge, Kind, Result, Seqno, Slice, Stamp, verify};
-use crate::format::block::{BlockBuilder, BlockCursor, BlockOrigin};
+use crate::format::block::{BlockCursor, BlockOrigin};
+use crate::format::block_builder::BlockBuilder;
 use crate::format::filter::{Filter, FilterBuilder};
 use crate::format::range_block::{RangeBlock, RangeBlockBuilder};
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::base::limits::{BLOCK_IO_BYTES, KEYSPACE_PREFIX_BYTES};
 use crate::base::tombstones::Fragment;
 use crate::base::{FileId, Kind, Result, Stamp, verify};
-use crate::format::block::BlockBuilder;
+use crate::format::block_builder::BlockBuilder;
 use crate::format::compression::{Compression, Compressor};
 use crate::format::filter::FilterBuilder;
 use crate::format::meta::TableMeta;

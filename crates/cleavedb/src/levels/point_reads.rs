@@ -9,19 +9,20 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::table::Table;
-use super::table_cursor::{BlockSource, CacheAndFile, TableCursor};
-use crate::base::key_versions::{KeyVersions, inline};
+use super::table::{BAD_INDEX, BAD_TOP_INDEX, Table};
+use crate::base::key_versions::{KeyVersion, KeyVersions, inline};
 use crate::base::{Buffer, Cursor, Error, FileId, Result, Seqno, Stamp};
 use crate::cache::block_cache::PriorityPool;
 use crate::cache::value_cache::{ValueCache, ValueEntry};
-use crate::format::table::BlockHandle;
+use crate::format::block::{BlockCursor, BlockOrigin};
+use crate::format::filter::may_contain;
+use crate::format::table::{BlockHandle, PartitionHandles};
 use crate::io::coalesced_reads::{Coalescing, ReadRange, ReadRequest, read_coalesced};
 
 /// Which blocks are read together.
 const COALESCING: Coalescing = Coalescing { gap_bytes: 8 << 10, read_bytes_max: 256 << 10 };
-/// Tables that keep their cursor for the next key; each cursor holds three blocks.
-const CURSORS_MAX: usize = 32;
+/// Tables that keep their blocks for the next key, three each.
+const TABLES_MAX: usize = 32;
 
 /// A way to look up a key in one table.
 pub trait TableLookUp {
@@ -67,24 +68,137 @@ impl TableLookUp for OneKey<'_> {
             return Ok(());
         }
         if let Some(values) = self.values.filter(|_| table.meta().addresses > 0)
-            && let Some(cached) = self.cached.get_or_insert_with(|| values.find(key))
+            && let Some(cached) = self.cached.get_or_insert_with(|| values.find(key, Stamp::NEWEST))
             && cached.table == Some(table.meta().id)
             && cached.stamp.seqno() <= snapshot
         {
             versions.push_older(inline(cached.stamp), cached.value.clone());
             return Ok(());
         }
-        let mut cursor = table.cursor(true);
-        cursor.seek_in::<CacheAndFile>(key, Stamp::at(snapshot), true)?;
-        take_versions(table, &mut cursor, key, snapshot, versions)
+        let block = |handle, pool| table.block(handle, pool, true);
+        OpenBlocks::default().look_up(table, block, key, snapshot, versions)
     }
+}
+
+/// Takes the range tombstone of the table that covers the key. False if the table's metadata excludes a version of the
+/// key at or below `snapshot`.
+#[inline]
+fn may_hold(table: &Table, key: &[u8], snapshot: Seqno, versions: &mut KeyVersions) -> Result<bool> {
+    let meta = table.meta();
+    if snapshot < meta.seqno_min || !meta.spans(key) {
+        return Ok(false);
+    }
+    if table.has_ranges() {
+        versions.cover(table.cover(key, snapshot)?);
+    }
+    Ok(meta.entries > 0)
+}
+
+/// The blocks of a table that lead to a key. Those that lead to the next key as well are used again.
+#[derive(Default)]
+struct OpenBlocks {
+    top: Option<OpenBlock>,
+    index: Option<OpenBlock>,
+    data: Option<OpenBlock>,
+}
+
+type OpenBlock = (BlockHandle, BlockCursor);
+
+impl OpenBlocks {
+    /// Takes the versions of `key` at or below `snapshot`, newest first, until no older one is needed: the top index leads
+    /// to a partition, the filter of the partition excludes most absent keys, and its index leads to a data block.
+    /// Versions may go on in the blocks that follow. The table must have passed [`may_hold`].
+    #[inline]
+    fn look_up<E: From<Error>>(
+        &mut self,
+        table: &Table,
+        block: impl Fn(BlockHandle, PriorityPool) -> Result<Arc<Buffer>, E>,
+        key: &[u8],
+        snapshot: Seqno,
+        versions: &mut KeyVersions,
+    ) -> Result<(), E> {
+        let places = table.places()?;
+        // If the table has one sequence number that its file does not hold, all its versions are visible here.
+        let from = if places.global_seqno.is_some() { Stamp::NEWEST } else { Stamp::at(snapshot) };
+        let mut is_newest = snapshot >= table.meta().seqno_max;
+        let damaged = |handle: BlockHandle, message| table.damaged(handle.offset, message);
+        let top = open(&mut self.top, table, places.top_index, || match table.kept_top_index() {
+            Some(kept) => Ok(kept.clone()),
+            None => block(places.top_index, PriorityPool::Metadata).inspect(|block| table.keep_top_index(block)),
+        })?;
+        top.seek(key, from)?;
+        while top.valid() {
+            let handles = PartitionHandles::decode(top.value());
+            let handles = handles.ok_or_else(|| damaged(places.top_index, BAD_TOP_INDEX))?;
+            if let Some(handle) = handles.filter {
+                let filter = block(handle, PriorityPool::Metadata)?;
+                if !may_contain(&filter, key).ok_or_else(|| damaged(handle, "a filter is malformed"))? {
+                    return Ok(());
+                }
+            }
+            let index = open(&mut self.index, table, handles.index, || block(handles.index, PriorityPool::Metadata))?;
+            index.seek(key, from)?;
+            while index.valid() {
+                let handle = BlockHandle::decode(index.value());
+                let handle = handle.ok_or_else(|| damaged(handles.index, BAD_INDEX))?;
+                let data = open(&mut self.data, table, handle, || block(handle, table.pool()))?;
+                data.seek(key, from)?;
+                while data.valid() {
+                    if data.key() != key {
+                        return Ok(());
+                    }
+                    let stamp = places.global_seqno.map_or(data.stamp(), |seqno| data.stamp().with_seqno(seqno));
+                    let is_last = !versions.push_older(stamp, data.value_slice());
+                    if std::mem::take(&mut is_newest) {
+                        versions.note_newest_in(table.meta().id, stamp);
+                    }
+                    if is_last {
+                        return Ok(());
+                    }
+                    data.next()?;
+                }
+                index.next()?;
+            }
+            top.next()?;
+        }
+        Ok(())
+    }
+}
+
+/// The newest version of `key` at or below `snapshot` in one table, no matter which range tombstone covers it.
+pub fn newest_in(table: &Table, key: &[u8], snapshot: Seqno) -> Result<Option<KeyVersion>> {
+    let (meta, mut versions) = (table.meta(), KeyVersions::default());
+    if snapshot >= meta.seqno_min && meta.spans(key) && meta.entries > 0 {
+        let block = |handle, pool| table.block(handle, pool, true);
+        OpenBlocks::default().look_up(table, block, key, snapshot, &mut versions)?;
+    }
+    Ok(versions.deltas().first().or(versions.base()).cloned())
+}
+
+/// A cursor on the block at `handle`: the one that is open, or a new one over what `block` returns.
+#[inline]
+fn open<'a, E: From<Error>>(
+    open: &'a mut Option<OpenBlock>,
+    table: &Table,
+    handle: BlockHandle,
+    block: impl FnOnce() -> Result<Arc<Buffer>, E>,
+) -> Result<&'a mut BlockCursor, E> {
+    let at_handle = match open.take() {
+        Some(at_handle) if at_handle.0 == handle => at_handle,
+        Some((_, mut cursor)) => {
+            cursor.open(block()?, handle.offset)?;
+            (handle, cursor)
+        }
+        None => (handle, BlockCursor::new(block()?, BlockOrigin::new(table.path().clone(), handle.offset))?),
+    };
+    Ok(&mut open.insert(at_handle).1)
 }
 
 /// Looks up keys one after the other from cached blocks, preferably in key order: neighbouring keys reuse the blocks
 /// that are already open.
 #[derive(Default)]
 pub struct ManyKeys {
-    cursors: BTreeMap<FileId, TableCursor>,
+    tables: BTreeMap<FileId, OpenBlocks>,
 }
 
 /// Why one of many lookups has no answer. Internal: missing blocks are read and the lookup retried, so users never see
@@ -103,18 +217,6 @@ impl From<Error> for Unanswered {
     }
 }
 
-/// The block cache only, without the file.
-enum CacheOnly {}
-
-impl BlockSource for CacheOnly {
-    type Error = Unanswered;
-
-    fn block(table: &Arc<Table>, handle: BlockHandle, pool: PriorityPool, _: bool) -> Result<Arc<Buffer>, Unanswered> {
-        let missing = || Unanswered::NotCached(MissingBlock { table: table.clone(), handle, pool });
-        table.cached_block(handle, pool).ok_or_else(missing)
-    }
-}
-
 impl TableLookUp for ManyKeys {
     type Error = Unanswered;
 
@@ -129,48 +231,15 @@ impl TableLookUp for ManyKeys {
             return Ok(());
         }
         let id = table.meta().id;
-        if self.cursors.len() >= CURSORS_MAX && !self.cursors.contains_key(&id) {
-            self.cursors.clear();
+        if self.tables.len() >= TABLES_MAX && !self.tables.contains_key(&id) {
+            self.tables.clear();
         }
-        let cursor = self.cursors.entry(id).or_insert_with(|| table.cursor(true));
-        cursor.seek_in::<CacheOnly>(key, Stamp::at(snapshot), true)?;
-        Ok(take_versions(table, cursor, key, snapshot, versions)?)
+        let block = |handle, pool| {
+            let missing = || Unanswered::NotCached(MissingBlock { table: table.clone(), handle, pool });
+            table.cached_block(handle, pool).ok_or_else(missing)
+        };
+        self.tables.entry(id).or_default().look_up(table, block, key, snapshot, versions)
     }
-}
-
-/// Takes the range tombstone of the table that covers the key. False if the table's metadata excludes a version of the
-/// key at or below `snapshot`.
-#[inline]
-fn may_hold(table: &Table, key: &[u8], snapshot: Seqno, versions: &mut KeyVersions) -> Result<bool> {
-    let meta = table.meta();
-    if snapshot < meta.seqno_min || !meta.spans(key) {
-        return Ok(false);
-    }
-    versions.cover(table.cover(key, snapshot)?);
-    Ok(meta.entries > 0)
-}
-
-/// Takes the versions of `key` from the cursor's position on.
-fn take_versions(
-    table: &Table,
-    cursor: &mut TableCursor,
-    key: &[u8],
-    snapshot: Seqno,
-    versions: &mut KeyVersions,
-) -> Result<()> {
-    let mut newest = None;
-    while cursor.valid() && cursor.key() == key {
-        let stamp = cursor.stamp();
-        newest.get_or_insert(stamp);
-        if !versions.push_older(stamp, cursor.value_slice()) {
-            break;
-        }
-        cursor.next()?;
-    }
-    if let Some(newest) = newest.filter(|_| snapshot >= table.meta().seqno_max) {
-        versions.note_newest_in(table.meta().id, newest);
-    }
-    Ok(())
 }
 
 /// A block that a lookup needs and the cache does not have.

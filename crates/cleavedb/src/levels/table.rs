@@ -13,7 +13,7 @@ use crate::base::memory::Counted;
 use crate::base::tombstones::{Fragment, RangeTombstones, TombstoneSpan};
 use crate::base::{Buffer, Error, FileKey, Gauge, Result, Seqno};
 use crate::cache::block_cache::PriorityPool;
-use crate::format::block::{BlockCursor, BlockOrigin};
+use crate::format::block::BlockOrigin;
 use crate::format::meta::TableMeta;
 use crate::format::properties::Properties;
 use crate::format::range_block::RangeBlock;
@@ -29,6 +29,11 @@ const TAIL_BYTES: u64 = 4096;
 const TOP_INDEX_BYTES_MAX: u64 = 4096;
 /// Approximate memory per table in the manifest, the version and the allocator, beyond what is counted here.
 const RESIDENT_OVERHEAD_BYTES: usize = 256;
+
+/// What is wrong with a malformed entry of a top index.
+pub(super) const BAD_TOP_INDEX: &str = "the top index holds an invalid block handle";
+/// What is wrong with a malformed entry of the index of a partition.
+pub(super) const BAD_INDEX: &str = "an index block holds an invalid block handle";
 
 /// A table.
 pub struct Table {
@@ -161,12 +166,8 @@ impl Table {
     }
 
     /// The newest range tombstone that covers a key for a reader at `snapshot`; 0 if there is none.
-    #[inline]
     pub fn cover(&self, key: &[u8], snapshot: Seqno) -> Result<Seqno> {
-        match self.has_ranges() && snapshot >= self.meta.seqno_min {
-            true => self.ranges(true)?.map_or(Ok(Seqno::ZERO), |ranges| ranges.cover(key, snapshot)),
-            false => Ok(Seqno::ZERO),
-        }
+        self.ranges(true)?.map_or(Ok(Seqno::ZERO), |ranges| ranges.cover(key, snapshot))
     }
 
     /// All fragments of range tombstones, for a job.
@@ -217,10 +218,6 @@ impl Table {
         self.meta.size - FOOTER_BYTES as u64
     }
 
-    pub(super) fn block_cursor(&self, handle: BlockHandle, block: Arc<Buffer>) -> Result<BlockCursor> {
-        BlockCursor::new(block, BlockOrigin { path: self.path().clone(), offset: handle.offset })
-    }
-
     /// The priority pool of its data blocks.
     pub(super) fn pool(&self) -> PriorityPool {
         if 2 * self.meta.addresses > self.meta.entries { PriorityPool::Keys } else { PriorityPool::Values }
@@ -233,7 +230,7 @@ impl Table {
 
     /// The block, through the cache.
     pub(super) fn block(&self, handle: BlockHandle, pool: PriorityPool, fill_cache: bool) -> Result<Arc<Buffer>> {
-        if let Some(block) = self.cached_block(handle, pool) {
+        if let Some(block) = self.readers.cache.get_from(pool, self.meta.id, handle.offset) {
             return Ok(block);
         }
         let sealed = self.read_sealed(handle)?;

@@ -5,13 +5,12 @@
 
 use std::sync::Arc;
 
-use super::table::{Places, Table};
+use super::table::{BAD_INDEX, BAD_TOP_INDEX, Places, Table};
 use crate::base::file_set::FileSet;
 use crate::base::ranges::Mark;
-use crate::base::{Buffer, Cursor, Error, Kind, Result, Seqno, Slice, Stamp};
+use crate::base::{Buffer, Cursor, Kind, Result, Seqno, Slice, Stamp};
 use crate::cache::block_cache::PriorityPool;
-use crate::format::block::BlockCursor;
-use crate::format::filter::may_contain;
+use crate::format::block::{BlockCursor, BlockOrigin};
 use crate::format::table::{BlockHandle, PartitionHandles};
 use crate::io::read_ahead::Reservation;
 
@@ -46,31 +45,6 @@ pub struct TableCursor {
     global_seqno: Option<Seqno>,
     /// Blocks opened one after the other since the last seek.
     steps: u32,
-}
-
-/// Where a seeking cursor takes its blocks from.
-pub(super) trait BlockSource {
-    /// Why a block is not available.
-    type Error: From<Error>;
-
-    /// The block. With `fill_cache`, a block that is read goes into the cache.
-    fn block(
-        table: &Arc<Table>,
-        handle: BlockHandle,
-        pool: PriorityPool,
-        fill_cache: bool,
-    ) -> Result<Arc<Buffer>, Self::Error>;
-}
-
-/// The cache, or the file for blocks that are not cached.
-pub(super) enum CacheAndFile {}
-
-impl BlockSource for CacheAndFile {
-    type Error = Error;
-
-    fn block(table: &Arc<Table>, handle: BlockHandle, pool: PriorityPool, fill_cache: bool) -> Result<Arc<Buffer>> {
-        table.block(handle, pool, fill_cache)
-    }
 }
 
 /// Bytes of the file that were read ahead.
@@ -122,18 +96,6 @@ impl StepDirection {
 }
 
 impl Table {
-    /// A cursor on the newest version of `key` at or below `snapshot`; advancing it gives the older ones. The filter is
-    /// checked first, so most absent keys cost no data read.
-    pub fn find(self: &Arc<Self>, key: &[u8], snapshot: Seqno) -> Result<Option<TableCursor>> {
-        let meta = self.meta();
-        if snapshot < meta.seqno_min || !meta.spans(key) || meta.entries == 0 {
-            return Ok(None);
-        }
-        let mut cursor = self.cursor(true);
-        cursor.seek_in::<CacheAndFile>(key, Stamp::at(snapshot), true)?;
-        Ok((cursor.valid() && cursor.key() == key).then_some(cursor))
-    }
-
     /// A cursor over all versions. With `fill_cache` unset (flush, compaction) it leaves the cache unchanged and reads
     /// ahead as it moves forward.
     pub fn cursor(self: &Arc<Self>, fill_cache: bool) -> TableCursor {
@@ -155,34 +117,25 @@ impl Table {
 }
 
 impl TableCursor {
-    /// Moves to the first version at or after (`key`, `stamp`); past the last one the cursor is not valid. With
-    /// `filtered`, for callers that want only versions of this key, it is not valid either if a filter excludes the key.
-    pub(super) fn seek_in<B: BlockSource>(&mut self, key: &[u8], stamp: Stamp, filtered: bool) -> Result<(), B::Error> {
-        let Some((handles, stamp)) = self.seek_top::<B>(key, stamp)? else {
+    /// Moves to the first version at or after (`key`, `stamp`); past the last one the cursor is not valid.
+    fn seek_to(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
+        let Some((handles, stamp)) = self.seek_top(key, stamp)? else {
             return Ok(());
         };
-        if let Some(handle) = handles.filter.filter(|_| filtered) {
-            let block = B::block(&self.table, handle, PriorityPool::Metadata, self.fill_cache)?;
-            match may_contain(&block, key) {
-                Some(true) => {}
-                Some(false) => return Ok(()),
-                None => return Err(self.table.damaged(handle.offset, "a filter is malformed").into()),
-            }
-        }
-        self.open_partition::<B>(handles.index)?.seek(key, stamp)?;
-        if let Some(data) = self.open_data::<B>(StepDirection::Forward, false)? {
+        self.open_partition(handles.index)?.seek(key, stamp)?;
+        if let Some(data) = self.open_data(StepDirection::Forward, false)? {
             data.seek(key, stamp)?;
-            self.skip_exhausted::<B>(StepDirection::Forward)?;
+            self.skip_exhausted(StepDirection::Forward)?;
         }
         Ok(())
     }
 
     /// Approximate offset in the file of the first version at or after `key`. Reads at most two index blocks.
     pub fn offset_of(mut self, key: &[u8]) -> Result<u64> {
-        let Some((handles, _)) = self.seek_top::<CacheAndFile>(key, Stamp::NEWEST)? else {
+        let Some((handles, _)) = self.seek_top(key, Stamp::NEWEST)? else {
             return Ok(self.table.blocks_end());
         };
-        let partition = self.open_partition::<CacheAndFile>(handles.index)?;
+        let partition = self.open_partition(handles.index)?;
         partition.seek(key, Stamp::NEWEST)?;
         let data = partition.valid().then(|| BlockHandle::decode(partition.value())).flatten();
         Ok(data.map_or(handles.index.offset, |data| data.offset))
@@ -193,9 +146,9 @@ impl TableCursor {
         let mut begins = self.table.meta().smallest.clone();
         let mut offset = 0;
         let mut marks = Vec::new();
-        self.open_top::<CacheAndFile>()?.seek_first()?;
+        self.open_top()?.seek_first()?;
         while let Some(handles) = self.partition_handles()? {
-            let top = self.open_top::<CacheAndFile>()?;
+            let top = self.open_top()?;
             // A partition's index follows its data; the top index holds its last key or a later one.
             marks.push(Mark { key: begins, bytes: handles.index.offset.saturating_sub(offset) });
             (begins, offset) = (top.key().to_vec(), handles.index.offset);
@@ -206,11 +159,7 @@ impl TableCursor {
 
     /// Finds the partition for (`key`, `stamp`), and the stamp to seek in it; the cursor is not valid until one of the
     /// partition's data blocks is opened.
-    fn seek_top<B: BlockSource>(
-        &mut self,
-        key: &[u8],
-        stamp: Stamp,
-    ) -> Result<Option<(PartitionHandles, Stamp)>, B::Error> {
+    fn seek_top(&mut self, key: &[u8], stamp: Stamp) -> Result<Option<(PartitionHandles, Stamp)>> {
         self.steps = 0;
         self.before = self.data.take().or(self.before.take());
         // If all versions share a sequence number that the file does not hold, the file has 0 in its place, and each
@@ -220,29 +169,29 @@ impl TableCursor {
             Some(seqno) if stamp >= Stamp::new(seqno, Kind::Put) => Stamp::NEWEST,
             Some(_) => Stamp::OLDEST,
         };
-        self.open_top::<B>()?.seek(key, stamp)?;
+        self.open_top()?.seek(key, stamp)?;
         Ok(self.partition_handles()?.map(|handles| (handles, stamp)))
     }
 
     fn seek_end(&mut self, direction: StepDirection) -> Result<()> {
         self.data = None;
-        direction.enter(self.open_top::<CacheAndFile>()?)?;
+        direction.enter(self.open_top()?)?;
         let Some(handles) = self.partition_handles()? else {
             return Ok(());
         };
-        direction.enter(self.open_partition::<CacheAndFile>(handles.index)?)?;
-        if let Some(data) = self.open_data::<CacheAndFile>(direction, true)? {
+        direction.enter(self.open_partition(handles.index)?)?;
+        if let Some(data) = self.open_data(direction, true)? {
             direction.enter(data)?;
         }
-        self.skip_exhausted::<CacheAndFile>(direction)
+        self.skip_exhausted(direction)
     }
 
     /// While the data block is exhausted in `direction`, opens the next block.
-    fn skip_exhausted<B: BlockSource>(&mut self, direction: StepDirection) -> Result<(), B::Error> {
+    fn skip_exhausted(&mut self, direction: StepDirection) -> Result<()> {
         while self.data.as_ref().is_some_and(|data| !data.valid()) {
             let (_, partition) = self.partition.as_mut().expect("an open data block was found in a partition");
             direction.step(partition)?;
-            if let Some(data) = self.open_data::<B>(direction, true)? {
+            if let Some(data) = self.open_data(direction, true)? {
                 direction.enter(data)?;
             }
         }
@@ -255,11 +204,11 @@ impl TableCursor {
             return Ok(None);
         };
         let offset = self.table.places()?.top_index.offset;
-        let bad = || self.table.damaged(offset, "the top index holds an invalid block handle");
+        let bad = || self.table.damaged(offset, BAD_TOP_INDEX);
         PartitionHandles::decode(top.value()).map(Some).ok_or_else(bad)
     }
 
-    fn open_top<B: BlockSource>(&mut self) -> Result<&mut BlockCursor, B::Error> {
+    fn open_top(&mut self) -> Result<&mut BlockCursor> {
         let top = match self.top.take() {
             Some(top) => top,
             None => {
@@ -268,23 +217,23 @@ impl TableCursor {
                 let block = match self.table.kept_top_index() {
                     Some(kept) => kept.clone(),
                     None => {
-                        let block = B::block(&self.table, handle, PriorityPool::Metadata, self.fill_cache)?;
+                        let block = self.table.block(handle, PriorityPool::Metadata, self.fill_cache)?;
                         self.table.keep_top_index(&block);
                         block
                     }
                 };
-                self.table.block_cursor(handle, block)?
+                self.block_cursor(handle, block)?
             }
         };
         Ok(self.top.insert(top))
     }
 
-    fn open_partition<B: BlockSource>(&mut self, handle: BlockHandle) -> Result<&mut BlockCursor, B::Error> {
+    fn open_partition(&mut self, handle: BlockHandle) -> Result<&mut BlockCursor> {
         let open = match self.partition.take() {
             Some(open) if open.0 == handle => open,
             _ => {
-                let block = B::block(&self.table, handle, PriorityPool::Metadata, self.fill_cache)?;
-                (handle, self.table.block_cursor(handle, block)?)
+                let block = self.table.block(handle, PriorityPool::Metadata, self.fill_cache)?;
+                (handle, self.block_cursor(handle, block)?)
             }
         };
         Ok(&mut self.partition.insert(open).1)
@@ -293,14 +242,10 @@ impl TableCursor {
     /// Opens the data block at the position of the index cursors, moving to the next partition in `direction` if the
     /// present one is exhausted; `None` at the end of the table. `sequential` says that the following blocks will be
     /// read, too.
-    fn open_data<B: BlockSource>(
-        &mut self,
-        direction: StepDirection,
-        sequential: bool,
-    ) -> Result<Option<&mut BlockCursor>, B::Error> {
+    fn open_data(&mut self, direction: StepDirection, sequential: bool) -> Result<Option<&mut BlockCursor>> {
         let handle = loop {
             if let Some((index, partition)) = self.partition.as_ref().filter(|(_, partition)| partition.valid()) {
-                let bad = || self.table.damaged(index.offset, "an index block holds an invalid block handle");
+                let bad = || self.table.damaged(index.offset, BAD_INDEX);
                 break BlockHandle::decode(partition.value()).ok_or_else(bad)?;
             }
             if let Some(top) = self.top.as_mut().filter(|top| top.valid()) {
@@ -310,7 +255,7 @@ impl TableCursor {
                 self.data = None;
                 return Ok(None);
             };
-            direction.enter(self.open_partition::<B>(handles.index)?)?;
+            direction.enter(self.open_partition(handles.index)?)?;
         };
         if self.data.is_none()
             && self.data_offset == handle.offset
@@ -322,17 +267,21 @@ impl TableCursor {
         self.steps = if forward { self.steps.saturating_add(1) } else { 0 };
         let block = match forward && (!self.fill_cache || self.steps > SCAN_STEPS) {
             true => self.block_ahead(handle)?,
-            false => B::block(&self.table, handle, self.table.pool(), self.fill_cache)?,
+            false => self.table.block(handle, self.table.pool(), self.fill_cache)?,
         };
         let data = match self.data.take().or(self.before.take()) {
             Some(mut data) => {
                 data.open(block, handle.offset)?;
                 data
             }
-            None => self.table.block_cursor(handle, block)?,
+            None => self.block_cursor(handle, block)?,
         };
         self.data_offset = handle.offset;
         Ok(Some(self.data.insert(data)))
+    }
+
+    fn block_cursor(&self, handle: BlockHandle, block: Arc<Buffer>) -> Result<BlockCursor> {
+        BlockCursor::new(block, BlockOrigin::new(self.table.path().clone(), handle.offset))
     }
 
     /// A block from the bytes read ahead, or else from a new read-ahead that starts at the block.
@@ -388,7 +337,7 @@ impl TableCursor {
             if data.valid() {
                 break;
             }
-            let moved = self.skip_exhausted::<CacheAndFile>(StepDirection::Forward);
+            let moved = self.skip_exhausted(StepDirection::Forward);
             self.invalidate_on_error(moved)?;
             if self.valid() && self.is_in(files) {
                 break;
@@ -431,8 +380,7 @@ impl Cursor for TableCursor {
         let stamp = self.current().stamp();
         match self.global_seqno {
             None => stamp,
-            // The kind is kept.
-            Some(seqno) => Stamp(seqno.0 << 8 | stamp.0 & 0xff),
+            Some(seqno) => stamp.with_seqno(seqno),
         }
     }
 
@@ -446,7 +394,7 @@ impl Cursor for TableCursor {
     }
 
     fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
-        let moved = self.seek_in::<CacheAndFile>(key, stamp, false);
+        let moved = self.seek_to(key, stamp);
         self.invalidate_on_error(moved)
     }
 
@@ -472,7 +420,7 @@ impl Cursor for TableCursor {
         if data.valid() {
             return Ok(());
         }
-        let moved = self.skip_exhausted::<CacheAndFile>(StepDirection::Forward);
+        let moved = self.skip_exhausted(StepDirection::Forward);
         self.invalidate_on_error(moved)
     }
 
@@ -482,7 +430,7 @@ impl Cursor for TableCursor {
         if data.valid() {
             return Ok(());
         }
-        let moved = self.skip_exhausted::<CacheAndFile>(StepDirection::Backward);
+        let moved = self.skip_exhausted(StepDirection::Backward);
         self.invalidate_on_error(moved)
     }
 }

@@ -14,7 +14,7 @@ use crate::format::compression::Compression;
 use crate::format::table::{TRAILER_BYTES, check_block};
 use crate::io::{Access, Faults, SimDisk, Storage};
 use crate::levels::builder::{TableBuilder, TableOptions};
-use crate::levels::point_reads::{ManyKeys, MissingBlock, TableLookUp, Unanswered, read_missing};
+use crate::levels::point_reads::{ManyKeys, MissingBlock, TableLookUp, Unanswered, newest_in, read_missing};
 use crate::levels::table_check::{CheckContext, check_table};
 use crate::levels::table_cursor::TableCursor;
 use crate::levels::table_file::TableFile;
@@ -50,11 +50,6 @@ fn table_of(versions: &[Version], options: TableOptions) -> (Arc<Table>, Arc<Rea
     let meta = write(&disk, versions, options);
     let readers = readers(&disk);
     (Table::open(&readers, guard(), meta).unwrap(), readers)
-}
-
-/// The newest version at or below a snapshot, as found by the table.
-fn get(table: &Arc<Table>, key: &[u8], snapshot: Seqno) -> Result<Option<(Stamp, Slice)>> {
-    Ok(table.find(key, snapshot)?.map(|cursor| (cursor.stamp(), cursor.value_slice())))
 }
 
 /// The expected result: the newest version at or below the snapshot.
@@ -112,7 +107,7 @@ fn a_table_of_addresses_is_packed_and_returns_the_versions_that_were_added() {
         assert_same_walk(&mut table.cursor(fill_cache), &mut VecCursor::new(versions.clone()), &steps);
     }
     for (key, stamp, value) in versions.iter().step_by(7) {
-        assert_eq!(get(&table, key, Seqno::MAX).unwrap(), Some((*stamp, Slice::copy_from(value))));
+        assert_eq!(newest_in(&table, key, Seqno::MAX).unwrap(), Some((*stamp, Slice::copy_from(value))));
     }
 }
 
@@ -146,12 +141,13 @@ fn a_snapshot_sees_the_newest_version_at_or_below_it() {
     let (table, _) = table_of(&versions, small_blocks(256, Compression::Lz4));
     for number in (0..versions.len()).step_by(7) {
         for snapshot in [0, 1, versions[number].1.seqno().0 - 1, versions[number].1.seqno().0, 5_000, 20_000] {
-            let found = get(&table, &versions[number].0, Seqno(snapshot)).unwrap();
+            let found = newest_in(&table, &versions[number].0, Seqno(snapshot)).unwrap();
             let expected = model_get(&versions, &versions[number].0, Seqno(snapshot));
             assert_eq!(found.map(|(stamp, value)| (stamp, value.to_vec())), expected);
         }
     }
-    let mut cursor = table.find(&versions[0].0, Seqno::MAX).unwrap().unwrap();
+    let mut cursor = table.cursor(true);
+    cursor.seek(&versions[0].0, Stamp::NEWEST).unwrap();
     let mut collected = Vec::new();
     while cursor.valid() && cursor.key() == versions[0].0 {
         collected.push(cursor.stamp());
@@ -165,12 +161,12 @@ fn filters_avoid_data_reads_for_absent_keys() {
     let versions = numbered(3_000, 1, 100);
     let (table, readers) = table_of(&versions, small_blocks(4096, Compression::None));
     let cache = &readers.cache;
-    assert!(get(&table, &full_key(KeyspaceId(9), b"k"), Seqno::MAX).unwrap().is_none());
-    assert!(get(&table, &versions[0].0, Seqno::ZERO).unwrap().is_none());
+    assert!(newest_in(&table, &full_key(KeyspaceId(9), b"k"), Seqno::MAX).unwrap().is_none());
+    assert!(newest_in(&table, &versions[0].0, Seqno::ZERO).unwrap().is_none());
     assert_eq!(cache.weight(), 0, "keys outside the key range need no read");
     for number in 0..1_000u64 {
         let absent = full_key(KeyspaceId(2), format!("key{number:06}x").as_bytes());
-        assert!(get(&table, &absent, Seqno::MAX).unwrap().is_none());
+        assert!(newest_in(&table, &absent, Seqno::MAX).unwrap().is_none());
     }
     // Indices and filters take about 10 KiB, and about 1 key in 100 passes the filter and reads its data block.
     assert!(cache.weight() < 80 << 10, "{} B were read", cache.weight());
@@ -227,7 +223,7 @@ fn entries_larger_than_blocks_and_the_longest_keys_are_stored() {
         let (table, _) = table_of(&versions, small_blocks(4096, compression));
         assert!(scan(&mut table.cursor(false)) == versions);
         for version in &versions {
-            let (stamp, value) = get(&table, &version.0, version.1.seqno()).unwrap().unwrap();
+            let (stamp, value) = newest_in(&table, &version.0, version.1.seqno()).unwrap().unwrap();
             assert!(stamp == version.1 && value == version.2);
         }
     }
@@ -242,7 +238,7 @@ fn a_block_holds_keys_of_a_single_keyspace() {
     let cache = &readers.cache;
     for key in &keys {
         let before = cache.weight();
-        get(&table, key, Seqno::MAX).unwrap().unwrap();
+        newest_in(&table, key, Seqno::MAX).unwrap().unwrap();
         assert!(cache.weight() - before > 1000, "each key is in a block of its own");
     }
 }
@@ -293,10 +289,10 @@ fn a_table_is_first_read_when_used_and_damage_is_reported_then() {
     let table = Table::new(&readers, guard(), meta.clone()).unwrap();
     assert_eq!((readers.handles.opened(), readers.resident.get() > 0), (0, true));
     for _ in 0..2 {
-        assert!(matches!(get(&table, &versions[0].0, Seqno::MAX), Err(Error::Corruption { .. })));
+        assert!(matches!(newest_in(&table, &versions[0].0, Seqno::MAX), Err(Error::Corruption { .. })));
     }
     disk.flip_bit(&path(), meta.size - 20, 1);
-    assert!(get(&table, &versions[0].0, Seqno::MAX).unwrap().is_some());
+    assert!(newest_in(&table, &versions[0].0, Seqno::MAX).unwrap().is_some());
     drop(table);
     assert_eq!((readers.handles.open_count(), readers.resident.get()), (0, 0));
 }
@@ -306,15 +302,19 @@ fn tables_without_filters_give_the_same_answers() {
     let versions = numbered(500, 2, 10);
     let options = TableOptions { filter_bits: 0, ..small_blocks(300, Compression::None) };
     let (table, _) = table_of(&versions, options);
-    assert!(versions.iter().all(|version| get(&table, &version.0, version.1.seqno()).unwrap().unwrap().0 == version.1));
-    assert!(get(&table, &full_key(KeyspaceId(2), b"absent"), Seqno::MAX).unwrap().is_none());
+    assert!(
+        versions
+            .iter()
+            .all(|version| newest_in(&table, &version.0, version.1.seqno()).unwrap().unwrap().0 == version.1)
+    );
+    assert!(newest_in(&table, &full_key(KeyspaceId(2), b"absent"), Seqno::MAX).unwrap().is_none());
 }
 
 /// Reads the whole table; `Ok` only if all of it is right.
 fn check_all(disk: &SimDisk, meta: &TableMeta, versions: &[Version]) -> Result<()> {
     let table = Table::open(&readers(disk), guard(), meta.clone())?;
     for (key, stamp, value) in versions {
-        let found = get(&table, key, stamp.seqno())?.expect("a present version is found or damage reported");
+        let found = newest_in(&table, key, stamp.seqno())?.expect("a present version is found or damage reported");
         assert!(found.0 == *stamp && found.1 == value[..], "a wrong answer");
     }
     let mut cursor = table.cursor(false);
@@ -387,7 +387,7 @@ fn failing_reads_return_errors_and_never_a_wrong_answer() {
     let (mut failed, mut found) = (0, 0);
     let mut cursor = table.cursor(true);
     for (index, version) in versions.iter().enumerate() {
-        match get(&table, &version.0, version.1.seqno()) {
+        match newest_in(&table, &version.0, version.1.seqno()) {
             Ok(answer) => assert!(answer.is_some_and(|(stamp, value)| stamp == version.1 && value == version.2[..])),
             Err(_) => failed += 1,
         }
@@ -451,9 +451,9 @@ fn a_table_written_without_sequence_numbers_takes_its_number_from_the_manifest()
     let expected: Vec<Version> = versions.iter().map(|(key, _, value)| (key.clone(), stamp, value.clone())).collect();
     assert_eq!(scan(&mut placed.cursor(false)), expected);
     for (key, ..) in expected.iter().step_by(97) {
-        assert!(get(&placed, key, Seqno(8)).unwrap().is_none());
+        assert!(newest_in(&placed, key, Seqno(8)).unwrap().is_none());
         for snapshot in [Seqno(9), Seqno(10), Seqno::MAX] {
-            assert_eq!(get(&placed, key, snapshot).unwrap().unwrap().0, stamp);
+            assert_eq!(newest_in(&placed, key, snapshot).unwrap().unwrap().0, stamp);
         }
     }
     let at = |number: usize, stamp| Step::Seek(expected[number].0.clone(), stamp);
@@ -523,7 +523,7 @@ proptest! {
         assert_same_walk(&mut cursor, &mut VecCursor::new(versions.clone()), &steps);
         for step in &steps {
             if let Step::Seek(key, stamp) = step {
-                let found = get(&table, key, stamp.seqno()).unwrap().map(|(stamp, value)| (stamp, value.to_vec()));
+                let found = newest_in(&table, key, stamp.seqno()).unwrap().map(|(stamp, value)| (stamp, value.to_vec()));
                 prop_assert_eq!(found, model_get(&versions, key, stamp.seqno()));
             }
         }
@@ -551,7 +551,7 @@ fn a_block_this_build_cannot_decompress_is_unsupported_and_the_error_names_the_f
     seal_block(&mut sealed, 0, Compression::Zstd, ID, 0);
     disk.write_file(&path(), &[&sealed, &bytes[block..]].concat());
     let table = Table::open(&readers, guard(), meta).unwrap();
-    match get(&table, &versions[0].0, Seqno::MAX) {
+    match newest_in(&table, &versions[0].0, Seqno::MAX) {
         Err(Error::Unsupported { message, .. }) => {
             assert!(!Compression::Zstd.is_available() && message.contains("cargo feature `zstd`"), "{message}");
         }

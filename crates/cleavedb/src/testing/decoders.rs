@@ -24,9 +24,9 @@ use crate::io::handles::Handles;
 use crate::io::pending_deletions::FileGuard;
 use crate::io::{Access, SimDisk, Storage};
 use crate::levels::table_file::TableFile;
+use crate::values::files::StoredFile;
 use crate::values::redirect::{self, Redirect};
 use crate::values::segment;
-use crate::values::value_file::StoredFile;
 
 /// The file number of fuzzed files.
 const FILE: FileId = FileId(7);
@@ -241,7 +241,7 @@ mod tests {
     use std::time::Duration;
 
     use crate::base::{KeyspaceId, Kind};
-    use crate::format::block::BlockBuilder;
+    use crate::format::block_builder::BlockBuilder;
     use crate::format::record::Operation;
     use crate::sched::random::Random;
     use crate::testing::Tuning;

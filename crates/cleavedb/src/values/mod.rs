@@ -5,7 +5,6 @@
 //! Liveness comes from the ledger ([`ValueState`](crate::format::value_state::ValueState)): a record is live as long as a
 //! table references it and no newer base covers it. Called by `engine/`, which commits.
 
-pub mod value_file;
 pub mod segment;
 pub mod record_compressor;
 pub mod redirect;

@@ -9,7 +9,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::value_file::StoredFile;
+use super::files::StoredFile;
 use crate::base::{Address, Buffer, Error, FileId, Result};
 use crate::cache::block_cache::BlockCache;
 use crate::format::checksum::{agrees, placed_checksum};

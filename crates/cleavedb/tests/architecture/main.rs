@@ -4,6 +4,7 @@
 mod folders;
 mod imports;
 mod sources;
+mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,6 +13,8 @@ use sources::{Source, sources};
 
 /// A circle of two files is a pair that is read together; a larger one is a knot.
 const CIRCLE_MAX: usize = 2;
+/// The walk of a get has at most this many functions, in at most this many files.
+const WALK_MAX: (usize, usize) = (62, 24);
 /// Names that only `io/` and `sched/` may use.
 const OUTSIDE_WORLD: [&str; 10] = [
     "std::fs",
@@ -117,4 +120,46 @@ fn readers_go_through_the_layers_of_a_view_alone() {
         let found = by_kind.iter().find(|kind| reader.text.contains(**kind));
         assert_eq!(found, None, "{} reads a source by its kind", reader.path.display());
     }
+}
+
+#[test]
+fn jobs_end_with_their_edit_and_commit_none_themselves() {
+    let commits = ["commit_edit", "commit_to_manifest", ".install("];
+    let mut found = Vec::new();
+    for source in sources().iter().filter(|source| source.folder.starts_with("engine/jobs") && !source.is_test()) {
+        if commits.iter().any(|commit| source.code.contains(commit)) {
+            found.push(source.path.display().to_string());
+        }
+    }
+    assert_eq!(found, ["engine/jobs/outcome.rs"], "an edit is committed elsewhere than at the end of a job");
+}
+
+#[test]
+fn the_walk_of_a_get_is_as_the_document_lists_it() {
+    let (sources, steps) = (sources(), walk::walk());
+    let mut files: Vec<&str> = steps.iter().map(|step| step.file.as_str()).collect();
+    files.dedup();
+    let found: Vec<_> = steps
+        .iter()
+        .map(|step| {
+            let source = sources.iter().find(|source| source.path.to_string_lossy() == step.file.as_str());
+            let source = source.unwrap_or_else(|| panic!("the walk names {}, which does not exist", step.file));
+            walk::find(source, step).unwrap_or_else(|| panic!("{} has no function {step:?}", step.file))
+        })
+        .collect();
+    for (index, step) in steps.iter().enumerate().skip(1) {
+        if step.file == steps[index - 1].file {
+            assert!(found[index - 1].0 < found[index].0, "{step:?} is listed later than its file has it");
+        }
+        let is_called = |code: &str| code.contains(&format!("{}(", step.name));
+        let callers = found.iter().enumerate().filter(|(at, (_, code))| *at != index && is_called(code));
+        assert!(callers.count() > 0, "no function of the walk calls {step:?}");
+    }
+    assert!(steps.len() > 20, "the test did not find the walk");
+    assert!(
+        (steps.len() <= WALK_MAX.0) && (files.len() <= WALK_MAX.1),
+        "the walk has grown: {} in {}",
+        steps.len(),
+        files.len()
+    );
 }

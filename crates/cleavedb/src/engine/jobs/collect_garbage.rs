@@ -2,8 +2,10 @@
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::base::{FileId, Result, Seqno};
+use crate::engine::activity::Activity;
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::jobs::collection::{Collected, Copied, Purpose, collect, remove_unreferenced};
@@ -12,32 +14,45 @@ use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
 use crate::sched::clock::now;
+use crate::values::candidate::Candidate;
 use crate::values::files::ValueFiles;
 
-/// Due when garbage exceeds the garbage limit. One job at a time.
+/// Due when garbage is near its limit, and beyond that while the store is idle. One job at a time.
 pub(crate) const KIND: JobKind = JobKind {
     duties: &[Duty::Values],
     next: |core, state, _| {
-        let files = victims(core, state)?;
-        JobKind::begin(CollectGarbage(files))
+        if let Some(files) = victims(core, state, false) {
+            return JobKind::begin(CollectGarbage { files, class: Class::Mandatory });
+        }
+        let files = (state.activity() == Activity::Idle).then(|| victims(core, state, true)).flatten()?;
+        JobKind::begin(CollectGarbage { files, class: Class::Idle })
     },
 };
 
 /// Collects value files.
-struct CollectGarbage(Vec<FileId>);
+struct CollectGarbage {
+    files: Vec<FileId>,
+    class: Class,
+}
 
-/// The files to collect, unless a job is already collecting some.
-pub(crate) fn victims(core: &Core, state: &WorkState) -> Option<Vec<FileId>> {
+/// The files to collect while the store is busy or idle, unless a job is already collecting some.
+pub(crate) fn victims(core: &Core, state: &WorkState, idle: bool) -> Option<Vec<FileId>> {
     if state.has(Sole::ValueCollection) || !state.shortages.may_try(Need::Collection, now()) {
         return None;
     }
     let values = core.published.view().values.clone();
-    let mut victims = core.victims_of(&values).to_vec();
+    core.review_garbage_room(&values);
+    let mut victims = core.victims_of(&values, idle).to_vec();
     if victims.iter().any(|file| state.quarantined.contains(file)) {
         // What cannot be emptied does not count for what is due, or the others would be emptied again and again for it.
         let mut candidates = values.figures().candidates.clone();
         candidates.retain(|candidate| !state.quarantined.contains(&candidate.file));
-        victims = core.placement.victims(&candidates, core.garbage_limit());
+        let live: u64 = candidates.iter().map(Candidate::live_bytes).sum();
+        let garbage = candidates.iter().map(|file| file.bytes).sum::<u64>() - live;
+        victims = match core.garbage_limit().is_filled(core.gc_begins_at(idle), garbage, live) {
+            true => core.placement.victims(&candidates),
+            false => Vec::new(),
+        };
     }
     core.work.space.note_victims(!victims.is_empty());
     let room = match state.shortages.is_unmet(Need::Collection) {
@@ -52,7 +67,7 @@ pub(crate) fn victims(core: &Core, state: &WorkState) -> Option<Vec<FileId>> {
 /// copies are written before the files go.
 fn those_with_room(values: &ValueFiles, mut victims: Vec<FileId>, room: u64) -> Vec<FileId> {
     let candidate = |file: &FileId| values.figures().candidates.iter().find(|candidate| candidate.file == *file);
-    let live = |file: &FileId| candidate(file).map_or(0, |candidate| candidate.live.min(candidate.bytes));
+    let live = |file: &FileId| candidate(file).map_or(0, Candidate::live_bytes);
     if victims.len() < 2 || victims.iter().map(live).sum::<u64>() <= room {
         return victims;
     }
@@ -81,9 +96,9 @@ impl Job for CollectGarbage {
     fn profile(&self) -> Profile {
         Profile {
             name: "value GC",
-            claims: claims_of(&self.0),
+            claims: claims_of(&self.files),
             binds: BINDS,
-            class: Class::Mandatory,
+            class: self.class,
             memory: MemoryShare::Own,
             need: Need::Collection,
             meets_need: true,
@@ -93,21 +108,22 @@ impl Job for CollectGarbage {
     fn plan(&self, _: &Core) -> Result<Plan<'_>> {
         Ok(Plan::WithReserve(Box::new(|core| {
             let began = now();
-            let collected = collect(core, &self.0, Purpose::Space)?;
+            let collected = collect(core, &self.files, Purpose::Space)?;
             Ok(outcome_of(collected, move |core, collected| {
+                let paused = collected.map_or(Duration::ZERO, |collected| collected.paused);
                 let given_back = collected.map_or(0, |collected| {
                     core.counters.value_gc_bytes.fetch_add(collected.written, Ordering::Relaxed);
                     core.counters.value_gcs.fetch_add(1, Ordering::Relaxed);
                     collected.bytes_before.saturating_sub(collected.written)
                 });
-                core.work.space.note_drained(given_back, now().saturating_sub(began));
+                core.work.space.note_drained(given_back, now().saturating_sub(began + paused));
             }))
         })))
     }
 
     fn unreadable_inputs(&self, _: &Core, _: &Path) -> Vec<FileId> {
         // A look-up in a table may also have failed: in either case the files are quarantined.
-        self.0.clone()
+        self.files.clone()
     }
 }
 

@@ -16,6 +16,7 @@ use crate::engine::activity::Activity;
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::events::Event;
+use crate::engine::jobs::collect_garbage::victims;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan, unreadable};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::jobs::refreshed_addresses::RefreshedAddresses;
@@ -91,10 +92,9 @@ impl Job for Compaction {
     fn plan(&self, core: &Core) -> Result<Plan<'_>> {
         Ok(match &self.0 {
             Choice::Nothing => Plan::Whole(Box::new(|_| Ok(Outcome::nothing()))),
-            Choice::Drop { tables, .. } => Plan::Whole(Box::new(|core| {
-                let outcome = replace_tables(core, Seqno::ZERO, tables.clone(), Vec::new())?;
-                Ok(outcome.then(|core, dropped| dropped.and_then(|()| core.forget_dropped_keyspaces())))
-            })),
+            Choice::Drop { tables, .. } => {
+                Plan::Whole(Box::new(|core| replace_tables(core, Seqno::ZERO, tables.clone(), Vec::new())))
+            }
             Choice::Move { to, table, .. } => Plan::Whole(Box::new(|core| {
                 let version = core.published.view().version.clone();
                 let found = version.find(*table).map(|(_, table)| table.clone());
@@ -175,6 +175,10 @@ impl Core {
         let (version, values) = (&view.version, &view.values);
         let dropped: Vec<KeyspaceId> = self.keyspaces.dropped().into_keys().collect();
         let (claimed, running) = (state.claimed_tables(), state.claimed_ranges());
+        let when_idle = may_compact_when_idle(self, state);
+        // Value GC would make addresses stale again.
+        let refreshes = when_idle && victims(self, state, true).is_none();
+        let none = BTreeSet::new();
         let mut figures = Figures {
             levels: version.figures(&|id| claimed.contains(&id) || quarantined.contains(&id)),
             targets: self.level_targets(),
@@ -182,15 +186,15 @@ impl Core {
             running: &running,
             oldest_snapshot: self.snapshots.oldest(&self.published),
             stale: &state.stale.due,
-            stale_when_idle: &state.stale.when_idle,
+            stale_when_idle: if refreshes { &state.stale.when_idle } else { &none },
             uncovers: false,
-            when_idle: may_compact_when_idle(self, state),
+            when_idle,
         };
         self.snapshots.notify_from(wanted_snapshot(&figures));
         // Snapshots released before this point are seen here; later releases notify the scheduler.
         figures.oldest_snapshot = self.snapshots.oldest(&self.published);
         // What is known to be dead is removed first, unless it is the smaller part.
-        let is_emptied = self.victims_of(values).iter().any(|file| !state.quarantined.contains(file));
+        let is_emptied = self.victims_of(values, false).iter().any(|file| !state.quarantined.contains(file));
         figures.uncovers = self.hides_too_much(&view, &figures) && (!is_emptied || self.hides_much(values));
         let choice = choose(&figures)?;
         if figures.uncovers && choice == Choice::Nothing && running.is_empty() {
@@ -411,7 +415,7 @@ impl SubtaskWork for TableMerge {
             core.work.space.note_merge(rows, written.iter().map(|table| table.meta().bytes_separated).sum());
             core.counters.compactions.fetch_add(1, Ordering::Relaxed);
             core.counters.compaction_subtasks.fetch_add(subtasks, Ordering::Relaxed);
-            core.forget_dropped_keyspaces()
+            Ok(())
         }))
     }
 

@@ -60,7 +60,7 @@ fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
         || asked
         || view.front_bytes() > tuning.front_bytes_max
         // Flushing bounds the number of logs, even if little in them is still live.
-        || unflushed_log_bytes(view, core.work.flushed()).is_due(tuning);
+        || unflushed_log_bytes(view, core.work.flushed()).is_due(tuning, core.stored_bytes());
     (is_due && !oldest.is_empty()).then(|| JobKind::begin(Flush(oldest))).flatten()
 }
 
@@ -128,7 +128,7 @@ impl Flush {
             core.counters.flushed_weight.fetch_add(begun.weight, Ordering::Relaxed);
             core.work.note_flushed(flushed);
             core.counters.flushes.fetch_add(1, Ordering::Relaxed);
-            core.forget_dropped_keyspaces()
+            Ok(())
         }))
     }
 }

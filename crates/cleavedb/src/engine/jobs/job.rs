@@ -3,7 +3,7 @@
 //!
 //! A job describes itself in its [`Profile`]: its claims, the resources that bound it, whether it is mandatory or idle
 //! work, its share of memory, and the storage need it meets. It runs as its [`Plan`] says, and ends with an
-//! [`Outcome`]: an edit, a new view, or neither.
+//! [`Outcome`]: an edit, a new view, both, or neither.
 
 use std::path::Path;
 use std::sync::Arc;

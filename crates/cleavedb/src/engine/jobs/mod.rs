@@ -26,4 +26,3 @@ pub(crate) mod prepare_log;
 pub(crate) mod delete_files;
 pub(crate) mod make_reserve;
 pub(crate) mod balance_caches;
-pub(crate) mod forget_keyspaces;

@@ -1,5 +1,5 @@
-//! The outcome of a job: an edit of the manifest with the corresponding view, a new view only, or neither. One function
-//! applies it after the job's own work is done.
+//! The outcome of a job: an edit of the manifest with the corresponding view, one of the two, or neither. One function
+//! applies it after the job's own work is done; no job commits an edit itself (`tests/architecture/`).
 
 use crate::base::{Result, Seqno};
 use crate::engine::core::Core;
@@ -11,10 +11,12 @@ type Then<'a> = Box<dyn FnOnce(&Core, Result<()>) -> Result<()> + 'a>;
 
 /// What a job changes.
 enum OutcomeChange<'a> {
-    /// Nothing, or the job has already applied the change.
+    /// Neither the manifest nor the view.
     Nothing,
     /// Only the view; the manifest is unchanged.
     View(ViewChange<'a>),
+    /// Only the manifest; the view is unchanged. The edit gets none of the reserve for a full disk.
+    Manifest(Box<Edit>),
     /// The manifest, after the logs are synced up to the sequence number, and the view.
     Edit(Seqno, Box<Edit>, ViewChange<'a>),
 }
@@ -28,7 +30,7 @@ pub(crate) struct Outcome<'a> {
 }
 
 impl<'a> Outcome<'a> {
-    /// Nothing has changed, or the job has already applied the change.
+    /// Neither the manifest nor the view changes.
     pub fn nothing() -> Outcome<'a> {
         Outcome { change: OutcomeChange::Nothing, then: None }
     }
@@ -36,6 +38,11 @@ impl<'a> Outcome<'a> {
     /// A new view; the manifest is unchanged.
     pub fn view(change: impl FnOnce(&mut Sources) + 'a) -> Outcome<'a> {
         Outcome { change: OutcomeChange::View(Box::new(change)), then: None }
+    }
+
+    /// An edit; the view is unchanged.
+    pub fn manifest(edit: Edit) -> Outcome<'a> {
+        Outcome { change: OutcomeChange::Manifest(Box::new(edit)), then: None }
     }
 
     /// An edit, committed after the logs are synced up to `seqno`, and the corresponding view.
@@ -58,6 +65,7 @@ impl Core {
                 self.published.update(|view| view.with(change));
                 Ok(())
             }
+            OutcomeChange::Manifest(edit) => self.commit_to_manifest(*edit),
             OutcomeChange::Edit(seqno, edit, change) => self.install(seqno, *edit, change),
         };
         match outcome.then {

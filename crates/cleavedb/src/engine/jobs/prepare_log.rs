@@ -7,6 +7,7 @@ use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile};
+use crate::engine::write::logs::log_edit;
 
 /// Due when the spare log is missing. On a full disk, jobs that free space come first, and an otherwise idle thread
 /// creates the log.
@@ -39,7 +40,25 @@ impl Job for PrepareLog {
     }
 
     fn plan(&self, _: &Core) -> Result<Plan<'_>> {
-        // The manifest references a log from its creation, also when a writer without a spare creates it.
-        Ok(Plan::Whole(Box::new(|core| core.prepare_spare_log().map(|()| Outcome::nothing()))))
+        Ok(Plan::Whole(Box::new(|core| {
+            let log = core.create_spare_log()?;
+            let retired = core.logs.take_to_retire();
+            let edit = log_edit(Some(&log), &retired);
+            Ok(Outcome::manifest(edit).then(|core, committed| {
+                match &committed {
+                    Ok(()) => {
+                        retired.iter().for_each(|log| log.mark_obsolete());
+                        core.logs.add_spare(log);
+                    }
+                    Err(error) if error.is_transient() => {
+                        log.mark_obsolete();
+                        core.logs.put_back_to_retire(retired);
+                    }
+                    // The manifest may reference any of them.
+                    Err(_) => {}
+                }
+                committed
+            }))
+        })))
     }
 }

@@ -159,7 +159,7 @@ impl Core {
     /// Records that a thread that may run any job found none. Returns true if it must look again at once, for work that
     /// was waiting for this.
     fn note_nothing_due(&self, state: &mut WorkState) -> bool {
-        if state.has_jobs() || victims(self, state).is_some() {
+        if state.has_jobs() || victims(self, state, false).is_some() {
             return false;
         }
         if state.note(ActivityChange::NothingDue) {
@@ -169,7 +169,7 @@ impl Core {
             return true;
         }
         let has_idle_work = match state.activity() {
-            Activity::Idle => reorder_candidates(self, state).is_some(),
+            Activity::Idle => victims(self, state, true).is_some() || reorder_candidates(self, state).is_some(),
             Activity::Full => false,
             _ => return false,
         };
@@ -202,7 +202,8 @@ impl Core {
             !version.levels()[0].tables().is_empty()
                 || state.stale.when_idle.iter().any(|table| version.find(*table).is_some())
         };
-        (wants_idle_compaction() || reorder_candidates(self, state).is_some()).then_some(rested_in)
+        let wants_values = || victims(self, state, true).is_some() || reorder_candidates(self, state).is_some();
+        (wants_idle_compaction() || wants_values()).then_some(rested_in)
     }
 
     /// Runs the due jobs of the front. The first thread calls this at the yield points of a compaction.

@@ -160,7 +160,7 @@ fn start(core: &Arc<Core>) -> Result<()> {
     if !core.unknown_files.is_empty() {
         core.events.raise(Event::UnknownFiles { paths: core.unknown_files.clone() });
     }
-    core.reserve.grow(core.stored_bytes());
+    core.grow_reserve();
     core.fit_cache();
     if core.settings.read_only {
         return Ok(());

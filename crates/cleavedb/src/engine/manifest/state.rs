@@ -201,6 +201,22 @@ impl ManifestState {
         verify!(self.files.keys().all(|file| self.is_used(*file)), "the manifest has files in which nothing lies");
     }
 
+    /// The dropped keyspaces that nothing can hold versions of after an edit: all logs that may have some are consumed, and
+    /// no table spans their keys.
+    pub fn keyspaces_gone_after(&self, edit: &Edit) -> Vec<KeyspaceId> {
+        let dropped =
+            self.dropped.iter().map(|(id, seqno)| (*id, *seqno)).chain(edit.keyspaces_dropped.iter().copied());
+        let consumed = self.watermarks.raised(&edit.watermarks).least();
+        let has_table = |keyspace: KeyspaceId| {
+            let (start, end) = (keyspace.prefix(), keyspace.0.saturating_add(1).to_be_bytes());
+            let spans = |meta: &TableMeta| meta.overlaps(&start, &end);
+            self.tables.iter().any(|(id, (_, meta))| spans(meta) && !edit.tables_removed.contains(id))
+                || edit.tables_added.iter().any(|(_, meta)| spans(meta))
+        };
+        let gone = dropped.filter(|(keyspace, seqno)| *seqno <= consumed && !has_table(*keyspace));
+        gone.map(|(keyspace, _)| keyspace).collect()
+    }
+
     /// The files in which nothing may lie after an edit: those that it empties, and those that it adds, because it may
     /// remove again what it places.
     fn maybe_unused(&self, edit: &Edit) -> BTreeSet<FileId> {

@@ -78,6 +78,9 @@ pub struct Tuning {
     /// Writers are stopped while unflushed logs hold more than this, with values that stay in their logs: recovery
     /// reads all of it.
     pub replay_bytes_max: u64,
+    /// Logs are flushed once they hold this much that is not flushed, and an eighth of all that is stored: the garbage
+    /// in them is not known before.
+    pub unflushed_bytes_min: u64,
     /// Largest size of a log; logs grow with the data.
     pub log_bytes: u64,
     /// Size of the first logs.
@@ -112,6 +115,8 @@ pub struct Tuning {
     pub garbage_bytes: u64,
     /// ...and this percentage of live bytes (decision record 021).
     pub garbage_percent: u64,
+    /// While the store is idle, value GC goes on down to this percentage of the garbage limit.
+    pub garbage_rest_percent: u64,
     /// Tables are rewritten if more than this percentage of their addresses is resolved through redirect tables.
     pub stale_percent: u64,
     /// While the database is idle, HL0 is compacted and tables with fewer stale addresses are rewritten, for faster
@@ -192,6 +197,7 @@ impl Tuning {
             front_bytes_max: 8 * part,
             logs_bytes_max: logs_bytes_max as u64,
             replay_bytes_max: replay_bytes_max as u64,
+            unflushed_bytes_min: 2 * flush_bytes as u64,
             log_bytes: (logs_bytes_max / 4) as u64,
             log_bytes_min: MIB as u64,
             ring_bytes,
@@ -209,6 +215,7 @@ impl Tuning {
             group_bytes: (logs_bytes_max / 4) as u64,
             garbage_bytes: GARBAGE_BYTES_DEFAULT,
             garbage_percent: GARBAGE_PERCENT_DEFAULT.into(),
+            garbage_rest_percent: 30,
             stale_percent: 50,
             compacts_when_idle: true,
             cache_bytes: 0,
@@ -257,10 +264,12 @@ impl Tuning {
         (self.job_bytes / 128).clamp(4 << 10, 256 << 10)
     }
 
-    /// The size of the next log if `stored` bytes are stored: about 1/8 to 1/4 of them, so that space allocated for
-    /// logs and not yet written stays small relative to the data.
+    /// The size of the next log if `stored` bytes are stored: about 1/32 to 1/16 of them, so that space allocated for
+    /// logs and not yet written stays small relative to the data; but more of a small store, so that there are few logs.
     pub(crate) fn log_bytes_for(&self, stored: u64) -> u64 {
-        (stored / 4).checked_next_power_of_two().unwrap_or(u64::MAX).max(self.log_bytes_min).min(self.log_bytes)
+        let part = |of: u64| (stored / of).checked_next_power_of_two().unwrap_or(u64::MAX);
+        let bytes = part(32).max(part(4).min(SMALL_LOG_BYTES));
+        bytes.max(self.log_bytes_min).min(self.log_bytes)
     }
 
     /// The size of the ring for logs of `log_bytes`.
@@ -320,6 +329,7 @@ impl Tuning {
             front_bytes_max: 256 << 10,
             logs_bytes_max: 1 << 20,
             replay_bytes_max: 1 << 20,
+            unflushed_bytes_min: 1 << 20,
             log_bytes: 64 << 10,
             // Larger than `log_bytes`, so logs do not grow.
             log_bytes_min: 1 << 20,
@@ -338,6 +348,7 @@ impl Tuning {
             group_bytes: 64 << 10,
             garbage_bytes: 32 << 10,
             garbage_percent: 30,
+            garbage_rest_percent: 100,
             stale_percent: 50,
             compacts_when_idle: true,
             cache_bytes: 256 << 10,
@@ -412,6 +423,8 @@ impl Tuning {
     }
 }
 
+/// Logs grow fast up to this size.
+const SMALL_LOG_BYTES: u64 = 4 << 20;
 /// Upper bound of [`Tuning::sorted_bytes_by_reordering`] for any budget.
 const SORTED_BYTES_MAX: usize = 64 << 20;
 /// Upper bound of [`Tuning::judged_bytes_max`] for any budget.
@@ -455,7 +468,10 @@ mod tests {
                 let log = tuning.log_bytes_for(stored);
                 let ring = tuning.ring_bytes_for(log);
                 assert!((log, ring) >= before && log <= tuning.log_bytes && ring <= tuning.ring_bytes);
-                assert!(log <= (stored / 2).max(MIB as u64) && ring as u64 <= log / 4);
+                assert!(
+                    log <= (stored / 16).max((stored / 2).min(SMALL_LOG_BYTES)).max(MIB as u64)
+                        && ring as u64 <= log / 4
+                );
                 assert!(4 * tuning.chunk_bytes_for(ring) <= ring && ring.is_power_of_two());
                 before = (log, ring);
             }

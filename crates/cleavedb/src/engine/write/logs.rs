@@ -11,12 +11,14 @@ use crate::engine::core::Core;
 use crate::engine::log_supply::{READ_PART, ReadShare};
 use crate::engine::manifest::file_names::{RING, RING_NEW};
 use crate::engine::tuning::settings::LogBackend;
+use crate::engine::write::pacing::unflushed_log_bytes;
 use crate::format::edit::Edit;
 use crate::format::frame::{LOG_HEADER_BYTES, encode_log_header};
 use crate::front::chunk_writer::ChunkWriter;
 use crate::front::log::LogFile;
 use crate::front::log_writer::BackEnd;
 use crate::io::{Access, AlignedBuffer, File, Mapping};
+use crate::values::candidate::Candidate;
 
 /// Logs are written through the page cache while the system has memory for everything stored and this many logs.
 const PAGE_CACHE_LOGS: u64 = 2;
@@ -32,6 +34,16 @@ fn map_new_ring(core: &Core) -> Result<Option<Arc<dyn Mapping>>> {
         bytes /= 4;
     }
     Ok(None)
+}
+
+/// The edit that adds a log, and removes others.
+pub(crate) fn log_edit(added: Option<&LogFile>, removed: &[Arc<LogFile>]) -> Edit {
+    Edit {
+        files_added: added.iter().map(|log| log.key()).collect(),
+        logs_added: added.iter().map(|log| log.id()).collect(),
+        logs_removed: removed.iter().map(|log| log.id()).collect(),
+        ..Edit::default()
+    }
 }
 
 impl Core {
@@ -146,18 +158,10 @@ impl Core {
         }
     }
 
-    /// Creates the spare log (a background job).
-    pub fn prepare_spare_log(&self) -> Result<()> {
+    /// Creates the file of the spare log, which becomes a log by an edit (a background job).
+    pub fn create_spare_log(&self) -> Result<Arc<LogFile>> {
         self.grow_ring();
-        let log = self.make_log(2 * LOG_HEADER_BYTES as u64)?;
-        let mut inner = self.logs.inner.lock();
-        if inner.spare.is_none() && log.id() > inner.newest_taken {
-            inner.spare = Some(log);
-            drop(inner);
-            return self.retire_logs(Vec::new());
-        }
-        drop(inner);
-        self.retire_logs(vec![log])
+        self.create_log(2 * LOG_HEADER_BYTES as u64)
     }
 
     /// Removes the rings. After a clean close recovery does not need them.
@@ -168,9 +172,25 @@ impl Core {
         }
     }
 
-    /// Creates an empty log of the usual size, or of `needed` bytes if that is more. Its space is reserved, its header
-    /// is durable, and the manifest references it. On a small or nearly full disk the log is smaller, down to `needed`.
+    /// Creates an empty log for a writer that waits for it.
     fn make_log(&self, needed: u64) -> Result<Arc<LogFile>> {
+        let log = self.create_log(needed)?;
+        match self.commit_to_manifest(log_edit(Some(&log), &[])) {
+            Ok(()) => Ok(log),
+            Err(error) => {
+                // After any other error the manifest may reference the log.
+                if error.is_transient() {
+                    log.mark_obsolete();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Creates the file of an empty log of the usual size, or of `needed` bytes if that is more. Its space is reserved and
+    /// its header is durable; the manifest does not reference it yet. On a small or nearly full disk the log is smaller,
+    /// down to `needed`.
+    fn create_log(&self, needed: u64) -> Result<Arc<LogFile>> {
         let ring = self.ring()?;
         let key = self.new_file(FileKind::Log)?;
         let path = self.dirs.path(key);
@@ -180,12 +200,7 @@ impl Core {
         };
         let file = self.with_descriptors(|| self.storage.create(&path, access))?;
         let guard = self.guard(key);
-        let capacity = self.start_log(key, &*file, needed).inspect_err(|error| {
-            // After any other error the manifest may reference the log.
-            if error.is_transient() {
-                guard.mark_obsolete();
-            }
-        })?;
+        let capacity = self.start_log(key, &*file, needed).inspect_err(|_| guard.mark_obsolete())?;
         let header_end = LOG_HEADER_BYTES as u64;
         Ok(Arc::new(LogFile::new(key.id, guard, file, ring, capacity, header_end, Seqno::ZERO)))
     }
@@ -221,10 +236,6 @@ impl Core {
         self.guarded(file.sync())?;
         self.guarded(self.with_descriptors(|| self.storage.sync_dir(self.dirs.of(key.tier))))?;
         self.counters.log_bytes.fetch_add(LOG_HEADER_BYTES as u64, Ordering::Relaxed);
-        let mut edit = Edit { files_added: vec![key], logs_added: vec![key.id], ..Edit::default() };
-        let mut manifest = self.manifest.lock();
-        self.add_counters(&mut edit);
-        self.commit_edit(&mut manifest, &edit)?;
         Ok(capacity)
     }
 
@@ -232,8 +243,7 @@ impl Core {
     fn reserve_log(&self, file: &dyn File, needed: u64) -> Result<u64> {
         let needed = needed.next_multiple_of(BLOCK_IO_BYTES as u64);
         let usual = self.next_log_bytes();
-        // The reserve must suffice for the flush of a full log.
-        self.reserve.grow(self.stored_bytes() + usual);
+        self.grow_reserve();
         let sizes = [usual, usual / 4, usual / 16].map(|size| size.next_multiple_of(BLOCK_IO_BYTES as u64).max(needed));
         let mut result = Ok(true);
         for size in sizes {
@@ -247,20 +257,29 @@ impl Core {
         result.map(|_| needed)
     }
 
+    /// Lets the reserve suffice for a flush of what the front holds and of another full log, and for the copy of the
+    /// value file with most live bytes.
+    pub fn grow_reserve(&self) {
+        let view = self.published.view();
+        let carried = unflushed_log_bytes(&view, self.work.flushed()).carried;
+        let largest = view.values.figures().candidates.iter().map(Candidate::live_bytes).max().unwrap_or(0);
+        self.reserve.grow(carried + self.next_log_bytes().max(largest));
+    }
+
     /// Removes these logs, and those of earlier failed attempts, from the manifest. Their files are deleted once
     /// nothing holds them. If there is no space for the edit, the next call tries again.
     fn retire_logs(&self, logs: Vec<Arc<LogFile>>) -> Result<()> {
         let mut manifest = self.manifest.lock();
-        let mut all = std::mem::take(&mut self.logs.inner.lock().to_retire);
+        let mut all = self.logs.take_to_retire();
         all.extend(logs);
         if all.is_empty() {
             return Ok(());
         }
-        let mut edit = Edit { logs_removed: all.iter().map(|log| log.id()).collect(), ..Edit::default() };
+        let mut edit = log_edit(None, &all);
         self.add_counters(&mut edit);
         match self.commit_edit(&mut manifest, &edit) {
             Ok(()) => all.iter().for_each(|log| log.mark_obsolete()),
-            Err(error) if error.is_transient() => self.logs.inner.lock().to_retire = all,
+            Err(error) if error.is_transient() => self.logs.put_back_to_retire(all),
             Err(error) => return Err(error),
         }
         Ok(())

@@ -11,12 +11,13 @@ use std::sync::atomic::Ordering;
 
 use crate::base::FileId;
 use crate::engine::core::Core;
+use crate::engine::gc_pace::{GarbageDebt, UserTotals};
 use crate::engine::pacer::Stage;
 use crate::engine::view::View;
 use crate::format::value_state::ReclaimedBytes;
 use crate::levels::hidden::Hidden;
 use crate::levels::picker::Figures;
-use crate::values::candidate::GarbageLimit;
+use crate::values::candidate::{BEGIN_PERCENT, GarbageLimit};
 use crate::values::files::ValueFiles;
 
 /// The fill of the pacing stage grows by this much for each tenth of the garbage limit.
@@ -43,12 +44,30 @@ impl Core {
     /// How much garbage may lie in files of values.
     pub fn garbage_limit(&self) -> GarbageLimit {
         let tuning = &self.settings.tuning;
-        GarbageLimit { percent: tuning.garbage_percent, bytes: tuning.garbage_bytes }
+        let room = self.work.space.garbage_room.load(Ordering::Relaxed);
+        GarbageLimit { percent: tuning.garbage_percent, bytes: tuning.garbage_bytes, room }
     }
 
-    /// The value files that are to be emptied next, as the policy says: O(1) but for the first who asks after an edit.
-    pub fn victims_of<'a>(&self, values: &'a ValueFiles) -> &'a [FileId] {
-        values.victims(|candidates| self.placement.victims(candidates, self.garbage_limit()))
+    /// Updates the room for garbage: what the file system has free, and what garbage takes now.
+    pub fn review_garbage_room(&self, values: &ValueFiles) {
+        let garbage = self.space_taken(values).saturating_sub(values.figures().live_bytes);
+        let room = self.storage.free_bytes(&self.dirs.slow).saturating_add(garbage);
+        self.work.space.garbage_room.store(room, Ordering::Relaxed);
+    }
+
+    /// The percentage of the garbage limit at which value GC is due while the store is busy, or idle.
+    pub fn gc_begins_at(&self, idle: bool) -> u64 {
+        if idle { self.settings.tuning.garbage_rest_percent.min(BEGIN_PERCENT) } else { BEGIN_PERCENT }
+    }
+
+    /// The value files to collect next, if value GC is due while the store is busy, or idle. O(1) except for the first call after an edit.
+    pub fn victims_of<'a>(&self, values: &'a ValueFiles, idle: bool) -> &'a [FileId] {
+        let figures = values.figures();
+        let garbage = figures.file_bytes - figures.live_bytes;
+        match self.garbage_limit().is_filled(self.gc_begins_at(idle), garbage, figures.live_bytes) {
+            true => values.victims(|candidates| self.placement.victims(candidates)),
+            false => &[],
+        }
     }
 
     /// Bytes of separated values on storage: value files, and dead extents that await deletion.
@@ -67,14 +86,30 @@ impl Core {
     /// The pacing stage of garbage. Its fill is 0 while no garbage can be removed.
     pub fn space_stage(&self, values: &ValueFiles) -> Stage {
         let space = &self.work.space;
+        self.review_garbage_room(values);
         let guessed = space.guessed();
         // With no file to be emptied, and nothing to uncover, it is no use to wait.
-        let has_victims = !self.victims_of(values).is_empty() && !space.no_victims.load(Ordering::Relaxed);
+        let has_victims = !self.victims_of(values, false).is_empty() && !space.no_victims.load(Ordering::Relaxed);
         let is_moving = space.hides_too_much.load(Ordering::Relaxed) || has_victims;
         let live = values.figures().live_bytes.saturating_sub(guessed);
         let fill = if is_moving { fill(self.space_taken(values), live, self.garbage_limit()) } else { 0.0 };
         let drain = space.drain.load(Ordering::Relaxed) as f64;
         Stage { fill, drain, room: f64::INFINITY, left: 0.0, is_full: false }
+    }
+
+    /// What value GC has to do, as its pace sees it.
+    pub fn garbage_debt(&self, values: &ValueFiles) -> GarbageDebt {
+        let space = &self.work.space;
+        let live = values.figures().live_bytes.saturating_sub(space.guessed());
+        let (garbage, limit) = (self.space_taken(values).saturating_sub(live), self.garbage_limit().of(live));
+        GarbageDebt { garbage, limit, drain: space.drain.load(Ordering::Relaxed) }
+    }
+
+    /// How much users have read and written.
+    pub fn user_totals(&self) -> UserTotals {
+        let (blocks, values) = (&self.readers.cache, &self.memory.value_cache);
+        let looked_up = [blocks.hits(), blocks.misses(), values.hits(), values.misses()];
+        UserTotals { written: self.counters.log_bytes.load(Ordering::Relaxed), looked_up: looked_up.iter().sum() }
     }
 
     /// Updates the bound on hidden garbage, if it can matter. True if value files would exceed the garbage limit if all
@@ -135,11 +170,11 @@ mod tests {
 
     #[test]
     fn writers_are_slowed_from_80_percent_of_the_garbage_limit_and_go_at_the_drain_rate_at_the_limit() {
-        let garbage_limit = GarbageLimit { percent: 30, bytes: 700 };
+        let garbage_limit = GarbageLimit { percent: 30, bytes: 700, room: u64::MAX };
         let fills = [0, 800, 1000, 1200, 5000].map(|garbage| fill(1000 + garbage, 1000, garbage_limit));
         assert_eq!(fills, [0.0, 0.5, 0.75, 1.0, FILL_MAX]);
         // No live bytes, and a limit of zero.
-        assert_eq!(fill(0, 0, GarbageLimit { percent: 30, bytes: 0 }), 0.0);
+        assert_eq!(fill(0, 0, GarbageLimit { percent: 30, bytes: 0, room: u64::MAX }), 0.0);
     }
 
     #[test]

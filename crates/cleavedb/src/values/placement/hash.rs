@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Candidate, GarbageLimit, Liveness, Placement, PlacementContext, Survivor, VictimPolicy, is_due};
+use super::{Candidate, Liveness, Placement, PlacementContext, Survivor, VictimPolicy};
 use crate::base::FileId;
 use crate::format::group::{DEPTH_MAX, Group, HashGroup};
 use crate::sched::random::Random;
@@ -42,7 +42,7 @@ impl Unit<'_> {
     }
 
     pub fn live(&self) -> u64 {
-        self.files.iter().map(|file| file.live.min(file.bytes)).sum()
+        self.files.iter().map(|file| file.live_bytes()).sum()
     }
 
     fn garbage(&self) -> u64 {
@@ -65,7 +65,7 @@ impl Unit<'_> {
         files.sort_by_key(|file| (std::cmp::Reverse(share(file)), file.file));
         let mut live = 0;
         let fits = files.iter().take_while(|file| {
-            live += file.live.min(file.bytes);
+            live += file.live_bytes();
             live <= live_max
         });
         let count = fits.count().max(1);
@@ -126,14 +126,11 @@ pub(super) fn rank(mut units: Vec<Unit<'_>>, policy: VictimPolicy) -> Vec<Unit<'
 }
 
 impl Placement for HashPlacement {
-    fn victims(&self, candidates: &[Candidate], garbage_limit: GarbageLimit) -> Vec<FileId> {
-        if !is_due(candidates, garbage_limit) {
-            return Vec::new();
-        }
-        let live = candidates.iter().map(|candidate| candidate.live.min(candidate.bytes)).sum();
+    fn victims(&self, candidates: &[Candidate]) -> Vec<FileId> {
+        let live = candidates.iter().map(|candidate| candidate.live_bytes()).sum();
         let group_bytes = self.group_bytes(live);
         let in_group = |group: HashGroup| candidates.iter().filter(move |file| file.hash_group() == Some(group));
-        let live_in = |group: HashGroup| in_group(group).map(|file| file.live.min(file.bytes)).sum::<u64>();
+        let live_in = |group: HashGroup| in_group(group).map(|file| file.live_bytes()).sum::<u64>();
         let (mut victims, mut moved) = (BTreeSet::new(), 0);
         let (job_bytes, mut share_min) = (UNIT_SEGMENTS * self.segment_bytes, 0);
         for unit in self.ranked(candidates) {
@@ -216,8 +213,6 @@ mod tests {
     use super::*;
     use crate::format::values::Temperature;
 
-    const GARBAGE_LIMIT: GarbageLimit = GarbageLimit { percent: 30, bytes: 1000 };
-
     fn hash(segment_bytes: u64) -> HashPlacement {
         HashPlacement { segment_bytes, group_bytes: segment_bytes, policy: VictimPolicy::Greedy, hot_cold: true }
     }
@@ -235,23 +230,20 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_collected_while_there_is_little_garbage() {
-        assert!(hash(1).victims(&[], GARBAGE_LIMIT).is_empty());
-        let little = [log(1, 10_000, 10_000), log(2, 10_000, 9_000)];
-        assert!(hash(1).victims(&little, GARBAGE_LIMIT).is_empty());
+    fn nothing_is_collected_without_garbage() {
+        assert!(hash(1).victims(&[]).is_empty());
         // The upper bound on live bytes may exceed the length of the file.
-        assert!(hash(1).victims(&[log(1, 10_000, 90_000)], GARBAGE_LIMIT).is_empty());
-        let live = vec![log(1, 10_000, 10_000); 3];
-        assert!(hash(1).victims(&live, GarbageLimit { percent: 0, bytes: 0 }).is_empty());
+        assert!(hash(1).victims(&[log(1, 10_000, 90_000)]).is_empty());
+        assert!(hash(1).victims(&vec![log(1, 10_000, 10_000); 3]).is_empty());
     }
 
     #[test]
     fn files_with_most_garbage_go_first_until_their_live_bytes_fill_a_segment_or_several() {
         let all = [log(1, 10_000, 8_000), log(2, 20_000, 6_000), log(3, 10_000, 2_000)];
-        assert_eq!(hash(1_999).victims(&all, GARBAGE_LIMIT), ids(&[3]));
-        assert_eq!(hash(2_000).victims(&all, GARBAGE_LIMIT), ids(&[2, 3]));
-        assert_eq!(hash(15_999).victims(&all, GARBAGE_LIMIT), ids(&[2, 3]));
-        assert_eq!(hash(16_000).victims(&all, GARBAGE_LIMIT), ids(&[1, 2, 3]));
+        assert_eq!(hash(1_999).victims(&all), ids(&[3]));
+        assert_eq!(hash(2_000).victims(&all), ids(&[2, 3]));
+        assert_eq!(hash(15_999).victims(&all), ids(&[2, 3]));
+        assert_eq!(hash(16_000).victims(&all), ids(&[1, 2, 3]));
     }
 
     #[test]
@@ -263,7 +255,7 @@ mod tests {
             extent(3, 10_000, 2_000, one, Temperature::Hot),
             extent(4, 10_000, 8_000, other, Temperature::Hot),
         ];
-        assert_eq!(hash(10_000).victims(&all, GARBAGE_LIMIT), ids(&[1, 3]));
+        assert_eq!(hash(10_000).victims(&all), ids(&[1, 3]));
     }
 
     #[test]
@@ -274,30 +266,30 @@ mod tests {
             extent(2, 10_000, 9_000, one, Temperature::Cold),
             extent(3, 10_000, 2_000, other, Temperature::Cold),
         ];
-        assert_eq!(hash(5_000).victims(&all[..2], GARBAGE_LIMIT), ids(&[1, 2]));
+        assert_eq!(hash(5_000).victims(&all[..2]), ids(&[1, 2]));
         // Of a very large group only a part, the files with most garbage first.
-        assert_eq!(hash(1_000).victims(&all[..2], GARBAGE_LIMIT), ids(&[1]));
+        assert_eq!(hash(1_000).victims(&all[..2]), ids(&[1]));
         let large = [(1, 9_000), (2, 4_000), (3, 100), (4, 3_000)]
             .map(|(id, live)| extent(id, 10_000, live, one, Temperature::Hot));
-        assert_eq!(hash(1_000).victims(&large, GARBAGE_LIMIT), ids(&[3, 4]));
-        assert_eq!(hash(40_000).victims(&all, GARBAGE_LIMIT), ids(&[1, 2, 3]));
+        assert_eq!(hash(1_000).victims(&large), ids(&[3, 4]));
+        assert_eq!(hash(40_000).victims(&all), ids(&[1, 2, 3]));
     }
 
     #[test]
     fn policies_choose_different_victims() {
         let all: Vec<Candidate> = (1..=40).map(|file| log(file, 10_000, file * 200)).collect();
-        let first = |policy| HashPlacement { policy, ..hash(1) }.victims(&all, GARBAGE_LIMIT)[0].0;
+        let first = |policy| HashPlacement { policy, ..hash(1) }.victims(&all)[0].0;
         assert_eq!(first(VictimPolicy::Greedy), 1);
         // Old and half empty beats new and emptier.
         let two = [log(1, 10_000, 5_000), log(90, 10_000, 4_000)];
         let policy = VictimPolicy::CostBenefit;
-        assert_eq!(HashPlacement { policy, ..hash(1) }.victims(&two, GARBAGE_LIMIT), ids(&[1]));
-        assert_eq!(hash(1).victims(&two, GARBAGE_LIMIT), ids(&[90]));
+        assert_eq!(HashPlacement { policy, ..hash(1) }.victims(&two), ids(&[1]));
+        assert_eq!(hash(1).victims(&two), ids(&[90]));
         // Among the best 1, the best 8, and all.
         let drawn = |among, more: u64| {
             let mut all = all.clone();
             all[0].live += more;
-            HashPlacement { policy: VictimPolicy::GreedyRandom(among), ..hash(1) }.victims(&all, GARBAGE_LIMIT)[0].0
+            HashPlacement { policy: VictimPolicy::GreedyRandom(among), ..hash(1) }.victims(&all)[0].0
         };
         let draws = |among| (0..200).map(|more| drawn(among, more)).collect::<BTreeSet<_>>();
         assert_eq!(draws(1), BTreeSet::from([1]));

@@ -1,7 +1,7 @@
 //! Placement in order of arrival: all values form one log, collected from its tail (WiscKey section 3.3.2). The
 //! baseline for the other placements.
 
-use super::{Candidate, GarbageLimit, Liveness, Placement, PlacementContext, Survivor, is_due};
+use super::{Candidate, Liveness, Placement, PlacementContext, Survivor};
 use crate::base::FileId;
 use crate::format::group::Group;
 
@@ -14,15 +14,12 @@ pub struct LogPlacement {
 }
 
 impl Placement for LogPlacement {
-    fn victims(&self, candidates: &[Candidate], garbage_limit: GarbageLimit) -> Vec<FileId> {
+    fn victims(&self, candidates: &[Candidate]) -> Vec<FileId> {
         let (mut victims, mut moved) = (Vec::new(), 0);
-        if !is_due(candidates, garbage_limit) {
-            return victims;
-        }
         let mut oldest: Vec<&Candidate> = candidates.iter().collect();
         oldest.sort_by_key(|candidate| candidate.file);
         for candidate in oldest {
-            moved += candidate.live.min(candidate.bytes);
+            moved += candidate.live_bytes();
             if !victims.is_empty() && moved > self.segment_bytes {
                 break;
             }
@@ -53,9 +50,7 @@ mod tests {
         let candidate = |file, live| Candidate { file: FileId(file), bytes: 1000, live, part: None };
         let all = [candidate(7, 100), candidate(3, 900), candidate(5, 500)];
         let log = |segment_bytes| LogPlacement { segment_bytes, look_up_each: false };
-        let garbage_limit = GarbageLimit { percent: 30, bytes: 0 };
-        assert_eq!(log(1).victims(&all, garbage_limit), [FileId(3)]);
-        assert_eq!(log(1400).victims(&all, garbage_limit), [FileId(3), FileId(5)]);
-        assert!(log(1).victims(&all, GarbageLimit { percent: 30, bytes: 5000 }).is_empty());
+        assert_eq!(log(1).victims(&all), [FileId(3)]);
+        assert_eq!(log(1400).victims(&all), [FileId(3), FileId(5)]);
     }
 }

@@ -12,10 +12,7 @@ use std::collections::BTreeMap;
 use crate::base::FileId;
 use crate::format::group::{Group, HashGroup, group_hash};
 use crate::format::reorder_credit::ReorderCredit;
-use crate::values::candidate::{Candidate, GarbageLimit};
-
-/// Collection begins at this percentage of the garbage limit, so that it finishes before writers must wait.
-const BEGIN_PERCENT: u64 = 65;
+use crate::values::candidate::Candidate;
 
 /// Which unit of files is collected first (HashKV section 3.3 and experiment 9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -66,8 +63,8 @@ pub struct PlacementContext {
 
 /// Decides which values lie together.
 pub trait Placement: Send + Sync {
-    /// The files to collect together next, if there is too much garbage; enough of them to fill a segment.
-    fn victims(&self, candidates: &[Candidate], garbage_limit: GarbageLimit) -> Vec<FileId>;
+    /// The files to collect together next, if any has garbage; enough of them to fill a segment.
+    fn victims(&self, candidates: &[Candidate]) -> Vec<FileId>;
 
     /// The files to collect together next to restore key order. Each such job should improve the order; that reordering
     /// terminates does not depend on it, see [`to_reorder`]. `places` are keys, sorted, near which scans found values
@@ -116,15 +113,8 @@ pub fn to_reorder(
 ) -> Option<(Vec<FileId>, u64)> {
     let files = placement.reorder_candidates(candidates, places);
     let chosen = candidates.iter().filter(|candidate| files.contains(&candidate.file));
-    let live = chosen.map(Candidate::live).sum();
+    let live = chosen.map(Candidate::live_bytes).sum();
     (!files.is_empty() && credit.affords(live)).then_some((files, live))
-}
-
-/// Whether all files together hold enough garbage.
-fn is_due(candidates: &[Candidate], garbage_limit: GarbageLimit) -> bool {
-    let live: u64 = candidates.iter().map(|candidate| candidate.live.min(candidate.bytes)).sum();
-    let garbage: u64 = candidates.iter().map(Candidate::garbage).sum();
-    garbage > garbage_limit.of(live) / 100 * BEGIN_PERCENT
 }
 
 impl PlacementContext {

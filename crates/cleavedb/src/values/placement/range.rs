@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::hash::{UNIT_SEGMENTS, Unit, rank};
-use super::{Candidate, GarbageLimit, Liveness, Placement, PlacementContext, Survivor, VictimPolicy, is_due};
+use super::{Candidate, Liveness, Placement, PlacementContext, Survivor, VictimPolicy};
 use crate::base::FileId;
 use crate::format::group::Group;
 use crate::format::interval::{Interval, bound_at, bound_behind, end_order, separator};
@@ -24,6 +24,10 @@ const GROUPS_MAX: u64 = 64;
 /// Files collected together hold at most this many times the live bytes of a segment: they share the scan of the tables,
 /// and what they hold must stay in the page cache while it is sorted (decision 038).
 const JOB_SEGMENTS: u64 = 2;
+/// And at most this fraction of all live bytes, if that is more than `JOB_BYTES_MIN`: until the job ends, they take
+/// their space twice.
+const JOB_PART: u64 = 32;
+const JOB_BYTES_MIN: u64 = 4 << 20;
 /// Values between clusters that make up less than this fraction of a cluster go to a neighbour that receives values of
 /// the same job.
 const OWN_PART: u64 = 4;
@@ -104,7 +108,7 @@ pub fn extents_of_clusters(candidates: &[Candidate]) -> impl Iterator<Item = Vec
 
 impl<'a> OverlapCluster<'a, &'a Candidate> {
     fn live(&self) -> u64 {
-        self.items.iter().map(|(_, file)| file.live()).sum()
+        self.items.iter().map(|(_, file)| file.live_bytes()).sum()
     }
 
     fn bytes(&self) -> u64 {
@@ -115,32 +119,32 @@ impl<'a> OverlapCluster<'a, &'a Candidate> {
     /// enough in comparison; or very small ones, if there are many. They hold at most `live_max` live bytes.
     fn to_reorder(&self, live_max: u64) -> Option<Vec<FileId>> {
         let mut items = self.items.clone();
-        items.sort_by_key(|(_, file)| (file.live(), file.file));
+        items.sort_by_key(|(_, file)| (file.live_bytes(), file.file));
         let overlapping = || {
             (1..items.len()).rev().find_map(|index| {
                 let (interval, file) = items[index];
                 let overlaps = |(other, _): &&(&Interval, &Candidate)| interval.overlaps_divisibly(other);
                 let (mut held, mut files) = (0, Vec::new());
                 for (_, smaller) in items[..index].iter().filter(overlaps).take(TABLES_MAX - 1) {
-                    if file.live() + held + smaller.live() > live_max {
+                    if file.live_bytes() + held + smaller.live_bytes() > live_max {
                         break;
                     }
-                    held += smaller.live();
+                    held += smaller.live_bytes();
                     files.push(smaller.file);
                 }
-                let is_worth_it = !files.is_empty() && held * LARGER_MAX >= file.live();
+                let is_worth_it = !files.is_empty() && held * LARGER_MAX >= file.live_bytes();
                 files.push(file.file);
                 is_worth_it.then_some(files)
             })
         };
         let too_many = || {
-            let largest = items.last()?.1.live();
+            let largest = items.last()?.1.live_bytes();
             let mut live = 0;
             // Keys beyond the longest bound cannot be separated, and might end up in as many extents as before.
             let divisible = items.iter().filter(|(interval, _)| interval.overlaps_divisibly(interval));
             let small = divisible.take_while(|(_, file)| {
-                live += file.live();
-                live <= live_max && file.live() * LARGER_MAX < largest
+                live += file.live_bytes();
+                live <= live_max && file.live_bytes() * LARGER_MAX < largest
             });
             let files: Vec<FileId> = small.map(|(_, file)| file.file).take(TABLES_MAX).collect();
             (files.len() > SMALL_EXTENTS_MAX).then_some(files)
@@ -175,13 +179,18 @@ impl RangePlacement {
         self.group_bytes.max(live / GROUPS_MAX).max(1)
     }
 
+    /// Live bytes that a job moves at most, except for a single file, if there are `live` live bytes in all.
+    fn job_bytes(&self, live: u64) -> u64 {
+        (JOB_SEGMENTS * self.segment_bytes).min((live / JOB_PART).max(JOB_BYTES_MIN))
+    }
+
     /// Extents to merge in the first clusters that have such, with up to `job_bytes` live bytes: they share the scan of
     /// the tables.
     fn overlapping(&self, clusters: &[OverlapCluster<'_, &Candidate>], job_bytes: u64) -> Vec<FileId> {
         let (mut files, mut moved) = (Vec::new(), 0);
         for cluster in clusters {
             let Some(chosen) = cluster.to_reorder(UNIT_SEGMENTS * self.segment_bytes) else { continue };
-            let live = |file: &&Candidate| if chosen.contains(&file.file) { file.live() } else { 0 };
+            let live = |file: &&Candidate| if chosen.contains(&file.file) { file.live_bytes() } else { 0 };
             moved += cluster.items.iter().map(|(_, file)| live(file)).sum::<u64>();
             if !files.is_empty() && (moved > job_bytes || files.len() + chosen.len() > TABLES_MAX) {
                 break;
@@ -251,11 +260,8 @@ fn cut(records: &[Survivor<'_>], parts: u64, out: &mut Vec<(Group, usize)>) {
 }
 
 impl Placement for RangePlacement {
-    fn victims(&self, candidates: &[Candidate], garbage_limit: GarbageLimit) -> Vec<FileId> {
-        if !is_due(candidates, garbage_limit) {
-            return Vec::new();
-        }
-        let live = candidates.iter().map(Candidate::live).sum();
+    fn victims(&self, candidates: &[Candidate]) -> Vec<FileId> {
+        let live = candidates.iter().map(Candidate::live_bytes).sum();
         let size = self.size(live);
         let clusters = clusters_of(candidates);
         let mut units: Vec<Unit<'_>> = Vec::new();
@@ -267,7 +273,7 @@ impl Placement for RangePlacement {
         let loose = candidates.iter().filter(|file| file.range().is_none());
         units.extend(loose.map(|file| Unit { files: vec![file] }));
         let (mut victims, mut moved) = (BTreeSet::new(), 0);
-        let (job_bytes, mut share_min) = (JOB_SEGMENTS * self.segment_bytes, 0);
+        let (job_bytes, mut share_min) = (self.job_bytes(live), 0);
         for unit in rank(units, self.policy) {
             moved += unit.live();
             // Files collected together share the scan of the tables; but a unit with little garbage waits for more.
@@ -293,12 +299,12 @@ impl Placement for RangePlacement {
     fn reorder_candidates(&self, candidates: &[Candidate], places: &[Vec<u8>]) -> Vec<FileId> {
         let mut loose: Vec<&Candidate> = candidates.iter().filter(|file| file.range().is_none()).collect();
         loose.sort_by_key(|file| file.file);
-        let all: u64 = candidates.iter().map(Candidate::live).sum();
-        let live_of = |files: &[&Candidate]| files.iter().map(|file| file.live()).sum::<u64>();
+        let all: u64 = candidates.iter().map(Candidate::live_bytes).sum();
+        let live_of = |files: &[&Candidate]| files.iter().map(|file| file.live_bytes()).sum::<u64>();
         if loose.len() > LOOSE_MAX || (!loose.is_empty() && live_of(&loose) >= all / LOOSE_PART) {
             let mut live = 0;
             let fits = loose.iter().take_while(|file| {
-                live += file.live();
+                live += file.live_bytes();
                 live <= (all / LOOSE_JOB_PART).clamp(self.segment_bytes, UNIT_SEGMENTS * self.segment_bytes)
             });
             let count = fits.count().clamp(1, TABLES_MAX);

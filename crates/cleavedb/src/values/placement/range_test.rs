@@ -5,8 +5,6 @@ use crate::format::values::Temperature;
 use crate::sched::random::Random;
 use crate::values::placement::to_reorder;
 
-const GARBAGE_LIMIT: GarbageLimit = GarbageLimit { percent: 30, bytes: 1000 };
-
 fn range(segment_bytes: u64) -> RangePlacement {
     RangePlacement {
         segment_bytes,
@@ -156,16 +154,15 @@ fn units_with_most_garbage_go_first_single_logs_or_whole_clusters() {
         extent(4, 10_000, 6_000, 90, 95),
         Candidate { part: Some((Group::ALL, Temperature::Cold)), ..log(5, 10_000, 4_000) },
     ];
-    assert_eq!(range(999).victims(&all, GARBAGE_LIMIT), ids(&[5]));
-    assert_eq!(range(7_000).victims(&all, GARBAGE_LIMIT), ids(&[2, 3, 5]));
-    assert_eq!(range(10_000).victims(&all, GARBAGE_LIMIT), ids(&[2, 3, 4, 5]));
+    assert_eq!(range(999).victims(&all), ids(&[5]));
+    assert_eq!(range(7_000).victims(&all), ids(&[2, 3, 5]));
+    assert_eq!(range(10_000).victims(&all), ids(&[2, 3, 4, 5]));
     // Beyond a segment, files with less than half the garbage of the first wait.
-    assert_eq!(range(9_000).victims(&[log(1, 10_000, 8_000), log(2, 10_000, 2_000)], GARBAGE_LIMIT), ids(&[2]));
-    assert_eq!(range(99_000).victims(&all, GARBAGE_LIMIT), ids(&[1, 2, 3, 4, 5]));
-    assert!(range(1).victims(&all[3..4], GarbageLimit { percent: 30, bytes: 5000 }).is_empty());
+    assert_eq!(range(9_000).victims(&[log(1, 10_000, 8_000), log(2, 10_000, 2_000)]), ids(&[2]));
+    assert_eq!(range(99_000).victims(&all), ids(&[1, 2, 3, 4, 5]));
     // Of a very large cluster only a part, the files with most garbage first.
     let large: Vec<_> = (1..9).map(|file| extent(file, 10_000, file * 1000, 0, 100)).collect();
-    assert_eq!(range(1_500).victims(&large, GARBAGE_LIMIT), ids(&[1, 2]));
+    assert_eq!(range(1_500).victims(&large), ids(&[1, 2]));
 }
 
 #[test]
@@ -176,8 +173,8 @@ fn a_small_cluster_is_collected_with_a_small_neighbour() {
         extent(3, 2_000, 2_000, 40, 50),
         extent(4, 2_000, 2_000, 60, 70),
     ];
-    assert_eq!(range(10_000).victims(&all, GARBAGE_LIMIT), ids(&[2, 3]));
-    assert_eq!(range(4_000).victims(&all, GARBAGE_LIMIT), ids(&[2]));
+    assert_eq!(range(10_000).victims(&all), ids(&[2, 3]));
+    assert_eq!(range(4_000).victims(&all), ids(&[2]));
 }
 
 #[test]

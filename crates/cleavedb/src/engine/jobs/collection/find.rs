@@ -12,9 +12,8 @@ use crate::base::{Address, Cursor, Error, FileId, Kind, Merging, Result, Stamp};
 use crate::engine::jobs::collection::state::Collection;
 use crate::engine::referrers::Walk;
 use crate::format::references::References;
-use crate::values::files::{Entry, Located};
+use crate::values::files::{Entry, Layout, Located};
 use crate::values::newest::{Fate, SeenRecord};
-use crate::values::value_file::Layout;
 
 /// Reading this many bytes of a file, and noting the keys in them, costs as much as passing one entry of a table.
 const BYTES_PER_STEP: u64 = 16;

@@ -9,7 +9,7 @@
 //! ([`values::newest`](crate::values::newest)). The remaining records may still be unreferenced; they are looked up in
 //! the tables by key and sequence number (`look_up.rs`), if the placement requires it or the ledger knows of more
 //! garbage than has been found (`judge.rs`). Live records are copied in file order (`copy.rs`) or, by a placement that
-//! sorts, in key order (`sorted.rs`).
+//! sorts, in key order (`sorted.rs`). Value GC pauses on the way, as its pace requires (`throttle.rs`).
 
 mod state;
 mod read;
@@ -18,6 +18,9 @@ mod look_up;
 mod judge;
 mod copy;
 mod sorted;
+mod throttle;
+
+use std::time::Duration;
 
 use crate::base::{FileId, FileKey, Result};
 use crate::engine::core::Core;
@@ -57,6 +60,8 @@ pub(crate) struct Copied {
     pub bytes_before: u64,
     /// Bytes written.
     pub written: u64,
+    /// Time in which the job paused.
+    pub paused: Duration,
 }
 
 /// Copies the live records of files into one segment.
@@ -68,7 +73,7 @@ pub(crate) fn collect(core: &Core, files: &[FileId], purpose: Purpose) -> Result
     let bytes_before: u64 = collection.victims.iter().map(|victim| victim.file.end() - victim.file.start()).sum();
     let moved = collection.run();
     let places = moved.inspect_err(|_| remove_unreferenced(core, &collection.made))?;
-    let written = collection.written;
+    let (written, paused) = (collection.written, collection.throttle.paused());
     if collection.has_yielded {
         remove_unreferenced(core, &collection.made);
         return Ok(Collected::Yielded { written });
@@ -77,7 +82,7 @@ pub(crate) fn collect(core: &Core, files: &[FileId], purpose: Purpose) -> Result
     let reordered = (purpose != Purpose::Space).then_some(written + EXTENT_ALIGN);
     let files = collection.made;
     let edit = Edit { files_added: files.clone(), values_placed: places, reordered, ..Edit::default() };
-    Ok(Collected::Copied(Box::new(Copied { edit, files, bytes_before, written })))
+    Ok(Collected::Copied(Box::new(Copied { edit, files, bytes_before, written, paused })))
 }
 
 /// Removes files that no edit references. If that fails, the next open removes them.

@@ -10,9 +10,9 @@ use crate::format::record::Record;
 use crate::format::references::References;
 use crate::front::log_reader::{LogReader, Opened};
 use crate::io::File;
+use crate::values::files::{Layout, ValueFile};
 use crate::values::newest::{Fate, SeenRecord};
 use crate::values::segment::{EXTENT_HEADER_BYTES, Extent};
-use crate::values::value_file::{Layout, ValueFile};
 
 impl Collection<'_> {
     /// Reads the files and moves their live records.
@@ -29,6 +29,7 @@ impl Collection<'_> {
         let mut read_to = file.start();
         let size = (file.end() - file.start()).max(1);
         let mut see = |offset: u64, record: &Record<'_>| {
+            self.throttle.pause();
             self.note(index, offset, record);
             if self.batch.bytes() < self.batch_bytes_max {
                 return Ok(());

@@ -7,17 +7,17 @@ use crate::base::memory::Counted;
 use crate::base::{FileId, FileKey, FileKind, Result};
 use crate::engine::core::Core;
 use crate::engine::jobs::collection::Purpose;
+use crate::engine::jobs::collection::throttle::Throttle;
 use crate::engine::referrers::{Referrer, referrers_of};
 use crate::engine::snapshots::JobHorizon;
 use crate::format::group::Group;
 use crate::format::values::{EXTENT_ALIGN, Moved, Temperature, ValuePlace};
-use crate::values::files::Entry;
+use crate::values::files::{Entry, ValueFile};
 use crate::values::newest::{SeenRecord, SeenRecords};
 use crate::values::placement::{Liveness, PlacementContext};
 use crate::values::record_compressor::RecordCompressor;
 use crate::values::redirect::{RedirectBuilder, Shape, TABLES_MAX};
 use crate::values::segment::{ExtentPlace, SegmentBuilder};
-use crate::values::value_file::ValueFile;
 
 /// Bytes of memory for reading, and for writing a few extents concurrently.
 pub(super) const BUFFER_BYTES: usize = 4 << 20;
@@ -55,9 +55,9 @@ pub(crate) struct Collection<'a> {
     pub(super) known_garbage: u64,
     /// Every moved record was looked up.
     pub(super) is_proven: bool,
-    /// The job only reorders values: it ends at once when other work is due.
-    pub(super) yields: bool,
+    pub(super) purpose: Purpose,
     pub(super) has_yielded: bool,
+    pub(super) throttle: Throttle<'a>,
     /// The number of records read from logs, and how many of them had a greater key than their predecessor.
     pub(super) steps: u64,
     pub(super) steps_up: u64,
@@ -123,8 +123,9 @@ impl<'a> Collection<'a> {
             known_live: 0,
             known_garbage: 0,
             is_proven: true,
-            yields: purpose == Purpose::Order { yields: true },
+            purpose,
             has_yielded: false,
+            throttle: if purpose == Purpose::Space { Throttle::of_gc(core) } else { Throttle::none() },
             steps: 0,
             steps_up: 0,
             written: 0,

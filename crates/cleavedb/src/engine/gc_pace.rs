@@ -1,0 +1,153 @@
+//! The pace of value GC: the share of the time that it works while users read and write. Value GC is in no hurry: what
+//! it has not collected yet only takes space, up to the garbage limit. At full speed it would take a processor and the
+//! device from users for minutes after they have updated much (decision record 040).
+//!
+//! The share follows from two rates: what users write, more of it the nearer garbage is to its limit; and what is above
+//! the garbage at which value GC begins, so that it is gone about a minute later. Value GC works all the time while
+//! nobody reads or writes, where somebody waits for it, and near the limit.
+
+use std::time::Duration;
+
+use crate::engine::pacer::DRAIN_FIRST;
+use crate::values::candidate::BEGIN_PERCENT;
+
+/// From this share of the garbage limit on, value GC works all the time.
+const FULL_FROM: f64 = 0.85;
+/// At [`FULL_FROM`], value GC removes this many times the bytes that users write.
+const AHEAD: f64 = 2.0;
+/// The garbage above that at which value GC begins is removed within about this time.
+const REPAID_IN_S: f64 = 60.0;
+/// The smallest share.
+const SHARE_MIN: f64 = 0.05;
+/// Users that did nothing for this long are idle.
+const IDLE_AFTER: Duration = Duration::from_millis(50);
+/// Time constant of the moving average of the rate of writes, in seconds.
+const RATE_MEMORY_S: f64 = 1.0;
+
+/// How much users have done since the database was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct UserTotals {
+    /// Bytes written to logs.
+    pub written: u64,
+    /// Look-ups in the caches.
+    pub looked_up: u64,
+}
+
+/// What value GC has to do.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct GarbageDebt {
+    /// Bytes of garbage.
+    pub garbage: u64,
+    /// The garbage limit, in bytes.
+    pub limit: u64,
+    /// Garbage that value GC removes while it works, in bytes per second; 0 if it was never measured.
+    pub drain: u64,
+}
+
+/// What users do: measured by value GC, while it works.
+#[derive(Debug, Default)]
+pub(crate) struct GcPace {
+    /// When users were last seen to do something, and the totals then.
+    last: Option<(Duration, UserTotals)>,
+    /// When the rate was last measured, and the bytes written by then.
+    measured: (Duration, u64),
+    /// Bytes that users write per second.
+    write_rate: f64,
+}
+
+impl GcPace {
+    /// Measures what users do and returns the share of the time that value GC works, above 0 and at most 1.
+    pub fn share(&mut self, now: Duration, totals: UserTotals, debt: GarbageDebt) -> f64 {
+        match self.last {
+            None => (self.last, self.measured) = (Some((now, totals)), (now, totals.written)),
+            Some((_, before)) if before != totals => self.last = Some((now, totals)),
+            Some((then, _)) if now.saturating_sub(then) >= IDLE_AFTER => return 1.0,
+            Some(_) => {}
+        }
+        let (then, written) = self.measured;
+        let elapsed = now.saturating_sub(then).as_secs_f64();
+        if elapsed >= IDLE_AFTER.as_secs_f64() {
+            let rate = totals.written.saturating_sub(written) as f64 / elapsed;
+            self.write_rate += (1.0 - (-elapsed / RATE_MEMORY_S).exp()) * (rate - self.write_rate);
+            self.measured = (now, totals.written);
+        }
+        share(debt, self.write_rate)
+    }
+}
+
+/// The share for users that write `write_rate` bytes per second.
+fn share(debt: GarbageDebt, write_rate: f64) -> f64 {
+    let begin = BEGIN_PERCENT as f64 / 100.0;
+    let fill = debt.garbage as f64 / debt.limit.max(1) as f64;
+    if fill >= FULL_FROM {
+        return 1.0;
+    }
+    let urgency = ((fill - begin) / (FULL_FROM - begin)).max(0.0);
+    let excess = (fill - begin).max(0.0) * debt.limit as f64;
+    let wanted = AHEAD * urgency * write_rate + excess / REPAID_IN_S;
+    let drain = if debt.drain > 0 { debt.drain as f64 } else { DRAIN_FIRST };
+    (wanted / drain).clamp(SHARE_MIN, 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn debt(garbage: u64) -> GarbageDebt {
+        GarbageDebt { garbage, limit: 1_000_000_000, drain: 50_000_000 }
+    }
+
+    fn at(ms: u64, written: u64, looked_up: u64) -> (Duration, UserTotals) {
+        (Duration::from_millis(ms), UserTotals { written, looked_up })
+    }
+
+    #[test]
+    fn the_share_grows_with_the_debt_and_with_what_users_write() {
+        assert_eq!(share(debt(600_000_000), 0.0), SHARE_MIN);
+        // What is above the beginning, over a minute.
+        assert!((share(debt(840_000_000), 0.0) - 190e6 / 60.0 / 50e6).abs() < 1e-6);
+        assert_eq!(share(debt(850_000_000), 0.0), 1.0);
+        let shares = [0.0, 10e6, 20e6, 40e6].map(|rate| share(debt(750_000_000), rate));
+        assert!(shares.is_sorted() && shares[1] > shares[0], "{shares:?}");
+        let shares = [660, 700, 750, 800, 840].map(|garbage| share(debt(garbage * 1_000_000), 10e6));
+        assert!(shares.is_sorted() && shares[4] < 1.0, "{shares:?}");
+        // As many bytes as users write are removed before the limit is near, whatever they write.
+        assert!(share(debt(760_000_000), 30e6) * 50e6 >= 30e6);
+    }
+
+    #[test]
+    fn garbage_without_a_limit_and_drains_not_yet_measured_have_a_share() {
+        assert_eq!(share(GarbageDebt { garbage: 0, limit: 0, drain: 0 }, 0.0), SHARE_MIN);
+        assert_eq!(share(GarbageDebt { garbage: 1, limit: 0, drain: 0 }, 0.0), 1.0);
+        let unknown = GarbageDebt { drain: 0, ..debt(750_000_000) };
+        let wanted = AHEAD * 0.5 * 20e6 + 100e6 / REPAID_IN_S;
+        assert!((share(unknown, 20e6) - wanted / DRAIN_FIRST).abs() < 1e-6);
+    }
+
+    #[test]
+    fn value_gc_works_all_the_time_once_nobody_reads_or_writes() {
+        let mut pace = GcPace::default();
+        let mut share = |(now, totals)| pace.share(now, totals, debt(700_000_000));
+        assert!(share(at(0, 0, 0)) < 1.0);
+        assert!(share(at(40, 0, 0)) < 1.0);
+        assert_eq!(share(at(60, 0, 0)), 1.0);
+        assert!(share(at(70, 0, 1)) < 1.0, "somebody reads");
+        assert!(share(at(100, 0, 1)) < 1.0);
+        assert_eq!(share(at(130, 0, 1)), 1.0);
+        assert!(share(at(140, 1, 1)) < 1.0, "somebody writes");
+    }
+
+    #[test]
+    fn the_rate_of_writes_is_that_of_the_last_second_or_so() {
+        let mut pace = GcPace::default();
+        for step in 0..100 {
+            // 40 MB/s.
+            let (now, totals) = at(step * 50, step * 2_000_000, 0);
+            pace.share(now, totals, debt(0));
+        }
+        assert!((pace.write_rate - 40e6).abs() < 1e6, "{}", pace.write_rate);
+        let (now, totals) = at(20_000, 99 * 2_000_000, 1);
+        pace.share(now, totals, debt(0));
+        assert!(pace.write_rate < 1e6, "{}", pace.write_rate);
+    }
+}

@@ -1,0 +1,104 @@
+//! The pauses of value GC, with work that takes time in a simulated world.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+use crate::engine::tuning::sizes::Tuning;
+use crate::io::SimDisk;
+use crate::sched::sim::simulate;
+use crate::sched::thread::{sleep, spawn};
+use crate::{Db, Options};
+
+fn in_world(seed: u64, test: impl FnOnce() + Send + 'static) {
+    simulate(seed, test).unwrap_or_else(|failure| panic!("{failure}"))
+}
+
+fn open() -> Db {
+    let options = Options::new().background_threads(1);
+    crate::api::db::open(Arc::new(SimDisk::new()), Path::new("/db"), options, Some(Tuning::tiny())).unwrap()
+}
+
+/// Works for 100 ms in steps of one; returns the time spent in pauses.
+fn work(db: &Db) -> Duration {
+    let mut throttle = Throttle::of_gc(&db.inner.core);
+    for _ in 0..100 {
+        sleep(Duration::from_millis(1));
+        throttle.pause();
+    }
+    throttle.paused()
+}
+
+/// Runs `test` while another thread reads.
+fn while_reading(db: &Db, test: impl FnOnce()) {
+    db.put("key", vec![b'v'; 300]).unwrap();
+    db.flush().unwrap();
+    let over = Arc::new(AtomicBool::new(false));
+    let reader = {
+        let (db, over) = (db.clone(), over.clone());
+        spawn("reader", move || {
+            while !over.load(Ordering::SeqCst) {
+                assert!(db.get("key").unwrap().is_some());
+                sleep(Duration::from_millis(1));
+            }
+        })
+    };
+    test();
+    over.store(true, Ordering::SeqCst);
+    reader.join().unwrap();
+}
+
+#[test]
+fn value_gc_pauses_while_users_read_and_not_while_they_are_idle() {
+    in_world(1, || {
+        let db = open();
+        // The reader's look-ups leave the share at its least: 19 parts of pause for each of work.
+        while_reading(&db, || {
+            let paused = work(&db);
+            assert!(paused > Duration::from_millis(1500), "{paused:?}");
+        });
+        sleep(Duration::from_millis(100));
+        let paused = work(&db);
+        assert!(paused < Duration::from_millis(100), "{paused:?}");
+    });
+}
+
+#[test]
+fn a_pause_ends_when_somebody_waits_for_the_job() {
+    in_world(2, || {
+        let db = open();
+        while_reading(&db, || {
+            let begun = now();
+            let core = db.inner.core.clone();
+            core.work.lock().begin_waiting();
+            let paused = work(&db);
+            assert_eq!(paused, Duration::ZERO, "{:?}", now().saturating_sub(begun));
+            core.work.lock().end_waiting();
+            // In the middle of a pause.
+            let mut throttle = Throttle::of_gc(&core);
+            sleep(Duration::from_secs(1));
+            let waiter = {
+                let core = core.clone();
+                spawn("waiter", move || {
+                    sleep(Duration::from_millis(50));
+                    core.work.lock().begin_waiting();
+                })
+            };
+            throttle.pause();
+            waiter.join().unwrap();
+            assert!(throttle.paused() < Duration::from_millis(100), "{:?}", throttle.paused());
+            core.work.lock().end_waiting();
+        });
+    });
+}
+
+#[test]
+fn reordering_and_other_jobs_do_not_pause() {
+    in_world(3, || {
+        let mut throttle = Throttle::none();
+        sleep(Duration::from_secs(1));
+        throttle.pause();
+        assert_eq!(throttle.paused(), Duration::ZERO);
+    });
+}
