@@ -8,13 +8,15 @@
 //! has other work and does not fall asleep; if the device is slow, sleeping is cheaper.
 
 use std::fs;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::io::ReadWriteFlags;
+
 use super::machine_load;
-use super::system_calls::{read_cached, read_fully};
+use super::system_calls::read_fully;
 
 /// Longer reads are never polled: the time to wake up matters less for them.
 const READ_BYTES_MAX: usize = 64 << 10;
@@ -46,7 +48,8 @@ pub(super) fn read(file: &fs::File, buffer: &mut [u8], offset: u64) -> io::Resul
     let active = ActiveRead::begin();
     if active.is_alone()
         && machine_load::leaves_a_processor_idle()
-        && (is_cached(file, buffer, offset) || should_poll() && poll_until_cached(file, buffer, offset, &active))
+        && (read_cached(file, buffer, offset) == Ok(buffer.len())
+            || should_poll() && poll_until_cached(file, buffer, offset, &active))
     {
         return Ok(buffer.len());
     }
@@ -73,10 +76,10 @@ impl Drop for ActiveRead {
     }
 }
 
-/// Reads from the page cache only. Returns true if it held all bytes.
-fn is_cached(file: &fs::File, buffer: &mut [u8], offset: u64) -> bool {
-    let len = buffer.len();
-    read_cached(file, buffer, offset).is_ok_and(|count| count == len)
+/// Reads from the page cache only; returns the number of bytes read. If it is smaller than the buffer, or there is no byte
+/// (`AGAIN`), the kernel has started to fetch missing pages.
+pub(super) fn read_cached(file: &fs::File, buffer: &mut [u8], offset: u64) -> rustix::io::Result<usize> {
+    rustix::io::preadv2(file, &mut [IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT)
 }
 
 fn should_poll() -> bool {
@@ -92,7 +95,7 @@ fn poll_until_cached(file: &fs::File, buffer: &mut [u8], offset: u64, active: &A
         for _ in 0..SPINS_PER_ATTEMPT {
             std::hint::spin_loop();
         }
-        let is_read = is_cached(file, buffer, offset);
+        let is_read = read_cached(file, buffer, offset) == Ok(buffer.len());
         let elapsed = begun.elapsed();
         if elapsed - before > LOST_TIME_MIN {
             machine_load::note_lost_processor();

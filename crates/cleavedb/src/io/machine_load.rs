@@ -31,12 +31,13 @@ struct Load {
     runnable: AtomicU64,
     /// When that was measured, in nanoseconds since [`START`]; zero if never.
     sampled_at: AtomicU64,
+    /// The answer is yes until then, in nanoseconds since [`START`].
+    allowed_until: AtomicU64,
     /// No poll begins before, in nanoseconds since [`START`].
     paused_until: AtomicU64,
 }
 
-static LOAD: Load =
-    Load { runnable: AtomicU64::new(0), sampled_at: AtomicU64::new(0), paused_until: AtomicU64::new(0) };
+static LOAD: Load = Load::new();
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 /// `None` if it cannot be opened. The number of runnable threads is then taken to be one.
 static LOAD_AVERAGES: LazyLock<Option<fs::File>> = LazyLock::new(|| fs::File::open("/proc/loadavg").ok());
@@ -49,15 +50,22 @@ static PROCESSORS: LazyLock<u64> = LazyLock::new(|| {
 
 /// True if the calling thread may keep its processor while it waits: as far as is known, no other thread waits for one.
 pub(super) fn leaves_a_processor_idle() -> bool {
-    LOAD.allows(nanos(START.elapsed()), *PROCESSORS, runnable_threads)
+    LOAD.allowed_until.load(Ordering::Relaxed) > now() || LOAD.allows(now(), *PROCESSORS, runnable_threads)
 }
 
 /// Notes that a thread lost its processor while it polled.
 pub(super) fn note_lost_processor() {
-    LOAD.paused_until.store(nanos((*START).elapsed() + PAUSE), Ordering::Relaxed);
+    LOAD.paused_until.store(now() + nanos(PAUSE), Ordering::Relaxed);
+    LOAD.allowed_until.store(0, Ordering::Relaxed);
 }
 
 impl Load {
+    const fn new() -> Load {
+        let [runnable, sampled_at, allowed_until, paused_until] = [const { AtomicU64::new(0) }; 4];
+        Load { runnable, sampled_at, allowed_until, paused_until }
+    }
+
+    /// Answers, and notes how long a yes is good for.
     fn allows(&self, now: u64, processors: u64, runnable_threads: impl FnOnce() -> Option<u64>) -> bool {
         if now < self.paused_until.load(Ordering::Relaxed) {
             return false;
@@ -72,8 +80,16 @@ impl Load {
             self.runnable.store(average, Ordering::Relaxed);
             self.sampled_at.store(now, Ordering::Relaxed);
         }
-        average <= PARTS * processors + TOLERATED_PARTS
+        let allowed = average <= PARTS * processors + TOLERATED_PARTS;
+        if allowed {
+            self.allowed_until.store(now + nanos(SAMPLE_INTERVAL), Ordering::Relaxed);
+        }
+        allowed
     }
+}
+
+fn now() -> u64 {
+    nanos(START.elapsed())
 }
 
 fn nanos(time: Duration) -> u64 {
@@ -108,23 +124,19 @@ mod tests {
 
     const MILLI: u64 = 1_000_000;
 
-    fn load() -> Load {
-        Load { runnable: AtomicU64::new(0), sampled_at: AtomicU64::new(0), paused_until: AtomicU64::new(0) }
-    }
-
     #[test]
     fn polling_is_allowed_while_no_thread_waits_for_a_processor() {
         // Runnable threads, the poller among them; processors.
         for (runnable, processors, allowed) in
             [(Some(1), 2, true), (Some(2), 2, true), (Some(3), 2, false), (Some(9), 8, false), (None, 2, true)]
         {
-            assert_eq!(load().allows(MILLI, processors, || runnable), allowed, "{runnable:?} on {processors}");
+            assert_eq!(Load::new().allows(MILLI, processors, || runnable), allowed, "{runnable:?} on {processors}");
         }
     }
 
     #[test]
     fn the_load_is_measured_again_each_millisecond_and_a_moment_does_not_decide() {
-        let load = load();
+        let load = Load::new();
         assert!(load.allows(MILLI, 2, || Some(1)));
         assert!(load.allows(MILLI * 3 / 2, 2, || panic!("half a millisecond later")));
         let changes_at = |times: std::ops::Range<u64>, runnable: u64, expected: bool| {
@@ -143,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_lost_processor_pauses_polling() {
-        let load = load();
+        let load = Load::new();
         load.paused_until.store(100 * MILLI, Ordering::Relaxed);
         assert!(!load.allows(99 * MILLI, 2, || Some(1)));
         assert!(load.allows(100 * MILLI, 2, || Some(1)));

@@ -21,11 +21,11 @@ use rustix::io::Errno;
 
 use super::aligned::assert_aligned;
 #[cfg(not(feature = "portable"))]
-use super::busy_poll;
+use super::busy_poll::{self, read_cached};
 use super::storage::{Access, File};
-use super::system_calls::{preallocate, read_fully};
 #[cfg(not(feature = "portable"))]
-use super::system_calls::{read_cached, start_write_back};
+use super::system_calls::start_write_back;
+use super::system_calls::{preallocate, read_fully};
 use crate::base::{Error, Result};
 
 /// An open file.

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 #[cfg(not(feature = "portable"))]
 use rustix::fs::FallocateFlags;
 #[cfg(not(feature = "portable"))]
-use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
+use rustix::io::{Errno, retry_on_intr};
 
 /// Reads until the buffer is full or the file ends; returns the number of bytes read.
 pub(super) fn read_fully(file: &fs::File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
@@ -24,13 +24,6 @@ pub(super) fn read_fully(file: &fs::File, buffer: &mut [u8], offset: u64) -> io:
         }
     }
     Ok(filled)
-}
-
-/// Reads from the page cache only; returns the number of bytes read. If it is smaller than the buffer, or there is no byte
-/// (`AGAIN`), the kernel has started to fetch missing pages.
-#[cfg(not(feature = "portable"))]
-pub(super) fn read_cached(file: &fs::File, buffer: &mut [u8], offset: u64) -> rustix::io::Result<usize> {
-    rustix::io::preadv2(file, &mut [io::IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT)
 }
 
 /// Preallocates space for `len` bytes and makes the file at least that long. Returns false, after setting only the length,
