@@ -395,9 +395,9 @@ impl Tuning {
         self.job_bytes / 6
     }
 
-    /// Bytes of values that a reordering job puts in key order in memory. It reads its files once for each such part, so
-    /// the caches give way to it.
-    pub(crate) fn sorted_bytes_by_reordering(&self) -> usize {
+    /// Bytes of values that a job puts in key order in memory at most. It reads its files once for each such part, so the
+    /// caches give way to it.
+    pub(crate) fn sorted_bytes_max(&self) -> usize {
         (self.memory_bytes / 8).min(SORTED_BYTES_MAX)
     }
 
@@ -425,7 +425,7 @@ impl Tuning {
 
 /// Logs grow fast up to this size.
 const SMALL_LOG_BYTES: u64 = 4 << 20;
-/// Upper bound of [`Tuning::sorted_bytes_by_reordering`] for any budget.
+/// Upper bound of [`Tuning::sorted_bytes_max`] for any budget.
 const SORTED_BYTES_MAX: usize = 64 << 20;
 /// Upper bound of [`Tuning::judged_bytes_max`] for any budget.
 const JUDGED_BYTES_MAX: usize = 256 << 20;

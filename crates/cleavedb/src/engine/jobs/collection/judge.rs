@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use crate::base::{FileKind, Result};
-use crate::engine::jobs::collection::Purpose;
 use crate::engine::jobs::collection::state::{Collection, Going, NewExtent};
 use crate::format::group::Group;
 use crate::format::values::Temperature;
@@ -15,8 +14,6 @@ use crate::values::segment::SegmentBuilder;
 
 /// Survivors are looked up if they exceed the live bytes known from the ledger by more than this percentage.
 const HIDDEN_PERCENT: u64 = 10;
-/// Value GC buffers at most this much of an extent before it is written.
-const PENDING_BYTES_MAX: usize = 64 << 10;
 
 impl Collection<'_> {
     /// Judges the records read, and moves the live ones.
@@ -128,11 +125,7 @@ impl Collection<'_> {
                 &*core.storage,
                 &path,
                 file.id,
-                match self.purpose {
-                    // It may write to all extents at once.
-                    Purpose::Space => core.settings.tuning.extent_buffer_bytes().min(PENDING_BYTES_MAX),
-                    Purpose::Order { .. } => core.settings.tuning.extent_buffer_bytes(),
-                },
+                core.settings.tuning.extent_buffer_bytes(),
             )?);
         }
         Ok(self.segment.as_mut().expect("the segment was created just above"))

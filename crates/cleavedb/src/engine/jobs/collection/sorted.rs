@@ -3,17 +3,16 @@
 //! Bases are judged one key range at a time, with all records of the range in the collected files. If these exceed the
 //! memory limit, higher keys are left to another pass over the files. So all versions of a key are judged together, and
 //! the extents of one job do not overlap. Live records are put in order in memory, as many at a time as fit, and read in
-//! the order of their files, with large reads. Value GC leaves the records of logs in as many sorted parts as that takes.
+//! the order of their files, with large reads.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::base::{FileId, Result, full_key};
-use crate::engine::jobs::collection::Purpose;
 use crate::engine::jobs::collection::copy::{CopiedRecord, check_seen, copy_large, place, write};
 use crate::engine::jobs::collection::read::for_each_record;
-use crate::engine::jobs::collection::state::{BUFFER_BYTES, Collection, Going, Victim};
+use crate::engine::jobs::collection::state::{BUFFER_BYTES, Collection, Going};
 use crate::format::references::References;
 use crate::format::values::Moved;
 use crate::io::coalesced_reads::{CoalescedRead, Coalescing, ReadRange, coalesce};
@@ -66,19 +65,10 @@ struct Announcements {
 
 impl Announcements {
     /// All reads of records that are sorted by place.
-    fn of<T>(order: &[T], place: impl Fn(&T) -> ReadRange) -> Announcements {
-        let pieces = coalesce(order, ANNOUNCING, &place);
-        let range = |piece: CoalescedRead<'_, T>| ReadRange { end: piece.end, ..place(&piece.pieces[0]) };
+    fn of(order: &[Going<'_>]) -> Announcements {
+        let pieces = coalesce(order, ANNOUNCING, place);
+        let range = |piece: CoalescedRead<'_, Going<'_>>| ReadRange { end: piece.end, ..place(&piece.pieces[0]) };
         Announcements { pieces: pieces.map(range).collect(), coming: VecDeque::new(), coming_bytes: 0 }
-    }
-
-    /// Announces pieces of these files before the read that begins at `now`.
-    fn announce_before(&mut self, now: ReadRange, victims: &[Victim]) -> Result<()> {
-        while let Some(piece) = self.next_before(now) {
-            let source = victims[piece.file.0 as usize].file.stored().file()?;
-            source.read_ahead(piece.start, piece.end - piece.start);
-        }
-        Ok(())
     }
 
     /// The next piece to announce before the read that begins at `now`.
@@ -96,39 +86,6 @@ impl Announcements {
         self.coming_bytes += next.end - next.start;
         self.coming.push_back(next);
         Some(next)
-    }
-}
-
-/// A record that goes to an extent.
-#[derive(Clone, Copy)]
-struct Ranked<'s> {
-    going: Going<'s>,
-    /// Its place in the order of new places.
-    rank: usize,
-    /// Its place in the buffer.
-    at: usize,
-}
-
-/// What arrived where: for each file and extent, the extent's index among the targets of the file's records.
-struct Arrivals {
-    extents: Vec<FileId>,
-    own: Vec<Vec<Option<usize>>>,
-}
-
-impl Arrivals {
-    fn new(collection: &Collection<'_>) -> Arrivals {
-        let extents: Vec<FileId> = collection.extents.iter().map(|extent| extent.id).collect();
-        Arrivals { own: vec![vec![None; extents.len()]; collection.victims.len()], extents }
-    }
-
-    /// Notes a record that was copied to an extent.
-    fn note(&mut self, collection: &mut Collection<'_>, seen: &SeenRecord, extent: usize, copy: CopiedRecord) {
-        let victim = &mut collection.victims[seen.file as usize];
-        let index = *self.own[seen.file as usize][extent].get_or_insert_with(|| {
-            victim.to.push((self.extents[extent], Moved::default()));
-            victim.to.len() - 1
-        });
-        victim.note(seen, index, copy, &mut collection.redirects);
     }
 }
 
@@ -166,7 +123,7 @@ impl Collection<'_> {
     /// Pauses as the pace of value GC requires. True if the job must yield because other work than reordering is due.
     pub(crate) fn yields_now(&mut self) -> bool {
         self.throttle.pause();
-        self.has_yielded |= self.purpose == Purpose::Order { yields: true } && self.core.must_yield();
+        self.has_yielded |= self.yields && self.core.must_yield();
         self.has_yielded
     }
 
@@ -219,72 +176,11 @@ impl Collection<'_> {
         self.count_memory(self.batch.bytes());
     }
 
-    /// Copies records, given in the order of their new places, to extents already begun. Value GC does not bring the
-    /// records of logs in order if they do not fit into memory together: that would read the logs once for each part.
+    /// Copies records, given in the order of their new places, to extents already begun.
     pub(crate) fn copy_sorted(&mut self, records: &[Going<'_>]) -> Result<()> {
-        let bytes: u64 = records.iter().map(|(seen, _)| u64::from(seen.len)).sum();
-        let has_logs = self.victims.iter().any(|victim| matches!(victim.file.layout(), Layout::Log));
-        match self.purpose == Purpose::Space && has_logs && bytes > self.sorted_bytes {
-            true => self.copy_in_parts(records),
-            false => self.copy_in_order(records),
-        }
-    }
-
-    /// Copies records in the order of their files, as many at a time as fit into memory, and each part in the order of
-    /// their new places. Each file is read once.
-    fn copy_in_parts(&mut self, records: &[Going<'_>]) -> Result<()> {
-        let mut arrivals = Arrivals::new(self);
-        let mut ranked: Vec<Ranked<'_>> =
-            records.iter().enumerate().map(|(rank, going)| Ranked { going: *going, rank, at: 0 }).collect();
-        ranked.sort_unstable_by_key(|ranked| place(&ranked.going));
-        let of = |ranked: &Ranked<'_>| place(&ranked.going);
-        let mut ahead = Announcements::of(&ranked, of);
-        let (mut part, mut buffer) = (Vec::<Ranked<'_>>::new(), Vec::new());
-        for stretch in coalesce(&ranked, COALESCING, of) {
-            self.throttle.pause();
-            ahead.announce_before(of(&stretch.pieces[0]), &self.victims)?;
-            let (seen, extent) = stretch.pieces[0].going;
-            let is_large = u64::from(seen.len) > PIECE_BYTES;
-            if is_large || buffer.len() as u64 + stretch.bytes() > self.sorted_bytes {
-                self.write_part(&mut part, &buffer, &mut arrivals)?;
-                buffer.clear();
-            }
-            let source = self.victims[seen.file as usize].file.stored().file()?;
-            if is_large {
-                let Some(segment) = &mut self.segment else { return Ok(()) };
-                let copy = copy_large(&*source, seen, extent, segment, &mut buffer)?;
-                arrivals.note(self, seen, extent, copy);
-                buffer.clear();
-                continue;
-            }
-            let start = buffer.len();
-            buffer.resize(start + stretch.bytes() as usize, 0);
-            read_exact_at(&*source, &mut buffer[start..], stretch.start)?;
-            for ranked in stretch.pieces {
-                let range = stretch.within(of(ranked));
-                check_seen(&*source, ranked.going.0, &buffer[start..][range.clone()])?;
-                part.push(Ranked { at: start + range.start, ..*ranked });
-            }
-        }
-        self.write_part(&mut part, &buffer, &mut arrivals)
-    }
-
-    /// Writes the records in the buffer in the order of their new places.
-    fn write_part(&mut self, part: &mut Vec<Ranked<'_>>, buffer: &[u8], arrivals: &mut Arrivals) -> Result<()> {
-        part.sort_unstable_by_key(|ranked| ranked.rank);
-        for Ranked { going: (seen, extent), at, .. } in part.drain(..) {
-            self.throttle.pause();
-            let Some(segment) = &mut self.segment else { return Ok(()) };
-            let copy = write(segment, &mut self.compressor, extent, &buffer[at..at + seen.len as usize])?;
-            self.written += u64::from(copy.len);
-            arrivals.note(self, seen, extent, copy);
-        }
-        Ok(())
-    }
-
-    /// Copies records in the order of their new places.
-    fn copy_in_order(&mut self, records: &[Going<'_>]) -> Result<()> {
-        let mut arrivals = Arrivals::new(self);
+        let extents: Vec<FileId> = self.extents.iter().map(|extent| extent.id).collect();
+        // For each file and extent: the extent's index among the targets of the file's records.
+        let mut own = vec![vec![None; extents.len()]; self.victims.len()];
         self.fetch_ahead(records)?;
         let (mut gathered, mut buffer, mut rest) = (Vec::new(), Vec::new(), records);
         while let Some(((first, extent), others)) = rest.split_first() {
@@ -297,11 +193,19 @@ impl Collection<'_> {
                 bytes <= self.sorted_bytes
             });
             let window = &rest[..fits.count()];
+            let mut arrived = |collection: &mut Self, seen: &SeenRecord, extent: usize, copy: CopiedRecord| {
+                let victim = &mut collection.victims[seen.file as usize];
+                let index = *own[seen.file as usize][extent].get_or_insert_with(|| {
+                    victim.to.push((extents[extent], Moved::default()));
+                    victim.to.len() - 1
+                });
+                victim.note(seen, index, copy, &mut collection.redirects);
+            };
             if window.is_empty() {
                 let source = self.victims[first.file as usize].file.stored().file()?;
                 let Some(segment) = &mut self.segment else { return Ok(()) };
                 let copy = copy_large(&*source, first, *extent, segment, &mut buffer)?;
-                arrivals.note(self, first, *extent, copy);
+                arrived(self, first, *extent, copy);
                 rest = others;
                 continue;
             }
@@ -313,7 +217,7 @@ impl Collection<'_> {
                 let Some(segment) = &mut self.segment else { return Ok(()) };
                 let copy = write(segment, &mut self.compressor, *extent, bytes)?;
                 self.written += u64::from(copy.len);
-                arrivals.note(self, seen, *extent, copy);
+                arrived(self, seen, *extent, copy);
             }
             rest = &rest[window.len()..];
         }
@@ -361,10 +265,13 @@ impl Collection<'_> {
         }
         gathered.resize(end, 0);
         order.sort_unstable_by_key(place);
-        let mut ahead = Announcements::of(&order, place);
+        let mut ahead = Announcements::of(&order);
         for stretch in coalesce(&order, COALESCING, place) {
             self.throttle.pause();
-            ahead.announce_before(place(&stretch.pieces[0]), &self.victims)?;
+            while let Some(piece) = ahead.next_before(place(&stretch.pieces[0])) {
+                let source = self.victims[piece.file.0 as usize].file.stored().file()?;
+                source.read_ahead(piece.start, piece.end - piece.start);
+            }
             let source = self.victims[stretch.pieces[0].0.file as usize].file.stored().file()?;
             if let [(seen, at)] = stretch.pieces {
                 // A single record may exceed the intended buffer size.

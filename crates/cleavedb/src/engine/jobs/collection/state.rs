@@ -55,7 +55,8 @@ pub(crate) struct Collection<'a> {
     pub(super) known_garbage: u64,
     /// Every moved record was looked up.
     pub(super) is_proven: bool,
-    pub(super) purpose: Purpose,
+    /// The job only reorders values: it ends at once when other work is due.
+    pub(super) yields: bool,
     pub(super) has_yielded: bool,
     pub(super) throttle: Throttle<'a>,
     /// The number of records read from logs, and how many of them had a greater key than their predecessor.
@@ -98,20 +99,9 @@ impl<'a> Collection<'a> {
                 }
             }
         }
-        let tuning = &core.settings.tuning;
-        let (sorted_bytes, staged) = match purpose {
-            Purpose::Space => (tuning.sorted_bytes_by_gc(), None),
-            Purpose::Order { .. } => {
-                // No more than the caches can give now.
-                let caches = core.readers.cache.capacity() + core.memory.value_cache.capacity();
-                let spare = (caches as usize).saturating_sub(tuning.cache_bytes_min);
-                let bytes = tuning.sorted_bytes_by_reordering().min(tuning.sorted_bytes_by_gc() + spare);
-                let staged = core.memory.staging.hold(bytes.saturating_sub(tuning.sorted_bytes_by_gc()));
-                // Shrinks the caches. They grow again when the job has ended.
-                core.fit_cache();
-                (bytes, Some(staged))
-            }
-        };
+        let reach = values.state.reachable();
+        let live = victims.iter().map(|victim| reach.of(victim.file.id()).bytes).sum();
+        let (sorted_bytes, staged) = memory_to_sort(core, live);
         Collection {
             core,
             referrers: referrers_of(&horizon.view),
@@ -123,7 +113,7 @@ impl<'a> Collection<'a> {
             known_live: 0,
             known_garbage: 0,
             is_proven: true,
-            purpose,
+            yields: purpose == Purpose::Order { yields: true },
             has_yielded: false,
             throttle: if purpose == Purpose::Space { Throttle::of_gc(core) } else { Throttle::none() },
             steps: 0,
@@ -200,4 +190,23 @@ impl<'a> Collection<'a> {
         let buffers = self.redirects.bytes() + self.compressor.bytes() + BUFFER_BYTES + sorted_bytes;
         self.counted.set(batch_bytes + buffers);
     }
+}
+
+/// Bytes of values that a job sorts in memory, for `live` bytes in all, and what the caches give for that: each part that
+/// is sorted reads all files of the job.
+fn memory_to_sort(core: &Core, live: u64) -> (usize, Option<Counted>) {
+    let tuning = &core.settings.tuning;
+    let own = tuning.sorted_bytes_by_gc();
+    let wanted = tuning.sorted_bytes_max().min(usize::try_from(live).unwrap_or(usize::MAX));
+    // No more than the caches can give now.
+    let caches = core.readers.cache.capacity() + core.memory.value_cache.capacity();
+    let spare = (caches as usize).saturating_sub(tuning.cache_bytes_min);
+    let more = wanted.saturating_sub(own).min(spare);
+    if more == 0 {
+        return (own, None);
+    }
+    let staged = core.memory.staging.hold(more);
+    // Shrinks the caches. They grow again when the job has ended.
+    core.fit_cache();
+    (own + more, Some(staged))
 }
