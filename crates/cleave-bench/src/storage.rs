@@ -142,6 +142,10 @@ impl File for IncompleteFile {
         self.file.prefetch(offset, len);
     }
 
+    fn read_or_prefetch(&self, buffer: &mut [u8], offset: u64) -> bool {
+        self.file.read_or_prefetch(buffer, offset)
+    }
+
     fn read_prefetched(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         self.file.read_prefetched(buffer, offset)
     }

@@ -217,9 +217,9 @@ impl Options {
     }
 
     /// If true (default), a lone short read from a fast device is busy-polled for at most 0.2 ms, which makes it 25 to
-    /// 33 % faster. "Lone" means that no other thread of the process is waiting for one. If false, the thread sleeps:
-    /// for machines where processors are scarce. Reads from slow devices are never polled. Decision record 029. Takes
-    /// effect at each open.
+    /// 33 % faster. "Lone" means that no other thread of the process is waiting for one. Polling ends while the machine
+    /// has more runnable threads than processors, or the process loses its processor. If false, the thread always
+    /// sleeps. Reads from slow devices are never polled. Decision record 029. Takes effect at each open.
     pub fn busy_poll(mut self, awake: bool) -> Options {
         self.busy_poll = awake;
         self

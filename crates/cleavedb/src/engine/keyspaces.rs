@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::base::limits::SEPARATION_BYTES_DEFAULT;
 use crate::base::{Error, KeyspaceId, MergeOperator, OperatorSource, Result, Seqno};
+use crate::engine::scan_lengths::ScanLengths;
 use crate::format::compression::Compression;
 use crate::format::edit::{KeyspaceRecord, Separation};
 use crate::sched::sync::RwLock;
@@ -26,6 +27,8 @@ pub(crate) struct KeyspaceState {
     pub compression: Option<Compression>,
     /// The least size of a separated value, in bytes.
     separation: AtomicUsize,
+    /// How many keys its scans return.
+    pub scan_lengths: ScanLengths,
     /// The open database that it belongs to.
     pub database: u64,
     dropped: AtomicBool,
@@ -102,8 +105,9 @@ impl Keyspaces {
         let compression = record.compression.and_then(Compression::from_u8);
         let dropped = AtomicBool::new(false);
         let separation = AtomicUsize::new(record.separation.bytes(self.separation_default));
-        let state =
-            Arc::new(KeyspaceState { record, operator, compression, separation, database: self.database, dropped });
+        let (scan_lengths, database) = (ScanLengths::default(), self.database);
+        let state = KeyspaceState { record, operator, compression, separation, scan_lengths, database, dropped };
+        let state = Arc::new(state);
         let mut inner = self.inner.write();
         self.separation_min.fetch_min(state.separation_bytes(), Ordering::Relaxed);
         inner.bytes += bytes_of(&state.record);

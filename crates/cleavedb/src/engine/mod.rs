@@ -8,6 +8,7 @@ pub(crate) mod view;
 pub(crate) mod layer;
 pub(crate) mod published;
 pub(crate) mod scan_demand;
+pub(crate) mod scan_lengths;
 pub(crate) mod snapshots;
 pub(crate) mod referrers;
 pub(crate) mod held_snapshot;

@@ -67,6 +67,11 @@ impl ScanPlaces {
         self.places += u64::from(!is_near);
     }
 
+    /// How many values were read.
+    pub fn values(&self) -> u64 {
+        self.values
+    }
+
     /// Bytes of values that were read from more places than a good order needs, without those taken before.
     pub fn take_scattered(&mut self) -> u64 {
         let needed = PLACES_FREE.max(self.values / VALUES_PER_PLACE);

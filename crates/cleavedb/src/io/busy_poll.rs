@@ -3,8 +3,9 @@
 //! the processor does not fall asleep. Waking it up takes up to half as long as a read from a fast device, and longer in a
 //! virtual machine (decision record 029).
 //!
-//! At most one thread of the process polls at a time, and only for as long as reads from the device usually take. If several
-//! threads read, the processor has other work; if the device is slow, sleeping is cheaper.
+//! At most one thread of the process polls at a time, only for as long as reads from the device usually take, and only while
+//! its processor would otherwise be idle ([`machine_load`](super::machine_load)). If several threads read, the processor
+//! has other work and does not fall asleep; if the device is slow, sleeping is cheaper.
 
 use std::fs;
 use std::io::{self, IoSliceMut};
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::ReadWriteFlags;
 
+use super::machine_load;
 use super::system_calls::read_fully;
 
 /// Longer reads are never polled: the time to wake up matters less for them.
@@ -23,6 +25,8 @@ const POLL_TIME_MAX: Duration = Duration::from_micros(200);
 /// If reads take longer than this on average, only one in [`POLLED_ONE_IN_IF_SLOW`] is polled.
 const AVERAGE_TIME_MAX: Duration = Duration::from_micros(100);
 const POLLED_ONE_IN_IF_SLOW: usize = 64;
+/// If this time passes between two attempts, the thread did not have its processor. Interrupts are shorter.
+const LOST_TIME_MIN: Duration = Duration::from_micros(100);
 /// Spin-loop hints between two attempts, about a microsecond.
 const SPINS_PER_ATTEMPT: usize = 20;
 
@@ -43,7 +47,9 @@ pub(super) fn read(file: &fs::File, buffer: &mut [u8], offset: u64) -> io::Resul
     }
     let active = ActiveRead::begin();
     if active.is_alone()
-        && (read_cached(file, buffer, offset) || should_poll() && poll_until_cached(file, buffer, offset, &active))
+        && machine_load::leaves_a_processor_idle()
+        && (read_cached(file, buffer, offset) == Ok(buffer.len())
+            || should_poll() && poll_until_cached(file, buffer, offset, &active))
     {
         return Ok(buffer.len());
     }
@@ -70,11 +76,10 @@ impl Drop for ActiveRead {
     }
 }
 
-/// Reads from the page cache only. Returns true if it held all bytes; otherwise the kernel has started to fetch them.
-fn read_cached(file: &fs::File, buffer: &mut [u8], offset: u64) -> bool {
-    let len = buffer.len();
-    let read = rustix::io::preadv2(file, &mut [IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT);
-    read.is_ok_and(|count| count == len)
+/// Reads from the page cache only; returns the number of bytes read. If it is smaller than the buffer, or there is no byte
+/// (`AGAIN`), the kernel has started to fetch missing pages.
+pub(super) fn read_cached(file: &fs::File, buffer: &mut [u8], offset: u64) -> rustix::io::Result<usize> {
+    rustix::io::preadv2(file, &mut [IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT)
 }
 
 fn should_poll() -> bool {
@@ -85,12 +90,17 @@ fn should_poll() -> bool {
 /// Returns false if the bytes did not arrive in time, or if another thread has started to read.
 fn poll_until_cached(file: &fs::File, buffer: &mut [u8], offset: u64, active: &ActiveRead) -> bool {
     let begun = Instant::now();
+    let mut before = Duration::ZERO;
     loop {
         for _ in 0..SPINS_PER_ATTEMPT {
             std::hint::spin_loop();
         }
-        let is_read = read_cached(file, buffer, offset);
+        let is_read = read_cached(file, buffer, offset) == Ok(buffer.len());
         let elapsed = begun.elapsed();
+        if elapsed - before > LOST_TIME_MIN {
+            machine_load::note_lost_processor();
+        }
+        before = elapsed;
         if is_read || elapsed > POLL_TIME_MAX {
             let average = AVERAGE_NANOS.load(Ordering::Relaxed);
             AVERAGE_NANOS.store(average - average / 8 + elapsed.as_nanos() as usize / 8, Ordering::Relaxed);

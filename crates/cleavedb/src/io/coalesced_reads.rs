@@ -1,16 +1,19 @@
 //! Coalesced reads: ranges of a file that lie close to each other are fetched by one read, with the bytes between them.
 //! [`coalesce`] decides which ranges share a read. Called by flush and value GC, which make one read after the other, and,
-//! through [`read_coalesced`], by lookups of many keys and fetches of many values, which prefetch the reads so that the
-//! device has many in flight ([`File::prefetch`], decision records 016 and 024).
+//! through [`read_coalesced`], by lookups of many keys and fetches of many values, which read what is cached and prefetch
+//! the rest, so that the device has many reads in flight ([`File::read_or_prefetch`], decision records 016 and 024).
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::storage::{File, read_exact_at};
 use crate::base::{FileId, Result};
 
-/// [`read_coalesced`] prefetches at most this many reads before it makes the first of them.
+/// [`read_coalesced`] prefetches at most this many reads before it makes the first of them. A cached read is none of them.
 const READS_IN_FLIGHT: usize = 64;
+/// A longer read is not tried before it is prefetched, and holds no memory while it is in flight.
+const TRIED_BYTES_MAX: u64 = 64 << 10;
 
 /// A range of bytes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -109,38 +112,74 @@ pub fn read_coalesced<T>(
     mut see: impl FnMut(&mut T, Vec<u8>),
 ) {
     requests.sort_unstable_by_key(|request| request.range);
-    let mut from = 0;
-    let reads: Vec<(Range<usize>, u64, u64)> = coalesce(&requests, coalescing, |request| request.range)
-        .map(|read| {
-            let pieces = from..from + read.pieces.len();
-            from = pieces.end;
-            (pieces, read.start, read.end)
-        })
-        .collect();
-    let many = reads.len() > 1;
-    let prefetch = |requests: &[ReadRequest<T>], (pieces, start, end): &(Range<usize>, u64, u64)| {
-        if let Some(file) = open(&requests[pieces.start].context) {
-            file.prefetch(*start, end - start);
-        }
-    };
-    if many {
-        reads.iter().take(READS_IN_FLIGHT).for_each(|read| prefetch(&requests, read));
+    let mut rest = &mut requests[..];
+    let mut reads = Vec::new();
+    while !rest.is_empty() {
+        let next = coalesce(rest, coalescing, |request| request.range).next();
+        let Some((start, end, count)) = next.map(|read| (read.start, read.end, read.pieces.len())) else { break };
+        let (pieces, others) = rest.split_at_mut(count);
+        reads.extend(open(&pieces[0].context).map(|file| OpenRead { pieces, start, end, file }));
+        rest = others;
     }
-    for (index, (pieces, start, end)) in reads.iter().enumerate() {
-        let Some(file) = open(&requests[pieces.start].context) else { continue };
-        let mut bytes = vec![0; (end - start) as usize];
-        let read = if many { file.read_prefetched(&mut bytes, *start) } else { file.read_polled(&mut bytes, *start) };
-        if let Some(next) = reads.get(index + READS_IN_FLIGHT) {
-            prefetch(&requests, next);
+    let is_single = reads.len() == 1;
+    let mut waiting = VecDeque::new();
+    for read in reads {
+        if is_single {
+            read.make(&mut see, |file, buffer, offset| file.read_polled(buffer, offset));
+            continue;
         }
-        bytes.truncate(read.unwrap_or_default());
-        match &mut requests[pieces.clone()] {
+        waiting.extend(read.make_if_cached(&mut see));
+        if waiting.len() == READS_IN_FLIGHT {
+            waiting.pop_front().into_iter().for_each(|read| read.make_prefetched(&mut see));
+        }
+    }
+    waiting.into_iter().for_each(|read| read.make_prefetched(&mut see));
+}
+
+/// One read of [`read_coalesced`].
+struct OpenRead<'a, T> {
+    pieces: &'a mut [ReadRequest<T>],
+    start: u64,
+    end: u64,
+    file: Arc<dyn File>,
+}
+
+impl<T> OpenRead<'_, T> {
+    /// Makes the read if that takes no wait; otherwise prefetches it, and returns it.
+    fn make_if_cached(self, see: &mut impl FnMut(&mut T, Vec<u8>)) -> Option<Self> {
+        let len = self.end - self.start;
+        if len > TRIED_BYTES_MAX {
+            self.file.prefetch(self.start, len);
+            return Some(self);
+        }
+        let mut bytes = vec![0; len as usize];
+        if !self.file.read_or_prefetch(&mut bytes, self.start) {
+            return Some(self);
+        }
+        self.pass_on(bytes, see);
+        None
+    }
+
+    fn make_prefetched(self, see: &mut impl FnMut(&mut T, Vec<u8>)) {
+        self.make(see, |file, buffer, offset| file.read_prefetched(buffer, offset));
+    }
+
+    fn make(self, see: &mut impl FnMut(&mut T, Vec<u8>), read: impl Fn(&dyn File, &mut [u8], u64) -> Result<usize>) {
+        let mut bytes = vec![0; (self.end - self.start) as usize];
+        let count = read(&*self.file, &mut bytes, self.start);
+        bytes.truncate(count.unwrap_or_default());
+        self.pass_on(bytes, see);
+    }
+
+    /// Passes on what was read.
+    fn pass_on(self, bytes: Vec<u8>, see: &mut impl FnMut(&mut T, Vec<u8>)) {
+        match self.pieces {
             [] => {}
             [single] => see(&mut single.context, bytes),
             several => {
                 for request in several {
-                    let within = (request.range.start - start) as usize..(request.range.end - start) as usize;
-                    if let Some(content) = bytes.get(within) {
+                    let within = request.range.start - self.start..request.range.end - self.start;
+                    if let Some(content) = bytes.get(within.start as usize..within.end as usize) {
                         see(&mut request.context, content.to_vec());
                     }
                 }

@@ -243,6 +243,10 @@ impl File for MemoryFile {
         Ok(self.content.read().read(buffer, offset))
     }
 
+    fn read_or_prefetch(&self, buffer: &mut [u8], offset: u64) -> bool {
+        self.content.read().read(buffer, offset) == buffer.len()
+    }
+
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
         self.content.write().write(bytes, offset);
         Ok(())

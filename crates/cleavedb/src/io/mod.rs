@@ -13,6 +13,8 @@ mod mapped;
 #[cfg(not(feature = "portable"))]
 mod busy_poll;
 #[cfg(not(feature = "portable"))]
+mod machine_load;
+#[cfg(not(feature = "portable"))]
 mod available_memory;
 mod image;
 pub mod aligned;

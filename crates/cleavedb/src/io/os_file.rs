@@ -16,10 +16,12 @@ use std::sync::Arc;
 
 #[cfg(not(feature = "portable"))]
 use rustix::fs::{Advice, fadvise};
+#[cfg(not(feature = "portable"))]
+use rustix::io::Errno;
 
 use super::aligned::assert_aligned;
 #[cfg(not(feature = "portable"))]
-use super::busy_poll;
+use super::busy_poll::{self, read_cached};
 use super::storage::{Access, File};
 #[cfg(not(feature = "portable"))]
 use super::system_calls::start_write_back;
@@ -80,6 +82,19 @@ impl File for OsFile {
     #[cfg(not(feature = "portable"))]
     fn prefetch(&self, offset: u64, len: u64) {
         let _ = fadvise(&self.file, offset, NonZeroU64::new(len), Advice::WillNeed);
+    }
+
+    #[cfg(not(feature = "portable"))]
+    fn read_or_prefetch(&self, buffer: &mut [u8], offset: u64) -> bool {
+        match read_cached(&self.file, buffer, offset) {
+            Ok(count) => count == buffer.len(),
+            Err(Errno::AGAIN) => false,
+            // Not on this file system.
+            Err(_) => {
+                self.prefetch(offset, buffer.len() as u64);
+                false
+            }
+        }
     }
 
     fn read_ahead(&self, offset: u64, len: u64) {

@@ -189,6 +189,49 @@ fn prefetched_reads_return_the_bytes_and_leave_no_descriptor_open() {
 }
 
 #[test]
+fn cached_bytes_are_read_at_once_and_others_after_a_prefetch() {
+    let dir = directory();
+    let path = dir.path().join("values");
+    let content: Vec<u8> = (0..100_000_u32).map(|number| (number / 3) as u8).collect();
+    fs::write(&path, &content).unwrap();
+    for access in [Access::Buffered, Access::Direct] {
+        let Ok(file) = OsStorage::new().open_read(&path, access) else { continue };
+        for (offset, len) in [(0, 1000), (4000, 200), (50_000, 20_000), (99_000, 2000), (200_000, 10)] {
+            let mut buffer = vec![0; len];
+            let read = match file.read_or_prefetch(&mut buffer, offset) {
+                true => len,
+                false => file.read_prefetched(&mut buffer, offset).unwrap(),
+            };
+            let begin = content.len().min(offset as usize);
+            let end = content.len().min(offset as usize + len);
+            assert_eq!(buffer[..read], content[begin..end]);
+        }
+    }
+    // What was read once is cached; a range beyond the end of the file never is.
+    let file = OsStorage::new().open_read(&path, Access::Buffered).unwrap();
+    let mut buffer = [0; 3000];
+    file.read_at(&mut buffer, 98_000).unwrap();
+    assert!(file.read_or_prefetch(&mut buffer[..2000], 98_000) || !has_cached_reads(&path));
+    assert!(!file.read_or_prefetch(&mut buffer, 98_000));
+    // Past the page cache nothing is.
+    if let Ok(file) = OsStorage::new().open_read(&path, Access::Direct) {
+        assert!(!file.read_or_prefetch(&mut buffer[..2000], 98_000));
+    }
+}
+
+/// True if the file system can read from the page cache without blocking.
+#[cfg(not(feature = "portable"))]
+fn has_cached_reads(path: &Path) -> bool {
+    let is_cached = |file| crate::io::busy_poll::read_cached(&file, &mut [0; 10], 0) == Ok(10);
+    fs::read(path).is_ok() && fs::File::open(path).is_ok_and(is_cached)
+}
+
+#[cfg(feature = "portable")]
+fn has_cached_reads(_: &Path) -> bool {
+    false
+}
+
+#[test]
 fn polled_reads_are_complete_on_one_thread_and_on_many() {
     let dir = directory();
     let path = dir.path().join("values");

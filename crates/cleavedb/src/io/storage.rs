@@ -162,7 +162,15 @@ pub trait File: Send + Sync {
     /// Asks the system to fetch these bytes, which [`read_prefetched`](File::read_prefetched) will read soon and once. A
     /// hint without effect on results.
     fn prefetch(&self, _offset: u64, _len: u64) {}
-    /// As [`read_at`](File::read_at), for exactly the bytes of an earlier [`prefetch`](File::prefetch).
+    /// Fills `buffer` from `offset` and returns true if that needs no wait. Otherwise asks the system to fetch the bytes,
+    /// like [`prefetch`](File::prefetch), and returns false; `buffer` may have been written to. One call for both, because
+    /// a call costs as much as the copy of a short value.
+    fn read_or_prefetch(&self, buffer: &mut [u8], offset: u64) -> bool {
+        self.prefetch(offset, buffer.len() as u64);
+        false
+    }
+    /// As [`read_at`](File::read_at), for exactly the bytes of an earlier [`prefetch`](File::prefetch), or of a
+    /// [`read_or_prefetch`](File::read_or_prefetch) that returned false.
     fn read_prefetched(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         self.read_at(buffer, offset)
     }

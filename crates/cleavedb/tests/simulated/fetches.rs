@@ -73,6 +73,40 @@ fn a_scan_prefetches_further_the_further_its_caller_has_gone() {
 }
 
 #[test]
+fn the_first_fetch_of_a_scan_is_as_long_as_scans_usually_are() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let db = open(&disk, backend, Tuning::tiny());
+        fill(&db, 400);
+        let other = db.create_keyspace("other", KeyspaceOptions::new()).unwrap();
+        (0..400).for_each(|number| other.put(key(number), value_of_round(number, 1)).unwrap());
+        db.flush().unwrap();
+        db.wait_for_background().unwrap();
+        let pinned_after_one = |mut iter: Iter| {
+            assert!(iter.next().unwrap().is_ok());
+            db.stats().memory.pinned_bytes
+        };
+        assert!(pinned_after_one(db.iter().unwrap()) < 4 << 10);
+        for turn in 0..300 {
+            let first = turn * 7 % 370;
+            let scan = db.range(key(first)..).unwrap().take(30);
+            let numbers = scan.map(|item| item.unwrap()).enumerate().map(|(at, (found, bytes))| {
+                assert_eq!((&found[..], &bytes[..]), (key(first + at).as_bytes(), &value_of_round(first + at, 0)[..]));
+            });
+            assert_eq!(numbers.count(), 30);
+        }
+        // Some 30 values of 250 to 289 B, and their keys.
+        let pinned = pinned_after_one(db.iter().unwrap());
+        assert!((6 << 10..16 << 10).contains(&pinned), "{pinned} B");
+        assert!(pinned_after_one(other.iter().unwrap()) < 4 << 10);
+        // Scans of one key are soon known for what they are.
+        (0..40).for_each(|number| drop(db.range(key(number)..).unwrap().next().unwrap().unwrap()));
+        assert!(pinned_after_one(db.iter().unwrap()) < 4 << 10);
+        db.close().unwrap();
+    });
+}
+
+#[test]
 fn memory_of_prefetched_values_is_bounded_however_large_they_are() {
     with_each_log(|backend| {
         for len in [3000, 40_000] {

@@ -2,8 +2,8 @@
 //! when first needed; they stop where they meet.
 //!
 //! If values are separated, an end reads ahead of the caller and fetches the values of several keys together
-//! (`fetch.rs`). The read-ahead window begins at one key and grows by half with each fetch, so a short scan fetches few
-//! values in vain. A prefetched key changes no state until it is returned to the caller; merge operators run only then.
+//! (`fetch.rs`). The read-ahead window begins at the usual length of scans of the keyspace (`scan_lengths.rs`) and grows by
+//! half with each fetch, so a scan fetches few values in vain. A prefetched key changes no state until it is returned to the caller; merge operators run only then.
 //!
 //! Called by the iterators of `api/`.
 
@@ -53,6 +53,8 @@ pub(crate) struct Scan {
     versions: KeyVersions,
     /// Where values were fetched so far.
     places: ScanPlaces,
+    /// Keys returned to the caller so far.
+    returned: usize,
     is_over: bool,
     /// Values are neither fetched nor merged; items have empty values.
     keys_only: bool,
@@ -74,7 +76,7 @@ struct End {
     ahead: VecDeque<Prefetched>,
     /// The key after them, with which the next fetch begins.
     next: Option<Prefetched>,
-    /// How many keys the next fetch is for.
+    /// How many keys the next fetch is for; zero before the first.
     window: usize,
     /// Reserved memory for the values in `ahead`.
     room: Option<Reservation>,
@@ -152,6 +154,7 @@ impl Scan {
             ends: Default::default(),
             versions: KeyVersions::default(),
             places: ScanPlaces::default(),
+            returned: 0,
             is_over,
             keys_only: false,
         })
@@ -191,6 +194,7 @@ impl Scan {
             }
             Err(closed) => Some(Err(closed)),
         };
+        self.returned += usize::from(matches!(item, Some(Ok(_))));
         // If a merge operator fails, the scan reports the key and continues after it.
         self.is_over = !matches!(item, Some(Ok(_) | Err(Error::MergeFailed { .. })));
         if self.is_over {
@@ -270,7 +274,12 @@ impl Scan {
     fn read_ahead(&mut self, direction: Direction, first: Prefetched) {
         let at = direction as usize;
         let core = &self.held.core;
-        let window = self.ends[at].window.max(1);
+        let usual = self.keyspace.scan_lengths.usual().clamp(1, KEYS_AHEAD_MAX);
+        let (window, further) = match self.ends[at].window {
+            // Most scans end here.
+            0 => (usual, usual.div_ceil(2).max(2)),
+            window => (window, window + window.div_ceil(2)),
+        };
         let room = core.memory.values_ahead.reserve(window.max(KEYS_CLOSE) * BYTES_AHEAD_TYPICAL);
         let room_bytes = room.bytes();
         let mut adjoining = AdjoiningRecords::default();
@@ -298,7 +307,7 @@ impl Scan {
         }
         let Scan { ends, held, view, places, .. } = self;
         let end = &mut ends[at];
-        let further = if within > window { within } else { window + window.div_ceil(2) };
+        let further = if within > window { within } else { further };
         (end.window, end.room) = (further.min(KEYS_AHEAD_MAX), Some(room));
         let separated = end.ahead.iter_mut().take(within).flat_map(|Prefetched { key, found }| {
             let versions = found.iter_mut().flat_map(KeyVersions::separated);
@@ -449,6 +458,15 @@ impl Scan {
         let key = user_key(key).escape_ascii().to_string();
         let message = format!("some table has key {key:?} out of order; a check of the closed database reports which");
         Error::corruption(&self.held.core.dirs.slow, 0, message)
+    }
+}
+
+impl Drop for Scan {
+    fn drop(&mut self) {
+        // A scan that fetched no values says nothing about how many to fetch.
+        if self.places.values() > 0 {
+            self.keyspace.scan_lengths.note(self.returned);
+        }
     }
 }
 
