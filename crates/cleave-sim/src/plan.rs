@@ -134,7 +134,7 @@ impl Plan {
         tuning.group_bytes = *rng.pick(&[4 << 10, 16 << 10, 64 << 10]);
         tuning.garbage_bytes = *rng.pick(&[0, 4 << 10, 32 << 10]);
         tuning.garbage_percent = *rng.pick(&[5, 30]);
-        tuning.garbage_rest_percent = *rng.pick(&[20, 100]);
+        tuning.collects_when_idle = *rng.pick(&[false, true]);
         tuning.stale_percent = *rng.pick(&[0, 50, 100]);
         tuning.cache_bytes = *rng.pick(&[4 << 10, 256 << 10]);
         tuning.table_bytes = *rng.pick(&[4 << 10, 16 << 10, 64 << 10]);

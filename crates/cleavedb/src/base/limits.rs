@@ -21,7 +21,7 @@ pub const SEPARATION_BYTES_DEFAULT: usize = 192;
 /// Default garbage limit of value files, in percent of their live bytes...
 pub const GARBAGE_PERCENT_DEFAULT: u32 = 22;
 /// ...and the bytes of garbage allowed in addition.
-pub const GARBAGE_BYTES_DEFAULT: u64 = 16 << 20;
+pub const GARBAGE_BYTES_DEFAULT: u64 = 64 << 20;
 /// Value GC does not compress smaller values: there is little to save.
 pub const COMPRESSED_VALUE_BYTES_MIN: usize = 128;
 /// Value GC does not compress the values of larger records: it copies these piece by piece and never has them in

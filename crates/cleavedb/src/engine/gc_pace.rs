@@ -4,17 +4,15 @@
 //!
 //! The share follows from two rates: what users write, more of it the nearer garbage is to its limit; and what is above
 //! the garbage at which value GC begins, so that it is gone about a minute later. Value GC works all the time while
-//! nobody reads or writes, where somebody waits for it, and near the limit.
+//! nobody reads or writes, where somebody waits for it, and at the limit.
 
 use std::time::Duration;
 
 use crate::engine::pacer::DRAIN_FIRST;
 use crate::values::candidate::BEGIN_PERCENT;
 
-/// From this share of the garbage limit on, value GC works all the time.
-const FULL_FROM: f64 = 0.85;
-/// At [`FULL_FROM`], value GC removes this many times the bytes that users write.
-const AHEAD: f64 = 2.0;
+/// At this share of the garbage limit, value GC removes as much as users write, and at the limit it works all the time.
+const EVEN_AT: f64 = 0.85;
 /// The garbage above that at which value GC begins is removed within about this time.
 const REPAID_IN_S: f64 = 60.0;
 /// The smallest share.
@@ -79,12 +77,12 @@ impl GcPace {
 fn share(debt: GarbageDebt, write_rate: f64) -> f64 {
     let begin = BEGIN_PERCENT as f64 / 100.0;
     let fill = debt.garbage as f64 / debt.limit.max(1) as f64;
-    if fill >= FULL_FROM {
+    if fill >= 1.0 {
         return 1.0;
     }
-    let urgency = ((fill - begin) / (FULL_FROM - begin)).max(0.0);
+    let urgency = ((fill - begin) / (EVEN_AT - begin)).max(0.0);
     let excess = (fill - begin).max(0.0) * debt.limit as f64;
-    let wanted = AHEAD * urgency * write_rate + excess / REPAID_IN_S;
+    let wanted = urgency * write_rate + excess / REPAID_IN_S;
     let drain = if debt.drain > 0 { debt.drain as f64 } else { DRAIN_FIRST };
     (wanted / drain).clamp(SHARE_MIN, 1.0)
 }
@@ -106,13 +104,13 @@ mod tests {
         assert_eq!(share(debt(600_000_000), 0.0), SHARE_MIN);
         // What is above the beginning, over a minute.
         assert!((share(debt(840_000_000), 0.0) - 190e6 / 60.0 / 50e6).abs() < 1e-6);
-        assert_eq!(share(debt(850_000_000), 0.0), 1.0);
+        assert_eq!(share(debt(1_000_000_000), 0.0), 1.0);
         let shares = [0.0, 10e6, 20e6, 40e6].map(|rate| share(debt(750_000_000), rate));
         assert!(shares.is_sorted() && shares[1] > shares[0], "{shares:?}");
-        let shares = [660, 700, 750, 800, 840].map(|garbage| share(debt(garbage * 1_000_000), 10e6));
+        let shares = [660, 700, 750, 800, 990].map(|garbage| share(debt(garbage * 1_000_000), 10e6));
         assert!(shares.is_sorted() && shares[4] < 1.0, "{shares:?}");
         // As many bytes as users write are removed before the limit is near, whatever they write.
-        assert!(share(debt(760_000_000), 30e6) * 50e6 >= 30e6);
+        assert!(share(debt(850_000_000), 30e6) * 50e6 >= 30e6);
     }
 
     #[test]
@@ -120,7 +118,7 @@ mod tests {
         assert_eq!(share(GarbageDebt { garbage: 0, limit: 0, drain: 0 }, 0.0), SHARE_MIN);
         assert_eq!(share(GarbageDebt { garbage: 1, limit: 0, drain: 0 }, 0.0), 1.0);
         let unknown = GarbageDebt { drain: 0, ..debt(750_000_000) };
-        let wanted = AHEAD * 0.5 * 20e6 + 100e6 / REPAID_IN_S;
+        let wanted = 0.5 * 20e6 + 100e6 / REPAID_IN_S;
         assert!((share(unknown, 20e6) - wanted / DRAIN_FIRST).abs() < 1e-6);
     }
 

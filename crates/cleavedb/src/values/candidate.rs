@@ -2,7 +2,7 @@
 //! ledger, evaluated by `values/placement`.
 
 use crate::base::FileId;
-use crate::base::limits::{GARBAGE_BYTES_DEFAULT, GARBAGE_PERCENT_DEFAULT};
+use crate::base::limits::GARBAGE_PERCENT_DEFAULT;
 use crate::format::group::{Group, HashGroup};
 use crate::format::interval::Interval;
 use crate::format::values::Temperature;
@@ -23,6 +23,9 @@ pub struct Candidate {
 /// Value GC begins at this percentage of the garbage limit, so that it finishes before writers must wait.
 pub(crate) const BEGIN_PERCENT: u64 = 65;
 
+/// This much garbage, and the default percentage, is allowed whatever room the file system has.
+const ROOM_BYTES_MIN: u64 = 8 << 20;
+
 /// How much garbage is allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GarbageLimit {
@@ -31,8 +34,8 @@ pub struct GarbageLimit {
     /// In addition, in bytes.
     pub bytes: u64,
     /// Room for garbage in the file system, in bytes. Half of it is left for logs, tables, and the copies that value GC
-    /// makes before it frees anything; but no limit is below the default one for that, or a nearly full file system
-    /// would have every value moved for little.
+    /// makes before it frees anything; but the default percentage is allowed for all that, or a nearly full file
+    /// system would have every value moved for little.
     pub room: u64,
 }
 
@@ -40,13 +43,20 @@ impl GarbageLimit {
     /// The limit in bytes for `live` live bytes.
     pub fn of(self, live: u64) -> u64 {
         let share = |percent, bytes| (live / 100).saturating_mul(percent).saturating_add(bytes);
-        let least = share(GARBAGE_PERCENT_DEFAULT.into(), GARBAGE_BYTES_DEFAULT);
+        let least = share(GARBAGE_PERCENT_DEFAULT.into(), ROOM_BYTES_MIN);
         share(self.percent, self.bytes).min(least.max(self.room / 2))
     }
 
-    /// True if known garbage exceeds this percentage of the limit.
-    pub fn is_filled(self, percent: u64, garbage: u64, live: u64) -> bool {
-        garbage > self.of(live) / 100 * percent
+    /// Value GC is due with more known garbage than this.
+    pub fn begins_at(self, live: u64) -> u64 {
+        self.of(live) / 100 * BEGIN_PERCENT
+    }
+
+    /// While the store is idle, value GC goes on down to this, so that garbage and `overhead` bytes of other kinds are
+    /// within the share of live bytes and a quarter of the additional bytes; but not below a quarter of the limit.
+    pub fn rests_at(self, live: u64, overhead: u64) -> u64 {
+        let all = (live / 100).saturating_mul(self.percent).saturating_add(self.bytes / 4);
+        all.saturating_sub(overhead).max(self.of(live) / 4).min(self.begins_at(live))
     }
 
     /// The bytes of value files with `live` live bytes at the limit.
@@ -84,13 +94,15 @@ mod tests {
     fn the_limit_is_a_share_of_live_bytes_and_some_bytes_and_no_more_than_there_is_room_for() {
         let limit = GarbageLimit { percent: 30, bytes: 1000, room: u64::MAX };
         assert_eq!((limit.of(10_000), limit.file_bytes(10_000)), (4_000, 14_000));
-        assert!(limit.is_filled(65, 2_601, 10_000) && !limit.is_filled(65, 2_600, 10_000));
+        assert!(limit.begins_at(10_000) == 2_600);
+        assert_eq!([0, 1_000, 9_000].map(|overhead| limit.rests_at(10_000, overhead)), [2_600, 2_250, 1_000]);
         let none = GarbageLimit { percent: 1000, bytes: u64::MAX, room: u64::MAX };
         assert_eq!((none.of(9_000), none.file_bytes(u64::MAX)), (u64::MAX / 2, u64::MAX));
         let short = GarbageLimit { room: 1 << 30, ..none };
         assert_eq!(short.of(9_000), 1 << 29);
         let full = GarbageLimit { room: 0, ..none };
-        assert_eq!(full.of(100 << 20), (22 << 20) + (16 << 20));
+        let share = (100_u64 << 20) / 100 * u64::from(GARBAGE_PERCENT_DEFAULT);
+        assert_eq!(full.of(100 << 20), share + ROOM_BYTES_MIN);
         assert_eq!(GarbageLimit { room: 0, ..limit }.of(10_000), limit.of(10_000));
     }
 }

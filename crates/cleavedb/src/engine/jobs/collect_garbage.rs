@@ -49,7 +49,7 @@ pub(crate) fn victims(core: &Core, state: &WorkState, idle: bool) -> Option<Vec<
         candidates.retain(|candidate| !state.quarantined.contains(&candidate.file));
         let live: u64 = candidates.iter().map(Candidate::live_bytes).sum();
         let garbage = candidates.iter().map(|file| file.bytes).sum::<u64>() - live;
-        victims = match core.garbage_limit().is_filled(core.gc_begins_at(idle), garbage, live) {
+        victims = match garbage > core.gc_begins_at(live, idle) {
             true => core.placement.victims(&candidates),
             false => Vec::new(),
         };

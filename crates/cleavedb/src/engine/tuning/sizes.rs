@@ -115,8 +115,8 @@ pub struct Tuning {
     pub garbage_bytes: u64,
     /// ...and this percentage of live bytes (decision record 021).
     pub garbage_percent: u64,
-    /// While the store is idle, value GC goes on down to this percentage of the garbage limit.
-    pub garbage_rest_percent: u64,
+    /// While the store is idle, value GC goes on, so that garbage and fixed costs together are within the limit.
+    pub collects_when_idle: bool,
     /// Tables are rewritten if more than this percentage of their addresses is resolved through redirect tables.
     pub stale_percent: u64,
     /// While the database is idle, HL0 is compacted and tables with fewer stale addresses are rewritten, for faster
@@ -215,7 +215,7 @@ impl Tuning {
             group_bytes: (logs_bytes_max / 4) as u64,
             garbage_bytes: GARBAGE_BYTES_DEFAULT,
             garbage_percent: GARBAGE_PERCENT_DEFAULT.into(),
-            garbage_rest_percent: 50,
+            collects_when_idle: true,
             stale_percent: 50,
             compacts_when_idle: true,
             cache_bytes: 0,
@@ -348,7 +348,7 @@ impl Tuning {
             group_bytes: 64 << 10,
             garbage_bytes: 32 << 10,
             garbage_percent: 30,
-            garbage_rest_percent: 100,
+            collects_when_idle: false,
             stale_percent: 50,
             compacts_when_idle: true,
             cache_bytes: 256 << 10,

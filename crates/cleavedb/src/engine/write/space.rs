@@ -17,7 +17,7 @@ use crate::engine::view::View;
 use crate::format::value_state::ReclaimedBytes;
 use crate::levels::hidden::Hidden;
 use crate::levels::picker::Figures;
-use crate::values::candidate::{BEGIN_PERCENT, GarbageLimit};
+use crate::values::candidate::GarbageLimit;
 use crate::values::files::ValueFiles;
 
 /// The fill of the pacing stage grows by this much for each tenth of the garbage limit.
@@ -55,16 +55,26 @@ impl Core {
         self.work.space.garbage_room.store(room, Ordering::Relaxed);
     }
 
-    /// The percentage of the garbage limit at which value GC is due while the store is busy, or idle.
-    pub fn gc_begins_at(&self, idle: bool) -> u64 {
-        if idle { self.settings.tuning.garbage_rest_percent.min(BEGIN_PERCENT) } else { BEGIN_PERCENT }
+    /// Value GC is due with more known garbage than this, while the store is busy or idle.
+    pub fn gc_begins_at(&self, live: u64, idle: bool) -> u64 {
+        match idle {
+            true if self.settings.tuning.collects_when_idle => {
+                self.garbage_limit().rests_at(live, self.overhead_bytes())
+            }
+            _ => self.garbage_limit().begins_at(live),
+        }
+    }
+
+    /// Bytes stored beside the values: tables, the reserve, and the space that the active log and the spare log were given.
+    fn overhead_bytes(&self) -> u64 {
+        let tables: u64 = self.published.view().version.levels().iter().map(|level| level.bytes()).sum();
+        tables + 3 * self.settings.tuning.log_bytes_for(self.stored_bytes())
     }
 
     /// The value files to collect next, if value GC is due while the store is busy, or idle. O(1) except for the first call after an edit.
     pub fn victims_of<'a>(&self, values: &'a ValueFiles, idle: bool) -> &'a [FileId] {
         let figures = values.figures();
-        let garbage = figures.file_bytes - figures.live_bytes;
-        match self.garbage_limit().is_filled(self.gc_begins_at(idle), garbage, figures.live_bytes) {
+        match figures.file_bytes - figures.live_bytes > self.gc_begins_at(figures.live_bytes, idle) {
             true => values.victims(|candidates| self.placement.victims(candidates)),
             false => &[],
         }

@@ -11,8 +11,10 @@ use crate::base::file_set::FileSet;
 use crate::base::{Address, Cursor, Error, FileId, Kind, Merging, Result, Stamp};
 use crate::engine::jobs::collection::state::Collection;
 use crate::engine::referrers::Walk;
+use crate::format::group::{HashGroup, group_hash};
+use crate::format::interval::end_order;
 use crate::format::references::References;
-use crate::values::files::{Entry, Layout, Located};
+use crate::values::files::{Entry, Layout, Located, ValueFile};
 use crate::values::newest::{Fate, SeenRecord};
 
 /// Reading this many bytes of a file, and noting the keys in them, costs as much as passing one entry of a table.
@@ -25,6 +27,54 @@ const FOUND_TOGETHER: u64 = 1 << 8;
 /// The plan to find every reference to the collected files.
 pub(crate) struct Ways {
     walks: Vec<Walk>,
+}
+
+/// The keys that collected files may have received from other files. Records only move to extents, whose groups say which
+/// keys they hold: so most addresses that lead through redirect tables are dismissed by their keys.
+#[derive(Default)]
+struct Destinations {
+    hash_groups: Vec<HashGroup>,
+    /// Sorted and disjoint, each with its end; the last one may have none.
+    ranges: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+}
+
+impl Destinations {
+    fn of<'a>(files: impl Iterator<Item = &'a ValueFile>) -> Destinations {
+        let mut all = Destinations::default();
+        let mut ranges = Vec::new();
+        for file in files {
+            let Layout::Extent { group, .. } = file.layout() else { continue };
+            all.hash_groups.extend(group.as_hash());
+            ranges.extend(group.as_range().map(|range| (range.from().to_vec(), range.to().map(<[u8]>::to_vec))));
+        }
+        all.extend_ranges(ranges);
+        all
+    }
+
+    fn extend_ranges(&mut self, mut ranges: Vec<(Vec<u8>, Option<Vec<u8>>)>) {
+        ranges.sort();
+        for (from, to) in ranges {
+            match self.ranges.last_mut() {
+                Some((_, end)) if end.as_ref().is_none_or(|end| from <= *end) => {
+                    if end_order(end.as_deref(), to.as_deref()).is_lt() {
+                        *end = to;
+                    }
+                }
+                _ => self.ranges.push((from, to)),
+            }
+        }
+    }
+
+    /// False if no collected file has received a record of this key.
+    fn may_hold(&self, full_key: &[u8]) -> bool {
+        let above = self.ranges.partition_point(|(from, _)| **from <= *full_key);
+        let range = above.checked_sub(1).and_then(|index| self.ranges.get(index));
+        range.is_some_and(|(_, to)| to.as_ref().is_none_or(|to| *full_key < **to))
+            || !self.hash_groups.is_empty() && {
+                let hash = group_hash(full_key);
+                self.hash_groups.iter().any(|group| group.holds(hash))
+            }
+    }
 }
 
 impl Collection<'_> {
@@ -93,6 +143,7 @@ impl Collection<'_> {
         let index_of: BTreeMap<FileId, u32> =
             (0..).zip(&self.victims).map(|(index, it)| (it.file.id(), index)).collect();
         let view = self.horizon.view.clone();
+        let destinations = Destinations::of(self.victims.iter().map(|victim| &*victim.file));
         let mut steps = 0;
         cursor.seek_first()?;
         while cursor.valid() {
@@ -102,6 +153,7 @@ impl Collection<'_> {
                 *seen.entry(address.file).or_default() += 1;
                 let found = match index_of.get(&address.file) {
                     Some(index) => Some((*index, address)),
+                    None if !destinations.may_hold(cursor.key()) => None,
                     None => match view.values.locate(address)? {
                         Located::At(file, now) => index_of.get(&file.id()).map(|index| (*index, now)),
                         Located::Dead | Located::Unknown => None,
@@ -141,5 +193,40 @@ impl Collection<'_> {
             self.steps_up += ups as u64;
         }
         self.move_out(&batch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn destinations(ranges: &[(&str, Option<&str>)]) -> Destinations {
+        let mut all = Destinations::default();
+        all.extend_ranges(ranges.iter().map(|(from, to)| (from.as_bytes().to_vec(), to.map(|to| to.into()))).collect());
+        all
+    }
+
+    #[test]
+    fn a_key_may_be_in_any_of_the_ranges_whether_they_overlap_or_not() {
+        let all = destinations(&[("m", Some("p")), ("b", Some("d")), ("c", Some("f")), ("c", Some("d")), ("x", None)]);
+        let held = ["a", "b", "c", "d", "e", "f", "l", "m", "ozz", "p", "w", "x", "zzz"];
+        let found: Vec<&str> = held.into_iter().filter(|key| all.may_hold(key.as_bytes())).collect();
+        assert_eq!(found, ["b", "c", "d", "e", "m", "ozz", "x", "zzz"]);
+        assert!(!destinations(&[]).may_hold(b"a"));
+        let open = destinations(&[("b", None), ("c", Some("d"))]);
+        assert!(open.may_hold(b"z") && !open.may_hold(b"a"));
+    }
+
+    #[test]
+    fn a_key_may_be_in_a_group_that_holds_its_hash() {
+        let groups = HashGroup::ALL.halves().unwrap();
+        for key in ["one", "two", "three", "four", "five"] {
+            let held = groups.map(|group| {
+                let all = Destinations { hash_groups: vec![group], ranges: Vec::new() };
+                all.may_hold(key.as_bytes())
+            });
+            assert_eq!(held, groups.map(|group| group.holds(group_hash(key.as_bytes()))));
+            assert!(held[0] != held[1]);
+        }
     }
 }
