@@ -325,3 +325,22 @@ proptest! {
         prop_assert!(result.is_ok(), "{}", result.unwrap_err());
     }
 }
+
+/// Live data of 4 MB is overwritten ten times on a file system with room for twice that and 32 MiB.
+#[test]
+fn writers_are_never_refused_where_there_is_room_for_twice_what_is_live_and_32_mib() {
+    in_world(31, || {
+        let disk = SimDisk::new();
+        const RECORDS: usize = 4000;
+        disk.set_capacity(Some(2 * RECORDS as u64 * 1008 + (32 << 20)));
+        let db = open_with(&disk, Options::new(), Tuning::for_budget(16 << 20)).unwrap();
+        let mut random = Random::new(5);
+        for write in 0..11 * RECORDS {
+            let number = if write < RECORDS { write } else { random.below(RECORDS as u64) as usize };
+            let result = db.put(key(number), value(&key(number), 1000));
+            assert!(result.is_ok(), "write {write}: {result:?}, {} B on disk: {:?}", disk.used(), db.stats());
+        }
+        assert_eq!(db.iter().unwrap().count(), RECORDS);
+        db.close().unwrap();
+    });
+}

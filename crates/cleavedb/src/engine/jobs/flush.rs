@@ -60,7 +60,7 @@ fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
         || asked
         || view.front_bytes() > tuning.front_bytes_max
         // Flushing bounds the number of logs, even if little in them is still live.
-        || unflushed_log_bytes(view, core.work.flushed()).is_due(tuning, core.stored_bytes());
+        || unflushed_log_bytes(view, core.work.flushed()).is_due(tuning, core.unflushed_bytes_max());
     (is_due && !oldest.is_empty()).then(|| JobKind::begin(Flush(oldest))).flatten()
 }
 

@@ -19,8 +19,6 @@ use crate::engine::tuning::sizes::Tuning;
 use crate::engine::view::View;
 use crate::sched::clock::now;
 
-/// Logs are flushed once they hold this part of all that is stored, and the least size in the tuning.
-const UNFLUSHED_PART: u64 = 16;
 /// Writers are stopped while this many sealed index tables wait to become runs.
 const SEALED_MAX: usize = 8;
 
@@ -232,10 +230,9 @@ pub(crate) struct LogBytes {
 
 impl LogBytes {
     /// True if the logs are large enough for a flush, even if it would find few live records: half of what recovery may
-    /// read, or a part of all that is stored, because the garbage in them is not known yet.
-    pub fn is_due(&self, tuning: &Tuning, stored: u64) -> bool {
-        let part = (stored / UNFLUSHED_PART).max(tuning.unflushed_bytes_min);
-        self.carried > tuning.logs_bytes_max / 2 || self.all > (tuning.replay_bytes_max / 2).min(part)
+    /// read, or `most` bytes.
+    pub fn is_due(&self, tuning: &Tuning, most: u64) -> bool {
+        self.carried > tuning.logs_bytes_max / 2 || self.all > (tuning.replay_bytes_max / 2).min(most)
     }
 }
 

@@ -33,6 +33,12 @@ const HIDDEN_PERCENT: u64 = 30;
 /// ...and hidden and known garbage together exceed this share.
 const BOTH_PERCENT: u64 = 80;
 
+/// Logs that are not flushed hold at most this part of all that is stored...
+const UNFLUSHED_PART: u64 = 16;
+/// ...and this part of the room for garbage, if that is at least so much.
+const UNFLUSHED_ROOM_PART: u64 = 8;
+const UNFLUSHED_ROOM_MIN: u64 = 4 << 20;
+
 /// The fill of the pacing stage: 0.5 at 80% of the garbage limit, 0.75 at the limit.
 fn fill(file_bytes: u64, live: u64, garbage_limit: GarbageLimit) -> f64 {
     let garbage = file_bytes.saturating_sub(live) as f64;
@@ -63,6 +69,14 @@ impl Core {
             }
             _ => self.garbage_limit().begins_at(live),
         }
+    }
+
+    /// Logs are flushed once they hold more than this, because the garbage in them is not known: a part of all that is
+    /// stored, or the least size in the tuning if that is more, but no more than there is room for.
+    pub fn unflushed_bytes_max(&self) -> u64 {
+        let part = (self.stored_bytes() / UNFLUSHED_PART).max(self.settings.tuning.unflushed_bytes_min);
+        let room = self.work.space.garbage_room.load(Ordering::Relaxed) / UNFLUSHED_ROOM_PART;
+        part.min(room.max(UNFLUSHED_ROOM_MIN))
     }
 
     /// Bytes stored beside the values: tables, the reserve, and the space that the active log and the spare log were given.
