@@ -15,8 +15,9 @@
 //!                                                              ▲ a close begins in any of the five
 //! ```
 //!
-//! *Mandatory* work is required for writes and space: seals, flushes, merges, compactions, value GC. *Idle* work only
-//! makes reads faster: idle compactions, and value reordering if it is to wait for idle time. It begins after a second without mandatory work, or at once if
+//! *Mandatory* work is required for writes and space: seals, flushes, merges, compactions, value GC. *Idle* work makes
+//! reads faster or the store smaller than it must be: idle compactions, value GC below the garbage at which it must begin,
+//! and value reordering if it is to wait for idle time. It begins after a second without mandatory work, or at once if
 //! a caller waits until all work is done. A value reordering ends early once the state is no longer `Idle`.
 //!
 //! The scheduler (`jobs/`) reports the changes; `work.rs` holds the state under its lock.

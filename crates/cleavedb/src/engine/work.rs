@@ -28,7 +28,7 @@ pub(crate) const IDLE_AFTER: Duration = Duration::from_secs(1);
 pub(crate) enum Class {
     /// Required for writes or space.
     Mandatory,
-    /// Makes reads faster, and runs only when no mandatory work is due. A full disk does not count as its failure.
+    /// Makes reads faster or the store smaller, and begins only when no mandatory work is due. A full disk does not count as its failure.
     Idle,
 }
 

@@ -99,9 +99,14 @@ impl<'a> Collection<'a> {
                 }
             }
         }
-        let reach = values.state.reachable();
-        let live = victims.iter().map(|victim| reach.of(victim.file.id()).bytes).sum();
-        let (sorted_bytes, staged) = memory_to_sort(core, live);
+        let sorted = match core.placement.keeps_key_order() {
+            true => {
+                let reach = values.state.reachable();
+                victims.iter().map(|victim| reach.of(victim.file.id()).bytes).sum()
+            }
+            false => 0,
+        };
+        let (sorted_bytes, staged) = memory_to_sort(core, sorted);
         Collection {
             core,
             referrers: referrers_of(&horizon.view),
@@ -192,12 +197,12 @@ impl<'a> Collection<'a> {
     }
 }
 
-/// Bytes of values that a job sorts in memory, for `live` bytes in all, and what the caches give for that: each part that
-/// is sorted reads all files of the job.
-fn memory_to_sort(core: &Core, live: u64) -> (usize, Option<Counted>) {
+/// Bytes of values that a job sorts in memory at a time, of `sorted` bytes in all, and what the caches give for that: each
+/// part that is sorted reads all files of the job.
+fn memory_to_sort(core: &Core, sorted: u64) -> (usize, Option<Counted>) {
     let tuning = &core.settings.tuning;
     let own = tuning.sorted_bytes_by_gc();
-    let wanted = tuning.sorted_bytes_max().min(usize::try_from(live).unwrap_or(usize::MAX));
+    let wanted = tuning.sorted_bytes_max().min(usize::try_from(sorted).unwrap_or(usize::MAX));
     // No more than the caches can give now.
     let caches = core.readers.cache.capacity() + core.memory.value_cache.capacity();
     let spare = (caches as usize).saturating_sub(tuning.cache_bytes_min);
