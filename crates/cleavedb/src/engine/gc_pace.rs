@@ -4,7 +4,7 @@
 //!
 //! The share follows from two rates: what users write, more of it the nearer garbage is to its limit; and what is above
 //! the garbage at which value GC begins, so that it is gone some minutes later. Value GC works all the time while
-//! nobody reads or writes, and where somebody waits for it.
+//! nobody reads or writes, and where somebody waits for it, as writers that were slowed do.
 
 use std::time::Duration;
 
@@ -19,16 +19,20 @@ const REPAID_IN_S: f64 = 300.0;
 const SHARE_MIN: f64 = 0.05;
 /// Users that did nothing for this long are idle.
 const IDLE_AFTER: Duration = Duration::from_millis(50);
+/// Writers that waited for their pace are taken to wait for value GC for this long.
+const WAITS_FOR: Duration = Duration::from_secs(1);
 /// Time constant of the moving average of the rate of writes, in seconds.
 const RATE_MEMORY_S: f64 = 1.0;
 
 /// How much users have done since the database was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct UserTotals {
-    /// Bytes written to logs.
+    /// Bytes written.
     pub written: u64,
-    /// Look-ups in the caches.
-    pub looked_up: u64,
+    /// Number of writes that waited for their pace.
+    pub waited: u64,
+    /// Changes if users have read.
+    pub reads_seen: u64,
 }
 
 /// What value GC has to do.
@@ -51,6 +55,8 @@ pub(crate) struct GcPace {
     measured: (Duration, u64),
     /// Bytes that users write per second.
     write_rate: f64,
+    /// When writes were last seen to wait.
+    waited_at: Option<Duration>,
 }
 
 impl GcPace {
@@ -58,9 +64,17 @@ impl GcPace {
     pub fn share(&mut self, now: Duration, totals: UserTotals, debt: GarbageDebt) -> f64 {
         match self.last {
             None => (self.last, self.measured) = (Some((now, totals)), (now, totals.written)),
-            Some((_, before)) if before != totals => self.last = Some((now, totals)),
+            Some((_, before)) if before != totals => {
+                if before.waited != totals.waited {
+                    self.waited_at = Some(now);
+                }
+                self.last = Some((now, totals));
+            }
             Some((then, _)) if now.saturating_sub(then) >= IDLE_AFTER => return 1.0,
             Some(_) => {}
+        }
+        if self.waited_at.is_some_and(|at| now.saturating_sub(at) < WAITS_FOR) {
+            return 1.0;
         }
         let (then, written) = self.measured;
         let elapsed = now.saturating_sub(then).as_secs_f64();
@@ -92,15 +106,15 @@ mod tests {
         GarbageDebt { garbage, limit: 1_000_000_000, drain: 50_000_000 }
     }
 
-    fn at(ms: u64, written: u64, looked_up: u64) -> (Duration, UserTotals) {
-        (Duration::from_millis(ms), UserTotals { written, looked_up })
+    fn at(ms: u64, written: u64, reads_seen: u64) -> (Duration, UserTotals) {
+        (Duration::from_millis(ms), UserTotals { written, reads_seen, waited: 0 })
     }
 
     #[test]
     fn the_share_grows_with_the_debt_and_with_what_users_write() {
         assert_eq!(share(debt(600_000_000), 0.0), SHARE_MIN);
         // What is above the beginning, over five minutes.
-        assert!((share(debt(840_000_000), 0.0) - 190e6 / REPAID_IN_S / 50e6).abs() < 1e-6);
+        assert!((share(debt(2_650_000_000), 0.0) - 2e9 / REPAID_IN_S / 50e6).abs() < 1e-6);
         assert_eq!(share(debt(1_000_000_000), 50e6), 1.0);
         let shares = [0.0, 10e6, 20e6, 40e6].map(|rate| share(debt(750_000_000), rate));
         assert!(shares.is_sorted() && shares[1] > shares[0], "{shares:?}");
@@ -132,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn value_gc_works_all_the_time_once_nobody_reads_or_writes() {
+    fn value_gc_works_all_the_time_once_nobody_reads_or_writes_and_while_writers_wait() {
         let mut pace = GcPace::default();
         let mut share = |(now, totals)| pace.share(now, totals, debt(700_000_000));
         assert!(share(at(0, 0, 0)) < 1.0);
@@ -142,6 +156,12 @@ mod tests {
         assert!(share(at(100, 0, 1)) < 1.0);
         assert_eq!(share(at(130, 0, 1)), 1.0);
         assert!(share(at(140, 1, 1)) < 1.0, "somebody writes");
+        let (now, totals) = at(150, 2, 1);
+        assert_eq!(share((now, UserTotals { waited: 1, ..totals })), 1.0, "writers wait");
+        let (now, totals) = at(1_100, 3, 1);
+        assert_eq!(share((now, UserTotals { waited: 1, ..totals })), 1.0);
+        let (now, totals) = at(1_200, 4, 1);
+        assert!(share((now, UserTotals { waited: 1, ..totals })) < 1.0, "they have not waited for a second");
     }
 
     #[test]

@@ -93,7 +93,7 @@ impl Reserve {
     }
 
     /// True if a call uses released space now.
-    fn is_lent(&self) -> bool {
+    pub fn is_lent(&self) -> bool {
         self.lent.load(Ordering::Acquire) > 0
     }
 

@@ -29,6 +29,10 @@ pub(crate) struct Space {
     pub garbage_room: AtomicU64,
     /// There is no file that value GC could collect.
     pub no_victims: AtomicBool,
+    /// A user has read since this was last cleared. Readers write to it only if it is not set.
+    users_read: AtomicBool,
+    /// How often it was found set.
+    reads_seen: AtomicU64,
     /// How fast value GC works.
     pub gc_pace: Mutex<GcPace>,
     /// The last result for a version and an oldest snapshot, reused because most jobs change no tables.
@@ -46,6 +50,8 @@ impl Default for Space {
             record_max: AtomicU64::new(0),
             garbage_room: AtomicU64::new(u64::MAX),
             no_victims: AtomicBool::new(false),
+            users_read: AtomicBool::new(false),
+            reads_seen: AtomicU64::new(0),
             gc_pace: Mutex::default(),
             looked: Mutex::default(),
         }
@@ -63,6 +69,20 @@ impl Space {
             Some((known, at, hidden)) if *at == oldest && known.as_ptr() == Arc::as_ptr(version) => *hidden,
             _ => looked.insert((Arc::downgrade(version), oldest, look())).2,
         }
+    }
+
+    /// Notes that a user reads.
+    #[inline]
+    pub fn note_read(&self) {
+        if !self.users_read.load(Ordering::Relaxed) {
+            self.users_read.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// A number that has changed if a user has read since the last call.
+    pub fn reads_seen(&self) -> u64 {
+        let before = self.users_read.swap(false, Ordering::Relaxed);
+        self.reads_seen.fetch_add(u64::from(before), Ordering::Relaxed) + u64::from(before)
     }
 
     /// Notes that no compaction can uncover more garbage.

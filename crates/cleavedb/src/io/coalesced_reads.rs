@@ -118,12 +118,15 @@ pub fn read_coalesced<T>(
         let next = coalesce(rest, coalescing, |request| request.range).next();
         let Some((start, end, count)) = next.map(|read| (read.start, read.end, read.pieces.len())) else { break };
         let (pieces, others) = rest.split_at_mut(count);
-        reads.extend(open(&pieces[0].context).map(|file| OpenRead { pieces, start, end, file }));
+        reads.push((pieces, start, end));
         rest = others;
     }
     let is_single = reads.len() == 1;
     let mut waiting = VecDeque::new();
-    for read in reads {
+    for (pieces, start, end) in reads {
+        // No more files are open than reads are in flight.
+        let Some(file) = open(&pieces[0].context) else { continue };
+        let read = OpenRead { pieces, start, end, file };
         if is_single {
             read.make(&mut see, |file, buffer, offset| file.read_polled(buffer, offset));
             continue;

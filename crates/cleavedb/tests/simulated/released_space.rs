@@ -115,7 +115,7 @@ fn dead_extents_in_a_segment_linked_by_a_checkpoint_are_released_once_it_is_gone
 
 #[test]
 fn an_open_releases_all_space_between_and_after_extents() {
-    in_world(22, || {
+    in_world(25, || {
         let disk = SimDisk::new();
         // As if the process crashed after each edit, before space was released: also after the last extents of
         // segments.

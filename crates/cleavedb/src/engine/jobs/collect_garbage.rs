@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use crate::base::{FileId, Result, Seqno};
 use crate::engine::activity::Activity;
@@ -54,7 +53,9 @@ pub(crate) fn victims(core: &Core, state: &WorkState, idle: bool) -> Option<Vec<
             false => Vec::new(),
         };
     }
-    core.work.space.note_victims(!victims.is_empty());
+    if !idle {
+        core.work.space.note_victims(!victims.is_empty());
+    }
     let room = match state.shortages.is_unmet(Need::Collection) {
         true => 0,
         false => core.storage.free_bytes(&core.dirs.slow) / 2,
@@ -106,24 +107,33 @@ impl Job for CollectGarbage {
     }
 
     fn plan(&self, _: &Core) -> Result<Plan<'_>> {
-        Ok(Plan::WithReserve(Box::new(|core| {
-            let began = now();
-            let collected = collect(core, &self.files, Purpose::Space)?;
-            Ok(outcome_of(collected, move |core, collected| {
-                let paused = collected.map_or(Duration::ZERO, |collected| collected.paused);
-                let given_back = collected.map_or(0, |collected| {
-                    core.counters.value_gc_bytes.fetch_add(collected.written, Ordering::Relaxed);
-                    core.counters.value_gcs.fetch_add(1, Ordering::Relaxed);
-                    collected.bytes_before.saturating_sub(collected.written)
-                });
-                core.work.space.note_drained(given_back, now().saturating_sub(began + paused));
-            }))
-        })))
+        let work = |core: &Core| self.run(core);
+        Ok(match self.class {
+            Class::Mandatory => Plan::WithReserve(Box::new(work)),
+            Class::Idle => Plan::Whole(Box::new(work)),
+        })
     }
 
     fn unreadable_inputs(&self, _: &Core, _: &Path) -> Vec<FileId> {
         // A look-up in a table may also have failed: in either case the files are quarantined.
         self.files.clone()
+    }
+}
+
+impl CollectGarbage {
+    fn run(&self, core: &Core) -> Result<Outcome<'_>> {
+        let began = now();
+        let collected = collect(core, &self.files, Purpose::Space)?;
+        Ok(outcome_of(collected, move |core, collected| {
+            let Some(Copied { written, bytes_before, paused, .. }) = collected else { return };
+            core.counters.value_gc_bytes.fetch_add(*written, Ordering::Relaxed);
+            core.counters.value_gcs.fetch_add(1, Ordering::Relaxed);
+            // At rest, files with less garbage are collected than while writers depend on the rate.
+            if self.class == Class::Mandatory {
+                let took = now().saturating_sub(began + *paused);
+                core.work.space.note_drained(bytes_before.saturating_sub(*written), took);
+            }
+        }))
     }
 }
 
@@ -139,7 +149,10 @@ pub(crate) fn outcome_of<'a>(collected: Collected, count: impl FnOnce(&Core, Opt
     // Moved values were durable before, so the edit requires no sync of the logs.
     Outcome::edit(Seqno::ZERO, edit, |_| {}).then(move |core, installed| {
         match &installed {
-            Ok(()) => count(core, Some(&*copied)),
+            Ok(()) => {
+                count(core, Some(&*copied));
+                core.grow_reserve();
+            }
             // After any other error the manifest may reference them.
             Err(error) if error.is_transient() => remove_unreferenced(core, &copied.files),
             Err(_) => {}

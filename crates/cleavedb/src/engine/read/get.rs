@@ -42,6 +42,7 @@ impl Core {
     /// Rejects reads of a closed database, of a dropped or foreign keyspace, and of keys of invalid length. The caller
     /// takes the view first, so the view has everything that was published before a close.
     pub(crate) fn check_read(&self, keyspace: &KeyspaceState, key: &[u8]) -> Result<()> {
+        self.work.space.note_read();
         self.check_open()?;
         keyspace.check(self.database)?;
         limits::check_key(key.len())

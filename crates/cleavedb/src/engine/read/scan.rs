@@ -186,6 +186,7 @@ impl Scan {
         if self.is_over {
             return None;
         }
+        self.held.core.work.space.note_read();
         // Tables are opened when first read, and after a close another process may own the files.
         let item = match self.held.core.check_open() {
             Ok(()) => {

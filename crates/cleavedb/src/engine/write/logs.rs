@@ -20,6 +20,8 @@ use crate::front::log_writer::BackEnd;
 use crate::io::{Access, AlignedBuffer, File, Mapping};
 use crate::values::candidate::Candidate;
 
+/// Space for the beginnings of the extents of a segment.
+const EXTENTS_BYTES: u64 = 64 * BLOCK_IO_BYTES as u64;
 /// Logs are written through the page cache while the system has memory for everything stored and this many logs.
 const PAGE_CACHE_LOGS: u64 = 2;
 
@@ -263,7 +265,9 @@ impl Core {
         let view = self.published.view();
         let carried = unflushed_log_bytes(&view, self.work.flushed()).carried;
         let largest = view.values.figures().candidates.iter().map(Candidate::live_bytes).max().unwrap_or(0);
-        self.reserve.grow(carried + self.next_log_bytes().max(largest));
+        let largest = self.next_log_bytes().max(largest);
+        // A redirect table has up to an eighth of the records it leads to, and extents begin at blocks.
+        self.reserve.grow(carried + largest + largest / 8 + EXTENTS_BYTES);
     }
 
     /// Removes these logs, and those of earlier failed attempts, from the manifest. Their files are deleted once

@@ -76,7 +76,9 @@ impl Core {
     pub fn unflushed_bytes_max(&self) -> u64 {
         let part = (self.stored_bytes() / UNFLUSHED_PART).max(self.settings.tuning.unflushed_bytes_min);
         let room = self.work.space.garbage_room.load(Ordering::Relaxed) / UNFLUSHED_ROOM_PART;
-        part.min(room.max(UNFLUSHED_ROOM_MIN))
+        // The active log counts as a whole, however little in it is not flushed.
+        let least = UNFLUSHED_ROOM_MIN.max(2 * self.settings.tuning.log_bytes_for(self.stored_bytes()));
+        part.min(room.max(least))
     }
 
     /// Bytes stored beside the values: tables, the reserve, and the space that the active log and the spare log were given.
@@ -129,11 +131,14 @@ impl Core {
         GarbageDebt { garbage, limit, drain: space.drain.load(Ordering::Relaxed) }
     }
 
-    /// How much users have read and written.
+    /// What users have done.
     pub fn user_totals(&self) -> UserTotals {
-        let (blocks, values) = (&self.readers.cache, &self.memory.value_cache);
-        let looked_up = [blocks.hits(), blocks.misses(), values.hits(), values.misses()];
-        UserTotals { written: self.counters.log_bytes.load(Ordering::Relaxed), looked_up: looked_up.iter().sum() }
+        let (written, waited) = (&self.counters.user_bytes, &self.counters.paced);
+        UserTotals {
+            written: written.load(Ordering::Relaxed),
+            waited: waited.load(Ordering::Relaxed),
+            reads_seen: self.work.space.reads_seen(),
+        }
     }
 
     /// Updates the bound on hidden garbage, if it can matter. True if value files would exceed the garbage limit if all

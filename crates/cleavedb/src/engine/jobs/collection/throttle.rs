@@ -10,6 +10,8 @@ use crate::sched::clock::now;
 const WORK_MIN: Duration = Duration::from_millis(1);
 /// Shorter pauses are left to the next one.
 const PAUSE_MIN: Duration = Duration::from_micros(100);
+/// A collection pauses no longer than this in all: until it ends it keeps a view, and memory to sort.
+const PAUSED_MAX: Duration = Duration::from_secs(20);
 /// The share is determined anew after this much of a pause.
 const REVIEW_EACH: Duration = Duration::from_millis(10);
 
@@ -43,7 +45,7 @@ impl<'a> Throttle<'a> {
         let Some(core) = self.core else { return };
         let begun = now();
         let worked = begun.saturating_sub(self.since);
-        if worked < WORK_MIN {
+        if worked < WORK_MIN || self.paused >= PAUSED_MAX {
             return;
         }
         let mut ends = begun;
@@ -54,7 +56,8 @@ impl<'a> Throttle<'a> {
                 break;
             }
             let mut state = core.work.lock();
-            if state.hurries() {
+            // Writers get no space for logs while the reserve is lent.
+            if state.hurries() || core.reserve.is_lent() {
                 break;
             }
             core.work.wait_for_change(&mut state, Some(left.min(REVIEW_EACH)));
