@@ -1,41 +1,41 @@
-//! The pace of value GC: the share of the time that it works while users read and write. Value GC is in no hurry: what
-//! it has not collected yet only takes space, up to the garbage limit. At full speed it would take a processor and the
-//! device from users for minutes after they have updated much (decision record 040).
+//! The pace of value GC: the share of the time that it works while users read and write. Garbage that is not collected
+//! yet only takes space, up to the garbage limit; value GC at full speed would take a processor and the device from users
+//! for minutes after many updates (decision record 040).
 //!
-//! The share follows from two rates: what users write, more of it the nearer garbage is to its limit; and what is above
-//! the garbage at which value GC begins, so that it is gone some minutes later. Value GC works all the time while
-//! nobody reads or writes, and where somebody waits for it, as writers that were slowed do.
+//! The share follows from two rates: the rate of writes, multiplied by a factor that grows as garbage nears its limit; and
+//! the rate that removes the excess, the garbage above that at which value GC begins, within some minutes. Value GC works
+//! all the time while no user reads or writes, and while a caller or a paced writer waits for it.
 
 use std::time::Duration;
 
 use crate::engine::pacer::DRAIN_FIRST;
 use crate::values::candidate::BEGIN_PERCENT;
 
-/// At this share of the garbage limit, value GC removes as much as users write, and more beyond.
+/// At this share of the garbage limit, value GC removes garbage at the rate of writes, and faster beyond.
 const EVEN_AT: f64 = 0.85;
-/// The garbage above that at which value GC begins is removed within about this time.
+/// The excess is removed within about this time.
 const REPAID_IN_S: f64 = 300.0;
 /// The smallest share.
 const SHARE_MIN: f64 = 0.05;
-/// Users that did nothing for this long are idle.
+/// Users are idle after this time without reads and writes.
 const IDLE_AFTER: Duration = Duration::from_millis(50);
 /// Writers that waited for their pace are taken to wait for value GC for this long.
 const WAITS_FOR: Duration = Duration::from_secs(1);
 /// Time constant of the moving average of the rate of writes, in seconds.
 const RATE_MEMORY_S: f64 = 1.0;
 
-/// How much users have done since the database was opened.
+/// Totals of reads and writes since the database was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct UserTotals {
     /// Bytes written.
     pub written: u64,
     /// Number of writes that waited for their pace.
     pub waited: u64,
-    /// Changes if users have read.
+    /// Differs from the total before if a user has read since.
     pub reads_seen: u64,
 }
 
-/// What value GC has to do.
+/// The garbage, its limit, and the rate at which value GC removes it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct GarbageDebt {
     /// Bytes of garbage.
@@ -46,10 +46,10 @@ pub(crate) struct GarbageDebt {
     pub drain: u64,
 }
 
-/// What users do: measured by value GC, while it works.
+/// The activity of users, which value GC measures while it works.
 #[derive(Debug, Default)]
 pub(crate) struct GcPace {
-    /// When users were last seen to do something, and the totals then.
+    /// When the totals last changed, and the totals then.
     last: Option<(Duration, UserTotals)>,
     /// When the rate was last measured, and the bytes written by then.
     measured: (Duration, u64),
@@ -60,7 +60,7 @@ pub(crate) struct GcPace {
 }
 
 impl GcPace {
-    /// Measures what users do and returns the share of the time that value GC works, above 0 and at most 1.
+    /// Measures the activity of users and returns the share of the time that value GC works, above 0 and at most 1.
     pub fn share(&mut self, now: Duration, totals: UserTotals, debt: GarbageDebt) -> f64 {
         match self.last {
             None => (self.last, self.measured) = (Some((now, totals)), (now, totals.written)),

@@ -22,7 +22,7 @@ pub(crate) struct ScanLengths {
 }
 
 impl ScanLengths {
-    /// Notes that a scan has ended that returned so many keys.
+    /// Notes the number of keys that a scan has returned when it ends.
     pub fn note(&self, keys: usize) {
         let length = (keys.max(1) as f32).log2() * PARTS;
         let before = self.logarithm.load(Ordering::Relaxed) as f32;

@@ -22,7 +22,8 @@ const SAMPLES_AVERAGED: u64 = 8;
 const PARTS: u64 = 256;
 /// Short work of the kernel, like that of interrupts, takes no processor from anybody.
 const TOLERATED_PARTS: u64 = PARTS / 4;
-/// No poll begins for this long after one that lost the processor: whoever took it keeps it for some milliseconds.
+/// No poll begins for this long after one that lost the processor: the thread that took it may keep it for some
+/// milliseconds.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// What was measured so far. Races between readers lose a sample at most.

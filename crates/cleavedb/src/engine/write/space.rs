@@ -123,7 +123,7 @@ impl Core {
         Stage { fill, drain, room: f64::INFINITY, left: 0.0, is_full: false }
     }
 
-    /// What value GC has to do, as its pace sees it.
+    /// The garbage and its limit, with the estimate of hidden garbage, for the pace of value GC.
     pub fn garbage_debt(&self, values: &ValueFiles) -> GarbageDebt {
         let space = &self.work.space;
         let live = values.figures().live_bytes.saturating_sub(space.guessed());
@@ -131,7 +131,7 @@ impl Core {
         GarbageDebt { garbage, limit, drain: space.drain.load(Ordering::Relaxed) }
     }
 
-    /// What users have done.
+    /// Totals of users' reads and writes, for the pace of value GC.
     pub fn user_totals(&self) -> UserTotals {
         let (written, waited) = (&self.counters.user_bytes, &self.counters.paced);
         UserTotals {
