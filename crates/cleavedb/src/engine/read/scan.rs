@@ -3,7 +3,8 @@
 //!
 //! If values are separated, an end reads ahead of the caller and fetches the values of several keys together
 //! (`fetch.rs`). The read-ahead window begins at the usual length of scans of the keyspace (`scan_lengths.rs`) and grows by
-//! half with each fetch, so a scan fetches few values in vain. A prefetched key changes no state until it is returned to the caller; merge operators run only then.
+//! half with each fetch, so a scan fetches few values in vain. A prefetched key changes no state until it is returned to
+//! the caller; merge operators run only then.
 //!
 //! Called by the iterators of `api/`.
 

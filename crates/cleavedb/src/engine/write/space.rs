@@ -87,7 +87,8 @@ impl Core {
         tables + 3 * self.settings.tuning.log_bytes_for(self.stored_bytes())
     }
 
-    /// The value files to collect next, if value GC is due while the store is busy, or idle. O(1) except for the first call after an edit.
+    /// The value files to collect next, if value GC is due while the store is busy, or idle. O(1) except for the first call
+    /// after an edit.
     pub fn victims_of<'a>(&self, values: &'a ValueFiles, idle: bool) -> &'a [FileId] {
         let figures = values.figures();
         match figures.file_bytes - figures.live_bytes > self.gc_begins_at(figures.live_bytes, idle) {
