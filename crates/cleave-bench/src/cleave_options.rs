@@ -56,7 +56,7 @@ impl Chosen {
 }
 
 /// All options. A new option of the engine is a new row.
-const KNOWN: [Known; 19] = [
+const KNOWN: [Known; 18] = [
     Known {
         key: "log-backend",
         values: "auto, ring or plain",
@@ -158,14 +158,6 @@ const KNOWN: [Known; 19] = [
         set: |chosen, value| {
             let separated = on_or_off(value)?;
             chosen.values(|values| values.hot_cold(separated))
-        },
-    },
-    Known {
-        key: "find-in-tables",
-        values: "on (if that is cheaper than reading the files) or off",
-        set: |chosen, value| {
-            let where_cheaper = on_or_off(value)?;
-            chosen.values(|values| values.find_in_tables(where_cheaper))
         },
     },
     Known {

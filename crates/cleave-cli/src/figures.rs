@@ -63,8 +63,8 @@ fn values_as_json(stats: &Stats) -> Value {
         "compressed_from": stats.values_compressed_from,
         "compressed_to": stats.values_compressed_to,
         "group_list": stats.value_group_list.iter().map(group).collect::<Vec<Value>>(),
-        "records_judged_alone": stats.records_judged_alone,
-        "records_looked_up": stats.records_looked_up,
+        "surveys": stats.value_surveys,
+        "records_moved": stats.value_records_moved,
     })
 }
 

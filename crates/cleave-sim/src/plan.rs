@@ -130,7 +130,7 @@ impl Plan {
         let reordering = [ValueReordering::WhenScanned, ValueReordering::WhenIdle, ValueReordering::Never];
         tuning.reordering = *rng.pick(&reordering);
         tuning.hot_cold = rng.one_in(2);
-        tuning.finds_in_tables = rng.one_in(2);
+        tuning.surveyed_records_max = *rng.pick(&[0, 20, 300, 10_000]);
         tuning.group_bytes = *rng.pick(&[4 << 10, 16 << 10, 64 << 10]);
         tuning.garbage_bytes = *rng.pick(&[0, 4 << 10, 32 << 10]);
         tuning.garbage_percent = *rng.pick(&[5, 30]);

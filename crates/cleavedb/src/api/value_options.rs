@@ -25,7 +25,6 @@ pub struct ValueOptions {
     reordering: ValueReordering,
     victims: VictimPolicy,
     hot_cold: bool,
-    find_in_tables: bool,
     compression: Compression,
     group_bytes: Option<u64>,
     garbage: Option<(u32, u64)>,
@@ -46,7 +45,6 @@ impl ValueOptions {
             reordering: ValueReordering::default(),
             victims,
             hot_cold: true,
-            find_in_tables: true,
             compression: Compression::None,
             group_bytes: None,
             garbage: None,
@@ -76,14 +74,6 @@ impl ValueOptions {
     /// the others (default), so that they are rarely moved again.
     pub fn hot_cold(mut self, apart: bool) -> ValueOptions {
         self.hot_cold = apart;
-        self
-    }
-
-    /// Finds the live values of collected files by scanning the tables that reference the files, if that is cheaper
-    /// than reading the files (default). If false, the files are always read, and a value is live if it is the newest
-    /// version of its key in the group, as in HashKV, or if a look-up finds it.
-    pub fn find_in_tables(mut self, where_cheaper: bool) -> ValueOptions {
-        self.find_in_tables = where_cheaper;
         self
     }
 
@@ -132,7 +122,7 @@ impl ValueOptions {
     pub(crate) fn tune(&self, tuning: &mut Tuning) {
         (tuning.placement, tuning.victims, tuning.hot_cold) = (self.placement, self.victims, self.hot_cold);
         tuning.reordering = self.reordering;
-        (tuning.finds_in_tables, tuning.value_compression) = (self.find_in_tables, self.compression);
+        tuning.value_compression = self.compression;
         if let Some(bytes) = self.group_bytes {
             tuning.group_bytes = bytes;
         }

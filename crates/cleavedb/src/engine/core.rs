@@ -11,6 +11,7 @@ use crate::engine::durable_horizon::DurableHorizon;
 use crate::engine::events::{Event, Events};
 use crate::engine::file_numbers::FileNumbers;
 use crate::engine::keyspaces::Keyspaces;
+use crate::engine::last_survey::LastSurvey;
 use crate::engine::log_supply::LogSupply;
 use crate::engine::manifest::Manifest;
 use crate::engine::manifest::files::{Dirs, new_file};
@@ -52,6 +53,7 @@ pub(crate) struct Core {
     pub readers: Arc<Readers>,
     pub memory: Memory,
     pub scan_demand: ScanDemand,
+    pub last_survey: LastSurvey,
     pub pending_deletions: Arc<PendingDeletions>,
     pub reserve: Reserve,
     pub placement: Box<dyn Placement>,
@@ -115,6 +117,7 @@ impl Core {
             readers: parts.readers,
             memory: parts.memory,
             scan_demand,
+            last_survey: LastSurvey::default(),
             pending_deletions: parts.pending_deletions,
             reserve: parts.reserve,
             placement,

@@ -28,8 +28,8 @@ pub(crate) struct Counters {
     pub cache_balances: AtomicU64,
     pub compressed_from: AtomicU64,
     pub compressed_to: AtomicU64,
-    pub judged_alone: AtomicU64,
-    pub judged_by_look_up: AtomicU64,
+    pub value_surveys: AtomicU64,
+    pub value_records_moved: AtomicU64,
     /// Bytes that flushes read: runs, and the values that they reference.
     pub flushed_bytes: AtomicU64,
     /// As `flushed_bytes`, without the values that stayed in their logs.

@@ -4,7 +4,7 @@
 //!
 //! The share follows from two rates: the rate of writes, multiplied by a factor that grows as garbage nears its limit; and
 //! the rate that removes the excess, the garbage above that at which value GC begins, within some minutes. Value GC works
-//! all the time while no user reads or writes, and while a caller or a paced writer waits for it.
+//! all the time while no user reads or writes, and while a caller waits for it, or a paced writer where nobody reads.
 
 use std::time::Duration;
 
@@ -12,15 +12,17 @@ use crate::engine::pacer::DRAIN_FIRST;
 use crate::values::candidate::BEGIN_PERCENT;
 
 /// At this share of the garbage limit, value GC removes garbage at the rate of writes, and faster beyond.
-const EVEN_AT: f64 = 0.85;
+const EVEN_AT: f64 = 0.88;
 /// The excess is removed within about this time.
 const REPAID_IN_S: f64 = 300.0;
 /// The smallest share.
 const SHARE_MIN: f64 = 0.05;
 /// Users are idle after this time without reads and writes.
 const IDLE_AFTER: Duration = Duration::from_millis(50);
-/// Writers that waited for their pace are taken to wait for value GC for this long.
+/// Writers that waited for their pace are taken to wait for value GC for this long, and readers to read on.
 const WAITS_FOR: Duration = Duration::from_secs(1);
+/// The smallest share while writers wait and others read.
+const SHARE_BESIDE_READS: f64 = 0.5;
 /// Time constant of the moving average of the rate of writes, in seconds.
 const RATE_MEMORY_S: f64 = 1.0;
 
@@ -57,6 +59,8 @@ pub(crate) struct GcPace {
     write_rate: f64,
     /// When writes were last seen to wait.
     waited_at: Option<Duration>,
+    /// When somebody was last seen to read.
+    read_at: Option<Duration>,
 }
 
 impl GcPace {
@@ -68,14 +72,20 @@ impl GcPace {
                 if before.waited != totals.waited {
                     self.waited_at = Some(now);
                 }
+                if before.reads_seen != totals.reads_seen {
+                    self.read_at = Some(now);
+                }
                 self.last = Some((now, totals));
             }
             Some((then, _)) if now.saturating_sub(then) >= IDLE_AFTER => return 1.0,
             Some(_) => {}
         }
-        if self.waited_at.is_some_and(|at| now.saturating_sub(at) < WAITS_FOR) {
-            return 1.0;
-        }
+        let lately = |at: Option<Duration>| at.is_some_and(|at| now.saturating_sub(at) < WAITS_FOR);
+        let least = match (lately(self.waited_at), lately(self.read_at)) {
+            (true, false) => return 1.0,
+            (true, true) => SHARE_BESIDE_READS,
+            (false, _) => SHARE_MIN,
+        };
         let (then, written) = self.measured;
         let elapsed = now.saturating_sub(then).as_secs_f64();
         if elapsed >= IDLE_AFTER.as_secs_f64() {
@@ -83,7 +93,7 @@ impl GcPace {
             self.write_rate += (1.0 - (-elapsed / RATE_MEMORY_S).exp()) * (rate - self.write_rate);
             self.measured = (now, totals.written);
         }
-        share(debt, self.write_rate)
+        share(debt, self.write_rate).max(least)
     }
 }
 
@@ -114,14 +124,14 @@ mod tests {
     fn the_share_grows_with_the_debt_and_with_what_users_write() {
         assert_eq!(share(debt(600_000_000), 0.0), SHARE_MIN);
         // What is above the beginning, over five minutes.
-        assert!((share(debt(2_650_000_000), 0.0) - 2e9 / REPAID_IN_S / 50e6).abs() < 1e-6);
+        assert!((share(debt(2_700_000_000), 0.0) - 2e9 / REPAID_IN_S / 50e6).abs() < 1e-6);
         assert_eq!(share(debt(1_000_000_000), 50e6), 1.0);
-        let shares = [0.0, 10e6, 20e6, 40e6].map(|rate| share(debt(750_000_000), rate));
+        let shares = [0.0, 10e6, 20e6, 40e6].map(|rate| share(debt(790_000_000), rate));
         assert!(shares.is_sorted() && shares[1] > shares[0], "{shares:?}");
-        let shares = [660, 700, 750, 800, 990].map(|garbage| share(debt(garbage * 1_000_000), 10e6));
+        let shares = [660, 720, 770, 800, 990].map(|garbage| share(debt(garbage * 1_000_000), 10e6));
         assert!(shares.is_sorted() && shares[4] < 1.0, "{shares:?}");
         // As many bytes as users write are removed before the limit is near, whatever they write.
-        assert!(share(debt(850_000_000), 30e6) * 50e6 >= 30e6);
+        assert!(share(debt(880_000_000), 30e6) * 50e6 >= 30e6);
     }
 
     #[test]
@@ -140,8 +150,8 @@ mod tests {
     fn garbage_without_a_limit_and_drains_not_yet_measured_have_a_share() {
         assert_eq!(share(GarbageDebt { garbage: 0, limit: 0, drain: 0 }, 0.0), SHARE_MIN);
         assert_eq!(share(GarbageDebt { garbage: 1, limit: 0, drain: 0 }, 64e6), 1.0);
-        let unknown = GarbageDebt { drain: 0, ..debt(750_000_000) };
-        let wanted = 0.5 * 20e6 + 100e6 / REPAID_IN_S;
+        let unknown = GarbageDebt { drain: 0, ..debt(790_000_000) };
+        let wanted = 0.5 * 20e6 + 90e6 / REPAID_IN_S;
         assert!((share(unknown, 20e6) - wanted / DRAIN_FIRST).abs() < 1e-6);
     }
 
@@ -156,12 +166,22 @@ mod tests {
         assert!(share(at(100, 0, 1)) < 1.0);
         assert_eq!(share(at(130, 0, 1)), 1.0);
         assert!(share(at(140, 1, 1)) < 1.0, "somebody writes");
-        let (now, totals) = at(150, 2, 1);
+        let (now, totals) = at(1_150, 2, 1);
         assert_eq!(share((now, UserTotals { waited: 1, ..totals })), 1.0, "writers wait");
-        let (now, totals) = at(1_100, 3, 1);
+        let (now, totals) = at(2_100, 3, 1);
         assert_eq!(share((now, UserTotals { waited: 1, ..totals })), 1.0);
-        let (now, totals) = at(1_200, 4, 1);
+        let (now, totals) = at(2_200, 4, 1);
         assert!(share((now, UserTotals { waited: 1, ..totals })) < 1.0, "they have not waited for a second");
+    }
+
+    #[test]
+    fn value_gc_works_half_of_the_time_for_writers_that_wait_while_others_read() {
+        let mut pace = GcPace::default();
+        let mut share = |(now, totals), waited| pace.share(now, UserTotals { waited, ..totals }, debt(700_000_000));
+        assert!(share(at(0, 0, 0), 0) < SHARE_BESIDE_READS);
+        assert_eq!(share(at(10, 1, 1), 1), SHARE_BESIDE_READS);
+        assert_eq!(share(at(900, 2, 1), 2), SHARE_BESIDE_READS);
+        assert_eq!(share(at(1_020, 3, 1), 3), 1.0, "nobody has read for a second");
     }
 
     #[test]

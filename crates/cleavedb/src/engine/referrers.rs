@@ -14,11 +14,7 @@ use crate::format::references::References;
 use crate::levels::point_reads::newest_in;
 use crate::levels::reference_cursor::ReferenceCursor;
 use crate::levels::table::Table;
-use crate::levels::table_cursor::TableCursor;
 use crate::levels::version::Version;
-
-/// A cursor steps over at most this many versions before it seeks through the index.
-const STEPS_MAX: usize = 24;
 
 /// A store that references records in value files.
 pub(crate) trait Referrer {
@@ -31,21 +27,9 @@ pub(crate) trait Referrer {
     /// Cursors over every reference to records of `files`, and over nothing else.
     fn walk(&self, files: &Arc<FileSet>) -> Result<Walk>;
 
-    /// Marks the versions for which it has an address that resolves to their record, as `leads` decides. The versions
-    /// are in key order, newer ones of a key first.
-    fn look_up(&self, wanted: &mut [Wanted<'_>], leads: &dyn Fn(usize, Address) -> bool) -> Result<()>;
-
-    /// As [`look_up`](Referrer::look_up), for one version, with the same index look-ups as a read.
-    fn look_up_one(&self, key: &[u8], seqno: Seqno, leads: &dyn Fn(Address) -> bool) -> Result<bool>;
-}
-
-/// A version to be looked up.
-pub(crate) struct Wanted<'a> {
-    /// Its index in the caller's list.
-    pub index: usize,
-    pub key: &'a [u8],
-    pub seqno: Seqno,
-    pub is_referenced: bool,
+    /// True if it has an address for version `seqno` of the key that `leads` to its record. With the same index look-ups as
+    /// a read.
+    fn look_up(&self, key: &[u8], seqno: Seqno, leads: &dyn Fn(Address) -> bool) -> Result<bool>;
 }
 
 /// Cursors that together pass every reference to some files.
@@ -132,25 +116,7 @@ impl Referrer for Tables {
         Ok(walk)
     }
 
-    fn look_up(&self, wanted: &mut [Wanted<'_>], leads: &dyn Fn(usize, Address) -> bool) -> Result<()> {
-        for table in self.iter().filter(|table| table.meta().addresses > 0) {
-            let meta = table.meta();
-            let from = wanted.partition_point(|version| version.key < &meta.smallest[..]);
-            let mut cursor = None;
-            for version in &mut wanted[from..] {
-                if version.key >= &meta.end[..] {
-                    break;
-                }
-                if !version.is_referenced && (meta.seqno_min..=meta.seqno_max).contains(&version.seqno) {
-                    let address = next_address(table, &mut cursor, version.key, version.seqno)?;
-                    version.is_referenced = address.is_some_and(|address| leads(version.index, address));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn look_up_one(&self, key: &[u8], seqno: Seqno, leads: &dyn Fn(Address) -> bool) -> Result<bool> {
+    fn look_up(&self, key: &[u8], seqno: Seqno, leads: &dyn Fn(Address) -> bool) -> Result<bool> {
         for row in &self.rows {
             let index = row.partition_point(|table| &table.meta().end[..] <= key);
             let Some(table) = row.get(index).filter(|table| table.meta().spans(key)) else { continue };
@@ -167,25 +133,4 @@ impl Referrer for Tables {
         }
         Ok(false)
     }
-}
-
-/// The address that the table has for a version. The cursor only moves forward.
-fn next_address(
-    table: &Arc<Table>,
-    cursor: &mut Option<TableCursor>,
-    key: &[u8],
-    seqno: Seqno,
-) -> Result<Option<Address>> {
-    let is_before = |cursor: &TableCursor| cursor.valid() && (cursor.key(), seqno) < (key, cursor.stamp().seqno());
-    let mut steps = if cursor.is_some() { 0 } else { STEPS_MAX };
-    let cursor = cursor.get_or_insert_with(|| table.cursor(true));
-    while steps < STEPS_MAX && is_before(cursor) {
-        cursor.next()?;
-        steps += 1;
-    }
-    if steps == STEPS_MAX {
-        cursor.seek(key, Stamp::at(seqno))?;
-    }
-    let is_version = cursor.valid() && cursor.key() == key && cursor.stamp().seqno() == seqno;
-    Ok(if is_version { ReferenceCursor::address_in(cursor.stamp(), cursor.value()) } else { None })
 }

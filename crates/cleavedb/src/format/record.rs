@@ -60,6 +60,34 @@ impl Operation<'_> {
     }
 }
 
+/// What the header of a record says. The checksum covers it, and takes the whole record to verify.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordHead {
+    /// The sequence number.
+    pub seqno: Seqno,
+    /// What the record does.
+    pub kind: Kind,
+    /// The keyspace.
+    pub keyspace: KeyspaceId,
+    /// Length of the key, which follows the header, in bytes.
+    pub key_len: usize,
+    /// Length of the whole record, in bytes.
+    pub record_bytes: usize,
+}
+
+impl RecordHead {
+    /// Reads the header that `bytes` begin with; `None` if they are none.
+    pub fn parse(bytes: &[u8]) -> Option<RecordHead> {
+        let seqno = u64::from_le_bytes(*bytes.get(5..13)?.first_chunk()?);
+        let keyspace = u32::from_le_bytes(*bytes.get(13..17)?.first_chunk()?);
+        let key_len = u16::from_le_bytes(*bytes.get(17..19)?.first_chunk()?).into();
+        let value_len = u32::from_le_bytes(*bytes.get(19..HEADER_BYTES)?.first_chunk()?);
+        let kind = Kind::from_u8(bytes[4] & ((1 << KIND_BITS) - 1)).filter(|kind| !kind.is_address())?;
+        let record_bytes = HEADER_BYTES + key_len + value_len as usize;
+        Some(RecordHead { seqno: Seqno(seqno), kind, keyspace: KeyspaceId(keyspace), key_len, record_bytes })
+    }
+}
+
 /// The value of the record in `bytes`, which must be version `seqno` of `full_key`. Its memory is counted in `gauge`:
 /// all of `bytes`, or the decompressed value.
 pub fn value_of(
@@ -289,6 +317,20 @@ mod tests {
         assert!(rest.is_empty());
         assert_eq!(record.seqno, Seqno(42));
         assert_eq!((record.operation.key, record.operation.value), (&b"key"[..], &b"value"[..]));
+    }
+
+    #[test]
+    fn the_head_of_a_record_is_what_the_record_says() {
+        let (bytes, record) = (encoded(), Record::take(&mut &encoded()[..]).map(|record| record.seqno));
+        let head = RecordHead::parse(&bytes).unwrap();
+        assert_eq!((Ok(head.seqno), head.kind, head.keyspace), (record, Kind::Put, KeyspaceId(3)));
+        assert_eq!((head.key_len, head.record_bytes), (3, bytes.len()));
+        assert!((0..HEADER_BYTES).all(|cut| RecordHead::parse(&bytes[..cut]).is_none()));
+        for kind in [Kind::PutAt as u8, 0x0f] {
+            let mut bad = bytes.clone();
+            bad[4] = kind;
+            assert_eq!(RecordHead::parse(&bad), None);
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::candidate::Candidate;
+use super::candidate::{Candidate, Choice};
 use super::redirect::Redirect;
 use super::segment::EXTENT_HEADER_BYTES;
 use crate::base::{Address, Error, FileId, Gauge, Result, Seqno, SharedMap, Slice};
@@ -50,7 +50,7 @@ pub struct ValueFiles {
     /// Their state in the manifest.
     pub state: ValueState,
     figures: OnceLock<ValueFigures>,
-    victims: OnceLock<Vec<FileId>>,
+    choice: OnceLock<Choice>,
 }
 
 /// What the choice of victims and the pace of writers follow from.
@@ -100,8 +100,8 @@ impl ValueFiles {
     }
 
     /// The files to collect next, as a policy chooses them; the same policy is asked once.
-    pub fn victims(&self, choose: impl FnOnce(&[Candidate]) -> Vec<FileId>) -> &[FileId] {
-        self.victims.get_or_init(|| choose(&self.figures().candidates))
+    pub fn choice(&self, choose: impl FnOnce(&[Candidate]) -> Choice) -> &Choice {
+        self.choice.get_or_init(|| choose(&self.figures().candidates))
     }
 
     fn candidates(&self) -> Vec<Candidate> {

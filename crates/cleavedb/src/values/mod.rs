@@ -9,6 +9,8 @@ pub mod segment;
 pub mod record_compressor;
 pub mod redirect;
 pub mod candidate;
+pub mod live_records;
+pub mod survey;
 pub mod files;
 pub mod placement;
 pub mod newest;

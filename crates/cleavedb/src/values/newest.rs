@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use crate::base::{Kind, Seqno};
 
-/// A record that a job has read: a put, a delete or an operand.
+/// A record that a job has read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenRecord {
     /// Sort key; records with the same order are sorted by key.
@@ -30,8 +30,6 @@ pub struct SeenRecord {
 /// The liveness of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// Nothing refers to it, so it is not moved, but it covers older records.
-    Covering,
     /// It may be live.
     Kept,
     /// It may be live, and covers an older base of its key.
@@ -40,12 +38,8 @@ pub enum Fate {
     Dead,
 }
 
-impl Fate {
-    /// Whether the record is to be moved.
-    pub fn is_live(self) -> bool {
-        matches!(self, Fate::Kept | Fate::Updated)
-    }
-}
+/// Memory that is reserved for a key.
+const KEY_BYTES_USUAL: usize = 28;
 
 /// Records that are judged together.
 #[derive(Default)]
@@ -70,13 +64,21 @@ impl SeenRecords {
         &self.keys[seen.key.start as usize..seen.key.end as usize]
     }
 
-    /// The key of the record added last.
-    pub fn last_key(&self) -> Option<&[u8]> {
-        self.seen.last().map(|seen| self.key(seen))
+    /// Makes room for so many more records, and keys of a usual length, in at most `bytes_max` bytes.
+    pub fn reserve(&mut self, records: u64, bytes_max: usize) {
+        let each = size_of::<SeenRecord>() + KEY_BYTES_USUAL;
+        let records = (records as usize).min(bytes_max / each);
+        self.seen.reserve_exact(records);
+        self.keys.reserve_exact(records * KEY_BYTES_USUAL);
     }
 
-    /// Memory in use, in bytes.
+    /// Bytes of the records and their keys.
     pub fn bytes(&self) -> usize {
+        self.keys.len() + self.seen.len() * size_of::<SeenRecord>()
+    }
+
+    /// The memory that they take.
+    pub fn memory_bytes(&self) -> usize {
         self.keys.capacity() + self.seen.capacity() * size_of::<SeenRecord>()
     }
 
@@ -109,7 +111,7 @@ impl SeenRecords {
                 // The same record may be in two logs, of which tables reference one (decision 004).
                 let dead = newer_base.is_some_and(|newer| seqno < newer && stripe(seqno) == stripe(newer));
                 newer_base = if versions[index].kind.is_base() { Some(seqno) } else { newer_base };
-                if dead && versions[index].fate != Fate::Covering {
+                if dead {
                     versions[index].fate = Fate::Dead;
                     if versions[0].fate == Fate::Kept {
                         versions[0].fate = Fate::Updated;
@@ -125,17 +127,15 @@ mod tests {
     use super::*;
     use crate::format::group::group_hash;
 
-    /// The live versions, sorted by key, as (key, sequence number).
-    fn living(records: &[(&str, u64, Fate)], snapshots: &[u64]) -> Vec<(String, u64)> {
-        let with_kind = |&(key, seqno, fate): &(_, _, Fate)| {
-            (key, seqno, if fate == Fate::Covering { Kind::Delete } else { Kind::Put }, fate)
-        };
-        living_of(&records.iter().map(with_kind).collect::<Vec<_>>(), snapshots)
+    /// The live ones of these puts, sorted by key, as (key, sequence number).
+    fn living(records: &[(&str, u64)], snapshots: &[u64]) -> Vec<(String, u64)> {
+        living_of(&records.iter().map(|&(key, seqno)| (key, seqno, Kind::Put)).collect::<Vec<_>>(), snapshots)
     }
 
-    fn living_of(records: &[(&str, u64, Kind, Fate)], snapshots: &[u64]) -> Vec<(String, u64)> {
+    fn living_of(records: &[(&str, u64, Kind)], snapshots: &[u64]) -> Vec<(String, u64)> {
         let mut batch = SeenRecords::default();
-        for (key, seqno, kind, fate) in records {
+        batch.reserve(records.len() as u64, 1 << 20);
+        for (key, seqno, kind) in records {
             let seen = SeenRecord {
                 order: group_hash(key.as_bytes()),
                 seqno: Seqno(*seqno),
@@ -144,19 +144,17 @@ mod tests {
                 file: 0,
                 offset: *seqno,
                 len: 10,
-                fate: *fate,
+                fate: Fate::Kept,
             };
             batch.add(key.as_bytes(), seen);
         }
         batch.judge(&snapshots.iter().map(|seqno| Seqno(*seqno)).collect::<Vec<_>>());
-        let lives = batch.seen.iter().filter(|seen| seen.fate.is_live());
+        let lives = batch.seen.iter().filter(|seen| seen.fate != Fate::Dead);
         let mut living: Vec<_> =
             lives.map(|seen| (String::from_utf8(batch.key(seen).to_vec()).unwrap(), seen.seqno.0)).collect();
         living.sort();
         living
     }
-
-    use Fate::{Covering, Kept};
 
     fn of(pairs: &[(&str, u64)]) -> Vec<(String, u64)> {
         pairs.iter().map(|(key, seqno)| (key.to_string(), *seqno)).collect()
@@ -164,13 +162,13 @@ mod tests {
 
     #[test]
     fn the_newest_base_of_each_key_is_live() {
-        let records = [("a", 3, Kept), ("b", 5, Kept), ("a", 9, Kept), ("a", 7, Kept)];
+        let records = [("a", 3), ("b", 5), ("a", 9), ("a", 7)];
         assert_eq!(living(&records, &[10]), of(&[("a", 9), ("b", 5)]));
     }
 
     #[test]
     fn a_snapshot_between_two_bases_keeps_the_older_one() {
-        let records = [("a", 3, Kept), ("a", 7, Kept), ("a", 9, Kept)];
+        let records = [("a", 3), ("a", 7), ("a", 9)];
         assert_eq!(living(&records, &[3, 20]), of(&[("a", 3), ("a", 9)]));
         assert_eq!(living(&records, &[6, 20]), of(&[("a", 3), ("a", 9)]));
         assert_eq!(living(&records, &[7, 20]), of(&[("a", 7), ("a", 9)]));
@@ -179,14 +177,14 @@ mod tests {
     }
 
     #[test]
-    fn deletes_cover_older_bases_and_are_not_moved() {
-        assert_eq!(living(&[("a", 3, Kept), ("a", 5, Covering)], &[9]), of(&[]));
-        assert_eq!(living(&[("a", 3, Kept), ("a", 5, Covering), ("a", 6, Kept)], &[9]), of(&[("a", 6)]));
-        assert_eq!(living(&[("a", 3, Kept), ("a", 5, Covering)], &[4, 9]), of(&[("a", 3)]));
+    fn an_operand_covers_nothing() {
+        let records = [("a", 3, Kind::Put), ("a", 5, Kind::Delta), ("a", 6, Kind::Put), ("a", 7, Kind::Delta)];
+        assert_eq!(living_of(&records[..2], &[9]), of(&[("a", 3), ("a", 5)]));
+        assert_eq!(living_of(&records, &[9]), of(&[("a", 6), ("a", 7)]));
     }
 
     #[test]
     fn a_record_in_two_logs_does_not_cover_itself() {
-        assert_eq!(living(&[("a", 3, Kept), ("a", 3, Kept)], &[9]), of(&[("a", 3), ("a", 3)]));
+        assert_eq!(living(&[("a", 3), ("a", 3)], &[9]), of(&[("a", 3), ("a", 3)]));
     }
 }

@@ -23,6 +23,8 @@ const CHECKSUM_BYTES: usize = 8;
 /// the number of its pairs.
 const HEADER_FIELDS_BYTES: usize = 24;
 const TABLE_BYTES: usize = 16;
+/// Pages that are read together where a table is read in sequence.
+const CHUNK_PAGES: u64 = 64;
 /// A new location is packed as the index of the extent within its job, above this many bits of the offset in the
 /// segment.
 const OFFSET_BITS: u32 = 40;
@@ -213,6 +215,53 @@ impl Redirect {
             len if len <= address.len => Ok(Some(Address { file, offset, len, ..address })),
             _ => Err(damaged("a record grew as it moved")),
         }
+    }
+
+    /// Where the records at these offsets are now: passes the extent and the offset there of each that was not dead.
+    /// `offsets` ascend. Many are looked up by reading the table in sequence, past the block cache.
+    ///
+    /// # Errors
+    /// As [`follow`](Redirect::follow).
+    pub fn follow_all(&self, offsets: &[u64], see: &mut dyn FnMut(FileId, u64)) -> Result<()> {
+        let mut arrived = |entry: RedirectEntry| match self.to.get(entry.to.0) {
+            Some(file) => {
+                see(*file, entry.to.1);
+                Ok(())
+            }
+            None => Err(Error::corruption(self.file.path(), self.table.start, "a record moved to an unknown extent")),
+        };
+        let shape = self.table.shape;
+        let pages = self.table.len / PAGE_BYTES as u64;
+        if (offsets.len() as u64) < pages {
+            return offsets.iter().try_for_each(|offset| self.find(*offset)?.map_or(Ok(()), &mut arrived));
+        }
+        let file = self.file.file()?;
+        let (mut rest, mut chunk) = (offsets, Vec::new());
+        for number in 0..pages {
+            let (id, offset) = (self.file.id(), self.table.start + number * PAGE_BYTES as u64);
+            let within = (number % CHUNK_PAGES) as usize * PAGE_BYTES;
+            if within == 0 {
+                chunk.resize((pages - number).min(CHUNK_PAGES) as usize * PAGE_BYTES, 0);
+                read_exact_at(&*file, &mut chunk, offset)?;
+            }
+            let page = &chunk[within..within + PAGE_BYTES];
+            check_page(page, id, offset).map_err(|reason| self.damaged(number, reason))?;
+            // The last page is padded with zeros, which are not offsets of records.
+            let entries = (0..shape.page_entries()).map(|index| shape.entry(page, index));
+            for entry in entries.take_while(|entry| entry.from != 0) {
+                while let Some((_, others)) = rest.split_first().filter(|(offset, _)| **offset < entry.from) {
+                    rest = others;
+                }
+                if let Some((_, others)) = rest.split_first().filter(|(offset, _)| **offset == entry.from) {
+                    rest = others;
+                    arrived(entry)?;
+                }
+            }
+            if rest.is_empty() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn find(&self, offset: u64) -> Result<Option<RedirectEntry>> {
@@ -441,6 +490,16 @@ mod tests {
                 for offset in [1, 77, u64::MAX] {
                     assert_eq!(follow(&redirect, offset).unwrap(), None);
                 }
+                // All, with offsets between them that are not there; and a few.
+                let all: Vec<u64> = pairs.iter().flat_map(|(from, _)| [*from, *from + 1]).collect();
+                let few: Vec<u64> = pairs.iter().map(|(from, _)| *from).step_by(700).collect();
+                for offsets in [all, few] {
+                    let wanted: Vec<(u64, u64)> =
+                        offsets.iter().filter_map(|offset| follow(&redirect, *offset).unwrap()).collect();
+                    let mut found = Vec::new();
+                    redirect.follow_all(&offsets, &mut |file, offset| found.push((file.0, offset))).unwrap();
+                    assert_eq!(found, wanted);
+                }
                 assert_eq!(follow(&open(&disk, places[0]), 77).unwrap(), Some((20, 1)));
                 assert_eq!(follow(&open(&disk, places[2]), 77).unwrap(), None);
             }
@@ -467,6 +526,11 @@ mod tests {
                 bad[at] ^= 1;
                 disk.write_file(Path::new("r"), &bad);
                 let redirect = open(&disk, places[0]);
+                let offsets: Vec<u64> = pairs.iter().map(|(from, _)| *from).collect();
+                let mut found = Vec::new();
+                let all = redirect.follow_all(&offsets, &mut |file, offset| found.push((file.0, offset)));
+                assert!(found.iter().all(|(file, to)| *file == 20 && (1..600).contains(to)));
+                assert!(all.is_err() || found.len() == pairs.len(), "byte {at}");
                 let file = disk.open_read(Path::new("r"), Access::Buffered).unwrap();
                 assert!(read_all(&*file, FileId(9), &mut |_, _| {}).is_err(), "byte {at}");
                 for &(from, (_, to)) in pairs.iter().step_by(50) {

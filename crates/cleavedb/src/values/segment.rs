@@ -201,6 +201,14 @@ impl Extent {
     /// # Errors
     /// [`Error::Corruption`] where no complete record is found; any error from `see`.
     pub fn for_each_record(&self, file: &dyn File, see: &mut VisitRecord<'_>) -> Result<()> {
+        self.for_records_while(file, &mut |offset, record, bytes| see(offset, record, bytes).map(|()| true)).map(drop)
+    }
+
+    /// Visits records in order as long as `see` returns true; returns how many bytes were read.
+    ///
+    /// # Errors
+    /// As [`for_each_record`](Extent::for_each_record).
+    pub fn for_records_while(&self, file: &dyn File, see: &mut VisitWhile<'_>) -> Result<u64> {
         let mut window: Vec<u8> = Vec::new();
         let mut offset = self.start + EXTENT_HEADER_BYTES as u64;
         let mut read_to = offset;
@@ -214,7 +222,9 @@ impl Extent {
                 match Record::take_stored(&mut rest) {
                     Ok(record) => {
                         let bytes = &before[..before.len() - rest.len()];
-                        see(offset, &record, bytes)?;
+                        if !see(offset, &record, bytes)? {
+                            return Ok(read_to - self.start);
+                        }
                         offset += bytes.len() as u64;
                     }
                     Err(reason) => {
@@ -234,7 +244,7 @@ impl Extent {
             read_to += more as u64;
             file.read_ahead(read_to, AHEAD_BYTES.min(self.end - read_to));
         }
-        Ok(())
+        Ok(self.end - self.start)
     }
 }
 
@@ -254,6 +264,9 @@ pub fn check_padding(file: &dyn File, offset: u64) -> Result<()> {
 
 /// Receives a record: its offset, content, and bytes.
 pub type VisitRecord<'a> = dyn FnMut(u64, &Record<'_>, &[u8]) -> Result<()> + 'a;
+
+/// The same; false ends the visit.
+pub type VisitWhile<'a> = dyn FnMut(u64, &Record<'_>, &[u8]) -> Result<bool> + 'a;
 
 /// Checks the header of segment `id`.
 ///

@@ -87,7 +87,7 @@ fn compressed_values_take_less_space_and_are_found_by_every_kind_of_read() {
             let taken = [Compression::None, wanted].map(|compression| {
                 let disk = SimDisk::new();
                 let mut tuning = tuning(compression);
-                (tuning.placement, tuning.finds_in_tables) = (placement, index != 1);
+                (tuning.placement, tuning.surveyed_records_max) = (placement, if index == 1 { 0 } else { 1000 });
                 let db = open(&disk, BACKENDS[index % 2], tuning.clone());
                 let snapshot = db.snapshot();
                 let stats = write_and_move(&db, &value_of_round);

@@ -14,9 +14,9 @@ fn separated() -> Options {
 }
 
 fn open(disk: &SimDisk, backend: LogBackend) -> Result<Db> {
-    // Live records are found in both ways.
+    // Surveys for one collection, and for many.
     let mut tuning = Tuning::tiny();
-    tuning.finds_in_tables = backend == BACKENDS[0];
+    tuning.surveyed_records_max = if backend == BACKENDS[0] { 0 } else { 1000 };
     open_with(disk, separated().log_backend(backend), tuning)
 }
 
@@ -518,6 +518,37 @@ fn values_that_stay_in_logs_do_not_trigger_flushes_but_recovery_reads_a_bounded_
     // One flush for every two or three logs of 64 KiB.
     let bounded = flushes(Some(192), 256 << 10);
     assert!((4..20).contains(&bounded) && bounded > keys, "{bounded} flushes");
+}
+
+#[test]
+fn one_walk_through_the_tables_serves_many_collections() {
+    let run = |records_max| {
+        in_world(7, move || {
+            let disk = SimDisk::new();
+            let mut tuning = Tuning::tiny();
+            tuning.surveyed_records_max = records_max;
+            // Small values: to copy all of a job costs about as much as a walk.
+            let db = open_with(&disk, Options::new().separation(Some(16)), tuning).unwrap();
+            let value_of = |number: u64, round: u64| value(&format!("{number} in round {round}; "), 40);
+            let mut random = Random::new(3);
+            let mut rounds = vec![0; 6000];
+            for put in 0..30_000 {
+                let (number, round) = if put < 6000 { (put, 0) } else { (random.below(6000), put) };
+                rounds[number as usize] = round;
+                db.put(key(number as usize), value_of(number, round)).unwrap();
+            }
+            db.wait_for_background().unwrap();
+            for (number, round) in (0..).zip(rounds) {
+                assert_eq!(&db.get(key(number as usize)).unwrap().unwrap()[..], value_of(number, round));
+            }
+            let stats = db.stats();
+            db.close().unwrap();
+            check(&disk);
+            (stats.value_gcs, stats.value_surveys)
+        })
+    };
+    let ((few_jobs, few), (many_jobs, many)) = (run(0), run(100_000));
+    assert!(few * 4 > few_jobs * 3 && many * 4 < many_jobs * 3, "{few} of {few_jobs}, {many} of {many_jobs}");
 }
 
 #[test]

@@ -150,12 +150,12 @@ pub struct Stats {
     /// Bytes of these values after compression.
     #[n(39)]
     pub values_compressed_to: u64,
-    /// Versions that value GC judged from the records it read, without a look-up.
+    /// Walks through the tables to find out which values live.
     #[n(40)]
-    pub records_judged_alone: u64,
-    /// Versions that value GC looked up in the tables.
+    pub value_surveys: u64,
+    /// Values that value GC and reordering moved; some of them more than once.
     #[n(41)]
-    pub records_looked_up: u64,
+    pub value_records_moved: u64,
     /// Completed merges of runs.
     #[n(42)]
     pub index_merges: u64,
@@ -390,8 +390,8 @@ impl Core {
             value_reorder_bytes_written: count(&counters.value_reorder_bytes),
             values_compressed_from: count(&counters.compressed_from),
             values_compressed_to: count(&counters.compressed_to),
-            records_judged_alone: count(&counters.judged_alone),
-            records_looked_up: count(&counters.judged_by_look_up),
+            value_surveys: count(&counters.value_surveys),
+            value_records_moved: count(&counters.value_records_moved),
             index_merges: count(&counters.index_merges),
             seals: count(&counters.seals),
             compaction_subtasks: count(&counters.compaction_subtasks),

@@ -13,55 +13,57 @@ use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
 use crate::sched::clock::now;
-use crate::values::candidate::Candidate;
+use crate::values::candidate::{Candidate, Choice};
 use crate::values::files::ValueFiles;
 
 /// Due when garbage is near its limit, and beyond that while the store is idle. One job at a time.
 pub(crate) const KIND: JobKind = JobKind {
     duties: &[Duty::Values],
     next: |core, state, _| {
-        if let Some(files) = victims(core, state, false) {
-            return JobKind::begin(CollectGarbage { files, class: Class::Mandatory });
-        }
-        let files = (state.activity() == Activity::Idle).then(|| victims(core, state, true)).flatten()?;
-        JobKind::begin(CollectGarbage { files, class: Class::Idle })
+        let due = |class, idle| Some((class, victims(core, state, idle)?));
+        let is_idle = state.activity() == Activity::Idle;
+        let due = due(Class::Mandatory, false).or_else(|| due(Class::Idle, true).filter(|_| is_idle));
+        let (class, Choice { files, excess }) = due?;
+        JobKind::begin(CollectGarbage { files, excess, class })
     },
 };
 
 /// Collects value files.
 struct CollectGarbage {
     files: Vec<FileId>,
+    /// Bytes that are copied in vain for want of a new survey, or `None` for a new survey.
+    excess: Option<u64>,
     class: Class,
 }
 
-/// The files to collect while the store is busy or idle, unless a job is already collecting some.
-pub(crate) fn victims(core: &Core, state: &WorkState, idle: bool) -> Option<Vec<FileId>> {
+/// What to collect while the store is busy or idle, unless a job is already collecting something.
+pub(crate) fn victims(core: &Core, state: &WorkState, idle: bool) -> Option<Choice> {
     if state.has(Sole::ValueCollection) || !state.shortages.may_try(Need::Collection, now()) {
         return None;
     }
     let values = core.published.view().values.clone();
     core.review_garbage_room(&values);
-    let mut victims = core.victims_of(&values, idle).to_vec();
-    if victims.iter().any(|file| state.quarantined.contains(file)) {
+    let mut choice = core.victims_of(&values, idle).cloned().unwrap_or_default();
+    if choice.files.iter().any(|file| state.quarantined.contains(file)) {
         // What cannot be emptied does not count for what is due, or the others would be emptied again and again for it.
         let mut candidates = values.figures().candidates.clone();
         candidates.retain(|candidate| !state.quarantined.contains(&candidate.file));
         let live: u64 = candidates.iter().map(Candidate::live_bytes).sum();
         let garbage = candidates.iter().map(|file| file.bytes).sum::<u64>() - live;
-        victims = match garbage > core.gc_begins_at(live, idle) {
-            true => core.placement.victims(&candidates),
-            false => Vec::new(),
+        choice = match garbage > core.gc_begins_at(live, idle) {
+            true => core.last_survey.choose(&*core.placement, &candidates),
+            false => Choice::default(),
         };
     }
     if !idle {
-        core.work.space.note_victims(!victims.is_empty());
+        core.work.space.note_victims(!choice.files.is_empty());
     }
     let room = match state.shortages.is_unmet(Need::Collection) {
         true => 0,
         false => core.storage.free_bytes(&core.dirs.slow) / 2,
     };
-    let victims = those_with_room(&values, victims, room);
-    (!victims.is_empty()).then_some(victims)
+    choice.files = those_with_room(&values, choice.files, room);
+    (!choice.files.is_empty()).then_some(choice)
 }
 
 /// Of the files to collect, those with the largest shares of garbage whose live bytes find room, but at least one: the
@@ -123,8 +125,9 @@ impl Job for CollectGarbage {
 impl CollectGarbage {
     fn run(&self, core: &Core) -> Result<Outcome<'_>> {
         let began = now();
-        let collected = collect(core, &self.files, Purpose::Space)?;
+        let collected = collect(core, &self.files, Purpose::Space, self.excess.is_none())?;
         Ok(outcome_of(collected, move |core, collected| {
+            core.last_survey.note_collected(&self.files, self.excess.unwrap_or_default());
             let Some(Copied { written, bytes_before, paused, .. }) = collected else { return };
             core.counters.value_gc_bytes.fetch_add(*written, Ordering::Relaxed);
             core.counters.value_gcs.fetch_add(1, Ordering::Relaxed);

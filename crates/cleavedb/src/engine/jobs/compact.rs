@@ -194,7 +194,8 @@ impl Core {
         // Snapshots released before this point are seen here; later releases notify the scheduler.
         figures.oldest_snapshot = self.snapshots.oldest(&self.published);
         // What is known to be dead is removed first, unless it is the smaller part.
-        let is_emptied = self.victims_of(values, false).iter().any(|file| !state.quarantined.contains(file));
+        let choice = self.victims_of(values, false);
+        let is_emptied = choice.is_some_and(|it| it.files.iter().any(|file| !state.quarantined.contains(file)));
         figures.uncovers = self.hides_too_much(&view, &figures) && (!is_emptied || self.hides_much(values));
         let choice = choose(&figures)?;
         if figures.uncovers && choice == Choice::Nothing && running.is_empty() {

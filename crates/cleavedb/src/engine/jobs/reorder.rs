@@ -26,8 +26,12 @@ pub(crate) const KIND: JobKind = JobKind {
         if core.settings.tuning.reordering == ValueReordering::WhenIdle && state.activity() != Activity::Idle {
             return None;
         }
-        reorder_candidates(core, state)
-            .and_then(|(files, live)| JobKind::begin(Reorder { files, live, when: core.settings.tuning.reordering }))
+        let chosen = reorder_candidates(core, state);
+        if chosen.is_none() && state.activity() == Activity::Idle && !state.has(Sole::ValueCollection) {
+            // Nothing is due that would need it.
+            core.last_survey.forget();
+        }
+        chosen.and_then(|(files, live)| JobKind::begin(Reorder { files, live, when: core.settings.tuning.reordering }))
     },
 };
 
@@ -94,11 +98,12 @@ impl Job for Reorder {
         Ok(Plan::Whole(Box::new(|core| {
             core.scan_demand.spend(self.live);
             let yields = self.when == ValueReordering::WhenIdle;
-            let collected = collect(core, &self.files, Purpose::Order { yields })?;
+            let collected = collect(core, &self.files, Purpose::Order { yields }, false)?;
             if let Collected::Yielded { written } = collected {
                 core.counters.value_reorder_bytes.fetch_add(written, Ordering::Relaxed);
             }
             Ok(outcome_of(collected, |core, copied| {
+                core.last_survey.note_collected(&self.files, 0);
                 if let Some(copied) = copied {
                     core.scan_demand.note_written(copied.written);
                     core.counters.value_reorder_bytes.fetch_add(copied.written, Ordering::Relaxed);

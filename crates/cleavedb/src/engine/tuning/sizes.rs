@@ -105,8 +105,8 @@ pub struct Tuning {
     pub victims: VictimPolicy,
     /// Values that were not updated since they were last moved go to separate (cold) files.
     pub hot_cold: bool,
-    /// Value GC finds live records through the tables if that is cheaper than reading the collected files.
-    pub finds_in_tables: bool,
+    /// A survey lists about this many live records, except those of the files that it is made for.
+    pub surveyed_records_max: u64,
     /// How values are compressed when they are moved.
     pub value_compression: Compression,
     /// Groups of values are split beyond this size.
@@ -210,7 +210,8 @@ impl Tuning {
             reordering: ValueReordering::WhenScanned,
             victims: VictimPolicy::Greedy,
             hot_cold: true,
-            finds_in_tables: true,
+            // Twelve bytes each while it is made, and then two.
+            surveyed_records_max: budget as u64 / SURVEYED_BYTES_EACH,
             value_compression: Compression::None,
             group_bytes: (logs_bytes_max / 4) as u64,
             garbage_bytes: GARBAGE_BYTES_DEFAULT,
@@ -343,7 +344,7 @@ impl Tuning {
             reordering: ValueReordering::WhenIdle,
             victims: VictimPolicy::Greedy,
             hot_cold: true,
-            finds_in_tables: true,
+            surveyed_records_max: 300,
             value_compression: Compression::None,
             group_bytes: 64 << 10,
             garbage_bytes: 32 << 10,
@@ -426,6 +427,8 @@ impl Tuning {
 /// Logs grow fast up to this size.
 const SMALL_LOG_BYTES: u64 = 4 << 20;
 /// Upper bound of [`Tuning::sorted_bytes_max`] for any budget.
+/// A survey may list a live record for each so many bytes of the memory budget.
+const SURVEYED_BYTES_EACH: u64 = 64;
 const SORTED_BYTES_MAX: usize = 64 << 20;
 /// Upper bound of [`Tuning::judged_bytes_max`] for any budget.
 const JUDGED_BYTES_MAX: usize = 256 << 20;

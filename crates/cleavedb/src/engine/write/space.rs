@@ -9,7 +9,6 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::base::FileId;
 use crate::engine::core::Core;
 use crate::engine::gc_pace::{GarbageDebt, UserTotals};
 use crate::engine::pacer::Stage;
@@ -17,7 +16,7 @@ use crate::engine::view::View;
 use crate::format::value_state::ReclaimedBytes;
 use crate::levels::hidden::Hidden;
 use crate::levels::picker::Figures;
-use crate::values::candidate::GarbageLimit;
+use crate::values::candidate::{Candidate, Choice, GarbageLimit};
 use crate::values::files::ValueFiles;
 
 /// The fill of the pacing stage grows by this much for each tenth of the garbage limit.
@@ -29,9 +28,9 @@ const FILL_AT_CAP: f64 = 0.75;
 const FILL_MAX: f64 = 1.0;
 /// Hidden garbage is uncovered beside the removal of known garbage if its estimate exceeds this share of the limit, in
 /// percent...
-const HIDDEN_PERCENT: u64 = 30;
+const HIDDEN_PERCENT: u64 = 8;
 /// ...and hidden and known garbage together exceed this share.
-const BOTH_PERCENT: u64 = 80;
+const BOTH_PERCENT: u64 = 60;
 
 /// Logs that are not flushed hold at most this part of all that is stored...
 const UNFLUSHED_PART: u64 = 16;
@@ -89,12 +88,11 @@ impl Core {
 
     /// The value files to collect next, if value GC is due while the store is busy, or idle. O(1) except for the first call
     /// after an edit.
-    pub fn victims_of<'a>(&self, values: &'a ValueFiles, idle: bool) -> &'a [FileId] {
+    pub fn victims_of<'a>(&self, values: &'a ValueFiles, idle: bool) -> Option<&'a Choice> {
         let figures = values.figures();
-        match figures.file_bytes - figures.live_bytes > self.gc_begins_at(figures.live_bytes, idle) {
-            true => values.victims(|candidates| self.placement.victims(candidates)),
-            false => &[],
-        }
+        let is_due = figures.file_bytes - figures.live_bytes > self.gc_begins_at(figures.live_bytes, idle);
+        let choose = |candidates: &[Candidate]| self.last_survey.choose(&*self.placement, candidates);
+        is_due.then(|| values.choice(choose)).filter(|choice| !choice.files.is_empty())
     }
 
     /// Bytes of separated values on storage: value files, and dead extents that await deletion.
@@ -116,7 +114,7 @@ impl Core {
         self.review_garbage_room(values);
         let guessed = space.guessed();
         // With no file to be emptied, and nothing to uncover, it is no use to wait.
-        let has_victims = !self.victims_of(values, false).is_empty() && !space.no_victims.load(Ordering::Relaxed);
+        let has_victims = self.victims_of(values, false).is_some() && !space.no_victims.load(Ordering::Relaxed);
         let is_moving = space.hides_too_much.load(Ordering::Relaxed) || has_victims;
         let live = values.figures().live_bytes.saturating_sub(guessed);
         let fill = if is_moving { fill(self.space_taken(values), live, self.garbage_limit()) } else { 0.0 };

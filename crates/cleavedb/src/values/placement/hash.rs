@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Candidate, Liveness, Placement, PlacementContext, Survivor, VictimPolicy};
+use super::{Candidate, Placement, PlacementContext, Survivor, VictimPolicy};
 use crate::base::FileId;
 use crate::format::group::{DEPTH_MAX, Group, HashGroup};
 use crate::sched::random::Random;
@@ -156,10 +156,6 @@ impl Placement for HashPlacement {
             }
         }
         victims.into_iter().collect()
-    }
-
-    fn liveness(&self) -> Liveness {
-        Liveness::NewestWins
     }
 
     fn groups(&self, survivors: &[Survivor<'_>], context: &PlacementContext) -> Vec<(Group, usize)> {

@@ -1,7 +1,7 @@
 //! Placement in order of arrival: all values form one log, collected from its tail (WiscKey section 3.3.2). The
 //! baseline for the other placements.
 
-use super::{Candidate, Liveness, Placement, PlacementContext, Survivor};
+use super::{Candidate, Placement, PlacementContext, Survivor};
 use crate::base::FileId;
 use crate::format::group::Group;
 
@@ -28,8 +28,8 @@ impl Placement for LogPlacement {
         victims
     }
 
-    fn liveness(&self) -> Liveness {
-        if self.look_up_each { Liveness::LookUpEach } else { Liveness::LookUp }
+    fn looks_up_each(&self) -> bool {
+        self.look_up_each
     }
 
     fn groups(&self, survivors: &[Survivor<'_>], _: &PlacementContext) -> Vec<(Group, usize)> {

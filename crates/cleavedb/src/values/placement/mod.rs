@@ -6,6 +6,7 @@
 pub mod hash;
 pub mod range;
 pub mod log;
+pub mod choice;
 
 use std::collections::BTreeMap;
 
@@ -24,18 +25,6 @@ pub enum VictimPolicy {
     CostBenefit,
     /// One drawn at random among this many with the largest shares: 1 is greedy, a very large number is random.
     GreedyRandom(u32),
-}
-
-/// How the live records of a file are found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Liveness {
-    /// Of the versions in a snapshot stripe the newest is live. If the ledger says that this keeps much garbage, the
-    /// remaining records are looked up.
-    NewestWins,
-    /// Each record is looked up in the tables, many together in key order.
-    LookUp,
-    /// Each record is looked up by itself (WiscKey section 3.3.2).
-    LookUpEach,
 }
 
 /// A live record, as placement sees it.
@@ -73,8 +62,10 @@ pub trait Placement: Send + Sync {
         Vec::new()
     }
 
-    /// How the live records of victims are found.
-    fn liveness(&self) -> Liveness;
+    /// Whether each record is looked up by itself, in place of a survey (WiscKey section 3.3.2).
+    fn looks_up_each(&self) -> bool {
+        false
+    }
 
     /// The sort key of records; records with the same one are sorted by key.
     fn order(&self, full_key: &[u8]) -> u64 {

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::hash::{UNIT_SEGMENTS, Unit, rank};
-use super::{Candidate, Liveness, Placement, PlacementContext, Survivor, VictimPolicy};
+use super::{Candidate, Placement, PlacementContext, Survivor, VictimPolicy};
 use crate::base::FileId;
 use crate::format::group::Group;
 use crate::format::interval::{Interval, bound_at, bound_behind, end_order, separator};
@@ -328,10 +328,6 @@ impl Placement for RangePlacement {
             (files.len() > 1).then_some(files)
         });
         small.unwrap_or_default()
-    }
-
-    fn liveness(&self) -> Liveness {
-        Liveness::NewestWins
     }
 
     /// The first 8 bytes of the key.

@@ -3,19 +3,19 @@
 //! addresses. Logs and the extents of a group are emptied alike. On the way values are compressed, if that is asked for
 //! (`values/record_compressor.rs`). Value GC and value reordering call this, with different choices of files.
 //!
-//! Live records are found through the tables that reference the files (`find.rs`), if that is cheaper than reading the
-//! files. Otherwise files are read twice: once for the bases in them (`read.rs`), and once for the live records. A
-//! record is then dead if a newer base of its key is among those that the job reads and no snapshot separates the two
-//! ([`values::newest`](crate::values::newest)). The remaining records may still be unreferenced; they are looked up in
-//! the tables by key and sequence number (`look_up.rs`), if the placement requires it or the ledger knows of more
-//! garbage than has been found (`judge.rs`). Live records are copied in file order (`copy.rs`) or, by a placement that
-//! sorts, in key order (`sorted.rs`). Value GC pauses on the way, as its pace requires (`throttle.rs`).
+//! The stages: a *survey* lists the records that tables reference, for the files of this collection and of many after it
+//! (`survey.rs`). The files are *read* in the order of offsets for the keys of the listed records (`read.rs`). Of these, a
+//! record is *judged* dead if a newer base of its key is among them and no snapshot separates the two
+//! ([`values::newest`](crate::values::newest)); the others are given their *places*, an extent for each group
+//! (`place.rs`), and *copied* in file order (`copy.rs`) or, by a placement that sorts, in key order (`sorted.rs`). One
+//! edit commits all. Value GC pauses on the way, as its pace requires (`throttle.rs`). A baseline for benchmarks looks each
+//! record up in place of the survey (`look_up_each.rs`).
 
 mod state;
+mod survey;
+mod look_up_each;
 mod read;
-mod find;
-mod look_up;
-mod judge;
+mod place;
 mod copy;
 mod sorted;
 mod throttle;
@@ -64,14 +64,14 @@ pub(crate) struct Copied {
     pub paused: Duration,
 }
 
-/// Copies the live records of files into one segment.
-pub(crate) fn collect(core: &Core, files: &[FileId], purpose: Purpose) -> Result<Collected> {
+/// Copies the live records of files into one segment. With `renew`, what lives is surveyed anew.
+pub(crate) fn collect(core: &Core, files: &[FileId], purpose: Purpose, renew: bool) -> Result<Collected> {
     let mut collection = Collection::plan(core, files, purpose);
     if collection.victims.is_empty() {
         return Ok(Collected::Nothing);
     }
     let bytes_before: u64 = collection.victims.iter().map(|victim| victim.file.end() - victim.file.start()).sum();
-    let moved = collection.run();
+    let moved = collection.run(renew);
     let places = moved.inspect_err(|_| remove_unreferenced(core, &collection.made))?;
     let (written, paused) = (collection.written, collection.throttle.paused());
     if collection.has_yielded {

@@ -1,111 +1,138 @@
-//! Reads collected files and notes their records, if that is cheaper than finding the live ones in the tables.
+//! Reads the keys of the records that may live, in the order of their offsets.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::base::{Error, Kind, Result, full_key};
+use crate::base::{Error, Result, full_key};
 use crate::engine::jobs::collection::state::Collection;
-use crate::format::frame::{FrameKind, HEADER_BYTES};
-use crate::format::record::Record;
-use crate::format::references::References;
-use crate::front::log_reader::{LogReader, Opened};
-use crate::io::File;
+use crate::format::record::{HEADER_BYTES, RecordHead};
+use crate::io::read_exact_at;
 use crate::values::files::{Layout, ValueFile};
+use crate::values::live_records::LiveRecords;
 use crate::values::newest::{Fate, SeenRecord};
 use crate::values::segment::{EXTENT_HEADER_BYTES, Extent};
+use crate::values::survey::KnownLive;
+
+/// This much of a record is read for its key; more only if the key is longer.
+const HEAD_BYTES: u64 = 1 << 10;
+/// A gap up to this size is read along, which costs less than another read.
+const GAP_BYTES: u64 = 16 << 10;
+const PIECE_BYTES: u64 = 1 << 20;
+/// Values up to about this size are announced to the system with their heads: they will be copied next.
+const ANNOUNCED_BYTES: u64 = 256 << 10;
+
+/// What is called for each record: with its offset, its head, and its key with the keyspace; false ends the visit.
+pub(super) type VisitHead<'a> = dyn FnMut(u64, &RecordHead, &[u8]) -> Result<bool> + 'a;
 
 impl Collection<'_> {
-    /// Reads the files and moves their live records.
-    pub(super) fn move_read(&mut self, files: &[Arc<ValueFile>], reach: &References) -> Result<()> {
-        for (index, file) in (0..).zip(files) {
-            self.read(index, file, reach.of(file.id()).bytes)?;
-            self.core.counters.bytes_read.fetch_add(file.end() - file.start(), Ordering::Relaxed);
+    /// Reads the files and moves their live records, as many together as there is memory for.
+    pub(super) fn move_read(&mut self, files: &[Arc<ValueFile>], known: &[KnownLive]) -> Result<()> {
+        for (index, (file, known)) in (0..).zip(files.iter().zip(known)) {
+            let read = for_each_live(file, known, file.start(), &mut |offset, head, key| {
+                self.throttle.pause();
+                self.note(index, offset, head, key);
+                if self.batch.bytes() >= self.batch_bytes_max {
+                    self.settle()?;
+                }
+                Ok(true)
+            })?;
+            self.core.counters.bytes_read.fetch_add(read, Ordering::Relaxed);
         }
         self.settle()
     }
 
-    /// Notes the records in a file; the ledger gives the upper bound on its live bytes.
-    fn read(&mut self, index: u32, file: &ValueFile, live: u64) -> Result<()> {
-        let mut read_to = file.start();
-        let size = (file.end() - file.start()).max(1);
-        let mut see = |offset: u64, record: &Record<'_>| {
-            self.throttle.pause();
-            self.note(index, offset, record);
-            if self.batch.bytes() < self.batch_bytes_max {
-                return Ok(());
-            }
-            let end = offset + record.operation.record_bytes() as u64;
-            self.count_known(live, end - read_to, size);
-            read_to = end;
-            self.settle()
-        };
-        for_each_record(file, file.start(), &mut see)?;
-        self.count_known(live, file.end() - read_to, size);
-        Ok(())
-    }
-
-    /// Counts `read` bytes of a file of `size` bytes, of which the ledger knows `live` bytes to be live.
-    fn count_known(&mut self, live: u64, read: u64, size: u64) {
-        let live = (u128::from(live.min(size)) * u128::from(read) / u128::from(size)) as u64;
-        self.known_live += live;
-        self.known_garbage += read - live;
-    }
-
-    pub(super) fn note(&mut self, file: u32, offset: u64, record: &Record<'_>) {
-        let kind = record.operation.kind;
-        let fate = match self.referrers.iter().any(|referrer| referrer.refers_to(kind)) {
-            true => Fate::Kept,
-            // A tombstone of one key; range tombstones are not considered.
-            false if kind == Kind::Delete => Fate::Covering,
-            false => return,
-        };
-        let full = full_key(record.operation.keyspace, record.operation.key);
-        let len = record.operation.record_bytes() as u32;
-        let order = self.core.placement.order(&full);
-        self.batch.add(&full, SeenRecord { order, seqno: record.seqno, kind, key: 0..0, file, offset, len, fate });
+    pub(super) fn note(&mut self, file: u32, offset: u64, head: &RecordHead, full_key: &[u8]) {
+        if self.referrers.iter().any(|referrer| referrer.refers_to(head.kind)) {
+            let (order, len) = (self.core.placement.order(full_key), head.record_bytes as u32);
+            let (seqno, kind, fate) = (head.seqno, head.kind, Fate::Kept);
+            self.batch.add(full_key, SeenRecord { order, seqno, kind, key: 0..0, file, offset, len, fate });
+        }
     }
 }
 
-/// Visits the records of a file at or after offset `from`, and possibly some before it.
-pub(super) fn for_each_record(
-    file: &ValueFile,
-    from: u64,
-    see: &mut dyn FnMut(u64, &Record<'_>) -> Result<()>,
-) -> Result<()> {
-    let source = file.stored().file()?;
-    match file.layout() {
-        Layout::Extent { start, .. } => {
+/// Visits the records of a file that may live, at or after offset `from`, in order; returns how many bytes it has read.
+pub(super) fn for_each_live(file: &ValueFile, known: &KnownLive, from: u64, see: &mut VisitHead<'_>) -> Result<u64> {
+    match (known, file.layout()) {
+        (KnownLive::Listed(live), _) => for_each_listed(file, live, from, see),
+        (KnownLive::All, Layout::Extent { start, .. }) => {
             let start = from.saturating_sub(EXTENT_HEADER_BYTES as u64).max(*start);
             let extent = Extent { id: file.id(), start, end: file.end() };
-            extent.for_each_record(&*source, &mut |offset, record, _| see(offset, record))
+            extent.for_records_while(&*file.stored().file()?, &mut |offset, record, bytes| {
+                let head = RecordHead::parse(bytes).expect("the bytes are a record");
+                see(offset, &head, &full_key(head.keyspace, record.operation.key))
+            })
         }
-        Layout::Log => for_each_record_of_log(file, &*source, see),
+        (KnownLive::All, Layout::Log) => Err(damaged(file, 0, "it is not known which records of a log live")),
     }
 }
 
-/// Visits all records of a log that has left the front.
-fn for_each_record_of_log(
-    log: &ValueFile,
-    source: &dyn File,
-    see: &mut dyn FnMut(u64, &Record<'_>) -> Result<()>,
-) -> Result<()> {
-    let path = log.stored().path();
-    let Opened::Log(mut reader) = LogReader::open(source, log.id(), None)? else {
-        return Err(Error::corruption(path, 0, "the log has no header"));
-    };
-    while reader.offset() < log.end() {
-        let Some(frame) = reader.next_frame()? else {
-            let (offset, why) = reader.explain()?;
-            return Err(Error::corruption(path, offset, why));
-        };
-        let mut offset = frame.offset + HEADER_BYTES as u64;
-        let mut rest = if frame.header.kind == FrameKind::Records { frame.body } else { &[] };
-        while !rest.is_empty() {
-            let before = rest.len();
-            let record = Record::take(&mut rest).map_err(|reason| Error::corruption(path, offset, reason))?;
-            see(offset, &record)?;
-            offset += (before - rest.len()) as u64;
+/// Records whose heads are read together.
+struct Stretch {
+    offsets: Vec<u64>,
+    end: u64,
+}
+
+impl Stretch {
+    /// The next one.
+    fn take(offsets: &mut std::iter::Peekable<impl Iterator<Item = u64>>, file_end: u64) -> Option<Stretch> {
+        let start = *offsets.peek()?;
+        let mut stretch = Stretch { offsets: Vec::new(), end: start };
+        while let Some(offset) = offsets.next_if(|next| *next <= stretch.end + GAP_BYTES && *next < start + PIECE_BYTES)
+        {
+            stretch.offsets.push(offset);
+            stretch.end = offset + HEAD_BYTES;
+        }
+        stretch.end = stretch.end.min(file_end);
+        Some(stretch)
+    }
+
+    fn start(&self) -> u64 {
+        self.offsets[0]
+    }
+}
+
+/// Visits the listed records of a file at or after offset `from`.
+fn for_each_listed(file: &ValueFile, live: &LiveRecords, from: u64, see: &mut VisitHead<'_>) -> Result<u64> {
+    let source = file.stored().file()?;
+    let mut offsets = live.iter().skip_while(|offset| *offset < from).peekable();
+    let (mut window, mut read) = (Vec::new(), 0);
+    let mut coming = Stretch::take(&mut offsets, file.end());
+    while let Some(stretch) = coming.take() {
+        let start = stretch.start();
+        let len = stretch.end.checked_sub(start).ok_or_else(|| damaged(file, start, OUTSIDE))?;
+        coming = Stretch::take(&mut offsets, file.end());
+        if let Some(next) = &coming {
+            // What lies between has been announced already if the heads are near each other.
+            let behind = stretch.end.max(next.start().saturating_sub(ANNOUNCED_BYTES));
+            source.read_ahead(behind, next.end.saturating_sub(behind));
+        }
+        window.resize(len as usize, 0);
+        read_exact_at(&*source, &mut window, start)?;
+        read += len;
+        for offset in &stretch.offsets {
+            let bytes = &window[(*offset - start) as usize..];
+            let head = RecordHead::parse(bytes).ok_or_else(|| damaged(file, *offset, "this is not a record"))?;
+            if *offset + head.record_bytes as u64 > file.end() {
+                return Err(damaged(file, *offset, OUTSIDE));
+            }
+            let goes_on = match bytes.get(HEADER_BYTES..HEADER_BYTES + head.key_len) {
+                Some(key) => see(*offset, &head, &full_key(head.keyspace, key))?,
+                None => {
+                    let mut key = vec![0; head.key_len];
+                    read_exact_at(&*source, &mut key, *offset + HEADER_BYTES as u64)?;
+                    see(*offset, &head, &full_key(head.keyspace, &key))?
+                }
+            };
+            if !goes_on {
+                return Ok(read);
+            }
         }
     }
-    Ok(())
+    Ok(read)
+}
+
+const OUTSIDE: &str = "a live record lies outside the file";
+
+fn damaged(file: &ValueFile, offset: u64, reason: &str) -> Error {
+    Error::corruption(file.stored().path(), offset, reason)
 }

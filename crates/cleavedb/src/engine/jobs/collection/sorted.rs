@@ -1,6 +1,6 @@
 //! Moves records in key order, for placements that sort.
 //!
-//! Bases are judged one key range at a time, with all records of the range in the collected files. If these exceed the
+//! Records are judged one key range at a time, with all listed ones of the range in the collected files. If these exceed the
 //! memory limit, higher keys are left to another pass over the files. So all versions of a key are judged together, and
 //! the extents of one job do not overlap. Live records are put in order in memory, as many at a time as fit, and read in
 //! the order of their files, with large reads.
@@ -9,24 +9,23 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::base::{FileId, Result, full_key};
+use crate::base::{FileId, Result};
 use crate::engine::jobs::collection::copy::{CopiedRecord, check_seen, copy_large, place, write};
-use crate::engine::jobs::collection::read::for_each_record;
+use crate::engine::jobs::collection::read::for_each_live;
 use crate::engine::jobs::collection::state::{BUFFER_BYTES, Collection, Going};
-use crate::format::references::References;
+use crate::format::group::Group;
 use crate::format::values::Moved;
 use crate::io::coalesced_reads::{CoalescedRead, Coalescing, ReadRange, coalesce};
 use crate::io::read_exact_at;
 use crate::values::files::{Layout, ValueFile};
 use crate::values::newest::{Fate, SeenRecord};
+use crate::values::survey::KnownLive;
 
 /// Limits for reading several records in one read.
 const COALESCING: Coalescing = Coalescing { gap_bytes: 8 << 10, read_bytes_max: PIECE_BYTES };
 /// Limits for announcing reads to the system together: reading a gap costs less than another read.
 const ANNOUNCING: Coalescing = Coalescing { gap_bytes: 32 << 10, read_bytes_max: PIECE_BYTES };
 const PIECE_BYTES: u64 = BUFFER_BYTES as u64 / 4;
-/// Records that are spread over more than this many times their bytes are not fetched with all that lies between them.
-const SPARSE: u64 = 6;
 /// Bytes, and pieces, that are announced ahead of the one that is read; a read that a user waits for is never behind more.
 const AHEAD_BYTES: u64 = 2 * PIECE_BYTES;
 const AHEAD_PIECES: usize = 32;
@@ -91,21 +90,15 @@ impl Announcements {
 
 impl Collection<'_> {
     /// Moves the live records of the files, one key range at a time.
-    pub(crate) fn move_by_key(&mut self, files: &[Arc<ValueFile>], reach: &References) -> Result<()> {
+    pub(crate) fn move_by_key(&mut self, files: &[Arc<ValueFile>], known: &[KnownLive]) -> Result<()> {
+        let listed = known.iter().map(|known| if let KnownLive::Listed(live) = known { live.count() } else { 0 }).sum();
+        self.batch.reserve(listed, self.batch_bytes_max);
         let mut pass = Pass { from: Vec::new(), to: None, left: vec![None; files.len()] };
         let mut starts: Vec<Option<u64>> = files.iter().map(|file| Some(file.start())).collect();
         loop {
             for (index, file) in files.iter().enumerate() {
                 let Some(start) = starts[index].filter(|_| !self.yields_now()) else { continue };
-                self.read_for(&mut pass, index as u32, file, start)?;
-                self.core.counters.bytes_read.fetch_add(file.end() - start, Ordering::Relaxed);
-            }
-            for seen in &self.batch.seen {
-                let file = &files[seen.file as usize];
-                let size = (file.end() - file.start()).max(1);
-                let live = u128::from(reach.of(file.id()).bytes.min(size)) * u128::from(seen.len) / u128::from(size);
-                self.known_live += live as u64;
-                self.known_garbage += u64::from(seen.len) - live as u64;
+                self.read_for(&mut pass, index as u32, file, &known[index], start)?;
             }
             if self.yields_now() {
                 return Ok(());
@@ -127,29 +120,34 @@ impl Collection<'_> {
         self.has_yielded
     }
 
-    /// Notes the bases in a file that belong to a pass.
-    fn read_for(&mut self, pass: &mut Pass, index: u32, file: &ValueFile, start: u64) -> Result<()> {
+    /// Notes the records of a file that belong to a pass.
+    fn read_for(&mut self, pass: &mut Pass, index: u32, file: &ValueFile, known: &KnownLive, start: u64) -> Result<()> {
         let counts = matches!(file.layout(), Layout::Log) && pass.from.is_empty();
+        // What is behind the first key that is left is left, too.
+        let is_sorted = matches!(file.layout(), Layout::Extent { group: Group::Range(_), .. });
         let mut last = Vec::new();
-        for_each_record(file, start, &mut |offset, record| {
+        let read = for_each_live(file, known, start, &mut |offset, head, key| {
             self.throttle.pause();
-            let key = full_key(record.operation.keyspace, record.operation.key);
             if counts {
                 self.steps += 1;
                 self.steps_up += u64::from(*key > *last);
                 last.clear();
-                last.extend_from_slice(&key);
+                last.extend_from_slice(key);
             }
-            if pass.leaves(&key) {
+            if pass.leaves(key) {
                 pass.leave(index, offset);
-            } else if pass.takes(&key) {
-                self.note(index, offset, record);
+                return Ok(!is_sorted);
+            }
+            if pass.takes(key) {
+                self.note(index, offset, head, key);
                 if self.batch.bytes() >= self.batch_bytes_max {
                     self.narrow(pass);
                 }
             }
-            Ok(())
-        })
+            Ok(true)
+        })?;
+        self.core.counters.bytes_read.fetch_add(read, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Drops records known to be dead and, if those are less than half, the upper half of the keys.
@@ -173,7 +171,7 @@ impl Collection<'_> {
             self.batch.retain(|key, _| *key < *bound);
             pass.to = Some(bound);
         }
-        self.count_memory(self.batch.bytes());
+        self.count_memory(self.batch.memory_bytes());
     }
 
     /// Copies records, given in the order of their new places, to extents already begun.
@@ -181,7 +179,6 @@ impl Collection<'_> {
         let extents: Vec<FileId> = self.extents.iter().map(|extent| extent.id).collect();
         // For each file and extent: the extent's index among the targets of the file's records.
         let mut own = vec![vec![None; extents.len()]; self.victims.len()];
-        self.fetch_ahead(records)?;
         let (mut gathered, mut buffer, mut rest) = (Vec::new(), Vec::new(), records);
         while let Some(((first, extent), others)) = rest.split_first() {
             if self.yields_now() {
@@ -220,37 +217,6 @@ impl Collection<'_> {
                 arrived(self, seen, *extent, copy);
             }
             rest = &rest[window.len()..];
-        }
-        Ok(())
-    }
-
-    /// Brings the files into the page cache in sequence if their records are sorted in several parts, each of which has
-    /// records everywhere in the files. A piece is announced while the one before it arrives, so that the device never has
-    /// more than two of them to do before a read that a user waits for.
-    fn fetch_ahead(&mut self, records: &[Going<'_>]) -> Result<()> {
-        let mut spans = vec![(u64::MAX, 0); self.victims.len()];
-        let mut bytes = 0;
-        for (seen, _) in records {
-            let (from, to) = &mut spans[seen.file as usize];
-            (*from, *to) = ((*from).min(seen.offset), (*to).max(seen.offset + u64::from(seen.len)));
-            bytes += u64::from(seen.len);
-        }
-        let spanned: u64 = spans.iter().map(|(from, to)| to.saturating_sub(*from)).sum();
-        if bytes <= self.sorted_bytes || spanned > SPARSE * bytes {
-            return Ok(());
-        }
-        for (index, (from, to)) in spans.into_iter().enumerate().filter(|(_, (from, to))| from < to) {
-            let source = self.victims[index].file.stored().file()?;
-            let announce = |offset: u64| source.read_ahead(offset, PIECE_BYTES.min(to.saturating_sub(offset)));
-            announce(from);
-            for offset in (from..to).step_by(PIECE_BYTES as usize) {
-                if self.yields_now() {
-                    return Ok(());
-                }
-                announce(offset + PIECE_BYTES);
-                // Waits for the piece.
-                read_exact_at(&*source, &mut [0], (offset + PIECE_BYTES).min(to) - 1)?;
-            }
         }
         Ok(())
     }

@@ -12,9 +12,9 @@ use crate::engine::referrers::{Referrer, referrers_of};
 use crate::engine::snapshots::JobHorizon;
 use crate::format::group::Group;
 use crate::format::values::{EXTENT_ALIGN, Moved, Temperature, ValuePlace};
-use crate::values::files::{Entry, ValueFile};
+use crate::values::files::{Entry, Layout, ValueFile};
 use crate::values::newest::{SeenRecord, SeenRecords};
-use crate::values::placement::{Liveness, PlacementContext};
+use crate::values::placement::PlacementContext;
 use crate::values::record_compressor::RecordCompressor;
 use crate::values::redirect::{RedirectBuilder, Shape, TABLES_MAX};
 use crate::values::segment::{ExtentPlace, SegmentBuilder};
@@ -30,6 +30,13 @@ pub(super) struct Victim {
     pub(super) to: Vec<(FileId, Moved)>,
     /// Bytes saved by compressing the records copied there.
     pub(super) saved: u64,
+}
+
+impl Victim {
+    /// True unless it is a log.
+    pub(super) fn is_extent(&self) -> bool {
+        matches!(self.file.layout(), Layout::Extent { .. })
+    }
 }
 
 /// An extent that is being written.
@@ -50,11 +57,9 @@ pub(crate) struct Collection<'a> {
     /// What has been read and not been judged yet.
     pub(super) batch: SeenRecords,
     pub(super) batch_bytes_max: usize,
-    /// Live bytes and garbage bytes in the records not judged yet, as known from the ledger.
-    pub(super) known_live: u64,
-    pub(super) known_garbage: u64,
-    /// Every moved record was looked up.
+    /// Every record that is moved was referenced when the job began.
     pub(super) is_proven: bool,
+    pub(super) purpose: Purpose,
     /// The job only reorders values: it ends at once when other work is due.
     pub(super) yields: bool,
     pub(super) has_yielded: bool,
@@ -115,9 +120,8 @@ impl<'a> Collection<'a> {
             victims,
             batch: SeenRecords::default(),
             batch_bytes_max: core.settings.tuning.judged_bytes_max(),
-            known_live: 0,
-            known_garbage: 0,
-            is_proven: true,
+            is_proven: false,
+            purpose,
             yields: purpose == Purpose::Order { yields: true },
             has_yielded: false,
             throttle: if purpose == Purpose::Space { Throttle::of_gc(core) } else { Throttle::none() },
@@ -135,19 +139,22 @@ impl<'a> Collection<'a> {
         }
     }
 
-    /// Writes everything durably, unless the job yields; returns the new places of the records.
-    pub(super) fn run(&mut self) -> Result<Vec<(FileId, ValuePlace)>> {
+    /// Writes everything durably, unless the job yields; returns the new places of the records. With `renew`, what lives is
+    /// surveyed anew.
+    pub(super) fn run(&mut self, renew: bool) -> Result<Vec<(FileId, ValuePlace)>> {
         let reach = self.horizon.view.values.state.reachable();
         let files: Vec<Arc<ValueFile>> = self.victims.iter().map(|victim| victim.file.clone()).collect();
         for file in &files {
             self.redirects.begin(file.id());
         }
-        let reads_each = self.core.placement.liveness() == Liveness::LookUpEach;
-        let reads_files = reads_each || !self.core.settings.tuning.finds_in_tables;
-        match if reads_files { None } else { self.ways(&reach)? } {
-            Some(ways) => self.move_referenced(ways)?,
-            None if self.core.placement.keeps_key_order() => self.move_by_key(&files, &reach)?,
-            None => self.move_read(&files, &reach)?,
+        let known = match self.core.placement.looks_up_each() {
+            true => Some(self.look_up_each()?),
+            false => self.known_live(renew)?,
+        };
+        let Some(known) = known else { return Ok(Vec::new()) };
+        match self.core.placement.keeps_key_order() {
+            true => self.move_by_key(&files, &known)?,
+            false => self.move_read(&files, &known)?,
         }
         if self.has_yielded {
             return Ok(Vec::new());
@@ -174,7 +181,7 @@ impl<'a> Collection<'a> {
             let saved = saved_of(&victim);
             let Victim { file, to, .. } = victim;
             self.written += len;
-            // A record that a look-up found is live, whatever the ledger says.
+            // Some of what an older survey listed may be dead by now: as much as the ledger says.
             let unproven = if self.is_proven { 0 } else { to.iter().map(|(_, moved)| moved.records).sum() };
             let reachable = reach.of(file.id()).records.max(unproven);
             places.push((file.id(), ValuePlace::Moved { redirect, start, len, reachable, saved, to: to.into() }));

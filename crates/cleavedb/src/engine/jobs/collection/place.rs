@@ -1,4 +1,4 @@
-//! Judges the records read from collected files, and lays out the extents of the live ones.
+//! Judges the records read from collected files, and gives the live ones their places: an extent for each group.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -9,53 +9,17 @@ use crate::format::group::Group;
 use crate::format::values::Temperature;
 use crate::values::files::Layout;
 use crate::values::newest::{Fate, SeenRecord, SeenRecords};
-use crate::values::placement::{Liveness, Survivor};
+use crate::values::placement::Survivor;
 use crate::values::segment::SegmentBuilder;
-
-/// Survivors are looked up if they exceed the live bytes known from the ledger by more than this percentage.
-const HIDDEN_PERCENT: u64 = 10;
 
 impl Collection<'_> {
     /// Judges the records read, and moves the live ones.
     pub(super) fn settle(&mut self) -> Result<()> {
         let mut batch = std::mem::take(&mut self.batch);
-        self.count_memory(batch.bytes());
-        let counters = &self.core.counters;
-        let liveness = self.core.placement.liveness();
-        if liveness == Liveness::LookUpEach {
-            for index in 0..batch.seen.len() {
-                self.look_up_each(&mut batch, index)?;
-            }
-        }
+        self.count_memory(batch.memory_bytes());
         batch.judge(&self.horizon.snapshots);
-        let living: u64 = batch.seen.iter().filter(|seen| seen.fate.is_live()).map(|seen| u64::from(seen.len)).sum();
-        let (known_live, garbage) = (std::mem::take(&mut self.known_live), std::mem::take(&mut self.known_garbage));
-        let hidden = living.saturating_sub(known_live);
-        let looks = match liveness {
-            // At least half of the garbage must be found, or recently collected files would soon be collected again.
-            Liveness::NewestWins => hidden > known_live / 100 * HIDDEN_PERCENT || hidden > garbage / 2,
-            Liveness::LookUp => true,
-            Liveness::LookUpEach => false,
-        };
-        self.is_proven &= looks || liveness == Liveness::LookUpEach;
-        if looks {
-            // The order of tables.
-            let mut order: Vec<usize> =
-                (0..batch.seen.len()).filter(|index| batch.seen[*index].fate.is_live()).collect();
-            order.sort_unstable_by(|one, other| {
-                let (one, other) = (&batch.seen[*one], &batch.seen[*other]);
-                batch.key(one).cmp(batch.key(other)).then_with(|| other.seqno.cmp(&one.seqno))
-            });
-            self.look_up(&mut batch, &order)?;
-        }
-        let judged = batch.seen.len() as u64;
-        let counter = if looks || liveness == Liveness::LookUpEach {
-            &counters.judged_by_look_up
-        } else {
-            &counters.judged_alone
-        };
-        counter.fetch_add(judged, Ordering::Relaxed);
-        batch.seen.retain(|seen| seen.fate.is_live());
+        batch.seen.retain(|seen| seen.fate != Fate::Dead);
+        self.core.counters.value_records_moved.fetch_add(batch.seen.len() as u64, Ordering::Relaxed);
         self.move_out(&batch)
     }
 
