@@ -113,6 +113,7 @@ fn work_as_json(stats: &Stats) -> Value {
         "run_subtasks": stats.run_subtasks,
         "value_gcs": stats.value_gcs,
         "value_reorders": stats.value_reorders,
+        "value_reorders_given_up": stats.value_reorders_given_up,
         "stalls": stats.stalls,
         "stall_seconds": stats.stall_time.as_secs_f64(),
         "paced": stats.paced,

@@ -23,6 +23,7 @@ pub(crate) struct Counters {
     pub value_gcs: AtomicU64,
     pub value_gc_bytes: AtomicU64,
     pub value_reorders: AtomicU64,
+    pub value_reorders_given_up: AtomicU64,
     pub value_reorder_bytes: AtomicU64,
     /// How often the boundary between the caches was reviewed.
     pub cache_balances: AtomicU64,

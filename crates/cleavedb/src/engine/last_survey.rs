@@ -5,6 +5,7 @@ use crate::base::FileId;
 use crate::base::memory::Counted;
 use crate::sched::sync::Mutex;
 use crate::values::candidate::{Candidate, Choice};
+use crate::values::files::ValueFiles;
 use crate::values::placement::Placement;
 use crate::values::placement::choice::choose;
 use crate::values::survey::{KnownLive, Survey};
@@ -21,9 +22,16 @@ impl LastSurvey {
         files.iter().map(|(file, is_extent)| survey.known(*file, *is_extent)).collect()
     }
 
-    /// The files to collect next.
+    /// The files to collect next, of some.
     pub fn choose(&self, placement: &dyn Placement, candidates: &[Candidate]) -> Choice {
         choose(placement, candidates, self.0.lock().as_ref().map(|(survey, _)| survey))
+    }
+
+    /// The files to collect next, of all. O(1) except for the first call after an edit.
+    pub fn choice<'a>(&self, placement: &dyn Placement, values: &'a ValueFiles) -> &'a Choice {
+        // Locked first: nobody waits for a lock while others wait for the choice.
+        let last = self.0.lock();
+        values.choice(|candidates| choose(placement, candidates, last.as_ref().map(|(survey, _)| survey)))
     }
 
     /// Replaces the survey.
@@ -36,11 +44,19 @@ impl LastSurvey {
         self.0.lock().take();
     }
 
-    /// Files were collected, and some bytes copied in vain because the survey was not made anew.
-    pub fn note_collected(&self, files: &[FileId], excess: u64) {
+    /// The number of the survey; 0 if there is none.
+    pub fn number(&self) -> u64 {
+        self.0.lock().as_ref().map_or(0, |(survey, _)| survey.number())
+    }
+
+    /// Files were collected. That may have copied some bytes in vain because the survey that they were chosen by was not made
+    /// anew.
+    pub fn note_collected(&self, choice: &Choice) {
         if let Some((survey, memory)) = &mut *self.0.lock() {
-            files.iter().for_each(|file| survey.forget(*file));
-            survey.charge(excess);
+            choice.files.iter().for_each(|file| survey.forget(*file));
+            if survey.number() == choice.survey {
+                survey.charge(choice.excess.unwrap_or_default());
+            }
             memory.set(survey.bytes());
         }
     }

@@ -27,6 +27,8 @@ pub struct Choice {
     pub files: Vec<FileId>,
     /// Bytes that are copied in vain because the survey is not made anew; `None` if it is to be.
     pub excess: Option<u64>,
+    /// The survey that this was chosen by; 0 if there was none.
+    pub survey: u64,
 }
 
 /// Value GC begins at this percentage of the garbage limit, so that it finishes before writers must wait.

@@ -1,6 +1,6 @@
-//! Liveness within one group, without tables (HashKV section 3.3): of two bases of a key in the same snapshot stripe,
-//! the older one is dead. Deletes count as bases where a job reads them. The newest base may be dead as well, if its
-//! covering version lies elsewhere; the ledger accounts for that.
+//! Judges records that tables reference and a job moves together (HashKV section 3.3): of two bases of a key in the same
+//! snapshot stripe, the older one is dead, although no compaction has found that yet. The newest base may be dead as well, if
+//! its covering version lies elsewhere; the ledger accounts for that.
 
 use std::ops::Range;
 

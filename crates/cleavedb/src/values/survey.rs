@@ -23,6 +23,8 @@ pub struct Survey {
     cost: u64,
     /// Bytes copied in vain because the survey was not made anew.
     excess: u64,
+    /// Tells it apart from other surveys; not 0.
+    number: u64,
 }
 
 /// The live records of a file, and their bytes.
@@ -45,8 +47,13 @@ pub enum KnownLive {
 
 impl Survey {
     /// A survey of files, for which `entries` entries of tables were passed; `newest` is the newest file of all.
-    pub fn new(files: BTreeMap<FileId, Surveyed>, newest: FileId, entries: u64) -> Survey {
-        Survey { files, newest, cost: entries.saturating_mul(COPIED_PER_ENTRY), excess: 0 }
+    pub fn new(files: BTreeMap<FileId, Surveyed>, newest: FileId, entries: u64, number: u64) -> Survey {
+        Survey { files, newest, cost: entries.saturating_mul(COPIED_PER_ENTRY), excess: 0, number }
+    }
+
+    /// Tells it apart from other surveys.
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     /// What is known of a file; `is_extent` if it is not a log.
@@ -99,7 +106,7 @@ mod tests {
     #[test]
     fn extents_newer_than_the_survey_hold_what_lives_and_logs_are_unknown() {
         let surveyed = Surveyed { live: Arc::default(), bytes: 1 };
-        let known = Survey::new([(FileId(4), surveyed)].into_iter().collect(), FileId(7), 0);
+        let known = Survey::new([(FileId(4), surveyed)].into_iter().collect(), FileId(7), 0, 1);
         let log = |file| Candidate { file: FileId(file), bytes: 1000, live: 10, part: None };
         assert!(matches!(known.known(FileId(4), false), Some(KnownLive::Listed(_))));
         assert_eq!(known.known(FileId(8), true), Some(KnownLive::All));

@@ -139,6 +139,10 @@ pub struct Stats {
     /// [`ValuePlacement::Range`](crate::ValuePlacement::Range); not counted in [`value_gcs`](Stats::value_gcs).
     #[n(36)]
     pub value_reorders: u64,
+    /// Value reorderings that ended without effect because other work was due.
+    #[n(53)]
+    #[cbor(default)]
+    pub value_reorders_given_up: u64,
     /// Bytes of segments and redirect tables written by them, including interrupted ones.
     #[n(37)]
     pub value_reorder_bytes_written: u64,
@@ -387,6 +391,7 @@ impl Core {
             value_gcs: count(&counters.value_gcs),
             value_gc_bytes_written: count(&counters.value_gc_bytes),
             value_reorders: count(&counters.value_reorders),
+            value_reorders_given_up: count(&counters.value_reorders_given_up),
             value_reorder_bytes_written: count(&counters.value_reorder_bytes),
             values_compressed_from: count(&counters.compressed_from),
             values_compressed_to: count(&counters.compressed_to),

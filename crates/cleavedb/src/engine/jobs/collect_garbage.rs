@@ -23,16 +23,14 @@ pub(crate) const KIND: JobKind = JobKind {
         let due = |class, idle| Some((class, victims(core, state, idle)?));
         let is_idle = state.activity() == Activity::Idle;
         let due = due(Class::Mandatory, false).or_else(|| due(Class::Idle, true).filter(|_| is_idle));
-        let (class, Choice { files, excess }) = due?;
-        JobKind::begin(CollectGarbage { files, excess, class })
+        let (class, choice) = due?;
+        JobKind::begin(CollectGarbage { choice, class })
     },
 };
 
 /// Collects value files.
 struct CollectGarbage {
-    files: Vec<FileId>,
-    /// Bytes that are copied in vain for want of a new survey, or `None` for a new survey.
-    excess: Option<u64>,
+    choice: Choice,
     class: Class,
 }
 
@@ -62,7 +60,12 @@ pub(crate) fn victims(core: &Core, state: &WorkState, idle: bool) -> Option<Choi
         true => 0,
         false => core.storage.free_bytes(&core.dirs.slow) / 2,
     };
+    let chosen = choice.files.len();
     choice.files = those_with_room(&values, choice.files, room);
+    if choice.files.len() < chosen {
+        // Where there is little room, nothing is copied in vain.
+        choice.excess = None;
+    }
     (!choice.files.is_empty()).then_some(choice)
 }
 
@@ -99,7 +102,7 @@ impl Job for CollectGarbage {
     fn profile(&self) -> Profile {
         Profile {
             name: "value GC",
-            claims: claims_of(&self.files),
+            claims: claims_of(&self.choice.files),
             binds: BINDS,
             class: self.class,
             memory: MemoryShare::Own,
@@ -118,16 +121,18 @@ impl Job for CollectGarbage {
 
     fn unreadable_inputs(&self, _: &Core, _: &Path) -> Vec<FileId> {
         // A look-up in a table may also have failed: in either case the files are quarantined.
-        self.files.clone()
+        self.choice.files.clone()
     }
 }
 
 impl CollectGarbage {
     fn run(&self, core: &Core) -> Result<Outcome<'_>> {
         let began = now();
-        let collected = collect(core, &self.files, Purpose::Space, self.excess.is_none())?;
+        // Unless this has been done since the choice was made.
+        let renews = self.choice.excess.is_none() && core.last_survey.number() == self.choice.survey;
+        let collected = collect(core, &self.choice.files, Purpose::Space, renews)?;
         Ok(outcome_of(collected, move |core, collected| {
-            core.last_survey.note_collected(&self.files, self.excess.unwrap_or_default());
+            core.last_survey.note_collected(&self.choice);
             let Some(Copied { written, bytes_before, paused, .. }) = collected else { return };
             core.counters.value_gc_bytes.fetch_add(*written, Ordering::Relaxed);
             core.counters.value_gcs.fetch_add(1, Ordering::Relaxed);

@@ -17,6 +17,7 @@ use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::shortages::Need;
 use crate::engine::tuning::settings::ValueReordering;
 use crate::engine::work::{Class, MemoryShare, Profile, WorkState};
+use crate::values::candidate::Choice;
 use crate::values::placement::to_reorder;
 
 /// Due while values are not in key order, and scans ask for it or the store is idle.
@@ -101,10 +102,11 @@ impl Job for Reorder {
             let collected = collect(core, &self.files, Purpose::Order { yields }, false)?;
             if let Collected::Yielded { written } = collected {
                 core.counters.value_reorder_bytes.fetch_add(written, Ordering::Relaxed);
+                core.counters.value_reorders_given_up.fetch_add(1, Ordering::Relaxed);
             }
             Ok(outcome_of(collected, |core, copied| {
-                core.last_survey.note_collected(&self.files, 0);
                 if let Some(copied) = copied {
+                    core.last_survey.note_collected(&Choice { files: self.files.clone(), ..Choice::default() });
                     core.scan_demand.note_written(copied.written);
                     core.counters.value_reorder_bytes.fetch_add(copied.written, Ordering::Relaxed);
                     core.counters.value_reorders.fetch_add(1, Ordering::Relaxed);

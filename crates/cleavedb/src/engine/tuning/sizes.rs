@@ -210,7 +210,7 @@ impl Tuning {
             reordering: ValueReordering::WhenScanned,
             victims: VictimPolicy::Greedy,
             hot_cold: true,
-            // Twelve bytes each while it is made, and then two.
+            // Each takes five bytes while it is made, and then about two.
             surveyed_records_max: budget as u64 / SURVEYED_BYTES_EACH,
             value_compression: Compression::None,
             group_bytes: (logs_bytes_max / 4) as u64,
@@ -426,9 +426,9 @@ impl Tuning {
 
 /// Logs grow fast up to this size.
 const SMALL_LOG_BYTES: u64 = 4 << 20;
-/// Upper bound of [`Tuning::sorted_bytes_max`] for any budget.
 /// A survey may list a live record for each so many bytes of the memory budget.
 const SURVEYED_BYTES_EACH: u64 = 64;
+/// Upper bound of [`Tuning::sorted_bytes_max`] for any budget.
 const SORTED_BYTES_MAX: usize = 64 << 20;
 /// Upper bound of [`Tuning::judged_bytes_max`] for any budget.
 const JUDGED_BYTES_MAX: usize = 256 << 20;

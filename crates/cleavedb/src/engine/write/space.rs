@@ -16,7 +16,7 @@ use crate::engine::view::View;
 use crate::format::value_state::ReclaimedBytes;
 use crate::levels::hidden::Hidden;
 use crate::levels::picker::Figures;
-use crate::values::candidate::{Candidate, Choice, GarbageLimit};
+use crate::values::candidate::{Choice, GarbageLimit};
 use crate::values::files::ValueFiles;
 
 /// The fill of the pacing stage grows by this much for each tenth of the garbage limit.
@@ -91,8 +91,8 @@ impl Core {
     pub fn victims_of<'a>(&self, values: &'a ValueFiles, idle: bool) -> Option<&'a Choice> {
         let figures = values.figures();
         let is_due = figures.file_bytes - figures.live_bytes > self.gc_begins_at(figures.live_bytes, idle);
-        let choose = |candidates: &[Candidate]| self.last_survey.choose(&*self.placement, candidates);
-        is_due.then(|| values.choice(choose)).filter(|choice| !choice.files.is_empty())
+        let choice = is_due.then(|| self.last_survey.choice(&*self.placement, values));
+        choice.filter(|choice| !choice.files.is_empty())
     }
 
     /// Bytes of separated values on storage: value files, and dead extents that await deletion.

@@ -9,7 +9,7 @@ use crate::values::survey::Survey;
 /// less than another survey. O(n log n) for n candidates, as the placement.
 pub fn choose(placement: &dyn Placement, candidates: &[Candidate], survey: Option<&Survey>) -> Choice {
     let best = placement.victims(candidates);
-    let Some(survey) = survey else { return Choice { files: best, excess: None } };
+    let Some(survey) = survey else { return Choice { files: best, excess: None, survey: 0 } };
     let seen: Vec<Candidate> = candidates.iter().filter_map(|candidate| survey.seen(candidate)).collect();
     let known = placement.victims(&seen);
     let sums = |files: &[FileId], candidates: &[Candidate]| {
@@ -21,8 +21,8 @@ pub fn choose(placement: &dyn Placement, candidates: &[Candidate], survey: Optio
     let needed = u128::from(live) * u128::from(freed) / u128::from(garbage.max(1));
     let excess = copied.saturating_sub(u64::try_from(needed).unwrap_or(u64::MAX));
     match freed > 0 && survey.affords(excess) {
-        true => Choice { files: known, excess: Some(excess) },
-        false => Choice { files: best, excess: None },
+        true => Choice { files: known, excess: Some(excess), survey: survey.number() },
+        false => Choice { files: best, excess: None, survey: survey.number() },
     }
 }
 
@@ -78,7 +78,7 @@ mod tests {
 
     fn survey(files: &[(u64, u64)], newest: u64, cost: u64) -> Survey {
         let surveyed = |&(file, bytes)| (FileId(file), Surveyed { live: Arc::default(), bytes });
-        Survey::new(files.iter().map(surveyed).collect(), FileId(newest), cost / 20)
+        Survey::new(files.iter().map(surveyed).collect(), FileId(newest), cost / 20, 1)
     }
 
     fn files(choice: &Choice) -> Vec<u64> {
@@ -97,7 +97,7 @@ mod tests {
         known.charge(200);
         assert_eq!(choose(&placement(), &candidates, Some(&known)), first);
         known.charge(200);
-        assert_eq!(choose(&placement(), &candidates, Some(&known)), none);
+        assert_eq!(choose(&placement(), &candidates, Some(&known)), Choice { survey: 1, ..none });
     }
 
     #[test]

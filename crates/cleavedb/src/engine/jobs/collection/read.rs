@@ -30,7 +30,7 @@ impl Collection<'_> {
         for (index, (file, known)) in (0..).zip(files.iter().zip(known)) {
             let read = for_each_live(file, known, file.start(), &mut |offset, head, key| {
                 self.throttle.pause();
-                self.note(index, offset, head, key);
+                self.note(index, file, offset, head, key)?;
                 if self.batch.bytes() >= self.batch_bytes_max {
                     self.settle()?;
                 }
@@ -41,12 +41,22 @@ impl Collection<'_> {
         self.settle()
     }
 
-    pub(super) fn note(&mut self, file: u32, offset: u64, head: &RecordHead, full_key: &[u8]) {
-        if self.referrers.iter().any(|referrer| referrer.refers_to(head.kind)) {
-            let (order, len) = (self.core.placement.order(full_key), head.record_bytes as u32);
-            let (seqno, kind, fate) = (head.seqno, head.kind, Fate::Kept);
-            self.batch.add(full_key, SeenRecord { order, seqno, kind, key: 0..0, file, offset, len, fate });
+    /// Notes a record that something refers to.
+    pub(super) fn note(
+        &mut self,
+        index: u32,
+        file: &ValueFile,
+        offset: u64,
+        head: &RecordHead,
+        full_key: &[u8],
+    ) -> Result<()> {
+        let (seqno, kind, fate) = (head.seqno, head.kind, Fate::Kept);
+        if !self.referrers.iter().any(|referrer| referrer.refers_to(kind)) {
+            return Err(damaged(file, offset, "nothing can refer to a record of this kind"));
         }
+        let (order, len) = (self.core.placement.order(full_key), head.record_bytes as u32);
+        self.batch.add(full_key, SeenRecord { order, seqno, kind, key: 0..0, file: index, offset, len, fate });
+        Ok(())
     }
 }
 
@@ -94,6 +104,9 @@ impl Stretch {
 /// Visits the listed records of a file at or after offset `from`.
 fn for_each_listed(file: &ValueFile, live: &LiveRecords, from: u64, see: &mut VisitHead<'_>) -> Result<u64> {
     let source = file.stored().file()?;
+    if let Some(first) = live.iter().next().filter(|first| *first < file.start()) {
+        return Err(damaged(file, first, OUTSIDE));
+    }
     let mut offsets = live.iter().skip_while(|offset| *offset < from).peekable();
     let (mut window, mut read) = (Vec::new(), 0);
     let mut coming = Stretch::take(&mut offsets, file.end());
@@ -110,7 +123,7 @@ fn for_each_listed(file: &ValueFile, live: &LiveRecords, from: u64, see: &mut Vi
         read_exact_at(&*source, &mut window, start)?;
         read += len;
         for offset in &stretch.offsets {
-            let bytes = &window[(*offset - start) as usize..];
+            let bytes = window.get((*offset - start) as usize..).ok_or_else(|| damaged(file, *offset, OUTSIDE))?;
             let head = RecordHead::parse(bytes).ok_or_else(|| damaged(file, *offset, "this is not a record"))?;
             if *offset + head.record_bytes as u64 > file.end() {
                 return Err(damaged(file, *offset, OUTSIDE));

@@ -139,7 +139,7 @@ impl Collection<'_> {
                 return Ok(!is_sorted);
             }
             if pass.takes(key) {
-                self.note(index, offset, head, key);
+                self.note(index, file, offset, head, key)?;
                 if self.batch.bytes() >= self.batch_bytes_max {
                     self.narrow(pass);
                 }

@@ -14,7 +14,7 @@ use hashbrown::HashMap;
 
 use crate::base::file_set::FileSet;
 use crate::base::memory::Counted;
-use crate::base::{Address, Cursor, Error, FileId, Result};
+use crate::base::{Address, Cursor, Error, FileId, Result, Stamp};
 use crate::engine::jobs::collection::Purpose;
 use crate::engine::jobs::collection::state::Collection;
 use crate::engine::referrers::Walk;
@@ -29,6 +29,10 @@ use crate::values::survey::{KnownLive, Survey, Surveyed};
 
 /// References found between two checks whether to yield or to pause.
 const FOUND_TOGETHER: u64 = 1 << 8;
+/// References found between two counts of the memory in use.
+const COUNTED_TOGETHER: u64 = 1 << 16;
+/// Memory for an address while it is looked up in a redirect table.
+const FOLLOWED_BYTES: usize = size_of::<Offset>() + size_of::<u64>() + size_of::<(FileId, u64)>();
 /// A file that will be collected later is left out if it has more than this many times the live records that the ledger
 /// estimates, and some.
 const ESTIMATE_MAX: u64 = 2;
@@ -177,31 +181,43 @@ impl Collection<'_> {
         let files: Vec<(FileId, bool)> =
             self.victims.iter().map(|victim| (victim.file.id(), victim.is_extent())).collect();
         let last = &self.core.last_survey;
-        if renew {
-            last.forget();
-        } else if let Some(known) = last.known(&files) {
+        if !renew && let Some(known) = last.known(&files) {
             return Ok(Some(known));
         }
-        last.forget();
-        let Some((survey, counted)) = self.survey()? else { return Ok(None) };
+        let made = match self.survey(self.survey_records_max()) {
+            // It may concern a file that was to be collected later.
+            Err(error) if !error.is_transient() => self.survey(0),
+            made => made,
+        };
+        let Some((survey, counted)) = made? else { return Ok(None) };
+        let known = files.iter().map(|(file, is_extent)| survey.known(*file, *is_extent)).collect::<Option<_>>();
         last.put(survey, counted);
         self.is_proven = true;
-        let known = last.known(&files);
         known
             .map(Some)
             .ok_or_else(|| Error::corruption(&self.core.dirs.slow, 0, "a survey lacks a file that it was made for"))
     }
 
+    /// How many records may be listed beyond those of the collection: as many as the caches can give memory for.
+    fn survey_records_max(&self) -> u64 {
+        let tuning = &self.core.settings.tuning;
+        let caches = self.core.readers.cache.capacity() + self.core.memory.value_cache.capacity();
+        let spare = caches.saturating_sub(tuning.cache_bytes_min as u64);
+        tuning.surveyed_records_max.min(spare / (size_of::<Offset>() + FOLLOWED_BYTES / 2) as u64)
+    }
+
     /// Makes a survey, unless the job yields.
-    fn survey(&mut self) -> Result<Option<(Survey, Counted)>> {
+    fn survey(&mut self, records_max: u64) -> Result<Option<(Survey, Counted)>> {
         self.core.counters.value_surveys.fetch_add(1, Ordering::Relaxed);
         let view = self.horizon.view.clone();
         let reach = view.values.state.reachable();
         let victims: BTreeSet<FileId> = self.victims.iter().map(|victim| victim.file.id()).collect();
-        let records_max = self.core.settings.tuning.surveyed_records_max;
+        let quarantined = self.core.work.lock().quarantined.clone();
+        let mut candidates = view.values.figures().candidates.clone();
+        candidates.retain(|candidate| !quarantined.contains(&candidate.file));
         let surveyed = to_survey(
             &*self.core.placement,
-            &view.values.figures().candidates,
+            &candidates,
             &victims.iter().copied().collect::<Vec<_>>(),
             self.purpose != Purpose::Space,
             records_max,
@@ -234,7 +250,8 @@ impl Collection<'_> {
         let destinations = Destinations::of(here.into_iter().map(|file| &**file));
         let mut search = Search { reached, index_of, destinations, on_the_way: 0 };
         let planned: u64 = surveyed.iter().map(|file| reach.of(*file).records).sum();
-        let least = (planned + records_max / 2) as usize * size_of::<Offset>();
+        let on_the_way_max = records_max / 2;
+        let least = planned as usize * size_of::<Offset>() + on_the_way_max as usize * FOLLOWED_BYTES;
         let mut counted = self.core.memory.staging.hold(least);
         self.core.fit_cache();
         let leading = Arc::new(FileSet::from(leading));
@@ -242,11 +259,10 @@ impl Collection<'_> {
         let (mut entries, mut expected) = (0, BTreeMap::<FileId, u64>::new());
         for Walk { cursors, address, entries: passed, bytes, references } in walks {
             for cursor in cursors {
-                self.walk(cursor, address, &mut search)?;
+                self.walk(cursor, address, on_the_way_max, &mut search, &mut counted)?;
                 if self.has_yielded {
                     return Ok(None);
                 }
-                counted.set(search.bytes().max(least));
             }
             references.iter().for_each(|(file, records)| *expected.entry(*file).or_default() += records);
             entries += passed;
@@ -274,7 +290,7 @@ impl Collection<'_> {
             self.throttle.pause();
         }
         let newest = view.values.files.keys().next_back().copied().unwrap_or_default();
-        let survey = Survey::new(files, newest, entries);
+        let survey = Survey::new(files, newest, entries, self.core.counters.value_surveys.load(Ordering::Relaxed));
         counted.set(survey.bytes());
         self.core.fit_cache();
         Ok(Some((survey, counted)))
@@ -284,10 +300,11 @@ impl Collection<'_> {
     fn walk(
         &mut self,
         mut cursor: Box<dyn Cursor>,
-        address_in: fn(crate::base::Stamp, &[u8]) -> Option<Address>,
+        address_in: fn(Stamp, &[u8]) -> Option<Address>,
+        on_the_way_max: u64,
         search: &mut Search,
+        counted: &mut Counted,
     ) -> Result<()> {
-        let on_the_way_max = self.core.settings.tuning.surveyed_records_max / 2;
         let mut steps = 0;
         cursor.seek_first()?;
         while cursor.valid() {
@@ -298,6 +315,9 @@ impl Collection<'_> {
             steps += 1;
             if steps % FOUND_TOGETHER == 0 && self.yields_now() {
                 break;
+            }
+            if steps % COUNTED_TOGETHER == 0 {
+                counted.set(counted.bytes().max(search.bytes()));
             }
             if search.on_the_way > on_the_way_max {
                 search.follow(&mut || self.throttle.pause())?;
