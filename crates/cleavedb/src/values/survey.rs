@@ -11,7 +11,7 @@ use super::live_records::LiveRecords;
 use crate::base::FileId;
 
 /// Passing an entry of a table costs as much as copying this many bytes of values.
-const COPIED_PER_ENTRY: u64 = 20;
+const COPIED_PER_ENTRY: u64 = 10;
 
 /// The live records of some files.
 #[derive(Debug, Default)]

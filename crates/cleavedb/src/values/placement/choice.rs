@@ -78,7 +78,7 @@ mod tests {
 
     fn survey(files: &[(u64, u64)], newest: u64, cost: u64) -> Survey {
         let surveyed = |&(file, bytes)| (FileId(file), Surveyed { live: Arc::default(), bytes });
-        Survey::new(files.iter().map(surveyed).collect(), FileId(newest), cost / 20, 1)
+        Survey::new(files.iter().map(surveyed).collect(), FileId(newest), cost / 10, 1)
     }
 
     fn files(choice: &Choice) -> Vec<u64> {
