@@ -31,6 +31,8 @@ use crate::values::survey::{KnownLive, Survey, Surveyed};
 const FOUND_TOGETHER: u64 = 1 << 8;
 /// References found between two counts of the memory in use.
 const COUNTED_TOGETHER: u64 = 1 << 16;
+/// At least this many addresses are looked up in redirect tables together.
+const FOLLOWED_TOGETHER_MIN: u64 = 1 << 12;
 /// Memory for an address while it is looked up in a redirect table.
 const FOLLOWED_BYTES: usize = size_of::<Offset>() + size_of::<u64>() + size_of::<(FileId, u64)>();
 /// A file that will be collected later is left out if it has more than this many times the live records that the ledger
@@ -250,7 +252,7 @@ impl Collection<'_> {
         let destinations = Destinations::of(here.into_iter().map(|file| &**file));
         let mut search = Search { reached, index_of, destinations, on_the_way: 0 };
         let planned: u64 = surveyed.iter().map(|file| reach.of(*file).records).sum();
-        let on_the_way_max = records_max / 2;
+        let on_the_way_max = (records_max / 2).max(FOLLOWED_TOGETHER_MIN);
         let least = planned as usize * size_of::<Offset>() + on_the_way_max as usize * FOLLOWED_BYTES;
         let mut counted = self.core.memory.staging.hold(least);
         self.core.fit_cache();
