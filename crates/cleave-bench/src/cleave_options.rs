@@ -304,7 +304,7 @@ mod tests {
     fn every_option_is_known_and_others_are_refused_by_name() {
         let all = "log-backend=plain,compression=none,compression-by-level=none+lz4+zstd,block-size=16K,filter-bits=0,\
                    separation=192,placement=log-look-ups,reordering=never,victims=random:3,hot-cold=off,group-size=1M,\
-                   find-in-tables=off,value-compression=lz4,spare=20,spare-bytes=0,open-files=64,background-threads=1,busy-poll=off,syncs=off";
+                   value-compression=lz4,spare=20,spare-bytes=0,open-files=64,background-threads=1,busy-poll=off,syncs=off";
         assert_eq!(all.parse::<CleaveOptions>().unwrap().to_string(), all);
         assert_eq!(all.split(',').count(), KNOWN.len());
         assert!(
