@@ -527,7 +527,8 @@ fn one_walk_through_the_tables_serves_many_collections() {
             let disk = SimDisk::new();
             let mut tuning = Tuning::tiny();
             tuning.surveyed_records_max = records_max;
-            // Small values: to copy all of a job costs about as much as a walk.
+            // Small values and jobs: to copy all of a job costs less than a walk.
+            tuning.log_bytes = 16 << 10;
             let db = open_with(&disk, Options::new().separation(Some(16)), tuning).unwrap();
             let value_of = |number: u64, round: u64| value(&format!("{number} in round {round}; "), 40);
             let mut random = Random::new(3);
