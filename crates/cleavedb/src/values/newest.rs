@@ -64,7 +64,7 @@ impl SeenRecords {
         &self.keys[seen.key.start as usize..seen.key.end as usize]
     }
 
-    /// Makes room for so many more records, and keys of a usual length, in at most `bytes_max` bytes.
+    /// Reserves memory for `records` records with keys of the usual length, at most `bytes_max` bytes.
     pub fn reserve(&mut self, records: u64, bytes_max: usize) {
         let each = size_of::<SeenRecord>() + KEY_BYTES_USUAL;
         let records = (records as usize).min(bytes_max / each);

@@ -56,13 +56,18 @@ impl Survey {
         self.number
     }
 
-    /// What is known of a file; `is_extent` if it is not a log.
-    pub fn known(&self, file: FileId, is_extent: bool) -> Option<KnownLive> {
+    /// What is known of a file, with the bytes of its live records if they are listed; `is_extent` if it is not a log.
+    fn find(&self, file: FileId, is_extent: bool) -> Option<(KnownLive, Option<u64>)> {
         match self.files.get(&file) {
-            Some(surveyed) => Some(KnownLive::Listed(surveyed.live.clone())),
-            None if is_extent && file > self.newest => Some(KnownLive::All),
+            Some(Surveyed { live, bytes }) => Some((KnownLive::Listed(live.clone()), Some(*bytes))),
+            None if is_extent && file > self.newest => Some((KnownLive::All, None)),
             None => None,
         }
+    }
+
+    /// What is known of a file; `is_extent` if it is not a log.
+    pub fn known(&self, file: FileId, is_extent: bool) -> Option<KnownLive> {
+        self.find(file, is_extent).map(|(known, _)| known)
     }
 
     /// Forgets a file that is no longer there.
@@ -70,7 +75,7 @@ impl Survey {
         self.files.remove(&file);
     }
 
-    /// True if choosing files of this survey may cost so many more bytes before another one is worth it.
+    /// True if `excess` more bytes copied in vain cost less than another survey.
     pub fn affords(&self, excess: u64) -> bool {
         self.excess.saturating_add(excess) <= self.cost
     }
@@ -87,13 +92,8 @@ impl Survey {
 
     /// A file as collections see it that use this survey.
     pub fn seen(&self, candidate: &Candidate) -> Option<Candidate> {
-        match self.files.get(&candidate.file) {
-            Some(surveyed) => Some(Candidate { live: surveyed.bytes, ..candidate.clone() }),
-            None if candidate.part.is_some() && candidate.file > self.newest => {
-                Some(Candidate { live: candidate.bytes, ..candidate.clone() })
-            }
-            None => None,
-        }
+        let (_, listed) = self.find(candidate.file, candidate.part.is_some())?;
+        Some(Candidate { live: listed.unwrap_or(candidate.bytes), ..candidate.clone() })
     }
 }
 

@@ -23,6 +23,7 @@ mod sizes;
 mod space;
 mod ingest;
 mod values;
+mod surveys;
 mod ranges;
 mod scanned;
 mod compressed;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cleavedb::testing::{self, Random, SimDisk, Tuning};
-use cleavedb::{Db, Durability, Error, KeyspaceOptions, LogBackend, Options, Result, Stats, ValuePlacement};
+use cleavedb::{Db, Durability, Error, KeyspaceOptions, LogBackend, Options, Result, Stats};
 
 use crate::support::{BACKENDS, in_world, open_with, value, with_each_log};
 
@@ -518,89 +518,6 @@ fn values_that_stay_in_logs_do_not_trigger_flushes_but_recovery_reads_a_bounded_
     // One flush for every two or three logs of 64 KiB.
     let bounded = flushes(Some(192), 256 << 10);
     assert!((4..20).contains(&bounded) && bounded > keys, "{bounded} flushes");
-}
-
-#[test]
-fn one_walk_through_the_tables_serves_many_collections() {
-    let run = |records_max| {
-        in_world(7, move || {
-            let disk = SimDisk::new();
-            let mut tuning = Tuning::tiny();
-            tuning.surveyed_records_max = records_max;
-            // Small values and jobs: to copy all of a job costs less than a walk.
-            tuning.log_bytes = 16 << 10;
-            let db = open_with(&disk, Options::new().separation(Some(16)), tuning).unwrap();
-            let value_of = |number: u64, round: u64| value(&format!("{number} in round {round}; "), 40);
-            let mut random = Random::new(3);
-            let mut rounds = vec![0; 6000];
-            for put in 0..30_000 {
-                let (number, round) = if put < 6000 { (put, 0) } else { (random.below(6000), put) };
-                rounds[number as usize] = round;
-                db.put(key(number as usize), value_of(number, round)).unwrap();
-            }
-            db.wait_for_background().unwrap();
-            for (number, round) in (0..).zip(rounds) {
-                assert_eq!(&db.get(key(number as usize)).unwrap().unwrap()[..], value_of(number, round));
-            }
-            let stats = db.stats();
-            db.close().unwrap();
-            check(&disk);
-            (stats.value_gcs, stats.value_surveys)
-        })
-    };
-    let ((few_jobs, few), (many_jobs, many)) = (run(0), run(100_000));
-    assert!(few * 4 > few_jobs * 3 && many * 4 < many_jobs * 3, "{few} of {few_jobs}, {many} of {many_jobs}");
-}
-
-#[test]
-fn collections_by_an_old_survey_keep_what_lives_and_what_snapshots_see() {
-    for seed in 0..2 {
-        in_world(seed, move || {
-            let disk = SimDisk::new();
-            let mut tuning = Tuning::tiny();
-            tuning.surveyed_records_max = 100_000;
-            tuning.placement = [ValuePlacement::Range, ValuePlacement::Hash][seed as usize % 2];
-            let options = || Options::new().separation(Some(16));
-            let db = open_with(&disk, options(), tuning.clone()).unwrap();
-            let space = db.default_keyspace();
-            let value_of = |number: u64, put: u64| value(&format!("{number} at {put}; "), 40);
-            let mut random = Random::new(seed);
-            // For each key the number of its put, if it is there.
-            let mut puts: Vec<Option<u64>> = vec![None; 3000];
-            let (mut snapshot, mut gcs, mut surveys) = (None, 0, 0);
-            for round in 0..6 {
-                let held = snapshot.replace((db.snapshot(), puts.clone()));
-                for put in round * 3000..(round + 1) * 3000 {
-                    let number = if round == 0 { put } else { random.below(3000) };
-                    puts[number as usize] = Some(put);
-                    db.put(key(number as usize), value_of(number, put)).unwrap();
-                }
-                let from = random.below(2900) as usize;
-                db.delete_range(key(from).into_bytes()..key(from + 100).into_bytes()).unwrap();
-                puts[from..from + 100].fill(None);
-                for (number, put) in (0..).zip(held.iter().flat_map(|(_, puts)| puts)).step_by(7) {
-                    let (snapshot, _) = held.as_ref().unwrap();
-                    let found = snapshot.get(&space, key(number as usize)).unwrap();
-                    assert_eq!(found.as_deref(), put.map(|put| value_of(number, put)).as_deref(), "{number}");
-                }
-                let stats = db.stats();
-                (gcs, surveys) = (stats.value_gcs, stats.value_surveys);
-            }
-            assert!(surveys < gcs, "{surveys} of {gcs}");
-            drop(snapshot);
-            db.sync().unwrap();
-            let lost = disk.power_loss(seed);
-            drop(db);
-            let db = open_with(&lost, options(), tuning).unwrap();
-            db.wait_for_background().unwrap();
-            for (number, put) in (0..).zip(puts) {
-                let found = db.get(key(number as usize)).unwrap();
-                assert_eq!(found.as_deref(), put.map(|put| value_of(number, put)).as_deref(), "{number}");
-            }
-            db.close().unwrap();
-            check(&lost);
-        });
-    }
 }
 
 #[test]

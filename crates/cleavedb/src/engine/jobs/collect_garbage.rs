@@ -56,14 +56,15 @@ pub(crate) fn victims(core: &Core, state: &WorkState, idle: bool) -> Option<Choi
     if !idle {
         core.work.space.note_victims(!choice.files.is_empty());
     }
-    let room = match state.shortages.is_unmet(Need::Collection) {
+    let is_short = state.shortages.is_unmet(Need::Collection);
+    let room = match is_short {
         true => 0,
         false => core.storage.free_bytes(&core.dirs.slow) / 2,
     };
     let chosen = choice.files.len();
     choice.files = those_with_room(&values, choice.files, room);
-    if choice.files.len() < chosen {
-        // Where there is little room, nothing is copied in vain.
+    if is_short || choice.files.len() < chosen {
+        // Where there is little room, nothing is copied in vain: an old survey lists more than the ledger counts.
         choice.excess = None;
     }
     (!choice.files.is_empty()).then_some(choice)

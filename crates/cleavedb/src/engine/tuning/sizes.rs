@@ -426,7 +426,7 @@ impl Tuning {
 
 /// Logs grow fast up to this size.
 const SMALL_LOG_BYTES: u64 = 4 << 20;
-/// A survey may list a live record for each so many bytes of the memory budget.
+/// A survey may list one live record for this many bytes of the memory budget.
 const SURVEYED_BYTES_EACH: u64 = 64;
 /// Upper bound of [`Tuning::sorted_bytes_max`] for any budget.
 const SORTED_BYTES_MAX: usize = 64 << 20;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crate::base::{Error, Result, full_key};
 use crate::engine::jobs::collection::state::Collection;
-use crate::format::record::{HEADER_BYTES, RecordHead};
+use crate::format::record::{HEADER_BYTES, Record, RecordHead};
 use crate::io::read_exact_at;
 use crate::values::files::{Layout, ValueFile};
 use crate::values::live_records::LiveRecords;
@@ -127,6 +127,10 @@ fn for_each_listed(file: &ValueFile, live: &LiveRecords, from: u64, see: &mut Vi
             let head = RecordHead::parse(bytes).ok_or_else(|| damaged(file, *offset, "this is not a record"))?;
             if *offset + head.record_bytes as u64 > file.end() {
                 return Err(damaged(file, *offset, OUTSIDE));
+            }
+            if bytes.len() >= head.record_bytes {
+                // What is judged dead is not read again. Records that are cut off here are verified as they are copied.
+                Record::take_stored(&mut &bytes[..]).map_err(|reason| damaged(file, *offset, reason))?;
             }
             let goes_on = match bytes.get(HEADER_BYTES..HEADER_BYTES + head.key_len) {
                 Some(key) => see(*offset, &head, &full_key(head.keyspace, key))?,
