@@ -27,6 +27,8 @@ pub(crate) struct Space {
     pub record_max: AtomicU64,
     /// Bytes of the file system that are free or taken by garbage.
     pub garbage_room: AtomicU64,
+    /// Bytes of garbage in files that cannot be read, which value GC cannot remove.
+    pub unreadable: AtomicU64,
     /// There is no file that value GC could collect.
     pub no_victims: AtomicBool,
     /// A user has read since this was last cleared. Readers write to it only if it is not set.
@@ -49,6 +51,7 @@ impl Default for Space {
             live_min: AtomicU64::new(0),
             record_max: AtomicU64::new(0),
             garbage_room: AtomicU64::new(u64::MAX),
+            unreadable: AtomicU64::new(0),
             no_victims: AtomicBool::new(false),
             users_read: AtomicBool::new(false),
             reads_seen: AtomicU64::new(0),

@@ -243,22 +243,24 @@ fn writers_continue_while_snapshots_keep_everything_alive() {
 
 #[test]
 fn writers_continue_if_value_files_with_garbage_cannot_be_read() {
-    in_world(3, || {
-        let disk = SimDisk::new();
-        let db = open(&disk);
-        put_each(&db, 1);
-        let is_log = |path: &Path| path.extension().is_some_and(|it| it == "log");
-        for (path, len) in disk.files().into_iter().filter(|(path, _)| is_log(path)) {
-            (1..len / 4096).for_each(|page| disk.flip_bit(&path, page * 4096 + 2048, 1));
-        }
-        put_each(&db, 2);
-        db.compact_range(&db.default_keyspace(), ..).unwrap();
-        db.wait_for_background().unwrap();
-        let stats = db.stats();
-        let garbage = stats.value_bytes - stats.value_bytes_live;
-        assert!(garbage > stats.value_bytes_live * 3 / 10 + (32 << 10) && stats.value_gcs == 0, "{stats:?}");
-        put_each(&db, 100);
-        assert_eq!(db.stats().pace_bytes_per_second, None);
+    (0..12).for_each(|seed| {
+        in_world(seed, || {
+            let disk = SimDisk::new();
+            let db = open(&disk);
+            put_each(&db, 1);
+            let is_log = |path: &Path| path.extension().is_some_and(|it| it == "log");
+            for (path, len) in disk.files().into_iter().filter(|(path, _)| is_log(path)) {
+                (1..len / 4096).for_each(|page| disk.flip_bit(&path, page * 4096 + 2048, 1));
+            }
+            put_each(&db, 2);
+            db.compact_range(&db.default_keyspace(), ..).unwrap();
+            db.wait_for_background().unwrap();
+            let stats = db.stats();
+            let garbage = stats.value_bytes - stats.value_bytes_live;
+            assert!(garbage > stats.value_bytes_live * 3 / 10 + (32 << 10) && stats.value_gcs == 0, "{stats:?}");
+            put_each(&db, 100);
+            assert_eq!(db.stats().pace_bytes_per_second, None);
+        })
     });
 }
 

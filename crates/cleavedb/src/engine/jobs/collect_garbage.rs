@@ -48,6 +48,9 @@ pub(crate) fn victims(core: &Core, state: &WorkState, idle: bool) -> Option<Choi
         candidates.retain(|candidate| !state.quarantined.contains(&candidate.file));
         let live: u64 = candidates.iter().map(Candidate::live_bytes).sum();
         let garbage = candidates.iter().map(|file| file.bytes).sum::<u64>() - live;
+        let stuck = values.figures().candidates.iter().filter(|file| state.quarantined.contains(&file.file));
+        let stuck = stuck.map(|file| file.bytes - file.live_bytes()).sum();
+        core.work.space.unreadable.store(stuck, Ordering::Relaxed);
         choice = match garbage > core.gc_begins_at(live, idle) {
             true => core.last_survey.choose(&*core.placement, &candidates),
             false => Choice::default(),

@@ -95,9 +95,11 @@ impl Core {
         choice.filter(|choice| !choice.files.is_empty())
     }
 
-    /// Bytes of separated values on storage: value files, and dead extents that await deletion.
+    /// Bytes of separated values on storage, in value files and in dead extents that await deletion; without garbage in
+    /// files that cannot be read, for which nobody waits.
     fn space_taken(&self, values: &ValueFiles) -> u64 {
-        values.figures().file_bytes.saturating_add(self.pending_deletions.pending_bytes())
+        let files = values.figures().file_bytes.saturating_sub(self.work.space.unreadable.load(Ordering::Relaxed));
+        files.saturating_add(self.pending_deletions.pending_bytes())
     }
 
     /// Bytes of everything that is stored: tables, value files, and logs.
