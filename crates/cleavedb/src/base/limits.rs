@@ -18,9 +18,9 @@ pub const KEYSPACE_NAME_BYTES_MAX: usize = 255;
 /// index table contains no values of this size or more. HashKV, section 3.5, finds the best
 /// threshold between 128 and 256 B.
 pub const SEPARATION_BYTES_DEFAULT: usize = 192;
-/// Default garbage limit of value files, in percent of their live bytes...
-pub const GARBAGE_PERCENT_DEFAULT: u32 = 22;
-/// ...and the bytes of garbage allowed in addition.
+/// Space that may be taken beyond the live bytes of separated values, in percent of them...
+pub const GARBAGE_PERCENT_DEFAULT: u32 = 32;
+/// ...and the bytes allowed in addition.
 pub const GARBAGE_BYTES_DEFAULT: u64 = 64 << 20;
 /// Value GC does not compress smaller values: there is little to save.
 pub const COMPRESSED_VALUE_BYTES_MIN: usize = 128;

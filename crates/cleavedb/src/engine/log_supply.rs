@@ -73,6 +73,11 @@ impl LogSupply {
         inner.started && inner.spare.is_none()
     }
 
+    /// Size of the ring; 0 if there is none.
+    pub fn ring_bytes(&self) -> u64 {
+        self.inner.lock().ring.as_ref().map_or(0, |ring| ring.len() as u64)
+    }
+
     /// Memory of the ring and the chunk buffers.
     pub fn buffer_bytes(&self, tuning: &Tuning) -> usize {
         let inner = self.inner.lock();

@@ -60,6 +60,12 @@ impl Reserve {
         self.wanted.fetch_max(BYTES_MIN.saturating_add(bytes), Ordering::AcqRel);
     }
 
+    /// The wanted size of all files, within their limits.
+    pub fn bytes(&self) -> u64 {
+        let wanted = self.wanted.load(Ordering::Relaxed);
+        self.places.iter().map(|(_, most)| wanted.min(*most)).sum()
+    }
+
     /// Removes the reserve, after a clean close.
     pub fn remove(&self) {
         let _changing = self.changing.lock();

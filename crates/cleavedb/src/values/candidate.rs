@@ -34,16 +34,22 @@ pub struct Choice {
 /// Value GC begins at this percentage of the garbage limit, so that it finishes before writers must wait.
 pub(crate) const BEGIN_PERCENT: u64 = 70;
 
-/// This much garbage, and the default percentage, is allowed whatever room the file system has.
+/// At rest, this percentage of the share of live bytes is allowed.
+const REST_PERCENT: u64 = 70;
+
+/// This much space, and the default percentage, is allowed whatever room the file system has.
 const ROOM_BYTES_MIN: u64 = 8 << 20;
 
-/// How much garbage is allowed.
+/// How much space may be taken beyond the live bytes, and how much of it by garbage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GarbageLimit {
     /// In percent of the live bytes.
     pub percent: u64,
     /// In addition, in bytes.
     pub bytes: u64,
+    /// Of this, bytes taken by what is neither a value nor garbage: index tables, logs in advance, the reserve. Garbage has
+    /// at least half, whatever they take.
+    pub overhead: u64,
     /// Room for garbage in the file system, in bytes. Half of it is left for logs, tables, and the copies that value GC
     /// makes before it frees anything; but the default percentage is allowed for all that, or a nearly full file
     /// system would have every value moved for little.
@@ -51,11 +57,12 @@ pub struct GarbageLimit {
 }
 
 impl GarbageLimit {
-    /// The limit in bytes for `live` live bytes.
+    /// The limit of garbage in bytes for `live` live bytes.
     pub fn of(self, live: u64) -> u64 {
         let share = |percent, bytes| (live / 100).saturating_mul(percent).saturating_add(bytes);
         let least = share(GARBAGE_PERCENT_DEFAULT.into(), ROOM_BYTES_MIN);
-        share(self.percent, self.bytes).min(least.max(self.room / 2))
+        let all = share(self.percent, self.bytes).min(least.max(self.room / 2));
+        all.saturating_sub(self.overhead).max(all / 2)
     }
 
     /// Value GC is due with more known garbage than this.
@@ -63,11 +70,11 @@ impl GarbageLimit {
         self.of(live) / 100 * BEGIN_PERCENT
     }
 
-    /// While the store is idle, value GC goes on down to this, so that garbage and `overhead` bytes of other kinds are
-    /// within the share of live bytes and a quarter of the additional bytes; but not below a quarter of the limit.
-    pub fn rests_at(self, live: u64, overhead: u64) -> u64 {
-        let all = (live / 100).saturating_mul(self.percent).saturating_add(self.bytes / 4);
-        all.saturating_sub(overhead).max(self.of(live) / 4).min(self.begins_at(live))
+    /// While the store is idle, value GC goes on down to this, so that garbage and overhead are within a smaller share of the
+    /// live bytes and a quarter of the additional bytes; but not below a quarter of the limit.
+    pub fn rests_at(self, live: u64) -> u64 {
+        let all = (live / 100).saturating_mul(self.percent) / 100 * REST_PERCENT + self.bytes / 4;
+        all.saturating_sub(self.overhead).max(self.of(live) / 4).min(self.begins_at(live))
     }
 
     /// The bytes of value files with `live` live bytes at the limit.
@@ -97,17 +104,27 @@ impl Candidate {
     }
 }
 
+/// Of the files with at least the average share of garbage, that with the fewest live bytes: the least to be copied before
+/// anything is freed. `None` without garbage. O(n).
+pub fn cheapest(candidates: &[Candidate]) -> Option<&Candidate> {
+    let (bytes, garbage) = candidates
+        .iter()
+        .fold((0, 0), |(bytes, garbage), file| (bytes + u128::from(file.bytes), garbage + u128::from(file.garbage())));
+    let has_average = |file: &&Candidate| u128::from(file.garbage()) * bytes >= garbage * u128::from(file.bytes);
+    let files = candidates.iter().filter(|file| file.garbage() > 0).filter(has_average);
+    files.min_by_key(|file| (file.live_bytes(), file.file))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_limit_is_a_share_of_live_bytes_and_some_bytes_and_no_more_than_there_is_room_for() {
-        let limit = GarbageLimit { percent: 30, bytes: 1000, room: u64::MAX };
+        let limit = GarbageLimit { percent: 30, bytes: 1000, overhead: 0, room: u64::MAX };
         assert_eq!((limit.of(10_000), limit.file_bytes(10_000)), (4_000, 14_000));
         assert!(limit.begins_at(10_000) == 2_800);
-        assert_eq!([0, 1_000, 9_000].map(|overhead| limit.rests_at(10_000, overhead)), [2_800, 2_250, 1_000]);
-        let none = GarbageLimit { percent: 1000, bytes: u64::MAX, room: u64::MAX };
+        let none = GarbageLimit { percent: 1000, bytes: u64::MAX, overhead: 0, room: u64::MAX };
         assert_eq!((none.of(9_000), none.file_bytes(u64::MAX)), (u64::MAX / 2, u64::MAX));
         let short = GarbageLimit { room: 1 << 30, ..none };
         assert_eq!(short.of(9_000), 1 << 29);
@@ -115,5 +132,13 @@ mod tests {
         let share = (100_u64 << 20) / 100 * u64::from(GARBAGE_PERCENT_DEFAULT);
         assert_eq!(full.of(100 << 20), share + ROOM_BYTES_MIN);
         assert_eq!(GarbageLimit { room: 0, ..limit }.of(10_000), limit.of(10_000));
+    }
+
+    #[test]
+    fn overhead_leaves_garbage_half_of_the_limit_and_a_quarter_of_that_at_rest() {
+        let with = |overhead| GarbageLimit { percent: 30, bytes: 1000, overhead, room: u64::MAX };
+        assert_eq!([0, 1_000, 3_000, u64::MAX].map(|overhead| with(overhead).of(10_000)), [4_000, 3_000, 2_000, 2_000]);
+        let rests_at = [0, 1_000, 2_000, u64::MAX].map(|overhead| with(overhead).rests_at(10_000));
+        assert_eq!(rests_at, [2_350, 1_350, 500, 500]);
     }
 }

@@ -139,7 +139,8 @@ impl Model {
         let stats = self.db.stats();
         let live: u64 = self.live.iter().flat_map(|live| live.values()).sum();
         let tuning = tuning();
-        let allowed = live + live * tuning.garbage_percent / 100 + tuning.garbage_bytes;
+        // Logs and reserve take the other half.
+        let allowed = live + (live * tuning.garbage_percent / 100 + tuning.garbage_bytes) / 2;
         // The front is not flushed if it hides less than one flush would write.
         (stats.value_bytes.saturating_sub(allowed + 2 * tuning.flush_bytes), stats)
     }

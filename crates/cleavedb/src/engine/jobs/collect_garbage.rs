@@ -1,5 +1,6 @@
 //! Value GC: collects value files with a high share of garbage (`collection/`).
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -13,7 +14,7 @@ use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
 use crate::sched::clock::now;
-use crate::values::candidate::{Candidate, Choice};
+use crate::values::candidate::{Candidate, Choice, cheapest};
 use crate::values::files::ValueFiles;
 
 /// Due when garbage is near its limit, and beyond that while the store is idle. One job at a time.
@@ -59,18 +60,24 @@ pub(crate) fn victims(core: &Core, state: &WorkState, idle: bool) -> Option<Choi
     if !idle {
         core.work.space.note_victims(!choice.files.is_empty());
     }
-    let is_short = state.shortages.is_unmet(Need::Collection);
-    let room = match is_short {
-        true => 0,
-        false => core.storage.free_bytes(&core.dirs.slow) / 2,
-    };
     let chosen = choice.files.len();
-    choice.files = those_with_room(&values, choice.files, room);
+    let is_short = chosen > 0 && state.shortages.is_unmet(Need::Collection);
+    choice.files = match is_short {
+        true => that_fits_the_reserve(&values, &state.quarantined).into_iter().collect(),
+        false => those_with_room(&values, choice.files, core.storage.free_bytes(&core.dirs.slow) / 2),
+    };
     if is_short || choice.files.len() < chosen {
         // Where there is little room, nothing is copied in vain: an old survey lists more than the ledger counts.
         choice.excess = None;
     }
     (!choice.files.is_empty()).then_some(choice)
+}
+
+/// The file that the reserve is large enough for (`Core::grow_reserve`).
+fn that_fits_the_reserve(values: &ValueFiles, quarantined: &BTreeSet<FileId>) -> Option<FileId> {
+    let mut candidates = values.figures().candidates.clone();
+    candidates.retain(|candidate| !quarantined.contains(&candidate.file));
+    cheapest(&candidates).map(|candidate| candidate.file)
 }
 
 /// Of the files to collect, those with the largest shares of garbage whose live bytes find room, but at least one: the

@@ -78,7 +78,7 @@ pub struct Tuning {
     /// Writers are stopped while unflushed logs hold more than this, with values that stay in their logs: recovery
     /// reads all of it.
     pub replay_bytes_max: u64,
-    /// Logs are flushed once they hold this much that is not flushed, and a sixteenth of all that is stored: the garbage
+    /// Logs are flushed once they hold this much that is not flushed, and 1/32 of all that is stored: the garbage
     /// in them is not known before.
     pub unflushed_bytes_min: u64,
     /// Largest size of a log; logs grow with the data.
@@ -197,7 +197,7 @@ impl Tuning {
             front_bytes_max: 8 * part,
             logs_bytes_max: logs_bytes_max as u64,
             replay_bytes_max: replay_bytes_max as u64,
-            unflushed_bytes_min: 2 * flush_bytes as u64,
+            unflushed_bytes_min: flush_bytes as u64,
             log_bytes: (logs_bytes_max / 4) as u64,
             log_bytes_min: MIB as u64,
             ring_bytes,
@@ -265,11 +265,11 @@ impl Tuning {
         (self.job_bytes / 128).clamp(4 << 10, 256 << 10)
     }
 
-    /// The size of the next log if `stored` bytes are stored: about 1/64 to 1/32 of them, so that space allocated for
+    /// The size of the next log if `stored` bytes are stored: about 1/256 to 1/128 of them, so that space allocated for
     /// logs and not yet written stays small relative to the data; but more of a small store, so that there are few logs.
     pub(crate) fn log_bytes_for(&self, stored: u64) -> u64 {
         let part = |of: u64| (stored / of).checked_next_power_of_two().unwrap_or(u64::MAX);
-        let bytes = part(64).max(part(4).min(SMALL_LOG_BYTES));
+        let bytes = part(256).max(part(4).min(SMALL_LOG_BYTES));
         bytes.max(self.log_bytes_min).min(self.log_bytes)
     }
 
@@ -347,8 +347,9 @@ impl Tuning {
             surveyed_records_max: 300,
             value_compression: Compression::None,
             group_bytes: 64 << 10,
-            garbage_bytes: 32 << 10,
-            garbage_percent: 30,
+            // Logs and reserve take more than half of it.
+            garbage_bytes: 64 << 10,
+            garbage_percent: 60,
             collects_when_idle: false,
             stale_percent: 50,
             compacts_when_idle: true,

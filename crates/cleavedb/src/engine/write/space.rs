@@ -28,12 +28,15 @@ const FILL_AT_CAP: f64 = 0.75;
 const FILL_MAX: f64 = 1.0;
 /// Hidden garbage is uncovered beside the removal of known garbage if its estimate exceeds this share of the limit, in
 /// percent...
-const HIDDEN_PERCENT: u64 = 8;
+const HIDDEN_PERCENT: u64 = 16;
 /// ...and hidden and known garbage together exceed this share.
 const BOTH_PERCENT: u64 = 60;
 
+/// An index takes at most this part of the live bytes; tables that take more also hold values.
+const INDEX_PART: u64 = 8;
+
 /// Logs that are not flushed hold at most this part of all that is stored...
-const UNFLUSHED_PART: u64 = 16;
+const UNFLUSHED_PART: u64 = 32;
 /// ...and this part of the room for garbage, if that is at least so much.
 const UNFLUSHED_ROOM_PART: u64 = 8;
 const UNFLUSHED_ROOM_MIN: u64 = 4 << 20;
@@ -50,7 +53,8 @@ impl Core {
     pub fn garbage_limit(&self) -> GarbageLimit {
         let tuning = &self.settings.tuning;
         let room = self.work.space.garbage_room.load(Ordering::Relaxed);
-        GarbageLimit { percent: tuning.garbage_percent, bytes: tuning.garbage_bytes, room }
+        let (percent, bytes, overhead) = (tuning.garbage_percent, tuning.garbage_bytes, self.overhead_bytes());
+        GarbageLimit { percent, bytes, overhead, room }
     }
 
     /// Updates the room for garbage: what the file system has free, and what garbage takes now.
@@ -63,9 +67,7 @@ impl Core {
     /// Value GC is due with more known garbage than this, while the store is busy or idle.
     pub fn gc_begins_at(&self, live: u64, idle: bool) -> u64 {
         match idle {
-            true if self.settings.tuning.collects_when_idle => {
-                self.garbage_limit().rests_at(live, self.overhead_bytes())
-            }
+            true if self.settings.tuning.collects_when_idle => self.garbage_limit().rests_at(live),
             _ => self.garbage_limit().begins_at(live),
         }
     }
@@ -80,10 +82,16 @@ impl Core {
         part.min(room.max(least))
     }
 
-    /// Bytes stored beside the values: tables, the reserve, and the space that the active log and the spare log were given.
+    /// Bytes that are stored beside live values and known garbage: tables, as far as they are an index and do not hold the
+    /// values; logs that are not flushed, because most of what they hold replaces older values; the space that the active
+    /// log and the spare log were given; the ring and the reserve.
     fn overhead_bytes(&self) -> u64 {
-        let tables: u64 = self.published.view().version.levels().iter().map(|level| level.bytes()).sum();
-        tables + 3 * self.settings.tuning.log_bytes_for(self.stored_bytes())
+        let view = self.published.view();
+        let tables: u64 = view.version.levels().iter().map(|level| level.bytes()).sum();
+        let tables = tables.min(view.values.figures().live_bytes / INDEX_PART);
+        let unflushed: u64 = view.logs.values().map(|log| log.end()).sum();
+        let in_advance = 2 * self.settings.tuning.log_bytes_for(self.stored_bytes());
+        tables + unflushed + in_advance + self.logs.ring_bytes() + self.reserve.bytes()
     }
 
     /// The value files to collect next, if value GC is due while the store is busy, or idle. O(1) except for the first call
@@ -200,11 +208,11 @@ mod tests {
 
     #[test]
     fn writers_are_slowed_from_80_percent_of_the_garbage_limit_and_go_at_the_drain_rate_at_the_limit() {
-        let garbage_limit = GarbageLimit { percent: 30, bytes: 700, room: u64::MAX };
+        let garbage_limit = GarbageLimit { percent: 30, bytes: 700, overhead: 0, room: u64::MAX };
         let fills = [0, 800, 1000, 1200, 5000].map(|garbage| fill(1000 + garbage, 1000, garbage_limit));
         assert_eq!(fills, [0.0, 0.5, 0.75, 1.0, FILL_MAX]);
         // No live bytes, and a limit of zero.
-        assert_eq!(fill(0, 0, GarbageLimit { percent: 30, bytes: 0, room: u64::MAX }), 0.0);
+        assert_eq!(fill(0, 0, GarbageLimit { percent: 30, bytes: 0, overhead: 0, room: u64::MAX }), 0.0);
     }
 
     #[test]
