@@ -131,9 +131,10 @@ impl Plan {
         tuning.reordering = *rng.pick(&reordering);
         tuning.hot_cold = rng.one_in(2);
         tuning.surveyed_records_max = *rng.pick(&[0, 20, 300, 10_000]);
+        tuning.survey_bytes = *rng.pick(&[0, 400, 4 << 10, 64 << 10]);
         tuning.group_bytes = *rng.pick(&[4 << 10, 16 << 10, 64 << 10]);
         tuning.garbage_bytes = *rng.pick(&[0, 4 << 10, 32 << 10]);
-        tuning.garbage_percent = *rng.pick(&[5, 30]);
+        tuning.garbage_percent = *rng.pick(&[5, 30, 60]);
         tuning.collects_when_idle = *rng.pick(&[false, true]);
         tuning.stale_percent = *rng.pick(&[0, 50, 100]);
         tuning.cache_bytes = *rng.pick(&[4 << 10, 256 << 10]);

@@ -98,7 +98,12 @@ pub struct Retention<'a, C> {
     kept: VecDeque<(Stamp, Slice)>,
     /// Number of versions dropped.
     pub dropped_entries: u64,
+    /// Is shown versions that nobody can read any more; not all of them.
+    dead: Option<&'a mut Dead<'a>>,
 }
+
+/// Is shown the stamp and the payload of a version.
+pub type Dead<'a> = dyn FnMut(Stamp, &[u8]) + 'a;
 
 impl<'a, C: Cursor> Retention<'a, C> {
     /// Filters `cursor`, which must be positioned on its first version or be exhausted.
@@ -119,7 +124,14 @@ impl<'a, C: Cursor> Retention<'a, C> {
             payload_ahead: None,
             kept: VecDeque::new(),
             dropped_entries: 0,
+            dead: None,
         }
+    }
+
+    /// Shows versions to `dead` that nobody can read any more, because a newer base or a range tombstone hides them.
+    pub fn showing_dead(mut self, dead: &'a mut Dead<'a>) -> Self {
+        self.dead = Some(dead);
+        self
     }
 
     /// Applies the range tombstones of the sources too.
@@ -152,6 +164,17 @@ impl<'a, C: Cursor> Retention<'a, C> {
     /// The newest range tombstone of a stripe that covers the key.
     fn range_in(&self, stripe: usize) -> Option<Seqno> {
         self.covering.iter().copied().find(|&seqno| self.horizon.stripe(seqno) == stripe)
+    }
+
+    /// Drops the version of the cursor, which a newer base hides, or a range tombstone, or the drop of its keyspace.
+    fn drop_version(&mut self, stamp: Stamp) {
+        self.dropped_entries += 1;
+        // The same version may have come from two sources; one of the two was kept.
+        if let Some(dead) = &mut self.dead
+            && (self.stripe_with_base.is_none() || stamp.seqno() != self.stamp.seqno())
+        {
+            dead(stamp, self.cursor.value());
+        }
     }
 
     fn next_kept(&mut self) -> bool {
@@ -231,7 +254,7 @@ impl<C: Cursor> VersionSource for Retention<'_, C> {
             let stripe = self.horizon.stripe(stamp.seqno());
             let covered = || self.range_in(stripe).is_some_and(|range| stamp.seqno() < range);
             if self.is_keyspace_dropped || self.stripe_with_base == Some(stripe) || covered() {
-                self.dropped_entries += 1;
+                self.drop_version(stamp);
                 self.cursor.next()?;
                 continue;
             }

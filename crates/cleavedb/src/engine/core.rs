@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::base::{Error, FileId, FileKey, FileKind, Result, Seqno, Tier};
 use crate::engine::commit_queue::CommitQueue;
 use crate::engine::counters::Counters;
+use crate::engine::current_survey::CurrentSurvey;
 use crate::engine::durable_horizon::DurableHorizon;
 use crate::engine::events::{Event, Events};
 use crate::engine::file_numbers::FileNumbers;
 use crate::engine::keyspaces::Keyspaces;
-use crate::engine::last_survey::LastSurvey;
 use crate::engine::log_supply::LogSupply;
 use crate::engine::manifest::Manifest;
 use crate::engine::manifest::files::{Dirs, new_file};
@@ -53,7 +53,7 @@ pub(crate) struct Core {
     pub readers: Arc<Readers>,
     pub memory: Memory,
     pub scan_demand: ScanDemand,
-    pub last_survey: LastSurvey,
+    pub current_survey: CurrentSurvey,
     pub pending_deletions: Arc<PendingDeletions>,
     pub reserve: Reserve,
     pub placement: Box<dyn Placement>,
@@ -99,6 +99,9 @@ pub(crate) struct CoreParts {
 impl Core {
     pub fn new(parts: CoreParts) -> Core {
         let placement = parts.settings.tuning.placement();
+        let lists = parts.memory.staging.hold(0);
+        let bytes_max = parts.settings.tuning.survey_bytes;
+        let current_survey = CurrentSurvey::new(parts.numbers.newest(), bytes_max, lists);
         let scan_demand = ScanDemand::new(parts.view.values.figures().file_bytes);
         Core {
             storage: parts.storage,
@@ -117,7 +120,7 @@ impl Core {
             readers: parts.readers,
             memory: parts.memory,
             scan_demand,
-            last_survey: LastSurvey::default(),
+            current_survey,
             pending_deletions: parts.pending_deletions,
             reserve: parts.reserve,
             placement,

@@ -48,6 +48,11 @@ impl FileNumbers {
         FileId(self.range.lock().next.min(FILE_ID_MAX + 1))
     }
 
+    /// The number given out last. All files have at most this number.
+    pub fn newest(&self) -> FileId {
+        FileId(self.next().0.saturating_sub(1))
+    }
+
     /// True if less than half a block is left, so that the next edit should reserve another one.
     pub fn is_low(&self) -> bool {
         let range = self.range.lock();

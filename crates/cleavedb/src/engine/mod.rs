@@ -9,7 +9,7 @@ pub(crate) mod layer;
 pub(crate) mod published;
 pub(crate) mod scan_demand;
 pub(crate) mod scan_lengths;
-pub(crate) mod last_survey;
+pub(crate) mod current_survey;
 pub(crate) mod snapshots;
 pub(crate) mod referrers;
 pub(crate) mod held_snapshot;

@@ -23,7 +23,7 @@ impl ReferenceCursor {
 
     /// Decodes the address in a payload, if it is one.
     pub fn address_in(stamp: Stamp, payload: &[u8]) -> Option<Address> {
-        Address::decode(payload).filter(|_| stamp.kind().is_some_and(Kind::is_address))
+        if stamp.kind().is_some_and(Kind::is_address) { Address::decode(payload) } else { None }
     }
 
     fn refers(&self) -> bool {

@@ -25,10 +25,10 @@ pub struct Candidate {
 pub struct Choice {
     /// The files.
     pub files: Vec<FileId>,
-    /// Bytes that are copied in vain because the survey is not made anew; `None` if it is to be.
+    /// Bytes that are copied in vain because there is no walk before; `None` if there is to be one.
     pub excess: Option<u64>,
-    /// The survey that this was chosen by; 0 if there was none.
-    pub survey: u64,
+    /// The number of walks before the choice.
+    pub walks: u64,
 }
 
 /// Value GC begins at this percentage of the garbage limit, so that it finishes before writers must wait.

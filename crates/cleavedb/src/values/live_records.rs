@@ -1,6 +1,8 @@
 //! The live records of a value file, as a list of their offsets: sorted, and packed as the differences between neighbours,
 //! about two bytes for a record of 1 KiB.
 
+use std::iter::Peekable;
+
 use crate::base::varint;
 
 /// The offsets of the live records of a value file. A record that has died since the list was made is still in it, so what
@@ -17,12 +19,39 @@ impl LiveRecords {
     pub fn of(mut offsets: Vec<u64>) -> LiveRecords {
         offsets.sort_unstable();
         offsets.dedup();
-        let (mut differences, mut last) = (Vec::with_capacity(2 * offsets.len()), 0);
-        for offset in &offsets {
+        LiveRecords::packed(offsets.len(), offsets.into_iter())
+    }
+
+    /// The list of these offsets, which ascend.
+    fn packed(about: usize, offsets: impl Iterator<Item = u64>) -> LiveRecords {
+        let (mut differences, mut last, mut count) = (Vec::with_capacity(2 * about), 0, 0);
+        for offset in offsets {
             varint::put(&mut differences, offset - last);
-            last = *offset;
+            (last, count) = (offset, count + 1);
         }
-        LiveRecords { differences: differences.into_boxed_slice(), count: offsets.len() as u64 }
+        LiveRecords { differences: differences.into_boxed_slice(), count }
+    }
+
+    /// With these records too, whose offsets ascend. O(n).
+    pub fn with(&self, more: impl Iterator<Item = u64>) -> LiveRecords {
+        let (mut ours, mut more) = (self.iter().peekable(), more.peekable());
+        let next = || match (ours.peek(), more.peek()) {
+            (Some(one), Some(other)) if one < other => ours.next(),
+            (Some(one), Some(other)) if one == other => {
+                more.next();
+                ours.next()
+            }
+            (_, Some(_)) => more.next(),
+            (_, None) => ours.next(),
+        };
+        LiveRecords::packed(self.count as usize, std::iter::from_fn(next))
+    }
+
+    /// Without these records, whose offsets ascend. O(n).
+    pub fn without(&self, dead: impl Iterator<Item = u64>) -> LiveRecords {
+        let mut dead = dead.peekable();
+        let lives = |offset: &u64| !reaches(&mut dead, *offset);
+        LiveRecords::packed(self.count as usize, self.iter().filter(lives))
     }
 
     /// The offsets, ascending.
@@ -45,6 +74,12 @@ impl LiveRecords {
     }
 }
 
+/// True if `wanted` is among numbers that ascend; those before it are passed.
+fn reaches(numbers: &mut Peekable<impl Iterator<Item = u64>>, wanted: u64) -> bool {
+    while numbers.next_if(|number| *number < wanted).is_some() {}
+    numbers.peek() == Some(&wanted)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,6 +97,18 @@ mod tests {
             assert_eq!(live.iter().collect::<Vec<_>>(), wanted);
             assert_eq!(live.count(), wanted.len() as u64);
         }
+    }
+
+    #[test]
+    fn records_are_added_and_removed_whether_the_list_has_them_or_not() {
+        let live = LiveRecords::of(vec![10, 20, 30]);
+        let offsets = |live: LiveRecords| (live.count(), live.iter().collect::<Vec<_>>());
+        assert_eq!(offsets(live.with([5, 20, 25, 40, 40].into_iter().take(4))), (6, vec![5, 10, 20, 25, 30, 40]));
+        assert_eq!(offsets(live.with([].into_iter())), (3, vec![10, 20, 30]));
+        assert_eq!(offsets(LiveRecords::default().with([7].into_iter())), (1, vec![7]));
+        assert_eq!(offsets(live.without([5, 10, 25, 30, 31].into_iter())), (1, vec![20]));
+        assert_eq!(offsets(live.without([].into_iter())), (3, vec![10, 20, 30]));
+        assert_eq!(offsets(live.without([10, 20, 30].into_iter())), (0, vec![]));
     }
 
     #[test]

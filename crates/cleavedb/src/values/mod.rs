@@ -10,6 +10,7 @@ pub mod record_compressor;
 pub mod redirect;
 pub mod candidate;
 pub mod live_records;
+pub mod record_notes;
 pub mod survey;
 pub mod files;
 pub mod placement;

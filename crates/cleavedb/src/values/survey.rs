@@ -1,30 +1,37 @@
-//! A survey: which records of value files live, as one walk through the tables found them. Many collections use one survey, so
-//! what it costs to find a live record does not grow with the number of keys (decision 041). As it ages, records that it
-//! lists die: then files are chosen and copied less well than the ledger would allow. Once that has cost as much as another
-//! walk, a new survey is made.
+//! The survey: which records of value files live. It is kept up to date as the database runs: flushes note the records that
+//! tables begin to reference, collections those that they write, and compactions those that tables reference no more
+//! ([`RecordNotes`](super::record_notes::RecordNotes)). So what it costs to find a live record does not grow with the number
+//! of keys (decision 042). What was there before is unknown until a walk through the tables finds it (decision 041).
+//!
+//! Every live record of a file is in its list. A record may be listed that is dead, because nobody noted its death: it is
+//! copied in vain. Once that has cost as much as another walk, there is one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::candidate::Candidate;
 use super::live_records::LiveRecords;
+use super::record_notes::NotedRecord;
 use crate::base::FileId;
 
 /// Passing an entry of a table costs as much as copying this many bytes of values.
 const COPIED_PER_ENTRY: u64 = 10;
 
-/// The live records of some files.
+/// The live records of files.
 #[derive(Debug, Default)]
 pub struct Survey {
-    files: BTreeMap<FileId, Surveyed>,
-    /// The newest file when the survey was made.
-    newest: FileId,
-    /// What another survey would cost, in bytes that could be copied instead.
+    /// `None` if the records of a file were known and are no longer.
+    files: BTreeMap<FileId, Option<Surveyed>>,
+    /// Files up to this one were there before the survey.
+    newest_unknown: FileId,
+    /// Memory for the lists, in bytes.
+    bytes_max: usize,
+    /// What a walk would cost, in bytes that could be copied instead.
     cost: u64,
-    /// Bytes copied in vain because the survey was not made anew.
+    /// Bytes copied in vain since the last walk.
     excess: u64,
-    /// Tells it apart from other surveys; not 0.
-    number: u64,
+    /// Number of walks.
+    walks: u64,
 }
 
 /// The live records of a file, and their bytes.
@@ -36,32 +43,119 @@ pub struct Surveyed {
     pub bytes: u64,
 }
 
+impl Surveyed {
+    /// Adds records.
+    fn add(&mut self, mut records: Vec<NotedRecord>) {
+        records.sort_unstable();
+        records.dedup();
+        let before = self.live.count();
+        self.live = Arc::new(self.live.with(records.iter().map(|record| record.offset())));
+        let bytes: u64 = records.iter().map(|record| u64::from(record.len())).sum();
+        // Some may have been listed before.
+        self.bytes += bytes / (records.len() as u64).max(1) * (self.live.count() - before);
+    }
+
+    /// Removes records.
+    fn remove(&mut self, mut records: Vec<NotedRecord>) {
+        records.sort_unstable();
+        let before = self.live.count();
+        self.live = Arc::new(self.live.without(records.iter().map(|record| record.offset())));
+        self.bytes = (u128::from(self.bytes) * u128::from(self.live.count()) / u128::from(before.max(1))) as u64;
+    }
+}
+
 /// What is known of the records of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KnownLive {
     /// Those that may live.
     Listed(Arc<LiveRecords>),
-    /// All of them may live: the file was written after the survey, of live records alone.
+    /// All of them may live: the file was written of live records alone, and has no list.
     All,
 }
 
 impl Survey {
-    /// A survey of files, for which `entries` entries of tables were passed; `newest` is the newest file of all.
-    pub fn new(files: BTreeMap<FileId, Surveyed>, newest: FileId, entries: u64, number: u64) -> Survey {
-        Survey { files, newest, cost: entries.saturating_mul(COPIED_PER_ENTRY), excess: 0, number }
+    /// A survey that knows nothing of the files up to `newest`, with `bytes_max` bytes of memory for lists.
+    pub fn new(newest: FileId, bytes_max: usize) -> Survey {
+        Survey { newest_unknown: newest, bytes_max, ..Survey::default() }
     }
 
-    /// Tells it apart from other surveys.
-    pub fn number(&self) -> u64 {
-        self.number
+    /// How many walks there were.
+    pub fn walks(&self) -> u64 {
+        self.walks
+    }
+
+    /// Notes how many entries a walk would pass.
+    pub fn note_entries(&mut self, entries: u64) {
+        self.cost = entries.saturating_mul(COPIED_PER_ENTRY);
+    }
+
+    /// Notes what a walk found in some files. What it did not look at stays as it is.
+    pub fn note_walk(&mut self, files: BTreeMap<FileId, Surveyed>, entries: u64) {
+        let walked: Vec<FileId> = files.keys().copied().collect();
+        self.files.extend(files.into_iter().map(|(file, surveyed)| (file, Some(surveyed))));
+        self.note_entries(entries);
+        (self.excess, self.walks) = (0, self.walks + 1);
+        self.fit(&walked);
+    }
+
+    /// Notes records of a file that tables begin to reference, or that a collection wrote. Every live record of the file is
+    /// noted once it can be collected.
+    pub fn note_born(&mut self, file: FileId, records: Vec<NotedRecord>) {
+        if file > self.newest_unknown
+            && let Some(surveyed) = self.files.entry(file).or_insert_with(|| Some(Surveyed::default()))
+        {
+            surveyed.add(records);
+        }
+    }
+
+    /// Notes records of a file that no table references any more.
+    pub fn note_dead(&mut self, file: FileId, records: Vec<NotedRecord>) {
+        if let Some(Some(surveyed)) = self.files.get_mut(&file) {
+            surveyed.remove(records);
+        }
+    }
+
+    /// The records of a file are no longer known.
+    pub fn give_up(&mut self, file: FileId) {
+        if file > self.newest_unknown {
+            self.files.insert(file, None);
+        } else {
+            self.files.remove(&file);
+        }
+    }
+
+    /// True if the records of a file are listed.
+    pub fn lists(&self, file: FileId) -> bool {
+        matches!(self.files.get(&file), Some(Some(_)))
+    }
+
+    /// Forgets files that are no longer there.
+    pub fn retain(&mut self, is_there: impl Fn(FileId) -> bool) {
+        self.files.retain(|file, _| is_there(*file));
+    }
+
+    /// Gives up the oldest lists, except those of `kept`, until the others fit into the memory.
+    pub fn fit(&mut self, kept: &[FileId]) {
+        let mut excess = self.bytes().saturating_sub(self.bytes_max);
+        let mut given_up = Vec::new();
+        for (file, surveyed) in self.files.iter().filter(|(file, _)| !kept.contains(file)) {
+            if excess == 0 {
+                break;
+            }
+            if let Some(Surveyed { live, .. }) = surveyed {
+                excess = excess.saturating_sub(live.bytes());
+                given_up.push(*file);
+            }
+        }
+        given_up.into_iter().for_each(|file| self.give_up(file));
     }
 
     /// What is known of a file, with the bytes of its live records if they are listed; `is_extent` if it is not a log.
     fn find(&self, file: FileId, is_extent: bool) -> Option<(KnownLive, Option<u64>)> {
         match self.files.get(&file) {
-            Some(Surveyed { live, bytes }) => Some((KnownLive::Listed(live.clone()), Some(*bytes))),
-            None if is_extent && file > self.newest => Some((KnownLive::All, None)),
-            None => None,
+            Some(Some(Surveyed { live, bytes })) => Some((KnownLive::Listed(live.clone()), Some(*bytes))),
+            _ if is_extent && file > self.newest_unknown => Some((KnownLive::All, None)),
+            _ => None,
         }
     }
 
@@ -70,12 +164,7 @@ impl Survey {
         self.find(file, is_extent).map(|(known, _)| known)
     }
 
-    /// Forgets a file that is no longer there.
-    pub fn forget(&mut self, file: FileId) {
-        self.files.remove(&file);
-    }
-
-    /// True if `excess` more bytes copied in vain cost less than another survey.
+    /// True if `excess` more bytes copied in vain cost less than a walk.
     pub fn affords(&self, excess: u64) -> bool {
         self.excess.saturating_add(excess) <= self.cost
     }
@@ -87,7 +176,8 @@ impl Survey {
 
     /// Memory in use, in bytes.
     pub fn bytes(&self) -> usize {
-        self.files.values().map(|surveyed| surveyed.live.bytes() + size_of::<(FileId, Surveyed)>()).sum()
+        let lists = self.files.values().flatten().map(|surveyed| surveyed.live.bytes()).sum::<usize>();
+        lists + self.files.len() * size_of::<(FileId, Option<Surveyed>)>()
     }
 
     /// A file as collections see it that use this survey.
@@ -103,18 +193,64 @@ mod tests {
     use crate::format::group::Group;
     use crate::format::values::Temperature;
 
+    fn records(offsets: &[u64]) -> Vec<NotedRecord> {
+        offsets.iter().map(|offset| NotedRecord::new(*offset, 100).unwrap()).collect()
+    }
+
+    fn listed(survey: &Survey, file: u64) -> Option<Vec<u64>> {
+        match survey.known(FileId(file), false) {
+            Some(KnownLive::Listed(live)) => Some(live.iter().collect()),
+            _ => None,
+        }
+    }
+
+    fn log(file: u64) -> Candidate {
+        Candidate { file: FileId(file), bytes: 1000, live: 10, part: None }
+    }
+
     #[test]
-    fn extents_newer_than_the_survey_hold_what_lives_and_logs_are_unknown() {
-        let surveyed = Surveyed { live: Arc::default(), bytes: 1 };
-        let known = Survey::new([(FileId(4), surveyed)].into_iter().collect(), FileId(7), 0, 1);
-        let log = |file| Candidate { file: FileId(file), bytes: 1000, live: 10, part: None };
-        assert!(matches!(known.known(FileId(4), false), Some(KnownLive::Listed(_))));
-        assert_eq!(known.known(FileId(8), true), Some(KnownLive::All));
-        assert_eq!([(8, false), (7, true)].map(|(file, is_extent)| known.known(FileId(file), is_extent)), [None, None]);
-        let extent = Candidate { part: Some((Group::ALL, Temperature::Hot)), ..log(8) };
+    fn files_that_were_there_before_are_unknown_until_a_walk_finds_them() {
+        let mut survey = Survey::new(FileId(7), 1 << 20);
+        survey.note_born(FileId(4), records(&[1]));
+        survey.note_born(FileId(8), records(&[500, 100]));
+        survey.note_born(FileId(8), records(&[300, 100]));
+        assert_eq!([4, 8].map(|file| listed(&survey, file)), [None, Some(vec![100, 300, 500])]);
+        let surveyed = Surveyed { live: Arc::new(LiveRecords::of(vec![5, 6])), bytes: 2 };
+        survey.note_walk([(FileId(4), surveyed)].into_iter().collect(), 0);
+        survey.note_dead(FileId(4), records(&[6]));
+        survey.note_dead(FileId(8), records(&[300, 301]));
+        assert_eq!([4, 8].map(|file| listed(&survey, file)), [Some(vec![5]), Some(vec![100, 500])]);
+        assert_eq!([log(4), log(8)].map(|file| survey.seen(&file).map(|file| file.live)), [Some(1), Some(200)]);
+        survey.retain(|file| file != FileId(4));
+        survey.note_born(FileId(4), records(&[1]));
+        assert_eq!(listed(&survey, 4), None);
+    }
+
+    #[test]
+    fn new_extents_without_a_list_hold_what_lives_and_other_files_are_unknown() {
+        let mut survey = Survey::new(FileId(7), 1 << 20);
+        assert_eq!(survey.known(FileId(8), true), Some(KnownLive::All));
         assert_eq!(
-            [extent, log(8), log(4)].map(|file| known.seen(&file).map(|file| file.live)),
-            [Some(1000), None, Some(1)]
+            [(8, false), (7, true)].map(|(file, is_extent)| survey.known(FileId(file), is_extent)),
+            [None, None]
         );
+        let extent = Candidate { part: Some((Group::ALL, Temperature::Hot)), ..log(8) };
+        assert_eq!([extent.clone(), log(8)].map(|file| survey.seen(&file).map(|file| file.live)), [Some(1000), None]);
+        survey.note_born(FileId(8), records(&[100]));
+        assert_eq!(survey.seen(&extent).map(|file| file.live), Some(100));
+    }
+
+    #[test]
+    fn the_oldest_lists_are_given_up_and_never_begun_again() {
+        let many: Vec<u64> = (1..500).map(|number| number * 1000).collect();
+        let mut survey = Survey::new(FileId(1), 2500);
+        for file in [5, 6, 7] {
+            survey.note_born(FileId(file), records(&many));
+        }
+        survey.fit(&[FileId(5)]);
+        assert_eq!([5, 6, 7].map(|file| survey.lists(FileId(file))), [true, false, true]);
+        survey.note_born(FileId(6), records(&[7]));
+        assert_eq!(survey.known(FileId(6), false), None);
+        assert!(survey.bytes() <= 2500);
     }
 }

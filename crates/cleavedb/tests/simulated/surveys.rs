@@ -1,5 +1,6 @@
 //! Surveys: one walk through the tables serves many collections, and what lives outlasts them.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -27,34 +28,39 @@ fn check(disk: &SimDisk) {
 }
 
 #[test]
-fn one_walk_through_the_tables_serves_many_collections() {
-    let run = |records_max| {
+fn what_lives_is_known_without_a_walk_and_after_an_open_one_walk_serves_many_collections() {
+    let run = |records_max, survey_bytes| {
         in_world(7, move || {
             let disk = SimDisk::new();
             let mut tuning = Tuning::tiny();
-            tuning.surveyed_records_max = records_max;
+            (tuning.surveyed_records_max, tuning.survey_bytes) = (records_max, survey_bytes);
             // Small values and jobs: to copy all of a job costs less than a walk.
             tuning.log_bytes = 16 << 10;
-            let db = open_with(&disk, separated(), tuning).unwrap();
             let mut random = Random::new(3);
             let mut rounds = vec![0; 6000];
-            for put in 0..30_000 {
-                let (number, round) = if put < 6000 { (put, 0) } else { (random.below(6000), put) };
-                rounds[number as usize] = round;
-                db.put(key(number), value_of(number, round)).unwrap();
-            }
-            db.wait_for_background().unwrap();
-            for (number, round) in (0..).zip(rounds) {
-                assert_eq!(&db.get(key(number)).unwrap().unwrap()[..], value_of(number, round));
-            }
-            let stats = db.stats();
-            db.close().unwrap();
-            check(&disk);
-            (stats.value_gcs, stats.value_surveys)
+            let mut put_all = |puts: Range<u64>| {
+                let db = open_with(&disk, separated(), tuning.clone()).unwrap();
+                for put in puts {
+                    let (number, round) = if put < 6000 { (put, 0) } else { (random.below(6000), put) };
+                    rounds[number as usize] = round;
+                    db.put(key(number), value_of(number, round)).unwrap();
+                }
+                db.wait_for_background().unwrap();
+                let stats = db.stats();
+                for (number, round) in (0..).zip(&rounds) {
+                    assert_eq!(&db.get(key(number)).unwrap().unwrap()[..], value_of(number, *round));
+                }
+                db.close().unwrap();
+                check(&disk);
+                (stats.value_gcs, stats.value_surveys)
+            };
+            (put_all(0..20_000), put_all(20_000..30_000))
         })
     };
-    let ((few_jobs, few), (many_jobs, many)) = (run(0), run(100_000));
-    assert!(few * 4 > few_jobs * 3 && many * 4 < many_jobs * 3, "{few} of {few_jobs}, {many} of {many_jobs}");
+    let ((_, none), (later_jobs, few)) = run(100_000, 1 << 20);
+    assert!(none == 0 && 0 < few && few * 4 < later_jobs, "{none}, {few} of {later_jobs}");
+    let ((jobs, many), (later_jobs, later)) = run(0, 0);
+    assert!(many * 4 > jobs * 3 && later * 4 > later_jobs * 3, "{many} of {jobs}, {later} of {later_jobs}");
 }
 
 #[test]
@@ -63,7 +69,7 @@ fn collections_by_an_old_survey_keep_what_lives_and_what_snapshots_see() {
         in_world(seed, move || {
             let disk = SimDisk::new();
             let mut tuning = Tuning::tiny();
-            tuning.surveyed_records_max = 100_000;
+            (tuning.surveyed_records_max, tuning.survey_bytes) = (100_000, 64 << 10);
             tuning.placement = [ValuePlacement::Range, ValuePlacement::Hash][seed as usize % 2];
             let db = open_with(&disk, separated(), tuning.clone()).unwrap();
             let space = db.default_keyspace();

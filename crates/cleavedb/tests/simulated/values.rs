@@ -536,7 +536,7 @@ fn tables_that_are_not_compacted_get_fresh_addresses_of_moved_values() {
         // Half of the records in the logs die, so the other half moves.
         write_round(&db, 1000, 1);
         let stats = compact_and_wait(&db);
-        assert!(stats.value_gcs > 3 && stats.moved_files < 8, "{stats:?}");
+        assert!(stats.value_gcs > 1 && stats.moved_files < 8, "{stats:?}");
         let jobs = (stats.compactions, stats.value_gcs);
         testing::sleep(std::time::Duration::from_secs(5));
         assert_eq!((db.stats().compactions, db.stats().value_gcs), jobs, "background work is idle");

@@ -53,7 +53,7 @@ pub(crate) fn victims(core: &Core, state: &WorkState, idle: bool) -> Option<Choi
         let stuck = stuck.map(|file| file.bytes - file.live_bytes()).sum();
         core.work.space.unreadable.store(stuck, Ordering::Relaxed);
         choice = match garbage > core.gc_begins_at(live, idle) {
-            true => core.last_survey.choose(&*core.placement, &candidates),
+            true => core.current_survey.choose(&*core.placement, &candidates),
             false => Choice::default(),
         };
     }
@@ -140,10 +140,10 @@ impl CollectGarbage {
     fn run(&self, core: &Core) -> Result<Outcome<'_>> {
         let began = now();
         // Unless this has been done since the choice was made.
-        let renews = self.choice.excess.is_none() && core.last_survey.number() == self.choice.survey;
-        let collected = collect(core, &self.choice.files, Purpose::Space, renews)?;
+        let walks = self.choice.excess.is_none() && core.current_survey.walks() == self.choice.walks;
+        let collected = collect(core, &self.choice.files, Purpose::Space, walks)?;
         Ok(outcome_of(collected, move |core, collected| {
-            core.last_survey.note_collected(&self.choice);
+            core.current_survey.note_collected(&self.choice);
             let Some(Copied { written, bytes_before, paused, .. }) = collected else { return };
             core.counters.value_gc_bytes.fetch_add(*written, Ordering::Relaxed);
             core.counters.value_gcs.fetch_add(1, Ordering::Relaxed);
@@ -169,6 +169,7 @@ pub(crate) fn outcome_of<'a>(collected: Collected, count: impl FnOnce(&Core, Opt
     Outcome::edit(Seqno::ZERO, edit, |_| {}).then(move |core, installed| {
         match &installed {
             Ok(()) => {
+                core.current_survey.note_written(std::mem::take(&mut copied.copies));
                 count(core, Some(&*copied));
                 core.grow_reserve();
             }

@@ -34,8 +34,10 @@ use crate::format::edit::Edit;
 use crate::format::meta::TableMeta;
 use crate::levels::level_cursor::LevelCursor;
 use crate::levels::picker::{Choice, Compact, Figures, LevelTargets, choose, choose_range, wanted_snapshot};
+use crate::levels::reference_cursor::ReferenceCursor;
 use crate::levels::table::Table;
 use crate::sched::clock::now;
+use crate::values::record_notes::RecordNotes;
 
 /// A subtask is not worth a thread of its own below this many output tables.
 const SUBTASK_TABLES: u64 = 2;
@@ -367,14 +369,21 @@ impl TableMerge {
     }
 }
 
+/// The output of one subtask.
+pub(crate) struct MergedPart {
+    tables: Vec<Arc<Table>>,
+    /// Records that the inputs reference and the tables do not.
+    dead: RecordNotes,
+}
+
 impl SubtaskWork for TableMerge {
-    type Output = Vec<Arc<Table>>;
+    type Output = MergedPart;
 
     fn count(&self) -> usize {
         self.ranges.len()
     }
 
-    fn subtask(&self, core: &Core, index: usize, yield_points: &YieldPoints<'_>) -> Result<Vec<Arc<Table>>, Interrupt> {
+    fn subtask(&self, core: &Core, index: usize, yield_points: &YieldPoints<'_>) -> Result<MergedPart, Interrupt> {
         let range = &self.ranges[index];
         let within = |table: &&Arc<Table>| range.overlaps(&table.meta().smallest, &table.meta().end);
         let cursors = self.sources.iter().filter_map(|tables| {
@@ -393,15 +402,27 @@ impl SubtaskWork for TableMerge {
         let fetch =
             |key: &[u8], stamp: Stamp, payload: &[u8]| core.payload(view, key, stamp, Slice::copy_from(payload), None);
         let horizon = Horizon { fetch: Some(&fetch), ..self.horizon.over(&bottom, &dropped, &core.keyspaces) };
+        let mut dead = RecordNotes::at_most(core.settings.tuning.noted_records_max() / self.count());
+        let mut note = |stamp: Stamp, payload: &[u8]| {
+            ReferenceCursor::address_in(stamp, payload).into_iter().for_each(|address| dead.note(address));
+        };
         let source = Retention::new(cursor, horizon).until(range.to.as_deref()).with_ranges(&self.tombstones);
-        let source = Watched::new(RefreshedAddresses::new(source, &view.values), self.progress(core));
+        let source = RefreshedAddresses::new(source.showing_dead(&mut note), &view.values);
+        let source = Watched::new(source, self.progress(core));
         let tombstones = clip(&self.tombstones_left, range);
-        core.write_tables(&mut WithYieldPoints { source, yield_points }, tombstones, self.to, core.table_bytes())
+        let mut source = WithYieldPoints { source, yield_points };
+        let tables = core.write_tables(&mut source, tombstones, self.to, core.table_bytes())?;
+        drop(source);
+        Ok(MergedPart { tables, dead })
     }
 
-    fn join(&self, core: &Core, outputs: Vec<Vec<Arc<Table>>>) -> Result<Outcome<'_>> {
+    fn join(&self, core: &Core, outputs: Vec<MergedPart>) -> Result<Outcome<'_>> {
         let subtasks = outputs.len() as u64;
-        let written = outputs.concat();
+        let (written, dead): (Vec<_>, Vec<_>) = outputs.into_iter().map(|part| (part.tables, part.dead)).unzip();
+        let written = written.concat();
+        // After the edit some of the files that the addresses lead through may be gone.
+        let values = core.published.view().values.clone();
+        let held = core.memory.jobs.hold(dead.iter().map(RecordNotes::bytes).sum());
         let seqno = self.inputs().map(|meta| meta.seqno_max).max().unwrap_or_default();
         let inputs: Vec<FileId> = self.inputs().map(|meta| meta.id).collect();
         let read: u64 = self.inputs().map(|meta| meta.size).sum();
@@ -416,15 +437,18 @@ impl SubtaskWork for TableMerge {
             core.work.space.note_merge(rows, written.iter().map(|table| table.meta().bytes_separated).sum());
             core.counters.compactions.fetch_add(1, Ordering::Relaxed);
             core.counters.compaction_subtasks.fetch_add(subtasks, Ordering::Relaxed);
+            // Records whose places cannot be read are taken to live.
+            dead.into_iter().for_each(|dead| drop(core.current_survey.note_dead(&values, dead)));
+            drop(held);
             Ok(())
         }))
     }
 
-    fn discard(&self, core: &Core, outputs: Vec<Vec<Arc<Table>>>) {
+    fn discard(&self, core: &Core, outputs: Vec<MergedPart>) {
         self.progress(core).iter().for_each(|progress| progress.end(false));
         self.report_end(core, 0, false);
         // No edit references them.
-        outputs.iter().flatten().for_each(|table| table.mark_obsolete());
+        outputs.iter().flat_map(|part| &part.tables).for_each(|table| table.mark_obsolete());
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::base::tombstones::survivors;
-use crate::base::versions::{Horizon, Retention};
+use crate::base::versions::{Horizon, Retention, VersionRef, VersionSource};
 use crate::base::{Cursor, FileId, Merging, Result, Seqno};
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
@@ -28,8 +28,10 @@ use crate::format::values::ValuePlace;
 use crate::format::watermarks::{Consumer, Watermarks};
 use crate::front::log::LogFile;
 use crate::front::run::Run;
+use crate::levels::reference_cursor::ReferenceCursor;
 use crate::levels::table::Table;
 use crate::sched::clock::now;
+use crate::values::record_notes::RecordNotes;
 
 /// Due when the oldest runs are large enough, a caller waits for a flush, or the limits of memory or logs require it.
 pub(crate) const KIND: JobKind = JobKind { duties: &[Duty::Front, Duty::FrontAndSubtasks, Duty::All], next };
@@ -112,9 +114,10 @@ impl Flush {
         let begun = Begun { weight, drained, began: now() };
         core.events.raise(Event::FlushBegun { bytes: weight });
         core.pacer.flush.begin(drained, runs.iter().map(|run| run.entries()).sum());
-        let written = core.write_runs(&view, runs, snapshots).and_then(|tables| {
+        let written = core.write_runs(&view, runs, snapshots).and_then(|(tables, born)| {
             let edit = core.flush_edit(&view, flushed, &tables)?;
             core.cut_logs(&view, flushed, &edit)?;
+            core.current_survey.note_flushed(&core.published.view(), born, &edit.referenced);
             Ok((tables, edit))
         });
         let (tables, edit) = written.inspect_err(|_| begun.report_end(core, 0, false))?;
@@ -130,6 +133,29 @@ impl Flush {
             core.counters.flushes.fetch_add(1, Ordering::Relaxed);
             Ok(())
         }))
+    }
+}
+
+/// Versions whose addresses are noted.
+struct NotedReferences<'a, S> {
+    source: S,
+    notes: &'a mut RecordNotes,
+}
+
+impl<S: VersionSource> VersionSource for NotedReferences<'_, S> {
+    type Error = S::Error;
+
+    fn advance(&mut self) -> Result<bool, S::Error> {
+        let more = self.source.advance()?;
+        if more {
+            let (_, stamp, payload) = self.source.current();
+            ReferenceCursor::address_in(stamp, payload).into_iter().for_each(|address| self.notes.note(address));
+        }
+        Ok(more)
+    }
+
+    fn current(&self) -> VersionRef<'_> {
+        self.source.current()
     }
 }
 
@@ -156,7 +182,13 @@ fn view_change<'a>(runs: &'a [Arc<Run>], tables: &[Arc<Table>], edit: &Edit) -> 
 }
 
 impl Core {
-    fn write_runs(&self, view: &View, runs: &[Arc<Run>], snapshots: Vec<Seqno>) -> Result<Vec<Arc<Table>>> {
+    /// Writes the tables, and notes the records that they reference.
+    fn write_runs(
+        &self,
+        view: &View,
+        runs: &[Arc<Run>],
+        snapshots: Vec<Seqno>,
+    ) -> Result<(Vec<Arc<Table>>, RecordNotes)> {
         let dropped = self.keyspaces.dropped();
         let dropped = |keyspace| dropped.contains_key(&keyspace);
         let ranges = fragments_of_runs(runs, &snapshots)?;
@@ -173,7 +205,10 @@ impl Core {
         cursor.seek_first()?;
         let source = Retention::new(cursor, horizon).with_ranges(&ranges);
         let routed = Routed::new(self, view, source, self.keyspaces.separations());
-        self.write_tables(&mut Watched::new(routed, Some(&self.pacer.flush)), ranges_left, 0, u64::MAX)
+        let mut born = RecordNotes::at_most(self.settings.tuning.noted_records_max());
+        let noted = NotedReferences { source: Watched::new(routed, Some(&self.pacer.flush)), notes: &mut born };
+        let tables = self.write_tables(&mut { noted }, ranges_left, 0, u64::MAX)?;
+        Ok((tables, born))
     }
 
     /// The edit with the new tables, and with the logs that leave the front: those in which everything up to `flushed`

@@ -27,12 +27,8 @@ pub(crate) const KIND: JobKind = JobKind {
         if core.settings.tuning.reordering == ValueReordering::WhenIdle && state.activity() != Activity::Idle {
             return None;
         }
-        let chosen = reorder_candidates(core, state);
-        if chosen.is_none() && state.activity() == Activity::Idle && !state.has(Sole::ValueCollection) {
-            // Nothing is due that would need it.
-            core.last_survey.forget();
-        }
-        chosen.and_then(|(files, live)| JobKind::begin(Reorder { files, live, when: core.settings.tuning.reordering }))
+        let (files, live) = reorder_candidates(core, state)?;
+        JobKind::begin(Reorder { files, live, when: core.settings.tuning.reordering })
     },
 };
 
@@ -106,7 +102,7 @@ impl Job for Reorder {
             }
             Ok(outcome_of(collected, |core, copied| {
                 if let Some(copied) = copied {
-                    core.last_survey.note_collected(&Choice { files: self.files.clone(), ..Choice::default() });
+                    core.current_survey.note_collected(&Choice { files: self.files.clone(), ..Choice::default() });
                     core.scan_demand.note_written(copied.written);
                     core.counters.value_reorder_bytes.fetch_add(copied.written, Ordering::Relaxed);
                     core.counters.value_reorders.fetch_add(1, Ordering::Relaxed);

@@ -105,8 +105,10 @@ pub struct Tuning {
     pub victims: VictimPolicy,
     /// Values that were not updated since they were last moved go to separate (cold) files.
     pub hot_cold: bool,
-    /// A survey lists about this many live records, except those of the files that it is made for.
+    /// A walk lists about this many live records, except those of the files that it is made for.
     pub surveyed_records_max: u64,
+    /// Memory for the lists of live records, about two bytes for each.
+    pub survey_bytes: usize,
     /// How values are compressed when they are moved.
     pub value_compression: Compression,
     /// Groups of values are split beyond this size.
@@ -212,6 +214,7 @@ impl Tuning {
             hot_cold: true,
             // Each takes five bytes while it is made, and then about two.
             surveyed_records_max: budget as u64 / SURVEYED_BYTES_EACH,
+            survey_bytes: budget / SURVEY_PART,
             value_compression: Compression::None,
             group_bytes: (logs_bytes_max / 4) as u64,
             garbage_bytes: GARBAGE_BYTES_DEFAULT,
@@ -345,6 +348,7 @@ impl Tuning {
             victims: VictimPolicy::Greedy,
             hot_cold: true,
             surveyed_records_max: 300,
+            survey_bytes: 4 << 10,
             value_compression: Compression::None,
             group_bytes: 64 << 10,
             // Logs and reserve take more than half of it.
@@ -403,6 +407,11 @@ impl Tuning {
         (self.memory_bytes / 8).min(SORTED_BYTES_MAX)
     }
 
+    /// How many records a job notes for the survey, eight bytes each.
+    pub(crate) fn noted_records_max(&self) -> usize {
+        self.survey_bytes / 16
+    }
+
     /// The placement of values that are moved.
     pub(crate) fn placement(&self) -> Box<dyn Placement> {
         let segment_bytes = self.log_bytes;
@@ -429,6 +438,8 @@ impl Tuning {
 const SMALL_LOG_BYTES: u64 = 4 << 20;
 /// A survey may list one live record for this many bytes of the memory budget.
 const SURVEYED_BYTES_EACH: u64 = 64;
+/// The lists of live records take at most this part of the memory budget: those of 11,000,000 in 256 MiB.
+const SURVEY_PART: usize = 12;
 /// Upper bound of [`Tuning::sorted_bytes_max`] for any budget.
 const SORTED_BYTES_MAX: usize = 64 << 20;
 /// Upper bound of [`Tuning::judged_bytes_max`] for any budget.

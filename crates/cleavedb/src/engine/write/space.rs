@@ -99,7 +99,7 @@ impl Core {
     pub fn victims_of<'a>(&self, values: &'a ValueFiles, idle: bool) -> Option<&'a Choice> {
         let figures = values.figures();
         let is_due = figures.file_bytes - figures.live_bytes > self.gc_begins_at(figures.live_bytes, idle);
-        let choice = is_due.then(|| self.last_survey.choice(&*self.placement, values));
+        let choice = is_due.then(|| self.current_survey.choice(&*self.placement, values));
         choice.filter(|choice| !choice.files.is_empty())
     }
 

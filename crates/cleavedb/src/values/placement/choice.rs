@@ -6,10 +6,9 @@ use crate::values::candidate::{Candidate, Choice};
 use crate::values::survey::Survey;
 
 /// The files to collect next: the best of those in the survey, as long as what that costs in excess of the best of all is
-/// less than another survey. O(n log n) for n candidates, as the placement.
-pub fn choose(placement: &dyn Placement, candidates: &[Candidate], survey: Option<&Survey>) -> Choice {
+/// less than a walk. O(n log n) for n candidates, as the placement.
+pub fn choose(placement: &dyn Placement, candidates: &[Candidate], survey: &Survey) -> Choice {
     let best = placement.victims(candidates);
-    let Some(survey) = survey else { return Choice { files: best, excess: None, survey: 0 } };
     let seen: Vec<Candidate> = candidates.iter().filter_map(|candidate| survey.seen(candidate)).collect();
     let known = placement.victims(&seen);
     let sums = |files: &[FileId], candidates: &[Candidate]| {
@@ -21,8 +20,8 @@ pub fn choose(placement: &dyn Placement, candidates: &[Candidate], survey: Optio
     let needed = u128::from(live) * u128::from(freed) / u128::from(garbage.max(1));
     let excess = copied.saturating_sub(u64::try_from(needed).unwrap_or(u64::MAX));
     match freed > 0 && survey.affords(excess) {
-        true => Choice { files: known, excess: Some(excess), survey: survey.number() },
-        false => Choice { files: best, excess: None, survey: survey.number() },
+        true => Choice { files: known, excess: Some(excess), walks: survey.walks() },
+        false => Choice { files: best, excess: None, walks: survey.walks() },
     }
 }
 
@@ -78,7 +77,9 @@ mod tests {
 
     fn survey(files: &[(u64, u64)], newest: u64, cost: u64) -> Survey {
         let surveyed = |&(file, bytes)| (FileId(file), Surveyed { live: Arc::default(), bytes });
-        Survey::new(files.iter().map(surveyed).collect(), FileId(newest), cost / 10, 1)
+        let mut survey = Survey::new(FileId(newest), 1 << 20);
+        survey.note_walk(files.iter().map(surveyed).collect(), cost / 10);
+        survey
     }
 
     fn files(choice: &Choice) -> Vec<u64> {
@@ -86,18 +87,18 @@ mod tests {
     }
 
     #[test]
-    fn files_of_the_survey_are_chosen_until_that_has_cost_as_much_as_another_survey() {
+    fn files_of_the_survey_are_chosen_until_that_has_cost_as_much_as_a_walk() {
         let candidates = [log(1, 700), log(2, 600), log(3, 500)];
-        let none = choose(&placement(), &candidates, None);
+        let none = choose(&placement(), &candidates, &Survey::default());
         assert_eq!((files(&none), none.excess), (vec![3], None));
         // File 3 is new. To free 400 bytes of file 2, 600 are copied, and 400 of file 3 would be.
         let mut known = survey(&[(1, 700), (2, 600)], 2, 500);
-        let first = choose(&placement(), &candidates, Some(&known));
+        let first = choose(&placement(), &candidates, &known);
         assert_eq!((files(&first), first.excess), (vec![2], Some(200)));
         known.charge(200);
-        assert_eq!(choose(&placement(), &candidates, Some(&known)), first);
+        assert_eq!(choose(&placement(), &candidates, &known), first);
         known.charge(200);
-        assert_eq!(choose(&placement(), &candidates, Some(&known)), Choice { survey: 1, ..none });
+        assert_eq!(choose(&placement(), &candidates, &known), Choice { walks: 1, ..none });
     }
 
     #[test]
@@ -105,10 +106,10 @@ mod tests {
         let candidates = [log(1, 100), log(2, 600)];
         let known = survey(&[(1, 900), (2, 600)], 2, 500);
         // 600 bytes are copied to free 400, and 44 of file 1 would be.
-        let choice = choose(&placement(), &candidates, Some(&known));
+        let choice = choose(&placement(), &candidates, &known);
         assert_eq!((files(&choice), choice.excess), (vec![1], None));
         let known = survey(&[(1, 150), (2, 600)], 2, 500);
-        let choice = choose(&placement(), &candidates, Some(&known));
+        let choice = choose(&placement(), &candidates, &known);
         assert_eq!((files(&choice), choice.excess), (vec![1], Some(150 - 94)));
     }
 

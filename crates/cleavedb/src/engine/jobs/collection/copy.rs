@@ -1,7 +1,7 @@
 //! Copies records from files to the extents of a segment, in file order, and verifies them again.
 
 use crate::base::limits::COMPRESSED_RECORD_BYTES_MAX;
-use crate::base::{Error, FileId, Result};
+use crate::base::{Address, Error, FileId, Result};
 use crate::engine::jobs::collection::state::{Collection, Going, Victim};
 use crate::format::record::{Record, RecordChecksum};
 use crate::format::values::Moved;
@@ -9,6 +9,7 @@ use crate::io::coalesced_reads::{CoalescedRead, Coalescing, ReadRange, coalesce}
 use crate::io::{File, read_exact_at};
 use crate::values::newest::SeenRecord;
 use crate::values::record_compressor::RecordCompressor;
+use crate::values::record_notes::RecordNotes;
 use crate::values::redirect::RedirectBuilder;
 use crate::values::segment::SegmentBuilder;
 
@@ -29,7 +30,8 @@ impl Collection<'_> {
             let victim = &mut self.victims[of_file[0].0.file as usize];
             let source = victim.file.stored().file()?;
             let own = vec![None; extents.len()];
-            let mut arrived = Arrived { victim, redirects: &mut self.redirects, extents: &extents, own };
+            let (redirects, copies) = (&mut self.redirects, &mut self.copies);
+            let mut arrived = Arrived { victim, redirects, copies, extents: &extents, own };
             let mut told_to = 0;
             let end = of_file.last().map_or(0, |(last, _)| last.offset + u64::from(last.len));
             for stretch in coalesce(of_file, COALESCING, place) {
@@ -51,6 +53,7 @@ impl Collection<'_> {
 struct Arrived<'a> {
     victim: &'a mut Victim,
     redirects: &'a mut RedirectBuilder,
+    copies: &'a mut RecordNotes,
     extents: &'a [FileId],
     /// For each extent: its index among the targets of the file's records.
     own: Vec<Option<usize>>,
@@ -64,6 +67,7 @@ impl Arrived<'_> {
             to.len() - 1
         });
         self.victim.note(seen, index, copy, self.redirects);
+        self.copies.note(copy.address_in(self.extents[extent]));
     }
 }
 
@@ -89,6 +93,13 @@ impl Victim {
 pub(crate) struct CopiedRecord {
     place: u64,
     pub(crate) len: u32,
+}
+
+impl CopiedRecord {
+    /// Its address if it is in this extent.
+    pub(crate) fn address_in(self, extent: FileId) -> Address {
+        Address { file: extent, offset: self.place, len: self.len, value_len: 0 }
+    }
 }
 
 /// Writes a verified record into an extent, compressed if the options ask for it and it saves space.

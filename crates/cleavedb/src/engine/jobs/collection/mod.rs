@@ -26,6 +26,7 @@ use crate::base::{FileId, FileKey, Result};
 use crate::engine::core::Core;
 use crate::format::edit::Edit;
 use crate::format::values::EXTENT_ALIGN;
+use crate::values::record_notes::RecordNotes;
 
 use self::state::Collection;
 
@@ -54,6 +55,8 @@ pub(crate) enum Collected {
 /// The copies, which the edit commits.
 pub(crate) struct Copied {
     pub edit: Edit,
+    /// The records at their new places.
+    pub copies: RecordNotes,
     /// The files created.
     pub files: Vec<FileKey>,
     /// Bytes of the collected files.
@@ -64,14 +67,14 @@ pub(crate) struct Copied {
     pub paused: Duration,
 }
 
-/// Copies the live records of files into one segment. With `renew`, what lives is surveyed anew.
-pub(crate) fn collect(core: &Core, files: &[FileId], purpose: Purpose, renew: bool) -> Result<Collected> {
+/// Copies the live records of files into one segment. With `walks`, a walk through the tables finds what lives.
+pub(crate) fn collect(core: &Core, files: &[FileId], purpose: Purpose, walks: bool) -> Result<Collected> {
     let mut collection = Collection::plan(core, files, purpose);
     if collection.victims.is_empty() {
         return Ok(Collected::Nothing);
     }
     let bytes_before: u64 = collection.victims.iter().map(|victim| victim.file.end() - victim.file.start()).sum();
-    let moved = collection.run(renew);
+    let moved = collection.run(walks);
     let places = moved.inspect_err(|_| remove_unreferenced(core, &collection.made))?;
     let (written, paused) = (collection.written, collection.throttle.paused());
     if collection.has_yielded {
@@ -80,9 +83,9 @@ pub(crate) fn collect(core: &Core, files: &[FileId], purpose: Purpose, renew: bo
     }
     // Includes the header of the redirect tables, so that every job has a cost.
     let reordered = (purpose != Purpose::Space).then_some(written + EXTENT_ALIGN);
-    let files = collection.made;
+    let (files, copies) = (collection.made, collection.copies);
     let edit = Edit { files_added: files.clone(), values_placed: places, reordered, ..Edit::default() };
-    Ok(Collected::Copied(Box::new(Copied { edit, files, bytes_before, written, paused })))
+    Ok(Collected::Copied(Box::new(Copied { edit, copies, files, bytes_before, written, paused })))
 }
 
 /// Removes files that no edit references. If that fails, the next open removes them.

@@ -197,6 +197,7 @@ impl Collection<'_> {
                     victim.to.len() - 1
                 });
                 victim.note(seen, index, copy, &mut collection.redirects);
+                collection.copies.note(copy.address_in(extents[extent]));
             };
             if window.is_empty() {
                 let source = self.victims[first.file as usize].file.stored().file()?;

@@ -16,6 +16,7 @@ use crate::values::files::{Entry, Layout, ValueFile};
 use crate::values::newest::{SeenRecord, SeenRecords};
 use crate::values::placement::PlacementContext;
 use crate::values::record_compressor::RecordCompressor;
+use crate::values::record_notes::RecordNotes;
 use crate::values::redirect::{RedirectBuilder, Shape, TABLES_MAX};
 use crate::values::segment::{ExtentPlace, SegmentBuilder};
 
@@ -72,6 +73,8 @@ pub(crate) struct Collection<'a> {
     pub(super) extents: Vec<NewExtent>,
     pub(super) compressor: RecordCompressor,
     pub(super) redirects: RedirectBuilder,
+    /// The records at their new places.
+    pub(super) copies: RecordNotes,
     /// Files created.
     pub(super) made: Vec<FileKey>,
     /// Bytes written to them.
@@ -132,6 +135,7 @@ impl<'a> Collection<'a> {
             extents: Vec::new(),
             compressor: RecordCompressor::new(core.settings.tuning.value_compression),
             redirects: RedirectBuilder::default(),
+            copies: RecordNotes::at_most(core.settings.tuning.noted_records_max()),
             made: Vec::new(),
             sorted_bytes: sorted_bytes as u64,
             counted: core.memory.jobs.hold(BUFFER_BYTES),
@@ -139,9 +143,9 @@ impl<'a> Collection<'a> {
         }
     }
 
-    /// Writes everything durably, unless the job yields; returns the new places of the records. With `renew`, what lives is
-    /// surveyed anew.
-    pub(super) fn run(&mut self, renew: bool) -> Result<Vec<(FileId, ValuePlace)>> {
+    /// Writes everything durably, unless the job yields; returns the new places of the records. With `walks`, a walk
+    /// finds what lives.
+    pub(super) fn run(&mut self, walks: bool) -> Result<Vec<(FileId, ValuePlace)>> {
         let reach = self.horizon.view.values.state.reachable();
         let files: Vec<Arc<ValueFile>> = self.victims.iter().map(|victim| victim.file.clone()).collect();
         for file in &files {
@@ -149,7 +153,7 @@ impl<'a> Collection<'a> {
         }
         let known = match self.core.placement.looks_up_each() {
             true => Some(self.look_up_each()?),
-            false => self.known_live(renew)?,
+            false => self.known_live(walks)?,
         };
         let Some(known) = known else { return Ok(Vec::new()) };
         match self.core.placement.keeps_key_order() {
@@ -199,7 +203,8 @@ impl<'a> Collection<'a> {
     /// Memory for reading, compressing, writing and the redirect tables.
     pub(super) fn count_memory(&mut self, batch_bytes: usize) {
         let sorted_bytes = self.core.settings.tuning.sorted_bytes_by_gc();
-        let buffers = self.redirects.bytes() + self.compressor.bytes() + BUFFER_BYTES + sorted_bytes;
+        let buffers =
+            self.redirects.bytes() + self.copies.bytes() + self.compressor.bytes() + BUFFER_BYTES + sorted_bytes;
         self.counted.set(batch_bytes + buffers);
     }
 }

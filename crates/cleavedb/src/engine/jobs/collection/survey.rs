@@ -25,7 +25,7 @@ use crate::values::files::{Entry, Layout, ValueFile};
 use crate::values::live_records::LiveRecords;
 use crate::values::placement::choice::to_survey;
 use crate::values::redirect::Redirect;
-use crate::values::survey::{KnownLive, Survey, Surveyed};
+use crate::values::survey::{KnownLive, Surveyed};
 
 /// References found between two checks whether to yield or to pause.
 const FOUND_TOGETHER: u64 = 1 << 8;
@@ -177,27 +177,40 @@ fn sorted(offsets: Vec<Offset>) -> Vec<u64> {
 }
 
 impl Collection<'_> {
-    /// The records of each file that may live: from the last survey, unless it is to be made anew or does not know all files.
-    /// `None` if the job yields.
-    pub(super) fn known_live(&mut self, renew: bool) -> Result<Option<Vec<KnownLive>>> {
+    /// The records of each file that may live: from the survey, unless it does not know all files; then, or with `walks`, from
+    /// a walk. `None` if the job yields.
+    pub(super) fn known_live(&mut self, walks: bool) -> Result<Option<Vec<KnownLive>>> {
         let files: Vec<(FileId, bool)> =
             self.victims.iter().map(|victim| (victim.file.id(), victim.is_extent())).collect();
-        let last = &self.core.last_survey;
-        if !renew && let Some(known) = last.known(&files) {
+        let survey = &self.core.current_survey;
+        if !walks && let Some(known) = survey.known(&files).filter(|known| self.lists_all(known)) {
             return Ok(Some(known));
         }
-        let made = match self.survey(self.survey_records_max()) {
+        let walked = match self.survey(self.survey_records_max()) {
             // It may concern a file that was to be collected later.
             Err(error) if !error.is_transient() => self.survey(0),
-            made => made,
+            walked => walked,
         };
-        let Some((survey, counted)) = made? else { return Ok(None) };
-        let known = files.iter().map(|(file, is_extent)| survey.known(*file, *is_extent)).collect::<Option<_>>();
-        last.put(survey, counted);
+        let Some((surveyed, entries)) = walked? else { return Ok(None) };
+        let listed = |(file, _): &(FileId, bool)| Some(KnownLive::Listed(surveyed.get(file)?.live.clone()));
+        let known = files.iter().map(listed).collect::<Option<_>>();
+        survey.note_walk(surveyed, entries);
+        self.core.fit_cache();
         self.is_proven = true;
         known
             .map(Some)
             .ok_or_else(|| Error::corruption(&self.core.dirs.slow, 0, "a survey lacks a file that it was made for"))
+    }
+
+    /// False if a list has fewer records than tables reference in its file by its name: then there must be a walk, or
+    /// records would be lost.
+    fn lists_all(&self, known: &[KnownLive]) -> bool {
+        // Later than the lists: records that died meanwhile are not counted.
+        let view = self.core.published.view();
+        self.victims.iter().zip(known).all(|(victim, known)| match known {
+            KnownLive::Listed(live) => live.count() >= view.values.state.referenced.of(victim.file.id()).records,
+            KnownLive::All => true,
+        })
     }
 
     /// How many records may be listed beyond those of the collection: as many as the caches can give memory for.
@@ -208,8 +221,8 @@ impl Collection<'_> {
         tuning.surveyed_records_max.min(spare / (size_of::<Offset>() + FOLLOWED_BYTES / 2) as u64)
     }
 
-    /// Makes a survey, unless the job yields.
-    fn survey(&mut self, records_max: u64) -> Result<Option<(Survey, Counted)>> {
+    /// Walks through the tables, unless the job yields: what lives in the files, and how many entries the walk passed.
+    fn survey(&mut self, records_max: u64) -> Result<Option<(BTreeMap<FileId, Surveyed>, u64)>> {
         self.core.counters.value_surveys.fetch_add(1, Ordering::Relaxed);
         let view = self.horizon.view.clone();
         let reach = view.values.state.reachable();
@@ -291,11 +304,7 @@ impl Collection<'_> {
             files.insert(file, Surveyed { live, bytes });
             self.throttle.pause();
         }
-        let newest = view.values.files.keys().next_back().copied().unwrap_or_default();
-        let survey = Survey::new(files, newest, entries, self.core.counters.value_surveys.load(Ordering::Relaxed));
-        counted.set(survey.bytes());
-        self.core.fit_cache();
-        Ok(Some((survey, counted)))
+        Ok(Some((files, entries)))
     }
 
     /// Notes the addresses that a cursor passes, and counts the references to each file.
