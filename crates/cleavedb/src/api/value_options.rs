@@ -93,11 +93,12 @@ impl ValueOptions {
         self
     }
 
-    /// Garbage limit of value files: `percent` percent of their live bytes (1 to 1000) plus `bytes`. A lower limit
-    /// costs more copying. Default: 22 % ([`GARBAGE_PERCENT_DEFAULT`](crate::limits::GARBAGE_PERCENT_DEFAULT)) plus 64
+    /// Limit of the space taken beyond live values: `percent` percent of their bytes (1 to 1000) plus `bytes`. Index tables,
+    /// logs in advance, the reserve and unflushed logs count; garbage in value files has the rest, at least half of the limit. A
+    /// lower limit costs more copying. Default: 32 % ([`GARBAGE_PERCENT_DEFAULT`](crate::limits::GARBAGE_PERCENT_DEFAULT)) plus 64
     /// MiB ([`GARBAGE_BYTES_DEFAULT`](crate::limits::GARBAGE_BYTES_DEFAULT)).
     /// An idle store is brought below the limit; a limit above the default percentage is cut to half of what the file system
-    /// has room for (decision record 040).
+    /// has room for (decision records 040, 043).
     pub fn garbage(mut self, percent: u32, bytes: u64) -> ValueOptions {
         self.garbage = Some((percent, bytes));
         self

@@ -98,12 +98,12 @@ pub struct Retention<'a, C> {
     kept: VecDeque<(Stamp, Slice)>,
     /// Number of versions dropped.
     pub dropped_entries: u64,
-    /// Is shown versions that nobody can read any more; not all of them.
+    /// Is shown each version that nobody can read any more.
     dead: Option<&'a mut Dead<'a>>,
 }
 
-/// Is shown the stamp and the payload of a version.
-pub type Dead<'a> = dyn FnMut(Stamp, &[u8]) + 'a;
+/// Is shown the stamp of a version, and its payload unless that may be in use elsewhere.
+pub type Dead<'a> = dyn FnMut(Stamp, Option<&[u8]>) + 'a;
 
 impl<'a, C: Cursor> Retention<'a, C> {
     /// Filters `cursor`, which must be positioned on its first version or be exhausted.
@@ -128,7 +128,7 @@ impl<'a, C: Cursor> Retention<'a, C> {
         }
     }
 
-    /// Shows versions to `dead` that nobody can read any more, because a newer base or a range tombstone hides them.
+    /// Shows versions to `dead` that nobody can read any more.
     pub fn showing_dead(mut self, dead: &'a mut Dead<'a>) -> Self {
         self.dead = Some(dead);
         self
@@ -170,10 +170,14 @@ impl<'a, C: Cursor> Retention<'a, C> {
     fn drop_version(&mut self, stamp: Stamp) {
         self.dropped_entries += 1;
         // The same version may have come from two sources; one of the two was kept.
-        if let Some(dead) = &mut self.dead
-            && (self.stripe_with_base.is_none() || stamp.seqno() != self.stamp.seqno())
-        {
-            dead(stamp, self.cursor.value());
+        let kept = self.stripe_with_base.map(|_| self.stamp.seqno());
+        self.show_dead(stamp, kept);
+    }
+
+    /// Shows the version of the cursor as dead, unless it is the one that was kept.
+    fn show_dead(&mut self, stamp: Stamp, kept: Option<Seqno>) {
+        if let Some(dead) = &mut self.dead {
+            dead(stamp, Some(self.cursor.value()).filter(|_| kept != Some(stamp.seqno())));
         }
     }
 
@@ -193,6 +197,7 @@ impl<'a, C: Cursor> Retention<'a, C> {
         // Looked up only when a delta needs it: most keys have no deltas.
         let operator = &move || keyspace.and_then(|keyspace| operators.operator(keyspace));
         let mut stripe = KeyStripe::default();
+        let mut above = None;
         while self.cursor.valid() && self.cursor.key() == self.key {
             let stamp = self.cursor.stamp();
             let index = self.horizon.stripe(stamp.seqno());
@@ -206,11 +211,17 @@ impl<'a, C: Cursor> Retention<'a, C> {
             }
             if stripe.has_base {
                 self.dropped_entries += 1;
+                self.show_dead(stamp, above);
             } else {
                 let (stamp, value) = match (stamp.kind(), self.horizon.fetch) {
                     (Some(Kind::PutAt), Some(fetch)) if stripe.wants_base(operator) => {
                         match fetch(&self.key, stamp, self.cursor.value()) {
-                            Ok(value) => (Stamp::new(stamp.seqno(), Kind::Put), value),
+                            Ok(value) => {
+                                if let Some(dead) = &mut self.dead {
+                                    dead(stamp, None);
+                                }
+                                (Stamp::new(stamp.seqno(), Kind::Put), value)
+                            }
                             // A read of the key will report the error; the job continues without merging.
                             Err(_) => (stamp, self.cursor.value_slice()),
                         }
@@ -219,6 +230,7 @@ impl<'a, C: Cursor> Retention<'a, C> {
                 };
                 stripe.push(stamp, value, &mut self.kept, &self.key, operator);
             }
+            above = Some(stamp.seqno());
             self.cursor.next()?;
         }
         let bottom = (self.horizon.bottom)(&self.key);

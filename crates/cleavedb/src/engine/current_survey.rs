@@ -43,9 +43,19 @@ impl CurrentSurvey {
 
     /// The files to collect next, of all. O(1) except for the first call after an edit.
     pub fn choice<'a>(&self, placement: &dyn Placement, values: &'a ValueFiles) -> &'a Choice {
+        if let Some(choice) = values.last_choice() {
+            return choice;
+        }
         // Locked first: nobody waits for a lock while others wait for the choice.
         let (survey, _) = &*self.0.lock();
         values.choice(|candidates| choose(placement, candidates, survey))
+    }
+
+    /// By how many bytes more live in extents than the ledger estimates.
+    pub fn live_correction(&self, candidates: &[Candidate]) -> i64 {
+        let (survey, _) = &*self.0.lock();
+        let correction = |file: &Candidate| survey.corrected(file).live_bytes() as i64 - file.live_bytes() as i64;
+        candidates.iter().map(correction).sum()
     }
 
     /// How many walks there were.
@@ -66,65 +76,81 @@ impl CurrentSurvey {
         let entries = view.version.levels().iter().flat_map(|level| level.tables().iter());
         let entries = entries.map(|table| table.meta().entries).sum();
         let newest = view.logs.keys().chain(view.values.files.keys()).max().copied().unwrap_or_default();
+        for (file, referenced) in references.0.iter() {
+            let records = born.remove(file).unwrap_or_default();
+            let all = is_complete && records.len() as u64 == referenced.records;
+            self.note_born(*file, all.then_some(records));
+        }
+        let is_there = |file| view.logs.contains_key(&file) || view.values.files.contains_key(&file);
         self.change(|survey| {
-            survey
-                .retain(|file| file > newest || view.logs.contains_key(&file) || view.values.files.contains_key(&file));
-            for (file, referenced) in references.0.iter() {
-                let records = born.remove(file).unwrap_or_default();
-                match is_complete && records.len() as u64 == referenced.records {
-                    true => survey.note_born(*file, records),
-                    false => survey.give_up(*file),
-                }
-            }
+            survey.retain(|file| file > newest || is_there(file));
             survey.note_entries(entries);
             survey.fit(&[]);
+        });
+    }
+
+    /// Notes new records of a file; `None` if they are not all known. One file at a time: users wait for the lock.
+    fn note_born(&self, file: FileId, records: Option<Vec<NotedRecord>>) {
+        let records = records.map(|mut records| {
+            records.sort_unstable();
+            records.dedup();
+            records
+        });
+        self.change(|survey| match records {
+            Some(records) => survey.note_born(file, &records),
+            None => survey.give_up(file),
         });
     }
 
     /// Notes the records of new extents.
     pub fn note_written(&self, written: RecordNotes) {
         let is_complete = written.is_complete();
-        self.change(|survey| {
-            for (file, records) in written.into_files() {
-                match is_complete {
-                    true => survey.note_born(file, records),
-                    false => survey.give_up(file),
-                }
-            }
-            survey.fit(&[]);
-        });
+        let files = written.into_files().into_iter();
+        files.for_each(|(file, records)| self.note_born(file, is_complete.then_some(records)));
+        self.change(|survey| survey.fit(&[]));
     }
 
-    /// Notes records that no table references any more, by the addresses that tables had.
-    ///
-    /// # Errors
-    /// A redirect table cannot be read. The records that it leads to stay in the lists.
-    pub fn note_dead(&self, values: &ValueFiles, dead: RecordNotes) -> Result<()> {
+    /// Notes records that no table references any more, by the addresses that tables had. Those whose places cannot be read
+    /// stay in the lists.
+    pub fn note_dead(&self, values: &ValueFiles, dead: RecordNotes) {
+        let is_complete = dead.is_complete();
+        if self.note_each_dead(values, dead).is_err() || !is_complete {
+            self.miss_deaths();
+        }
+    }
+
+    /// Records died that were not noted.
+    pub fn miss_deaths(&self) {
+        self.change(Survey::miss_deaths);
+    }
+
+    fn note_each_dead(&self, values: &ValueFiles, dead: RecordNotes) -> Result<()> {
         let mut files = dead.into_files();
         // Records only move into files with higher numbers.
         while let Some((file, mut records)) = files.pop_first() {
+            records.sort_unstable();
             match values.files.get(&file) {
                 Some(Entry::Moved(redirect)) => {
                     let leads_on = |to: &FileId| matches!(values.files.get(to), Some(Entry::Moved(_)));
                     if !redirect.to().iter().any(|to| leads_on(to) || self.0.lock().0.lists(*to)) {
                         continue;
                     }
-                    records.sort_unstable();
                     let offsets: Vec<u64> = records.iter().map(|record| record.offset()).collect();
                     redirect.follow_all(&offsets, &mut |to, offset| {
                         files.entry(to).or_default().extend(NotedRecord::new(offset, 0));
                     })?;
                 }
-                _ => self.change(|survey| survey.note_dead(file, records)),
+                _ => self.change(|survey| survey.note_dead(file, &records)),
             }
         }
         Ok(())
     }
 
     /// Files were collected. That may have copied some bytes in vain because there was no walk before.
-    pub fn note_collected(&self, choice: &Choice) {
+    pub fn note_collected(&self, choice: &Choice, values: &ValueFiles) {
+        let is_here = |file| matches!(values.files.get(&file), Some(Entry::Here(_)));
         self.change(|survey| {
-            survey.retain(|file| !choice.files.contains(&file));
+            survey.retain(|file| !choice.files.contains(&file) || is_here(file));
             if survey.walks() == choice.walks {
                 survey.charge(choice.excess.unwrap_or_default());
             }

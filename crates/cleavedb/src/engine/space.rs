@@ -1,7 +1,7 @@
-//! Figures of the garbage in separated values that are not in the ledger: bounds on hidden garbage, what compactions
-//! found of them, and the rate of value GC. Updated by jobs, read by `write/space.rs`.
+//! Figures of the garbage in separated values that are not in the ledger: bounds on hidden garbage, how much of them is likely
+//! to be garbage, and the rate of value GC. Updated by jobs, read by `write/space.rs`.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -17,8 +17,10 @@ pub(crate) struct Space {
     pub hidden: AtomicU64,
     /// The bound may exceed the garbage limit, so compactions are requested.
     pub hides_too_much: AtomicBool,
-    /// The share of earlier bounds that recent compactions found to be garbage, in thousandths.
+    /// The share of flushed keys that tables had before, in thousandths.
     found: AtomicU64,
+    /// By how many bytes more live in extents than the ledger estimates.
+    pub live_correction: AtomicI64,
     /// Garbage that value GC removes, in bytes per second.
     pub drain: AtomicU64,
     /// Lower bound on the live bytes that tables reference.
@@ -47,6 +49,7 @@ impl Default for Space {
             hidden: AtomicU64::new(0),
             hides_too_much: AtomicBool::new(false),
             found: AtomicU64::new(FOUND_FIRST),
+            live_correction: AtomicI64::new(0),
             drain: AtomicU64::new(0),
             live_min: AtomicU64::new(0),
             record_max: AtomicU64::new(0),
@@ -99,16 +102,12 @@ impl Space {
         self.no_victims.store(!any, Ordering::Relaxed);
     }
 
-    /// Notes a merge of sorted rows, each with its referenced bytes, whose output references `left` bytes.
-    pub fn note_merge(&self, rows: impl Iterator<Item = u64>, left: u64) {
-        let (mut all, mut largest) = (0, 0);
-        rows.for_each(|row| (all, largest) = (all + row, row.max(largest)));
-        let (found, possible) = (all.saturating_sub(left), all - largest);
-        if possible > 0 {
-            let share = found.min(possible) as u128 * 1000 / possible as u128;
-            // A moving average: the last merge has a weight of one half.
+    /// Notes that tables had `found` of `sampled` keys that were flushed: their older versions are dead.
+    pub fn note_sample(&self, found: u64, sampled: u64) {
+        if sampled > 0 {
+            // A moving average: the last flush has a weight of one half.
             let before = self.found.load(Ordering::Relaxed);
-            self.found.store((before + share as u64) / 2, Ordering::Relaxed);
+            self.found.store((before + found * 1000 / sampled) / 2, Ordering::Relaxed);
         }
     }
 
@@ -126,5 +125,5 @@ impl Space {
     }
 }
 
-/// The assumed share of the bound on hidden garbage until a merge has measured it, in thousandths.
+/// The assumed share of flushed keys that tables have until a flush has measured it, in thousandths.
 const FOUND_FIRST: u64 = 500;

@@ -3,12 +3,15 @@
 //!
 //! Filled by the table builder; decoded when a table is opened or checked.
 
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
 use super::compression::Compression;
-use super::references::References;
+use super::references::{FileReferences, References};
 use super::table::BlockHandle;
 use crate::base::cursor::leading_bytes;
 use crate::base::tombstones::Fragment;
-use crate::base::{Address, Kind, Seqno, Stamp, varint};
+use crate::base::{Address, FileId, Kind, Seqno, Stamp, varint};
 
 const PROPERTIES_VERSION: u64 = 2;
 
@@ -47,6 +50,8 @@ pub struct Properties {
     pub covered_ranges: Vec<CoveredRange>,
     /// What its addresses reference.
     pub references: References,
+    /// The references while they are counted, which a hash table does faster; empty once the count has ended.
+    counting: HashMap<FileId, FileReferences, FixedState>,
     /// Bytes of referenced records whose version is hidden by a newer base in the table: only snapshots can read them.
     pub bytes_hidden: u64,
     /// Bytes of the largest referenced record.
@@ -73,6 +78,7 @@ impl Properties {
             range_block: None,
             covered_ranges: Vec::new(),
             references: References::default(),
+            counting: HashMap::default(),
             bytes_hidden: 0,
             record_bytes_max: 0,
         }
@@ -88,7 +94,7 @@ impl Properties {
             // A damaged address references nothing; reading it reports the damage.
             if let Some(address) = Address::decode(value) {
                 let bytes = u64::from(address.len);
-                self.references.count(address);
+                self.counting.entry(address.file).or_default().add(FileReferences::to(address));
                 self.bytes_hidden += if is_hidden { bytes } else { 0 };
                 self.record_bytes_max = self.record_bytes_max.max(bytes);
             }
@@ -108,9 +114,10 @@ impl Properties {
         }
     }
 
-    /// Sets the bounds so that they include `last_key` and all range tombstones. `smallest` must be that of the
-    /// versions.
-    pub fn set_bounds(&mut self, last_key: Vec<u8>, ranges: &[Fragment]) {
+    /// Ends the count: adds up the references, and sets the bounds so that they include `last_key` and all range tombstones.
+    /// `smallest` must be that of the versions.
+    pub fn end_count(&mut self, last_key: Vec<u8>, ranges: &[Fragment]) {
+        std::mem::take(&mut self.counting).into_iter().for_each(|(file, counted)| self.references.add(file, counted));
         if self.entries > 0 {
             self.end = last_key;
             self.end.push(0);

@@ -19,6 +19,12 @@ pub struct FileReferences {
 }
 
 impl FileReferences {
+    /// One reference.
+    pub fn to(address: Address) -> FileReferences {
+        let bytes = address.len.into();
+        FileReferences { records: 1, bytes, end: address.offset.saturating_add(bytes) }
+    }
+
     /// Adds `other`.
     pub fn add(&mut self, other: FileReferences) {
         self.records = self.records.saturating_add(other.records);
@@ -38,12 +44,6 @@ impl FileReferences {
 pub struct References(pub SharedMap<FileId, FileReferences>);
 
 impl References {
-    /// Adds one reference.
-    pub fn count(&mut self, address: Address) {
-        let bytes = address.len.into();
-        self.add(address.file, FileReferences { records: 1, bytes, end: address.offset.saturating_add(bytes) });
-    }
-
     /// Adds references to one file.
     pub fn add(&mut self, file: FileId, references: FileReferences) {
         let mut all = self.of(file);

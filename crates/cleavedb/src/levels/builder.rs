@@ -200,7 +200,7 @@ impl TableBuilder {
         self.finish_data_block()?;
         self.index_finished_block(None)?;
         self.finish_partition()?;
-        self.properties.set_bounds(std::mem::take(&mut self.last_key), &self.ranges);
+        self.properties.end_count(std::mem::take(&mut self.last_key), &self.ranges);
         self.write_ranges()?;
         let top_index = self.top_index.finish();
         let top_index = self.write_block(&top_index, Compression::None)?;

@@ -182,7 +182,7 @@ impl TableCheck<'_, '_> {
 
     fn finish(mut self, table: &TableFile) -> u64 {
         let last_key = self.last.take().map(|(key, _)| key).unwrap_or_default();
-        self.counted.set_bounds(last_key, &self.ranges);
+        self.counted.end_count(last_key, &self.ranges);
         (self.context.references)(&self.counted.references);
         if self.damaged {
             return self.counted.entries;

@@ -99,6 +99,11 @@ impl ValueFiles {
         })
     }
 
+    /// The choice, once a policy was asked.
+    pub fn last_choice(&self) -> Option<&Choice> {
+        self.choice.get()
+    }
+
     /// The files to collect next, as a policy chooses them; the same policy is asked once.
     pub fn choice(&self, choose: impl FnOnce(&[Candidate]) -> Choice) -> &Choice {
         self.choice.get_or_init(|| choose(&self.figures().candidates))

@@ -103,7 +103,7 @@ mod tests {
     fn records_are_added_and_removed_whether_the_list_has_them_or_not() {
         let live = LiveRecords::of(vec![10, 20, 30]);
         let offsets = |live: LiveRecords| (live.count(), live.iter().collect::<Vec<_>>());
-        assert_eq!(offsets(live.with([5, 20, 25, 40, 40].into_iter().take(4))), (6, vec![5, 10, 20, 25, 30, 40]));
+        assert_eq!(offsets(live.with([5, 20, 25, 40].into_iter())), (6, vec![5, 10, 20, 25, 30, 40]));
         assert_eq!(offsets(live.with([].into_iter())), (3, vec![10, 20, 30]));
         assert_eq!(offsets(LiveRecords::default().with([7].into_iter())), (1, vec![7]));
         assert_eq!(offsets(live.without([5, 10, 25, 30, 31].into_iter())), (1, vec![20]));

@@ -55,8 +55,13 @@ impl RecordNotes {
                 self.left -= 1;
                 self.files.entry(address.file).or_default().push(noted);
             }
-            None => self.is_complete = false,
+            None => self.miss(),
         }
+    }
+
+    /// A record was not noted.
+    pub fn miss(&mut self) {
+        self.is_complete = false;
     }
 
     /// True if every record was noted.

@@ -41,27 +41,40 @@ pub struct Surveyed {
     pub live: Arc<LiveRecords>,
     /// Their bytes, estimated.
     pub bytes: u64,
+    /// Records may have died that are still listed.
+    pub is_loose: bool,
 }
 
 impl Surveyed {
-    /// Adds records.
-    fn add(&mut self, mut records: Vec<NotedRecord>) {
-        records.sort_unstable();
-        records.dedup();
+    /// Adds records, which ascend.
+    fn add(&mut self, records: &[NotedRecord]) {
         let before = self.live.count();
         self.live = Arc::new(self.live.with(records.iter().map(|record| record.offset())));
-        let bytes: u64 = records.iter().map(|record| u64::from(record.len())).sum();
         // Some may have been listed before.
-        self.bytes += bytes / (records.len() as u64).max(1) * (self.live.count() - before);
+        self.bytes += share_of(records, self.live.count() - before);
     }
 
-    /// Removes records.
-    fn remove(&mut self, mut records: Vec<NotedRecord>) {
-        records.sort_unstable();
+    /// Removes records, which ascend.
+    fn remove(&mut self, records: &[NotedRecord]) {
         let before = self.live.count();
         self.live = Arc::new(self.live.without(records.iter().map(|record| record.offset())));
-        self.bytes = (u128::from(self.bytes) * u128::from(self.live.count()) / u128::from(before.max(1))) as u64;
+        let removed = before - self.live.count();
+        let bytes = match records.iter().all(|record| record.len() > 0) {
+            true => share_of(records, removed),
+            false => share(self.bytes, removed, before),
+        };
+        self.bytes = self.bytes.saturating_sub(bytes);
     }
+}
+
+/// The bytes of `count` of some records.
+fn share_of(records: &[NotedRecord], count: u64) -> u64 {
+    share(records.iter().map(|record| u64::from(record.len())).sum(), count, records.len() as u64)
+}
+
+/// `bytes * part / whole`.
+fn share(bytes: u64, part: u64, whole: u64) -> u64 {
+    (u128::from(bytes) * u128::from(part) / u128::from(whole.max(1))) as u64
 }
 
 /// What is known of the records of a file.
@@ -99,8 +112,8 @@ impl Survey {
     }
 
     /// Notes records of a file that tables begin to reference, or that a collection wrote. Every live record of the file is
-    /// noted once it can be collected.
-    pub fn note_born(&mut self, file: FileId, records: Vec<NotedRecord>) {
+    /// noted once it can be collected. The records ascend.
+    pub fn note_born(&mut self, file: FileId, records: &[NotedRecord]) {
         if file > self.newest_unknown
             && let Some(surveyed) = self.files.entry(file).or_insert_with(|| Some(Surveyed::default()))
         {
@@ -108,11 +121,16 @@ impl Survey {
         }
     }
 
-    /// Notes records of a file that no table references any more.
-    pub fn note_dead(&mut self, file: FileId, records: Vec<NotedRecord>) {
+    /// Notes records of a file that no table references any more; they ascend.
+    pub fn note_dead(&mut self, file: FileId, records: &[NotedRecord]) {
         if let Some(Some(surveyed)) = self.files.get_mut(&file) {
             surveyed.remove(records);
         }
+    }
+
+    /// Records died, in any of the files, that were not noted.
+    pub fn miss_deaths(&mut self) {
+        self.files.values_mut().flatten().for_each(|surveyed| surveyed.is_loose = true);
     }
 
     /// The records of a file are no longer known.
@@ -153,7 +171,7 @@ impl Survey {
     /// What is known of a file, with the bytes of its live records if they are listed; `is_extent` if it is not a log.
     fn find(&self, file: FileId, is_extent: bool) -> Option<(KnownLive, Option<u64>)> {
         match self.files.get(&file) {
-            Some(Some(Surveyed { live, bytes })) => Some((KnownLive::Listed(live.clone()), Some(*bytes))),
+            Some(Some(Surveyed { live, bytes, .. })) => Some((KnownLive::Listed(live.clone()), Some(*bytes))),
             _ if is_extent && file > self.newest_unknown => Some((KnownLive::All, None)),
             _ => None,
         }
@@ -178,6 +196,16 @@ impl Survey {
     pub fn bytes(&self) -> usize {
         let lists = self.files.values().flatten().map(|surveyed| surveyed.live.bytes()).sum::<usize>();
         lists + self.files.len() * size_of::<(FileId, Option<Surveyed>)>()
+    }
+
+    /// A file with the live bytes of its list, if it is an extent whose deaths were all noted. What the ledger knows of an
+    /// extent is an estimate; what it knows of a log is exact.
+    pub fn corrected(&self, candidate: &Candidate) -> Candidate {
+        let live = match self.files.get(&candidate.file) {
+            Some(Some(surveyed)) if candidate.part.is_some() && !surveyed.is_loose => surveyed.bytes,
+            _ => candidate.live,
+        };
+        Candidate { live, ..candidate.clone() }
     }
 
     /// A file as collections see it that use this survey.
@@ -211,18 +239,18 @@ mod tests {
     #[test]
     fn files_that_were_there_before_are_unknown_until_a_walk_finds_them() {
         let mut survey = Survey::new(FileId(7), 1 << 20);
-        survey.note_born(FileId(4), records(&[1]));
-        survey.note_born(FileId(8), records(&[500, 100]));
-        survey.note_born(FileId(8), records(&[300, 100]));
+        survey.note_born(FileId(4), &records(&[1]));
+        survey.note_born(FileId(8), &records(&[100, 500]));
+        survey.note_born(FileId(8), &records(&[100, 300]));
         assert_eq!([4, 8].map(|file| listed(&survey, file)), [None, Some(vec![100, 300, 500])]);
-        let surveyed = Surveyed { live: Arc::new(LiveRecords::of(vec![5, 6])), bytes: 2 };
+        let surveyed = Surveyed { live: Arc::new(LiveRecords::of(vec![5, 6])), bytes: 200, is_loose: false };
         survey.note_walk([(FileId(4), surveyed)].into_iter().collect(), 0);
-        survey.note_dead(FileId(4), records(&[6]));
-        survey.note_dead(FileId(8), records(&[300, 301]));
+        survey.note_dead(FileId(4), &records(&[6]));
+        survey.note_dead(FileId(8), &records(&[300, 301]));
         assert_eq!([4, 8].map(|file| listed(&survey, file)), [Some(vec![5]), Some(vec![100, 500])]);
-        assert_eq!([log(4), log(8)].map(|file| survey.seen(&file).map(|file| file.live)), [Some(1), Some(200)]);
+        assert_eq!([log(4), log(8)].map(|file| survey.seen(&file).map(|file| file.live)), [Some(100), Some(200)]);
         survey.retain(|file| file != FileId(4));
-        survey.note_born(FileId(4), records(&[1]));
+        survey.note_born(FileId(4), &records(&[1]));
         assert_eq!(listed(&survey, 4), None);
     }
 
@@ -236,8 +264,29 @@ mod tests {
         );
         let extent = Candidate { part: Some((Group::ALL, Temperature::Hot)), ..log(8) };
         assert_eq!([extent.clone(), log(8)].map(|file| survey.seen(&file).map(|file| file.live)), [Some(1000), None]);
-        survey.note_born(FileId(8), records(&[100]));
-        assert_eq!(survey.seen(&extent).map(|file| file.live), Some(100));
+        survey.note_born(FileId(8), &records(&[100, 200]));
+        assert_eq!(survey.seen(&extent).map(|file| file.live), Some(200));
+        assert_eq!([&extent, &log(8)].map(|file| survey.corrected(file).live), [200, 10]);
+        survey.miss_deaths();
+        assert_eq!(survey.corrected(&extent).live, 10);
+        survey.note_born(FileId(9), &records(&[100]));
+        assert_eq!(survey.corrected(&Candidate { file: FileId(9), ..extent }).live, 100);
+    }
+
+    #[test]
+    fn bytes_are_exact_unless_some_records_were_noted_before_or_have_no_length() {
+        let noted = |offsets: &[(u64, u32)]| -> Vec<NotedRecord> {
+            offsets.iter().map(|(offset, len)| NotedRecord::new(*offset, *len).unwrap()).collect()
+        };
+        let mut list = Surveyed::default();
+        list.add(&noted(&[(10, 7), (20, 1000), (2000, 13)]));
+        assert_eq!((list.live.count(), list.bytes), (3, 1020));
+        list.add(&noted(&[(2000, 13), (3000, 15)]));
+        assert_eq!((list.live.count(), list.bytes), (4, 1034));
+        list.remove(&noted(&[(20, 1000)]));
+        assert_eq!((list.live.count(), list.bytes), (3, 34));
+        list.remove(&noted(&[(10, 0), (11, 0)]));
+        assert_eq!((list.live.count(), list.bytes), (2, 23));
     }
 
     #[test]
@@ -245,11 +294,11 @@ mod tests {
         let many: Vec<u64> = (1..500).map(|number| number * 1000).collect();
         let mut survey = Survey::new(FileId(1), 2500);
         for file in [5, 6, 7] {
-            survey.note_born(FileId(file), records(&many));
+            survey.note_born(FileId(file), &records(&many));
         }
         survey.fit(&[FileId(5)]);
         assert_eq!([5, 6, 7].map(|file| survey.lists(FileId(file))), [true, false, true]);
-        survey.note_born(FileId(6), records(&[7]));
+        survey.note_born(FileId(6), &records(&[7]));
         assert_eq!(survey.known(FileId(6), false), None);
         assert!(survey.bytes() <= 2500);
     }

@@ -1,6 +1,5 @@
 //! Value GC: collects value files with a high share of garbage (`collection/`).
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -14,7 +13,7 @@ use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
 use crate::sched::clock::now;
-use crate::values::candidate::{Candidate, Choice, cheapest};
+use crate::values::candidate::{Candidate, Choice};
 use crate::values::files::ValueFiles;
 
 /// Due when garbage is near its limit, and beyond that while the store is idle. One job at a time.
@@ -43,41 +42,44 @@ pub(crate) fn victims(core: &Core, state: &WorkState, idle: bool) -> Option<Choi
     let values = core.published.view().values.clone();
     core.review_garbage_room(&values);
     let mut choice = core.victims_of(&values, idle).cloned().unwrap_or_default();
-    if choice.files.iter().any(|file| state.quarantined.contains(file)) {
+    let mut unreadable = 0;
+    if !state.quarantined.is_empty() {
         // What cannot be emptied does not count for what is due, or the others would be emptied again and again for it.
-        let mut candidates = values.figures().candidates.clone();
-        candidates.retain(|candidate| !state.quarantined.contains(&candidate.file));
-        let live: u64 = candidates.iter().map(Candidate::live_bytes).sum();
-        let garbage = candidates.iter().map(|file| file.bytes).sum::<u64>() - live;
-        let stuck = values.figures().candidates.iter().filter(|file| state.quarantined.contains(&file.file));
-        let stuck = stuck.map(|file| file.bytes - file.live_bytes()).sum();
-        core.work.space.unreadable.store(stuck, Ordering::Relaxed);
-        choice = match garbage > core.gc_begins_at(live, idle) {
-            true => core.current_survey.choose(&*core.placement, &candidates),
+        let (kept, others): (Vec<Candidate>, Vec<Candidate>) =
+            values.figures().candidates.iter().cloned().partition(|file| !state.quarantined.contains(&file.file));
+        let garbage_of = |files: &[Candidate]| files.iter().map(|file| file.bytes - file.live_bytes()).sum::<u64>();
+        unreadable = garbage_of(&others);
+        let live = kept.iter().map(Candidate::live_bytes).sum();
+        choice = match others.is_empty() {
+            true => choice,
+            false if garbage_of(&kept) > core.gc_begins_at(live, idle) => {
+                core.current_survey.choose(&*core.placement, &kept)
+            }
             false => Choice::default(),
         };
+    }
+    core.work.space.unreadable.store(unreadable, Ordering::Relaxed);
+    if choice.excess.is_none() && !choice.files.is_empty() {
+        // Records that have died may have been noted since.
+        let mut candidates = values.figures().candidates.clone();
+        candidates.retain(|file| !state.quarantined.contains(&file.file));
+        choice = core.current_survey.choose(&*core.placement, &candidates);
     }
     if !idle {
         core.work.space.note_victims(!choice.files.is_empty());
     }
-    let chosen = choice.files.len();
-    let is_short = chosen > 0 && state.shortages.is_unmet(Need::Collection);
-    choice.files = match is_short {
-        true => that_fits_the_reserve(&values, &state.quarantined).into_iter().collect(),
-        false => those_with_room(&values, choice.files, core.storage.free_bytes(&core.dirs.slow) / 2),
+    let is_short = state.shortages.is_unmet(Need::Collection);
+    let room = match is_short {
+        true => 0,
+        false => core.storage.free_bytes(&core.dirs.slow) / 2,
     };
+    let chosen = choice.files.len();
+    choice.files = those_with_room(&values, choice.files, room);
     if is_short || choice.files.len() < chosen {
         // Where there is little room, nothing is copied in vain: an old survey lists more than the ledger counts.
         choice.excess = None;
     }
     (!choice.files.is_empty()).then_some(choice)
-}
-
-/// The file that the reserve is large enough for (`Core::grow_reserve`).
-fn that_fits_the_reserve(values: &ValueFiles, quarantined: &BTreeSet<FileId>) -> Option<FileId> {
-    let mut candidates = values.figures().candidates.clone();
-    candidates.retain(|candidate| !quarantined.contains(&candidate.file));
-    cheapest(&candidates).map(|candidate| candidate.file)
 }
 
 /// Of the files to collect, those with the largest shares of garbage whose live bytes find room, but at least one: the
@@ -143,7 +145,7 @@ impl CollectGarbage {
         let walks = self.choice.excess.is_none() && core.current_survey.walks() == self.choice.walks;
         let collected = collect(core, &self.choice.files, Purpose::Space, walks)?;
         Ok(outcome_of(collected, move |core, collected| {
-            core.current_survey.note_collected(&self.choice);
+            core.current_survey.note_collected(&self.choice, &core.published.view().values);
             let Some(Copied { written, bytes_before, paused, .. }) = collected else { return };
             core.counters.value_gc_bytes.fetch_add(*written, Ordering::Relaxed);
             core.counters.value_gcs.fetch_add(1, Ordering::Relaxed);
@@ -169,8 +171,9 @@ pub(crate) fn outcome_of<'a>(collected: Collected, count: impl FnOnce(&Core, Opt
     Outcome::edit(Seqno::ZERO, edit, |_| {}).then(move |core, installed| {
         match &installed {
             Ok(()) => {
-                core.current_survey.note_written(std::mem::take(&mut copied.copies));
                 count(core, Some(&*copied));
+                core.current_survey.note_written(std::mem::take(&mut copied.copies));
+                core.review_live_bytes();
                 core.grow_reserve();
             }
             // After any other error the manifest may reference them.

@@ -94,9 +94,13 @@ impl Job for Compaction {
     fn plan(&self, core: &Core) -> Result<Plan<'_>> {
         Ok(match &self.0 {
             Choice::Nothing => Plan::Whole(Box::new(|_| Ok(Outcome::nothing()))),
-            Choice::Drop { tables, .. } => {
-                Plan::Whole(Box::new(|core| replace_tables(core, Seqno::ZERO, tables.clone(), Vec::new())))
-            }
+            Choice::Drop { tables, .. } => Plan::Whole(Box::new(|core| {
+                let outcome = replace_tables(core, Seqno::ZERO, tables.clone(), Vec::new())?;
+                Ok(outcome.then(|core, installed| {
+                    core.current_survey.miss_deaths();
+                    installed
+                }))
+            })),
             Choice::Move { to, table, .. } => Plan::Whole(Box::new(|core| {
                 let version = core.published.view().version.clone();
                 let found = version.find(*table).map(|(_, table)| table.clone());
@@ -403,8 +407,9 @@ impl SubtaskWork for TableMerge {
             |key: &[u8], stamp: Stamp, payload: &[u8]| core.payload(view, key, stamp, Slice::copy_from(payload), None);
         let horizon = Horizon { fetch: Some(&fetch), ..self.horizon.over(&bottom, &dropped, &core.keyspaces) };
         let mut dead = RecordNotes::at_most(core.settings.tuning.noted_records_max() / self.count());
-        let mut note = |stamp: Stamp, payload: &[u8]| {
-            ReferenceCursor::address_in(stamp, payload).into_iter().for_each(|address| dead.note(address));
+        let mut note = |stamp: Stamp, payload: Option<&[u8]>| match payload {
+            Some(payload) => ReferenceCursor::address_in(stamp, payload).into_iter().for_each(|it| dead.note(it)),
+            None => dead.miss(),
         };
         let source = Retention::new(cursor, horizon).until(range.to.as_deref()).with_ranges(&self.tombstones);
         let source = RefreshedAddresses::new(source.showing_dead(&mut note), &view.values);
@@ -433,13 +438,11 @@ impl SubtaskWork for TableMerge {
         Ok(outcome.then(move |core, installed| {
             self.note_end(core, &written, installed.as_ref().err());
             installed?;
-            let rows = self.sources.iter().map(|tables| tables.iter().map(|table| table.meta().bytes_separated).sum());
-            core.work.space.note_merge(rows, written.iter().map(|table| table.meta().bytes_separated).sum());
             core.counters.compactions.fetch_add(1, Ordering::Relaxed);
             core.counters.compaction_subtasks.fetch_add(subtasks, Ordering::Relaxed);
-            // Records whose places cannot be read are taken to live.
-            dead.into_iter().for_each(|dead| drop(core.current_survey.note_dead(&values, dead)));
+            dead.into_iter().for_each(|dead| core.current_survey.note_dead(&values, dead));
             drop(held);
+            core.review_live_bytes();
             Ok(())
         }))
     }

@@ -28,6 +28,7 @@ use crate::format::values::ValuePlace;
 use crate::format::watermarks::{Consumer, Watermarks};
 use crate::front::log::LogFile;
 use crate::front::run::Run;
+use crate::levels::point_reads::newest_in;
 use crate::levels::reference_cursor::ReferenceCursor;
 use crate::levels::table::Table;
 use crate::sched::clock::now;
@@ -136,20 +137,32 @@ impl Flush {
     }
 }
 
-/// Versions whose addresses are noted.
-struct NotedReferences<'a, S> {
+/// About this many flushed keys are looked up in tables, to learn how much older versions the flush hides.
+const SAMPLED_KEYS: u64 = 48;
+
+/// Versions whose addresses are noted, and a sample of their keys.
+struct Noted<S> {
     source: S,
-    notes: &'a mut RecordNotes,
+    born: RecordNotes,
+    sample: Vec<Vec<u8>>,
+    /// Versions until the next key of the sample, and from one to the next.
+    until_sample: u64,
+    sample_every: u64,
 }
 
-impl<S: VersionSource> VersionSource for NotedReferences<'_, S> {
+impl<S: VersionSource> VersionSource for Noted<S> {
     type Error = S::Error;
 
     fn advance(&mut self) -> Result<bool, S::Error> {
         let more = self.source.advance()?;
         if more {
-            let (_, stamp, payload) = self.source.current();
-            ReferenceCursor::address_in(stamp, payload).into_iter().for_each(|address| self.notes.note(address));
+            let (key, stamp, payload) = self.source.current();
+            ReferenceCursor::address_in(stamp, payload).into_iter().for_each(|address| self.born.note(address));
+            if self.until_sample == 0 {
+                self.sample.push(key.to_vec());
+                self.until_sample = self.sample_every;
+            }
+            self.until_sample -= 1;
         }
         Ok(more)
     }
@@ -205,9 +218,21 @@ impl Core {
         cursor.seek_first()?;
         let source = Retention::new(cursor, horizon).with_ranges(&ranges);
         let routed = Routed::new(self, view, source, self.keyspaces.separations());
-        let mut born = RecordNotes::at_most(self.settings.tuning.noted_records_max());
-        let noted = NotedReferences { source: Watched::new(routed, Some(&self.pacer.flush)), notes: &mut born };
-        let tables = self.write_tables(&mut { noted }, ranges_left, 0, u64::MAX)?;
+        let entries: u64 = runs.iter().map(|run| run.entries()).sum();
+        let mut noted = Noted {
+            source: Watched::new(routed, Some(&self.pacer.flush)),
+            born: RecordNotes::at_most(self.settings.tuning.noted_records_max()),
+            sample: Vec::new(),
+            until_sample: 0,
+            sample_every: entries.div_ceil(SAMPLED_KEYS).max(1),
+        };
+        let tables = self.write_tables(&mut noted, ranges_left, 0, u64::MAX)?;
+        let is_there = |key: &&Vec<u8>| {
+            let mut tables = view.version.tables_for_key(key);
+            tables.any(|table| matches!(newest_in(table, key, Seqno::MAX), Ok(Some(_))))
+        };
+        let Noted { born, sample, .. } = noted;
+        self.work.space.note_sample(sample.iter().filter(is_there).count() as u64, sample.len() as u64);
         Ok((tables, born))
     }
 

@@ -102,7 +102,8 @@ impl Job for Reorder {
             }
             Ok(outcome_of(collected, |core, copied| {
                 if let Some(copied) = copied {
-                    core.current_survey.note_collected(&Choice { files: self.files.clone(), ..Choice::default() });
+                    let choice = Choice { files: self.files.clone(), ..Choice::default() };
+                    core.current_survey.note_collected(&choice, &core.published.view().values);
                     core.scan_demand.note_written(copied.written);
                     core.counters.value_reorder_bytes.fetch_add(copied.written, Ordering::Relaxed);
                     core.counters.value_reorders.fetch_add(1, Ordering::Relaxed);

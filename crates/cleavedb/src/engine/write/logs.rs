@@ -18,7 +18,7 @@ use crate::front::chunk_writer::ChunkWriter;
 use crate::front::log::LogFile;
 use crate::front::log_writer::BackEnd;
 use crate::io::{Access, AlignedBuffer, File, Mapping};
-use crate::values::candidate::{Candidate, cheapest};
+use crate::values::candidate::Candidate;
 
 /// Space for the beginnings of the extents of a segment.
 const EXTENTS_BYTES: u64 = 64 * BLOCK_IO_BYTES as u64;
@@ -264,10 +264,10 @@ impl Core {
     pub fn grow_reserve(&self) {
         let view = self.published.view();
         let carried = unflushed_log_bytes(&view, self.work.flushed()).carried;
-        let cheapest = cheapest(&view.values.figures().candidates).map_or(0, Candidate::live_bytes);
-        let copied = self.next_log_bytes().max(cheapest);
+        let largest = view.values.figures().candidates.iter().map(Candidate::live_bytes).max().unwrap_or(0);
+        let largest = self.next_log_bytes().max(largest);
         // A redirect table has up to an eighth of the records it leads to, and extents begin at blocks.
-        self.reserve.grow(carried + copied + copied / 8 + EXTENTS_BYTES);
+        self.reserve.grow(carried + largest + largest / 8 + EXTENTS_BYTES);
     }
 
     /// Removes these logs, and those of earlier failed attempts, from the manifest. Their files are deleted once

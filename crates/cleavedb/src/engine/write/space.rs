@@ -3,7 +3,7 @@
 //!
 //! The ledger knows part of the garbage; the rest is hidden until compactions find it, and has an upper bound
 //! (`levels/hidden.rs`). The bound decides whether compactions are requested. An estimate paces writers: the bound
-//! times the share of earlier bounds that compactions found to be garbage. Writers are slowed from 80% of the limit on.
+//! times the share of flushed keys that tables had before, of which each flush takes a sample. Writers are slowed from 80% of the limit on.
 //! At the limit they write as fast as value GC removes garbage, and more slowly beyond. They are never stopped, and not
 //! slowed while no garbage can be removed.
 
@@ -18,6 +18,7 @@ use crate::levels::hidden::Hidden;
 use crate::levels::picker::Figures;
 use crate::values::candidate::{Choice, GarbageLimit};
 use crate::values::files::ValueFiles;
+use crate::values::placement::range::JOB_PART;
 
 /// The fill of the pacing stage grows by this much for each tenth of the garbage limit.
 const FILL_PER_TENTH: f64 = 0.125;
@@ -57,9 +58,22 @@ impl Core {
         GarbageLimit { percent, bytes, overhead, room }
     }
 
+    /// Live bytes in value files: those of the ledger, corrected by the survey.
+    fn live_bytes(&self, values: &ValueFiles) -> u64 {
+        let (figures, correction) = (values.figures(), self.work.space.live_correction.load(Ordering::Relaxed));
+        figures.live_bytes.saturating_add_signed(correction).min(figures.file_bytes)
+    }
+
+    /// Updates the correction by the survey, after it has changed.
+    pub fn review_live_bytes(&self) {
+        let values = self.published.view().values.clone();
+        let correction = self.current_survey.live_correction(&values.figures().candidates);
+        self.work.space.live_correction.store(correction, Ordering::Relaxed);
+    }
+
     /// Updates the room for garbage: what the file system has free, and what garbage takes now.
     pub fn review_garbage_room(&self, values: &ValueFiles) {
-        let garbage = self.space_taken(values).saturating_sub(values.figures().live_bytes);
+        let garbage = self.space_taken(values).saturating_sub(self.live_bytes(values));
         let room = self.storage.free_bytes(&self.dirs.slow).saturating_add(garbage);
         self.work.space.garbage_room.store(room, Ordering::Relaxed);
     }
@@ -84,21 +98,24 @@ impl Core {
 
     /// Bytes that are stored beside live values and known garbage: tables, as far as they are an index and do not hold the
     /// values; logs that are not flushed, because most of what they hold replaces older values; the space that the active
-    /// log and the spare log were given; the ring and the reserve.
+    /// log and the spare log were given; what jobs write before they remove anything; the ring and the reserve.
     fn overhead_bytes(&self) -> u64 {
         let view = self.published.view();
         let tables: u64 = view.version.levels().iter().map(|level| level.bytes()).sum();
         let tables = tables.min(view.values.figures().live_bytes / INDEX_PART);
         let unflushed: u64 = view.logs.values().map(|log| log.end()).sum();
         let in_advance = 2 * self.settings.tuning.log_bytes_for(self.stored_bytes());
-        tables + unflushed + in_advance + self.logs.ring_bytes() + self.reserve.bytes()
+        // Value GC copies before anything goes.
+        let copies = view.values.figures().live_bytes / JOB_PART;
+        tables + unflushed + in_advance + copies + self.logs.ring_bytes() + self.reserve.bytes()
     }
 
     /// The value files to collect next, if value GC is due while the store is busy, or idle. O(1) except for the first call
     /// after an edit.
     pub fn victims_of<'a>(&self, values: &'a ValueFiles, idle: bool) -> Option<&'a Choice> {
         let figures = values.figures();
-        let is_due = figures.file_bytes - figures.live_bytes > self.gc_begins_at(figures.live_bytes, idle);
+        let live = self.live_bytes(values);
+        let is_due = figures.file_bytes - live > self.gc_begins_at(live, idle);
         let choice = is_due.then(|| self.current_survey.choice(&*self.placement, values));
         choice.filter(|choice| !choice.files.is_empty())
     }
@@ -126,7 +143,7 @@ impl Core {
         // With no file to be emptied, and nothing to uncover, it is no use to wait.
         let has_victims = self.victims_of(values, false).is_some() && !space.no_victims.load(Ordering::Relaxed);
         let is_moving = space.hides_too_much.load(Ordering::Relaxed) || has_victims;
-        let live = values.figures().live_bytes.saturating_sub(guessed);
+        let live = self.live_bytes(values).saturating_sub(guessed);
         let fill = if is_moving { fill(self.space_taken(values), live, self.garbage_limit()) } else { 0.0 };
         let drain = space.drain.load(Ordering::Relaxed) as f64;
         Stage { fill, drain, room: f64::INFINITY, left: 0.0, is_full: false }
@@ -135,7 +152,7 @@ impl Core {
     /// The garbage and its limit, with the estimate of hidden garbage, for the pace of value GC.
     pub fn garbage_debt(&self, values: &ValueFiles) -> GarbageDebt {
         let space = &self.work.space;
-        let live = values.figures().live_bytes.saturating_sub(space.guessed());
+        let live = self.live_bytes(values).saturating_sub(space.guessed());
         let (garbage, limit) = (self.space_taken(values).saturating_sub(live), self.garbage_limit().of(live));
         GarbageDebt { garbage, limit, drain: space.drain.load(Ordering::Relaxed) }
     }
@@ -195,7 +212,7 @@ impl Core {
     /// afterwards.
     pub fn hides_much(&self, values: &ValueFiles) -> bool {
         let guessed = self.work.space.guessed();
-        let live = values.figures().live_bytes.saturating_sub(guessed);
+        let live = self.live_bytes(values).saturating_sub(guessed);
         let (allowed, garbage) = (self.garbage_limit().of(live), self.space_taken(values).saturating_sub(live));
         guessed > allowed / 100 * HIDDEN_PERCENT && garbage > allowed / 100 * BOTH_PERCENT
     }
@@ -216,19 +233,16 @@ mod tests {
     }
 
     #[test]
-    fn the_estimate_of_hidden_garbage_follows_the_share_of_its_bound_that_merges_found() {
+    fn the_estimate_of_hidden_garbage_follows_the_share_of_flushed_keys_that_tables_had() {
         let space = Space::default();
         space.hidden.store(1000, Ordering::Relaxed);
         assert_eq!(space.guessed(), 500);
-        space.note_merge([300, 900].into_iter(), 1200);
+        space.note_sample(0, 64);
         assert_eq!(space.guessed(), 250);
-        space.note_merge([300, 900].into_iter(), 900);
+        space.note_sample(64, 64);
         assert_eq!(space.guessed(), 625);
-        // Deletes drop more bytes than they reference; a merge of a single row is not counted.
-        space.note_merge([0, 900, 100].into_iter(), 100);
-        assert_eq!(space.guessed(), 812);
-        space.note_merge([900].into_iter(), 900);
-        assert_eq!(space.guessed(), 812);
+        space.note_sample(0, 0);
+        assert_eq!(space.guessed(), 625);
         space.nothing_to_uncover();
         assert_eq!(space.guessed(), 0);
     }

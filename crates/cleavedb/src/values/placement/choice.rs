@@ -8,6 +8,7 @@ use crate::values::survey::Survey;
 /// The files to collect next: the best of those in the survey, as long as what that costs in excess of the best of all is
 /// less than a walk. O(n log n) for n candidates, as the placement.
 pub fn choose(placement: &dyn Placement, candidates: &[Candidate], survey: &Survey) -> Choice {
+    let candidates: &[Candidate] = &candidates.iter().map(|candidate| survey.corrected(candidate)).collect::<Vec<_>>();
     let best = placement.victims(candidates);
     let seen: Vec<Candidate> = candidates.iter().filter_map(|candidate| survey.seen(candidate)).collect();
     let known = placement.victims(&seen);
@@ -76,7 +77,7 @@ mod tests {
     }
 
     fn survey(files: &[(u64, u64)], newest: u64, cost: u64) -> Survey {
-        let surveyed = |&(file, bytes)| (FileId(file), Surveyed { live: Arc::default(), bytes });
+        let surveyed = |&(file, bytes)| (FileId(file), Surveyed { live: Arc::default(), bytes, is_loose: true });
         let mut survey = Survey::new(FileId(newest), 1 << 20);
         survey.note_walk(files.iter().map(surveyed).collect(), cost / 10);
         survey

@@ -26,7 +26,7 @@ const GROUPS_MAX: u64 = 64;
 const JOB_SEGMENTS: u64 = 2;
 /// And at most this fraction of all live bytes, if that is more than `JOB_BYTES_MIN`: until the job ends, they take
 /// their space twice.
-const JOB_PART: u64 = 32;
+pub const JOB_PART: u64 = 64;
 const JOB_BYTES_MIN: u64 = 4 << 20;
 /// Values between clusters that make up less than this fraction of a cluster go to a neighbour that receives values of
 /// the same job.

@@ -301,7 +301,7 @@ impl Collection<'_> {
             let live = Arc::new(LiveRecords::of(sorted(offsets)));
             let FileReferences { records, bytes, .. } = reach.of(file);
             let bytes = (u128::from(bytes) * u128::from(live.count()) / u128::from(records.max(1))) as u64;
-            files.insert(file, Surveyed { live, bytes });
+            files.insert(file, Surveyed { live, bytes, is_loose: true });
             self.throttle.pause();
         }
         Ok(Some((files, entries)))
