@@ -104,10 +104,10 @@ impl Space {
 
     /// Notes that tables had `found` of `sampled` keys that were flushed: their older versions are dead.
     pub fn note_sample(&self, found: u64, sampled: u64) {
-        if sampled > 0 {
+        if let Some(share) = (found * 1000).checked_div(sampled) {
             // A moving average: the last flush has a weight of one half.
             let before = self.found.load(Ordering::Relaxed);
-            self.found.store((before + found * 1000 / sampled) / 2, Ordering::Relaxed);
+            self.found.store((before + share) / 2, Ordering::Relaxed);
         }
     }
 

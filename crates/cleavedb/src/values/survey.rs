@@ -17,11 +17,16 @@ use crate::base::FileId;
 /// Passing an entry of a table costs as much as copying this many bytes of values.
 const COPIED_PER_ENTRY: u64 = 10;
 
+/// The live bytes of a loose list exceed the estimate of the ledger by this part of it at most.
+const LOOSE_PART: u64 = 8;
+
 /// The live records of files.
 #[derive(Debug, Default)]
 pub struct Survey {
     /// `None` if the records of a file were known and are no longer.
     files: BTreeMap<FileId, Option<Surveyed>>,
+    /// Bytes of all lists.
+    list_bytes: usize,
     /// Files up to this one were there before the survey.
     newest_unknown: FileId,
     /// Memory for the lists, in bytes.
@@ -105,7 +110,7 @@ impl Survey {
     /// Notes what a walk found in some files. What it did not look at stays as it is.
     pub fn note_walk(&mut self, files: BTreeMap<FileId, Surveyed>, entries: u64) {
         let walked: Vec<FileId> = files.keys().copied().collect();
-        self.files.extend(files.into_iter().map(|(file, surveyed)| (file, Some(surveyed))));
+        files.into_iter().for_each(|(file, surveyed)| self.set(file, Some(surveyed)));
         self.note_entries(entries);
         (self.excess, self.walks) = (0, self.walks + 1);
         self.fit(&walked);
@@ -117,14 +122,18 @@ impl Survey {
         if file > self.newest_unknown
             && let Some(surveyed) = self.files.entry(file).or_insert_with(|| Some(Surveyed::default()))
         {
+            let before = surveyed.live.bytes();
             surveyed.add(records);
+            self.list_bytes = self.list_bytes - before + surveyed.live.bytes();
         }
     }
 
     /// Notes records of a file that no table references any more; they ascend.
     pub fn note_dead(&mut self, file: FileId, records: &[NotedRecord]) {
         if let Some(Some(surveyed)) = self.files.get_mut(&file) {
+            let before = surveyed.live.bytes();
             surveyed.remove(records);
+            self.list_bytes = self.list_bytes - before + surveyed.live.bytes();
         }
     }
 
@@ -135,11 +144,16 @@ impl Survey {
 
     /// The records of a file are no longer known.
     pub fn give_up(&mut self, file: FileId) {
-        if file > self.newest_unknown {
-            self.files.insert(file, None);
-        } else {
-            self.files.remove(&file);
-        }
+        self.set(file, None);
+    }
+
+    fn set(&mut self, file: FileId, surveyed: Option<Surveyed>) {
+        self.list_bytes += surveyed.as_ref().map_or(0, |surveyed| surveyed.live.bytes());
+        let before = match surveyed.is_some() || file > self.newest_unknown {
+            true => self.files.insert(file, surveyed),
+            false => self.files.remove(&file),
+        };
+        self.list_bytes -= before.flatten().map_or(0, |surveyed| surveyed.live.bytes());
     }
 
     /// True if the records of a file are listed.
@@ -149,7 +163,13 @@ impl Survey {
 
     /// Forgets files that are no longer there.
     pub fn retain(&mut self, is_there: impl Fn(FileId) -> bool) {
-        self.files.retain(|file, _| is_there(*file));
+        self.files.retain(|file, surveyed| {
+            let stays = is_there(*file);
+            if let (false, Some(surveyed)) = (stays, surveyed) {
+                self.list_bytes -= surveyed.live.bytes();
+            }
+            stays
+        });
     }
 
     /// Gives up the oldest lists, except those of `kept`, until the others fit into the memory.
@@ -194,16 +214,19 @@ impl Survey {
 
     /// Memory in use, in bytes.
     pub fn bytes(&self) -> usize {
-        let lists = self.files.values().flatten().map(|surveyed| surveyed.live.bytes()).sum::<usize>();
-        lists + self.files.len() * size_of::<(FileId, Option<Surveyed>)>()
+        self.list_bytes + self.files.len() * size_of::<(FileId, Option<Surveyed>)>()
     }
 
-    /// A file with the live bytes of its list, if it is an extent whose deaths were all noted. What the ledger knows of an
-    /// extent is an estimate; what it knows of a log is exact.
+    /// A file with the live bytes of its list, if it is an extent. What the ledger knows of an extent is an estimate; what it
+    /// knows of a log is exact. A loose list may have dead records, so it corrects the estimate by a part of it at most.
     pub fn corrected(&self, candidate: &Candidate) -> Candidate {
-        let live = match self.files.get(&candidate.file) {
-            Some(Some(surveyed)) if candidate.part.is_some() && !surveyed.is_loose => surveyed.bytes,
-            _ => candidate.live,
+        let listed = self.files.get(&candidate.file).and_then(|surveyed| surveyed.as_ref());
+        let live = match listed.filter(|_| candidate.part.is_some()) {
+            Some(Surveyed { bytes, is_loose: true, .. }) => {
+                candidate.live.saturating_add(candidate.live / LOOSE_PART).min(*bytes)
+            }
+            Some(Surveyed { bytes, .. }) => *bytes,
+            None => candidate.live,
         };
         Candidate { live, ..candidate.clone() }
     }
@@ -268,7 +291,7 @@ mod tests {
         assert_eq!(survey.seen(&extent).map(|file| file.live), Some(200));
         assert_eq!([&extent, &log(8)].map(|file| survey.corrected(file).live), [200, 10]);
         survey.miss_deaths();
-        assert_eq!(survey.corrected(&extent).live, 10);
+        assert_eq!(survey.corrected(&extent).live, 10 + 10 / LOOSE_PART);
         survey.note_born(FileId(9), &records(&[100]));
         assert_eq!(survey.corrected(&Candidate { file: FileId(9), ..extent }).live, 100);
     }
@@ -301,5 +324,9 @@ mod tests {
         survey.note_born(FileId(6), &records(&[7]));
         assert_eq!(survey.known(FileId(6), false), None);
         assert!(survey.bytes() <= 2500);
+        survey.note_dead(FileId(7), &records(&many[..100]));
+        survey.note_walk([(FileId(7), Surveyed::default())].into_iter().collect(), 0);
+        survey.retain(|file| file != FileId(5));
+        assert_eq!(survey.bytes(), 2 * size_of::<(FileId, Option<Surveyed>)>());
     }
 }

@@ -59,12 +59,6 @@ pub(crate) fn victims(core: &Core, state: &WorkState, idle: bool) -> Option<Choi
         };
     }
     core.work.space.unreadable.store(unreadable, Ordering::Relaxed);
-    if choice.excess.is_none() && !choice.files.is_empty() {
-        // Records that have died may have been noted since.
-        let mut candidates = values.figures().candidates.clone();
-        candidates.retain(|file| !state.quarantined.contains(&file.file));
-        choice = core.current_survey.choose(&*core.placement, &candidates);
-    }
     if !idle {
         core.work.space.note_victims(!choice.files.is_empty());
     }
@@ -141,8 +135,13 @@ impl Job for CollectGarbage {
 impl CollectGarbage {
     fn run(&self, core: &Core) -> Result<Outcome<'_>> {
         let began = now();
-        // Unless this has been done since the choice was made.
-        let walks = self.choice.excess.is_none() && core.current_survey.walks() == self.choice.walks;
+        // Unless there was a walk since the choice was made, or deaths have been noted.
+        let values = core.published.view().values.clone();
+        let mut chosen = values.figures().candidates.clone();
+        chosen.retain(|candidate| self.choice.files.contains(&candidate.file));
+        let walks = self.choice.excess.is_none()
+            && core.current_survey.walks() == self.choice.walks
+            && core.current_survey.choose(&*core.placement, &chosen).excess.is_none();
         let collected = collect(core, &self.choice.files, Purpose::Space, walks)?;
         Ok(outcome_of(collected, move |core, collected| {
             core.current_survey.note_collected(&self.choice, &core.published.view().values);
