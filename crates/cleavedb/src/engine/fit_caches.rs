@@ -74,7 +74,7 @@ impl Core {
     /// Memory limit of table readers and keyspaces together: the caches shrink for them down to their least size.
     fn resident_bytes_max(&self) -> usize {
         let tuning = &self.settings.tuning;
-        let set_apart = tuning.log_buffer_bytes() + tuning.merging_bytes() + tuning.job_bytes + tuning.survey_bytes;
+        let set_apart = tuning.log_buffer_bytes() + tuning.merging_bytes() + tuning.job_bytes;
         let front = tuning.front_bytes_max + tuning.index_table_bytes;
         tuning.memory_bytes.saturating_sub(set_apart + front + tuning.cache_bytes_min)
     }
