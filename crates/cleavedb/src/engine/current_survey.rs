@@ -51,13 +51,6 @@ impl CurrentSurvey {
         values.choice(|candidates| choose(placement, candidates, survey))
     }
 
-    /// By how many bytes more live in extents than the ledger estimates.
-    pub fn live_correction(&self, candidates: &[Candidate]) -> i64 {
-        let (survey, _) = &*self.0.lock();
-        let correction = |file: &Candidate| survey.corrected(file).live_bytes() as i64 - file.live_bytes() as i64;
-        candidates.iter().map(correction).sum()
-    }
-
     /// How many walks there were.
     pub fn walks(&self) -> u64 {
         self.0.lock().0.walks()

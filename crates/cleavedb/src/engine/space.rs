@@ -1,7 +1,7 @@
 //! Figures of the garbage in separated values that are not in the ledger: bounds on hidden garbage, how much of them is likely
 //! to be garbage, and the rate of value GC. Updated by jobs, read by `write/space.rs`.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -19,8 +19,6 @@ pub(crate) struct Space {
     pub hides_too_much: AtomicBool,
     /// The share of flushed keys that tables had before, in thousandths.
     found: AtomicU64,
-    /// By how many bytes more live in extents than the ledger estimates.
-    pub live_correction: AtomicI64,
     /// Garbage that value GC removes, in bytes per second.
     pub drain: AtomicU64,
     /// Lower bound on the live bytes that tables reference.
@@ -49,7 +47,6 @@ impl Default for Space {
             hidden: AtomicU64::new(0),
             hides_too_much: AtomicBool::new(false),
             found: AtomicU64::new(FOUND_FIRST),
-            live_correction: AtomicI64::new(0),
             drain: AtomicU64::new(0),
             live_min: AtomicU64::new(0),
             record_max: AtomicU64::new(0),

@@ -172,7 +172,6 @@ pub(crate) fn outcome_of<'a>(collected: Collected, count: impl FnOnce(&Core, Opt
             Ok(()) => {
                 count(core, Some(&*copied));
                 core.current_survey.note_written(std::mem::take(&mut copied.copies));
-                core.review_live_bytes();
                 core.grow_reserve();
             }
             // After any other error the manifest may reference them.

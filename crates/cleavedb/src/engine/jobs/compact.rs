@@ -442,7 +442,6 @@ impl SubtaskWork for TableMerge {
             core.counters.compaction_subtasks.fetch_add(subtasks, Ordering::Relaxed);
             dead.into_iter().for_each(|dead| core.current_survey.note_dead(&values, dead));
             drop(held);
-            core.review_live_bytes();
             Ok(())
         }))
     }

@@ -58,22 +58,9 @@ impl Core {
         GarbageLimit { percent, bytes, overhead, room }
     }
 
-    /// Live bytes in value files: those of the ledger, corrected by the survey.
-    fn live_bytes(&self, values: &ValueFiles) -> u64 {
-        let (figures, correction) = (values.figures(), self.work.space.live_correction.load(Ordering::Relaxed));
-        figures.live_bytes.saturating_add_signed(correction).min(figures.file_bytes)
-    }
-
-    /// Updates the correction by the survey, after it has changed.
-    pub fn review_live_bytes(&self) {
-        let values = self.published.view().values.clone();
-        let correction = self.current_survey.live_correction(&values.figures().candidates);
-        self.work.space.live_correction.store(correction, Ordering::Relaxed);
-    }
-
     /// Updates the room for garbage: what the file system has free, and what garbage takes now.
     pub fn review_garbage_room(&self, values: &ValueFiles) {
-        let garbage = self.space_taken(values).saturating_sub(self.live_bytes(values));
+        let garbage = self.space_taken(values).saturating_sub(values.figures().live_bytes);
         let room = self.storage.free_bytes(&self.dirs.slow).saturating_add(garbage);
         self.work.space.garbage_room.store(room, Ordering::Relaxed);
     }
@@ -114,8 +101,7 @@ impl Core {
     /// after an edit.
     pub fn victims_of<'a>(&self, values: &'a ValueFiles, idle: bool) -> Option<&'a Choice> {
         let figures = values.figures();
-        let live = self.live_bytes(values);
-        let is_due = figures.file_bytes - live > self.gc_begins_at(live, idle);
+        let is_due = figures.file_bytes - figures.live_bytes > self.gc_begins_at(figures.live_bytes, idle);
         let choice = is_due.then(|| self.current_survey.choice(&*self.placement, values));
         choice.filter(|choice| !choice.files.is_empty())
     }
@@ -143,7 +129,7 @@ impl Core {
         // With no file to be emptied, and nothing to uncover, it is no use to wait.
         let has_victims = self.victims_of(values, false).is_some() && !space.no_victims.load(Ordering::Relaxed);
         let is_moving = space.hides_too_much.load(Ordering::Relaxed) || has_victims;
-        let live = self.live_bytes(values).saturating_sub(guessed);
+        let live = values.figures().live_bytes.saturating_sub(guessed);
         let fill = if is_moving { fill(self.space_taken(values), live, self.garbage_limit()) } else { 0.0 };
         let drain = space.drain.load(Ordering::Relaxed) as f64;
         Stage { fill, drain, room: f64::INFINITY, left: 0.0, is_full: false }
@@ -152,7 +138,7 @@ impl Core {
     /// The garbage and its limit, with the estimate of hidden garbage, for the pace of value GC.
     pub fn garbage_debt(&self, values: &ValueFiles) -> GarbageDebt {
         let space = &self.work.space;
-        let live = self.live_bytes(values).saturating_sub(space.guessed());
+        let live = values.figures().live_bytes.saturating_sub(space.guessed());
         let (garbage, limit) = (self.space_taken(values).saturating_sub(live), self.garbage_limit().of(live));
         GarbageDebt { garbage, limit, drain: space.drain.load(Ordering::Relaxed) }
     }
@@ -212,7 +198,7 @@ impl Core {
     /// afterwards.
     pub fn hides_much(&self, values: &ValueFiles) -> bool {
         let guessed = self.work.space.guessed();
-        let live = self.live_bytes(values).saturating_sub(guessed);
+        let live = values.figures().live_bytes.saturating_sub(guessed);
         let (allowed, garbage) = (self.garbage_limit().of(live), self.space_taken(values).saturating_sub(live));
         guessed > allowed / 100 * HIDDEN_PERCENT && garbage > allowed / 100 * BOTH_PERCENT
     }
