@@ -135,13 +135,8 @@ impl Job for CollectGarbage {
 impl CollectGarbage {
     fn run(&self, core: &Core) -> Result<Outcome<'_>> {
         let began = now();
-        // Unless there was a walk since the choice was made, or deaths have been noted.
-        let values = core.published.view().values.clone();
-        let mut chosen = values.figures().candidates.clone();
-        chosen.retain(|candidate| self.choice.files.contains(&candidate.file));
-        let walks = self.choice.excess.is_none()
-            && core.current_survey.walks() == self.choice.walks
-            && core.current_survey.choose(&*core.placement, &chosen).excess.is_none();
+        // Unless there was a walk since the choice was made.
+        let walks = self.choice.excess.is_none() && core.current_survey.walks() == self.choice.walks;
         let collected = collect(core, &self.choice.files, Purpose::Space, walks)?;
         Ok(outcome_of(collected, move |core, collected| {
             core.current_survey.note_collected(&self.choice, &core.published.view().values);
