@@ -1,10 +1,15 @@
 //! The survey of the running database: value GC and reordering choose files by it, and use its lists of live records; jobs
 //! keep it up to date. Its memory comes from the caches.
+//!
+//! Compactions commit while a collection copies. What they find dead in its files is kept until the copies are noted, and
+//! is removed from their lists; if a compaction notes deaths only after that, the new lists are loose.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
 
 use crate::base::memory::Counted;
 use crate::base::{FileId, Result};
+use crate::engine::published::Published;
 use crate::engine::view::View;
 use crate::format::references::References;
 use crate::sched::sync::Mutex;
@@ -15,50 +20,115 @@ use crate::values::placement::choice::choose;
 use crate::values::record_notes::{NotedRecord, RecordNotes};
 use crate::values::survey::{KnownLive, Survey, Surveyed};
 
-/// The survey, and its memory.
-pub(crate) struct CurrentSurvey(Mutex<(Survey, Counted)>);
+/// What the survey says of the value files of a view.
+#[derive(Clone)]
+pub(crate) struct Judgement {
+    /// The files to collect next.
+    pub choice: Arc<Choice>,
+    /// The live bytes of all files: of those with lists, by their lists.
+    pub live_bytes: u64,
+}
+
+/// The survey, and what goes on beside it.
+pub(crate) struct CurrentSurvey(Mutex<State>);
+
+struct State {
+    survey: Survey,
+    memory: Counted,
+    /// The last judgement, and the files that it is about.
+    judged: Option<(Weak<ValueFiles>, Judgement)>,
+    /// The records that died in the files of the running collection.
+    died: Option<DiedMeanwhile>,
+    /// How many compactions have begun to commit and have not noted yet what died.
+    coming: usize,
+}
+
+/// What died in files while they were collected.
+struct DiedMeanwhile {
+    /// By file; each of the collected files has an entry.
+    records: BTreeMap<FileId, Vec<NotedRecord>>,
+    /// This many may follow.
+    left: usize,
+    is_complete: bool,
+}
+
+impl State {
+    /// True if it matters what dies in a file.
+    fn notes_deaths_of(&self, file: FileId) -> bool {
+        self.survey.lists(file) || self.died.as_ref().is_some_and(|died| died.records.contains_key(&file))
+    }
+}
+
+impl DiedMeanwhile {
+    fn note(&mut self, file: FileId, records: &[NotedRecord]) {
+        let Some(noted) = self.records.get_mut(&file) else { return };
+        let room = records.len().min(self.left);
+        noted.extend(&records[..room]);
+        self.left -= room;
+        self.is_complete &= room == records.len();
+    }
+
+    fn bytes(&self) -> usize {
+        self.records.values().map(|records| records.capacity() * size_of::<NotedRecord>()).sum()
+    }
+}
+
+/// A compaction that will note what died, with the value files before its edit: after it, some of those that the addresses
+/// lead through may be gone.
+#[must_use]
+pub(crate) struct ComingDeaths(Arc<ValueFiles>);
 
 impl CurrentSurvey {
     /// A survey that knows nothing of the files up to `newest`, with at most `bytes_max` bytes, counted in `memory`.
     pub fn new(newest: FileId, bytes_max: usize, memory: Counted) -> CurrentSurvey {
-        CurrentSurvey(Mutex::new((Survey::new(newest, bytes_max), memory)))
+        let survey = Survey::new(newest, bytes_max);
+        CurrentSurvey(Mutex::new(State { survey, memory, judged: None, died: None, coming: 0 }))
     }
 
-    fn change(&self, change: impl FnOnce(&mut Survey)) {
-        let (survey, memory) = &mut *self.0.lock();
-        change(survey);
-        memory.set(survey.bytes());
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let state = &mut *self.0.lock();
+        state.judged = None;
+        let result = change(state);
+        let died = state.died.as_ref().map_or(0, DiedMeanwhile::bytes);
+        state.memory.set(state.survey.bytes() + died);
+        result
     }
 
     /// What is known of each of some files, with whether it is an extent; `None` if it does not know them all.
     pub fn known(&self, files: &[(FileId, bool)]) -> Option<Vec<KnownLive>> {
-        let (survey, _) = &*self.0.lock();
+        let survey = &self.0.lock().survey;
         files.iter().map(|(file, is_extent)| survey.known(*file, *is_extent)).collect()
     }
 
     /// The files to collect next, of some.
     pub fn choose(&self, placement: &dyn Placement, candidates: &[Candidate]) -> Choice {
-        choose(placement, candidates, &self.0.lock().0)
+        choose(placement, candidates, &self.0.lock().survey)
     }
 
-    /// The files to collect next, of all. O(1) except for the first call after an edit.
-    pub fn choice<'a>(&self, placement: &dyn Placement, values: &'a ValueFiles) -> &'a Choice {
-        if let Some(choice) = values.last_choice() {
-            return choice;
+    /// What the survey says of all files. O(1) except for the first call after an edit, or a change of the survey.
+    pub fn judge(&self, placement: &dyn Placement, values: &Arc<ValueFiles>) -> Judgement {
+        let State { survey, judged, .. } = &mut *self.0.lock();
+        if let Some((known, judgement)) = judged
+            && known.as_ptr() == Arc::as_ptr(values)
+        {
+            return judgement.clone();
         }
-        // Locked first: nobody waits for a lock while others wait for the choice.
-        let (survey, _) = &*self.0.lock();
-        values.choice(|candidates| choose(placement, candidates, survey))
+        let candidates = &values.figures().candidates;
+        let choice = Arc::new(choose(placement, candidates, survey));
+        let live_bytes = candidates.iter().map(|candidate| survey.live_bytes(candidate)).sum();
+        let judgement = Judgement { choice, live_bytes };
+        *judged = Some((Arc::downgrade(values), judgement.clone()));
+        judgement
     }
 
     /// How many walks there were.
     pub fn walks(&self) -> u64 {
-        self.0.lock().0.walks()
+        self.0.lock().survey.walks()
     }
 
     /// Notes what a walk found, which passed this many entries.
     pub fn note_walk(&self, files: BTreeMap<FileId, Surveyed>, entries: u64) {
-        self.change(|survey| survey.note_walk(files, entries));
+        self.change(|state| state.survey.note_walk(files, entries));
     }
 
     /// Notes the records that new tables reference: `references` of them in each file. To be called before the view has the
@@ -75,7 +145,7 @@ impl CurrentSurvey {
             self.note_born(*file, all.then_some(records));
         }
         let is_there = |file| view.logs.contains_key(&file) || view.values.files.contains_key(&file);
-        self.change(|survey| {
+        self.change(|State { survey, .. }| {
             survey.retain(|file| file > newest || is_there(file));
             survey.note_entries(entries);
             survey.fit(&[]);
@@ -89,51 +159,89 @@ impl CurrentSurvey {
             records.dedup();
             records
         });
-        self.change(|survey| match records {
+        self.change(|State { survey, .. }| match records {
             Some(records) => survey.note_born(file, &records),
             None => survey.give_up(file),
         });
     }
 
-    /// Notes the records of new extents.
-    pub fn note_written(&self, written: RecordNotes) {
+    /// A collection of some files begins. At most `records_max` records that die in them meanwhile are noted.
+    pub fn begin_collection(&self, files: impl Iterator<Item = FileId>, records_max: usize) {
+        let records = files.map(|file| (file, Vec::new())).collect();
+        self.change(|state| state.died = Some(DiedMeanwhile { records, left: records_max, is_complete: true }));
+    }
+
+    /// The collection ended without copies.
+    pub fn end_collection(&self) {
+        self.change(|state| state.died = None);
+    }
+
+    /// The collection ended: notes the records of new extents, by the value files after its edit.
+    pub fn note_written(&self, values: &ValueFiles, written: RecordNotes) {
         let is_complete = written.is_complete();
-        let files = written.into_files().into_iter();
-        files.for_each(|(file, records)| self.note_born(file, is_complete.then_some(records)));
-        self.change(|survey| survey.fit(&[]));
+        let written = written.into_files();
+        let files: Vec<FileId> = written.keys().copied().collect();
+        written.into_iter().for_each(|(file, records)| self.note_born(file, is_complete.then_some(records)));
+        // From here on, what dies in the new extents is found by following the new redirect tables.
+        let (died, is_known) = self.change(|state| (state.died.take(), state.coming == 0));
+        let is_exact = is_known && died.is_some_and(|died| died.is_complete && self.note_died(values, died));
+        self.change(|State { survey, .. }| {
+            if !is_exact {
+                survey.miss_deaths_in(&files);
+            }
+            survey.fit(&[]);
+        });
+    }
+
+    /// Notes in the new extents what died in collected files. False if the places of some are not known.
+    fn note_died(&self, values: &ValueFiles, died: DiedMeanwhile) -> bool {
+        let mut records = died.records;
+        records.retain(|_, records| !records.is_empty());
+        // A file that nothing references any more has no redirect table.
+        let are_known = records.keys().all(|file| matches!(values.files.get(file), Some(Entry::Moved(_))));
+        are_known && self.note_each_dead(values, records).is_ok()
+    }
+
+    /// A compaction is about to commit, and will note what died.
+    pub fn expect_deaths(&self, published: &Published<View>) -> ComingDeaths {
+        // Counted first: if a collection does not see it, its edit is in the view.
+        self.change(|state| state.coming += 1);
+        ComingDeaths(published.view().values.clone())
     }
 
     /// Notes records that no table references any more, by the addresses that tables had. Those whose places cannot be read
     /// stay in the lists.
-    pub fn note_dead(&self, values: &ValueFiles, dead: RecordNotes) {
-        let is_complete = dead.is_complete();
-        if self.note_each_dead(values, dead).is_err() || !is_complete {
-            self.miss_deaths();
+    pub fn note_dead(&self, coming: ComingDeaths, dead: Vec<RecordNotes>) {
+        for dead in dead {
+            let is_complete = dead.is_complete();
+            if self.note_each_dead(&coming.0, dead.into_files()).is_err() || !is_complete {
+                self.change(|state| {
+                    state.survey.miss_deaths();
+                    state.died.iter_mut().for_each(|died| died.is_complete = false);
+                });
+            }
         }
+        self.change(|state| state.coming -= 1);
     }
 
-    /// Records died that were not noted.
-    pub fn miss_deaths(&self) {
-        self.change(Survey::miss_deaths);
-    }
-
-    fn note_each_dead(&self, values: &ValueFiles, dead: RecordNotes) -> Result<()> {
-        let mut files = dead.into_files();
+    fn note_each_dead(&self, values: &ValueFiles, mut files: BTreeMap<FileId, Vec<NotedRecord>>) -> Result<()> {
         // Records only move into files with higher numbers.
         while let Some((file, mut records)) = files.pop_first() {
             records.sort_unstable();
-            match values.files.get(&file) {
-                Some(Entry::Moved(redirect)) => {
-                    let leads_on = |to: &FileId| matches!(values.files.get(to), Some(Entry::Moved(_)));
-                    if !redirect.to().iter().any(|to| leads_on(to) || self.0.lock().0.lists(*to)) {
-                        continue;
-                    }
-                    let offsets: Vec<u64> = records.iter().map(|record| record.offset()).collect();
-                    redirect.follow_all(&offsets, &mut |to, offset| {
-                        files.entry(to).or_default().extend(NotedRecord::new(offset, 0));
-                    })?;
-                }
-                _ => self.change(|survey| survey.note_dead(file, &records)),
+            let Some(Entry::Moved(redirect)) = values.files.get(&file) else {
+                self.change(|State { survey, died, .. }| {
+                    survey.note_dead(file, &records);
+                    died.iter_mut().for_each(|died| died.note(file, &records));
+                });
+                continue;
+            };
+            let leads_on = |to: &FileId| matches!(values.files.get(to), Some(Entry::Moved(_)));
+            let matters = |to: &FileId| leads_on(to) || self.0.lock().notes_deaths_of(*to);
+            if redirect.to().iter().any(matters) {
+                let offsets: Vec<u64> = records.iter().map(|record| record.offset()).collect();
+                redirect.follow_all(&offsets, &mut |to, offset| {
+                    files.entry(to).or_default().extend(NotedRecord::new(offset, 0));
+                })?;
             }
         }
         Ok(())
@@ -142,7 +250,7 @@ impl CurrentSurvey {
     /// Files were collected. That may have copied some bytes in vain because there was no walk before.
     pub fn note_collected(&self, choice: &Choice, values: &ValueFiles) {
         let is_here = |file| matches!(values.files.get(&file), Some(Entry::Here(_)));
-        self.change(|survey| {
+        self.change(|State { survey, .. }| {
             survey.retain(|file| !choice.files.contains(&file) || is_here(file));
             if survey.walks() == choice.walks {
                 survey.charge(choice.excess.unwrap_or_default());

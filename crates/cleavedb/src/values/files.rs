@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::candidate::{Candidate, Choice};
+use super::candidate::Candidate;
 use super::redirect::Redirect;
 use super::segment::EXTENT_HEADER_BYTES;
 use crate::base::{Address, Error, FileId, Gauge, Result, Seqno, SharedMap, Slice};
@@ -50,7 +50,6 @@ pub struct ValueFiles {
     /// Their state in the manifest.
     pub state: ValueState,
     figures: OnceLock<ValueFigures>,
-    choice: OnceLock<Choice>,
 }
 
 /// What the choice of victims and the pace of writers follow from.
@@ -97,16 +96,6 @@ impl ValueFiles {
                 candidates,
             }
         })
-    }
-
-    /// The choice, once a policy was asked.
-    pub fn last_choice(&self) -> Option<&Choice> {
-        self.choice.get()
-    }
-
-    /// The files to collect next, as a policy chooses them; the same policy is asked once.
-    pub fn choice(&self, choose: impl FnOnce(&[Candidate]) -> Choice) -> &Choice {
-        self.choice.get_or_init(|| choose(&self.figures().candidates))
     }
 
     fn candidates(&self) -> Vec<Candidate> {

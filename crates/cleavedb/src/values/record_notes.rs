@@ -47,6 +47,11 @@ impl RecordNotes {
         RecordNotes { files: HashMap::default(), left: most, is_complete: true }
     }
 
+    /// Notes of which none was made.
+    pub fn missed() -> RecordNotes {
+        RecordNotes::default()
+    }
+
     /// Notes a record, if there is room left.
     #[inline]
     pub fn note(&mut self, address: Address) {

@@ -142,6 +142,15 @@ impl Survey {
         self.files.values_mut().flatten().for_each(|surveyed| surveyed.is_loose = true);
     }
 
+    /// Records died in some files that were not noted.
+    pub fn miss_deaths_in(&mut self, files: &[FileId]) {
+        for file in files {
+            if let Some(Some(surveyed)) = self.files.get_mut(file) {
+                surveyed.is_loose = true;
+            }
+        }
+    }
+
     /// The records of a file are no longer known.
     pub fn give_up(&mut self, file: FileId) {
         self.set(file, None);
@@ -217,9 +226,10 @@ impl Survey {
         self.list_bytes + self.files.len() * size_of::<(FileId, Option<Surveyed>)>()
     }
 
-    /// A file with the live bytes of its list, if it is an extent. What the ledger knows of an extent is an estimate; what it
-    /// knows of a log is exact. A loose list may have dead records, so it corrects the estimate by a part of it at most.
-    pub fn corrected(&self, candidate: &Candidate) -> Candidate {
+    /// The live bytes of a file: of an extent, those of its list, if it has one. What the ledger knows of an extent is an
+    /// estimate; what it knows of a log is exact. A loose list may have dead records, so it corrects the estimate by a part of
+    /// it at most.
+    pub fn live_bytes(&self, candidate: &Candidate) -> u64 {
         let listed = self.files.get(&candidate.file).and_then(|surveyed| surveyed.as_ref());
         let live = match listed.filter(|_| candidate.part.is_some()) {
             Some(Surveyed { bytes, is_loose: true, .. }) => {
@@ -228,7 +238,12 @@ impl Survey {
             Some(Surveyed { bytes, .. }) => *bytes,
             None => candidate.live,
         };
-        Candidate { live, ..candidate.clone() }
+        live.min(candidate.bytes)
+    }
+
+    /// A file with the live bytes of its list.
+    pub fn corrected(&self, candidate: &Candidate) -> Candidate {
+        Candidate { live: self.live_bytes(candidate), ..candidate.clone() }
     }
 
     /// A file as collections see it that use this survey.

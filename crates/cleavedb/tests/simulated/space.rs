@@ -313,6 +313,22 @@ fn the_front_is_not_sealed_again_while_it_is_flushed() {
     }
 }
 
+/// Compactions note what died while collections copy it, in whatever order the two commit.
+#[test]
+fn space_of_values_that_died_while_they_were_copied_is_reclaimed() {
+    let phases = [
+        Phase::Skewed { puts: 110, draws: 2, sizes: Sizes::Mixed },
+        Phase::Skewed { puts: 135, draws: 3, sizes: Sizes::Large },
+        Phase::Delete { step: 2 },
+        Phase::Sequential { puts: 795, sizes: Sizes::Large },
+        Phase::DeleteEverything,
+    ];
+    for seed in 0..24 {
+        let phases = phases.to_vec();
+        in_world(seed, move || run(&phases, seed, BACKENDS[1], false, true)).unwrap();
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 

@@ -41,7 +41,7 @@ pub(crate) fn victims(core: &Core, state: &WorkState, idle: bool) -> Option<Choi
     }
     let values = core.published.view().values.clone();
     core.review_garbage_room(&values);
-    let mut choice = core.victims_of(&values, idle).cloned().unwrap_or_default();
+    let mut choice = core.victims_of(&values, idle).map(|choice| (*choice).clone()).unwrap_or_default();
     let mut unreadable = 0;
     if !state.quarantined.is_empty() {
         // What cannot be emptied does not count for what is due, or the others would be emptied again and again for it.
@@ -166,12 +166,17 @@ pub(crate) fn outcome_of<'a>(collected: Collected, count: impl FnOnce(&Core, Opt
         match &installed {
             Ok(()) => {
                 count(core, Some(&*copied));
-                core.current_survey.note_written(std::mem::take(&mut copied.copies));
+                let values = core.published.view().values.clone();
+                core.current_survey.note_written(&values, std::mem::take(&mut copied.copies));
                 core.grow_reserve();
             }
-            // After any other error the manifest may reference them.
-            Err(error) if error.is_transient() => remove_unreferenced(core, &copied.files),
-            Err(_) => {}
+            Err(error) => {
+                core.current_survey.end_collection();
+                // After any other error the manifest may reference them.
+                if error.is_transient() {
+                    remove_unreferenced(core, &copied.files);
+                }
+            }
         }
         installed
     })

@@ -96,8 +96,9 @@ impl Job for Compaction {
             Choice::Nothing => Plan::Whole(Box::new(|_| Ok(Outcome::nothing()))),
             Choice::Drop { tables, .. } => Plan::Whole(Box::new(|core| {
                 let outcome = replace_tables(core, Seqno::ZERO, tables.clone(), Vec::new())?;
+                let coming = core.current_survey.expect_deaths(&core.published);
                 Ok(outcome.then(|core, installed| {
-                    core.current_survey.miss_deaths();
+                    core.current_survey.note_dead(coming, vec![RecordNotes::missed()]);
                     installed
                 }))
             })),
@@ -425,8 +426,6 @@ impl SubtaskWork for TableMerge {
         let subtasks = outputs.len() as u64;
         let (written, dead): (Vec<_>, Vec<_>) = outputs.into_iter().map(|part| (part.tables, part.dead)).unzip();
         let written = written.concat();
-        // After the edit some of the files that the addresses lead through may be gone.
-        let values = core.published.view().values.clone();
         let held = core.memory.jobs.hold(dead.iter().map(RecordNotes::bytes).sum());
         let seqno = self.inputs().map(|meta| meta.seqno_max).max().unwrap_or_default();
         let inputs: Vec<FileId> = self.inputs().map(|meta| meta.id).collect();
@@ -435,13 +434,14 @@ impl SubtaskWork for TableMerge {
         let added = written.iter().map(|table| (self.to, table.clone())).collect();
         let outcome = replace_tables(core, seqno, inputs, added);
         let outcome = outcome.inspect_err(|error| self.note_end(core, &written, Some(error)))?;
+        let coming = core.current_survey.expect_deaths(&core.published);
         Ok(outcome.then(move |core, installed| {
             self.note_end(core, &written, installed.as_ref().err());
+            core.current_survey.note_dead(coming, if installed.is_ok() { dead } else { Vec::new() });
+            drop(held);
             installed?;
             core.counters.compactions.fetch_add(1, Ordering::Relaxed);
             core.counters.compaction_subtasks.fetch_add(subtasks, Ordering::Relaxed);
-            dead.into_iter().for_each(|dead| core.current_survey.note_dead(&values, dead));
-            drop(held);
             Ok(())
         }))
     }

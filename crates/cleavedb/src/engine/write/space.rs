@@ -7,9 +7,11 @@
 //! At the limit they write as fast as value GC removes garbage, and more slowly beyond. They are never stopped, and not
 //! slowed while no garbage can be removed.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::engine::core::Core;
+use crate::engine::current_survey::Judgement;
 use crate::engine::gc_pace::{GarbageDebt, UserTotals};
 use crate::engine::pacer::Stage;
 use crate::engine::view::View;
@@ -59,8 +61,8 @@ impl Core {
     }
 
     /// Updates the room for garbage: what the file system has free, and what garbage takes now.
-    pub fn review_garbage_room(&self, values: &ValueFiles) {
-        let garbage = self.space_taken(values).saturating_sub(values.figures().live_bytes);
+    pub fn review_garbage_room(&self, values: &Arc<ValueFiles>) {
+        let garbage = self.space_taken(values).saturating_sub(self.live_bytes(values));
         let room = self.storage.free_bytes(&self.dirs.slow).saturating_add(garbage);
         self.work.space.garbage_room.store(room, Ordering::Relaxed);
     }
@@ -99,11 +101,15 @@ impl Core {
 
     /// The value files to collect next, if value GC is due while the store is busy, or idle. O(1) except for the first call
     /// after an edit.
-    pub fn victims_of<'a>(&self, values: &'a ValueFiles, idle: bool) -> Option<&'a Choice> {
-        let figures = values.figures();
-        let is_due = figures.file_bytes - figures.live_bytes > self.gc_begins_at(figures.live_bytes, idle);
-        let choice = is_due.then(|| self.current_survey.choice(&*self.placement, values));
-        choice.filter(|choice| !choice.files.is_empty())
+    pub fn victims_of(&self, values: &Arc<ValueFiles>, idle: bool) -> Option<Arc<Choice>> {
+        let Judgement { choice, live_bytes } = self.current_survey.judge(&*self.placement, values);
+        let garbage = values.figures().file_bytes.saturating_sub(live_bytes);
+        (garbage > self.gc_begins_at(live_bytes, idle) && !choice.files.is_empty()).then_some(choice)
+    }
+
+    /// Live bytes of separated values, as far as is known.
+    fn live_bytes(&self, values: &Arc<ValueFiles>) -> u64 {
+        self.current_survey.judge(&*self.placement, values).live_bytes
     }
 
     /// Bytes of separated values on storage, in value files and in dead extents that await deletion; without garbage in
@@ -122,23 +128,23 @@ impl Core {
     }
 
     /// The pacing stage of garbage. Its fill is 0 while no garbage can be removed.
-    pub fn space_stage(&self, values: &ValueFiles) -> Stage {
+    pub fn space_stage(&self, values: &Arc<ValueFiles>) -> Stage {
         let space = &self.work.space;
         self.review_garbage_room(values);
         let guessed = space.guessed();
         // With no file to be emptied, and nothing to uncover, it is no use to wait.
         let has_victims = self.victims_of(values, false).is_some() && !space.no_victims.load(Ordering::Relaxed);
         let is_moving = space.hides_too_much.load(Ordering::Relaxed) || has_victims;
-        let live = values.figures().live_bytes.saturating_sub(guessed);
+        let live = self.live_bytes(values).saturating_sub(guessed);
         let fill = if is_moving { fill(self.space_taken(values), live, self.garbage_limit()) } else { 0.0 };
         let drain = space.drain.load(Ordering::Relaxed) as f64;
         Stage { fill, drain, room: f64::INFINITY, left: 0.0, is_full: false }
     }
 
     /// The garbage and its limit, with the estimate of hidden garbage, for the pace of value GC.
-    pub fn garbage_debt(&self, values: &ValueFiles) -> GarbageDebt {
+    pub fn garbage_debt(&self, values: &Arc<ValueFiles>) -> GarbageDebt {
         let space = &self.work.space;
-        let live = values.figures().live_bytes.saturating_sub(space.guessed());
+        let live = self.live_bytes(values).saturating_sub(space.guessed());
         let (garbage, limit) = (self.space_taken(values).saturating_sub(live), self.garbage_limit().of(live));
         GarbageDebt { garbage, limit, drain: space.drain.load(Ordering::Relaxed) }
     }
@@ -196,9 +202,9 @@ impl Core {
 
     /// True if so much garbage is hidden that compactions uncover it while value GC removes known garbage, and not only
     /// afterwards.
-    pub fn hides_much(&self, values: &ValueFiles) -> bool {
+    pub fn hides_much(&self, values: &Arc<ValueFiles>) -> bool {
         let guessed = self.work.space.guessed();
-        let live = values.figures().live_bytes.saturating_sub(guessed);
+        let live = self.live_bytes(values).saturating_sub(guessed);
         let (allowed, garbage) = (self.garbage_limit().of(live), self.space_taken(values).saturating_sub(live));
         guessed > allowed / 100 * HIDDEN_PERCENT && garbage > allowed / 100 * BOTH_PERCENT
     }

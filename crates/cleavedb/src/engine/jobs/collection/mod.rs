@@ -69,7 +69,18 @@ pub(crate) struct Copied {
 
 /// Copies the live records of files into one segment. With `walks`, a walk through the tables finds what lives.
 pub(crate) fn collect(core: &Core, files: &[FileId], purpose: Purpose, walks: bool) -> Result<Collected> {
-    let mut collection = Collection::plan(core, files, purpose);
+    let records_max = core.settings.tuning.noted_records_max();
+    // Before the view is captured: what dies afterwards is found out.
+    core.current_survey.begin_collection(files.iter().copied(), records_max);
+    let collected = copy_live(Collection::plan(core, files, purpose), walks);
+    if !matches!(collected, Ok(Collected::Copied(_))) {
+        core.current_survey.end_collection();
+    }
+    collected
+}
+
+fn copy_live(mut collection: Collection<'_>, walks: bool) -> Result<Collected> {
+    let (core, purpose) = (collection.core, collection.purpose);
     if collection.victims.is_empty() {
         return Ok(Collected::Nothing);
     }
