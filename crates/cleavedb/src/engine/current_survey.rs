@@ -85,13 +85,21 @@ impl CurrentSurvey {
         CurrentSurvey(Mutex::new(State { survey, memory, judged: None, died: None, coming: 0 }))
     }
 
+    /// A change by a job that has more to note: the last judgement remains until [`CurrentSurvey::finish`].
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let state = &mut *self.0.lock();
-        state.judged = None;
         let result = change(state);
         let died = state.died.as_ref().map_or(0, DiedMeanwhile::bytes);
         state.memory.set(state.survey.bytes() + died);
         result
+    }
+
+    /// The last change by a job.
+    fn finish(&self, change: impl FnOnce(&mut State)) {
+        self.change(|state| {
+            state.judged = None;
+            change(state);
+        });
     }
 
     /// What is known of each of some files, with whether it is an extent; `None` if it does not know them all.
@@ -128,7 +136,7 @@ impl CurrentSurvey {
 
     /// Notes what a walk found, which passed this many entries.
     pub fn note_walk(&self, files: BTreeMap<FileId, Surveyed>, entries: u64) {
-        self.change(|state| state.survey.note_walk(files, entries));
+        self.finish(|state| state.survey.note_walk(files, entries));
     }
 
     /// Notes the records that new tables reference: `references` of them in each file. To be called before the view has the
@@ -145,7 +153,7 @@ impl CurrentSurvey {
             self.note_born(*file, all.then_some(records));
         }
         let is_there = |file| view.logs.contains_key(&file) || view.values.files.contains_key(&file);
-        self.change(|State { survey, .. }| {
+        self.finish(|State { survey, .. }| {
             survey.retain(|file| file > newest || is_there(file));
             survey.note_entries(entries);
             survey.fit(&[]);
@@ -185,7 +193,7 @@ impl CurrentSurvey {
         // From here on, what dies in the new extents is found by following the new redirect tables.
         let (died, is_known) = self.change(|state| (state.died.take(), state.coming == 0));
         let is_exact = is_known && died.is_some_and(|died| died.is_complete && self.note_died(values, died));
-        self.change(|State { survey, .. }| {
+        self.finish(|State { survey, .. }| {
             if !is_exact {
                 survey.miss_deaths_in(&files);
             }
@@ -221,7 +229,7 @@ impl CurrentSurvey {
                 });
             }
         }
-        self.change(|state| state.coming -= 1);
+        self.finish(|state| state.coming -= 1);
     }
 
     fn note_each_dead(&self, values: &ValueFiles, mut files: BTreeMap<FileId, Vec<NotedRecord>>) -> Result<()> {
@@ -250,7 +258,7 @@ impl CurrentSurvey {
     /// Files were collected. That may have copied some bytes in vain because there was no walk before.
     pub fn note_collected(&self, choice: &Choice, values: &ValueFiles) {
         let is_here = |file| matches!(values.files.get(&file), Some(Entry::Here(_)));
-        self.change(|State { survey, .. }| {
+        self.finish(|State { survey, .. }| {
             survey.retain(|file| !choice.files.contains(&file) || is_here(file));
             if survey.walks() == choice.walks {
                 survey.charge(choice.excess.unwrap_or_default());
