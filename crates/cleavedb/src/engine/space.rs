@@ -13,8 +13,10 @@ use crate::sched::sync::Mutex;
 
 /// Figures of garbage beside those of the ledger.
 pub(crate) struct Space {
-    /// Upper bound on hidden garbage: bytes that the ledger counts as live but compactions can find dead.
-    pub hidden: AtomicU64,
+    /// Hidden garbage, by estimate: bytes that the ledger counts as live but compactions can find dead.
+    pub hidden_likely: AtomicU64,
+    /// Upper bound on the hidden garbage for which there is no estimate.
+    pub hidden_unknown: AtomicU64,
     /// The bound may exceed the garbage limit, so compactions are requested.
     pub hides_too_much: AtomicBool,
     /// The share of flushed keys that tables had before, in thousandths.
@@ -44,7 +46,8 @@ pub(crate) struct Space {
 impl Default for Space {
     fn default() -> Space {
         Space {
-            hidden: AtomicU64::new(0),
+            hidden_likely: AtomicU64::new(0),
+            hidden_unknown: AtomicU64::new(0),
             hides_too_much: AtomicBool::new(false),
             found: AtomicU64::new(FOUND_FIRST),
             drain: AtomicU64::new(0),
@@ -90,7 +93,8 @@ impl Space {
 
     /// Notes that no compaction can uncover more garbage.
     pub fn nothing_to_uncover(&self) {
-        self.hidden.store(0, Ordering::Relaxed);
+        self.hidden_likely.store(0, Ordering::Relaxed);
+        self.hidden_unknown.store(0, Ordering::Relaxed);
         self.hides_too_much.store(false, Ordering::Relaxed);
     }
 
@@ -117,8 +121,12 @@ impl Space {
 
     /// Estimate of hidden garbage: bytes that the ledger counts as live and that are dead.
     pub fn guessed(&self) -> u64 {
-        let (hidden, found) = (self.hidden.load(Ordering::Relaxed), self.found.load(Ordering::Relaxed));
-        (hidden as u128 * found as u128 / 1000) as u64
+        self.hidden_likely.load(Ordering::Relaxed) + self.found_of(self.hidden_unknown.load(Ordering::Relaxed))
+    }
+
+    /// Of a number of versions or bytes in tables, those with older ones, if they are as many as of what was flushed last.
+    pub fn found_of(&self, whole: u64) -> u64 {
+        (u128::from(whole) * u128::from(self.found.load(Ordering::Relaxed)) / 1000) as u64
     }
 }
 

@@ -18,8 +18,20 @@ pub struct Hidden {
     /// Upper bound on the bytes hidden by newer versions that lie in other tables, or that were kept for a snapshot
     /// released since.
     pub hidden: u64,
+    /// The likely part of this bound, of tables with an estimate of how many versions they cover.
+    pub likely: u64,
+    /// The bound of tables without one.
+    pub unknown: u64,
     /// The largest record.
     pub record_max: u64,
+}
+
+/// Bytes of values that the versions of a table hide.
+#[derive(Default)]
+struct HiddenBy {
+    bound: u64,
+    /// `None` without an estimate.
+    likely: Option<u64>,
 }
 
 impl<'a> Figures<'a> {
@@ -29,12 +41,16 @@ impl<'a> Figures<'a> {
         let mut all = Hidden::default();
         for (level, tables) in self.levels.iter().enumerate() {
             for (index, table) in tables.iter().enumerate() {
+                let HiddenBy { bound, likely } = self.hidden_by(level, index);
                 all.referenced += table.bytes_separated;
-                all.hidden += self.hidden_by(level, index);
+                all.hidden += bound;
+                all.likely += likely.unwrap_or_default();
+                all.unknown += if likely.is_none() { bound } else { 0 };
                 all.record_max = all.record_max.max(table.record_bytes_max);
             }
         }
-        Hidden { hidden: all.hidden.min(all.referenced), ..all }
+        let at_most = |bytes: u64| bytes.min(all.referenced);
+        Hidden { hidden: at_most(all.hidden), likely: at_most(all.likely), unknown: at_most(all.unknown), ..all }
     }
 
     /// The next compaction that reveals dead values. While one runs, its result is awaited first.
@@ -45,10 +61,12 @@ impl<'a> Figures<'a> {
         let (mut hiding, mut of_hl0) = (Vec::new(), 0);
         for (level, tables) in self.levels.iter().enumerate() {
             for (index, table) in tables.iter().enumerate() {
-                match (level, self.hidden_by(level, index)) {
-                    (_, 0) => {}
-                    (0, hides) => of_hl0 += hides,
-                    (_, hides) => hiding.push((level, table, hides)),
+                let HiddenBy { bound, likely } = self.hidden_by(level, index);
+                let hides = likely.map_or(bound, |likely| likely.max(1));
+                match level {
+                    _ if bound == 0 => {}
+                    0 => of_hl0 += hides,
+                    _ => hiding.push((level, table, hides)),
                 }
             }
         }
@@ -79,19 +97,21 @@ impl<'a> Figures<'a> {
         })
     }
 
-    /// Upper bound on the bytes of values that the versions of a table hide: in the table itself, in older tables of
-    /// HL0, and below.
-    fn hidden_by(&self, level: usize, index: usize) -> u64 {
+    /// Bytes of values that the versions of a table hide: in the table itself, in older tables of HL0, and below.
+    fn hidden_by(&self, level: usize, index: usize) -> HiddenBy {
         let table = &self.levels[level][index];
         let covering = table.entries - table.deltas.min(table.entries);
-        let (mut met, mut met_max, mut covered) = (0, 0, 0);
+        let (mut met, mut met_max, mut met_entries, mut covered) = (0, 0, 0, 0);
         let mut count = |older: &TableFigures<'a>| {
             // A snapshot that sees nothing newer keeps all of it.
             let is_held = older.seqno_max <= self.oldest_snapshot && self.oldest_snapshot < table.seqno_min;
             match is_held {
                 true => {}
                 false if table.may_cover_some_of(older) => covered += older.bytes_separated,
-                false => (met, met_max) = (met + older.bytes_separated, older.record_bytes_max.max(met_max)),
+                false => {
+                    (met, met_max) = (met + older.bytes_separated, older.record_bytes_max.max(met_max));
+                    met_entries += older.entries;
+                }
             }
         };
         if level == 0 {
@@ -102,7 +122,10 @@ impl<'a> Figures<'a> {
             self.overlapping(below, table.smallest, table.end).for_each(&mut count);
         }
         // A value hidden by several versions is counted for the oldest of them.
-        self.hidden_within(table) + covered + met.min(covering.saturating_mul(met_max))
+        let certain = self.hidden_within(table) + covered;
+        let bound = certain + met.min(covering.saturating_mul(met_max));
+        let of_mean = |count: u64| (u128::from(met) * u128::from(count) / u128::from(met_entries.max(1))) as u64;
+        HiddenBy { bound, likely: table.covering.map(|count| (certain + of_mean(count)).min(bound)) }
     }
 
     /// Bytes of values that newer versions in the same table hide, and that no snapshot keeps alive any more.

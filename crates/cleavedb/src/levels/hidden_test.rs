@@ -45,23 +45,29 @@ fn meta(text: &str) -> (TableMeta, bool) {
     (meta, words.contains(&"busy"))
 }
 
+fn figures_of_nothing<'a>() -> Figures<'a> {
+    static NONE: BTreeSet<FileId> = BTreeSet::new();
+    Figures {
+        levels: Vec::new(),
+        targets: LevelTargets { hl0_trigger: 9, base_bytes: 1 << 30, multiplier: 10 },
+        dropped: &[],
+        running: &[],
+        oldest_snapshot: Seqno::MAX,
+        stale: &NONE,
+        stale_when_idle: &NONE,
+        when_idle: false,
+        uncovers: false,
+    }
+}
+
 /// The choice when the value files take `file_bytes`, the space limit is 30 % above the live bytes, and nothing else is
 /// due; and the snapshot that it waits for.
 fn choice_at(levels: &[&[&str]], file_bytes: u64, oldest_snapshot: u64) -> (String, Option<u64>) {
     let mut levels: Vec<Vec<_>> = levels.iter().map(|level| level.iter().map(|text| meta(text)).collect()).collect();
     levels.resize_with(4, Vec::new);
     let figures = levels.iter().map(|level| level.iter().map(|(meta, busy)| TableFigures::new(meta, *busy)).collect());
-    let mut figures = Figures {
-        levels: figures.collect(),
-        targets: LevelTargets { hl0_trigger: 9, base_bytes: 1 << 30, multiplier: 10 },
-        dropped: &[],
-        running: &[],
-        oldest_snapshot: Seqno(oldest_snapshot),
-        stale: &BTreeSet::new(),
-        stale_when_idle: &BTreeSet::new(),
-        when_idle: false,
-        uncovers: false,
-    };
+    let mut figures =
+        Figures { levels: figures.collect(), oldest_snapshot: Seqno(oldest_snapshot), ..figures_of_nothing() };
     let Hidden { referenced, hidden, .. } = figures.hidden();
     figures.uncovers = file_bytes > (referenced - hidden) * 13 / 10;
     let list = |ids: &[FileId]| ids.iter().map(|id| id.0.to_string()).collect::<Vec<_>>().join(",");
@@ -110,6 +116,23 @@ fn the_table_that_reveals_most_per_byte_read_goes_first() {
     assert_eq!(choice(&[&["2 a-n 500", "1 c-d 1000"]], 1 << 40), "2,1 with  in 1");
     // A table passes through a level that has nothing in its range.
     assert_eq!(choice(&[&[], &["5 a-c 100"], &[], &["1 a-c 1000"]], 1 << 40), "5 to 2");
+}
+
+#[test]
+fn the_estimate_counts_versions_that_cover_older_ones_and_tables_without_one_apart() {
+    let metas = [meta("3 a-c 1000").0, meta("1 a-c 2000").0];
+    let hidden = |covering: Option<u64>| {
+        let upper = TableFigures { covering, ..TableFigures::new(&metas[0], false) };
+        let lower = TableFigures { covering: Some(50), ..TableFigures::new(&metas[1], false) };
+        let figures = Figures { levels: vec![Vec::new(), vec![upper], vec![lower]], ..figures_of_nothing() };
+        let Hidden { hidden, likely, unknown, .. } = figures.hidden();
+        (hidden, likely, unknown)
+    };
+    // 100 versions of 20 B below. Nothing lies below the lower table, whatever its estimate says.
+    assert_eq!(hidden(None), (2000, 0, 2000));
+    assert_eq!(hidden(Some(30)), (2000, 600, 0));
+    assert_eq!(hidden(Some(0)), (2000, 0, 0));
+    assert_eq!(hidden(Some(1000)), (2000, 2000, 0));
 }
 
 #[test]

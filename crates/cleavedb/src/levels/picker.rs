@@ -49,6 +49,8 @@ pub struct TableFigures<'a> {
     pub range_deletes: u64,
     /// The ranges they cover.
     pub covered_ranges: &'a [CoveredRange],
+    /// How many versions have an older version in other tables, by estimate, if there is one.
+    pub covering: Option<u64>,
     /// A running job uses it.
     pub busy: bool,
 }
@@ -71,6 +73,7 @@ impl<'a> TableFigures<'a> {
             record_bytes_max: meta.record_bytes_max,
             range_deletes: meta.range_deletes,
             covered_ranges: &meta.covered_ranges,
+            covering: None,
             busy,
         }
     }

@@ -5,6 +5,7 @@
 //! Called by versions, scans and compactions; shared between threads behind an `Arc`.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::blocks::Blocks;
@@ -45,6 +46,8 @@ pub struct Table {
     /// The top index, unless it is large.
     top_index: OnceLock<Arc<Buffer>>,
     readers: Arc<Readers>,
+    /// How many of its versions have an older version in other tables, by estimate; [`u64::MAX`] if that is not known.
+    covering: AtomicU64,
     _resident: Counted,
 }
 
@@ -79,7 +82,9 @@ impl Table {
         let resident = readers.resident.hold(resident + RESIDENT_OVERHEAD_BYTES);
         let handle = readers.handles.handle(path);
         let (places, top_index) = (OnceLock::new(), OnceLock::new());
-        Ok(Arc::new(Table { meta, guard, handle, places, top_index, readers: readers.clone(), _resident: resident }))
+        let covering = AtomicU64::new(u64::MAX);
+        let readers = readers.clone();
+        Ok(Arc::new(Table { meta, guard, handle, places, top_index, readers, covering, _resident: resident }))
     }
 
     /// As [`new`](Table::new), and checks the content at once: number, keys and counts. One small read.
@@ -138,6 +143,17 @@ impl Table {
     /// The manifest's description of the table.
     pub fn meta(&self) -> &TableMeta {
         &self.meta
+    }
+
+    /// How many of its versions have an older version in other tables, by estimate; `None` if it was written before the
+    /// database was opened.
+    pub fn covering(&self) -> Option<u64> {
+        Some(self.covering.load(Ordering::Relaxed)).filter(|count| *count < u64::MAX)
+    }
+
+    /// Notes an estimate for [`Table::covering`].
+    pub fn note_covering(&self, count: u64) {
+        self.covering.store(count.min(self.meta.entries), Ordering::Relaxed);
     }
 
     /// The manifest no longer references the table: its file is removed with the last holder.

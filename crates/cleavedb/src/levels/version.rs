@@ -176,8 +176,11 @@ impl Version {
     pub fn figures(&self, busy: &dyn Fn(FileId) -> bool) -> Vec<Vec<TableFigures<'_>>> {
         let mut figures = Vec::with_capacity(LEVELS_MAX);
         for level in &self.levels {
-            let tables = level.tables.iter().map(|table| table.meta());
-            figures.push(tables.map(|meta| TableFigures::new(meta, busy(meta.id))).collect());
+            let tables = level.tables.iter().map(|table| TableFigures {
+                covering: table.covering(),
+                ..TableFigures::new(table.meta(), busy(table.meta().id))
+            });
+            figures.push(tables.collect());
         }
         figures
     }

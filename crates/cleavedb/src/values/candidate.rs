@@ -29,6 +29,10 @@ pub struct Choice {
     pub excess: Option<u64>,
     /// The number of walks before the choice.
     pub walks: u64,
+    /// Bytes that are copied, as far as is known.
+    pub copied: u64,
+    /// Bytes that become free.
+    pub freed: u64,
 }
 
 /// Value GC begins at this percentage of the garbage limit, so that it finishes before writers must wait.

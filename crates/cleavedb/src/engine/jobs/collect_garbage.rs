@@ -16,6 +16,9 @@ use crate::sched::clock::now;
 use crate::values::candidate::{Candidate, Choice};
 use crate::values::files::ValueFiles;
 
+/// While a compaction uncovers garbage, files are not collected that free less than this part of the bytes copied.
+const LITTLE_PART: u64 = 2;
+
 /// Due when garbage is near its limit, and beyond that while the store is idle. One job at a time.
 pub(crate) const KIND: JobKind = JobKind {
     duties: &[Duty::Values],
@@ -61,6 +64,11 @@ pub(crate) fn victims(core: &Core, state: &WorkState, idle: bool) -> Option<Choi
     core.work.space.unreadable.store(unreadable, Ordering::Relaxed);
     if !idle {
         core.work.space.note_victims(!choice.files.is_empty());
+        // The files that the compaction finds dead records in will give more, and it has the processor for itself.
+        let frees_little = choice.freed.saturating_mul(LITTLE_PART) < choice.copied;
+        if frees_little && state.compacting_threads() > 0 && core.hides_much(&values) {
+            return None;
+        }
     }
     let is_short = state.shortages.is_unmet(Need::Collection);
     let room = match is_short {

@@ -343,6 +343,25 @@ impl TableMerge {
         Ok(TableMerge { from, to, sources, horizon, tombstones, tombstones_left, ranges, began })
     }
 
+    /// Estimates how many versions of the output have an older one in other tables: as many as of the input, less those that
+    /// were merged with it.
+    fn note_covering(&self, core: &Core, written: &[Arc<Table>]) {
+        let entries = |table: &Arc<Table>| table.meta().entries;
+        let inputs = || self.sources.iter().flat_map(|tables| tables.iter());
+        let covering =
+            |table: &Arc<Table>| table.covering().unwrap_or_else(|| core.work.space.found_of(entries(table)));
+        let (before, after): (u64, u64) = (inputs().map(entries).sum(), written.iter().map(entries).sum());
+        let left = inputs().map(covering).sum::<u64>().saturating_sub(before.saturating_sub(after));
+        // Older versions lie below.
+        let version = &self.horizon.view.version;
+        let lies_above =
+            |table: &Arc<Table>| version.may_hold_range_from(self.to + 1, &table.meta().smallest, &table.meta().end);
+        let above = |table: &Arc<Table>| if lies_above(table) { entries(table) } else { 0 };
+        let all: u64 = written.iter().map(above).sum();
+        let share_of = |table: &Arc<Table>| u128::from(left) * u128::from(above(table)) / u128::from(all.max(1));
+        written.iter().for_each(|table| table.note_covering(share_of(table) as u64));
+    }
+
     /// Called once the tables are part of the database, or never will be.
     fn note_end(&self, core: &Core, written: &[Arc<Table>], error: Option<&Error>) {
         self.progress(core).iter().for_each(|progress| progress.end(error.is_none()));
@@ -427,6 +446,7 @@ impl SubtaskWork for TableMerge {
         let (written, dead): (Vec<_>, Vec<_>) = outputs.into_iter().map(|part| (part.tables, part.dead)).unzip();
         let written = written.concat();
         let held = core.memory.jobs.hold(dead.iter().map(RecordNotes::bytes).sum());
+        self.note_covering(core, &written);
         let seqno = self.inputs().map(|meta| meta.seqno_max).max().unwrap_or_default();
         let inputs: Vec<FileId> = self.inputs().map(|meta| meta.id).collect();
         let read: u64 = self.inputs().map(|meta| meta.size).sum();

@@ -232,7 +232,10 @@ impl Core {
             tables.any(|table| matches!(newest_in(table, key, Seqno::MAX), Ok(Some(_))))
         };
         let Noted { born, sample, .. } = noted;
-        self.work.space.note_sample(sample.iter().filter(is_there).count() as u64, sample.len() as u64);
+        let found = sample.iter().filter(is_there).count() as u64;
+        self.work.space.note_sample(found, sample.len() as u64);
+        let covering = |entries: u64| entries * found / (sample.len() as u64).max(1);
+        tables.iter().for_each(|table| table.note_covering(covering(table.meta().entries)));
         Ok((tables, born))
     }
 

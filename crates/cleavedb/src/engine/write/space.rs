@@ -166,19 +166,21 @@ impl Core {
         let allowed = |live| self.garbage_limit().file_bytes(live);
         let taken = self.space_taken(&view.values);
         let is_possible = taken > allowed(0);
-        let Hidden { referenced, hidden, record_max } = match is_possible {
+        let Hidden { referenced, hidden, likely, unknown, record_max } = match is_possible {
             true => space.hidden_in(&view.version, figures.oldest_snapshot, || figures.hidden()),
             false => Hidden::default(),
         };
         // Some of what tables hide was found without them, and is gone.
         let ReclaimedBytes { dead, saved } = view.values.figures().reclaimed;
-        let (referenced, hidden) = (referenced.saturating_sub(dead), hidden.saturating_sub(dead));
+        let left = referenced.saturating_sub(dead);
         // Records compressed since they were referenced are taken to be hidden as often as the others.
-        let stored = referenced.saturating_sub(saved);
-        let hidden = (u128::from(hidden) * u128::from(stored) / u128::from(referenced.max(1))) as u64;
-        let referenced = stored;
-        space.hidden.store(hidden, Ordering::Relaxed);
-        let live = referenced.saturating_sub(hidden);
+        let stored = left.saturating_sub(saved);
+        let of_stored = |hidden: u64| {
+            (u128::from(hidden.saturating_sub(dead)) * u128::from(stored) / u128::from(left.max(1))) as u64
+        };
+        space.hidden_likely.store(of_stored(likely), Ordering::Relaxed);
+        space.hidden_unknown.store(of_stored(unknown), Ordering::Relaxed);
+        let live = stored.saturating_sub(of_stored(hidden));
         space.live_min.store(live, Ordering::Relaxed);
         space.record_max.store(record_max, Ordering::Relaxed);
         let is_too_much = is_possible && taken > allowed(live);
@@ -227,7 +229,7 @@ mod tests {
     #[test]
     fn the_estimate_of_hidden_garbage_follows_the_share_of_flushed_keys_that_tables_had() {
         let space = Space::default();
-        space.hidden.store(1000, Ordering::Relaxed);
+        space.hidden_unknown.store(1000, Ordering::Relaxed);
         assert_eq!(space.guessed(), 500);
         space.note_sample(0, 64);
         assert_eq!(space.guessed(), 250);
@@ -235,6 +237,8 @@ mod tests {
         assert_eq!(space.guessed(), 625);
         space.note_sample(0, 0);
         assert_eq!(space.guessed(), 625);
+        space.hidden_likely.store(30, Ordering::Relaxed);
+        assert_eq!(space.guessed(), 655);
         space.nothing_to_uncover();
         assert_eq!(space.guessed(), 0);
     }

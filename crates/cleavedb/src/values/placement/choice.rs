@@ -21,8 +21,8 @@ pub fn choose(placement: &dyn Placement, candidates: &[Candidate], survey: &Surv
     let needed = u128::from(live) * u128::from(freed) / u128::from(garbage.max(1));
     let excess = copied.saturating_sub(u64::try_from(needed).unwrap_or(u64::MAX));
     match freed > 0 && survey.affords(excess) {
-        true => Choice { files: known, excess: Some(excess), walks: survey.walks() },
-        false => Choice { files: best, excess: None, walks: survey.walks() },
+        true => Choice { files: known, excess: Some(excess), walks: survey.walks(), copied, freed },
+        false => Choice { files: best, excess: None, walks: survey.walks(), copied: live, freed: garbage },
     }
 }
 
