@@ -95,7 +95,11 @@ fn list(out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "   (other engines are cargo features: rocksdb, fjall, redb, lmdb)")?;
     }
     writeln!(out, "Runs of several phases on one open store:\n   {}", phase::SUSTAINED)?;
-    writeln!(out, "Workloads (R: percentage of reads; input and trace need --input):\n   {}", workload::NAMES.join(" "))
+    writeln!(
+        out,
+        "Workloads (R: percentage of reads or scans; input and trace need --input):\n   {}",
+        workload::NAMES.join(" ")
+    )
 }
 
 fn child(out: &mut dyn Write) -> Result<()> {

@@ -127,12 +127,12 @@ impl Workload {
 /// Lengths of the keys and values of `mixed`: values of all sizes from 8 B to 64 KiB, as many small as large ones.
 pub const MIXED_LENGTHS: (Lengths, Lengths) = (Lengths::Fixed(24), Lengths::LogUniform { low: 8, high: 64 << 10 });
 
-/// The names of the workloads; R stands for a percentage of reads.
+/// The names of the workloads; R stands for a percentage of reads, or of scans.
 #[rustfmt::skip]
 pub const NAMES: &[&str] = &[
     "fillseq", "fillrandom", "overwrite", "readrandom", "readwhilewriting", "seekrandom", "deleterandom",
     "mergerandom", "readwhilemerging", "ycsb-a", "ycsb-b", "ycsb-c", "ycsb-d", "ycsb-e", "ycsb-f", "ycsb-am",
-    "ycsb-bm", "ycsb-fm", "rmw:R", "up2x", "production", "hashkv-updates", "mixed:R", "kvaccel-a", "kvaccel-b",
+    "ycsb-bm", "ycsb-fm", "rmw:R", "up2x", "production", "hashkv-updates", "mixed:R", "scanning:R", "kvaccel-a", "kvaccel-b",
     "kvaccel-c", "kvaccel-d", "mixed", "settle", "cities", "input", "trace",
 ];
 
@@ -186,6 +186,10 @@ pub fn find(name: &str) -> Result<Workload> {
         ("ycsb-bm", None) => mixed(ZIPFIAN, &[(Read, 95), (Merge, 5)]),
         ("rmw", Some(reads)) => mixed(ZIPFIAN, &[(Read, reads), (Rmw, 100 - reads)]),
         ("mixed", Some(reads)) => mixed(ZIPFIAN, &[(Read, reads), (Update, 100 - reads)]),
+        ("scanning", Some(scans)) => {
+            let mix = [(Scan, scans), (Update, 100 - scans)];
+            Workload { scan: ScanLength::Fixed(50), ..mixed(ZIPFIAN, &mix) }
+        }
         ("up2x", None) => {
             Workload { lengths: Some(up2x), ..mixed(ZIPFIAN, &[(Merge, 9253), (Read, 746), (Update, 1)]) }
         }
@@ -230,7 +234,7 @@ mod tests {
             assert_eq!(workload.name, name);
             assert!(workload.origin == Origin::Trace || workload.mix.iter().any(|(_, weight)| *weight > 0));
         }
-        for name in ["", "ycsb", "ycsb-g", "rmw", "rmw:", "rmw:101", "mixed:-1", "ycsb-a:50"] {
+        for name in ["", "ycsb", "ycsb-g", "rmw", "rmw:", "rmw:101", "mixed:-1", "scanning", "ycsb-a:50"] {
             assert!(find(name).is_err(), "{name:?}");
         }
     }

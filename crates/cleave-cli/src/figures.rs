@@ -58,6 +58,7 @@ fn values_as_json(stats: &Stats) -> Value {
         "bytes": stats.value_bytes,
         "bytes_live": stats.value_bytes_live,
         "bytes_pending": stats.value_bytes_pending,
+        "bytes_hidden": stats.value_bytes_hidden,
         "moved_files": stats.moved_files,
         "groups": stats.value_groups,
         "compressed_from": stats.values_compressed_from,

@@ -62,6 +62,9 @@ fn rows(stats: &Stats) -> Vec<Row> {
     if stats.value_files > 0 {
         let mut row = Row::new("values", counted(stats.value_files, "file"), stats.value_bytes);
         row.note = format!("  {} live", BinaryBytes(stats.value_bytes_live));
+        if stats.value_bytes_hidden > 0 {
+            row.note.push_str(&format!(", about {} of it replaced", BinaryBytes(stats.value_bytes_hidden)));
+        }
         if stats.value_bytes_pending > 0 {
             row.note.push_str(&format!(", {} dead and not released yet", BinaryBytes(stats.value_bytes_pending)));
         }

@@ -20,13 +20,30 @@ use crate::values::placement::choice::choose;
 use crate::values::record_notes::{NotedRecord, RecordNotes};
 use crate::values::survey::{KnownLive, Survey, Surveyed};
 
-/// What the survey says of the value files of a view.
+/// What the survey says of value files.
 #[derive(Clone)]
 pub(crate) struct Judgement {
     /// The files to collect next.
     pub choice: Arc<Choice>,
-    /// The live bytes of all files: of those with lists, by their lists.
+    /// The bytes of all files.
+    pub file_bytes: u64,
+    /// Of these, live bytes: of extents with lists, by their lists.
     pub live_bytes: u64,
+}
+
+impl Judgement {
+    fn new(placement: &dyn Placement, files: &[Candidate], survey: &Survey) -> Judgement {
+        Judgement {
+            choice: Arc::new(choose(placement, files, survey)),
+            file_bytes: files.iter().map(|file| file.bytes).sum(),
+            live_bytes: files.iter().map(|file| survey.live_bytes(file)).sum(),
+        }
+    }
+
+    /// Bytes that can be freed.
+    pub fn garbage(&self) -> u64 {
+        self.file_bytes - self.live_bytes
+    }
 }
 
 /// The survey, and what goes on beside it.
@@ -102,15 +119,19 @@ impl CurrentSurvey {
         });
     }
 
-    /// What is known of each of some files, with whether it is an extent; `None` if it does not know them all.
+    /// What is known of each file of the running collection, with whether it is an extent; `None` if they are not all known.
     pub fn known(&self, files: &[(FileId, bool)]) -> Option<Vec<KnownLive>> {
-        let survey = &self.0.lock().survey;
+        let State { survey, died, .. } = &mut *self.0.lock();
+        if let Some(died) = died {
+            // Dead records that are copied are in the new lists, too.
+            died.is_complete &= files.iter().all(|(file, _)| survey.is_exact(*file));
+        }
         files.iter().map(|(file, is_extent)| survey.known(*file, *is_extent)).collect()
     }
 
-    /// The files to collect next, of some.
-    pub fn choose(&self, placement: &dyn Placement, candidates: &[Candidate]) -> Choice {
-        choose(placement, candidates, &self.0.lock().survey)
+    /// What the survey says of some files. O(n log n).
+    pub fn judge_some(&self, placement: &dyn Placement, files: &[Candidate]) -> Judgement {
+        Judgement::new(placement, files, &self.0.lock().survey)
     }
 
     /// What the survey says of all files. O(1) except for the first call after an edit, or a change of the survey.
@@ -121,10 +142,7 @@ impl CurrentSurvey {
         {
             return judgement.clone();
         }
-        let candidates = &values.figures().candidates;
-        let choice = Arc::new(choose(placement, candidates, survey));
-        let live_bytes = candidates.iter().map(|candidate| survey.live_bytes(candidate)).sum();
-        let judgement = Judgement { choice, live_bytes };
+        let judgement = Judgement::new(placement, &values.figures().candidates, survey);
         *judged = Some((Arc::downgrade(values), judgement.clone()));
         judgement
     }
@@ -236,13 +254,12 @@ impl CurrentSurvey {
         // Records only move into files with higher numbers.
         while let Some((file, mut records)) = files.pop_first() {
             records.sort_unstable();
-            let Some(Entry::Moved(redirect)) = values.files.get(&file) else {
-                self.change(|State { survey, died, .. }| {
-                    survey.note_dead(file, &records);
-                    died.iter_mut().for_each(|died| died.note(file, &records));
-                });
-                continue;
-            };
+            self.change(|State { survey, died, .. }| {
+                survey.note_dead(file, &records);
+                // Also of a file that has moved meanwhile: its copies may not be noted yet.
+                died.iter_mut().for_each(|died| died.note(file, &records));
+            });
+            let Some(Entry::Moved(redirect)) = values.files.get(&file) else { continue };
             let leads_on = |to: &FileId| matches!(values.files.get(to), Some(Entry::Moved(_)));
             let matters = |to: &FileId| leads_on(to) || self.0.lock().notes_deaths_of(*to);
             if redirect.to().iter().any(matters) {

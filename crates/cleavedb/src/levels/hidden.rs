@@ -101,13 +101,17 @@ impl<'a> Figures<'a> {
     fn hidden_by(&self, level: usize, index: usize) -> HiddenBy {
         let table = &self.levels[level][index];
         let covering = table.entries - table.deltas.min(table.entries);
-        let (mut met, mut met_max, mut met_entries, mut covered) = (0, 0, 0, 0);
+        let (mut met, mut met_max, mut met_entries, mut covered, mut likely_covered) = (0, 0, 0, 0, 0);
         let mut count = |older: &TableFigures<'a>| {
             // A snapshot that sees nothing newer keeps all of it.
             let is_held = older.seqno_max <= self.oldest_snapshot && self.oldest_snapshot < table.seqno_min;
             match is_held {
                 true => {}
-                false if table.may_cover_some_of(older) => covered += older.bytes_separated,
+                false if table.may_cover_some_of(older) => {
+                    covered += older.bytes_separated;
+                    let share = u128::from(table.covered_bytes(older)) * u128::from(older.bytes_separated);
+                    likely_covered += (share / u128::from(older.size.max(1))) as u64;
+                }
                 false => {
                     (met, met_max) = (met + older.bytes_separated, older.record_bytes_max.max(met_max));
                     met_entries += older.entries;
@@ -122,10 +126,11 @@ impl<'a> Figures<'a> {
             self.overlapping(below, table.smallest, table.end).for_each(&mut count);
         }
         // A value hidden by several versions is counted for the oldest of them.
-        let certain = self.hidden_within(table) + covered;
-        let bound = certain + met.min(covering.saturating_mul(met_max));
+        let bound = self.hidden_within(table) + covered + met.min(covering.saturating_mul(met_max));
         let of_mean = |count: u64| (u128::from(met) * u128::from(count) / u128::from(met_entries.max(1))) as u64;
-        HiddenBy { bound, likely: table.covering.map(|count| (certain + of_mean(count)).min(bound)) }
+        let within = if table.seqno_max <= self.oldest_snapshot { table.bytes_hidden } else { 0 };
+        let likely = |count: u64| (within + likely_covered + of_mean(count)).min(bound);
+        HiddenBy { bound, likely: table.covering.map(likely) }
     }
 
     /// Bytes of values that newer versions in the same table hide, and that no snapshot keeps alive any more.

@@ -106,7 +106,7 @@ impl<'a> TableFigures<'a> {
     }
 
     /// Estimated bytes of `other` that its range tombstones cover, assuming evenly spread keys.
-    fn covered_bytes(&self, other: &TableFigures<'_>) -> u64 {
+    pub(super) fn covered_bytes(&self, other: &TableFigures<'_>) -> u64 {
         let shared = other.smallest.iter().zip(other.end).take_while(|(left, right)| left == right).count();
         let place = |key: &[u8]| leading_bytes(&key[shared..]) >> 16;
         let width = place(other.end).saturating_sub(place(other.smallest)).max(1);

@@ -170,6 +170,11 @@ impl Survey {
         matches!(self.files.get(&file), Some(Some(_)))
     }
 
+    /// True if all records of a file are listed that live, and no others.
+    pub fn is_exact(&self, file: FileId) -> bool {
+        matches!(self.files.get(&file), Some(Some(Surveyed { is_loose: false, .. })))
+    }
+
     /// Forgets files that are no longer there.
     pub fn retain(&mut self, is_there: impl Fn(FileId) -> bool) {
         self.files.retain(|file, surveyed| {

@@ -224,6 +224,42 @@ fn writers_are_slowed_down_and_not_stalled_at_the_space_limit() {
 }
 
 #[test]
+fn what_newer_versions_hide_is_estimated_before_compactions_find_it() {
+    in_world(5, || {
+        let disk = SimDisk::new();
+        let db = open(&disk);
+        put_each(&db, 1);
+        db.compact_range(&db.default_keyspace(), ..).unwrap();
+        let live = db.stats().value_bytes_live;
+        let mut most = 0;
+        for _ in 0..10 {
+            put_each(&db, 2);
+            most = most.max(db.stats().value_bytes_hidden);
+        }
+        assert!((live / 3..live).contains(&most), "{most} B are hidden of {live} B, half of which were replaced");
+        db.compact_range(&db.default_keyspace(), ..).unwrap();
+        db.wait_for_background().unwrap();
+        assert_eq!(db.stats().value_bytes_hidden, 0);
+    });
+}
+
+#[test]
+fn new_keys_hide_nothing() {
+    in_world(6, || {
+        let disk = SimDisk::new();
+        let db = open(&disk);
+        put_each(&db, 1);
+        for round in 0..20 {
+            (0..100).for_each(|number| db.put(format!("{round} {number}"), value("new", 1000)).unwrap());
+            db.flush().unwrap();
+            // Half of what is flushed first is taken to be there already, until flushes have looked.
+            let hidden = db.stats().value_bytes_hidden;
+            assert!(round < 3 || hidden == 0, "round {round}: {hidden} B");
+        }
+    });
+}
+
+#[test]
 fn writers_continue_while_snapshots_keep_everything_alive() {
     in_world(2, || {
         let disk = SimDisk::new();

@@ -104,7 +104,13 @@ pub struct Stats {
     /// their segment has another hard link, such as a checkpoint's, or the file system refused. Retried at least once a
     /// minute.
     #[n(51)]
+    #[cbor(default)]
     pub value_bytes_pending: u64,
+    /// Of [`value_bytes_live`](Stats::value_bytes_live), bytes that newer versions hide, by estimate: compactions have not met
+    /// both versions yet. Computed once value files may exceed the space limit; 0 before.
+    #[n(54)]
+    #[cbor(default)]
+    pub value_bytes_hidden: u64,
     /// Files of redirect tables, for moved values that some tables still reference by stale addresses.
     #[n(26)]
     pub moved_files: usize,
@@ -320,6 +326,7 @@ impl Core {
             value_bytes: values.iter().map(|file| file.bytes).sum(),
             value_bytes_live: values.iter().map(|file| file.live.min(file.bytes)).sum(),
             value_bytes_pending: self.pending_deletions.pending_bytes(),
+            value_bytes_hidden: self.work.space.guessed(),
             value_groups: groups.len(),
             value_group_list: groups,
             moved_files: view.values.redirect_files(),

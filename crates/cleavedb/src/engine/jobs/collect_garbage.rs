@@ -43,34 +43,31 @@ pub(crate) fn victims(core: &Core, state: &WorkState, idle: bool) -> Option<Choi
         return None;
     }
     let values = core.published.view().values.clone();
-    core.review_garbage_room(&values);
+    core.review_garbage_room(&values, core.live_bytes(&values));
     let mut choice = core.victims_of(&values, idle).map(|choice| (*choice).clone()).unwrap_or_default();
     let mut unreadable = 0;
     if !state.quarantined.is_empty() {
         // What cannot be emptied does not count for what is due, or the others would be emptied again and again for it.
         let (kept, others): (Vec<Candidate>, Vec<Candidate>) =
             values.figures().candidates.iter().cloned().partition(|file| !state.quarantined.contains(&file.file));
-        let garbage_of = |files: &[Candidate]| files.iter().map(|file| file.bytes - file.live_bytes()).sum::<u64>();
-        unreadable = garbage_of(&others);
-        let live = kept.iter().map(Candidate::live_bytes).sum();
-        choice = match others.is_empty() {
-            true => choice,
-            false if garbage_of(&kept) > core.gc_begins_at(live, idle) => {
-                core.current_survey.choose(&*core.placement, &kept)
-            }
-            false => Choice::default(),
-        };
+        unreadable = others.iter().map(|file| file.bytes - file.live_bytes()).sum();
+        if !others.is_empty() {
+            let kept = core.current_survey.judge_some(&*core.placement, &kept);
+            let is_due = kept.garbage() > core.gc_begins_at(kept.live_bytes, idle);
+            choice = if is_due { (*kept.choice).clone() } else { Choice::default() };
+        }
     }
     core.work.space.unreadable.store(unreadable, Ordering::Relaxed);
     if !idle {
         core.work.space.note_victims(!choice.files.is_empty());
-        // The files that the compaction finds dead records in will give more, and it has the processor for itself.
-        let frees_little = choice.freed.saturating_mul(LITTLE_PART) < choice.copied;
-        if frees_little && state.compacting_threads() > 0 && core.hides_much(&values) {
-            return None;
-        }
     }
     let is_short = state.shortages.is_unmet(Need::Collection);
+    // The files that the compaction finds dead records in will give more, and it has the processor for itself.
+    let frees_little = choice.freed.saturating_mul(LITTLE_PART) < choice.copied;
+    let waits = frees_little && state.compacting_threads() > 0 && core.hides_much(&values);
+    if waits && !idle && !is_short && !core.exceeds_limit(&values) {
+        return None;
+    }
     let room = match is_short {
         true => 0,
         false => core.storage.free_bytes(&core.dirs.slow) / 2,

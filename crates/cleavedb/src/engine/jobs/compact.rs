@@ -344,19 +344,26 @@ impl TableMerge {
     }
 
     /// Estimates how many versions of the output have an older one in other tables: as many as of the input, less those that
-    /// were merged with it.
+    /// were dropped.
     fn note_covering(&self, core: &Core, written: &[Arc<Table>]) {
         let entries = |table: &Arc<Table>| table.meta().entries;
-        let inputs = || self.sources.iter().flat_map(|tables| tables.iter());
-        let covering =
-            |table: &Arc<Table>| table.covering().unwrap_or_else(|| core.work.space.found_of(entries(table)));
-        let (before, after): (u64, u64) = (inputs().map(entries).sum(), written.iter().map(entries).sum());
-        let left = inputs().map(covering).sum::<u64>().saturating_sub(before.saturating_sub(after));
         // Older versions lie below.
         let version = &self.horizon.view.version;
-        let lies_above =
-            |table: &Arc<Table>| version.may_hold_range_from(self.to + 1, &table.meta().smallest, &table.meta().end);
-        let above = |table: &Arc<Table>| if lies_above(table) { entries(table) } else { 0 };
+        let above = |table: &Arc<Table>| match version.may_hold_range_from(
+            self.to + 1,
+            &table.meta().smallest,
+            &table.meta().end,
+        ) {
+            true => entries(table),
+            false => 0,
+        };
+        let (last, upper) = self.sources.split_last().expect("a merge has sources");
+        let unknown = |count: u64| core.work.space.found_of(count);
+        let upper = upper.iter().flat_map(|tables| tables.iter());
+        let covering: u64 = upper.map(|table| table.covering().unwrap_or_else(|| unknown(entries(table)))).sum::<u64>()
+            + last.iter().map(|table| table.covering().unwrap_or_else(|| unknown(above(table)))).sum::<u64>();
+        let before: u64 = self.inputs().map(|meta| meta.entries).sum();
+        let left = covering.saturating_sub(before.saturating_sub(written.iter().map(entries).sum()));
         let all: u64 = written.iter().map(above).sum();
         let share_of = |table: &Arc<Table>| u128::from(left) * u128::from(above(table)) / u128::from(all.max(1));
         written.iter().for_each(|table| table.note_covering(share_of(table) as u64));

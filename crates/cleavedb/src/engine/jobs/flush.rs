@@ -234,8 +234,11 @@ impl Core {
         let Noted { born, sample, .. } = noted;
         let found = sample.iter().filter(is_there).count() as u64;
         self.work.space.note_sample(found, sample.len() as u64);
-        let covering = |entries: u64| entries * found / (sample.len() as u64).max(1);
-        tables.iter().for_each(|table| table.note_covering(covering(table.meta().entries)));
+        for table in &tables {
+            // A delta covers nothing.
+            let bases = table.meta().entries.saturating_sub(table.meta().deltas);
+            table.note_covering(bases * found / (sample.len() as u64).max(1));
+        }
         Ok((tables, born))
     }
 

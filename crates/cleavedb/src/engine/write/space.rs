@@ -2,8 +2,9 @@
 //! writers react as it approaches the limit.
 //!
 //! The ledger knows part of the garbage; the rest is hidden until compactions find it, and has an upper bound
-//! (`levels/hidden.rs`). The bound decides whether compactions are requested. An estimate paces writers: the bound
-//! times the share of flushed keys that tables had before, of which each flush takes a sample. Writers are slowed from 80% of the limit on.
+//! (`levels/hidden.rs`). The bound decides whether compactions are requested. An estimate paces writers: tables know how many
+//! of their versions cover older ones; for tables from before the open it is the bound times the share of flushed keys that
+//! tables had, of which each flush takes a sample (decision record 044). Writers are slowed from 80% of the limit on.
 //! At the limit they write as fast as value GC removes garbage, and more slowly beyond. They are never stopped, and not
 //! slowed while no garbage can be removed.
 
@@ -61,8 +62,8 @@ impl Core {
     }
 
     /// Updates the room for garbage: what the file system has free, and what garbage takes now.
-    pub fn review_garbage_room(&self, values: &Arc<ValueFiles>) {
-        let garbage = self.space_taken(values).saturating_sub(self.live_bytes(values));
+    pub fn review_garbage_room(&self, values: &ValueFiles, live: u64) {
+        let garbage = self.space_taken(values).saturating_sub(live);
         let room = self.storage.free_bytes(&self.dirs.slow).saturating_add(garbage);
         self.work.space.garbage_room.store(room, Ordering::Relaxed);
     }
@@ -102,13 +103,21 @@ impl Core {
     /// The value files to collect next, if value GC is due while the store is busy, or idle. O(1) except for the first call
     /// after an edit.
     pub fn victims_of(&self, values: &Arc<ValueFiles>, idle: bool) -> Option<Arc<Choice>> {
-        let Judgement { choice, live_bytes } = self.current_survey.judge(&*self.placement, values);
-        let garbage = values.figures().file_bytes.saturating_sub(live_bytes);
-        (garbage > self.gc_begins_at(live_bytes, idle) && !choice.files.is_empty()).then_some(choice)
+        self.due_choice(self.current_survey.judge(&*self.placement, values), idle)
+    }
+
+    fn due_choice(&self, judgement: Judgement, idle: bool) -> Option<Arc<Choice>> {
+        let is_due = judgement.garbage() > self.gc_begins_at(judgement.live_bytes, idle);
+        (is_due && !judgement.choice.files.is_empty()).then_some(judgement.choice)
+    }
+
+    /// True if known garbage exceeds the limit.
+    pub fn exceeds_limit(&self, values: &Arc<ValueFiles>) -> bool {
+        self.space_taken(values) > self.garbage_limit().file_bytes(self.live_bytes(values))
     }
 
     /// Live bytes of separated values, as far as is known.
-    fn live_bytes(&self, values: &Arc<ValueFiles>) -> u64 {
+    pub fn live_bytes(&self, values: &Arc<ValueFiles>) -> u64 {
         self.current_survey.judge(&*self.placement, values).live_bytes
     }
 
@@ -130,12 +139,12 @@ impl Core {
     /// The pacing stage of garbage. Its fill is 0 while no garbage can be removed.
     pub fn space_stage(&self, values: &Arc<ValueFiles>) -> Stage {
         let space = &self.work.space;
-        self.review_garbage_room(values);
-        let guessed = space.guessed();
+        let judgement = self.current_survey.judge(&*self.placement, values);
+        self.review_garbage_room(values, judgement.live_bytes);
+        let live = judgement.live_bytes.saturating_sub(space.guessed());
         // With no file to be emptied, and nothing to uncover, it is no use to wait.
-        let has_victims = self.victims_of(values, false).is_some() && !space.no_victims.load(Ordering::Relaxed);
+        let has_victims = self.due_choice(judgement, false).is_some() && !space.no_victims.load(Ordering::Relaxed);
         let is_moving = space.hides_too_much.load(Ordering::Relaxed) || has_victims;
-        let live = self.live_bytes(values).saturating_sub(guessed);
         let fill = if is_moving { fill(self.space_taken(values), live, self.garbage_limit()) } else { 0.0 };
         let drain = space.drain.load(Ordering::Relaxed) as f64;
         Stage { fill, drain, room: f64::INFINITY, left: 0.0, is_full: false }
@@ -175,12 +184,12 @@ impl Core {
         let left = referenced.saturating_sub(dead);
         // Records compressed since they were referenced are taken to be hidden as often as the others.
         let stored = left.saturating_sub(saved);
-        let of_stored = |hidden: u64| {
+        let of_stored = |hidden: u64, dead: u64| {
             (u128::from(hidden.saturating_sub(dead)) * u128::from(stored) / u128::from(left.max(1))) as u64
         };
-        space.hidden_likely.store(of_stored(likely), Ordering::Relaxed);
-        space.hidden_unknown.store(of_stored(unknown), Ordering::Relaxed);
-        let live = stored.saturating_sub(of_stored(hidden));
+        space.hidden_likely.store(of_stored(likely, dead), Ordering::Relaxed);
+        space.hidden_unknown.store(of_stored(unknown, dead.saturating_sub(likely)), Ordering::Relaxed);
+        let live = stored.saturating_sub(of_stored(hidden, dead));
         space.live_min.store(live, Ordering::Relaxed);
         space.record_max.store(record_max, Ordering::Relaxed);
         let is_too_much = is_possible && taken > allowed(live);
