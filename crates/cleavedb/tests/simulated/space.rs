@@ -244,6 +244,28 @@ fn what_newer_versions_hide_is_estimated_before_compactions_find_it() {
 }
 
 #[test]
+fn the_space_of_a_deleted_range_and_of_a_dropped_keyspace_is_free_within_five_seconds() {
+    in_world(7, || {
+        let disk = SimDisk::new();
+        let db = open(&disk);
+        let other = db.create_keyspace("other", KeyspaceOptions::new()).unwrap();
+        put_each(&db, 1);
+        (0..200).for_each(|number| other.put(key(number), value(&key(number), 1000)).unwrap());
+        db.compact_range(&db.default_keyspace(), ..).unwrap();
+        let free_within_five_seconds = |bytes: u64| {
+            testing::sleep(Duration::from_secs(5));
+            let stats = db.stats();
+            assert!(stats.value_bytes < bytes, "{stats:?}");
+        };
+        db.delete_range(key(20).into_bytes()..).unwrap();
+        free_within_five_seconds(330_000);
+        db.drop_keyspace("other").unwrap();
+        free_within_five_seconds(100_000);
+        assert_eq!(db.iter().unwrap().count(), 20);
+    });
+}
+
+#[test]
 fn new_keys_hide_nothing() {
     in_world(6, || {
         let disk = SimDisk::new();
