@@ -37,6 +37,7 @@ const WORKLOADS: &[(&str, &[(&str, f64)])] = &[
     ("production", &[("update", 57.0), ("read", 41.0), ("scan", 2.0)]),
     ("hashkv-updates", &[("update", 100.0)]),
     ("mixed:70", &[("read", 70.0), ("update", 30.0)]),
+    ("scanning:40", &[("scan", 40.0), ("update", 60.0)]),
     ("kvaccel-a", &[("update", 100.0)]),
     ("kvaccel-b", &[("update", 90.0), ("read", 10.0)]),
     ("kvaccel-c", &[("update", 80.0), ("read", 20.0)]),
