@@ -27,7 +27,7 @@ pub(crate) struct Judgement {
     pub choice: Arc<Choice>,
     /// The bytes of all files.
     pub file_bytes: u64,
-    /// Of these, live bytes: of extents with lists, by their lists.
+    /// Of these, live bytes.
     pub live_bytes: u64,
 }
 
@@ -129,7 +129,7 @@ impl CurrentSurvey {
         files.iter().map(|(file, is_extent)| survey.known(*file, *is_extent)).collect()
     }
 
-    /// What the survey says of some files. O(n log n).
+    /// What the survey says of some files, with the live bytes of extents by their lists, where they have one. O(n log n).
     pub fn judge_some(&self, placement: &dyn Placement, files: &[Candidate]) -> Judgement {
         Judgement::new(placement, files, &self.0.lock().survey)
     }
@@ -142,7 +142,9 @@ impl CurrentSurvey {
         {
             return judgement.clone();
         }
-        let judgement = Judgement::new(placement, &values.figures().candidates, survey);
+        let figures = values.figures();
+        let of_all = Judgement::new(placement, &figures.candidates, survey);
+        let judgement = Judgement { live_bytes: figures.live_bytes, ..of_all };
         *judged = Some((Arc::downgrade(values), judgement.clone()));
         judgement
     }

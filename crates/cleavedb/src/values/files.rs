@@ -59,7 +59,9 @@ pub struct ValueFigures {
     pub candidates: Vec<Candidate>,
     /// Total bytes of all value files.
     pub file_bytes: u64,
-    /// Of these, bytes of referenced records.
+    /// Of these, bytes of referenced records. More exact than the sum over the files: how the references to a collected file
+    /// divide among the files that its records moved into is not known, and of one that seems to have more live bytes than
+    /// it has bytes the rest would be lost.
     pub live_bytes: u64,
     /// Bytes of referenced records that were reclaimed.
     pub reclaimed: ReclaimedBytes,
@@ -89,12 +91,13 @@ impl ValueFiles {
     pub fn figures(&self) -> &ValueFigures {
         self.figures.get_or_init(|| {
             let candidates = self.candidates();
-            ValueFigures {
-                file_bytes: candidates.iter().map(|file| file.bytes).sum(),
-                live_bytes: candidates.iter().map(|file| file.live.min(file.bytes)).sum(),
-                reclaimed: self.state.reclaimed_bytes(),
-                candidates,
-            }
+            let file_bytes = candidates.iter().map(|file| file.bytes).sum();
+            let reclaimed = self.state.reclaimed_bytes();
+            // Other references are to logs of the front.
+            let referenced = self.state.referenced.0.iter().filter(|(file, _)| self.files.contains_key(file));
+            let referenced: u64 = referenced.map(|(_, of)| of.bytes).sum();
+            let live_bytes = referenced.saturating_sub(reclaimed.dead).saturating_sub(reclaimed.saved).min(file_bytes);
+            ValueFigures { file_bytes, live_bytes, reclaimed, candidates }
         })
     }
 

@@ -324,7 +324,7 @@ impl Core {
         Stats {
             value_files: values.len(),
             value_bytes: values.iter().map(|file| file.bytes).sum(),
-            value_bytes_live: values.iter().map(|file| file.live.min(file.bytes)).sum(),
+            value_bytes_live: view.values.figures().live_bytes,
             value_bytes_pending: self.pending_deletions.pending_bytes(),
             value_bytes_hidden: self.work.space.guessed(),
             value_groups: groups.len(),
