@@ -220,7 +220,7 @@ impl Tuning {
             garbage_bytes: GARBAGE_BYTES_DEFAULT,
             garbage_percent: GARBAGE_PERCENT_DEFAULT.into(),
             collects_when_idle: true,
-            stale_percent: 50,
+            stale_percent: 80,
             compacts_when_idle: true,
             cache_bytes: 0,
             cache_bytes_min: part,
