@@ -183,8 +183,10 @@ impl Core {
         let dropped: Vec<KeyspaceId> = self.keyspaces.dropped().into_keys().collect();
         let (claimed, running) = (state.claimed_tables(), state.claimed_ranges());
         let when_idle = may_compact_when_idle(self, state);
-        // Value GC would make addresses stale again.
-        let refreshes = when_idle && victims(self, state, true).is_none();
+        // Value GC would make addresses stale again. While users are busy it may never end.
+        let is_idle = state.activity() == Activity::Idle;
+        let collects = || state.has(Sole::ValueCollection) || victims(self, state, true).is_some();
+        let may_refresh = !is_idle || !collects();
         let none = BTreeSet::new();
         let mut figures = Figures {
             levels: version.figures(&|id| claimed.contains(&id) || quarantined.contains(&id)),
@@ -192,8 +194,8 @@ impl Core {
             dropped: &dropped,
             running: &running,
             oldest_snapshot: self.snapshots.oldest(&self.published),
-            stale: &state.stale.due,
-            stale_when_idle: if refreshes { &state.stale.when_idle } else { &none },
+            stale: if may_refresh { &state.stale.due } else { &none },
+            stale_when_idle: if when_idle && may_refresh { &state.stale.when_idle } else { &none },
             uncovers: false,
             when_idle,
         };
