@@ -32,12 +32,9 @@ pub(crate) struct Judgement {
 }
 
 impl Judgement {
-    fn new(placement: &dyn Placement, files: &[Candidate], survey: &Survey) -> Judgement {
-        Judgement {
-            choice: Arc::new(choose(placement, files, survey)),
-            file_bytes: files.iter().map(|file| file.bytes).sum(),
-            live_bytes: files.iter().map(|file| survey.live_bytes(file)).sum(),
-        }
+    fn new(placement: &dyn Placement, files: &[Candidate], survey: &Survey, live_bytes: u64) -> Judgement {
+        let choice = Arc::new(choose(placement, files, survey));
+        Judgement { choice, file_bytes: files.iter().map(|file| file.bytes).sum(), live_bytes }
     }
 
     /// Bytes that can be freed.
@@ -131,7 +128,9 @@ impl CurrentSurvey {
 
     /// What the survey says of some files, with the live bytes of extents by their lists, where they have one. O(n log n).
     pub fn judge_some(&self, placement: &dyn Placement, files: &[Candidate]) -> Judgement {
-        Judgement::new(placement, files, &self.0.lock().survey)
+        let survey = &self.0.lock().survey;
+        let live_bytes = files.iter().map(|file| survey.live_bytes(file)).sum();
+        Judgement::new(placement, files, survey, live_bytes)
     }
 
     /// What the survey says of all files. O(1) except for the first call after an edit, or a change of the survey.
@@ -143,8 +142,7 @@ impl CurrentSurvey {
             return judgement.clone();
         }
         let figures = values.figures();
-        let of_all = Judgement::new(placement, &figures.candidates, survey);
-        let judgement = Judgement { live_bytes: figures.live_bytes, ..of_all };
+        let judgement = Judgement::new(placement, &figures.candidates, survey, figures.live_bytes);
         *judged = Some((Arc::downgrade(values), judgement.clone()));
         judgement
     }

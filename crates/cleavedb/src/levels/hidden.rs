@@ -7,7 +7,8 @@
 //! see does not die and counts as live. Each choice moves versions one level down, or leaves its table with nothing
 //! hidden, so the choices terminate however inaccurate the bound is. Part of the picker, and pure like the rest of it.
 
-use super::picker::{Choice, Figures, TableFigures};
+use super::picker::{Choice, Figures};
+use super::table_figures::TableFigures;
 use crate::base::Seqno;
 
 /// Bytes of records that tables reference, and how many of them may be dead.

@@ -12,6 +12,7 @@ pub mod level_cursor;
 pub mod reference_cursor;
 pub mod builder;
 pub mod compaction;
+pub mod table_figures;
 pub mod picker;
 pub mod hidden;
 pub mod table_file;

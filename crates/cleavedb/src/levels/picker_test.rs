@@ -3,6 +3,8 @@
 //! 50, cover the keys from b up to, not including, d; `"ranges-only"`: it holds nothing else.
 
 use super::*;
+use crate::format::meta::TableMeta;
+use crate::format::properties::CoveredRange;
 
 const KEYSPACE_DEFAULT: u32 = 1;
 

@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use super::level_cursor::LevelCursor;
-use super::picker::TableFigures;
 use super::table::Table;
+use super::table_figures::TableFigures;
 use crate::base::tombstones::{RangeTombstones, TombstoneSpan};
 use crate::base::{FileId, Result, Seqno, verify};
 

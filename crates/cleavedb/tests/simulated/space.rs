@@ -196,6 +196,15 @@ fn open(disk: &SimDisk) -> Db {
     open_with(disk, Options::new().separation(Some(SEPARATION as u32)), tuning).unwrap()
 }
 
+/// Runs a test with a database of 200 values of 1000 B.
+fn in_filled(seed: u64, test: impl FnOnce(Db) + Send + 'static) {
+    in_world(seed, || {
+        let db = open(&SimDisk::new());
+        put_each(&db, 1);
+        test(db);
+    });
+}
+
 /// Writes every n-th of 200 values of 1000 B.
 fn put_each(db: &Db, step: usize) {
     (0..200).step_by(step).for_each(|number| db.put(key(number), value(&key(number), 1000)).unwrap());
@@ -204,10 +213,7 @@ fn put_each(db: &Db, step: usize) {
 
 #[test]
 fn writers_are_slowed_down_and_not_stalled_at_the_space_limit() {
-    in_world(1, || {
-        let disk = SimDisk::new();
-        let db = open(&disk);
-        put_each(&db, 1);
+    in_filled(1, |db| {
         let (mut paces, mut most) = (Vec::new(), 0);
         for _ in 0..30 {
             put_each(&db, 1);
@@ -225,10 +231,7 @@ fn writers_are_slowed_down_and_not_stalled_at_the_space_limit() {
 
 #[test]
 fn what_newer_versions_hide_is_estimated_before_compactions_find_it() {
-    in_world(5, || {
-        let disk = SimDisk::new();
-        let db = open(&disk);
-        put_each(&db, 1);
+    in_filled(5, |db| {
         db.compact_range(&db.default_keyspace(), ..).unwrap();
         let live = db.stats().value_bytes_live;
         let mut most = 0;
@@ -245,11 +248,8 @@ fn what_newer_versions_hide_is_estimated_before_compactions_find_it() {
 
 #[test]
 fn the_space_of_a_deleted_range_and_of_a_dropped_keyspace_is_free_within_five_seconds() {
-    in_world(7, || {
-        let disk = SimDisk::new();
-        let db = open(&disk);
+    in_filled(7, |db| {
         let other = db.create_keyspace("other", KeyspaceOptions::new()).unwrap();
-        put_each(&db, 1);
         (0..200).for_each(|number| other.put(key(number), value(&key(number), 1000)).unwrap());
         db.compact_range(&db.default_keyspace(), ..).unwrap();
         let free_within_five_seconds = |bytes: u64| {
@@ -267,10 +267,7 @@ fn the_space_of_a_deleted_range_and_of_a_dropped_keyspace_is_free_within_five_se
 
 #[test]
 fn new_keys_hide_nothing() {
-    in_world(6, || {
-        let disk = SimDisk::new();
-        let db = open(&disk);
-        put_each(&db, 1);
+    in_filled(6, |db| {
         for round in 0..20 {
             (0..100).for_each(|number| db.put(format!("{round} {number}"), value("new", 1000)).unwrap());
             db.flush().unwrap();
