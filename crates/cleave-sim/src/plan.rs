@@ -6,6 +6,9 @@ use cleavedb::{ValuePlacement, ValueReordering, VictimPolicy};
 
 use crate::rng::Rng;
 
+/// The fast directory of runs with several.
+const FAST: &str = "/fast";
+
 /// Which logs the runs use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Backend {
@@ -80,10 +83,25 @@ impl Plan {
         matches!(self.durability, Durability::Sync)
     }
 
-    /// The options to open with.
-    pub fn options(&self) -> Options {
+    /// The options to open with for writing: other directories in each epoch, and another budget of the fast tier.
+    pub fn options(&self, epoch: u64) -> Options {
+        let mut rng = Rng::of(self.seed.wrapping_add(epoch), 0x7469_6572);
         let options = self.checkpoint_options();
-        if self.two_directories { options.fast_dir("/fast").slow_dir("/slow") } else { options }
+        if !self.two_directories {
+            return options;
+        }
+        let slow = *rng.pick(&["/slow", "/slow", "/other", FAST]);
+        let options = options.fast_dir(FAST).slow_dir(slow);
+        match slow != FAST && rng.one_in(2) {
+            true => options.fast_bytes(*rng.pick(&[400 << 10, 700 << 10, 2 << 20])),
+            false => options,
+        }
+    }
+
+    /// The options to look at the database, wherever its files lie.
+    pub fn options_to_look(&self) -> Options {
+        let options = self.checkpoint_options();
+        if self.two_directories { options.fast_dir(FAST).slow_dir(FAST) } else { options }
     }
 
     /// True if the disk of this run supports hard links.

@@ -174,7 +174,8 @@ impl Simulation {
     }
 
     fn open(&self) -> Result<Db, Error> {
-        testing::open(Arc::new(self.disk.clone()), Path::new(HOME), self.plan.options(), self.tuning())
+        let options = self.plan.options(self.epoch);
+        testing::open(Arc::new(self.disk.clone()), Path::new(HOME), options, self.tuning())
     }
 
     fn tuning(&self) -> Tuning {
@@ -232,7 +233,7 @@ impl Simulation {
             files.map(|(path, _)| (self.disk.read_file(&path), path)).collect()
         };
         let before = content();
-        let options = self.plan.options().read_only(true);
+        let options = self.plan.options_to_look().read_only(true);
         let db = testing::open(Arc::new(self.disk.clone()), Path::new(HOME), options, self.tuning())?;
         if let Err(failure) = self.expected.check(&db)? {
             return Ok(Err(Failure(format!("read only: {failure}"))));
@@ -249,7 +250,7 @@ impl Simulation {
 
     /// Checks that the files of a closed database are undamaged and consistent.
     fn check_files(&self) -> Result<(), Failure> {
-        let report = testing::check(Arc::new(self.disk.clone()), Path::new(HOME), &self.plan.options());
+        let report = testing::check(Arc::new(self.disk.clone()), Path::new(HOME), &self.plan.options_to_look());
         let report = report.map_err(|error| Failure(format!("check the files: {error}")))?;
         match report.problems.first() {
             None => Ok(()),

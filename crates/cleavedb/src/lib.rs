@@ -42,6 +42,7 @@ pub use api::{
     BackgroundPause, Db, Durability, Iter, Keys, Keyspace, KeyspaceOptions, LogBackend, Options, Snapshot,
     ValueOptions, ValuePlacement, ValueReordering, VictimPolicy, WriteBatch, WriteOptions,
 };
+pub use base::Tier;
 pub use base::error::{Action, Error, Result};
 pub use base::key_bounds::KeyBounds;
 pub use base::kind::Seqno;
@@ -53,6 +54,7 @@ pub use engine::inspect::check::{Problem, Report};
 pub use engine::inspect::dump::{DumpEntry, DumpVersion, dump};
 pub use engine::inspect::stats::{FileStats, GroupStats, JobStats, LevelStats, RunStats, Stats};
 pub use engine::inspect::stats_page::LiveStats;
+pub use engine::inspect::tier_stats::{DirectoryStats, TierStats};
 pub use engine::memory::MemoryStats;
 pub use engine::read::sizes::KeyspaceStats;
 pub use format::compression::Compression;

@@ -386,8 +386,8 @@ impl Db {
 impl std::fmt::Debug for Db {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Db")
-            .field("fast", &self.inner.core.dirs.fast)
-            .field("slow", &self.inner.core.dirs.slow)
+            .field("fast", &self.inner.core.dirs.fast())
+            .field("slow", &self.inner.core.dirs.slow())
             .finish()
     }
 }

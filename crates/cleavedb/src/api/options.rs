@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::api::value_options::ValueOptions;
-use crate::base::limits::MEMORY_BUDGET_MIN;
+use crate::base::limits::{FAST_BYTES_MIN, MEMORY_BUDGET_MIN};
 use crate::base::{Error, MergeOperator, Result};
 use crate::engine::events::Listener;
 use crate::engine::inspect::check::Report;
 use crate::engine::inspect::stats_page::LiveStats;
 use crate::engine::lifecycle::request::OpenRequest;
-use crate::engine::manifest::files::Dirs;
+use crate::engine::manifest::files::DeclaredDirs;
 use crate::engine::tuning::settings::{Durability, LogBackend, Settings, check_compression, check_interval};
 use crate::engine::tuning::sizes::Tuning;
 use crate::format::compression::Compression;
@@ -50,11 +50,12 @@ pub struct Options {
     pub(crate) background_threads: usize,
     pub(crate) fast_dir: Option<PathBuf>,
     pub(crate) slow_dir: Option<PathBuf>,
+    pub(crate) fast_bytes: Option<u64>,
     pub(crate) create_if_missing: bool,
     pub(crate) operators: Vec<Arc<dyn MergeOperator>>,
     pub(crate) log_backend: LogBackend,
     pub(crate) open_files_max: Option<usize>,
-    pub(crate) direct_io: bool,
+    pub(crate) direct_io: Option<bool>,
     pub(crate) busy_poll: bool,
     pub(crate) read_only: bool,
     pub(crate) listeners: Vec<Arc<dyn Listener>>,
@@ -81,11 +82,12 @@ impl Options {
             background_threads: 2,
             fast_dir: None,
             slow_dir: None,
+            fast_bytes: None,
             create_if_missing: true,
             operators: crate::base::operators::builtin(),
             log_backend: LogBackend::Auto,
             open_files_max: None,
-            direct_io: false,
+            direct_io: None,
             busy_poll: true,
             read_only: false,
             listeners: Vec::new(),
@@ -157,20 +159,35 @@ impl Options {
         self
     }
 
-    /// Directory of logs and the manifest; default: the database's own directory. Fixed when the database is created:
-    /// with another directory a new database would be created, unless that directory holds files of this or another
-    /// database, which is [`Error::InvalidInput`]. Use a [checkpoint](crate::Db::checkpoint) to change the layout.
+    /// Directory of the fast tier: of logs, the manifest, and what else there is room for. Default: the database's own
+    /// directory. Fixed when the database is created: with another directory a new database would be created, unless that
+    /// directory holds files of this or another database, which is [`Error::InvalidInput`].
     pub fn fast_dir(mut self, path: impl Into<PathBuf>) -> Options {
         self.fast_dir = Some(path.into());
         self
     }
 
-    /// Directory of tables; default: the database's own directory. Fixed once tables exist, or once the database was
-    /// opened with this option. Opening fails with [`Error::InvalidInput`] if the option is then missing, if the tables
-    /// are not in the directory, if the directory holds files of another database, or if a copy of this database has
-    /// used it since. A copy of the main directory alone that was made while the database was open is recognized only
-    /// after a clean close or another open of the original: before that, after a crash, the copy is accepted and
-    /// removes the files that it does not know. Use a [checkpoint](crate::Db::checkpoint) to copy an open database.
+    /// The most bytes of the fast tier, at least 64 MiB: of everything in its directory together, logs, manifest, buffers
+    /// in files and the reserve included. Logs are moved to the slow tier before it is full, writers are slowed near it, and
+    /// nothing fails at it. Only files that open iterators and snapshots hold back are counted apart
+    /// ([`TierStats::fast_bytes_pinned`](crate::TierStats::fast_bytes_pinned)). A budget below what lies there is reached by moving
+    /// files. Needs a slow directory of its own. Default: what the file system has room for. Takes effect at each open.
+    pub fn fast_bytes(mut self, bytes: u64) -> Options {
+        self.fast_bytes = Some(bytes);
+        self
+    }
+
+    /// Directory of the slow tier: of tables and of values that have left the logs. Default: the database's own directory.
+    ///
+    /// Another directory can be declared at each open, also that of the fast tier (which ends the separation), and files
+    /// move there in the background ([`TierStats::files_to_move`](crate::TierStats::files_to_move)); until they have, the former
+    /// directory must be there. A directory that was renamed or mounted elsewhere is recognized by its file `OWNER`.
+    /// Once a database has a slow directory the option must be given at each open. Opening fails with
+    /// [`Error::InvalidInput`] if it is missing, if a directory with files of the database is not there, if the declared
+    /// directory holds files of another database, or if a copy of this database has used it since. A copy of the main
+    /// directory alone that was made while the database was open is recognized only after a clean close or another open
+    /// of the original: before that, after a crash, the copy is accepted and removes the files that it does not know. Use
+    /// a [checkpoint](crate::Db::checkpoint) to copy an open database. Paths must be UTF-8.
     pub fn slow_dir(mut self, path: impl Into<PathBuf>) -> Options {
         self.slow_dir = Some(path.into());
         self
@@ -207,12 +224,13 @@ impl Options {
         self
     }
 
-    /// Uses direct I/O for tables, bypassing the page cache (default: false). `memory_budget` is then all the memory
-    /// that caches them, and each block cache miss costs a device access: for machines with little spare memory, with a
-    /// budget that is large relative to the frequently read data. Opening fails if the file system does not support
-    /// direct I/O. Takes effect at each open.
+    /// Whether tables and values are read and written past the page cache. Default: in a slow directory of its own, if
+    /// its file system supports it, and not elsewhere. `memory_budget` is then all the memory that caches them, and each
+    /// cache miss costs a device access: for machines with little spare memory, with a budget that is large relative to
+    /// the frequently read data. With `true`, opening fails if a file system does not support direct I/O. Takes effect at
+    /// each open.
     pub fn direct_io(mut self, direct: bool) -> Options {
-        self.direct_io = direct;
+        self.direct_io = Some(direct);
         self
     }
 
@@ -265,19 +283,24 @@ impl Options {
     /// As [`check_files`](Options::check_files), on any storage.
     pub(crate) fn check_on(&self, storage: Arc<dyn Storage>, path: &Path) -> Result<Report> {
         let dirs = self.directories(&*storage, path)?;
-        crate::engine::inspect::check::check(storage, path, dirs)
+        crate::engine::inspect::check::check(storage, path, &dirs)
     }
 
     /// The directories of logs and of tables, as absolute paths: the working directory may change while a database is
     /// open.
-    fn directories(&self, storage: &dyn Storage, path: &Path) -> Result<Dirs> {
+    fn directories(&self, storage: &dyn Storage, path: &Path) -> Result<DeclaredDirs> {
         let place = |chosen: &Option<PathBuf>| storage.absolute(chosen.as_deref().unwrap_or(path));
-        Ok(Dirs { fast: place(&self.fast_dir)?, slow: place(&self.slow_dir)? })
+        let names_slow = self.slow_dir.is_some();
+        Ok(DeclaredDirs { fast: place(&self.fast_dir)?, slow: place(&self.slow_dir)?, names_slow })
     }
 
     /// Validates the options and derives the sizes, unless `tuning` provides them.
     pub(crate) fn request(self, storage: &dyn Storage, path: &Path, tuning: Option<Tuning>) -> Result<OpenRequest> {
         self.check()?;
+        let is_derived = tuning.is_none();
+        if let Some(bytes) = self.fast_bytes.filter(|bytes| is_derived && *bytes < FAST_BYTES_MIN) {
+            return Err(Error::input(format!("option fast_bytes is {bytes}, but must be at least {FAST_BYTES_MIN}")));
+        }
         let memory_budget = self.resolve_budget();
         let mut tuning = match tuning {
             Some(tuning) => tuning,
@@ -287,6 +310,14 @@ impl Options {
         self.values.iter().for_each(|values| values.tune(&mut tuning));
         let open_files_max = self.resolve_open_files(storage.open_files_limit())?.min(tuning.open_files_max);
         let dirs = self.directories(storage, path)?;
+        if let Some(bytes) = self.fast_bytes {
+            if !dirs.are_apart() {
+                return Err(Error::input("option fast_bytes needs a slow tier: set slow_dir to another directory"));
+            }
+            if is_derived {
+                tuning.fit_fast_tier(bytes);
+            }
+        }
         let settings = Settings {
             memory_budget,
             durability: self.durability,
@@ -301,6 +332,7 @@ impl Options {
         Ok(OpenRequest {
             path: path.to_owned(),
             dirs,
+            fast_bytes: self.fast_bytes,
             create_if_missing: self.create_if_missing,
             settings,
             open_files_max,

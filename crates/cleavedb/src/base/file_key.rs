@@ -1,34 +1,28 @@
-//! What identifies a numbered file: its kind, its id, and the tier of storage that it lies on. The manifest has the key of
-//! each file, and one function of the engine gives the path (`engine/manifest/files.rs`). An address has the id only, so a file
-//! can change its tier while addresses lead to it.
+//! What identifies a numbered file: its kind, its id, and the directory that it lies in. The manifest has the key of each
+//! file, and one function of the engine gives the path (`engine/manifest/files.rs`). An address has the id only, so a file
+//! can move to another directory while addresses lead to it.
 
 use super::FileId;
 
-/// Storage of one speed: a directory. Both tiers may be the same one.
+/// The number of a directory of a database. The manifest has the path of each; a number is never given to another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Tier {
-    /// The directory of the logs and the manifest.
-    Fast,
-    /// The directory that the option `slow_dir` names.
-    Slow,
+pub struct DirId(pub u64);
+
+impl DirId {
+    /// The directory of the manifest, the logs, and everything else that needs fast storage.
+    pub const HOME: DirId = DirId(1);
 }
 
-impl Tier {
-    /// Both.
-    pub const ALL: [Tier; 2] = [Tier::Fast, Tier::Slow];
-
-    /// The stored form: do not renumber.
-    pub fn to_stored(self) -> u64 {
-        match self {
-            Tier::Fast => 1,
-            Tier::Slow => 2,
-        }
-    }
-
-    /// The tier that is stored as this number.
-    pub fn from_stored(stored: u64) -> Option<Tier> {
-        Tier::ALL.into_iter().find(|tier| tier.to_stored() == stored)
-    }
+/// Storage of one speed. Which directory is which tier is declared at each open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, minicbor::Encode, minicbor::Decode)]
+#[non_exhaustive]
+pub enum Tier {
+    /// The directory of the manifest and the logs, and of all files if the database has one directory.
+    #[n(0)]
+    Fast,
+    /// The directory that the option `slow_dir` names, or one that it named earlier and that still has files.
+    #[n(1)]
+    Slow,
 }
 
 /// A kind of numbered file.
@@ -75,8 +69,8 @@ pub struct FileKey {
     pub kind: FileKind,
     /// Its number, never reused.
     pub id: FileId,
-    /// Where it lies.
-    pub tier: Tier,
+    /// The directory it lies in.
+    pub dir: DirId,
 }
 
 #[cfg(test)]
@@ -84,13 +78,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_and_tiers_are_known_by_their_stored_numbers() {
+    fn kinds_are_known_by_their_stored_numbers() {
         for kind in FileKind::ALL {
             assert_eq!(FileKind::from_stored(kind.to_stored()), Some(kind));
         }
-        for tier in Tier::ALL {
-            assert_eq!(Tier::from_stored(tier.to_stored()), Some(tier));
-        }
-        assert_eq!((FileKind::from_stored(0), Tier::from_stored(0)), (None, None));
+        assert_eq!(FileKind::from_stored(0), None);
     }
 }

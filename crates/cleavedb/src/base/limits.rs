@@ -33,6 +33,9 @@ pub const KEYSPACE_PREFIX_BYTES: usize = 4;
 pub const FULL_KEY_BYTES_MAX: usize = KEYSPACE_PREFIX_BYTES + KEY_BYTES_MAX;
 /// Unit of direct I/O and of torn writes that the formats align to.
 pub const BLOCK_IO_BYTES: usize = 4096;
+
+/// The smallest budget of the fast tier, in bytes.
+pub const FAST_BYTES_MIN: u64 = 64 << 20;
 /// Sequence numbers have 56 bits, so that a stamp (sequence number and kind) fits one word.
 pub const SEQNO_MAX: u64 = (1 << 56) - 1;
 /// Largest file number. A file with a larger number does not belong to a database.

@@ -29,7 +29,7 @@ pub mod file_set;
 pub use address::{Address, FileId};
 pub use cursor::Cursor;
 pub use error::{Error, Result};
-pub use file_key::{FileKey, FileKind, Tier};
+pub use file_key::{DirId, FileKey, FileKind, Tier};
 pub use key::{KeyspaceId, full_key, split_key};
 pub use key_bounds::KeyBounds;
 pub use kind::{Kind, Seqno, Stamp};

@@ -29,6 +29,8 @@ pub(crate) enum Sole {
     PendingDeletions,
     /// The reserve for a full disk.
     Reserve,
+    /// Moves of files between directories.
+    Moves,
 }
 
 /// One claim.

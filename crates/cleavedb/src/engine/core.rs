@@ -4,17 +4,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::base::{Error, FileId, FileKey, FileKind, Result, Seqno, Tier};
+use crate::base::{DirId, Error, FileId, FileKey, FileKind, Result, Seqno};
 use crate::engine::commit_queue::CommitQueue;
 use crate::engine::counters::Counters;
 use crate::engine::current_survey::CurrentSurvey;
 use crate::engine::durable_horizon::DurableHorizon;
 use crate::engine::events::{Event, Events};
+use crate::engine::fast_tier::FastTier;
 use crate::engine::file_numbers::FileNumbers;
 use crate::engine::keyspaces::Keyspaces;
 use crate::engine::log_supply::LogSupply;
 use crate::engine::manifest::Manifest;
-use crate::engine::manifest::files::{Dirs, new_file};
+use crate::engine::manifest::files::Dirs;
 use crate::engine::manifest::numbered_files::list_numbered;
 use crate::engine::memory::Memory;
 use crate::engine::pacer::Pacer;
@@ -56,12 +57,15 @@ pub(crate) struct Core {
     pub current_survey: CurrentSurvey,
     pub pending_deletions: Arc<PendingDeletions>,
     pub reserve: Reserve,
+    pub fast: FastTier,
+    /// Files may lie where they do not belong.
+    pub has_misplaced: AtomicBool,
     pub placement: Box<dyn Placement>,
     pub counters: Counters,
     pub stats_page: StatsPage,
     pub events: Events,
     pub numbers: FileNumbers,
-    /// A file was made on the slow tier since the open.
+    /// A file was made outside of the directory of the manifest since the open.
     pub has_made_slow_files: AtomicBool,
     /// Files with names of ours that were there at open and that this database has not made.
     pub unknown_files: Vec<PathBuf>,
@@ -92,6 +96,7 @@ pub(crate) struct CoreParts {
     pub memory: Memory,
     pub pending_deletions: Arc<PendingDeletions>,
     pub reserve: Reserve,
+    pub fast: FastTier,
     pub events: Events,
     pub locks: Vec<Box<dyn Lock>>,
 }
@@ -123,6 +128,8 @@ impl Core {
             current_survey,
             pending_deletions: parts.pending_deletions,
             reserve: parts.reserve,
+            fast: parts.fast,
+            has_misplaced: AtomicBool::new(true),
             placement,
             counters: Counters::default(),
             stats_page: StatsPage::default(),
@@ -170,14 +177,18 @@ impl Core {
         Ok(self.numbers.next_block(files.iter().map(|file| file.id)))
     }
 
-    /// A new file, with a number that is reserved durably, on the tier that is chosen for its kind. As
-    /// [`new_file_id`](Core::new_file_id).
-    pub fn new_file(&self, kind: FileKind) -> Result<FileKey> {
-        let file = new_file(kind, self.new_file_id()?);
-        if file.tier == Tier::Slow {
+    /// A new file, with a number that is reserved durably, in a directory. As [`new_file_id`](Core::new_file_id).
+    pub fn new_file(&self, kind: FileKind, dir: DirId) -> Result<FileKey> {
+        let id = self.new_file_id()?;
+        self.note_made_in(dir);
+        Ok(FileKey { kind, id, dir })
+    }
+
+    /// Notes that a directory gets a new file.
+    pub fn note_made_in(&self, dir: DirId) {
+        if dir != DirId::HOME {
             self.has_made_slow_files.store(true, Ordering::Release);
         }
-        Ok(file)
     }
 
     /// Keeps the file until it is obsolete and its last holder has gone.
@@ -203,7 +214,7 @@ impl Core {
         self.check_open()?;
         match self.settings.read_only {
             true => {
-                Err(Error::input(format!("the database in {} was opened for reading only", self.dirs.fast.display())))
+                Err(Error::input(format!("the database in {} was opened for reading only", self.dirs.fast().display())))
             }
             false => Ok(()),
         }

@@ -20,6 +20,8 @@ pub(crate) struct Counters {
     pub stall_us: AtomicU64,
     pub paced: AtomicU64,
     pub paced_us: AtomicU64,
+    /// Bytes of files that were moved to another directory.
+    pub moved_bytes: AtomicU64,
     pub value_gcs: AtomicU64,
     pub value_gc_bytes: AtomicU64,
     pub value_reorders: AtomicU64,

@@ -4,12 +4,14 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::base::{Error, Result, Seqno};
+use crate::base::{Error, FileId, Result, Seqno};
 use crate::engine::core::Core;
+use crate::engine::fast_tier::{Occupant, SMALL_FILES_BYTES};
 use crate::engine::manifest::Manifest;
 use crate::engine::value_home::ValueHome;
 use crate::engine::view::Sources;
 use crate::format::edit::Edit;
+use crate::format::values::ValuePlace;
 use crate::values::files::{Entry, StoredFile, ValueFiles};
 
 /// The files of values as an edit leaves them.
@@ -46,6 +48,9 @@ impl Core {
         self.sync_to(seqno)?;
         let mut manifest = self.manifest.lock();
         self.add_counters(&mut edit);
+        // What moved may have become obsolete meanwhile, or have left the front.
+        edit.files_moved.retain(|file| manifest.state().files.contains_key(&file.id));
+        edit.logs_ended.retain(|(log, _)| manifest.state().logs.contains_key(log));
         edit.keyspaces_forgotten = manifest.state().keyspaces_gone_after(&edit);
         let values = self.values_after(&mut edit, &manifest)?;
         // A job that has come so far gives back more than its edit takes.
@@ -83,6 +88,7 @@ impl Core {
         let commit = || manifest.commit(&edit, &|| self.numbers.take_for_manifest());
         let bytes = self.guarded(self.with_descriptors(commit))?;
         edit.files_reserved.iter().for_each(|block| self.numbers.add(*block));
+        self.fast.note(Occupant::Manifest, manifest.space_max() + SMALL_FILES_BYTES);
         self.counters.manifest_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
@@ -97,7 +103,7 @@ impl Core {
     /// The value files once `edit` is committed, if it concerns them. Files that nothing will lead to then are added to what
     /// it removes. The holder of the manifest has the newest view, too.
     fn values_after(&self, edit: &mut Edit, manifest: &Manifest) -> Result<Option<ValuesAfter>> {
-        if !edit.concerns_values() {
+        if !edit.concerns_values() && edit.files_moved.is_empty() {
             return Ok(None);
         }
         let broken = |message| Error::Poisoned { cause: format!("an edit contradicts the ledger: {message}") };
@@ -110,6 +116,15 @@ impl Core {
         let mut after = ValueFiles::new(view.values.files.clone(), view.values.stored.clone(), state);
         let home = ValueHome { dirs: &self.dirs, pending_deletions: &self.pending_deletions, readers: &self.readers };
         let mut gone = Gone { files: Vec::new(), stored: Vec::new() };
+        for file in &edit.files_moved {
+            let Some(stored) = after.stored.remove(&file.id) else { continue };
+            let in_file = |(id, place): &(&FileId, &ValuePlace)| place.container().unwrap_or(**id) == file.id;
+            let inside: Vec<_> = after.state.places.iter().filter(in_file).map(|(id, of)| (*id, of.clone())).collect();
+            for (id, place) in inside {
+                home.place(&mut after, id, &place, *file);
+            }
+            gone.stored.push(stored);
+        }
         for (id, place) in &edit.values_placed {
             let own = place.container().unwrap_or(*id);
             let added = edit.files_added.iter().find(|file| file.id == own).copied();

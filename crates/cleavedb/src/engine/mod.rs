@@ -19,6 +19,7 @@ pub(crate) mod commit_queue;
 pub(crate) mod durable_horizon;
 pub(crate) mod file_numbers;
 pub(crate) mod log_supply;
+pub(crate) mod fast_tier;
 pub(crate) mod reserve;
 pub(crate) mod pacer;
 pub(crate) mod poison;

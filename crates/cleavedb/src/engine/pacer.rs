@@ -236,6 +236,8 @@ pub(crate) struct Pacer {
     pub flush: DrainProgress,
     /// Progress of the running compaction of HL0, in bytes of tables of HL0.
     pub hl0: DrainProgress,
+    /// Progress of the running job that makes room on the fast tier, in bytes of files.
+    pub moves: DrainProgress,
 }
 
 pub(crate) struct PacerState {
@@ -245,6 +247,7 @@ pub(crate) struct PacerState {
     pub debt: Debt,
     pub flush: DrainMeter,
     pub hl0: DrainMeter,
+    pub moves: DrainMeter,
     pub reviewed: Duration,
 }
 
@@ -256,6 +259,7 @@ impl Default for PacerState {
             debt: Debt::default(),
             flush: DrainMeter::default(),
             hl0: DrainMeter::default(),
+            moves: DrainMeter::default(),
             reviewed: Duration::ZERO,
         }
     }

@@ -22,16 +22,18 @@ pub(crate) enum Need {
     Collection,
     /// The reserve for a full disk.
     Reserve,
+    /// Moves of files to another directory.
+    Move,
 }
 
 impl Need {
     /// In order of their numbers.
-    const ALL: [Need; 5] = [Need::Flush, Need::Log, Need::Compaction, Need::Collection, Need::Reserve];
+    const ALL: [Need; 6] = [Need::Flush, Need::Log, Need::Compaction, Need::Collection, Need::Reserve, Need::Move];
 
     /// The longest delay. Flushes and logs are tried often, because writers stop without them.
     fn wait_max(self) -> Duration {
         match self {
-            Need::Flush | Need::Log => Duration::from_millis(400),
+            Need::Flush | Need::Log | Need::Move => Duration::from_millis(400),
             Need::Compaction | Need::Collection | Need::Reserve => Duration::from_secs(6),
         }
     }
@@ -56,7 +58,7 @@ impl Shortage {
 /// The needs that storage refused last time.
 #[derive(Default)]
 pub(crate) struct Shortages {
-    of: [Option<Shortage>; 5],
+    of: [Option<Shortage>; 6],
 }
 
 impl Shortages {

@@ -22,7 +22,7 @@ impl ValueHome<'_> {
     /// A file on storage in which files of values have their places.
     fn stored(&self, key: FileKey) -> StoredFile {
         let guard = FileGuard::new(key, self.dirs.path(key), self.pending_deletions.clone());
-        let handle = self.readers.handles.handle(guard.path().clone());
+        let handle = self.readers.handle(&guard);
         StoredFile::new(guard, handle)
     }
 

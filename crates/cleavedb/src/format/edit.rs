@@ -11,7 +11,7 @@ use super::values::ValuePlace;
 use super::watermarks::{Consumer, Watermarks};
 use crate::base::limits::FILE_ID_MAX;
 use crate::base::varint::{put, put_bytes, take, take_bytes};
-use crate::base::{FileId, FileKey, FileKind, KeyspaceId, Seqno, Tier};
+use crate::base::{DirId, FileId, FileKey, FileKind, KeyspaceId, Seqno};
 
 /// How a keyspace keeps its keys.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -118,6 +118,15 @@ pub struct Openings {
     pub previous: Opening,
 }
 
+/// A directory beside that of the manifest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Directory {
+    /// Where it was at the last opening for writing, as an absolute path.
+    pub path: String,
+    /// The first opening with it.
+    pub since: u64,
+}
+
 /// A set of changes that are applied atomically.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Edit {
@@ -129,9 +138,16 @@ pub struct Edit {
     pub keyspaces_dropped: Vec<(KeyspaceId, Seqno)>,
     /// Dropped keyspaces of which no file contains a version any more.
     pub keyspaces_forgotten: Vec<KeyspaceId>,
-    /// Files that are on storage from now on, each on its tier.
+    /// Directories that have files, or may get some, and where they are.
+    pub dirs_added: Vec<(DirId, Directory)>,
+    /// Directories that have no files any more.
+    pub dirs_removed: Vec<DirId>,
+    /// The directory of the slow tier from now on.
+    pub slow_dir: Option<DirId>,
+    /// Files that are on storage from now on, each in its directory.
     pub files_added: Vec<FileKey>,
-    /// Logs that may now be written.
+    /// Files that are in another directory from now on.
+    pub files_moved: Vec<FileKey>,
     /// New logs.
     pub logs_added: Vec<FileId>,
     /// Logs that are no longer referenced.
@@ -166,8 +182,6 @@ pub struct Edit {
     pub next_keyspace: Option<KeyspaceId>,
     /// The number that identifies this database.
     pub database: Option<u64>,
-    /// From now on tables are stored in a directory of their own, on slower storage.
-    pub has_slow_dir: bool,
     /// From now on files of ours may have these numbers: ranges, without their ends.
     pub files_reserved: Vec<(FileId, FileId)>,
     /// The database was opened for writing, with a directory of its own for tables.
@@ -189,7 +203,7 @@ mod tag {
     pub const NEXT_FILE: u64 = 11;
     pub const NEXT_KEYSPACE: u64 = 12;
     pub const DATABASE: u64 = 13;
-    pub const HAS_SLOW_DIR: u64 = 14;
+    pub const SLOW_DIR: u64 = 14;
     pub const KEYSPACE_SEPARATED: u64 = 15;
     pub const VALUES_PLACED: u64 = 16;
     pub const VALUES_REMOVED: u64 = 17;
@@ -200,6 +214,9 @@ mod tag {
     pub const FILES_RESERVED: u64 = 22;
     pub const OPENED: u64 = 23;
     pub const FILE_ADDED: u64 = 24;
+    pub const FILE_MOVED: u64 = 25;
+    pub const DIR_ADDED: u64 = 26;
+    pub const DIR_REMOVED: u64 = 27;
 }
 
 impl Edit {
@@ -236,8 +253,17 @@ impl Edit {
     }
 
     fn encode_files(&self, out: &mut Vec<u8>) {
-        for FileKey { kind, id, tier } in &self.files_added {
-            put_all(out, [tag::FILE_ADDED, kind.to_stored(), id.0, tier.to_stored()]);
+        for (dir, Directory { path, since }) in &self.dirs_added {
+            put_all(out, [tag::DIR_ADDED, dir.0, *since]);
+            put_bytes(out, path.as_bytes());
+        }
+        for dir in &self.dirs_removed {
+            put_all(out, [tag::DIR_REMOVED, dir.0]);
+        }
+        for (tag, files) in [(tag::FILE_ADDED, &self.files_added), (tag::FILE_MOVED, &self.files_moved)] {
+            for FileKey { kind, id, dir } in files {
+                put_all(out, [tag, kind.to_stored(), id.0, dir.0]);
+            }
         }
         for log in &self.logs_added {
             put_all(out, [tag::LOG_ADDED, log.0]);
@@ -284,7 +310,7 @@ impl Edit {
             (tag::NEXT_FILE, self.next_file.map(|file| file.0)),
             (tag::NEXT_KEYSPACE, self.next_keyspace.map(|keyspace| keyspace.0 as u64)),
             (tag::DATABASE, self.database),
-            (tag::HAS_SLOW_DIR, self.has_slow_dir.then_some(1)),
+            (tag::SLOW_DIR, self.slow_dir.map(|dir| dir.0)),
         ];
         for (tag, value) in singles {
             if let Some(value) = value {
@@ -315,7 +341,13 @@ impl Edit {
             tag::KEYSPACE_ADDED => self.keyspaces_added.push(decode_keyspace(bytes)?),
             tag::KEYSPACE_DROPPED => self.keyspaces_dropped.push((take_keyspace(bytes)?, Seqno(take(bytes)?))),
             tag::KEYSPACE_FORGOTTEN => self.keyspaces_forgotten.push(take_keyspace(bytes)?),
+            tag::DIR_ADDED => {
+                let (dir, since) = (take_dir(bytes)?, take(bytes)?);
+                self.dirs_added.push((dir, Directory { path: take_text(bytes)?, since }));
+            }
+            tag::DIR_REMOVED => self.dirs_removed.push(take_dir(bytes)?),
             tag::FILE_ADDED => self.files_added.push(take_key(bytes)?),
+            tag::FILE_MOVED => self.files_moved.push(take_key(bytes)?),
             tag::LOG_ADDED => self.logs_added.push(take_file(bytes, FILE_ID_MAX)?),
             tag::LOG_REMOVED => self.logs_removed.push(take_file(bytes, FILE_ID_MAX)?),
             tag::LOG_ENDED => self.logs_ended.push((take_file(bytes, FILE_ID_MAX)?, take(bytes)?)),
@@ -341,10 +373,7 @@ impl Edit {
             tag::NEXT_FILE => self.next_file = Some(take_file(bytes, FILE_ID_MAX + 1)?),
             tag::NEXT_KEYSPACE => self.next_keyspace = Some(take_keyspace(bytes)?),
             tag::DATABASE => self.database = Some(take(bytes)?),
-            tag::HAS_SLOW_DIR => {
-                take(bytes).filter(|&flag| flag == 1)?;
-                self.has_slow_dir = true;
-            }
+            tag::SLOW_DIR => self.slow_dir = Some(take_dir(bytes)?),
             tag::FILES_RESERVED => {
                 let (from, end) = (take_file(bytes, FILE_ID_MAX)?, take_file(bytes, FILE_ID_MAX + 1)?);
                 self.files_reserved.push(Some((from, end)).filter(|_| from < end)?);
@@ -376,7 +405,11 @@ fn take_file(bytes: &mut &[u8], max: u64) -> Option<FileId> {
 fn take_key(bytes: &mut &[u8]) -> Option<FileKey> {
     let kind = FileKind::from_stored(take(bytes)?)?;
     let id = take_file(bytes, FILE_ID_MAX)?;
-    Some(FileKey { kind, id, tier: Tier::from_stored(take(bytes)?)? })
+    Some(FileKey { kind, id, dir: take_dir(bytes)? })
+}
+
+fn take_dir(bytes: &mut &[u8]) -> Option<DirId> {
+    take(bytes).map(DirId).filter(|dir| *dir >= DirId::HOME)
 }
 
 fn take_keyspace(bytes: &mut &[u8]) -> Option<KeyspaceId> {
@@ -446,7 +479,11 @@ mod tests {
             referenced: references,
             keyspaces_dropped: vec![(KeyspaceId(3), Seqno(900))],
             keyspaces_forgotten: vec![KeyspaceId(2)],
-            files_added: vec![FileKey { kind: FileKind::Segment, id: FileId(12), tier: Tier::Fast }],
+            dirs_added: vec![(DirId(2), Directory { path: "/slow".into(), since: 3 })],
+            dirs_removed: vec![DirId(3)],
+            slow_dir: Some(DirId(2)),
+            files_added: vec![FileKey { kind: FileKind::Segment, id: FileId(12), dir: DirId(2) }],
+            files_moved: vec![FileKey { kind: FileKind::Log, id: FileId(11), dir: DirId::HOME }],
             logs_added: vec![FileId(12)],
             logs_removed: vec![FileId(4), FileId(5)],
             logs_ended: vec![(FileId(6), 123_456)],
@@ -457,7 +494,6 @@ mod tests {
             next_file: Some(FileId(13)),
             next_keyspace: Some(KeyspaceId(8)),
             database: Some(u64::MAX),
-            has_slow_dir: true,
             files_reserved: vec![(FileId(1), FileId(9)), (FileId(FILE_ID_MAX), FileId(FILE_ID_MAX + 1))],
             openings: Some(Openings {
                 present: Opening { epoch: 3, nonce: u64::MAX },

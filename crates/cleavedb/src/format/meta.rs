@@ -3,7 +3,7 @@
 //! table.
 
 use super::properties::{CoveredRange, Properties};
-use crate::base::{FileId, FileKey, FileKind, Seqno, Tier, varint};
+use crate::base::{DirId, FileId, FileKey, FileKind, Seqno, varint};
 
 /// The metadata of one table, kept in memory and in the manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,9 +41,9 @@ pub struct TableMeta {
 }
 
 impl TableMeta {
-    /// The file of the table, on a tier.
-    pub fn key(&self, tier: Tier) -> FileKey {
-        FileKey { kind: FileKind::Table, id: self.id, tier }
+    /// The file of the table, in a directory.
+    pub fn key(&self, dir: DirId) -> FileKey {
+        FileKey { kind: FileKind::Table, id: self.id, dir }
     }
 
     /// The description of a file of `size` bytes with these properties.

@@ -176,7 +176,7 @@ pub fn write_ring(ring: &dyn Mapping, offset: u64, bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::{FileKind, KeyspaceId, Tier, full_key};
+    use crate::base::{DirId, FileKind, KeyspaceId, full_key};
     use crate::io::{Access, SimDisk, Storage};
 
     #[test]
@@ -184,7 +184,7 @@ mod tests {
         let (disk, path) = (SimDisk::new(), Path::new("/00000003.log"));
         let file = disk.create(path, Access::Buffered).unwrap();
         let guard = FileGuard::new(
-            FileKey { kind: FileKind::Log, id: FileId(3), tier: Tier::Fast },
+            FileKey { kind: FileKind::Log, id: FileId(3), dir: DirId::HOME },
             path.to_owned(),
             Arc::default(),
         );

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::*;
-use crate::base::{FileId, FileKey, FileKind, Tier};
+use crate::base::{DirId, FileId, FileKey, FileKind};
 use crate::format::frame::LOG_HEADER_BYTES;
 use crate::io::pending_deletions::FileGuard;
 use crate::io::{Access, File, SimDisk, Storage};
@@ -160,5 +160,5 @@ fn published_records_can_be_synced_without_space_for_padding() {
 }
 
 fn key(id: u64) -> FileKey {
-    FileKey { kind: FileKind::Log, id: FileId(id), tier: Tier::Fast }
+    FileKey { kind: FileKind::Log, id: FileId(id), dir: DirId::HOME }
 }

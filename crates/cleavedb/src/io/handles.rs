@@ -19,7 +19,6 @@ use crate::sched::sync::Mutex;
 /// The open files of one database.
 pub struct Handles {
     storage: Arc<dyn Storage>,
-    access: Access,
     open_max: usize,
     clock: Mutex<Clock>,
     opened: AtomicU64,
@@ -42,25 +41,21 @@ struct Slot {
 /// One file, open or not.
 pub struct Handle {
     path: Arc<Path>,
+    access: Access,
     handles: Arc<Handles>,
     slot: Arc<Slot>,
 }
 
 impl Handles {
     /// Opens files of `storage` for reading, at most `open_max` at once (at least one).
-    pub fn new(storage: Arc<dyn Storage>, access: Access, open_max: usize) -> Handles {
+    pub fn new(storage: Arc<dyn Storage>, open_max: usize) -> Handles {
         let open_max = open_max.max(1);
-        Handles { storage, access, open_max, clock: Mutex::default(), opened: AtomicU64::new(0) }
+        Handles { storage, open_max, clock: Mutex::default(), opened: AtomicU64::new(0) }
     }
 
-    /// A handle to the file at `path`, which is opened by the first read.
-    pub fn handle(self: &Arc<Self>, path: Arc<Path>) -> Handle {
-        Handle { path, handles: self.clone(), slot: Arc::default() }
-    }
-
-    /// How files are opened.
-    pub fn access(&self) -> Access {
-        self.access
+    /// A handle to the file at `path`, which is opened with `access` by the first read.
+    pub fn handle(self: &Arc<Self>, path: Arc<Path>, access: Access) -> Handle {
+        Handle { path, access, handles: self.clone(), slot: Arc::default() }
     }
 
     /// Number of files that are open now.
@@ -74,12 +69,12 @@ impl Handles {
     }
 
     /// Opens a file; if the process has too many open files, first closes all idle files of this database.
-    fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
+    fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
         self.opened.fetch_add(1, Ordering::Relaxed);
-        match self.storage.open_read(path, self.access) {
+        match self.storage.open_read(path, access) {
             Err(error) if error.is_too_many_files() => {
                 self.close_idle();
-                self.storage.open_read(path, self.access)
+                self.storage.open_read(path, access)
             }
             result => result,
         }
@@ -135,7 +130,7 @@ impl Handle {
             }
             return Ok(file.clone());
         }
-        let opened = self.handles.open(&self.path)?;
+        let opened = self.handles.open(&self.path, self.access)?;
         *file = Some(opened.clone());
         drop(file);
         self.handles.note_open(&self.slot);
@@ -168,8 +163,8 @@ mod tests {
     #[test]
     fn all_files_can_be_read_while_the_limit_on_open_files_holds() {
         let (disk, paths) = disk_with(50);
-        let handles = Arc::new(Handles::new(Arc::new(disk), Access::Buffered, 7));
-        let all: Vec<Handle> = paths.iter().map(|path| handles.handle(path.clone())).collect();
+        let handles = Arc::new(Handles::new(Arc::new(disk), 7));
+        let all: Vec<Handle> = paths.iter().map(|path| handles.handle(path.clone(), Access::Buffered)).collect();
         assert_eq!(handles.open_count(), 0);
         for _ in 0..3 {
             for handle in &all {
@@ -185,8 +180,8 @@ mod tests {
     #[test]
     fn a_file_that_is_read_often_stays_open() {
         let (disk, paths) = disk_with(50);
-        let handles = Arc::new(Handles::new(Arc::new(disk), Access::Buffered, 4));
-        let all: Vec<Handle> = paths.iter().map(|path| handles.handle(path.clone())).collect();
+        let handles = Arc::new(Handles::new(Arc::new(disk), 4));
+        let all: Vec<Handle> = paths.iter().map(|path| handles.handle(path.clone(), Access::Buffered)).collect();
         for handle in &all[1..] {
             read(&all[0]).unwrap();
             read(&all[0]).unwrap();
@@ -198,8 +193,8 @@ mod tests {
     #[test]
     fn a_reader_keeps_its_file_after_eviction() {
         let (disk, paths) = disk_with(20);
-        let handles = Arc::new(Handles::new(Arc::new(disk), Access::Buffered, 1));
-        let all: Vec<Handle> = paths.iter().map(|path| handles.handle(path.clone())).collect();
+        let handles = Arc::new(Handles::new(Arc::new(disk), 1));
+        let all: Vec<Handle> = paths.iter().map(|path| handles.handle(path.clone(), Access::Buffered)).collect();
         let held = all[3].file().unwrap();
         all.iter().for_each(|handle| drop(read(handle).unwrap()));
         let mut bytes = [0; 2];
@@ -210,8 +205,8 @@ mod tests {
     #[test]
     fn a_failed_open_is_reported_and_tried_again_by_the_next_read() {
         let (disk, paths) = disk_with(1);
-        let handles = Arc::new(Handles::new(Arc::new(disk.clone()), Access::Buffered, 1));
-        let handle = handles.handle(paths[0].clone());
+        let handles = Arc::new(Handles::new(Arc::new(disk.clone()), 1));
+        let handle = handles.handle(paths[0].clone(), Access::Buffered);
         disk.set_faults(Faults { fail_read_one_in: Some(1), ..Faults::default() });
         assert!(matches!(read(&handle), Err(Error::Io { operation: "open", .. })));
         disk.clear_faults();

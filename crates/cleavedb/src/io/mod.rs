@@ -18,6 +18,7 @@ mod machine_load;
 mod available_memory;
 mod image;
 pub mod aligned;
+pub mod append;
 pub mod handles;
 pub mod read_ahead;
 pub mod coalesced_reads;

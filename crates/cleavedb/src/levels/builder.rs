@@ -20,7 +20,8 @@ use crate::format::properties::CoveredRange;
 use crate::format::properties::Properties;
 use crate::format::range_block::RangeBlockBuilder;
 use crate::format::table::{BLOCK_BYTES_MAX, BlockHandle, Footer, PartitionHandles, seal_block, separator};
-use crate::io::{Access, AlignedBuffer, File, Storage};
+use crate::io::append::{Appender, WriteBuffer};
+use crate::io::{Access, File, Storage};
 
 /// An index partition is written once it is this large.
 const INDEX_PARTITION_BYTES: usize = 8 << 10;
@@ -77,11 +78,8 @@ pub struct TableBuilder {
     options: TableOptions,
     compression: Compression,
     compressor: Compressor,
-    /// Bytes not yet written to the file, and their offset.
-    pending: Vec<u8>,
-    pending_offset: u64,
-    /// Buffer that aligns bytes for direct writes.
-    aligned: Option<AlignedBuffer>,
+    appender: Appender,
+    buffer: WriteBuffer,
     data: BlockBuilder,
     /// The data block finished last; indexed when the next key is known.
     finished_block: Option<BlockHandle>,
@@ -108,9 +106,8 @@ impl TableBuilder {
             options,
             compression: options.compression,
             compressor: Compressor::default(),
-            pending: Vec::new(),
-            pending_offset: 0,
-            aligned: (options.access == Access::Direct).then(|| AlignedBuffer::new(options.write_bytes)),
+            appender: Appender::new(0),
+            buffer: WriteBuffer::new(options.access, options.write_bytes),
             data: BlockBuilder::new().packing(),
             finished_block: None,
             index: BlockBuilder::with_restart_every(INDEX_RESTART_ENTRIES),
@@ -206,9 +203,12 @@ impl TableBuilder {
         let top_index = self.write_block(&top_index, Compression::None)?;
         let properties = self.properties.encode();
         let properties = self.write_block(&properties, Compression::None)?;
-        self.pending.extend_from_slice(&Footer { file: self.id, top_index, properties }.encode());
+        self.appender.pending.extend_from_slice(&Footer { file: self.id, top_index, properties }.encode());
         let size = self.offset();
-        self.write_pending(true)?;
+        self.appender.finish(&*self.file, &mut self.buffer)?;
+        if self.options.access == Access::Direct && !size.is_multiple_of(BLOCK_IO_BYTES as u64) {
+            self.file.truncate(size)?;
+        }
         self.file.sync()?;
         Ok(TableMeta::new(self.id, size, &self.properties))
     }
@@ -226,7 +226,7 @@ impl TableBuilder {
 
     /// Offset of the next block.
     fn offset(&self) -> u64 {
-        self.pending_offset + self.pending.len() as u64
+        self.appender.end()
     }
 
     fn finish_data_block(&mut self) -> Result<()> {
@@ -277,46 +277,16 @@ impl TableBuilder {
 
     fn write_block(&mut self, block: &[u8], compression: Compression) -> Result<BlockHandle> {
         let offset = self.offset();
-        let start = self.pending.len();
-        let compression = self.compressor.append(compression, block, &mut self.pending);
-        let len = (self.pending.len() - start) as u64;
-        seal_block(&mut self.pending, start, compression, self.id, offset);
-        if self.pending.len() >= self.options.write_bytes {
-            self.write_pending(false)?;
+        let pending = &mut self.appender.pending;
+        let start = pending.len();
+        let compression = self.compressor.append(compression, block, pending);
+        let len = (pending.len() - start) as u64;
+        seal_block(pending, start, compression, self.id, offset);
+        if pending.len() >= self.options.write_bytes {
+            self.appender.write(&*self.file, &mut self.buffer)?;
+            self.appender.pending.shrink_to(2 * self.options.write_bytes);
         }
         Ok(BlockHandle { offset, len })
-    }
-
-    /// Writes pending bytes; direct writes keep an incomplete block for later, except at the end.
-    fn write_pending(&mut self, at_end: bool) -> Result<()> {
-        let size = self.offset();
-        match &mut self.aligned {
-            None => {
-                self.file.write_at(&self.pending, self.pending_offset)?;
-                if !at_end {
-                    self.file.write_back(self.pending_offset, self.pending.len() as u64);
-                }
-                self.pending_offset = size;
-                self.pending.clear();
-            }
-            Some(aligned) => {
-                let whole = self.pending.len() / BLOCK_IO_BYTES * BLOCK_IO_BYTES;
-                let ready = if at_end { self.pending.len() } else { whole };
-                for part in self.pending[..ready].chunks(aligned.len()) {
-                    let padded = part.len().next_multiple_of(BLOCK_IO_BYTES);
-                    aligned[..part.len()].copy_from_slice(part);
-                    aligned[part.len()..padded].fill(0);
-                    self.file.write_at(&aligned[..padded], self.pending_offset)?;
-                    self.pending_offset += part.len() as u64;
-                }
-                self.pending.drain(..ready);
-                if at_end && !size.is_multiple_of(BLOCK_IO_BYTES as u64) {
-                    self.file.truncate(size)?;
-                }
-            }
-        }
-        self.pending.shrink_to(2 * self.options.write_bytes);
-        Ok(())
     }
 }
 

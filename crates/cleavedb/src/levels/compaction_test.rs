@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::base::cursor::model::{Version, sort};
-use crate::base::{Cursor, Kind, Seqno, Stamp, Tier, full_key};
+use crate::base::{Cursor, DirId, Kind, Seqno, Stamp, full_key};
 use crate::io::pending_deletions::FileGuard;
 use crate::io::{Faults, SimDisk};
 use crate::levels::level_cursor::LevelCursor;
@@ -92,7 +92,7 @@ fn versions(keyspaces: &[u32], keys: u64, copies: u64) -> Vec<Version> {
 fn open(disk: &SimDisk, metas: &[TableMeta]) -> Vec<Arc<Table>> {
     let readers = Readers::for_test(disk, 1 << 20);
     let open = |meta: &TableMeta| {
-        let guard = FileGuard::new(meta.key(Tier::Slow), path_of(meta.id), Arc::default());
+        let guard = FileGuard::new(meta.key(DirId::HOME), path_of(meta.id), Arc::default());
         Table::open(&readers, guard, meta.clone()).unwrap()
     };
     metas.iter().map(open).collect()

@@ -3,14 +3,19 @@
 
 use std::sync::Arc;
 
-use crate::base::Gauge;
+use crate::base::{DirId, Gauge};
 use crate::cache::block_cache::BlockCache;
-use crate::io::Storage;
-use crate::io::handles::Handles;
+use crate::io::handles::{Handle, Handles};
+use crate::io::pending_deletions::FileGuard;
 use crate::io::read_ahead::ReadAhead;
+use crate::io::{Access, Storage};
 
 /// Shared by all tables of a database.
 pub struct Readers {
+    /// How files in the directory of the manifest are read and written.
+    pub fast_access: Access,
+    /// How those in other directories are.
+    pub slow_access: Access,
     /// Where the files are.
     pub storage: Arc<dyn Storage>,
     /// The open files.
@@ -27,6 +32,18 @@ pub struct Readers {
     pub resident: Arc<Gauge>,
 }
 
+impl Readers {
+    /// How tables and value files in a directory are read and written.
+    pub fn access_in(&self, dir: DirId) -> Access {
+        if dir == DirId::HOME { self.fast_access } else { self.slow_access }
+    }
+
+    /// A handle to the file under a guard.
+    pub fn handle(&self, guard: &FileGuard) -> Handle {
+        self.handles.handle(guard.path().clone(), self.access_in(guard.key().dir))
+    }
+}
+
 #[cfg(test)]
 impl Readers {
     /// For tests: few open files, a cache of this size, and some read-ahead memory.
@@ -34,7 +51,9 @@ impl Readers {
         let storage: Arc<dyn Storage> = Arc::new(storage.clone());
         let jobs = Arc::<Gauge>::default();
         Arc::new(Readers {
-            handles: Arc::new(Handles::new(storage.clone(), crate::io::Access::Buffered, 4)),
+            fast_access: Access::Buffered,
+            slow_access: Access::Buffered,
+            handles: Arc::new(Handles::new(storage.clone(), 4)),
             storage,
             cache: Arc::new(BlockCache::new(cache_bytes)),
             ahead: ReadAhead::new(64 << 10, jobs.clone()),

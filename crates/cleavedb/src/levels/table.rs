@@ -80,7 +80,7 @@ impl Table {
         let keys = 2 * (meta.smallest.capacity() + meta.end.capacity() + covered);
         let resident = size_of::<Table>() + size_of::<TableMeta>() + keys + path.as_os_str().len();
         let resident = readers.resident.hold(resident + RESIDENT_OVERHEAD_BYTES);
-        let handle = readers.handles.handle(path);
+        let handle = readers.handle(&guard);
         let (places, top_index) = (OnceLock::new(), OnceLock::new());
         let covering = AtomicU64::new(u64::MAX);
         let readers = readers.clone();

@@ -9,7 +9,7 @@ use crate::base::cursor::compare;
 use crate::base::cursor::model::{Step, VecCursor, Version, assert_same_walk, sort};
 use crate::base::key_versions::KeyVersions;
 use crate::base::limits::BLOCK_IO_BYTES;
-use crate::base::{Address, Cursor, FileId, FileKey, FileKind, KeyspaceId, Kind, Slice, Stamp, Tier, full_key};
+use crate::base::{Address, Cursor, DirId, FileId, FileKey, FileKind, KeyspaceId, Kind, Slice, Stamp, full_key};
 use crate::format::compression::Compression;
 use crate::format::table::{TRAILER_BYTES, check_block};
 use crate::io::{Access, Faults, SimDisk, Storage};
@@ -38,7 +38,7 @@ fn write(disk: &SimDisk, versions: &[Version], options: TableOptions) -> TableMe
 }
 
 fn guard() -> FileGuard {
-    FileGuard::new(FileKey { kind: FileKind::Table, id: ID, tier: Tier::Slow }, path(), Arc::default())
+    FileGuard::new(FileKey { kind: FileKind::Table, id: ID, dir: DirId::HOME }, path(), Arc::default())
 }
 
 fn readers(disk: &SimDisk) -> Arc<Readers> {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::base::cursor::model::{Step, VecCursor, Version as OneVersion, assert_same_walk, sort};
-use crate::base::{Cursor, KeyspaceId, Kind, Merging, Seqno, Stamp, Tier, full_key};
+use crate::base::{Cursor, DirId, KeyspaceId, Kind, Merging, Seqno, Stamp, full_key};
 use crate::io::SimDisk;
 use crate::io::pending_deletions::FileGuard;
 use crate::levels::builder::{TableBuilder, TableOptions};
@@ -26,8 +26,12 @@ fn table_of(id: u64, mut versions: Vec<OneVersion>) -> Arc<Table> {
         builder.add(key, *stamp, value).unwrap();
     }
     let meta = builder.finish().unwrap();
-    Table::open(&Readers::for_test(&storage, 1 << 16), FileGuard::new(meta.key(Tier::Slow), path, Arc::default()), meta)
-        .unwrap()
+    Table::open(
+        &Readers::for_test(&storage, 1 << 16),
+        FileGuard::new(meta.key(DirId::HOME), path, Arc::default()),
+        meta,
+    )
+    .unwrap()
 }
 
 /// A table with one version of each key; sequence numbers count up from `seqno`.

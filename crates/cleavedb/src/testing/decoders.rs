@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::base::{Address, Buffer, Cursor, FileId, FileKey, FileKind, Seqno, Stamp, Tier};
+use crate::base::{Address, Buffer, Cursor, DirId, FileId, FileKey, FileKind, Seqno, Stamp};
 use crate::cache::block_cache::BlockCache;
 use crate::engine::inspect::stats_page;
 use crate::engine::manifest::decoders;
@@ -199,8 +199,8 @@ pub fn fuzz_redirect(bytes: &[u8]) {
         first.get_or_insert((*table, entry));
     });
     let guard =
-        FileGuard::new(FileKey { kind: FileKind::Redirect, id, tier: Tier::Slow }, path.clone(), Arc::default());
-    let handle = Arc::new(Handles::new(Arc::new(disk), Access::Buffered, 1)).handle(path);
+        FileGuard::new(FileKey { kind: FileKind::Redirect, id, dir: DirId::HOME }, path.clone(), Arc::default());
+    let handle = Arc::new(Handles::new(Arc::new(disk), 1)).handle(path, Access::Buffered);
     let cache = Arc::new(BlockCache::new(1 << 20));
     let stored = Arc::new(StoredFile::new(guard, handle));
     let shape = if bytes.len().is_multiple_of(2) { redirect::Shape::Pairs } else { redirect::Shape::Lengths };
@@ -282,7 +282,7 @@ mod tests {
             }
         }
         let path = Path::new("/values");
-        let mut segment = segment::SegmentBuilder::create(&disk, path, FILE, 4096).unwrap();
+        let mut segment = segment::SegmentBuilder::create(&disk, path, FILE, Access::Buffered, 4096).unwrap();
         segment.begin_extent(FileId(8), 100 * (23 + 3 + 190));
         let wanted = if Compression::Zstd.is_available() { Compression::Zstd } else { Compression::Lz4 };
         let mut compressors = [Compression::None, Compression::Lz4, wanted].map(RecordCompressor::new);
@@ -302,7 +302,7 @@ mod tests {
             let mut redirect = redirect::RedirectBuilder::default();
             let table = redirect.begin(FILE);
             (1..400).for_each(|number| redirect.add(table, number * 90, (0, number), 30));
-            redirect.write(&disk, Path::new(name), FILE, shape).unwrap();
+            redirect.write(&disk, (Path::new(name), Access::Buffered), FILE, shape).unwrap();
             inputs.push(disk.read_file(Path::new(name)).unwrap());
         }
         let mut block = BlockBuilder::new().packing();

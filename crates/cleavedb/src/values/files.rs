@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use super::candidate::Candidate;
 use super::redirect::Redirect;
 use super::segment::EXTENT_HEADER_BYTES;
-use crate::base::{Address, Error, FileId, Gauge, Result, Seqno, SharedMap, Slice};
+use crate::base::{Address, Error, FileId, FileKey, Gauge, Result, Seqno, SharedMap, Slice};
 use crate::format::group::Group;
 use crate::format::record::value_of;
 use crate::format::value_state::{ReclaimedBytes, ValueState};
@@ -271,6 +271,11 @@ impl StoredFile {
     /// The file under `guard`.
     pub fn new(guard: FileGuard, handle: Handle) -> StoredFile {
         StoredFile { guard, handle }
+    }
+
+    /// The file.
+    pub fn key(&self) -> FileKey {
+        self.guard.key()
     }
 
     /// Its number.

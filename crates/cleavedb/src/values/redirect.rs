@@ -13,10 +13,13 @@ use super::files::StoredFile;
 use crate::base::{Address, Buffer, Error, FileId, Result};
 use crate::cache::block_cache::BlockCache;
 use crate::format::checksum::{agrees, placed_checksum};
+use crate::io::append::WriteBuffer;
 use crate::io::{Access, File, Storage, read_exact_at, read_exact_polled};
 
 /// The first bytes of a file of redirect tables.
 pub const MAGIC: [u8; 8] = *b"clvMOVED";
+/// Bytes of one write.
+const WRITE_BYTES: usize = 256 << 10;
 const PAGE_BYTES: usize = 4096;
 const CHECKSUM_BYTES: usize = 8;
 /// The header is a page of its own: magic, version, number, count of tables, and for each table the collected file and
@@ -130,9 +133,15 @@ impl RedirectBuilder {
         self.entries.capacity() * size_of::<(u32, u64, u64, u32)>()
     }
 
-    /// Writes and syncs file `id` at `path`, which must not exist; returns offset and length of each table. The caller
-    /// syncs the directory.
-    pub fn write(mut self, storage: &dyn Storage, path: &Path, id: FileId, shape: Shape) -> Result<Vec<(u64, u64)>> {
+    /// Writes and syncs file `id` at `path`, which must not exist, with `access`; returns offset and length of each table.
+    /// The caller syncs the directory.
+    pub fn write(
+        mut self,
+        storage: &dyn Storage,
+        (path, access): (&Path, Access),
+        id: FileId,
+        shape: Shape,
+    ) -> Result<Vec<(u64, u64)>> {
         self.entries.sort_unstable();
         let entries_of = |table: usize| {
             let from = self.entries.partition_point(|entry| (entry.0 as usize) < table);
@@ -165,8 +174,12 @@ impl RedirectBuilder {
             }
             places.push((begin as u64, (out.len() - begin) as u64));
         }
-        let file = storage.create(path, Access::Buffered)?;
-        file.write_at(&out, 0)?;
+        let file = storage.create(path, access)?;
+        WriteBuffer::new(access, out.len().min(WRITE_BYTES)).write(&*file, &out, 0)?;
+        if access == Access::Direct {
+            // The last block was padded.
+            file.truncate(out.len() as u64)?;
+        }
         file.sync()?;
         Ok(places)
     }
@@ -422,7 +435,7 @@ pub fn read_all(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::{FileKey, FileKind, Tier};
+    use crate::base::{DirId, FileKey, FileKind};
     use crate::io::SimDisk;
     use crate::io::handles::Handles;
     use crate::io::pending_deletions::{FileGuard, PendingDeletions};
@@ -439,16 +452,16 @@ mod tests {
             // In any order.
             pairs.iter().rev().for_each(|&(from, to)| builder.add(table, from, to, len_of(to)));
         }
-        let places = builder.write(disk, Path::new("r"), FileId(9), shape).unwrap();
+        let places = builder.write(disk, (Path::new("r"), Access::Buffered), FileId(9), shape).unwrap();
         let table = |(index, (start, len))| RedirectTable { of: FileId(index), start, len, shape };
         (0..).zip(places).map(table).collect()
     }
 
     fn open(disk: &SimDisk, table: RedirectTable) -> Redirect {
         let storage: Arc<dyn Storage> = Arc::new(disk.clone());
-        let key = FileKey { kind: FileKind::Redirect, id: FileId(9), tier: Tier::Slow };
+        let key = FileKey { kind: FileKind::Redirect, id: FileId(9), dir: DirId::HOME };
         let guard = FileGuard::new(key, Path::new("r"), Arc::new(PendingDeletions::default()));
-        let handle = Arc::new(Handles::new(storage, Access::Buffered, 4)).handle(Path::new("r").into());
+        let handle = Arc::new(Handles::new(storage, 4)).handle(Path::new("r").into(), Access::Buffered);
         let file = Arc::new(StoredFile::new(guard, handle));
         Redirect::new(file, table, vec![FileId(20), FileId(30)], Arc::new(BlockCache::new(1 << 20)))
     }

@@ -8,11 +8,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::base::limits::BLOCK_IO_BYTES;
 use crate::base::{Error, FileId, Result};
 use crate::format::checksum::agrees;
 use crate::format::file_header::{FILE_HEADER_BYTES, FileFormat};
 use crate::format::record::Record;
 use crate::format::values::EXTENT_ALIGN;
+use crate::io::append::{Appender, WriteBuffer};
 use crate::io::{Access, File, Storage, read_exact_at};
 
 /// The first bytes of a segment.
@@ -32,6 +34,7 @@ const AHEAD_BYTES: u64 = 2 << 20;
 pub struct SegmentBuilder {
     id: FileId,
     file: Arc<dyn File>,
+    buffer: WriteBuffer,
     extents: Vec<GrowingExtent>,
     /// An extent's pending bytes are written once there are this many, or the extent is complete.
     pending_bytes: usize,
@@ -43,9 +46,9 @@ pub struct SegmentBuilder {
 struct GrowingExtent {
     id: FileId,
     start: u64,
-    pending: Vec<u8>,
-    /// Offset of the first pending byte.
-    offset: u64,
+    appender: Appender,
+    /// The first block, once it was written: it is written again with the header.
+    first: Vec<u8>,
     /// Bytes of records still to come, by their announced lengths.
     left: u64,
     is_whole: bool,
@@ -63,13 +66,20 @@ pub struct ExtentPlace {
 }
 
 impl SegmentBuilder {
-    /// Creates the file of segment `id` at `path`, which must not exist. Each extent buffers `pending_bytes` before
-    /// they are written together.
-    pub fn create(storage: &dyn Storage, path: &Path, id: FileId, pending_bytes: usize) -> Result<SegmentBuilder> {
-        let file = storage.create(path, Access::Buffered)?;
+    /// Creates the file of segment `id` at `path`, which must not exist, for writes with `access`. Each extent buffers
+    /// `pending_bytes` before they are written together.
+    pub fn create(
+        storage: &dyn Storage,
+        path: &Path,
+        id: FileId,
+        access: Access,
+        pending_bytes: usize,
+    ) -> Result<SegmentBuilder> {
+        let file = storage.create(path, access)?;
+        let mut buffer = WriteBuffer::new(access, pending_bytes);
         let header = HEADER.encode(id);
-        file.write_at(&header, 0)?;
-        Ok(SegmentBuilder { id, file, extents: Vec::new(), pending_bytes, end: header.len() as u64 })
+        buffer.write(&*file, &header, 0)?;
+        Ok(SegmentBuilder { id, file, buffer, extents: Vec::new(), pending_bytes, end: header.len() as u64 })
     }
 
     /// Begins extent `id`, whose records have `records_bytes` bytes, or fewer once compressed. Extents are numbered in
@@ -78,8 +88,10 @@ impl SegmentBuilder {
         let start = self.end.next_multiple_of(EXTENT_ALIGN);
         self.end = start + EXTENT_HEADER_BYTES as u64 + records_bytes;
         // The header is filled in when the length of the extent is known.
-        let pending = vec![0; EXTENT_HEADER_BYTES];
-        self.extents.push(GrowingExtent { id, start, pending, offset: start, left: records_bytes, is_whole: false });
+        let mut appender = Appender::new(start);
+        appender.pending = vec![0; EXTENT_HEADER_BYTES];
+        let (left, first) = (records_bytes, Vec::new());
+        self.extents.push(GrowingExtent { id, start, appender, first, left, is_whole: false });
     }
 
     /// Appends records of `announced` bytes, or fewer after compression, to an extent; returns their offset.
@@ -90,12 +102,12 @@ impl SegmentBuilder {
             "records fit into the space announced for their extent"
         );
         let at = growing.end();
-        growing.pending.extend_from_slice(records);
+        growing.appender.pending.extend_from_slice(records);
         growing.left -= announced;
         if growing.left == 0 {
-            growing.finish(&*self.file)?;
-        } else if growing.pending.len() >= self.pending_bytes {
-            growing.write(&*self.file)?;
+            growing.finish(&*self.file, &mut self.buffer)?;
+        } else if growing.appender.pending.len() >= self.pending_bytes {
+            growing.write(&*self.file, &mut self.buffer)?;
         }
         Ok(at)
     }
@@ -108,7 +120,7 @@ impl SegmentBuilder {
     /// Syncs the file and returns the locations of the extents; the caller syncs the directory.
     pub fn finish(mut self) -> Result<Vec<ExtentPlace>> {
         for growing in self.extents.iter_mut().filter(|growing| !growing.is_whole) {
-            growing.finish(&*self.file)?;
+            growing.finish(&*self.file, &mut self.buffer)?;
         }
         self.file.sync()?;
         let place =
@@ -119,26 +131,28 @@ impl SegmentBuilder {
 
 impl GrowingExtent {
     fn end(&self) -> u64 {
-        self.offset + self.pending.len() as u64
+        self.appender.end()
     }
 
-    fn write(&mut self, file: &dyn File) -> Result<()> {
-        file.write_at(&self.pending, self.offset)?;
-        file.write_back(self.offset, self.pending.len() as u64);
-        self.offset += self.pending.len() as u64;
-        self.pending.clear();
-        Ok(())
-    }
-
-    /// Writes the header and the rest, once all records were added.
-    fn finish(&mut self, file: &dyn File) -> Result<()> {
-        let header = extent_header(self.id, self.end() - self.start);
-        match self.offset == self.start {
-            true => self.pending[..EXTENT_HEADER_BYTES].copy_from_slice(&header),
-            false => file.write_at(&header, self.start)?,
+    fn write(&mut self, file: &dyn File, buffer: &mut WriteBuffer) -> Result<()> {
+        if self.appender.written_to() == self.start {
+            let len = self.appender.pending.len().min(BLOCK_IO_BYTES);
+            self.first = self.appender.pending[..len].to_vec();
         }
-        self.write(file)?;
-        self.pending = Vec::new();
+        self.appender.write(file, buffer)
+    }
+
+    /// Writes the rest and the header, once all records were added.
+    fn finish(&mut self, file: &dyn File, buffer: &mut WriteBuffer) -> Result<()> {
+        let header = extent_header(self.id, self.end() - self.start);
+        if self.appender.written_to() == self.start {
+            self.appender.pending[..EXTENT_HEADER_BYTES].copy_from_slice(&header);
+        } else {
+            self.first[..EXTENT_HEADER_BYTES].copy_from_slice(&header);
+            buffer.write(file, &self.first, self.start)?;
+        }
+        self.appender.finish(file, buffer)?;
+        self.first = Vec::new();
         self.is_whole = true;
         Ok(())
     }
@@ -316,7 +330,7 @@ mod tests {
 
     /// Segment 4 with extents 5, 6, .. of records with values of these lengths; returns the offsets of the records.
     fn segment(disk: &SimDisk, extents: &[&[usize]]) -> Vec<u64> {
-        let mut builder = SegmentBuilder::create(disk, Path::new("s"), FileId(4), 4096).unwrap();
+        let mut builder = SegmentBuilder::create(disk, Path::new("s"), FileId(4), Access::Buffered, 4096).unwrap();
         let (mut places, mut number) = (Vec::new(), 0);
         for (index, values) in extents.iter().enumerate() {
             let records: Vec<Vec<u8>> = values.iter().map(|len| (number += 1, record(number, *len)).1).collect();
@@ -370,7 +384,7 @@ mod tests {
     #[test]
     fn extents_shorter_than_announced_are_followed_by_holes() {
         let disk = SimDisk::new();
-        let mut builder = SegmentBuilder::create(&disk, Path::new("s"), FileId(4), 4096).unwrap();
+        let mut builder = SegmentBuilder::create(&disk, Path::new("s"), FileId(4), Access::Buffered, 4096).unwrap();
         (0..3).for_each(|index| builder.begin_extent(FileId(5 + index), 100 * 2000));
         // Round robin, as groups by hash are written.
         for number in 0..300 {

@@ -22,6 +22,7 @@ mod multi_get;
 mod sizes;
 mod space;
 mod ingest;
+mod tiers;
 mod values;
 mod surveys;
 mod ranges;

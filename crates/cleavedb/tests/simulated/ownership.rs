@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use cleavedb::testing::{self, Faults, Phase, SimDisk, SyncPoint, Tuning};
+use cleavedb::testing::{self, Faults, SimDisk, Storage, SyncPoint, Tuning};
 use cleavedb::{Db, Error, Options, Result};
 
-use crate::support::{in_world, open_with};
+use crate::support::{crash_before, in_world, lose_power, open_with, taken};
 
 fn open_with_directories(disk: &SimDisk, main: &str) -> Result<Db> {
     testing::open(Arc::new(disk.clone()), Path::new(main), Options::new().slow_dir("/slow"), Tuning::tiny())
@@ -61,39 +61,6 @@ fn after_a_crash_at_any_moment_of_an_open_the_owner_keeps_its_directory() {
             }
         }
     });
-}
-
-/// What happens with the disk, whenever a sync that `at` accepts begins.
-type Images = Arc<Mutex<Vec<SimDisk>>>;
-
-fn crash_before(disk: &SimDisk, at: impl Fn(&SimDisk, &SyncPoint<'_>) -> bool + Send + Sync + 'static) -> Images {
-    let images = Images::default();
-    let into = images.clone();
-    disk.on_sync(move |disk, point| {
-        if point.phase == Phase::Before && at(disk, point) {
-            into.lock().unwrap().push(disk.process_crash());
-        }
-    });
-    images
-}
-
-/// Loss of power before and after each sync, in several ways.
-fn lose_power(disk: &SimDisk) -> Images {
-    let images = Images::default();
-    let into = images.clone();
-    disk.on_sync(move |disk, _| {
-        let mut images = into.lock().unwrap();
-        let first = images.len() as u64;
-        images.extend((first..first + 6).map(|seed| disk.power_loss(seed)));
-    });
-    images
-}
-
-fn taken(disk: &SimDisk, images: &Images) -> Vec<SimDisk> {
-    disk.clear_on_sync();
-    let images = std::mem::take(&mut *images.lock().unwrap());
-    images.iter().for_each(|image| image.clear_on_sync());
-    images
 }
 
 fn files_named(disk: &SimDisk, extension: &str) -> usize {
@@ -204,24 +171,38 @@ fn a_copy_made_while_the_original_was_open_removes_none_of_its_files() {
 }
 
 #[test]
-fn another_slow_directory_is_not_taken_even_if_nothing_lies_in_the_first_yet() {
+fn a_slow_directory_that_is_not_mounted_is_not_taken_for_a_new_one() {
     in_world(11, || {
         let disk = SimDisk::new();
         let open = |slow: &str| {
             let options = Options::new().slow_dir(slow);
             testing::open(Arc::new(disk.clone()), Path::new("/db"), options, Tuning::tiny())
         };
-        for _ in 0..2 {
-            open("/slow").unwrap().close().unwrap();
-            let refused = open("/not mounted").map(drop);
-            assert!(
-                matches!(&refused, Err(Error::InvalidInput { message }) if message.contains("mounted")),
-                "{refused:?}"
+        let is_refused = |slow: &str| {
+            let refused = open(slow).map(drop);
+            let is_missing = matches!(
+                &refused,
+                Err(Error::InvalidInput { message } | Error::Corruption { message, .. })
+                    if message.contains("mount") || message.contains("missing")
             );
+            assert!(is_missing, "{refused:?}");
+        };
+        for has_files in [false, true] {
+            let db = open("/slow").unwrap();
+            if has_files {
+                put_and_flush(&db, "k");
+            }
+            db.close().unwrap();
+            // The directory under the mount point is empty.
+            let owner = disk.read_file(Path::new("/slow/OWNER")).unwrap();
+            disk.remove(Path::new("/slow/OWNER")).unwrap();
+            is_refused("/slow");
+            if has_files {
+                is_refused("/another");
+            }
+            disk.write_file(Path::new("/slow/OWNER"), &owner);
         }
-        let db = open("/slow").unwrap();
-        put_and_flush(&db, "k");
-        db.close().unwrap();
+        assert!(open("/slow").unwrap().get("k").unwrap().is_some());
     });
 }
 

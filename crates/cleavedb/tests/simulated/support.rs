@@ -1,9 +1,9 @@
 //! Shared by the tests: a simulated world, a database on a simulated disk, both log backends.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use cleavedb::testing::{self, SimDisk, Tuning};
+use cleavedb::testing::{self, Phase, SimDisk, SyncPoint, Tuning};
 use cleavedb::{Db, LogBackend, Options, Result};
 
 /// Both log backends.
@@ -53,4 +53,39 @@ pub fn text(db: &Db, key: &str) -> Option<String> {
 /// A value of `len` bytes that contains the name of its owner.
 pub fn value(name: &str, len: usize) -> Vec<u8> {
     name.bytes().cycle().take(len).collect()
+}
+
+/// Images of a disk, taken while it is used.
+pub type Images = Arc<Mutex<Vec<SimDisk>>>;
+
+/// The disk after a crash of the process, whenever a sync that `at` accepts begins.
+pub fn crash_before(disk: &SimDisk, at: impl Fn(&SimDisk, &SyncPoint<'_>) -> bool + Send + Sync + 'static) -> Images {
+    let images = Images::default();
+    let into = images.clone();
+    disk.on_sync(move |disk, point| {
+        if point.phase == Phase::Before && at(disk, point) {
+            into.lock().unwrap().push(disk.process_crash());
+        }
+    });
+    images
+}
+
+/// Loss of power before and after each sync, in several ways.
+pub fn lose_power(disk: &SimDisk) -> Images {
+    let images = Images::default();
+    let into = images.clone();
+    disk.on_sync(move |disk, _| {
+        let mut images = into.lock().unwrap();
+        let first = images.len() as u64;
+        images.extend((first..first + 6).map(|seed| disk.power_loss(seed)));
+    });
+    images
+}
+
+/// The images taken so far; no more are taken.
+pub fn taken(disk: &SimDisk, images: &Images) -> Vec<SimDisk> {
+    disk.clear_on_sync();
+    let images = std::mem::take(&mut *images.lock().unwrap());
+    images.iter().for_each(|image| image.clear_on_sync());
+    images
 }

@@ -185,9 +185,10 @@ fn lines_of(edit: &Edit) -> Vec<(&'static str, String)> {
     let dropped = edit.keyspaces_dropped.iter().map(|(id, seqno)| format!("{}, all up to seqno {}", id.0, seqno.0));
     lines.extend(dropped.map(|text| ("keyspace dropped", text)));
     lines.extend(edit.keyspaces_forgotten.iter().map(|id| ("keyspace forgotten", id.0.to_string())));
-    let files =
-        edit.files_added.iter().map(|file| format!("{:?} {} on the {:?} tier", file.kind, file.id.0, file.tier));
-    lines.extend(files.map(|text| ("file added", text)));
+    for (what, files) in [("file added", &edit.files_added), ("file moved", &edit.files_moved)] {
+        let files = files.iter().map(|file| format!("{:?} {} in directory {}", file.kind, file.id.0, file.dir.0));
+        lines.extend(files.map(|text| (what, text)));
+    }
     lines.extend(numbered("log added", &edit.logs_added));
     lines.extend(edit.logs_ended.iter().map(|(id, end)| ("log ended", format!("{} at {end}", id.0))));
     lines.extend(numbered("log removed", &edit.logs_removed));
@@ -226,7 +227,11 @@ fn lines_of(edit: &Edit) -> Vec<(&'static str, String)> {
     let opening = |opening: Opening| format!("{} ({:016x})", opening.epoch, opening.nonce);
     let openings = |of: Openings| format!("{}, before it {}", opening(of.present), opening(of.previous));
     lines.extend(edit.openings.map(|of| ("opened", openings(of))));
-    lines.extend(edit.has_slow_dir.then(|| ("slow directory", "tables are in a separate directory".to_owned())));
+    let dirs =
+        edit.dirs_added.iter().map(|(dir, of)| format!("{} is {:?}, since opening {}", dir.0, of.path, of.since));
+    lines.extend(dirs.map(|text| ("directory", text)));
+    lines.extend(edit.dirs_removed.iter().map(|dir| ("directory removed", dir.0.to_string())));
+    lines.extend(edit.slow_dir.map(|dir| ("slow tier", format!("in directory {}", dir.0))));
     lines
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use minicbor::{Decode, Encode};
 
 use crate::engine::core::Core;
+use crate::engine::inspect::tier_stats::TierStats;
 use crate::engine::memory::MemoryStats;
 use crate::engine::work::{RunningJob, names_of};
 use crate::io::Access;
@@ -198,6 +199,10 @@ pub struct Stats {
     /// stopped.
     #[n(50)]
     pub pace_bytes_per_second: Option<u64>,
+    /// The directories, and the fast tier.
+    #[n(55)]
+    #[cbor(default)]
+    pub tiers: TierStats,
     /// The running jobs, in the order in which they began. Empty in the statistics of another process.
     #[cbor(skip)]
     pub jobs: Vec<JobStats>,
@@ -338,7 +343,7 @@ impl Core {
             value_cache_misses: self.memory.value_cache.misses(),
             open_table_files: self.readers.handles.open_count(),
             table_files_opened: self.readers.handles.opened(),
-            direct_io: self.readers.handles.access() == Access::Direct,
+            direct_io: self.readers.slow_access == Access::Direct,
             seqno: seqno.0,
             durable_seqno: self.horizon.durable().0,
             keyspaces: self.keyspaces.len(),
@@ -377,6 +382,7 @@ impl Core {
                 })
                 .collect(),
             unknown_files: self.unknown_files.clone(),
+            tiers: self.tier_stats(&view),
             pace_bytes_per_second: self.pacer.bytes_per_second(),
             jobs,
             ..self.totals()

@@ -63,7 +63,7 @@ impl Core {
             drop(guard_panic("the statistics", || {
                 let stats = self.stats();
                 // Foreign code, which may close the database: no lock may be held here.
-                crate::engine::inspect::telemetry::publish(&self.dirs.fast, &stats);
+                crate::engine::inspect::telemetry::publish(self.dirs.fast(), &stats);
                 let mut page = self.stats_page.state.lock();
                 // A pause that begins from here on waits for this lock before it returns to its caller.
                 if !self.work.lock().has_pauses() {
@@ -78,7 +78,7 @@ impl Core {
     fn write_page(&self, state: &mut PageState, stats: &Stats, now: Duration) {
         let opened = *state.opened.get_or_insert(now);
         if state.file.is_none() && !state.given_up {
-            match claim(&*self.storage, &self.dirs.fast) {
+            match claim(&*self.storage, self.dirs.fast()) {
                 Ok(Some(file)) => state.file = Some(file),
                 Ok(None) => state.given_up = true,
                 // Retried when the page is next due.
@@ -108,12 +108,12 @@ impl Core {
         state.given_up = true;
         // Also removes a page left by a crash, if this database is closed before its own page was due.
         let is_left = || {
-            let there = self.storage.list(&self.dirs.fast)?.iter().any(|entry| entry.name == STATS);
-            Ok(there && claim(&*self.storage, &self.dirs.fast)?.is_some())
+            let there = self.storage.list(self.dirs.fast())?.iter().any(|entry| entry.name == STATS);
+            Ok(there && claim(&*self.storage, self.dirs.fast())?.is_some())
         };
         let left: Result<bool> = is_left();
         if state.file.take().is_some() || left.unwrap_or(false) {
-            let _ = self.storage.remove(&self.dirs.fast.join(STATS));
+            let _ = self.storage.remove(&self.dirs.fast().join(STATS));
         }
     }
 }

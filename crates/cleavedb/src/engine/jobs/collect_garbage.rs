@@ -70,7 +70,7 @@ pub(crate) fn victims(core: &Core, state: &WorkState, idle: bool) -> Option<Choi
     }
     let room = match is_short {
         true => 0,
-        false => core.storage.free_bytes(&core.dirs.slow) / 2,
+        false => core.storage.free_bytes(core.dirs.slow()) / 2,
     };
     let chosen = choice.files.len();
     choice.files = those_with_room(&values, choice.files, room);

@@ -3,8 +3,10 @@
 use crate::base::Result;
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
+use crate::engine::fast_tier::Occupant;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
+use crate::engine::manifest::file_names::parse;
 use crate::engine::shortages::Need;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile};
 use crate::io::pending_deletions::Obsolete;
@@ -48,7 +50,15 @@ impl Core {
         let Some(obsolete) = self.pending_deletions.take(now()) else { return false };
         match obsolete {
             // Nothing depends on this: the next open removes files that the manifest does not reference.
-            Obsolete::File(path) => drop(self.storage.remove(&path)),
+            Obsolete::File(path) => {
+                let removed = self.storage.remove(&path);
+                let name = path.file_name().and_then(|name| name.to_str()).and_then(parse);
+                if let (Ok(()), Some((_, id))) = (removed, name)
+                    && path.parent() == Some(self.dirs.fast())
+                {
+                    self.fast.release(Occupant::File(id));
+                }
+            }
             Obsolete::Range(range) => {
                 let punched = self.storage.punch(&range.path, range.offset, range.len);
                 match &punched {

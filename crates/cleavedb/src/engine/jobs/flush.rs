@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use crate::base::tombstones::survivors;
 use crate::base::versions::{Horizon, Retention, VersionRef, VersionSource};
-use crate::base::{Cursor, FileId, Merging, Result, Seqno};
+use crate::base::{Cursor, DirId, FileId, Merging, Result, Seqno};
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::events::Event;
+use crate::engine::fast_tier::Occupant;
 use crate::engine::jobs::build_run::{claim_of, fragments_of_runs, seqnos_of};
 use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan};
 use crate::engine::jobs::outcome::Outcome;
@@ -280,7 +281,9 @@ impl Core {
         for (id, _) in &edit.values_placed {
             if let Some(log) = view.logs.get(id) {
                 // If this fails, the space stays reserved.
-                let _ = log.file().truncate(log.end());
+                if log.file().truncate(log.end()).is_ok() && log.key().dir == DirId::HOME {
+                    self.fast.note(Occupant::File(log.id()), log.end());
+                }
             }
         }
         Ok(())

@@ -53,6 +53,8 @@ pub(crate) enum Duty {
     Logs,
     /// Collects value files: mostly waits for storage, and runs beside compactions, which make garbage known.
     Values,
+    /// Moves files between directories: only waits for storage.
+    Moves,
     /// Only jobs of the front: at a yield point of a compaction.
     Front,
     /// Jobs of the front, and subtasks of compactions begun by other threads.

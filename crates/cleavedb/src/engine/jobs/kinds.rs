@@ -4,13 +4,13 @@ use crate::engine::core::Core;
 use crate::engine::jobs::job::{Duty, JobKind, Look, Offer};
 use crate::engine::jobs::{
     balance_caches, collect_garbage, compact, delete_files, find_stale, flush, help, make_reserve, merge_runs,
-    prepare_log, reorder, seal, seal_front,
+    move_files, prepare_log, reorder, seal, seal_front,
 };
 use crate::engine::work::WorkState;
 use crate::sched::clock::now;
 
 /// In order of priority. A thread begins the first job offered by a kind of its duty.
-const KINDS: [&JobKind; 15] = [
+const KINDS: [&JobKind; 16] = [
     &compact::KIND_WHILE_NONE_RUNS,
     &help::WITH_RUNS,
     &seal::KIND,
@@ -26,6 +26,7 @@ const KINDS: [&JobKind; 15] = [
     &make_reserve::KIND,
     &collect_garbage::KIND,
     &reorder::KIND,
+    &move_files::KIND,
 ];
 
 impl Core {

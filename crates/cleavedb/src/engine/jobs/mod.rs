@@ -21,6 +21,7 @@ pub(crate) mod refreshed_addresses;
 pub(crate) mod collection;
 pub(crate) mod collect_garbage;
 pub(crate) mod reorder;
+pub(crate) mod move_files;
 pub(crate) mod find_stale;
 pub(crate) mod prepare_log;
 pub(crate) mod delete_files;

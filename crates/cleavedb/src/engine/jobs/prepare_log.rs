@@ -10,7 +10,7 @@ use crate::engine::work::{Bound, Class, MemoryShare, Profile};
 use crate::engine::write::logs::log_edit;
 
 /// Due when the spare log is missing. On a full disk, jobs that free space come first, and an otherwise idle thread
-/// creates the log.
+/// creates the log. A fast tier without room gets it once files were demoted.
 pub(crate) const KIND: JobKind = JobKind {
     duties: &[Duty::Logs, Duty::Front, Duty::FrontAndSubtasks, Duty::All],
     next: |core, state, look| {
@@ -18,7 +18,7 @@ pub(crate) const KIND: JobKind = JobKind {
             Duty::Logs => !look.is_short,
             _ => look.is_short && state.shortages.may_try(Need::Log, look.now),
         };
-        let is_due = may_try && !state.has(Sole::SpareLog) && core.logs.wants_spare();
+        let is_due = may_try && !state.has(Sole::SpareLog) && core.logs.wants_spare() && core.has_room_for_log();
         is_due.then(|| JobKind::begin(PrepareLog)).flatten()
     },
 };

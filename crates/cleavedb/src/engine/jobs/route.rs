@@ -41,7 +41,7 @@ fn route(
     let Some(kind) = stamp.kind().filter(|kind| kind.is_address()) else { return Ok(None) };
     let address = Address::decode(payload).ok_or_else(|| {
         let message = format!("key {:?} has a damaged address", key.escape_ascii().to_string());
-        Error::corruption(&core.dirs.fast, 0, message)
+        Error::corruption(core.dirs.fast(), 0, message)
     })?;
     Ok((!stays(separation, key, kind, address)).then_some(address))
 }
@@ -161,7 +161,7 @@ impl<S: VersionSource, F: FnMut(KeyspaceId) -> usize> Routed<'_, S, F> {
             let Route::Fetch(address) = entry.route else { continue };
             let log = self.view.logs.get(&address.file).ok_or_else(|| {
                 let message = format!("an address references log {}, which does not exist", address.file.0);
-                Error::corruption(&self.core.dirs.fast, address.offset, message)
+                Error::corruption(self.core.dirs.fast(), address.offset, message)
             })?;
             let is_written = log.is_written(address.offset.saturating_add(address.len.into()));
             if is_written { &mut in_files } else { &mut in_ring }.push(WantedRecord { log, address, index });

@@ -1,7 +1,7 @@
 //! The threads of background work: each runs jobs of its duty one after the other, and sleeps when none is due.
 //!
 //! All decisions are made under the work lock, which is never held while a job runs. In addition to the threads that
-//! the options ask for, one thread serves the logs and one the value files. The first thread serves the front (seal,
+//! the options ask for, one thread serves the logs, one the value files, and one moves files if there are several directories. The first thread serves the front (seal,
 //! flush, merge of runs): it leaves the choice of compactions to the others if there are any, helps with their subtasks
 //! when the front is idle, and serves the front at their yield points.
 
@@ -14,6 +14,7 @@ use crate::engine::claims::Sole;
 use crate::engine::core::Core;
 use crate::engine::jobs::collect_garbage::victims;
 use crate::engine::jobs::job::Duty;
+use crate::engine::jobs::move_files::moves_due;
 use crate::engine::jobs::reorder::reorder_candidates;
 use crate::engine::shortages::Need;
 use crate::engine::work::{IDLE_AFTER, WorkState, Worker};
@@ -36,6 +37,10 @@ impl Core {
         }
         let core = self.clone();
         threads.push(try_spawn("cleave-values", move || core.run_background(Worker::Other, Duty::Values))?);
+        if self.dirs.others().next().is_some() {
+            let core = self.clone();
+            threads.push(try_spawn("cleave-moves", move || core.run_background(Worker::Other, Duty::Moves))?);
+        }
         let core = self.clone();
         threads.push(try_spawn("cleave-logs", move || core.run_background(Worker::Other, Duty::Logs))?);
         Ok(())
@@ -159,7 +164,7 @@ impl Core {
     /// Records that a thread that may run any job found none. Returns true if it must look again at once, for work that
     /// was waiting for this.
     fn note_nothing_due(&self, state: &mut WorkState) -> bool {
-        if state.has_jobs() || victims(self, state, false).is_some() {
+        if state.has_jobs() || victims(self, state, false).is_some() || moves_due(self, state).is_some() {
             return false;
         }
         if state.note(ActivityChange::NothingDue) {

@@ -7,7 +7,6 @@ use crate::base::tombstones::Fragment;
 use crate::base::versions::VersionSource;
 use crate::base::{Error, FileKey, FileKind, Result};
 use crate::engine::core::Core;
-use crate::engine::manifest::files::tier_of_new;
 use crate::levels::builder::TableOptions;
 use crate::levels::compaction::{TableSink, write_tables};
 use crate::levels::table::Table;
@@ -23,8 +22,9 @@ impl Core {
         target_bytes: u64,
     ) -> Result<Vec<Arc<Table>>, E> {
         let settings = &self.settings;
-        let tier = tier_of_new(FileKind::Table);
-        let path_of = |id| self.dirs.path(FileKey { kind: FileKind::Table, id, tier });
+        let dir = self.dirs.of_new(FileKind::Table);
+        self.note_made_in(dir);
+        let path_of = |id| self.dirs.path(FileKey { kind: FileKind::Table, id, dir });
         let dropped: Vec<_> = self.keyspaces.dropped().into_keys().collect();
         let sink = TableSink {
             storage: &*self.storage,
@@ -35,7 +35,7 @@ impl Core {
                 filter_bits: settings.filter_bits,
                 compression: settings.compression_at(level),
                 write_bytes: settings.tuning.write_bytes,
-                access: self.readers.handles.access(),
+                access: self.readers.access_in(dir),
             },
             compression: &|keyspace| self.keyspaces.compression(keyspace),
             target_bytes,
@@ -51,9 +51,9 @@ impl Core {
         let bytes = metas.iter().map(|meta| meta.size).sum();
         self.counters.table_bytes.fetch_add(bytes, Ordering::Relaxed);
         let paths: Vec<_> = metas.iter().map(|meta| path_of(meta.id)).collect();
-        let synced = self.guarded(self.with_descriptors(|| self.storage.sync_dir(self.dirs.of(tier))));
+        let synced = self.guarded(self.with_descriptors(|| self.storage.sync_dir(self.dirs.of(dir))));
         let opened: Result<Vec<_>> = synced.and_then(|()| {
-            metas.into_iter().map(|meta| Table::open(&self.readers, self.guard(meta.key(tier)), meta)).collect()
+            metas.into_iter().map(|meta| Table::open(&self.readers, self.guard(meta.key(dir)), meta)).collect()
         });
         // Nothing references them; those that cannot be removed now are removed by the next open.
         Ok(opened.inspect_err(|_| paths.iter().for_each(|path| drop(self.storage.remove(path))))?)

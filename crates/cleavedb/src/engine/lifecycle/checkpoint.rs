@@ -12,14 +12,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::base::panics::guard_panic;
-use crate::base::{Error, FileId, FileKey, Result, Seqno, verify};
+use crate::base::{DirId, Error, FileId, FileKey, Result, Seqno, verify};
 use crate::engine::core::Core;
 use crate::engine::layer::Layer;
 use crate::engine::manifest::file_names::LOCK;
 use crate::engine::manifest::files::Dirs;
 use crate::engine::manifest::{Manifest, ManifestState};
 use crate::engine::view::View;
-use crate::format::edit::Openings;
 use crate::format::values::ValuePlace;
 use crate::front::log::LogFile;
 use crate::io::{Access, Storage, read_exact_at};
@@ -61,7 +60,7 @@ impl Core {
     /// The target must not be, contain or be inside a directory of the database.
     fn check_target(&self, target: &Path) -> Result<PathBuf> {
         let real = self.storage.real_path(target)?;
-        for own in [&self.dirs.fast, &self.dirs.slow] {
+        for (_, own) in self.dirs.all() {
             let own = self.storage.real_path(own)?;
             if real.starts_with(&own) {
                 let message = format!(
@@ -135,8 +134,7 @@ impl Core {
         }
         // A new database id: with the same id, the copy could be opened with this database's tables.
         let database = self.storage.unique_number()?;
-        let mut state =
-            ManifestState { database, has_slow_dir: false, openings: Openings::default(), ..captured.state.clone() };
+        let mut state = ManifestState { database, ..captured.state.clone().in_one_directory() };
         // The id of its manifest must be in a range that the copy has reserved, too.
         if state.reserved_end(state.next_file).is_none() {
             state.reserved.insert(state.next_file, FileId(state.next_file.0 + 1));
@@ -185,9 +183,9 @@ fn copy_into(storage: &dyn Storage, dir: &Path, fill: impl FnOnce(&mut Copy<'_>)
 }
 
 impl Copy<'_> {
-    /// The path of a file of the copy, in which both tiers share one directory.
+    /// The path of a file of the copy, which has one directory.
     fn path(&self, file: FileKey) -> PathBuf {
-        Dirs { fast: self.dir.clone(), slow: self.dir.clone() }.path(file)
+        Dirs::one(self.dir.clone()).path(FileKey { dir: DirId::HOME, ..file })
     }
 
     /// Hard-links a file that never changes; returns false if that is impossible.

@@ -8,7 +8,7 @@ use crate::base::panics::guard_panic;
 use crate::engine::core::Core;
 use crate::engine::inspect::telemetry;
 use crate::engine::manifest::ManifestState;
-use crate::engine::recovery::ownership::{next_openings, replace_owner};
+use crate::engine::recovery::owner::{next_openings, replace_owner};
 use crate::engine::view::{Sources, View};
 use crate::format::edit::{Edit, Opening, Openings};
 use crate::format::frame::LOG_HEADER_BYTES;
@@ -67,7 +67,7 @@ impl Core {
         }
         self.locks.lock().clear();
         if self.settings.tuning.stats_interval.is_some() {
-            telemetry::publish(&self.dirs.fast, &self.stats());
+            telemetry::publish(self.dirs.fast(), &self.stats());
         }
         settled.and(flushed)
     }
@@ -116,11 +116,13 @@ impl Core {
             self.reserve.with(|| self.commit_edit(&mut manifest, &edit))?;
         }
         if edit.openings.is_some() {
-            let replaced = self.reserve.with(|| replace_owner(&*self.storage, &self.dirs.slow, manifest.state()));
-            match self.guarded(replaced) {
-                Err(error) if !error.is_transient() => return Err(error),
-                // `OWNER` still has the opening before, with which the next open is content.
-                _ => {}
+            for (dir, path) in self.dirs.others() {
+                let replaced = self.reserve.with(|| replace_owner(&*self.storage, dir, path, manifest.state()));
+                match self.guarded(replaced) {
+                    Err(error) if !error.is_transient() => return Err(error),
+                    // `OWNER` still has the opening before, with which the next open is content.
+                    _ => {}
+                }
             }
         }
         self.guarded(self.reserve.with(|| manifest.seal()))?;
@@ -150,7 +152,7 @@ impl Core {
     /// one.
     fn openings_at_close(&self, state: &ManifestState) -> Result<Option<Openings>> {
         let is_first = state.openings.previous == Opening::default();
-        if !self.dirs.are_apart() || !(is_first || self.has_made_slow_files.load(Ordering::Acquire)) {
+        if self.dirs.others().next().is_none() || !(is_first || self.has_made_slow_files.load(Ordering::Acquire)) {
             return Ok(None);
         }
         Ok(Some(next_openings(state, Some(state.openings.present), self.storage.unique_number()?)))

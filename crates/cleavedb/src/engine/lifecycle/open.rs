@@ -1,25 +1,28 @@
 //! Opening and closing a database.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::base::{Error, FileId, KeyspaceId, Result};
+use crate::base::{Error, FileId, FileKind, KeyspaceId, Result};
 use crate::cache::block_cache::BlockCache;
 use crate::engine::core::{Core, CoreParts};
 use crate::engine::events::{Event, Events};
+use crate::engine::fast_tier::{FastTier, Occupant, SMALL_FILES_BYTES};
 use crate::engine::file_numbers::FileNumbers;
 use crate::engine::inspect::telemetry;
 use crate::engine::keyspaces::{DEFAULT_ID, DEFAULT_NAME, Keyspaces};
 use crate::engine::lifecycle::request::OpenRequest;
-use crate::engine::manifest::file_names::{CURRENT, LOCK};
-use crate::engine::manifest::files::Dirs;
+use crate::engine::manifest::file_names::{CURRENT, LOCK, OWNER};
+use crate::engine::manifest::files::{DeclaredDirs, Dirs};
 use crate::engine::manifest::numbered_files::{Numbered, list_numbered};
 use crate::engine::manifest::{Manifest, ManifestState};
 use crate::engine::memory::Memory;
+use crate::engine::recovery::directories::{FoundDirs, find_directories};
+use crate::engine::recovery::owner::{next_openings, replace_owner};
 use crate::engine::recovery::ownership::{
-    FileClaim, check_absent, check_layout, check_new, check_owner, files_with, next_openings, remove_left_over,
-    remove_never_named, replace_owner,
+    FileClaim, check_absent, check_new, files_with, remove_left_over, remove_never_named,
 };
 use crate::engine::recovery::replay::recover;
 use crate::engine::recovery::tables::open_tables;
@@ -30,7 +33,8 @@ use crate::engine::tuning::sizes::Tuning;
 use crate::engine::value_home::ValueHome;
 use crate::engine::view::{Sources, View};
 use crate::format::compression::Compression;
-use crate::format::edit::{Edit, KeyspaceKind, KeyspaceRecord, Opening, Separation};
+use crate::format::edit::{Directory, Edit, KeyspaceKind, KeyspaceRecord, Opening, Separation};
+use crate::format::stats_page::PAGE_BYTES;
 use crate::format::watermarks::Consumer;
 use crate::front::index_table::IndexTable;
 use crate::front::log::LogFile;
@@ -44,41 +48,45 @@ use crate::values::files::ValueFiles;
 
 /// Opens or creates a database.
 pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Arc<Core>> {
-    let OpenRequest { path, dirs, settings, .. } = request;
+    let OpenRequest { path, dirs: declared, settings, .. } = request;
     let Settings { read_only, ref tuning, .. } = settings;
-    if (!request.create_if_missing || read_only) && !storage.exists(&dirs.fast.join(CURRENT))? {
-        check_absent(&*storage, &dirs.fast)?;
+    if (!request.create_if_missing || read_only) && !storage.exists(&declared.fast.join(CURRENT))? {
+        check_absent(&*storage, &declared.fast)?;
         return Err(Error::NotFound { what: format!("database {}", path.display()) });
     }
-    let locks = take_locks(&*storage, &dirs, read_only)?;
-    let (mut manifest, numbers) = match read_only {
+    let mut locks = take_locks(&*storage, &declared, read_only)?;
+    let mut manifest = match read_only {
         true => {
-            let manifest = Manifest::read(storage.clone(), &dirs.fast, tuning.manifest_bytes)?;
+            let manifest = Manifest::read(storage.clone(), &declared.fast, tuning.manifest_bytes)?;
             let missing = || Error::NotFound { what: format!("database {}", path.display()) };
-            (manifest.ok_or_else(missing)?, FileNumbers::new(FileId(0), FileId(0), tuning.numbers_reserved))
+            manifest.ok_or_else(missing)?
         }
-        false => read_or_make_manifest(&storage, &dirs, tuning)?,
+        false => read_or_make_manifest(&storage, &declared, tuning)?,
     };
-    check_layout(&*storage, manifest.state(), &dirs)?;
-    let owner = if dirs.are_apart() { check_owner(&*storage, &dirs.slow, manifest.state())? } else { None };
-    let pending_deletions = Arc::new(PendingDeletions::default());
-    let access = if request.direct_io { Access::Direct } else { Access::Buffered };
-    if request.direct_io {
-        // Tests for direct I/O on the lock file, which exists in the directory of the tables by now.
-        storage.open_read(&dirs.slow.join(LOCK), access)?;
+    let found = find_directories(&*storage, manifest.state(), &declared, !read_only)?;
+    let dirs = &found.dirs;
+    for (_, former) in dirs.others().filter(|(_, path)| *path != declared.slow) {
+        locks.push(lock(&*storage, former, read_only)?);
     }
+    let numbers = match read_only {
+        true => FileNumbers::new(FileId(0), FileId(0), tuning.numbers_reserved),
+        false => free_numbers(&*storage, dirs, manifest.state(), tuning)?,
+    };
+    let pending_deletions = Arc::new(PendingDeletions::default());
+    let access = accesses(&*storage, dirs, request.direct_io)?;
     let memory = Memory::new(tuning);
     let readers = readers_on(&storage, tuning, access, request.open_files_max, &memory);
     check_keyspace_compression(&manifest)?;
-    let version = open_tables(&dirs, manifest.state(), &pending_deletions, &readers)?;
-    let recovered = recover(&*storage, &dirs, manifest.state(), tuning, &pending_deletions, read_only)?;
-    let reserve = Reserve::new(storage.clone(), &dirs.fast, &dirs.slow, tuning);
-    let place = Place { storage: &*storage, dirs: &dirs };
+    let version = open_tables(dirs, manifest.state(), &pending_deletions, &readers)?;
+    let recovered = recover(&*storage, dirs, manifest.state(), tuning, &pending_deletions, read_only)?;
+    let reserve = Reserve::new(storage.clone(), dirs.fast(), dirs.slow(), tuning);
+    let place = Place { storage: &*storage, found: &found };
     if !read_only {
-        remove_never_named(&*storage, &dirs, &manifest)?;
-        place.begin(&mut manifest, &numbers, &reserve, recovered.edit, owner)?;
+        remove_never_named(&*storage, dirs, &manifest)?;
+        place.begin(&mut manifest, &numbers, &reserve, recovered.edit)?;
     }
-    let unknown_files = files_with(&*storage, &dirs, &manifest, FileClaim::Unknown)?;
+    let fast = fast_tier(&*storage, dirs, &manifest, request.fast_bytes, tuning)?;
+    let unknown_files = files_with(&*storage, dirs, &manifest, FileClaim::Unknown)?;
 
     static DATABASES: AtomicU64 = AtomicU64::new(0);
     let database = DATABASES.fetch_add(1, Ordering::Relaxed);
@@ -86,17 +94,17 @@ pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Ar
     let records = state.keyspaces.values().cloned();
     let keyspaces =
         Keyspaces::new(records, state.dropped.clone(), request.operators, database, tuning.separation_bytes);
-    let around = ValueHome { dirs: &dirs, pending_deletions: &pending_deletions, readers: &readers };
+    let around = ValueHome { dirs, pending_deletions: &pending_deletions, readers: &readers };
     let values = open_values(&around, state)?;
     if !read_only {
         give_back_gaps(&*storage, &values, &pending_deletions)?;
     }
     let view = view_of(recovered.tables, recovered.logs, version, values);
     let flushed = state.watermarks.of(Consumer::Levels);
-    let events = Events::new(request.listeners.into_iter().chain(telemetry::listener(&dirs.fast)).collect())?;
+    let events = Events::new(request.listeners.into_iter().chain(telemetry::listener(dirs.fast())).collect())?;
     let core = Arc::new(Core::new(CoreParts {
         storage,
-        dirs,
+        dirs: found.dirs,
         settings,
         database,
         view,
@@ -110,6 +118,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Ar
         memory,
         pending_deletions,
         reserve,
+        fast,
         events,
         locks,
     }));
@@ -118,16 +127,61 @@ pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Ar
     Ok(core)
 }
 
+/// The space of the fast tier, with what lies there.
+fn fast_tier(
+    storage: &dyn Storage,
+    dirs: &Dirs,
+    manifest: &Manifest,
+    budget: Option<u64>,
+    tuning: &Tuning,
+) -> Result<FastTier> {
+    let fast = FastTier::new(dirs.are_apart().then(|| budget.unwrap_or(u64::MAX)));
+    if !dirs.are_apart() {
+        return Ok(fast);
+    }
+    let files = list_numbered(storage, &Dirs::one(dirs.fast().to_owned()))?;
+    for file in files.into_iter().filter(|file| file.kind != FileKind::Manifest) {
+        fast.note(Occupant::File(file.id), storage.file_len(&file.path)?.unwrap_or_default());
+    }
+    fast.note(Occupant::Manifest, manifest.space_max() + SMALL_FILES_BYTES);
+    fast.note(Occupant::Reserve, tuning.manifest_bytes.min(tuning.reserve_bytes));
+    if tuning.stats_interval.is_some() {
+        fast.note(Occupant::Stats, PAGE_BYTES as u64);
+    }
+    Ok(fast)
+}
+
+/// How files are read and written in the directory of the manifest, and in the others. Those are on storage of their own,
+/// for which the page cache has no memory to spare, so that direct I/O is used wherever the file system supports it.
+fn accesses(storage: &dyn Storage, dirs: &Dirs, wanted: Option<bool>) -> Result<(Access, Access)> {
+    // The lock file exists in all directories by now.
+    let try_direct = |dir: &Path| storage.open_read(&dir.join(LOCK), Access::Direct);
+    let supports = |dir: &Path| try_direct(dir).is_ok();
+    match wanted {
+        Some(true) => {
+            dirs.all().try_for_each(|(_, dir)| try_direct(dir).map(drop))?;
+            Ok((Access::Direct, Access::Direct))
+        }
+        Some(false) => Ok((Access::Buffered, Access::Buffered)),
+        None if dirs.others().next().is_some() && dirs.others().all(|(_, dir)| supports(dir)) => {
+            Ok((Access::Buffered, Access::Direct))
+        }
+        None => Ok((Access::Buffered, Access::Buffered)),
+    }
+}
+
 /// What tables and value files are read through.
 fn readers_on(
     storage: &Arc<dyn Storage>,
     tuning: &Tuning,
-    access: Access,
+    (fast_access, slow_access): (Access, Access),
     open_files_max: usize,
     memory: &Memory,
 ) -> Arc<Readers> {
     Arc::new(Readers {
-        handles: Arc::new(Handles::new(storage.clone(), access, open_files_max)),
+        fast_access,
+        slow_access,
+        handles: Arc::new(Handles::new(storage.clone(), open_files_max)),
         storage: storage.clone(),
         cache: Arc::new(BlockCache::new(tuning.cache_bytes)),
         ahead: ReadAhead::new(tuning.read_ahead_bytes, memory.jobs.clone()),
@@ -177,29 +231,33 @@ fn start(core: &Arc<Core>) -> Result<()> {
     })
 }
 
-/// Locks both directories, creating them if needed; a reader shares the locks with other readers and creates nothing.
-fn take_locks(storage: &dyn Storage, dirs: &Dirs, read_only: bool) -> Result<Vec<Box<dyn Lock>>> {
-    let Dirs { fast, slow } = dirs;
+/// Locks the declared directories, creating them if needed; a reader shares the locks with other readers and creates
+/// nothing.
+fn take_locks(storage: &dyn Storage, dirs: &DeclaredDirs, read_only: bool) -> Result<Vec<Box<dyn Lock>>> {
+    let DeclaredDirs { fast, slow, .. } = dirs;
     if !read_only {
         BTreeSet::from([fast, slow]).iter().try_for_each(|dir| storage.create_dir_all(dir))?;
     }
     // A fixed lock order: all openers of a pair of directories begin with the same one.
     let both = if slow == fast { vec![fast] } else { vec![fast, slow] };
-    let paths = both.into_iter().map(|dir| dir.join(LOCK));
-    paths.map(|path| if read_only { storage.lock_shared(&path) } else { storage.lock(&path) }).collect()
+    both.into_iter().map(|dir| lock(storage, dir, read_only)).collect()
 }
 
-/// The manifest of the existing or a new database, and the allocator of file ids.
-fn read_or_make_manifest(storage: &Arc<dyn Storage>, dirs: &Dirs, tuning: &Tuning) -> Result<(Manifest, FileNumbers)> {
+fn lock(storage: &dyn Storage, dir: &Path, read_only: bool) -> Result<Box<dyn Lock>> {
+    let path = dir.join(LOCK);
+    if read_only { storage.lock_shared(&path) } else { storage.lock(&path) }
+}
+
+/// The manifest of the existing or a new database.
+fn read_or_make_manifest(storage: &Arc<dyn Storage>, dirs: &DeclaredDirs, tuning: &Tuning) -> Result<Manifest> {
     if let Some(manifest) = Manifest::read(storage.clone(), &dirs.fast, tuning.manifest_bytes)? {
-        let numbers = free_numbers(&**storage, dirs, manifest.state(), tuning)?;
-        return Ok((manifest, numbers));
+        return Ok(manifest);
     }
     check_new(&**storage, dirs)?;
     let mut manifest = Manifest::new(storage.clone(), &dirs.fast, tuning.manifest_bytes);
     let numbers = FileNumbers::new(FileId(1), FileId(1), tuning.numbers_reserved);
     commit_before_start(&mut manifest, &numbers, &[], new_database(storage.unique_number()?))?;
-    Ok((manifest, numbers))
+    Ok(manifest)
 }
 
 /// The allocator of file ids. Files left over from a crash keep their ids until they are removed; any other file with a
@@ -242,11 +300,11 @@ fn check_keyspace_compression(manifest: &Manifest) -> Result<()> {
 /// The directories being opened.
 struct Place<'a> {
     storage: &'a dyn Storage,
-    dirs: &'a Dirs,
+    found: &'a FoundDirs,
 }
 
 impl Place<'_> {
-    /// Commits the result of recovery (`recovered`) and the opening, takes ownership of a separate slow directory, and
+    /// Commits the result of recovery (`recovered`) and the opening, takes ownership of the other directories, and
     /// removes left-over files. These are removed only once the manifest that does not reference them is known to be on
     /// storage, because an earlier manifest might reference them. Everything a reader can see from now on must be
     /// durable as well, so a manifest whose end may not be durable is committed anew even if no file has to be removed.
@@ -256,31 +314,54 @@ impl Place<'_> {
         numbers: &FileNumbers,
         reserve: &Reserve,
         recovered: Option<Edit>,
-        owner: Option<Opening>,
     ) -> Result<()> {
-        let Place { storage, dirs } = *self;
+        let Place { storage, found } = *self;
+        let dirs = &found.dirs;
         let left_over = |manifest: &Manifest| files_with(storage, dirs, manifest, FileClaim::LeftOver);
-        let apart = dirs.are_apart();
-        if recovered.is_some() || apart || manifest.has_tail() || !left_over(manifest)?.is_empty() {
+        let apart = dirs.others().next().is_some();
+        let mut gone = Vec::new();
+        let was_apart = !manifest.state().dirs.is_empty();
+        let owner = self.settle_owners(manifest)?;
+        if recovered.is_some() || apart || was_apart || manifest.has_tail() || !left_over(manifest)?.is_empty() {
             let mut edit = recovered.unwrap_or_default();
             if apart {
-                if owner.is_some() {
-                    // A process that died may not have synced `OWNER`. The manifest will not know the opening that loss
-                    // of power could bring back.
-                    storage.sync_dir(&dirs.slow)?;
-                }
-                edit.has_slow_dir = true;
                 edit.openings = Some(next_openings(manifest.state(), owner, storage.unique_number()?));
             }
+            found.add_to(&mut edit, manifest.state())?;
+            gone = edit.dirs_removed.iter().filter_map(|dir| manifest.state().dirs.get(dir)).cloned().collect();
             let files = list_numbered(storage, dirs)?;
             reserve.with(|| commit_before_start(manifest, numbers, &files, edit.clone()))?;
         }
-        if apart {
-            reserve.with(|| replace_owner(storage, &dirs.slow, manifest.state()))?;
+        for (dir, path) in dirs.others() {
+            reserve.with(|| replace_owner(storage, dir, path, manifest.state()))?;
+        }
+        for Directory { path, .. } in gone {
+            // An owner that stays there does no harm: a directory without files is taken again.
+            let _ = storage.remove(&Path::new(&path).join(OWNER));
         }
         // The commit may already have removed a left-over manifest.
         remove_left_over(storage, left_over(manifest)?.iter().map(|path| &**path));
         Ok(())
+    }
+
+    /// Makes all directories name one opening, durably, before the manifest gets the next one: a process that died may have
+    /// replaced only some files `OWNER`, or not have synced them. The manifest will not know the opening that loss of power
+    /// could bring back. Returns that opening; `None` if no directory has an owner yet.
+    fn settle_owners(&self, manifest: &Manifest) -> Result<Option<Opening>> {
+        let Place { storage, found } = *self;
+        let Some(opening) = found.opening() else { return Ok(None) };
+        let agree = found.owners.values().flatten().all(|other| *other == opening);
+        if !agree {
+            manifest.sync_as_read()?;
+        }
+        for (dir, path) in found.dirs.others() {
+            match found.owners.get(&dir) {
+                Some(Some(_)) if agree => storage.sync_dir(path)?,
+                Some(Some(_)) => replace_owner(storage, dir, path, manifest.state())?,
+                _ => {}
+            }
+        }
+        Ok(Some(if agree { opening } else { manifest.state().openings.present }))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::base::MergeOperator;
 use crate::engine::events::Listener;
-use crate::engine::manifest::files::Dirs;
+use crate::engine::manifest::files::DeclaredDirs;
 use crate::engine::tuning::settings::{LogBackend, Settings};
 
 /// A request to open a database.
@@ -13,11 +13,14 @@ pub(crate) struct OpenRequest {
     /// As given by the caller; for messages.
     pub path: PathBuf,
     /// Absolute.
-    pub dirs: Dirs,
+    pub dirs: DeclaredDirs,
     pub create_if_missing: bool,
+    /// The budget of the fast tier, in bytes; `None`: what its file system has.
+    pub fast_bytes: Option<u64>,
     pub settings: Settings,
     pub open_files_max: usize,
-    pub direct_io: bool,
+    /// `None`: by the directories.
+    pub direct_io: Option<bool>,
     pub log_backend: LogBackend,
     pub operators: Vec<Arc<dyn MergeOperator>>,
     pub listeners: Vec<Arc<dyn Listener>>,

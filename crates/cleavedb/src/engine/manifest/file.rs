@@ -153,6 +153,12 @@ impl Manifest {
         self.named.map_or_else(|| self.dir.clone(), |id| path_in(&self.dir, id))
     }
 
+    /// The most bytes that its files can take until an edit grows the state: the file in use and the one that replaces it.
+    pub fn space_max(&self) -> u64 {
+        let state_len = self.open.as_ref().map_or(0, |open| open.state_len);
+        self.bytes_max.max(4 * state_len).saturating_add(state_len)
+    }
+
     /// Makes an edit durable, then true. Returns the bytes written. Without space or file descriptors all is as it was. After
     /// any other error of storage nothing has changed here, but what a later open finds may be either, so nothing more is
     /// committed.

@@ -1,64 +1,133 @@
 //! Where numbered files lie: the directories of a database, the one function that gives the path of a file (manifests have
-//! their own in `file.rs`, since they lie beside `CURRENT`), and the one place that chooses the tier of a new file. Of a file that exists, the manifest says where it is.
+//! their own in `file.rs`, since they lie beside `CURRENT`), and the one place that chooses the directory of a new file. Of a
+//! file that exists, the manifest says where it is.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::base::{FileId, FileKey, FileKind, Tier};
+use crate::base::{DirId, FileKey, FileKind, Tier};
 use crate::engine::manifest::file_names::name;
 
-/// The directories of a database, one for each tier.
+/// The directories that an open declares, as absolute paths.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DeclaredDirs {
+    /// Of the manifest and the logs.
+    pub fast: PathBuf,
+    /// Of everything else.
+    pub slow: PathBuf,
+    /// The caller named `slow`, instead of leaving it to the default.
+    pub names_slow: bool,
+}
+
+impl DeclaredDirs {
+    /// The slow tier is to have a directory of its own.
+    pub fn are_apart(&self) -> bool {
+        self.fast != self.slow
+    }
+}
+
+/// The directories of a database while it is open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Dirs {
-    pub fast: PathBuf,
-    pub slow: PathBuf,
+    home: PathBuf,
+    slow: DirId,
+    /// The directory of the slow tier, and those that still have files of an earlier one.
+    others: BTreeMap<DirId, PathBuf>,
 }
 
 impl Dirs {
-    /// The directory of a tier.
-    pub fn of(&self, tier: Tier) -> &Path {
-        match tier {
-            Tier::Fast => &self.fast,
-            Tier::Slow => &self.slow,
-        }
+    /// A database in one directory.
+    pub fn one(home: PathBuf) -> Dirs {
+        Dirs { home, slow: DirId::HOME, others: BTreeMap::new() }
+    }
+
+    /// A database with its manifest in `home`; `slow` is `DirId::HOME` or one of `others`.
+    pub fn new(home: PathBuf, slow: DirId, others: BTreeMap<DirId, PathBuf>) -> Dirs {
+        assert!(slow == DirId::HOME || others.contains_key(&slow), "the slow tier is one of the directories");
+        Dirs { home, slow, others }
+    }
+
+    /// The directory of the manifest and of the fast tier.
+    pub fn fast(&self) -> &Path {
+        &self.home
+    }
+
+    /// The directory in which the slow tier gets new files.
+    pub fn slow(&self) -> &Path {
+        self.of(self.slow)
+    }
+
+    /// The number of that directory.
+    pub fn slow_id(&self) -> DirId {
+        self.slow
     }
 
     /// The slow tier has a directory of its own.
     pub fn are_apart(&self) -> bool {
-        self.fast != self.slow
+        self.slow != DirId::HOME
+    }
+
+    /// The path of a directory.
+    pub fn of(&self, dir: DirId) -> &Path {
+        match dir {
+            DirId::HOME => &self.home,
+            dir => self.others.get(&dir).expect("files lie in directories that the manifest has"),
+        }
+    }
+
+    /// All directories.
+    pub fn all(&self) -> impl Iterator<Item = (DirId, &Path)> {
+        std::iter::once((DirId::HOME, &*self.home)).chain(self.others())
+    }
+
+    /// All directories but that of the manifest.
+    pub fn others(&self) -> impl Iterator<Item = (DirId, &Path)> {
+        self.others.iter().map(|(dir, path)| (*dir, &**path))
+    }
+
+    /// The tier of the files in a directory: fast only if there is a slow one.
+    pub fn tier(&self, dir: DirId) -> Tier {
+        if dir == DirId::HOME { Tier::Fast } else { Tier::Slow }
     }
 
     /// The path of a numbered file.
     pub fn path(&self, file: FileKey) -> PathBuf {
-        self.of(file.tier).join(name(file.kind, file.id))
+        self.of(file.dir).join(name(file.kind, file.id))
     }
-}
 
-/// The tier on which a new file is made.
-pub(crate) fn tier_of_new(kind: FileKind) -> Tier {
-    match kind {
-        FileKind::Log | FileKind::Manifest => Tier::Fast,
-        FileKind::Table | FileKind::Segment | FileKind::Redirect => Tier::Slow,
+    /// The directory in which new files of a kind are made.
+    pub fn of_new(&self, kind: FileKind) -> DirId {
+        match kind {
+            FileKind::Log | FileKind::Manifest => DirId::HOME,
+            FileKind::Table | FileKind::Segment | FileKind::Redirect => self.slow,
+        }
     }
-}
-
-/// A new file.
-pub(crate) fn new_file(kind: FileKind, id: FileId) -> FileKey {
-    FileKey { kind, id, tier: tier_of_new(kind) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::FileId;
 
     #[test]
-    fn a_file_lies_in_the_directory_of_its_tier_whatever_its_kind() {
-        let dirs = Dirs { fast: PathBuf::from("/fast"), slow: PathBuf::from("/slow") };
+    fn a_file_lies_in_its_directory_whatever_its_kind() {
+        let (slow, former) = (DirId(4), DirId(2));
+        let others = BTreeMap::from([(slow, PathBuf::from("/slow")), (former, PathBuf::from("/former"))]);
+        let dirs = Dirs::new(PathBuf::from("/fast"), slow, others);
         for kind in FileKind::ALL {
-            for tier in Tier::ALL {
-                let path = dirs.path(FileKey { kind, id: FileId(7), tier });
-                assert_eq!(path.parent(), Some(dirs.of(tier)));
-                assert_eq!(path.file_name().and_then(|found| found.to_str()), Some(&*name(kind, FileId(7))));
+            for (dir, path) in dirs.all() {
+                let file = dirs.path(FileKey { kind, id: FileId(7), dir });
+                assert_eq!(file, path.join(name(kind, FileId(7))));
             }
         }
+        assert_eq!((dirs.fast(), dirs.slow()), (Path::new("/fast"), Path::new("/slow")));
+        assert_eq!([DirId::HOME, slow, former].map(|dir| dirs.tier(dir)), [Tier::Fast, Tier::Slow, Tier::Slow]);
+    }
+
+    #[test]
+    fn all_files_of_a_database_with_one_directory_are_made_there() {
+        let dirs = Dirs::one(PathBuf::from("/db"));
+        assert!(!dirs.are_apart());
+        assert!(FileKind::ALL.into_iter().all(|kind| dirs.of_new(kind) == DirId::HOME));
     }
 }

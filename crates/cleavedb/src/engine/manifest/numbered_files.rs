@@ -1,7 +1,6 @@
 //! The numbered files in the directories of a database, its own and those of others.
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::base::{FileId, FileKind, Result};
 use crate::engine::manifest::file_names::parse;
@@ -20,9 +19,8 @@ pub(crate) struct Numbered {
 
 /// Everything in the directories of a database that has the name of a numbered file.
 pub(crate) fn list_numbered(storage: &dyn Storage, dirs: &Dirs) -> Result<Vec<Numbered>> {
-    let dirs: BTreeSet<&Path> = [&*dirs.fast, &*dirs.slow].into();
     let mut found = Vec::new();
-    for dir in dirs {
+    for (_, dir) in dirs.all() {
         for entry in storage.list(dir)? {
             if let Some((kind, id)) = parse(&entry.name) {
                 found.push(Numbered { path: dir.join(&entry.name), kind, id, is_file: entry.is_file });

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::base::{FileId, FileKey, FileKind, KeyspaceId, Seqno, verify};
-use crate::format::edit::{Edit, KeyspaceRecord, Openings};
+use crate::base::{DirId, FileId, FileKey, FileKind, KeyspaceId, Seqno, verify};
+use crate::format::edit::{Directory, Edit, KeyspaceRecord, Openings};
 #[cfg(test)]
 use crate::format::edit::{KeyspaceKind, Opening, Separation};
 use crate::format::meta::TableMeta;
@@ -17,6 +17,10 @@ pub(crate) struct ManifestState {
     pub keyspaces: BTreeMap<KeyspaceId, KeyspaceRecord>,
     /// Dropped keyspaces of which files may still hold versions, and the last sequence number that may be theirs.
     pub dropped: BTreeMap<KeyspaceId, Seqno>,
+    /// The directories of files, but for that of the manifest.
+    pub dirs: BTreeMap<DirId, Directory>,
+    /// The directory of the slow tier at the last opening for writing.
+    pub slow_dir: DirId,
     /// All files but manifests: logs, tables, and those that values and redirect tables lie in.
     pub files: BTreeMap<FileId, FileKey>,
     /// Logs, and where they end if that is settled.
@@ -33,12 +37,10 @@ pub(crate) struct ManifestState {
     pub next_keyspace: KeyspaceId,
     /// Tells this database from all others; 0 before the first edit.
     pub database: u64,
-    /// Tables lie in a directory of their own.
-    pub has_slow_dir: bool,
     /// Numbers that files of ours may have, as disjoint ranges: first number and end. Each was durable before the first
     /// file with a number from it was made.
     pub reserved: BTreeMap<FileId, FileId>,
-    /// The last openings for writing with a directory of its own for tables.
+    /// The last openings for writing with more than one directory.
     pub openings: Openings,
 }
 
@@ -47,6 +49,8 @@ impl Default for ManifestState {
         ManifestState {
             keyspaces: BTreeMap::new(),
             dropped: BTreeMap::new(),
+            dirs: BTreeMap::new(),
+            slow_dir: DirId::HOME,
             files: BTreeMap::new(),
             logs: BTreeMap::new(),
             tables: BTreeMap::new(),
@@ -56,7 +60,6 @@ impl Default for ManifestState {
             next_file: FileId(1),
             next_keyspace: KeyspaceId(1),
             database: 0,
-            has_slow_dir: false,
             reserved: BTreeMap::new(),
             openings: Openings::default(),
         }
@@ -128,6 +131,22 @@ impl ManifestState {
 
     /// Each file must be added, once and for one purpose, with or before what lies in it.
     fn check_files(&self, edit: &Edit) -> Result<(), String> {
+        let has_dir = |dir: DirId| {
+            dir == DirId::HOME || self.dirs.contains_key(&dir) || edit.dirs_added.iter().any(|(id, _)| *id == dir)
+        };
+        let dirs = edit.files_added.iter().chain(&edit.files_moved).map(|file| file.dir).chain(edit.slow_dir);
+        for dir in dirs {
+            claim(has_dir(dir), || format!("directory {} is used before it was added", dir.0))?;
+        }
+        for dir in &edit.dirs_removed {
+            let slow = edit.slow_dir.unwrap_or(self.slow_dir);
+            let is_used = slow == *dir || self.files.values().any(|file| file.dir == *dir);
+            claim(self.dirs.contains_key(dir) && !is_used, || format!("directory {} was removed in use", dir.0))?;
+        }
+        for file in &edit.files_moved {
+            let known = self.files.get(&file.id).is_some_and(|known| known.kind == file.kind);
+            claim(known, || format!("file {} was moved before it was added", file.id.0))?;
+        }
         let mut added = BTreeMap::new();
         for file in &edit.files_added {
             let known = self.files.get(&file.id).or_else(|| added.get(&file.id));
@@ -168,7 +187,10 @@ impl ManifestState {
             self.dropped.remove(keyspace);
         }
         let maybe_gone = self.maybe_unused(edit);
-        self.files.extend(edit.files_added.iter().map(|file| (file.id, *file)));
+        self.dirs.extend(edit.dirs_added.iter().cloned());
+        self.dirs.retain(|dir, _| !edit.dirs_removed.contains(dir));
+        self.slow_dir = edit.slow_dir.unwrap_or(self.slow_dir);
+        self.files.extend(edit.files_added.iter().chain(&edit.files_moved).map(|file| (file.id, *file)));
         self.logs.extend(edit.logs_added.iter().map(|log| (*log, None)));
         self.logs.extend(edit.logs_ended.iter().map(|(log, end)| (*log, Some(*end))));
         for log in &edit.logs_removed {
@@ -192,7 +214,6 @@ impl ManifestState {
         self.last_seqno = edit.last_seqno.map_or(self.last_seqno, |last| last.max(self.last_seqno));
         self.next_file = edit.next_file.map_or(self.next_file, |next| next.max(self.next_file));
         self.database = edit.database.unwrap_or(self.database);
-        self.has_slow_dir |= edit.has_slow_dir;
         self.next_keyspace = edit.next_keyspace.map_or(self.next_keyspace, |next| next.max(self.next_keyspace));
         for (from, end) in &edit.files_reserved {
             reserve(&mut self.reserved, *from, *end);
@@ -240,6 +261,17 @@ impl ManifestState {
         *self.files.get(&id).expect("whatever the manifest names has been added as a file")
     }
 
+    /// The files in a directory.
+    pub fn files_in(&self, dir: DirId) -> impl Iterator<Item = FileKey> {
+        self.files.values().copied().filter(move |file| file.dir == dir)
+    }
+
+    /// A copy of all this in one directory.
+    pub fn in_one_directory(self) -> ManifestState {
+        let files = self.files.values().map(|file| (file.id, FileKey { dir: DirId::HOME, ..*file })).collect();
+        ManifestState { files, dirs: BTreeMap::new(), slow_dir: DirId::HOME, openings: Openings::default(), ..self }
+    }
+
     /// The file on storage in which a file of values has its place.
     pub fn value_file(&self, id: FileId, place: &ValuePlace) -> FileKey {
         self.file(stored_in(id, place).1)
@@ -261,6 +293,8 @@ impl ManifestState {
         Edit {
             keyspaces_added: self.keyspaces.values().cloned().collect(),
             keyspaces_dropped: self.dropped.iter().map(|(id, seqno)| (*id, *seqno)).collect(),
+            dirs_added: self.dirs.iter().map(|(dir, directory)| (*dir, directory.clone())).collect(),
+            slow_dir: (self.slow_dir != DirId::HOME).then_some(self.slow_dir),
             files_added: self.files.values().copied().collect(),
             logs_added: self.logs.keys().copied().collect(),
             logs_ended: self.logs.iter().filter_map(|(id, end)| Some((*id, (*end)?))).collect(),
@@ -274,7 +308,6 @@ impl ManifestState {
             next_file: Some(self.next_file),
             next_keyspace: Some(self.next_keyspace),
             database: (self.database != 0).then_some(self.database),
-            has_slow_dir: self.has_slow_dir,
             files_reserved: self.reserved.iter().map(|(from, end)| (*from, *end)).collect(),
             openings: (self.openings != Openings::default()).then_some(self.openings),
             ..Edit::default()
@@ -314,12 +347,11 @@ fn claim(holds: bool, message: impl FnOnce() -> String) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::Tier;
     use crate::format::group::{Group, HashGroup};
     use crate::format::values::{Moved, Temperature};
 
     fn log(id: u64) -> FileKey {
-        FileKey { kind: FileKind::Log, id: FileId(id), tier: Tier::Fast }
+        FileKey { kind: FileKind::Log, id: FileId(id), dir: DirId::HOME }
     }
 
     #[test]
@@ -341,7 +373,8 @@ mod tests {
             logs_ended: vec![(FileId(3), 8192)],
             last_seqno: Some(Seqno(10)),
             next_file: Some(FileId(5)),
-            has_slow_dir: true,
+            dirs_added: vec![(DirId(2), Directory { path: "/slow".into(), since: 1 })],
+            slow_dir: Some(DirId(2)),
             files_reserved: vec![(FileId(1), FileId(5)), (FileId(20), FileId(30)), (FileId(5), FileId(7))],
             openings: Some(Openings { present: Opening { epoch: 2, nonce: 9 }, previous: Opening::default() }),
             ..Edit::default()
@@ -354,7 +387,7 @@ mod tests {
 
     #[test]
     fn a_file_that_one_edit_adds_and_empties_is_forgotten() {
-        let file = |kind, id| FileKey { kind, id: FileId(id), tier: Tier::Slow };
+        let file = |kind, id| FileKey { kind, id: FileId(id), dir: DirId::HOME };
         let extent = |segment| ValuePlace::Extent {
             segment: FileId(segment),
             start: 0,
@@ -425,7 +458,7 @@ mod tests {
             },
             Edit { logs_added: vec![FileId(1)], ..Edit::default() },
             Edit {
-                files_added: vec![log(1), FileKey { tier: Tier::Slow, ..log(1) }],
+                files_added: vec![log(1), FileKey { dir: DirId(2), ..log(1) }],
                 logs_added: vec![FileId(1)],
                 ..Edit::default()
             },

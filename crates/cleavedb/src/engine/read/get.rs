@@ -90,7 +90,7 @@ impl Core {
         for (stamp, payload) in versions.deltas().iter().rev() {
             if stamp.kind().is_none() {
                 let message = format!("key {:?} has a version of an unknown kind", full.escape_ascii().to_string());
-                return Err(Error::Unsupported { path: self.dirs.fast.clone(), message });
+                return Err(Error::Unsupported { path: self.dirs.fast().to_owned(), message });
             }
             let point = point.map(|_| &UNKNOWN);
             operands.push(self.payload(view, full, *stamp, payload.clone(), point)?);
@@ -115,7 +115,7 @@ impl Core {
         let version = || format!("key {:?} at {}", full.escape_ascii().to_string(), stamp.seqno().0);
         let address = Address::decode(&payload).ok_or_else(|| {
             Error::corruption(
-                &self.dirs.slow,
+                self.dirs.slow(),
                 0,
                 format!("{} has a malformed address; a check reports the file", version()),
             )
@@ -131,7 +131,7 @@ impl Core {
             return Ok(value);
         }
         let lost = |reason: &str| {
-            let (path, file) = (&self.dirs.fast, address.file.0);
+            let (path, file) = (self.dirs.fast(), address.file.0);
             Error::corruption(path, address.offset, format!("{} is addressed in file {file}, {reason}", version()))
         };
         let value = match log {

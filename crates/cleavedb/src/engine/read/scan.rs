@@ -459,7 +459,7 @@ impl Scan {
     fn out_of_order(&self, key: &[u8]) -> Error {
         let key = user_key(key).escape_ascii().to_string();
         let message = format!("some table has key {key:?} out of order; a check of the closed database reports which");
-        Error::corruption(&self.held.core.dirs.slow, 0, message)
+        Error::corruption(self.held.core.dirs.slow(), 0, message)
     }
 }
 

@@ -2,21 +2,19 @@
 //!
 //! A database takes a directory only if no file in it has a name that databases use. In its directories it removes an
 //! unreferenced file only if the manifest had reserved the file's id before the file was created; any other such file
-//! stays and is reported. A separate slow directory holds the file [`OWNER`] with the id of the database and its last
-//! opening for writing, so that a copy of the main directory cannot use the slow directory of the original. Called by
-//! `open.rs`, `check.rs` and `core.rs`.
+//! stays and is reported. Called by `open.rs`, `check.rs` and `core.rs`.
 
 use std::path::{Path, PathBuf};
 
-use crate::base::{Error, FileId, FileKey, FileKind, Result, Tier};
+use crate::base::{Error, FileId, FileKind, Result};
+use crate::engine::manifest::Manifest;
 use crate::engine::manifest::file_names::{
     CURRENT, CURRENT_NEW, OWNER, OWNER_NEW, RESERVE, RING, RING_NEW, STATS, name, parse,
 };
-use crate::engine::manifest::files::Dirs;
+use crate::engine::manifest::files::{DeclaredDirs, Dirs};
 use crate::engine::manifest::numbered_files::{Numbered, list_numbered};
-use crate::engine::manifest::{Manifest, ManifestState};
-use crate::format::edit::{Opening, Openings};
-use crate::io::{Access, DirEntry, Storage, read_whole};
+use crate::engine::recovery::owner::another_owner;
+use crate::io::{DirEntry, Storage, read_whole};
 
 /// References of files without ids.
 const FIXED: [&str; 8] = [CURRENT, CURRENT_NEW, OWNER, OWNER_NEW, RING, RING_NEW, RESERVE, STATS];
@@ -61,8 +59,8 @@ pub(crate) fn check_free(storage: &dyn Storage, dir: &Path) -> Result<()> {
 
 /// Fails if a new database would be created where there may be files of another one. Removes the files of a database
 /// whose creation here was interrupted by a crash.
-pub(crate) fn check_new(storage: &dyn Storage, dirs: &Dirs) -> Result<()> {
-    let Dirs { fast, slow } = dirs;
+pub(crate) fn check_new(storage: &dyn Storage, dirs: &DeclaredDirs) -> Result<()> {
+    let DeclaredDirs { fast, slow, .. } = dirs;
     let mut entries = storage.list(fast)?;
     entries.retain(|entry| is_our_name(&entry.name));
     let begun = is_begun(storage, fast, &entries)?;
@@ -130,138 +128,6 @@ fn taken(dir: &Path, name: &str) -> Error {
     ))
 }
 
-/// Whether the slow tier has a separate directory is fixed by the first opening that gives it one, or by the first
-/// table there.
-pub(crate) fn check_layout(storage: &dyn Storage, state: &ManifestState, dirs: &Dirs) -> Result<()> {
-    if state.has_slow_dir && !dirs.are_apart() {
-        return Err(Error::input(format!(
-            "the tables of the database in {} lie in a directory of their own, which the option slow_dir must name",
-            dirs.fast.display()
-        )));
-    }
-    let Some(table) = slow_tables(state).next().filter(|_| dirs.are_apart()) else { return Ok(()) };
-    let is_there = |path: PathBuf| storage.exists(&path);
-    match state.has_slow_dir && (is_there(dirs.slow.join(OWNER))? || is_there(dirs.path(table))?) {
-        true => Ok(()),
-        false => Err(tables_elsewhere(&dirs.slow)),
-    }
-}
-
-/// The tables on the slow tier.
-pub(crate) fn slow_tables(state: &ManifestState) -> impl Iterator<Item = FileKey> {
-    let tables = state.tables.keys().map(|id| state.file(*id));
-    tables.filter(|file| file.tier == Tier::Slow)
-}
-
-/// The database has tables, and none of them is in the directory that the options give.
-pub(crate) fn tables_elsewhere(slow: &Path) -> Error {
-    let message = format!(
-        "none of the tables of this database is in {}: the option slow_dir must be as it was when they were written",
-        slow.display()
-    );
-    Error::input(message)
-}
-
-/// The contents of [`OWNER`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct OwnerFile {
-    database: u64,
-    opening: Opening,
-}
-
-impl OwnerFile {
-    fn encode(self) -> String {
-        let Opening { epoch, nonce } = self.opening;
-        let text = format!("cleavedb owner 2\ndatabase {:016x}\nopened {epoch} {nonce:016x}\n", self.database);
-        let crc = crc32c::crc32c(text.as_bytes());
-        format!("{text}crc {crc:08x}\n")
-    }
-
-    fn decode(path: &Path, bytes: &[u8]) -> Result<OwnerFile> {
-        let damaged = || Error::corruption(path, 0, "the file that names the owner of this directory is damaged");
-        let text = std::str::from_utf8(bytes).map_err(|_| damaged())?;
-        let words: Vec<&str> = text.split_ascii_whitespace().collect();
-        let [_, _, version, _, database, _, epoch, nonce, ..] = words[..] else { return Err(damaged()) };
-        let hexadecimal = |word| u64::from_str_radix(word, 16).map_err(|_| damaged());
-        let opening = Opening { epoch: epoch.parse().map_err(|_| damaged())?, nonce: hexadecimal(nonce)? };
-        let owner = OwnerFile { database: hexadecimal(database)?, opening };
-        match owner.encode() == text {
-            true => Ok(owner),
-            false if words[..2] == ["cleavedb", "owner"] && version != "2" => {
-                let message = format!("OWNER format {version} is not the known 2");
-                Err(Error::Unsupported { path: path.to_owned(), message })
-            }
-            false => Err(damaged()),
-        }
-    }
-}
-
-/// Checks that a separate slow directory belongs to this database, and that no copy of it has used the directory since.
-/// Returns the opening recorded in [`OWNER`]; `None` if the directory has no owner yet.
-pub(crate) fn check_owner(storage: &dyn Storage, slow: &Path, state: &ManifestState) -> Result<Option<Opening>> {
-    let path = slow.join(OWNER);
-    if !storage.exists(&path)? {
-        if state.files.values().any(|file| file.tier == Tier::Slow) {
-            return Err(Error::corruption(&path, 0, "the file that names the owner of this directory is missing"));
-        }
-        // An opening comes before another only once it was durable in `OWNER`.
-        if state.openings.previous != Opening::default() {
-            return Err(Error::input(format!(
-                "{} is missing, and this database has used a slow directory before: the option slow_dir must be as it was, \
-                 and the directory mounted",
-                path.display()
-            )));
-        }
-        return check_free(storage, slow).map(|()| None);
-    }
-    let owner = match OwnerFile::decode(&path, &read_whole(storage, &path)?) {
-        // This database has never taken a directory, so the damaged file is not its own.
-        Err(_) if !state.has_slow_dir => return Err(another_owner(slow)),
-        decoded => decoded?,
-    };
-    if owner.database != state.database {
-        return Err(another_owner(slow));
-    }
-    let Openings { present, previous } = state.openings;
-    if !state.has_slow_dir || (owner.opening != present && owner.opening != previous) {
-        return Err(Error::input(format!(
-            "another copy of this database has used {} since this one was open: {} names opening {}, and this copy knows of \
-             {} as the last. Of several copies only one can have a slow directory; a checkpoint makes a copy with all its \
-             files",
-            slow.display(),
-            path.display(),
-            owner.opening.epoch,
-            present.epoch
-        )));
-    }
-    Ok(Some(owner.opening))
-}
-
-/// The openings that the manifest must record before [`OWNER`] records the new one.
-pub(crate) fn next_openings(state: &ManifestState, owner: Option<Opening>, nonce: u64) -> Openings {
-    let present = Opening { epoch: state.openings.present.epoch + 1, nonce };
-    Openings { present, previous: owner.unwrap_or_default() }
-}
-
-/// Writes the current opening into [`OWNER`], atomically.
-pub(crate) fn replace_owner(storage: &dyn Storage, slow: &Path, state: &ManifestState) -> Result<()> {
-    let temporary = slow.join(OWNER_NEW);
-    if storage.exists(&temporary)? {
-        storage.remove(&temporary)?;
-    }
-    let owner = OwnerFile { database: state.database, opening: state.openings.present };
-    let file = storage.create(&temporary, Access::Buffered)?;
-    file.write_at(owner.encode().as_bytes(), 0)?;
-    file.sync()?;
-    drop(file);
-    storage.rename(&temporary, &slow.join(OWNER))?;
-    storage.sync_dir(slow)
-}
-
-fn another_owner(dir: &Path) -> Error {
-    Error::input(format!("{} belongs to another database, as {} says", dir.display(), dir.join(OWNER).display()))
-}
-
 /// Removes tables that no edit has ever referenced: output of unfinished jobs, left by a crash. No edit that was read
 /// references them, so they can be removed before the next edit, which may need their space: jobs fill disks. Loss of
 /// power must not bring back an earlier manifest, of which the last edits were never durable and which may reference
@@ -292,24 +158,4 @@ pub(crate) fn files_with(
 ) -> Result<Vec<PathBuf>> {
     let files = list_numbered(storage, dirs)?.into_iter();
     Ok(files.filter(|file| claim_of(manifest, dirs, file) == claim).map(|file| file.path).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_owner_reads_back_and_damage_to_it_is_found() {
-        let path = Path::new("/slow/OWNER");
-        let owner = OwnerFile { database: 0xabc, opening: Opening { epoch: 12, nonce: u64::MAX } };
-        let text = owner.encode();
-        assert_eq!(OwnerFile::decode(path, text.as_bytes()).unwrap(), owner);
-        for at in 0..text.len() {
-            let mut bytes = text.clone().into_bytes();
-            bytes[at] ^= 1;
-            let decoded = OwnerFile::decode(path, &bytes);
-            assert!(matches!(decoded, Err(Error::Corruption { .. } | Error::Unsupported { .. })), "byte {at}");
-            assert!(OwnerFile::decode(path, &text.as_bytes()[..at]).is_err(), "cut to {at}");
-        }
-    }
 }

@@ -60,7 +60,7 @@ pub(crate) fn recover(
     read_only: bool,
 ) -> Result<Recovered> {
     let unsettled = state.logs.values().any(|end| end.is_none());
-    let ring = if unsettled { read_ring(storage, &dirs.fast)? } else { None };
+    let ring = if unsettled { read_ring(storage, dirs.fast())? } else { None };
     let separation = |keyspace: &KeyspaceRecord| keyspace.separation.bytes(tuning.separation_bytes);
     let known = |keyspace: &KeyspaceRecord| (keyspace.id, (keyspace.kind, separation(keyspace)));
     let keyspaces: BTreeMap<_, _> = state.keyspaces.values().map(known).collect();
@@ -102,7 +102,7 @@ pub(crate) fn recover(
             "history ends at {}, but {} was durable: a log is damaged or cut",
             last_seqno.0, state.last_seqno.0
         );
-        return Err(Error::corruption(&dirs.fast, 0, message));
+        return Err(Error::corruption(dirs.fast(), 0, message));
     }
     replay.edit.last_seqno = Some(last_seqno);
     replay.tables.reverse();

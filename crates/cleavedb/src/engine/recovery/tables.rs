@@ -1,13 +1,10 @@
 //! Opens the tables that the manifest references.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::base::{Error, FileId, FileKind, Result};
+use crate::base::{Error, Result};
 use crate::engine::manifest::ManifestState;
-use crate::engine::manifest::file_names::parse;
 use crate::engine::manifest::files::Dirs;
-use crate::engine::recovery::ownership::{slow_tables, tables_elsewhere};
 use crate::io::pending_deletions::{FileGuard, PendingDeletions};
 use crate::levels::readers::Readers;
 use crate::levels::table::Table;
@@ -19,16 +16,6 @@ pub(crate) fn open_tables(
     pending_deletions: &Arc<PendingDeletions>,
     readers: &Arc<Readers>,
 ) -> Result<Version> {
-    let slow: BTreeSet<FileId> = slow_tables(state).map(|table| table.id).collect();
-    if let Some(first) = slow.first()
-        && !readers.storage.exists(&dirs.path(state.file(*first)))?
-    {
-        let listed = readers.storage.list(&dirs.slow)?;
-        let is_table = |name: &str| matches!(parse(name), Some((FileKind::Table, id)) if slow.contains(&id));
-        if slow.len() > 1 && !listed.iter().any(|entry| is_table(&entry.name)) {
-            return Err(tables_elsewhere(&dirs.slow));
-        }
-    }
     let mut tables = Vec::new();
     for (level, meta) in state.tables.values() {
         let file = state.file(meta.id);

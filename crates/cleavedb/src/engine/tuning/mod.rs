@@ -1,4 +1,5 @@
-//! The settings of an open database, and the sizes that the engine derives from its memory budget.
+//! The settings of an open database, the sizes that the engine derives from its budgets, and which files lie on which tier.
 
 pub(crate) mod sizes;
 pub(crate) mod settings;
+pub(crate) mod tiers;

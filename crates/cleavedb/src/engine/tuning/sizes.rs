@@ -15,7 +15,7 @@
 use std::time::Duration;
 
 use crate::base::limits::{
-    GARBAGE_BYTES_DEFAULT, GARBAGE_PERCENT_DEFAULT, MEMORY_BUDGET_MIN, SEPARATION_BYTES_DEFAULT,
+    BLOCK_IO_BYTES, GARBAGE_BYTES_DEFAULT, GARBAGE_PERCENT_DEFAULT, MEMORY_BUDGET_MIN, SEPARATION_BYTES_DEFAULT,
 };
 use crate::base::{Error, Result};
 use crate::engine::tuning::settings::{ValuePlacement, ValueReordering};
@@ -261,6 +261,21 @@ impl Tuning {
         let rest = budget - (tuning.log_buffer_bytes() + tuning.merging_bytes() + tuning.job_bytes);
         tuning.cache_bytes = rest.min(16 * part);
         Some(tuning)
+    }
+
+    /// Derives the sizes of what lies on the fast tier from its budget of `bytes`: a log is a sixteenth of it at most, so
+    /// that several are there at once, and all that does not move takes less than a fifth.
+    pub(crate) fn fit_fast_tier(&mut self, bytes: u64) {
+        let part = |of: u64| (bytes / of).max(1 << 16);
+        self.log_bytes = self.log_bytes.min(part(16));
+        self.log_bytes_min = self.log_bytes_min.min(self.log_bytes);
+        let ring_bytes = usize::try_from(part(32)).unwrap_or(usize::MAX / 2).next_power_of_two() / 2;
+        self.ring_bytes = self.ring_bytes.min(ring_bytes);
+        self.ring_bytes_min = self.ring_bytes_min.min(self.ring_bytes);
+        self.chunk_bytes = self.chunk_bytes.min((self.ring_bytes / 16).max(BLOCK_IO_BYTES));
+        self.manifest_bytes = self.manifest_bytes.min(part(64));
+        // Recovery reads what was demoted before its flush from the slow tier.
+        self.replay_bytes_max = self.replay_bytes_max.min(bytes.saturating_mul(4));
     }
 
     /// Size of the write buffer of an extent, so that it is written in large writes.

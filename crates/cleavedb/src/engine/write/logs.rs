@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::base::limits::BLOCK_IO_BYTES;
-use crate::base::{Error, FileKey, FileKind, Result, Seqno};
+use crate::base::{DirId, Error, FileId, FileKey, FileKind, Result, Seqno};
 use crate::engine::core::Core;
+use crate::engine::fast_tier::Occupant;
 use crate::engine::log_supply::{READ_PART, ReadShare};
 use crate::engine::manifest::file_names::{RING, RING_NEW};
 use crate::engine::tuning::settings::LogBackend;
+use crate::engine::tuning::tiers::FastFill;
 use crate::engine::write::pacing::unflushed_log_bytes;
 use crate::format::edit::Edit;
 use crate::format::frame::{LOG_HEADER_BYTES, encode_log_header};
@@ -30,11 +32,14 @@ fn map_new_ring(core: &Core) -> Result<Option<Arc<dyn Mapping>>> {
     let mut bytes = core.settings.tuning.ring_bytes_for(core.next_log_bytes());
     let least = (bytes / 4).max(4 * BLOCK_IO_BYTES);
     while bytes >= least {
-        if let Some(ring) = core.storage.map(&core.dirs.fast.join(RING), bytes)? {
+        if core.fast.claim(Occupant::Ring, bytes as u64)
+            && let Some(ring) = core.storage.map(&core.dirs.fast().join(RING), bytes)?
+        {
             return Ok(Some(ring));
         }
         bytes /= 4;
     }
+    core.fast.release(Occupant::Ring);
     Ok(None)
 }
 
@@ -67,8 +72,9 @@ impl Core {
     /// has changed, and the next call tries again.
     pub fn rename_ring(&self, log: &LogFile) -> Result<()> {
         if self.logs.inner.lock().waits_for_name(log) {
-            self.storage.rename(&self.dirs.fast.join(RING_NEW), &self.dirs.fast.join(RING))?;
+            self.storage.rename(&self.dirs.fast().join(RING_NEW), &self.dirs.fast().join(RING))?;
             self.logs.inner.lock().ring_is_new = false;
+            self.fast.replace_ring();
         }
         Ok(())
     }
@@ -87,7 +93,7 @@ impl Core {
             LogBackend::Plain => None,
             LogBackend::Auto => map_new_ring(self)?,
             LogBackend::Ring => Some(map_new_ring(self)?.ok_or_else(|| {
-                let path = self.dirs.fast.join(RING);
+                let path = self.dirs.fast().join(RING);
                 let message = format!("log back end Ring: {} cannot be mapped and locked", path.display());
                 Error::input(message)
             })?),
@@ -146,7 +152,10 @@ impl Core {
                 return;
             }
         }
-        let path = self.dirs.fast.join(RING_NEW);
+        if !self.fast.claim(Occupant::NewRing, wanted as u64) {
+            return;
+        }
+        let path = self.dirs.fast().join(RING_NEW);
         match self.reserve.beside(&path, || self.storage.map(&path, wanted)) {
             Ok(Some(ring)) => {
                 let mut inner = self.logs.inner.lock();
@@ -156,6 +165,7 @@ impl Core {
                 self.logs.inner.lock().ring_stays = refused.is_ok();
                 // A partly created ring only takes up space.
                 let _ = self.storage.remove_mapped(&path);
+                self.fast.release(Occupant::NewRing);
             }
         }
     }
@@ -170,7 +180,7 @@ impl Core {
     pub fn remove_rings(&self) {
         for name in [RING, RING_NEW] {
             // If the removal fails, the next clean close tries again.
-            let _ = self.storage.remove_mapped(&self.dirs.fast.join(name));
+            let _ = self.storage.remove_mapped(&self.dirs.fast().join(name));
         }
     }
 
@@ -191,18 +201,59 @@ impl Core {
 
     /// Creates the file of an empty log of the usual size, or of `needed` bytes if that is more. Its space is reserved and
     /// its header is durable; the manifest does not reference it yet. On a small or nearly full disk the log is smaller,
-    /// down to `needed`.
+    /// down to `needed`. Where the fast tier has no room for it, it is made on the slow tier, so that no write waits for
+    /// room, and none fails for its size.
     fn create_log(&self, needed: u64) -> Result<Arc<LogFile>> {
         let ring = self.ring()?;
-        let key = self.new_file(FileKind::Log)?;
+        let id = self.new_file_id()?;
+        let sizes = self.log_sizes(needed);
+        let granted = sizes.into_iter().find(|size| self.fast.claim(Occupant::File(id), *size));
+        let made = granted.map(|size| self.create_log_in(DirId::HOME, id, needed, size, ring.clone()));
+        match made {
+            Some(Err(Error::NoSpace { .. })) | None if self.dirs.are_apart() => {
+                self.note_made_in(self.dirs.slow_id());
+                self.create_log_in(self.dirs.slow_id(), id, needed, sizes[0], ring)
+            }
+            Some(made) => made,
+            None => unreachable!("a database with one directory has no budget for it"),
+        }
+    }
+
+    /// The sizes of a new log, the usual one first.
+    fn log_sizes(&self, needed: u64) -> [u64; 3] {
+        let (usual, needed) = (self.next_log_bytes(), needed.next_multiple_of(BLOCK_IO_BYTES as u64));
+        [usual, usual / 4, usual / 16].map(|size| size.next_multiple_of(BLOCK_IO_BYTES as u64).max(needed))
+    }
+
+    /// True if the fast tier has room for a log of the usual size.
+    pub fn has_room_for_log(&self) -> bool {
+        let FastFill { budget, bytes } = self.fast_fill();
+        bytes.saturating_add(self.next_log_bytes()) <= budget
+    }
+
+    /// As [`create_log`](Core::create_log), in a directory, of `size` bytes or fewer.
+    fn create_log_in(
+        &self,
+        dir: DirId,
+        id: FileId,
+        needed: u64,
+        size: u64,
+        ring: Option<Arc<dyn Mapping>>,
+    ) -> Result<Arc<LogFile>> {
+        let key = FileKey { kind: FileKind::Log, id, dir };
         let path = self.dirs.path(key);
         let access = match ring {
+            Some(_) if dir != DirId::HOME => self.readers.slow_access,
             Some(_) if !self.caches_logs() => Access::Direct,
             _ => Access::Buffered,
         };
-        let file = self.with_descriptors(|| self.storage.create(&path, access))?;
+        let created = self.with_descriptors(|| self.storage.create(&path, access));
+        let file = created.inspect_err(|_| self.fast.release(Occupant::File(id)))?;
         let guard = self.guard(key);
-        let capacity = self.start_log(key, &*file, needed).inspect_err(|_| guard.mark_obsolete())?;
+        let capacity = self.start_log(key, &*file, needed, size).inspect_err(|_| guard.mark_obsolete())?;
+        if dir == DirId::HOME {
+            self.fast.note(Occupant::File(id), capacity);
+        }
         let header_end = LOG_HEADER_BYTES as u64;
         Ok(Arc::new(LogFile::new(key.id, guard, file, ring, capacity, header_end, Seqno::ZERO)))
     }
@@ -230,25 +281,23 @@ impl Core {
         pace.reads_often
     }
 
-    fn start_log(&self, key: FileKey, file: &dyn File, needed: u64) -> Result<u64> {
-        let capacity = self.reserve_log(file, needed)?;
+    fn start_log(&self, key: FileKey, file: &dyn File, needed: u64, size: u64) -> Result<u64> {
+        let capacity = self.reserve_log(file, needed, size)?;
         let mut block = AlignedBuffer::new(LOG_HEADER_BYTES);
         block.copy_from_slice(&encode_log_header(key.id));
         file.write_at(&block, 0)?;
         self.guarded(file.sync())?;
-        self.guarded(self.with_descriptors(|| self.storage.sync_dir(self.dirs.of(key.tier))))?;
+        self.guarded(self.with_descriptors(|| self.storage.sync_dir(self.dirs.of(key.dir))))?;
         self.counters.log_bytes.fetch_add(LOG_HEADER_BYTES as u64, Ordering::Relaxed);
         Ok(capacity)
     }
 
-    /// Allocates space for a log, at least 1/16 of the usual size; returns the size.
-    fn reserve_log(&self, file: &dyn File, needed: u64) -> Result<u64> {
+    /// Allocates space for a log of at most `most` bytes, at least 1/16 of the usual size; returns the size.
+    fn reserve_log(&self, file: &dyn File, needed: u64, most: u64) -> Result<u64> {
         let needed = needed.next_multiple_of(BLOCK_IO_BYTES as u64);
-        let usual = self.next_log_bytes();
         self.grow_reserve();
-        let sizes = [usual, usual / 4, usual / 16].map(|size| size.next_multiple_of(BLOCK_IO_BYTES as u64).max(needed));
         let mut result = Ok(true);
-        for size in sizes {
+        for size in self.log_sizes(needed).into_iter().filter(|size| *size <= most) {
             result = self.reserve.beside(file.path(), || file.allocate(size));
             match &result {
                 Ok(_) => return Ok(size),

@@ -1,8 +1,8 @@
 //! Pacing limits the write rate while background work is behind, so that the delay is spread over many writes and does
 //! not fall on one.
 //!
-//! Two stages drain the bytes that users write: flushes empty the front, and compactions empty HL0. (A third stage,
-//! `space.rs`, measures the garbage in value files, and never stops writers.) Each stage is measured in bytes that
+//! Two stages drain the bytes that users write: flushes empty the front, and compactions empty HL0. (Two more measure the
+//! garbage in value files, in `space.rs`, and the fast tier; they never stop writers.) Each stage is measured in bytes that
 //! users wrote: the backlog, its limit, and the drain rate. If a stage is more than half full, the write rate is a
 //! multiple of its drain rate. The multiple falls as the stage fills and is 1 at three quarters, where a constant load
 //! settles. The write rate is also limited so that the remaining room lasts until the running job ends. Only a full
@@ -14,13 +14,19 @@ use std::time::Duration;
 use crate::base::{Error, Result, Seqno};
 use crate::engine::core::Core;
 use crate::engine::events::Event;
-use crate::engine::pacer::{PACED_WAIT_MIN, Pace, SAMPLE_MIN, Stage, differs, pace};
+use crate::engine::pacer::{PACED_WAIT_MIN, Pace, SAMPLE_MIN, SLOW_FROM, Stage, differs, pace};
 use crate::engine::tuning::sizes::Tuning;
+use crate::engine::tuning::tiers::FastFill;
 use crate::engine::view::View;
 use crate::sched::clock::now;
 
 /// Writers are stopped while this many sealed index tables wait to become runs.
 const SEALED_MAX: usize = 8;
+
+/// Writers are slowed once the fast tier is filled to this part...
+const FAST_SLOW_FROM: f64 = 0.78;
+/// ...and go at the rate of demotion at a tenth more.
+const FAST_STEEPNESS: f64 = 2.5;
 
 /// Stops new writes until dropped. Writes that have begun continue.
 pub(crate) struct Gate<'a>(&'a Core);
@@ -151,7 +157,13 @@ impl Core {
         state.flush.sample(now, &self.pacer.flush);
         state.hl0.sample(now, &self.pacer.hl0);
         let (flush, hl0) = (state.flush.rate, state.hl0.rate);
-        let stages = [self.front_stage(&view, flush), self.hl0_stage(&view, hl0), self.space_stage(&view.values)];
+        state.moves.sample(now, &self.pacer.moves);
+        let stages = [
+            self.front_stage(&view, flush),
+            self.hl0_stage(&view, hl0),
+            self.space_stage(&view.values),
+            self.fast_stage(state.moves.rate),
+        ];
         state.pace = if self.pacer.gates.load(Ordering::Relaxed) > 0 { Pace::Stopped } else { pace(&stages) };
         if differs(state.pace, state.told) {
             state.told = state.pace;
@@ -211,6 +223,16 @@ impl Core {
             left: self.pacer.hl0.left() as f64 * shrunk,
             is_full: tables >= stop,
         }
+    }
+}
+
+impl Core {
+    /// The stage that demotion drains: the fast tier. It never stops writers, whose logs are made on the slow tier once it
+    /// is full.
+    fn fast_stage(&self, drain: f64) -> Stage {
+        let FastFill { budget, bytes } = self.fast_fill();
+        let fill = (FAST_SLOW_FROM.mul_add(-1.0, bytes as f64 / budget as f64) * FAST_STEEPNESS + SLOW_FROM).max(0.0);
+        Stage { fill, drain, room: f64::INFINITY, left: 0.0, is_full: false }
     }
 }
 

@@ -64,7 +64,7 @@ impl Core {
     /// Updates the room for garbage: what the file system has free, and what garbage takes now.
     pub fn review_garbage_room(&self, values: &ValueFiles, live: u64) {
         let garbage = self.space_taken(values).saturating_sub(live);
-        let room = self.storage.free_bytes(&self.dirs.slow).saturating_add(garbage);
+        let room = self.storage.free_bytes(self.dirs.slow()).saturating_add(garbage);
         self.work.space.garbage_room.store(room, Ordering::Relaxed);
     }
 

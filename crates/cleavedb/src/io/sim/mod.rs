@@ -113,6 +113,15 @@ impl SimDisk {
         self.state().capacity = bytes;
     }
 
+    /// Limits the bytes of all files in a directory, as if it were a file system of its own.
+    pub fn set_directory_capacity(&self, directory: &Path, bytes: Option<u64>) {
+        let capacities = &mut self.state().directory_capacities;
+        match bytes {
+            Some(bytes) => capacities.insert(directory.to_owned(), bytes),
+            None => capacities.remove(directory),
+        };
+    }
+
     /// Sets the memory that the system can give to the process; none at first, so that logs bypass the page cache.
     pub fn set_available_memory(&self, bytes: u64) {
         self.state().available_memory = bytes;
@@ -121,6 +130,11 @@ impl SimDisk {
     /// Bytes that all files take, in whole pages.
     pub fn used(&self) -> u64 {
         self.state().used()
+    }
+
+    /// As [`used`](SimDisk::used), of the files in a directory.
+    pub fn used_in(&self, directory: &Path) -> u64 {
+        self.state().used_in(directory)
     }
 
     /// Decides whether files can be mapped (by default they can).

@@ -29,6 +29,7 @@ pub(super) struct State {
     random: Random,
     pub(super) faults: FaultState,
     pub(super) capacity: Option<u64>,
+    pub(super) directory_capacities: BTreeMap<PathBuf, u64>,
     pub(super) available_memory: u64,
     pub(super) can_map: bool,
     pub(super) can_link: bool,
@@ -50,6 +51,7 @@ impl State {
             random: Random::new(0),
             faults: FaultState::new(Faults::default()),
             capacity: None,
+            directory_capacities: BTreeMap::new(),
             available_memory: 0,
             can_map: true,
             can_link: true,
@@ -397,14 +399,31 @@ impl State {
         present.map(|(_, inode)| in_pages(inode.len()) - inode.hole_pages() * PAGE as u64).sum()
     }
 
+    /// Bytes taken by the files in a directory, in whole pages.
+    pub(super) fn used_in(&self, directory: &Path) -> u64 {
+        let Some(directory) = self.directories.get(directory) else { return 0 };
+        let inodes = directory.names().values().map(|number| self.inode(*number));
+        inodes.map(|inode| in_pages(inode.len()) - inode.hole_pages() * PAGE as u64).sum()
+    }
+
+    /// Bytes that may still be written in a directory.
+    pub(super) fn free_in(&self, directory: &Path) -> u64 {
+        let whole = self.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(self.used()));
+        let own = self.directory_capacities.get(directory);
+        whole.min(own.map_or(u64::MAX, |capacity| capacity.saturating_sub(self.used_in(directory))))
+    }
+
     /// The length to which the file can grow.
     fn room_for(&self, number: InodeNumber) -> u64 {
         let len = self.inode(number).len();
         let by_faults = len.saturating_add(self.faults.space_left());
-        let Some(capacity) = self.capacity else {
+        if self.capacity.is_none() && self.directory_capacities.is_empty() {
             return by_faults;
-        };
-        by_faults.min(in_pages(len) + capacity.saturating_sub(self.used()) / PAGE as u64 * PAGE as u64)
+        }
+        let holds = |directory: &&PathBuf| self.directories[*directory].names().values().any(|other| *other == number);
+        let directory = self.directories.keys().find(holds);
+        let free = self.free_in(directory.map_or(Path::new(""), |directory| directory));
+        by_faults.min(in_pages(len).saturating_add(free / PAGE as u64 * PAGE as u64))
     }
 
     /// Drops files without a handle that no directory contains or may contain after a power loss.

@@ -88,9 +88,8 @@ impl Storage for SimDisk {
         self.run_operation(path, "measure", |state| Ok(state.find(path).map(|inode| state.inode(inode).len())))
     }
 
-    fn free_bytes(&self, _: &Path) -> u64 {
-        let state = self.state();
-        state.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(state.used()))
+    fn free_bytes(&self, directory: &Path) -> u64 {
+        self.state().free_in(directory)
     }
 
     fn available_memory(&self) -> u64 {

@@ -9,17 +9,18 @@ mod values;
 use crate::engine::manifest::numbered_files::Numbered;
 use crate::engine::manifest::numbered_files::list_numbered;
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::base::limits::MEMORY_BUDGET_MIN;
-use crate::base::{Error, FileId, FileKind, KeyspaceId, Result, Seqno};
+use crate::base::{DirId, Error, FileId, FileKind, KeyspaceId, Result, Seqno};
 use crate::engine::inspect::check::values::{DeadVersion, Judged, judge};
 use crate::engine::manifest::file_names::{CURRENT, CURRENT_NEW, LOCK, OWNER, name};
-use crate::engine::manifest::files::Dirs;
+use crate::engine::manifest::files::{DeclaredDirs, Dirs};
 use crate::engine::manifest::{Manifest, ManifestState};
-use crate::engine::recovery::ownership::{FileClaim, check_layout, check_owner, claim_of};
+use crate::engine::recovery::directories::{directories_as_stored, find_directories};
+use crate::engine::recovery::ownership::{FileClaim, claim_of};
 use crate::engine::recovery::replay::{read_ring, recover};
 use crate::engine::tuning::sizes::Tuning;
 use crate::format::edit::KeyspaceKind;
@@ -88,25 +89,34 @@ impl std::fmt::Display for Problem {
 }
 
 /// Checks the database in two directories; `path` is the caller's name of the database.
-pub(crate) fn check(storage: Arc<dyn Storage>, path: &Path, dirs: Dirs) -> Result<Report> {
+pub(crate) fn check(storage: Arc<dyn Storage>, path: &Path, declared: &DeclaredDirs) -> Result<Report> {
     let missing = || Error::NotFound { what: format!("database {}", path.display()) };
-    if !storage.exists(&dirs.fast)? {
+    if !storage.exists(&declared.fast)? {
         return Err(missing());
     }
-    let _locks = lock(&*storage, &dirs)?;
-    let read = Manifest::read(storage.clone(), &dirs.fast, u64::MAX);
-    let (report, names) = (Report::default(), References::default());
+    let declared_slow = declared.are_apart().then_some(&*declared.slow);
+    let mut locks = lock(&*storage, [&*declared.fast].into_iter().chain(declared_slow))?;
+    let read = Manifest::read(storage.clone(), &declared.fast, u64::MAX);
+    let (mut report, names) = (Report::default(), References::default());
+    let dirs = match &read {
+        Ok(Some(manifest)) => {
+            let dirs = directories(&*storage, manifest.state(), declared, &mut report)?;
+            let former = dirs.others().map(|(_, path)| path).filter(|path| Some(*path) != declared_slow);
+            locks.extend(lock(&*storage, former)?);
+            dirs
+        }
+        _ => directories_as_stored(&ManifestState::default(), declared),
+    };
     let mut check = Checker { storage, dirs, report, values: None, names, dead: Vec::new() };
     let files = check.our_files()?;
     match read {
         Ok(None) if files.iter().all(|file| !file.is_file || file.kind == FileKind::Manifest) => return Err(missing()),
         Ok(None) => {
-            let current = check.dirs.fast.join(CURRENT);
+            let current = check.dirs.fast().join(CURRENT);
             check.problem(&current, Some(0), "the file is missing, but there are files of a database");
             check.each_by_itself(&files);
         }
         Ok(Some(manifest)) => {
-            check_layout(&*check.storage, manifest.state(), &check.dirs)?;
             check.all(&manifest, &files)?;
         }
         Err(error) => {
@@ -117,10 +127,36 @@ pub(crate) fn check(storage: Arc<dyn Storage>, path: &Path, dirs: Dirs) -> Resul
     Ok(check.report)
 }
 
+/// The directories of the database. If a copy of it has used one of them, or one has lost its owner, that is a problem, and
+/// what lies there is checked nevertheless.
+fn directories(
+    storage: &dyn Storage,
+    state: &ManifestState,
+    declared: &DeclaredDirs,
+    report: &mut Report,
+) -> Result<Dirs> {
+    let error = match find_directories(storage, state, declared, false) {
+        Ok(found) => return Ok(found.dirs),
+        Err(error) => error,
+    };
+    let dirs = directories_as_stored(state, declared);
+    let is_named = dirs.are_apart() == declared.are_apart();
+    let (path, offset, message) = match error {
+        Error::InvalidInput { message } if is_named && storage.exists(&dirs.slow().join(OWNER))? => {
+            (dirs.slow().join(OWNER), Some(0), message)
+        }
+        Error::Corruption { path, offset, message } => (path, Some(offset), message),
+        Error::Unsupported { path, message } => (path, None, message),
+        error => return Err(error),
+    };
+    report.problems.push(Problem { path, offset, message });
+    Ok(dirs)
+}
+
 /// Locks out writers. A directory without a lock file has never been opened, or not as a CleaveDB directory.
-fn lock(storage: &dyn Storage, dirs: &Dirs) -> Result<Vec<Box<dyn Lock>>> {
+fn lock<'a>(storage: &dyn Storage, dirs: impl Iterator<Item = &'a Path>) -> Result<Vec<Box<dyn Lock>>> {
     let mut locks = Vec::new();
-    for dir in [&dirs.fast].into_iter().chain(dirs.are_apart().then_some(&dirs.slow)) {
+    for dir in dirs {
         let path = dir.join(LOCK);
         if storage.exists(&path)? {
             locks.push(storage.lock_shared(&path)?);
@@ -153,7 +189,7 @@ impl Checker {
             Error::Unsupported { path, message } => self.problem(path, None, message.clone()),
             Error::Io { path, .. } => self.problem(path, None, error.to_string()),
             other => {
-                let path = self.dirs.fast.clone();
+                let path = self.dirs.fast().to_owned();
                 self.problem(&path, None, other.to_string());
             }
         }
@@ -161,9 +197,13 @@ impl Checker {
 
     /// All files with names of numbered files.
     fn our_files(&self) -> Result<Vec<Numbered>> {
-        let Dirs { fast, slow } = &self.dirs;
-        let slow = if self.storage.exists(slow)? { slow } else { fast };
-        list_numbered(&*self.storage, &Dirs { fast: fast.clone(), slow: slow.clone() })
+        let mut there = BTreeMap::new();
+        for (dir, path) in self.dirs.others() {
+            if self.storage.exists(path)? {
+                there.insert(dir, path.to_owned());
+            }
+        }
+        list_numbered(&*self.storage, &Dirs::new(self.dirs.fast().to_owned(), DirId::HOME, there))
     }
 
     /// Checks everything against the manifest.
@@ -173,7 +213,6 @@ impl Checker {
             self.report.notes.push("the manifest has edits after its last close".to_owned());
         }
         self.numbers(manifest);
-        self.owner(state);
         self.values(state);
         for (level, meta) in state.tables.values() {
             let path = self.dirs.path(state.file(meta.id));
@@ -193,7 +232,7 @@ impl Checker {
                 }
             }
         }
-        if self.storage.exists(&self.dirs.fast.join(CURRENT_NEW))? {
+        if self.storage.exists(&self.dirs.fast().join(CURRENT_NEW))? {
             self.report.notes.push(format!("{CURRENT_NEW} is left over and unused"));
         }
         Ok(())
@@ -241,21 +280,6 @@ impl Checker {
             let (consumer, last) = (consumer.name(), state.last_seqno.0);
             let message = format!("the watermark of {consumer} is {}, but only {last} were given out", seqno.0);
             self.problem(&path, None, message);
-        }
-    }
-
-    /// A separate slow directory must name its owner.
-    fn owner(&mut self, state: &ManifestState) {
-        if !self.dirs.are_apart() {
-            return;
-        }
-        match check_owner(&*self.storage, &self.dirs.slow, state) {
-            Ok(_) => {}
-            Err(Error::InvalidInput { message }) => {
-                let path = self.dirs.slow.join(OWNER);
-                self.problem(&path, Some(0), message);
-            }
-            Err(error) => self.note(&error),
         }
     }
 
@@ -368,7 +392,7 @@ impl Checker {
     fn logs(&mut self, state: &ManifestState) {
         let before = self.report.problems.len();
         let unsettled = state.logs.values().any(|end| end.is_none());
-        let ring = if unsettled { read_ring(&*self.storage, &self.dirs.fast) } else { Ok(None) };
+        let ring = if unsettled { read_ring(&*self.storage, self.dirs.fast()) } else { Ok(None) };
         let ring = ring.unwrap_or_else(|error| {
             self.note(&error);
             None

@@ -65,7 +65,9 @@ pub(crate) fn judge(state: &ManifestState, values: &ValueFiles, key: &[u8], stam
 impl Checker {
     fn readers(&self) -> Arc<Readers> {
         Arc::new(Readers {
-            handles: Arc::new(Handles::new(self.storage.clone(), Access::Buffered, OPEN_FILES)),
+            fast_access: Access::Buffered,
+            slow_access: Access::Buffered,
+            handles: Arc::new(Handles::new(self.storage.clone(), OPEN_FILES)),
             storage: self.storage.clone(),
             cache: Arc::new(BlockCache::new(MEMORY_BUDGET_MIN / 4)),
             ahead: ReadAhead::new(0, Arc::default()),

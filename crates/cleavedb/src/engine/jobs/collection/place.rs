@@ -82,13 +82,14 @@ impl Collection<'_> {
     pub(super) fn segment(&mut self) -> Result<&mut SegmentBuilder> {
         if self.segment.is_none() {
             let core = self.core;
-            let file = core.new_file(FileKind::Segment)?;
+            let file = core.new_file(FileKind::Segment, core.dirs.of_new(FileKind::Segment))?;
             let path = core.dirs.path(file);
             self.made.push(file);
             self.segment = Some(SegmentBuilder::create(
                 &*core.storage,
                 &path,
                 file.id,
+                core.readers.access_in(file.dir),
                 core.settings.tuning.extent_buffer_bytes(),
             )?);
         }

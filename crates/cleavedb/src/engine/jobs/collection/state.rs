@@ -172,15 +172,17 @@ impl<'a> Collection<'a> {
                 places.push((id, ValuePlace::Extent { segment, start, end, group, temperature }));
             }
         }
-        let file = self.core.new_file(FileKind::Redirect)?;
+        let file = self.core.new_file(FileKind::Redirect, self.core.dirs.of_new(FileKind::Redirect))?;
         let (redirect, path) = (file.id, self.core.dirs.path(file));
+        let access = self.core.readers.access_in(file.dir);
         self.made.push(file);
         // The same layout for all of them.
         let is_compressed = self.victims.iter().any(|victim| victim.saved > 0);
         let saved_of = |victim: &Victim| is_compressed.then_some(victim.saved);
         let shape = if is_compressed { Shape::Lengths } else { Shape::Pairs };
-        let tables = std::mem::take(&mut self.redirects).write(&*self.core.storage, &path, redirect, shape)?;
-        self.core.guarded(self.core.storage.sync_dir(self.core.dirs.of(file.tier)))?;
+        let tables =
+            std::mem::take(&mut self.redirects).write(&*self.core.storage, (&path, access), redirect, shape)?;
+        self.core.guarded(self.core.storage.sync_dir(self.core.dirs.of(file.dir)))?;
         for (victim, (start, len)) in self.victims.drain(..).zip(tables) {
             let saved = saved_of(&victim);
             let Victim { file, to, .. } = victim;

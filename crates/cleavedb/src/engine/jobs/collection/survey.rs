@@ -199,7 +199,7 @@ impl Collection<'_> {
         self.is_proven = true;
         known
             .map(Some)
-            .ok_or_else(|| Error::corruption(&self.core.dirs.slow, 0, "a survey lacks a file that it was made for"))
+            .ok_or_else(|| Error::corruption(self.core.dirs.slow(), 0, "a survey lacks a file that it was made for"))
     }
 
     /// False if a list has fewer records than tables reference in its file by its name: then there must be a walk, or
@@ -289,7 +289,7 @@ impl Collection<'_> {
             let expected = expected.get(file).copied().unwrap_or_default();
             let message =
                 format!("tables say that they reference {expected} records of file {}, and {seen} were found", file.0);
-            return Err(Error::corruption(&self.core.dirs.slow, 0, message));
+            return Err(Error::corruption(self.core.dirs.slow(), 0, message));
         }
         search.follow(&mut || self.throttle.pause())?;
         let mut files = BTreeMap::new();

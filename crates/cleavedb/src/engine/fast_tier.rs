@@ -1,0 +1,157 @@
+//! The space of the fast tier: what occupies it, and its budget, which is never exceeded. Whatever is made there claims its
+//! space first. A claim that is refused does not fail anything: the file is made on the slow tier, or later.
+//!
+//! Everything in the directory of the manifest counts, as long as it takes space: a file that only open views hold
+//! back counts until it is deleted, and is reported apart.
+
+use std::collections::BTreeMap;
+
+use crate::base::FileId;
+use crate::sched::sync::Mutex;
+
+/// Space for `CURRENT`, `LOCK`, and the directory itself.
+pub(crate) const SMALL_FILES_BYTES: u64 = 64 << 10;
+
+/// Something that takes space on the fast tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Occupant {
+    /// A log, a table, or another numbered file but a manifest.
+    File(FileId),
+    Ring,
+    /// A larger ring that will replace the present one.
+    NewRing,
+    Reserve,
+    /// The manifest, the one that may replace it, and the small files.
+    Manifest,
+    /// The page of statistics.
+    Stats,
+}
+
+/// The space of the fast tier.
+pub(crate) struct FastTier {
+    /// `None` if the database has one directory: then nothing is counted.
+    budget: Option<u64>,
+    occupied: Mutex<Occupied>,
+}
+
+#[derive(Default)]
+struct Occupied {
+    by: BTreeMap<Occupant, u64>,
+    bytes: u64,
+    bytes_max: u64,
+}
+
+impl Occupied {
+    fn set(&mut self, occupant: Occupant, bytes: u64) {
+        let before = self.by.insert(occupant, bytes).unwrap_or_default();
+        self.bytes = self.bytes - before + bytes;
+        self.bytes_max = self.bytes_max.max(self.bytes);
+    }
+}
+
+impl FastTier {
+    /// A fast tier of `budget` bytes; `u64::MAX` if only its file system limits it; `None` if there is no slow tier.
+    pub fn new(budget: Option<u64>) -> FastTier {
+        FastTier { budget, occupied: Mutex::default() }
+    }
+
+    /// The budget; `u64::MAX` if there is none.
+    pub fn budget(&self) -> u64 {
+        self.budget.unwrap_or(u64::MAX)
+    }
+
+    /// Takes space for something new, or for all of something that grows; false, and nothing changes, if the budget does
+    /// not have it.
+    pub fn claim(&self, occupant: Occupant, bytes: u64) -> bool {
+        let Some(budget) = self.budget else { return true };
+        let mut occupied = self.occupied.lock();
+        let before = occupied.by.get(&occupant).copied().unwrap_or_default();
+        if bytes > before && occupied.bytes - before + bytes > budget {
+            return false;
+        }
+        occupied.set(occupant, bytes);
+        true
+    }
+
+    /// Notes what something takes, which was found there or has shrunk.
+    pub fn note(&self, occupant: Occupant, bytes: u64) {
+        if self.budget.is_some() {
+            self.occupied.lock().set(occupant, bytes);
+        }
+    }
+
+    /// Notes that something is gone.
+    pub fn release(&self, occupant: Occupant) {
+        if self.budget.is_some() {
+            let mut occupied = self.occupied.lock();
+            let bytes = occupied.by.remove(&occupant).unwrap_or_default();
+            occupied.bytes -= bytes;
+        }
+    }
+
+    /// Notes that the new ring has replaced the other.
+    pub fn replace_ring(&self) {
+        if self.budget.is_some() {
+            let mut occupied = self.occupied.lock();
+            if let Some(bytes) = occupied.by.remove(&Occupant::NewRing) {
+                occupied.bytes -= bytes;
+                occupied.set(Occupant::Ring, bytes);
+            }
+        }
+    }
+
+    /// Bytes in use now.
+    pub fn bytes(&self) -> u64 {
+        self.occupied.lock().bytes
+    }
+
+    /// The most bytes in use at once since the open.
+    pub fn bytes_max(&self) -> u64 {
+        self.occupied.lock().bytes_max
+    }
+
+    /// Bytes of the files for which `is_pinned` is true.
+    pub fn file_bytes(&self, is_pinned: impl Fn(FileId) -> bool) -> u64 {
+        let occupied = self.occupied.lock();
+        let pinned = occupied.by.iter().filter(|(of, _)| matches!(of, Occupant::File(id) if is_pinned(*id)));
+        pinned.map(|(_, bytes)| bytes).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_are_granted_up_to_the_budget_and_never_beyond_it() {
+        let tier = FastTier::new(Some(100));
+        let log = |id| Occupant::File(FileId(id));
+        assert!(tier.claim(log(1), 60) && tier.claim(log(2), 40));
+        assert!(!tier.claim(log(3), 1));
+        tier.note(log(1), 10);
+        assert!(tier.claim(log(3), 50) && !tier.claim(log(3), 51), "a claim that grows counts once");
+        tier.release(log(2));
+        assert_eq!((tier.bytes(), tier.bytes_max()), (60, 100));
+        assert_eq!(tier.file_bytes(|id| id == FileId(3)), 50);
+        // What was there before the budget shrank stays, and blocks what is new.
+        tier.note(log(4), 1000);
+        assert!(!tier.claim(log(5), 1) && tier.claim(log(4), 900), "shrinking needs no room");
+    }
+
+    #[test]
+    fn the_new_ring_takes_the_place_of_the_old_one() {
+        let tier = FastTier::new(Some(100));
+        assert!(tier.claim(Occupant::Ring, 20) && tier.claim(Occupant::NewRing, 40));
+        tier.replace_ring();
+        assert_eq!(tier.bytes(), 40);
+        tier.replace_ring();
+        assert_eq!(tier.bytes(), 40);
+    }
+
+    #[test]
+    fn a_database_with_one_directory_counts_nothing() {
+        let tier = FastTier::new(None);
+        assert!(tier.claim(Occupant::Ring, u64::MAX) && tier.claim(Occupant::Reserve, u64::MAX));
+        assert_eq!((tier.bytes(), tier.budget()), (0, u64::MAX));
+    }
+}

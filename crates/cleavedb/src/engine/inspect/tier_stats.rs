@@ -1,0 +1,117 @@
+//! Statistics on the directories of a database and on the fast tier.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use minicbor::{Decode, Encode};
+
+use crate::base::{DirId, FileId, FileKey, Tier};
+use crate::engine::core::Core;
+use crate::engine::tuning::tiers::home_of;
+use crate::engine::view::View;
+use crate::format::values::ValuePlace;
+
+/// The directories of a database and what lies in them. Sizes are in bytes. See [`Options::slow_dir`](crate::Options::slow_dir).
+#[derive(Debug, Clone, Default, Encode, Decode)]
+#[cbor(map)]
+#[non_exhaustive]
+pub struct TierStats {
+    /// The directories: that of the manifest first.
+    #[n(0)]
+    pub directories: Vec<DirectoryStats>,
+    /// Space in use on the fast tier: logs, manifest, ring, reserve and all other files. 0 if there is one directory.
+    #[n(1)]
+    pub fast_bytes: u64,
+    /// The most of it since the open.
+    #[n(2)]
+    pub fast_bytes_max: u64,
+    /// Its budget ([`Options::fast_bytes`](crate::Options::fast_bytes)).
+    #[n(3)]
+    pub fast_bytes_limit: Option<u64>,
+    /// Of the space in use, that of files that only open iterators, snapshots and running jobs hold back.
+    #[n(4)]
+    pub fast_bytes_pinned: u64,
+    /// Files that are still to move because an open declared other directories.
+    #[n(5)]
+    pub files_to_move: usize,
+    /// Their bytes.
+    #[n(6)]
+    pub bytes_to_move: u64,
+    /// Bytes of files that were moved between directories since the open.
+    #[n(7)]
+    pub bytes_moved: u64,
+}
+
+/// A directory of a database.
+#[derive(Debug, Clone, Encode, Decode)]
+#[cbor(map)]
+#[non_exhaustive]
+pub struct DirectoryStats {
+    /// Where it is.
+    #[n(0)]
+    pub path: String,
+    /// Its tier.
+    #[n(1)]
+    pub tier: Tier,
+    /// It was declared at the open; files move out of other directories.
+    #[n(2)]
+    pub is_declared: bool,
+    /// Logs, tables and other numbered files.
+    #[n(3)]
+    pub files: usize,
+    /// Their bytes, without the unwritten ends of logs.
+    #[n(4)]
+    pub bytes: u64,
+}
+
+/// The files that a view holds, and the bytes of each.
+fn file_bytes(view: &View) -> BTreeMap<FileKey, u64> {
+    let mut files = BTreeMap::new();
+    files.extend(view.logs.values().map(|log| (log.key(), log.end())));
+    let tables = view.version.levels().iter().flat_map(|level| level.tables().iter());
+    files.extend(tables.map(|table| (table.key(), table.meta().size)));
+    for (id, place) in view.values.state.places.iter() {
+        let Some(stored) = view.values.stored.get(&place.container().unwrap_or(*id)) else { continue };
+        let bytes = match place {
+            ValuePlace::Log { end } => *end,
+            ValuePlace::Extent { start, end, .. } => end - start,
+            ValuePlace::Moved { len, .. } => *len,
+        };
+        *files.entry(stored.key()).or_default() += bytes;
+    }
+    files
+}
+
+impl Core {
+    /// What lies where. O(files).
+    pub fn tier_stats(&self, view: &View) -> TierStats {
+        let files = file_bytes(view);
+        let slow = self.dirs.slow_id();
+        let sums = |wanted: &dyn Fn(&FileKey) -> bool| {
+            let of = files.iter().filter(|(file, _)| wanted(file));
+            of.fold((0, 0), |(count, bytes), (_, more)| (count + 1, bytes + more))
+        };
+        let directory = |(dir, path): (DirId, &std::path::Path)| {
+            let (files, bytes) = sums(&|file| file.dir == dir);
+            let is_declared = dir == DirId::HOME || dir == slow;
+            DirectoryStats { path: path.display().to_string(), tier: self.dirs.tier(dir), is_declared, files, bytes }
+        };
+        let directories = self.dirs.all().map(directory).collect();
+        let (files_to_move, bytes_to_move) = sums(&|file| home_of(*file, slow) != file.dir);
+        let manifest = self.manifest.lock();
+        let is_known = |id: FileId| manifest.state().files.get(&id).is_some_and(|file| file.dir == DirId::HOME);
+        let supply = self.logs.inner.lock().spare.as_ref().map(|log| log.id());
+        let pinned = self.fast.file_bytes(|id| !is_known(id) && Some(id) != supply);
+        drop(manifest);
+        TierStats {
+            directories,
+            fast_bytes: self.fast.bytes(),
+            fast_bytes_max: self.fast.bytes_max(),
+            fast_bytes_limit: Some(self.fast.budget()).filter(|budget| *budget < u64::MAX),
+            fast_bytes_pinned: pinned,
+            files_to_move,
+            bytes_to_move,
+            bytes_moved: self.counters.moved_bytes.load(Ordering::Relaxed),
+        }
+    }
+}

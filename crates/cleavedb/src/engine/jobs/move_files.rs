@@ -1,0 +1,337 @@
+//! Moves whole files between the directories of a database: demotes logs where the fast tier needs room, and brings files
+//! where they belong after an open that declared other directories. A file keeps its number and its bytes, so that no address
+//! changes; nothing in it is judged, sorted or decoded.
+//!
+//! The copy is synced before the edit that makes it the file; the old one is removed after its last reader. A crash before
+//! the edit leaves a copy, and one after it the old file, that the next open removes (decision record 046).
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::base::limits::BLOCK_IO_BYTES;
+use crate::base::{DirId, Error, FileId, FileKey, FileKind, Result, Seqno};
+use crate::engine::activity::Activity;
+use crate::engine::claims::{Claim, Claims, Sole};
+use crate::engine::core::Core;
+use crate::engine::fast_tier::Occupant;
+use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
+use crate::engine::jobs::outcome::Outcome;
+use crate::engine::shortages::Need;
+use crate::engine::tuning::tiers::{FastFill, FastLog, home_of, to_demote};
+use crate::engine::view::{Sources, View};
+use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
+use crate::format::edit::Edit;
+use crate::front::log::LogFile;
+use crate::io::{Access, AlignedBuffer, read_exact_at};
+use crate::levels::table::Table;
+use crate::sched::clock::now;
+use crate::values::files::{Entry, Layout};
+
+/// A job that makes no room moves one file, or several small ones up to this part of a log.
+const TOGETHER_PART: u64 = 8;
+
+/// Due while the fast tier needs room, or files lie where they do not belong.
+pub(crate) const KIND: JobKind =
+    JobKind { duties: &[Duty::Moves], next: |core, state, _| JobKind::begin(moves_due(core, state)?) };
+
+/// The next files to move, unless such a job is running.
+pub(crate) fn moves_due(core: &Core, state: &WorkState) -> Option<MoveFiles> {
+    let has_one_directory = core.dirs.others().next().is_none();
+    if has_one_directory || state.has(Sole::Moves) || !state.shortages.may_try(Need::Move, now()) {
+        return None;
+    }
+    let (fill, to) = (core.fast_fill(), core.dirs.slow_id());
+    if to != DirId::HOME && fill.wants_room() {
+        let mut logs = core.fast_logs(&core.published.view());
+        logs.retain(|log| !state.is_claimed(&Claims(vec![Claim::ValueFile(log.key.id)])));
+        let files: Vec<_> = to_demote(fill, &logs).into_iter().map(|log| (log.key, log.bytes)).collect();
+        if !files.is_empty() {
+            return Some(MoveFiles { files, to, makes_room: true });
+        }
+    }
+    misplaced(core, state)
+}
+
+/// Files that lie where they do not belong: the first ones with a common destination.
+fn misplaced(core: &Core, state: &WorkState) -> Option<MoveFiles> {
+    if state.activity() == Activity::Full || !core.has_misplaced.load(Ordering::Relaxed) {
+        return None;
+    }
+    let view = core.published.view();
+    let files = core.misplaced_files(&view);
+    // New files are made where they belong.
+    core.has_misplaced.store(!files.is_empty(), Ordering::Relaxed);
+    let slow = core.dirs.slow_id();
+    let is_free = |file: FileKey| {
+        let claim = if file.kind == FileKind::Table { Claim::Table(file.id) } else { Claim::ValueFile(file.id) };
+        let is_quarantined = state.quarantined.contains(&file.id);
+        !is_quarantined && !state.is_claimed(&Claims(vec![claim]))
+    };
+    let (mut chosen, mut to, mut bytes) = (Vec::new(), None, 0);
+    for file in files {
+        let destination = home_of(file, slow);
+        let Some(len) = core.bytes_to_move(&view, file) else { continue };
+        if !is_free(file) || *to.get_or_insert(destination) != destination {
+            continue;
+        }
+        // A budget that has no room left fills up with what is new.
+        let is_room =
+            destination != DirId::HOME || core.fast.bytes().saturating_add(len) <= core.fast_fill().budget / 2;
+        if (bytes > 0 && bytes + len > core.settings.tuning.log_bytes / TOGETHER_PART) || !is_room {
+            continue;
+        }
+        bytes += len;
+        chosen.push((file, len));
+    }
+    let to = to.filter(|_| !chosen.is_empty())?;
+    Some(MoveFiles { files: chosen, to, makes_room: false })
+}
+
+impl Core {
+    /// How full the fast tier is, with what its file system has left.
+    pub fn fast_fill(&self) -> FastFill {
+        let bytes = self.fast.bytes();
+        let budget = match self.dirs.are_apart() {
+            true => self.fast.budget().min(bytes.saturating_add(self.storage.free_bytes(self.dirs.fast()))),
+            false => u64::MAX,
+        };
+        FastFill { budget, bytes }
+    }
+
+    /// The closed logs on the fast tier that can be moved, oldest first.
+    pub fn fast_logs(&self, view: &View) -> Vec<FastLog> {
+        let newest = view.logs.keys().next_back().copied();
+        let unflushed = view.logs.values().filter(|log| is_closed(log, newest) && log.key().dir == DirId::HOME);
+        let unflushed = unflushed.map(|log| FastLog { key: log.key(), bytes: log.end(), live: None });
+        let flushed = view.values.figures().candidates.iter().filter_map(|candidate| {
+            let Some(Entry::Here(file)) = view.values.files.get(&candidate.file) else { return None };
+            let is_fast_log = matches!(file.layout(), Layout::Log) && file.stored().key().dir == DirId::HOME;
+            let live = Some(candidate.live_bytes());
+            is_fast_log.then(|| FastLog { key: file.stored().key(), bytes: candidate.bytes, live })
+        });
+        let mut logs: Vec<FastLog> = flushed.chain(unflushed).collect();
+        logs.sort_by_key(|log| log.key.id);
+        logs
+    }
+
+    /// Files that lie where they do not belong, oldest first. O(files).
+    pub fn misplaced_files(&self, view: &View) -> Vec<FileKey> {
+        let tables = view.version.levels().iter().flat_map(|level| level.tables().iter()).map(|table| table.key());
+        let values = view.values.stored.values().map(|stored| stored.key());
+        let files = view.logs.values().map(|log| log.key()).chain(tables).chain(values);
+        let mut files: Vec<_> = files.filter(|file| home_of(*file, self.dirs.slow_id()) != file.dir).collect();
+        files.sort_by_key(|file| file.id);
+        files
+    }
+
+    /// The length of a file that can be moved; `None` for one that cannot be moved now.
+    fn bytes_to_move(&self, view: &View, file: FileKey) -> Option<u64> {
+        match file.kind {
+            FileKind::Table => view.version.find(file.id).map(|(_, table)| table.meta().size),
+            FileKind::Log if view.logs.contains_key(&file.id) => {
+                let newest = view.logs.keys().next_back().copied();
+                let log = view.logs.get(&file.id).filter(|log| is_closed(log, newest))?;
+                Some(log.end())
+            }
+            _ => {
+                let stored = view.values.stored.get(&file.id)?;
+                self.storage.file_len(stored.path()).ok().flatten()
+            }
+        }
+    }
+}
+
+/// No more is written to the log, and its file has all of it.
+fn is_closed(log: &LogFile, newest: Option<FileId>) -> bool {
+    Some(log.id()) != newest && log.last_seqno() != Seqno::ZERO && log.is_written(log.end())
+}
+
+/// Moves files to a directory.
+pub(crate) struct MoveFiles {
+    /// The files where they lie now, and the bytes of each that are copied.
+    files: Vec<(FileKey, u64)>,
+    to: DirId,
+    /// The fast tier needs their room.
+    makes_room: bool,
+}
+
+/// What the view gets in place of a file that moved.
+enum Arrived {
+    Log(Arc<LogFile>),
+    Table(Arc<Table>),
+    /// Value files are opened by the edit.
+    Values,
+}
+
+impl Job for MoveFiles {
+    fn profile(&self) -> Profile {
+        let claim = |file: &FileKey| match file.kind {
+            FileKind::Table => Claim::Table(file.id),
+            _ => Claim::ValueFile(file.id),
+        };
+        Profile {
+            name: if self.makes_room { "demote logs" } else { "move files" },
+            claims: self.files.iter().fold(Claims::sole(Sole::Moves), |claims, (file, _)| claims.and(claim(file))),
+            binds: &[Bound::ReadFast, Bound::WriteSlow],
+            class: if self.makes_room { Class::Mandatory } else { Class::Idle },
+            memory: MemoryShare::Own,
+            need: Need::Move,
+            meets_need: true,
+        }
+    }
+
+    fn plan(&self, _: &Core) -> Result<Plan<'_>> {
+        Ok(Plan::Whole(Box::new(|core| self.run(core))))
+    }
+
+    fn unreadable_inputs(&self, core: &Core, path: &Path) -> Vec<FileId> {
+        let inputs = self.files.iter().filter(|(file, _)| core.dirs.path(*file) == path);
+        inputs.map(|(file, _)| file.id).collect()
+    }
+}
+
+impl MoveFiles {
+    fn run(&self, core: &Core) -> Result<Outcome<'_>> {
+        core.note_made_in(self.to);
+        let written: u64 = self.files.iter().map(|(_, bytes)| bytes).sum();
+        if self.makes_room {
+            core.pacer.moves.begin(written, written);
+        }
+        let copied = self.copy_all(core).inspect_err(|_| {
+            core.pacer.moves.end(false);
+            self.remove_copies(core, |_| true);
+        })?;
+        let moved = |file: &FileKey| FileKey { dir: self.to, ..*file };
+        let logs = copied.iter().filter_map(|(_, arrived)| match arrived {
+            Arrived::Log(log) => Some(log),
+            _ => None,
+        });
+        // An edit of a log that is not synced would leave a gap before it.
+        let durable = logs.clone().map(|log| log.last_seqno()).max().unwrap_or_default();
+        let edit = Edit {
+            files_moved: self.files.iter().map(|(file, _)| moved(file)).collect(),
+            logs_ended: logs.map(|log| (log.id(), log.end())).collect(),
+            ..Edit::default()
+        };
+        Ok(Outcome::edit(durable, edit, move |sources| replace(sources, copied)).then(move |core, installed| {
+            core.pacer.moves.end(installed.is_ok());
+            match &installed {
+                Ok(()) => {
+                    core.counters.moved_bytes.fetch_add(written, Ordering::Relaxed);
+                    // A file may have become obsolete meanwhile.
+                    let there: BTreeSet<FileKey> = core.manifest.lock().state().files_in(self.to).collect();
+                    self.remove_copies(core, |file| !there.contains(&file));
+                }
+                // After any other error the manifest may reference them.
+                Err(error) if error.is_transient() => self.remove_copies(core, |_| true),
+                Err(_) => {}
+            }
+            installed
+        }))
+    }
+
+    fn copy_all(&self, core: &Core) -> Result<Vec<(FileId, Arrived)>> {
+        let view = core.published.view();
+        let mut copied = Vec::new();
+        let piece_bytes = core.settings.tuning.write_bytes;
+        let held = core.memory.jobs.hold(piece_bytes);
+        let mut buffer = AlignedBuffer::new(piece_bytes);
+        for (file, len) in &self.files {
+            let key = FileKey { dir: self.to, ..*file };
+            core.copy_file(*file, key, *len, &mut buffer)?;
+            copied.push((file.id, core.arrive(&view, key)?));
+        }
+        drop(held);
+        core.guarded(core.storage.sync_dir(core.dirs.of(self.to)))?;
+        Ok(copied)
+    }
+
+    fn remove_copies(&self, core: &Core, is_left: impl Fn(FileKey) -> bool) {
+        for (file, _) in &self.files {
+            let copy = FileKey { dir: self.to, ..*file };
+            if is_left(copy) {
+                // One that stays is removed by the next open.
+                let _ = core.storage.remove(&core.dirs.path(copy));
+                if self.to == DirId::HOME {
+                    core.fast.release(Occupant::File(file.id));
+                }
+            }
+        }
+    }
+}
+
+/// Puts the moved files into the view, if they are still in it.
+fn replace(sources: &mut Sources, copied: Vec<(FileId, Arrived)>) {
+    let mut logs = (*sources.logs).clone();
+    for (id, arrived) in copied {
+        match arrived {
+            Arrived::Log(log) => {
+                if let Some(of) = logs.get_mut(&id) {
+                    std::mem::replace(of, log).mark_obsolete();
+                }
+            }
+            Arrived::Table(table) => {
+                if let Some((level, before)) = sources.version.find(id).map(|(level, of)| (level, of.clone())) {
+                    before.mark_obsolete();
+                    sources.version = Arc::new(sources.version.apply(&[(level, table)], &[id]));
+                }
+            }
+            Arrived::Values => {}
+        }
+    }
+    sources.logs = Arc::new(logs);
+}
+
+impl Core {
+    /// Copies a file into another directory, and syncs the copy.
+    fn copy_file(&self, from: FileKey, to: FileKey, len: u64, buffer: &mut AlignedBuffer) -> Result<()> {
+        let (path, target) = (self.dirs.path(from), self.dirs.path(to));
+        let access = self.readers.access_in(to.dir);
+        let open = |access| self.with_descriptors(|| self.storage.open_read(&path, access));
+        // Read once, and not soon again.
+        let source = open(Access::Direct).or_else(|_| open(Access::Buffered))?;
+        if to.dir == DirId::HOME && !self.fast.claim(Occupant::File(to.id), len) {
+            return Err(Error::NoSpace { path: target });
+        }
+        let copy = self.with_descriptors(|| self.storage.create(&target, access))?;
+        let mut offset = 0;
+        while offset < len {
+            let part = usize::try_from(len - offset).unwrap_or(usize::MAX).min(buffer.len());
+            read_exact_at(&*source, &mut buffer[..part], offset)?;
+            let padded = if access == Access::Direct { part.next_multiple_of(BLOCK_IO_BYTES) } else { part };
+            buffer[part..padded].fill(0);
+            copy.write_at(&buffer[..padded], offset)?;
+            copy.write_back(offset, padded as u64);
+            offset += part as u64;
+            self.pacer.moves.steps_done.fetch_add(part as u64, Ordering::Relaxed);
+        }
+        if access == Access::Direct && !len.is_multiple_of(BLOCK_IO_BYTES as u64) {
+            copy.truncate(len)?;
+        }
+        self.guarded(copy.sync())
+    }
+
+    /// What is read in place of a file once its copy is the file.
+    fn arrive(&self, view: &View, key: FileKey) -> Result<Arrived> {
+        match key.kind {
+            FileKind::Table => match view.version.find(key.id) {
+                Some((_, before)) => {
+                    let table = Table::open(&self.readers, self.guard(key), before.meta().clone())?;
+                    before.covering().into_iter().for_each(|count| table.note_covering(count));
+                    Ok(Arrived::Table(table))
+                }
+                None => Ok(Arrived::Values),
+            },
+            FileKind::Log if view.logs.contains_key(&key.id) => {
+                let before = &view.logs[&key.id];
+                let path = self.dirs.path(key);
+                let file = self.with_descriptors(|| self.storage.open_read(&path, self.readers.access_in(key.dir)))?;
+                let (end, last) = (before.end(), before.last_seqno());
+                Ok(Arrived::Log(Arc::new(LogFile::new(key.id, self.guard(key), file, None, end, end, last))))
+            }
+            _ => Ok(Arrived::Values),
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Which directories a database has at an open: those that the caller declares, and those in which it still has files from
+//! an earlier declaration. Files move to where they belong in the background (`jobs/move_file.rs`).
+//!
+//! A directory is known by its number, which its [`OWNER`] has too, so that it may have been renamed or mounted elsewhere
+//! since. One that the manifest does not know is taken if no file in it has a name that databases use. Called by `open.rs`
+//! and the check.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::base::{DirId, Error, Result};
+use crate::engine::manifest::ManifestState;
+use crate::engine::manifest::file_names::{OWNER, parse};
+use crate::engine::manifest::files::{DeclaredDirs, Dirs};
+use crate::engine::recovery::owner::{OwnerFile, another_owner};
+use crate::engine::recovery::ownership::check_free;
+use crate::format::edit::{Directory, Edit, Opening, Openings};
+use crate::io::Storage;
+
+/// The directories of a database at an open.
+pub(crate) struct FoundDirs {
+    pub dirs: Dirs,
+    /// For each directory but that of the manifest, the opening in its [`OWNER`]; `None` if it has none yet.
+    pub owners: BTreeMap<DirId, Option<Opening>>,
+}
+
+/// Finds the directories. To change them, an open must be for writing.
+///
+/// # Errors
+/// [`Error::InvalidInput`] if the slow directory is not named although the database has one, if a directory with files of the
+/// database is not there, belongs to another database, or was used by a copy of this one.
+pub(crate) fn find_directories(
+    storage: &dyn Storage,
+    state: &ManifestState,
+    declared: &DeclaredDirs,
+    is_writing: bool,
+) -> Result<FoundDirs> {
+    let mut found = Finder { storage, state, paths: BTreeMap::new(), owners: BTreeMap::new() };
+    let slow = match declared.are_apart() {
+        true => found.slow(&declared.slow, is_writing)?,
+        false if state.slow_dir != DirId::HOME && !declared.names_slow => {
+            return Err(Error::input(format!(
+                "the tables of the database in {} lie in a directory of their own, which the option slow_dir must name",
+                declared.fast.display()
+            )));
+        }
+        false => DirId::HOME,
+    };
+    for (dir, Directory { path, .. }) in state.dirs.iter().filter(|(dir, _)| **dir != slow) {
+        if state.files_in(*dir).next().is_some() {
+            found.former(*dir, Path::new(path))?;
+        }
+    }
+    let Finder { paths, owners, .. } = found;
+    Ok(FoundDirs { dirs: Dirs::new(declared.fast.clone(), slow, paths), owners })
+}
+
+/// The directories as the manifest has them, with that of the slow tier at the declared place: to look for damage.
+pub(crate) fn directories_as_stored(state: &ManifestState, declared: &DeclaredDirs) -> Dirs {
+    let mut others: BTreeMap<_, _> = state.dirs.iter().map(|(dir, of)| (*dir, PathBuf::from(&of.path))).collect();
+    if declared.are_apart() && state.slow_dir != DirId::HOME {
+        others.insert(state.slow_dir, declared.slow.clone());
+    }
+    Dirs::new(declared.fast.clone(), state.slow_dir, others)
+}
+
+struct Finder<'a> {
+    storage: &'a dyn Storage,
+    state: &'a ManifestState,
+    paths: BTreeMap<DirId, PathBuf>,
+    owners: BTreeMap<DirId, Option<Opening>>,
+}
+
+impl Finder<'_> {
+    /// The directory declared for the slow tier.
+    fn slow(&mut self, path: &Path, is_writing: bool) -> Result<DirId> {
+        let dir = match OwnerFile::read(self.storage, path) {
+            // This database has never taken a directory, so the damaged file is not its own.
+            Err(_) if self.state.dirs.is_empty() => return Err(another_owner(path)),
+            Err(error) => return Err(error),
+            Ok(Some(owner)) if !self.was_left(path, owner)? => {
+                self.check_owner(path, owner)?;
+                self.owners.insert(owner.dir, Some(owner.opening));
+                owner.dir
+            }
+            Ok(left) => {
+                let known = self.state.dirs.iter().find(|(_, known)| Path::new(&known.path) == path);
+                let dir = match known {
+                    Some((dir, known)) => {
+                        self.check_never_taken(*dir, known)?;
+                        *dir
+                    }
+                    None if is_writing => {
+                        let newest = self.state.dirs.keys().next_back();
+                        DirId(newest.unwrap_or(&DirId::HOME).0 + 1)
+                    }
+                    None => {
+                        return Err(Error::input(format!(
+                            "{} has no files of this database: the option slow_dir must be as it was when it was last open \
+                             for writing",
+                            path.display()
+                        )));
+                    }
+                };
+                if left.is_none() {
+                    check_free(self.storage, path)?;
+                }
+                self.owners.insert(dir, None);
+                dir
+            }
+        };
+        self.paths.insert(dir, path.to_owned());
+        Ok(dir)
+    }
+
+    /// A directory that this database has left: only the file `OWNER` is there.
+    fn was_left(&self, path: &Path, owner: OwnerFile) -> Result<bool> {
+        if owner.database != self.state.database || self.state.dirs.contains_key(&owner.dir) {
+            return Ok(false);
+        }
+        Ok(self.storage.list(path)?.iter().all(|entry| parse(&entry.name).is_none()))
+    }
+
+    /// A directory with files of the database that is not declared any more.
+    fn former(&mut self, dir: DirId, path: &Path) -> Result<()> {
+        let owner = match self.storage.exists(path)? {
+            true => OwnerFile::read(self.storage, path)?,
+            false => None,
+        };
+        match owner {
+            Some(owner) if owner.dir == dir || owner.database != self.state.database => {
+                self.check_owner(path, owner)?;
+                self.owners.insert(dir, Some(owner.opening));
+                self.paths.insert(dir, path.to_owned());
+                Ok(())
+            }
+            _ => {
+                let files = self.state.files_in(dir).count();
+                Err(Error::input(format!(
+                    "{files} files of this database lie in {}, which is not there or does not have its file {OWNER}: mount \
+                     it, or name it by the option slow_dir if it has moved",
+                    path.display()
+                )))
+            }
+        }
+    }
+
+    /// Checks that a directory belongs to this database, and that no copy of it has used the directory since.
+    fn check_owner(&self, path: &Path, owner: OwnerFile) -> Result<()> {
+        if owner.database != self.state.database {
+            return Err(another_owner(path));
+        }
+        let Openings { present, previous } = self.state.openings;
+        let is_known = self.state.dirs.contains_key(&owner.dir);
+        if is_known && (owner.opening == present || owner.opening == previous) {
+            return Ok(());
+        }
+        Err(Error::input(format!(
+            "another copy of this database has used {} since this one was open: {} names opening {}, and this copy knows of \
+             {} as the last. Of several copies only one can have a slow directory; a checkpoint makes a copy with all its \
+             files",
+            path.display(),
+            path.join(OWNER).display(),
+            owner.opening.epoch,
+            present.epoch
+        )))
+    }
+
+    /// Checks that a directory without an owner never had one.
+    fn check_never_taken(&self, dir: DirId, known: &Directory) -> Result<()> {
+        let path = Path::new(&known.path).join(OWNER);
+        if self.state.files_in(dir).next().is_some() {
+            return Err(Error::corruption(&path, 0, "the file that names the owner of this directory is missing"));
+        }
+        // An opening comes before another only once it was durable in `OWNER`.
+        if self.state.openings.previous.epoch >= known.since {
+            return Err(Error::input(format!(
+                "{} is missing, and this database has used a slow directory before: the option slow_dir must be as it was, \
+                 and the directory mounted",
+                path.display()
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl FoundDirs {
+    /// Adds what an opening changes of the directories to its edit.
+    ///
+    /// # Errors
+    /// [`Error::InvalidInput`] if a path cannot be stored.
+    pub fn add_to(&self, edit: &mut Edit, state: &ManifestState) -> Result<()> {
+        let opening = edit.openings.map_or(0, |openings| openings.present.epoch);
+        for (dir, path) in self.dirs.others() {
+            let Some(text) = path.to_str() else {
+                return Err(Error::input(format!("option slow_dir is {}, which is not UTF-8", path.display())));
+            };
+            let since = match (state.dirs.get(&dir), self.owners.get(&dir)) {
+                (Some(known), Some(Some(_))) => known.since,
+                _ => opening,
+            };
+            let directory = Directory { path: text.to_owned(), since };
+            if state.dirs.get(&dir) != Some(&directory) {
+                edit.dirs_added.push((dir, directory));
+            }
+        }
+        let slow = self.dirs.slow_id();
+        edit.slow_dir = (slow != state.slow_dir).then_some(slow);
+        let gone = state.dirs.keys().filter(|dir| !self.owners.contains_key(dir));
+        edit.dirs_removed = gone.copied().collect();
+        Ok(())
+    }
+
+    /// The opening in all files [`OWNER`], if there is one with any.
+    pub fn opening(&self) -> Option<Opening> {
+        self.owners.values().flatten().next().copied()
+    }
+}

@@ -1,0 +1,141 @@
+//! Which files change their directory: pure functions from what lies where to a choice. The decisions are explained in
+//! decision record 046; `jobs/move_files.rs` carries them out.
+
+use crate::base::{DirId, FileKey, FileKind};
+
+/// The fast tier begins to be emptied at this part of its budget, in percent...
+const BEGIN_PERCENT: u64 = 70;
+/// ...down to this part.
+const GOAL_PERCENT: u64 = 60;
+/// From this part on, logs that were not flushed are demoted too.
+const HURRY_PERCENT: u64 = 80;
+/// A log is copied as a whole if at least this part of it is live, in percent; value GC empties the others.
+const MOSTLY_LIVE_PERCENT: u64 = 50;
+/// One job moves at most about this many bytes, so that each soon makes room.
+const JOB_BYTES: u64 = 32 << 20;
+
+/// How full the fast tier is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FastFill {
+    /// Its budget, in bytes.
+    pub budget: u64,
+    /// Bytes in use.
+    pub bytes: u64,
+}
+
+impl FastFill {
+    fn exceeds(self, percent: u64) -> bool {
+        u128::from(self.bytes) * 100 > u128::from(self.budget) * u128::from(percent)
+    }
+
+    /// Room is to be made.
+    pub fn wants_room(self) -> bool {
+        self.exceeds(BEGIN_PERCENT)
+    }
+
+    fn to_free(self) -> u64 {
+        self.bytes.saturating_sub(self.budget / 100 * GOAL_PERCENT)
+    }
+}
+
+/// A closed log on the fast tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FastLog {
+    pub key: FileKey,
+    pub bytes: u64,
+    /// Live bytes; `None` if the log was not flushed, so that nothing is known of them.
+    pub live: Option<u64>,
+}
+
+impl FastLog {
+    /// Value GC should empty the log: copying it would mostly move garbage.
+    pub fn is_mostly_dead(&self) -> bool {
+        self.live.is_some_and(|live| live.saturating_mul(100) < self.bytes * MOSTLY_LIVE_PERCENT)
+    }
+}
+
+/// The logs to demote now, oldest first; `logs` are in order of age. Those that were flushed come first: of the others, much
+/// may be dead by the time of their flush. The mostly dead ones are left to value GC, unless the tier is nearly full.
+pub(crate) fn to_demote(fill: FastFill, logs: &[FastLog]) -> Vec<FastLog> {
+    if !fill.wants_room() {
+        return Vec::new();
+    }
+    let hurries = fill.exceeds(HURRY_PERCENT);
+    let flushed = logs.iter().filter(|log| log.live.is_some() && !log.is_mostly_dead());
+    let others = logs.iter().filter(|log| hurries && (log.live.is_none() || log.is_mostly_dead()));
+    let mut freed = 0;
+    let goal = fill.to_free().min(JOB_BYTES);
+    let taken = flushed.chain(others).take_while(|log| {
+        let takes = freed < goal;
+        freed += log.bytes;
+        takes
+    });
+    taken.copied().collect()
+}
+
+/// The directory that a file belongs to, apart from what the fast tier has room for.
+pub(crate) fn home_of(file: FileKey, slow: DirId) -> DirId {
+    match file.kind {
+        // A log may have been demoted, or made on the slow tier for lack of room.
+        FileKind::Log if file.dir == slow => slow,
+        FileKind::Log | FileKind::Manifest => DirId::HOME,
+        FileKind::Table | FileKind::Segment | FileKind::Redirect => slow,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::FileId;
+
+    fn log(id: u64, live: Option<u64>) -> FastLog {
+        FastLog { key: FileKey { kind: FileKind::Log, id: FileId(id), dir: DirId::HOME }, bytes: 10, live }
+    }
+
+    #[test]
+    fn flushed_logs_that_are_mostly_live_are_demoted_first_and_oldest_first() {
+        let logs = [log(1, Some(4)), log(2, Some(5)), log(3, None), log(4, Some(10)), log(5, None)];
+        let demoted = |bytes| {
+            let fill = FastFill { budget: 100, bytes };
+            to_demote(fill, &logs).iter().map(|log| log.key.id.0).collect::<Vec<_>>()
+        };
+        let cases: [(u64, &[u64]); 6] = [
+            (0, &[]),
+            (70, &[]),
+            (71, &[2, 4]),
+            (80, &[2, 4]),
+            // Nearly full: whatever makes room.
+            (85, &[2, 4, 1]),
+            (100, &[2, 4, 1, 3]),
+        ];
+        for (bytes, wanted) in cases {
+            assert_eq!(demoted(bytes), wanted, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn a_budget_below_what_lies_there_is_reached_in_jobs_of_bounded_size() {
+        let logs: Vec<_> = (0..100).map(|id| FastLog { bytes: 4 << 20, ..log(id, None) }).collect();
+        let chosen = to_demote(FastFill { budget: 64 << 20, bytes: 400 << 20 }, &logs);
+        assert_eq!(chosen.len(), 8);
+        assert!(to_demote(FastFill { budget: u64::MAX, bytes: 400 << 20 }, &logs).is_empty());
+    }
+
+    #[test]
+    fn files_belong_to_the_slow_tier_except_logs_that_were_not_demoted() {
+        let (slow, former) = (DirId(3), DirId(2));
+        let file = |kind, dir| FileKey { kind, id: FileId(1), dir };
+        let cases = [
+            (file(FileKind::Log, DirId::HOME), DirId::HOME),
+            (file(FileKind::Log, slow), slow),
+            (file(FileKind::Log, former), DirId::HOME),
+            (file(FileKind::Table, former), slow),
+            (file(FileKind::Segment, DirId::HOME), slow),
+            (file(FileKind::Redirect, slow), slow),
+        ];
+        for (file, wanted) in cases {
+            assert_eq!(home_of(file, slow), wanted, "{file:?}");
+            assert_eq!(home_of(file, DirId::HOME), DirId::HOME, "one directory");
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Directories that change between opens, and the budget of the fast tier.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use cleavedb::testing::{self, SimDisk, Storage, Tuning};
+use cleavedb::{Db, Durability, Error, Options, Result};
+
+use crate::support::{BACKENDS, crash_before, in_world, lose_power, taken, unflushed, value};
+
+const RECORDS: u32 = 300;
+
+fn open_at(disk: &SimDisk, options: Options, tuning: Tuning) -> Result<Db> {
+    testing::open(Arc::new(disk.clone()), Path::new("/db"), options, tuning)
+}
+
+/// One record in two is inline, and one in three is overwritten by the next round.
+fn write_round(db: &Db, round: u32) {
+    for number in 0..RECORDS {
+        if round == 0 || number % 3 == round % 3 {
+            let len = if number % 2 == 0 { 40 } else { 700 };
+            db.put(format!("{number:05}"), value(&format!("{number} in {round} "), len)).unwrap();
+        }
+    }
+}
+
+fn check_rounds(db: &Db, rounds: u32) {
+    for number in 0..RECORDS {
+        let last = (0..rounds).rev().find(|round| *round == 0 || number % 3 == round % 3).unwrap();
+        let len = if number % 2 == 0 { 40 } else { 700 };
+        let found = db.get(format!("{number:05}")).unwrap().unwrap();
+        assert_eq!(&*found, value(&format!("{number} in {last} "), len), "{number} after {rounds}");
+    }
+    assert_eq!(db.iter().unwrap().count(), RECORDS as usize);
+}
+
+/// Names of numbered files in a directory, without manifests.
+fn numbered(disk: &SimDisk, directory: &str) -> Vec<String> {
+    let files = disk.files().into_iter().filter(|(path, _)| path.parent() == Some(Path::new(directory)));
+    let names = files.map(|(path, _)| path.file_name().unwrap().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with('0') && !name.ends_with("manifest")).collect()
+}
+
+#[test]
+fn files_follow_the_directories_that_an_open_declares() {
+    for (seed, backend) in BACKENDS.into_iter().cycle().take(6).enumerate() {
+        in_world(seed as u64, move || {
+            let disk = SimDisk::new();
+            // One directory, two, others, and one again.
+            let declared = [None, Some("/slow"), Some("/other"), Some("/other"), Some("/db"), Some("/slow")];
+            for (round, slow) in declared.into_iter().enumerate() {
+                let options = Options::new().log_backend(backend);
+                let options = slow.map_or(options.clone(), |slow| options.slow_dir(slow));
+                let db = open_at(&disk, options.clone(), Tuning::tiny()).unwrap();
+                if round > 0 {
+                    check_rounds(&db, round as u32);
+                }
+                write_round(&db, round as u32);
+                db.wait_for_background().unwrap();
+                let tiers = db.stats().tiers;
+                assert_eq!((tiers.files_to_move, tiers.bytes_to_move), (0, 0), "{slow:?}");
+                check_rounds(&db, round as u32 + 1);
+                db.close().unwrap();
+                for former in ["/slow", "/other"].into_iter().filter(|former| Some(*former) != slow) {
+                    assert_eq!(numbered(&disk, former), Vec::<String>::new(), "{former} of {slow:?}");
+                }
+                let report = testing::check(Arc::new(disk.clone()), Path::new("/db"), &options).unwrap();
+                assert_eq!(report.problems, [], "{slow:?}");
+            }
+        });
+    }
+}
+
+/// Every step of an open that declares another directory, and of the moves that follow.
+#[test]
+fn a_crash_at_any_step_of_a_move_loses_nothing_and_the_move_is_finished_later() {
+    let mut interrupted = 0;
+    for seed in 0..8 {
+        interrupted += in_world(seed, move || {
+            let disk = SimDisk::new();
+            let slow = |of: &str| Options::new().slow_dir(of).durability(Durability::Sync);
+            let db = open_at(&disk, slow("/slow"), Tuning::tiny()).unwrap();
+            write_round(&db, 0);
+            db.flush().unwrap();
+            db.close().unwrap();
+            let is_power = seed % 2 == 0;
+            let images = if is_power { lose_power(&disk) } else { crash_before(&disk, |_, _| true) };
+            let db = open_at(&disk, slow("/other"), Tuning::tiny()).unwrap();
+            db.wait_for_background().unwrap();
+            db.close().unwrap();
+            let mut interrupted = 0;
+            let images = taken(&disk, &images);
+            let step = if is_power { 7 } else { 2 };
+            for (number, image) in images.into_iter().enumerate().filter(|(number, _)| number % step == 0) {
+                // The next open may declare yet another directory.
+                let next = ["/other", "/slow", "/third", "/db"][number / step % 4];
+                interrupted +=
+                    u32::from(!numbered(&image, "/slow").is_empty() && !numbered(&image, "/other").is_empty());
+                let db = open_at(&image, slow(next), Tuning::tiny()).unwrap();
+                check_rounds(&db, 1);
+                db.wait_for_background().unwrap();
+                assert_eq!(db.stats().tiers.files_to_move, 0);
+                check_rounds(&db, 1);
+                db.close().unwrap();
+                let report = testing::check(Arc::new(image.clone()), Path::new("/db"), &slow(next)).unwrap();
+                assert_eq!(report.problems, []);
+            }
+            interrupted
+        });
+    }
+    assert!(interrupted > 20, "{interrupted}");
+}
+
+#[test]
+fn a_directory_that_was_renamed_is_recognized_and_one_that_is_missing_is_named() {
+    in_world(3, || {
+        let disk = SimDisk::new();
+        let db = open_at(&disk, Options::new().slow_dir("/slow"), Tuning::tiny()).unwrap();
+        write_round(&db, 0);
+        db.flush().unwrap();
+        db.close().unwrap();
+        for (path, content) in disk.files().into_iter().filter(|(path, _)| path.starts_with("/slow")) {
+            let bytes = disk.read_file(&path).unwrap();
+            assert_eq!(bytes.len() as u64, content);
+            disk.write_file(&Path::new("/renamed").join(path.file_name().unwrap()), &bytes);
+            disk.remove(&path).unwrap();
+        }
+        for elsewhere in ["/new", "/db"] {
+            let refused = open_at(&disk, Options::new().slow_dir(elsewhere), Tuning::tiny()).map(drop);
+            assert!(
+                matches!(&refused, Err(Error::InvalidInput { message }) if message.contains("/slow")),
+                "{elsewhere}: {refused:?}"
+            );
+        }
+        let db = open_at(&disk, Options::new().slow_dir("/renamed"), Tuning::tiny()).unwrap();
+        check_rounds(&db, 1);
+        db.close().unwrap();
+    });
+}
+
+/// Small logs, and a budget of the fast tier that holds about eight of them.
+fn small_logs(mut tuning: Tuning) -> (Tuning, u64) {
+    (tuning.log_bytes, tuning.log_bytes_min, tuning.ring_bytes) = (16 << 10, 16 << 10, 16 << 10);
+    tuning.ring_bytes_min = 16 << 10;
+    tuning.chunk_bytes = 4 << 10;
+    (tuning, 300 << 10)
+}
+
+#[test]
+fn the_fast_tier_never_exceeds_its_budget_whatever_is_written() {
+    for (seed, backend) in BACKENDS.into_iter().cycle().take(12).enumerate() {
+        in_world(seed as u64, move || {
+            let disk = SimDisk::new();
+            // Unflushed logs are demoted too.
+            let (tuning, budget) = small_logs(if seed % 3 == 0 { unflushed() } else { Tuning::tiny() });
+            let options = || Options::new().log_backend(backend).slow_dir("/slow").fast_bytes(budget);
+            let db = open_at(&disk, options(), tuning.clone()).unwrap();
+            // More than that fails: it is as large as the file system.
+            disk.set_directory_capacity(Path::new("/db"), Some(budget));
+            for round in 0..8 {
+                write_round(&db, round);
+                // Far larger than a log, and than the fast tier.
+                db.put("huge", value("huge", 400 << 10)).unwrap();
+                assert!(disk.used_in(Path::new("/db")) <= budget);
+                db.delete("huge").unwrap();
+                check_rounds(&db, round + 1);
+            }
+            let tiers = db.stats().tiers;
+            assert!(tiers.fast_bytes_max <= budget && tiers.bytes_moved > 0, "{tiers:?}");
+            assert_eq!(tiers.fast_bytes_limit, Some(budget));
+            let image = disk.process_crash();
+            db.close().unwrap();
+            for disk in [disk, image] {
+                let db = open_at(&disk, options(), tuning.clone()).unwrap();
+                check_rounds(&db, 8);
+                db.close().unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn a_smaller_budget_is_reached_by_moving_logs() {
+    in_world(7, || {
+        let disk = SimDisk::new();
+        let (tuning, budget) = small_logs(unflushed());
+        let options = Options::new().slow_dir("/slow");
+        let db = open_at(&disk, options.clone(), tuning.clone()).unwrap();
+        (0..9).for_each(|round| write_round(&db, round));
+        let before = db.stats().tiers.fast_bytes;
+        assert!(before > budget, "{before}");
+        db.close().unwrap();
+        let db = open_at(&disk, options.fast_bytes(budget), tuning).unwrap();
+        db.wait_for_background().unwrap();
+        let tiers = db.stats().tiers;
+        assert!(tiers.fast_bytes <= budget / 100 * 70, "{tiers:?}");
+        check_rounds(&db, 9);
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn a_full_slow_tier_is_named_and_what_is_written_before_and_after_is_kept() {
+    in_world(9, || {
+        let disk = SimDisk::new();
+        let (tuning, budget) = small_logs(Tuning::tiny());
+        let db = open_at(&disk, Options::new().slow_dir("/slow").fast_bytes(budget), tuning).unwrap();
+        write_round(&db, 0);
+        db.flush().unwrap();
+        disk.set_directory_capacity(Path::new("/slow"), Some(disk.used_in(Path::new("/slow"))));
+        let mut written = 0;
+        let error = loop {
+            match db.put(format!("more {written}"), value("more", 2000)) {
+                Ok(()) => written += 1,
+                Err(error) => break error,
+            }
+            assert!(written < 10_000, "the slow tier takes no more");
+        };
+        assert!(matches!(&error, Error::NoSpace { path } if path.starts_with("/slow")), "{error:?}");
+        check_rounds_of(&db, written);
+        disk.set_directory_capacity(Path::new("/slow"), None);
+        db.put("after", "room was made").unwrap();
+        db.wait_for_background().unwrap();
+        check_rounds_of(&db, written);
+        db.close().unwrap();
+    });
+}
+
+fn check_rounds_of(db: &Db, written: u32) {
+    for number in 0..RECORDS {
+        assert!(db.get(format!("{number:05}")).unwrap().is_some());
+    }
+    for number in 0..written {
+        assert!(db.get(format!("more {number}")).unwrap().is_some(), "{number} of {written}");
+    }
+}
