@@ -326,6 +326,7 @@ impl Core {
         let values = &view.values.figures().candidates;
         let groups = groups_of(values);
         let jobs = self.running_jobs();
+        let tiers = self.tier_stats(&view);
         Stats {
             value_files: values.len(),
             value_bytes: values.iter().map(|file| file.bytes).sum(),
@@ -382,7 +383,7 @@ impl Core {
                 })
                 .collect(),
             unknown_files: self.unknown_files.clone(),
-            tiers: self.tier_stats(&view),
+            tiers,
             pace_bytes_per_second: self.pacer.bytes_per_second(),
             jobs,
             ..self.totals()

@@ -14,7 +14,7 @@ use crate::engine::file_numbers::FileNumbers;
 use crate::engine::inspect::telemetry;
 use crate::engine::keyspaces::{DEFAULT_ID, DEFAULT_NAME, Keyspaces};
 use crate::engine::lifecycle::request::OpenRequest;
-use crate::engine::manifest::file_names::{CURRENT, LOCK, OWNER};
+use crate::engine::manifest::file_names::{CURRENT, LOCK};
 use crate::engine::manifest::files::{DeclaredDirs, Dirs};
 use crate::engine::manifest::numbered_files::{Numbered, list_numbered};
 use crate::engine::manifest::{Manifest, ManifestState};
@@ -33,7 +33,7 @@ use crate::engine::tuning::sizes::Tuning;
 use crate::engine::value_home::ValueHome;
 use crate::engine::view::{Sources, View};
 use crate::format::compression::Compression;
-use crate::format::edit::{Directory, Edit, KeyspaceKind, KeyspaceRecord, Opening, Separation};
+use crate::format::edit::{Edit, KeyspaceKind, KeyspaceRecord, Opening, Separation};
 use crate::format::stats_page::PAGE_BYTES;
 use crate::format::watermarks::Consumer;
 use crate::front::index_table::IndexTable;
@@ -319,7 +319,7 @@ impl Place<'_> {
         let dirs = &found.dirs;
         let left_over = |manifest: &Manifest| files_with(storage, dirs, manifest, FileClaim::LeftOver);
         let apart = dirs.others().next().is_some();
-        let mut gone = Vec::new();
+        let left = found.left(storage, manifest.state())?;
         let was_apart = !manifest.state().dirs.is_empty();
         let owner = self.settle_owners(manifest)?;
         if recovered.is_some() || apart || was_apart || manifest.has_tail() || !left_over(manifest)?.is_empty() {
@@ -328,17 +328,13 @@ impl Place<'_> {
                 edit.openings = Some(next_openings(manifest.state(), owner, storage.unique_number()?));
             }
             found.add_to(&mut edit, manifest.state())?;
-            gone = edit.dirs_removed.iter().filter_map(|dir| manifest.state().dirs.get(dir)).cloned().collect();
             let files = list_numbered(storage, dirs)?;
             reserve.with(|| commit_before_start(manifest, numbers, &files, edit.clone()))?;
         }
         for (dir, path) in dirs.others() {
             reserve.with(|| replace_owner(storage, dir, path, manifest.state()))?;
         }
-        for Directory { path, .. } in gone {
-            // An owner that stays there does no harm: a directory without files is taken again.
-            let _ = storage.remove(&Path::new(&path).join(OWNER));
-        }
+        left.iter().for_each(|left| left.clear(storage));
         // The commit may already have removed a left-over manifest.
         remove_left_over(storage, left_over(manifest)?.iter().map(|path| &**path));
         Ok(())

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::base::{DirId, Error, Result};
 use crate::engine::manifest::ManifestState;
-use crate::engine::manifest::file_names::{OWNER, parse};
+use crate::engine::manifest::file_names::{OWNER, OWNER_NEW, RESERVE, parse};
 use crate::engine::manifest::files::{DeclaredDirs, Dirs};
 use crate::engine::recovery::owner::{OwnerFile, another_owner};
 use crate::engine::recovery::ownership::check_free;
@@ -47,8 +47,9 @@ pub(crate) fn find_directories(
         false => DirId::HOME,
     };
     for (dir, Directory { path, .. }) in state.dirs.iter().filter(|(dir, _)| **dir != slow) {
-        if state.files_in(*dir).next().is_some() {
-            found.former(*dir, Path::new(path))?;
+        match state.files_in(*dir).next() {
+            Some(_) => found.former(*dir, Path::new(path))?,
+            None => found.empty(*dir, Path::new(path))?,
         }
     }
     let Finder { paths, owners, .. } = found;
@@ -115,8 +116,12 @@ impl Finder<'_> {
 
     /// A directory that this database has left: only the file `OWNER` is there.
     fn was_left(&self, path: &Path, owner: OwnerFile) -> Result<bool> {
-        if owner.database != self.state.database || self.state.dirs.contains_key(&owner.dir) {
+        if owner.database != self.state.database {
             return Ok(false);
+        }
+        if let Some(known) = self.state.dirs.get(&owner.dir) {
+            // The number was given out again, and a crash came before the new owner was written.
+            return Ok(known.since > owner.opening.epoch);
         }
         Ok(self.storage.list(path)?.iter().all(|entry| parse(&entry.name).is_none()))
     }
@@ -143,6 +148,17 @@ impl Finder<'_> {
                 )))
             }
         }
+    }
+
+    /// A directory that files have moved out of. It is kept until those that a crash left there have been removed.
+    fn empty(&mut self, dir: DirId, path: &Path) -> Result<()> {
+        if !is_owned(self.storage, self.state, dir, path) {
+            return Ok(());
+        }
+        if self.storage.list(path)?.iter().any(|entry| entry.is_file && parse(&entry.name).is_some()) {
+            self.former(dir, path)?;
+        }
+        Ok(())
     }
 
     /// Checks that a directory belongs to this database, and that no copy of it has used the directory since.
@@ -184,7 +200,38 @@ impl Finder<'_> {
     }
 }
 
+/// True if a directory has this number in this database, as far as can be read.
+fn is_owned(storage: &dyn Storage, state: &ManifestState, dir: DirId, path: &Path) -> bool {
+    let owner = OwnerFile::read(storage, path);
+    matches!(owner, Ok(Some(owner)) if owner.database == state.database && owner.dir == dir)
+}
+
+/// A directory without files that the database gives up.
+pub(crate) struct LeftDirectory(PathBuf);
+
+impl LeftDirectory {
+    /// Removes what is left there. If that fails, it does no harm: the database may take the directory again.
+    pub fn clear(&self, storage: &dyn Storage) {
+        for name in [RESERVE, OWNER_NEW, OWNER] {
+            let _ = storage.remove(&self.0.join(name));
+        }
+    }
+}
+
 impl FoundDirs {
+    /// The directories to give up: those of the manifest that were not found. That nothing lies there is durable.
+    pub fn left(&self, storage: &dyn Storage, state: &ManifestState) -> Result<Vec<LeftDirectory>> {
+        let mut left = Vec::new();
+        for (dir, Directory { path, .. }) in state.dirs.iter().filter(|(dir, _)| !self.owners.contains_key(dir)) {
+            let path = PathBuf::from(path);
+            if is_owned(storage, state, *dir, &path) {
+                storage.sync_dir(&path)?;
+                left.push(LeftDirectory(path));
+            }
+        }
+        Ok(left)
+    }
+
     /// Adds what an opening changes of the directories to its edit.
     ///
     /// # Errors

@@ -39,8 +39,10 @@ fn map_new_ring(core: &Core) -> Result<Option<Arc<dyn Mapping>>> {
         }
         bytes /= 4;
     }
-    core.fast.release(Occupant::Ring);
-    Ok(None)
+    // Logs cannot be written without it, so that what lies on the fast tier has to make room.
+    let ring = core.storage.map(&core.dirs.fast().join(RING), least)?;
+    core.fast.note(Occupant::Ring, ring.as_ref().map_or(0, |ring| ring.len() as u64));
+    Ok(ring)
 }
 
 /// The edit that adds a log, and removes others.
