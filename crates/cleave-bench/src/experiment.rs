@@ -293,6 +293,7 @@ fn outcome(plan: &Plan, kind: &Kind, dataset: &Dataset, meter: &Meter, measured:
         space_bytes: measured.space_bytes,
         space_per_second: series.space_bytes.clone(),
         space_peak_bytes: series.space_bytes.iter().copied().fold(measured.space_bytes, u64::max),
+        fast_peak_bytes: series.fast_bytes_max,
         live_bytes: measured.live_bytes,
         value_space: None,
         rss_peak_bytes: measured.rss_peak_bytes,

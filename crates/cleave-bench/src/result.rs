@@ -112,6 +112,9 @@ pub struct Outcome {
     pub space_per_second: Vec<u64>,
     /// Maximum disk space at the end of a second of the run, in bytes.
     pub space_peak_bytes: u64,
+    /// The most bytes in the directory of the fast tier; none without tiers.
+    #[serde(default)]
+    pub fast_peak_bytes: Option<u64>,
     /// Bytes of keys and values of the records that exist at the end.
     pub live_bytes: u64,
     /// The space of separated values at the end of the run, in a store that keeps them in groups.

@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
-use crate::counters::{Counters, Meter, space_bytes};
+use crate::counters::{Counters, Meter, space_bytes, space_of};
 use crate::disk::utilisation;
 use crate::engine::Dirs;
 use crate::failure::Result;
 
 /// The sampling interval of progress, which is also the precision of the longest stall.
 const TICK: Duration = Duration::from_millis(10);
+/// The directory of the fast tier is looked at after this many of them.
+const FAST_TICKS: u32 = 5;
 /// A second below this fraction of the mean is a stall.
 const STALL: f64 = 0.1;
 
@@ -27,6 +29,8 @@ pub struct Series {
     pub longest_stall: Duration,
     /// Disk space at the end of each second, in bytes.
     pub space_bytes: Vec<u64>,
+    /// The most bytes in the directory of the fast tier, looked at every 50 ms; none without tiers.
+    pub fast_bytes_max: Option<u64>,
     /// The fraction of each second in which the busiest device was busy; empty if the device is unknown.
     pub disk_utilisation: Vec<f64>,
     /// The fraction of all processors that the process used in each second.
@@ -77,7 +81,12 @@ impl Series {
         let (mut counters, mut done_before, mut sampled_at) = (meter.now()?, 0, start);
         let processors = thread::available_parallelism().map_or(1, usize::from) as f64;
         let (mut progress_at, mut progress) = (start, 0);
+        let mut ticks = 0;
         loop {
+            if let Some(fast) = dirs.fast.as_deref().filter(|_| ticks % FAST_TICKS == 0) {
+                series.fast_bytes_max = series.fast_bytes_max.max(Some(space_of(fast, &|_| true)?));
+            }
+            ticks += 1;
             let finished = is_finished();
             let (now, done_now) = (Instant::now(), done());
             if done_now > progress || finished {

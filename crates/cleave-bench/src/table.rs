@@ -18,8 +18,11 @@ pub const TITLES: [&str; 15] = [
 /// A column that is printed if a run has a value for it: its title, its number of decimals, and the value.
 type Extra = (&'static str, usize, fn(&Outcome) -> Option<f64>);
 
-const EXTRA: [Extra; 2] =
-    [("background/s", 0, |outcome| outcome.background_ops_per_s), ("recover s", 3, |outcome| outcome.recover_s)];
+const EXTRA: [Extra; 3] = [
+    ("background/s", 0, |outcome| outcome.background_ops_per_s),
+    ("recover s", 3, |outcome| outcome.recover_s),
+    ("fast MiB", 1, |outcome| outcome.fast_peak_bytes.map(|bytes| bytes as f64 / f64::from(1 << 20))),
+];
 
 /// Prints one row per run, what it took to settle, and the notes of the engines.
 pub fn print(outcomes: &[Outcome], out: &mut dyn Write) -> io::Result<()> {

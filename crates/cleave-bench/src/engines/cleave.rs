@@ -47,8 +47,11 @@ fn open(settings: &Settings, separate: bool) -> Result<Box<dyn Engine>> {
     let mut options = Options::new()
         .memory_budget(settings.memory)
         .background_threads(settings.background_threads)
-        .durability(durability)
-        .direct_io(settings.direct);
+        .durability(durability);
+    // Otherwise by the directories.
+    if settings.direct {
+        options = options.direct_io(true);
+    }
     if let Some(compression) = settings.compression {
         options = options.compression(match compression {
             Compression::None => cleavedb::Compression::None,
@@ -60,6 +63,9 @@ fn open(settings: &Settings, separate: bool) -> Result<Box<dyn Engine>> {
     }
     if let Some(slow) = &settings.dirs.slow {
         options = options.slow_dir(slow);
+        if let Some(bytes) = settings.dirs.fast_bytes {
+            options = options.fast_bytes(bytes);
+        }
     }
     let mut storage = None;
     if let Some(own) = &settings.cleave {
@@ -83,13 +89,8 @@ fn open(settings: &Settings, separate: bool) -> Result<Box<dyn Engine>> {
 }
 
 fn notes_of(settings: &Settings) -> Vec<&'static str> {
-    let unbounded = settings.dirs.fast_bytes.is_some();
     let without_syncs = settings.cleave.as_ref().is_some_and(CleaveOptions::without_syncs);
-    let notes = [
-        unbounded.then_some("--fast-bytes is not enforced: all logs are on the fast tier"),
-        without_syncs.then_some("syncs were disabled, which is possible only in this benchmark"),
-    ];
-    notes.into_iter().flatten().collect()
+    without_syncs.then_some("syncs were disabled, which is possible only in this benchmark").into_iter().collect()
 }
 
 fn failed(error: cleavedb::Error) -> Failure {

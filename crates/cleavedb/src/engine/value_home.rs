@@ -23,7 +23,8 @@ impl ValueHome<'_> {
     fn stored(&self, key: FileKey) -> StoredFile {
         let guard = FileGuard::new(key, self.dirs.path(key), self.pending_deletions.clone());
         let handle = self.readers.handle(&guard);
-        StoredFile::new(guard, handle)
+        let streamed = self.readers.streamed_handle(&guard);
+        StoredFile::new(guard, handle, streamed)
     }
 
     /// Adds a file, which lies in the file `key`, or says that its records are elsewhere now; returns what was known of it

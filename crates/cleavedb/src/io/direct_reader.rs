@@ -94,6 +94,25 @@ mod supported {
     }
 
     impl DirectReader {
+        /// Fills `buffer` as far as it needs no other memory: if it is aligned, its whole blocks.
+        fn read_aligned(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+            let is_aligned =
+                offset.is_multiple_of(BLOCK_IO_BYTES as u64) && buffer.as_ptr().addr().is_multiple_of(BLOCK_IO_BYTES);
+            let blocks = if is_aligned { buffer.len() / BLOCK_IO_BYTES * BLOCK_IO_BYTES } else { 0 };
+            let mut filled = 0;
+            while filled < blocks {
+                let part = filled..blocks.min(filled + DIRECT_READ_BYTES_MAX);
+                match self.file.read_at(&mut buffer[part], offset + filled as u64) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(Error::io(&self.path, "read", error)),
+                    // The end of the file, which the caller finds again.
+                    Ok(read) if !read.is_multiple_of(BLOCK_IO_BYTES) || read == 0 => break,
+                    Ok(read) => filled += read,
+                }
+            }
+            Ok(filled)
+        }
+
         fn read_only<T>(&self, operation: &'static str) -> Result<T> {
             Err(Error::io(&self.path, operation, Errno::BADF.into()))
         }
@@ -105,7 +124,7 @@ mod supported {
         }
 
         fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-            let mut filled = 0;
+            let mut filled = self.read_aligned(buffer, offset)?;
             while filled < buffer.len() {
                 let at = offset + filled as u64;
                 let lead = (at % BLOCK_IO_BYTES as u64) as usize;

@@ -19,6 +19,7 @@ mod available_memory;
 mod image;
 pub mod aligned;
 pub mod append;
+pub mod copy;
 pub mod handles;
 pub mod read_ahead;
 pub mod coalesced_reads;

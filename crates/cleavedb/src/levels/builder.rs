@@ -100,14 +100,15 @@ impl TableBuilder {
     pub fn create(storage: &dyn Storage, path: &Path, id: FileId, options: TableOptions) -> Result<TableBuilder> {
         assert!((1..=BLOCK_BYTES_MAX).contains(&options.block_size), "the block size was checked with the options");
         assert!(options.write_bytes >= BLOCK_IO_BYTES, "a table is written in whole blocks at least");
+        let file = storage.create(path, options.access)?;
         Ok(TableBuilder {
-            file: storage.create(path, options.access)?,
+            buffer: WriteBuffer::new(file.clone(), options.access, options.write_bytes / 4),
+            file,
             id,
             options,
             compression: options.compression,
             compressor: Compressor::default(),
             appender: Appender::new(0),
-            buffer: WriteBuffer::new(options.access, options.write_bytes),
             data: BlockBuilder::new().packing(),
             finished_block: None,
             index: BlockBuilder::with_restart_every(INDEX_RESTART_ENTRIES),
@@ -205,7 +206,8 @@ impl TableBuilder {
         let properties = self.write_block(&properties, Compression::None)?;
         self.appender.pending.extend_from_slice(&Footer { file: self.id, top_index, properties }.encode());
         let size = self.offset();
-        self.appender.finish(&*self.file, &mut self.buffer)?;
+        self.appender.finish(&mut self.buffer)?;
+        self.buffer.finish()?;
         if self.options.access == Access::Direct && !size.is_multiple_of(BLOCK_IO_BYTES as u64) {
             self.file.truncate(size)?;
         }
@@ -283,7 +285,7 @@ impl TableBuilder {
         let len = (pending.len() - start) as u64;
         seal_block(pending, start, compression, self.id, offset);
         if pending.len() >= self.options.write_bytes {
-            self.appender.write(&*self.file, &mut self.buffer)?;
+            self.appender.write(&mut self.buffer)?;
             self.appender.pending.shrink_to(2 * self.options.write_bytes);
         }
         Ok(BlockHandle { offset, len })

@@ -42,6 +42,12 @@ impl Readers {
     pub fn handle(&self, guard: &FileGuard) -> Handle {
         self.handles.handle(guard.path().clone(), self.access_in(guard.key().dir))
     }
+
+    /// A handle for jobs that read most of a file in order, if others read it past the page cache.
+    pub fn streamed_handle(&self, guard: &FileGuard) -> Option<Handle> {
+        let is_direct = self.access_in(guard.key().dir) == Access::Direct;
+        is_direct.then(|| self.handles.handle(guard.path().clone(), Access::Buffered))
+    }
 }
 
 #[cfg(test)]

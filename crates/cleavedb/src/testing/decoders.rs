@@ -202,7 +202,7 @@ pub fn fuzz_redirect(bytes: &[u8]) {
         FileGuard::new(FileKey { kind: FileKind::Redirect, id, dir: DirId::HOME }, path.clone(), Arc::default());
     let handle = Arc::new(Handles::new(Arc::new(disk), 1)).handle(path, Access::Buffered);
     let cache = Arc::new(BlockCache::new(1 << 20));
-    let stored = Arc::new(StoredFile::new(guard, handle));
+    let stored = Arc::new(StoredFile::new(guard, handle, None));
     let shape = if bytes.len().is_multiple_of(2) { redirect::Shape::Pairs } else { redirect::Shape::Lengths };
     let whole = redirect::RedirectTable { of: FILE, start: 4096, len: bytes.len() as u64, shape };
     let table = Redirect::new(stored, first.map_or(whole, |(table, _)| table), vec![FileId(8), FileId(9)], cache);

@@ -265,12 +265,14 @@ impl Drop for ValueFile {
 pub struct StoredFile {
     guard: FileGuard,
     handle: Handle,
+    /// For jobs, if it differs.
+    streamed: Option<Handle>,
 }
 
 impl StoredFile {
-    /// The file under `guard`.
-    pub fn new(guard: FileGuard, handle: Handle) -> StoredFile {
-        StoredFile { guard, handle }
+    /// The file under `guard`. Jobs read it through `streamed`, if there is one.
+    pub fn new(guard: FileGuard, handle: Handle, streamed: Option<Handle>) -> StoredFile {
+        StoredFile { guard, handle, streamed }
     }
 
     /// The file.
@@ -294,6 +296,15 @@ impl StoredFile {
     /// As opening it.
     pub fn file(&self) -> Result<Arc<dyn File>> {
         self.handle.file()
+    }
+
+    /// The open file for value GC, which reads most of it in order, some of it twice, and removes it then: through the page
+    /// cache, and with the system's read-ahead.
+    ///
+    /// # Errors
+    /// As opening it.
+    pub fn streamed_file(&self) -> Result<Arc<dyn File>> {
+        self.streamed.as_ref().unwrap_or(&self.handle).file()
     }
 
     /// The manifest no longer references the file: it is removed with its last holder.

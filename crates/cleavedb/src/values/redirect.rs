@@ -175,7 +175,9 @@ impl RedirectBuilder {
             places.push((begin as u64, (out.len() - begin) as u64));
         }
         let file = storage.create(path, access)?;
-        WriteBuffer::new(access, out.len().min(WRITE_BYTES)).write(&*file, &out, 0)?;
+        let mut buffer = WriteBuffer::new(file.clone(), access, out.len().min(WRITE_BYTES));
+        buffer.write(&out, 0)?;
+        buffer.finish()?;
         if access == Access::Direct {
             // The last block was padded.
             file.truncate(out.len() as u64)?;
@@ -462,7 +464,7 @@ mod tests {
         let key = FileKey { kind: FileKind::Redirect, id: FileId(9), dir: DirId::HOME };
         let guard = FileGuard::new(key, Path::new("r"), Arc::new(PendingDeletions::default()));
         let handle = Arc::new(Handles::new(storage, 4)).handle(Path::new("r").into(), Access::Buffered);
-        let file = Arc::new(StoredFile::new(guard, handle));
+        let file = Arc::new(StoredFile::new(guard, handle, None));
         Redirect::new(file, table, vec![FileId(20), FileId(30)], Arc::new(BlockCache::new(1 << 20)))
     }
 

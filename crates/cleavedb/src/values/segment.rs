@@ -76,9 +76,9 @@ impl SegmentBuilder {
         pending_bytes: usize,
     ) -> Result<SegmentBuilder> {
         let file = storage.create(path, access)?;
-        let mut buffer = WriteBuffer::new(access, pending_bytes);
+        let mut buffer = WriteBuffer::new(file.clone(), access, pending_bytes);
         let header = HEADER.encode(id);
-        buffer.write(&*file, &header, 0)?;
+        buffer.write(&header, 0)?;
         Ok(SegmentBuilder { id, file, buffer, extents: Vec::new(), pending_bytes, end: header.len() as u64 })
     }
 
@@ -105,9 +105,9 @@ impl SegmentBuilder {
         growing.appender.pending.extend_from_slice(records);
         growing.left -= announced;
         if growing.left == 0 {
-            growing.finish(&*self.file, &mut self.buffer)?;
+            growing.finish(&mut self.buffer)?;
         } else if growing.appender.pending.len() >= self.pending_bytes {
-            growing.write(&*self.file, &mut self.buffer)?;
+            growing.write(&mut self.buffer)?;
         }
         Ok(at)
     }
@@ -120,8 +120,9 @@ impl SegmentBuilder {
     /// Syncs the file and returns the locations of the extents; the caller syncs the directory.
     pub fn finish(mut self) -> Result<Vec<ExtentPlace>> {
         for growing in self.extents.iter_mut().filter(|growing| !growing.is_whole) {
-            growing.finish(&*self.file, &mut self.buffer)?;
+            growing.finish(&mut self.buffer)?;
         }
+        self.buffer.finish()?;
         self.file.sync()?;
         let place =
             |growing: &GrowingExtent| ExtentPlace { segment: self.id, start: growing.start, end: growing.end() };
@@ -134,24 +135,24 @@ impl GrowingExtent {
         self.appender.end()
     }
 
-    fn write(&mut self, file: &dyn File, buffer: &mut WriteBuffer) -> Result<()> {
+    fn write(&mut self, buffer: &mut WriteBuffer) -> Result<()> {
         if self.appender.written_to() == self.start {
             let len = self.appender.pending.len().min(BLOCK_IO_BYTES);
             self.first = self.appender.pending[..len].to_vec();
         }
-        self.appender.write(file, buffer)
+        self.appender.write(buffer)
     }
 
     /// Writes the rest and the header, once all records were added.
-    fn finish(&mut self, file: &dyn File, buffer: &mut WriteBuffer) -> Result<()> {
+    fn finish(&mut self, buffer: &mut WriteBuffer) -> Result<()> {
         let header = extent_header(self.id, self.end() - self.start);
         if self.appender.written_to() == self.start {
             self.appender.pending[..EXTENT_HEADER_BYTES].copy_from_slice(&header);
         } else {
             self.first[..EXTENT_HEADER_BYTES].copy_from_slice(&header);
-            buffer.write(file, &self.first, self.start)?;
+            buffer.write(&self.first, self.start)?;
         }
-        self.appender.finish(file, buffer)?;
+        self.appender.finish(buffer)?;
         self.first = Vec::new();
         self.is_whole = true;
         Ok(())

@@ -1,5 +1,6 @@
 //! Value GC: collects value files with a high share of garbage (`collection/`).
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -11,6 +12,7 @@ use crate::engine::jobs::collection::{Collected, Copied, Purpose, collect, remov
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
+use crate::engine::tuning::tiers::to_empty;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
 use crate::sched::clock::now;
 use crate::values::candidate::{Candidate, Choice};
@@ -41,6 +43,9 @@ struct CollectGarbage {
 pub(crate) fn victims(core: &Core, state: &WorkState, idle: bool) -> Option<Choice> {
     if state.has(Sole::ValueCollection) || !state.shortages.may_try(Need::Collection, now()) {
         return None;
+    }
+    if !idle && let Some(choice) = logs_to_empty(core, state) {
+        return Some(choice);
     }
     let values = core.published.view().values.clone();
     core.review_garbage_room(&values, core.live_bytes(&values));
@@ -78,6 +83,23 @@ pub(crate) fn victims(core: &Core, state: &WorkState, idle: bool) -> Option<Choi
         // Where there is little room, nothing is copied in vain: an old survey lists more than the ledger counts.
         choice.excess = None;
     }
+    (!choice.files.is_empty()).then_some(choice)
+}
+
+/// The logs to empty because the fast tier needs room, and to demote them would copy much garbage.
+fn logs_to_empty(core: &Core, state: &WorkState) -> Option<Choice> {
+    let fill = core.fast_fill();
+    if !core.dirs.are_apart() || !fill.wants_room() {
+        return None;
+    }
+    let view = core.published.view();
+    let chosen: BTreeSet<FileId> = to_empty(fill, &core.fast_logs(&view)).iter().map(|log| log.key.id).collect();
+    let is_chosen = |file: &&Candidate| {
+        let is_claimed = state.is_claimed(&Claims(vec![Claim::ValueFile(file.file)]));
+        chosen.contains(&file.file) && !is_claimed && !state.quarantined.contains(&file.file)
+    };
+    let files: Vec<Candidate> = view.values.figures().candidates.iter().filter(is_chosen).cloned().collect();
+    let choice = (*core.current_survey.judge_some(&*core.placement, &files).choice).clone();
     (!choice.files.is_empty()).then_some(choice)
 }
 

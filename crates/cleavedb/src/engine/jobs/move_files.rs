@@ -10,7 +10,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::base::limits::BLOCK_IO_BYTES;
 use crate::base::{DirId, Error, FileId, FileKey, FileKind, Result, Seqno};
 use crate::engine::activity::Activity;
 use crate::engine::claims::{Claim, Claims, Sole};
@@ -24,7 +23,8 @@ use crate::engine::view::{Sources, View};
 use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
 use crate::format::edit::Edit;
 use crate::front::log::LogFile;
-use crate::io::{Access, AlignedBuffer, read_exact_at};
+use crate::io::Access;
+use crate::io::copy::copy_file;
 use crate::levels::table::Table;
 use crate::sched::clock::now;
 use crate::values::files::{Entry, Layout};
@@ -235,12 +235,10 @@ impl MoveFiles {
     fn copy_all(&self, core: &Core) -> Result<Vec<(FileId, Arrived)>> {
         let view = core.published.view();
         let mut copied = Vec::new();
-        let piece_bytes = core.settings.tuning.write_bytes;
-        let held = core.memory.jobs.hold(piece_bytes);
-        let mut buffer = AlignedBuffer::new(piece_bytes);
+        let held = core.memory.jobs.hold(2 * core.settings.tuning.write_bytes);
         for (file, len) in &self.files {
             let key = FileKey { dir: self.to, ..*file };
-            core.copy_file(*file, key, *len, &mut buffer)?;
+            core.copy_file(*file, key, *len)?;
             copied.push((file.id, core.arrive(&view, key)?));
         }
         drop(held);
@@ -286,7 +284,7 @@ fn replace(sources: &mut Sources, copied: Vec<(FileId, Arrived)>) {
 
 impl Core {
     /// Copies a file into another directory, and syncs the copy.
-    fn copy_file(&self, from: FileKey, to: FileKey, len: u64, buffer: &mut AlignedBuffer) -> Result<()> {
+    fn copy_file(&self, from: FileKey, to: FileKey, len: u64) -> Result<()> {
         let (path, target) = (self.dirs.path(from), self.dirs.path(to));
         let access = self.readers.access_in(to.dir);
         let open = |access| self.with_descriptors(|| self.storage.open_read(&path, access));
@@ -296,21 +294,10 @@ impl Core {
             return Err(Error::NoSpace { path: target });
         }
         let copy = self.with_descriptors(|| self.storage.create(&target, access))?;
-        let mut offset = 0;
-        while offset < len {
-            let part = usize::try_from(len - offset).unwrap_or(usize::MAX).min(buffer.len());
-            read_exact_at(&*source, &mut buffer[..part], offset)?;
-            let padded = if access == Access::Direct { part.next_multiple_of(BLOCK_IO_BYTES) } else { part };
-            buffer[part..padded].fill(0);
-            copy.write_at(&buffer[..padded], offset)?;
-            copy.write_back(offset, padded as u64);
-            offset += part as u64;
-            self.pacer.moves.steps_done.fetch_add(part as u64, Ordering::Relaxed);
-        }
-        if access == Access::Direct && !len.is_multiple_of(BLOCK_IO_BYTES as u64) {
-            copy.truncate(len)?;
-        }
-        self.guarded(copy.sync())
+        let progress = |bytes| {
+            self.pacer.moves.steps_done.fetch_add(bytes, Ordering::Relaxed);
+        };
+        self.guarded(copy_file(source, (copy, access), len, self.settings.tuning.write_bytes, progress))
     }
 
     /// What is read in place of a file once its copy is the file.

@@ -10,9 +10,9 @@ const GOAL_PERCENT: u64 = 60;
 /// From this part on, logs that were not flushed are demoted too.
 const HURRY_PERCENT: u64 = 80;
 /// A log is copied as a whole if at least this part of it is live, in percent; value GC empties the others.
-const MOSTLY_LIVE_PERCENT: u64 = 50;
+const MOSTLY_LIVE_PERCENT: u64 = 75;
 /// One job moves at most about this many bytes, so that each soon makes room.
-const JOB_BYTES: u64 = 32 << 20;
+const JOB_BYTES: u64 = 64 << 20;
 
 /// How full the fast tier is.
 #[derive(Debug, Clone, Copy)]
@@ -73,6 +73,20 @@ pub(crate) fn to_demote(fill: FastFill, logs: &[FastLog]) -> Vec<FastLog> {
     taken.copied().collect()
 }
 
+/// The logs that value GC empties now, oldest first.
+pub(crate) fn to_empty(fill: FastFill, logs: &[FastLog]) -> Vec<FastLog> {
+    if !fill.wants_room() {
+        return Vec::new();
+    }
+    let mut freed = 0;
+    let taken = logs.iter().filter(|log| log.is_mostly_dead()).take_while(|log| {
+        let takes = freed < fill.to_free().min(JOB_BYTES);
+        freed += log.bytes;
+        takes
+    });
+    taken.copied().collect()
+}
+
 /// The directory that a file belongs to, apart from what the fast tier has room for.
 pub(crate) fn home_of(file: FileKey, slow: DirId) -> DirId {
     match file.kind {
@@ -94,7 +108,7 @@ mod tests {
 
     #[test]
     fn flushed_logs_that_are_mostly_live_are_demoted_first_and_oldest_first() {
-        let logs = [log(1, Some(4)), log(2, Some(5)), log(3, None), log(4, Some(10)), log(5, None)];
+        let logs = [log(1, Some(7)), log(2, Some(8)), log(3, None), log(4, Some(10)), log(5, None)];
         let demoted = |bytes| {
             let fill = FastFill { budget: 100, bytes };
             to_demote(fill, &logs).iter().map(|log| log.key.id.0).collect::<Vec<_>>()
@@ -111,13 +125,15 @@ mod tests {
         for (bytes, wanted) in cases {
             assert_eq!(demoted(bytes), wanted, "{bytes}");
         }
+        let emptied = |bytes| to_empty(FastFill { budget: 100, bytes }, &logs).len();
+        assert_eq!([70, 71, 100].map(emptied), [0, 1, 1]);
     }
 
     #[test]
     fn a_budget_below_what_lies_there_is_reached_in_jobs_of_bounded_size() {
         let logs: Vec<_> = (0..100).map(|id| FastLog { bytes: 4 << 20, ..log(id, None) }).collect();
         let chosen = to_demote(FastFill { budget: 64 << 20, bytes: 400 << 20 }, &logs);
-        assert_eq!(chosen.len(), 8);
+        assert_eq!(chosen.len(), 16);
         assert!(to_demote(FastFill { budget: u64::MAX, bytes: 400 << 20 }, &logs).is_empty());
     }
 

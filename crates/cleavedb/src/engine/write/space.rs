@@ -44,6 +44,8 @@ const UNFLUSHED_PART: u64 = 32;
 /// ...and this part of the room for garbage, if that is at least so much.
 const UNFLUSHED_ROOM_PART: u64 = 8;
 const UNFLUSHED_ROOM_MIN: u64 = 4 << 20;
+/// ...and this part of the budget of the fast tier.
+const UNFLUSHED_FAST_PART: u64 = 4;
 
 /// The fill of the pacing stage: 0.5 at 80% of the garbage limit, 0.75 at the limit.
 fn fill(file_bytes: u64, live: u64, garbage_limit: GarbageLimit) -> f64 {
@@ -80,6 +82,8 @@ impl Core {
     /// stored, or the least size in the tuning if that is more, but no more than there is room for.
     pub fn unflushed_bytes_max(&self) -> u64 {
         let part = (self.stored_bytes() / UNFLUSHED_PART).max(self.settings.tuning.unflushed_bytes_min);
+        // On a fast tier most logs are flushed before they must leave it, so that it is known which of them are mostly dead.
+        let part = part.min(self.fast.budget() / UNFLUSHED_FAST_PART);
         let room = self.work.space.garbage_room.load(Ordering::Relaxed) / UNFLUSHED_ROOM_PART;
         // The active log counts as a whole, however little in it is not flushed.
         let least = UNFLUSHED_ROOM_MIN.max(2 * self.settings.tuning.log_bytes_for(self.stored_bytes()));

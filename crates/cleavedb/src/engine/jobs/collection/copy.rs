@@ -28,7 +28,7 @@ impl Collection<'_> {
         let mut buffer = Vec::new();
         for of_file in records.chunk_by(|(one, _), (next, _)| one.file == next.file) {
             let victim = &mut self.victims[of_file[0].0.file as usize];
-            let source = victim.file.stored().file()?;
+            let source = victim.file.stored().streamed_file()?;
             let own = vec![None; extents.len()];
             let (redirects, copies) = (&mut self.redirects, &mut self.copies);
             let mut arrived = Arrived { victim, redirects, copies, extents: &extents, own };

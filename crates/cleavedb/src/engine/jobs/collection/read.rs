@@ -67,7 +67,7 @@ pub(super) fn for_each_live(file: &ValueFile, known: &KnownLive, from: u64, see:
         (KnownLive::All, Layout::Extent { start, .. }) => {
             let start = from.saturating_sub(EXTENT_HEADER_BYTES as u64).max(*start);
             let extent = Extent { id: file.id(), start, end: file.end() };
-            extent.for_records_while(&*file.stored().file()?, &mut |offset, record, bytes| {
+            extent.for_records_while(&*file.stored().streamed_file()?, &mut |offset, record, bytes| {
                 let head = RecordHead::parse(bytes).expect("the bytes are a record");
                 see(offset, &head, &full_key(head.keyspace, record.operation.key))
             })
@@ -103,7 +103,7 @@ impl Stretch {
 
 /// Visits the listed records of a file at or after offset `from`.
 fn for_each_listed(file: &ValueFile, live: &LiveRecords, from: u64, see: &mut VisitHead<'_>) -> Result<u64> {
-    let source = file.stored().file()?;
+    let source = file.stored().streamed_file()?;
     if let Some(first) = live.iter().next().filter(|first| *first < file.start()) {
         return Err(damaged(file, first, OUTSIDE));
     }

@@ -200,7 +200,7 @@ impl Collection<'_> {
                 collection.copies.note(copy.address_in(extents[extent]));
             };
             if window.is_empty() {
-                let source = self.victims[first.file as usize].file.stored().file()?;
+                let source = self.victims[first.file as usize].file.stored().streamed_file()?;
                 let Some(segment) = &mut self.segment else { return Ok(()) };
                 let copy = copy_large(&*source, first, *extent, segment, &mut buffer)?;
                 arrived(self, first, *extent, copy);
@@ -236,10 +236,10 @@ impl Collection<'_> {
         for stretch in coalesce(&order, COALESCING, place) {
             self.throttle.pause();
             while let Some(piece) = ahead.next_before(place(&stretch.pieces[0])) {
-                let source = self.victims[piece.file.0 as usize].file.stored().file()?;
+                let source = self.victims[piece.file.0 as usize].file.stored().streamed_file()?;
                 source.read_ahead(piece.start, piece.end - piece.start);
             }
-            let source = self.victims[stretch.pieces[0].0.file as usize].file.stored().file()?;
+            let source = self.victims[stretch.pieces[0].0.file as usize].file.stored().streamed_file()?;
             if let [(seen, at)] = stretch.pieces {
                 // A single record may exceed the intended buffer size.
                 let bytes = &mut gathered[*at..*at + seen.len as usize];

@@ -1,0 +1,133 @@
+//! Copies a file in large pieces, on two threads that take turns: while one waits for a read, the other's write is in
+//! flight, so that neither device idles.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::aligned::AlignedBuffer;
+use super::storage::{Access, File, read_exact_at};
+use crate::base::limits::BLOCK_IO_BYTES;
+use crate::base::{Error, Result};
+use crate::sched::sync::Mutex;
+use crate::sched::thread::try_spawn;
+
+/// A copy, shared by its threads.
+struct Copy {
+    source: Arc<dyn File>,
+    target: Arc<dyn File>,
+    access: Access,
+    len: u64,
+    piece_bytes: usize,
+    /// Offset of the next piece that no thread has begun.
+    next: AtomicU64,
+    /// The first failure.
+    failed: Mutex<Option<Error>>,
+}
+
+/// Copies the first `len` bytes of a file to one created with `access`, `piece_bytes` at a time (whole blocks), and syncs it.
+/// `done` is called with the bytes of each piece that this thread has copied. Uses memory for two pieces.
+///
+/// # Errors
+/// As reading, writing and syncing. The copy is incomplete then.
+pub fn copy_file(
+    source: Arc<dyn File>,
+    (target, access): (Arc<dyn File>, Access),
+    len: u64,
+    piece_bytes: usize,
+    done: impl Fn(u64),
+) -> Result<()> {
+    assert!(piece_bytes.is_multiple_of(BLOCK_IO_BYTES) && piece_bytes > 0, "pieces are whole blocks");
+    let (next, failed) = (AtomicU64::new(0), Mutex::default());
+    let copy = Arc::new(Copy { source, target, access, len, piece_bytes, next, failed });
+    let helper = match len > piece_bytes as u64 {
+        true => {
+            let copy = copy.clone();
+            // Without the thread, this one copies everything.
+            try_spawn("cleave-copy", move || copy.pieces(&|_| {})).ok()
+        }
+        false => None,
+    };
+    copy.pieces(&done);
+    if helper.is_some_and(|helper| helper.join().is_err()) {
+        return Err(Error::Poisoned { cause: format!("copying {} panicked", copy.source.path().display()) });
+    }
+    if let Some(error) = copy.failed.lock().take() {
+        return Err(error);
+    }
+    if access == Access::Direct && !len.is_multiple_of(BLOCK_IO_BYTES as u64) {
+        copy.target.truncate(len)?;
+    }
+    copy.target.sync()
+}
+
+impl Copy {
+    /// Copies pieces until none is left, or another thread has failed.
+    fn pieces(&self, done: &dyn Fn(u64)) {
+        let mut buffer = AlignedBuffer::new(self.piece_bytes);
+        while self.failed.lock().is_none() {
+            let offset = self.next.fetch_add(self.piece_bytes as u64, Ordering::AcqRel);
+            if offset >= self.len {
+                break;
+            }
+            let part = usize::try_from(self.len - offset).unwrap_or(usize::MAX).min(self.piece_bytes);
+            match self.piece(&mut buffer, part, offset) {
+                Ok(()) => done(part as u64),
+                Err(error) => drop(self.failed.lock().get_or_insert(error)),
+            }
+        }
+    }
+
+    fn piece(&self, buffer: &mut AlignedBuffer, part: usize, offset: u64) -> Result<()> {
+        read_exact_at(&*self.source, &mut buffer[..part], offset)?;
+        let padded = if self.access == Access::Direct { part.next_multiple_of(BLOCK_IO_BYTES) } else { part };
+        buffer[part..padded].fill(0);
+        self.target.write_at(&buffer[..padded], offset)?;
+        self.target.write_back(offset, padded as u64);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::io::{Faults, SimDisk, Storage};
+    use crate::sched::sim::simulate;
+
+    #[test]
+    fn a_copy_has_the_bytes_and_the_length_of_the_original_and_is_durable() {
+        for (seed, len) in [0, 1, 4095, 4096, 8193, 70_000].into_iter().enumerate() {
+            for access in [Access::Buffered, Access::Direct] {
+                let copied = simulate(seed as u64, move || {
+                    let disk = SimDisk::new();
+                    disk.create_dir_all(Path::new("/d")).unwrap();
+                    let bytes: Vec<u8> = (0..len).map(|at: u32| (at * 7 >> 3) as u8).collect();
+                    disk.write_file(Path::new("/d/from"), &[&bytes[..], b"more"].concat());
+                    let source = disk.open_read(Path::new("/d/from"), access).unwrap();
+                    let target = disk.create(Path::new("/d/to"), access).unwrap();
+                    copy_file(source, (target, access), len.into(), 8192, |_| {}).unwrap();
+                    disk.sync_dir(Path::new("/d")).unwrap();
+                    (disk.power_loss(1).read_file(Path::new("/d/to")).unwrap(), bytes)
+                });
+                let (found, wanted) = copied.unwrap();
+                assert_eq!(found, wanted, "{len} {access:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_failure_of_either_thread_fails_the_copy() {
+        for after in 0..6 {
+            let result = simulate(after, move || {
+                let disk = SimDisk::new();
+                disk.write_file(Path::new("/from"), &[7; 50_000]);
+                let source = disk.open_read(Path::new("/from"), Access::Buffered).unwrap();
+                let target = disk.create(Path::new("/to"), Access::Buffered).unwrap();
+                disk.set_faults(Faults { fail_write_after: Some(after), ..Faults::default() });
+                copy_file(source, (target, Access::Buffered), 50_000, 8192, |_| {}).is_err()
+            });
+            assert!(result.unwrap(), "{after}");
+        }
+    }
+}
