@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use cleavedb::{GroupStats, LevelStats, MemoryStats, RunStats, Stats};
+use cleavedb::{DirectoryStats, GroupStats, LevelStats, MemoryStats, RunStats, Stats, Tier, TierStats};
 use indicatif::HumanCount;
 use serde_json::{Value, json};
 
@@ -41,6 +41,7 @@ pub fn as_json(stats: &Stats) -> Value {
         "runs": stats.runs.iter().map(run).collect::<Vec<Value>>(),
         "levels": stats.levels.iter().map(level).collect::<Vec<Value>>(),
         "values": values_as_json(stats),
+        "tiers": tiers_as_json(&stats.tiers),
         "memory_budget": stats.memory_budget,
         "memory": memory_as_json(&stats.memory),
     });
@@ -66,6 +67,23 @@ fn values_as_json(stats: &Stats) -> Value {
         "group_list": stats.value_group_list.iter().map(group).collect::<Vec<Value>>(),
         "surveys": stats.value_surveys,
         "records_moved": stats.value_records_moved,
+    })
+}
+
+fn tiers_as_json(tiers: &TierStats) -> Value {
+    let directory = |of: &DirectoryStats| {
+        let tier = if of.tier == Tier::Fast { "fast" } else { "slow" };
+        json!({"path": of.path, "tier": tier, "declared": of.is_declared, "files": of.files, "bytes": of.bytes})
+    };
+    json!({
+        "directories": tiers.directories.iter().map(directory).collect::<Vec<Value>>(),
+        "fast_bytes": tiers.fast_bytes,
+        "fast_bytes_max": tiers.fast_bytes_max,
+        "fast_bytes_limit": tiers.fast_bytes_limit,
+        "fast_bytes_pinned": tiers.fast_bytes_pinned,
+        "files_to_move": tiers.files_to_move,
+        "bytes_to_move": tiers.bytes_to_move,
+        "bytes_moved": tiers.bytes_moved,
     })
 }
 

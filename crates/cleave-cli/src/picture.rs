@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use cleavedb::Stats;
+use cleavedb::{Stats, Tier, TierStats};
 use indicatif::{BinaryBytes, HumanCount};
 
 const BAR_CELLS: usize = 32;
@@ -78,7 +78,30 @@ fn rows(stats: &Stats) -> Vec<Row> {
     rows
 }
 
+/// The directories, if there are several, and the fast tier.
+fn tiers(tiers: &TierStats, out: &mut dyn Write) -> io::Result<()> {
+    if tiers.directories.len() < 2 {
+        return Ok(());
+    }
+    for directory in &tiers.directories {
+        let tier = if directory.tier == Tier::Fast { "fast" } else { "slow" };
+        let former = if directory.is_declared { "" } else { ", files move out of it" };
+        let (files, bytes) = (counted(directory.files, "file"), BinaryBytes(directory.bytes));
+        writeln!(out, "   {tier} tier: {files}, {bytes} in {}{former}", directory.path)?;
+    }
+    let (used, most) = (BinaryBytes(tiers.fast_bytes), BinaryBytes(tiers.fast_bytes_max));
+    let limit = tiers.fast_bytes_limit.map_or_else(String::new, |limit| format!(" of {}", BinaryBytes(limit)));
+    let pinned = BinaryBytes(tiers.fast_bytes_pinned);
+    writeln!(out, "   fast tier in use {used}{limit}, at most {most} so far, {pinned} pinned by readers")?;
+    if tiers.files_to_move > 0 {
+        let (files, bytes) = (counted(tiers.files_to_move, "file"), BinaryBytes(tiers.bytes_to_move));
+        writeln!(out, "   to be moved: {files}, {bytes}")?;
+    }
+    writeln!(out)
+}
+
 fn costs(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
+    tiers(&stats.tiers, out)?;
     let memory = &stats.memory;
     let written = [
         (stats.log_bytes_written, "log"),
@@ -86,6 +109,7 @@ fn costs(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
         (stats.value_gc_bytes_written, "value GC"),
         (stats.value_reorder_bytes_written, "value reordering"),
         (stats.manifest_bytes_written, "manifest"),
+        (stats.tiers.bytes_moved, "moved files"),
     ];
     let held = [
         (memory.front_bytes as u64, "front"),

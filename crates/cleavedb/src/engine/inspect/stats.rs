@@ -295,7 +295,8 @@ impl Stats {
             + self.table_bytes_written
             + self.manifest_bytes_written
             + self.value_gc_bytes_written
-            + self.value_reorder_bytes_written;
+            + self.value_reorder_bytes_written
+            + self.tiers.bytes_moved;
         if self.user_bytes_written == 0 { 0.0 } else { written as f64 / self.user_bytes_written as f64 }
     }
 }

@@ -95,6 +95,8 @@ impl Finder<'_> {
                         let newest = self.state.dirs.keys().next_back();
                         DirId(newest.unwrap_or(&DirId::HOME).0 + 1)
                     }
+                    // All files are beside the manifest, and none will be made.
+                    None if self.state.dirs.is_empty() => return Ok(DirId::HOME),
                     None => {
                         return Err(Error::input(format!(
                             "{} has no files of this database: the option slow_dir must be as it was when it was last open \
