@@ -90,7 +90,7 @@ fn every_modification_is_refused() {
 }
 
 #[test]
-fn tables_in_another_directory_are_an_error_that_names_the_option() {
+fn a_reader_needs_the_directory_in_which_files_lie() {
     with_each_log(|backend: LogBackend| {
         let disk = SimDisk::new();
         let place = |slow: &str| Options::new().log_backend(backend).slow_dir(slow);
@@ -100,12 +100,18 @@ fn tables_in_another_directory_are_an_error_that_names_the_option() {
             db.flush().unwrap();
         }
         db.close().unwrap();
-        for elsewhere in ["/db", "/empty"] {
-            match open_with(&disk, place(elsewhere), unflushed()) {
+        let unnamed = Options::new().log_backend(backend);
+        for options in [unnamed.clone(), unnamed.read_only(true), place("/empty").read_only(true)] {
+            match open_with(&disk, options, unflushed()) {
                 Err(Error::InvalidInput { message }) => assert!(message.contains("slow_dir"), "{message}"),
-                other => panic!("{elsewhere}: {:?}", other.map(drop)),
+                other => panic!("{:?}", other.map(drop)),
             }
         }
+        // A reader finds the files of whatever is declared, and moves none.
+        let reader = open_with(&disk, place("/db").read_only(true), unflushed()).unwrap();
+        assert_eq!(reader.iter().unwrap().count(), 3);
+        assert!(reader.stats().tiers.files_to_move > 0);
+        reader.close().unwrap();
         assert_eq!(open_with(&disk, place("/slow"), unflushed()).unwrap().iter().unwrap().count(), 3);
     });
 }

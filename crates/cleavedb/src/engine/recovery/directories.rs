@@ -37,7 +37,7 @@ pub(crate) fn find_directories(
 ) -> Result<FoundDirs> {
     let mut found = Finder { storage, state, paths: BTreeMap::new(), owners: BTreeMap::new() };
     let slow = match declared.are_apart() {
-        true => found.slow(&declared.slow, is_writing)?,
+        true => found.slow(declared, is_writing)?,
         false if state.slow_dir != DirId::HOME && !declared.names_slow => {
             return Err(Error::input(format!(
                 "the tables of the database in {} lie in a directory of their own, which the option slow_dir must name",
@@ -74,7 +74,8 @@ struct Finder<'a> {
 
 impl Finder<'_> {
     /// The directory declared for the slow tier.
-    fn slow(&mut self, path: &Path, is_writing: bool) -> Result<DirId> {
+    fn slow(&mut self, declared: &DeclaredDirs, is_writing: bool) -> Result<DirId> {
+        let path = &*declared.slow;
         let dir = match OwnerFile::read(self.storage, path) {
             // This database has never taken a directory, so the damaged file is not its own.
             Err(_) if self.state.dirs.is_empty() => return Err(another_owner(path)),
@@ -96,8 +97,9 @@ impl Finder<'_> {
                         DirId(newest.unwrap_or(&DirId::HOME).0 + 1)
                     }
                     // All files are beside the manifest, and none will be made.
-                    None if self.state.dirs.is_empty() => return Ok(DirId::HOME),
+                    None if self.state.dirs.is_empty() && !declared.names_slow => return Ok(DirId::HOME),
                     None => {
+                        check_free(self.storage, path)?;
                         return Err(Error::input(format!(
                             "{} has no files of this database: the option slow_dir must be as it was when it was last open \
                              for writing",
