@@ -100,6 +100,7 @@ fn a_reader_needs_the_directory_in_which_files_lie() {
             db.flush().unwrap();
         }
         db.close().unwrap();
+        disk.write_file(Path::new("/empty/LOCK"), b"");
         let unnamed = Options::new().log_backend(backend);
         for options in [unnamed.clone(), unnamed.read_only(true), place("/empty").read_only(true)] {
             match open_with(&disk, options, unflushed()) {
