@@ -8,7 +8,7 @@ const BEGIN_PERCENT: u64 = 70;
 /// ...down to this part.
 const GOAL_PERCENT: u64 = 60;
 /// From this part on, logs that were not flushed are demoted too.
-const HURRY_PERCENT: u64 = 80;
+const HURRY_PERCENT: u64 = 85;
 /// A log is copied as a whole if at least this part of it is live, in percent; value GC empties the others.
 const MOSTLY_LIVE_PERCENT: u64 = 75;
 /// One job moves at most about this many bytes, so that each soon makes room.
@@ -119,7 +119,7 @@ mod tests {
             (71, &[2, 4]),
             (80, &[2, 4]),
             // Nearly full: whatever makes room.
-            (85, &[2, 4, 1]),
+            (86, &[2, 4, 1]),
             (100, &[2, 4, 1, 3]),
         ];
         for (bytes, wanted) in cases {
