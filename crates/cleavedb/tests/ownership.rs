@@ -72,7 +72,6 @@ fn a_directory_of_another_database_is_refused_and_not_changed() {
         (options().slow_dir(&slow_of_c), &b, &slow_of_c),
         (options().slow_dir(&slow_of_c), &new(), &slow_of_c),
         (options().fast_dir(&b), &a, &a),
-        (options().fast_dir(new()), &a, &a),
         (options().fast_dir(&slow_of_c), &b, &slow_of_c),
         (options(), &slow_of_c, &slow_of_c),
         (options().read_only(true).slow_dir(&a), &b, &a),

@@ -160,8 +160,9 @@ impl Options {
     }
 
     /// Directory of the fast tier: of logs, the manifest, and what else there is room for. Default: the database's own
-    /// directory. Fixed when the database is created: with another directory a new database would be created, unless that
-    /// directory holds files of this or another database, which is [`Error::InvalidInput`].
+    /// directory. Another one can be declared at an open for writing: if it holds no database, and the slow directory is one
+    /// of a database, that database's manifest moves there. It is opened and closed where it was before that, and its
+    /// former fast directory must be there.
     pub fn fast_dir(mut self, path: impl Into<PathBuf>) -> Options {
         self.fast_dir = Some(path.into());
         self
@@ -290,8 +291,8 @@ impl Options {
     /// open.
     fn directories(&self, storage: &dyn Storage, path: &Path) -> Result<DeclaredDirs> {
         let place = |chosen: &Option<PathBuf>| storage.absolute(chosen.as_deref().unwrap_or(path));
-        let names_slow = self.slow_dir.is_some();
-        Ok(DeclaredDirs { fast: place(&self.fast_dir)?, slow: place(&self.slow_dir)?, names_slow })
+        let (names_fast, names_slow) = (self.fast_dir.is_some(), self.slow_dir.is_some());
+        Ok(DeclaredDirs { fast: place(&self.fast_dir)?, slow: place(&self.slow_dir)?, names_fast, names_slow })
     }
 
     /// Validates the options and derives the sizes, unless `tuning` provides them.

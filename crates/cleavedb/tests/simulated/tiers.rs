@@ -111,6 +111,76 @@ fn a_crash_at_any_step_of_a_move_loses_nothing_and_the_move_is_finished_later() 
     assert!(interrupted > 20, "{interrupted}");
 }
 
+/// A database that gets a fast directory, another one, and is in one directory again.
+#[test]
+fn the_manifest_follows_the_declared_fast_directory_whenever_a_crash_comes() {
+    let mut moved = 0;
+    for seed in 0..4 {
+        moved += in_world(seed, move || {
+            let durable = || Options::new().durability(Durability::Sync);
+            let steps: [Option<&str>; 4] = [None, Some("/fast"), Some("/faster"), Some("/db")];
+            let declared = |fast: Option<&str>| fast.map_or(durable(), |fast| durable().fast_dir(fast).slow_dir("/db"));
+            let (mut disk, mut moved) = (SimDisk::new(), 0);
+            for (round, fast) in steps.into_iter().enumerate() {
+                let is_power = seed % 2 == 0;
+                let images = if is_power { lose_power(&disk) } else { crash_before(&disk, |_, _| true) };
+                let db = open_at(&disk, declared(fast), Tuning::tiny()).unwrap();
+                let images = taken(&disk, &images);
+                let step = if is_power { 17 } else { 3 };
+                for image in images.into_iter().step_by(step).filter(|_| round > 0) {
+                    // The open that was interrupted is tried again, or the one before it.
+                    let before = open_at(&image, declared(steps[round - 1]), Tuning::tiny());
+                    moved += u32::from(before.is_err());
+                    let db = before.or_else(|_| open_at(&image, declared(fast), Tuning::tiny())).unwrap();
+                    check_rounds(&db, round as u32);
+                    db.close().unwrap();
+                    let db = open_at(&image, declared(fast), Tuning::tiny()).unwrap();
+                    check_rounds(&db, round as u32);
+                    db.close().unwrap();
+                }
+                if round > 0 {
+                    check_rounds(&db, round as u32);
+                }
+                write_round(&db, round as u32);
+                db.wait_for_background().unwrap();
+                assert_eq!(db.stats().tiers.files_to_move, 0, "{fast:?}");
+                // Half of the moves follow a crash.
+                if round % 2 == 1 {
+                    disk = disk.process_crash();
+                }
+                db.close().unwrap();
+                if let Some(former) = (round > 0).then(|| steps[round - 1]).flatten() {
+                    let refused = open_at(&disk, declared(Some(former)), Tuning::tiny()).map(drop);
+                    assert!(refused.is_ok(), "the manifest may move back: {refused:?}");
+                    open_at(&disk, declared(fast), Tuning::tiny()).unwrap().close().unwrap();
+                }
+            }
+            moved
+        });
+    }
+    assert!(moved > 10, "{moved}");
+}
+
+#[test]
+fn a_fast_directory_that_is_not_named_is_not_replaced() {
+    in_world(4, || {
+        let disk = SimDisk::new();
+        let db = open_at(&disk, Options::new().fast_dir("/fast"), Tuning::tiny()).unwrap();
+        write_round(&db, 0);
+        db.close().unwrap();
+        let refused = open_at(&disk, Options::new(), Tuning::tiny()).map(drop);
+        assert!(matches!(&refused, Err(Error::InvalidInput { .. })), "{refused:?}");
+        let db = open_at(&disk, Options::new().fast_dir("/db").slow_dir("/db"), Tuning::tiny()).unwrap();
+        check_rounds(&db, 1);
+        db.wait_for_background().unwrap();
+        assert_eq!(numbered(&disk, "/fast"), Vec::<String>::new());
+        db.close().unwrap();
+        let db = open_at(&disk, Options::new(), Tuning::tiny()).unwrap();
+        check_rounds(&db, 1);
+        db.close().unwrap();
+    });
+}
+
 #[test]
 fn a_directory_that_was_renamed_is_recognized_and_one_that_is_missing_is_named() {
     in_world(3, || {

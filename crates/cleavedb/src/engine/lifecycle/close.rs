@@ -8,7 +8,7 @@ use crate::base::panics::guard_panic;
 use crate::engine::core::Core;
 use crate::engine::inspect::telemetry;
 use crate::engine::manifest::ManifestState;
-use crate::engine::recovery::owner::{next_openings, replace_owner};
+use crate::engine::recovery::owner::{OwnerFile, next_openings};
 use crate::engine::view::{Sources, View};
 use crate::format::edit::{Edit, Opening, Openings};
 use crate::format::frame::LOG_HEADER_BYTES;
@@ -117,7 +117,9 @@ impl Core {
         }
         if edit.openings.is_some() {
             for (dir, path) in self.dirs.others() {
-                let replaced = self.reserve.with(|| replace_owner(&*self.storage, dir, path, manifest.state()));
+                let replaced = self
+                    .reserve
+                    .with(|| OwnerFile::of(manifest.state(), dir, self.dirs.fast()).replace(&*self.storage, path));
                 match self.guarded(replaced) {
                     Err(error) if !error.is_transient() => return Err(error),
                     // `OWNER` still has the opening before, with which the next open is content.

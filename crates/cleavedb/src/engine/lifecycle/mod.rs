@@ -2,6 +2,7 @@
 
 pub(crate) mod request;
 pub(crate) mod open;
+pub(crate) mod move_home;
 pub(crate) mod close;
 pub(crate) mod checkpoint;
 pub(crate) mod ingest;

@@ -13,14 +13,15 @@ use crate::engine::fast_tier::{FastTier, Occupant, SMALL_FILES_BYTES};
 use crate::engine::file_numbers::FileNumbers;
 use crate::engine::inspect::telemetry;
 use crate::engine::keyspaces::{DEFAULT_ID, DEFAULT_NAME, Keyspaces};
+use crate::engine::lifecycle::move_home::{check_not_moved, move_home};
 use crate::engine::lifecycle::request::OpenRequest;
 use crate::engine::manifest::file_names::{CURRENT, LOCK};
 use crate::engine::manifest::files::{DeclaredDirs, Dirs};
 use crate::engine::manifest::numbered_files::{Numbered, list_numbered};
 use crate::engine::manifest::{Manifest, ManifestState};
 use crate::engine::memory::Memory;
-use crate::engine::recovery::directories::{FoundDirs, find_directories};
-use crate::engine::recovery::owner::{next_openings, replace_owner};
+use crate::engine::recovery::directories::{FoundDirs, find_directories, remove_former_home};
+use crate::engine::recovery::owner::{OwnerFile, next_openings};
 use crate::engine::recovery::ownership::{
     FileClaim, check_absent, check_new, files_with, remove_left_over, remove_never_named,
 };
@@ -48,6 +49,7 @@ use crate::values::files::ValueFiles;
 
 /// Opens or creates a database.
 pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Arc<Core>> {
+    move_home(&storage, &request)?;
     let OpenRequest { path, dirs: declared, settings, .. } = request;
     let Settings { read_only, ref tuning, .. } = settings;
     if (!request.create_if_missing || read_only) && !storage.exists(&declared.fast.join(CURRENT))? {
@@ -63,6 +65,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Ar
         }
         false => read_or_make_manifest(&storage, &declared, tuning)?,
     };
+    check_not_moved(&*storage, &declared.fast, manifest.state())?;
     let found = find_directories(&*storage, manifest.state(), &declared, !read_only)?;
     let dirs = &found.dirs;
     for (_, former) in dirs.others().filter(|(_, path)| *path != declared.slow) {
@@ -243,7 +246,7 @@ fn take_locks(storage: &dyn Storage, dirs: &DeclaredDirs, read_only: bool) -> Re
     both.into_iter().map(|dir| lock(storage, dir, read_only)).collect()
 }
 
-fn lock(storage: &dyn Storage, dir: &Path, read_only: bool) -> Result<Box<dyn Lock>> {
+pub(super) fn lock(storage: &dyn Storage, dir: &Path, read_only: bool) -> Result<Box<dyn Lock>> {
     let path = dir.join(LOCK);
     if read_only { storage.lock_shared(&path) } else { storage.lock(&path) }
 }
@@ -332,9 +335,10 @@ impl Place<'_> {
             reserve.with(|| commit_before_start(manifest, numbers, &files, edit.clone()))?;
         }
         for (dir, path) in dirs.others() {
-            reserve.with(|| replace_owner(storage, dir, path, manifest.state()))?;
+            reserve.with(|| OwnerFile::of(manifest.state(), dir, dirs.fast()).replace(storage, path))?;
         }
         left.iter().for_each(|left| left.clear(storage));
+        remove_former_home(storage, dirs);
         // The commit may already have removed a left-over manifest.
         remove_left_over(storage, left_over(manifest)?.iter().map(|path| &**path));
         Ok(())
@@ -353,7 +357,7 @@ impl Place<'_> {
         for (dir, path) in found.dirs.others() {
             match found.owners.get(&dir) {
                 Some(Some(_)) if agree => storage.sync_dir(path)?,
-                Some(Some(_)) => replace_owner(storage, dir, path, manifest.state())?,
+                Some(Some(_)) => OwnerFile::of(manifest.state(), dir, found.dirs.fast()).replace(storage, path)?,
                 _ => {}
             }
         }

@@ -9,6 +9,7 @@ use crate::engine::manifest::files::DeclaredDirs;
 use crate::engine::tuning::settings::{LogBackend, Settings};
 
 /// A request to open a database.
+#[derive(Clone)]
 pub(crate) struct OpenRequest {
     /// As given by the caller; for messages.
     pub path: PathBuf,

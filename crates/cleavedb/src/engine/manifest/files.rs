@@ -15,7 +15,9 @@ pub(crate) struct DeclaredDirs {
     pub fast: PathBuf,
     /// Of everything else.
     pub slow: PathBuf,
-    /// The caller named `slow`, instead of leaving it to the default.
+    /// The caller named `fast`, instead of leaving it to the default.
+    pub names_fast: bool,
+    /// The caller named `slow`.
     pub names_slow: bool,
 }
 

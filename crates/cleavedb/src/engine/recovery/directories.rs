@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 
 use crate::base::{DirId, Error, Result};
 use crate::engine::manifest::ManifestState;
-use crate::engine::manifest::file_names::{OWNER, OWNER_NEW, RESERVE, parse};
+use crate::engine::manifest::file_names::{
+    CURRENT, CURRENT_NEW, OWNER, OWNER_NEW, RESERVE, RING, RING_NEW, STATS, parse,
+};
 use crate::engine::manifest::files::{DeclaredDirs, Dirs};
 use crate::engine::recovery::owner::{OwnerFile, another_owner};
 use crate::engine::recovery::ownership::check_free;
@@ -80,8 +82,8 @@ impl Finder<'_> {
             // This database has never taken a directory, so the damaged file is not its own.
             Err(_) if self.state.dirs.is_empty() => return Err(another_owner(path)),
             Err(error) => return Err(error),
-            Ok(Some(owner)) if !self.was_left(path, owner)? => {
-                self.check_owner(path, owner)?;
+            Ok(Some(owner)) if !self.was_left(path, &owner)? => {
+                self.check_owner(path, &owner)?;
                 self.owners.insert(owner.dir, Some(owner.opening));
                 owner.dir
             }
@@ -119,7 +121,7 @@ impl Finder<'_> {
     }
 
     /// A directory that this database has left: only the file `OWNER` is there.
-    fn was_left(&self, path: &Path, owner: OwnerFile) -> Result<bool> {
+    fn was_left(&self, path: &Path, owner: &OwnerFile) -> Result<bool> {
         if owner.database != self.state.database {
             return Ok(false);
         }
@@ -138,7 +140,7 @@ impl Finder<'_> {
         };
         match owner {
             Some(owner) if owner.dir == dir || owner.database != self.state.database => {
-                self.check_owner(path, owner)?;
+                self.check_owner(path, &owner)?;
                 self.owners.insert(dir, Some(owner.opening));
                 self.paths.insert(dir, path.to_owned());
                 Ok(())
@@ -166,7 +168,7 @@ impl Finder<'_> {
     }
 
     /// Checks that a directory belongs to this database, and that no copy of it has used the directory since.
-    fn check_owner(&self, path: &Path, owner: OwnerFile) -> Result<()> {
+    fn check_owner(&self, path: &Path, owner: &OwnerFile) -> Result<()> {
         if owner.database != self.state.database {
             return Err(another_owner(path));
         }
@@ -220,6 +222,19 @@ impl LeftDirectory {
             let _ = storage.remove(&self.0.join(name));
         }
     }
+}
+
+/// Removes what a manifest leaves that has moved to another directory since, and an owner of the present one from before.
+pub(crate) fn remove_former_home(storage: &dyn Storage, dirs: &Dirs) {
+    for (_, path) in dirs.others() {
+        for name in [CURRENT, CURRENT_NEW, STATS] {
+            let _ = storage.remove(&path.join(name));
+        }
+        for name in [RING, RING_NEW] {
+            let _ = storage.remove_mapped(&path.join(name));
+        }
+    }
+    let _ = storage.remove(&dirs.fast().join(OWNER));
 }
 
 impl FoundDirs {

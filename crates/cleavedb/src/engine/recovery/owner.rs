@@ -1,5 +1,5 @@
-//! The file [`OWNER`]: each directory of a database but that of its manifest names the database in it, its own number, and
-//! the last opening for writing, so that no copy of the database can use the directory of the original. Read and replaced at
+//! The file [`OWNER`]: each directory of a database but that of its manifest names the database in it, its own number, where
+//! the manifest lies, and the last opening for writing, so that no copy of the database can use the directory of the original. Read and replaced at
 //! open and close.
 
 use std::path::Path;
@@ -11,20 +11,30 @@ use crate::format::edit::{Opening, Openings};
 use crate::io::{Access, Storage, read_whole};
 
 /// The contents of [`OWNER`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OwnerFile {
     pub database: u64,
     /// The number that the manifest of the database has for this directory.
     pub dir: DirId,
     pub opening: Opening,
+    /// Where the manifest was then; for messages, and to find it if it is to move.
+    pub home: String,
 }
 
 impl OwnerFile {
-    fn encode(self) -> String {
+    /// The owner of a directory at the present opening of a database whose manifest is in `home`.
+    pub fn of(state: &ManifestState, dir: DirId, home: &Path) -> OwnerFile {
+        // A line break would end the line.
+        let home = home.display().to_string().replace('\n', "?");
+        OwnerFile { database: state.database, dir, opening: state.openings.present, home }
+    }
+
+    fn encode(&self) -> String {
         let Opening { epoch, nonce } = self.opening;
-        let (database, dir) = (self.database, self.dir.0);
-        let text =
-            format!("cleavedb owner 3\ndatabase {database:016x}\ndirectory {dir}\nopened {epoch} {nonce:016x}\n");
+        let (database, dir, home) = (self.database, self.dir.0, &self.home);
+        let text = format!(
+            "cleavedb owner 3\ndatabase {database:016x}\ndirectory {dir}\nopened {epoch} {nonce:016x}\nmanifest {home}\n"
+        );
         let crc = crc32c::crc32c(text.as_bytes());
         format!("{text}crc {crc:08x}\n")
     }
@@ -41,10 +51,11 @@ impl OwnerFile {
             return Err(Error::Unsupported { path: path.to_owned(), message });
         }
         let [_, _, _, _, database, _, dir, _, epoch, nonce, ..] = words[..] else { return Err(damaged()) };
+        let home = text.lines().find_map(|line| line.strip_prefix("manifest ")).ok_or_else(damaged)?.to_owned();
         let hexadecimal = |word| u64::from_str_radix(word, 16).map_err(|_| damaged());
         let decimal = |word: &str| word.parse().map_err(|_| damaged());
         let opening = Opening { epoch: decimal(epoch)?, nonce: hexadecimal(nonce)? };
-        let owner = OwnerFile { database: hexadecimal(database)?, dir: DirId(decimal(dir)?), opening };
+        let owner = OwnerFile { database: hexadecimal(database)?, dir: DirId(decimal(dir)?), opening, home };
         if owner.encode() == text { Ok(owner) } else { Err(damaged()) }
     }
 
@@ -64,19 +75,20 @@ pub(crate) fn next_openings(state: &ManifestState, owner: Option<Opening>, nonce
     Openings { present, previous: owner.unwrap_or_default() }
 }
 
-/// Writes the present opening into the [`OWNER`] of a directory, atomically.
-pub(crate) fn replace_owner(storage: &dyn Storage, dir: DirId, path: &Path, state: &ManifestState) -> Result<()> {
-    let temporary = path.join(OWNER_NEW);
-    if storage.exists(&temporary)? {
-        storage.remove(&temporary)?;
+impl OwnerFile {
+    /// Writes it into a directory, atomically.
+    pub fn replace(&self, storage: &dyn Storage, path: &Path) -> Result<()> {
+        let temporary = path.join(OWNER_NEW);
+        if storage.exists(&temporary)? {
+            storage.remove(&temporary)?;
+        }
+        let file = storage.create(&temporary, Access::Buffered)?;
+        file.write_at(self.encode().as_bytes(), 0)?;
+        file.sync()?;
+        drop(file);
+        storage.rename(&temporary, &path.join(OWNER))?;
+        storage.sync_dir(path)
     }
-    let owner = OwnerFile { database: state.database, dir, opening: state.openings.present };
-    let file = storage.create(&temporary, Access::Buffered)?;
-    file.write_at(owner.encode().as_bytes(), 0)?;
-    file.sync()?;
-    drop(file);
-    storage.rename(&temporary, &path.join(OWNER))?;
-    storage.sync_dir(path)
 }
 
 /// The error for a directory of another database.
@@ -92,7 +104,7 @@ mod tests {
     fn an_owner_reads_back_and_damage_to_it_is_found() {
         let path = Path::new("/slow/OWNER");
         let opening = Opening { epoch: 12, nonce: u64::MAX };
-        let owner = OwnerFile { database: 0xabc, dir: DirId(2), opening };
+        let owner = OwnerFile { database: 0xabc, dir: DirId(2), opening, home: "/a directory".into() };
         let text = owner.encode();
         assert_eq!(OwnerFile::decode(path, text.as_bytes()).unwrap(), owner);
         for at in 0..text.len() {

@@ -33,7 +33,7 @@ pub(crate) enum FileClaim {
 pub(crate) fn claim_of(manifest: &Manifest, dirs: &Dirs, file: &Numbered) -> FileClaim {
     let state = manifest.state();
     let is_referenced = match file.kind {
-        FileKind::Manifest => manifest.named() == Some(file.id),
+        FileKind::Manifest => manifest.named() == Some(file.id) && file.path.parent() == Some(dirs.fast()),
         kind => state.files.get(&file.id).is_some_and(|known| known.kind == kind && dirs.path(*known) == file.path),
     };
     if file.is_file && is_referenced {
