@@ -25,6 +25,8 @@ pub(crate) enum Occupant {
     Manifest,
     /// The page of statistics.
     Stats,
+    /// The tables that a flush writes, until their sizes are known.
+    FlushedTables,
 }
 
 /// The space of the fast tier.
@@ -71,6 +73,11 @@ impl FastTier {
         }
         occupied.set(occupant, bytes);
         true
+    }
+
+    /// True if it has claimed space.
+    pub fn has(&self, occupant: Occupant) -> bool {
+        self.occupied.lock().by.contains_key(&occupant)
     }
 
     /// Notes what something takes, which was found there or has shrunk.

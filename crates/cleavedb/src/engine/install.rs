@@ -65,6 +65,10 @@ impl Core {
             })
         });
         self.keyspaces.forget(&edit.keyspaces_forgotten);
+        if edit.tables_added.iter().any(|(level, _)| *level > 0) {
+            // One of them may have been on the fast tier with the rest of HL0.
+            self.has_misplaced.store(true, Ordering::Release);
+        }
         Ok(())
     }
 

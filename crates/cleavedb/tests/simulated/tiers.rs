@@ -82,6 +82,8 @@ fn a_crash_at_any_step_of_a_move_loses_nothing_and_the_move_is_finished_later() 
             let db = open_at(&disk, slow("/slow"), Tuning::tiny()).unwrap();
             write_round(&db, 0);
             db.flush().unwrap();
+            db.compact_range(&db.default_keyspace(), ..).unwrap();
+            db.wait_for_background().unwrap();
             db.close().unwrap();
             let is_power = seed % 2 == 0;
             let images = if is_power { lose_power(&disk) } else { crash_before(&disk, |_, _| true) };
@@ -188,6 +190,8 @@ fn a_directory_that_was_renamed_is_recognized_and_one_that_is_missing_is_named()
         let db = open_at(&disk, Options::new().slow_dir("/slow"), Tuning::tiny()).unwrap();
         write_round(&db, 0);
         db.flush().unwrap();
+        db.compact_range(&db.default_keyspace(), ..).unwrap();
+        db.wait_for_background().unwrap();
         db.close().unwrap();
         for (path, content) in disk.files().into_iter().filter(|(path, _)| path.starts_with("/slow")) {
             let bytes = disk.read_file(&path).unwrap();
@@ -247,6 +251,22 @@ fn the_fast_tier_never_exceeds_its_budget_whatever_is_written() {
             }
         });
     }
+}
+
+#[test]
+fn hl0_is_on_the_fast_tier_and_levels_below_on_the_slow_one() {
+    in_world(5, || {
+        let disk = SimDisk::new();
+        let db = open_at(&disk, Options::new().slow_dir("/slow"), Tuning::tiny()).unwrap();
+        let tables = |dir| numbered(&disk, dir).iter().filter(|name| name.ends_with("table")).count();
+        db.put("one table", "leaves HL0 without a rewrite").unwrap();
+        db.flush().unwrap();
+        assert_eq!((tables("/db"), tables("/slow")), (1, 0));
+        db.compact_range(&db.default_keyspace(), ..).unwrap();
+        db.wait_for_background().unwrap();
+        assert_eq!((tables("/db"), tables("/slow")), (0, 1));
+        db.close().unwrap();
+    });
 }
 
 #[test]

@@ -1,13 +1,12 @@
 //! Statistics on the directories of a database and on the fast tier.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
 use minicbor::{Decode, Encode};
 
 use crate::base::{DirId, FileId, FileKey, Tier};
 use crate::engine::core::Core;
-use crate::engine::tuning::tiers::home_of;
 use crate::engine::view::View;
 use crate::format::values::ValuePlace;
 
@@ -97,7 +96,8 @@ impl Core {
             DirectoryStats { path: path.display().to_string(), tier: self.dirs.tier(dir), is_declared, files, bytes }
         };
         let directories = self.dirs.all().map(directory).collect();
-        let (files_to_move, bytes_to_move) = sums(&|file| home_of(*file, slow) != file.dir);
+        let misplaced: BTreeSet<FileKey> = self.misplaced_files(view).into_iter().collect();
+        let (files_to_move, bytes_to_move) = sums(&|file| misplaced.contains(file));
         let manifest = self.manifest.lock();
         let is_known = |id: FileId| manifest.state().files.get(&id).is_some_and(|file| file.dir == DirId::HOME);
         let supply = self.logs.inner.lock().spare.as_ref().map(|log| log.id());

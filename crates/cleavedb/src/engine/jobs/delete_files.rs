@@ -1,5 +1,7 @@
 //! Pending deletions: obsolete files, and parts of files, that neither the manifest references nor a reader holds.
 
+use std::path::Path;
+
 use crate::base::Result;
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
@@ -45,20 +47,23 @@ impl Job for DeleteFile {
 }
 
 impl Core {
+    /// Removes a numbered file that nothing references, if it can be removed. The next open removes it otherwise.
+    pub fn remove_file(&self, path: &Path) {
+        let removed = self.storage.remove(path);
+        let name = path.file_name().and_then(|name| name.to_str()).and_then(parse);
+        if let (Ok(()), Some((_, id))) = (removed, name)
+            && path.parent() == Some(self.dirs.fast())
+        {
+            self.fast.release(Occupant::File(id));
+        }
+    }
+
     /// Performs one pending deletion; returns false if there is none.
     pub fn delete_one_pending(&self) -> bool {
         let Some(obsolete) = self.pending_deletions.take(now()) else { return false };
         match obsolete {
             // Nothing depends on this: the next open removes files that the manifest does not reference.
-            Obsolete::File(path) => {
-                let removed = self.storage.remove(&path);
-                let name = path.file_name().and_then(|name| name.to_str()).and_then(parse);
-                if let (Ok(()), Some((_, id))) = (removed, name)
-                    && path.parent() == Some(self.dirs.fast())
-                {
-                    self.fast.release(Occupant::File(id));
-                }
-            }
+            Obsolete::File(path) => self.remove_file(&path),
             Obsolete::Range(range) => {
                 let punched = self.storage.punch(&range.path, range.offset, range.len);
                 match &punched {

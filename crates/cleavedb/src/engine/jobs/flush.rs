@@ -227,7 +227,8 @@ impl Core {
             until_sample: 0,
             sample_every: entries.div_ceil(SAMPLED_KEYS).max(1),
         };
-        let tables = self.write_tables(&mut noted, ranges_left, 0, u64::MAX)?;
+        let weight = runs.iter().map(|run| run.weight()).sum();
+        let tables = self.with_room_for_hl0(weight, || self.write_tables(&mut noted, ranges_left, 0, u64::MAX))?;
         let is_there = |key: &&Vec<u8>| {
             let mut tables = view.version.tables_for_key(key);
             tables.any(|table| matches!(newest_in(table, key, Seqno::MAX), Ok(Some(_))))

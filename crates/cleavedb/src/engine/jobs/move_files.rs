@@ -10,11 +10,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::base::{DirId, Error, FileId, FileKey, FileKind, Result, Seqno};
+use crate::base::{DirId, FileId, FileKey, FileKind, Result, Seqno};
 use crate::engine::activity::Activity;
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
-use crate::engine::fast_tier::Occupant;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
@@ -50,19 +49,23 @@ pub(crate) fn moves_due(core: &Core, state: &WorkState) -> Option<MoveFiles> {
         if !files.is_empty() {
             return Some(MoveFiles { files, to, makes_room: true });
         }
+        core.has_misplaced.store(true, Ordering::Release);
     }
     misplaced(core, state)
 }
 
 /// Files that lie where they do not belong: the first ones with a common destination.
 fn misplaced(core: &Core, state: &WorkState) -> Option<MoveFiles> {
-    if state.activity() == Activity::Full || !core.has_misplaced.load(Ordering::Relaxed) {
+    // New files are made where they belong, and an edit that may take a table out of HL0 without a rewrite says so, after
+    // its view is there.
+    if state.activity() == Activity::Full || !core.has_misplaced.swap(false, Ordering::AcqRel) {
         return None;
     }
     let view = core.published.view();
     let files = core.misplaced_files(&view);
-    // New files are made where they belong.
-    core.has_misplaced.store(!files.is_empty(), Ordering::Relaxed);
+    if !files.is_empty() {
+        core.has_misplaced.store(true, Ordering::Release);
+    }
     let slow = core.dirs.slow_id();
     let is_free = |file: FileKey| {
         let claim = if file.kind == FileKind::Table { Claim::Table(file.id) } else { Claim::ValueFile(file.id) };
@@ -76,10 +79,7 @@ fn misplaced(core: &Core, state: &WorkState) -> Option<MoveFiles> {
         if !is_free(file) || *to.get_or_insert(destination) != destination {
             continue;
         }
-        // A budget that has no room left fills up with what is new.
-        let is_room =
-            destination != DirId::HOME || core.fast.bytes().saturating_add(len) <= core.fast_fill().budget / 2;
-        if (bytes > 0 && bytes + len > core.settings.tuning.log_bytes / TOGETHER_PART) || !is_room {
+        if bytes > 0 && bytes + len > core.settings.tuning.log_bytes / TOGETHER_PART {
             continue;
         }
         bytes += len;
@@ -118,7 +118,12 @@ impl Core {
 
     /// Files that lie where they do not belong, oldest first. O(files).
     pub fn misplaced_files(&self, view: &View) -> Vec<FileKey> {
-        let tables = view.version.levels().iter().flat_map(|level| level.tables().iter()).map(|table| table.key());
+        // HL0 is on the fast tier as long as that has room.
+        let first = usize::from(self.dirs.are_apart() && !self.fast_fill().wants_room());
+        let levels = view.version.levels().iter().enumerate();
+        let tables = levels.flat_map(|(level, tables)| tables.tables().iter().map(move |table| (level, table.key())));
+        let tables = tables.filter(|(level, table)| *level >= first || table.dir != DirId::HOME);
+        let tables = tables.map(|(_, table)| table);
         let values = view.values.stored.values().map(|stored| stored.key());
         let files = view.logs.values().map(|log| log.key()).chain(tables).chain(values);
         let mut files: Vec<_> = files.filter(|file| home_of(*file, self.dirs.slow_id()) != file.dir).collect();
@@ -252,9 +257,6 @@ impl MoveFiles {
             if is_left(copy) {
                 // One that stays is removed by the next open.
                 let _ = core.storage.remove(&core.dirs.path(copy));
-                if self.to == DirId::HOME {
-                    core.fast.release(Occupant::File(file.id));
-                }
             }
         }
     }
@@ -290,9 +292,6 @@ impl Core {
         let open = |access| self.with_descriptors(|| self.storage.open_read(&path, access));
         // Read once, and not soon again.
         let source = open(Access::Direct).or_else(|_| open(Access::Buffered))?;
-        if to.dir == DirId::HOME && !self.fast.claim(Occupant::File(to.id), len) {
-            return Err(Error::NoSpace { path: target });
-        }
         let copy = self.with_descriptors(|| self.storage.create(&target, access))?;
         let progress = |bytes| {
             self.pacer.moves.steps_done.fetch_add(bytes, Ordering::Relaxed);

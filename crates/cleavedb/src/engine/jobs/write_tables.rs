@@ -5,13 +5,37 @@ use std::sync::atomic::Ordering;
 
 use crate::base::tombstones::Fragment;
 use crate::base::versions::VersionSource;
-use crate::base::{Error, FileKey, FileKind, Result};
+use crate::base::{DirId, Error, FileKey, FileKind, Result};
 use crate::engine::core::Core;
+use crate::engine::fast_tier::Occupant;
 use crate::levels::builder::TableOptions;
 use crate::levels::compaction::{TableSink, write_tables};
 use crate::levels::table::Table;
 
+/// A flush claims this part more than it is expected to write, and this many bytes: for filters, indexes and footers.
+const HL0_SPARE_PART: u64 = 4;
+const HL0_SPARE_BYTES: u64 = 256 << 10;
+
 impl Core {
+    /// The directory for tables of HL0: the fast one if a flush has claimed their space there.
+    fn dir_of_hl0(&self) -> DirId {
+        match self.fast.has(Occupant::FlushedTables) {
+            true => DirId::HOME,
+            false => self.dirs.of_new(FileKind::Table),
+        }
+    }
+
+    /// Runs a flush that writes about `bytes` of tables, with space for them on the fast tier if that has room.
+    pub fn with_room_for_hl0<T>(&self, bytes: u64, flush: impl FnOnce() -> T) -> T {
+        let bytes = bytes.saturating_add(bytes / HL0_SPARE_PART + HL0_SPARE_BYTES);
+        if self.dirs.are_apart() && self.fast_fill().has_room_for_hl0(bytes) {
+            self.fast.claim(Occupant::FlushedTables, bytes);
+        }
+        let flushed = flush();
+        self.fast.release(Occupant::FlushedTables);
+        flushed
+    }
+
     /// Writes a stream of versions, and range tombstones, to tables of a level. The returned tables are open and their
     /// directory entries durable.
     pub fn write_tables<E: From<Error>>(
@@ -22,7 +46,7 @@ impl Core {
         target_bytes: u64,
     ) -> Result<Vec<Arc<Table>>, E> {
         let settings = &self.settings;
-        let dir = self.dirs.of_new(FileKind::Table);
+        let dir = if level == 0 { self.dir_of_hl0() } else { self.dirs.of_new(FileKind::Table) };
         self.note_made_in(dir);
         let path_of = |id| self.dirs.path(FileKey { kind: FileKind::Table, id, dir });
         let dropped: Vec<_> = self.keyspaces.dropped().into_keys().collect();
@@ -43,8 +67,12 @@ impl Core {
         };
         let TableOptions { block_size, filter_bits, write_bytes, .. } = sink.options;
         let held = self.memory.jobs.hold(TableOptions::builder_bytes(block_size, filter_bits, write_bytes));
-        let metas = write_tables(source, ranges, &sink)?;
+        let metas = write_tables(source, ranges, &sink);
         drop(held);
+        let metas = metas?;
+        if dir == DirId::HOME {
+            metas.iter().for_each(|meta| self.fast.note(Occupant::File(meta.id), meta.size));
+        }
         if metas.is_empty() {
             return Ok(Vec::new());
         }
@@ -56,7 +84,7 @@ impl Core {
             metas.into_iter().map(|meta| Table::open(&self.readers, self.guard(meta.key(dir)), meta)).collect()
         });
         // Nothing references them; those that cannot be removed now are removed by the next open.
-        Ok(opened.inspect_err(|_| paths.iter().for_each(|path| drop(self.storage.remove(path))))?)
+        Ok(opened.inspect_err(|_| paths.iter().for_each(|path| self.remove_file(path)))?)
     }
 }
 

@@ -33,6 +33,11 @@ impl FastFill {
         self.exceeds(BEGIN_PERCENT)
     }
 
+    /// There is room for `bytes` of tables of HL0, which are read by most look-ups and replaced soon.
+    pub fn has_room_for_hl0(self, bytes: u64) -> bool {
+        !FastFill { bytes: self.bytes.saturating_add(bytes), ..self }.exceeds(GOAL_PERCENT)
+    }
+
     fn to_free(self) -> u64 {
         self.bytes.saturating_sub(self.budget / 100 * GOAL_PERCENT)
     }
@@ -90,8 +95,8 @@ pub(crate) fn to_empty(fill: FastFill, logs: &[FastLog]) -> Vec<FastLog> {
 /// The directory that a file belongs to, apart from what the fast tier has room for.
 pub(crate) fn home_of(file: FileKey, slow: DirId) -> DirId {
     match file.kind {
-        // A log may have been demoted, or made on the slow tier for lack of room.
-        FileKind::Log if file.dir == slow => slow,
+        // Whatever the fast tier had no room for, and what lies in a former directory of either tier: it is old.
+        FileKind::Log if file.dir != DirId::HOME => slow,
         FileKind::Log | FileKind::Manifest => DirId::HOME,
         FileKind::Table | FileKind::Segment | FileKind::Redirect => slow,
     }
@@ -125,6 +130,8 @@ mod tests {
         for (bytes, wanted) in cases {
             assert_eq!(demoted(bytes), wanted, "{bytes}");
         }
+        assert!(FastFill { budget: 100, bytes: 40 }.has_room_for_hl0(20));
+        assert!(!FastFill { budget: 100, bytes: 41 }.has_room_for_hl0(20));
         let emptied = |bytes| to_empty(FastFill { budget: 100, bytes }, &logs).len();
         assert_eq!([70, 71, 100].map(emptied), [0, 1, 1]);
     }
@@ -138,13 +145,13 @@ mod tests {
     }
 
     #[test]
-    fn files_belong_to_the_slow_tier_except_logs_that_were_not_demoted() {
+    fn files_belong_to_the_slow_tier_except_logs_on_the_fast_one() {
         let (slow, former) = (DirId(3), DirId(2));
         let file = |kind, dir| FileKey { kind, id: FileId(1), dir };
         let cases = [
             (file(FileKind::Log, DirId::HOME), DirId::HOME),
             (file(FileKind::Log, slow), slow),
-            (file(FileKind::Log, former), DirId::HOME),
+            (file(FileKind::Log, former), slow),
             (file(FileKind::Table, former), slow),
             (file(FileKind::Segment, DirId::HOME), slow),
             (file(FileKind::Redirect, slow), slow),
