@@ -4,7 +4,7 @@
 
 use super::FileId;
 
-/// The number of a directory of a database. The manifest has the path of each; a number is never given to another one.
+/// The number of a directory of a database. The manifest has the path of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DirId(pub u64);
 

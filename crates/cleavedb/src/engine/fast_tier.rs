@@ -1,10 +1,12 @@
-//! The space of the fast tier: what occupies it, and its budget, which is never exceeded. Whatever is made there claims its
-//! space first. A claim that is refused does not fail anything: the file is made on the slow tier, or later.
+//! The space of the fast tier: what occupies it, and its budget. Files that are made there claim their space first. A claim
+//! that is refused does not fail anything: the file is made on the slow tier, or later. Only what cannot be elsewhere is noted
+//! without a claim: the manifest, with all the space that it may take, and the smallest ring.
 //!
 //! Everything in the directory of the manifest counts, as long as it takes space: a file that only open views hold
 //! back counts until it is deleted, and is reported apart.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 
 use crate::base::FileId;
 use crate::sched::sync::Mutex;
@@ -33,6 +35,8 @@ pub(crate) enum Occupant {
 pub(crate) struct FastTier {
     /// `None` if the database has one directory: then nothing is counted.
     budget: Option<u64>,
+    /// The tier needs room, and there was no log that could be demoted: writers gain nothing by waiting.
+    pub has_nothing_to_demote: AtomicBool,
     occupied: Mutex<Occupied>,
 }
 
@@ -54,7 +58,7 @@ impl Occupied {
 impl FastTier {
     /// A fast tier of `budget` bytes; `u64::MAX` if only its file system limits it; `None` if there is no slow tier.
     pub fn new(budget: Option<u64>) -> FastTier {
-        FastTier { budget, occupied: Mutex::default() }
+        FastTier { budget, has_nothing_to_demote: AtomicBool::new(false), occupied: Mutex::default() }
     }
 
     /// The budget; `u64::MAX` if there is none.

@@ -83,7 +83,10 @@ impl WriteBehind {
             };
             queue.is_writing = true;
             drop(queue);
-            let written = self.file.write_at(&buffer[..len], offset);
+            let write = || self.file.write_at(&buffer[..len], offset);
+            let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(write)).unwrap_or_else(|_| {
+                Err(Error::Poisoned { cause: format!("writing {} panicked", self.file.path().display()) })
+            });
             queue = self.queue.lock();
             queue.is_writing = false;
             queue.free.push(buffer);
@@ -115,7 +118,7 @@ impl WriteBuffer {
         };
         if self.thread.is_none() {
             let behind = behind.clone();
-            self.thread = Some(try_spawn("cleave-write", move || behind.run())?);
+            self.thread = try_spawn("cleave-write", move || behind.run()).ok();
         }
         let piece_bytes = self.piece_bytes.next_multiple_of(BLOCK_IO_BYTES);
         for part in bytes.chunks(piece_bytes) {
@@ -123,8 +126,15 @@ impl WriteBuffer {
             let padded = part.len().next_multiple_of(BLOCK_IO_BYTES);
             buffer[..part.len()].copy_from_slice(part);
             buffer[part.len()..padded].fill(0);
-            behind.queue.lock().waiting.push_back((buffer, padded, offset));
-            behind.changed.notify_all();
+            if self.thread.is_none() {
+                // The system has no thread to spare.
+                let written = self.file.write_at(&buffer[..padded], offset);
+                behind.queue.lock().free.push(buffer);
+                written?;
+            } else {
+                behind.queue.lock().waiting.push_back((buffer, padded, offset));
+                behind.changed.notify_all();
+            }
             offset += part.len() as u64;
         }
         Ok(())

@@ -1,8 +1,9 @@
 //! Copies a file in large pieces, on two threads that take turns: while one waits for a read, the other's write is in
 //! flight, so that neither device idles.
 
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::aligned::AlignedBuffer;
 use super::storage::{Access, File, read_exact_at};
@@ -16,30 +17,37 @@ struct Copy {
     source: Arc<dyn File>,
     target: Arc<dyn File>,
     access: Access,
-    len: u64,
+    pieces: Vec<Range<u64>>,
     piece_bytes: usize,
-    /// Offset of the next piece that no thread has begun.
-    next: AtomicU64,
+    /// The next piece that no thread has begun.
+    next: AtomicUsize,
     /// The first failure.
     failed: Mutex<Option<Error>>,
 }
 
-/// Copies the first `len` bytes of a file to one created with `access`, `piece_bytes` at a time (whole blocks), and syncs it.
-/// `done` is called with the bytes of each piece that this thread has copied. Uses memory for two pieces.
+/// Copies parts of a file, which begin at blocks, to the same offsets of one created with `access`, `piece_bytes` at a time
+/// (whole blocks). The copy ends where the last part ends; it is not synced. `done` is called with the bytes of each piece that
+/// this thread has copied. Uses memory for two pieces.
 ///
 /// # Errors
-/// As reading, writing and syncing. The copy is incomplete then.
+/// As reading and writing. The copy is incomplete then.
 pub fn copy_file(
     source: Arc<dyn File>,
     (target, access): (Arc<dyn File>, Access),
-    len: u64,
+    parts: &[Range<u64>],
     piece_bytes: usize,
     done: impl Fn(u64),
 ) -> Result<()> {
     assert!(piece_bytes.is_multiple_of(BLOCK_IO_BYTES) && piece_bytes > 0, "pieces are whole blocks");
-    let (next, failed) = (AtomicU64::new(0), Mutex::default());
-    let copy = Arc::new(Copy { source, target, access, len, piece_bytes, next, failed });
-    let helper = match len > piece_bytes as u64 {
+    let pieces_of = |part: &Range<u64>| {
+        let end = part.end;
+        part.clone().step_by(piece_bytes).map(move |start| start..end.min(start + piece_bytes as u64))
+    };
+    let pieces: Vec<Range<u64>> = parts.iter().flat_map(pieces_of).collect();
+    let end = parts.iter().map(|part| part.end).max().unwrap_or_default();
+    let (next, failed) = (AtomicUsize::new(0), Mutex::default());
+    let copy = Arc::new(Copy { source, target, access, pieces, piece_bytes, next, failed });
+    let helper = match copy.pieces.len() > 1 {
         true => {
             let copy = copy.clone();
             // Without the thread, this one copies everything.
@@ -54,10 +62,10 @@ pub fn copy_file(
     if let Some(error) = copy.failed.lock().take() {
         return Err(error);
     }
-    if access == Access::Direct && !len.is_multiple_of(BLOCK_IO_BYTES as u64) {
-        copy.target.truncate(len)?;
+    if access == Access::Direct && !end.is_multiple_of(BLOCK_IO_BYTES as u64) {
+        copy.target.truncate(end)?;
     }
-    copy.target.sync()
+    Ok(())
 }
 
 impl Copy {
@@ -65,13 +73,10 @@ impl Copy {
     fn pieces(&self, done: &dyn Fn(u64)) {
         let mut buffer = AlignedBuffer::new(self.piece_bytes);
         while self.failed.lock().is_none() {
-            let offset = self.next.fetch_add(self.piece_bytes as u64, Ordering::AcqRel);
-            if offset >= self.len {
-                break;
-            }
-            let part = usize::try_from(self.len - offset).unwrap_or(usize::MAX).min(self.piece_bytes);
-            match self.piece(&mut buffer, part, offset) {
-                Ok(()) => done(part as u64),
+            let Some(piece) = self.pieces.get(self.next.fetch_add(1, Ordering::AcqRel)) else { break };
+            let bytes = piece.end - piece.start;
+            match self.piece(&mut buffer, bytes as usize, piece.start) {
+                Ok(()) => done(bytes),
                 Err(error) => drop(self.failed.lock().get_or_insert(error)),
             }
         }
@@ -106,7 +111,8 @@ mod tests {
                     disk.write_file(Path::new("/d/from"), &[&bytes[..], b"more"].concat());
                     let source = disk.open_read(Path::new("/d/from"), access).unwrap();
                     let target = disk.create(Path::new("/d/to"), access).unwrap();
-                    copy_file(source, (target, access), len.into(), 8192, |_| {}).unwrap();
+                    copy_file(source, (target.clone(), access), &[0..len.into()], 8192, |_| {}).unwrap();
+                    target.sync().unwrap();
                     disk.sync_dir(Path::new("/d")).unwrap();
                     (disk.power_loss(1).read_file(Path::new("/d/to")).unwrap(), bytes)
                 });
@@ -114,6 +120,23 @@ mod tests {
                 assert_eq!(found, wanted, "{len} {access:?}");
             }
         }
+    }
+
+    #[test]
+    fn what_is_not_copied_stays_a_hole() {
+        let copied = simulate(3, || {
+            let disk = SimDisk::new();
+            disk.write_file(Path::new("/from"), &[7; 40_000]);
+            let source = disk.open_read(Path::new("/from"), Access::Buffered).unwrap();
+            let target = disk.create(Path::new("/to"), Access::Direct).unwrap();
+            let parts = [0..4096, 8192..12_000, 36_864..40_000];
+            copy_file(source, (target, Access::Direct), &parts, 8192, |_| {}).unwrap();
+            disk.read_file(Path::new("/to")).unwrap()
+        });
+        let copied = copied.unwrap();
+        let is_copied = |at: usize| at < 4096 || (8192..12_000).contains(&at) || at >= 36_864;
+        assert_eq!(copied.len(), 40_000);
+        assert!(copied.iter().enumerate().all(|(at, byte)| (*byte == 7) == is_copied(at)));
     }
 
     #[test]
@@ -125,7 +148,7 @@ mod tests {
                 let source = disk.open_read(Path::new("/from"), Access::Buffered).unwrap();
                 let target = disk.create(Path::new("/to"), Access::Buffered).unwrap();
                 disk.set_faults(Faults { fail_write_after: Some(after), ..Faults::default() });
-                copy_file(source, (target, Access::Buffered), 50_000, 8192, |_| {}).is_err()
+                copy_file(source, (target, Access::Buffered), &[0..50_000], 8192, |_| {}).is_err()
             });
             assert!(result.unwrap(), "{after}");
         }

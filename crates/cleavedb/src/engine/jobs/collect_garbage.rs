@@ -93,11 +93,13 @@ fn logs_to_empty(core: &Core, state: &WorkState) -> Option<Choice> {
         return None;
     }
     let view = core.published.view();
-    let chosen: BTreeSet<FileId> = to_empty(fill, &core.fast_logs(&view)).iter().map(|log| log.key.id).collect();
-    let is_chosen = |file: &&Candidate| {
-        let is_claimed = state.is_claimed(&Claims(vec![Claim::ValueFile(file.file)]));
-        chosen.contains(&file.file) && !is_claimed && !state.quarantined.contains(&file.file)
-    };
+    let mut logs = core.fast_logs(&view);
+    logs.retain(|log| {
+        let is_claimed = state.is_claimed(&Claims(vec![Claim::ValueFile(log.key.id)]));
+        !is_claimed && !state.quarantined.contains(&log.key.id)
+    });
+    let chosen: BTreeSet<FileId> = to_empty(fill, &logs).iter().map(|log| log.key.id).collect();
+    let is_chosen = |file: &&Candidate| chosen.contains(&file.file);
     let files: Vec<Candidate> = view.values.figures().candidates.iter().filter(is_chosen).cloned().collect();
     let choice = (*core.current_survey.judge_some(&*core.placement, &files).choice).clone();
     (!choice.files.is_empty()).then_some(choice)

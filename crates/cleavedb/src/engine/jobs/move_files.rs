@@ -6,11 +6,13 @@
 //! the edit leaves a copy, and one after it the old file, that the next open removes (decision record 046).
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::base::{DirId, FileId, FileKey, FileKind, Result, Seqno};
+use crate::base::limits::BLOCK_IO_BYTES;
+use crate::base::{DirId, Error, FileId, FileKey, FileKind, Result, Seqno};
 use crate::engine::activity::Activity;
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
@@ -21,11 +23,13 @@ use crate::engine::tuning::tiers::{FastFill, FastLog, home_of, to_demote};
 use crate::engine::view::{Sources, View};
 use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
 use crate::format::edit::Edit;
+use crate::format::values::{EXTENT_ALIGN, ValuePlace};
 use crate::front::log::LogFile;
 use crate::io::Access;
 use crate::io::copy::copy_file;
 use crate::levels::table::Table;
 use crate::sched::clock::now;
+use crate::sched::sync::Mutex;
 use crate::values::files::{Entry, Layout};
 
 /// A job that makes no room moves one file, or several small ones up to this part of a log.
@@ -44,8 +48,13 @@ pub(crate) fn moves_due(core: &Core, state: &WorkState) -> Option<MoveFiles> {
     let (fill, to) = (core.fast_fill(), core.dirs.slow_id());
     if to != DirId::HOME && fill.wants_room() {
         let mut logs = core.fast_logs(&core.published.view());
-        logs.retain(|log| !state.is_claimed(&Claims(vec![Claim::ValueFile(log.key.id)])));
-        let files: Vec<_> = to_demote(fill, &logs).into_iter().map(|log| (log.key, log.bytes)).collect();
+        logs.retain(|log| {
+            let is_claimed = state.is_claimed(&Claims(vec![Claim::ValueFile(log.key.id)]));
+            !is_claimed && !state.quarantined.contains(&log.key.id)
+        });
+        let whole = |log: FastLog| MovedFile { key: log.key, parts: vec![0..log.bytes] };
+        let files: Vec<MovedFile> = to_demote(fill, &logs).into_iter().map(whole).collect();
+        core.fast.has_nothing_to_demote.store(files.is_empty(), Ordering::Relaxed);
         if !files.is_empty() {
             return Some(MoveFiles { files, to, makes_room: true });
         }
@@ -73,17 +82,18 @@ fn misplaced(core: &Core, state: &WorkState) -> Option<MoveFiles> {
         !is_quarantined && !state.is_claimed(&Claims(vec![claim]))
     };
     let (mut chosen, mut to, mut bytes) = (Vec::new(), None, 0);
-    for file in files {
-        let destination = home_of(file, slow);
-        let Some(len) = core.bytes_to_move(&view, file) else { continue };
-        if !is_free(file) || *to.get_or_insert(destination) != destination {
+    for key in files.into_iter().filter(|file| is_free(*file)) {
+        let destination = home_of(key, slow);
+        let Some(parts) = core.parts_to_move(&view, key) else { continue };
+        let file = MovedFile { key, parts };
+        let is_together = bytes == 0 || bytes + file.bytes() <= core.settings.tuning.log_bytes / TOGETHER_PART;
+        // Where there is no room, flushes need what there is.
+        let room = core.storage.free_bytes(core.dirs.of(destination)) / 2;
+        if !is_together || bytes + file.bytes() > room || *to.get_or_insert(destination) != destination {
             continue;
         }
-        if bytes > 0 && bytes + len > core.settings.tuning.log_bytes / TOGETHER_PART {
-            continue;
-        }
-        bytes += len;
-        chosen.push((file, len));
+        bytes += file.bytes();
+        chosen.push(file);
     }
     let to = to.filter(|_| !chosen.is_empty())?;
     Some(MoveFiles { files: chosen, to, makes_room: false })
@@ -102,7 +112,7 @@ impl Core {
 
     /// The closed logs on the fast tier that can be moved, oldest first.
     pub fn fast_logs(&self, view: &View) -> Vec<FastLog> {
-        let newest = view.logs.keys().next_back().copied();
+        let newest = self.writable_log(view);
         let unflushed = view.logs.values().filter(|log| is_closed(log, newest) && log.key().dir == DirId::HOME);
         let unflushed = unflushed.map(|log| FastLog { key: log.key(), bytes: log.end(), live: None });
         let flushed = view.values.figures().candidates.iter().filter_map(|candidate| {
@@ -131,18 +141,34 @@ impl Core {
         files
     }
 
-    /// The length of a file that can be moved; `None` for one that cannot be moved now.
-    fn bytes_to_move(&self, view: &View, file: FileKey) -> Option<u64> {
+    /// The log that may still be written: the newest, unless recovery left it and none was taken since.
+    fn writable_log(&self, view: &View) -> Option<FileId> {
+        let has_taken = self.logs.inner.lock().newest_taken != FileId::default();
+        view.logs.keys().next_back().copied().filter(|_| has_taken)
+    }
+
+    /// The parts of a file that are copied to move it: of a segment those that hold extents. `None` for a file that cannot be
+    /// moved now.
+    fn parts_to_move(&self, view: &View, file: FileKey) -> Option<Vec<Range<u64>>> {
         match file.kind {
-            FileKind::Table => view.version.find(file.id).map(|(_, table)| table.meta().size),
+            FileKind::Table => view.version.find(file.id).map(|(_, table)| vec![0..table.meta().size]),
             FileKind::Log if view.logs.contains_key(&file.id) => {
-                let newest = view.logs.keys().next_back().copied();
+                let newest = self.writable_log(view);
                 let log = view.logs.get(&file.id).filter(|log| is_closed(log, newest))?;
-                Some(log.end())
+                Some(vec![0..log.end()])
+            }
+            FileKind::Segment => {
+                let extents = view.values.state.places.values().filter_map(|place| match place {
+                    ValuePlace::Extent { segment, start, end, .. } if *segment == file.id => Some(*start..*end),
+                    _ => None,
+                });
+                let mut parts: Vec<_> = std::iter::once(0..EXTENT_ALIGN).chain(extents).collect();
+                parts.sort_by_key(|part| part.start);
+                Some(parts)
             }
             _ => {
                 let stored = view.values.stored.get(&file.id)?;
-                self.storage.file_len(stored.path()).ok().flatten()
+                self.storage.file_len(stored.path()).ok().flatten().map(|len| vec![0..len])
             }
         }
     }
@@ -153,10 +179,23 @@ fn is_closed(log: &LogFile, newest: Option<FileId>) -> bool {
     Some(log.id()) != newest && log.last_seqno() != Seqno::ZERO && log.is_written(log.end())
 }
 
+/// A file that is moved.
+struct MovedFile {
+    /// Where it lies now.
+    key: FileKey,
+    /// What is copied of it, in order; each part begins at a block.
+    parts: Vec<Range<u64>>,
+}
+
+impl MovedFile {
+    fn bytes(&self) -> u64 {
+        self.parts.iter().map(|part| part.end - part.start).sum()
+    }
+}
+
 /// Moves files to a directory.
 pub(crate) struct MoveFiles {
-    /// The files where they lie now, and the bytes of each that are copied.
-    files: Vec<(FileKey, u64)>,
+    files: Vec<MovedFile>,
     to: DirId,
     /// The fast tier needs their room.
     makes_room: bool,
@@ -178,7 +217,7 @@ impl Job for MoveFiles {
         };
         Profile {
             name: if self.makes_room { "demote logs" } else { "move files" },
-            claims: self.files.iter().fold(Claims::sole(Sole::Moves), |claims, (file, _)| claims.and(claim(file))),
+            claims: self.files.iter().fold(Claims::sole(Sole::Moves), |claims, file| claims.and(claim(&file.key))),
             binds: &[Bound::ReadFast, Bound::WriteSlow],
             class: if self.makes_room { Class::Mandatory } else { Class::Idle },
             memory: MemoryShare::Own,
@@ -192,23 +231,32 @@ impl Job for MoveFiles {
     }
 
     fn unreadable_inputs(&self, core: &Core, path: &Path) -> Vec<FileId> {
-        let inputs = self.files.iter().filter(|(file, _)| core.dirs.path(*file) == path);
-        inputs.map(|(file, _)| file.id).collect()
+        // A copy that cannot be read either: the original stays.
+        let is_at = |file: FileKey| core.dirs.path(file) == path || core.dirs.path(self.moved(file)) == path;
+        self.files.iter().filter(|file| is_at(file.key)).map(|file| file.key.id).collect()
     }
 }
 
 impl MoveFiles {
+    /// The file in the other directory.
+    fn moved(&self, file: FileKey) -> FileKey {
+        FileKey { dir: self.to, ..file }
+    }
+
     fn run(&self, core: &Core) -> Result<Outcome<'_>> {
         core.note_made_in(self.to);
-        let written: u64 = self.files.iter().map(|(_, bytes)| bytes).sum();
+        let written: u64 = self.files.iter().map(MovedFile::bytes).sum();
         if self.makes_room {
             core.pacer.moves.begin(written, written);
         }
-        let copied = self.copy_all(core).inspect_err(|_| {
+        let copied = self.copy_all(core).inspect_err(|error| {
             core.pacer.moves.end(false);
             self.remove_copies(core, |_| true);
+            if !self.makes_room && matches!(error, Error::NoSpace { .. }) {
+                // Tried again after the next edit of tables, or the next open.
+                core.has_misplaced.store(false, Ordering::Release);
+            }
         })?;
-        let moved = |file: &FileKey| FileKey { dir: self.to, ..*file };
         let logs = copied.iter().filter_map(|(_, arrived)| match arrived {
             Arrived::Log(log) => Some(log),
             _ => None,
@@ -216,18 +264,21 @@ impl MoveFiles {
         // An edit of a log that is not synced would leave a gap before it.
         let durable = logs.clone().map(|log| log.last_seqno()).max().unwrap_or_default();
         let edit = Edit {
-            files_moved: self.files.iter().map(|(file, _)| moved(file)).collect(),
+            files_moved: self.files.iter().map(|file| self.moved(file.key)).collect(),
             logs_ended: logs.map(|log| (log.id(), log.end())).collect(),
             ..Edit::default()
         };
-        Ok(Outcome::edit(durable, edit, move |sources| replace(sources, copied)).then(move |core, installed| {
+        // A file may become obsolete until the edit is committed; which ones are left, the view then says.
+        let kept = Arc::new(Mutex::new(BTreeSet::new()));
+        let into = kept.clone();
+        let change = move |sources: &mut Sources| *into.lock() = replace(sources, copied);
+        Ok(Outcome::edit(durable, edit, change).then(move |core, installed| {
             core.pacer.moves.end(installed.is_ok());
             match &installed {
                 Ok(()) => {
                     core.counters.moved_bytes.fetch_add(written, Ordering::Relaxed);
-                    // A file may have become obsolete meanwhile.
-                    let there: BTreeSet<FileKey> = core.manifest.lock().state().files_in(self.to).collect();
-                    self.remove_copies(core, |file| !there.contains(&file));
+                    let kept = kept.lock();
+                    self.remove_copies(core, |file| !kept.contains(&file));
                 }
                 // After any other error the manifest may reference them.
                 Err(error) if error.is_transient() => self.remove_copies(core, |_| true),
@@ -241,53 +292,57 @@ impl MoveFiles {
         let view = core.published.view();
         let mut copied = Vec::new();
         let held = core.memory.jobs.hold(2 * core.settings.tuning.write_bytes);
-        for (file, len) in &self.files {
-            let key = FileKey { dir: self.to, ..*file };
-            core.copy_file(*file, key, *len)?;
-            copied.push((file.id, core.arrive(&view, key)?));
+        for file in &self.files {
+            core.copy_file(file, self.moved(file.key))?;
+            copied.push((file.key.id, core.arrive(&view, self.moved(file.key))?));
         }
         drop(held);
         core.guarded(core.storage.sync_dir(core.dirs.of(self.to)))?;
         Ok(copied)
     }
 
-    fn remove_copies(&self, core: &Core, is_left: impl Fn(FileKey) -> bool) {
-        for (file, _) in &self.files {
-            let copy = FileKey { dir: self.to, ..*file };
-            if is_left(copy) {
-                // One that stays is removed by the next open.
-                let _ = core.storage.remove(&core.dirs.path(copy));
-            }
+    fn remove_copies(&self, core: &Core, is_left: impl Fn(FileId) -> bool) {
+        for file in self.files.iter().filter(|file| is_left(file.key.id)) {
+            // One that cannot be removed is removed by the next open.
+            let _ = core.storage.remove(&core.dirs.path(self.moved(file.key)));
         }
     }
 }
 
-/// Puts the moved files into the view, if they are still in it.
-fn replace(sources: &mut Sources, copied: Vec<(FileId, Arrived)>) {
+/// Puts the moved files into the view, if they are still in it; returns those that are.
+fn replace(sources: &mut Sources, copied: Vec<(FileId, Arrived)>) -> BTreeSet<FileId> {
     let mut logs = (*sources.logs).clone();
+    let mut kept = BTreeSet::new();
     for (id, arrived) in copied {
+        // The value files are replaced by those of the edit, after this.
+        if sources.values.stored.contains_key(&id) {
+            kept.insert(id);
+        }
         match arrived {
             Arrived::Log(log) => {
                 if let Some(of) = logs.get_mut(&id) {
                     std::mem::replace(of, log).mark_obsolete();
+                    kept.insert(id);
                 }
             }
             Arrived::Table(table) => {
                 if let Some((level, before)) = sources.version.find(id).map(|(level, of)| (level, of.clone())) {
                     before.mark_obsolete();
                     sources.version = Arc::new(sources.version.apply(&[(level, table)], &[id]));
+                    kept.insert(id);
                 }
             }
             Arrived::Values => {}
         }
     }
     sources.logs = Arc::new(logs);
+    kept
 }
 
 impl Core {
     /// Copies a file into another directory, and syncs the copy.
-    fn copy_file(&self, from: FileKey, to: FileKey, len: u64) -> Result<()> {
-        let (path, target) = (self.dirs.path(from), self.dirs.path(to));
+    fn copy_file(&self, from: &MovedFile, to: FileKey) -> Result<()> {
+        let (path, target) = (self.dirs.path(from.key), self.dirs.path(to));
         let access = self.readers.access_in(to.dir);
         let open = |access| self.with_descriptors(|| self.storage.open_read(&path, access));
         // Read once, and not soon again.
@@ -296,7 +351,10 @@ impl Core {
         let progress = |bytes| {
             self.pacer.moves.steps_done.fetch_add(bytes, Ordering::Relaxed);
         };
-        self.guarded(copy_file(source, (copy, access), len, self.settings.tuning.write_bytes, progress))
+        let piece_bytes = self.settings.tuning.write_bytes.next_multiple_of(BLOCK_IO_BYTES);
+        // A source that cannot be read is left where it is, and nothing else.
+        copy_file(source, (copy.clone(), access), &from.parts, piece_bytes, progress)?;
+        self.guarded(copy.sync())
     }
 
     /// What is read in place of a file once its copy is the file.

@@ -164,7 +164,12 @@ impl Core {
     /// Records that a thread that may run any job found none. Returns true if it must look again at once, for work that
     /// was waiting for this.
     fn note_nothing_due(&self, state: &mut WorkState) -> bool {
-        if state.has_jobs() || victims(self, state, false).is_some() || moves_due(self, state).is_some() {
+        if state.has_jobs() || victims(self, state, false).is_some() {
+            return false;
+        }
+        if moves_due(self, state).is_some() {
+            // Their thread may have looked just before the last bytes of a log were written.
+            self.work.notify_changed();
             return false;
         }
         if state.note(ActivityChange::NothingDue) {

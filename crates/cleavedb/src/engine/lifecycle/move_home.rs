@@ -3,8 +3,8 @@
 //!
 //! The database is first opened and closed where it was, so that its logs are settled and nothing has to be recovered. The
 //! move is committed by the `CURRENT` of the new directory. Before that, the old one gets an [`OWNER`] that names the new
-//! one with an opening that the old manifest does not know, so that no open can take the old manifest for the present one; without
-//! the new `CURRENT` that file means nothing.
+//! one with an opening that the old manifest does not know, so that no open can take the old manifest for the present one; if
+//! the new directory is there without `CURRENT`, that file means nothing.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::base::{DirId, Error, FileKey, FileKind, Result};
 use crate::engine::lifecycle::open::{lock, open};
 use crate::engine::lifecycle::request::OpenRequest;
-use crate::engine::manifest::file_names::{CURRENT, CURRENT_NEW, OWNER, name, parse};
+use crate::engine::manifest::file_names::{CURRENT, CURRENT_NEW, LOCK, OWNER, name, parse};
 use crate::engine::manifest::files::DeclaredDirs;
 use crate::engine::manifest::{Manifest, ManifestState};
 use crate::engine::recovery::owner::{OwnerFile, next_openings};
@@ -28,9 +28,18 @@ pub(crate) fn move_home(storage: &Arc<dyn Storage>, request: &OpenRequest) -> Re
     if request.settings.read_only || !declared.names_fast || storage.exists(&declared.fast.join(CURRENT))? {
         return Ok(());
     }
-    let Some(home) = present_home(&**storage, declared)? else { return Ok(()) };
+    let Some((home, owner)) = present_home(&**storage, declared)? else { return Ok(()) };
     let read = || Ok(Manifest::read(storage.clone(), &home, u64::MAX)?.map(|manifest| manifest.state().clone()));
     let Some(state) = read()? else { return Ok(()) };
+    if let Some(owner) = &owner
+        && !(owner.database == state.database && state.dirs.contains_key(&owner.dir))
+    {
+        return Err(Error::input(format!(
+            "{} belongs to a database whose manifest was in {} last, where that of another database is now",
+            declared.slow.display(),
+            home.display()
+        )));
+    }
     let own = match storage.exists(&declared.fast)? {
         true => OwnerFile::read(&**storage, &declared.fast)?,
         false => None,
@@ -39,9 +48,13 @@ pub(crate) fn move_home(storage: &Arc<dyn Storage>, request: &OpenRequest) -> Re
     if known.is_none() && storage.exists(&declared.fast)? {
         check_empty(&**storage, &declared.fast)?;
     }
-    settle(storage, request, &home, &state)?;
+    // It may have been renamed since.
+    let slow = owner.filter(|owner| owner.dir == state.slow_dir).map(|_| declared.slow.clone());
+    settle(storage, request, &home, slow, &state)?;
     storage.create_dir_all(&declared.fast)?;
     let _locks = [lock(&**storage, &home, false)?, lock(&**storage, &declared.fast, false)?];
+    // A directory with a lock file, but without `CURRENT`, is one that did not get the manifest.
+    storage.sync_dir(&declared.fast)?;
     let Some(state) = read()? else { return Ok(()) };
     let nonce = storage.unique_number()?;
     let (state, former) = renumbered(state, &home, known.map(|owner| owner.dir), nonce)?;
@@ -55,16 +68,17 @@ pub(crate) fn move_home(storage: &Arc<dyn Storage>, request: &OpenRequest) -> Re
 }
 
 /// Where the manifest of the declared database lies: in the slow directory, which had everything, or where that belongs to.
-fn present_home(storage: &dyn Storage, declared: &DeclaredDirs) -> Result<Option<PathBuf>> {
+fn present_home(storage: &dyn Storage, declared: &DeclaredDirs) -> Result<Option<(PathBuf, Option<OwnerFile>)>> {
     if declared.are_apart() && storage.exists(&declared.slow.join(CURRENT))? {
-        return Ok(Some(declared.slow.clone()));
+        return Ok(Some((declared.slow.clone(), None)));
     }
     let owner = match storage.exists(&declared.slow)? {
         true => OwnerFile::read(storage, &declared.slow)?,
         false => None,
     };
-    match owner.map(|owner| PathBuf::from(owner.home)) {
-        Some(home) if storage.exists(&home.join(CURRENT))? => Ok(Some(home)),
+    let home = owner.as_ref().map(|owner| PathBuf::from(&owner.home));
+    match home {
+        Some(home) if storage.exists(&home.join(CURRENT))? => Ok(Some((home, owner))),
         Some(home) => Err(Error::input(format!(
             "{} belongs to a database whose manifest was in {} last, where it is not: mount that directory, or name the one that \
              it has moved to by the option fast_dir",
@@ -75,9 +89,16 @@ fn present_home(storage: &dyn Storage, declared: &DeclaredDirs) -> Result<Option
     }
 }
 
-/// Opens and closes the database in its present directories.
-fn settle(storage: &Arc<dyn Storage>, request: &OpenRequest, home: &Path, state: &ManifestState) -> Result<()> {
-    let slow = state.dirs.get(&state.slow_dir).map_or_else(|| home.to_owned(), |of| PathBuf::from(&of.path));
+/// Opens and closes the database in its present directories; `slow` is the slow one, if it is not where it was.
+fn settle(
+    storage: &Arc<dyn Storage>,
+    request: &OpenRequest,
+    home: &Path,
+    slow: Option<PathBuf>,
+    state: &ManifestState,
+) -> Result<()> {
+    let stored = || state.dirs.get(&state.slow_dir).map_or_else(|| home.to_owned(), |of| PathBuf::from(&of.path));
+    let slow = slow.unwrap_or_else(stored);
     let dirs = DeclaredDirs { fast: home.to_owned(), slow, names_fast: true, names_slow: true };
     let request = OpenRequest { dirs, fast_bytes: None, listeners: Vec::new(), ..request.clone() };
     open(storage.clone(), request)?.close()
@@ -133,11 +154,11 @@ fn check_empty(storage: &dyn Storage, dir: &Path) -> Result<()> {
 
 /// Fails if the manifest in a directory has moved to another one since.
 pub(crate) fn check_not_moved(storage: &dyn Storage, home: &Path, state: &ManifestState) -> Result<()> {
-    let Ok(Some(owner)) = OwnerFile::read(storage, home) else { return Ok(()) };
+    let Some(owner) = OwnerFile::read(storage, home)? else { return Ok(()) };
     let is_later = owner.database == state.database && owner.opening.epoch > state.openings.present.epoch;
     let new_home = Path::new(&owner.home);
-    // Without `CURRENT` there, the move was not committed.
-    let was_committed = !storage.exists(new_home)? || storage.exists(&new_home.join(CURRENT))?;
+    // A move that was not committed has left a lock file there, and no `CURRENT`.
+    let was_committed = !storage.exists(&new_home.join(LOCK))? || storage.exists(&new_home.join(CURRENT))?;
     match is_later && was_committed {
         true => Err(Error::input(format!(
             "the manifest of the database in {} has moved to {}, which the option fast_dir must name",

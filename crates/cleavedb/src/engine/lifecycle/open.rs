@@ -15,7 +15,7 @@ use crate::engine::inspect::telemetry;
 use crate::engine::keyspaces::{DEFAULT_ID, DEFAULT_NAME, Keyspaces};
 use crate::engine::lifecycle::move_home::{check_not_moved, move_home};
 use crate::engine::lifecycle::request::OpenRequest;
-use crate::engine::manifest::file_names::{CURRENT, LOCK};
+use crate::engine::manifest::file_names::{CURRENT, LOCK, RING, RING_NEW};
 use crate::engine::manifest::files::{DeclaredDirs, Dirs};
 use crate::engine::manifest::numbered_files::{Numbered, list_numbered};
 use crate::engine::manifest::{Manifest, ManifestState};
@@ -145,6 +145,11 @@ fn fast_tier(
     let files = list_numbered(storage, &Dirs::one(dirs.fast().to_owned()))?;
     for file in files.into_iter().filter(|file| file.kind != FileKind::Manifest) {
         fast.note(Occupant::File(file.id), storage.file_len(&file.path)?.unwrap_or_default());
+    }
+    for (occupant, name) in [(Occupant::Ring, RING), (Occupant::NewRing, RING_NEW)] {
+        if let Some(bytes) = storage.file_len(&dirs.fast().join(name))? {
+            fast.note(occupant, bytes);
+        }
     }
     fast.note(Occupant::Manifest, manifest.space_max() + SMALL_FILES_BYTES);
     fast.note(Occupant::Reserve, tuning.manifest_bytes.min(tuning.reserve_bytes));

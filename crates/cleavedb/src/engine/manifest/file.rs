@@ -17,7 +17,7 @@ use crate::io::{Access, File, Storage, read_whole};
 
 /// The first bytes of the file.
 pub(crate) const MAGIC: [u8; 8] = *b"CleaveMf";
-const HEADER: FileFormat = FileFormat { magic: MAGIC, version: 7, oldest: 7, name: "manifest" };
+const HEADER: FileFormat = FileFormat { magic: MAGIC, version: 8, oldest: 8, name: "manifest" };
 const RECORD_HEADER_BYTES: usize = 12;
 
 /// The state and the file it is written to.

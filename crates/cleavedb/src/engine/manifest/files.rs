@@ -87,7 +87,7 @@ impl Dirs {
         self.others.iter().map(|(dir, path)| (*dir, &**path))
     }
 
-    /// The tier of the files in a directory: fast only if there is a slow one.
+    /// The tier of a directory; that of the manifest is the fast one, even if it is the only one.
     pub fn tier(&self, dir: DirId) -> Tier {
         if dir == DirId::HOME { Tier::Fast } else { Tier::Slow }
     }

@@ -1,5 +1,5 @@
 //! Which directories a database has at an open: those that the caller declares, and those in which it still has files from
-//! an earlier declaration. Files move to where they belong in the background (`jobs/move_file.rs`).
+//! an earlier declaration. Files move to where they belong in the background (`jobs/move_files.rs`).
 //!
 //! A directory is known by its number, which its [`OWNER`] has too, so that it may have been renamed or mounted elsewhere
 //! since. One that the manifest does not know is taken if no file in it has a name that databases use. Called by `open.rs`
@@ -101,7 +101,9 @@ impl Finder<'_> {
                     // All files are beside the manifest, and none will be made.
                     None if self.state.dirs.is_empty() && !declared.names_slow => return Ok(DirId::HOME),
                     None => {
-                        check_free(self.storage, path)?;
+                        if self.storage.exists(path)? {
+                            check_free(self.storage, path)?;
+                        }
                         return Err(Error::input(format!(
                             "{} has no files of this database: the option slow_dir must be as it was when it was last open \
                              for writing",
@@ -125,11 +127,10 @@ impl Finder<'_> {
         if owner.database != self.state.database {
             return Ok(false);
         }
-        if let Some(known) = self.state.dirs.get(&owner.dir) {
-            // The number was given out again, and a crash came before the new owner was written.
-            return Ok(known.since > owner.opening.epoch);
-        }
-        Ok(self.storage.list(path)?.iter().all(|entry| parse(&entry.name).is_none()))
+        // If the number was given out again, a crash came before the new owner was written.
+        let known = self.state.dirs.get(&owner.dir);
+        let is_stale = known.is_none_or(|known| known.since > owner.opening.epoch);
+        Ok(is_stale && self.storage.list(path)?.iter().all(|entry| parse(&entry.name).is_none()))
     }
 
     /// A directory with files of the database that is not declared any more.
@@ -233,6 +234,7 @@ pub(crate) fn remove_former_home(storage: &dyn Storage, dirs: &Dirs) {
         for name in [RING, RING_NEW] {
             let _ = storage.remove_mapped(&path.join(name));
         }
+        let _ = storage.sync_dir(path);
     }
     let _ = storage.remove(&dirs.fast().join(OWNER));
 }

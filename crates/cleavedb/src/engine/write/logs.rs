@@ -209,12 +209,12 @@ impl Core {
         let ring = self.ring()?;
         let id = self.new_file_id()?;
         let sizes = self.log_sizes(needed);
-        let granted = sizes.into_iter().find(|size| self.fast.claim(Occupant::File(id), *size));
-        let made = granted.map(|size| self.create_log_in(DirId::HOME, id, needed, size, ring.clone()));
+        let granted = sizes.iter().position(|size| self.fast.claim(Occupant::File(id), *size));
+        let made = granted.map(|first| self.create_log_in(DirId::HOME, id, &sizes[first..], ring.clone()));
         match made {
             Some(Err(Error::NoSpace { .. })) | None if self.dirs.are_apart() => {
                 self.note_made_in(self.dirs.slow_id());
-                self.create_log_in(self.dirs.slow_id(), id, needed, sizes[0], ring)
+                self.create_log_in(self.dirs.slow_id(), id, &sizes, ring)
             }
             Some(made) => made,
             None => unreachable!("a database with one directory has no budget for it"),
@@ -233,13 +233,12 @@ impl Core {
         bytes.saturating_add(self.next_log_bytes()) <= budget
     }
 
-    /// As [`create_log`](Core::create_log), in a directory, of `size` bytes or fewer.
+    /// As [`create_log`](Core::create_log), in a directory, of the first of these sizes that has room.
     fn create_log_in(
         &self,
         dir: DirId,
         id: FileId,
-        needed: u64,
-        size: u64,
+        sizes: &[u64],
         ring: Option<Arc<dyn Mapping>>,
     ) -> Result<Arc<LogFile>> {
         let key = FileKey { kind: FileKind::Log, id, dir };
@@ -252,7 +251,7 @@ impl Core {
         let created = self.with_descriptors(|| self.storage.create(&path, access));
         let file = created.inspect_err(|_| self.fast.release(Occupant::File(id)))?;
         let guard = self.guard(key);
-        let capacity = self.start_log(key, &*file, needed, size).inspect_err(|_| guard.mark_obsolete())?;
+        let capacity = self.start_log(key, &*file, sizes).inspect_err(|_| guard.mark_obsolete())?;
         if dir == DirId::HOME {
             self.fast.note(Occupant::File(id), capacity);
         }
@@ -283,8 +282,8 @@ impl Core {
         pace.reads_often
     }
 
-    fn start_log(&self, key: FileKey, file: &dyn File, needed: u64, size: u64) -> Result<u64> {
-        let capacity = self.reserve_log(file, needed, size)?;
+    fn start_log(&self, key: FileKey, file: &dyn File, sizes: &[u64]) -> Result<u64> {
+        let capacity = self.reserve_log(file, sizes)?;
         let mut block = AlignedBuffer::new(LOG_HEADER_BYTES);
         block.copy_from_slice(&encode_log_header(key.id));
         file.write_at(&block, 0)?;
@@ -294,20 +293,18 @@ impl Core {
         Ok(capacity)
     }
 
-    /// Allocates space for a log of at most `most` bytes, at least 1/16 of the usual size; returns the size.
-    fn reserve_log(&self, file: &dyn File, needed: u64, most: u64) -> Result<u64> {
-        let needed = needed.next_multiple_of(BLOCK_IO_BYTES as u64);
+    /// Allocates space for a log, of the first of these sizes that the file system has; returns it.
+    fn reserve_log(&self, file: &dyn File, sizes: &[u64]) -> Result<u64> {
         self.grow_reserve();
-        let mut result = Ok(true);
-        for size in self.log_sizes(needed).into_iter().filter(|size| *size <= most) {
-            result = self.reserve.beside(file.path(), || file.allocate(size));
-            match &result {
-                Ok(_) => return Ok(size),
-                Err(Error::NoSpace { .. }) => {}
-                Err(_) => break,
+        let mut refused = Error::NoSpace { path: file.path().to_owned() };
+        for size in sizes {
+            match self.reserve.beside(file.path(), || file.allocate(*size)) {
+                Ok(_) => return Ok(*size),
+                Err(error @ Error::NoSpace { .. }) => refused = error,
+                Err(error) => return Err(error),
             }
         }
-        result.map(|_| needed)
+        Err(refused)
     }
 
     /// Lets the reserve suffice for a flush of what the front holds and of another full log, and for the copy of the

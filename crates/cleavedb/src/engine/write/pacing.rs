@@ -231,6 +231,9 @@ impl Core {
     /// is full.
     fn fast_stage(&self, drain: f64) -> Stage {
         let FastFill { budget, bytes } = self.fast_fill();
+        if self.fast.has_nothing_to_demote.load(Ordering::Relaxed) && !self.pacer.moves.is_running() {
+            return Stage { fill: 0.0, drain, room: f64::INFINITY, left: 0.0, is_full: false };
+        }
         let fill = (FAST_SLOW_FROM.mul_add(-1.0, bytes as f64 / budget as f64) * FAST_STEEPNESS + SLOW_FROM).max(0.0);
         Stage { fill, drain, room: f64::INFINITY, left: 0.0, is_full: false }
     }
