@@ -52,8 +52,8 @@ pub(crate) fn moves_due(core: &Core, state: &WorkState) -> Option<MoveFiles> {
             let is_claimed = state.is_claimed(&Claims(vec![Claim::ValueFile(log.key.id)]));
             !is_claimed && !state.quarantined.contains(&log.key.id)
         });
-        let whole = |log: FastLog| MovedFile { key: log.key, parts: vec![0..log.bytes] };
-        let files: Vec<MovedFile> = to_demote(fill, &logs).into_iter().map(whole).collect();
+        let moved = |log: FastLog| MovedFile { key: log.key, parts: whole(log.bytes) };
+        let files: Vec<MovedFile> = to_demote(fill, &logs).into_iter().map(moved).collect();
         core.fast.has_nothing_to_demote.store(files.is_empty(), Ordering::Relaxed);
         if !files.is_empty() {
             return Some(MoveFiles { files, to, makes_room: true });
@@ -151,11 +151,11 @@ impl Core {
     /// moved now.
     fn parts_to_move(&self, view: &View, file: FileKey) -> Option<Vec<Range<u64>>> {
         match file.kind {
-            FileKind::Table => view.version.find(file.id).map(|(_, table)| vec![0..table.meta().size]),
+            FileKind::Table => view.version.find(file.id).map(|(_, table)| whole(table.meta().size)),
             FileKind::Log if view.logs.contains_key(&file.id) => {
                 let newest = self.writable_log(view);
                 let log = view.logs.get(&file.id).filter(|log| is_closed(log, newest))?;
-                Some(vec![0..log.end()])
+                Some(whole(log.end()))
             }
             FileKind::Segment => {
                 let extents = view.values.state.places.values().filter_map(|place| match place {
@@ -168,10 +168,15 @@ impl Core {
             }
             _ => {
                 let stored = view.values.stored.get(&file.id)?;
-                self.storage.file_len(stored.path()).ok().flatten().map(|len| vec![0..len])
+                self.storage.file_len(stored.path()).ok().flatten().map(whole)
             }
         }
     }
+}
+
+/// All of a file of `len` bytes.
+fn whole(len: u64) -> Vec<Range<u64>> {
+    std::iter::once(0..len).collect()
 }
 
 /// No more is written to the log, and its file has all of it.
