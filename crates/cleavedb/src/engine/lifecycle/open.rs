@@ -343,7 +343,7 @@ impl Place<'_> {
             reserve.with(|| OwnerFile::of(manifest.state(), dir, dirs.fast()).replace(storage, path))?;
         }
         left.iter().for_each(|left| left.clear(storage));
-        remove_former_home(storage, dirs);
+        remove_former_home(storage, dirs, manifest.state().database);
         // The commit may already have removed a left-over manifest.
         remove_left_over(storage, left_over(manifest)?.iter().map(|path| &**path));
         Ok(())

@@ -226,7 +226,7 @@ impl LeftDirectory {
 }
 
 /// Removes what a manifest leaves that has moved to another directory since, and an owner of the present one from before.
-pub(crate) fn remove_former_home(storage: &dyn Storage, dirs: &Dirs) {
+pub(crate) fn remove_former_home(storage: &dyn Storage, dirs: &Dirs, database: u64) {
     for (_, path) in dirs.others() {
         for name in [CURRENT, CURRENT_NEW, STATS] {
             let _ = storage.remove(&path.join(name));
@@ -236,7 +236,10 @@ pub(crate) fn remove_former_home(storage: &dyn Storage, dirs: &Dirs) {
         }
         let _ = storage.sync_dir(path);
     }
-    let _ = storage.remove(&dirs.fast().join(OWNER));
+    let owner = OwnerFile::read(storage, dirs.fast());
+    if matches!(owner, Ok(Some(owner)) if owner.database == database) {
+        let _ = storage.remove(&dirs.fast().join(OWNER));
+    }
 }
 
 impl FoundDirs {
