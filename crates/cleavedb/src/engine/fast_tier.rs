@@ -91,6 +91,15 @@ impl FastTier {
         }
     }
 
+    /// Notes the files that were made with the space that `claimed` has, which it keeps no longer.
+    pub fn settle(&self, claimed: Occupant, files: impl Iterator<Item = (FileId, u64)>) {
+        if self.budget.is_some() {
+            let mut occupied = self.occupied.lock();
+            occupied.set(claimed, 0);
+            files.for_each(|(file, bytes)| occupied.set(Occupant::File(file), bytes));
+        }
+    }
+
     /// Notes that something is gone.
     pub fn release(&self, occupant: Occupant) {
         if self.budget.is_some() {
@@ -147,6 +156,16 @@ mod tests {
         // What was there before the budget shrank stays, and blocks what is new.
         tier.note(log(4), 1000);
         assert!(!tier.claim(log(5), 1) && tier.claim(log(4), 900), "shrinking needs no room");
+    }
+
+    #[test]
+    fn files_take_the_space_that_was_claimed_for_them_and_count_once() {
+        let tier = FastTier::new(Some(100));
+        assert!(tier.claim(Occupant::FlushedTables, 90));
+        tier.settle(Occupant::FlushedTables, [(FileId(1), 30), (FileId(2), 40)].into_iter());
+        assert_eq!((tier.bytes(), tier.bytes_max(), tier.has(Occupant::FlushedTables)), (70, 90, true));
+        tier.release(Occupant::FlushedTables);
+        assert_eq!(tier.bytes(), 70);
     }
 
     #[test]

@@ -73,7 +73,7 @@ impl WriteBehind {
         queue.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Writes what is queued until it is told to stop.
+    /// Writes what is queued until `stop` is set.
     fn run(&self) {
         let mut queue = self.queue.lock();
         while !queue.stop {

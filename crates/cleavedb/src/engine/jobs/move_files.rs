@@ -5,7 +5,7 @@
 //! The copy is synced before the edit that makes it the file; the old one is removed after its last reader. A crash before
 //! the edit leaves a copy, and one after it the old file, that the next open removes (decision record 046).
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -27,10 +27,11 @@ use crate::format::values::{EXTENT_ALIGN, ValuePlace};
 use crate::front::log::LogFile;
 use crate::io::Access;
 use crate::io::copy::copy_file;
+use crate::io::pending_deletions::{FileRange, Obsolete};
 use crate::levels::table::Table;
 use crate::sched::clock::now;
 use crate::sched::sync::Mutex;
-use crate::values::files::{Entry, Layout};
+use crate::values::files::{Entry, Layout, ValueFiles};
 
 /// A job that makes no room moves one file, or several small ones up to this part of a log.
 const TOGETHER_PART: u64 = 8;
@@ -54,11 +55,14 @@ pub(crate) fn moves_due(core: &Core, state: &WorkState) -> Option<MoveFiles> {
         });
         let moved = |log: FastLog| MovedFile { key: log.key, parts: whole(log.bytes) };
         let files: Vec<MovedFile> = to_demote(fill, &logs).into_iter().map(moved).collect();
-        core.fast.has_nothing_to_demote.store(files.is_empty(), Ordering::Relaxed);
+        let had_nothing = core.fast.has_nothing_to_demote.swap(files.is_empty(), Ordering::Relaxed);
         if !files.is_empty() {
             return Some(MoveFiles { files, to, makes_room: true });
         }
-        core.has_misplaced.store(true, Ordering::Release);
+        if !had_nothing {
+            // From now on HL0 does not belong there. Once, because a job that finds no space is not tried again at once.
+            core.has_misplaced.store(true, Ordering::Release);
+        }
     }
     misplaced(core, state)
 }
@@ -67,7 +71,9 @@ pub(crate) fn moves_due(core: &Core, state: &WorkState) -> Option<MoveFiles> {
 fn misplaced(core: &Core, state: &WorkState) -> Option<MoveFiles> {
     // New files are made where they belong, and an edit that may take a table out of HL0 without a rewrite says so, after
     // its view is there.
-    if state.activity() == Activity::Full || !core.has_misplaced.swap(false, Ordering::AcqRel) {
+    if matches!(state.activity(), Activity::Full | Activity::Closing)
+        || !core.has_misplaced.swap(false, Ordering::AcqRel)
+    {
         return None;
     }
     let view = core.published.view();
@@ -86,10 +92,12 @@ fn misplaced(core: &Core, state: &WorkState) -> Option<MoveFiles> {
         let destination = home_of(key, slow);
         let Some(parts) = core.parts_to_move(&view, key) else { continue };
         let file = MovedFile { key, parts };
-        let is_together = bytes == 0 || bytes + file.bytes() <= core.settings.tuning.log_bytes / TOGETHER_PART;
+        if bytes > 0 && bytes + file.bytes() > core.settings.tuning.log_bytes / TOGETHER_PART {
+            break;
+        }
         // Where there is no room, flushes need what there is.
         let room = core.storage.free_bytes(core.dirs.of(destination)) / 2;
-        if !is_together || bytes + file.bytes() > room || *to.get_or_insert(destination) != destination {
+        if bytes + file.bytes() > room || *to.get_or_insert(destination) != destination {
             continue;
         }
         bytes += file.bytes();
@@ -158,13 +166,8 @@ impl Core {
                 Some(whole(log.end()))
             }
             FileKind::Segment => {
-                let extents = view.values.state.places.values().filter_map(|place| match place {
-                    ValuePlace::Extent { segment, start, end, .. } if *segment == file.id => Some(*start..*end),
-                    _ => None,
-                });
-                let mut parts: Vec<_> = std::iter::once(0..EXTENT_ALIGN).chain(extents).collect();
-                parts.sort_by_key(|part| part.start);
-                Some(parts)
+                let header = std::iter::once(0..EXTENT_ALIGN);
+                Some(header.chain(extents_of(&view.values, file.id)).collect())
             }
             _ => {
                 let stored = view.values.stored.get(&file.id)?;
@@ -172,6 +175,17 @@ impl Core {
             }
         }
     }
+}
+
+/// Where the extents of a segment lie, in order. O(value files).
+fn extents_of(values: &ValueFiles, of: FileId) -> Vec<Range<u64>> {
+    let extents = values.state.places.values().filter_map(|place| match place {
+        ValuePlace::Extent { segment, start, end, .. } if *segment == of => Some(*start..*end),
+        _ => None,
+    });
+    let mut extents: Vec<_> = extents.collect();
+    extents.sort_by_key(|extent| extent.start);
+    extents
 }
 
 /// All of a file of `len` bytes.
@@ -196,6 +210,21 @@ impl MovedFile {
     fn bytes(&self) -> u64 {
         self.parts.iter().map(|part| part.end - part.start).sum()
     }
+
+    /// The extents of a segment that were copied to `path` and are not among these value files any more.
+    fn dead_ranges(&self, values: &ValueFiles, path: &Arc<Path>) -> Vec<FileRange> {
+        if self.key.kind != FileKind::Segment {
+            return Vec::new();
+        }
+        let live = extents_of(values, self.key.id);
+        let dead = self.parts.iter().filter(|part| part.start > 0 && !live.contains(part));
+        let range = |part: &Range<u64>| FileRange {
+            path: path.clone(),
+            offset: part.start,
+            len: part.end.next_multiple_of(EXTENT_ALIGN) - part.start,
+        };
+        dead.map(range).collect()
+    }
 }
 
 /// Moves files to a directory.
@@ -211,7 +240,9 @@ enum Arrived {
     Log(Arc<LogFile>),
     Table(Arc<Table>),
     /// Value files are opened by the edit.
-    Values,
+    Values {
+        path: Arc<Path>,
+    },
 }
 
 impl Job for MoveFiles {
@@ -262,7 +293,7 @@ impl MoveFiles {
                 core.has_misplaced.store(false, Ordering::Release);
             }
         })?;
-        let logs = copied.iter().filter_map(|(_, arrived)| match arrived {
+        let logs = copied.iter().filter_map(|arrived| match arrived {
             Arrived::Log(log) => Some(log),
             _ => None,
         });
@@ -273,17 +304,18 @@ impl MoveFiles {
             logs_ended: logs.map(|log| (log.id(), log.end())).collect(),
             ..Edit::default()
         };
-        // A file may become obsolete until the edit is committed; which ones are left, the view then says.
-        let kept = Arc::new(Mutex::new(BTreeSet::new()));
+        // Files and extents may become obsolete until the edit is committed; which ones are left, the view then says.
+        let kept = Arc::new(Mutex::new(BTreeMap::new()));
         let into = kept.clone();
-        let change = move |sources: &mut Sources| *into.lock() = replace(sources, copied);
+        let change = move |sources: &mut Sources| *into.lock() = self.replace(sources, copied);
         Ok(Outcome::edit(durable, edit, change).then(move |core, installed| {
             core.pacer.moves.end(installed.is_ok());
             match &installed {
                 Ok(()) => {
                     core.counters.moved_bytes.fetch_add(written, Ordering::Relaxed);
-                    let kept = kept.lock();
-                    self.remove_copies(core, |file| !kept.contains(&file));
+                    let kept = std::mem::take(&mut *kept.lock());
+                    self.remove_copies(core, |file| !kept.contains_key(&file));
+                    kept.into_values().flatten().for_each(|dead| core.pending_deletions.add(Obsolete::Range(dead)));
                 }
                 // After any other error the manifest may reference them.
                 Err(error) if error.is_transient() => self.remove_copies(core, |_| true),
@@ -293,13 +325,13 @@ impl MoveFiles {
         }))
     }
 
-    fn copy_all(&self, core: &Core) -> Result<Vec<(FileId, Arrived)>> {
+    fn copy_all(&self, core: &Core) -> Result<Vec<Arrived>> {
         let view = core.published.view();
         let mut copied = Vec::new();
         let held = core.memory.jobs.hold(2 * core.settings.tuning.write_bytes);
         for file in &self.files {
             core.copy_file(file, self.moved(file.key))?;
-            copied.push((file.key.id, core.arrive(&view, self.moved(file.key))?));
+            copied.push(core.arrive(&view, self.moved(file.key))?);
         }
         drop(held);
         core.guarded(core.storage.sync_dir(core.dirs.of(self.to)))?;
@@ -314,34 +346,36 @@ impl MoveFiles {
     }
 }
 
-/// Puts the moved files into the view, if they are still in it; returns those that are.
-fn replace(sources: &mut Sources, copied: Vec<(FileId, Arrived)>) -> BTreeSet<FileId> {
-    let mut logs = (*sources.logs).clone();
-    let mut kept = BTreeSet::new();
-    for (id, arrived) in copied {
-        // The value files are replaced by those of the edit, after this.
-        if sources.values.stored.contains_key(&id) {
-            kept.insert(id);
-        }
-        match arrived {
-            Arrived::Log(log) => {
-                if let Some(of) = logs.get_mut(&id) {
-                    std::mem::replace(of, log).mark_obsolete();
-                    kept.insert(id);
+impl MoveFiles {
+    /// Puts the moved files into the view, if they are still in it; returns those that are, each with the ranges of its copy
+    /// in which nothing lies any more. No view with the copy has had them.
+    fn replace(&self, sources: &mut Sources, copied: Vec<Arrived>) -> BTreeMap<FileId, Vec<FileRange>> {
+        let mut logs = (*sources.logs).clone();
+        let mut kept = BTreeMap::new();
+        for (file, arrived) in self.files.iter().zip(copied) {
+            let id = file.key.id;
+            match arrived {
+                Arrived::Log(log) if logs.contains_key(&id) => {
+                    let before = logs.insert(id, log);
+                    before.iter().for_each(|before| before.mark_obsolete());
+                    kept.insert(id, Vec::new());
                 }
-            }
-            Arrived::Table(table) => {
-                if let Some((level, before)) = sources.version.find(id).map(|(level, of)| (level, of.clone())) {
-                    before.mark_obsolete();
-                    sources.version = Arc::new(sources.version.apply(&[(level, table)], &[id]));
-                    kept.insert(id);
+                Arrived::Table(table) => {
+                    if let Some((level, before)) = sources.version.find(id).map(|(level, of)| (level, of.clone())) {
+                        before.mark_obsolete();
+                        sources.version = Arc::new(sources.version.apply(&[(level, table)], &[id]));
+                        kept.insert(id, Vec::new());
+                    }
                 }
+                // The edit replaces the value files, after this; a log may have become one meanwhile.
+                Arrived::Log(_) | Arrived::Values { .. } if !sources.values.stored.contains_key(&id) => {}
+                Arrived::Log(_) => drop(kept.insert(id, Vec::new())),
+                Arrived::Values { path } => drop(kept.insert(id, file.dead_ranges(&sources.values, &path))),
             }
-            Arrived::Values => {}
         }
+        sources.logs = Arc::new(logs);
+        kept
     }
-    sources.logs = Arc::new(logs);
-    kept
 }
 
 impl Core {
@@ -371,7 +405,7 @@ impl Core {
                     before.covering().into_iter().for_each(|count| table.note_covering(count));
                     Ok(Arrived::Table(table))
                 }
-                None => Ok(Arrived::Values),
+                None => Ok(Arrived::Values { path: self.dirs.path(key).into() }),
             },
             FileKind::Log if view.logs.contains_key(&key.id) => {
                 let before = &view.logs[&key.id];
@@ -380,7 +414,7 @@ impl Core {
                 let (end, last) = (before.end(), before.last_seqno());
                 Ok(Arrived::Log(Arc::new(LogFile::new(key.id, self.guard(key), file, None, end, end, last))))
             }
-            _ => Ok(Arrived::Values),
+            _ => Ok(Arrived::Values { path: self.dirs.path(key).into() }),
         }
     }
 }

@@ -70,8 +70,8 @@ impl Core {
         let metas = write_tables(source, ranges, &sink);
         drop(held);
         let metas = metas?;
-        if dir == DirId::HOME {
-            metas.iter().for_each(|meta| self.fast.note(Occupant::File(meta.id), meta.size));
+        if level == 0 && dir == DirId::HOME {
+            self.fast.settle(Occupant::FlushedTables, metas.iter().map(|meta| (meta.id, meta.size)));
         }
         if metas.is_empty() {
             return Ok(Vec::new());

@@ -224,9 +224,7 @@ impl Core {
             is_full: tables >= stop,
         }
     }
-}
 
-impl Core {
     /// The stage that demotion drains: the fast tier. It never stops writers, whose logs are made on the slow tier once it
     /// is full.
     fn fast_stage(&self, drain: f64) -> Stage {
@@ -234,8 +232,8 @@ impl Core {
         if self.fast.has_nothing_to_demote.load(Ordering::Relaxed) && !self.pacer.moves.is_running() {
             return Stage { fill: 0.0, drain, room: f64::INFINITY, left: 0.0, is_full: false };
         }
-        let fill = (FAST_SLOW_FROM.mul_add(-1.0, bytes as f64 / budget as f64) * FAST_STEEPNESS + SLOW_FROM).max(0.0);
-        Stage { fill, drain, room: f64::INFINITY, left: 0.0, is_full: false }
+        let fill = SLOW_FROM + (bytes as f64 / budget as f64 - FAST_SLOW_FROM) * FAST_STEEPNESS;
+        Stage { fill: fill.max(0.0), drain, room: f64::INFINITY, left: 0.0, is_full: false }
     }
 }
 
