@@ -323,6 +323,8 @@ impl Core {
 
     /// The state and the totals of the database.
     pub fn stats(&self) -> Stats {
+        // Before the view: a job is counted after its edit is installed, so its result is seen with its count.
+        let totals = self.totals();
         let (view, seqno) = self.published.read();
         let values = &view.values.figures().candidates;
         let groups = groups_of(values);
@@ -387,13 +389,13 @@ impl Core {
             tiers,
             pace_bytes_per_second: self.pacer.bytes_per_second(),
             jobs,
-            ..self.totals()
+            ..totals
         }
     }
 
     /// The totals since the database was opened.
     fn totals(&self) -> Stats {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let count = |counter: &AtomicU64| counter.load(Ordering::Acquire);
         let counters = &self.counters;
         Stats {
             user_bytes_written: count(&counters.user_bytes),

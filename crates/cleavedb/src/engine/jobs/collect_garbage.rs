@@ -171,7 +171,7 @@ impl CollectGarbage {
             core.current_survey.note_collected(&self.choice, &core.published.view().values);
             let Some(Copied { written, bytes_before, paused, .. }) = collected else { return };
             core.counters.value_gc_bytes.fetch_add(*written, Ordering::Relaxed);
-            core.counters.value_gcs.fetch_add(1, Ordering::Relaxed);
+            core.counters.value_gcs.fetch_add(1, Ordering::Release);
             // At rest, files with less garbage are collected than while writers depend on the rate.
             if self.class == Class::Mandatory {
                 let took = now().saturating_sub(began + *paused);

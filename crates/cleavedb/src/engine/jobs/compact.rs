@@ -469,7 +469,7 @@ impl SubtaskWork for TableMerge {
             core.current_survey.note_dead(coming, if installed.is_ok() { dead } else { Vec::new() });
             drop(held);
             installed?;
-            core.counters.compactions.fetch_add(1, Ordering::Relaxed);
+            core.counters.compactions.fetch_add(1, Ordering::Release);
             core.counters.compaction_subtasks.fetch_add(subtasks, Ordering::Relaxed);
             Ok(())
         }))
