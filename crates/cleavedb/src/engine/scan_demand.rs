@@ -16,6 +16,9 @@ use crate::sched::sync::Mutex;
 
 /// One scattered byte that was read pays for moving this many bytes: the read took at least as much longer.
 const MOVED_PER_READ: u64 = 4;
+/// A scattered value counts at most as many bytes as this: a place costs a read whatever is there, while it costs more to
+/// move a larger value.
+const SCATTERED_BYTES_MAX: u64 = 1 << 10;
 /// A scan may read one place for this many values, and [`PLACES_FREE`] places in any case, without counting as
 /// scattered: it reads them side by side, and merging a few sorted runs into one would spare little.
 const VALUES_PER_PLACE: u64 = 8;
@@ -72,10 +75,12 @@ impl ScanPlaces {
         self.values
     }
 
-    /// Bytes of values that were read from more places than a good order needs, without those taken before.
+    /// Bytes of values that were read from more places than a good order needs, at most [`SCATTERED_BYTES_MAX`] of each,
+    /// without those taken before.
     pub fn take_scattered(&mut self) -> u64 {
         let needed = PLACES_FREE.max(self.values / VALUES_PER_PLACE);
-        let scattered = self.bytes / self.values.max(1) * self.places.saturating_sub(needed);
+        let each = (self.bytes / self.values.max(1)).min(SCATTERED_BYTES_MAX);
+        let scattered = each * self.places.saturating_sub(needed);
         let more = scattered.saturating_sub(self.noted);
         self.noted += more;
         more
@@ -158,6 +163,13 @@ mod tests {
         // Of 100 places an order by key might need 12.
         assert_eq!(scattered(100, 100), 88_000);
         assert_eq!(scattered(10, 10), 2000);
+    }
+
+    #[test]
+    fn large_values_ask_for_no_more_moves_than_small_ones() {
+        let mut scan = ScanPlaces::default();
+        (0..20).for_each(|value| scan.visit(FileId(value), 0, 64 << 10, 4096));
+        assert_eq!(scan.take_scattered(), 12 << 10);
     }
 
     #[test]

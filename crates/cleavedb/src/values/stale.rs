@@ -10,8 +10,10 @@ use crate::format::references::References;
 /// While idle, a table is rewritten once 1 in this many of its addresses is stale: at most this many entries are
 /// written for each moved record.
 const IDLE_ONE_IN: u64 = 10;
-/// A lookup through more redirect tables than this takes too long.
+/// A look-up through more redirect tables than this takes too long, where 1 in [`IDLE_ONE_IN`] addresses of a table is stale...
 const HOPS_MAX: usize = 2;
+/// ...and through more than this in any case. The number is that of the file whose records went furthest: few may have.
+const HOPS_LIMIT: usize = 8;
 /// Redirect tables allowed in addition to as many as there are value files.
 const REDIRECTS_FREE: usize = 8;
 
@@ -83,13 +85,16 @@ impl Hops {
     /// tables would be left. While idle, fewer stale references suffice.
     pub fn choose(&self, mut tables: Vec<TableReferences>, files: usize, percent: u64) -> Stale {
         tables.retain(|table| table.stale > 0);
-        let partly = tables.iter().filter(|table| table.stale * IDLE_ONE_IN >= table.records);
-        let partly: BTreeSet<FileId> = partly.map(|table| table.table).collect();
+        let is_partly_stale = |table: &TableReferences| table.stale * IDLE_ONE_IN >= table.records;
+        let partly = tables.iter().filter(|table| is_partly_stale(table)).map(|table| table.table).collect();
         let allowed = REDIRECTS_FREE + files;
         let mut referenced: BTreeMap<FileId, usize> = BTreeMap::new();
         tables.iter().flat_map(|table| &table.files).for_each(|file| *referenced.entry(*file).or_default() += 1);
         let too_many = referenced.len() > allowed;
-        let costly = |table: &TableReferences| table.stale * 100 > table.records * percent || table.hops > HOPS_MAX;
+        let is_far = |table: &TableReferences| {
+            table.hops > HOPS_LIMIT || table.hops > HOPS_MAX && is_partly_stale(table)
+        };
+        let costly = |table: &TableReferences| table.stale * 100 > table.records * percent || is_far(table);
         let by_worth = |table: &TableReferences| table.stale as u128 * 1000 / table.size.max(1) as u128;
         tables.sort_by_key(|table| (!costly(table), std::cmp::Reverse(by_worth(table)), table.table));
         let mut chosen = BTreeSet::new();
@@ -160,10 +165,18 @@ mod tests {
     }
 
     #[test]
-    fn a_long_redirect_chain_is_refreshed_however_few_records_use_it() {
-        let hops = hops(&[(1, 2), (2, 3), (3, 4)]);
-        assert_eq!(hops.stale_references(FileId(70), 10, &references(&[(1, 1), (3, 1), (9, 9)])).hops, 3);
-        assert_eq!(chosen(&hops, &[(70, 10, &[(1, 1), (9, 99)]), (71, 10, &[(2, 9), (9, 99)])], 2), [70]);
+    fn a_long_redirect_chain_is_refreshed_if_many_records_use_it_and_a_very_long_one_in_any_case() {
+        let chain: Vec<(u64, u64)> = (1..=9).map(|file| (file, file + 1)).collect();
+        let hops = hops(&chain);
+        assert_eq!(hops.stale_references(FileId(70), 10, &references(&[(7, 1), (9, 1), (99, 9)])).hops, 3);
+        let tables: [TableCase<'_>; 4] = [
+            (70, 10, &[(7, 11), (99, 99)]),
+            (71, 10, &[(7, 10), (99, 99)]),
+            (72, 10, &[(8, 11), (99, 99)]),
+            (73, 10, &[(2, 1), (99, 99)]),
+        ];
+        assert_eq!(chosen(&hops, &tables, 9), [70]);
+        assert_eq!(chosen(&hops, &[(74, 10, &[(1, 1), (99, 99)])], 9), [74]);
     }
 
     #[test]
